@@ -1,0 +1,12 @@
+#!/bin/sh
+# Linker driver for cargo. Host programs are linked statically (.cargo/config.toml)
+# with lld over the libraries in .toolchain/ (toolchain.sh). Build scripts and
+# procedural macros come here too, without -static: they are the machine's own.
+case " $* " in
+*" -static "*) ;;
+*) exec cc "$@" ;;
+esac
+root=$(cd "$(dirname "$0")/../.." && pwd)
+lib=$root/.toolchain/usr/lib
+exec cc --sysroot="$root/.toolchain" -fuse-ld=lld \
+    -L"$lib/gcc/x86_64-linux-gnu/14" -L"$lib/x86_64-linux-gnu" "$@"

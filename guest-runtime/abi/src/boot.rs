@@ -1,0 +1,117 @@
+//! What the VMM hands to the runtime: the shared pages, whose first part is the
+//! boot information. The vCPU starts at the runtime's ELF entry point at CPL 3
+//! with `rdi` = address of [`Shared`], `rsp` = top of vCPU 0's host stack.
+
+use crate::call::HostCall;
+use crate::console::Console;
+use crate::report::ExitReport;
+use core::sync::atomic::AtomicU64;
+
+/// Most translation images of one VM.
+pub const MAX_IMAGES: usize = 16;
+/// Most read-only files of one VM.
+pub const MAX_FILES: usize = 16;
+/// Room for arguments and environment, bytes.
+pub const ARGUMENTS_SIZE: usize = 2 << 20;
+
+/// A translation image, mapped by the VMM in window `n` at
+/// `IMAGE_BASE + n * IMAGE_STRIDE` ([`crate::image`]).
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct ImageEntry {
+    /// Start of the window: the private data page. The image file follows at
+    /// `address + PAGE_SIZE`.
+    pub address: u64,
+    /// Length of the image file, bytes; 0: no image.
+    pub length: u64,
+    /// Index into [`BootInfo::files`] of the ELF file it was made from.
+    pub file: u64,
+}
+
+/// A read-only file.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct FileEntry {
+    /// Where it is mapped.
+    pub address: u64,
+    /// Length, bytes; 0: no file. What follows in the last page is zero.
+    pub length: u64,
+}
+
+/// Boot information. Written by the VMM before the vCPU starts.
+#[repr(C)]
+#[derive(Debug, Clone)]
+pub struct BootInfo {
+    /// [`crate::ABI_VERSION`].
+    pub version: u32,
+    /// Number of vCPUs.
+    pub cpus: u32,
+    /// Length of private RAM, bytes, a multiple of 2 MiB.
+    pub ram_length: u64,
+    /// Offset into RAM from which it is free; what is below (page tables, runtime
+    /// data, stacks) belongs to the VMM's set-up and stays.
+    pub ram_free: u64,
+    /// Guest-physical address of the top-level page table (in RAM, so it can be
+    /// edited through the physmap).
+    pub page_table: u64,
+    /// Address of the exception frame (top of the CPL 0 stack) of vCPU 0.
+    pub exception_frame: u64,
+    /// Translation images.
+    pub images: [ImageEntry; MAX_IMAGES],
+    /// Read-only files: 0 is the program's ELF file, 1 the root file system tree
+    /// ([`crate::tree`]; absent: the minimal tree).
+    pub files: [FileEntry; MAX_FILES],
+    /// Frequency of the TSC, Hz.
+    pub tsc_hz: u64,
+    /// Guest TSC at the moment of the two times below.
+    pub tsc_boot: u64,
+    /// CLOCK_REALTIME, ns.
+    pub realtime_ns: u64,
+    /// CLOCK_MONOTONIC of the host, ns.
+    pub monotonic_ns: u64,
+    /// Random bytes: AT_RANDOM and the generator's seed.
+    pub seed: [u8; 64],
+    /// 1: never enter translated code (`--interpret`, tests).
+    pub interpret_only: u32,
+    /// User and group that the program sees.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bit n: host descriptor n is a terminal.
+    pub terminals: u32,
+    /// Number of arguments.
+    pub argument_count: u32,
+    /// Number of environment strings.
+    pub environment_count: u32,
+    /// Bytes used in [`Shared::arguments`].
+    pub arguments_length: u32,
+    /// Not used.
+    pub reserved: u32,
+    /// Soft stack limit (RLIMIT_STACK), bytes.
+    pub stack_limit: u64,
+}
+
+/// The shared pages.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Shared {
+    /// Boot information.
+    pub boot: BootInfo,
+    /// How the program ended.
+    pub report: ExitReport,
+    /// Signals sent from outside: bit n−1 is signal n. Set by the VMM, then
+    /// `poll_limit` of vCPU 0's hart is raised through [`Shared::hart`].
+    pub signals: AtomicU64,
+    /// Offset into private RAM of vCPU 0's hart; published by the runtime (0: not yet).
+    /// The VMM checks it and writes `pending` and `poll_limit` there.
+    pub hart: AtomicU64,
+    /// Host calls of vCPU 0.
+    pub call: HostCall,
+    /// Console output.
+    pub console: Console,
+    /// NUL-terminated strings: the program's path as the guest sees it
+    /// (AT_EXECFN), then arguments, then environment.
+    pub arguments: [u8; ARGUMENTS_SIZE],
+}
+
+const _: () = assert!(core::mem::size_of::<Shared>() % 4096 == 0);

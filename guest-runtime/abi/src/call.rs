@@ -1,0 +1,50 @@
+//! Synchronous calls from the runtime to the VMM: for what is rare and needs the
+//! host (reading standard input, terminal settings, waiting). The guest fills
+//! [`HostCall`] and writes [`crate::port::CALL`]; the VMM answers before the
+//! instruction completes. One exit each.
+
+/// Size of the data buffer, bytes.
+pub const CALL_DATA: usize = 64 << 10;
+
+/// What is asked for. Arguments and results are words of [`HostCall::args`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Operation {
+    /// Read up to `args[1]` bytes (at most [`CALL_DATA`]) from host descriptor
+    /// `args[0]` (0 only) into `data`. Result: bytes read, 0 at end of file.
+    Read = 1,
+    /// Wait until descriptors are ready or `args[1]` ns have passed (`u64::MAX`:
+    /// for ever) or a signal arrives (`-EINTR`). `args[0]` is a set: bit 0 standard
+    /// input readable. Result: the ready set.
+    Wait = 2,
+    /// Wait until the console's output ring has been written out.
+    Flush = 3,
+    /// Terminal request on descriptor `args[0]` (0, 1 or 2): `args[1]` is the Linux
+    /// asm-generic ioctl number (`TCGETS`, `TCSETS`, `TCSETSW`, `TCSETSF`,
+    /// `TIOCGWINSZ`, `TIOCGPGRP`); the structure of `args[2]` bytes is in `data`.
+    /// Result: 0, or `-ENOTTY` if the descriptor is no terminal.
+    Ioctl = 4,
+    /// File status of descriptor `args[0]` (0, 1 or 2). Results in `args`: `st_mode`,
+    /// `st_size`, `st_rdev`, and whether it is at its end for reading (unused: 0).
+    Status = 5,
+}
+
+/// The mailbox.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct HostCall {
+    /// An [`Operation`].
+    pub operation: u32,
+    /// Not used.
+    pub reserved: u32,
+    /// Arguments, and further results.
+    pub args: [u64; 6],
+    /// Result: not negative, or a negated Linux (asm-generic) errno.
+    pub result: i64,
+    /// Not used.
+    pub padding: [u64; 504],
+    /// Data in either direction.
+    pub data: [u8; CALL_DATA],
+}
+
+const _: () = assert!(core::mem::size_of::<HostCall>() == 4096 + CALL_DATA);

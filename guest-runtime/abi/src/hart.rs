@@ -1,0 +1,160 @@
+//! State of one RISC-V hart, at the GS base of the vCPU that runs it.
+//!
+//! Translated code holds the registers of [`PINNED_X`] and [`PINNED_F`] in host
+//! registers and everything else here, addressed as `gs:[offset]`. Whenever
+//! control is in the runtime, all of `x` and `f` are here.
+
+use core::mem::{offset_of, size_of};
+
+/// Integer registers that translated functions take and return, in the order of
+/// the `x86_regcallcc` argument registers rax, rcx, rdx, rdi, rsi, r8, r9, r12,
+/// r13, r14, r15.
+pub const PINNED_X: [u8; 11] = [
+    10, // rax: a0
+    15, // rcx: a5
+    12, // rdx: a2
+    11, // rdi: a1
+    2,  // rsi: sp
+    13, // r8: a3
+    14, // r9: a4
+    8,  // r12: s0
+    9,  // r13: s1
+    16, // r14: a6
+    1,  // r15: ra
+];
+
+/// Floating-point registers that translated functions take and return, in
+/// xmm0 to xmm15.
+pub const PINNED_F: [u8; 16] = [
+    10, 11, 12, 13, 14, 15, 16, 17, // fa0–fa7
+    0, 1, 2, 3, 4, 5, // ft0–ft5
+    8, 9, // fs0, fs1
+];
+
+/// One hart. Written by its own vCPU only, but for [`poll_limit`](Hart::poll_limit)
+/// and [`pending`](Hart::pending), which others may set at any time.
+#[repr(C, align(64))]
+#[derive(Debug, Clone)]
+pub struct Hart {
+    /// `x0`–`x31`; `x0` is always zero.
+    pub x: [u64; 32],
+    /// `f0`–`f31`, raw 64-bit images, singles NaN-boxed.
+    pub f: [u64; 32],
+    /// Guest pc, valid where translated code hands over to the runtime.
+    pub pc: u64,
+    /// Translated code leaves for the runtime when `rsp` is below this. Normally
+    /// the lowest usable host stack address; `u64::MAX` asks for attention.
+    pub poll_limit: u64,
+    /// Bits of [`Pending`]; meaningful after `poll_limit` was found raised.
+    pub pending: u64,
+    /// Address of the reservation made by `lr`, or [`NO_RESERVATION`].
+    pub reservation: u64,
+    /// The value `lr` read, sign-extended from a word.
+    pub reserved_value: u64,
+    /// Accrued exception flags, bits 4..0 = NV DZ OF UF NX; the sticky flags of
+    /// MXCSR are to be added.
+    pub fflags: u32,
+    /// Dynamic rounding mode, 0–7. MXCSR.RC follows it unless it is RMM.
+    pub frm: u32,
+    /// Dispatches [`pc`](Hart::pc): regcall signature, tail-called.
+    pub fn_dispatch: u64,
+    /// Serves an `ecall` at `pc`: regcall signature, called.
+    pub fn_ecall: u64,
+    /// Attention at a loop back-edge: regcall signature, called.
+    pub fn_poll: u64,
+    /// Attention or host stack exhausted at entry of the function at `pc`:
+    /// regcall signature, tail-called.
+    pub fn_poll_entry: u64,
+    /// Ends in the trap of the instruction at `pc` (`ebreak`, illegal): regcall
+    /// signature, tail-called.
+    pub fn_trap: u64,
+    /// Executes the instruction at `pc` by interpreter: regcall signature, called.
+    pub fn_interpret_one: u64,
+    /// Where the CPL 0 stub enters CPL 3 after an exception.
+    pub exception_entry: u64,
+    /// Stack pointer at [`exception_entry`](Hart::exception_entry).
+    pub exception_stack: u64,
+    /// Address of the [`ExceptionFrame`] that the stub fills (top of the CPL 0 stack).
+    pub exception_frame: u64,
+    /// Host stack pointer that the base dispatcher starts from.
+    pub stack_base: u64,
+    /// Address of this structure.
+    pub self_address: u64,
+    /// Number of this hart, from 0.
+    pub id: u64,
+    /// Scratch words of the runtime's assembly entry points.
+    pub scratch: [u64; 8],
+}
+
+/// Value of [`Hart::reservation`] without a reservation; never a mapped address.
+pub const NO_RESERVATION: u64 = u64::MAX;
+
+/// Bits of [`Hart::pending`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Pending {
+    /// A signal for the program: its number is in [`crate::boot::Shared::signals`].
+    Signal = 1,
+}
+
+/// What the processor and the CPL 0 stub push on an exception, lowest address first.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct ExceptionFrame {
+    /// Faulting linear address of a #PF.
+    pub cr2: u64,
+    /// rax at the exception; all other registers are still in place.
+    pub rax: u64,
+    /// Vector, 0–31.
+    pub vector: u64,
+    /// Error code, 0 for vectors without one.
+    pub error_code: u64,
+    /// rip.
+    pub rip: u64,
+    /// cs.
+    pub cs: u64,
+    /// rflags.
+    pub rflags: u64,
+    /// rsp.
+    pub rsp: u64,
+    /// ss.
+    pub ss: u64,
+}
+
+/// Byte offsets into [`Hart`], as translated code and assembly use them.
+pub mod offset {
+    use super::{Hart, offset_of};
+
+    /// [`Hart::x`].
+    pub const X: u64 = offset_of!(Hart, x) as u64;
+    /// [`Hart::f`].
+    pub const F: u64 = offset_of!(Hart, f) as u64;
+    /// [`Hart::pc`].
+    pub const PC: u64 = offset_of!(Hart, pc) as u64;
+    /// [`Hart::poll_limit`].
+    pub const POLL_LIMIT: u64 = offset_of!(Hart, poll_limit) as u64;
+    /// [`Hart::reservation`].
+    pub const RESERVATION: u64 = offset_of!(Hart, reservation) as u64;
+    /// [`Hart::reserved_value`].
+    pub const RESERVED_VALUE: u64 = offset_of!(Hart, reserved_value) as u64;
+    /// [`Hart::fn_dispatch`].
+    pub const FN_DISPATCH: u64 = offset_of!(Hart, fn_dispatch) as u64;
+    /// [`Hart::fn_ecall`].
+    pub const FN_ECALL: u64 = offset_of!(Hart, fn_ecall) as u64;
+    /// [`Hart::fn_poll`].
+    pub const FN_POLL: u64 = offset_of!(Hart, fn_poll) as u64;
+    /// [`Hart::fn_poll_entry`].
+    pub const FN_POLL_ENTRY: u64 = offset_of!(Hart, fn_poll_entry) as u64;
+    /// [`Hart::fn_trap`].
+    pub const FN_TRAP: u64 = offset_of!(Hart, fn_trap) as u64;
+    /// [`Hart::fn_interpret_one`].
+    pub const FN_INTERPRET_ONE: u64 = offset_of!(Hart, fn_interpret_one) as u64;
+    /// [`Hart::exception_entry`].
+    pub const EXCEPTION_ENTRY: u64 = offset_of!(Hart, exception_entry) as u64;
+    /// [`Hart::exception_stack`].
+    pub const EXCEPTION_STACK: u64 = offset_of!(Hart, exception_stack) as u64;
+}
+
+const _: () = assert!(size_of::<Hart>() == 768);
+const _: () = assert!(offset::X == 0 && offset::F == 256 && offset::PC == 512);
+const _: () = assert!(size_of::<ExceptionFrame>() == 72);

@@ -1,0 +1,83 @@
+//! Translation image files: the x86-64 code of one ELF file.
+//!
+//! ```text
+//! window + 0          private data page, one per VM ([`ImageData`]; not in the file)
+//! window + 4096       file offset 0: [`ImageHeader`], then at the offsets it names:
+//!                     dispatch table   u32 per 2 bytes of guest text
+//!                     code             x86-64, position-independent, entered at function entries
+//!                     read-only data   constants and jump tables of the code
+//!                     functions        [`FunctionEntry`], sorted by guest address
+//! ```
+//!
+//! Code addresses the data page and the dispatch table rip-relative, so their
+//! distance from the code is fixed when the image is linked. All guest addresses
+//! are link-time addresses of the ELF file; the load bias is in the data page.
+
+/// First bytes of an image file.
+pub const MAGIC: [u8; 8] = *b"HARTIMG\0";
+
+/// Dispatch table entry of a guest address that is no function entry.
+pub const MISS: u32 = 0;
+
+/// Start of an image file. Offsets and lengths are bytes from the file's start.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageHeader {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
+    /// [`crate::ABI_VERSION`].
+    pub abi_version: u32,
+    /// Not used.
+    pub reserved: u32,
+    /// SHA-256 of the cache key (guest ELF, translator, CPU features, options).
+    pub key: [u8; 32],
+    /// SHA-256 of the file from [`HEADER_SIZE`] to its end.
+    pub checksum: [u8; 32],
+    /// Length of the whole file.
+    pub file_length: u64,
+    /// Guest text that the dispatch table covers: link-time start, a multiple of 2.
+    pub text_start: u64,
+    /// Its length, bytes.
+    pub text_length: u64,
+    /// Dispatch table: offset, a multiple of 4096; `text_length / 2` entries. An entry
+    /// is the offset of the host function from `code_offset`, or [`MISS`].
+    pub table_offset: u64,
+    /// Code: offset, a multiple of 4096. The first 16 bytes are `int3`, so that no
+    /// function has offset 0.
+    pub code_offset: u64,
+    /// Code length.
+    pub code_length: u64,
+    /// Read-only data: offset, a multiple of 4096.
+    pub data_offset: u64,
+    /// Its length.
+    pub data_length: u64,
+    /// [`FunctionEntry`] array: offset.
+    pub functions_offset: u64,
+    /// Number of functions.
+    pub functions_count: u64,
+}
+
+/// Bytes reserved for the header.
+pub const HEADER_SIZE: u64 = 4096;
+
+/// One translated function.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FunctionEntry {
+    /// Link-time address of its entry.
+    pub guest: u64,
+    /// Offset of its code from `code_offset`.
+    pub host: u32,
+    /// Length of its code, bytes.
+    pub host_length: u32,
+}
+
+/// The private data page of an image in one VM, filled by the runtime.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageData {
+    /// Load address of the ELF file minus its link-time address.
+    pub bias: u64,
+    /// `text_start + bias`.
+    pub text_start: u64,
+}

@@ -1,0 +1,73 @@
+//! Guest-virtual and guest-physical address space.
+//!
+//! ```text
+//! virtual
+//!   0                 RISC-V user space, 256 GiB as on Sv39 Linux
+//!   RUNTIME_BASE      runtime ELF image (linked there)
+//!   PHYSMAP_BASE      all private RAM, 2 MiB pages, writable
+//!   IMAGE_BASE        translation images, one per IMAGE_STRIDE window
+//!   STACK_BASE        host stacks of translated code and runtime, one per vCPU
+//!   SHARED_BASE       boot information, console, exit report, host calls
+//!   FILE_BASE         read-only files: program, root file system tree
+//!   SUPERVISOR_BASE   GDT, IDT, TSS, CPL 0 stubs (supervisor pages)
+//! physical
+//!   SUPERVISOR_GPA    read-only slot: tables and stubs
+//!   SHARED_GPA        shared pages
+//!   RAM_GPA           private RAM, contiguous
+//!   FILE_GPA          read-only slots
+//! ```
+
+/// Smallest page.
+pub const PAGE_SIZE: u64 = 4096;
+/// Page of a page-directory entry.
+pub const HUGE_PAGE_SIZE: u64 = 2 << 20;
+
+/// End of RISC-V user space: Sv39 user addresses are below 2^38.
+pub const USER_END: u64 = 1 << 38;
+/// Lowest address that a program may map (`vm.mmap_min_addr`).
+pub const USER_MIN: u64 = 0x1_0000;
+
+/// Where the runtime is linked and loaded.
+pub const RUNTIME_BASE: u64 = 1 << 40;
+/// Linear map of private RAM: the byte at `RAM_GPA + n` is at `PHYSMAP_BASE + n`.
+pub const PHYSMAP_BASE: u64 = 2 << 40;
+/// First translation image window.
+pub const IMAGE_BASE: u64 = 3 << 40;
+/// Distance between translation image windows.
+pub const IMAGE_STRIDE: u64 = 1 << 30;
+/// First host stack. vCPU `n` has the window from `STACK_BASE + n * STACK_STRIDE`;
+/// its lowest page is never mapped.
+pub const STACK_BASE: u64 = 4 << 40;
+/// Distance between host stack windows.
+pub const STACK_STRIDE: u64 = 1 << 30;
+/// Mapped size of a host stack; ends at the end of the window.
+pub const STACK_SIZE: u64 = 16 << 20;
+/// Host stack below `poll_limit`: room for leaf functions, which do not check,
+/// and for the runtime called from the deepest checked frame.
+pub const STACK_SLACK: u64 = 512 << 10;
+/// Shared pages ([`crate::boot::Shared`]).
+pub const SHARED_BASE: u64 = 5 << 40;
+/// Read-only file mappings, in the order of [`crate::boot::BootInfo::files`], each
+/// aligned to [`HUGE_PAGE_SIZE`].
+pub const FILE_BASE: u64 = 6 << 40;
+/// Supervisor pages.
+pub const SUPERVISOR_BASE: u64 = 7 << 40;
+
+/// Physical address of the supervisor slot.
+pub const SUPERVISOR_GPA: u64 = 0x10_0000;
+/// Physical address of the shared pages.
+pub const SHARED_GPA: u64 = 0x1000_0000;
+/// Physical address of private RAM; above the APIC and PCI holes of a PC.
+pub const RAM_GPA: u64 = 1 << 32;
+/// Physical address of the first read-only file slot. Below 2^39, which the
+/// smallest processors with nested paging address.
+pub const FILE_GPA: u64 = 1 << 38;
+
+/// Code segment selector at CPL 3, 64-bit.
+pub const USER_CS: u16 = 0x33;
+/// Data and stack segment selector at CPL 3.
+pub const USER_SS: u16 = 0x2b;
+/// Code segment selector at CPL 0.
+pub const KERNEL_CS: u16 = 0x10;
+/// Stack segment selector at CPL 0.
+pub const KERNEL_SS: u16 = 0x18;

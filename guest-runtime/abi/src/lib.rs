@@ -1,0 +1,22 @@
+//! Every structure that crosses the VM boundary: between the VMM, the guest
+//! runtime and translated code.
+//!
+//! All integers are little-endian (both sides are x86-64), all structures
+//! `repr(C)` with sizes and offsets checked at compile time. Nothing here is
+//! believed by the reader: the VMM checks what the guest wrote, and the runtime
+//! checks what came from files.
+#![no_std]
+
+pub mod boot;
+pub mod call;
+pub mod console;
+pub mod hart;
+pub mod image;
+pub mod layout;
+pub mod port;
+pub mod report;
+pub mod tree;
+
+/// Version of everything in this crate. A runtime and a VMM work together, and
+/// a cached translation image is usable, only if it is equal.
+pub const ABI_VERSION: u32 = 1;

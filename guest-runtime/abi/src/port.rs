@@ -1,0 +1,18 @@
+//! I/O ports by which the guest leaves the VM on purpose (`out dx, eax`, 32
+//! bits). The TSS I/O bitmap allows [`FIRST`]`..=`[`LAST`] at CPL 3; any other
+//! port raises #GP in the guest.
+
+/// First allowed port.
+pub const FIRST: u16 = 0x510;
+/// The program has ended; the value is ignored. The VMM reads [`crate::report::ExitReport`].
+pub const EXIT: u16 = 0x510;
+/// A [`crate::call::HostCall`] is ready; it has been served when the instruction
+/// completes.
+pub const CALL: u16 = 0x511;
+/// Doorbell of the console's output ring, written only when its reader asked
+/// for it ([`crate::console::Console::reader_waits`]). The value is ignored.
+pub const CONSOLE: u16 = 0x512;
+/// The in-guest probe of processor features reports a step.
+pub const PROBE: u16 = 0x513;
+/// Last allowed port.
+pub const LAST: u16 = 0x51f;
