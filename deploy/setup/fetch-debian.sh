@@ -4,6 +4,7 @@
 #
 #   fetch-debian.sh ARCH DEST PACKAGE...
 #
+# PACKAGE may be NAME, or NAME/depends for what the metapackage NAME depends on.
 # The suite is trixie, whatever this machine runs: its packages are the inputs
 # that the tests and benchmarks are written against. The mirror and the keyring
 # are the ones that this machine's own apt is configured with. Dependencies are
@@ -63,8 +64,21 @@ if [ -z "$(find "$root/lists-fetched" -mmin -1440 2>/dev/null)" ]; then
     touch "$root/lists-fetched"
 fi
 
+# "NAME VERSION" of every package wanted; asking apt once is much quicker than
+# once per package.
+wanted=()
 for package in "$@"; do
-    version=$(apt-cache show --no-all-versions "$package" | sed -n 's/^Version: //p')
+    case $package in
+    */depends)
+        wanted+=($(apt-cache depends --important "${package%/depends}" |
+            sed -n 's/^ *Depends: //p')) ;;
+    *) wanted+=("$package") ;;
+    esac
+done
+versions=$(apt-cache show --no-all-versions "${wanted[@]}" |
+    awk '$1 == "Package:" { name = $2 } $1 == "Version:" { print name, $2 }')
+
+while read -r package version; do
     deb=$root/debs/${package}_${version//:/%3a}.deb
     stamp=$dest/.unpacked/${package}_${version//:/%3a}
     [ -e "$stamp" ] && continue
@@ -78,4 +92,4 @@ for package in "$@"; do
         --keep-directory-symlink
     mkdir -p "$dest/.unpacked"
     touch "$stamp"
-done
+done <<<"$versions"

@@ -1,0 +1,47 @@
+# What one does with Hartline, as one-word commands. Everything is built in
+# release mode into one target directory, so no step compiles twice.
+
+SETUP   := deploy/setup
+RELEASE := $(or $(CARGO_TARGET_DIR),target)/x86_64-unknown-linux-gnu/release
+BUSYBOX := .debian/riscv64/usr/bin/busybox
+
+.PHONY: help setup test-setup build run test bench-programs bench fmt lint doc clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
+
+setup: ## Install what building and running need (Debian; uses sudo if not root)
+	@$(SETUP)/setup.sh
+
+test-setup: ## Install what the tests need too
+	@$(SETUP)/setup.sh test
+
+build: setup ## Build the hartline command
+	cargo build --release --locked -p hartline
+
+run: build ## Translate Debian's riscv64 busybox and run it in a VM
+	@$(SETUP)/fetch-debian.sh riscv64 .debian/riscv64 busybox-static
+	$(RELEASE)/hartline build $(BUSYBOX)
+	$(RELEASE)/hartline run --stats --volume $(BUSYBOX):/input:ro $(BUSYBOX) sha256sum /input
+
+test: build test-setup ## Run every test (HARTLINE_REQUIRE_KVM=1: fail, not skip, without /dev/kvm)
+	cargo test --release --locked --workspace
+
+bench-programs: test-setup ## Build the programs that the benchmark runs
+	tests/bench/build.sh target/bench-programs
+
+bench: build bench-programs ## Compare with native code and qemu-riscv64
+	$(RELEASE)/hartline bench compute --programs target/bench-programs
+
+fmt: ## Format the sources
+	cargo fmt --all
+
+lint: setup ## Check format, clippy, documentation and, with cargo-deny, licences
+	cargo fmt --all --check
+	cargo clippy --release --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS=-Dwarnings cargo doc --release --locked --workspace --no-deps
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny --locked check; \
+	else echo "lint: cargo-deny is not installed, licences were not checked"; fi
+
+clean: ## Delete everything that was built or fetched
+	rm -rf target .debian .toolchain

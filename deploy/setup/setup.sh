@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Prepare a Debian machine for building and testing Hartline. Installs what is
+# missing and nothing else, so running it again costs a second.
+#
+#   setup.sh           what building and running need
+#   setup.sh test      also what the tests need
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+minimum_rust=1.95
+
+# command-or-file:package, one per line.
+build_needs="
+cc:gcc
+ld.lld:lld
+make:make
+xz:xz-utils
+strip:binutils
+/usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring
+/usr/include/stdio.h:libc6-dev
+"
+test_needs="
+riscv64-linux-gnu-gcc:gcc-riscv64-linux-gnu
+riscv64-linux-gnu-g++:g++-riscv64-linux-gnu
+riscv64-linux-gnu-objdump:binutils-riscv64-linux-gnu
+/usr/riscv64-linux-gnu/lib/libc.a:libc6-dev-riscv64-cross
+bzip2:bzip2
+cpio:cpio
+qemu-system-x86_64:qemu-system-x86
+"
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    else
+        sudo "$@"
+    fi
+}
+
+install_missing() {
+    local need package missing=()
+    for need in $1; do
+        package=${need##*:}
+        need=${need%:*}
+        case $need in
+        /*) [ -e "$need" ] || missing+=("$package") ;;
+        *) command -v "$need" >/dev/null || missing+=("$package") ;;
+        esac
+    done
+    [ ${#missing[@]} -eq 0 ] && return
+    echo "setup: installing ${missing[*]}"
+    as_root apt-get -qq -o Acquire::Retries=3 update
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y \
+        -o Acquire::Retries=3 install --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# True if cargo is there and at least $minimum_rust.
+rust_is_new_enough() {
+    local have
+    have=$(cargo --version 2>/dev/null | awk '{ print $2 }')
+    [ -n "$have" ] && printf '%s\n%s\n' "$minimum_rust" "$have" | sort --check=quiet --version-sort
+}
+
+ensure_rust() {
+    rust_is_new_enough && return
+    if command -v rustup >/dev/null; then
+        echo "setup: installing the current stable Rust with rustup"
+        rustup toolchain install stable --profile minimal --component rustfmt,clippy
+        rustup default stable
+        rust_is_new_enough && return
+    fi
+    echo "setup: Rust $minimum_rust or later is needed, found: $(cargo --version 2>&1 || true)." \
+        "Install it with rustup (https://rustup.rs, or Debian 13's package rustup) and try again." >&2
+    exit 1
+}
+
+# Downloads fail now and then: three attempts.
+retry() {
+    local attempt
+    for attempt in 1 2 3; do
+        "$@" && return
+        echo "setup: attempt $attempt of 3 failed: $*" >&2
+        sleep $((attempt * 5))
+    done
+    return 1
+}
+
+install_missing "$build_needs"
+ensure_rust
+retry "$here/toolchain.sh"
+if [ "${1:-}" = test ]; then
+    install_missing "$test_needs"
+    retry "$here/fetch-debian.sh" riscv64 "$root/.debian/riscv64" busybox-static libc6
+    retry "$here/fetch-debian.sh" amd64 "$root/.debian/amd64" \
+        busybox-static qemu-user linux-image-cloud-amd64/depends
+fi
