@@ -1,1 +1,3 @@
-//! Part of Hartline.
+//! Ahead-of-time translation of RISC-V ELF files to x86-64 images.
+
+pub mod cfg;

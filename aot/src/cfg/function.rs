@@ -1,0 +1,199 @@
+//! A recovered function: basic blocks and how control leaves them.
+
+use hartline_isa::{Instruction, XReg};
+
+/// What kind of successor an [`Edge`] leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EdgeKind {
+    /// A block of the same function, by an edge that closes no loop.
+    Forward,
+    /// A block of the same function that is on the depth-first path to this one:
+    /// every cycle of a function has at least one such edge. The block it leads
+    /// to has [`Block::is_loop_header`].
+    Back,
+    /// Another function, or an address that is no known entry.
+    External,
+}
+
+/// A way from a block to the instruction at `target`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Edge {
+    /// Guest address (link-time) control goes to.
+    pub target: u64,
+    /// Where that is.
+    pub kind: EdgeKind,
+}
+
+impl Edge {
+    /// True if the target is a block of the same function.
+    #[must_use]
+    pub fn is_internal(self) -> bool {
+        self.kind != EdgeKind::External
+    }
+}
+
+/// Where the index of a jump table is found: the value that `register` has
+/// immediately before the instruction at `pc` executes. That instruction is in
+/// the block that ends in the jump or in one that dominates it, and comes after
+/// every other instruction of its block that would change the value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Index {
+    /// Address of the instruction that scales the index.
+    pub pc: u64,
+    /// Its index operand.
+    pub register: XReg,
+    /// Only the low 32 bits count, zero-extended; otherwise all 64 bits.
+    pub low_word: bool,
+}
+
+/// An indirect jump through a table in read-only memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JumpTable {
+    /// The index. `None`: only the set of targets is known, and the jump's
+    /// target address is what to compare.
+    pub index: Option<Index>,
+    /// With an index: the target for each value from 0; a larger index has an
+    /// unknown target. Without: the likely targets, sorted, each once.
+    pub targets: Vec<Edge>,
+}
+
+/// How a block ends. The instruction responsible is the block's last one, except
+/// for [`FallThrough`](Terminator::FallThrough) and
+/// [`Illegal`](Terminator::Illegal), which stand for none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Terminator {
+    /// The next instruction starts another block, or is beyond the function.
+    FallThrough {
+        /// The next instruction.
+        next: Edge,
+    },
+    /// Direct jump: `jal` that links no return address in `ra`, or `auipc` + `jalr`.
+    /// A link register other than `ra` is written by the instruction. External: a
+    /// tail call.
+    Jump {
+        /// Destination.
+        target: Edge,
+    },
+    /// Conditional branch.
+    Branch {
+        /// Where the condition holds.
+        taken: Edge,
+        /// Where it does not: the next instruction.
+        not_taken: Edge,
+    },
+    /// Call of a known address that links in `ra`: `jal`, or `auipc` + `jalr`.
+    Call {
+        /// Entry of the callee.
+        target: u64,
+        /// The instruction after the call.
+        return_to: Edge,
+        /// The callee looks like `setjmp`: it may return here again later.
+        returns_twice: bool,
+    },
+    /// Call of an address in a register that links in `ra`.
+    CallIndirect {
+        /// The instruction after the call.
+        return_to: Edge,
+    },
+    /// `jalr x0, 0(ra)`.
+    Return,
+    /// Indirect jump with known targets; a target not listed is dispatched.
+    JumpTable(JumpTable),
+    /// Any other indirect jump. A link register other than `ra` is written by the
+    /// instruction.
+    JumpIndirect,
+    /// `ebreak`.
+    Trap,
+    /// The bytes at `pc` are not an instruction.
+    Illegal {
+        /// Their address; the block has no instruction there.
+        pc: u64,
+    },
+}
+
+/// Straight-line code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// Address of the first instruction.
+    pub start: u64,
+    /// Instructions and their addresses, in order. Blocks may overlap where a
+    /// program jumps into the middle of an instruction.
+    pub instructions: Vec<(u64, Instruction)>,
+    /// How it ends.
+    pub terminator: Terminator,
+    /// A [`EdgeKind::Back`] edge leads here.
+    pub is_loop_header: bool,
+}
+
+/// A function: the code reached from one entry without calls.
+///
+/// Functions may share blocks (several entries to the same code).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// Address of the entry; a block starts there.
+    pub entry: u64,
+    /// Name of the symbol at the entry, if there is one.
+    pub name: Option<String>,
+    /// Blocks sorted by start; not empty.
+    pub blocks: Vec<Block>,
+}
+
+impl Function {
+    /// The block that starts at `pc`.
+    #[must_use]
+    pub fn block(&self, pc: u64) -> Option<&Block> {
+        let position = self.blocks.binary_search_by_key(&pc, |block| block.start);
+        position.ok().map(|index| &self.blocks[index])
+    }
+
+    /// Number of instructions in all blocks.
+    #[must_use]
+    pub fn instruction_count(&self) -> usize {
+        self.blocks
+            .iter()
+            .map(|block| block.instructions.len())
+            .sum()
+    }
+}
+
+impl Terminator {
+    /// Every known successor, external ones included, in a fixed order; not the
+    /// callee of a call.
+    pub fn edges(&self) -> impl Iterator<Item = &Edge> {
+        let (first, second, table): (Option<&Edge>, Option<&Edge>, &[Edge]) = match self {
+            Terminator::FallThrough { next: edge }
+            | Terminator::Jump { target: edge }
+            | Terminator::Call {
+                return_to: edge, ..
+            }
+            | Terminator::CallIndirect { return_to: edge } => (Some(edge), None, &[]),
+            Terminator::Branch { taken, not_taken } => (Some(taken), Some(not_taken), &[]),
+            Terminator::JumpTable(table) => (None, None, &table.targets),
+            Terminator::Return
+            | Terminator::JumpIndirect
+            | Terminator::Trap
+            | Terminator::Illegal { .. } => (None, None, &[]),
+        };
+        first.into_iter().chain(second).chain(table)
+    }
+
+    /// As [`edges`](Terminator::edges), to change.
+    pub fn edges_mut(&mut self) -> impl Iterator<Item = &mut Edge> {
+        let (first, second, table): (Option<&mut Edge>, Option<&mut Edge>, &mut [Edge]) = match self
+        {
+            Terminator::FallThrough { next: edge }
+            | Terminator::Jump { target: edge }
+            | Terminator::Call {
+                return_to: edge, ..
+            }
+            | Terminator::CallIndirect { return_to: edge } => (Some(edge), None, &mut []),
+            Terminator::Branch { taken, not_taken } => (Some(taken), Some(not_taken), &mut []),
+            Terminator::JumpTable(table) => (None, None, &mut table.targets),
+            Terminator::Return
+            | Terminator::JumpIndirect
+            | Terminator::Trap
+            | Terminator::Illegal { .. } => (None, None, &mut []),
+        };
+        first.into_iter().chain(second).chain(table)
+    }
+}
