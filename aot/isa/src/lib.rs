@@ -3,9 +3,28 @@
 //!
 //! [`decode`] turns 16- and 32-bit encodings into one [`Instruction`] type;
 //! [`execute`] defines each instruction's effect once, over the [`Machine`]
-//! operations; `Display` prints standard assembly.
+//! operations; [`Instruction::disassemble`] prints standard assembly.
 #![no_std]
+#![forbid(unsafe_code)]
 
+mod classify;
+mod csr;
+mod decode;
+mod disassemble;
+mod encode;
+mod instruction;
 mod machine;
+mod opcode;
+mod register;
+mod semantics;
 
+pub use classify::*;
+pub use csr::*;
+pub use decode::*;
+pub use disassemble::*;
+pub use encode::*;
+pub use instruction::*;
 pub use machine::*;
+pub use opcode::*;
+pub use register::*;
+pub use semantics::execute;

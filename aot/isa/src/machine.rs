@@ -333,9 +333,8 @@ pub trait Machine {
     /// `a` if the condition holds, otherwise `b`.
     fn select(&mut self, condition: Self::Bool, a: Self::Int, b: Self::Int) -> Self::Int;
 
-    /// Loads from memory, sign- or zero-extended. Any alignment works. `dest`
-    /// is the register that receives the value: a load into `x0` still accesses
-    /// memory.
+    /// Loads from memory, sign- or zero-extended. Any alignment works. The access
+    /// takes place whatever becomes of the value.
     fn load(&mut self, width: Width, signed: bool, address: Self::Int) -> Self::Int;
     /// Stores the low bits. Any alignment works.
     fn store(&mut self, width: Width, address: Self::Int, value: Self::Int);
@@ -427,9 +426,9 @@ pub trait Machine {
     /// An integer as a register image, all 64 bits, unchanged.
     fn f_from_bits(&mut self, a: Self::Int) -> Self::Float;
 
-    /// Reads and modifies a CSR; the old value goes to `destination`. `write` is `None` when
-    /// the instruction must not write (`csrrs`/`csrrc` with `x0` or a zero
-    /// immediate). `raw` is the whole instruction, for implementations that hand
+    /// Reads and modifies a CSR; the implementation writes the old value to
+    /// `destination` itself. `write` is `None` when the instruction must not write
+    /// (`csrrs`/`csrrc` with `x0` or a zero immediate). `raw` is the whole instruction, for implementations that hand
     /// it to another one. Unknown or forbidden CSRs are an illegal instruction:
     /// the implementation takes the trap itself and the result is discarded.
     fn csr(

@@ -1,0 +1,241 @@
+//! What a translator asks about an instruction without executing it.
+
+use crate::{CsrSource, Instruction, Operation, Rounding, XReg};
+
+/// Where execution goes on after an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Flow {
+    /// At the next instruction.
+    Next,
+    /// At pc + `offset` or at the next instruction.
+    Branch {
+        /// Bytes from the branch.
+        offset: i32,
+    },
+    /// At pc + `offset`.
+    Jump {
+        /// Meaning for the call stack.
+        kind: JumpKind,
+        /// Bytes from the jump.
+        offset: i32,
+    },
+    /// At the address in `base`, plus `offset`.
+    JumpRegister {
+        /// Meaning for the call stack.
+        kind: JumpKind,
+        /// Register that holds the target.
+        base: XReg,
+        /// Bytes added to it.
+        offset: i32,
+    },
+    /// In the operating system; after `ecall` at the next instruction.
+    SystemCall,
+    /// In the operating system, for good unless it decides otherwise: `ebreak`.
+    Breakpoint,
+}
+
+/// Meaning of a jump for the call stack, as the return-address-stack hints of
+/// the unprivileged specification (section "Unconditional Jumps") define it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum JumpKind {
+    /// Neither pushes nor pops: a jump or tail call.
+    Jump,
+    /// Pushes: a call.
+    Call,
+    /// Pops: a return.
+    Return,
+    /// Pops, then pushes: a coroutine switch.
+    Swap,
+}
+
+impl JumpKind {
+    /// Kind of a `jalr` with these registers. For `jal` pass [`XReg::ZERO`] as base.
+    #[must_use]
+    pub fn of(link: XReg, base: XReg) -> Self {
+        match (link.is_link(), base.is_link()) {
+            (false, false) => Self::Jump,
+            (false, true) => Self::Return,
+            (true, false) => Self::Call,
+            (true, true) if link == base => Self::Call,
+            (true, true) => Self::Swap,
+        }
+    }
+}
+
+/// Registers that an instruction uses; bit n stands for register n. `x0` is
+/// never among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct RegisterUse {
+    /// Integer registers read.
+    pub x_read: u32,
+    /// Integer registers written.
+    pub x_written: u32,
+    /// Floating-point registers read.
+    pub f_read: u32,
+    /// Floating-point registers written.
+    pub f_written: u32,
+}
+
+impl Instruction {
+    /// Where execution goes on.
+    #[must_use]
+    pub fn flow(&self) -> Flow {
+        match self.operation() {
+            Operation::Branch { offset, .. } => Flow::Branch { offset },
+            Operation::Jal { rd, offset } => Flow::Jump {
+                kind: JumpKind::of(rd, XReg::ZERO),
+                offset,
+            },
+            Operation::Jalr { rd, rs1, offset } => Flow::JumpRegister {
+                kind: JumpKind::of(rd, rs1),
+                base: rs1,
+                offset,
+            },
+            Operation::Ecall => Flow::SystemCall,
+            Operation::Ebreak => Flow::Breakpoint,
+            _ => Flow::Next,
+        }
+    }
+
+    /// Whether something else than the next instruction may follow, `ecall` included.
+    #[must_use]
+    pub fn is_control_transfer(&self) -> bool {
+        self.flow() != Flow::Next
+    }
+
+    /// Bytes from this instruction to the target of a branch or of `jal`.
+    #[must_use]
+    pub fn direct_offset(&self) -> Option<i32> {
+        match self.flow() {
+            Flow::Branch { offset } | Flow::Jump { offset, .. } => Some(offset),
+            _ => None,
+        }
+    }
+
+    /// Whether it reads memory (atomics included).
+    #[must_use]
+    pub fn is_load(&self) -> bool {
+        matches!(
+            self.operation(),
+            Operation::Load { .. }
+                | Operation::LoadFloat { .. }
+                | Operation::LoadReserved { .. }
+                | Operation::Amo { .. }
+        )
+    }
+
+    /// Whether it writes memory (atomics included).
+    #[must_use]
+    pub fn is_store(&self) -> bool {
+        matches!(
+            self.operation(),
+            Operation::Store { .. }
+                | Operation::StoreFloat { .. }
+                | Operation::StoreConditional { .. }
+                | Operation::Amo { .. }
+        )
+    }
+
+    /// Whether it accesses memory, and so may fault.
+    #[must_use]
+    pub fn may_fault(&self) -> bool {
+        self.is_load() || self.is_store()
+    }
+
+    /// Its rounding mode field, if it has one.
+    #[must_use]
+    pub fn rounding(&self) -> Option<Rounding> {
+        match self.operation() {
+            Operation::FloatBinary { rounding, .. }
+            | Operation::FloatSqrt { rounding, .. }
+            | Operation::FloatFma { rounding, .. }
+            | Operation::FloatToInt { rounding, .. }
+            | Operation::IntToFloat { rounding, .. }
+            | Operation::FloatConvert { rounding, .. } => Some(rounding),
+            _ => None,
+        }
+    }
+
+    /// Registers read and written.
+    #[must_use]
+    pub fn register_use(&self) -> RegisterUse {
+        let mut registers = integer_use(self.operation());
+        registers.x_read &= !1;
+        registers.x_written &= !1;
+        registers
+    }
+}
+
+fn x_use(x_written: u32, x_read: u32) -> RegisterUse {
+    RegisterUse {
+        x_read,
+        x_written,
+        ..RegisterUse::default()
+    }
+}
+
+fn f_use(f_written: u32, f_read: u32) -> RegisterUse {
+    RegisterUse {
+        f_read,
+        f_written,
+        ..RegisterUse::default()
+    }
+}
+
+fn integer_use(operation: Operation) -> RegisterUse {
+    use Operation as O;
+    match operation {
+        O::Lui { rd, .. } | O::Auipc { rd, .. } | O::Jal { rd, .. } => x_use(rd.mask(), 0),
+        O::Jalr { rd, rs1, .. }
+        | O::Load { rd, rs1, .. }
+        | O::Immediate { rd, rs1, .. }
+        | O::Shift { rd, rs1, .. }
+        | O::Unary { rd, rs1, .. }
+        | O::LoadReserved { rd, rs1, .. } => x_use(rd.mask(), rs1.mask()),
+        O::Branch { rs1, rs2, .. } | O::Store { rs1, rs2, .. } => x_use(0, rs1.mask() | rs2.mask()),
+        O::Register { rd, rs1, rs2, .. }
+        | O::StoreConditional { rd, rs1, rs2, .. }
+        | O::Amo { rd, rs1, rs2, .. } => x_use(rd.mask(), rs1.mask() | rs2.mask()),
+        O::Csr { rd, source, .. } => match source {
+            CsrSource::Register(rs1) => x_use(rd.mask(), rs1.mask()),
+            CsrSource::Immediate(_) => x_use(rd.mask(), 0),
+        },
+        _ => float_use(operation),
+    }
+}
+
+fn float_use(operation: Operation) -> RegisterUse {
+    use Operation as O;
+    match operation {
+        O::LoadFloat { rd, rs1, .. }
+        | O::IntToFloat { rd, rs1, .. }
+        | O::BitsToFloat { rd, rs1, .. } => RegisterUse {
+            x_read: rs1.mask(),
+            ..f_use(rd.mask(), 0)
+        },
+        O::StoreFloat { rs1, rs2, .. } => RegisterUse {
+            x_read: rs1.mask(),
+            ..f_use(0, rs2.mask())
+        },
+        O::FloatCompare { rd, rs1, rs2, .. } => RegisterUse {
+            f_read: rs1.mask() | rs2.mask(),
+            ..x_use(rd.mask(), 0)
+        },
+        O::FloatClass { rd, rs1, .. }
+        | O::FloatToInt { rd, rs1, .. }
+        | O::FloatToBits { rd, rs1, .. } => RegisterUse {
+            f_read: rs1.mask(),
+            ..x_use(rd.mask(), 0)
+        },
+        O::FloatSqrt { rd, rs1, .. } | O::FloatConvert { rd, rs1, .. } => {
+            f_use(rd.mask(), rs1.mask())
+        }
+        O::FloatBinary { rd, rs1, rs2, .. }
+        | O::FloatSign { rd, rs1, rs2, .. }
+        | O::FloatMinMax { rd, rs1, rs2, .. } => f_use(rd.mask(), rs1.mask() | rs2.mask()),
+        O::FloatFma {
+            rd, rs1, rs2, rs3, ..
+        } => f_use(rd.mask(), rs1.mask() | rs2.mask() | rs3.mask()),
+        _ => RegisterUse::default(),
+    }
+}
