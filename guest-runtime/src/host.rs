@@ -1,0 +1,101 @@
+//! Calls out of the VM: host calls, doorbells, the end of the program. Each is an
+//! exit and costs microseconds (tens of them on paravirtual KVM).
+
+use crate::errno::Errno;
+use core::ptr::{NonNull, addr_of, addr_of_mut};
+use core::sync::atomic::{Ordering, compiler_fence};
+use hartline_abi::boot::{BootInfo, Shared};
+use hartline_abi::call::{CALL_DATA, HostCall, Operation};
+use hartline_abi::console::Console;
+use hartline_abi::port;
+use hartline_abi::report::ExitReport;
+
+/// Leaves the VM through `port`; returns when the host has served the access.
+pub type Doorbell = fn(port: u16);
+
+/// The shared pages and the way to the other side of them.
+#[derive(Debug, Clone, Copy)]
+pub struct Host {
+    shared: NonNull<Shared>,
+    doorbell: Doorbell,
+}
+
+impl Host {
+    /// # Safety
+    /// `shared` must point to the shared pages for as long as the program runs, and
+    /// nothing else in the guest may refer to them but through copies of this value.
+    #[must_use]
+    pub const unsafe fn new(shared: NonNull<Shared>, doorbell: Doorbell) -> Host {
+        Host { shared, doorbell }
+    }
+
+    /// Boot information.
+    #[must_use]
+    pub fn boot(&self) -> &'static BootInfo {
+        // SAFETY: the pages stay mapped (`new`) and the VMM does not write the boot
+        // information once the vCPU runs.
+        unsafe { &*addr_of!((*self.shared.as_ptr()).boot) }
+    }
+
+    /// The console's output ring.
+    #[must_use]
+    pub fn console(&self) -> NonNull<Console> {
+        // SAFETY: a field of the live structure; its address is not null.
+        unsafe { NonNull::new_unchecked(addr_of_mut!((*self.shared.as_ptr()).console)) }
+    }
+
+    /// The shared pages.
+    #[must_use]
+    pub const fn shared(&self) -> NonNull<Shared> {
+        self.shared
+    }
+
+    /// Leaves the VM through `port`, one of [`hartline_abi::port`].
+    pub fn ring(&self, port: u16) {
+        // Everything stored before is in memory before the exit.
+        compiler_fence(Ordering::SeqCst);
+        (self.doorbell)(port);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    fn mailbox(&self) -> *mut HostCall {
+        // SAFETY: only the address of a field is taken.
+        unsafe { addr_of_mut!((*self.shared.as_ptr()).call) }
+    }
+
+    /// Makes a host call; `args` come back with further results.
+    ///
+    /// # Errors
+    /// What the host answered.
+    pub fn call(&self, operation: Operation, args: &mut [u64; 6]) -> Result<u64, Errno> {
+        let mailbox = self.mailbox();
+        // SAFETY: the mailbox is this vCPU's own; the VMM reads it only inside `ring`.
+        unsafe {
+            addr_of_mut!((*mailbox).operation).write_volatile(operation as u32);
+            addr_of_mut!((*mailbox).args).write_volatile(*args);
+        }
+        self.ring(port::CALL);
+        // SAFETY: as above; the VMM has answered.
+        let result = unsafe {
+            *args = addr_of!((*mailbox).args).read_volatile();
+            addr_of!((*mailbox).result).read_volatile()
+        };
+        Errno::check(result)
+    }
+
+    /// The data buffer of host calls: filled before, or read after, [`call`](Self::call).
+    #[must_use]
+    pub fn call_data(&mut self) -> &mut [u8; CALL_DATA] {
+        // SAFETY: the VMM touches the buffer only inside `ring`, during which this
+        // borrow cannot be alive as `call` is made by the same vCPU.
+        unsafe { &mut (*self.mailbox()).data }
+    }
+
+    /// Writes the exit report; [`port::EXIT`] publishes it.
+    pub fn report(&self, report: &ExitReport) {
+        // SAFETY: the VMM reads the report only after the exit.
+        unsafe {
+            addr_of_mut!((*self.shared.as_ptr()).report).write_volatile(report.clone());
+        }
+    }
+}

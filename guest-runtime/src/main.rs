@@ -1,0 +1,3 @@
+//! The runtime's ELF image.
+#![no_std]
+#![no_main]

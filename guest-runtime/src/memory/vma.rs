@@ -1,0 +1,415 @@
+//! The map of a program's address space: which ranges are mapped, how, and from what.
+
+use crate::errno::Errno;
+use alloc::collections::BTreeMap;
+use alloc::rc::Rc;
+use core::ops::Range;
+use hartline_abi::layout::PAGE_SIZE;
+
+/// Permissions of a range: the `PROT_*` bits of `mmap`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Protection(u8);
+
+impl Protection {
+    /// No access.
+    pub const NONE: Protection = Protection(0);
+    /// Load.
+    pub const READ: Protection = Protection(1);
+    /// Store.
+    pub const WRITE: Protection = Protection(2);
+    /// Instruction fetch.
+    pub const EXECUTE: Protection = Protection(4);
+    /// Load and store.
+    pub const READ_WRITE: Protection = Protection(3);
+    /// Load and fetch.
+    pub const READ_EXECUTE: Protection = Protection(5);
+
+    /// From `PROT_*` bits.
+    ///
+    /// # Errors
+    /// `EINVAL` for unknown bits.
+    pub fn from_bits(bits: u64) -> Result<Protection, Errno> {
+        match u8::try_from(bits) {
+            Ok(bits @ 0..=7) => Ok(Protection(bits)),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Both sets together.
+    #[must_use]
+    pub const fn union(self, other: Protection) -> Protection {
+        Protection(self.0 | other.0)
+    }
+
+    /// Whether a load is allowed. As on Linux/riscv64, write permission includes
+    /// reading, and the page tables here cannot forbid reading what is executable.
+    #[must_use]
+    pub const fn readable(self) -> bool {
+        self.0 != 0
+    }
+
+    /// Whether a store is allowed.
+    #[must_use]
+    pub const fn writable(self) -> bool {
+        self.0 & Protection::WRITE.0 != 0
+    }
+
+    /// Whether an instruction may be fetched.
+    #[must_use]
+    pub const fn executable(self) -> bool {
+        self.0 & Protection::EXECUTE.0 != 0
+    }
+
+    /// Whether the set has the read bit itself, as `/proc/self/maps` shows it.
+    #[must_use]
+    pub const fn has_read_bit(self) -> bool {
+        self.0 & Protection::READ.0 != 0
+    }
+}
+
+/// What a page of a range holds when it is touched first.
+#[derive(Debug, Clone)]
+pub enum Backing {
+    /// Zeros.
+    Zero,
+    /// The bytes of a file that stays mapped read-only in the VM, from the range's
+    /// start; zeros after its end. Stores stay private.
+    File(&'static [u8]),
+}
+
+/// What a range is for; shown by `/proc/self/maps`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Label {
+    /// Nothing to show.
+    None,
+    /// `[heap]`: the break.
+    Heap,
+    /// `[stack]`.
+    Stack,
+    /// `[vdso]`: the signal trampoline.
+    Trampoline,
+    /// A file's path, and the offset of the range's first byte in it.
+    File(Rc<[u8]>, u64),
+}
+
+/// One mapped range with the same properties throughout.
+#[derive(Debug, Clone)]
+pub struct Vma {
+    /// First address after it; its start is its key in [`VmaTree`].
+    pub end: u64,
+    /// Permissions.
+    pub protection: Protection,
+    /// `MAP_SHARED`.
+    pub shared: bool,
+    /// Initial contents.
+    pub backing: Backing,
+    /// What it is for.
+    pub label: Label,
+}
+
+impl Vma {
+    /// The part of this range, which starts at `start`, from `at` on.
+    fn tail(&self, start: u64, at: u64) -> Vma {
+        let skip = at - start;
+        let mut tail = self.clone();
+        if let Backing::File(bytes) = tail.backing {
+            tail.backing = match bytes.get(skip as usize..) {
+                Some(rest) if !rest.is_empty() => Backing::File(rest),
+                _ => Backing::Zero,
+            };
+        }
+        if let Label::File(_, offset) = &mut tail.label {
+            *offset += skip;
+        }
+        tail
+    }
+
+    /// Whether `next`, starting at this range's end, continues it.
+    fn continues_in(&self, next: &Vma) -> bool {
+        self.protection == next.protection
+            && self.shared == next.shared
+            && matches!(
+                (&self.backing, &next.backing),
+                (Backing::Zero, Backing::Zero)
+            )
+            && !matches!(self.label, Label::File(..))
+            && self.label == next.label
+    }
+}
+
+/// The mapped ranges in order. Addresses are multiples of [`PAGE_SIZE`], ranges not
+/// empty; the callers see to it.
+#[derive(Debug, Default)]
+pub struct VmaTree {
+    tree: BTreeMap<u64, Vma>,
+    mapped: u64,
+}
+
+impl VmaTree {
+    /// Bytes mapped.
+    #[must_use]
+    pub fn mapped(&self) -> u64 {
+        self.mapped
+    }
+
+    /// Number of ranges.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.tree.len()
+    }
+
+    /// The range that contains `address`: its start and properties.
+    #[must_use]
+    pub fn find(&self, address: u64) -> Option<(u64, &Vma)> {
+        let (&start, vma) = self.tree.range(..=address).next_back()?;
+        (address < vma.end).then_some((start, vma))
+    }
+
+    /// All ranges in order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Vma)> {
+        self.tree.iter().map(|(&start, vma)| (start, vma))
+    }
+
+    /// The ranges that overlap `range`, in order.
+    pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &Vma)> {
+        let first = self
+            .find(range.start)
+            .map_or(range.start, |(start, _)| start);
+        self.tree
+            .range(first..range.end)
+            .map(|(&start, vma)| (start, vma))
+    }
+
+    /// Whether nothing in `range` is mapped.
+    #[must_use]
+    pub fn is_free(&self, range: Range<u64>) -> bool {
+        self.overlapping(range).next().is_none()
+    }
+
+    /// Whether all of `range` is mapped.
+    #[must_use]
+    pub fn is_covered(&self, range: Range<u64>) -> bool {
+        let mut at = range.start;
+        for (start, vma) in self.overlapping(range.clone()) {
+            if start > at {
+                return false;
+            }
+            at = vma.end;
+        }
+        at >= range.end
+    }
+
+    /// Maps `vma` at `start`, where nothing is mapped, joining it to its neighbours
+    /// if it is the same as they are.
+    pub fn insert(&mut self, mut start: u64, mut vma: Vma) {
+        debug_assert!(start < vma.end && self.is_free(start..vma.end));
+        self.mapped += vma.end - start;
+        if let Some(next) = self.tree.get(&vma.end)
+            && vma.continues_in(next)
+        {
+            let end = next.end;
+            self.tree.remove(&vma.end);
+            vma.end = end;
+        }
+        if let Some((&previous_start, previous)) = self.tree.range(..start).next_back()
+            && previous.end == start
+            && previous.continues_in(&vma)
+        {
+            start = previous_start;
+        }
+        self.tree.insert(start, vma);
+    }
+
+    /// Makes `address` a boundary between ranges.
+    fn split(&mut self, address: u64) {
+        let Some((start, vma)) = self.find(address) else {
+            return;
+        };
+        if start == address {
+            return;
+        }
+        let tail = vma.tail(start, address);
+        if let Some(head) = self.tree.get_mut(&start) {
+            head.end = address;
+        }
+        self.tree.insert(address, tail);
+    }
+
+    /// Unmaps `range` and gives back what was there.
+    pub fn remove(&mut self, range: Range<u64>) -> alloc::vec::Vec<(u64, Vma)> {
+        self.split(range.start);
+        self.split(range.end);
+        let removed: alloc::vec::Vec<(u64, Vma)> =
+            self.tree.extract_if(range, |_, _| true).collect();
+        for (start, vma) in &removed {
+            self.mapped -= vma.end - start;
+        }
+        removed
+    }
+
+    /// Changes the permissions of the mapped parts of `range`.
+    pub fn protect(&mut self, range: Range<u64>, protection: Protection) {
+        for (start, mut vma) in self.remove(range) {
+            vma.protection = protection;
+            self.insert(start, vma);
+        }
+    }
+
+    /// The highest free range of `length` bytes, aligned to `align`, inside `window`
+    /// and with at least a page of nothing below a stack that follows it.
+    #[must_use]
+    pub fn find_free_down(&self, length: u64, align: u64, window: Range<u64>) -> Option<u64> {
+        let mut end = window.end;
+        for (start, vma) in self.tree.range(..window.end).rev() {
+            if let Some(at) = fit_down(vma.end.max(window.start), end, length, align) {
+                return Some(at);
+            }
+            let guard = match vma.label {
+                Label::Stack => PAGE_SIZE,
+                _ => 0,
+            };
+            end = end.min(start.saturating_sub(guard));
+            if end <= window.start {
+                return None;
+            }
+        }
+        fit_down(window.start, end, length, align)
+    }
+}
+
+/// The highest multiple of `align` at which `length` bytes fit between `low` and `high`.
+fn fit_down(low: u64, high: u64, length: u64, align: u64) -> Option<u64> {
+    let at = high.checked_sub(length)? & !(align - 1);
+    (at >= low).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zero(end: u64, protection: Protection) -> Vma {
+        Vma {
+            end,
+            protection,
+            shared: false,
+            backing: Backing::Zero,
+            label: Label::None,
+        }
+    }
+
+    fn shape(tree: &VmaTree) -> Vec<(u64, u64, Protection)> {
+        tree.iter()
+            .map(|(start, vma)| (start, vma.end, vma.protection))
+            .collect()
+    }
+
+    #[test]
+    fn neighbours_join_and_split() {
+        let mut tree = VmaTree::default();
+        tree.insert(0x1000, zero(0x2000, Protection::READ));
+        tree.insert(0x3000, zero(0x4000, Protection::READ));
+        tree.insert(0x2000, zero(0x3000, Protection::READ));
+        assert_eq!(shape(&tree), [(0x1000, 0x4000, Protection::READ)]);
+        tree.protect(0x2000..0x3000, Protection::READ_WRITE);
+        assert_eq!(tree.count(), 3);
+        tree.protect(0x2000..0x3000, Protection::READ);
+        assert_eq!(shape(&tree), [(0x1000, 0x4000, Protection::READ)]);
+        assert_eq!(tree.mapped(), 0x3000);
+        tree.remove(0x2000..0x3000);
+        assert_eq!(tree.mapped(), 0x2000);
+        assert!(tree.is_free(0x2000..0x3000));
+        assert!(!tree.is_covered(0x1000..0x4000));
+        assert!(tree.is_covered(0x3000..0x4000));
+    }
+
+    #[test]
+    fn file_contents_follow_a_split() {
+        static BYTES: [u8; 0x1800] = [7; 0x1800];
+        let mut tree = VmaTree::default();
+        let mut vma = zero(0x4000, Protection::READ);
+        vma.backing = Backing::File(&BYTES);
+        vma.label = Label::File(Rc::from(&b"f"[..]), 0x5000);
+        tree.insert(0x1000, vma);
+        tree.remove(0x1000..0x2000);
+        let (start, vma) = tree.find(0x2abc).unwrap();
+        assert_eq!(start, 0x2000);
+        assert!(matches!(vma.backing, Backing::File(bytes) if bytes.len() == 0x800));
+        assert!(matches!(vma.label, Label::File(_, 0x6000)));
+        tree.remove(0x2000..0x3000);
+        assert!(matches!(
+            tree.find(0x3000).unwrap().1.backing,
+            Backing::Zero
+        ));
+    }
+
+    #[test]
+    fn free_ranges_are_found_from_the_top() {
+        let mut tree = VmaTree::default();
+        let window = 0x1_0000..0x10_0000;
+        assert_eq!(
+            tree.find_free_down(0x1000, 0x1000, window.clone()),
+            Some(0xf_f000)
+        );
+        tree.insert(0xf_f000, zero(0x10_0000, Protection::READ));
+        assert_eq!(
+            tree.find_free_down(0x1000, 0x1000, window.clone()),
+            Some(0xf_e000)
+        );
+        assert_eq!(
+            tree.find_free_down(0x1000, 0x1_0000, window.clone()),
+            Some(0xf_0000)
+        );
+        tree.insert(0x2_0000, zero(0xf_e000, Protection::NONE));
+        assert_eq!(
+            tree.find_free_down(0x2000, 0x1000, window.clone()),
+            Some(0x1_e000)
+        );
+        assert_eq!(tree.find_free_down(0x2_0000, 0x1000, window), None);
+    }
+
+    /// The tree agrees with one array element per page under random operations.
+    #[test]
+    fn agrees_with_a_page_array() {
+        const PAGES: u64 = 64;
+        let mut model = [None; PAGES as usize];
+        let mut tree = VmaTree::default();
+        let mut state = 0x1234_5678_9abc_def1_u64;
+        let mut random = |limit: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % limit
+        };
+        for _ in 0..20_000 {
+            let from = random(PAGES - 1);
+            let to = from + 1 + random(PAGES - from);
+            let to = to.min(PAGES);
+            let range = from * PAGE_SIZE..to * PAGE_SIZE;
+            let protection = Protection::from_bits(random(4)).unwrap();
+            let pages = &mut model[from as usize..to as usize];
+            match random(3) {
+                0 => {
+                    tree.remove(range.clone());
+                    tree.insert(range.start, zero(range.end, protection));
+                    pages.fill(Some(protection));
+                }
+                1 => {
+                    tree.remove(range);
+                    pages.fill(None);
+                }
+                _ => {
+                    tree.protect(range, protection);
+                    for page in pages.iter_mut().flatten() {
+                        *page = protection;
+                    }
+                }
+            }
+            let mapped = model.iter().flatten().count() as u64;
+            assert_eq!(tree.mapped(), mapped * PAGE_SIZE);
+            for (page, expected) in model.iter().enumerate() {
+                let found = tree.find(page as u64 * PAGE_SIZE + 5);
+                assert_eq!(found.map(|(_, vma)| vma.protection), *expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Access of the library OS to the program's memory.
+//!
+//! Every function checks the range against the address space and brings the pages
+//! in first, so that what is returned can be touched without a fault; a range that
+//! the program could not access the same way gives `EFAULT`.
+
+use crate::errno::Errno;
+use crate::memory::{Access, AddressSpace};
+use alloc::vec::Vec;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Most bytes that one read or write transfers (`MAX_RW_COUNT`).
+pub const MAX_TRANSFER: u64 = 0x7fff_f000;
+/// Most elements of an I/O vector (`UIO_MAXIOV`).
+pub const MAX_VECTORS: u64 = 1024;
+/// Longest path, with its NUL (`PATH_MAX`).
+pub const PATH_MAX: usize = 4096;
+
+/// One element of an I/O vector (`struct iovec`).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct IoVec {
+    /// Address in the program.
+    pub base: u64,
+    /// Length, bytes.
+    pub length: u64,
+}
+
+/// The `length` bytes at `address`, for reading.
+///
+/// # Errors
+/// `EFAULT` unless the program may read all of them, `ENOMEM` when RAM is used up.
+pub fn slice(memory: &mut AddressSpace, address: u64, length: u64) -> Result<&[u8], Errno> {
+    if length == 0 {
+        return Ok(&[]);
+    }
+    memory.prepare(address, length, Access::Read)?;
+    // SAFETY: `prepare` made the range present and readable, and it stays so while
+    // the address space is borrowed.
+    Ok(unsafe { core::slice::from_raw_parts(address as *const u8, length as usize) })
+}
+
+/// The `length` bytes at `address`, for writing.
+///
+/// # Errors
+/// `EFAULT` unless the program may write all of them, `ENOMEM` when RAM is used up.
+pub fn slice_mut(memory: &mut AddressSpace, address: u64, length: u64) -> Result<&mut [u8], Errno> {
+    if length == 0 {
+        return Ok(&mut []);
+    }
+    memory.prepare(address, length, Access::Write)?;
+    // SAFETY: `prepare` made the range present and writable, and it stays so while
+    // the address space is borrowed; the slice borrows it mutably.
+    Ok(unsafe { core::slice::from_raw_parts_mut(address as *mut u8, length as usize) })
+}
+
+/// Reads a value; `address` need not be aligned.
+///
+/// # Errors
+/// As [`slice`].
+pub fn read<T: FromBytes>(memory: &mut AddressSpace, address: u64) -> Result<T, Errno> {
+    let bytes = slice(memory, address, size_of::<T>() as u64)?;
+    T::read_from_bytes(bytes).map_err(|_| Errno::EFAULT)
+}
+
+/// Writes a value; `address` need not be aligned.
+///
+/// # Errors
+/// As [`slice_mut`].
+pub fn write<T: IntoBytes + Immutable>(
+    memory: &mut AddressSpace,
+    address: u64,
+    value: &T,
+) -> Result<(), Errno> {
+    write_bytes(memory, address, value.as_bytes())
+}
+
+/// Writes bytes.
+///
+/// # Errors
+/// As [`slice_mut`].
+pub fn write_bytes(memory: &mut AddressSpace, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+    slice_mut(memory, address, bytes.len() as u64)?.copy_from_slice(bytes);
+    Ok(())
+}
+
+/// Reads `count` values that follow one another at `address`.
+///
+/// # Errors
+/// As [`slice`]; `EINVAL` if `count` values do not fit an address space.
+pub fn read_array<T: FromBytes>(
+    memory: &mut AddressSpace,
+    address: u64,
+    count: u64,
+) -> Result<Vec<T>, Errno> {
+    let size = size_of::<T>() as u64;
+    let length = count.checked_mul(size).ok_or(Errno::EINVAL)?;
+    slice(memory, address, length)?
+        .chunks_exact(size_of::<T>())
+        .map(|bytes| T::read_from_bytes(bytes).map_err(|_| Errno::EFAULT))
+        .collect()
+}
+
+/// Reads the NUL-terminated string at `address`, without its NUL.
+///
+/// # Errors
+/// `ENAMETOOLONG` if there is no NUL in the first `limit` bytes, otherwise as [`slice`].
+pub fn cstr(memory: &mut AddressSpace, address: u64, limit: usize) -> Result<Vec<u8>, Errno> {
+    const PAGE: u64 = hartline_abi::layout::PAGE_SIZE;
+    let mut string = Vec::new();
+    while string.len() < limit {
+        let from = address
+            .checked_add(string.len() as u64)
+            .ok_or(Errno::EFAULT)?;
+        let room = (limit - string.len()) as u64;
+        let bytes = slice(memory, from, room.min(PAGE - from % PAGE))?;
+        if let Some(end) = bytes.iter().position(|&byte| byte == 0) {
+            string.extend_from_slice(&bytes[..end]);
+            return Ok(string);
+        }
+        string.extend_from_slice(bytes);
+    }
+    Err(Errno::ENAMETOOLONG)
+}
+
+/// Reads the path at `address`.
+///
+/// # Errors
+/// As [`cstr`] with [`PATH_MAX`].
+pub fn path(memory: &mut AddressSpace, address: u64) -> Result<Vec<u8>, Errno> {
+    cstr(memory, address, PATH_MAX)
+}
+
+/// Reads an I/O vector. The total is cut to [`MAX_TRANSFER`] as Linux does.
+///
+/// # Errors
+/// `EINVAL` if there are more than [`MAX_VECTORS`] elements or a length is negative,
+/// otherwise as [`slice`].
+pub fn iovecs(memory: &mut AddressSpace, address: u64, count: u64) -> Result<Vec<IoVec>, Errno> {
+    if count > MAX_VECTORS {
+        return Err(Errno::EINVAL);
+    }
+    let mut vectors: Vec<IoVec> = read_array(memory, address, count)?;
+    let mut room = MAX_TRANSFER;
+    for vector in &mut vectors {
+        if vector.length > i64::MAX as u64 {
+            return Err(Errno::EINVAL);
+        }
+        vector.length = vector.length.min(room);
+        room -= vector.length;
+    }
+    Ok(vectors)
+}
