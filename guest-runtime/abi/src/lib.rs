@@ -10,6 +10,7 @@
 pub mod boot;
 pub mod call;
 pub mod console;
+pub mod elf;
 pub mod hart;
 pub mod image;
 pub mod layout;
