@@ -27,16 +27,24 @@ pub mod fflags {
     pub const NV: u32 = 16;
 }
 
-/// Name of an unprivileged CSR; `None` if it has none here.
+/// Name of an unprivileged CSR; `None` for the others and for `hpmcounter*`.
 #[must_use]
 pub const fn csr_name(csr: u16) -> Option<&'static str> {
     Some(match csr {
         CSR_FFLAGS => "fflags",
         CSR_FRM => "frm",
         CSR_FCSR => "fcsr",
+        0x008 => "vstart",
+        0x009 => "vxsat",
+        0x00a => "vxrm",
+        0x00f => "vcsr",
+        0x015 => "seed",
         CSR_CYCLE => "cycle",
         CSR_TIME => "time",
         CSR_INSTRET => "instret",
+        0xc20 => "vl",
+        0xc21 => "vtype",
+        0xc22 => "vlenb",
         _ => return None,
     })
 }

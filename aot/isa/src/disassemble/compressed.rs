@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use crate::{Operation, XReg};
+use crate::Operation;
 
 use super::target;
 
@@ -67,7 +67,7 @@ fn mnemonic(raw: u32, operation: Operation) -> &'static str {
         (_, 1) => "c.fldsp",
         (_, 2) => "c.lwsp",
         (_, 3) => "c.ldsp",
-        (_, 4) => jump_or_move(operation),
+        (_, 4) => jump_or_move(raw, operation),
         (_, 5) => "c.fsdsp",
         (_, 6) => "c.swsp",
         (_, _) => "c.sdsp",
@@ -88,14 +88,12 @@ fn arithmetic(raw: u32) -> &'static str {
     }
 }
 
-fn jump_or_move(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Ebreak => "c.ebreak",
-        Operation::Jalr { rd: XReg::ZERO, .. } => "c.jr",
-        Operation::Jalr { .. } => "c.jalr",
-        Operation::Register {
-            rs1: XReg::ZERO, ..
-        } => "c.mv",
+fn jump_or_move(raw: u32, operation: Operation) -> &'static str {
+    match (operation, raw >> 12 & 1) {
+        (Operation::Ebreak, _) => "c.ebreak",
+        (Operation::Jalr { .. }, 0) => "c.jr",
+        (Operation::Jalr { .. }, _) => "c.jalr",
+        (_, 0) => "c.mv",
         _ => "c.add",
     }
 }
