@@ -114,4 +114,4 @@ pub struct Shared {
     pub arguments: [u8; ARGUMENTS_SIZE],
 }
 
-const _: () = assert!(core::mem::size_of::<Shared>() % 4096 == 0);
+const _: () = assert!(core::mem::size_of::<Shared>().is_multiple_of(4096));
