@@ -1,1 +1,3 @@
 //! Part of Hartline.
+
+pub mod tree;

@@ -1,0 +1,293 @@
+//! The image in its memory file: file data streamed in while the tree is read,
+//! then the inodes and names behind it, and the header in front.
+
+use super::error::{TreeError, show};
+use super::nodes::{Content, NodeId, Nodes, ROOT};
+use super::{MAX_LENGTH, Source};
+use hartline_abi::layout::PAGE_SIZE;
+use hartline_abi::{ABI_VERSION, tree as abi};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+
+/// Bytes copied at a time.
+const CHUNK: usize = 256 << 10;
+
+/// The memory file. The first page is kept for the header.
+#[derive(Debug)]
+pub(super) struct Image {
+    file: File,
+    /// Where the next data goes, a multiple of the page size.
+    end: u64,
+    buffer: Vec<u8>,
+}
+
+impl Image {
+    /// An image with nothing in it.
+    pub fn new() -> Result<Self, TreeError> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name is a NUL-terminated string; nothing else is passed.
+        let fd = unsafe { libc::memfd_create(c"hartline-tree".as_ptr(), flags) };
+        if fd < 0 {
+            return Err(TreeError::image("create")(io::Error::last_os_error()));
+        }
+        // SAFETY: `fd` was opened just now and nobody else has it.
+        let file = unsafe { File::from_raw_fd(fd) };
+        Ok(Self {
+            file,
+            end: PAGE_SIZE,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Room for `size` bytes: their offset. Extends the file, with a hole.
+    fn reserve(&mut self, size: u64, path: &[u8]) -> Result<u64, TreeError> {
+        let offset = self.end;
+        let end = offset
+            .checked_add(size)
+            .and_then(|end| end.checked_next_multiple_of(PAGE_SIZE))
+            .filter(|&end| end <= MAX_LENGTH)
+            .ok_or_else(|| TreeError::TooLarge {
+                path: show(path),
+                limit: MAX_LENGTH,
+            })?;
+        self.file.set_len(end).map_err(TreeError::image("extend"))?;
+        self.end = end;
+        Ok(offset)
+    }
+
+    /// Copy exactly `size` bytes of `reader`. Pages of zeros stay holes. `Ok(None)`:
+    /// the reader ended before.
+    pub fn append(
+        &mut self,
+        reader: &mut dyn Read,
+        size: u64,
+        source: Source<'_>,
+    ) -> Result<Option<u64>, TreeError> {
+        let start = self.reserve(size, source.path)?;
+        self.copy(reader, start, size, source)
+            .map(|whole| whole.then_some(start))
+    }
+
+    /// Copy `size` bytes of a file; its holes are skipped, not read.
+    pub fn append_file(
+        &mut self,
+        file: &mut File,
+        size: u64,
+        source: Source<'_>,
+    ) -> Result<Option<u64>, TreeError> {
+        let start = self.reserve(size, source.path)?;
+        let mut at = 0;
+        while let Some((data, hole)) = next_data(file, at, size) {
+            file.seek(SeekFrom::Start(data))
+                .map_err(|error| source.error("seek in", error))?;
+            if !self.copy(file, start + data, hole - data, source)? {
+                return Ok(None);
+            }
+            at = hole;
+        }
+        Ok(Some(start))
+    }
+
+    fn copy(
+        &mut self,
+        reader: &mut dyn Read,
+        mut to: u64,
+        mut left: u64,
+        source: Source<'_>,
+    ) -> Result<bool, TreeError> {
+        self.buffer.resize(CHUNK, 0);
+        while left > 0 {
+            let want = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
+            let got = fill(reader, &mut self.buffer[..want])
+                .map_err(|error| source.error("read", error))?;
+            for (at, page) in (0u64..).zip(self.buffer[..got].chunks(PAGE_SIZE as usize)) {
+                if page.iter().any(|&byte| byte != 0) {
+                    self.file
+                        .write_all_at(page, to + at * PAGE_SIZE)
+                        .map_err(TreeError::image("write"))?;
+                }
+            }
+            if got < want {
+                return Ok(false);
+            }
+            to += got as u64;
+            left -= got as u64;
+        }
+        Ok(true)
+    }
+
+    /// Write everything but the file data, seal the file and give it away.
+    pub fn finish(mut self, nodes: &Nodes) -> Result<File, TreeError> {
+        let metadata = Metadata::new(nodes, self.end);
+        let offset = self.reserve(metadata.bytes.len() as u64, b"/")?;
+        let write = TreeError::image("write");
+        self.file
+            .write_all_at(&metadata.bytes, offset)
+            .map_err(write)?;
+        let mut header = Vec::with_capacity(32);
+        header.extend(abi::MAGIC);
+        header.extend(ABI_VERSION.to_le_bytes());
+        header.extend(metadata.inode_count.to_le_bytes());
+        header.extend(offset.to_le_bytes());
+        header.extend(self.end.to_le_bytes());
+        self.file
+            .write_all_at(&header, 0)
+            .map_err(TreeError::image("write"))?;
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+        // SAFETY: F_ADD_SEALS takes an integer and touches no memory of ours.
+        if unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
+            return Err(TreeError::image("seal")(io::Error::last_os_error()));
+        }
+        Ok(self.file)
+    }
+}
+
+/// Read until `buffer` is full or the reader ends.
+fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match reader.read(&mut buffer[got..]) {
+            Ok(0) => break,
+            Ok(count) => got += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
+/// The next piece of `file` from `at` that is not a hole, cut at `size`. File
+/// systems that know no holes report one piece.
+fn next_data(file: &File, at: u64, size: u64) -> Option<(u64, u64)> {
+    let seek = |from: u64, whence| {
+        let from = i64::try_from(from).ok()?;
+        // SAFETY: lseek takes integers; the descriptor is open.
+        let found = unsafe { libc::lseek(file.as_raw_fd(), from, whence) };
+        u64::try_from(found).ok()
+    };
+    if at >= size {
+        return None;
+    }
+    match seek(at, libc::SEEK_DATA) {
+        Some(data) if data >= size => None,
+        Some(data) => {
+            let hole = seek(data, libc::SEEK_HOLE).filter(|&hole| hole > data);
+            Some((data, hole.unwrap_or(size).min(size)))
+        }
+        // ENXIO: only a hole follows.
+        None if io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) => None,
+        None => Some((at, size)),
+    }
+}
+
+/// Inodes, directory entries, names and symbolic links, as they are in the image.
+struct Metadata {
+    bytes: Vec<u8>,
+    inode_count: u32,
+}
+
+/// What hangs on the root, numbered, each directory before what is in it.
+struct Order {
+    ids: Vec<NodeId>,
+    numbers: HashMap<NodeId, u32>,
+    links: Vec<u32>,
+}
+
+impl Order {
+    fn new(nodes: &Nodes) -> Self {
+        let mut order = Self {
+            ids: vec![ROOT],
+            numbers: HashMap::from([(ROOT, 0)]),
+            links: vec![2],
+        };
+        let mut next = 0;
+        while let Some(&id) = order.ids.get(next) {
+            for &child in nodes.entries(id).into_iter().flat_map(|e| e.values()) {
+                let directory = nodes.entries(child).is_some();
+                if directory {
+                    order.links[next] += 1;
+                }
+                // MAX_INODES keeps every number in 32 bits.
+                let new = order.ids.len() as u32;
+                let number = *order.numbers.entry(child).or_insert(new);
+                if number == new {
+                    order.ids.push(child);
+                    order.links.push(if directory { 2 } else { 1 });
+                } else {
+                    order.links[number as usize] += 1;
+                }
+            }
+            next += 1;
+        }
+        order
+    }
+}
+
+impl Metadata {
+    /// Lay out everything from file offset `base`: the inode array, then per inode
+    /// its entries and names, or its link target.
+    fn new(nodes: &Nodes, base: u64) -> Self {
+        let order = Order::new(nodes);
+        let inodes_length = order.ids.len() * size_of::<abi::TreeInode>();
+        let mut bytes = vec![0; inodes_length];
+        let mut inodes = Vec::with_capacity(inodes_length);
+        for (&id, &nlink) in order.ids.iter().zip(&order.links) {
+            let node = nodes.get(id);
+            let (format, rdev, parent, offset, size) = match &node.content {
+                Content::Directory { parent, entries } => {
+                    bytes.resize(bytes.len().next_multiple_of(8), 0);
+                    let at = base + bytes.len() as u64;
+                    write_entries(&mut bytes, base, entries, &order.numbers);
+                    let parent = order.numbers.get(parent).copied().unwrap_or(0);
+                    (libc::S_IFDIR, 0, parent, at, entries.len() as u64)
+                }
+                Content::File { offset, size } => (libc::S_IFREG, 0, 0, *offset, *size),
+                Content::Symlink { target } => {
+                    let at = base + bytes.len() as u64;
+                    bytes.extend(target);
+                    (libc::S_IFLNK, 0, 0, at, target.len() as u64)
+                }
+                Content::Special { format, rdev } => (*format, *rdev, 0, 0, 0),
+            };
+            let attributes = node.attributes;
+            inodes.extend((format | attributes.permissions & 0o7777).to_le_bytes());
+            inodes.extend(nlink.to_le_bytes());
+            inodes.extend(attributes.uid.to_le_bytes());
+            inodes.extend(attributes.gid.to_le_bytes());
+            inodes.extend(rdev.to_le_bytes());
+            inodes.extend(attributes.mtime_s.to_le_bytes());
+            inodes.extend(attributes.mtime_ns.to_le_bytes());
+            inodes.extend(parent.to_le_bytes());
+            inodes.extend(offset.to_le_bytes());
+            inodes.extend(size.to_le_bytes());
+        }
+        bytes[..inodes_length].copy_from_slice(&inodes);
+        Self {
+            bytes,
+            inode_count: order.ids.len() as u32,
+        }
+    }
+}
+
+/// The entries of one directory, then their names.
+fn write_entries(
+    bytes: &mut Vec<u8>,
+    base: u64,
+    entries: &std::collections::BTreeMap<Box<[u8]>, NodeId>,
+    numbers: &HashMap<NodeId, u32>,
+) {
+    let table = entries.len() * size_of::<abi::TreeEntry>();
+    let mut name_offset = base + (bytes.len() + table) as u64;
+    for (name, id) in entries {
+        bytes.extend(numbers.get(id).copied().unwrap_or(0).to_le_bytes());
+        bytes.extend((name.len() as u32).to_le_bytes());
+        bytes.extend(name_offset.to_le_bytes());
+        name_offset += name.len() as u64;
+    }
+    for name in entries.keys() {
+        bytes.extend(name.iter());
+    }
+}

@@ -1,0 +1,191 @@
+//! Packs the root file system of a VM: directories, tar files and `--volume`
+//! imports become one read-only [`hartline_abi::tree`] image in a sealed memory file.
+//!
+//! File data is streamed into the image while the sources are read; the host's
+//! memory holds only names and attributes. Owners, groups, permissions and
+//! times are those of the source. Extended attributes are not kept.
+
+mod archive;
+mod directory;
+mod error;
+mod image;
+mod nodes;
+#[cfg(test)]
+mod tests;
+
+pub use error::TreeError;
+
+use image::Image;
+use nodes::{Attributes, NodeId, Nodes, ROOT};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Largest image, bytes. It is memory of the host until the VM ends.
+pub const MAX_LENGTH: u64 = 32 << 30;
+/// Most files in a tree.
+pub const MAX_INODES: u32 = 1 << 24;
+
+/// Where bytes come from, for messages: the path, and how a read error is told.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    path: &'a [u8],
+    error: &'a dyn Fn(&'static str, io::Error) -> TreeError,
+}
+
+impl Source<'_> {
+    fn error(&self, action: &'static str, error: io::Error) -> TreeError {
+        (self.error)(action, error)
+    }
+}
+
+/// Puts a tree together and writes its image.
+///
+/// ```no_run
+/// # fn main() -> Result<(), hartline_vmm::tree::TreeError> {
+/// let mut builder = hartline_vmm::tree::TreeBuilder::new()?;
+/// builder.add_directory("rootfs".as_ref())?;
+/// builder.graft("data".as_ref(), "/srv/data")?;
+/// let memory_file = builder.build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct TreeBuilder {
+    nodes: Nodes,
+    image: Image,
+}
+
+impl TreeBuilder {
+    /// A tree with nothing but its root directory.
+    ///
+    /// # Errors
+    /// The memory file cannot be made.
+    pub fn new() -> Result<Self, TreeError> {
+        Ok(Self {
+            nodes: Nodes::new(),
+            image: Image::new()?,
+        })
+    }
+
+    /// The tree of a VM without a root file system of its own: empty directories
+    /// `/dev`, `/proc` and `/tmp`, for [`add_file`](Self::add_file) and
+    /// [`graft`](Self::graft) to add to.
+    ///
+    /// # Errors
+    /// The memory file cannot be made.
+    pub fn minimal() -> Result<Self, TreeError> {
+        let mut builder = Self::new()?;
+        for (name, permissions) in [("dev", 0o755), ("proc", 0o555), ("tmp", 0o1777)] {
+            let attributes = Attributes {
+                permissions,
+                ..Attributes::directory()
+            };
+            let name = name.as_bytes();
+            builder.nodes.add_directory(ROOT, name, attributes, name)?;
+        }
+        Ok(builder)
+    }
+
+    /// Add a root file system: a directory, or a tar file (also compressed with gzip).
+    ///
+    /// # Errors
+    /// As [`add_directory`](Self::add_directory) and [`add_tar`](Self::add_tar).
+    pub fn add_root(&mut self, path: &Path) -> Result<(), TreeError> {
+        let metadata = fs::metadata(path).map_err(TreeError::host(path, "open"))?;
+        if metadata.is_dir() {
+            self.add_directory(path)
+        } else {
+            self.add_tar(path)
+        }
+    }
+
+    /// Add what is in the host directory `path` to the root directory, which gets
+    /// the attributes of `path`.
+    ///
+    /// # Errors
+    /// `path` or something below it cannot be read or changes meanwhile, or the tree
+    /// becomes too large.
+    pub fn add_directory(&mut self, path: &Path) -> Result<(), TreeError> {
+        self.pack_directory(path, ROOT)
+    }
+
+    /// Add the tar file `path`, plain or compressed with gzip. POSIX (pax), GNU and
+    /// old formats are read; later members replace earlier ones of the same name,
+    /// and links in the archive stay within the tree.
+    ///
+    /// # Errors
+    /// The file cannot be read, is damaged or truncated or no tar file, has members
+    /// that do not belong into a tree (`..`, hard links to what is not there), uses
+    /// sparse members or another compression, or the tree becomes too large.
+    pub fn add_tar(&mut self, path: &Path) -> Result<(), TreeError> {
+        self.pack_tar(path)
+    }
+
+    /// Put the host file or directory `host` at `guest` of the tree (a volume),
+    /// hiding what was there. Missing parent directories are made; symbolic links
+    /// of the tree on the way are followed within the tree.
+    ///
+    /// # Errors
+    /// As [`add_directory`](Self::add_directory); `guest` is the root, contains `..`,
+    /// or goes through something that is no directory; `host` is neither file nor directory.
+    pub fn graft(&mut self, host: &Path, guest: &str) -> Result<(), TreeError> {
+        // As mount(8) does, links in `host` itself are followed.
+        let host = &fs::canonicalize(host).map_err(TreeError::host(host, "open"))?;
+        let metadata = fs::metadata(host).map_err(TreeError::host(host, "open"))?;
+        if metadata.is_file() {
+            return self.add_file(host, guest);
+        }
+        if !metadata.is_dir() {
+            return Err(TreeError::Unsupported {
+                path: host.to_path_buf(),
+                reason: "a volume must be a regular file or a directory",
+            });
+        }
+        let (parent, name) = self.parent_of(guest)?;
+        let shown = host.as_os_str().as_bytes();
+        let content = nodes::Content::Directory {
+            parent,
+            entries: Default::default(),
+        };
+        let id = self.nodes.add(Attributes::directory(), content, shown)?;
+        self.pack_directory(host, id)?;
+        self.nodes.replace(parent, &name, id, guest.as_bytes())
+    }
+
+    /// Put the regular host file `host` at `guest` of the tree, as [`graft`](Self::graft) does.
+    ///
+    /// # Errors
+    /// As [`graft`](Self::graft).
+    pub fn add_file(&mut self, host: &Path, guest: &str) -> Result<(), TreeError> {
+        let host = &fs::canonicalize(host).map_err(TreeError::host(host, "open"))?;
+        let (parent, name) = self.parent_of(guest)?;
+        let id = self.pack_file(host)?;
+        self.nodes.replace(parent, &name, id, guest.as_bytes())
+    }
+
+    /// Write the inodes and names, and give the image away: a memory file sealed
+    /// against every change, a multiple of the page size long.
+    ///
+    /// # Errors
+    /// The image becomes too large or cannot be written.
+    pub fn build(self) -> Result<File, TreeError> {
+        self.image.finish(&self.nodes)
+    }
+
+    /// The directory for `path`, made if it is missing, and the name in it.
+    fn parent_of(&mut self, path: &str) -> Result<(NodeId, Box<[u8]>), TreeError> {
+        let path = path.as_bytes();
+        nodes::check_path(path)?;
+        let bad = |reason| TreeError::BadPath {
+            path: error::show(path),
+            reason,
+        };
+        let (parent, name) =
+            nodes::split(path).ok_or_else(|| bad("nothing can be put over the root directory"))?;
+        let parent = self.nodes.directory(&parent, true)?;
+        let parent = parent.ok_or_else(|| bad("no such directory"))?;
+        Ok((parent, name))
+    }
+}
