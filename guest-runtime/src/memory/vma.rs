@@ -109,7 +109,7 @@ pub struct Vma {
 
 impl Vma {
     /// The part of this range, which starts at `start`, from `at` on.
-    fn tail(&self, start: u64, at: u64) -> Vma {
+    pub(super) fn tail(&self, start: u64, at: u64) -> Vma {
         let skip = at - start;
         let mut tail = self.clone();
         if let Backing::File(bytes) = tail.backing {
@@ -255,20 +255,15 @@ impl VmaTree {
         }
     }
 
-    /// The highest free range of `length` bytes, aligned to `align`, inside `window`
-    /// and with at least a page of nothing below a stack that follows it.
+    /// The highest free range of `length` bytes, aligned to `align`, inside `window`.
     #[must_use]
     pub fn find_free_down(&self, length: u64, align: u64, window: Range<u64>) -> Option<u64> {
         let mut end = window.end;
-        for (start, vma) in self.tree.range(..window.end).rev() {
+        for (&start, vma) in self.tree.range(..window.end).rev() {
             if let Some(at) = fit_down(vma.end.max(window.start), end, length, align) {
                 return Some(at);
             }
-            let guard = match vma.label {
-                Label::Stack => PAGE_SIZE,
-                _ => 0,
-            };
-            end = end.min(start.saturating_sub(guard));
+            end = end.min(start);
             if end <= window.start {
                 return None;
             }

@@ -1,0 +1,398 @@
+//! Physical memory: frames of 4 KiB and 2 MiB out of private RAM.
+//!
+//! RAM is split into chunks of 2 MiB. A chunk is free, partly used by small frames,
+//! or full (by small frames, or as one huge frame). RAM starts zeroed and nothing
+//! that was never handed out has been touched, so that host memory is used only for
+//! what the guest needs; a bit per frame tells which must be cleared again.
+
+use core::ptr::NonNull;
+use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
+
+const FRAMES_PER_CHUNK: u32 = (HUGE_PAGE_SIZE / PAGE_SIZE) as u32;
+const WORDS: usize = (FRAMES_PER_CHUNK / 64) as usize;
+const NIL: u32 = u32::MAX;
+
+/// Private RAM as the runtime sees it. Offsets are bytes from its start.
+#[derive(Debug, Clone, Copy)]
+pub struct Ram {
+    base: NonNull<u8>,
+    length: u64,
+}
+
+impl Ram {
+    /// # Safety
+    /// `base` points to `length` bytes of readable and writable memory, which is
+    /// used only through offsets that [`Frames`] handed out, or that were set aside
+    /// before, and that stays for ever.
+    #[must_use]
+    pub const unsafe fn new(base: NonNull<u8>, length: u64) -> Ram {
+        Ram { base, length }
+    }
+
+    /// Length, bytes.
+    #[must_use]
+    pub const fn length(self) -> u64 {
+        self.length
+    }
+
+    /// Pointer to the byte at `offset`, which must be inside RAM.
+    #[must_use]
+    pub fn pointer(self, offset: u64) -> *mut u8 {
+        assert!(offset < self.length, "RAM offset {offset:#x} out of range");
+        self.base.as_ptr().wrapping_add(offset as usize)
+    }
+
+    /// Offset of what `pointer`, a pointer into RAM, points to.
+    #[must_use]
+    pub fn offset(self, pointer: *const u8) -> u64 {
+        (pointer as u64).wrapping_sub(self.base.as_ptr() as u64)
+    }
+}
+
+// SAFETY: only an address; what may be done there is the users' contract.
+unsafe impl Send for Ram {}
+
+/// State of a chunk; all zeros is a chunk that was never used.
+#[repr(C)]
+#[derive(Debug, Clone, Default)]
+pub struct Chunk {
+    used: [u64; WORDS],
+    dirty: [u64; WORDS],
+    used_count: u32,
+    /// Neighbours in the free or partial list.
+    next: u32,
+    previous: u32,
+    padding: u32,
+}
+
+/// Bytes of [`Chunk`] records that RAM of `length` bytes needs.
+#[must_use]
+pub const fn chunk_table_size(length: u64) -> u64 {
+    length / HUGE_PAGE_SIZE * size_of::<Chunk>() as u64
+}
+
+/// The allocator.
+#[derive(Debug)]
+pub struct Frames {
+    ram: Ram,
+    chunks: &'static mut [Chunk],
+    /// First chunk that was never used; those above are neither.
+    fresh: u32,
+    free: u32,
+    partial: u32,
+    used: u64,
+    peak: u64,
+}
+
+impl Frames {
+    /// Manages all of `ram` but its first `reserved` bytes.
+    ///
+    /// # Panics
+    /// If `chunks` is not one zeroed record per 2 MiB of RAM.
+    pub fn new(ram: Ram, chunks: &'static mut [Chunk], reserved: u64) -> Frames {
+        assert_eq!(chunks.len() as u64, ram.length / HUGE_PAGE_SIZE);
+        let mut frames = Frames {
+            ram,
+            chunks,
+            fresh: reserved.div_ceil(HUGE_PAGE_SIZE) as u32,
+            free: NIL,
+            partial: NIL,
+            used: 0,
+            peak: 0,
+        };
+        for index in 0..frames.fresh {
+            let start = u64::from(index) * HUGE_PAGE_SIZE;
+            let count = (reserved - start).div_ceil(PAGE_SIZE) as u32;
+            let count = count.min(FRAMES_PER_CHUNK);
+            let chunk = &mut frames.chunks[index as usize];
+            for frame in 0..count {
+                chunk.used[(frame / 64) as usize] |= 1 << (frame % 64);
+            }
+            chunk.used_count = count;
+            if count != FRAMES_PER_CHUNK {
+                frames.push(List::Partial, index);
+            }
+        }
+        frames.used = reserved;
+        frames.peak = reserved;
+        frames
+    }
+
+    /// The memory that the offsets are about.
+    #[must_use]
+    pub fn ram(&self) -> Ram {
+        self.ram
+    }
+
+    /// Bytes in use.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Most bytes that were in use at one time.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        self.peak
+    }
+
+    /// A zeroed frame of 4 KiB, or `None` when RAM is used up.
+    pub fn allocate_small(&mut self) -> Option<u64> {
+        if self.partial == NIL {
+            let chunk = self.take_free()?;
+            self.push(List::Partial, chunk);
+        }
+        let index = self.partial;
+        let chunk = &mut self.chunks[index as usize];
+        let word = chunk.used.iter().position(|&word| word != u64::MAX)?;
+        let bit = chunk.used[word].trailing_ones();
+        chunk.used[word] |= 1 << bit;
+        chunk.used_count += 1;
+        let full = chunk.used_count == FRAMES_PER_CHUNK;
+        let dirty = chunk.dirty[word] & 1 << bit != 0;
+        chunk.dirty[word] |= 1 << bit;
+        if full {
+            self.unlink(List::Partial, index);
+        }
+        let offset =
+            u64::from(index) * HUGE_PAGE_SIZE + (word as u64 * 64 + u64::from(bit)) * PAGE_SIZE;
+        if dirty {
+            self.clear(offset);
+        }
+        self.account(PAGE_SIZE);
+        Some(offset)
+    }
+
+    /// A zeroed frame of 2 MiB, or `None` when there is none.
+    pub fn allocate_huge(&mut self) -> Option<u64> {
+        let index = self.take_free()?;
+        let offset = u64::from(index) * HUGE_PAGE_SIZE;
+        for word in 0..WORDS {
+            let mut dirty = self.chunks[index as usize].dirty[word];
+            while dirty != 0 {
+                let frame = word as u64 * 64 + u64::from(dirty.trailing_zeros());
+                self.clear(offset + frame * PAGE_SIZE);
+                dirty &= dirty - 1;
+            }
+        }
+        self.fill(index);
+        Some(offset)
+    }
+
+    /// `count` chunks in a row for the runtime itself, not cleared.
+    pub fn allocate_run(&mut self, count: u32) -> Option<u64> {
+        if count == 1 {
+            let index = self.take_free()?;
+            self.fill(index);
+            return Some(u64::from(index) * HUGE_PAGE_SIZE);
+        }
+        let first = self.find_run(count)?;
+        for index in first..first + count {
+            if index < self.fresh {
+                self.unlink(List::Free, index);
+            }
+            self.fill(index);
+        }
+        self.fresh = self.fresh.max(first + count);
+        Some(u64::from(first) * HUGE_PAGE_SIZE)
+    }
+
+    /// The first run of `count` free chunks: untouched ones are free too.
+    fn find_run(&self, count: u32) -> Option<u32> {
+        let mut length = 0;
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            if chunk.used_count != 0 {
+                length = 0;
+                continue;
+            }
+            length += 1;
+            if length == count {
+                return Some(index as u32 + 1 - count);
+            }
+        }
+        None
+    }
+
+    /// Gives a small frame back.
+    pub fn free_small(&mut self, offset: u64) {
+        let index = (offset / HUGE_PAGE_SIZE) as u32;
+        let frame = (offset % HUGE_PAGE_SIZE / PAGE_SIZE) as u32;
+        let (word, bit) = ((frame / 64) as usize, 1 << (frame % 64));
+        let chunk = &mut self.chunks[index as usize];
+        assert!(chunk.used[word] & bit != 0, "frame {offset:#x} freed twice");
+        chunk.used[word] &= !bit;
+        chunk.used_count -= 1;
+        let count = chunk.used_count;
+        self.used -= PAGE_SIZE;
+        if count == FRAMES_PER_CHUNK - 1 {
+            self.push(List::Partial, index);
+        }
+        if count == 0 {
+            self.unlink(List::Partial, index);
+            self.push(List::Free, index);
+        }
+    }
+
+    /// Gives a huge frame back. A huge frame may also be given back as the 512 small
+    /// frames that it consists of.
+    pub fn free_huge(&mut self, offset: u64) {
+        let index = (offset / HUGE_PAGE_SIZE) as u32;
+        let chunk = &mut self.chunks[index as usize];
+        assert!(
+            chunk.used_count == FRAMES_PER_CHUNK,
+            "huge frame {offset:#x} freed twice"
+        );
+        chunk.used = [0; WORDS];
+        chunk.used_count = 0;
+        self.used -= HUGE_PAGE_SIZE;
+        self.push(List::Free, index);
+    }
+
+    fn take_free(&mut self) -> Option<u32> {
+        let index = self.free;
+        if index != NIL {
+            self.unlink(List::Free, index);
+            return Some(index);
+        }
+        if (self.fresh as usize) < self.chunks.len() {
+            self.fresh += 1;
+            return Some(self.fresh - 1);
+        }
+        None
+    }
+
+    /// Marks all of a chunk as used and touched.
+    fn fill(&mut self, index: u32) {
+        let chunk = &mut self.chunks[index as usize];
+        chunk.used = [u64::MAX; WORDS];
+        chunk.dirty = [u64::MAX; WORDS];
+        chunk.used_count = FRAMES_PER_CHUNK;
+        self.account(HUGE_PAGE_SIZE);
+    }
+
+    fn account(&mut self, bytes: u64) {
+        self.used += bytes;
+        self.peak = self.peak.max(self.used);
+    }
+
+    fn clear(&mut self, offset: u64) {
+        // SAFETY: the frame is inside RAM and belongs to nobody at this moment.
+        unsafe { core::ptr::write_bytes(self.ram.pointer(offset), 0, PAGE_SIZE as usize) };
+    }
+
+    fn head(&mut self, list: List) -> &mut u32 {
+        match list {
+            List::Free => &mut self.free,
+            List::Partial => &mut self.partial,
+        }
+    }
+
+    fn push(&mut self, list: List, index: u32) {
+        let next = core::mem::replace(self.head(list), index);
+        self.chunks[index as usize].next = next;
+        self.chunks[index as usize].previous = NIL;
+        if next != NIL {
+            self.chunks[next as usize].previous = index;
+        }
+    }
+
+    fn unlink(&mut self, list: List, index: u32) {
+        let Chunk { next, previous, .. } = self.chunks[index as usize];
+        if next != NIL {
+            self.chunks[next as usize].previous = previous;
+        }
+        if previous == NIL {
+            *self.head(list) = next;
+        } else {
+            self.chunks[previous as usize].next = next;
+        }
+    }
+}
+
+/// A list of chunks.
+#[derive(Clone, Copy)]
+enum List {
+    Free,
+    Partial,
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use std::alloc::{Layout, alloc_zeroed};
+
+    /// RAM of `chunks` chunks in the test process, of which `reserved` bytes are taken.
+    pub fn test_frames(chunks: u64, reserved: u64) -> Frames {
+        let length = chunks * HUGE_PAGE_SIZE;
+        let layout = Layout::from_size_align(length as usize, HUGE_PAGE_SIZE as usize).unwrap();
+        // SAFETY: the layout is not empty; the memory is never given back.
+        let ram = unsafe { Ram::new(NonNull::new(alloc_zeroed(layout)).unwrap(), length) };
+        let table = vec![Chunk::default(); chunks as usize];
+        Frames::new(ram, table.leak(), reserved)
+    }
+
+    #[test]
+    fn all_frames_are_different_and_zero() {
+        let mut frames = test_frames(4, 5 * PAGE_SIZE);
+        let ram = frames.ram();
+        let mut seen = Vec::new();
+        while let Some(frame) = frames.allocate_small() {
+            // SAFETY: the frame has just been handed out.
+            let bytes = unsafe { core::slice::from_raw_parts_mut(ram.pointer(frame), 4096) };
+            assert!(bytes.iter().all(|&byte| byte == 0));
+            bytes.fill(0xaa);
+            seen.push(frame);
+        }
+        assert_eq!(seen.len(), 4 * 512 - 5);
+        assert_eq!(frames.used(), 4 * HUGE_PAGE_SIZE);
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 4 * 512 - 5);
+        assert_eq!(seen[0], 5 * PAGE_SIZE);
+        for &frame in &seen {
+            frames.free_small(frame);
+        }
+        assert_eq!(frames.used(), 5 * PAGE_SIZE);
+        let huge = frames.allocate_huge().unwrap();
+        // SAFETY: as above.
+        let bytes = unsafe { core::slice::from_raw_parts(ram.pointer(huge), 2 << 20) };
+        assert!(bytes.iter().all(|&byte| byte == 0));
+        assert_eq!(frames.peak(), 4 * HUGE_PAGE_SIZE);
+    }
+
+    #[test]
+    fn runs_avoid_what_is_used() {
+        let mut frames = test_frames(8, HUGE_PAGE_SIZE);
+        let small = frames.allocate_small().unwrap();
+        assert_eq!(small, HUGE_PAGE_SIZE);
+        assert_eq!(frames.allocate_run(7), None);
+        assert_eq!(frames.allocate_run(6), Some(2 * HUGE_PAGE_SIZE));
+        assert_eq!(frames.allocate_huge(), None);
+        frames.free_huge(3 * HUGE_PAGE_SIZE);
+        frames.free_huge(4 * HUGE_PAGE_SIZE);
+        assert_eq!(frames.allocate_run(2), Some(3 * HUGE_PAGE_SIZE));
+        frames.free_small(small);
+        assert_eq!(frames.allocate_run(1), Some(small));
+        assert_eq!(frames.allocate_small(), None);
+    }
+
+    #[test]
+    fn a_huge_frame_comes_back_in_small_ones() {
+        let mut frames = test_frames(2, HUGE_PAGE_SIZE);
+        let huge = frames.allocate_huge().unwrap();
+        for frame in 0..512 {
+            frames.free_small(huge + frame * PAGE_SIZE);
+        }
+        assert_eq!(frames.allocate_huge(), Some(huge));
+    }
+
+    #[test]
+    #[should_panic(expected = "freed twice")]
+    fn double_free_is_caught() {
+        let mut frames = test_frames(2, 0);
+        let frame = frames.allocate_small().unwrap();
+        let _other = frames.allocate_small();
+        frames.free_small(frame);
+        frames.free_small(frame);
+    }
+}

@@ -1,0 +1,358 @@
+//! `mmap`, `munmap`, `mprotect`, `mremap` and `brk` as Linux defines them.
+
+use super::space::AddressSpace;
+use super::vma::{Backing, Label, Protection, Vma};
+use crate::errno::Errno;
+use core::ops::Range;
+use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END, USER_MIN};
+
+/// Most ranges of one address space (`vm.max_map_count`).
+const MAX_RANGES: usize = 65530;
+
+/// Where a new range goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MapPlace {
+    /// Anywhere; at this address if it is free (0: no wish).
+    Hint(u64),
+    /// Here, in place of what is mapped (`MAP_FIXED`).
+    Fixed(u64),
+    /// Here, or `EEXIST` (`MAP_FIXED_NOREPLACE`).
+    FixedNoReplace(u64),
+}
+
+/// A new range.
+#[derive(Debug, Clone)]
+pub struct MapRequest {
+    /// Where.
+    pub place: MapPlace,
+    /// Length, bytes, not 0; rounded up to pages.
+    pub length: u64,
+    /// Permissions.
+    pub protection: Protection,
+    /// `MAP_SHARED`.
+    pub shared: bool,
+    /// `MAP_NORESERVE`: may be longer than RAM although writable.
+    pub no_reserve: bool,
+    /// First contents.
+    pub backing: Backing,
+    /// What it is for.
+    pub label: Label,
+}
+
+/// `length` rounded up to pages.
+fn page_align(length: u64) -> Option<u64> {
+    length.checked_next_multiple_of(PAGE_SIZE)
+}
+
+/// The pages of `length` bytes at `address`, which is a multiple of the page size.
+fn page_range(address: u64, length: u64) -> Result<Range<u64>, Errno> {
+    if !address.is_multiple_of(PAGE_SIZE) {
+        return Err(Errno::EINVAL);
+    }
+    let length = page_align(length).ok_or(Errno::EINVAL)?;
+    match address.checked_add(length) {
+        Some(end) if end <= USER_END => Ok(address..end),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+impl AddressSpace {
+    /// Sets the places that follow from the program: the start of the break and the
+    /// top of the area for [`MapPlace::Hint`].
+    pub fn set_layout(&mut self, brk: u64, map_top: u64) {
+        let brk = brk.next_multiple_of(PAGE_SIZE);
+        self.brk = brk..brk;
+        self.map_top = map_top;
+    }
+
+    /// Start and end of the break area.
+    #[must_use]
+    pub fn break_area(&self) -> Range<u64> {
+        self.brk.clone()
+    }
+
+    /// Maps a range and gives its address.
+    ///
+    /// # Errors
+    /// `EINVAL`, `ENOMEM`, `EEXIST`, `EPERM` as `mmap(2)`.
+    pub fn map(&mut self, request: MapRequest) -> Result<u64, Errno> {
+        if request.length == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let length = page_align(request.length).ok_or(Errno::ENOMEM)?;
+        self.admit(length, request.protection, request.no_reserve)?;
+        let start = self.place(request.place, length)?;
+        let range = start..start + length;
+        if let MapPlace::Fixed(_) = request.place {
+            self.unmap_range(range.clone())?;
+        }
+        self.vmas.insert(
+            start,
+            Vma {
+                end: range.end,
+                protection: request.protection,
+                shared: request.shared,
+                backing: request.backing,
+                label: request.label,
+            },
+        );
+        Ok(start)
+    }
+
+    /// Refuses what can never be used: Linux's heuristic overcommit.
+    fn admit(&self, length: u64, protection: Protection, no_reserve: bool) -> Result<(), Errno> {
+        let ram = self.frames.lock().ram().length();
+        let too_long = protection.writable() && !no_reserve && length > ram;
+        if too_long || length > USER_END || self.vmas.count() >= MAX_RANGES {
+            return Err(Errno::ENOMEM);
+        }
+        Ok(())
+    }
+
+    /// The address for `length` bytes.
+    fn place(&self, place: MapPlace, length: u64) -> Result<u64, Errno> {
+        match place {
+            MapPlace::Hint(hint) => {
+                let hint = hint & !(PAGE_SIZE - 1);
+                let free = |at: u64| {
+                    at >= USER_MIN
+                        && at
+                            .checked_add(length)
+                            .is_some_and(|end| end <= USER_END && self.vmas.is_free(at..end))
+                };
+                if free(hint) {
+                    return Ok(hint);
+                }
+                self.find_place(length).ok_or(Errno::ENOMEM)
+            }
+            MapPlace::Fixed(address) | MapPlace::FixedNoReplace(address) => {
+                let range = page_range(address, length).map_err(|error| {
+                    match address.is_multiple_of(PAGE_SIZE) {
+                        true => Errno::ENOMEM,
+                        false => error,
+                    }
+                })?;
+                if address < USER_MIN {
+                    return Err(Errno::EPERM);
+                }
+                if matches!(place, MapPlace::FixedNoReplace(_)) && !self.vmas.is_free(range) {
+                    return Err(Errno::EEXIST);
+                }
+                Ok(address)
+            }
+        }
+    }
+
+    /// The highest free place for `length` bytes, on a huge page boundary if it holds
+    /// huge pages.
+    fn find_place(&self, length: u64) -> Option<u64> {
+        let window = USER_MIN..self.map_top;
+        let find = |align| self.vmas.find_free_down(length, align, window.clone());
+        if length >= HUGE_PAGE_SIZE
+            && let Some(at) = find(HUGE_PAGE_SIZE)
+        {
+            return Some(at);
+        }
+        find(PAGE_SIZE)
+    }
+
+    fn unmap_range(&mut self, range: Range<u64>) -> Result<(), Errno> {
+        if self.vmas.is_free(range.clone()) {
+            return Ok(());
+        }
+        self.release(range.clone()).map_err(|_| Errno::ENOMEM)?;
+        self.vmas.remove(range);
+        Ok(())
+    }
+
+    /// `munmap`.
+    ///
+    /// # Errors
+    /// `EINVAL` as `munmap(2)`, `ENOMEM` if there are too many ranges.
+    pub fn unmap(&mut self, address: u64, length: u64) -> Result<(), Errno> {
+        let range = page_range(address, length)?;
+        if range.is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        if self.vmas.count() >= MAX_RANGES {
+            return Err(Errno::ENOMEM);
+        }
+        self.unmap_range(range)
+    }
+
+    /// `mprotect`.
+    ///
+    /// # Errors
+    /// `EINVAL` for a wrong address, `ENOMEM` if part of the range is not mapped.
+    pub fn protect(
+        &mut self,
+        address: u64,
+        length: u64,
+        protection: Protection,
+    ) -> Result<(), Errno> {
+        let range = page_range(address, length).map_err(|error| {
+            match address.is_multiple_of(PAGE_SIZE) {
+                true => Errno::ENOMEM,
+                false => error,
+            }
+        })?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        if !self.vmas.is_covered(range.clone()) || self.vmas.count() >= MAX_RANGES {
+            return Err(Errno::ENOMEM);
+        }
+        self.change_leaves(range.clone(), protection)
+            .map_err(|_| Errno::ENOMEM)?;
+        self.vmas.protect(range, protection);
+        Ok(())
+    }
+
+    /// `madvise(MADV_DONTNEED)`: the pages go back to their first contents.
+    ///
+    /// # Errors
+    /// `EINVAL` for a wrong address, `ENOMEM` if part of the range is not mapped.
+    pub fn discard(&mut self, address: u64, length: u64) -> Result<(), Errno> {
+        let range = page_range(address, length)?;
+        self.release(range.clone()).map_err(|_| Errno::ENOMEM)?;
+        if self.vmas.is_covered(range) {
+            Ok(())
+        } else {
+            Err(Errno::ENOMEM)
+        }
+    }
+
+    /// Whether all of the pages of `length` bytes at `address` are mapped.
+    ///
+    /// # Errors
+    /// `EINVAL` for a wrong address, `ENOMEM` if part of the range is not mapped.
+    pub fn check_mapped(&self, address: u64, length: u64) -> Result<(), Errno> {
+        let range = page_range(address, length)?;
+        match self.vmas.is_covered(range) {
+            true => Ok(()),
+            false => Err(Errno::ENOMEM),
+        }
+    }
+
+    /// `brk`: sets the end of the break area if it can be and gives the end that
+    /// holds from now on.
+    pub fn set_break(&mut self, end: u64) -> u64 {
+        if end < self.brk.start || self.try_set_break(end).is_err() {
+            return self.brk.end;
+        }
+        self.brk.end = end;
+        end
+    }
+
+    fn try_set_break(&mut self, end: u64) -> Result<(), Errno> {
+        let new = page_align(end).ok_or(Errno::ENOMEM)?;
+        let old = self.brk.end.next_multiple_of(PAGE_SIZE);
+        if new < old {
+            return self.unmap_range(new..old);
+        }
+        if new == old {
+            return Ok(());
+        }
+        if new > USER_END || !self.vmas.is_free(old..new) {
+            return Err(Errno::ENOMEM);
+        }
+        self.admit(new - self.brk.start, Protection::READ_WRITE, false)?;
+        self.vmas.insert(
+            old,
+            Vma {
+                end: new,
+                protection: Protection::READ_WRITE,
+                shared: false,
+                backing: Backing::Zero,
+                label: Label::Heap,
+            },
+        );
+        Ok(())
+    }
+
+    /// `mremap`: `may_move` and `fixed` are `MREMAP_MAYMOVE` and the new address of
+    /// `MREMAP_FIXED`.
+    ///
+    /// # Errors
+    /// `EINVAL`, `EFAULT`, `ENOMEM` as `mremap(2)`.
+    pub fn remap(
+        &mut self,
+        address: u64,
+        old_length: u64,
+        new_length: u64,
+        may_move: bool,
+        fixed: Option<u64>,
+    ) -> Result<u64, Errno> {
+        if new_length == 0 || old_length == 0 || (fixed.is_some() && !may_move) {
+            return Err(Errno::EINVAL);
+        }
+        let old = page_range(address, old_length)?;
+        let length = page_align(new_length).ok_or(Errno::EINVAL)?;
+        let old_size = old.end - old.start;
+        let (start, vma) = self.vmas.find(address).ok_or(Errno::EFAULT)?;
+        if vma.end < old.end {
+            return Err(Errno::EFAULT);
+        }
+        let vma = vma_part(start, vma, address);
+        if let Some(target) = fixed {
+            let new = page_range(target, length)?;
+            if new.start < old.end && old.start < new.end {
+                return Err(Errno::EINVAL);
+            }
+            self.unmap_range(new)?;
+            return self.relocate(old, target, length, vma);
+        }
+        if length <= old_size {
+            self.unmap_range(old.start + length..old.end)?;
+            return Ok(address);
+        }
+        self.admit(length - old_size, vma.protection, false)?;
+        let grown = old.end..address.checked_add(length).ok_or(Errno::ENOMEM)?;
+        if grown.end <= USER_END && self.vmas.is_free(grown.clone()) {
+            self.vmas.insert(
+                grown.start,
+                Vma {
+                    end: grown.end,
+                    ..vma_part(address, &vma, grown.start)
+                },
+            );
+            return Ok(address);
+        }
+        if !may_move {
+            return Err(Errno::ENOMEM);
+        }
+        let target = self.find_place(length).ok_or(Errno::ENOMEM)?;
+        self.relocate(old, target, length, vma)
+    }
+
+    /// Moves `old`, described by `vma` from its start, to `target` with a new length.
+    fn relocate(
+        &mut self,
+        old: Range<u64>,
+        target: u64,
+        length: u64,
+        vma: Vma,
+    ) -> Result<u64, Errno> {
+        let kept = length.min(old.end - old.start);
+        let moved = old.start..old.start + kept;
+        self.move_leaves(moved, target).map_err(|_| Errno::ENOMEM)?;
+        self.unmap_range(old)?;
+        self.vmas.insert(
+            target,
+            Vma {
+                end: target + length,
+                ..vma
+            },
+        );
+        Ok(target)
+    }
+}
+
+/// The part of `vma`, which starts at `start`, from `at` on.
+fn vma_part(start: u64, vma: &Vma, at: u64) -> Vma {
+    if at == start {
+        vma.clone()
+    } else {
+        vma.tail(start, at)
+    }
+}

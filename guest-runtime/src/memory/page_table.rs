@@ -1,0 +1,285 @@
+//! x86-64 page tables of the program's half of the address space, edited through
+//! the linear map of RAM.
+//!
+//! Entries are made ready (accessed and dirty set), never executable, and writable
+//! as the program may write. A page without permissions keeps its frame in an
+//! entry that is not present.
+
+use super::Protection;
+use super::frames::{Frames, Ram};
+use core::ops::Range;
+use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, RAM_GPA, USER_END};
+
+const PRESENT: u64 = 1;
+const WRITABLE: u64 = 1 << 1;
+const USER: u64 = 1 << 2;
+const ACCESSED: u64 = 1 << 5;
+const DIRTY: u64 = 1 << 6;
+const HUGE: u64 = 1 << 7;
+/// Software: the entry has a frame, present or not.
+const OWNED: u64 = 1 << 9;
+const NO_EXECUTE: u64 = 1 << 63;
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+const TABLE: u64 = PRESENT | WRITABLE | USER | ACCESSED;
+
+/// A leaf entry: a frame and what the program may do with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leaf(u64);
+
+impl Leaf {
+    /// The leaf for the frame at `frame`.
+    #[must_use]
+    pub fn new(frame: u64, protection: Protection) -> Leaf {
+        let mut bits = (RAM_GPA + frame) | OWNED | USER | ACCESSED | DIRTY | NO_EXECUTE;
+        if protection.readable() {
+            bits |= PRESENT;
+        }
+        if protection.writable() {
+            bits |= WRITABLE;
+        }
+        Leaf(bits)
+    }
+
+    /// The frame.
+    #[must_use]
+    pub fn frame(self) -> u64 {
+        (self.0 & ADDRESS) - RAM_GPA
+    }
+
+    /// Whether the processor can load through it.
+    #[must_use]
+    pub fn is_present(self) -> bool {
+        self.0 & PRESENT != 0
+    }
+
+    /// Whether the processor can store through it.
+    #[must_use]
+    pub fn is_writable(self) -> bool {
+        self.0 & (PRESENT | WRITABLE) == PRESENT | WRITABLE
+    }
+}
+
+/// What is in the 2 MiB window of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Window {
+    /// Nothing.
+    Empty,
+    /// One huge leaf.
+    Huge(Leaf),
+    /// Small leaves: the offset of the table of 512.
+    Table(u64),
+}
+
+/// The tables.
+#[derive(Debug)]
+pub struct PageTable {
+    ram: Ram,
+    root: u64,
+}
+
+/// RAM is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exhausted;
+
+impl PageTable {
+    /// The tables under the top-level table at `root`, an offset into RAM.
+    ///
+    /// # Safety
+    /// `root` is the table that the vCPU uses (or one that it does not), and its
+    /// entries for the program's half were made by this type.
+    #[must_use]
+    pub const unsafe fn new(ram: Ram, root: u64) -> PageTable {
+        PageTable { ram, root }
+    }
+
+    fn slot(&self, table: u64, index: u64) -> *mut u64 {
+        self.ram.pointer(table + index % 512 * 8).cast()
+    }
+
+    fn load(&self, table: u64, index: u64) -> u64 {
+        // SAFETY: a table is a frame of this type's own; the processor writes only
+        // accessed and dirty bits, which are set already.
+        unsafe { self.slot(table, index).read_volatile() }
+    }
+
+    fn store(&mut self, table: u64, index: u64, entry: u64) {
+        // SAFETY: as `load`; the change concerns the program's half only.
+        unsafe { self.slot(table, index).write_volatile(entry) }
+    }
+
+    /// The table that `table[index]` refers to.
+    fn child(&self, table: u64, index: u64) -> Option<u64> {
+        let entry = self.load(table, index);
+        (entry & PRESENT != 0).then(|| (entry & ADDRESS) - RAM_GPA)
+    }
+
+    fn child_or_new(
+        &mut self,
+        frames: &mut Frames,
+        table: u64,
+        index: u64,
+    ) -> Result<u64, Exhausted> {
+        if let Some(child) = self.child(table, index) {
+            return Ok(child);
+        }
+        let child = frames.allocate_small().ok_or(Exhausted)?;
+        self.store(table, index, (RAM_GPA + child) | TABLE);
+        Ok(child)
+    }
+
+    /// The page directory (one entry per 2 MiB) for `address`.
+    fn directory(&self, address: u64) -> Option<u64> {
+        debug_assert!(address < USER_END);
+        let pointers = self.child(self.root, address >> 39)?;
+        self.child(pointers, address >> 30)
+    }
+
+    fn directory_or_new(&mut self, frames: &mut Frames, address: u64) -> Result<u64, Exhausted> {
+        debug_assert!(address < USER_END);
+        let pointers = self.child_or_new(frames, self.root, address >> 39)?;
+        self.child_or_new(frames, pointers, address >> 30)
+    }
+
+    /// What is in the window of `address`.
+    #[must_use]
+    pub fn window(&self, address: u64) -> Window {
+        match self.directory(address) {
+            None => Window::Empty,
+            Some(directory) => decode(self.load(directory, address >> 21)),
+        }
+    }
+
+    /// The leaf for `address`, if it has a frame.
+    #[must_use]
+    pub fn leaf(&self, address: u64) -> Option<Leaf> {
+        match self.window(address) {
+            Window::Empty => None,
+            Window::Huge(leaf) => Some(leaf),
+            Window::Table(table) => {
+                let entry = self.load(table, address >> 12);
+                (entry != 0).then_some(Leaf(entry))
+            }
+        }
+    }
+
+    /// Offset into RAM of the byte at `address`, if it has a frame.
+    #[must_use]
+    pub fn translate(&self, address: u64) -> Option<u64> {
+        let size = match self.window(address) {
+            Window::Huge(_) => HUGE_PAGE_SIZE,
+            _ => PAGE_SIZE,
+        };
+        Some(self.leaf(address)?.frame() + address % size)
+    }
+
+    /// Puts a huge leaf at the empty window of `address`.
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub fn map_huge(
+        &mut self,
+        frames: &mut Frames,
+        address: u64,
+        leaf: Leaf,
+    ) -> Result<(), Exhausted> {
+        let directory = self.directory_or_new(frames, address)?;
+        debug_assert_eq!(self.load(directory, address >> 21), 0);
+        self.store(directory, address >> 21, leaf.0 | HUGE);
+        Ok(())
+    }
+
+    /// The table of small leaves for the window of `address`, which holds no huge leaf.
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub fn small_table(&mut self, frames: &mut Frames, address: u64) -> Result<u64, Exhausted> {
+        let directory = self.directory_or_new(frames, address)?;
+        self.child_or_new(frames, directory, address >> 21)
+    }
+
+    /// The small leaf for `address` in the table of its window.
+    #[must_use]
+    pub fn small(&self, table: u64, address: u64) -> Option<Leaf> {
+        let entry = self.load(table, address >> 12);
+        (entry != 0).then_some(Leaf(entry))
+    }
+
+    /// Sets or clears the small leaf for `address` in the table of its window.
+    pub fn set_small(&mut self, table: u64, address: u64, leaf: Option<Leaf>) {
+        self.store(table, address >> 12, leaf.map_or(0, |leaf| leaf.0));
+    }
+
+    /// Replaces a huge leaf by 512 small ones with the same frames.
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub fn split(&mut self, frames: &mut Frames, address: u64) -> Result<(), Exhausted> {
+        let Window::Huge(leaf) = self.window(address) else {
+            return Ok(());
+        };
+        let table = frames.allocate_small().ok_or(Exhausted)?;
+        for index in 0..512 {
+            self.store(table, index, (leaf.0 & !HUGE) + index * PAGE_SIZE);
+        }
+        let directory = self.directory_or_new(frames, address)?;
+        self.store(directory, address >> 21, (RAM_GPA + table) | TABLE);
+        Ok(())
+    }
+
+    /// Takes what is in the window of `address` out; the caller owns it now.
+    pub fn take_window(&mut self, address: u64) -> Window {
+        let Some(directory) = self.directory(address) else {
+            return Window::Empty;
+        };
+        let entry = self.load(directory, address >> 21);
+        if entry != 0 {
+            self.store(directory, address >> 21, 0);
+        }
+        decode(entry)
+    }
+
+    /// The 2 MiB windows that `range` touches and that are not empty: the part of
+    /// the range inside each, and what is there.
+    pub fn windows(&self, range: Range<u64>) -> Windows<'_> {
+        Windows { table: self, range }
+    }
+}
+
+fn decode(entry: u64) -> Window {
+    if entry == 0 {
+        Window::Empty
+    } else if entry & HUGE != 0 {
+        Window::Huge(Leaf(entry & !HUGE))
+    } else {
+        Window::Table((entry & ADDRESS) - RAM_GPA)
+    }
+}
+
+/// Iterator of [`PageTable::windows`].
+#[derive(Debug)]
+pub struct Windows<'a> {
+    table: &'a PageTable,
+    range: Range<u64>,
+}
+
+impl Iterator for Windows<'_> {
+    type Item = (Range<u64>, Window);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.range.start < self.range.end {
+            let start = self.range.start;
+            let directory = self.table.directory(start);
+            let step = match directory {
+                None => 1 << 30,
+                Some(_) => HUGE_PAGE_SIZE,
+            };
+            self.range.start = (start & !(step - 1)) + step;
+            let window = self.table.window(start);
+            if window != Window::Empty {
+                return Some((start..self.range.start.min(self.range.end), window));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,342 @@
+//! The address space: the map of ranges together with the page tables, filled when
+//! pages are touched first.
+
+use super::frames::Frames;
+use super::page_table::{Exhausted, Leaf, PageTable, Window};
+use super::vma::{Backing, Protection, Vma, VmaTree};
+use crate::errno::Errno;
+use core::ops::Range;
+use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
+use spin::Mutex;
+
+/// The frame allocator, shared with the runtime's heap.
+pub type SharedFrames = Mutex<Frames>;
+
+/// Kind of a memory access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Load.
+    Read,
+    /// Store.
+    Write,
+    /// Instruction fetch.
+    Execute,
+}
+
+impl Access {
+    /// Whether a range with these permissions allows it.
+    #[must_use]
+    pub fn allowed_by(self, protection: Protection) -> bool {
+        match self {
+            Access::Read => protection.readable(),
+            Access::Write => protection.writable(),
+            Access::Execute => protection.executable(),
+        }
+    }
+}
+
+/// Why an access cannot be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing is mapped there (`SEGV_MAPERR`).
+    NotMapped,
+    /// The permissions forbid it (`SEGV_ACCERR`).
+    NotPermitted,
+    /// RAM is used up.
+    Exhausted,
+}
+
+impl From<Exhausted> for Fault {
+    fn from(_: Exhausted) -> Fault {
+        Fault::Exhausted
+    }
+}
+
+impl From<Fault> for Errno {
+    fn from(fault: Fault) -> Errno {
+        match fault {
+            Fault::NotMapped | Fault::NotPermitted => Errno::EFAULT,
+            Fault::Exhausted => Errno::ENOMEM,
+        }
+    }
+}
+
+/// The address space of a program.
+#[derive(Debug)]
+pub struct AddressSpace {
+    pub(super) vmas: VmaTree,
+    pub(super) table: PageTable,
+    pub(super) frames: &'static SharedFrames,
+    /// Makes the processor forget translations that were taken back.
+    flush: fn(),
+    pub(super) brk: Range<u64>,
+    /// Ranges without a wish are placed below this.
+    pub(super) map_top: u64,
+}
+
+impl AddressSpace {
+    /// An empty address space. `flush` makes the processor forget translations.
+    #[must_use]
+    pub fn new(table: PageTable, frames: &'static SharedFrames, flush: fn()) -> AddressSpace {
+        AddressSpace {
+            vmas: VmaTree::default(),
+            table,
+            frames,
+            flush,
+            brk: 0..0,
+            map_top: USER_END,
+        }
+    }
+
+    /// The mapped ranges.
+    #[must_use]
+    pub fn vmas(&self) -> &VmaTree {
+        &self.vmas
+    }
+
+    /// The frame allocator.
+    #[must_use]
+    pub fn frames(&self) -> &'static SharedFrames {
+        self.frames
+    }
+
+    /// Checks that the program may access `length` bytes at `address` in this way,
+    /// and brings the pages in.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn prepare(&mut self, address: u64, length: u64, access: Access) -> Result<(), Fault> {
+        let end = address.checked_add(length).ok_or(Fault::NotMapped)?;
+        if end > USER_END {
+            return Err(Fault::NotMapped);
+        }
+        let mut at = address;
+        while at < end {
+            let (start, vma) = self.vmas.find(at).ok_or(Fault::NotMapped)?;
+            if !access.allowed_by(vma.protection) {
+                return Err(Fault::NotPermitted);
+            }
+            let (range, vma_end) = (start..vma.end, vma.end);
+            let stop = end.min(vma_end);
+            while at < stop {
+                at = match self.table.window(at) {
+                    Window::Huge(_) => (at & !(HUGE_PAGE_SIZE - 1)) + HUGE_PAGE_SIZE,
+                    Window::Table(table) if self.table.small(table, at).is_some() => {
+                        (at & !(PAGE_SIZE - 1)) + PAGE_SIZE
+                    }
+                    _ => {
+                        self.populate(at, range.clone())?;
+                        at
+                    }
+                };
+            }
+            at = stop;
+        }
+        Ok(())
+    }
+
+    /// Whether an access at `address` is allowed, without bringing pages in.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn check(&self, address: u64, access: Access) -> Result<(), Fault> {
+        let (_, vma) = self.vmas.find(address).ok_or(Fault::NotMapped)?;
+        if access.allowed_by(vma.protection) {
+            Ok(())
+        } else {
+            Err(Fault::NotPermitted)
+        }
+    }
+
+    /// Fills the pages around `address`, which has none, inside its `range`: a huge
+    /// page if the range holds the whole of its 2 MiB window, otherwise all pages of
+    /// the range in the window that are still missing, since a fault costs more than
+    /// filling them.
+    fn populate(&mut self, address: u64, range: Range<u64>) -> Result<(), Exhausted> {
+        let frames = self.frames;
+        let mut frames = frames.lock();
+        let window = address & !(HUGE_PAGE_SIZE - 1);
+        let part = range.start.max(window)..range.end.min(window + HUGE_PAGE_SIZE);
+        let Some((start, vma)) = self.vmas.find(address) else {
+            return Ok(());
+        };
+        let whole = part == (window..window + HUGE_PAGE_SIZE);
+        if whole
+            && matches!(vma.backing, Backing::Zero)
+            && self.table.window(window) == Window::Empty
+            && let Some(frame) = frames.allocate_huge()
+        {
+            let leaf = Leaf::new(frame, vma.protection);
+            return self.table.map_huge(&mut frames, window, leaf);
+        }
+        let table = self.table.small_table(&mut frames, address)?;
+        let page = address & !(PAGE_SIZE - 1);
+        let leaf = fresh_page(&mut frames, page, start, vma).ok_or(Exhausted)?;
+        self.table.set_small(table, page, Some(leaf));
+        for page in part.step_by(PAGE_SIZE as usize) {
+            if self.table.small(table, page).is_some() {
+                continue;
+            }
+            // The page that was asked for is there; more is a bonus.
+            let Some(leaf) = fresh_page(&mut frames, page, start, vma) else {
+                break;
+            };
+            self.table.set_small(table, page, Some(leaf));
+        }
+        Ok(())
+    }
+
+    /// Serves a page fault of the program. After success the access is made again.
+    ///
+    /// # Errors
+    /// Why the access cannot be made.
+    pub fn handle_fault(&mut self, address: u64, access: Access) -> Result<(), Fault> {
+        if address >= USER_END {
+            return Err(Fault::NotMapped);
+        }
+        self.prepare(address, 1, access)
+    }
+
+    /// Takes the pages of `range` away and gives their frames back. The map of
+    /// ranges is the caller's.
+    pub(super) fn release(&mut self, range: Range<u64>) -> Result<(), Exhausted> {
+        let frames = self.frames;
+        let mut frames = frames.lock();
+        let mut removed = false;
+        let mut at = range.start;
+        while let Some((part, window)) = self.table.windows(at..range.end).next() {
+            at = part.end;
+            let whole = part.end - part.start == HUGE_PAGE_SIZE;
+            match window {
+                Window::Huge(leaf) if whole => {
+                    self.table.take_window(part.start);
+                    frames.free_huge(leaf.frame());
+                    removed = true;
+                }
+                Window::Huge(_) => {
+                    self.table.split(&mut frames, part.start)?;
+                    at = part.start;
+                }
+                Window::Table(table) => {
+                    for page in part.clone().step_by(PAGE_SIZE as usize) {
+                        if let Some(leaf) = self.table.small(table, page) {
+                            self.table.set_small(table, page, None);
+                            frames.free_small(leaf.frame());
+                            removed = true;
+                        }
+                    }
+                    if whole {
+                        self.table.take_window(part.start);
+                        frames.free_small(table);
+                    }
+                }
+                Window::Empty => {}
+            }
+        }
+        if removed {
+            (self.flush)();
+        }
+        Ok(())
+    }
+
+    /// Gives the pages that `range` has the permissions `protection`.
+    pub(super) fn change_leaves(
+        &mut self,
+        range: Range<u64>,
+        protection: Protection,
+    ) -> Result<(), Exhausted> {
+        let frames = self.frames;
+        let mut frames = frames.lock();
+        let mut lowered = false;
+        let mut at = range.start;
+        while let Some((part, window)) = self.table.windows(at..range.end).next() {
+            at = part.end;
+            match window {
+                Window::Huge(old) if part.end - part.start == HUGE_PAGE_SIZE => {
+                    let new = Leaf::new(old.frame(), protection);
+                    lowered |= is_lowered(old, new);
+                    self.table.take_window(part.start);
+                    self.table.map_huge(&mut frames, part.start, new)?;
+                }
+                Window::Huge(_) => {
+                    self.table.split(&mut frames, part.start)?;
+                    at = part.start;
+                }
+                Window::Table(table) => {
+                    for page in part.clone().step_by(PAGE_SIZE as usize) {
+                        if let Some(old) = self.table.small(table, page) {
+                            let new = Leaf::new(old.frame(), protection);
+                            lowered |= is_lowered(old, new);
+                            self.table.set_small(table, page, Some(new));
+                        }
+                    }
+                }
+                Window::Empty => {}
+            }
+        }
+        if lowered {
+            (self.flush)();
+        }
+        Ok(())
+    }
+
+    /// Moves the pages of `from` to `to`, where there are none.
+    pub(super) fn move_leaves(&mut self, from: Range<u64>, to: u64) -> Result<(), Exhausted> {
+        let frames = self.frames;
+        let mut frames = frames.lock();
+        let offset = to.wrapping_sub(from.start);
+        let together = offset.is_multiple_of(HUGE_PAGE_SIZE);
+        let mut at = from.start;
+        while let Some((part, window)) = self.table.windows(at..from.end).next() {
+            at = part.end;
+            let target = part.start.wrapping_add(offset);
+            match window {
+                Window::Huge(leaf)
+                    if together
+                        && part.end - part.start == HUGE_PAGE_SIZE
+                        && self.table.window(target) == Window::Empty =>
+                {
+                    self.table.map_huge(&mut frames, target, leaf)?;
+                    self.table.take_window(part.start);
+                }
+                Window::Huge(_) => {
+                    self.table.split(&mut frames, part.start)?;
+                    at = part.start;
+                }
+                Window::Table(table) => {
+                    for page in part.clone().step_by(PAGE_SIZE as usize) {
+                        if let Some(leaf) = self.table.small(table, page) {
+                            let to = page.wrapping_add(offset);
+                            let target = self.table.small_table(&mut frames, to)?;
+                            self.table.set_small(target, to, Some(leaf));
+                            self.table.set_small(table, page, None);
+                        }
+                    }
+                }
+                Window::Empty => {}
+            }
+        }
+        (self.flush)();
+        Ok(())
+    }
+}
+
+/// Whether an old translation allows more than the new one.
+fn is_lowered(old: Leaf, new: Leaf) -> bool {
+    old.is_present() && (!new.is_present() || old.is_writable() && !new.is_writable())
+}
+
+/// A frame with the first contents of the page at `page` of `vma`, which starts at `start`.
+fn fresh_page(frames: &mut Frames, page: u64, start: u64, vma: &Vma) -> Option<Leaf> {
+    let frame = frames.allocate_small()?;
+    if let Backing::File(bytes) = vma.backing
+        && let Some(rest) = bytes.get((page - start) as usize..)
+    {
+        let length = rest.len().min(PAGE_SIZE as usize);
+        // SAFETY: the frame is a whole page that nobody else has yet.
+        unsafe {
+            core::ptr::copy_nonoverlapping(rest.as_ptr(), frames.ram().pointer(frame), length);
+        }
+    }
+    Some(Leaf::new(frame, vma.protection))
+}
