@@ -9,6 +9,7 @@ extern crate alloc;
 
 pub mod errno;
 pub mod host;
+pub mod interp;
 pub mod kernel;
 pub mod memory;
 pub mod syscall;

@@ -1,0 +1,172 @@
+//! The interpreter: executes one instruction after the other on a [`Hart`], by
+//! the same semantics that the translator lifts.
+//!
+//! It serves code that is not translated, single instructions that translated
+//! code hands over, and all of a program while `frm` is RMM.
+
+pub mod fcsr;
+mod machine;
+mod memory;
+mod softfloat;
+
+use hartline_abi::hart::Hart;
+use hartline_isa::{
+    Instruction, JumpKind, Rounding, Trap, Width, decode, execute, instruction_length,
+};
+
+use machine::Execution;
+
+/// What the executed instruction was, as far as it matters to the dispatcher.
+/// `Hart.pc` is where execution goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Neither of the others; a conditional branch included, taken or not.
+    Next,
+    /// `jal` or `jalr`.
+    Jump(JumpKind),
+    /// Nothing was executed: `Hart.pc` is the address of the trapping instruction.
+    Trap(Trap),
+}
+
+/// Number of entries of the decoded-instruction cache, a power of two.
+const CACHE_ENTRIES: usize = 4096;
+
+/// A decoded instruction. The cache is indexed by halfword address.
+#[derive(Clone, Copy)]
+struct Entry {
+    pc: u64,
+    instruction: Instruction,
+}
+
+/// An interpreter: one per vCPU, as its cache is not synchronized.
+pub struct Interpreter {
+    cache: [Option<Entry>; CACHE_ENTRIES],
+    executed: u64,
+}
+
+impl Default for Interpreter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Interpreter {
+    /// An interpreter with an empty cache. The structure is large (128 KiB): make
+    /// it a static.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            cache: [None; CACHE_ENTRIES],
+            executed: 0,
+        }
+    }
+
+    /// Forgets decoded instructions: after guest code has changed without the
+    /// guest executing `fence.i` here (`munmap`, `mprotect`,
+    /// `riscv_flush_icache`, a `fence.i` in translated code).
+    pub fn flush(&mut self) {
+        self.cache.fill(None);
+    }
+
+    /// Number of instructions executed so far, traps not included.
+    #[must_use]
+    pub const fn executed(&self) -> u64 {
+        self.executed
+    }
+
+    /// Executes the instruction at `hart.pc` and sets `hart.pc` to the next one.
+    ///
+    /// If an access to guest memory faults, `hart` is as before the instruction.
+    ///
+    /// # Safety
+    /// Whatever the guest program addresses must either be guest memory, which
+    /// Rust code accesses by assembly or atomically only, or raise a fault that is
+    /// handled without returning into this call.
+    #[inline]
+    pub unsafe fn step(&mut self, hart: &mut Hart) -> Step {
+        let pc = hart.pc;
+        // SAFETY: the caller's contract.
+        let Some(instruction) = (unsafe { self.fetch(pc) }) else {
+            return Step::Trap(Trap::IllegalInstruction);
+        };
+        if hart.frm > 4 && instruction.rounding() == Some(Rounding::Dyn) {
+            return Step::Trap(Trap::IllegalInstruction);
+        }
+        let next_pc = pc.wrapping_add(instruction.length().into());
+        let mut execution = Execution {
+            hart,
+            pc,
+            next_pc,
+            step: Step::Next,
+            flush: false,
+        };
+        execute(&instruction, &mut execution);
+        let Execution {
+            next_pc,
+            step,
+            flush,
+            ..
+        } = execution;
+        hart.pc = next_pc;
+        if flush {
+            self.flush();
+        }
+        if !matches!(step, Step::Trap(_)) {
+            self.executed += 1;
+        }
+        step
+    }
+
+    /// Executes instructions until one is not [`Step::Next`], but at most `limit`
+    /// (at least one), and returns the last one's step.
+    ///
+    /// # Safety
+    /// As for [`step`](Self::step).
+    pub unsafe fn run(&mut self, hart: &mut Hart, limit: u64) -> Step {
+        let mut left = limit;
+        loop {
+            // SAFETY: the caller's contract.
+            let step = unsafe { self.step(hart) };
+            left = left.saturating_sub(1);
+            if step != Step::Next || left == 0 {
+                return step;
+            }
+        }
+    }
+
+    /// The instruction at `pc`; `None` if it is illegal.
+    ///
+    /// # Safety
+    /// As for [`step`](Self::step).
+    #[inline(always)]
+    unsafe fn fetch(&mut self, pc: u64) -> Option<Instruction> {
+        match self.cache[slot(pc)] {
+            Some(entry) if entry.pc == pc => Some(entry.instruction),
+            // SAFETY: the caller's contract.
+            _ => unsafe { self.fetch_and_decode(pc) },
+        }
+    }
+
+    /// Reads and decodes; the second half is read only if the first one asks for
+    /// it, since it may lie in a page that is not there.
+    ///
+    /// # Safety
+    /// As for [`step`](Self::step).
+    #[cold]
+    unsafe fn fetch_and_decode(&mut self, pc: u64) -> Option<Instruction> {
+        // SAFETY: the caller's contract.
+        let mut bits = unsafe { memory::load(Width::Half, pc) } as u32;
+        if instruction_length(bits as u16) == 4 {
+            // SAFETY: the caller's contract.
+            bits |= (unsafe { memory::load(Width::Half, pc.wrapping_add(2)) } as u32) << 16;
+        }
+        let instruction = decode(bits)?;
+        self.cache[slot(pc)] = Some(Entry { pc, instruction });
+        Some(instruction)
+    }
+}
+
+/// Index into the cache.
+fn slot(pc: u64) -> usize {
+    (pc >> 1) as usize % CACHE_ENTRIES
+}

@@ -1,0 +1,90 @@
+//! Conversions between integers and both formats.
+
+use hartline_isa::{Format, IntFormat, fflags};
+
+use super::{Environment, Number, Value};
+
+impl Environment {
+    /// `fcvt.s.d` and `fcvt.d.s`: from the other format to `to`.
+    pub fn convert(&mut self, to: Format, bits: u64) -> u64 {
+        let from = match to {
+            Format::Single => Format::Double,
+            Format::Double => Format::Single,
+        };
+        self.pack(to, Value::unpack(from, bits))
+    }
+
+    /// Integer to float; the low bits of `value` that `from` names.
+    pub fn int_to_float(&mut self, format: Format, from: IntFormat, value: u64) -> u64 {
+        let value = match from {
+            IntFormat::I32 => i128::from(value as i32),
+            IntFormat::U32 => i128::from(value as u32),
+            IntFormat::I64 => i128::from(value as i64),
+            IntFormat::U64 => i128::from(value),
+        };
+        if value == 0 {
+            return 0;
+        }
+        let (negative, significand) = (value < 0, value.unsigned_abs());
+        self.round(
+            format,
+            Number {
+                negative,
+                exponent: 0,
+                significand,
+            },
+        )
+    }
+
+    /// Float to integer, saturating, as it stands in an X register: 32-bit
+    /// results are sign-extended.
+    pub fn float_to_int(&mut self, to: IntFormat, format: Format, bits: u64) -> u64 {
+        let (lowest, highest) = match to {
+            IntFormat::I32 => (i128::from(i32::MIN), i128::from(i32::MAX)),
+            IntFormat::U32 => (0, i128::from(u32::MAX)),
+            IntFormat::I64 => (i128::from(i64::MIN), i128::from(i64::MAX)),
+            IntFormat::U64 => (0, i128::from(u64::MAX)),
+        };
+        let (value, exact) = match Value::unpack(format, bits) {
+            Value::Zero { .. } => (0, true),
+            Value::Finite(number) => self.integer(&number),
+            Value::Infinity { negative: true } => (i128::MIN, true),
+            Value::Infinity { negative: false } | Value::Nan { .. } => (i128::MAX, true),
+        };
+        let result = value.clamp(lowest, highest);
+        if result != value {
+            self.flags |= fflags::NV;
+        } else if !exact {
+            self.flags |= fflags::NX;
+        }
+        match to {
+            IntFormat::I32 | IntFormat::U32 => result as i32 as u64,
+            IntFormat::I64 | IntFormat::U64 => result as u64,
+        }
+    }
+
+    /// Rounds to an integer; what exceeds every integer format is returned as
+    /// some other integer that does. The flag says whether that was exact.
+    fn integer(&self, number: &Number) -> (i128, bool) {
+        if number.exponent + number.leading() > 64 {
+            return (
+                if number.negative {
+                    i128::MIN
+                } else {
+                    i128::MAX
+                },
+                true,
+            );
+        }
+        let (magnitude, exact) = self.round_at(number, 0);
+        let magnitude = magnitude as i128;
+        (
+            if number.negative {
+                -magnitude
+            } else {
+                magnitude
+            },
+            exact,
+        )
+    }
+}
