@@ -1,0 +1,291 @@
+//! What translation wants to know about an ELF file.
+//!
+//! The program headers are checked by [`hartline_abi::elf`], and only they must be
+//! right. Everything else (sections, symbols, unwind information, relocations) is
+//! a hint: malformed or missing parts make fewer functions known ahead of time,
+//! nothing more.
+
+mod dynamic;
+mod memory;
+mod sections;
+mod unwind;
+
+pub use memory::Memory;
+
+use hartline_abi::elf::{ElfError, Program, ProgramType};
+use hartline_isa::{Instruction, decode, instruction_length};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// A stretch of executable, never written code.
+#[derive(Debug, Clone)]
+pub struct Text<'a> {
+    /// Link-time address of the first byte, even.
+    pub start: u64,
+    /// The code, an even number of bytes.
+    pub bytes: &'a [u8],
+}
+
+impl Text<'_> {
+    /// Address after the last byte.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+/// A function symbol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Symbol<'a> {
+    /// Link-time address.
+    pub address: u64,
+    /// Length, bytes; 0 if not known.
+    pub size: u64,
+    /// Name; bytes that are not UTF-8 make a symbol nameless.
+    pub name: &'a str,
+    /// Whether other files can call it.
+    pub exported: bool,
+}
+
+/// An ELF file, read for translation.
+#[derive(Debug, Clone)]
+pub struct Binary<'a> {
+    program: Program<'a>,
+    memory: Memory<'a>,
+    text: Vec<Text<'a>>,
+    functions: Vec<Range<u64>>,
+    symbols: Vec<Symbol<'a>>,
+    entries: Vec<u64>,
+}
+
+impl<'a> Binary<'a> {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// What [`Program::parse`] finds wrong.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ElfError> {
+        let program = Program::parse(bytes)?;
+        let mut memory = Memory::new(&program);
+        let sections = sections::read(bytes);
+        let dynamic = dynamic::read(&program, &memory);
+        memory.set_relocations(dynamic.relative, dynamic.other);
+        let unwind = unwind::function_ranges(&program, &memory, sections.eh_frame.clone());
+        let text = find_text(&memory, &sections.code, &unwind, program.entry());
+        let mut binary = Self {
+            program,
+            memory,
+            text,
+            functions: Vec::new(),
+            symbols: sections.symbols,
+            entries: dynamic.entries,
+        };
+        binary
+            .symbols
+            .retain(|symbol| in_text(&binary.text, symbol.address));
+        binary.functions = function_ranges(&binary.text, unwind, &binary.symbols);
+        binary.entries = binary.find_entries();
+        Ok(binary)
+    }
+
+    /// The checked file.
+    #[must_use]
+    pub fn program(&self) -> &Program<'a> {
+        &self.program
+    }
+
+    /// Whether it may be loaded at any address.
+    #[must_use]
+    pub fn is_position_independent(&self) -> bool {
+        self.program.program_type() == ProgramType::Dyn
+    }
+
+    /// Its memory as linked.
+    #[must_use]
+    pub fn memory(&self) -> &Memory<'a> {
+        &self.memory
+    }
+
+    /// The code, sorted by address, without overlaps.
+    #[must_use]
+    pub fn text(&self) -> &[Text<'a>] {
+        &self.text
+    }
+
+    /// From the first to the last address of the code; empty if there is none.
+    #[must_use]
+    pub fn text_range(&self) -> Range<u64> {
+        match (self.text.first(), self.text.last()) {
+            (Some(first), Some(last)) => first.start..last.end(),
+            _ => 0..0,
+        }
+    }
+
+    /// Whether the address is even and in the code.
+    #[must_use]
+    pub fn is_text(&self, address: u64) -> bool {
+        in_text(&self.text, address)
+    }
+
+    /// Decodes the instruction at `pc`. `None`: not in the code, or illegal.
+    #[must_use]
+    pub fn instruction(&self, pc: u64) -> Option<Instruction> {
+        let text = text_at(&self.text, pc)?;
+        let bytes = text.bytes.get((pc - text.start) as usize..)?;
+        let low = u16::from_le_bytes(*bytes.first_chunk()?);
+        if instruction_length(low) == 2 {
+            return decode(u32::from(low));
+        }
+        decode(u32::from_le_bytes(*bytes.first_chunk()?))
+    }
+
+    /// Ranges of functions from unwind information and symbols, sorted by start,
+    /// without overlaps, within the code.
+    #[must_use]
+    pub fn functions(&self) -> &[Range<u64>] {
+        &self.functions
+    }
+
+    /// Function symbols sorted by address; of several at one address, the best
+    /// known to outsiders comes first.
+    #[must_use]
+    pub fn symbols(&self) -> &[Symbol<'a>] {
+        &self.symbols
+    }
+
+    /// Name of the function that starts at the address.
+    #[must_use]
+    pub fn name(&self, address: u64) -> Option<&'a str> {
+        let index = self
+            .symbols
+            .partition_point(|symbol| symbol.address < address);
+        let symbol = self.symbols.get(index)?;
+        (symbol.address == address).then_some(symbol.name)
+    }
+
+    /// Addresses in the code that are entered from outside or through pointers in
+    /// data: entry point, exported symbols, initializers, relocations, words of
+    /// the data that equal the start of a function. Sorted.
+    #[must_use]
+    pub fn entries(&self) -> &[u64] {
+        &self.entries
+    }
+
+    fn find_entries(&self) -> Vec<u64> {
+        let mut entries: BTreeSet<u64> = self.program.entry().into_iter().collect();
+        let starts: BTreeSet<u64> = self.functions.iter().map(|range| range.start).collect();
+        let covered = |address| range_at(&self.functions, address).is_some();
+        for &entry in &self.entries {
+            // A pointer into the middle of a function is a label of a computed goto.
+            if starts.contains(&entry) || !covered(entry) {
+                entries.insert(entry);
+            }
+        }
+        let exported = self.symbols.iter().filter(|symbol| symbol.exported);
+        entries.extend(exported.map(|symbol| symbol.address));
+        if !self.is_position_independent() {
+            self.memory.for_each_word(|word| {
+                if starts.contains(&word) {
+                    entries.insert(word);
+                }
+            });
+        }
+        entries
+            .into_iter()
+            .filter(|&entry| self.is_text(entry))
+            .collect()
+    }
+}
+
+/// The range that contains the address, of a list that is sorted and without overlaps.
+fn range_at(ranges: &[Range<u64>], address: u64) -> Option<&Range<u64>> {
+    let index = ranges.partition_point(|range| range.start <= address);
+    ranges
+        .get(index.checked_sub(1)?)
+        .filter(|range| range.contains(&address))
+}
+
+fn text_at<'t, 'a>(text: &'t [Text<'a>], address: u64) -> Option<&'t Text<'a>> {
+    let index = text.partition_point(|text| text.start <= address);
+    text.get(index.checked_sub(1)?)
+        .filter(|text| address < text.end())
+}
+
+fn in_text(text: &[Text<'_>], address: u64) -> bool {
+    address.is_multiple_of(2) && text_at(text, address).is_some()
+}
+
+/// Finds the code: sections of instructions; without a section table, what lies
+/// between the first and the last function that has unwind information (so that
+/// constants in the same segment are not taken for code); without either, whole
+/// executable segments. Segments that are also writable are left to the interpreter.
+fn find_text<'a>(
+    memory: &Memory<'a>,
+    sections: &[Range<u64>],
+    unwind: &[Range<u64>],
+    entry: Option<u64>,
+) -> Vec<Text<'a>> {
+    let hull = || {
+        let start = unwind.iter().map(|range| range.start).chain(entry).min()?;
+        let end = unwind.iter().map(|range| range.end).max()?;
+        Some(start..end)
+    };
+    let wanted = match (sections, hull()) {
+        ([], None) => vec![0..u64::MAX],
+        ([], Some(hull)) => vec![hull],
+        (sections, _) => sections.to_vec(),
+    };
+    let mut pieces = Vec::new();
+    for (start, bytes) in memory.code() {
+        let end = start + bytes.len() as u64;
+        for range in &wanted {
+            let from = range.start.clamp(start, end).next_multiple_of(2);
+            let to = range.end.clamp(start, end) & !1;
+            if from < to {
+                pieces.push(from..to);
+            }
+        }
+    }
+    pieces.sort_by_key(|piece| piece.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for piece in pieces {
+        match merged.last_mut() {
+            Some(last) if piece.start <= last.end => last.end = last.end.max(piece.end),
+            _ => merged.push(piece),
+        }
+    }
+    let text = merged.into_iter().filter_map(|range| {
+        let bytes = memory.file_bytes(range.start)?;
+        let length = ((range.end - range.start) as usize).min(bytes.len()) & !1;
+        Some(Text {
+            start: range.start,
+            bytes: &bytes[..length],
+        })
+    });
+    text.collect()
+}
+
+/// Combines unwind information and symbols to disjoint ranges.
+fn function_ranges(
+    text: &[Text<'_>],
+    unwind: Vec<Range<u64>>,
+    symbols: &[Symbol<'_>],
+) -> Vec<Range<u64>> {
+    let mut ranges = unwind;
+    let sized = symbols.iter().filter(|symbol| symbol.size != 0);
+    ranges.extend(sized.map(|symbol| symbol.address..symbol.address.saturating_add(symbol.size)));
+    ranges.retain_mut(|range| {
+        let Some(text) = text_at(text, range.start) else {
+            return false;
+        };
+        range.end = range.end.min(text.end()) & !1;
+        range.start.is_multiple_of(2) && range.start < range.end
+    });
+    ranges.sort_by_key(|range| (range.start, std::cmp::Reverse(range.end)));
+    ranges.dedup_by_key(|range| range.start);
+    for index in 1..ranges.len() {
+        let next = ranges[index].start;
+        let range = &mut ranges[index - 1];
+        range.end = range.end.min(next);
+    }
+    ranges
+}
