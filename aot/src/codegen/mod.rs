@@ -1,0 +1,104 @@
+//! LLVM IR to x86-64 object code.
+
+use inkwell::OptimizationLevel;
+use inkwell::module::Module;
+use inkwell::passes::PassBuilderOptions;
+use inkwell::targets::{
+    CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple,
+};
+use thiserror::Error;
+
+/// LLVM refused something.
+#[derive(Debug, Error)]
+pub enum CodegenError {
+    /// No target machine for these features.
+    #[error("LLVM has no x86-64 target with features `{features}`: {reason}")]
+    Target {
+        /// The feature string.
+        features: String,
+        /// What LLVM said.
+        reason: String,
+    },
+    /// The passes failed.
+    #[error("LLVM could not optimise a module: {0}")]
+    Passes(String),
+    /// Code generation failed.
+    #[error("LLVM could not generate code: {0}")]
+    Emit(String),
+}
+
+/// The passes before code generation.
+const PASSES: &str = "function(sroa,early-cse<memssa>,simplifycfg,instcombine,\
+    loop-mssa(loop-rotate,licm),gvn,dse,instcombine,simplifycfg)";
+
+/// A compiler for one thread.
+pub struct Codegen {
+    machine: TargetMachine,
+}
+
+impl Codegen {
+    /// For the target with the given LLVM features.
+    ///
+    /// # Errors
+    /// LLVM does not know the target.
+    pub fn new(features: &str) -> Result<Self, CodegenError> {
+        Target::initialize_x86(&InitializationConfig::default());
+        let error = |reason: String| CodegenError::Target {
+            features: features.to_owned(),
+            reason,
+        };
+        let triple = TargetTriple::create("x86_64-unknown-linux-gnu");
+        let target = Target::from_triple(&triple).map_err(|text| error(text.to_string()))?;
+        let machine = target
+            .create_target_machine(
+                &triple,
+                "x86-64",
+                features,
+                OptimizationLevel::Default,
+                RelocMode::PIC,
+                CodeModel::Small,
+            )
+            .ok_or_else(|| error("no target machine".to_owned()))?;
+        Ok(Self { machine })
+    }
+
+    /// Sets what a module has to know of the target.
+    pub fn prepare(&self, module: &Module<'_>) {
+        module.set_triple(&self.machine.get_triple());
+        module.set_data_layout(&self.machine.get_target_data().get_data_layout());
+    }
+
+    /// Optimises a module.
+    ///
+    /// # Errors
+    /// LLVM rejects the module.
+    pub fn optimise(&self, module: &Module<'_>) -> Result<(), CodegenError> {
+        module
+            .run_passes(PASSES, &self.machine, PassBuilderOptions::create())
+            .map_err(|text| CodegenError::Passes(text.to_string()))
+    }
+
+    /// Generates an ELF object file.
+    ///
+    /// # Errors
+    /// LLVM cannot.
+    pub fn object(&self, module: &Module<'_>) -> Result<Vec<u8>, CodegenError> {
+        self.emit(module, FileType::Object)
+    }
+
+    /// Generates assembly text.
+    ///
+    /// # Errors
+    /// LLVM cannot.
+    pub fn assembly(&self, module: &Module<'_>) -> Result<String, CodegenError> {
+        let bytes = self.emit(module, FileType::Assembly)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn emit(&self, module: &Module<'_>, r#type: FileType) -> Result<Vec<u8>, CodegenError> {
+        self.machine
+            .write_to_memory_buffer(module, r#type)
+            .map(|buffer| buffer.as_slice().to_vec())
+            .map_err(|text| CodegenError::Emit(text.to_string()))
+    }
+}

@@ -1,0 +1,337 @@
+//! Control flow: how blocks end, polls, calls, returns and dispatch.
+
+use hartline_abi::hart::offset;
+use inkwell::IntPredicate;
+use inkwell::basic_block::BasicBlock;
+use inkwell::values::{IntValue, PointerValue};
+
+use super::function::{Control, Lifter};
+use super::ir::{Likely, Memory};
+use super::registers::RegisterSet;
+use super::symbol;
+use crate::cfg::{Block, Edge, Function, JumpTable, Terminator};
+
+/// Whether the function polls at its entry: one that calls or jumps to others
+/// may recurse.
+pub(super) fn needs_poll(function: &Function) -> bool {
+    function.blocks.iter().any(|block| match &block.terminator {
+        Terminator::Call { .. }
+        | Terminator::CallIndirect { .. }
+        | Terminator::JumpIndirect
+        | Terminator::JumpTable(_) => true,
+        terminator => terminator.edges().any(|edge| !edge.is_internal()),
+    })
+}
+
+/// Whether a call in the function may return twice.
+pub(super) fn returns_twice(function: &Function) -> bool {
+    function
+        .blocks
+        .iter()
+        .any(|block| twice_return_site(block).is_some())
+}
+
+fn twice_return_site(block: &Block) -> Option<&Edge> {
+    match &block.terminator {
+        Terminator::Call {
+            return_to,
+            returns_twice: true,
+            ..
+        } if return_to.is_internal() => Some(return_to),
+        _ => None,
+    }
+}
+
+impl<'ctx> Lifter<'_, 'ctx> {
+    /// `rsp` is below the poll limit: the host stack is used up, or somebody wants
+    /// attention.
+    fn poll_condition(&self) -> IntValue<'ctx> {
+        let ir = self.ir;
+        let limit = ir.load_int(64, ir.hart_slot(offset::POLL_LIMIT), Memory::Hart);
+        ir.keep(limit.into());
+        ir.compare(IntPredicate::ULT, ir.stack_pointer(), limit)
+    }
+
+    pub(super) fn poll_at_entry(&mut self) {
+        let ir = self.ir;
+        let slow = ir.block(self.host, "poll");
+        let go_on = ir.block(self.host, "polled");
+        ir.branch(self.poll_condition(), slow, go_on, Likely::NotTaken);
+        ir.position(slow);
+        self.store_pc(self.function.entry);
+        self.leave_to_service(offset::FN_POLL_ENTRY);
+        ir.position(go_on);
+    }
+
+    /// Polls on the way to a loop header.
+    fn poll_at_back_edge(&mut self, header: u64) {
+        let ir = self.ir;
+        let slow = ir.block(self.host, "poll");
+        ir.branch(
+            self.poll_condition(),
+            slow,
+            self.block(header),
+            Likely::NotTaken,
+        );
+        ir.position(slow);
+        self.registers.store(ir, self.dirty);
+        self.store_pc(header);
+        self.call_service(offset::FN_POLL);
+        self.registers.load(ir, self.flow.live_in(header));
+        ir.jump(self.block(header));
+    }
+
+    /// The block that compares the place a call came back to with the places
+    /// where calls of this function may return twice.
+    pub(super) fn make_reentry(&mut self) {
+        let ir = self.ir;
+        let reentry = ir.block(self.host, "reentry");
+        ir.position(reentry);
+        let function = self.function;
+        for edge in function.blocks.iter().filter_map(twice_return_site) {
+            let here = ir.block(self.host, "again");
+            let next = ir.block(self.host, "");
+            let expected = self.guest_address(edge.target);
+            let ra = self.registers.x(ir, 1);
+            let same = ir.compare(IntPredicate::EQ, ra, expected);
+            ir.branch(same, here, next, Likely::Unknown);
+            ir.position(here);
+            self.registers.load(ir, self.flow.live_in(edge.target));
+            ir.jump(self.block(edge.target));
+            ir.position(next);
+        }
+        ir.return_pinned(&self.registers.pinned_values(ir));
+        self.reentry = Some(reentry);
+    }
+
+    /// Ends the block.
+    pub(super) fn terminate(&mut self, block: &Block) {
+        match &block.terminator {
+            Terminator::FallThrough { next: edge } | Terminator::Jump { target: edge } => {
+                self.go_to(edge);
+            }
+            Terminator::Branch { taken, not_taken } => self.branch_to(taken, not_taken),
+            Terminator::Call {
+                target, return_to, ..
+            } => self.call(*target, return_to),
+            Terminator::CallIndirect { return_to } => self.call_indirect(return_to),
+            Terminator::Return => {
+                self.registers.store(self.ir, self.dirty);
+                let pinned = self.registers.pinned_values(self.ir);
+                self.ir.return_pinned(&pinned);
+            }
+            Terminator::JumpTable(table) => self.jump_table(table),
+            Terminator::JumpIndirect => self.jump_indirect(),
+            Terminator::Trap => self.trap_at(self.pc),
+            Terminator::Illegal { pc } => self.trap_at(*pc),
+        }
+    }
+
+    fn trap_at(&mut self, pc: u64) {
+        self.registers.store(self.ir, self.dirty);
+        self.store_pc(pc);
+        self.leave_to_service(offset::FN_TRAP);
+    }
+
+    /// Continues at the target of an edge.
+    fn go_to(&mut self, edge: &Edge) {
+        if !edge.is_internal() {
+            self.leave_to(edge.target);
+        } else if Self::is_back(edge) {
+            self.poll_at_back_edge(edge.target);
+        } else {
+            self.ir.jump(self.block(edge.target));
+        }
+    }
+
+    /// The block to branch to for an edge: the target itself, or a new one for
+    /// what has to happen on the way. New ones are added to `pending`.
+    fn landing<'e>(
+        &self,
+        edge: &'e Edge,
+        pending: &mut Vec<(BasicBlock<'ctx>, &'e Edge)>,
+    ) -> BasicBlock<'ctx> {
+        if edge.is_internal() && !Self::is_back(edge) {
+            return self.block(edge.target);
+        }
+        let block = self.ir.block(self.host, "way");
+        pending.push((block, edge));
+        block
+    }
+
+    fn fill(&mut self, pending: Vec<(BasicBlock<'ctx>, &Edge)>) {
+        for (block, edge) in pending {
+            self.ir.position(block);
+            self.go_to(edge);
+        }
+    }
+
+    fn branch_to(&mut self, taken: &Edge, not_taken: &Edge) {
+        let Control::Condition(condition) = self.control else {
+            return self.go_to(not_taken);
+        };
+        let mut pending = Vec::new();
+        let then = self.landing(taken, &mut pending);
+        let otherwise = self.landing(not_taken, &mut pending);
+        self.ir.branch(condition, then, otherwise, Likely::Unknown);
+        self.fill(pending);
+    }
+
+    /// Leaves the function for the code at link-time address `pc`, for good.
+    fn leave_to(&mut self, pc: u64) {
+        self.registers.store(self.ir, self.dirty);
+        if self.unit.entries.contains(&pc) {
+            let callee = self.ir.function(pc).as_global_value().as_pointer_value();
+            let arguments = self.registers.pinned_arguments(self.ir);
+            self.ir.tail_call_guest(callee, &arguments);
+        } else {
+            self.store_pc(pc);
+            self.leave_to_service(offset::FN_DISPATCH);
+        }
+    }
+
+    fn call(&mut self, target: u64, return_to: &Edge) {
+        self.registers.store(self.ir, self.dirty);
+        let callee = if self.unit.entries.contains(&target) {
+            self.ir
+                .function(target)
+                .as_global_value()
+                .as_pointer_value()
+        } else {
+            self.store_pc(target);
+            let service = self.ir.load_hart(offset::FN_DISPATCH);
+            self.ir.guest_pointer(service)
+        };
+        self.finish_call(callee, return_to);
+    }
+
+    fn call_indirect(&mut self, return_to: &Edge) {
+        let Control::Register(target) = self.control else {
+            return;
+        };
+        self.registers.store(self.ir, self.dirty);
+        let callee = self.look_up(target);
+        self.finish_call(callee, return_to);
+    }
+
+    /// Calls, and checks that the guest came back to the instruction after the call.
+    fn finish_call(&mut self, callee: PointerValue<'ctx>, return_to: &Edge) {
+        let ir = self.ir;
+        let arguments = self.registers.pinned_arguments(ir);
+        let state = ir.call_guest(callee, &arguments);
+        self.registers.set_pinned(ir, state);
+        self.dirty = RegisterSet::default();
+        let expected = self.guest_address(return_to.target);
+        let ra = self.registers.x(ir, 1);
+        let same = ir.compare(IntPredicate::EQ, ra, expected);
+        let here = ir.block(self.host, "returned");
+        let elsewhere = match self.reentry {
+            Some(reentry) => reentry,
+            None => self.unwind(),
+        };
+        ir.branch(same, here, elsewhere, Likely::Taken);
+        ir.position(here);
+        if return_to.is_internal() {
+            self.registers.load(ir, self.flow.live_in(return_to.target));
+        }
+        self.go_to(return_to);
+    }
+
+    /// A block that returns the pinned registers as they are.
+    fn unwind(&self) -> BasicBlock<'ctx> {
+        let ir = self.ir;
+        let current = ir.current();
+        let block = ir.block(self.host, "elsewhere");
+        ir.position(block);
+        ir.return_pinned(&self.registers.pinned_values(ir));
+        ir.position(current);
+        block
+    }
+
+    fn jump_indirect(&mut self) {
+        let Control::Register(target) = self.control else {
+            return;
+        };
+        self.registers.store(self.ir, self.dirty);
+        let callee = self.look_up(target);
+        let arguments = self.registers.pinned_arguments(self.ir);
+        self.ir.tail_call_guest(callee, &arguments);
+    }
+
+    /// The host function of the guest code at `target`; if there is none, the
+    /// runtime's dispatcher, with the guest pc published for it.
+    fn look_up(&self, target: IntValue<'ctx>) -> PointerValue<'ctx> {
+        let ir = self.ir;
+        let [inside, hit, miss, found] =
+            ["inside", "hit", "miss", "found"].map(|name| ir.block(self.host, name));
+        let start = self.guest_address(self.unit.text.start);
+        let offset = ir.built(ir.builder().build_int_sub(target, start, ""));
+        let length = ir.constant(self.unit.text.end - self.unit.text.start);
+        let covered = ir.compare(IntPredicate::ULT, offset, length);
+        ir.branch(covered, inside, miss, Likely::Taken);
+
+        ir.position(inside);
+        let table = ir.address(ir.symbol(symbol::TABLE));
+        let scaled = ir.built(ir.builder().build_left_shift(offset, ir.constant(1), ""));
+        let slot = ir.built(ir.builder().build_int_add(table, scaled, ""));
+        let entry = ir.load_int(32, ir.guest_pointer(slot), Memory::Image);
+        let known = ir.compare(IntPredicate::NE, entry, entry.get_type().const_zero());
+        ir.branch(known, hit, miss, Likely::Taken);
+
+        ir.position(hit);
+        let code = ir.address(ir.symbol(symbol::CODE));
+        let entry = ir.zero_extend(entry, 64);
+        let host = ir.built(ir.builder().build_int_add(code, entry, ""));
+        ir.jump(found);
+
+        ir.position(miss);
+        ir.store_hart(offset::PC, target);
+        let service = ir.load_hart(offset::FN_DISPATCH);
+        ir.jump(found);
+
+        ir.position(found);
+        let phi = ir.built(ir.builder().build_phi(ir.int, ""));
+        phi.add_incoming(&[(&host, hit), (&service, miss)]);
+        ir.guest_pointer(phi.as_basic_value().into_int_value())
+    }
+
+    fn jump_table(&mut self, table: &JumpTable) {
+        let ir = self.ir;
+        let Control::Register(target) = self.control else {
+            return;
+        };
+        let mut pending = Vec::new();
+        let other = ir.block(self.host, "other");
+        let variable = table
+            .index
+            .as_ref()
+            .and_then(|index| self.index_variable(index));
+        let mut cases = Vec::with_capacity(table.targets.len());
+        for (number, edge) in table.targets.iter().enumerate() {
+            let landing = self.landing(edge, &mut pending);
+            let value = match variable {
+                Some(_) => number as u64,
+                None => edge.target,
+            };
+            cases.push((ir.constant(value), landing));
+        }
+        let value = match variable {
+            Some(variable) => ir.get(variable),
+            None => self.link_address(target),
+        };
+        ir.built(ir.builder().build_switch(value, other, &cases));
+        ir.position(other);
+        self.jump_indirect();
+        self.fill(pending);
+    }
+
+    /// The link-time address of the run-time address `target`.
+    fn link_address(&self, target: IntValue<'ctx>) -> IntValue<'ctx> {
+        if !self.unit.position_independent {
+            return target;
+        }
+        let zero = self.guest_address(0);
+        self.ir
+            .built(self.ir.builder().build_int_sub(target, zero, ""))
+    }
+}

@@ -1,0 +1,68 @@
+//! The x86-64 extensions that translated code may use.
+
+use hartline_isa::{Format, Instruction, IntFormat, Operation, RegisterOp, Rounding};
+
+/// Extensions of the target, as a list of LLVM feature names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Features {
+    llvm: String,
+    sse41: bool,
+    fma: bool,
+    pclmul: bool,
+}
+
+impl Features {
+    /// From an LLVM feature string such as `+popcnt,+bmi,+avx2`.
+    #[must_use]
+    pub fn new(llvm: &str) -> Self {
+        let has = |name: &str| llvm.split(',').any(|entry| entry.trim() == name);
+        Self {
+            llvm: llvm.to_owned(),
+            sse41: has("+sse4.1") || has("+sse4.2") || has("+avx") || has("+avx2"),
+            fma: has("+fma"),
+            pclmul: has("+pclmul"),
+        }
+    }
+
+    /// The LLVM feature string.
+    #[must_use]
+    pub fn llvm(&self) -> &str {
+        &self.llvm
+    }
+
+    /// Whether an instruction is left to the interpreter: it is rare, or the target
+    /// has no instruction for it.
+    #[must_use]
+    pub fn interprets(&self, instruction: &Instruction) -> bool {
+        match instruction.operation() {
+            Operation::Csr { .. } | Operation::FenceI => true,
+            Operation::FloatBinary { rounding, .. } | Operation::FloatSqrt { rounding, .. } => {
+                rounding != Rounding::Dyn
+            }
+            Operation::FloatFma { rounding, .. } => rounding != Rounding::Dyn || !self.fma,
+            Operation::IntToFloat {
+                from,
+                format,
+                rounding,
+                ..
+            } => {
+                let word = matches!(from, IntFormat::I32 | IntFormat::U32);
+                let exact = word && format == Format::Double;
+                rounding != Rounding::Dyn && !exact
+            }
+            Operation::FloatConvert { to, rounding, .. } => {
+                to == Format::Single && rounding != Rounding::Dyn
+            }
+            Operation::FloatToInt { rounding, .. } => match rounding {
+                Rounding::Rtz => false,
+                Rounding::Rmm => true,
+                _ => !self.sse41,
+            },
+            Operation::Register {
+                op: RegisterOp::Zbc(_),
+                ..
+            } => !self.pclmul,
+            _ => false,
+        }
+    }
+}

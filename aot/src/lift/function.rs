@@ -1,0 +1,252 @@
+//! Lifting of one function: blocks, and the instructions in them.
+
+use std::collections::HashMap;
+
+use hartline_abi::hart::offset;
+use hartline_isa::{Instruction, XReg, execute};
+use inkwell::basic_block::BasicBlock;
+use inkwell::values::{FloatValue, FunctionValue, IntValue, PointerValue};
+
+use super::Unit;
+use super::control::{needs_poll, returns_twice};
+use super::ir::{Ir, Memory};
+use super::registers::{RegisterFlow, RegisterSet, dead_loads, leaves_code, unpinned};
+use super::state::Registers;
+use crate::cfg::{Block, EdgeKind, Function, Terminator};
+
+/// What the semantics of a control transfer said.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Control<'ctx> {
+    /// Nothing, or a direct jump: the terminator knows the target.
+    Direct,
+    /// A conditional branch.
+    Condition(IntValue<'ctx>),
+    /// A jump to an address, bit 0 cleared.
+    Register(IntValue<'ctx>),
+}
+
+/// Variable of a jump table's index, set where the index is last known.
+struct IndexVariable<'ctx> {
+    register: XReg,
+    low_word: bool,
+    variable: PointerValue<'ctx>,
+}
+
+/// State of lifting one function.
+pub(super) struct Lifter<'a, 'ctx> {
+    pub(super) ir: &'a Ir<'ctx>,
+    pub(super) unit: &'a Unit,
+    pub(super) function: &'a Function,
+    pub(super) host: FunctionValue<'ctx>,
+    pub(super) flow: RegisterFlow,
+    pub(super) registers: Registers<'ctx>,
+    /// LLVM blocks of guest blocks.
+    blocks: HashMap<u64, BasicBlock<'ctx>>,
+    /// Where calls go that came back to another place of this function.
+    pub(super) reentry: Option<BasicBlock<'ctx>>,
+    /// Index variables by the address that sets them.
+    indexes: HashMap<u64, Vec<IndexVariable<'ctx>>>,
+    /// Address and instruction being lifted.
+    pub(super) pc: u64,
+    pub(super) instruction: Option<Instruction>,
+    /// Unpinned registers whose `Hart` word is out of date here.
+    pub(super) dirty: RegisterSet,
+    /// Unpinned registers needed after the instruction.
+    pub(super) live_after: RegisterSet,
+    /// The instruction's load must stay although its value is not used.
+    pub(super) keep_load: bool,
+    /// Single-precision values of registers that were written in this block.
+    pub(super) singles: [Option<FloatValue<'ctx>>; 32],
+    pub(super) control: Control<'ctx>,
+}
+
+/// Adds the translation of `function` to the module of `ir`.
+pub fn lift<'ctx>(ir: &Ir<'ctx>, unit: &Unit, function: &Function) -> FunctionValue<'ctx> {
+    let host = ir.function(function.entry);
+    ir.define(host, unit.features.llvm());
+    let entry = ir.block(host, "entry");
+    ir.position(entry);
+    let mut lifter = Lifter {
+        ir,
+        unit,
+        function,
+        host,
+        flow: RegisterFlow::of(function, &unit.features),
+        registers: Registers::new(ir, host),
+        blocks: HashMap::new(),
+        reentry: None,
+        indexes: HashMap::new(),
+        pc: function.entry,
+        instruction: None,
+        dirty: RegisterSet::default(),
+        live_after: RegisterSet::default(),
+        keep_load: false,
+        singles: [None; 32],
+        control: Control::Direct,
+    };
+    lifter.lift();
+    host
+}
+
+impl<'ctx> Lifter<'_, 'ctx> {
+    fn lift(&mut self) {
+        for block in &self.function.blocks {
+            let host = self.ir.block(self.host, &format!("b_{:x}", block.start));
+            self.blocks.insert(block.start, host);
+        }
+        self.make_index_variables();
+        if needs_poll(self.function) {
+            self.poll_at_entry();
+        }
+        let live = self.flow.live_in(self.function.entry);
+        self.registers.load(self.ir, live);
+        self.ir.jump(self.block(self.function.entry));
+        if returns_twice(self.function) {
+            self.make_reentry();
+        }
+        for block in &self.function.blocks {
+            self.lift_block(block);
+        }
+    }
+
+    /// The LLVM block of the guest block at `pc`, which the function has.
+    pub(super) fn block(&self, pc: u64) -> BasicBlock<'ctx> {
+        self.blocks[&pc]
+    }
+
+    fn make_index_variables(&mut self) {
+        for block in &self.function.blocks {
+            let Terminator::JumpTable(table) = &block.terminator else {
+                continue;
+            };
+            let Some(index) = table.index else { continue };
+            let variable = self.ir.variable(self.ir.int, "index");
+            self.ir.set(variable, self.ir.constant(u64::MAX));
+            let variables = self.indexes.entry(index.pc).or_default();
+            if variables
+                .iter()
+                .all(|v| v.register != index.register || v.low_word != index.low_word)
+            {
+                variables.push(IndexVariable {
+                    register: index.register,
+                    low_word: index.low_word,
+                    variable,
+                });
+            }
+        }
+    }
+
+    /// The variable that holds the index of a jump table.
+    pub(super) fn index_variable(&self, index: &crate::cfg::Index) -> Option<PointerValue<'ctx>> {
+        self.indexes
+            .get(&index.pc)?
+            .iter()
+            .find(|v| v.register == index.register && v.low_word == index.low_word)
+            .map(|v| v.variable)
+    }
+
+    fn lift_block(&mut self, block: &Block) {
+        self.ir.position(self.block(block.start));
+        self.dirty = self.flow.dirty_in(block.start);
+        self.singles = [None; 32];
+        self.control = Control::Direct;
+        let live = self.flow.live_after_each(block, &self.unit.features);
+        let dead = dead_loads(block, &self.unit.features);
+        for (index, &(pc, instruction)) in block.instructions.iter().enumerate() {
+            self.pc = pc;
+            self.live_after = live[index + 1];
+            self.keep_load = dead[index];
+            self.save_indexes();
+            self.lift_instruction(instruction);
+        }
+        self.terminate(block);
+    }
+
+    fn save_indexes(&mut self) {
+        let Some(variables) = self.indexes.get(&self.pc) else {
+            return;
+        };
+        for index in variables {
+            let number = index.register.index();
+            let mut value = if number == 0 {
+                self.ir.constant(0)
+            } else {
+                self.registers.x(self.ir, number)
+            };
+            if index.low_word {
+                value = self.ir.zero_extend(self.ir.truncate(value, 32), 64);
+            }
+            self.ir.set(index.variable, value);
+        }
+    }
+
+    fn lift_instruction(&mut self, instruction: Instruction) {
+        self.instruction = Some(instruction);
+        if self.unit.features.interprets(&instruction) {
+            self.interpret();
+        } else {
+            execute(&instruction, self);
+        }
+        if !leaves_code(&instruction, &self.unit.features) {
+            let uses = instruction.register_use();
+            let written = RegisterSet {
+                x: uses.x_written,
+                f: uses.f_written,
+            };
+            self.dirty = self.dirty.union(written.intersection(unpinned()));
+        }
+    }
+
+    /// The run-time address of the guest's link-time address `link`.
+    pub(super) fn guest_address(&self, link: u64) -> IntValue<'ctx> {
+        let constant = self.ir.constant(link);
+        if !self.unit.position_independent {
+            return constant;
+        }
+        let data = self.ir.symbol(super::symbol::DATA);
+        let bias = self.ir.load_int(64, data, Memory::Image);
+        self.ir
+            .built(self.ir.builder().build_int_add(bias, constant, ""))
+    }
+
+    /// Publishes the guest pc for the runtime.
+    pub(super) fn store_pc(&self, link: u64) {
+        self.ir.store_hart(offset::PC, self.guest_address(link));
+    }
+
+    /// Has the runtime do something with the instruction at the current pc: all
+    /// registers are in the `Hart` structure meanwhile, and come back changed.
+    pub(super) fn call_runtime(&mut self, service: u64) {
+        self.registers.store(self.ir, self.dirty);
+        self.store_pc(self.pc);
+        self.call_service(service);
+        self.registers.load(self.ir, self.live_after);
+        self.dirty = RegisterSet::default();
+        self.singles = [None; 32];
+    }
+
+    /// Calls the service whose address is at `service` in the `Hart` structure.
+    pub(super) fn call_service(&self, service: u64) {
+        let callee = self.ir.guest_pointer(self.ir.load_hart(service));
+        let arguments = self.registers.pinned_arguments(self.ir);
+        let state = self.ir.call_guest(callee, &arguments);
+        self.registers.set_pinned(self.ir, state);
+    }
+
+    /// Tail-calls the service whose address is at `service` in the `Hart` structure.
+    pub(super) fn leave_to_service(&self, service: u64) {
+        let callee = self.ir.guest_pointer(self.ir.load_hart(service));
+        let arguments = self.registers.pinned_arguments(self.ir);
+        self.ir.tail_call_guest(callee, &arguments);
+    }
+
+    /// Has the interpreter execute the current instruction.
+    pub(super) fn interpret(&mut self) {
+        self.call_runtime(offset::FN_INTERPRET_ONE);
+    }
+
+    /// Whether control may go round a loop through this edge.
+    pub(super) fn is_back(edge: &crate::cfg::Edge) -> bool {
+        edge.kind == EdgeKind::Back
+    }
+}

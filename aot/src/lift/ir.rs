@@ -1,0 +1,576 @@
+//! A thin layer over the LLVM builder: the types, metadata and infallible
+//! building operations that lifting uses.
+
+use hartline_abi::hart::{PINNED_F, PINNED_X};
+use inkwell::AddressSpace;
+use inkwell::attributes::{Attribute, AttributeLoc};
+use inkwell::basic_block::BasicBlock;
+use inkwell::builder::{Builder, BuilderError};
+use inkwell::context::Context;
+use inkwell::llvm_sys::LLVMTailCallKind;
+use inkwell::module::{Linkage, Module};
+use inkwell::types::{
+    BasicType, BasicTypeEnum, FloatType, FunctionType, IntType, PointerType, StructType,
+};
+use inkwell::values::{
+    BasicMetadataValueEnum, BasicValue, BasicValueEnum, CallSiteValue, FloatValue, FunctionValue,
+    GlobalValue, InstructionValue, IntValue, MetadataValue, PointerValue, StructValue,
+};
+use inkwell::{FloatPredicate, GlobalVisibility, IntPredicate};
+
+/// LLVM's number of `x86_regcallcc`.
+const X86_REGCALL: u32 = 92;
+
+/// LLVM address space of `gs:`-relative addresses.
+const GS: u16 = 256;
+
+/// How likely a conditional branch is taken.
+#[derive(Debug, Clone, Copy)]
+pub enum Likely {
+    /// Nothing is known.
+    Unknown,
+    /// Almost always.
+    Taken,
+    /// Almost never.
+    NotTaken,
+}
+
+/// Which memory an access belongs to; accesses of different kinds do not alias.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// Memory of the RISC-V program.
+    Guest,
+    /// The `Hart` structure.
+    Hart,
+    /// Dispatch table and image data: never changes while code runs.
+    Image,
+}
+
+/// Building blocks of one module.
+pub struct Ir<'ctx> {
+    /// The LLVM context.
+    pub context: &'ctx Context,
+    /// The module under construction.
+    pub module: Module<'ctx>,
+    builder: Builder<'ctx>,
+    /// `i64`.
+    pub int: IntType<'ctx>,
+    /// `double`.
+    pub double: FloatType<'ctx>,
+    /// `float`.
+    pub single: FloatType<'ctx>,
+    pointer: PointerType<'ctx>,
+    hart_pointer: PointerType<'ctx>,
+    state: StructType<'ctx>,
+    signature: FunctionType<'ctx>,
+    kinds: Kinds,
+    tags: [MetadataValue<'ctx>; 3],
+    likely: MetadataValue<'ctx>,
+    unlikely: MetadataValue<'ctx>,
+    empty: MetadataValue<'ctx>,
+    stack_pointer: MetadataValue<'ctx>,
+    strict: Attribute,
+}
+
+/// Metadata kind numbers.
+struct Kinds {
+    tbaa: u32,
+    prof: u32,
+    invariant: u32,
+}
+
+/// The value of an operation that fails only when the builder has no position,
+/// which [`Ir`] rules out.
+fn built<T>(result: Result<T, BuilderError>) -> T {
+    result.expect("the builder is positioned and operand types agree")
+}
+
+impl<'ctx> Ir<'ctx> {
+    /// An empty module.
+    pub fn new(context: &'ctx Context, name: &str) -> Self {
+        let int = context.i64_type();
+        let double = context.f64_type();
+        let mut fields: Vec<BasicTypeEnum> = vec![int.into(); PINNED_X.len()];
+        fields.extend(vec![BasicTypeEnum::from(double); PINNED_F.len()]);
+        let state = context.struct_type(&fields, false);
+        let parameters: Vec<_> = fields.iter().map(|&field| field.into()).collect();
+        Self {
+            context,
+            module: context.create_module(name),
+            builder: context.create_builder(),
+            int,
+            double,
+            single: context.f32_type(),
+            pointer: context.ptr_type(AddressSpace::default()),
+            hart_pointer: context.ptr_type(AddressSpace::from(GS)),
+            state,
+            signature: state.fn_type(&parameters, false),
+            kinds: Kinds {
+                tbaa: context.get_kind_id("tbaa"),
+                prof: context.get_kind_id("prof"),
+                invariant: context.get_kind_id("invariant.load"),
+            },
+            tags: access_tags(context),
+            likely: branch_weights(context, 1 << 20, 1),
+            unlikely: branch_weights(context, 1, 1 << 20),
+            empty: context.metadata_node(&[]),
+            stack_pointer: context.metadata_node(&[context.metadata_string("rsp").into()]),
+            strict: context.create_enum_attribute(Attribute::get_named_enum_kind_id("strictfp"), 0),
+        }
+    }
+
+    /// Declares (once) the host function of the guest function at `guest`.
+    pub fn function(&self, guest: u64) -> FunctionValue<'ctx> {
+        let name = function_name(guest);
+        self.module.get_function(&name).unwrap_or_else(|| {
+            let function = self.module.add_function(&name, self.signature, None);
+            function.set_call_conventions(X86_REGCALL);
+            function
+                .as_global_value()
+                .set_visibility(GlobalVisibility::Hidden);
+            function
+        })
+    }
+
+    /// Gives a function that is about to be defined its attributes. `features` is
+    /// LLVM's list of target features.
+    pub fn define(&self, function: FunctionValue<'ctx>, features: &str) {
+        for name in [
+            "nounwind",
+            "null_pointer_is_valid",
+            "strictfp",
+            "noimplicitfloat",
+        ] {
+            let kind = Attribute::get_named_enum_kind_id(name);
+            let attribute = self.context.create_enum_attribute(kind, 0);
+            function.add_attribute(AttributeLoc::Function, attribute);
+        }
+        for (name, value) in [
+            ("no-builtins", ""),
+            ("target-cpu", "x86-64"),
+            ("target-features", features),
+            ("frame-pointer", "none"),
+        ] {
+            let attribute = self.context.create_string_attribute(name, value);
+            function.add_attribute(AttributeLoc::Function, attribute);
+        }
+    }
+
+    /// Declares (once) a symbol that the linker of images resolves.
+    pub fn symbol(&self, name: &str) -> PointerValue<'ctx> {
+        self.module
+            .get_global(name)
+            .unwrap_or_else(|| self.declare_symbol(name))
+            .as_pointer_value()
+    }
+
+    fn declare_symbol(&self, name: &str) -> GlobalValue<'ctx> {
+        let global = self.module.add_global(self.context.i8_type(), None, name);
+        global.set_linkage(Linkage::External);
+        global.set_visibility(GlobalVisibility::Hidden);
+        global
+    }
+
+    /// A new basic block at the end of `function`.
+    pub fn block(&self, function: FunctionValue<'ctx>, name: &str) -> BasicBlock<'ctx> {
+        self.context.append_basic_block(function, name)
+    }
+
+    /// Goes on building at the end of `block`.
+    pub fn position(&self, block: BasicBlock<'ctx>) {
+        self.builder.position_at_end(block);
+    }
+
+    /// The block under construction.
+    pub fn current(&self) -> BasicBlock<'ctx> {
+        self.builder
+            .get_insert_block()
+            .expect("positioned by Ir::position")
+    }
+
+    /// The function under construction.
+    pub fn current_function(&self) -> FunctionValue<'ctx> {
+        self.current()
+            .get_parent()
+            .expect("blocks are made inside functions")
+    }
+
+    /// A 64-bit constant.
+    pub fn constant(&self, value: u64) -> IntValue<'ctx> {
+        self.int.const_int(value, false)
+    }
+
+    /// An uninitialised variable; LLVM turns it into SSA values.
+    pub fn variable(&self, r#type: impl BasicType<'ctx>, name: &str) -> PointerValue<'ctx> {
+        built(self.builder.build_alloca(r#type, name))
+    }
+
+    /// Reads an integer variable.
+    pub fn get(&self, variable: PointerValue<'ctx>) -> IntValue<'ctx> {
+        built(self.builder.build_load(self.int, variable, "")).into_int_value()
+    }
+
+    /// Reads a `double` variable.
+    pub fn get_double(&self, variable: PointerValue<'ctx>) -> FloatValue<'ctx> {
+        built(self.builder.build_load(self.double, variable, "")).into_float_value()
+    }
+
+    /// Writes a variable.
+    pub fn set(&self, variable: PointerValue<'ctx>, value: impl BasicValue<'ctx>) {
+        built(self.builder.build_store(variable, value));
+    }
+
+    fn annotate(&self, access: InstructionValue<'ctx>, memory: Memory) {
+        access
+            .set_metadata(self.tags[memory as usize], self.kinds.tbaa)
+            .expect("a node is no function-local metadata");
+        if memory == Memory::Image {
+            access
+                .set_metadata(self.empty, self.kinds.invariant)
+                .expect("a node is no function-local metadata");
+        }
+    }
+
+    /// Loads from memory at any alignment.
+    pub fn load<T: BasicType<'ctx>>(
+        &self,
+        r#type: T,
+        pointer: PointerValue<'ctx>,
+        memory: Memory,
+    ) -> BasicValueEnum<'ctx> {
+        let value = built(self.builder.build_load(r#type, pointer, ""));
+        let access = instruction(value);
+        if memory == Memory::Guest {
+            access.set_alignment(1).expect("1 is a power of two");
+        }
+        self.annotate(access, memory);
+        value
+    }
+
+    /// Loads an integer of `bits` bits.
+    pub fn load_int(
+        &self,
+        bits: u32,
+        pointer: PointerValue<'ctx>,
+        memory: Memory,
+    ) -> IntValue<'ctx> {
+        self.load(self.int_of(bits), pointer, memory)
+            .into_int_value()
+    }
+
+    /// Makes the load that gave `value` stay, even if the value is not used.
+    pub fn keep(&self, value: BasicValueEnum<'ctx>) {
+        instruction(value)
+            .set_volatile(true)
+            .expect("the value comes from a load");
+    }
+
+    /// Stores to memory at any alignment.
+    pub fn store(&self, pointer: PointerValue<'ctx>, value: impl BasicValue<'ctx>, memory: Memory) {
+        let access = built(self.builder.build_store(pointer, value));
+        if memory == Memory::Guest {
+            access.set_alignment(1).expect("1 is a power of two");
+        }
+        self.annotate(access, memory);
+    }
+
+    /// The word of the `Hart` structure at `offset`.
+    pub fn hart_slot(&self, offset: u64) -> PointerValue<'ctx> {
+        self.constant(offset).const_to_pointer(self.hart_pointer)
+    }
+
+    /// Reads an integer word of the `Hart` structure.
+    pub fn load_hart(&self, offset: u64) -> IntValue<'ctx> {
+        self.load_int(64, self.hart_slot(offset), Memory::Hart)
+    }
+
+    /// Writes a word of the `Hart` structure.
+    pub fn store_hart(&self, offset: u64, value: impl BasicValue<'ctx>) {
+        self.store(self.hart_slot(offset), value, Memory::Hart);
+    }
+
+    /// A guest address as a pointer.
+    pub fn guest_pointer(&self, address: IntValue<'ctx>) -> PointerValue<'ctx> {
+        built(self.builder.build_int_to_ptr(address, self.pointer, ""))
+    }
+
+    /// A pointer as an address.
+    pub fn address(&self, pointer: PointerValue<'ctx>) -> IntValue<'ctx> {
+        built(self.builder.build_ptr_to_int(pointer, self.int, ""))
+    }
+
+    /// An integer type.
+    pub fn int_of(&self, bits: u32) -> IntType<'ctx> {
+        match bits {
+            1 => self.context.bool_type(),
+            8 => self.context.i8_type(),
+            16 => self.context.i16_type(),
+            32 => self.context.i32_type(),
+            64 => self.int,
+            _ => self.context.i128_type(),
+        }
+    }
+
+    /// Keeps the low `bits` bits, as an integer of that width.
+    pub fn truncate(&self, value: IntValue<'ctx>, bits: u32) -> IntValue<'ctx> {
+        built(
+            self.builder
+                .build_int_truncate_or_bit_cast(value, self.int_of(bits), ""),
+        )
+    }
+
+    /// Sign-extends to `bits` bits.
+    pub fn sign_extend(&self, value: IntValue<'ctx>, bits: u32) -> IntValue<'ctx> {
+        built(
+            self.builder
+                .build_int_s_extend_or_bit_cast(value, self.int_of(bits), ""),
+        )
+    }
+
+    /// Zero-extends to `bits` bits.
+    pub fn zero_extend(&self, value: IntValue<'ctx>, bits: u32) -> IntValue<'ctx> {
+        built(
+            self.builder
+                .build_int_z_extend_or_bit_cast(value, self.int_of(bits), ""),
+        )
+    }
+
+    /// Compares integers.
+    pub fn compare(
+        &self,
+        predicate: IntPredicate,
+        a: IntValue<'ctx>,
+        b: IntValue<'ctx>,
+    ) -> IntValue<'ctx> {
+        built(self.builder.build_int_compare(predicate, a, b, ""))
+    }
+
+    /// Compares floating-point values, quietly and without ordering against others.
+    pub fn compare_float(
+        &self,
+        predicate: FloatPredicate,
+        a: FloatValue<'ctx>,
+        b: FloatValue<'ctx>,
+    ) -> IntValue<'ctx> {
+        built(self.builder.build_float_compare(predicate, a, b, ""))
+    }
+
+    /// `condition ? a : b`.
+    pub fn select<T: BasicValue<'ctx>>(
+        &self,
+        condition: IntValue<'ctx>,
+        a: T,
+        b: T,
+    ) -> BasicValueEnum<'ctx> {
+        built(self.builder.build_select(condition, a, b, ""))
+    }
+
+    /// Reinterprets the bits of a value.
+    pub fn bitcast<T: BasicType<'ctx>>(
+        &self,
+        value: impl BasicValue<'ctx>,
+        r#type: T,
+    ) -> BasicValueEnum<'ctx> {
+        built(self.builder.build_bit_cast(value, r#type, ""))
+    }
+
+    /// The builder, for operations without a shorthand here.
+    pub fn builder(&self) -> &Builder<'ctx> {
+        &self.builder
+    }
+
+    /// Unwraps a builder's result.
+    pub fn built<T>(&self, result: Result<T, BuilderError>) -> T {
+        built(result)
+    }
+
+    /// Calls an LLVM intrinsic.
+    pub fn intrinsic(
+        &self,
+        name: &str,
+        types: &[BasicTypeEnum<'ctx>],
+        arguments: &[BasicMetadataValueEnum<'ctx>],
+    ) -> BasicValueEnum<'ctx> {
+        let call = self.call_intrinsic(name, types, arguments);
+        call.try_as_basic_value()
+            .basic()
+            .expect("the intrinsic returns a value")
+    }
+
+    fn call_intrinsic(
+        &self,
+        name: &str,
+        types: &[BasicTypeEnum<'ctx>],
+        arguments: &[BasicMetadataValueEnum<'ctx>],
+    ) -> CallSiteValue<'ctx> {
+        let intrinsic = inkwell::intrinsics::Intrinsic::find(name)
+            .unwrap_or_else(|| panic!("LLVM has the intrinsic {name}"));
+        let declaration = intrinsic
+            .get_declaration(&self.module, types)
+            .unwrap_or_else(|| panic!("{name} takes these types"));
+        built(self.builder.build_call(declaration, arguments, ""))
+    }
+
+    /// Calls a constrained floating-point intrinsic (`llvm.experimental.constrained.*`)
+    /// in the dynamic rounding mode, exceptions observed.
+    pub fn constrained(
+        &self,
+        name: &str,
+        types: &[BasicTypeEnum<'ctx>],
+        arguments: &[BasicMetadataValueEnum<'ctx>],
+        rounded: bool,
+    ) -> BasicValueEnum<'ctx> {
+        let mut arguments = arguments.to_vec();
+        if rounded {
+            arguments.push(self.context.metadata_string("round.dynamic").into());
+        }
+        arguments.push(self.context.metadata_string("fpexcept.strict").into());
+        let name = format!("llvm.experimental.constrained.{name}");
+        let call = self.call_intrinsic(&name, types, &arguments);
+        call.add_attribute(AttributeLoc::Function, self.strict);
+        call.try_as_basic_value()
+            .basic()
+            .expect("the intrinsic returns a value")
+    }
+
+    /// A string as a metadata operand.
+    pub fn metadata_string(&self, text: &str) -> BasicMetadataValueEnum<'ctx> {
+        self.context.metadata_string(text).into()
+    }
+
+    /// The host stack pointer.
+    pub fn stack_pointer(&self) -> IntValue<'ctx> {
+        self.intrinsic(
+            "llvm.read_register",
+            &[self.int.into()],
+            &[self.stack_pointer.into()],
+        )
+        .into_int_value()
+    }
+
+    /// Jumps.
+    pub fn jump(&self, target: BasicBlock<'ctx>) {
+        built(self.builder.build_unconditional_branch(target));
+    }
+
+    /// Branches.
+    pub fn branch(
+        &self,
+        condition: IntValue<'ctx>,
+        then: BasicBlock<'ctx>,
+        otherwise: BasicBlock<'ctx>,
+        likely: Likely,
+    ) {
+        let branch = built(
+            self.builder
+                .build_conditional_branch(condition, then, otherwise),
+        );
+        let weights = match likely {
+            Likely::Unknown => return,
+            Likely::Taken => self.likely,
+            Likely::NotTaken => self.unlikely,
+        };
+        branch
+            .set_metadata(weights, self.kinds.prof)
+            .expect("a node is no function-local metadata");
+    }
+
+    /// Calls a function of the translated-code convention with the pinned registers.
+    pub fn call_guest(
+        &self,
+        callee: PointerValue<'ctx>,
+        pinned: &[BasicMetadataValueEnum<'ctx>],
+    ) -> StructValue<'ctx> {
+        let call = built(
+            self.builder
+                .build_indirect_call(self.signature, callee, pinned, ""),
+        );
+        call.set_call_convention(X86_REGCALL);
+        call.add_attribute(AttributeLoc::Function, self.strict);
+        call.try_as_basic_value()
+            .basic()
+            .expect("translated functions return the state")
+            .into_struct_value()
+    }
+
+    /// Jumps to a function of the translated-code convention, for good.
+    pub fn tail_call_guest(
+        &self,
+        callee: PointerValue<'ctx>,
+        pinned: &[BasicMetadataValueEnum<'ctx>],
+    ) {
+        let call = built(
+            self.builder
+                .build_indirect_call(self.signature, callee, pinned, ""),
+        );
+        call.set_call_convention(X86_REGCALL);
+        call.add_attribute(AttributeLoc::Function, self.strict);
+        call.set_tail_call_kind(LLVMTailCallKind::LLVMTailCallKindMustTail);
+        let state = call
+            .try_as_basic_value()
+            .basic()
+            .expect("translated functions return the state");
+        built(self.builder.build_return(Some(&state)));
+    }
+
+    /// Returns a state as it is.
+    pub fn return_state(&self, state: StructValue<'ctx>) {
+        built(self.builder.build_return(Some(&state)));
+    }
+
+    /// Returns the pinned registers.
+    pub fn return_pinned(&self, pinned: &[BasicValueEnum<'ctx>]) {
+        let mut state = self.state.get_undef();
+        for (index, &value) in pinned.iter().enumerate() {
+            let index = u32::try_from(index).expect("27 pinned registers");
+            state =
+                built(self.builder.build_insert_value(state, value, index, "")).into_struct_value();
+        }
+        self.return_state(state);
+    }
+
+    /// The pinned register at `index` of a returned state.
+    pub fn extract(&self, state: StructValue<'ctx>, index: usize) -> BasicValueEnum<'ctx> {
+        let index = u32::try_from(index).expect("27 pinned registers");
+        built(self.builder.build_extract_value(state, index, ""))
+    }
+}
+
+/// Name of the host function of the guest function at link-time address `guest`.
+pub fn function_name(guest: u64) -> String {
+    format!("f_{guest:x}")
+}
+
+/// The guest address in a name made by [`function_name`].
+pub fn function_address(name: &str) -> Option<u64> {
+    u64::from_str_radix(name.strip_prefix("f_")?, 16).ok()
+}
+
+fn instruction(value: BasicValueEnum<'_>) -> InstructionValue<'_> {
+    value
+        .as_instruction_value()
+        .expect("a load is an instruction")
+}
+
+/// Type-based alias analysis tags of [`Memory`]'s kinds: siblings under one root.
+fn access_tags(context: &Context) -> [MetadataValue<'_>; 3] {
+    let root = context.metadata_node(&[context.metadata_string("hartline").into()]);
+    ["guest", "hart", "image"].map(|name| {
+        let zero = context.i64_type().const_zero();
+        let r#type = context.metadata_node(&[
+            context.metadata_string(name).into(),
+            root.into(),
+            zero.into(),
+        ]);
+        context.metadata_node(&[r#type.into(), r#type.into(), zero.into()])
+    })
+}
+
+fn branch_weights(context: &Context, taken: u64, not_taken: u64) -> MetadataValue<'_> {
+    let weight = |value| context.i32_type().const_int(value, false).into();
+    context.metadata_node(&[
+        context.metadata_string("branch_weights").into(),
+        weight(taken),
+        weight(not_taken),
+    ])
+}

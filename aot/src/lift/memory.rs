@@ -1,0 +1,165 @@
+//! Guest memory: loads, stores, atomics and fences.
+
+use hartline_abi::hart::{NO_RESERVATION, offset};
+use hartline_isa::{AmoOp, Fence, Format, Width};
+use inkwell::values::IntValue;
+use inkwell::{AtomicOrdering, AtomicRMWBinOp};
+
+use super::function::Lifter;
+use super::ir::{Likely, Memory};
+use super::machine::Image;
+
+impl<'ctx> Lifter<'_, 'ctx> {
+    pub(super) fn load_integer(
+        &mut self,
+        width: Width,
+        signed: bool,
+        address: IntValue<'ctx>,
+    ) -> IntValue<'ctx> {
+        let ir = self.ir;
+        let value = ir.load_int(width.bits(), ir.guest_pointer(address), Memory::Guest);
+        if self.keep_load {
+            ir.keep(value.into());
+        }
+        if signed {
+            ir.sign_extend(value, 64)
+        } else {
+            ir.zero_extend(value, 64)
+        }
+    }
+
+    pub(super) fn store_integer(
+        &mut self,
+        width: Width,
+        address: IntValue<'ctx>,
+        value: IntValue<'ctx>,
+    ) {
+        let low = self.ir.truncate(value, width.bits());
+        self.ir
+            .store(self.ir.guest_pointer(address), low, Memory::Guest);
+    }
+
+    pub(super) fn load_image(&mut self, format: Format, address: IntValue<'ctx>) -> Image<'ctx> {
+        let ir = self.ir;
+        let r#type = match format {
+            Format::Single => ir.single,
+            Format::Double => ir.double,
+        };
+        let value = ir.load(r#type, ir.guest_pointer(address), Memory::Guest);
+        if self.keep_load {
+            ir.keep(value);
+        }
+        match format {
+            Format::Single => self.boxed(value.into_float_value()),
+            Format::Double => Image {
+                bits: value.into_float_value(),
+                single: None,
+            },
+        }
+    }
+
+    pub(super) fn store_image(
+        &mut self,
+        format: Format,
+        address: IntValue<'ctx>,
+        value: Image<'ctx>,
+    ) {
+        let ir = self.ir;
+        let pointer = ir.guest_pointer(address);
+        match (format, value.single) {
+            (Format::Double, _) => ir.store(pointer, value.bits, Memory::Guest),
+            (Format::Single, Some(single)) => ir.store(pointer, single, Memory::Guest),
+            (Format::Single, None) => {
+                ir.store(pointer, self.low_lane(value.bits), Memory::Guest);
+            }
+        }
+    }
+
+    pub(super) fn atomic(
+        &mut self,
+        op: AmoOp,
+        width: Width,
+        address: IntValue<'ctx>,
+        value: IntValue<'ctx>,
+    ) -> IntValue<'ctx> {
+        let ir = self.ir;
+        let op = match op {
+            AmoOp::Swap => AtomicRMWBinOp::Xchg,
+            AmoOp::Add => AtomicRMWBinOp::Add,
+            AmoOp::Xor => AtomicRMWBinOp::Xor,
+            AmoOp::And => AtomicRMWBinOp::And,
+            AmoOp::Or => AtomicRMWBinOp::Or,
+            AmoOp::Min => AtomicRMWBinOp::Min,
+            AmoOp::Max => AtomicRMWBinOp::Max,
+            AmoOp::MinU => AtomicRMWBinOp::UMin,
+            AmoOp::MaxU => AtomicRMWBinOp::UMax,
+        };
+        let pointer = ir.guest_pointer(address);
+        let value = ir.truncate(value, width.bits());
+        let order = AtomicOrdering::SequentiallyConsistent;
+        let old = ir.built(ir.builder().build_atomicrmw(op, pointer, value, order));
+        ir.sign_extend(old, 64)
+    }
+
+    /// `lr`: the value and its address are what `sc` compares with.
+    pub(super) fn reserve(&mut self, width: Width, address: IntValue<'ctx>) -> IntValue<'ctx> {
+        let ir = self.ir;
+        let value = ir.load_int(width.bits(), ir.guest_pointer(address), Memory::Guest);
+        ir.keep(value.into());
+        let value = ir.sign_extend(value, 64);
+        ir.store_hart(offset::RESERVATION, address);
+        ir.store_hart(offset::RESERVED_VALUE, value);
+        value
+    }
+
+    /// `sc`: stores if the reserved address still holds the reserved value.
+    pub(super) fn store_reserved(
+        &mut self,
+        width: Width,
+        address: IntValue<'ctx>,
+        value: IntValue<'ctx>,
+    ) -> IntValue<'ctx> {
+        let ir = self.ir;
+        let [attempt, done] = ["attempt", "done"].map(|name| ir.block(self.host, name));
+        let reservation = ir.load_hart(offset::RESERVATION);
+        ir.store_hart(offset::RESERVATION, ir.constant(NO_RESERVATION));
+        let held = ir.compare(inkwell::IntPredicate::EQ, reservation, address);
+        let before = ir.current();
+        ir.branch(held, attempt, done, Likely::Taken);
+
+        ir.position(attempt);
+        let expected = ir.truncate(ir.load_hart(offset::RESERVED_VALUE), width.bits());
+        let value = ir.truncate(value, width.bits());
+        let order = AtomicOrdering::SequentiallyConsistent;
+        let pointer = ir.guest_pointer(address);
+        let exchange = ir.built(
+            ir.builder()
+                .build_cmpxchg(pointer, expected, value, order, order),
+        );
+        let success = ir.extract(exchange, 1).into_int_value();
+        let failure = ir.zero_extend(ir.built(ir.builder().build_not(success, "")), 64);
+        ir.jump(done);
+
+        ir.position(done);
+        let phi = ir.built(ir.builder().build_phi(ir.int, ""));
+        phi.add_incoming(&[(&ir.constant(1), before), (&failure, attempt)]);
+        phi.as_basic_value().into_int_value()
+    }
+
+    /// A fence. x86 orders everything but a store before a later load; for the
+    /// rest only LLVM has to be kept from reordering.
+    pub(super) fn memory_fence(&mut self, fence: Fence) {
+        const READ_OR_INPUT: u8 = 0b1010;
+        const WRITE_OR_OUTPUT: u8 = 0b0101;
+        let store_before_load = !fence.tso
+            && fence.predecessor & WRITE_OR_OUTPUT != 0
+            && fence.successor & READ_OR_INPUT != 0;
+        let order = if store_before_load {
+            AtomicOrdering::SequentiallyConsistent
+        } else {
+            AtomicOrdering::AcquireRelease
+        };
+        self.ir
+            .built(self.ir.builder().build_fence(order, false, ""));
+    }
+}

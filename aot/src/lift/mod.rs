@@ -1,0 +1,48 @@
+//! RISC-V functions to LLVM IR: one guest function becomes one LLVM function.
+//!
+//! Guest registers are variables that LLVM turns into SSA values. At calls and
+//! returns those of [`hartline_abi::hart::PINNED_X`] and
+//! [`PINNED_F`](hartline_abi::hart::PINNED_F) are arguments and results; the
+//! others are stored to the `Hart` structure when they were written and loaded
+//! again when they are needed.
+
+mod control;
+mod features;
+mod float;
+mod function;
+mod integer;
+mod ir;
+mod machine;
+mod memory;
+mod registers;
+mod state;
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+pub use features::Features;
+pub use function::lift;
+pub use ir::{Ir, function_address, function_name};
+
+/// Symbols that the linker of images defines.
+pub mod symbol {
+    /// Private data page of the image ([`hartline_abi::image::ImageData`]).
+    pub const DATA: &str = "hartline_data";
+    /// Dispatch table.
+    pub const TABLE: &str = "hartline_table";
+    /// Start of the code, from which dispatch table entries count.
+    pub const CODE: &str = "hartline_code";
+}
+
+/// What all functions of one ELF file share.
+#[derive(Debug)]
+pub struct Unit {
+    /// Link-time addresses that the dispatch table covers.
+    pub text: Range<u64>,
+    /// Whether the file may be loaded at any address.
+    pub position_independent: bool,
+    /// Link-time entry addresses of all functions that are translated.
+    pub entries: HashSet<u64>,
+    /// Extensions of the target.
+    pub features: Features,
+}

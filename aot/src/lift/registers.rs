@@ -1,0 +1,269 @@
+//! Which registers that live in the `Hart` structure a function has to load and
+//! store, and where: translated code keeps them in SSA values between calls.
+
+use std::collections::HashMap;
+
+use hartline_abi::hart::{PINNED_F, PINNED_X};
+use hartline_isa::{Instruction, Operation};
+
+use super::features::Features;
+use crate::cfg::{Block, Function, Terminator};
+
+/// A set of integer and floating-point registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RegisterSet {
+    /// Bit n: `xn`.
+    pub x: u32,
+    /// Bit n: `fn`.
+    pub f: u32,
+}
+
+impl RegisterSet {
+    /// In either set.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self {
+            x: self.x | other.x,
+            f: self.f | other.f,
+        }
+    }
+
+    /// In both sets.
+    #[must_use]
+    pub fn intersection(self, other: Self) -> Self {
+        Self {
+            x: self.x & other.x,
+            f: self.f & other.f,
+        }
+    }
+
+    /// In the first set only.
+    #[must_use]
+    pub fn difference(self, other: Self) -> Self {
+        Self {
+            x: self.x & !other.x,
+            f: self.f & !other.f,
+        }
+    }
+
+    /// Numbers of the integer registers.
+    pub fn x_numbers(self) -> impl Iterator<Item = usize> {
+        numbers(self.x)
+    }
+
+    /// Numbers of the floating-point registers.
+    pub fn f_numbers(self) -> impl Iterator<Item = usize> {
+        numbers(self.f)
+    }
+}
+
+fn numbers(mask: u32) -> impl Iterator<Item = usize> {
+    (0..32).filter(move |&n| mask >> n & 1 == 1)
+}
+
+/// Registers that are not passed in host registers.
+#[must_use]
+pub fn unpinned() -> RegisterSet {
+    let pinned = |numbers: &[u8]| numbers.iter().fold(0u32, |set, &n| set | 1 << n);
+    RegisterSet {
+        x: !pinned(&PINNED_X) & !1,
+        f: !pinned(&PINNED_F),
+    }
+}
+
+/// Whether the runtime executes the instruction: all registers are in the `Hart`
+/// structure while it does.
+#[must_use]
+pub fn leaves_code(instruction: &Instruction, features: &Features) -> bool {
+    matches!(instruction.operation(), Operation::Ecall) || features.interprets(instruction)
+}
+
+/// Registers read and written.
+fn uses(instruction: &Instruction) -> (RegisterSet, RegisterSet) {
+    let registers = instruction.register_use();
+    let read = RegisterSet {
+        x: registers.x_read,
+        f: registers.f_read,
+    };
+    let written = RegisterSet {
+        x: registers.x_written,
+        f: registers.f_written,
+    };
+    (read, written)
+}
+
+/// The result, per block by start address.
+#[derive(Debug, Default)]
+pub struct RegisterFlow {
+    /// Unpinned registers whose `Hart` word may be out of date at the block's start.
+    dirty_in: HashMap<u64, RegisterSet>,
+    /// Unpinned registers whose value is still needed at the block's start.
+    live_in: HashMap<u64, RegisterSet>,
+}
+
+impl RegisterFlow {
+    /// Analyses a function.
+    #[must_use]
+    pub fn of(function: &Function, features: &Features) -> Self {
+        let mut flow = Self::default();
+        flow.find_dirty(function, features);
+        flow.find_live(function, features);
+        flow
+    }
+
+    /// Unpinned registers whose `Hart` word may be out of date at the start of the
+    /// block at `pc`.
+    #[must_use]
+    pub fn dirty_in(&self, pc: u64) -> RegisterSet {
+        self.dirty_in.get(&pc).copied().unwrap_or_default()
+    }
+
+    /// Unpinned registers whose value is needed at the start of the block at `pc`.
+    #[must_use]
+    pub fn live_in(&self, pc: u64) -> RegisterSet {
+        self.live_in.get(&pc).copied().unwrap_or_default()
+    }
+
+    fn find_dirty(&mut self, function: &Function, features: &Features) {
+        let mut work: Vec<&Block> = function.blocks.iter().rev().collect();
+        let mut seen = HashMap::new();
+        while let Some(block) = work.pop() {
+            let out = dirty_out(block, self.dirty_in(block.start), features);
+            if seen.insert(block.start, out) == Some(out) {
+                continue;
+            }
+            for edge in block.terminator.edges().filter(|edge| edge.is_internal()) {
+                let before = self.dirty_in(edge.target);
+                let after = before.union(out);
+                self.dirty_in.insert(edge.target, after);
+                if after != before {
+                    work.extend(function.block(edge.target));
+                }
+            }
+        }
+    }
+
+    fn find_live(&mut self, function: &Function, features: &Features) {
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for block in function.blocks.iter().rev() {
+                let live = self.live_before(block, features);
+                changed |= self.live_in.insert(block.start, live) != Some(live);
+            }
+        }
+    }
+
+    /// Liveness at the start of `block`, from that of its successors.
+    fn live_before(&self, block: &Block, features: &Features) -> RegisterSet {
+        self.live_after_each(block, features)
+            .first()
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Live unpinned registers: element 0 before the first instruction, element
+    /// n + 1 after instruction n.
+    #[must_use]
+    pub fn live_after_each(&self, block: &Block, features: &Features) -> Vec<RegisterSet> {
+        let dirty = dirty_before_each(block, self.dirty_in(block.start), features);
+        let mut live = self.live_at_end(block, dirty[block.instructions.len()]);
+        let mut result = vec![live];
+        for (index, (_, instruction)) in block.instructions.iter().enumerate().rev() {
+            let (read, written) = uses(instruction);
+            let last = index + 1 == block.instructions.len();
+            live = if leaves_code(instruction, features) {
+                // Stored before; everything needed later is loaded again.
+                dirty[index]
+            } else if last && is_call(block) {
+                dirty[index].union(read.intersection(unpinned()))
+            } else {
+                live.difference(written)
+                    .union(read.intersection(unpinned()))
+            };
+            result.push(live);
+        }
+        result.reverse();
+        result
+    }
+
+    fn live_at_end(&self, block: &Block, dirty: RegisterSet) -> RegisterSet {
+        let mut live = RegisterSet::default();
+        for edge in block.terminator.edges() {
+            if edge.is_internal() {
+                live = live.union(self.live_in(edge.target));
+            }
+        }
+        if leaves_function(block) {
+            live = live.union(dirty);
+        }
+        live
+    }
+}
+
+fn is_call(block: &Block) -> bool {
+    matches!(
+        block.terminator,
+        Terminator::Call { .. } | Terminator::CallIndirect { .. }
+    )
+}
+
+/// Whether some way out of the block leaves the function.
+fn leaves_function(block: &Block) -> bool {
+    match &block.terminator {
+        Terminator::Return
+        | Terminator::JumpIndirect
+        | Terminator::JumpTable(_)
+        | Terminator::Trap
+        | Terminator::Illegal { .. } => true,
+        terminator => terminator.edges().any(|edge| !edge.is_internal()),
+    }
+}
+
+/// Dirty unpinned registers before each instruction, and at the end of the block.
+/// A call's clean-up is not included in the last element.
+fn dirty_before_each(
+    block: &Block,
+    mut dirty: RegisterSet,
+    features: &Features,
+) -> Vec<RegisterSet> {
+    let mut result = vec![dirty];
+    for (_, instruction) in &block.instructions {
+        dirty = if leaves_code(instruction, features) {
+            RegisterSet::default()
+        } else {
+            dirty.union(uses(instruction).1.intersection(unpinned()))
+        };
+        result.push(dirty);
+    }
+    result
+}
+
+fn dirty_out(block: &Block, dirty: RegisterSet, features: &Features) -> RegisterSet {
+    if is_call(block) {
+        return RegisterSet::default();
+    }
+    let all = dirty_before_each(block, dirty, features);
+    all.last().copied().unwrap_or_default()
+}
+
+/// For each instruction of a block, whether it is a load whose value nothing in
+/// the block reads before it is overwritten. Such a load still has to fault.
+#[must_use]
+pub fn dead_loads(block: &Block, features: &Features) -> Vec<bool> {
+    let everything = RegisterSet { x: !0, f: !0 };
+    let mut live = everything;
+    let mut result = Vec::with_capacity(block.instructions.len());
+    for (_, instruction) in block.instructions.iter().rev() {
+        let (read, written) = uses(instruction);
+        let dead = written.intersection(live) == RegisterSet::default();
+        result.push(instruction.is_load() && dead);
+        live = if leaves_code(instruction, features) || instruction.is_control_transfer() {
+            everything
+        } else {
+            live.difference(written).union(read)
+        };
+    }
+    result.reverse();
+    result
+}

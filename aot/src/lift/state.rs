@@ -1,0 +1,116 @@
+//! Guest registers during lifting, and their way into and out of a function.
+
+use hartline_abi::hart::{PINNED_F, PINNED_X, offset};
+use inkwell::values::{
+    BasicMetadataValueEnum, BasicValueEnum, FloatValue, FunctionValue, IntValue, PointerValue,
+    StructValue,
+};
+
+use super::ir::{Ir, Memory};
+use super::registers::RegisterSet;
+
+/// Variables of the 64 guest registers.
+pub struct Registers<'ctx> {
+    x: [PointerValue<'ctx>; 32],
+    f: [PointerValue<'ctx>; 32],
+}
+
+/// Offset of `xn` in the `Hart` structure.
+fn x_offset(number: usize) -> u64 {
+    offset::X + 8 * number as u64
+}
+
+/// Offset of `fn` in the `Hart` structure.
+fn f_offset(number: usize) -> u64 {
+    offset::F + 8 * number as u64
+}
+
+impl<'ctx> Registers<'ctx> {
+    /// Makes the variables in the entry block under construction and sets the
+    /// pinned ones from the parameters.
+    pub fn new(ir: &Ir<'ctx>, function: FunctionValue<'ctx>) -> Self {
+        let registers = Self {
+            x: std::array::from_fn(|n| ir.variable(ir.int, &format!("x{n}"))),
+            f: std::array::from_fn(|n| ir.variable(ir.double, &format!("f{n}"))),
+        };
+        for (variable, value) in registers.pinned().zip(function.get_param_iter()) {
+            ir.set(variable, value);
+        }
+        registers
+    }
+
+    /// Variables of the pinned registers, in the order of parameters and results.
+    fn pinned(&self) -> impl Iterator<Item = PointerValue<'ctx>> {
+        let x = PINNED_X.iter().map(|&n| self.x[usize::from(n)]);
+        x.chain(PINNED_F.iter().map(|&n| self.f[usize::from(n)]))
+    }
+
+    /// Value of `xn`, `n` not 0.
+    pub fn x(&self, ir: &Ir<'ctx>, number: usize) -> IntValue<'ctx> {
+        ir.get(self.x[number])
+    }
+
+    /// Sets `xn`, `n` not 0.
+    pub fn set_x(&self, ir: &Ir<'ctx>, number: usize, value: IntValue<'ctx>) {
+        ir.set(self.x[number], value);
+    }
+
+    /// Value of `fn`.
+    pub fn f(&self, ir: &Ir<'ctx>, number: usize) -> FloatValue<'ctx> {
+        ir.get_double(self.f[number])
+    }
+
+    /// Sets `fn`.
+    pub fn set_f(&self, ir: &Ir<'ctx>, number: usize, value: FloatValue<'ctx>) {
+        ir.set(self.f[number], value);
+    }
+
+    /// The pinned registers as results.
+    pub fn pinned_values(&self, ir: &Ir<'ctx>) -> Vec<BasicValueEnum<'ctx>> {
+        let integers = PINNED_X.len();
+        self.pinned()
+            .enumerate()
+            .map(|(index, variable)| {
+                if index < integers {
+                    ir.get(variable).into()
+                } else {
+                    ir.get_double(variable).into()
+                }
+            })
+            .collect()
+    }
+
+    /// The pinned registers as arguments.
+    pub fn pinned_arguments(&self, ir: &Ir<'ctx>) -> Vec<BasicMetadataValueEnum<'ctx>> {
+        let values = self.pinned_values(ir);
+        values.into_iter().map(Into::into).collect()
+    }
+
+    /// Sets the pinned registers from a returned state.
+    pub fn set_pinned(&self, ir: &Ir<'ctx>, state: StructValue<'ctx>) {
+        for (index, variable) in self.pinned().enumerate() {
+            ir.set(variable, ir.extract(state, index));
+        }
+    }
+
+    /// Loads registers from the `Hart` structure.
+    pub fn load(&self, ir: &Ir<'ctx>, set: RegisterSet) {
+        for n in set.x_numbers() {
+            ir.set(self.x[n], ir.load_hart(x_offset(n)));
+        }
+        for n in set.f_numbers() {
+            let value = ir.load(ir.double, ir.hart_slot(f_offset(n)), Memory::Hart);
+            ir.set(self.f[n], value);
+        }
+    }
+
+    /// Stores registers to the `Hart` structure.
+    pub fn store(&self, ir: &Ir<'ctx>, set: RegisterSet) {
+        for n in set.x_numbers() {
+            ir.store_hart(x_offset(n), ir.get(self.x[n]));
+        }
+        for n in set.f_numbers() {
+            ir.store_hart(f_offset(n), ir.get_double(self.f[n]));
+        }
+    }
+}

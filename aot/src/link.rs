@@ -1,0 +1,272 @@
+//! Object files to the parts of a translation image: code and constants laid out,
+//! relocations applied, dispatch table filled.
+
+use std::collections::HashMap;
+
+use hartline_abi::image::{FunctionEntry, HEADER_SIZE};
+use hartline_abi::layout::PAGE_SIZE;
+use object::elf;
+use object::read::elf::ElfFile64;
+use object::{
+    Object, ObjectSection, ObjectSymbol, Relocation, RelocationFlags, RelocationTarget,
+    SectionIndex, SectionKind,
+};
+use thiserror::Error;
+
+use crate::lift::{function_address, symbol};
+
+/// Bytes of `int3` before the first function, so that none is at offset 0.
+const CODE_START: u64 = 16;
+/// Alignment of sections; LLVM aligns functions to 16 bytes.
+const ALIGNMENT: u64 = 64;
+
+/// LLVM produced something that this linker does not handle: a bug in the
+/// translator.
+#[derive(Debug, Error)]
+pub enum LinkError {
+    /// Not a readable object file.
+    #[error("generated object file: {0}")]
+    Object(#[from] object::Error),
+    /// A relocation of another kind.
+    #[error("generated code has a relocation of type {0}, which images cannot hold")]
+    Relocation(u32),
+    /// A symbol that nobody defines.
+    #[error("generated code refers to `{0}`, which is not defined")]
+    Undefined(String),
+    /// Code or data beyond what 32-bit offsets reach.
+    #[error("translation of {0} bytes is larger than an image can be")]
+    TooLarge(u64),
+}
+
+/// Linked parts of an image.
+#[derive(Debug)]
+pub struct Linked {
+    /// Host code.
+    pub code: Vec<u8>,
+    /// Constants and jump tables.
+    pub data: Vec<u8>,
+    /// Functions sorted by guest address.
+    pub functions: Vec<FunctionEntry>,
+}
+
+/// Where the parts of an image are in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Dispatch table.
+    pub table: u64,
+    /// Code.
+    pub code: u64,
+    /// Constants.
+    pub data: u64,
+    /// Function array.
+    pub functions: u64,
+}
+
+impl Layout {
+    /// The layout for parts of these lengths in bytes.
+    #[must_use]
+    pub fn new(text_length: u64, code_length: u64, data_length: u64) -> Self {
+        let page = |offset: u64| offset.next_multiple_of(PAGE_SIZE);
+        let table = HEADER_SIZE;
+        let code = page(table + text_length * 2);
+        let data = page(code + code_length);
+        let functions = (data + data_length).next_multiple_of(8);
+        Self {
+            table,
+            code,
+            data,
+            functions,
+        }
+    }
+}
+
+/// A part of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Code,
+    Data,
+}
+
+/// A section's place: its part and offset in it.
+type Place = (Part, u64);
+
+/// One object file with its sections placed.
+struct Input<'a> {
+    file: ElfFile64<'a>,
+    places: HashMap<SectionIndex, Place>,
+}
+
+/// Links object files, in order, into an image of `text_length` bytes of guest text.
+///
+/// # Errors
+/// The objects have something unexpected, or are too large.
+pub fn link(objects: &[Vec<u8>], text_length: u64) -> Result<Linked, LinkError> {
+    let mut linked = Linked {
+        code: vec![0xcc; CODE_START as usize],
+        data: Vec::new(),
+        functions: Vec::new(),
+    };
+    let mut inputs = Vec::with_capacity(objects.len());
+    for bytes in objects {
+        inputs.push(place(bytes, &mut linked)?);
+    }
+    let layout = Layout::new(
+        text_length,
+        linked.code.len() as u64,
+        linked.data.len() as u64,
+    );
+    let end = layout.functions;
+    if end > u64::from(u32::MAX) / 2 {
+        return Err(LinkError::TooLarge(end));
+    }
+    let symbols = define(&inputs, &layout, &mut linked)?;
+    for input in &inputs {
+        relocate(input, &layout, &symbols, &mut linked)?;
+    }
+    linked.functions.sort_by_key(|function| function.guest);
+    Ok(linked)
+}
+
+/// Copies the allocated sections of an object file into the image's parts.
+fn place<'a>(bytes: &'a [u8], linked: &mut Linked) -> Result<Input<'a>, LinkError> {
+    let file = ElfFile64::parse(bytes)?;
+    let mut places = HashMap::new();
+    for section in file.sections() {
+        let part = match section.kind() {
+            SectionKind::Text => Part::Code,
+            SectionKind::ReadOnlyData
+            | SectionKind::ReadOnlyString
+            | SectionKind::ReadOnlyDataWithRel => Part::Data,
+            _ => continue,
+        };
+        if section.name().is_ok_and(|name| name == ".eh_frame") {
+            continue;
+        }
+        let (bytes, filler) = match part {
+            Part::Code => (&mut linked.code, 0xcc),
+            Part::Data => (&mut linked.data, 0),
+        };
+        let start = (bytes.len() as u64).next_multiple_of(section.align().max(ALIGNMENT));
+        bytes.resize(start as usize, filler);
+        bytes.extend_from_slice(section.data()?);
+        places.insert(section.index(), (part, start));
+    }
+    Ok(Input { file, places })
+}
+
+/// Image offsets of the global symbols: functions, and those of [`symbol`].
+fn define(
+    inputs: &[Input<'_>],
+    layout: &Layout,
+    linked: &mut Linked,
+) -> Result<HashMap<String, u64>, LinkError> {
+    let mut symbols = HashMap::from([
+        (symbol::TABLE.to_owned(), layout.table),
+        (symbol::CODE.to_owned(), layout.code),
+        // One page before the file.
+        (symbol::DATA.to_owned(), PAGE_SIZE.wrapping_neg()),
+    ]);
+    for input in inputs {
+        for defined in input.file.symbols().filter(ObjectSymbol::is_definition) {
+            let Some(place) = defined.section_index().and_then(|i| input.places.get(&i)) else {
+                continue;
+            };
+            let name = defined.name()?;
+            let Some(guest) = function_address(name) else {
+                continue;
+            };
+            let offset = place.1 + defined.address();
+            linked.functions.push(FunctionEntry {
+                guest,
+                host: u32::try_from(offset).map_err(|_| LinkError::TooLarge(offset))?,
+                host_length: u32::try_from(defined.size())
+                    .map_err(|_| LinkError::TooLarge(defined.size()))?,
+            });
+            symbols.insert(name.to_owned(), address(*place, layout) + defined.address());
+        }
+    }
+    Ok(symbols)
+}
+
+/// Image offset of a place.
+fn address((part, offset): Place, layout: &Layout) -> u64 {
+    match part {
+        Part::Code => layout.code + offset,
+        Part::Data => layout.data + offset,
+    }
+}
+
+fn relocate(
+    input: &Input<'_>,
+    layout: &Layout,
+    symbols: &HashMap<String, u64>,
+    linked: &mut Linked,
+) -> Result<(), LinkError> {
+    for section in input.file.sections() {
+        let Some(&(part, start)) = input.places.get(&section.index()) else {
+            continue;
+        };
+        for (offset, relocation) in section.relocations() {
+            let target = resolve(input, layout, symbols, &relocation)?;
+            let at = start + offset;
+            let from = address((part, at), layout);
+            let value = target
+                .wrapping_add_signed(relocation.addend())
+                .wrapping_sub(from);
+            let bytes = match part {
+                Part::Code => &mut linked.code,
+                Part::Data => &mut linked.data,
+            };
+            apply(bytes, at, value, &relocation)?;
+        }
+    }
+    Ok(())
+}
+
+/// Image offset of what a relocation refers to.
+fn resolve(
+    input: &Input<'_>,
+    layout: &Layout,
+    symbols: &HashMap<String, u64>,
+    relocation: &Relocation,
+) -> Result<u64, LinkError> {
+    let RelocationTarget::Symbol(index) = relocation.target() else {
+        return Err(LinkError::Undefined("(no symbol)".to_owned()));
+    };
+    let target = input.file.symbol_by_index(index)?;
+    let place = target.section_index().and_then(|i| input.places.get(&i));
+    if let Some(&place) = place {
+        return Ok(address(place, layout) + target.address());
+    }
+    let name = target.name()?;
+    symbols
+        .get(name)
+        .copied()
+        .ok_or_else(|| LinkError::Undefined(name.to_owned()))
+}
+
+/// Writes a relative displacement.
+fn apply(bytes: &mut [u8], at: u64, value: u64, relocation: &Relocation) -> Result<(), LinkError> {
+    let RelocationFlags::Elf { r_type } = relocation.flags() else {
+        return Err(LinkError::Relocation(u32::MAX));
+    };
+    let at = at as usize;
+    match r_type {
+        elf::R_X86_64_PC32 | elf::R_X86_64_PLT32 => {
+            let displacement =
+                i32::try_from(value as i64).map_err(|_| LinkError::TooLarge(value))?;
+            let field = bytes
+                .get_mut(at..at + 4)
+                .ok_or(LinkError::Relocation(r_type.0))?;
+            field.copy_from_slice(&displacement.to_le_bytes());
+        }
+        elf::R_X86_64_PC64 => {
+            let field = bytes
+                .get_mut(at..at + 8)
+                .ok_or(LinkError::Relocation(r_type.0))?;
+            field.copy_from_slice(&value.to_le_bytes());
+        }
+        _ => return Err(LinkError::Relocation(r_type.0)),
+    }
+    Ok(())
+}

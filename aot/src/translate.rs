@@ -1,0 +1,203 @@
+//! From functions to linked code: modules are lifted, optimised and generated on
+//! all processors.
+
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use inkwell::context::Context;
+use thiserror::Error;
+
+use crate::cfg::Function;
+use crate::codegen::{Codegen, CodegenError};
+use crate::lift::{Ir, Unit, lift};
+use crate::link::{LinkError, Linked, link};
+
+/// Instructions that are compiled together: enough to spread the cost of a
+/// module, few enough to balance the threads and show progress.
+const BATCH_INSTRUCTIONS: usize = 4000;
+
+/// Translation failed; not the input's fault.
+#[derive(Debug, Error)]
+pub enum TranslateError {
+    /// LLVM.
+    #[error(transparent)]
+    Codegen(#[from] CodegenError),
+    /// The linker of images.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+/// Sees how far a translation is. Called from several threads.
+pub trait Progress: Sync {
+    /// `done` of `total` guest instructions are translated.
+    fn advance(&self, done: usize, total: usize);
+}
+
+/// Does not look at progress.
+#[derive(Debug, Clone, Copy)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn advance(&self, _done: usize, _total: usize) {}
+}
+
+/// Translates functions, sorted by entry.
+///
+/// # Errors
+/// LLVM or the linker failed.
+pub fn translate(
+    functions: &[Function],
+    unit: &Unit,
+    threads: Option<NonZero<usize>>,
+    progress: &dyn Progress,
+) -> Result<Linked, TranslateError> {
+    let batches = batches(functions);
+    let total = functions.iter().map(Function::instruction_count).sum();
+    let workers = threads
+        .or_else(|| thread::available_parallelism().ok())
+        .map_or(1, NonZero::get)
+        .min(batches.len());
+    let job = Job {
+        functions,
+        batches: &batches,
+        unit,
+        progress,
+        total,
+        next: AtomicUsize::new(0),
+        done: AtomicUsize::new(0),
+        failed: AtomicBool::new(false),
+        objects: Mutex::new(vec![Vec::new(); batches.len()]),
+    };
+    progress.advance(0, total);
+    thread::scope(|scope| {
+        let handles: Vec<_> = (0..workers).map(|_| scope.spawn(|| job.work())).collect();
+        handles
+            .into_iter()
+            .map(|handle| match handle.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+            .collect::<Result<Vec<()>, CodegenError>>()
+    })?;
+    let objects = job
+        .objects
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let text_length = unit.text.end - unit.text.start;
+    Ok(link(&objects, text_length)?)
+}
+
+/// Ranges of functions that are compiled together.
+fn batches(functions: &[Function]) -> Vec<Range<usize>> {
+    let mut batches = Vec::new();
+    let mut start = 0;
+    let mut size = 0;
+    for (index, function) in functions.iter().enumerate() {
+        size += function.instruction_count();
+        if size >= BATCH_INSTRUCTIONS {
+            batches.push(start..index + 1);
+            start = index + 1;
+            size = 0;
+        }
+    }
+    if start < functions.len() {
+        batches.push(start..functions.len());
+    }
+    batches
+}
+
+/// Work shared by the threads.
+struct Job<'a> {
+    functions: &'a [Function],
+    batches: &'a [Range<usize>],
+    unit: &'a Unit,
+    progress: &'a dyn Progress,
+    total: usize,
+    next: AtomicUsize,
+    done: AtomicUsize,
+    failed: AtomicBool,
+    objects: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Job<'_> {
+    fn work(&self) -> Result<(), CodegenError> {
+        let result = self.compile_batches();
+        if result.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn compile_batches(&self) -> Result<(), CodegenError> {
+        let codegen = Codegen::new(self.unit.features.llvm())?;
+        loop {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(batch) = self.batches.get(index) else {
+                return Ok(());
+            };
+            if self.failed.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let functions = &self.functions[batch.clone()];
+            let object = compile(&codegen, self.unit, functions)?;
+            if let Ok(mut objects) = self.objects.lock() {
+                objects[index] = object;
+            }
+            let count: usize = functions.iter().map(Function::instruction_count).sum();
+            let done = self.done.fetch_add(count, Ordering::Relaxed) + count;
+            self.progress.advance(done, self.total);
+        }
+    }
+}
+
+/// Compiles functions as one module.
+fn compile(
+    codegen: &Codegen,
+    unit: &Unit,
+    functions: &[Function],
+) -> Result<Vec<u8>, CodegenError> {
+    let context = Context::create();
+    let ir = Ir::new(&context, "guest");
+    codegen.prepare(&ir.module);
+    for function in functions {
+        lift(&ir, unit, function);
+    }
+    codegen.optimise(&ir.module)?;
+    codegen.object(&ir.module)
+}
+
+/// A stage of translation to look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// LLVM IR as lifted.
+    Ir,
+    /// LLVM IR after optimisation.
+    Optimised,
+    /// x86-64 assembly.
+    Assembly,
+}
+
+/// The text of `functions` at a stage of translation.
+///
+/// # Errors
+/// LLVM failed.
+pub fn emit(functions: &[&Function], unit: &Unit, stage: Stage) -> Result<String, TranslateError> {
+    let context = Context::create();
+    let ir = Ir::new(&context, "guest");
+    let codegen = Codegen::new(unit.features.llvm())?;
+    codegen.prepare(&ir.module);
+    for function in functions {
+        lift(&ir, unit, function);
+    }
+    if stage == Stage::Ir {
+        return Ok(ir.module.print_to_string().to_string());
+    }
+    codegen.optimise(&ir.module)?;
+    if stage == Stage::Optimised {
+        return Ok(ir.module.print_to_string().to_string());
+    }
+    Ok(codegen.assembly(&ir.module)?)
+}
