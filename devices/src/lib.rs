@@ -1,1 +1,3 @@
-//! Part of Hartline.
+//! The host side of Hartline's devices.
+
+pub mod console;

@@ -1,0 +1,179 @@
+//! The console: a thread that writes what the guest put into the output ring
+//! ([`hartline_abi::console`]) to the descriptors of the VMM, in order.
+
+mod output;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+pub use ring::{Ring, RingError};
+
+use output::Output;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Bounds of the time for which the thread watches an empty ring before it sleeps.
+const MIN_SPIN: Duration = Duration::from_micros(5);
+const MAX_SPIN: Duration = Duration::from_micros(200);
+
+/// The console of one VM. [`Console::serve`] runs on a thread of its own.
+#[derive(Debug)]
+pub struct Console {
+    /// Event that the guest signals by [`hartline_abi::port::CONSOLE`].
+    doorbell: File,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Everything in the ring when this was last counted up is to be written out
+    /// and `flushed` set to the same number.
+    flush_requests: u64,
+    flushed: u64,
+    /// The thread is to write out what is left and end.
+    stop: bool,
+    ended: Option<Result<(), RingError>>,
+}
+
+impl Console {
+    /// A console whose doorbell is the event descriptor `doorbell` (blocking reads).
+    #[must_use]
+    pub fn new(doorbell: OwnedFd) -> Self {
+        Self {
+            doorbell: doorbell.into(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Writes out the ring until [`Console::finish`]; `descriptors` are those for the
+    /// guest's descriptors 1 and 2.
+    ///
+    /// # Errors
+    /// [`RingError`] if the guest broke the ring: its VM is to be ended.
+    pub fn serve(&self, ring: Ring, descriptors: [OwnedFd; 2]) -> Result<(), RingError> {
+        let result = self.run(ring, Output::new(descriptors));
+        self.lock().ended = Some(result);
+        self.changed.notify_all();
+        result
+    }
+
+    /// Waits until everything that the guest has published so far is written out.
+    /// `give_up` is asked now and then whether to go on waiting.
+    ///
+    /// # Errors
+    /// [`RingError`] if the guest broke the ring.
+    pub fn flush(&self, give_up: &dyn Fn() -> bool) -> Result<(), RingError> {
+        let mut state = self.lock();
+        state.flush_requests += 1;
+        let mine = state.flush_requests;
+        self.ring_doorbell();
+        loop {
+            if let Some(result) = state.ended {
+                return result;
+            }
+            if state.flushed >= mine || give_up() {
+                return Ok(());
+            }
+            state = self.wait(state, Duration::from_millis(50));
+        }
+    }
+
+    /// Lets the thread write out what is left and end, for at most `patience`
+    /// (`None`: as long as it takes). The guest no longer runs.
+    ///
+    /// # Errors
+    /// [`RingError`] if the guest broke the ring.
+    pub fn finish(&self, patience: Option<Duration>) -> Result<(), RingError> {
+        let deadline = patience.map(|p| Instant::now() + p);
+        let mut state = self.lock();
+        state.stop = true;
+        self.ring_doorbell();
+        loop {
+            if let Some(result) = state.ended {
+                return result;
+            }
+            let left = match deadline {
+                None => Duration::from_secs(3600),
+                Some(at) => at.saturating_duration_since(Instant::now()),
+            };
+            if left.is_zero() {
+                return Ok(());
+            }
+            state = self.wait(state, left);
+        }
+    }
+
+    fn run(&self, mut ring: Ring, mut output: Output) -> Result<(), RingError> {
+        let mut spin = MIN_SPIN;
+        loop {
+            // Requests that came before the ring is read are fulfilled by reading it.
+            let (requests, stop) = {
+                let state = self.lock();
+                (state.flush_requests, state.stop)
+            };
+            while let Some(batch) = ring.next_batch()? {
+                ring.mark_broken(output.write(&batch));
+                ring.release(&batch);
+            }
+            let mut state = self.lock();
+            if state.flushed != requests {
+                state.flushed = requests;
+                self.changed.notify_all();
+            }
+            if stop {
+                return Ok(());
+            }
+            if state.flush_requests != requests || state.stop {
+                continue;
+            }
+            drop(state);
+            if watch(&ring, spin) {
+                spin = (spin * 2).min(MAX_SPIN);
+            } else {
+                spin = (spin / 2).max(MIN_SPIN);
+                self.sleep(&ring);
+            }
+        }
+    }
+
+    /// Sleeps until the doorbell rings, unless something came meanwhile.
+    fn sleep(&self, ring: &Ring) {
+        if ring.announce_sleep() {
+            // An error (a signal) only makes the caller look once more.
+            let _ = (&self.doorbell).read(&mut [0; 8]);
+        }
+        ring.awake();
+    }
+
+    fn ring_doorbell(&self) {
+        // Fails only if the counter is at its limit: then the thread is awake anyway.
+        let _: io::Result<usize> = (&self.doorbell).write(&1u64.to_ne_bytes());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, time: Duration) -> MutexGuard<'a, State> {
+        let result = self.changed.wait_timeout(state, time);
+        result.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Watches the ring for up to `time`. Result: whether something came.
+fn watch(ring: &Ring, time: Duration) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        if ring.has_more() {
+            return true;
+        }
+        thread::yield_now();
+    }
+    ring.has_more()
+}
