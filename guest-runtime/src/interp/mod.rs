@@ -8,6 +8,8 @@ pub mod fcsr;
 mod machine;
 mod memory;
 mod softfloat;
+#[cfg(test)]
+mod tests;
 
 use hartline_abi::hart::Hart;
 use hartline_isa::{

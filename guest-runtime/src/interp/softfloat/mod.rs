@@ -8,6 +8,8 @@
 mod arithmetic;
 mod compare;
 mod convert;
+#[cfg(test)]
+mod tests;
 
 pub use compare::classify;
 use hartline_isa::{Format, Rounding, fflags};
