@@ -1,1 +1,21 @@
-//! Part of Hartline.
+//! Helpers of the whole-system tests: they build guest programs, run them under
+//! Hartline and under the reference (`qemu-riscv64`), and compare.
+//!
+//! The tests need what `make test-setup` installs. Those that run a VM are skipped,
+//! by name, on a machine without `/dev/kvm`; with `HARTLINE_REQUIRE_KVM=1` they
+//! fail instead.
+
+pub mod compare;
+pub mod compile;
+pub mod hartline;
+pub mod operations;
+pub mod paths;
+pub mod process;
+pub mod random;
+pub mod reference;
+pub mod sequence;
+pub mod suite;
+pub mod tree;
+
+/// Result of a step of a test.
+pub type Result<T> = std::result::Result<T, libtest_mimic::Failed>;

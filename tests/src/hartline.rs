@@ -1,0 +1,135 @@
+//! The `hartline` command under test.
+
+use crate::process::{self, Outcome};
+use crate::{Result, paths};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+
+/// The release binary, built from this checkout: `cargo` finds out in a moment that
+/// nothing has to be done. `HARTLINE` names another one.
+///
+/// # Errors
+/// It cannot be built.
+pub fn binary() -> Result<&'static Path> {
+    static BINARY: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
+    BINARY
+        .get_or_init(build)
+        .as_deref()
+        .map_err(|error| error.as_str().into())
+}
+
+fn build() -> std::result::Result<PathBuf, String> {
+    if let Some(path) = std::env::var_os("HARTLINE") {
+        return Ok(path.into());
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "-p",
+            "hartline",
+            "--target-dir",
+        ])
+        .arg(paths::target())
+        .current_dir(paths::repository())
+        .output()
+        .map_err(|error| format!("cannot run cargo: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    Ok(paths::target().join("x86_64-unknown-linux-gnu/release/hartline"))
+}
+
+/// Translation cache of the tests. It belongs to one build of the binary, so that
+/// no test ever runs what another translator made.
+///
+/// # Errors
+/// There is no binary, or the folder cannot be made.
+pub fn cache() -> Result<PathBuf> {
+    static CACHE: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
+    let binary = binary()?;
+    CACHE
+        .get_or_init(|| make_cache(binary).map_err(|error| format!("translation cache: {error}")))
+        .clone()
+        .map_err(Into::into)
+}
+
+fn make_cache(binary: &Path) -> std::io::Result<PathBuf> {
+    let status = fs::metadata(binary)?;
+    let name = format!(
+        "cache-{}-{}-{}",
+        status.size(),
+        status.mtime(),
+        status.mtime_nsec()
+    );
+    let folder = paths::work();
+    fs::create_dir_all(folder.join(&name))?;
+    for entry in fs::read_dir(&folder)?.flatten() {
+        let other = entry.file_name().to_string_lossy().into_owned();
+        if other.starts_with("cache-") && other != name {
+            // Another test program may be deleting it too.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    Ok(folder.join(name))
+}
+
+/// `hartline SUBCOMMAND` with the tests' cache and a minimal environment.
+///
+/// # Errors
+/// There is no binary.
+pub fn command(subcommand: impl AsRef<OsStr>) -> Result<Command> {
+    let mut command = Command::new(binary()?);
+    command
+        .arg(subcommand)
+        .env_clear()
+        .env("HARTLINE_CACHE", cache()?);
+    for (name, value) in ENVIRONMENT {
+        command.env(name, value);
+    }
+    Ok(command)
+}
+
+/// What both Hartline and the reference run with, besides a test's own variables.
+pub const ENVIRONMENT: [(&str, &str); 2] = [("PATH", "/usr/sbin:/usr/bin:/bin"), ("HOME", "/")];
+
+/// Translates `program` unless that was done, so that runs need not wait for it
+/// and several tests do not do the same work at the same time.
+///
+/// # Errors
+/// Translation failed; standard error of `hartline build` is the message.
+pub fn translate(program: &Path) -> Result<()> {
+    static DONE: Mutex<Option<HashMap<PathBuf, std::result::Result<(), String>>>> =
+        Mutex::new(None);
+    let mut done = DONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let done = done.get_or_insert_default();
+    if let Some(result) = done.get(program) {
+        return result.clone().map_err(Into::into);
+    }
+    let outcome = process::run(command("build")?.arg(program), b"")?;
+    let result = match outcome.code {
+        0 => Ok(()),
+        code => Err(format!(
+            "hartline build {}: exit {code}: {}",
+            program.display(),
+            outcome.stderr_text()
+        )),
+    };
+    done.insert(program.to_path_buf(), result.clone());
+    result.map_err(Into::into)
+}
+
+/// Runs `hartline run ARGS…` without translating ahead.
+///
+/// # Errors
+/// It cannot be started or does not end.
+pub fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Result<Outcome> {
+    process::run(command("run")?.args(args), b"")
+}

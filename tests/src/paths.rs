@@ -1,0 +1,41 @@
+//! Where things are: the checkout, the target directory, fetched programs.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// Root of the checkout.
+pub fn repository() -> PathBuf {
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    crate_folder.parent().unwrap_or(crate_folder).to_path_buf()
+}
+
+/// Cargo's target directory: that of the running test, whatever chose it.
+///
+/// Test programs are at `TARGET/[TRIPLE/]PROFILE/deps/NAME`.
+pub fn target() -> PathBuf {
+    let program = env::current_exe().expect("the running program has a path");
+    program
+        .ancestors()
+        .find(|folder| folder.join("CACHEDIR.TAG").exists())
+        .map_or_else(|| repository().join("target"), Path::to_path_buf)
+}
+
+/// Folder for what tests make: guest programs, trees, translations.
+pub fn work() -> PathBuf {
+    target().join("hartline-tests")
+}
+
+/// Debian's riscv64 packages, unpacked.
+pub fn debian_riscv64() -> PathBuf {
+    repository().join(".debian/riscv64")
+}
+
+/// Debian's amd64 packages, unpacked.
+pub fn debian_amd64() -> PathBuf {
+    repository().join(".debian/amd64")
+}
+
+/// Debian's riscv64 busybox, statically linked and stripped.
+pub fn busybox() -> PathBuf {
+    debian_riscv64().join("usr/bin/busybox")
+}

@@ -1,0 +1,113 @@
+//! Running a program with given input under a deadline, and what came of it.
+
+use crate::Result;
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// No run may take longer: a hang is a failure, not a stuck test.
+pub const DEADLINE: Duration = Duration::from_secs(120);
+
+/// How a program ended and what it wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Exit code, or 128 + n after signal n, as a shell shows it.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: Vec<u8>,
+}
+
+impl Outcome {
+    /// Standard error as text.
+    pub fn stderr_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// Standard output as text.
+    pub fn stdout_text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+}
+
+/// Exit code as a shell shows it.
+pub fn shell_code(status: ExitStatus) -> i32 {
+    status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+/// Runs `command` with `input` on standard input and collects its output.
+///
+/// # Errors
+/// It could not be started, or did not end before [`DEADLINE`] (it is killed then).
+pub fn run(command: &mut Command, input: &[u8]) -> Result<Outcome> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot start {:?}: {error}", command.get_program()))?;
+    let stdout = collect(child.stdout.take());
+    let stderr = collect(child.stderr.take());
+    let pipe = child.stdin.take();
+    let status = thread::scope(|scope| {
+        scope.spawn(move || {
+            // A program need not read all its input: a closed pipe is no failure.
+            pipe.map(|mut pipe| pipe.write_all(input))
+        });
+        wait(&mut child)
+    });
+    let outcome = |code| Outcome {
+        code,
+        stdout: stdout.join().unwrap_or_default(),
+        stderr: stderr.join().unwrap_or_default(),
+    };
+    match status? {
+        Some(status) => Ok(outcome(shell_code(status))),
+        None => {
+            let output = outcome(-1);
+            Err(format!(
+                "did not end within {} s: {command:?}\nstandard error: {}",
+                DEADLINE.as_secs(),
+                output.stderr_text()
+            )
+            .into())
+        }
+    }
+}
+
+/// Waits for `child` until [`DEADLINE`]; kills it and gives `None` then.
+///
+/// # Errors
+/// Waiting failed.
+pub fn wait(child: &mut Child) -> Result<Option<ExitStatus>> {
+    let started = Instant::now();
+    let mut pause = Duration::from_micros(200);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if started.elapsed() > DEADLINE {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+fn collect(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // What came before an error is still worth showing.
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        bytes
+    })
+}

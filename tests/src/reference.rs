@@ -1,0 +1,65 @@
+//! The reference: Debian's `qemu-riscv64`, user-mode emulation.
+
+use crate::{Result, paths};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The instruction set that Hartline has: RV64GC with B and Zicond, without V.
+const CPU: &str = "rv64,v=false,zba=true,zbb=true,zbc=true,zbs=true,zicond=true";
+
+/// Where the emulator lies inside a root directory.
+const INSIDE: &str = ".reference/qemu-riscv64";
+
+/// The emulator.
+///
+/// # Errors
+/// It was not fetched: `make test-setup` does it.
+pub fn binary() -> Result<PathBuf> {
+    let path = paths::debian_amd64().join("usr/bin/qemu-riscv64");
+    if path.exists() {
+        Ok(path)
+    } else {
+        Err(format!("{} is missing: run `make test-setup`", path.display()).into())
+    }
+}
+
+/// Command that runs `program` of this machine under the reference.
+///
+/// # Errors
+/// There is no emulator.
+pub fn command(program: &Path) -> Result<Command> {
+    let mut command = Command::new(binary()?);
+    command.args(["-cpu", CPU]).arg(program);
+    Ok(command)
+}
+
+/// Command that runs `program` inside the root directory `root` under the reference.
+/// The emulator and a `/dev/null` are put into `root`.
+///
+/// # Errors
+/// There is no emulator, or `root` cannot be written.
+pub fn command_in_root(root: &Path, program: &str) -> Result<Command> {
+    let inside = root.join(INSIDE);
+    if !inside.exists() {
+        fs::create_dir_all(root.join(".reference"))?;
+        fs::copy(binary()?, &inside)?;
+        // An empty file does for a device that not everybody may make.
+        fs::create_dir_all(root.join("dev"))?;
+        fs::write(root.join("dev/null"), "")?;
+    }
+    // Only root may chroot; anybody may in a user namespace.
+    let mut command = if fs::metadata("/proc/self")?.uid() == 0 {
+        Command::new("chroot")
+    } else {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "chroot"]);
+        command
+    };
+    command
+        .arg(root)
+        .arg(format!("/{INSIDE}"))
+        .args(["-cpu", CPU, program]);
+    Ok(command)
+}

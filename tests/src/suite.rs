@@ -1,0 +1,65 @@
+//! A list of named tests and the rule for machines without KVM.
+
+use crate::Result;
+use libtest_mimic::{Arguments, Trial};
+use std::fs::OpenOptions;
+use std::process::ExitCode;
+
+/// Tests of one file.
+#[derive(Default)]
+pub struct Suite {
+    trials: Vec<Trial>,
+}
+
+impl Suite {
+    /// No tests yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a test that runs everywhere.
+    pub fn add(
+        &mut self,
+        name: impl Into<String>,
+        test: impl FnOnce() -> Result<()> + Send + 'static,
+    ) {
+        self.trials.push(Trial::test(name, test));
+    }
+
+    /// Adds a test that runs a VM. Without KVM it is listed as ignored, or fails
+    /// if `HARTLINE_REQUIRE_KVM` is 1.
+    pub fn add_kvm(
+        &mut self,
+        name: impl Into<String>,
+        test: impl FnOnce() -> Result<()> + Send + 'static,
+    ) {
+        let trial = match (kvm(), kvm_is_required()) {
+            (Ok(()), _) => Trial::test(name, test),
+            (Err(reason), true) => Trial::test(name, move || Err(reason.into())),
+            (Err(reason), false) => {
+                let name = format!("{} ({reason})", name.into());
+                Trial::test(name, test).with_ignored_flag(true)
+            }
+        };
+        self.trials.push(trial);
+    }
+
+    /// Runs the tests that the command line selects.
+    pub fn run(self) -> ExitCode {
+        libtest_mimic::run(&Arguments::from_args(), self.trials).exit_code()
+    }
+}
+
+fn kvm_is_required() -> bool {
+    std::env::var_os("HARTLINE_REQUIRE_KVM").is_some_and(|value| value == "1")
+}
+
+/// Whether `/dev/kvm` can be used; otherwise why not.
+fn kvm() -> std::result::Result<(), String> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+        .map(drop)
+        .map_err(|error| format!("skipped: /dev/kvm: {error}"))
+}

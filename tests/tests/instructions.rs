@@ -1,0 +1,82 @@
+//! Random instruction sequences of every extension: translated, interpreted and
+//! under the reference; final registers, `fcsr` and memory must be equal.
+//!
+//! `HARTLINE_SEED` repeats a run, `HARTLINE_CASES` sets how many sequences each
+//! program has (default 60).
+
+use hartline_tests::compare::Run;
+use hartline_tests::operations::Extension;
+use hartline_tests::process::Outcome;
+use hartline_tests::sequence::Program;
+use hartline_tests::suite::Suite;
+use hartline_tests::{Result, paths};
+use std::env;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+fn main() -> ExitCode {
+    let seed = number("HARTLINE_SEED").unwrap_or_else(|| {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(1, |time| time.as_nanos() as u64)
+    });
+    let cases = number("HARTLINE_CASES").unwrap_or(60) as usize;
+    println!("HARTLINE_SEED={seed} HARTLINE_CASES={cases}");
+    let mut suite = Suite::new();
+    for extension in Extension::ALL {
+        suite.add(
+            format!("{extension:?}: reference agrees with itself"),
+            move || {
+                let (run, program) = build(extension, cases, seed, "reference")?;
+                let outcome = run.reference()?;
+                program.compare(&ended_well(&outcome)?, &run.reference()?.stdout)
+            },
+        );
+        suite.add_kvm(
+            format!("{extension:?}: translated and interpreted"),
+            move || {
+                compare(extension, cases, seed)
+                    .map_err(|error| told(seed, error.message().unwrap_or("failed")).into())
+            },
+        );
+    }
+    suite.run()
+}
+
+fn number(variable: &str) -> Option<u64> {
+    env::var(variable).ok()?.parse().ok()
+}
+
+fn told(seed: u64, message: &str) -> String {
+    format!("{message}\nrepeat with HARTLINE_SEED={seed}")
+}
+
+fn build(extension: Extension, cases: usize, seed: u64, name: &str) -> Result<(Run, Program)> {
+    let program = Program::random(extension, cases, seed);
+    let path = paths::work().join(format!("sequences/{name}-{extension:?}"));
+    program.build(&path)?;
+    Ok((Run::new::<&str>(&path, []), program))
+}
+
+fn compare(extension: Extension, cases: usize, seed: u64) -> Result<()> {
+    let (run, program) = build(extension, cases, seed, "program")?;
+    let expected = ended_well(&run.reference()?)?;
+    let ways = [
+        ("interpreted", run.interpreted()?),
+        ("translated", run.hartline(&[])?),
+    ];
+    for (way, outcome) in ways {
+        ended_well(&outcome)
+            .and_then(|actual| program.compare(&expected, &actual))
+            .map_err(|error| format!("{way}: {}", error.message().unwrap_or("failed")))?;
+    }
+    Ok(())
+}
+
+/// Standard output of a run that exited with 0.
+fn ended_well(outcome: &Outcome) -> Result<Vec<u8>> {
+    match outcome.code {
+        0 => Ok(outcome.stdout.clone()),
+        code => Err(format!("exit code {code}: {}", outcome.stderr_text()).into()),
+    }
+}

@@ -1,0 +1,284 @@
+//! The C and C++ programs of `tests/programs` under Hartline and the reference:
+//! same output, same exit code, in every build variant.
+
+use hartline_tests::compare::Run;
+use hartline_tests::compile::{self, VARIANTS, Variant};
+use hartline_tests::process::{self, shell_code};
+use hartline_tests::suite::Suite;
+use hartline_tests::tree::{self, Scratch};
+use hartline_tests::{Result, hartline};
+use std::fs;
+use std::io::Read;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// Programs that need neither files nor input, with their arguments.
+const PLAIN: &[&[&str]] = &[
+    &["formats"],
+    &["heap"],
+    &["strings"],
+    &["sorting"],
+    &["jumps"],
+    &["floating"],
+    &["integers"],
+    &["dispatch"],
+    &["recursion"],
+    &["times"],
+    &["signals"],
+    &["atomics"],
+    &["memory"],
+    &[
+        "options",
+        "-v",
+        "--output=file",
+        "-l7",
+        "rest",
+        "-o",
+        "x",
+        "--level",
+        "-y",
+        "--",
+        "-z",
+    ],
+    &["options", "--verb", "--output", "x", "a", "b", "c"],
+    &["environment", "", "two words", "ünïcode", "--flag"],
+    &["output", "10"],
+    &["output", "1", "unbuffered"],
+];
+
+/// Ways to die, as `fault.c` names them.
+const FAULTS: &[&str] = &[
+    "null-load",
+    "null-store",
+    "wild-load",
+    "wild-store",
+    "non-canonical",
+    "kernel-address",
+    "runtime-address",
+    "store-to-code",
+    "store-to-constant",
+    "null-jump",
+    "wild-jump",
+    "jump-to-data",
+    "high-jump",
+    "stack-overflow",
+    "large-frame",
+    "illegal",
+    "illegal-word",
+    "privileged",
+    "breakpoint",
+    "abort",
+    "kill",
+    "term",
+    "unmapped",
+    "protected",
+    "exit-0",
+    "exit-1",
+    "exit-255",
+    "exit-256",
+    "exit-125",
+    "quick-exit",
+    "return",
+];
+
+fn main() -> ExitCode {
+    let mut suite = Suite::new();
+    suite.add("every program is used", every_program_is_used);
+    for variant in VARIANTS {
+        for arguments in PLAIN {
+            suite.add_kvm(
+                format!("{}: {}", variant.name, arguments.join(" ")),
+                move || {
+                    Run::new(&compile::programs(variant)?, arguments.iter().copied())
+                        .with_env("MARK", "of the test")
+                        .compare()
+                },
+            );
+        }
+        for how in FAULTS {
+            suite.add_kvm(format!("{}: fault {how}", variant.name), move || {
+                Run::new(&compile::programs(variant)?, ["fault", how]).compare()
+            });
+        }
+        for how in ["read", "lines", "characters"] {
+            suite.add_kvm(format!("{}: input {how}", variant.name), move || {
+                input(variant, how)
+            });
+        }
+        suite.add_kvm(format!("{}: files", variant.name), move || {
+            in_root(variant, &["files", "/work"])
+        });
+        suite.add_kvm(format!("{}: walk", variant.name), move || {
+            in_root(variant, &["walk", "/data/tree"])
+        });
+    }
+    suite.add_kvm("C++: streams", || {
+        Run::new::<&str>(&compile::streams()?, []).compare()
+    });
+    suite.add_kvm("closed pipe", || closed_pipe(&[], 128 + 13));
+    suite.add_kvm("closed pipe, SIGPIPE ignored", || {
+        closed_pipe(&["ignore-sigpipe"], 3)
+    });
+    for how in ["loop", "calls", "empty", "sleep"] {
+        suite.add_kvm(format!("timeout takes the vCPU back: {how}"), move || {
+            timeout(how)
+        });
+    }
+    for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1)] {
+        suite.add_kvm(format!("SIG{signal} ends the program"), move || {
+            signal_ends(signal, number)
+        });
+    }
+    suite.add_kvm("memory limit", memory_limit);
+    suite.add_kvm("interpreter alone", interpreted);
+    suite.run()
+}
+
+const O2: Variant = VARIANTS[1];
+
+/// A program that no test names would be forgotten.
+fn every_program_is_used() -> Result<()> {
+    let elsewhere = ["fault", "input", "files", "walk", "hog", "spin"];
+    for name in compile::names()? {
+        if !PLAIN.iter().any(|row| row[0] == name) && !elsewhere.contains(&name.as_str()) {
+            return Err(format!("no test runs tests/programs/{name}.c").into());
+        }
+    }
+    Ok(())
+}
+
+fn input(variant: Variant, how: &str) -> Result<()> {
+    let mut text = tree::bytes(3_000_000, 5);
+    for byte in text.iter_mut().step_by(61) {
+        *byte = b'\n';
+    }
+    // C strings end at a NUL.
+    text.iter_mut()
+        .filter(|byte| **byte == 0)
+        .for_each(|byte| *byte = b' ');
+    Run::new(&compile::programs(variant)?, ["input", how])
+        .with_stdin(text)
+        .compare()
+}
+
+fn in_root(variant: Variant, arguments: &[&str]) -> Result<()> {
+    let program = compile::programs(variant)?;
+    let root = Scratch::new()?;
+    tree::populate(root.path())?;
+    fs::copy(&program, root.path().join("bin/programs"))?;
+    Run::new(&program, arguments.iter().copied())
+        .in_root(root.path(), "/bin/programs")
+        .compare()
+}
+
+/// The reader of standard output goes away after a few bytes.
+fn closed_pipe(options: &[&str], expected: i32) -> Result<()> {
+    let arguments = [&["output", "50"], options].concat();
+    let run = Run::new(&compile::programs(O2)?, arguments);
+    hartline::translate(&run.program)?;
+    for mut command in [run.reference_command(None)?, run.hartline_command(&[])?] {
+        let code = read_a_little(&mut command)?;
+        if code != expected {
+            return Err(format!(
+                "{:?}: exit code {code}, expected {expected}",
+                command.get_program()
+            )
+            .into());
+        }
+    }
+    Ok(())
+}
+
+fn read_a_little(command: &mut Command) -> Result<i32> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    if let Some(mut pipe) = child.stdout.take() {
+        pipe.read_exact(&mut [0; 4096])?;
+    }
+    process::wait(&mut child)?
+        .map(shell_code)
+        .ok_or_else(|| "did not notice the closed pipe".into())
+}
+
+/// `--timeout` ends a program that never would, soon and with timeout(1)'s exit code.
+fn timeout(how: &str) -> Result<()> {
+    let run = Run::new(&compile::programs(O2)?, ["spin", how]);
+    hartline::translate(&run.program)?;
+    let started = Instant::now();
+    let outcome = run.hartline(&["--timeout", "1"])?;
+    let took = started.elapsed();
+    if outcome.code != 124
+        || outcome.stdout != b"spinning\n"
+        || outcome.stderr_text().lines().count() != 1
+    {
+        return Err(format!("{outcome:?}").into());
+    }
+    if took < Duration::from_millis(900) || took > Duration::from_secs(5) {
+        return Err(format!("took {took:?}").into());
+    }
+    Ok(())
+}
+
+/// A signal sent to `hartline` ends a program that does not handle it.
+fn signal_ends(signal: &str, number: i32) -> Result<()> {
+    let run = Run::new(&compile::programs(O2)?, ["spin", "calls"]);
+    hartline::translate(&run.program)?;
+    let mut command = run.hartline_command(&["--timeout", "60"])?;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let mut pipe = child.stdout.take();
+    if let Some(pipe) = &mut pipe {
+        // It runs now.
+        pipe.read_exact(&mut [0; 9])?;
+    }
+    let started = Instant::now();
+    compile::check(
+        Command::new("kill")
+            .arg(format!("-{signal}"))
+            .arg(child.id().to_string()),
+    )?;
+    let code = process::wait(&mut child)?.map(shell_code);
+    if code != Some(128 + number) || started.elapsed() > Duration::from_secs(5) {
+        return Err(format!("exit code {code:?} after {:?}", started.elapsed()).into());
+    }
+    Ok(())
+}
+
+/// A program that uses more than `--mem` is told so or ended with one line.
+fn memory_limit() -> Result<()> {
+    let run = Run::new(&compile::programs(O2)?, ["hog", "200"]);
+    let enough = run.hartline(&["--mem", "512M"])?;
+    if enough.code != 0 || !enough.stdout.ends_with(b"done\n") {
+        return Err(format!("512 MiB: {enough:?}").into());
+    }
+    let outcome = run.hartline(&["--mem", "96M"])?;
+    let refused = outcome.code == 5 && outcome.stdout.ends_with(b"refused\n");
+    let ended = outcome.code != 0 && outcome.stderr_text().to_lowercase().contains("memory");
+    if !outcome.stdout.starts_with(b"0\n") || !(refused || ended) {
+        return Err(format!("96 MiB: {outcome:?}").into());
+    }
+    Ok(())
+}
+
+/// The interpreter runs whole programs, not only what translation missed.
+fn interpreted() -> Result<()> {
+    let program = compile::programs(O2)?;
+    for arguments in [
+        &["integers"][..],
+        &["jumps"],
+        &["dispatch"],
+        &["floating"],
+        &["fault", "illegal"],
+    ] {
+        let run = Run::new(&program, arguments.iter().copied());
+        hartline_tests::compare::check_equal(&run.reference()?, &run.interpreted()?)
+            .map_err(|error| format!("{arguments:?}: {}", error.message().unwrap_or_default()))?;
+    }
+    Ok(())
+}
