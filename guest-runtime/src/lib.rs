@@ -14,3 +14,4 @@ pub mod kernel;
 pub mod memory;
 pub mod syscall;
 pub mod user;
+pub mod vfs;

@@ -1,0 +1,150 @@
+//! Changing what `stat` tells: permissions, owners, times, lengths.
+
+use super::fs::FileSystem;
+use super::inode::{Inode, Kind};
+use super::types::{Credentials, Ino, S_IFMT, S_ISGID, S_ISUID, Timespec};
+use crate::errno::Errno;
+
+/// A new time of `utimensat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewTime {
+    /// `UTIME_OMIT`
+    Keep,
+    /// `UTIME_NOW`
+    Now,
+    /// This one.
+    At(Timespec),
+}
+
+impl FileSystem {
+    /// Sets the permissions.
+    ///
+    /// # Errors
+    /// `EPERM` unless `who` owns it, `EOPNOTSUPP` for a symbolic link.
+    pub fn set_mode(&mut self, ino: Ino, mode: u32, who: Credentials) -> Result<(), Errno> {
+        let now = self.clock.now();
+        let inode = self.inode_mut(ino)?;
+        if matches!(inode.kind, Kind::Link(_)) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        inode.check_owner(who)?;
+        let mut mode = mode & 0o7777;
+        if who.uid != 0 && who.gid != inode.gid {
+            mode &= !S_ISGID;
+        }
+        inode.mode = inode.mode & S_IFMT | mode;
+        inode.ctime = now;
+        Ok(())
+    }
+
+    /// Sets owner and group, `None` keeping one.
+    ///
+    /// # Errors
+    /// `EPERM` unless `who` is root, or owns it and changes the group to its own.
+    pub fn set_owner(
+        &mut self,
+        ino: Ino,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        who: Credentials,
+    ) -> Result<(), Errno> {
+        let now = self.clock.now();
+        let inode = self.inode_mut(ino)?;
+        let owns = who.uid == inode.uid;
+        let uid_allowed = uid.is_none_or(|uid| owns && uid == inode.uid);
+        let gid_allowed = gid.is_none_or(|gid| owns && (gid == who.gid || gid == inode.gid));
+        if who.uid != 0 && !(uid_allowed && gid_allowed) {
+            return Err(Errno::EPERM);
+        }
+        inode.uid = uid.unwrap_or(inode.uid);
+        inode.gid = gid.unwrap_or(inode.gid);
+        if !matches!(inode.kind, Kind::Directory(_)) {
+            inode.drop_privileges();
+        }
+        inode.ctime = now;
+        Ok(())
+    }
+
+    /// Sets access and modification time; `may_write`: `who` may write the file, which
+    /// is enough to set both to now.
+    ///
+    /// # Errors
+    /// `EPERM`, or `EACCES` when both are to be now.
+    pub fn set_times(
+        &mut self,
+        ino: Ino,
+        [access, modification]: [NewTime; 2],
+        who: Credentials,
+        may_write: bool,
+    ) -> Result<(), Errno> {
+        let now = self.clock.now();
+        let inode = self.inode_mut(ino)?;
+        let both_now = access == NewTime::Now && modification == NewTime::Now;
+        if let Err(error) = inode.check_owner(who) {
+            match (both_now, may_write) {
+                (true, true) => {}
+                (true, false) => return Err(Errno::EACCES),
+                (false, _) => return Err(error),
+            }
+        }
+        let apply = |old: &mut Timespec, new| match new {
+            NewTime::Keep => {}
+            NewTime::Now => *old = now,
+            NewTime::At(time) => *old = time,
+        };
+        apply(&mut inode.atime, access);
+        apply(&mut inode.mtime, modification);
+        inode.ctime = now;
+        Ok(())
+    }
+
+    /// Sets the length of a regular file.
+    ///
+    /// # Errors
+    /// `EISDIR`, `EINVAL`, `EFBIG`.
+    pub fn truncate(&mut self, ino: Ino, size: u64) -> Result<(), Errno> {
+        let now = self.clock.now();
+        let (inode, budget) = self.parts(ino)?;
+        match &mut inode.kind {
+            Kind::File(data) => data.truncate(budget, size)?,
+            Kind::Directory(_) => return Err(Errno::EISDIR),
+            _ => return Err(Errno::EINVAL),
+        }
+        self.changed(ino, now)
+    }
+
+    /// Notes an access, as often as the `relatime` mount option does.
+    pub fn accessed(&mut self, ino: Ino) {
+        const DAY: i64 = 24 * 60 * 60;
+        let clock = self.clock;
+        if let Ok(inode) = self.inode_mut(ino) {
+            let stale = inode.atime <= inode.mtime || inode.atime <= inode.ctime;
+            let now = clock.now();
+            if stale || now.seconds.saturating_sub(inode.atime.seconds) >= DAY {
+                inode.atime = now;
+            }
+        }
+    }
+}
+
+impl Inode {
+    /// Whether `who` may do what only the owner may.
+    ///
+    /// # Errors
+    /// `EPERM`.
+    pub fn check_owner(&self, who: Credentials) -> Result<(), Errno> {
+        if who.uid == 0 || who.uid == self.uid {
+            Ok(())
+        } else {
+            Err(Errno::EPERM)
+        }
+    }
+
+    /// Removes set-user-ID and set-group-ID, as a change of contents or owner does.
+    pub fn drop_privileges(&mut self) {
+        self.mode &= !S_ISUID;
+        if self.mode & 0o010 != 0 {
+            self.mode &= !S_ISGID;
+        }
+    }
+}

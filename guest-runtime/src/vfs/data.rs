@@ -1,0 +1,274 @@
+//! Contents of a regular file: pages in memory over the bytes of the root file
+//! system image, if it came from there.
+//!
+//! A page is copied when it is first written. What is neither in a page nor in the
+//! image is a hole and reads as zeros.
+
+use super::budget::Budget;
+use crate::errno::Errno;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// Page size, bytes.
+pub const PAGE: u64 = 4096;
+
+/// What a page in memory costs, with its place in the map.
+const PAGE_COST: u64 = PAGE + 64;
+
+/// Largest file (`MAX_LFS_FILESIZE`).
+pub const MAX_SIZE: u64 = i64::MAX as u64;
+
+/// File contents.
+#[derive(Debug, Default)]
+pub struct FileData {
+    /// Bytes in the image; pages hide it. Never longer than `size`.
+    base: &'static [u8],
+    size: u64,
+    pages: BTreeMap<u64, Box<[u8]>>,
+}
+
+fn new_page() -> Result<Box<[u8]>, Errno> {
+    let mut page = Vec::new();
+    page.try_reserve_exact(PAGE as usize)
+        .map_err(|_| Errno::ENOSPC)?;
+    page.resize(PAGE as usize, 0);
+    Ok(page.into_boxed_slice())
+}
+
+impl FileData {
+    /// A file with the contents `base`.
+    pub fn from_image(base: &'static [u8]) -> Self {
+        Self {
+            base,
+            size: base.len() as u64,
+            pages: BTreeMap::new(),
+        }
+    }
+
+    /// Length, bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Memory and image space that it takes, in units of 512 bytes (`st_blocks`).
+    pub fn blocks(&self) -> u64 {
+        let base_pages = (self.base.len() as u64).div_ceil(PAGE);
+        let hidden = self.pages.range(..base_pages).count() as u64;
+        (base_pages - hidden + self.pages.len() as u64) * (PAGE / 512)
+    }
+
+    /// The whole contents in one piece, if no page hides a part of the image.
+    pub fn as_image(&self) -> Option<&'static [u8]> {
+        (self.pages.is_empty() && self.base.len() as u64 == self.size).then_some(self.base)
+    }
+
+    /// Reads from `offset`; the result is how many bytes of `to` were filled, less
+    /// than all only at the end of the file.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> usize {
+        let available = self.size.saturating_sub(offset);
+        let length = usize::try_from(available).map_or(to.len(), |n| n.min(to.len()));
+        let mut done = 0;
+        while done < length {
+            let at = offset + done as u64;
+            let (index, within) = (at / PAGE, (at % PAGE) as usize);
+            let part = &mut to[done..length];
+            done += match self.pages.get(&index) {
+                Some(page) => {
+                    let n = part.len().min(page.len() - within);
+                    part[..n].copy_from_slice(&page[within..within + n]);
+                    n
+                }
+                None => self.read_base(index, at, part),
+            };
+        }
+        length
+    }
+
+    /// Reads at `at`, in page `index`, up to the next page in memory.
+    fn read_base(&self, index: u64, at: u64, to: &mut [u8]) -> usize {
+        let next = self.pages.range(index..).next();
+        let limit = next.map_or(u64::MAX, |(&index, _)| index * PAGE - at);
+        let n = usize::try_from(limit).map_or(to.len(), |n| n.min(to.len()));
+        let to = &mut to[..n];
+        let base = usize::try_from(at).ok().and_then(|at| self.base.get(at..));
+        let base = base.unwrap_or(&[]);
+        let copied = base.len().min(n);
+        to[..copied].copy_from_slice(&base[..copied]);
+        to[copied..].fill(0);
+        n
+    }
+
+    /// Writes at `offset`; the result is the number of bytes written, less than all
+    /// if space ended on the way.
+    ///
+    /// # Errors
+    /// `EFBIG` beyond [`MAX_SIZE`], `ENOSPC` if there was no space for the first byte.
+    pub fn write(&mut self, budget: &mut Budget, offset: u64, from: &[u8]) -> Result<usize, Errno> {
+        if from.is_empty() {
+            return Ok(0);
+        }
+        let room = MAX_SIZE.saturating_sub(offset);
+        if room == 0 {
+            return Err(Errno::EFBIG);
+        }
+        let length = usize::try_from(room).map_or(from.len(), |n| n.min(from.len()));
+        let mut done = 0;
+        while done < length {
+            let at = offset + done as u64;
+            let within = (at % PAGE) as usize;
+            let n = (length - done).min(PAGE as usize - within);
+            let whole = n == PAGE as usize;
+            let page = match self.page_mut(budget, at / PAGE, whole) {
+                Ok(page) => page,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            };
+            page[within..within + n].copy_from_slice(&from[done..done + n]);
+            done += n;
+        }
+        self.size = self.size.max(offset + done as u64);
+        Ok(done)
+    }
+
+    /// The page in memory with index `index`, copied up if it is not there yet;
+    /// `overwritten`: the caller replaces all of it.
+    fn page_mut(
+        &mut self,
+        budget: &mut Budget,
+        index: u64,
+        overwritten: bool,
+    ) -> Result<&mut [u8], Errno> {
+        use alloc::collections::btree_map::Entry;
+        match self.pages.entry(index) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => {
+                budget.charge(PAGE_COST)?;
+                let mut page = new_page().inspect_err(|_| budget.refund(PAGE_COST))?;
+                let start = usize::try_from(index * PAGE).ok();
+                let base = start.and_then(|start| self.base.get(start..));
+                if let (Some(base), false) = (base, overwritten) {
+                    let n = base.len().min(page.len());
+                    page[..n].copy_from_slice(&base[..n]);
+                }
+                Ok(entry.insert(page))
+            }
+        }
+    }
+
+    /// Sets the length; what is added reads as zeros.
+    ///
+    /// # Errors
+    /// `EFBIG` beyond [`MAX_SIZE`].
+    pub fn truncate(&mut self, budget: &mut Budget, size: u64) -> Result<(), Errno> {
+        if size > MAX_SIZE {
+            return Err(Errno::EFBIG);
+        }
+        if size < self.size {
+            let cut = self.pages.split_off(&size.div_ceil(PAGE));
+            budget.refund(cut.len() as u64 * PAGE_COST);
+            if let Some(page) = self.pages.get_mut(&(size / PAGE)) {
+                page[(size % PAGE) as usize..].fill(0);
+            }
+            let keep = usize::try_from(size).unwrap_or(usize::MAX);
+            self.base = &self.base[..self.base.len().min(keep)];
+        }
+        self.size = size;
+        Ok(())
+    }
+
+    /// Reserves pages for a range (`fallocate`); the length stays.
+    ///
+    /// # Errors
+    /// `ENOSPC` if they do not all fit; then none of them is kept.
+    pub fn allocate(&mut self, budget: &mut Budget, from: u64, to: u64) -> Result<(), Errno> {
+        let (first, last) = (from / PAGE, to.div_ceil(PAGE));
+        let base_pages = (self.base.len() as u64).div_ceil(PAGE);
+        let first = first.max(base_pages.min(last));
+        if (last - first).saturating_mul(PAGE_COST) > budget.limit() {
+            return Err(Errno::ENOSPC);
+        }
+        let mut added = Vec::new();
+        for index in first..last {
+            if self.pages.contains_key(&index) {
+                continue;
+            }
+            if let Err(error) = self.page_mut(budget, index, false) {
+                for index in &added {
+                    self.pages.remove(index);
+                }
+                budget.refund(added.len() as u64 * PAGE_COST);
+                return Err(error);
+            }
+            added.push(index);
+        }
+        Ok(())
+    }
+
+    /// Makes a range read as zeros, giving its memory back where it can.
+    ///
+    /// # Errors
+    /// `ENOSPC` if hiding bytes of the image needs more memory than there is.
+    pub fn punch(&mut self, budget: &mut Budget, from: u64, to: u64) -> Result<(), Errno> {
+        let base_pages = (self.base.len() as u64).div_ceil(PAGE);
+        let first_whole = from.div_ceil(PAGE);
+        let last_whole = (to / PAGE).max(first_whole);
+        let beyond = first_whole.max(base_pages);
+        let mut gone = 0;
+        while let Some((&index, _)) = self.pages.range(beyond..last_whole.max(beyond)).next() {
+            self.pages.remove(&index);
+            gone += PAGE_COST;
+        }
+        budget.refund(gone);
+        for index in first_whole..last_whole.min(base_pages) {
+            self.page_mut(budget, index, true)?.fill(0);
+        }
+        self.zero_edge(budget, from, to.min(first_whole * PAGE))?;
+        self.zero_edge(budget, from.max(last_whole * PAGE), to)
+    }
+
+    /// Zeroes a range within one page.
+    fn zero_edge(&mut self, budget: &mut Budget, from: u64, to: u64) -> Result<(), Errno> {
+        let index = from / PAGE;
+        let is_hole = !self.pages.contains_key(&index) && from >= self.base.len() as u64;
+        if from >= to || is_hole {
+            return Ok(());
+        }
+        let start = index * PAGE;
+        let page = self.page_mut(budget, index, false)?;
+        page[(from - start) as usize..(to - start) as usize].fill(0);
+        Ok(())
+    }
+
+    /// Start of the data at or after `offset` (`SEEK_DATA`).
+    pub fn next_data(&self, offset: u64) -> Option<u64> {
+        if offset >= self.size {
+            return None;
+        }
+        if offset < self.base.len() as u64 || self.pages.contains_key(&(offset / PAGE)) {
+            return Some(offset);
+        }
+        let next = self.pages.range(offset / PAGE..).next();
+        next.map(|(&index, _)| index * PAGE)
+            .filter(|&at| at < self.size)
+    }
+
+    /// Start of the hole at or after `offset` (`SEEK_HOLE`); the end of the file is one.
+    pub fn next_hole(&self, offset: u64) -> Option<u64> {
+        if offset >= self.size {
+            return None;
+        }
+        let base_pages = (self.base.len() as u64).div_ceil(PAGE);
+        let mut index = offset / PAGE;
+        while index < base_pages || self.pages.contains_key(&index) {
+            index = (index + 1).max(base_pages);
+        }
+        Some((index * PAGE).clamp(offset, self.size))
+    }
+
+    /// Gives all memory back.
+    pub fn clear(&mut self, budget: &mut Budget) {
+        budget.refund(self.pages.len() as u64 * PAGE_COST);
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,85 @@
+//! `/dev`: what it contains, and what opening a device node gives.
+
+use super::fs::{DEV_DEVICE, FileSystem, NewInode, Place};
+use super::types::{Credentials, Ino, S_IFCHR, S_IFMT, S_ISVTX, device_number, major, minor};
+use crate::errno::Errno;
+
+/// A device that the library OS drives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Device {
+    /// `/dev/null`
+    Null,
+    /// `/dev/zero`
+    Zero,
+    /// `/dev/full`
+    Full,
+    /// `/dev/random` and `/dev/urandom`
+    Random,
+    /// `/dev/tty` and `/dev/console`
+    Terminal,
+}
+
+/// Name, major, minor, permissions.
+const NODES: &[(&[u8], u64, u64, u32)] = &[
+    (b"console", 5, 1, 0o600),
+    (b"full", 1, 7, 0o666),
+    (b"null", 1, 3, 0o666),
+    (b"random", 1, 8, 0o666),
+    (b"tty", 5, 0, 0o666),
+    (b"urandom", 1, 9, 0o666),
+    (b"zero", 1, 5, 0o666),
+];
+
+const LINKS: &[(&[u8], &[u8])] = &[
+    (b"fd", b"/proc/self/fd"),
+    (b"stderr", b"/proc/self/fd/2"),
+    (b"stdin", b"/proc/self/fd/0"),
+    (b"stdout", b"/proc/self/fd/1"),
+];
+
+impl Device {
+    /// The device behind a device node.
+    ///
+    /// # Errors
+    /// `ENXIO` if there is none.
+    pub fn open(mode: u32, rdev: u64) -> Result<Self, Errno> {
+        if mode & S_IFMT != S_IFCHR {
+            return Err(Errno::ENXIO);
+        }
+        match (major(rdev), minor(rdev)) {
+            (1, 3) => Ok(Self::Null),
+            (1, 5) => Ok(Self::Zero),
+            (1, 7) => Ok(Self::Full),
+            (1, 8 | 9) => Ok(Self::Random),
+            (5, 0 | 1) => Ok(Self::Terminal),
+            _ => Err(Errno::ENXIO),
+        }
+    }
+}
+
+/// Makes the tree of `/dev`; the result is its root.
+///
+/// # Errors
+/// `ENOSPC`.
+pub fn populate(fs: &mut FileSystem) -> Result<Ino, Errno> {
+    let who = Credentials { uid: 0, gid: 0 };
+    let root = fs.add_unnamed(NewInode::directory(0o755), who, DEV_DEVICE)?;
+    fs.retain(root);
+    // Linked from the mount; until then new entries would find a removed directory.
+    fs.inode_mut(root)?.nlink = 2;
+    let place = |name| Place {
+        directory: root,
+        name,
+    };
+    for &(name, major, minor, permissions) in NODES {
+        let node = NewInode::node(S_IFCHR | permissions, device_number(major, minor));
+        fs.create(place(name), node, who)?;
+    }
+    for &(name, target) in LINKS {
+        fs.create(place(name), NewInode::link(target), who)?;
+    }
+    let shm = NewInode::directory(S_ISVTX | 0o777);
+    fs.create(place(b"shm"), shm, who)?;
+    fs.release(root);
+    Ok(root)
+}

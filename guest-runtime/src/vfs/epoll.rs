@@ -1,0 +1,86 @@
+//! Interest lists of epoll.
+
+use super::process::FileId;
+use crate::errno::Errno;
+use alloc::collections::BTreeMap;
+
+/// `EPOLLONESHOT`
+pub const ONESHOT: u32 = 1 << 30;
+/// `EPOLLET`
+pub const EDGE: u32 = 1 << 31;
+/// Most descriptors of one list.
+const MAX_INTERESTS: usize = 1 << 16;
+
+/// One interest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interest {
+    /// The description that the descriptor was when it was added.
+    pub file: FileId,
+    /// Events and flags.
+    pub events: u32,
+    /// What the program wants to see with them.
+    pub data: u64,
+    /// Events of the last report, for [`EDGE`].
+    pub reported: u32,
+}
+
+/// An interest list, by descriptor.
+#[derive(Debug, Default)]
+pub struct Epoll {
+    interests: BTreeMap<u32, Interest>,
+}
+
+impl Epoll {
+    /// Adds a descriptor.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOSPC`.
+    pub fn add(&mut self, fd: u32, interest: Interest) -> Result<(), Errno> {
+        let known = self.interests.get(&fd);
+        if known.is_some_and(|known| known.file == interest.file) {
+            return Err(Errno::EEXIST);
+        }
+        if self.interests.len() >= MAX_INTERESTS {
+            return Err(Errno::ENOSPC);
+        }
+        self.interests.insert(fd, interest);
+        Ok(())
+    }
+
+    /// Changes an interest.
+    ///
+    /// # Errors
+    /// `ENOENT`.
+    pub fn modify(&mut self, fd: u32, interest: Interest) -> Result<(), Errno> {
+        *self.interests.get_mut(&fd).ok_or(Errno::ENOENT)? = interest;
+        Ok(())
+    }
+
+    /// Removes a descriptor.
+    ///
+    /// # Errors
+    /// `ENOENT`.
+    pub fn remove(&mut self, fd: u32) -> Result<(), Errno> {
+        self.interests.remove(&fd).map(|_| ()).ok_or(Errno::ENOENT)
+    }
+
+    /// Every interest.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Interest)> {
+        self.interests.iter().map(|(&fd, interest)| (fd, interest))
+    }
+
+    /// Drops those whose description is closed.
+    pub fn keep(&mut self, is_open: impl Fn(FileId) -> bool) {
+        self.interests.retain(|_, interest| is_open(interest.file));
+    }
+
+    /// Notes what was reported for a descriptor.
+    pub fn report(&mut self, fd: u32, ready: u32) {
+        if let Some(interest) = self.interests.get_mut(&fd) {
+            interest.reported = ready;
+            if interest.events & ONESHOT != 0 && ready != 0 {
+                interest.events &= ONESHOT | EDGE;
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Open file descriptions.
+
+use super::devices::Device;
+use super::epoll::Epoll;
+use super::process::FileId;
+use super::types::{Ino, o};
+use crate::errno::Errno;
+use alloc::vec::Vec;
+
+/// What stands behind an open file description.
+#[derive(Debug)]
+pub enum Object {
+    /// A location (`O_PATH`).
+    Path,
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// An end of a pipe.
+    Pipe,
+    /// A device.
+    Device(Device),
+    /// A standard stream.
+    Console(u32),
+    /// A counter (`eventfd2`).
+    Event(EventFd),
+    /// An interest list (`epoll_create1`).
+    Epoll(Epoll),
+    /// A file of `/proc`: its text, made when it was read from the start.
+    Proc(Vec<u8>),
+}
+
+/// State of an eventfd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventFd {
+    /// The counter; at most `u64::MAX - 1`.
+    pub count: u64,
+    /// Reads take one instead of all (`EFD_SEMAPHORE`).
+    pub semaphore: bool,
+}
+
+/// An open file description.
+#[derive(Debug)]
+pub struct OpenFile {
+    /// Its inode.
+    pub ino: Ino,
+    /// Access mode and status flags ([`o`]).
+    pub flags: u32,
+    /// Position, bytes; of a directory the cookie of the next entry.
+    pub offset: u64,
+    /// What stands behind it.
+    pub object: Object,
+    /// Descriptors that refer to it.
+    references: u32,
+}
+
+impl OpenFile {
+    /// A description without descriptors.
+    pub fn new(ino: Ino, flags: u32, object: Object) -> Self {
+        Self {
+            ino,
+            flags,
+            offset: 0,
+            object,
+            references: 0,
+        }
+    }
+
+    /// Whether it may be read.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn check_readable(&self) -> Result<(), Errno> {
+        self.check_located()?;
+        match self.flags & o::ACCMODE {
+            o::RDONLY | o::RDWR => Ok(()),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    /// Whether it may be written.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn check_writable(&self) -> Result<(), Errno> {
+        self.check_located()?;
+        match self.flags & o::ACCMODE {
+            o::WRONLY | o::RDWR => Ok(()),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    /// Whether it is more than a location.
+    ///
+    /// # Errors
+    /// `EBADF` for one opened with `O_PATH`.
+    pub fn check_located(&self) -> Result<(), Errno> {
+        match self.object {
+            Object::Path => Err(Errno::EBADF),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether calls do not block.
+    pub fn is_nonblocking(&self) -> bool {
+        self.flags & o::NONBLOCK != 0
+    }
+}
+
+/// All open file descriptions.
+#[derive(Debug, Default)]
+pub struct OpenFiles {
+    slots: Vec<Option<OpenFile>>,
+    free: Vec<u32>,
+}
+
+/// Most open file descriptions (`fs.file-max`).
+pub const MAX_FILES: usize = 1 << 20;
+
+impl OpenFiles {
+    /// Adds a description.
+    ///
+    /// # Errors
+    /// `ENFILE` beyond [`MAX_FILES`].
+    pub fn insert(&mut self, file: OpenFile) -> Result<FileId, Errno> {
+        if let Some(index) = self.free.pop() {
+            self.slots[index as usize] = Some(file);
+            return Ok(FileId(index));
+        }
+        if self.slots.len() >= MAX_FILES {
+            return Err(Errno::ENFILE);
+        }
+        self.slots.push(Some(file));
+        Ok(FileId(self.slots.len() as u32 - 1))
+    }
+
+    /// A description.
+    ///
+    /// # Errors
+    /// `EBADF` if it is closed.
+    pub fn get(&self, id: FileId) -> Result<&OpenFile, Errno> {
+        let slot = self.slots.get(id.0 as usize);
+        slot.and_then(Option::as_ref).ok_or(Errno::EBADF)
+    }
+
+    /// A description, for changing.
+    ///
+    /// # Errors
+    /// `EBADF` if it is closed.
+    pub fn get_mut(&mut self, id: FileId) -> Result<&mut OpenFile, Errno> {
+        let slot = self.slots.get_mut(id.0 as usize);
+        slot.and_then(Option::as_mut).ok_or(Errno::EBADF)
+    }
+
+    /// One more descriptor refers to it.
+    pub fn retain(&mut self, id: FileId) {
+        if let Ok(file) = self.get_mut(id) {
+            file.references += 1;
+        }
+    }
+
+    /// One less does; the description comes back when it was the last.
+    pub fn release(&mut self, id: FileId) -> Option<OpenFile> {
+        let file = self.get_mut(id).ok()?;
+        file.references = file.references.saturating_sub(1);
+        if file.references > 0 {
+            return None;
+        }
+        self.free.push(id.0);
+        self.slots.get_mut(id.0 as usize)?.take()
+    }
+}

@@ -1,0 +1,199 @@
+//! Inodes.
+
+use super::data::FileData;
+use super::directory::Directory;
+use super::pipe::Pipe;
+use super::types::{
+    Credentials, Ino, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK,
+    Timespec,
+};
+use crate::errno::Errno;
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+
+/// What an inode is.
+#[derive(Debug)]
+pub enum Kind {
+    /// Regular file.
+    File(FileData),
+    /// Directory.
+    Directory(Directory),
+    /// Symbolic link and its target.
+    Link(Cow<'static, [u8]>),
+    /// FIFO or pipe.
+    Fifo(Box<Pipe>),
+    /// Character or block device ([`Inode::rdev`]) or socket.
+    Node,
+    /// Standard stream 0, 1 or 2 of the VM.
+    Console(u32),
+    /// No file at all: an eventfd or epoll instance, named in `/proc/self/fd`.
+    Anonymous(&'static str),
+}
+
+/// An inode.
+#[derive(Debug)]
+pub struct Inode {
+    /// What it is.
+    pub kind: Kind,
+    /// `st_mode`.
+    pub mode: u32,
+    /// Number of names; for a directory 2 and one for each subdirectory.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of the file system.
+    pub device: u64,
+    /// Device number of a device node.
+    pub rdev: u64,
+    /// Last access.
+    pub atime: Timespec,
+    /// Last change of the contents.
+    pub mtime: Timespec,
+    /// Last change of the inode.
+    pub ctime: Timespec,
+    /// Creation.
+    pub btime: Timespec,
+    /// Open files, working directories and mounts that keep it without a name.
+    pub users: u32,
+    /// Directory of [`name`](Inode::name); of a directory always its parent.
+    pub parent: Ino,
+    /// The name under which it was last seen.
+    pub name: Box<[u8]>,
+    /// Inode of the image that it came from.
+    pub origin: Option<u32>,
+}
+
+/// What `stat` tells about an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    /// Device number of the file system.
+    pub device: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Type and permissions.
+    pub mode: u32,
+    /// Number of names.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device node.
+    pub rdev: u64,
+    /// Length, bytes.
+    pub size: u64,
+    /// Preferred I/O size, bytes.
+    pub block_size: u32,
+    /// Units of 512 bytes.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Timespec,
+    /// Last change of the contents.
+    pub mtime: Timespec,
+    /// Last change of the inode.
+    pub ctime: Timespec,
+    /// Creation.
+    pub btime: Timespec,
+}
+
+/// Execute or search permission.
+pub const MAY_EXEC: u32 = 1;
+/// Write permission.
+pub const MAY_WRITE: u32 = 2;
+/// Read permission.
+pub const MAY_READ: u32 = 4;
+
+impl Attributes {
+    /// Checks permission, `mask` being a sum of [`MAY_READ`] and its like.
+    ///
+    /// # Errors
+    /// `EACCES`.
+    pub fn check(&self, who: Credentials, mask: u32) -> Result<(), Errno> {
+        if who.uid == 0 {
+            let executable = self.mode & 0o111 != 0 || self.mode & S_IFMT == S_IFDIR;
+            let refused = mask & MAY_EXEC != 0 && !executable;
+            return if refused { Err(Errno::EACCES) } else { Ok(()) };
+        }
+        let shift = match () {
+            () if who.uid == self.uid => 6,
+            () if who.gid == self.gid => 3,
+            () => 0,
+        };
+        if (self.mode >> shift) & mask == mask {
+            Ok(())
+        } else {
+            Err(Errno::EACCES)
+        }
+    }
+
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.mode & S_IFMT == S_IFDIR
+    }
+}
+
+impl Inode {
+    /// Attributes, `ino` being its number.
+    pub fn attributes(&self, ino: Ino) -> Attributes {
+        let (size, blocks) = match &self.kind {
+            Kind::File(data) => (data.size(), data.blocks()),
+            Kind::Link(target) => (target.len() as u64, 0),
+            Kind::Directory(_) => (4096, 8),
+            _ => (0, 0),
+        };
+        Attributes {
+            device: self.device,
+            ino: ino.0,
+            mode: self.mode,
+            nlink: self.nlink,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev,
+            size,
+            block_size: 4096,
+            blocks,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            btime: self.btime,
+        }
+    }
+
+    /// Its directory, for changing.
+    ///
+    /// # Errors
+    /// `ENOTDIR`.
+    pub fn directory(&self) -> Result<&Directory, Errno> {
+        match &self.kind {
+            Kind::Directory(directory) => Ok(directory),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    /// Its contents.
+    ///
+    /// # Errors
+    /// `EISDIR` for a directory, `EINVAL` for what has none.
+    pub fn data(&self) -> Result<&FileData, Errno> {
+        match &self.kind {
+            Kind::File(data) => Ok(data),
+            Kind::Directory(_) => Err(Errno::EISDIR),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
+
+/// Value of `d_type` for a mode.
+pub fn directory_type(mode: u32) -> u8 {
+    (mode >> 12) as u8 & 15
+}
+
+/// Whether a mode's type is one that an inode can have.
+pub fn is_file_type(mode: u32) -> bool {
+    matches!(
+        mode & S_IFMT,
+        S_IFREG | S_IFDIR | S_IFLNK | S_IFCHR | S_IFBLK | S_IFIFO | S_IFSOCK
+    )
+}

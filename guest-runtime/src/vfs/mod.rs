@@ -1,0 +1,359 @@
+//! The virtual file system: a read-only image under an in-memory overlay, `/dev`,
+//! `/proc`, pipes, and open files.
+//!
+//! Nothing here touches the program's memory or leaves the VM: the system calls in
+//! [`crate::syscall`] do that and bring bytes here.
+
+pub mod attributes;
+pub mod budget;
+pub mod clock;
+pub mod data;
+pub mod devices;
+pub mod directory;
+pub mod epoll;
+pub mod file;
+pub mod fs;
+pub mod inode;
+pub mod names;
+pub mod open;
+pub mod pipe;
+pub mod proc;
+pub mod proc_text;
+pub mod process;
+pub mod stat;
+pub mod transfer;
+pub mod tree;
+pub mod types;
+pub mod walk;
+
+#[cfg(test)]
+mod tests;
+
+use crate::errno::Errno;
+use clock::Clock;
+use file::{Object, OpenFile, OpenFiles};
+use fs::{ANONYMOUS_DEVICE, FileSystem, NewInode, PIPE_DEVICE, Place, ROOT};
+use inode::Kind;
+use process::{Descriptor, FileId, Process};
+use tree::Tree;
+use types::{Credentials, Ino, S_IFCHR, S_IFIFO, S_IFREG, o};
+use walk::{Options, Resolved};
+
+/// `dirfd` of the working directory.
+pub const AT_FDCWD: i32 = -100;
+
+/// The files of the VM.
+#[derive(Debug)]
+pub struct Vfs {
+    /// Inodes and names.
+    pub fs: FileSystem,
+    /// Open file descriptions.
+    pub files: OpenFiles,
+}
+
+impl Vfs {
+    /// The files of a VM with the root `tree`, or a minimal one, whose changes take
+    /// at most `limit` bytes; and its first process with the standard streams open.
+    ///
+    /// # Errors
+    /// `EIO` for a damaged image, `ENOSPC` if `limit` is too small.
+    pub fn new(
+        tree: Option<Tree>,
+        limit: u64,
+        clock: Clock,
+        who: Credentials,
+        pid: u32,
+    ) -> Result<(Self, Process), Errno> {
+        let mut vfs = Self {
+            fs: FileSystem::new(tree, limit, clock)?,
+            files: OpenFiles::default(),
+        };
+        let mut process = Process::new(&mut vfs.fs, who, pid);
+        if tree.is_none() {
+            let place = Place {
+                directory: ROOT,
+                name: b"tmp",
+            };
+            let root = Credentials { uid: 0, gid: 0 };
+            vfs.fs.create(place, NewInode::directory(0o1777), root)?;
+        }
+        let dev = devices::populate(&mut vfs.fs)?;
+        vfs.mount(b"dev", dev, &process)?;
+        vfs.mount(b"proc", proc::ROOT, &process)?;
+        for stream in 0..3 {
+            vfs.open_stream(&mut process, stream)?;
+        }
+        Ok((vfs, process))
+    }
+
+    /// Mounts `root` over a directory of the root, made if there is none; something
+    /// else with that name stays as it is.
+    fn mount(&mut self, name: &[u8], root: Ino, process: &Process) -> Result<(), Errno> {
+        let who = Credentials { uid: 0, gid: 0 };
+        let place = Place {
+            directory: ROOT,
+            name,
+        };
+        let point = match self.fs.lookup(ROOT, name, process)? {
+            Some(point) => point,
+            None => self.fs.create(place, NewInode::directory(0o755), who)?,
+        };
+        if self.fs.inode(point)?.directory().is_err() {
+            return Ok(());
+        }
+        self.fs.mount(point, root)
+    }
+
+    fn open_stream(&mut self, process: &mut Process, stream: u32) -> Result<(), Errno> {
+        let new = NewInode {
+            kind: Kind::Console(stream),
+            mode: S_IFIFO | 0o600,
+            rdev: 0,
+        };
+        let ino = self.fs.add_unnamed(new, process.who, ANONYMOUS_DEVICE)?;
+        let access = if stream == 0 { o::RDONLY } else { o::WRONLY };
+        let file = OpenFile::new(ino, access, Object::Console(stream));
+        self.install(process, file, false).map(|_| ())
+    }
+
+    /// Gives an open file description the lowest free descriptor; the description
+    /// keeps its inode.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`; then an unnamed inode is gone.
+    pub fn install(
+        &mut self,
+        process: &mut Process,
+        file: OpenFile,
+        close_on_exec: bool,
+    ) -> Result<u32, Errno> {
+        let (ino, ends) = (file.ino, PipeEnds::of(&file));
+        self.fs.retain(ino);
+        let id = match self.files.insert(file) {
+            Ok(id) => id,
+            Err(error) => {
+                self.fs.release(ino);
+                return Err(error);
+            }
+        };
+        self.count_pipe_ends(ino, ends, |count| count.saturating_add(1));
+        self.files.retain(id);
+        let descriptor = Descriptor {
+            file: id,
+            ino,
+            close_on_exec,
+        };
+        process
+            .fds
+            .insert(0, descriptor)
+            .inspect_err(|_| self.release(id))
+    }
+
+    /// Counts readers and writers of a pipe.
+    fn count_pipe_ends(&mut self, ino: Ino, ends: PipeEnds, change: fn(u32) -> u32) {
+        let Ok(inode) = self.fs.inode_mut(ino) else {
+            return;
+        };
+        if let Kind::Fifo(pipe) = &mut inode.kind {
+            if ends.reads {
+                pipe.readers = change(pipe.readers);
+            }
+            if ends.writes {
+                pipe.writers = change(pipe.writers);
+            }
+        }
+    }
+
+    /// One descriptor of a description less; the last closes it.
+    pub fn release(&mut self, id: FileId) {
+        if let Some(file) = self.files.release(id) {
+            let ends = PipeEnds::of(&file);
+            self.count_pipe_ends(file.ino, ends, |count| count.saturating_sub(1));
+            self.fs.release(file.ino);
+        }
+    }
+
+    /// Closes a descriptor.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn close(&mut self, process: &mut Process, fd: u32) -> Result<(), Errno> {
+        let descriptor = process.fds.remove(fd)?;
+        self.release(descriptor.file);
+        Ok(())
+    }
+
+    /// The description behind a descriptor.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn file(&self, process: &Process, fd: u32) -> Result<&OpenFile, Errno> {
+        self.files.get(process.fds.get(fd)?.file)
+    }
+
+    /// As [`file`](Self::file), for changing.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn file_mut(&mut self, process: &Process, fd: u32) -> Result<&mut OpenFile, Errno> {
+        self.files.get_mut(process.fds.get(fd)?.file)
+    }
+
+    /// Lets `to` (or the lowest free descriptor that is at least `from`) refer to what
+    /// `fd` refers to.
+    ///
+    /// # Errors
+    /// `EBADF`, `EMFILE`, `EINVAL`.
+    pub fn duplicate(
+        &mut self,
+        process: &mut Process,
+        fd: u32,
+        to: Target,
+        close_on_exec: bool,
+    ) -> Result<u32, Errno> {
+        let mut descriptor = process.fds.get(fd)?;
+        descriptor.close_on_exec = close_on_exec;
+        let new = match to {
+            Target::AtLeast(from) => process.fds.insert(from, descriptor)?,
+            Target::Exactly(new) => {
+                let old = process.fds.place(new, descriptor)?;
+                self.files.retain(descriptor.file);
+                if let Some(old) = old {
+                    self.release(old.file);
+                }
+                return Ok(new);
+            }
+        };
+        self.files.retain(descriptor.file);
+        Ok(new)
+    }
+
+    /// Where a path that is relative to `dirfd` starts.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn start(&self, process: &Process, dirfd: i32, path: &[u8]) -> Result<Ino, Errno> {
+        if dirfd == AT_FDCWD || path.first() == Some(&b'/') {
+            return Ok(process.cwd);
+        }
+        let fd = u32::try_from(dirfd).map_err(|_| Errno::EBADF)?;
+        Ok(process.fds.get(fd)?.ino)
+    }
+
+    /// Resolves a path that is relative to `dirfd`.
+    ///
+    /// # Errors
+    /// Those of [`walk::resolve`]; `EBADF`.
+    pub fn resolve(
+        &mut self,
+        process: &Process,
+        dirfd: i32,
+        path: &[u8],
+        options: Options,
+    ) -> Result<Resolved, Errno> {
+        let start = self.start(process, dirfd, path)?;
+        walk::resolve(&mut self.fs, process, start, path, options)
+    }
+
+    /// Makes a pipe: the descriptors of its reading and writing end.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOSPC`.
+    pub fn pipe(
+        &mut self,
+        process: &mut Process,
+        flags: u32,
+        close_on_exec: bool,
+    ) -> Result<[u32; 2], Errno> {
+        let new = NewInode::fifo(0o600);
+        let ino = self.fs.add_unnamed(new, process.who, PIPE_DEVICE)?;
+        let reader = OpenFile::new(ino, o::RDONLY | flags, Object::Pipe);
+        let writer = OpenFile::new(ino, o::WRONLY | flags, Object::Pipe);
+        let read = self.install(process, reader, close_on_exec)?;
+        match self.install(process, writer, close_on_exec) {
+            Ok(write) => Ok([read, write]),
+            Err(error) => {
+                self.close(process, read)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens something that has no place in the file system.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOSPC`.
+    pub fn open_anonymous(
+        &mut self,
+        process: &mut Process,
+        name: &'static str,
+        object: Object,
+        flags: u32,
+    ) -> Result<u32, Errno> {
+        let new = NewInode {
+            kind: Kind::Anonymous(name),
+            mode: 0o600,
+            rdev: 0,
+        };
+        let ino = self.fs.add_unnamed(new, process.who, ANONYMOUS_DEVICE)?;
+        let file = OpenFile::new(ino, flags & !o::CLOEXEC, object);
+        self.install(process, file, flags & o::CLOEXEC != 0)
+    }
+
+    /// Opens an unnamed file in memory (`memfd_create`).
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOSPC`.
+    pub fn open_memory(
+        &mut self,
+        process: &mut Process,
+        name: &[u8],
+        close_on_exec: bool,
+    ) -> Result<u32, Errno> {
+        let new = NewInode::file(0o777);
+        let ino = self.fs.add_unnamed(new, process.who, ANONYMOUS_DEVICE)?;
+        self.fs.inode_mut(ino)?.name = [b"memfd:", name].concat().into();
+        let file = OpenFile::new(ino, o::RDWR | o::LARGEFILE, Object::File);
+        self.install(process, file, close_on_exec)
+    }
+
+    /// Tells what kind of file the host has behind a standard stream.
+    ///
+    /// # Errors
+    /// `ENOENT` if the stream is closed.
+    pub fn set_stream_status(&mut self, ino: Ino, mode: u32, rdev: u64) -> Result<(), Errno> {
+        let inode = self.fs.inode_mut(ino)?;
+        let types = [S_IFCHR, S_IFIFO, S_IFREG, types::S_IFSOCK];
+        if types.contains(&(mode & types::S_IFMT)) {
+            inode.mode = mode & 0o177_777;
+            inode.rdev = rdev;
+        }
+        Ok(())
+    }
+}
+
+/// Which ends of a pipe a description is.
+#[derive(Debug, Clone, Copy)]
+struct PipeEnds {
+    reads: bool,
+    writes: bool,
+}
+
+impl PipeEnds {
+    fn of(file: &OpenFile) -> Self {
+        let is_pipe = matches!(file.object, Object::Pipe);
+        Self {
+            reads: is_pipe && file.check_readable().is_ok(),
+            writes: is_pipe && file.check_writable().is_ok(),
+        }
+    }
+}
+
+/// Where [`Vfs::duplicate`] puts a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The lowest free one that is at least this.
+    AtLeast(u32),
+    /// This one; what it was is closed.
+    Exactly(u32),
+}

@@ -1,0 +1,183 @@
+//! Opening files by path.
+
+use super::Vfs;
+use super::devices::Device;
+use super::file::{Object, OpenFile};
+use super::fs::NewInode;
+use super::inode::{Kind, MAY_EXEC, MAY_READ, MAY_WRITE};
+use super::proc;
+use super::process::Process;
+use super::types::{Ino, S_IFDIR, S_IFLNK, S_IFMT, o};
+use super::walk::{Options, Resolved};
+use crate::errno::Errno;
+use alloc::vec::Vec;
+
+/// What `openat` and its like are asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// Directory descriptor, or [`super::AT_FDCWD`].
+    pub dirfd: i32,
+    /// Path.
+    pub path: &'a [u8],
+    /// Flags ([`o`]).
+    pub flags: u32,
+    /// Permissions of a new file, before the umask.
+    pub mode: u32,
+    /// Restrictions of the path; `follow` comes from the flags.
+    pub options: Options,
+}
+
+/// Flags that remain in `F_GETFL`.
+const KEPT: u32 = !(o::CREAT | o::EXCL | o::NOCTTY | o::TRUNC | o::CLOEXEC);
+
+impl Vfs {
+    /// Opens a file; the result is its descriptor.
+    ///
+    /// # Errors
+    /// Those of openat(2); `EAGAIN` for a FIFO that has to wait for its other end.
+    pub fn open(&mut self, process: &mut Process, request: Request<'_>) -> Result<u32, Errno> {
+        let mut flags = request.flags & o::VALID;
+        if flags & o::PATH != 0 {
+            flags &= o::PATH | o::DIRECTORY | o::NOFOLLOW | o::CLOEXEC;
+        }
+        if flags & o::TMPFILE != 0 {
+            return self.open_unnamed(process, request);
+        }
+        if flags & o::CREAT != 0 && flags & o::DIRECTORY != 0 {
+            return Err(Errno::EINVAL);
+        }
+        process.fds.free_from(0)?;
+        let exclusive = flags & o::CREAT != 0 && flags & o::EXCL != 0;
+        let options = Options {
+            follow: flags & o::NOFOLLOW == 0 && !exclusive,
+            ..request.options
+        };
+        let resolved = self.resolve(process, request.dirfd, request.path, options)?;
+        let file = match resolved.target {
+            Some(_) if exclusive => return Err(Errno::EEXIST),
+            Some(ino) => self.open_existing(process, ino, flags, &resolved)?,
+            None if flags & o::CREAT == 0 => return Err(Errno::ENOENT),
+            None => {
+                let ino = self.create_file(process, &resolved, request.mode)?;
+                OpenFile::new(ino, flags & KEPT | o::LARGEFILE, Object::File)
+            }
+        };
+        self.install(process, file, flags & o::CLOEXEC != 0)
+    }
+
+    fn create_file(
+        &mut self,
+        process: &Process,
+        resolved: &Resolved,
+        mode: u32,
+    ) -> Result<Ino, Errno> {
+        if resolved.trailing_slash {
+            return Err(Errno::EISDIR);
+        }
+        let permissions = mode & 0o7777 & !process.umask;
+        let place = resolved.place(Errno::EISDIR)?;
+        self.fs
+            .create(place, NewInode::file(permissions), process.who)
+    }
+
+    fn open_unnamed(&mut self, process: &mut Process, request: Request<'_>) -> Result<u32, Errno> {
+        let flags = request.flags & o::VALID;
+        if flags & o::DIRECTORY == 0 || flags & o::CREAT != 0 || flags & o::ACCMODE == o::RDONLY {
+            return Err(Errno::EINVAL);
+        }
+        let options = Options {
+            follow: true,
+            ..request.options
+        };
+        let directory = self
+            .resolve(process, request.dirfd, request.path, options)?
+            .existing()?;
+        let attributes = self.fs.attributes(directory, process)?;
+        if !attributes.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        if proc::Node::from_ino(directory).is_some() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        attributes.check(process.who, MAY_WRITE | MAY_EXEC)?;
+        let new = NewInode::file(request.mode & 0o7777 & !process.umask);
+        let ino = self.fs.add_unnamed(new, process.who, attributes.device)?;
+        // With `O_EXCL` it may never get a name; F_GETFL does not show the flag on
+        // Linux either, so it is kept in the inode's name.
+        if flags & o::EXCL != 0 {
+            self.fs.inode_mut(ino)?.name = b"#".as_slice().into();
+        }
+        let kept = flags & KEPT | o::LARGEFILE;
+        let file = OpenFile::new(ino, kept, Object::File);
+        self.install(process, file, flags & o::CLOEXEC != 0)
+    }
+
+    fn open_existing(
+        &mut self,
+        process: &Process,
+        ino: Ino,
+        flags: u32,
+        resolved: &Resolved,
+    ) -> Result<OpenFile, Errno> {
+        let attributes = self.fs.attributes(ino, process)?;
+        let kind = attributes.mode & S_IFMT;
+        let is_directory = kind == S_IFDIR;
+        if !is_directory && (flags & o::DIRECTORY != 0 || resolved.trailing_slash) {
+            return Err(Errno::ENOTDIR);
+        }
+        if flags & o::PATH != 0 {
+            return Ok(OpenFile::new(ino, flags & KEPT, Object::Path));
+        }
+        if kind == S_IFLNK {
+            return Err(Errno::ELOOP);
+        }
+        let writes = flags & o::ACCMODE != o::RDONLY || flags & o::TRUNC != 0;
+        if is_directory && (writes || flags & o::CREAT != 0) {
+            return Err(Errno::EISDIR);
+        }
+        let mut mask = if writes { MAY_WRITE } else { 0 };
+        if flags & o::ACCMODE != o::WRONLY {
+            mask |= MAY_READ;
+        }
+        attributes.check(process.who, mask)?;
+        let owns = process.who.uid == 0 || process.who.uid == attributes.uid;
+        if flags & o::NOATIME != 0 && !owns {
+            return Err(Errno::EPERM);
+        }
+        let object = self.object(ino, flags)?;
+        if flags & o::TRUNC != 0 && matches!(object, Object::File) {
+            self.fs.truncate(ino, 0)?;
+        }
+        Ok(OpenFile::new(ino, flags & KEPT | o::LARGEFILE, object))
+    }
+
+    /// What opening an inode gives.
+    fn object(&self, ino: Ino, flags: u32) -> Result<Object, Errno> {
+        if let Some(node) = proc::Node::from_ino(ino) {
+            let is_text = node.text().is_some() || matches!(node, proc::Node::FdInfo(_));
+            return match is_text {
+                true if flags & o::ACCMODE != o::RDONLY => Err(Errno::EACCES),
+                true => Ok(Object::Proc(Vec::new())),
+                false => Ok(Object::Directory),
+            };
+        }
+        let inode = self.fs.inode(ino)?;
+        match &inode.kind {
+            Kind::File(_) => Ok(Object::File),
+            Kind::Directory(_) => Ok(Object::Directory),
+            Kind::Link(_) => Err(Errno::ELOOP),
+            Kind::Node => Ok(Object::Device(Device::open(inode.mode, inode.rdev)?)),
+            Kind::Console(stream) => Ok(Object::Console(*stream)),
+            Kind::Anonymous(_) => Err(Errno::ENXIO),
+            Kind::Fifo(pipe) => {
+                let nonblocking = flags & o::NONBLOCK != 0;
+                match flags & o::ACCMODE {
+                    o::RDONLY if pipe.writers == 0 && !nonblocking => Err(Errno::EAGAIN),
+                    o::WRONLY if pipe.readers == 0 && nonblocking => Err(Errno::ENXIO),
+                    o::WRONLY if pipe.readers == 0 => Err(Errno::EAGAIN),
+                    _ => Ok(Object::Pipe),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Pipes and FIFOs.
+
+use crate::errno::Errno;
+use alloc::collections::VecDeque;
+
+/// Default capacity, bytes.
+pub const CAPACITY: usize = 64 << 10;
+/// Writes up to this are not torn (`PIPE_BUF`), bytes.
+pub const PIPE_BUF: usize = 4096;
+/// Largest capacity that `F_SETPIPE_SZ` gives (`pipe-max-size`), bytes.
+pub const MAX_CAPACITY: usize = 1 << 20;
+
+/// A pipe.
+#[derive(Debug)]
+pub struct Pipe {
+    bytes: VecDeque<u8>,
+    capacity: usize,
+    /// Open descriptions that read.
+    pub readers: u32,
+    /// Open descriptions that write.
+    pub writers: u32,
+}
+
+impl Default for Pipe {
+    fn default() -> Self {
+        Self {
+            bytes: VecDeque::new(),
+            capacity: CAPACITY,
+            readers: 0,
+            writers: 0,
+        }
+    }
+}
+
+impl Pipe {
+    /// Bytes waiting.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether none are waiting.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Capacity, bytes.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Whether a write of up to [`PIPE_BUF`] bytes would go through.
+    pub fn is_writable(&self) -> bool {
+        self.capacity - self.bytes.len() >= PIPE_BUF
+    }
+
+    /// Takes bytes out.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there are none but somebody may still write some.
+    pub fn read(&mut self, to: &mut [u8]) -> Result<usize, Errno> {
+        if to.is_empty() {
+            return Ok(0);
+        }
+        if self.bytes.is_empty() && self.writers > 0 {
+            return Err(Errno::EAGAIN);
+        }
+        let n = to.len().min(self.bytes.len());
+        let (front, back) = self.bytes.as_slices();
+        let first = n.min(front.len());
+        to[..first].copy_from_slice(&front[..first]);
+        to[first..n].copy_from_slice(&back[..n - first]);
+        self.bytes.drain(..n);
+        if self.bytes.is_empty() {
+            self.bytes.shrink_to(PIPE_BUF);
+        }
+        Ok(n)
+    }
+
+    /// Puts bytes in, as many as fit; up to [`PIPE_BUF`] all or none.
+    ///
+    /// # Errors
+    /// `EPIPE` without a reader, `EAGAIN` if full, `ENOMEM`.
+    pub fn write(&mut self, from: &[u8]) -> Result<usize, Errno> {
+        if self.readers == 0 {
+            return Err(Errno::EPIPE);
+        }
+        let room = self.capacity - self.bytes.len();
+        let n = from.len().min(room);
+        if (n == 0 || (from.len() <= PIPE_BUF && n < from.len())) && !from.is_empty() {
+            return Err(Errno::EAGAIN);
+        }
+        self.bytes.try_reserve(n).map_err(|_| Errno::ENOMEM)?;
+        self.bytes.extend(&from[..n]);
+        Ok(n)
+    }
+
+    /// Changes the capacity to at least `bytes`, rounded up to a power of two of
+    /// pages; the result is the new capacity.
+    ///
+    /// # Errors
+    /// `EPERM` above [`MAX_CAPACITY`], `EBUSY` if more bytes are waiting.
+    pub fn set_capacity(&mut self, bytes: usize) -> Result<usize, Errno> {
+        if bytes > MAX_CAPACITY {
+            return Err(Errno::EPERM);
+        }
+        let capacity = bytes.max(PIPE_BUF).next_power_of_two();
+        if capacity < self.bytes.len() {
+            return Err(Errno::EBUSY);
+        }
+        self.capacity = capacity;
+        Ok(capacity)
+    }
+}

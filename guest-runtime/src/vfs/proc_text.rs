@@ -1,0 +1,361 @@
+//! Contents of the files of `/proc`, in the formats of proc(5).
+
+use super::Vfs;
+use super::file::{MAX_FILES, Object};
+use super::pipe::MAX_CAPACITY;
+use super::proc::{Node, Text};
+use super::process::Process;
+use super::types::Ino;
+use crate::errno::Errno;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write;
+
+/// Memory, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Memory {
+    /// RAM of the VM.
+    pub total: u64,
+    /// RAM that is free.
+    pub free: u64,
+    /// Address space of the process.
+    pub mapped: u64,
+    /// RAM of the process.
+    pub resident: u64,
+    /// Its stack limit.
+    pub stack_limit: u64,
+}
+
+/// Times, nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// Since the VM started.
+    pub uptime: u64,
+    /// CPU time of the process.
+    pub cpu: u64,
+    /// CLOCK_REALTIME when the VM started.
+    pub boot: u64,
+}
+
+/// What the rest of the library OS knows.
+pub trait System {
+    /// The program's arguments, each with its NUL.
+    fn arguments(&self) -> Vec<u8>;
+    /// The program's environment strings, each with its NUL.
+    fn environment(&self) -> Vec<u8>;
+    /// The name of the process (`PR_GET_NAME`), at most 15 bytes.
+    fn name(&self) -> Vec<u8>;
+    /// Appends the lines of `/proc/self/maps`.
+    fn maps(&self, out: &mut String);
+    /// Memory.
+    fn memory(&self) -> Memory;
+    /// Times.
+    fn times(&self) -> Times;
+    /// Release and version of the kernel, and the name of the host, as `uname` tells them.
+    fn identity(&self) -> [&str; 3];
+    /// Number of processors.
+    fn processors(&self) -> u32;
+    /// 16 random bytes; the same ones in the whole life of the VM if `boot`.
+    fn random(&mut self, boot: bool) -> [u8; 16];
+}
+
+/// Contents of `node`; `vfs` and `process` as they are now.
+///
+/// # Errors
+/// `EINVAL` for what has no text, `EBADF` for a closed descriptor.
+pub fn contents(
+    node: Node,
+    vfs: &Vfs,
+    process: &Process,
+    system: &mut dyn System,
+) -> Result<Vec<u8>, Errno> {
+    let mut out = String::new();
+    let text = match node {
+        Node::FdInfo(fd) => {
+            let file = vfs.file(process, fd)?;
+            let (at, flags, ino) = (file.offset, file.flags, file.ino.0);
+            return Ok(
+                format!("pos:\t{at}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{ino}\n").into_bytes(),
+            );
+        }
+        _ => node.text().ok_or(Errno::EINVAL)?,
+    };
+    match text {
+        Text::Cmdline => return Ok(system.arguments()),
+        Text::Environ => return Ok(system.environment()),
+        Text::Comm => return Ok([system.name().as_slice(), b"\n"].concat()),
+        Text::Maps => system.maps(&mut out),
+        Text::Stat => return Ok(process_stat(process, system)),
+        Text::Status => return Ok(process_status(process, system)),
+        Text::Limits => limits(&mut out, process, system),
+        Text::Mounts | Text::MountInfo => mounts(&mut out, text == Text::MountInfo),
+        Text::CpuInfo => cpu_info(&mut out, system.processors()),
+        _ => match constant(text) {
+            Some(constant) => out.push_str(constant),
+            None => variable(&mut out, text, process, system),
+        },
+    }
+    Ok(out.into_bytes())
+}
+
+/// Files that never change.
+fn constant(text: Text) -> Option<&'static str> {
+    Some(match text {
+        Text::OomScoreAdj | Text::OvercommitMemory => "0\n",
+        Text::Cgroup => "0::/\n",
+        Text::FileSystems => "nodev\ttmpfs\nnodev\tdevtmpfs\nnodev\tproc\nnodev\tpipefs\n",
+        Text::KernelCmdline => "\n",
+        Text::Swaps => "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n",
+        Text::Devices => {
+            "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n\nBlock devices:\n"
+        }
+        Text::OsType => "Linux\n",
+        Text::DomainName => "(none)\n",
+        Text::PidMax => "4194304\n",
+        Text::ThreadsMax => "65536\n",
+        Text::NgroupsMax => "65536\n",
+        Text::CapLastCap => "40\n",
+        Text::RandomizeVaSpace => "2\n",
+        Text::EntropyAvail => "256\n",
+        Text::MaxMapCount => "65530\n",
+        Text::MmapMinAddr => "65536\n",
+        _ => return None,
+    })
+}
+
+fn variable(out: &mut String, text: Text, process: &Process, system: &mut dyn System) {
+    let (memory, times) = (system.memory(), system.times());
+    let [release, version, host] = system.identity();
+    // Writing to a string does not fail.
+    let _ = match text {
+        Text::Statm => {
+            let (mapped, resident) = (memory.mapped / 4096, memory.resident / 4096);
+            writeln!(out, "{mapped} {resident} 0 0 0 {resident} 0")
+        }
+        Text::MemInfo => write!(out, "{}", MemInfo(memory)),
+        Text::SystemStat => system_stat(out, times, system.processors()),
+        Text::Uptime => {
+            let hundredths = times.uptime / 10_000_000;
+            let (seconds, rest) = (hundredths / 100, hundredths % 100);
+            writeln!(out, "{seconds}.{rest:02} 0.00")
+        }
+        Text::LoadAvg => writeln!(out, "0.00 0.00 0.00 1/1 {}", process.pid),
+        Text::Version => writeln!(out, "Linux version {release} (hartline) {version}"),
+        Text::OsRelease => writeln!(out, "{release}"),
+        Text::KernelVersion => writeln!(out, "{version}"),
+        Text::HostName => writeln!(out, "{host}"),
+        Text::FileMax | Text::NrOpen => writeln!(out, "{MAX_FILES}"),
+        Text::PipeMaxSize => writeln!(out, "{MAX_CAPACITY}"),
+        Text::BootId | Text::Uuid => {
+            let bytes = system.random(text == Text::BootId);
+            writeln!(out, "{}", Uuid(bytes))
+        }
+        _ => Ok(()),
+    };
+}
+
+/// A random UUID (RFC 9562, version 4).
+struct Uuid([u8; 16]);
+
+impl core::fmt::Display for Uuid {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut bits = u128::from_be_bytes(self.0);
+        bits = bits & !(0xf << 76) | 4 << 76;
+        bits = bits & !(3 << 62) | 2 << 62;
+        write!(
+            f,
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            bits >> 96,
+            bits >> 80 & 0xffff,
+            bits >> 64 & 0xffff,
+            bits >> 48 & 0xffff,
+            bits & 0xffff_ffff_ffff
+        )
+    }
+}
+
+struct MemInfo(Memory);
+
+impl core::fmt::Display for MemInfo {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let used = self.0.total.saturating_sub(self.0.free);
+        let rows = [
+            ("MemTotal:", self.0.total),
+            ("MemFree:", self.0.free),
+            ("MemAvailable:", self.0.free),
+            ("Buffers:", 0),
+            ("Cached:", 0),
+            ("SwapCached:", 0),
+            ("Active:", used),
+            ("Inactive:", 0),
+            ("SwapTotal:", 0),
+            ("SwapFree:", 0),
+            ("Shmem:", 0),
+            ("Slab:", 0),
+        ];
+        for (name, bytes) in rows {
+            writeln!(f, "{name:<15} {:>8} kB", bytes / 1024)?;
+        }
+        Ok(())
+    }
+}
+
+/// Clock ticks (`USER_HZ` = 100) of a time in nanoseconds.
+fn ticks(ns: u64) -> u64 {
+    ns / 10_000_000
+}
+
+fn system_stat(out: &mut String, times: Times, processors: u32) -> core::fmt::Result {
+    let user = ticks(times.cpu);
+    let idle = (ticks(times.uptime) * u64::from(processors)).saturating_sub(user);
+    writeln!(out, "cpu  {user} 0 0 {idle} 0 0 0 0 0 0")?;
+    for n in 0..processors {
+        let user = if n == 0 { user } else { 0 };
+        let idle = ticks(times.uptime).saturating_sub(user);
+        writeln!(out, "cpu{n} {user} 0 0 {idle} 0 0 0 0 0 0")?;
+    }
+    let boot = times.boot / 1_000_000_000;
+    writeln!(
+        out,
+        "intr 0\nctxt 0\nbtime {boot}\nprocesses 1\nprocs_running 1\nprocs_blocked 0"
+    )
+}
+
+fn process_stat(process: &Process, system: &mut dyn System) -> Vec<u8> {
+    let (memory, times) = (system.memory(), system.times());
+    let pid = process.pid;
+    let mut line = format!("{pid} (").into_bytes();
+    line.extend_from_slice(&system.name());
+    // Fields 3 to 52 of proc_pid_stat(5).
+    let (user, mapped, resident) = (ticks(times.cpu), memory.mapped, memory.resident / 4096);
+    let fields = format!(
+        ") R 0 {pid} {pid} 0 -1 4194304 0 0 0 0 {user} 0 0 0 20 0 1 0 0 {mapped} {resident} \
+         18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+    );
+    line.extend_from_slice(fields.as_bytes());
+    line
+}
+
+fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
+    let memory = system.memory();
+    let mut lines = b"Name:\t".to_vec();
+    lines.extend_from_slice(&system.name());
+    let (pid, uid, gid) = (process.pid, process.who.uid, process.who.gid);
+    let (mapped, resident) = (memory.mapped / 1024, memory.resident / 1024);
+    let umask = process.umask;
+    let rest = format!(
+        "\nUmask:\t{umask:04o}\nState:\tR (running)\nTgid:\t{pid}\nNgid:\t0\nPid:\t{pid}\nPPid:\t0\n\
+         TracerPid:\t0\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t{gid}\t{gid}\t{gid}\t{gid}\n\
+         FDSize:\t64\nGroups:\t{gid} \nVmPeak:\t{mapped:>8} kB\nVmSize:\t{mapped:>8} kB\n\
+         VmHWM:\t{resident:>8} kB\nVmRSS:\t{resident:>8} kB\nThreads:\t1\n\
+         Cpus_allowed_list:\t0-{}\n",
+        system.processors().saturating_sub(1)
+    );
+    lines.extend_from_slice(rest.as_bytes());
+    lines
+}
+
+fn limits(out: &mut String, process: &Process, system: &dyn System) {
+    let stack = format!("{}", system.memory().stack_limit);
+    let files = format!("{}", process.fds.limit);
+    let rows: [(&str, &str, &str, &str); 5] = [
+        ("Max cpu time", "unlimited", "unlimited", "seconds"),
+        ("Max file size", "unlimited", "unlimited", "bytes"),
+        ("Max stack size", &stack, "unlimited", "bytes"),
+        ("Max open files", &files, &files, "files"),
+        ("Max address space", "unlimited", "unlimited", "bytes"),
+    ];
+    let mut row = |name: &str, soft: &str, hard: &str, unit: &str| {
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "{name:<25} {soft:<20} {hard:<20} {unit:<10}");
+    };
+    row("Limit", "Soft Limit", "Hard Limit", "Units");
+    for (name, soft, hard, unit) in rows {
+        row(name, soft, hard, unit);
+    }
+}
+
+fn mounts(out: &mut String, info: bool) {
+    let rows = [
+        (1, 1, "0:20", "/", "tmpfs", "hartline"),
+        (2, 1, "0:5", "/dev", "devtmpfs", "devtmpfs"),
+        (3, 1, "0:21", "/proc", "proc", "proc"),
+    ];
+    for (id, parent, device, point, kind, source) in rows {
+        // Writing to a string does not fail.
+        let _ = match info {
+            true => writeln!(
+                out,
+                "{id} {parent} {device} / {point} rw,relatime - {kind} {source} rw"
+            ),
+            false => writeln!(out, "{source} {point} {kind} rw,relatime 0 0"),
+        };
+    }
+}
+
+fn cpu_info(out: &mut String, processors: u32) {
+    for n in 0..processors {
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            out,
+            "processor\t: {n}\nhart\t\t: {n}\nisa\t\t: rv64imafdc_zicond_zicsr_zifencei_zba_zbb_zbc_zbs\n\
+             mmu\t\t: sv39\n"
+        );
+    }
+}
+
+impl Vfs {
+    /// The target of a symbolic link (`readlink`).
+    ///
+    /// # Errors
+    /// `EINVAL` for what is no link, `ENOENT`.
+    pub fn read_link(&self, ino: Ino, process: &Process) -> Result<Vec<u8>, Errno> {
+        use super::inode::Kind;
+        if let Some(node) = Node::from_ino(ino) {
+            if let Node::FdLink(fd) = node {
+                return self.describe_descriptor(process, fd);
+            }
+            if let Some(target) = node.magic_target(process) {
+                return Ok(self.describe(target, process));
+            }
+            let text = node.link_text(process);
+            let is_link = !text.is_empty();
+            return if is_link {
+                Ok(text)
+            } else {
+                Err(Errno::EINVAL)
+            };
+        }
+        match &self.fs.inode(ino)?.kind {
+            Kind::Link(target) => Ok(target.to_vec()),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn describe_descriptor(&self, process: &Process, fd: u32) -> Result<Vec<u8>, Errno> {
+        let file = self.file(process, fd).map_err(|_| Errno::ENOENT)?;
+        let is_tty = matches!(file.object, Object::Console(_))
+            && self.fs.inode(file.ino)?.mode & super::types::S_IFMT == super::types::S_IFCHR;
+        Ok(match is_tty {
+            true => b"/dev/console".to_vec(),
+            false => self.describe(file.ino, process),
+        })
+    }
+
+    /// The path of an inode, or what Linux shows in its place.
+    fn describe(&self, ino: Ino, process: &Process) -> Vec<u8> {
+        use super::inode::Kind;
+        if let Some(path) = self.fs.path(ino, process.root, process) {
+            return path;
+        }
+        let Ok(inode) = self.fs.inode(ino) else {
+            return b"(unreachable)".to_vec();
+        };
+        match inode.kind {
+            Kind::Fifo(_) | Kind::Console(_) => format!("pipe:[{}]", ino.0).into_bytes(),
+            Kind::Anonymous(name) => format!("anon_inode:{name}").into_bytes(),
+            _ => [b"/", &*inode.name, b" (deleted)"].concat(),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What a process has of files: descriptors, directories, identity.
+
+use super::fs::FileSystem;
+use super::types::{Credentials, Ino};
+use crate::errno::Errno;
+use alloc::vec::Vec;
+
+/// Index of an open file description.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FileId(pub u32);
+
+/// A file descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descriptor {
+    /// The open file description.
+    pub file: FileId,
+    /// Its inode.
+    pub ino: Ino,
+    /// `FD_CLOEXEC`.
+    pub close_on_exec: bool,
+}
+
+/// The descriptors of a process.
+#[derive(Debug)]
+pub struct FdTable {
+    slots: Vec<Option<Descriptor>>,
+    /// No slot below this is free.
+    lowest_free: usize,
+    /// `RLIMIT_NOFILE`: descriptors are less than this.
+    pub limit: u32,
+}
+
+/// Default soft limit of descriptors.
+pub const DEFAULT_LIMIT: u32 = 1024;
+
+impl Default for FdTable {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            lowest_free: 0,
+            limit: DEFAULT_LIMIT,
+        }
+    }
+}
+
+impl FdTable {
+    /// What descriptor `fd` is.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn get(&self, fd: u32) -> Result<Descriptor, Errno> {
+        let slot = self.slots.get(fd as usize).copied().flatten();
+        slot.ok_or(Errno::EBADF)
+    }
+
+    /// Takes the lowest free descriptor that is at least `from`.
+    ///
+    /// # Errors
+    /// `EMFILE`; `EINVAL` if `from` is beyond the limit.
+    pub fn insert(&mut self, from: u32, descriptor: Descriptor) -> Result<u32, Errno> {
+        let fd = self.free_from(from)?;
+        self.place(fd, descriptor)?;
+        Ok(fd)
+    }
+
+    /// The lowest free descriptor that is at least `from`.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn free_from(&self, from: u32) -> Result<u32, Errno> {
+        if from != 0 && from >= self.limit {
+            return Err(Errno::EINVAL);
+        }
+        let mut fd = self.lowest_free.max(from as usize);
+        while self.slots.get(fd).is_some_and(Option::is_some) {
+            fd += 1;
+        }
+        match u32::try_from(fd) {
+            Ok(fd) if fd < self.limit => Ok(fd),
+            _ => Err(Errno::EMFILE),
+        }
+    }
+
+    /// Makes `fd` this descriptor; the result is what it was.
+    ///
+    /// # Errors
+    /// `EBADF` beyond the limit, `ENOMEM`.
+    pub fn place(&mut self, fd: u32, descriptor: Descriptor) -> Result<Option<Descriptor>, Errno> {
+        if fd >= self.limit {
+            return Err(Errno::EBADF);
+        }
+        let index = fd as usize;
+        if index >= self.slots.len() {
+            let more = index + 1 - self.slots.len();
+            self.slots.try_reserve(more).map_err(|_| Errno::ENOMEM)?;
+            self.slots.resize(index + 1, None);
+        }
+        if index == self.lowest_free {
+            self.lowest_free += 1;
+        }
+        Ok(self.slots[index].replace(descriptor))
+    }
+
+    /// Frees a descriptor; the result is what it was.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn remove(&mut self, fd: u32) -> Result<Descriptor, Errno> {
+        let slot = self.slots.get_mut(fd as usize).ok_or(Errno::EBADF)?;
+        let descriptor = slot.take().ok_or(Errno::EBADF)?;
+        self.lowest_free = self.lowest_free.min(fd as usize);
+        Ok(descriptor)
+    }
+
+    /// Sets or clears `FD_CLOEXEC`.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn set_close_on_exec(&mut self, fd: u32, on: bool) -> Result<(), Errno> {
+        let slot = self.slots.get_mut(fd as usize).ok_or(Errno::EBADF)?;
+        slot.as_mut().ok_or(Errno::EBADF)?.close_on_exec = on;
+        Ok(())
+    }
+
+    /// The first descriptor in use that is at least `from`.
+    pub fn next(&self, from: u32) -> Option<u32> {
+        let rest = self.slots.get(from as usize..)?;
+        let offset = rest.iter().position(Option::is_some)?;
+        u32::try_from(offset).ok()?.checked_add(from)
+    }
+}
+
+/// File-related state of a process.
+#[derive(Debug)]
+pub struct Process {
+    /// Descriptors.
+    pub fds: FdTable,
+    /// Working directory; kept by [`FileSystem::retain`].
+    pub cwd: Ino,
+    /// Root directory; likewise.
+    pub root: Ino,
+    /// Permission bits that new files do not get.
+    pub umask: u32,
+    /// User and group.
+    pub who: Credentials,
+    /// Process number.
+    pub pid: u32,
+    /// The program's file, for `/proc/self/exe`.
+    pub executable: Option<Ino>,
+}
+
+impl Process {
+    /// A process with the file system's root and no descriptors.
+    pub fn new(fs: &mut FileSystem, who: Credentials, pid: u32) -> Self {
+        use super::fs::ROOT;
+        fs.retain(ROOT);
+        fs.retain(ROOT);
+        Self {
+            fds: FdTable::default(),
+            cwd: ROOT,
+            root: ROOT,
+            umask: 0o022,
+            who,
+            pid,
+            executable: None,
+        }
+    }
+}

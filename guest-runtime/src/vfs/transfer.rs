@@ -1,0 +1,249 @@
+//! Moving bytes between open files and memory.
+
+use super::Vfs;
+use super::devices::Device;
+use super::file::{EventFd, Object};
+use super::inode::Kind;
+use super::process::FileId;
+use super::types::{Ino, o};
+use crate::errno::Errno;
+
+/// What lies outside the file system: the VM's streams and its random numbers.
+pub trait Outside {
+    /// Reads from standard input; 0 at its end.
+    ///
+    /// # Errors
+    /// `EAGAIN` if that would block and `nonblocking` is set, `EINTR`, or the host's.
+    fn read_input(&mut self, to: &mut [u8], nonblocking: bool) -> Result<usize, Errno>;
+
+    /// Writes to standard output (1) or error (2).
+    ///
+    /// # Errors
+    /// `EPIPE`, `EINTR`, or the host's.
+    fn write_output(&mut self, stream: u32, from: &[u8]) -> Result<usize, Errno>;
+
+    /// The stream on which `/dev/tty` writes; none without a terminal.
+    fn terminal(&self) -> Option<u32>;
+
+    /// Fills memory with random bytes.
+    fn random(&mut self, to: &mut [u8]);
+}
+
+/// `lseek`'s `whence`.
+mod whence {
+    pub const SET: u32 = 0;
+    pub const CURRENT: u32 = 1;
+    pub const END: u32 = 2;
+    pub const DATA: u32 = 3;
+    pub const HOLE: u32 = 4;
+}
+
+impl Vfs {
+    /// Reads at `offset`, or at the file's position, which then moves.
+    ///
+    /// # Errors
+    /// Those of read(2) and pread(2); `EAGAIN` whenever it would block, but for
+    /// standard input.
+    pub fn read(
+        &mut self,
+        id: FileId,
+        offset: Option<u64>,
+        to: &mut [u8],
+        outside: &mut dyn Outside,
+    ) -> Result<usize, Errno> {
+        let file = self.files.get_mut(id)?;
+        file.check_readable()?;
+        let nonblocking = file.is_nonblocking();
+        let (ino, at) = (file.ino, offset.unwrap_or(file.offset));
+        match &mut file.object {
+            Object::Path => Err(Errno::EBADF),
+            Object::Directory => Err(Errno::EISDIR),
+            Object::Epoll(_) => Err(Errno::EINVAL),
+            Object::File => {
+                let done = self.fs.inode(ino)?.data()?.read(at, to);
+                if self.files.get(id)?.flags & o::NOATIME == 0 {
+                    self.fs.accessed(ino);
+                }
+                self.advance(id, offset, done)
+            }
+            Object::Proc(text) => {
+                let start = usize::try_from(at).unwrap_or(usize::MAX);
+                let rest = text.get(start..).unwrap_or(&[]);
+                let done = rest.len().min(to.len());
+                to[..done].copy_from_slice(&rest[..done]);
+                self.advance(id, offset, done)
+            }
+            Object::Device(device) => {
+                let device = *device;
+                read_device(device, to, nonblocking, outside)
+            }
+            _ if offset.is_some() => Err(Errno::ESPIPE),
+            Object::Console(_) => outside.read_input(to, nonblocking),
+            Object::Event(event) => read_event(event, to),
+            Object::Pipe => match &mut self.fs.inode_mut(ino)?.kind {
+                Kind::Fifo(pipe) => pipe.read(to),
+                _ => Err(Errno::EBADF),
+            },
+        }
+    }
+
+    /// Writes at `offset`, or at the file's position, which then moves.
+    ///
+    /// # Errors
+    /// Those of write(2) and pwrite(2); `EAGAIN` whenever it would block, but for
+    /// standard output and error.
+    pub fn write(
+        &mut self,
+        id: FileId,
+        offset: Option<u64>,
+        from: &[u8],
+        outside: &mut dyn Outside,
+    ) -> Result<usize, Errno> {
+        let file = self.files.get_mut(id)?;
+        file.check_writable()?;
+        let ino = file.ino;
+        match &mut file.object {
+            Object::Path => Err(Errno::EBADF),
+            Object::Directory => Err(Errno::EISDIR),
+            Object::Epoll(_) | Object::Proc(_) => Err(Errno::EINVAL),
+            Object::File => self.write_file(id, ino, offset, from),
+            Object::Device(device) => match *device {
+                Device::Null | Device::Zero | Device::Random => Ok(from.len()),
+                Device::Full => Err(Errno::ENOSPC),
+                Device::Terminal => {
+                    let stream = outside.terminal().ok_or(Errno::EIO)?;
+                    outside.write_output(stream, from)
+                }
+            },
+            _ if offset.is_some() => Err(Errno::ESPIPE),
+            // Descriptor 0 of a terminal can be written too.
+            Object::Console(stream) => outside.write_output((*stream).max(1), from),
+            Object::Event(event) => write_event(event, from),
+            Object::Pipe => match &mut self.fs.inode_mut(ino)?.kind {
+                Kind::Fifo(pipe) => pipe.write(from),
+                _ => Err(Errno::EBADF),
+            },
+        }
+    }
+
+    fn write_file(
+        &mut self,
+        id: FileId,
+        ino: Ino,
+        offset: Option<u64>,
+        from: &[u8],
+    ) -> Result<usize, Errno> {
+        let file = self.files.get(id)?;
+        let appends = file.flags & o::APPEND != 0;
+        let position = file.offset;
+        let now = self.fs.clock.now();
+        let (inode, budget) = self.fs.parts(ino)?;
+        let Kind::File(data) = &mut inode.kind else {
+            return Err(Errno::EINVAL);
+        };
+        let at = match appends {
+            true => data.size(),
+            false => offset.unwrap_or(position),
+        };
+        let done = data.write(budget, at, from)?;
+        if done > 0 {
+            inode.drop_privileges();
+            self.fs.changed(ino, now)?;
+        }
+        if offset.is_none() {
+            self.files.get_mut(id)?.offset = at + done as u64;
+        }
+        Ok(done)
+    }
+
+    fn advance(&mut self, id: FileId, offset: Option<u64>, by: usize) -> Result<usize, Errno> {
+        if offset.is_none() {
+            self.files.get_mut(id)?.offset += by as u64;
+        }
+        Ok(by)
+    }
+
+    /// Moves the position (`lseek`); the result is the new one.
+    ///
+    /// # Errors
+    /// `ESPIPE`, `EINVAL`, `EOVERFLOW`, `ENXIO`, `EBADF`.
+    pub fn seek(&mut self, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {
+        let file = self.files.get(id)?;
+        file.check_located()?;
+        let current = file.offset.cast_signed();
+        let end = match &file.object {
+            Object::File => self.fs.inode(file.ino)?.data()?.size().cast_signed(),
+            Object::Directory => i64::MAX,
+            Object::Proc(_) => 0,
+            Object::Device(Device::Terminal) => return Err(Errno::ESPIPE),
+            Object::Device(_) => return Ok(0),
+            _ => return Err(Errno::ESPIPE),
+        };
+        let base = match whence {
+            whence::SET => 0,
+            whence::CURRENT => current,
+            whence::END => end,
+            whence::DATA | whence::HOLE => return self.seek_data(id, offset, whence),
+            _ => return Err(Errno::EINVAL),
+        };
+        let position = base.checked_add(offset).ok_or(Errno::EOVERFLOW)?;
+        let position = u64::try_from(position).map_err(|_| Errno::EINVAL)?;
+        self.files.get_mut(id)?.offset = position;
+        Ok(position)
+    }
+
+    fn seek_data(&mut self, id: FileId, offset: i64, whence: u32) -> Result<u64, Errno> {
+        let from = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+        let file = self.files.get(id)?;
+        let Object::File = file.object else {
+            return Err(Errno::EINVAL);
+        };
+        let data = self.fs.inode(file.ino)?.data()?;
+        let found = match whence {
+            whence::DATA => data.next_data(from),
+            _ => data.next_hole(from),
+        };
+        let position = found.ok_or(Errno::ENXIO)?;
+        self.files.get_mut(id)?.offset = position;
+        Ok(position)
+    }
+}
+
+fn read_device(
+    device: Device,
+    to: &mut [u8],
+    nonblocking: bool,
+    outside: &mut dyn Outside,
+) -> Result<usize, Errno> {
+    match device {
+        Device::Null => return Ok(0),
+        Device::Zero | Device::Full => to.fill(0),
+        Device::Random => outside.random(to),
+        Device::Terminal => return outside.read_input(to, nonblocking),
+    }
+    Ok(to.len())
+}
+
+fn read_event(event: &mut EventFd, to: &mut [u8]) -> Result<usize, Errno> {
+    let to = to.get_mut(..8).ok_or(Errno::EINVAL)?;
+    if event.count == 0 {
+        return Err(Errno::EAGAIN);
+    }
+    let taken = if event.semaphore { 1 } else { event.count };
+    event.count -= taken;
+    to.copy_from_slice(&taken.to_le_bytes());
+    Ok(8)
+}
+
+fn write_event(event: &mut EventFd, from: &[u8]) -> Result<usize, Errno> {
+    let added = from.first_chunk().ok_or(Errno::EINVAL)?;
+    let added = u64::from_le_bytes(*added);
+    if added == u64::MAX {
+        return Err(Errno::EINVAL);
+    }
+    match event.count.checked_add(added) {
+        Some(count) if count < u64::MAX => event.count = count,
+        _ => return Err(Errno::EAGAIN),
+    }
+    Ok(8)
+}
