@@ -1,21 +1,13 @@
-# Evaluates a log: requests and bytes by code, by first part of the path and by
-# hour, clients by network, and a histogram of sizes.
+# Evaluates a log: requests and bytes by code, requests by first part of the path
+# and by hour, failures by place, clients by network.
 {
-    split($4, clock, ":")
-    hours[clock[2]]++
     codes[$9]++
     bytes[$9] += $10
     split($7, part, "/")
     sections[part[2]]++
+    hours[substr($4, 14, 2)]++
     if ($9 ~ /^[45]/) failures[part[2] "/" part[3]]++
-    network = $1
-    sub(/\.[0-9]+\.[0-9]+$/, "", network)
-    networks[network]++
-    agent = toupper(substr($12, 2, length($12) - 2))
-    gsub(/[^A-Z0-9]/, "_", agent)
-    agents[agent]++
-    for (size = 1; size <= $10; size *= 2) continue
-    sizes[size]++
+    networks[substr($1, 1, index($1, "."))]++
     total += length($0)
 }
 END {
@@ -23,8 +15,6 @@ END {
     for (hour in hours) printf "hour %s %d\n", hour, hours[hour]
     for (name in sections) printf "section %-10s %8d %6.3f%%\n", name, sections[name], 100 * sections[name] / NR
     for (name in failures) printf "failures %s %d\n", name, failures[name]
-    for (name in agents) printf "agent %s %d\n", name, agents[name]
-    for (size in sizes) printf "size below %d: %d\n", size, sizes[size]
     for (network in networks) { seen++; squares += networks[network] * networks[network] }
     printf "networks %d, skew %.6f, characters %d\n", seen, squares / NR, total
 }
