@@ -1,3 +1,18 @@
-//! Part of Hartline.
+//! The virtual machine monitor: KVM, the guest's memory, its run and its end.
 
+pub mod boot;
+mod calls;
+mod control;
+pub mod layout;
+pub mod machine;
+pub mod platform;
+pub mod probe;
+pub mod report;
+mod run;
+mod signals;
+mod supervisor;
+mod terminal;
 pub mod tree;
+
+pub use control::Stop;
+pub use run::End;

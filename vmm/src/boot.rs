@@ -1,0 +1,202 @@
+//! Boot information: what the runtime is told before it starts.
+
+use crate::layout::{self, Guest};
+use crate::platform::{self, Vcpu};
+use hartline_abi::boot::{
+    ARGUMENTS_SIZE, BootInfo, FileEntry, ImageEntry, MAX_FILES, MAX_IMAGES, Shared,
+};
+use hartline_abi::layout::SHARED_BASE;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::mem::offset_of;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Default soft limit of the program's stack, bytes, as Linux has it.
+const STACK_LIMIT: u64 = 8 << 20;
+
+/// Why the boot information could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Arguments and environment are too long.
+    #[error("arguments and environment take {length} bytes, more than {ARGUMENTS_SIZE}: pass less")]
+    ArgumentsTooLong {
+        /// What they take, bytes.
+        length: usize,
+    },
+    /// A string with a NUL in it.
+    #[error("an argument or environment string contains a NUL byte")]
+    Nul,
+    /// The host gives no random bytes.
+    #[error("/dev/urandom: {0}")]
+    Random(io::Error),
+    /// KVM or the host refused.
+    #[error(transparent)]
+    Platform(#[from] platform::Error),
+}
+
+/// What the program is given.
+#[derive(Debug, Clone, Default)]
+pub struct Arguments {
+    /// Its path as it sees it.
+    pub path: Vec<u8>,
+    /// `argv`, from `argv[0]`.
+    pub arguments: Vec<Vec<u8>>,
+    /// `NAME=value` strings.
+    pub environment: Vec<Vec<u8>>,
+}
+
+impl Arguments {
+    /// All strings in the order of [`Shared::arguments`], each with a NUL.
+    fn encode(&self) -> Result<Vec<u8>, Error> {
+        let strings = || {
+            std::iter::once(&self.path)
+                .chain(&self.arguments)
+                .chain(&self.environment)
+        };
+        let length: usize = strings().map(|s| s.len() + 1).sum();
+        if length > ARGUMENTS_SIZE {
+            return Err(Error::ArgumentsTooLong { length });
+        }
+        let mut bytes = Vec::with_capacity(length);
+        for string in strings() {
+            if string.contains(&0) {
+                return Err(Error::Nul);
+            }
+            bytes.extend_from_slice(string);
+            bytes.push(0);
+        }
+        Ok(bytes)
+    }
+}
+
+/// Fills the shared pages.
+///
+/// # Errors
+/// [`Error`].
+pub fn write(
+    guest: &Guest,
+    files: &[layout::GuestFile<'_>],
+    vcpu: &Vcpu,
+    arguments: &Arguments,
+    interpret_only: bool,
+) -> Result<(), Error> {
+    let strings = arguments.encode()?;
+    guest
+        .shared
+        .write(offset_of!(Shared, arguments) as u64, &strings)?;
+    let mut info = BootInfo {
+        version: hartline_abi::ABI_VERSION,
+        cpus: 1,
+        ram_length: guest.ram.length(),
+        ram_free: guest.ram_free,
+        page_table: guest.page_table,
+        exception_frame: crate::supervisor::EXCEPTION_FRAME,
+        images: [ImageEntry {
+            address: 0,
+            length: 0,
+            file: 0,
+        }; MAX_IMAGES],
+        files: [FileEntry {
+            address: 0,
+            length: 0,
+        }; MAX_FILES],
+        tsc_hz: vcpu.tsc_hz()?,
+        tsc_boot: 0,
+        realtime_ns: 0,
+        monotonic_ns: 0,
+        seed: seed()?,
+        interpret_only: interpret_only.into(),
+        // SAFETY: no preconditions.
+        uid: unsafe { libc::geteuid() },
+        // SAFETY: no preconditions.
+        gid: unsafe { libc::getegid() },
+        terminals: terminals(),
+        argument_count: arguments.arguments.len() as u32,
+        environment_count: arguments.environment.len() as u32,
+        arguments_length: strings.len() as u32,
+        reserved: 0,
+        stack_limit: STACK_LIMIT,
+    };
+    for (entry, image) in info.images.iter_mut().zip(&guest.images) {
+        *entry = *image;
+    }
+    for ((entry, &address), file) in info.files.iter_mut().zip(&guest.file_addresses).zip(files) {
+        *entry = FileEntry {
+            address,
+            length: file.length,
+        };
+    }
+    info.tsc_boot = vcpu.tsc()?;
+    info.realtime_ns = realtime_ns();
+    info.monotonic_ns = monotonic_ns();
+    guest
+        .shared
+        .write_value(offset_of!(Shared, boot) as u64, info)?;
+    Ok(())
+}
+
+/// Address of the shared pages in the guest: the runtime's argument.
+pub const SHARED_ADDRESS: u64 = SHARED_BASE;
+
+fn seed() -> Result<[u8; 64], Error> {
+    let mut seed = [0; 64];
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut seed))
+        .map_err(Error::Random)?;
+    Ok(seed)
+}
+
+fn terminals() -> u32 {
+    let is_terminal = [
+        io::stdin().is_terminal(),
+        io::stdout().is_terminal(),
+        io::stderr().is_terminal(),
+    ];
+    is_terminal
+        .iter()
+        .rev()
+        .fold(0, |set, &bit| set << 1 | u32::from(bit))
+}
+
+fn realtime_ns() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a valid structure; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_encoded_in_order() {
+        let arguments = Arguments {
+            path: b"/bin/p".to_vec(),
+            arguments: vec![b"p".to_vec(), vec![]],
+            environment: vec![b"A=1".to_vec()],
+        };
+        assert_eq!(arguments.encode().unwrap(), b"/bin/p\0p\0\0A=1\0");
+    }
+
+    #[test]
+    fn bad_arguments_are_refused() {
+        let with = |argument: Vec<u8>| Arguments {
+            arguments: vec![argument],
+            ..Default::default()
+        };
+        assert!(matches!(with(b"a\0b".to_vec()).encode(), Err(Error::Nul)));
+        let long = with(vec![b'x'; ARGUMENTS_SIZE]).encode();
+        assert!(matches!(long, Err(Error::ArgumentsTooLong { .. })));
+    }
+}

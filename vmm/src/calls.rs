@@ -1,0 +1,223 @@
+//! Serving host calls ([`hartline_abi::call`]) on the vCPU thread. Arguments come
+//! from the guest: each is read once and checked.
+
+use crate::control::Control;
+use crate::platform::{self, Mapping};
+use crate::terminal::Terminal;
+use hartline_abi::boot::Shared;
+use hartline_abi::call::{CALL_DATA, HostCall, Operation};
+use hartline_devices::console::Console;
+use std::io;
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const MAILBOX: u64 = offset_of!(Shared, call) as u64;
+const OPERATION: u64 = MAILBOX + offset_of!(HostCall, operation) as u64;
+const ARGS: u64 = MAILBOX + offset_of!(HostCall, args) as u64;
+const RESULT: u64 = MAILBOX + offset_of!(HostCall, result) as u64;
+const DATA: u64 = MAILBOX + offset_of!(HostCall, data) as u64;
+const SIGNALS: u64 = offset_of!(Shared, signals) as u64;
+
+/// Bit of the set of [`Operation::Wait`]: standard input is readable.
+const INPUT: u64 = 1;
+
+/// A Linux error number (those of x86-64 and of riscv64 are the same).
+type Errno = i32;
+
+/// Serves the calls of one vCPU.
+#[derive(Debug)]
+pub struct Calls {
+    shared: Arc<Mapping>,
+    control: Arc<Control>,
+    console: Arc<Console>,
+    terminal: Terminal,
+}
+
+impl Calls {
+    /// Serves the mailbox in `shared`.
+    #[must_use]
+    pub fn new(shared: Arc<Mapping>, control: Arc<Control>, console: Arc<Console>) -> Self {
+        Self {
+            shared,
+            control,
+            console,
+            terminal: Terminal::default(),
+        }
+    }
+
+    /// Serves the call in the mailbox. A call cut short by [`Control::stop`] returns
+    /// too; the caller looks.
+    ///
+    /// # Errors
+    /// Only if the mailbox is not in the shared pages: a mistake of the VMM.
+    pub fn serve(&mut self) -> Result<(), platform::Error> {
+        let operation = self.shared.atomic_u32(OPERATION)?.load(Ordering::Acquire);
+        // SAFETY: integers.
+        let mut args = unsafe { self.shared.read_value::<[u64; 6]>(ARGS) }?;
+        let result = self.dispatch(operation, &mut args)?;
+        self.shared.write_value(ARGS, args)?;
+        let result = result.unwrap_or_else(|errno| -i64::from(errno));
+        self.shared.write_value(RESULT, result)
+    }
+
+    fn dispatch(
+        &mut self,
+        operation: u32,
+        args: &mut [u64; 6],
+    ) -> Result<Result<i64, Errno>, platform::Error> {
+        const READ: u32 = Operation::Read as u32;
+        const WAIT: u32 = Operation::Wait as u32;
+        const FLUSH: u32 = Operation::Flush as u32;
+        const IOCTL: u32 = Operation::Ioctl as u32;
+        const STATUS: u32 = Operation::Status as u32;
+        match operation {
+            READ => self.read(args),
+            WAIT => self.wait(args),
+            FLUSH => {
+                let stopped = || self.control.stopped().is_some();
+                // A broken ring ends the VM by way of the console's own thread.
+                Ok(self
+                    .console
+                    .flush(&stopped)
+                    .map(|()| 0)
+                    .map_err(|_| libc::EIO))
+            }
+            IOCTL => self.ioctl(args),
+            STATUS => Ok(status(args)),
+            _ => Ok(Err(libc::ENOSYS)),
+        }
+    }
+
+    fn read(&self, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
+        if args[0] != 0 {
+            return Ok(Err(libc::EBADF));
+        }
+        let length = args[1].min(CALL_DATA as u64) as usize;
+        loop {
+            if let Err(errno) = self.wait_for(INPUT, None)? {
+                return Ok(Err(errno));
+            }
+            match self
+                .shared
+                .read_descriptor(DATA, libc::STDIN_FILENO, length)
+            {
+                Ok(count) => return Ok(Ok(count as i64)),
+                // Another reader of the same terminal or pipe was faster.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Ok(Err(e.raw_os_error().unwrap_or(libc::EIO))),
+            }
+        }
+    }
+
+    fn wait(&self, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
+        if args[0] & !INPUT != 0 {
+            return Ok(Err(libc::EINVAL));
+        }
+        let deadline = match args[1] {
+            u64::MAX => None,
+            // A time that the host's clock cannot express is for ever.
+            ns => Instant::now().checked_add(Duration::from_nanos(ns)),
+        };
+        self.wait_for(args[0], deadline)
+    }
+
+    /// Waits for the descriptors of `set`, the deadline, a signal for the program
+    /// (`EINTR`), or the end of the VM (likewise).
+    fn wait_for(
+        &self,
+        set: u64,
+        deadline: Option<Instant>,
+    ) -> Result<Result<i64, Errno>, platform::Error> {
+        let input = if set & INPUT != 0 {
+            libc::STDIN_FILENO
+        } else {
+            -1
+        };
+        let wake = std::os::fd::AsRawFd::as_raw_fd(self.control.wake_event());
+        loop {
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let [ready, woken] = poll_readable([input, wake], left);
+            if ready {
+                return Ok(Ok(INPUT as i64));
+            }
+            if woken {
+                // Emptied before looking, so that a later wake is seen later.
+                let _: io::Result<u64> = self.control.wake_event().read();
+            }
+            let signals = self.shared.atomic_u64(SIGNALS)?.load(Ordering::SeqCst);
+            if signals != 0 || self.control.stopped().is_some() {
+                return Ok(Err(libc::EINTR));
+            }
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(Ok(0));
+            }
+        }
+    }
+
+    fn ioctl(&mut self, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
+        let [descriptor, request, size, ..] = *args;
+        let Some(descriptor) = standard_descriptor(descriptor) else {
+            return Ok(Err(libc::EBADF));
+        };
+        let Some(needed) = Terminal::argument_size(request) else {
+            return Ok(Err(libc::ENOTTY));
+        };
+        if size < needed as u64 {
+            return Ok(Err(libc::EINVAL));
+        }
+        let mut argument = [0; Terminal::MAX_ARGUMENT];
+        self.shared.read(DATA, &mut argument[..needed])?;
+        let result = self.terminal.request(descriptor, request, &mut argument);
+        if result.is_ok() {
+            self.shared.write(DATA, &argument[..needed])?;
+        }
+        Ok(result.map(|()| 0))
+    }
+}
+
+/// The host descriptor, if it is 0, 1 or 2.
+fn standard_descriptor(number: u64) -> Option<i32> {
+    i32::try_from(number).ok().filter(|fd| (0..=2).contains(fd))
+}
+
+/// [`Operation::Status`].
+fn status(args: &mut [u64; 6]) -> Result<i64, Errno> {
+    let descriptor = standard_descriptor(args[0]).ok_or(libc::EBADF)?;
+    // SAFETY: all zeros are a valid stat structure, which the call fills.
+    let (result, stat) = unsafe {
+        let mut stat = std::mem::zeroed::<libc::stat>();
+        (libc::fstat(descriptor, &mut stat), stat)
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO));
+    }
+    args[..4].copy_from_slice(&[
+        u64::from(stat.st_mode),
+        stat.st_size.unsigned_abs(),
+        stat.st_rdev,
+        0,
+    ]);
+    Ok(0)
+}
+
+/// Which descriptors can be read without waiting (also: are at their end), after
+/// waiting up to `time` for one. −1 is never ready.
+fn poll_readable(descriptors: [i32; 2], time: Option<Duration>) -> [bool; 2] {
+    let mut polls = descriptors.map(|fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    let time = time.map(|t| libc::timespec {
+        tv_sec: t.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: t.subsec_nanos().into(),
+    });
+    let pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: two valid entries and a valid or null time. Interrupted: nothing is ready.
+    unsafe { libc::ppoll(polls.as_mut_ptr(), 2, pointer, std::ptr::null()) };
+    polls.map(|p| p.revents != 0)
+}

@@ -1,0 +1,319 @@
+//! The guest's initial memory: what lies where in RAM, and the page tables over it.
+//!
+//! ```text
+//! RAM offset 0      page tables, then single pages: CPL 0 stack, image data pages
+//!            2 MiB… runtime segments, host stack, files: 2 MiB-aligned blocks
+//!            ram_free
+//! ```
+//! Things of one kind share 2 MiB pages of the host, because the first touch of a
+//! 4 KiB page costs 28 µs under shadow paging, and because a 2 MiB page that holds
+//! a page table is split there.
+
+mod image;
+mod page_tables;
+mod runtime;
+
+pub use image::Image;
+pub use page_tables::{PageTables, Permission};
+
+use crate::platform::{self, Access, Mapping, Vm, memory_file};
+use crate::supervisor;
+use hartline_abi::boot::{ImageEntry, MAX_FILES, MAX_IMAGES, Shared};
+use hartline_abi::layout::{
+    FILE_BASE, FILE_GPA, HUGE_PAGE_SIZE, PAGE_SIZE, PHYSMAP_BASE, RAM_GPA, SHARED_BASE, SHARED_GPA,
+    STACK_BASE, STACK_SIZE, STACK_STRIDE, SUPERVISOR_BASE, SUPERVISOR_GPA,
+};
+use std::fs::File;
+use std::io;
+use std::mem::size_of;
+use std::sync::Arc;
+
+/// Least RAM of a VM, bytes.
+pub const MIN_RAM: u64 = 64 << 20;
+/// Most RAM of a VM, bytes: what fits below the file slots.
+pub const MAX_RAM: u64 = FILE_GPA - RAM_GPA;
+/// Longest file that is copied into RAM, where 2 MiB pages are certain; longer ones
+/// stay in the page cache, in a read-only slot.
+const MAX_COPIED_FILE: u64 = 64 << 20;
+
+/// Why the guest's memory could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Amount of RAM outside the possible.
+    #[error("{ram} bytes of memory are outside {MIN_RAM} (64 MiB) to {MAX_RAM} (252 GiB)")]
+    RamSize {
+        /// What was asked for.
+        ram: u64,
+    },
+    /// RAM is too small for what must be in it before the program starts.
+    #[error("{what} does not fit into {ram} bytes of memory: give more with --mem")]
+    RamFull {
+        /// What was being placed.
+        what: &'static str,
+        /// RAM of the VM.
+        ram: u64,
+    },
+    /// A file could not be read.
+    #[error("{what} cannot be read: {source}")]
+    File {
+        /// Which file.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The embedded runtime is no image that can be loaded.
+    #[error("the guest runtime is no loadable image: {0}")]
+    Runtime(&'static str),
+    /// A translation image contradicts itself.
+    #[error("the translation image is malformed: {0}")]
+    Image(&'static str),
+    /// Too many files or images.
+    #[error("more than {MAX_FILES} files or {MAX_IMAGES} translation images")]
+    TooMany,
+    /// Two things at one address: a mistake of the VMM.
+    #[error("the page tables have no room for, or already map, {address:#x}")]
+    PageTables {
+        /// Where.
+        address: u64,
+    },
+    /// KVM or the host refused.
+    #[error(transparent)]
+    Platform(#[from] platform::Error),
+}
+
+/// A file that the guest sees.
+#[derive(Debug, Clone, Copy)]
+pub struct GuestFile<'a> {
+    /// What it is, for messages.
+    pub what: &'static str,
+    /// Its contents.
+    pub file: &'a File,
+    /// Its length, bytes; not 0.
+    pub length: u64,
+}
+
+/// What goes into the guest's memory.
+#[derive(Debug)]
+pub struct Contents<'a> {
+    /// Length of RAM, bytes; rounded down to 2 MiB.
+    pub ram: u64,
+    /// The runtime's ELF file.
+    pub runtime: &'a [u8],
+    /// Files in the order of `BootInfo::files`.
+    pub files: &'a [GuestFile<'a>],
+    /// Translation images.
+    pub images: &'a [Image<'a>],
+}
+
+/// The guest's memory, ready to start.
+#[derive(Debug)]
+pub struct Guest {
+    /// Private RAM.
+    pub ram: Arc<Mapping>,
+    /// The shared pages.
+    pub shared: Arc<Mapping>,
+    /// The runtime's entry point.
+    pub entry: u64,
+    /// Top of vCPU 0's host stack.
+    pub stack_top: u64,
+    /// Physical address of the top-level page table.
+    pub page_table: u64,
+    /// Offset in RAM from which it is free.
+    pub ram_free: u64,
+    /// Addresses of the files.
+    pub file_addresses: Vec<u64>,
+    /// Windows of the images.
+    pub images: Vec<ImageEntry>,
+}
+
+/// Puts everything into the VM's memory.
+///
+/// # Errors
+/// [`Error`].
+pub fn build(vm: &mut Vm, contents: &Contents<'_>) -> Result<Guest, Error> {
+    if !(MIN_RAM..=MAX_RAM).contains(&contents.ram) {
+        return Err(Error::RamSize { ram: contents.ram });
+    }
+    if contents.files.len() > MAX_FILES || contents.images.len() > MAX_IMAGES {
+        return Err(Error::TooMany);
+    }
+    let length = contents.ram / HUGE_PAGE_SIZE * HUGE_PAGE_SIZE;
+    let ram = Arc::new(Mapping::anonymous("guest RAM", length)?);
+    vm.add_slot(RAM_GPA, Arc::clone(&ram), Access::ReadWrite)?;
+    let pages_end = tables_room(length, contents)?;
+    // The CPL 0 stack and the images' data pages.
+    let single_pages = PAGE_SIZE * (1 + contents.images.len() as u64);
+    let mut builder = Builder {
+        vm,
+        ram: &ram,
+        tables: PageTables::new(&ram, pages_end - single_pages),
+        page_next: pages_end - single_pages,
+        block_next: pages_end,
+        slot_next: FILE_GPA,
+    };
+    builder
+        .tables
+        .map_huge(PHYSMAP_BASE, RAM_GPA, length, Permission::ReadWrite)?;
+    let entry = runtime::load(&mut builder, contents.runtime)?;
+    let stack_top = builder.add_stack()?;
+    builder.add_supervisor()?;
+    let shared = builder.add_shared()?;
+    let file_addresses = builder.add_files(contents.files)?;
+    let mut images = Vec::with_capacity(contents.images.len());
+    for (number, image) in contents.images.iter().enumerate() {
+        images.push(image.place(&mut builder, number as u64)?);
+    }
+    let ram_free = builder.block_next;
+    let page_table = RAM_GPA + PageTables::ROOT;
+    Ok(Guest {
+        shared,
+        entry,
+        stack_top,
+        page_table,
+        ram_free,
+        file_addresses,
+        images,
+        ram,
+    })
+}
+
+/// Length of the first part of RAM: page tables and single pages.
+fn tables_room(ram: u64, contents: &Contents<'_>) -> Result<u64, Error> {
+    let files = contents.files.iter().map(|f| f.length);
+    // 4 KiB pages need a table per 2 MiB instead of one per GiB.
+    let images = contents.images.iter().map(|i| i.length.saturating_mul(512));
+    let mapped = files.chain(images).fold(ram, u64::saturating_add);
+    let tables = mapped / (1 << 30) + 2 * MAX_IMAGES as u64 + 64;
+    let room = tables.saturating_mul(PAGE_SIZE);
+    if room > ram / 2 {
+        return Err(Error::RamFull {
+            what: "the page tables",
+            ram,
+        });
+    }
+    Ok(room.next_multiple_of(HUGE_PAGE_SIZE))
+}
+
+/// Memory being filled.
+pub(crate) struct Builder<'a> {
+    vm: &'a mut Vm,
+    pub(crate) ram: &'a Mapping,
+    pub(crate) tables: PageTables<'a>,
+    /// Offset in RAM of the next single page.
+    page_next: u64,
+    /// Offset in RAM of the next 2 MiB-aligned block.
+    block_next: u64,
+    /// Physical address of the next read-only slot.
+    slot_next: u64,
+}
+
+impl Builder<'_> {
+    /// Takes `length` bytes of RAM, aligned to 2 MiB. Result: offset in RAM.
+    pub(crate) fn take_block(&mut self, what: &'static str, length: u64) -> Result<u64, Error> {
+        let full = || Error::RamFull {
+            what,
+            ram: self.ram.length(),
+        };
+        let start = self.block_next;
+        let length = length
+            .checked_next_multiple_of(HUGE_PAGE_SIZE)
+            .ok_or_else(full)?;
+        // Some of the RAM must be left for the program.
+        let end = start
+            .checked_add(length)
+            .filter(|&end| end < self.ram.length());
+        self.block_next = end.ok_or_else(full)?;
+        Ok(start)
+    }
+
+    /// Takes a page of RAM. Result: offset in RAM.
+    pub(crate) fn take_page(&mut self) -> u64 {
+        let page = self.page_next;
+        self.page_next += PAGE_SIZE;
+        page
+    }
+
+    /// Makes a file read-only physical memory. Result: its address, aligned to 2 MiB.
+    pub(crate) fn add_file_slot(
+        &mut self,
+        what: &'static str,
+        file: &File,
+        length: u64,
+    ) -> Result<u64, Error> {
+        let mapping = Mapping::file(what, file, length)?;
+        let gpa = self.slot_next;
+        self.slot_next += mapping.length().next_multiple_of(HUGE_PAGE_SIZE);
+        self.vm.add_slot(gpa, Arc::new(mapping), Access::ReadOnly)?;
+        Ok(gpa)
+    }
+
+    fn add_stack(&mut self) -> Result<u64, Error> {
+        let top = STACK_BASE + STACK_STRIDE;
+        let block = self.take_block("the host stack", STACK_SIZE)?;
+        let gpa = RAM_GPA + block;
+        self.tables
+            .map_huge(top - STACK_SIZE, gpa, STACK_SIZE, Permission::ReadWrite)?;
+        Ok(top)
+    }
+
+    fn add_supervisor(&mut self) -> Result<(), Error> {
+        let failed = |source| Error::File {
+            what: "supervisor slot",
+            source,
+        };
+        let file = memory_file(c"hartline-supervisor", &supervisor::slot()).map_err(failed)?;
+        let mapping = Mapping::file("supervisor slot", &file, supervisor::SLOT_LENGTH)?;
+        self.vm
+            .add_slot(SUPERVISOR_GPA, Arc::new(mapping), Access::ReadOnly)?;
+        let length = supervisor::SLOT_LENGTH;
+        self.tables.map(
+            SUPERVISOR_BASE,
+            SUPERVISOR_GPA,
+            length,
+            Permission::Supervisor,
+        )?;
+        let stack = RAM_GPA + self.take_page();
+        self.tables.map(
+            supervisor::STACK_PAGE,
+            stack,
+            PAGE_SIZE,
+            Permission::ReadWrite,
+        )
+    }
+
+    fn add_shared(&mut self) -> Result<Arc<Mapping>, Error> {
+        let length = (size_of::<Shared>() as u64).next_multiple_of(HUGE_PAGE_SIZE);
+        let shared = Arc::new(Mapping::anonymous("shared pages", length)?);
+        self.vm
+            .add_slot(SHARED_GPA, Arc::clone(&shared), Access::ReadWrite)?;
+        self.tables
+            .map_huge(SHARED_BASE, SHARED_GPA, length, Permission::ReadWrite)?;
+        Ok(shared)
+    }
+
+    fn add_files(&mut self, files: &[GuestFile<'_>]) -> Result<Vec<u64>, Error> {
+        let mut addresses = Vec::with_capacity(files.len());
+        let mut address = FILE_BASE;
+        for file in files {
+            let mapped = file.length.next_multiple_of(HUGE_PAGE_SIZE);
+            if file.length <= MAX_COPIED_FILE {
+                let block = self.take_block(file.what, file.length)?;
+                self.ram
+                    .read_file(block, file.file, file.length)
+                    .map_err(|source| Error::File {
+                        what: file.what,
+                        source,
+                    })?;
+                self.tables
+                    .map_huge(address, RAM_GPA + block, mapped, Permission::Read)?;
+            } else {
+                let gpa = self.add_file_slot(file.what, file.file, file.length)?;
+                self.tables
+                    .map_huge(address, gpa, mapped, Permission::Read)?;
+            }
+            addresses.push(address);
+            address += mapped;
+        }
+        Ok(addresses)
+    }
+}

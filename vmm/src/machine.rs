@@ -1,0 +1,134 @@
+//! One VM from its settings to its end.
+
+use crate::boot::{self, Arguments};
+use crate::layout::{self, Contents, GuestFile, Image};
+use crate::platform::{self, Counters, Kvm, UserEntry, Vcpu, Vm};
+use crate::run::{End, Running};
+use crate::supervisor;
+use hartline_abi::port;
+use hartline_devices::console::Console;
+use std::io;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EventFd};
+
+/// The guest runtime that this VMM was built with.
+pub static RUNTIME: &[u8] = include_bytes!(env!("HARTLINE_RUNTIME"));
+
+/// Why a VM could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// KVM or the host refused.
+    #[error(transparent)]
+    Platform(#[from] platform::Error),
+    /// The guest's memory could not be set up.
+    #[error(transparent)]
+    Layout(#[from] layout::Error),
+    /// The boot information could not be made.
+    #[error(transparent)]
+    Boot(#[from] boot::Error),
+}
+
+/// What to run, and how.
+#[derive(Debug)]
+pub struct Settings<'a> {
+    /// Length of RAM, bytes.
+    pub ram: u64,
+    /// The runtime's ELF file: [`RUNTIME`].
+    pub runtime: &'a [u8],
+    /// Files in the order of `BootInfo::files`.
+    pub files: &'a [GuestFile<'a>],
+    /// Translation images.
+    pub images: &'a [Image<'a>],
+    /// Path, arguments and environment of the program.
+    pub arguments: &'a Arguments,
+    /// Never enter translated code.
+    pub interpret_only: bool,
+    /// Ends the VM after this time.
+    pub timeout: Option<Duration>,
+    /// Read KVM's counters at the end.
+    pub count: bool,
+}
+
+/// How a VM ended, and what it cost.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub end: End,
+    /// From the start of [`run`] until the vCPU entered the guest.
+    pub boot_time: Duration,
+    /// From then to the end.
+    pub run_time: Duration,
+    /// KVM's counters of the vCPU and of the VM, if they were asked for.
+    pub counters: Option<[Counters; 2]>,
+}
+
+/// Runs a VM to its end.
+///
+/// # Errors
+/// [`Error`] for what fails before the guest starts.
+pub fn run(settings: &Settings<'_>) -> Result<Outcome, Error> {
+    let start = Instant::now();
+    let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
+    let mut vm = kvm.create_vm()?;
+    let running = prepare(&kvm, &mut vm, settings)?;
+    let boot_time = start.elapsed();
+    let (end, vcpu) = running.run()?;
+    let run_time = start.elapsed().saturating_sub(boot_time);
+    let counters = if settings.count {
+        Some([Counters::of_vcpu(&vcpu)?, Counters::of_vm(&vm)?])
+    } else {
+        None
+    };
+    Ok(Outcome {
+        end,
+        boot_time,
+        run_time,
+        counters,
+    })
+}
+
+fn prepare(kvm: &Kvm, vm: &mut Vm, settings: &Settings<'_>) -> Result<Running, Error> {
+    let contents = Contents {
+        ram: settings.ram,
+        runtime: settings.runtime,
+        files: settings.files,
+        images: settings.images,
+    };
+    let guest = layout::build(vm, &contents)?;
+    let doorbell =
+        EventFd::new(EFD_CLOEXEC).map_err(|source: io::Error| platform::Error::Request {
+            request: "eventfd",
+            source,
+        })?;
+    vm.add_doorbell(port::CONSOLE, &doorbell)?;
+    // SAFETY: the descriptor is taken out of its owner.
+    let doorbell = unsafe { OwnedFd::from_raw_fd(doorbell.into_raw_fd()) };
+    let vcpu = Vcpu::new(kvm, vm, 0)?;
+    vcpu.start_at(&UserEntry {
+        rip: guest.entry,
+        rsp: guest.stack_top,
+        rdi: boot::SHARED_ADDRESS,
+        page_table: guest.page_table,
+        gdt: supervisor::gdt(),
+        idt: supervisor::idt(),
+        tss: supervisor::tss(),
+    })?;
+    boot::write(
+        &guest,
+        settings.files,
+        &vcpu,
+        settings.arguments,
+        settings.interpret_only,
+    )?;
+    let console = Arc::new(Console::new(doorbell));
+    Ok(Running {
+        vcpu,
+        ram: guest.ram,
+        shared: guest.shared,
+        console,
+        timeout: settings.timeout,
+    })
+}

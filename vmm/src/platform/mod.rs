@@ -1,0 +1,92 @@
+//! Everything that is KVM's own: the rest of the VMM sees memory, a VM, a vCPU
+//! and its exits.
+
+mod kick;
+mod memory;
+mod stats;
+mod vcpu;
+mod vm;
+
+pub use kick::Kicker;
+pub use memory::{Mapping, memory_file};
+pub use stats::Counters;
+pub use vcpu::{Exit, UserEntry, Vcpu, VmFailure};
+pub use vm::{Access, Kvm, Vm};
+
+use std::io;
+use std::path::PathBuf;
+
+/// What can go wrong between the VMM and KVM or the host's memory management.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no KVM device.
+    #[error(
+        "{path} does not exist: load the module kvm_intel, kvm_amd or kvm_pvm, or give this container the device"
+    )]
+    NoDevice {
+        /// The device file.
+        path: PathBuf,
+    },
+    /// The device may not be opened by this user.
+    #[error(
+        "{path}: permission denied: add the user to the group that owns the device (usually kvm)"
+    )]
+    NoPermission {
+        /// The device file.
+        path: PathBuf,
+    },
+    /// The device could not be opened for another reason.
+    #[error("{path}: cannot be opened: {source}")]
+    Open {
+        /// The device file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The device answers, but not as KVM of the stable interface.
+    #[error("{path} is no KVM device of API version 12 (it answers {version})")]
+    NotKvm {
+        /// The device file.
+        path: PathBuf,
+        /// What KVM_GET_API_VERSION returned.
+        version: i32,
+    },
+    /// A request to KVM failed.
+    #[error("KVM: {request}: {source}")]
+    Request {
+        /// Name of the ioctl.
+        request: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The host did not give memory.
+    #[error("{length} bytes of memory for {what}: {source}")]
+    Memory {
+        /// What it was for.
+        what: &'static str,
+        /// How much.
+        length: u64,
+        /// Why.
+        source: io::Error,
+    },
+    /// An access outside a mapping: a mistake of the VMM, never of the guest.
+    #[error("access to {length} bytes at offset {offset:#x} of a mapping of {mapped} bytes")]
+    Bounds {
+        /// Offset of the access.
+        offset: u64,
+        /// Its length.
+        length: u64,
+        /// Length of the mapping.
+        mapped: u64,
+    },
+}
+
+impl Error {
+    /// Turns the error of an ioctl into [`Error::Request`].
+    fn request(request: &'static str) -> impl Fn(vmm_sys_util::errno::Error) -> Self {
+        move |e| Self::Request {
+            request,
+            source: e.into(),
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! A vCPU that starts at CPL 3 in 64-bit mode, and why it leaves the guest.
+
+use super::{Error, Kicker, Kvm, Vm};
+use hartline_abi::layout::{USER_CS, USER_SS};
+use kvm_bindings::{
+    CpuId, KVM_MAX_CPUID_ENTRIES, Msrs, kvm_msr_entry, kvm_regs, kvm_segment, kvm_sregs, kvm_xcr,
+    kvm_xcrs,
+};
+use kvm_ioctls::{VcpuExit, VcpuFd};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// CR0: PE, MP, ET, NE, WP, AM, PG.
+const CR0: u64 = 1 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 16 | 1 << 18 | 1 << 31;
+/// CR4: PAE, OSFXSR, OSXMMEXCPT, FSGSBASE.
+const CR4: u64 = 1 << 5 | 1 << 9 | 1 << 10 | 1 << 16;
+/// CR4.OSXSAVE.
+const CR4_OSXSAVE: u64 = 1 << 18;
+/// EFER: SCE, LME, LMA, NXE.
+const EFER: u64 = 1 | 1 << 8 | 1 << 10 | 1 << 11;
+/// XCR0 components that the guest may use where the processor has them: x87, SSE,
+/// AVX, and the three of AVX-512.
+const XCR0_WANTED: u64 = 0b1110_0111;
+/// The time-stamp counter.
+const MSR_IA32_TSC: u32 = 0x10;
+/// RFLAGS with nothing but the bit that is always set.
+const RFLAGS: u64 = 2;
+
+/// Where a vCPU starts, and the tables it uses.
+#[derive(Debug, Clone, Copy)]
+pub struct UserEntry {
+    /// First instruction, at CPL 3.
+    pub rip: u64,
+    /// Stack pointer.
+    pub rsp: u64,
+    /// First argument.
+    pub rdi: u64,
+    /// Guest-physical address of the top-level page table.
+    pub page_table: u64,
+    /// GDT: address and limit.
+    pub gdt: (u64, u16),
+    /// IDT: address and limit.
+    pub idt: (u64, u16),
+    /// TSS: selector, address and limit.
+    pub tss: (u16, u64, u32),
+}
+
+/// Why the guest left, if it can go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// `out` to a port.
+    PortWrite(u16),
+    /// Somebody kicked the vCPU.
+    Interrupted,
+}
+
+/// Why the guest cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VmFailure {
+    /// An exception that the guest's tables cannot deliver.
+    TripleFault,
+    /// Read of physical memory that is not there.
+    WildRead(u64),
+    /// Write to physical memory that is not there or read-only.
+    WildWrite(u64),
+    /// `out` to a port that means nothing.
+    PortWrite(u16),
+    /// `in` from a port.
+    PortRead(u16),
+    /// `hlt` at CPL 0 with nothing that could wake it.
+    Halted,
+    /// The processor refused the vCPU state (reason of the hardware).
+    Entry(u64),
+    /// KVM gave up (an instruction it cannot emulate, usually).
+    Internal(u32),
+    /// An exit reason of KVM that this VM cannot cause.
+    Unexpected(u32),
+}
+
+impl fmt::Display for VmFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TripleFault => f.write_str("triple fault"),
+            Self::WildRead(gpa) => write!(f, "read of missing physical memory at {gpa:#x}"),
+            Self::WildWrite(gpa) => {
+                write!(
+                    f,
+                    "write to missing or read-only physical memory at {gpa:#x}"
+                )
+            }
+            Self::PortWrite(port) => write!(f, "write to I/O port {port:#x}"),
+            Self::PortRead(port) => write!(f, "read of I/O port {port:#x}"),
+            Self::Halted => f.write_str("processor halted"),
+            Self::Entry(reason) => write!(f, "processor refused to enter, reason {reason:#x}"),
+            Self::Internal(error) => write!(f, "KVM internal error {error}"),
+            Self::Unexpected(reason) => write!(f, "unexpected KVM exit {reason}"),
+        }
+    }
+}
+
+/// A vCPU, owned by the thread that runs it.
+#[derive(Debug)]
+pub struct Vcpu {
+    fd: VcpuFd,
+    /// XCR0 of the guest, if its processor has XSAVE.
+    xcr0: Option<u64>,
+    kicker: Option<Arc<Kicker>>,
+}
+
+impl Vcpu {
+    /// Creates vCPU `id` with the processor features that KVM supports.
+    ///
+    /// # Errors
+    /// [`Error::Request`].
+    pub fn new(kvm: &Kvm, vm: &Vm, id: u64) -> Result<Self, Error> {
+        let fd = vm
+            .fd
+            .create_vcpu(id)
+            .map_err(Error::request("KVM_CREATE_VCPU"))?;
+        let cpuid = kvm
+            .system
+            .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
+            .map_err(Error::request("KVM_GET_SUPPORTED_CPUID"))?;
+        fd.set_cpuid2(&cpuid)
+            .map_err(Error::request("KVM_SET_CPUID2"))?;
+        Ok(Self {
+            fd,
+            xcr0: usable_xcr0(&cpuid),
+            kicker: None,
+        })
+    }
+
+    /// Sets the vCPU up to start at CPL 3.
+    ///
+    /// # Errors
+    /// [`Error::Request`].
+    pub fn start_at(&self, entry: &UserEntry) -> Result<(), Error> {
+        let mut sregs = self
+            .fd
+            .get_sregs()
+            .map_err(Error::request("KVM_GET_SREGS"))?;
+        set_system_registers(&mut sregs, entry);
+        if let Some(value) = self.xcr0 {
+            sregs.cr4 |= CR4_OSXSAVE;
+            let mut xcrs = kvm_xcrs {
+                nr_xcrs: 1,
+                ..Default::default()
+            };
+            xcrs.xcrs[0] = kvm_xcr {
+                xcr: 0,
+                reserved: 0,
+                value,
+            };
+            self.fd
+                .set_xcrs(&xcrs)
+                .map_err(Error::request("KVM_SET_XCRS"))?;
+        }
+        self.fd
+            .set_sregs(&sregs)
+            .map_err(Error::request("KVM_SET_SREGS"))?;
+        let registers = kvm_regs {
+            rip: entry.rip,
+            rsp: entry.rsp,
+            rdi: entry.rdi,
+            rflags: RFLAGS,
+            ..Default::default()
+        };
+        self.fd
+            .set_regs(&registers)
+            .map_err(Error::request("KVM_SET_REGS"))
+    }
+
+    /// Frequency of the TSC as the guest reads it, Hz.
+    ///
+    /// # Errors
+    /// [`Error::Request`].
+    pub fn tsc_hz(&self) -> Result<u64, Error> {
+        let khz = self
+            .fd
+            .get_tsc_khz()
+            .map_err(Error::request("KVM_GET_TSC_KHZ"))?;
+        Ok(u64::from(khz) * 1000)
+    }
+
+    /// The TSC as the guest reads it now.
+    ///
+    /// # Errors
+    /// [`Error::Request`].
+    pub fn tsc(&self) -> Result<u64, Error> {
+        let entry = kvm_msr_entry {
+            index: MSR_IA32_TSC,
+            ..Default::default()
+        };
+        let mut msrs = Msrs::from_entries(&[entry]).map_err(|_| Error::Request {
+            request: "KVM_GET_MSRS",
+            source: io::Error::from_raw_os_error(libc::ENOMEM),
+        })?;
+        self.fd
+            .get_msrs(&mut msrs)
+            .map_err(Error::request("KVM_GET_MSRS"))?;
+        Ok(msrs.as_slice().first().map_or(0, |entry| entry.data))
+    }
+
+    /// The general registers, for tests and reports.
+    ///
+    /// # Errors
+    /// [`Error::Request`].
+    pub fn registers(&self) -> Result<kvm_regs, Error> {
+        self.fd.get_regs().map_err(Error::request("KVM_GET_REGS"))
+    }
+
+    /// Lets `kicker` interrupt [`Vcpu::run`] on the calling thread from now on.
+    ///
+    /// # Errors
+    /// [`Error::Request`].
+    pub fn attach(&mut self, kicker: Arc<Kicker>) -> Result<(), Error> {
+        kicker.register(self.immediate_exit())?;
+        self.kicker = Some(kicker);
+        Ok(())
+    }
+
+    fn immediate_exit(&mut self) -> NonNull<u8> {
+        NonNull::from(&mut self.fd.get_kvm_run().immediate_exit)
+    }
+
+    /// Runs the guest until it leaves. After [`Exit::Interrupted`] the caller looks
+    /// at what is wanted from it.
+    ///
+    /// # Errors
+    /// The reason for which the guest cannot go on.
+    pub fn run(&mut self) -> Result<Exit, VmFailure> {
+        match self.fd.run() {
+            Ok(VcpuExit::IoOut(port, _)) => Ok(Exit::PortWrite(port)),
+            Ok(VcpuExit::Intr) => Ok(self.interrupted()),
+            Ok(VcpuExit::IoIn(port, _)) => Err(VmFailure::PortRead(port)),
+            Ok(VcpuExit::MmioRead(gpa, _)) => Err(VmFailure::WildRead(gpa)),
+            Ok(VcpuExit::MmioWrite(gpa, _)) => Err(VmFailure::WildWrite(gpa)),
+            Ok(VcpuExit::Hlt) => Err(VmFailure::Halted),
+            Ok(VcpuExit::Shutdown) => Err(VmFailure::TripleFault),
+            Ok(VcpuExit::FailEntry(reason, _)) => Err(VmFailure::Entry(reason)),
+            Ok(VcpuExit::InternalError) => Err(VmFailure::Internal(self.suberror())),
+            Ok(_) => Err(VmFailure::Unexpected(self.fd.get_kvm_run().exit_reason)),
+            Err(e) if matches!(e.errno(), libc::EINTR | libc::EAGAIN) => Ok(self.interrupted()),
+            Err(e) => Err(VmFailure::Internal(e.errno().unsigned_abs())),
+        }
+    }
+
+    fn interrupted(&mut self) -> Exit {
+        let byte = self.immediate_exit();
+        // SAFETY: the byte is in this vCPU's kvm_run, which is mapped as long as
+        // `self.fd`; other threads access it as an atomic too.
+        unsafe { AtomicU8::from_ptr(byte.as_ptr()) }.store(0, Ordering::SeqCst);
+        Exit::Interrupted
+    }
+
+    fn suberror(&mut self) -> u32 {
+        // SAFETY: the exit reason is KVM_EXIT_INTERNAL_ERROR, whose member this is;
+        // any bytes are a valid integer.
+        unsafe { self.fd.get_kvm_run().__bindgen_anon_1.internal.suberror }
+    }
+}
+
+impl AsRawFd for Vcpu {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Drop for Vcpu {
+    fn drop(&mut self) {
+        if let Some(kicker) = &self.kicker {
+            kicker.unregister();
+        }
+    }
+}
+
+/// The XCR0 to set, if the processor that KVM offers has XSAVE.
+fn usable_xcr0(cpuid: &CpuId) -> Option<u64> {
+    let leaf = |function: u32| {
+        cpuid
+            .as_slice()
+            .iter()
+            .find(move |e| e.function == function && e.index == 0)
+    };
+    let has_xsave = leaf(1)?.ecx & (1 << 26) != 0;
+    let state = leaf(0xd)?;
+    let supported = u64::from(state.eax) | u64::from(state.edx) << 32;
+    let usable = supported & XCR0_WANTED;
+    // XSAVE without the SSE state does not exist; then XCR0 cannot be set.
+    (has_xsave && usable & 0b11 == 0b11).then_some(usable)
+}
+
+fn set_system_registers(sregs: &mut kvm_sregs, entry: &UserEntry) {
+    let data = segment(USER_SS, 3);
+    sregs.cs = kvm_segment {
+        l: 1,
+        db: 0,
+        ..segment(USER_CS, 11)
+    };
+    (sregs.ss, sregs.ds, sregs.es, sregs.fs, sregs.gs) = (data, data, data, data, data);
+    let (selector, base, limit) = entry.tss;
+    sregs.tr = kvm_segment {
+        base,
+        limit,
+        selector,
+        type_: 11,
+        present: 1,
+        ..Default::default()
+    };
+    sregs.ldt = kvm_segment {
+        unusable: 1,
+        ..Default::default()
+    };
+    (sregs.gdt.base, sregs.gdt.limit) = entry.gdt;
+    (sregs.idt.base, sregs.idt.limit) = entry.idt;
+    sregs.cr0 = CR0;
+    sregs.cr3 = entry.page_table;
+    sregs.cr4 = CR4;
+    sregs.efer = EFER;
+}
+
+/// A flat segment at CPL 3.
+fn segment(selector: u16, type_: u8) -> kvm_segment {
+    kvm_segment {
+        limit: u32::MAX,
+        selector,
+        type_,
+        present: 1,
+        dpl: 3,
+        db: 1,
+        s: 1,
+        g: 1,
+        ..Default::default()
+    }
+}

@@ -1,0 +1,143 @@
+//! The KVM device and a VM with its memory slots.
+
+use super::{Error, Mapping};
+use kvm_bindings::{KVM_MEM_READONLY, kvm_userspace_memory_region};
+use kvm_ioctls::{Cap, IoEventAddress, NoDatamatch, VmFd};
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use vmm_sys_util::eventfd::EventFd;
+
+/// The interface version of every Linux since 2.6.22.
+const API_VERSION: i32 = 12;
+
+/// The open KVM device.
+#[derive(Debug)]
+pub struct Kvm {
+    pub(super) system: kvm_ioctls::Kvm,
+}
+
+impl Kvm {
+    /// Where Linux has the device.
+    pub const DEVICE: &str = "/dev/kvm";
+
+    /// Opens the device and checks that it is KVM.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`], [`Error::NoPermission`], [`Error::Open`] or [`Error::NotKvm`].
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let open = |source: io::Error| match source.raw_os_error() {
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+                Error::NoDevice { path: path.into() }
+            }
+            Some(libc::EACCES | libc::EPERM) => Error::NoPermission { path: path.into() },
+            _ => Error::Open {
+                path: path.into(),
+                source,
+            },
+        };
+        let name = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| open(io::Error::from_raw_os_error(libc::EINVAL)))?;
+        let system = kvm_ioctls::Kvm::new_with_path(&name).map_err(|e| open(e.into()))?;
+        match system.get_api_version() {
+            API_VERSION => Ok(Self { system }),
+            version => Err(Error::NotKvm {
+                path: path.into(),
+                version,
+            }),
+        }
+    }
+
+    /// The underlying handle, for capability queries.
+    #[must_use]
+    pub fn system(&self) -> &kvm_ioctls::Kvm {
+        &self.system
+    }
+
+    /// Creates a VM without memory.
+    ///
+    /// # Errors
+    /// [`Error::Request`], also for a capability that every supported kernel has.
+    pub fn create_vm(&self) -> Result<Vm, Error> {
+        let fd = self
+            .system
+            .create_vm()
+            .map_err(Error::request("KVM_CREATE_VM"))?;
+        for (capability, request) in [
+            (
+                Cap::ReadonlyMem,
+                "read-only memory slots are not supported by this kernel",
+            ),
+            (
+                Cap::ImmediateExit,
+                "immediate exits are not supported by this kernel",
+            ),
+            (Cap::Ioeventfd, "ioeventfd is not supported by this kernel"),
+        ] {
+            if !fd.check_extension(capability) {
+                let source = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+                return Err(Error::Request { request, source });
+            }
+        }
+        Ok(Vm {
+            fd,
+            slots: Vec::new(),
+        })
+    }
+}
+
+/// What the guest may do with a memory slot, whatever its page tables say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Read, write, execute.
+    ReadWrite,
+    /// Read and execute; a write leaves the VM.
+    ReadOnly,
+}
+
+/// A VM. Keeps the memory of its slots alive.
+#[derive(Debug)]
+pub struct Vm {
+    pub(super) fd: VmFd,
+    slots: Vec<(u64, Arc<Mapping>)>,
+}
+
+impl Vm {
+    /// Makes `memory` the guest-physical memory from `gpa`.
+    ///
+    /// # Errors
+    /// [`Error::Request`] if KVM refuses: misaligned, overlapping, too many slots.
+    pub fn add_slot(
+        &mut self,
+        gpa: u64,
+        memory: Arc<Mapping>,
+        access: Access,
+    ) -> Result<(), Error> {
+        let read_only = access == Access::ReadOnly || !memory.writable();
+        let region = kvm_userspace_memory_region {
+            slot: self.slots.len() as u32,
+            flags: if read_only { KVM_MEM_READONLY } else { 0 },
+            guest_phys_addr: gpa,
+            memory_size: memory.length(),
+            userspace_addr: memory.base().as_ptr() as u64,
+        };
+        // SAFETY: the mapping covers the whole region and is kept alive in `slots`
+        // at least as long as the VM's descriptor.
+        unsafe { self.fd.set_user_memory_region(region) }
+            .map_err(Error::request("KVM_SET_USER_MEMORY_REGION"))?;
+        self.slots.push((gpa, memory));
+        Ok(())
+    }
+
+    /// Lets guest writes to an I/O port signal `event` inside the kernel.
+    ///
+    /// # Errors
+    /// [`Error::Request`].
+    pub fn add_doorbell(&self, port: u16, event: &EventFd) -> Result<(), Error> {
+        self.fd
+            .register_ioevent(event, &IoEventAddress::Pio(u64::from(port)), NoDatamatch)
+            .map_err(Error::request("KVM_IOEVENTFD"))
+    }
+}

@@ -1,0 +1,316 @@
+//! What is told about the end of a VM: an exit code, and lines for standard error.
+//! Everything in an exit report comes from the guest and is checked before it is
+//! printed.
+
+use crate::control::Stop;
+use crate::run::End;
+use hartline_abi::hart::PINNED_X;
+use hartline_abi::report::{Cause, ExitKind, ExitReport};
+use object::{Object, ObjectSymbol};
+use std::fmt::Write;
+
+/// Exit code of Hartline's own failures, and of VMs that cannot go on.
+pub const FAILURE: u8 = 125;
+/// Exit code after `--timeout`, as timeout(1) has it.
+pub const TIMED_OUT: u8 = 124;
+
+/// Names of the integer registers (RISC-V psABI, "Integer Register Convention").
+const REGISTERS: [&str; 32] = [
+    "zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4",
+    "a5", "a6", "a7", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4",
+    "t5", "t6",
+];
+
+/// Where an instruction of a translated function comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuestPosition {
+    /// Guest address.
+    pub pc: u64,
+    /// Whether it is that of the instruction; otherwise that of its function.
+    pub exact: bool,
+}
+
+/// What is known about the program, to make reports readable.
+pub struct Program<'a> {
+    /// Its name, for messages.
+    pub name: &'a str,
+    /// Its ELF file.
+    pub elf: &'a [u8],
+    /// Finds the guest instruction of a host address in translated code.
+    pub locate: &'a dyn Fn(u64) -> Option<GuestPosition>,
+}
+
+/// The end as the user sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Exit code of the command.
+    pub code: u8,
+    /// Lines for standard error; empty if there is nothing to say.
+    pub message: String,
+}
+
+/// Judges an end.
+#[must_use]
+pub fn judge(end: &End, program: &Program<'_>) -> Verdict {
+    match end {
+        End::Report(report) => judge_report(report, program),
+        End::Failed(failure) => fail(
+            FAILURE,
+            format!("{}: the VM was ended: {failure}", program.name),
+        ),
+        End::Stopped(Stop::Timeout) => fail(
+            TIMED_OUT,
+            format!(
+                "{}: ended: the time given with --timeout is over",
+                program.name
+            ),
+        ),
+        End::Stopped(Stop::Signal(signal)) => fail(
+            signal_code(signal.unsigned_abs()),
+            format!(
+                "{}: ended by {} from outside",
+                program.name,
+                signal_name(signal.unsigned_abs())
+            ),
+        ),
+        End::Stopped(Stop::Console(broken)) => fail(
+            FAILURE,
+            format!("{}: the VM was ended: {broken}", program.name),
+        ),
+    }
+}
+
+fn fail(code: u8, message: String) -> Verdict {
+    Verdict { code, message }
+}
+
+fn judge_report(report: &ExitReport, program: &Program<'_>) -> Verdict {
+    const EXITED: u32 = ExitKind::Exited as u32;
+    const SIGNALED: u32 = ExitKind::Signaled as u32;
+    const FAULT: u32 = ExitKind::Fault as u32;
+    const OUT_OF_MEMORY: u32 = ExitKind::OutOfMemory as u32;
+    const RUNTIME_ERROR: u32 = ExitKind::RuntimeError as u32;
+    let name = program.name;
+    match report.kind {
+        EXITED => Verdict {
+            code: report.code as u8,
+            message: String::new(),
+        },
+        // As a shell would say it, and for SIGPIPE not at all.
+        SIGNALED => Verdict {
+            code: signal_code(report.code),
+            message: String::new(),
+        },
+        FAULT => fail(signal_code(report.code), fault(report, program)),
+        OUT_OF_MEMORY => fail(
+            FAILURE,
+            format!(
+                "{name}: out of memory: {}; give more with --mem",
+                message(report)
+            ),
+        ),
+        RUNTIME_ERROR => fail(
+            FAILURE,
+            format!(
+                "{name}: the guest runtime cannot go on: {}",
+                message(report)
+            ),
+        ),
+        kind => fail(
+            FAILURE,
+            format!("{name}: the guest reported an unknown end ({kind})"),
+        ),
+    }
+}
+
+/// 128 + n for the 64 signals that exist.
+fn signal_code(signal: u32) -> u8 {
+    u8::try_from(signal)
+        .ok()
+        .filter(|n| (1..=64).contains(n))
+        .map_or(FAILURE, |n| 128 + n)
+}
+
+fn signal_name(signal: u32) -> String {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        other => return format!("signal {other}"),
+    };
+    name.into()
+}
+
+fn cause_text(report: &ExitReport) -> String {
+    const FETCH: u32 = Cause::InstructionPageFault as u32;
+    const ILLEGAL: u32 = Cause::IllegalInstruction as u32;
+    const BREAKPOINT: u32 = Cause::Breakpoint as u32;
+    const LOAD: u32 = Cause::LoadPageFault as u32;
+    const STORE: u32 = Cause::StorePageFault as u32;
+    let address = report.address;
+    match report.cause {
+        FETCH => format!("instruction page fault at {address:#x}"),
+        ILLEGAL => "illegal instruction".into(),
+        BREAKPOINT => "breakpoint".into(),
+        LOAD => format!("load page fault at {address:#x}"),
+        STORE => format!("store page fault at {address:#x}"),
+        other => format!("unknown cause {other} at {address:#x}"),
+    }
+}
+
+/// The fault report: one line, then the registers.
+fn fault(report: &ExitReport, program: &Program<'_>) -> String {
+    let position = if report.pc_exact == 1 {
+        GuestPosition {
+            pc: report.pc,
+            exact: true,
+        }
+    } else {
+        let function = GuestPosition {
+            pc: report.pc,
+            exact: false,
+        };
+        (program.locate)(report.host_pc).unwrap_or(function)
+    };
+    let place = if position.exact {
+        "at pc"
+    } else {
+        "in the function at pc"
+    };
+    let mut text = format!(
+        "{}: {}: {}, {place} {:#x}{}",
+        program.name,
+        signal_name(report.code),
+        cause_text(report),
+        position.pc,
+        symbol(program.elf, position.pc),
+    );
+    for (row, names) in REGISTERS.chunks(4).enumerate() {
+        text.push('\n');
+        for (column, name) in names.iter().enumerate() {
+            let number = row * 4 + column;
+            let value = register(report, number);
+            // Writing to a String cannot fail.
+            let _ = write!(
+                text,
+                "{}{name:>4} {value:>16}",
+                if column == 0 { "" } else { "  " }
+            );
+        }
+    }
+    text
+}
+
+/// A register's value, or a dash where translated code held it in a host register
+/// whose meaning at the fault is not known.
+fn register(report: &ExitReport, number: usize) -> String {
+    let pinned = PINNED_X.iter().any(|&n| usize::from(n) == number);
+    if report.pc_exact != 1 && pinned {
+        "-".into()
+    } else {
+        format!("{:016x}", report.x[number])
+    }
+}
+
+/// ` <name+offset>` of the function at a guest address, if the ELF file has symbols.
+/// The file may be anything: what cannot be read has no symbols.
+fn symbol(elf: &[u8], pc: u64) -> String {
+    const LONGEST: usize = 200;
+    let Ok(file) = object::File::parse(elf) else {
+        return String::new();
+    };
+    let covering = |symbol: &object::Symbol<'_, '_>| {
+        pc.checked_sub(symbol.address())
+            .filter(|&offset| offset < symbol.size().max(1))
+    };
+    let best = file
+        .symbols()
+        .filter_map(|s| Some((covering(&s)?, s)))
+        .min_by_key(|&(at, _)| at);
+    match best {
+        Some((offset, symbol)) => {
+            let name = symbol.name_bytes().unwrap_or_default();
+            let name = &name[..name.len().min(LONGEST)];
+            format!(" <{}+{offset:#x}>", name.escape_ascii())
+        }
+        None => String::new(),
+    }
+}
+
+/// The runtime's message as one line of printable characters.
+fn message(report: &ExitReport) -> String {
+    let length = (report.message_length as usize).min(report.message.len());
+    let text = String::from_utf8_lossy(&report.message[..length]);
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(kind: u32, code: u32) -> Box<ExitReport> {
+        // SAFETY: integers, of which all zeros are valid.
+        let mut report: Box<ExitReport> = Box::new(unsafe { std::mem::zeroed() });
+        (report.kind, report.code) = (kind, code);
+        report
+    }
+
+    fn judged(report: Box<ExitReport>) -> Verdict {
+        let program = Program {
+            name: "prog",
+            elf: &[],
+            locate: &|_| None,
+        };
+        judge(&End::Report(report), &program)
+    }
+
+    #[test]
+    fn exit_codes() {
+        let code = |kind: ExitKind, code| judged(report(kind as u32, code)).code;
+        assert_eq!(code(ExitKind::Exited, 3), 3);
+        assert_eq!(code(ExitKind::Signaled, 15), 143);
+        assert_eq!(code(ExitKind::Fault, 11), 139);
+        assert_eq!(code(ExitKind::Fault, 1000), FAILURE);
+        assert_eq!(code(ExitKind::Signaled, 0), FAILURE);
+        assert_eq!(judged(report(77, 0)).code, FAILURE);
+    }
+
+    #[test]
+    fn fault_names_cause_and_registers() {
+        let mut fault = report(ExitKind::Fault as u32, 11);
+        (fault.cause, fault.pc_exact, fault.pc, fault.address) = (13, 1, 0x10500, 0x8);
+        fault.x[10] = 0xdead_beef;
+        let text = judged(fault.clone()).message;
+        assert!(
+            text.starts_with("prog: SIGSEGV: load page fault at 0x8, at pc 0x10500\n"),
+            "{text}"
+        );
+        assert!(text.contains("  a0 00000000deadbeef"), "{text}");
+        assert_eq!(text.lines().count(), 9);
+        fault.pc_exact = 0;
+        let text = judged(fault).message;
+        assert!(text.contains("in the function at pc 0x10500"), "{text}");
+        assert!(text.contains("  a0                -"), "{text}");
+    }
+
+    #[test]
+    fn hostile_messages_stay_on_one_line() {
+        let mut bad = report(ExitKind::RuntimeError as u32, 0);
+        bad.message[..8].copy_from_slice(b"a\nb\x1b[1m\xff");
+        bad.message_length = u32::MAX;
+        let text = judged(bad).message;
+        assert!(!text.contains(['\n', '\x1b']), "{text:?}");
+    }
+}

@@ -1,0 +1,177 @@
+//! Running a VM: the vCPU thread, the console thread, and this one, which waits for
+//! signals, the time limit and the end.
+
+use crate::calls::Calls;
+use crate::control::{Control, Stop};
+use crate::platform::{self, Exit, Mapping, Vcpu, VmFailure};
+use crate::signals::{SignalSet, Signals};
+use hartline_abi::boot::Shared;
+use hartline_abi::port;
+use hartline_abi::report::ExitReport;
+use hartline_devices::console::{Console, Ring, RingError};
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EventFd};
+
+/// How long output may still be written after a VM was stopped by force.
+const LAST_OUTPUT: Duration = Duration::from_millis(500);
+
+/// How a VM ended.
+#[derive(Debug)]
+pub enum End {
+    /// The runtime reported the program's end. Nothing in the report is to be believed.
+    Report(Box<ExitReport>),
+    /// The guest cannot go on.
+    Failed(VmFailure),
+    /// It was stopped.
+    Stopped(Stop),
+}
+
+/// A VM ready to run.
+#[derive(Debug)]
+pub struct Running {
+    /// The vCPU, set up to start.
+    pub vcpu: Vcpu,
+    /// Private RAM, for signals to the program.
+    pub ram: Arc<Mapping>,
+    /// The shared pages.
+    pub shared: Arc<Mapping>,
+    /// The console, its doorbell registered with the VM.
+    pub console: Arc<Console>,
+    /// Ends the VM after this time.
+    pub timeout: Option<Duration>,
+}
+
+impl Running {
+    /// Runs the VM to its end. All output that it made is written, all threads have
+    /// ended, and the terminal is as it was. The vCPU is given back for its counters.
+    ///
+    /// # Errors
+    /// Only for what the host refuses before the VM starts.
+    pub fn run(self) -> Result<(End, Vcpu), platform::Error> {
+        let failed = |request| move |source| platform::Error::Request { request, source };
+        let deadline = self.timeout.and_then(|t| Instant::now().checked_add(t));
+        let control = Arc::new(Control::new()?);
+        let done = EventFd::new(EFD_CLOEXEC).map_err(failed("eventfd"))?;
+        let set = SignalSet::block().map_err(failed("signalfd"))?;
+        let mut signals = Signals::new(
+            self.ram,
+            Arc::clone(&self.shared),
+            Arc::clone(&control),
+            set,
+            deadline,
+        );
+        let console = Arc::clone(&self.console);
+        let writer = start_console(&self.shared, &console, &control)?;
+        let calls = Calls::new(Arc::clone(&self.shared), Arc::clone(&control), self.console);
+        let mut vcpu = self.vcpu;
+        let runner = thread::scope(|scope| {
+            let runner = thread::Builder::new()
+                .name("vcpu0".into())
+                .spawn_scoped(scope, || {
+                    let end = run_vcpu(&mut vcpu, calls, &control, &self.shared);
+                    // Cannot fail: the counter is far from its limit.
+                    let _: io::Result<()> = done.write(1);
+                    end
+                });
+            let runner = runner.map_err(failed("vCPU thread"))?;
+            signals.watch(done.as_raw_fd());
+            runner
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        let end = finish(runner?, &console);
+        if !matches!(end, End::Stopped(_)) {
+            // Its result came through `finish`; a stopped one may still be blocked in a
+            // write to a full pipe.
+            let _ = writer.join();
+        }
+        Ok((end, vcpu))
+    }
+}
+
+/// Writes out what the guest left, and lets a broken ring count as the end.
+fn finish(end: End, console: &Console) -> End {
+    let patience = matches!(end, End::Stopped(_)).then_some(LAST_OUTPUT);
+    match console.finish(patience) {
+        Ok(()) => end,
+        Err(broken) => End::Stopped(Stop::Console(broken)),
+    }
+}
+
+fn start_console(
+    shared: &Arc<Mapping>,
+    console: &Arc<Console>,
+    control: &Arc<Control>,
+) -> Result<thread::JoinHandle<()>, platform::Error> {
+    let failed = |request| move |source| platform::Error::Request { request, source };
+    let base = shared
+        .base()
+        .as_ptr()
+        .wrapping_add(offset_of!(Shared, console));
+    let address = NonNull::new(base.cast())
+        .ok_or_else(|| failed("console ring")(io::Error::from_raw_os_error(libc::EFAULT)))?;
+    // SAFETY: inside the shared pages, which the thread keeps mapped.
+    let ring = unsafe { Ring::new(address) };
+    let descriptors = [standard_output(1)?, standard_output(2)?];
+    let (shared, console, control) = (Arc::clone(shared), Arc::clone(console), Arc::clone(control));
+    let serve = move || {
+        let result: Result<(), RingError> = console.serve(ring, descriptors);
+        if let Err(broken) = result {
+            control.stop(Stop::Console(broken));
+        }
+        drop(shared);
+    };
+    thread::Builder::new()
+        .name("console".into())
+        .spawn(serve)
+        .map_err(failed("console thread"))
+}
+
+/// A duplicate of descriptor 1 or 2; one that is closed is replaced by `/dev/null`.
+fn standard_output(descriptor: i32) -> Result<OwnedFd, platform::Error> {
+    use std::os::fd::FromRawFd;
+    // SAFETY: no preconditions; a fresh descriptor or an error.
+    let fd = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
+    if fd >= 0 {
+        // SAFETY: fresh, owned by nobody else.
+        return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null");
+    null.map(Into::into)
+        .map_err(|source| platform::Error::Request {
+            request: "standard output",
+            source,
+        })
+}
+
+/// The loop of the vCPU thread.
+fn run_vcpu(
+    vcpu: &mut Vcpu,
+    mut calls: Calls,
+    control: &Control,
+    shared: &Mapping,
+) -> Result<End, platform::Error> {
+    vcpu.attach(control.kicker())?;
+    loop {
+        if let Some(reason) = control.stopped() {
+            return Ok(End::Stopped(reason));
+        }
+        match vcpu.run() {
+            Ok(Exit::PortWrite(port::EXIT)) => {
+                // SAFETY: the report consists of integers.
+                let report = unsafe { shared.read_value(offset_of!(Shared, report) as u64) }?;
+                return Ok(End::Report(Box::new(report)));
+            }
+            Ok(Exit::PortWrite(port::CALL)) => calls.serve()?,
+            Ok(Exit::PortWrite(other)) => return Ok(End::Failed(VmFailure::PortWrite(other))),
+            Ok(Exit::Interrupted) => {}
+            Err(failure) => return Ok(End::Failed(failure)),
+        }
+    }
+}

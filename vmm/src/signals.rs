@@ -1,0 +1,331 @@
+//! Signals that are sent to the VMM are the program's: they are passed on. A VM that
+//! does not react is ended.
+
+use crate::control::{Control, Stop};
+use crate::platform::Mapping;
+use hartline_abi::boot::Shared;
+use hartline_abi::hart::{Hart, Pending};
+use std::io;
+use std::mem::{MaybeUninit, offset_of, size_of};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Signals passed on. `SIGTSTP` is not among them: it stops the VMM and with it the VM.
+const PASSED: [i32; 5] = [
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGWINCH,
+];
+/// How long the program may take to end after `SIGTERM`.
+const TERM_GRACE: Duration = Duration::from_secs(2);
+/// Two `SIGINT` within this time end the VM, also if the program catches them.
+const DOUBLE_INTERRUPT: Duration = Duration::from_secs(1);
+
+/// The passed signals, blocked in this process (threads started later inherit it),
+/// readable from a descriptor. Those that were ignored (`nohup`) stay ignored.
+#[derive(Debug)]
+pub struct SignalSet {
+    descriptor: OwnedFd,
+    before: libc::sigset_t,
+}
+
+impl SignalSet {
+    /// Blocks the signals.
+    ///
+    /// # Errors
+    /// If the host has no descriptor left.
+    pub fn block() -> io::Result<Self> {
+        let mut set = empty_set();
+        for signal in PASSED.into_iter().filter(|&s| !ignored(s)) {
+            // SAFETY: a valid set and signal number.
+            unsafe { libc::sigaddset(&mut set, signal) };
+        }
+        let mut before = empty_set();
+        // SAFETY: valid sets; the descriptor is checked.
+        let fd = unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);
+            libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: fresh, owned by nobody else.
+        Ok(Self {
+            descriptor: unsafe { OwnedFd::from_raw_fd(fd) },
+            before,
+        })
+    }
+
+    /// The next signal that came.
+    fn next(&self) -> Option<i32> {
+        let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+        let size = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: the kernel writes at most `size` bytes, and always whole structures.
+        let count =
+            unsafe { libc::read(self.descriptor.as_raw_fd(), info.as_mut_ptr().cast(), size) };
+        if count != size as isize {
+            return None;
+        }
+        // SAFETY: filled completely.
+        i32::try_from(unsafe { info.assume_init() }.ssi_signo).ok()
+    }
+}
+
+impl Drop for SignalSet {
+    fn drop(&mut self) {
+        // SAFETY: the set that was saved by `block`.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut());
+        }
+    }
+}
+
+fn empty_set() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        set.assume_init()
+    }
+}
+
+fn ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: a query into a valid structure; all zeros are a valid one.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// Watches over a running VM.
+#[derive(Debug)]
+pub struct Signals {
+    ram: Arc<Mapping>,
+    shared: Arc<Mapping>,
+    control: Arc<Control>,
+    set: SignalSet,
+    /// When the VM is ended, and why.
+    deadline: Option<(Instant, Stop)>,
+    last_interrupt: Option<Instant>,
+}
+
+impl Signals {
+    /// Watches a VM with these memories; it is ended at `deadline` at the latest.
+    #[must_use]
+    pub fn new(
+        ram: Arc<Mapping>,
+        shared: Arc<Mapping>,
+        control: Arc<Control>,
+        set: SignalSet,
+        deadline: Option<Instant>,
+    ) -> Self {
+        let deadline = deadline.map(|at| (at, Stop::Timeout));
+        Self {
+            ram,
+            shared,
+            control,
+            set,
+            deadline,
+            last_interrupt: None,
+        }
+    }
+
+    /// Returns when `done` is readable.
+    pub fn watch(&mut self, done: RawFd) {
+        loop {
+            let (ended, signalled) = self.wait(done);
+            if ended {
+                return;
+            }
+            if signalled {
+                while let Some(signal) = self.set.next() {
+                    self.signal(signal, Instant::now());
+                }
+            }
+            if let Some((_, reason)) = self.deadline.take_if(|(at, _)| *at <= Instant::now()) {
+                self.control.stop(reason);
+            }
+        }
+    }
+
+    fn wait(&self, done: RawFd) -> (bool, bool) {
+        let entry = |fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut polls = [entry(done), entry(self.set.descriptor.as_raw_fd())];
+        let time = self.deadline.map_or(-1, |(at, _)| {
+            // Rounded up: a deadline must be over when the wait is.
+            let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+            i32::try_from(left.as_millis()).unwrap_or(i32::MAX)
+        });
+        // SAFETY: two valid entries. Interrupted: nothing is ready.
+        unsafe { libc::poll(polls.as_mut_ptr(), 2, time) };
+        (polls[0].revents != 0, polls[1].revents != 0)
+    }
+
+    /// Passes a signal on, and decides whether the VM is to be ended.
+    fn signal(&mut self, signal: i32, now: Instant) {
+        match signal {
+            libc::SIGINT => {
+                let before = self.last_interrupt.replace(now);
+                let soon = before.is_some_and(|at| now - at < DOUBLE_INTERRUPT);
+                if soon || before.is_some() && self.untaken(signal) {
+                    return self.control.stop(Stop::Signal(signal));
+                }
+            }
+            libc::SIGTERM => {
+                let end = (now + TERM_GRACE, Stop::Signal(signal));
+                if self.deadline.is_none_or(|(at, _)| end.0 < at) {
+                    self.deadline = Some(end);
+                }
+            }
+            _ => {}
+        }
+        // Fails only if the shared pages have no room for their own fields.
+        let _: Result<(), _> = self.pass(signal);
+    }
+
+    /// Whether the runtime has not noticed an earlier signal yet.
+    fn untaken(&self, signal: i32) -> bool {
+        let signals = self.shared.atomic_u64(offset_of!(Shared, signals) as u64);
+        signals.is_ok_and(|s| s.load(Ordering::SeqCst) & bit(signal) != 0)
+    }
+
+    /// Sets the signal's bit, asks hart 0 for attention, and wakes a host call.
+    fn pass(&self, signal: i32) -> Result<(), crate::platform::Error> {
+        let signals = self.shared.atomic_u64(offset_of!(Shared, signals) as u64)?;
+        signals.fetch_or(bit(signal), Ordering::SeqCst);
+        let hart = self.shared.atomic_u64(offset_of!(Shared, hart) as u64)?;
+        let hart = hart.load(Ordering::SeqCst);
+        // The guest may have written anything: whatever is not in RAM fails below, and
+        // RAM is the guest's own.
+        let field = |offset: usize| hart.checked_add(offset as u64).filter(|_| hart != 0);
+        if let (Some(pending), Some(limit)) = (
+            field(offset_of!(Hart, pending)),
+            field(offset_of!(Hart, poll_limit)),
+        ) && let (Ok(pending), Ok(limit)) =
+            (self.ram.atomic_u64(pending), self.ram.atomic_u64(limit))
+        {
+            pending.fetch_or(Pending::Signal as u64, Ordering::SeqCst);
+            limit.store(u64::MAX, Ordering::SeqCst);
+        }
+        self.control.wake();
+        Ok(())
+    }
+}
+
+/// The bit of a signal in [`Shared::signals`].
+fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watched() -> (Signals, Arc<Control>) {
+        let ram = Arc::new(Mapping::anonymous("ram", 2 << 20).unwrap());
+        let shared = Arc::new(Mapping::anonymous("shared", 4 << 20).unwrap());
+        let control = Arc::new(Control::new().unwrap());
+        let set = SignalSet::block().unwrap();
+        (
+            Signals::new(ram, shared, Arc::clone(&control), set, None),
+            control,
+        )
+    }
+
+    fn set_hart(signals: &Signals, offset: u64) {
+        let hart = signals
+            .shared
+            .atomic_u64(offset_of!(Shared, hart) as u64)
+            .unwrap();
+        hart.store(offset, Ordering::SeqCst);
+    }
+
+    #[test]
+    fn a_signal_reaches_the_hart() {
+        let (mut signals, control) = watched();
+        set_hart(&signals, 0x4000);
+        signals.signal(libc::SIGINT, Instant::now());
+        let at = |o: usize| {
+            signals
+                .ram
+                .atomic_u64(0x4000 + o as u64)
+                .unwrap()
+                .load(Ordering::SeqCst)
+        };
+        assert_eq!(at(offset_of!(Hart, pending)), Pending::Signal as u64);
+        assert_eq!(at(offset_of!(Hart, poll_limit)), u64::MAX);
+        assert!(signals.untaken(libc::SIGINT));
+        assert_eq!(control.stopped(), None);
+    }
+
+    #[test]
+    fn wild_hart_offsets_do_nothing() {
+        let (mut signals, _) = watched();
+        for offset in [1, 3, (2 << 20) - 8, 2 << 20, u64::MAX, u64::MAX - 519] {
+            set_hart(&signals, offset);
+            signals.signal(libc::SIGHUP, Instant::now());
+        }
+        assert!(signals.untaken(libc::SIGHUP));
+    }
+
+    #[test]
+    fn insistence_ends_the_vm() {
+        let (mut signals, control) = watched();
+        let now = Instant::now();
+        signals.signal(libc::SIGINT, now);
+        signals.signal(libc::SIGINT, now + DOUBLE_INTERRUPT * 2);
+        assert_eq!(
+            control.stopped(),
+            Some(Stop::Signal(libc::SIGINT)),
+            "not taken"
+        );
+
+        let (mut signals, control) = watched();
+        let take = |s: &Signals| {
+            s.shared
+                .atomic_u64(offset_of!(Shared, signals) as u64)
+                .unwrap()
+                .store(0, Ordering::SeqCst);
+        };
+        signals.signal(libc::SIGINT, now);
+        take(&signals);
+        signals.signal(libc::SIGINT, now + DOUBLE_INTERRUPT * 2);
+        assert_eq!(control.stopped(), None, "taken by the program");
+        take(&signals);
+        signals.signal(
+            libc::SIGINT,
+            now + DOUBLE_INTERRUPT * 2 + Duration::from_millis(100),
+        );
+        assert_eq!(
+            control.stopped(),
+            Some(Stop::Signal(libc::SIGINT)),
+            "twice in short time"
+        );
+    }
+
+    #[test]
+    fn sigterm_sets_a_deadline() {
+        let (mut signals, _) = watched();
+        let now = Instant::now();
+        signals.signal(libc::SIGTERM, now);
+        assert_eq!(
+            signals.deadline,
+            Some((now + TERM_GRACE, Stop::Signal(libc::SIGTERM)))
+        );
+        signals.signal(libc::SIGTERM, now + Duration::from_secs(1));
+        assert_eq!(
+            signals.deadline.unwrap().0,
+            now + TERM_GRACE,
+            "not prolonged"
+        );
+    }
+}

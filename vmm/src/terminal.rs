@@ -1,0 +1,88 @@
+//! Terminal requests of the program, and putting the terminal back at the end.
+
+use std::io;
+
+const TCGETS: u64 = 0x5401;
+const TCSETS: u64 = 0x5402;
+const TCSETSF: u64 = 0x5404;
+const TIOCGPGRP: u64 = 0x540f;
+const TIOCGWINSZ: u64 = 0x5413;
+
+/// Length of the kernel's `struct termios`, the same on both architectures.
+const TERMIOS: usize = 36;
+
+/// The standard descriptors as terminals.
+#[derive(Debug, Default)]
+pub struct Terminal {
+    /// Settings of descriptors 0–2 before the program changed them.
+    saved: [Option<[u8; TERMIOS]>; 3],
+}
+
+impl Terminal {
+    /// Longest argument of a request, bytes.
+    pub const MAX_ARGUMENT: usize = TERMIOS;
+
+    /// Length of the structure that a request reads or writes; `None` if the
+    /// request is not one that is passed on.
+    #[must_use]
+    pub fn argument_size(request: u64) -> Option<usize> {
+        match request {
+            TCGETS | TCSETS..=TCSETSF => Some(TERMIOS),
+            TIOCGWINSZ => Some(8),
+            TIOCGPGRP => Some(4),
+            _ => None,
+        }
+    }
+
+    /// Makes a request, for which [`Terminal::argument_size`] is known, on
+    /// descriptor 0, 1 or 2.
+    ///
+    /// # Errors
+    /// The error number of the host, `ENOTTY` if the descriptor is no terminal.
+    pub fn request(
+        &mut self,
+        descriptor: i32,
+        request: u64,
+        argument: &mut [u8; Self::MAX_ARGUMENT],
+    ) -> Result<(), i32> {
+        if (TCSETS..=TCSETSF).contains(&request) {
+            self.save(descriptor)?;
+        }
+        ioctl(descriptor, request, argument)
+    }
+
+    fn save(&mut self, descriptor: i32) -> Result<(), i32> {
+        let slot = usize::try_from(descriptor)
+            .ok()
+            .and_then(|n| self.saved.get_mut(n));
+        let slot = slot.ok_or(libc::EBADF)?;
+        if slot.is_none() {
+            let mut settings = [0; TERMIOS];
+            ioctl(descriptor, TCGETS, &mut settings)?;
+            *slot = Some(settings);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        for (descriptor, saved) in (0..).zip(&mut self.saved) {
+            if let Some(settings) = saved {
+                // A terminal that is gone needs no settings.
+                let _ = ioctl(descriptor, TCSETS, settings);
+            }
+        }
+    }
+}
+
+fn ioctl(descriptor: i32, request: u64, argument: &mut [u8; TERMIOS]) -> Result<(), i32> {
+    // SAFETY: the requests passed here read or write at most TERMIOS bytes.
+    if unsafe { libc::ioctl(descriptor, request, argument.as_mut_ptr()) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO))
+    }
+}
