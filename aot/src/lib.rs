@@ -3,6 +3,7 @@
 pub mod cfg;
 pub mod codegen;
 pub mod elf;
+pub mod explain;
 pub mod lift;
 pub mod link;
 pub mod translate;

@@ -163,7 +163,7 @@ fn compile(
     let ir = Ir::new(&context, "guest");
     codegen.prepare(&ir.module);
     for function in functions {
-        lift(&ir, unit, function);
+        lift(&ir, unit, function, None);
     }
     codegen.optimise(&ir.module)?;
     codegen.object(&ir.module)
@@ -190,7 +190,7 @@ pub fn emit(functions: &[&Function], unit: &Unit, stage: Stage) -> Result<String
     let codegen = Codegen::new(unit.features.llvm())?;
     codegen.prepare(&ir.module);
     for function in functions {
-        lift(&ir, unit, function);
+        lift(&ir, unit, function, None);
     }
     if stage == Stage::Ir {
         return Ok(ir.module.print_to_string().to_string());

@@ -47,9 +47,11 @@ impl<'ctx> Lifter<'_, 'ctx> {
     /// attention.
     fn poll_condition(&self) -> IntValue<'ctx> {
         let ir = self.ir;
+        // In this order, so that the load becomes an operand of the comparison.
+        let stack_pointer = ir.stack_pointer();
         let limit = ir.load_int(64, ir.hart_slot(offset::POLL_LIMIT), Memory::Hart);
         ir.keep(limit.into());
-        ir.compare(IntPredicate::ULT, ir.stack_pointer(), limit)
+        ir.compare(IntPredicate::ULT, stack_pointer, limit)
     }
 
     pub(super) fn poll_at_entry(&mut self) {

@@ -9,6 +9,7 @@ use inkwell::values::{FloatValue, FunctionValue, IntValue, PointerValue};
 
 use super::Unit;
 use super::control::{needs_poll, returns_twice};
+use super::debug::{Debug, FunctionDebug};
 use super::ir::{Ir, Memory};
 use super::registers::{RegisterFlow, RegisterSet, dead_loads, leaves_code, unpinned};
 use super::state::Registers;
@@ -58,14 +59,25 @@ pub(super) struct Lifter<'a, 'ctx> {
     /// Single-precision values of registers that were written in this block.
     pub(super) singles: [Option<FloatValue<'ctx>>; 32],
     pub(super) control: Control<'ctx>,
+    debug: Option<FunctionDebug<'a, 'ctx>>,
 }
 
-/// Adds the translation of `function` to the module of `ir`.
-pub fn lift<'ctx>(ir: &Ir<'ctx>, unit: &Unit, function: &Function) -> FunctionValue<'ctx> {
+/// Adds the translation of `function` to the module of `ir`, with debug information
+/// if that is wanted.
+pub fn lift<'ctx>(
+    ir: &Ir<'ctx>,
+    unit: &Unit,
+    function: &Function,
+    debug: Option<&Debug<'ctx>>,
+) -> FunctionValue<'ctx> {
     let host = ir.function(function.entry);
     ir.define(host, unit.features.llvm());
+    let debug = debug.map(|debug| debug.function(host));
     let entry = ir.block(host, "entry");
     ir.position(entry);
+    if let Some(debug) = &debug {
+        debug.nowhere(ir);
+    }
     let mut lifter = Lifter {
         ir,
         unit,
@@ -83,6 +95,7 @@ pub fn lift<'ctx>(ir: &Ir<'ctx>, unit: &Unit, function: &Function) -> FunctionVa
         keep_load: false,
         singles: [None; 32],
         control: Control::Direct,
+        debug,
     };
     lifter.lift();
     host
@@ -95,6 +108,9 @@ impl<'ctx> Lifter<'_, 'ctx> {
             self.blocks.insert(block.start, host);
         }
         self.make_index_variables();
+        if let Some(debug) = &self.debug {
+            self.registers.describe(self.ir, debug);
+        }
         if needs_poll(self.function) {
             self.poll_at_entry();
         }
@@ -154,6 +170,9 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let dead = dead_loads(block, &self.unit.features);
         for (index, &(pc, instruction)) in block.instructions.iter().enumerate() {
             self.pc = pc;
+            if let Some(debug) = &self.debug {
+                debug.at(self.ir, pc);
+            }
             self.live_after = live[index + 1];
             self.keep_load = dead[index];
             self.save_indexes();

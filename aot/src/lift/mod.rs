@@ -7,6 +7,7 @@
 //! again when they are needed.
 
 mod control;
+mod debug;
 mod features;
 mod float;
 mod function;
@@ -20,6 +21,8 @@ mod state;
 use std::collections::HashSet;
 use std::ops::Range;
 
+pub use debug::Debug;
+pub(crate) use debug::guest_address;
 pub use features::Features;
 pub use function::lift;
 pub use ir::{Ir, function_address, function_name};

@@ -6,6 +6,7 @@ use inkwell::values::{
     StructValue,
 };
 
+use super::debug::FunctionDebug;
 use super::ir::{Ir, Memory};
 use super::registers::RegisterSet;
 
@@ -37,6 +38,16 @@ impl<'ctx> Registers<'ctx> {
             ir.set(variable, value);
         }
         registers
+    }
+
+    /// Has debug information follow the registers.
+    pub fn describe(&self, ir: &Ir<'ctx>, debug: &FunctionDebug<'_, 'ctx>) {
+        for (number, &variable) in self.x.iter().enumerate().skip(1) {
+            debug.register(ir, &format!("x{number}"), variable, false);
+        }
+        for (number, &variable) in self.f.iter().enumerate() {
+            debug.register(ir, &format!("f{number}"), variable, true);
+        }
     }
 
     /// Variables of the pinned registers, in the order of parameters and results.
