@@ -1,0 +1,29 @@
+//! `hartline bench`: Hartline compared with native programs and with qemu-user.
+
+mod compute;
+mod programs;
+
+use std::process::ExitCode;
+
+/// Arguments of `hartline bench`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    benchmark: Benchmark,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Benchmark {
+    /// Computation: the same programs as native code, under qemu-riscv64 and under Hartline
+    Compute(compute::Arguments),
+}
+
+/// Run the benchmark and print its results.
+///
+/// # Errors
+/// A program is missing, fails, or prints something else in one of the three ways.
+pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    match &arguments.benchmark {
+        Benchmark::Compute(arguments) => compute::main(arguments),
+    }
+}
