@@ -1,3 +1,573 @@
-fn main() {
-    panic!("not written yet");
+//! Bad input: one line on standard error that names what is wrong, exit code 125,
+//! nothing left in the cache, no panic, no hang.
+
+use hartline_tests::elf::{Elf, field, segment};
+use hartline_tests::process::{self, Outcome};
+use hartline_tests::random::Random;
+use hartline_tests::suite::Suite;
+use hartline_tests::tree::Scratch;
+use hartline_tests::{Result, hartline, paths};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// A way to spoil the good file, and words of which the error has at least one.
+type Row = (&'static str, fn(Elf) -> Elf, &'static [&'static str]);
+
+const FILES: &[Row] = &[
+    (
+        "empty file",
+        |elf| elf.truncated(0),
+        &["not an elf", "empty"],
+    ),
+    (
+        "text file",
+        |_| Elf {
+            bytes: b"#!/bin/sh\necho hello\n".repeat(20),
+        },
+        &["not an elf"],
+    ),
+    ("32-bit", |elf| elf.with(field::CLASS, 1, 1), &["32-bit"]),
+    ("big-endian", |elf| elf.with(field::DATA, 1, 2), &["endian"]),
+    (
+        "x86-64",
+        |elf| elf.with(field::MACHINE, 2, 62),
+        &["x86", "machine", "architecture"],
+    ),
+    (
+        "aarch64",
+        |elf| elf.with(field::MACHINE, 2, 183),
+        &["machine", "architecture", "aarch64"],
+    ),
+    (
+        "object file",
+        |elf| elf.with(field::TYPE, 2, 1),
+        &["type", "executable"],
+    ),
+    (
+        "core file",
+        |elf| elf.with(field::TYPE, 2, 4),
+        &["type", "executable"],
+    ),
+    (
+        "RV64E",
+        |elf| elf.with(field::FLAGS, 4, 8),
+        &["abi", "rve", "flags"],
+    ),
+    (
+        "no program headers",
+        |elf| elf.with(field::PHNUM, 2, 0),
+        &["segment", "program header"],
+    ),
+    (
+        "program headers past the end",
+        |elf| elf.with(field::PHOFF, 8, 1 << 40),
+        &["truncated", "program header", "end"],
+    ),
+    (
+        "program headers wrap",
+        |elf| elf.with(field::PHOFF, 8, u64::MAX - 8),
+        &["truncated", "program header", "end"],
+    ),
+    (
+        "odd size of program headers",
+        |elf| elf.with(field::PHENTSIZE, 2, 57),
+        &["program header"],
+    ),
+    ("entry 0", |elf| elf.with(field::ENTRY, 8, 0), &["entry"]),
+    (
+        "entry in data",
+        |elf| {
+            let data = elf.header(elf.loaded()[1]);
+            let address = elf.number(data + segment::VADDR, 8);
+            elf.with(field::ENTRY, 8, address)
+        },
+        &["entry"],
+    ),
+    (
+        "odd entry",
+        |elf| {
+            let entry = elf.number(field::ENTRY, 8);
+            elf.with(field::ENTRY, 8, entry + 1)
+        },
+        &["entry"],
+    ),
+    (
+        "p_filesz above p_memsz",
+        |elf| change(elf, 1, segment::MEMSZ, |_, _| 16),
+        &["memory", "p_memsz", "filesz"],
+    ),
+    (
+        "segment past the end of the file",
+        |elf| change(elf, 1, segment::OFFSET, |offset, _| offset + (1 << 30)),
+        &["truncated", "end"],
+    ),
+    (
+        "segment wraps in the file",
+        |elf| {
+            change(elf, 1, segment::OFFSET, |offset, _| {
+                (offset & 0xfff) | (u64::MAX << 12)
+            })
+        },
+        &["wrap", "truncated", "end"],
+    ),
+    (
+        "segment wraps in memory",
+        |elf| {
+            change(elf, 1, segment::VADDR, |address, _| {
+                (address & 0xfff) | (u64::MAX << 12)
+            })
+        },
+        &["wrap", "user space", "address"],
+    ),
+    (
+        "segment above user space",
+        |elf| {
+            change(elf, 1, segment::VADDR, |address, _| {
+                (address & 0xfff) | (1 << 40)
+            })
+        },
+        &["user space", "address"],
+    ),
+    (
+        "segment below user space",
+        |elf| change(elf, 1, segment::VADDR, |address, _| address & 0xfff),
+        &["user space", "address"],
+    ),
+    (
+        "segments overlap",
+        |elf| {
+            let text = elf.number(elf.header(elf.loaded()[0]) + segment::VADDR, 8);
+            change(elf, 1, segment::VADDR, move |address, _| {
+                (address & 0xfff) | (text & !0xfff)
+            })
+        },
+        &["overlap"],
+    ),
+    (
+        "segment not congruent",
+        |elf| change(elf, 1, segment::VADDR, |address, _| address + 8),
+        &["congruent", "page", "align"],
+    ),
+    (
+        "absurd memory size",
+        |elf| change(elf, 1, segment::MEMSZ, |_, _| 1 << 37),
+        &["size", "memory", "large", "user space"],
+    ),
+    (
+        "absurd memory size that wraps",
+        |elf| change(elf, 1, segment::MEMSZ, |_, _| u64::MAX - 4096),
+        &["wrap", "size", "user space"],
+    ),
+    (
+        "dynamically linked",
+        |elf| {
+            // The GNU_STACK or attributes header becomes PT_INTERP with the file's first bytes.
+            let other = (0..elf.number(field::PHNUM, 2) as usize)
+                .find(|index| !elf.loaded().contains(index));
+            let header = elf.header(other.unwrap_or(0));
+            let text = elf
+                .bytes
+                .windows(3)
+                .position(|bytes| bytes == b"ok\n")
+                .unwrap_or(0);
+            let mut elf = elf
+                .with(header, 4, 3)
+                .with(header + segment::OFFSET, 8, text as u64)
+                .with(header + segment::FILESZ, 8, 12);
+            elf.bytes[text..text + 12].copy_from_slice(b"/lib/ld.so.1");
+            elf.bytes[text + 11] = 0;
+            elf
+        },
+        &["dynamic", "interpreter", "static"],
+    ),
+];
+
+/// Changes one field of loaded segment `index`, given its value and the file.
+fn change(elf: Elf, index: usize, offset: usize, new: impl Fn(u64, &Elf) -> u64) -> Elf {
+    let at = elf.header(elf.loaded()[index]) + offset;
+    let value = new(elf.number(at, 8), &elf);
+    elf.with(at, 8, value)
+}
+
+/// Command lines that are wrong or ask for what there is not, and words of the error.
+const COMMAND_LINES: &[(&[&str], &[&str])] = &[
+    (&["--no-such-option", "GOOD"], &["no-such-option"]),
+    (&["--mem", "much", "GOOD"], &["mem", "much"]),
+    (&["--mem", "1", "GOOD"], &["mem"]),
+    (&["--mem", "99999999G", "GOOD"], &["mem"]),
+    (&["--timeout", "-1", "GOOD"], &["timeout"]),
+    (&["--timeout", "nan", "GOOD"], &["timeout"]),
+    (&["--cpus", "0", "GOOD"], &["cpus"]),
+    (&["--cpus", "2", "GOOD"], &["cpus"]),
+    (
+        &["--interrupts", "posted", "GOOD"],
+        &["interrupts", "posted"],
+    ),
+    (&["--interrupts", "sometimes", "GOOD"], &["interrupts"]),
+    (&["--net", "tap:tap0", "GOOD"], &["net"]),
+    (&["-p", "8080:80", "GOOD"], &["8080", "-p", "port"]),
+    (&["--env", "novalue", "GOOD"], &["env", "novalue"]),
+    (
+        &["--volume", "/nonexistent:/x:ro", "GOOD"],
+        &["/nonexistent"],
+    ),
+    (&["--volume", "/etc:/x", "GOOD"], &["volume"]),
+    (&["--volume", "nonsense", "GOOD"], &["volume", "nonsense"]),
+    (&["--rootfs", "/nonexistent", "/bin/sh"], &["/nonexistent"]),
+    (&["--rootfs", "GOOD", "/bin/sh"], &["tar", "good"]),
+    (&["--rootfs", "FOLDER", "/no/program"], &["/no/program"]),
+    (&["--rootfs", "FOLDER", "/"], &["directory", "/"]),
+    (&["/nonexistent/program"], &["/nonexistent/program"]),
+    (&["FOLDER"], &["directory"]),
+    (&["/dev/null"], &["/dev/null"]),
+    (&[], &["program"]),
+];
+
+fn main() -> ExitCode {
+    let seed = std::env::var("HARTLINE_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(1);
+    println!("HARTLINE_SEED={seed}");
+    let mut suite = Suite::new();
+    for (name, spoil, words) in FILES {
+        suite.add(format!("build: {name}"), move || {
+            spoiled("build", *spoil, words)
+        });
+        suite.add_kvm(format!("run: {name}"), move || {
+            spoiled("run", *spoil, words)
+        });
+    }
+    suite.add("build: truncated everywhere", || truncated("build"));
+    suite.add_kvm("run: truncated everywhere", || truncated("run"));
+    for (arguments, words) in COMMAND_LINES {
+        suite.add_kvm(format!("hartline run {}", arguments.join(" ")), move || {
+            command_line(arguments, words)
+        });
+    }
+    suite.add_kvm("good file", good_file);
+    suite.add_kvm("section headers cut off", without_sections);
+    suite.add_kvm("damaged cache entries", damaged_cache);
+    suite.add("many builds at once", many_builds);
+    suite.add("killed build", killed_build);
+    suite.add("cache folder cannot be written", unwritable_cache);
+    suite.add_kvm("no /dev/kvm", || without_kvm("", &["/dev/kvm"]));
+    suite.add_kvm("/dev/kvm is something else", || {
+        without_kvm("touch /dev/kvm; ", &["/dev/kvm"])
+    });
+    suite.add_kvm("random damage to headers", move || random_damage(seed));
+    suite.run()
+}
+
+/// A folder with the program to try and an empty cache.
+struct Place {
+    folder: Scratch,
+}
+
+impl Place {
+    fn new(elf: &Elf) -> Result<Self> {
+        let folder = Scratch::new()?;
+        fs::create_dir_all(folder.path().join("cache"))?;
+        fs::create_dir_all(folder.path().join("folder"))?;
+        fs::write(folder.path().join("good-or-bad"), &elf.bytes)?;
+        Ok(Self { folder })
+    }
+
+    fn program(&self) -> PathBuf {
+        self.folder.path().join("good-or-bad")
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.folder.path().join("cache")
+    }
+
+    fn command(&self, subcommand: &str) -> Result<Command> {
+        let mut command = hartline::command(subcommand)?;
+        command.env("HARTLINE_CACHE", self.cache());
+        Ok(command)
+    }
+
+    fn run(&self, subcommand: &str) -> Result<Outcome> {
+        process::run(self.command(subcommand)?.arg(self.program()), b"")
+    }
+
+    /// Files in the cache.
+    fn cached(&self) -> Result<Vec<PathBuf>> {
+        files(&self.cache())
+    }
+}
+
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(files(&path)?);
+        } else {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// Fails unless `outcome` is a refusal: exit code 125, nothing on standard output,
+/// one line on standard error with one of `words`.
+fn check_refusal(outcome: &Outcome, words: &[&str]) -> Result<()> {
+    let message = outcome.stderr_text();
+    let lower = message.to_lowercase();
+    let good = outcome.code == 125
+        && outcome.stdout.is_empty()
+        && message.starts_with("hartline: ")
+        && message.lines().count() == 1
+        && message.ends_with('\n')
+        && words.iter().any(|word| lower.contains(word));
+    if good {
+        Ok(())
+    } else {
+        Err(format!("expected one of {words:?}: {outcome:?} {message}").into())
+    }
+}
+
+fn refused(elf: &Elf, subcommand: &str, words: &[&str]) -> Result<()> {
+    let place = Place::new(elf)?;
+    let outcome = place.run(subcommand)?;
+    check_refusal(&outcome, words)?;
+    if !outcome.stderr_text().contains("good-or-bad") {
+        return Err(format!("the file is not named: {}", outcome.stderr_text()).into());
+    }
+    match place.cached()?.as_slice() {
+        [] => Ok(()),
+        left => Err(format!("left in the cache: {left:?}").into()),
+    }
+}
+
+fn spoiled(subcommand: &str, spoil: fn(Elf) -> Elf, words: &[&str]) -> Result<()> {
+    refused(&spoil(Elf::good()?), subcommand, words)
+}
+
+fn truncated(subcommand: &str) -> Result<()> {
+    let elf = Elf::good()?;
+    let boundaries = elf.boundaries();
+    for length in boundaries {
+        refused(
+            &elf.clone().truncated(length),
+            subcommand,
+            &["truncated", "not an elf", "empty"],
+        )
+        .map_err(|error| format!("{length} bytes: {}", error.message().unwrap_or_default()))?;
+    }
+    Ok(())
+}
+
+fn command_line(arguments: &[&str], words: &[&str]) -> Result<()> {
+    let place = Place::new(&Elf::good()?)?;
+    let mut command = place.command("run")?;
+    for argument in arguments {
+        match *argument {
+            "GOOD" => command.arg(place.program()),
+            "FOLDER" => command.arg(place.folder.path().join("folder")),
+            other => command.arg(other),
+        };
+    }
+    check_refusal(&process::run(&mut command, b"")?, words)
+}
+
+fn check_good(outcome: &Outcome) -> Result<()> {
+    if outcome.code == 7 && outcome.stdout == b"ok\n" && outcome.stderr.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{outcome:?} {}", outcome.stderr_text()).into())
+    }
+}
+
+/// The file that all others were made from does run, and is translated once.
+fn good_file() -> Result<()> {
+    let place = Place::new(&Elf::good()?)?;
+    for _ in 0..2 {
+        check_good(&place.run("run")?)?;
+        if place.cached()?.len() != 1 {
+            return Err(format!("in the cache: {:?}", place.cached()?).into());
+        }
+    }
+    Ok(())
+}
+
+/// Section headers and symbols are hints: a file without them runs.
+fn without_sections() -> Result<()> {
+    let elf = Elf::good()?;
+    let end = elf.boundaries().last().copied().unwrap_or(0) + 1;
+    check_good(&Place::new(&elf.truncated(end))?.run("run")?)
+}
+
+/// A damaged entry is noticed and made again.
+fn damaged_cache() -> Result<()> {
+    let place = Place::new(&Elf::good()?)?;
+    check_good(&place.run("run")?)?;
+    let [entry] = place
+        .cached()?
+        .try_into()
+        .map_err(|files| format!("in the cache: {files:?}"))?;
+    let original = fs::read(&entry)?;
+    let length = original.len();
+    let mut damaged = vec![
+        vec![],
+        original[..1].to_vec(),
+        original[..length / 2].to_vec(),
+        original[..length - 1].to_vec(),
+    ];
+    damaged.push([&original[..], b"more"].concat());
+    damaged.push(vec![0; length]);
+    for at in [
+        0,
+        8,
+        12,
+        16,
+        48,
+        80,
+        88,
+        96,
+        104,
+        112,
+        120,
+        128,
+        136,
+        4096,
+        length / 2,
+        length - 1,
+    ] {
+        let mut bytes = original.clone();
+        bytes[at] ^= 0x41;
+        damaged.push(bytes);
+    }
+    for (number, bytes) in damaged.iter().enumerate() {
+        fs::write(&entry, bytes)?;
+        check_good(&place.run("run")?)
+            .map_err(|error| format!("damage {number}: {}", error.message().unwrap_or_default()))?;
+        if place.cached()? != [entry.clone()] || fs::read(&entry)? == *bytes {
+            return Err(format!("damage {number} is still in the cache").into());
+        }
+    }
+    Ok(())
+}
+
+/// Several processes translate the same file: all succeed, one entry is there.
+fn many_builds() -> Result<()> {
+    let place = Place::new(&Elf::good()?)?;
+    let mut children = Vec::new();
+    for _ in 0..6 {
+        children.push(
+            place
+                .command("build")?
+                .arg(place.program())
+                .stderr(std::process::Stdio::null())
+                .stdout(std::process::Stdio::null())
+                .spawn()?,
+        );
+    }
+    for child in &mut children {
+        match process::wait(child)?.map(process::shell_code) {
+            Some(0) => {}
+            other => return Err(format!("exit code {other:?}").into()),
+        }
+    }
+    match place.cached()?.as_slice() {
+        [_] => Ok(()),
+        files => Err(format!("in the cache: {files:?}").into()),
+    }
+}
+
+/// A build that is killed leaves nothing that a later one does not clear away.
+fn killed_build() -> Result<()> {
+    let place = Place::new(&Elf::good()?)?;
+    let mut child = place
+        .command("build")?
+        .arg(paths::busybox())
+        .stderr(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .spawn()?;
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    child.kill()?;
+    child.wait()?;
+    let images = place
+        .cached()?
+        .iter()
+        .filter(|path| path.extension().is_some_and(|end| end == "img"))
+        .count();
+    if images != 0 {
+        return Err("busybox was translated in 0.7 s, or a part of it was stored".into());
+    }
+    let outcome = place.run("build")?;
+    match place.cached()?.as_slice() {
+        [_] if outcome.code == 0 => Ok(()),
+        files => Err(format!("{outcome:?}; in the cache: {files:?}").into()),
+    }
+}
+
+/// A cache folder that cannot be made is named.
+fn unwritable_cache() -> Result<()> {
+    let place = Place::new(&Elf::good()?)?;
+    let mut command = place.command("build")?;
+    command.env("HARTLINE_CACHE", place.program().join("cache"));
+    check_refusal(
+        &process::run(command.arg(place.program()), b"")?,
+        &["good-or-bad/cache"],
+    )
+}
+
+/// Hides `/dev/kvm` in a mount namespace; `prepare` may put something in its place.
+fn without_kvm(prepare: &str, words: &[&str]) -> Result<()> {
+    let place = Place::new(&Elf::good()?)?;
+    let inner = place.command("run")?;
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c"]);
+    command
+        .arg(format!("mount -t tmpfs none /dev && {prepare}exec \"$@\""))
+        .arg("sh");
+    command
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .arg(place.program());
+    command.env_clear();
+    command.envs(
+        inner
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    check_refusal(&process::run(&mut command, b"")?, words)
+}
+
+/// Random changes in the headers: whatever comes of it, it is a refusal or the end
+/// of a program, in bounded time.
+fn random_damage(seed: u64) -> Result<()> {
+    let good = Elf::good()?;
+    let end = good.header(good.number(field::PHNUM, 2) as usize);
+    let mut random = Random::new(seed);
+    for number in 0..60 {
+        let mut elf = good.clone();
+        for _ in 0..=random.below(4) {
+            let at = random.within(4, end as i64 - 1) as usize;
+            elf.bytes[at] = if random.chance(50) {
+                random.bits() as u8
+            } else {
+                elf.bytes[at] ^ (1 << random.below(8))
+            };
+        }
+        let place = Place::new(&elf)?;
+        let outcome = process::run(
+            place
+                .command("run")?
+                .args(["--timeout", "10"])
+                .arg(place.program()),
+            b"",
+        )?;
+        let message = outcome.stderr_text();
+        let ended = matches!(outcome.code, 7 | 132 | 133 | 135 | 139);
+        if !(ended || outcome.code == 125 && check_refusal(&outcome, &[""]).is_ok())
+            || message.contains("panicked")
+        {
+            return Err(format!("number {number}: {outcome:?} {message}").into());
+        }
+    }
+    Ok(())
 }
