@@ -7,6 +7,8 @@
 pub mod fcsr;
 mod machine;
 mod memory;
+#[cfg(test)]
+mod reference;
 mod softfloat;
 #[cfg(test)]
 mod tests;

@@ -44,7 +44,7 @@ fn f(number: u8) -> FReg {
     FReg::new(number).unwrap()
 }
 
-fn hart() -> Hart {
+pub(super) fn hart() -> Hart {
     // SAFETY: all fields are integers.
     let mut hart: Hart = unsafe { core::mem::zeroed() };
     hart.reservation = NO_RESERVATION;
@@ -325,8 +325,7 @@ fn reserved_dynamic_rounding_is_illegal() {
 fn the_second_half_is_fetched_only_if_needed() {
     // A 16-bit instruction in the last two bytes before an unmapped page.
     let page = 4096;
-    // SAFETY: a fresh mapping; nothing else uses it.
-    let memory = unsafe { map_pages(2 * page) };
+    let memory = map_pages(0, 2 * page);
     // SAFETY: the first page is writable, the second one belongs to this test.
     unsafe {
         memory.add(page - 2).cast::<u16>().write(0x4505);
@@ -338,13 +337,15 @@ fn the_second_half_is_fetched_only_if_needed() {
     assert_eq!(hart.x[10], 1);
 }
 
-/// `mmap` of private anonymous memory.
-unsafe fn map_pages(length: usize) -> *mut u8 {
+/// `mmap` of private anonymous memory; `hint` is the address, or 0 for any.
+pub(super) fn map_pages(hint: u64, length: usize) -> *mut u8 {
     let result: i64;
-    // SAFETY: an anonymous mapping at an address of the kernel's choice.
+    // SAFETY: a new mapping: MAP_FIXED_NOREPLACE never touches an old one.
     unsafe {
-        core::arch::asm!("syscall", inout("rax") 9_i64 => result, in("rdi") 0, in("rsi") length,
-            in("rdx") 3, in("r10") 0x22, in("r8") -1_i64, in("r9") 0, out("rcx") _, out("r11") _);
+        let flags = 0x22 | if hint == 0 { 0 } else { 0x10_0000 };
+        core::arch::asm!("syscall", inout("rax") 9_i64 => result, in("rdi") hint,
+            in("rsi") length, in("rdx") 3, in("r10") flags, in("r8") -1_i64, in("r9") 0,
+            out("rcx") _, out("r11") _);
     }
     assert!(result > 0, "mmap: {result}");
     result as *mut u8

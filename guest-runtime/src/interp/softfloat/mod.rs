@@ -9,7 +9,7 @@ mod arithmetic;
 mod compare;
 mod convert;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub use compare::classify;
 use hartline_isa::{Format, Rounding, fflags};

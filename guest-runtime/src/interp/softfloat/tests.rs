@@ -18,7 +18,7 @@ const SSE_MODES: [(Rounding, u32); 4] = [
 ];
 
 /// A value: often special, subnormal, near a power of two, or with few bits set.
-fn operand(random: &mut Random, format: Format) -> u64 {
+pub(crate) fn operand(random: &mut Random, format: Format) -> u64 {
     let fraction_bits = precision(format) - 1;
     let exponent_ones = (1_u64 << (if format == Format::Single { 8 } else { 11 })) - 1;
     let bias = exponent_ones >> 1;
