@@ -45,6 +45,14 @@ pub fn shell_code(status: ExitStatus) -> i32 {
 /// # Errors
 /// It could not be started, or did not end before [`DEADLINE`] (it is killed then).
 pub fn run(command: &mut Command, input: &[u8]) -> Result<Outcome> {
+    run_for(command, input, DEADLINE)
+}
+
+/// [`run`] with another deadline.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_for(command: &mut Command, input: &[u8], deadline: Duration) -> Result<Outcome> {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -59,7 +67,7 @@ pub fn run(command: &mut Command, input: &[u8]) -> Result<Outcome> {
             // A program need not read all its input: a closed pipe is no failure.
             pipe.map(|mut pipe| pipe.write_all(input))
         });
-        wait(&mut child)
+        wait_for(&mut child, deadline)
     });
     let outcome = |code| Outcome {
         code,
@@ -72,7 +80,7 @@ pub fn run(command: &mut Command, input: &[u8]) -> Result<Outcome> {
             let output = outcome(-1);
             Err(format!(
                 "did not end within {} s: {command:?}\nstandard error: {}",
-                DEADLINE.as_secs(),
+                deadline.as_secs(),
                 output.stderr_text()
             )
             .into())
@@ -85,13 +93,17 @@ pub fn run(command: &mut Command, input: &[u8]) -> Result<Outcome> {
 /// # Errors
 /// Waiting failed.
 pub fn wait(child: &mut Child) -> Result<Option<ExitStatus>> {
+    wait_for(child, DEADLINE)
+}
+
+fn wait_for(child: &mut Child, deadline: Duration) -> Result<Option<ExitStatus>> {
     let started = Instant::now();
     let mut pause = Duration::from_micros(200);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if started.elapsed() > DEADLINE {
+        if started.elapsed() > deadline {
             child.kill()?;
             child.wait()?;
             return Ok(None);
