@@ -123,7 +123,7 @@ pub fn write(
     for ((entry, &address), file) in info.files.iter_mut().zip(&guest.file_addresses).zip(files) {
         *entry = FileEntry {
             address,
-            length: file.length,
+            length: file.length(),
         };
     }
     info.tsc_boot = vcpu.tsc()?;

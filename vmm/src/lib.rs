@@ -7,6 +7,7 @@ pub mod layout;
 pub mod machine;
 pub mod platform;
 pub mod probe;
+pub mod program;
 pub mod report;
 mod run;
 mod signals;

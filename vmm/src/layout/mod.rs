@@ -81,15 +81,33 @@ pub enum Error {
     Platform(#[from] platform::Error),
 }
 
+/// Contents of a file that the guest sees.
+#[derive(Debug, Clone, Copy)]
+pub enum Source<'a> {
+    /// Bytes, copied into RAM.
+    Bytes(&'a [u8]),
+    /// A file of this length, bytes. It does not change while the VM runs.
+    File(&'a File, u64),
+}
+
 /// A file that the guest sees.
 #[derive(Debug, Clone, Copy)]
 pub struct GuestFile<'a> {
     /// What it is, for messages.
     pub what: &'static str,
-    /// Its contents.
-    pub file: &'a File,
-    /// Its length, bytes; not 0.
-    pub length: u64,
+    /// What is in it; not empty.
+    pub source: Source<'a>,
+}
+
+impl GuestFile<'_> {
+    /// Its length, bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        match self.source {
+            Source::Bytes(bytes) => bytes.len() as u64,
+            Source::File(_, length) => length,
+        }
+    }
 }
 
 /// What goes into the guest's memory.
@@ -179,7 +197,7 @@ pub fn build(vm: &mut Vm, contents: &Contents<'_>) -> Result<Guest, Error> {
 
 /// Length of the first part of RAM: page tables and single pages.
 fn tables_room(ram: u64, contents: &Contents<'_>) -> Result<u64, Error> {
-    let files = contents.files.iter().map(|f| f.length);
+    let files = contents.files.iter().map(GuestFile::length);
     // 4 KiB pages need a table per 2 MiB instead of one per GiB.
     let images = contents.images.iter().map(|i| i.length.saturating_mul(512));
     let mapped = files.chain(images).fold(ram, u64::saturating_add);
@@ -295,22 +313,29 @@ impl Builder<'_> {
         let mut addresses = Vec::with_capacity(files.len());
         let mut address = FILE_BASE;
         for file in files {
-            let mapped = file.length.next_multiple_of(HUGE_PAGE_SIZE);
-            if file.length <= MAX_COPIED_FILE {
-                let block = self.take_block(file.what, file.length)?;
-                self.ram
-                    .read_file(block, file.file, file.length)
-                    .map_err(|source| Error::File {
-                        what: file.what,
-                        source,
-                    })?;
-                self.tables
-                    .map_huge(address, RAM_GPA + block, mapped, Permission::Read)?;
-            } else {
-                let gpa = self.add_file_slot(file.what, file.file, file.length)?;
-                self.tables
-                    .map_huge(address, gpa, mapped, Permission::Read)?;
-            }
+            let mapped = file.length().next_multiple_of(HUGE_PAGE_SIZE);
+            let gpa = match file.source {
+                Source::Bytes(bytes) => {
+                    let block = self.take_block(file.what, mapped)?;
+                    self.ram.write(block, bytes)?;
+                    RAM_GPA + block
+                }
+                Source::File(contents, length) if length <= MAX_COPIED_FILE => {
+                    let block = self.take_block(file.what, mapped)?;
+                    self.ram
+                        .read_file(block, contents, length)
+                        .map_err(|source| Error::File {
+                            what: file.what,
+                            source,
+                        })?;
+                    RAM_GPA + block
+                }
+                Source::File(contents, length) => {
+                    self.add_file_slot(file.what, contents, length)?
+                }
+            };
+            self.tables
+                .map_huge(address, gpa, mapped, Permission::Read)?;
             addresses.push(address);
             address += mapped;
         }

@@ -1,0 +1,63 @@
+//! The `hartline` command.
+
+mod bench;
+mod run;
+
+use clap::{Parser, Subcommand};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Exit code of Hartline's own failures; programs' exit codes pass through.
+const FAILURE: u8 = hartline_vmm::report::FAILURE;
+
+/// Runs unmodified Linux/riscv64 programs on x86-64 in KVM virtual machines
+#[derive(Debug, Parser)]
+#[command(name = "hartline", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a program in a virtual machine of its own
+    Run(run::Arguments),
+    /// Compare with native programs and with qemu-user
+    Bench(bench::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::try_parse() {
+        Ok(arguments) => match &arguments.command {
+            Command::Run(arguments) => run::main(arguments),
+            Command::Bench(arguments) => bench::main(arguments),
+        },
+        Err(error) => usage(&error),
+    };
+    result.unwrap_or_else(|error| {
+        say(&format!("{error:#}"));
+        ExitCode::from(FAILURE)
+    })
+}
+
+/// Help and version go to standard output; a mistake becomes one line.
+fn usage(error: &clap::Error) -> anyhow::Result<ExitCode> {
+    if !error.use_stderr() {
+        error.print()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = error.render().to_string();
+    // Arguments that are missing stand indented on lines of their own.
+    let wrong = text
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .map(str::trim);
+    let wrong = wrong.collect::<Vec<_>>().join(" ");
+    let wrong = wrong.strip_prefix("error: ").unwrap_or(&wrong);
+    anyhow::bail!("{wrong} (hartline help says more)")
+}
+
+/// Writes a message to standard error. That nobody reads it is no reason to fail.
+fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "hartline: {message}");
+}

@@ -1,0 +1,150 @@
+//! `hartline run`: one program in one VM.
+
+mod options;
+mod stats;
+
+pub use options::Arguments;
+
+use anyhow::Context;
+use hartline_vmm::boot;
+use hartline_vmm::layout::{GuestFile, Source};
+use hartline_vmm::machine::{self, RUNTIME, Settings};
+use hartline_vmm::program;
+use hartline_vmm::report::{Program, judge};
+use hartline_vmm::tree::TreeBuilder;
+use options::StatsFormat;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Runs the program; the result is its exit code.
+///
+/// # Errors
+/// Everything that keeps the VM from starting.
+pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let start = Instant::now();
+    arguments.check()?;
+    let guest = load(arguments)?;
+    let tree_length = guest
+        .tree
+        .metadata()
+        .context("the root file system tree")?
+        .len();
+    let files = [
+        GuestFile {
+            what: "the program",
+            source: Source::Bytes(&guest.program),
+        },
+        GuestFile {
+            what: "the root file system",
+            source: Source::File(&guest.tree, tree_length),
+        },
+    ];
+    let settings = Settings {
+        ram: arguments.memory,
+        runtime: RUNTIME,
+        files: &files,
+        images: &[],
+        arguments: &guest_arguments(arguments, &guest.path),
+        interpret_only: true,
+        timeout: arguments.timeout,
+        count: arguments.stats.is_some(),
+    };
+    let outcome = machine::run(&settings)?;
+    let name = arguments.program.display().to_string();
+    let program = Program {
+        name: &name,
+        elf: &guest.program,
+        locate: &|_| None,
+    };
+    let verdict = judge(&outcome.end, &program);
+    if !verdict.message.is_empty() {
+        crate::say(&verdict.message);
+    }
+    match arguments.stats {
+        Some(StatsFormat::Table) => stats::print_table(&outcome, start.elapsed()),
+        Some(StatsFormat::Json) => stats::print_json(&outcome, start.elapsed())?,
+        None => {}
+    }
+    Ok(ExitCode::from(verdict.code))
+}
+
+/// What the VM is given.
+struct Guest {
+    /// The program's ELF file.
+    program: Vec<u8>,
+    /// Its path in the guest.
+    path: PathBuf,
+    /// The root file system tree.
+    tree: File,
+}
+
+fn load(arguments: &Arguments) -> anyhow::Result<Guest> {
+    let mut builder;
+    let (program, path);
+    match &arguments.rootfs {
+        Some(root) => {
+            builder = TreeBuilder::new()?;
+            builder.add_root(root)?;
+            (program, path) = (None, Path::new("/").join(&arguments.program));
+        }
+        None => {
+            program = Some(program::from_host(&arguments.program)?);
+            let name = arguments
+                .program
+                .file_name()
+                .context("the program has no name")?;
+            path = Path::new("/").join(name);
+            builder = TreeBuilder::minimal()?;
+            let guest_path = path.to_str().context("the program's name is not UTF-8")?;
+            builder.add_file(&arguments.program, guest_path)?;
+        }
+    }
+    for volume in &arguments.volumes {
+        builder.graft(&volume.host, &volume.guest)?;
+    }
+    let tree = builder.build()?;
+    let program = match program {
+        Some(program) => program,
+        None => program::from_tree(&tree, &path)?,
+    };
+    Ok(Guest {
+        program,
+        path,
+        tree,
+    })
+}
+
+fn guest_arguments(arguments: &Arguments, path: &Path) -> boot::Arguments {
+    // As a shell would have it: the program as it was typed.
+    let argv = std::iter::once(arguments.program.as_os_str())
+        .chain(arguments.arguments.iter().map(AsRef::as_ref));
+    boot::Arguments {
+        path: path.as_os_str().as_bytes().to_vec(),
+        arguments: argv.map(|a| a.as_bytes().to_vec()).collect(),
+        environment: environment(arguments),
+    }
+}
+
+/// `PATH`, `HOME` and `TERM` of the host, then `--env`, of which the last counts.
+fn environment(arguments: &Arguments) -> Vec<Vec<u8>> {
+    let inherited = ["PATH", "HOME", "TERM"].into_iter().filter_map(|name| {
+        let value = std::env::var_os(name)?;
+        Some([name.as_bytes(), b"=", value.as_bytes()].concat())
+    });
+    let given = arguments
+        .environment
+        .iter()
+        .map(|pair| pair.as_bytes().to_vec());
+    let mut result: Vec<Vec<u8>> = Vec::new();
+    for pair in inherited.chain(given) {
+        let name = |pair: &[u8]| pair.split(|&b| b == b'=').next().map(<[u8]>::to_vec);
+        match result.iter_mut().find(|other| name(other) == name(&pair)) {
+            Some(other) => *other = pair,
+            None => result.push(pair),
+        }
+    }
+    result
+}

@@ -1,0 +1,233 @@
+//! The command line of `hartline run`.
+
+use anyhow::{Context, bail, ensure};
+use hartline_vmm::layout::{MAX_RAM, MIN_RAM};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Arguments of `hartline run`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Root file system: a directory or a tar file; PROGRAM is a path inside it
+    #[arg(long, value_name = "DIR|TAR")]
+    pub rootfs: Option<PathBuf>,
+
+    /// Import a file or directory of the host into the root file system
+    #[arg(long = "volume", value_name = "HOST:GUEST[:ro]", value_parser = parse_volume)]
+    pub volumes: Vec<Volume>,
+
+    /// Set an environment variable; only PATH, HOME and TERM are inherited
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = parse_environment)]
+    pub environment: Vec<String>,
+
+    /// Memory of the VM (suffixes K, M, G); taken from the host when it is used
+    #[arg(long = "mem", value_name = "SIZE", default_value = "2G", value_parser = parse_size)]
+    pub memory: u64,
+
+    /// Number of vCPUs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub cpus: u32,
+
+    /// Network: none, or tap:NAME
+    #[arg(long, value_name = "none|tap:NAME", default_value = "none")]
+    pub net: String,
+
+    /// Forward a port of the host to the program
+    #[arg(short = 'p', long = "publish", value_name = "HOST:GUEST")]
+    pub ports: Vec<String>,
+
+    /// How devices interrupt the guest
+    #[arg(long, value_enum, default_value = "auto")]
+    pub interrupts: Interrupts,
+
+    /// End the program after this many seconds, with exit code 124
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub timeout: Option<Duration>,
+
+    /// Print statistics to standard error at the end
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "table"
+    )]
+    pub stats: Option<StatsFormat>,
+
+    /// Interpret everything, translate nothing
+    #[arg(long, hide = true)]
+    pub interpret: bool,
+
+    /// The riscv64 program
+    pub program: PathBuf,
+
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<OsString>,
+}
+
+/// A `--volume`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    /// Path on the host.
+    pub host: PathBuf,
+    /// Absolute path in the guest.
+    pub guest: String,
+    /// Whether `:ro` was given.
+    pub read_only: bool,
+}
+
+/// Values of `--interrupts`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Interrupts {
+    /// What suits this host
+    Auto,
+    /// Pending word read at safepoints
+    Safepoint,
+    /// Posted interrupts of APICv or AVIC
+    Posted,
+    /// Injected by KVM, with exits
+    Injected,
+}
+
+/// Values of `--stats`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum StatsFormat {
+    /// For people
+    Table,
+    /// One JSON object
+    Json,
+}
+
+impl Arguments {
+    /// Refuses what is not implemented, rather than ignore it.
+    ///
+    /// # Errors
+    /// Names the option and its value.
+    pub fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.cpus == 1,
+            "--cpus {}: only one vCPU is implemented",
+            self.cpus
+        );
+        ensure!(
+            self.net == "none",
+            "--net {}: networks are not implemented",
+            self.net
+        );
+        if let Some(port) = self.ports.first() {
+            bail!("-p {port}: networks are not implemented");
+        }
+        ensure!(
+            matches!(self.interrupts, Interrupts::Auto | Interrupts::Safepoint),
+            "--interrupts: only auto and safepoint are implemented"
+        );
+        if let Some(volume) = self.volumes.iter().find(|v| !v.read_only) {
+            bail!(
+                "--volume {}:{}: writable volumes are not implemented: append :ro to import it",
+                volume.host.display(),
+                volume.guest
+            );
+        }
+        Ok(())
+    }
+}
+
+fn parse_volume(text: &str) -> anyhow::Result<Volume> {
+    let (rest, read_only) = match text.strip_suffix(":ro") {
+        Some(rest) => (rest, true),
+        None => (text, false),
+    };
+    let (host, guest) = rest
+        .split_once(':')
+        .context("needs the form HOST:GUEST[:ro]")?;
+    ensure!(!host.is_empty(), "the path on the host is empty");
+    ensure!(
+        guest.starts_with('/'),
+        "the path in the guest must start with /"
+    );
+    Ok(Volume {
+        host: host.into(),
+        guest: guest.into(),
+        read_only,
+    })
+}
+
+fn parse_environment(text: &str) -> anyhow::Result<String> {
+    let (name, _) = text.split_once('=').context("needs the form NAME=VALUE")?;
+    ensure!(!name.is_empty(), "the name is empty");
+    Ok(text.into())
+}
+
+fn parse_size(text: &str) -> anyhow::Result<u64> {
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let number: u64 = digits
+        .parse()
+        .context("is no number of bytes (suffixes: K, M, G)")?;
+    let size = number
+        .checked_mul(1 << shift)
+        .filter(|n| (MIN_RAM..=MAX_RAM).contains(n));
+    size.context("must be from 64M to 252G")
+}
+
+fn parse_seconds(text: &str) -> anyhow::Result<Duration> {
+    let seconds: f64 = text.parse().context("is no number of seconds")?;
+    let duration = Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|d| !d.is_zero());
+    duration.context("must be more than 0 seconds")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("2G").unwrap(), 2 << 30);
+        assert_eq!(parse_size("64m").unwrap(), 64 << 20);
+        assert_eq!(parse_size("134217728").unwrap(), 128 << 20);
+        for bad in [
+            "",
+            "G",
+            "1T",
+            "63M",
+            "300G",
+            "-1",
+            "18446744073709551615G",
+            "1e9",
+            "٣M",
+        ] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn volumes() {
+        let volume = parse_volume("data:/srv/data:ro").unwrap();
+        assert_eq!(
+            (volume.host, volume.guest),
+            ("data".into(), "/srv/data".into())
+        );
+        assert!(volume.read_only);
+        assert!(!parse_volume("/a:/b").unwrap().read_only);
+        for bad in ["", "/a", ":/b", "/a:b:ro", "/a:ro"] {
+            assert!(parse_volume(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn seconds() {
+        assert_eq!(parse_seconds("0.5").unwrap(), Duration::from_millis(500));
+        for bad in ["0", "-1", "nan", "inf", "1e300", "x"] {
+            assert!(parse_seconds(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `--stats`: what a run cost.
+
+use hartline_abi::report::ExitReport;
+use hartline_vmm::End;
+use hartline_vmm::machine::Outcome;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// The counters of a vCPU that make up its exits, with what they mean.
+const EXITS: [(&str, &str); 8] = [
+    ("exits", "exits from the guest"),
+    ("insn_emulation", "emulated instructions"),
+    ("io_exits", "port I/O exits"),
+    ("mmio_exits", "MMIO exits"),
+    ("halt_exits", "halts"),
+    ("irq_exits", "host interrupts"),
+    ("signal_exits", "signals"),
+    ("pf_taken", "page faults"),
+];
+
+/// Prints the table to standard error.
+pub fn print_table(outcome: &Outcome, wall: Duration) {
+    let mut lines = vec![
+        ("wall time".to_owned(), milliseconds(wall)),
+        ("boot time".to_owned(), milliseconds(outcome.boot_time)),
+        ("run time".to_owned(), milliseconds(outcome.run_time)),
+    ];
+    if let Some([vcpu, _]) = &outcome.counters {
+        lines.extend(EXITS.map(|(name, what)| (what.to_owned(), vcpu.get(name).to_string())));
+    }
+    if let End::Report(report) = &outcome.end {
+        lines.extend([
+            ("system calls".to_owned(), report.syscalls.to_string()),
+            (
+                "interpreter entries".to_owned(),
+                report.interpreter_entries.to_string(),
+            ),
+            (
+                "interpreted instructions".to_owned(),
+                report.interpreted.to_string(),
+            ),
+            (
+                "peak memory".to_owned(),
+                format!("{} KiB", report.peak_memory >> 10),
+            ),
+        ]);
+        lines.extend(missing(report).map(|(number, count)| {
+            (
+                format!("missing system call {number}"),
+                format!("{count} times"),
+            )
+        }));
+    }
+    let mut text = String::new();
+    for (what, value) in lines {
+        text.push_str(&format!("{what:<26}{value:>16}\n"));
+    }
+    // That nobody reads it is no reason to fail.
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Prints one JSON object to standard error. Times are seconds.
+///
+/// # Errors
+/// None in practice: the object is made of numbers.
+pub fn print_json(outcome: &Outcome, wall: Duration) -> serde_json::Result<()> {
+    let counters = |index: usize| {
+        let all = outcome.counters.as_ref().map(|both| both[index].iter());
+        all.into_iter()
+            .flatten()
+            .collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let mut object = serde_json::json!({
+        "wall_s": wall.as_secs_f64(),
+        "boot_s": outcome.boot_time.as_secs_f64(),
+        "run_s": outcome.run_time.as_secs_f64(),
+        "vcpu": counters(0),
+        "vm": counters(1),
+    });
+    if let End::Report(report) = &outcome.end {
+        let missing: Vec<_> = missing(report)
+            .map(|(number, count)| serde_json::json!({ "number": number, "count": count }))
+            .collect();
+        object["syscalls"] = report.syscalls.into();
+        object["interpreter_entries"] = report.interpreter_entries.into();
+        object["interpreted"] = report.interpreted.into();
+        object["peak_memory"] = report.peak_memory.into();
+        object["missing_syscalls"] = missing.into();
+    }
+    let text = serde_json::to_string(&object)?;
+    // That nobody reads it is no reason to fail.
+    let _ = writeln!(io::stderr(), "{text}");
+    Ok(())
+}
+
+fn missing(report: &ExitReport) -> impl Iterator<Item = (u32, u32)> {
+    report
+        .missing_syscalls
+        .iter()
+        .filter(|entry| entry[1] > 0)
+        .map(|entry| (entry[0], entry[1]))
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1e3)
+}
