@@ -125,6 +125,17 @@ pub struct Block {
     pub is_loop_header: bool,
 }
 
+impl Block {
+    /// Address after its last instruction.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        let last = self.instructions.last();
+        last.map_or(self.start, |(pc, instruction)| {
+            pc + u64::from(instruction.length())
+        })
+    }
+}
+
 /// A function: the code reached from one entry without calls.
 ///
 /// Functions may share blocks (several entries to the same code).

@@ -5,7 +5,40 @@
 //! is exact: the instructions of a block are what a hart would execute from its
 //! start, and its terminator lists every way on (an indirect jump's list may be
 //! partial, and has a fallback).
+//!
+//! Assumed of the program: memory that the file maps read-only keeps its contents,
+//! and calls preserve the registers that the psABI says they do, where the same
+//! function keeps the address of a jump table in one across them.
 
+mod blocks;
+mod constants;
 mod function;
+mod graph;
+mod recover;
+mod setjmp;
+mod statistics;
+mod tables;
+mod units;
+mod values;
 
 pub use function::{Block, Edge, EdgeKind, Function, Index, JumpTable, Terminator};
+pub use recover::recover;
+pub use statistics::Statistics;
+
+/// The recovered functions of a file.
+#[derive(Debug, Clone)]
+pub struct ControlFlow {
+    /// Sorted by entry.
+    pub functions: Vec<Function>,
+}
+
+impl ControlFlow {
+    /// The function with this entry.
+    #[must_use]
+    pub fn function(&self, entry: u64) -> Option<&Function> {
+        let index = self
+            .functions
+            .binary_search_by_key(&entry, |function| function.entry);
+        index.ok().map(|index| &self.functions[index])
+    }
+}

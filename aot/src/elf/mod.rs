@@ -13,7 +13,7 @@ mod unwind;
 pub use memory::Memory;
 
 use hartline_abi::elf::{ElfError, Program, ProgramType};
-use hartline_isa::{Instruction, decode, instruction_length};
+use hartline_isa::{ImmediateOp, Instruction, Operation, XReg, decode, instruction_length};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -138,6 +138,26 @@ impl<'a> Binary<'a> {
         decode(u32::from_le_bytes(*bytes.first_chunk()?))
     }
 
+    /// Whether a function may start at an address: what precedes it in the code is
+    /// padding, or an instruction after which execution may not go on.
+    #[must_use]
+    pub fn may_start_function(&self, address: u64) -> bool {
+        if !self.is_text(address) {
+            return false;
+        }
+        let ends = |length: u8| {
+            let before = address.wrapping_sub(u64::from(length));
+            if !self.is_text(before) {
+                return true;
+            }
+            match self.instruction(before) {
+                Some(instruction) => instruction.length() == length && may_end(&instruction),
+                None => length == 2,
+            }
+        };
+        ends(2) || ends(4)
+    }
+
     /// Ranges of functions from unwind information and symbols, sorted by start,
     /// without overlaps, within the code.
     #[must_use]
@@ -184,7 +204,7 @@ impl<'a> Binary<'a> {
         entries.extend(exported.map(|symbol| symbol.address));
         if !self.is_position_independent() {
             self.memory.for_each_word(|word| {
-                if starts.contains(&word) {
+                if starts.contains(&word) || (!covered(word) && self.may_start_function(word)) {
                     entries.insert(word);
                 }
             });
@@ -193,6 +213,20 @@ impl<'a> Binary<'a> {
             .into_iter()
             .filter(|&entry| self.is_text(entry))
             .collect()
+    }
+}
+
+/// Whether code may end with this instruction: jumps, calls (of what does not
+/// return), `ebreak`, and the `nop` of padding.
+fn may_end(instruction: &Instruction) -> bool {
+    match instruction.operation() {
+        Operation::Jal { .. } | Operation::Jalr { .. } | Operation::Ebreak => true,
+        Operation::Immediate {
+            op: ImmediateOp::Addi,
+            rd,
+            ..
+        } => rd == XReg::ZERO,
+        _ => false,
     }
 }
 

@@ -1,0 +1,274 @@
+//! Jump tables: how many entries, and where they lead.
+
+use super::blocks::Explorer;
+use super::function::{Block, Index, JumpTable, Terminator};
+use super::graph::{Graph, Reaching, Site};
+use super::values::{Table, Value, Values, add};
+use crate::elf::{Binary, Memory};
+use hartline_isa::ImmediateOp::{Addi, Addiw, Andi};
+use hartline_isa::{Cmp, Operation, ShiftOp, UnaryOp, Width, XReg};
+use std::collections::BTreeMap;
+
+/// Most entries of a table.
+const MAX_ENTRIES: u64 = 4096;
+/// Most entries that are tried if nothing bounds the index.
+const MAX_UNBOUNDED: u64 = 1024;
+/// Most blocks above the jump that are searched for a bound.
+const MAX_CHAIN: usize = 32;
+/// Longest chain of copies that is followed.
+const MAX_COPIES: usize = 16;
+
+/// Finds the targets of indirect jumps and calls, which end the blocks of the given
+/// indices. Returns better terminators by address of the jump.
+pub(super) fn resolve(
+    binary: &Binary<'_>,
+    explorer: &Explorer<'_, '_>,
+    blocks: &[Block],
+    entry: u64,
+    jumps: &[usize],
+) -> BTreeMap<u64, Terminator> {
+    if jumps.is_empty() {
+        return BTreeMap::new();
+    }
+    let graph = Graph::new(blocks, entry);
+    let resolver = Resolver {
+        binary,
+        explorer,
+        graph: &graph,
+    };
+    let found = jumps.iter().filter_map(|&block| {
+        let pc = blocks[block].instructions.last()?.0;
+        Some((pc, resolver.terminator(block)?))
+    });
+    found.collect()
+}
+
+struct Resolver<'r, 'e, 'a, 'b> {
+    binary: &'r Binary<'a>,
+    explorer: &'r Explorer<'e, 'a>,
+    graph: &'r Graph<'b>,
+}
+
+impl Resolver<'_, '_, '_, '_> {
+    /// A better terminator for a block that ends in an indirect jump or call.
+    fn terminator(&self, block: usize) -> Option<Terminator> {
+        let instructions = &self.graph.block(block).instructions;
+        let site = Site {
+            block,
+            position: instructions.len().checked_sub(1)?,
+        };
+        let (pc, instruction) = self.graph.instruction(site);
+        let Operation::Jalr { rd, rs1, offset } = instruction.operation() else {
+            return None;
+        };
+        let mut values = Values::new(self.graph, self.binary.memory());
+        let target = add(values.before(rs1, site), i64::from(offset) as u64);
+        match target {
+            Value::Constant(target) if self.binary.is_text(target & !1) => {
+                let next = pc + u64::from(instruction.length());
+                Some(self.explorer.direct(rd, target & !1, next))
+            }
+            Value::Entry { table, addend } if rd == XReg::ZERO => self.table(table, addend, site),
+            _ => None,
+        }
+    }
+
+    fn table(&self, table: Table, addend: u64, jump: Site) -> Option<Terminator> {
+        let bound = Bounds {
+            graph: self.graph,
+            memory: self.binary.memory(),
+        }
+        .of(table.index, jump);
+        let count = bound.unwrap_or(MAX_UNBOUNDED).min(MAX_ENTRIES);
+        let mut targets = Vec::new();
+        for number in 0..count {
+            let Some(target) = self.target(table, addend, number) else {
+                break;
+            };
+            // Without a bound the table ends where its entries stop making sense. A
+            // table of pointers to elsewhere is data that the program may yet change.
+            let inside = self.explorer.is_inside(target);
+            if !inside && (bound.is_none() || table.wide) {
+                break;
+            }
+            targets.push(self.explorer.edge(target));
+        }
+        let any_inside = targets
+            .iter()
+            .any(|edge| self.explorer.is_inside(edge.target));
+        any_inside.then(|| {
+            Terminator::JumpTable(JumpTable {
+                index: Some(table.index),
+                targets,
+            })
+        })
+    }
+
+    /// Where entry `number` leads; `None` if it is not in constant memory or leads
+    /// out of the code.
+    fn target(&self, table: Table, addend: u64, number: u64) -> Option<u64> {
+        let memory = self.binary.memory();
+        let place = table.base.wrapping_add(number << table.shift);
+        let size = if table.wide { 8 } else { 4 };
+        if !memory.is_constant_after_loading(place) {
+            return None;
+        }
+        let value = memory.number(place, size)?;
+        let extend = table.signed && !table.wide;
+        let value = if extend {
+            i64::from(value as i32) as u64
+        } else {
+            value
+        };
+        let target = value.wrapping_add(addend) & !1;
+        self.binary.is_text(target).then_some(target)
+    }
+}
+
+/// Finds how large an index can be. A wrong answer costs speed, nothing else.
+struct Bounds<'r, 'b, 'a> {
+    graph: &'r Graph<'b>,
+    memory: &'r Memory<'a>,
+}
+
+/// What a value is a copy of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// The result of an instruction.
+    Site(Site),
+    /// A word of memory: base register and offset.
+    Memory(XReg, i32),
+    /// A register at the start of a block.
+    Register(XReg, usize),
+}
+
+impl Bounds<'_, '_, '_> {
+    /// Number of values that the index of a table can have.
+    fn of(&self, index: Index, jump: Site) -> Option<u64> {
+        let site = self.site(index, jump)?;
+        let (origin, mut bound) = self.origin(index.register, site);
+        let mut block = site.block;
+        for _ in 0..MAX_CHAIN {
+            let Some(before) = self.graph.only_predecessor(block) else {
+                break;
+            };
+            let limit = self.limit(origin, before, self.graph.block(block).start);
+            bound = bound.into_iter().chain(limit).min();
+            block = before;
+        }
+        bound
+    }
+
+    /// The site of the instruction at which an index is read.
+    fn site(&self, index: Index, jump: Site) -> Option<Site> {
+        let mut block = jump.block;
+        for _ in 0..MAX_CHAIN {
+            let instructions = &self.graph.block(block).instructions;
+            if let Ok(position) = instructions.binary_search_by_key(&index.pc, |entry| entry.0) {
+                return Some(Site { block, position });
+            }
+            block = self.graph.only_predecessor(block)?;
+        }
+        None
+    }
+
+    /// Follows copies, extensions and masks back. Also the number of values that
+    /// the masks leave.
+    fn origin(&self, register: XReg, site: Site) -> (Origin, Option<u64>) {
+        let mut bound: Option<u64> = None;
+        let (mut register, mut site) = (register, site);
+        for _ in 0..MAX_COPIES {
+            let Reaching::One(found) = self.graph.reaching(register, site) else {
+                return (Origin::Register(register, self.top(site.block)), bound);
+            };
+            let (source, limit) = match self.graph.instruction(found).1.operation() {
+                Operation::Immediate {
+                    op: Andi,
+                    rs1,
+                    immediate,
+                    ..
+                } if immediate >= 0 => (Ok(rs1), Some(immediate as u64 + 1)),
+                Operation::Immediate {
+                    op: Addi | Addiw,
+                    rs1,
+                    immediate: 0,
+                    ..
+                } => (Ok(rs1), None),
+                Operation::Unary {
+                    op: UnaryOp::ZextH | UnaryOp::SextH | UnaryOp::SextB,
+                    rs1,
+                    ..
+                } => (Ok(rs1), None),
+                Operation::Shift {
+                    op: ShiftOp::Srli,
+                    amount: amount @ 52..,
+                    ..
+                } => (Err(Origin::Site(found)), Some(1 << (64 - amount))),
+                Operation::Shift {
+                    op: ShiftOp::Srliw,
+                    amount: amount @ 20..,
+                    ..
+                } => (Err(Origin::Site(found)), Some(1 << (32 - amount))),
+                Operation::Load {
+                    width,
+                    signed,
+                    rs1,
+                    offset,
+                    ..
+                } => {
+                    let byte = width == Width::Byte && !signed;
+                    (Err(Origin::Memory(rs1, offset)), byte.then_some(256))
+                }
+                _ => (Err(Origin::Site(found)), None),
+            };
+            bound = bound.into_iter().chain(limit).min();
+            match source {
+                Ok(copied) => (register, site) = (copied, found),
+                Err(origin) => return (origin, bound),
+            }
+        }
+        (Origin::Site(site), bound)
+    }
+
+    /// The highest block from which there is only one way to this one.
+    fn top(&self, block: usize) -> usize {
+        let chain = std::iter::successors(Some(block), |&block| self.graph.only_predecessor(block));
+        chain.take(MAX_CHAIN).last().unwrap_or(block)
+    }
+
+    /// The number of values that the branch at the end of `block` leaves to
+    /// `origin` on the way to `successor`.
+    fn limit(&self, origin: Origin, block: usize, successor: u64) -> Option<u64> {
+        let Terminator::Branch { taken, not_taken } = &self.graph.block(block).terminator else {
+            return None;
+        };
+        let site = Site {
+            block,
+            position: self.graph.block(block).instructions.len() - 1,
+        };
+        let Operation::Branch {
+            condition,
+            rs1,
+            rs2,
+            ..
+        } = self.graph.instruction(site).1.operation()
+        else {
+            return None;
+        };
+        if taken.target == not_taken.target {
+            return None;
+        }
+        let holds = taken.target == successor;
+        // `limited < other`, or `limited <= other` if the branch excludes the opposite.
+        let (limited, other, inclusive) = match (condition, holds) {
+            (Cmp::LtU | Cmp::Lt, true) | (Cmp::GeU | Cmp::Ge, false) => (rs1, rs2, false),
+            (Cmp::LtU | Cmp::Lt, false) | (Cmp::GeU | Cmp::Ge, true) => (rs2, rs1, true),
+            _ => return None,
+        };
+        let limit = Values::new(self.graph, self.memory).constant(other, site)?;
+        if self.origin(limited, site).0 != origin || limit > MAX_ENTRIES {
+            return None;
+        }
+        Some(limit + u64::from(inclusive))
+    }
+}

@@ -1,0 +1,298 @@
+//! Value propagation: what an indirect jump's target is computed from.
+
+use super::constants::sign_extend_word;
+use super::function::Index;
+use super::graph::{Graph, Reaching, Site};
+use crate::elf::Memory;
+use hartline_isa::ImmediateOp::{Addi, Addiw};
+use hartline_isa::{IntegerOp, Operation, RegisterOp, ShiftOp, Width, XReg, ZbaOp};
+
+/// Largest table stride, as a power of two.
+const MAX_SHIFT: u8 = 4;
+/// Most definitions looked at for one question.
+const BUDGET: u32 = 256;
+
+/// What is known of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Value {
+    /// This number (an address: link-time).
+    Constant(u64),
+    /// `base + (index << shift)`.
+    Scaled { base: u64, shift: u8, index: Index },
+    /// `register << 32`, on the way to zero extension.
+    HighWord(Index),
+    /// An entry of a table, plus `addend`.
+    Entry { table: Table, addend: u64 },
+    /// Anything.
+    Unknown,
+}
+
+/// A table indexed by a register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Table {
+    /// Address of entry 0.
+    pub base: u64,
+    /// Distance of entries, as a power of two.
+    pub shift: u8,
+    /// 8 bytes; otherwise 4.
+    pub wide: bool,
+    /// Sign-extended.
+    pub signed: bool,
+    pub index: Index,
+}
+
+/// Answers questions about one function.
+#[derive(Debug)]
+pub(super) struct Values<'v, 'b, 'a> {
+    graph: &'v Graph<'b>,
+    memory: &'v Memory<'a>,
+    budget: u32,
+}
+
+impl<'v, 'b, 'a> Values<'v, 'b, 'a> {
+    pub(super) fn new(graph: &'v Graph<'b>, memory: &'v Memory<'a>) -> Self {
+        Self {
+            graph,
+            memory,
+            budget: BUDGET,
+        }
+    }
+
+    /// What a register holds immediately before a site.
+    pub(super) fn before(&mut self, register: XReg, site: Site) -> Value {
+        if register == XReg::ZERO {
+            return Value::Constant(0);
+        }
+        match self.graph.reaching(register, site) {
+            Reaching::One(site) => self.defined(site),
+            Reaching::Many(sites) => self.common_constant(&sites),
+            Reaching::Unknown => Value::Unknown,
+        }
+    }
+
+    /// The constant in a register immediately before a site.
+    pub(super) fn constant(&mut self, register: XReg, site: Site) -> Option<u64> {
+        match self.before(register, site) {
+            Value::Constant(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Of several definitions only a constant that they agree on is of use: for
+    /// anything else the paths would have to be told apart.
+    fn common_constant(&mut self, sites: &[Site]) -> Value {
+        let Some((&first, others)) = sites.split_first() else {
+            return Value::Unknown;
+        };
+        let value = self.defined(first);
+        let agreed = matches!(value, Value::Constant(_))
+            && others.iter().all(|&site| self.defined(site) == value);
+        if agreed { value } else { Value::Unknown }
+    }
+
+    /// The value that the instruction at a site gives to its destination.
+    fn defined(&mut self, site: Site) -> Value {
+        if self.budget == 0 {
+            return Value::Unknown;
+        }
+        self.budget -= 1;
+        let (pc, instruction) = self.graph.instruction(site);
+        match instruction.operation() {
+            Operation::Lui { immediate, .. } => Value::Constant(i64::from(immediate) as u64),
+            Operation::Auipc { immediate, .. } => {
+                Value::Constant(pc.wrapping_add_signed(i64::from(immediate)))
+            }
+            Operation::Immediate {
+                op: Addi,
+                rs1,
+                immediate,
+                ..
+            } => add(self.before(rs1, site), i64::from(immediate) as u64),
+            Operation::Immediate {
+                op: Addiw,
+                rs1,
+                immediate,
+                ..
+            } => add_word(self.before(rs1, site), immediate),
+            Operation::Shift {
+                op, rs1, amount, ..
+            } => self.shifted(op, rs1, amount, site),
+            Operation::Register { op, rs1, rs2, .. } => self.combined(op, rs1, rs2, site),
+            Operation::Load {
+                width,
+                signed,
+                rs1,
+                offset,
+                ..
+            } => {
+                let address = add(self.before(rs1, site), i64::from(offset) as u64);
+                self.loaded(address, width, signed)
+            }
+            _ => Value::Unknown,
+        }
+    }
+
+    /// A register as an index: its zero-extended origin if that is known,
+    /// otherwise itself.
+    fn index(&mut self, register: XReg, site: Site) -> Index {
+        match self.before(register, site) {
+            Value::Scaled {
+                base: 0,
+                shift: 0,
+                index,
+            } => index,
+            _ => self.plain_index(register, site),
+        }
+    }
+
+    fn plain_index(&self, register: XReg, site: Site) -> Index {
+        Index {
+            pc: self.graph.instruction(site).0,
+            register,
+            low_word: false,
+        }
+    }
+
+    fn shifted(&mut self, op: ShiftOp, register: XReg, amount: u8, site: Site) -> Value {
+        let operand = self.before(register, site);
+        match (op, operand) {
+            (ShiftOp::Slli, Value::Constant(value)) => {
+                Value::Constant(value.wrapping_shl(u32::from(amount)))
+            }
+            (ShiftOp::Srli, Value::Constant(value)) => {
+                Value::Constant(value.wrapping_shr(u32::from(amount)))
+            }
+            (ShiftOp::Slli, _) if amount <= MAX_SHIFT => Value::Scaled {
+                base: 0,
+                shift: amount,
+                index: self.index(register, site),
+            },
+            (ShiftOp::Slli, _) if amount == 32 => Value::HighWord(self.plain_index(register, site)),
+            (ShiftOp::Srli, Value::HighWord(index)) if (32 - MAX_SHIFT..=32).contains(&amount) => {
+                let index = Index {
+                    low_word: true,
+                    ..index
+                };
+                Value::Scaled {
+                    base: 0,
+                    shift: 32 - amount,
+                    index,
+                }
+            }
+            (ShiftOp::SlliUw, _) if amount <= MAX_SHIFT => {
+                let index = Index {
+                    low_word: true,
+                    ..self.plain_index(register, site)
+                };
+                Value::Scaled {
+                    base: 0,
+                    shift: amount,
+                    index,
+                }
+            }
+            _ => Value::Unknown,
+        }
+    }
+
+    fn combined(&mut self, op: RegisterOp, rs1: XReg, rs2: XReg, site: Site) -> Value {
+        let (shift, low_word) = match op {
+            RegisterOp::I(IntegerOp::Add) => {
+                let (a, b) = (self.before(rs1, site), self.before(rs2, site));
+                return match (a, b) {
+                    (value, Value::Constant(constant)) | (Value::Constant(constant), value) => {
+                        add(value, constant)
+                    }
+                    _ => Value::Unknown,
+                };
+            }
+            RegisterOp::Zba(ZbaOp::AddUw) => (0, true),
+            RegisterOp::Zba(ZbaOp::Sh1add) => (1, false),
+            RegisterOp::Zba(ZbaOp::Sh2add) => (2, false),
+            RegisterOp::Zba(ZbaOp::Sh3add) => (3, false),
+            RegisterOp::Zba(ZbaOp::Sh1addUw) => (1, true),
+            RegisterOp::Zba(ZbaOp::Sh2addUw) => (2, true),
+            RegisterOp::Zba(ZbaOp::Sh3addUw) => (3, true),
+            _ => return Value::Unknown,
+        };
+        let Some(base) = self.constant(rs2, site) else {
+            return Value::Unknown;
+        };
+        let index = match low_word {
+            true => Index {
+                low_word,
+                ..self.plain_index(rs1, site)
+            },
+            false => self.index(rs1, site),
+        };
+        Value::Scaled { base, shift, index }
+    }
+
+    fn loaded(&self, address: Value, width: Width, signed: bool) -> Value {
+        let wide = match width {
+            Width::Double => true,
+            Width::Word => false,
+            _ => return Value::Unknown,
+        };
+        match address {
+            Value::Constant(address) if self.memory.is_read_only(address) => {
+                let number = self.memory.number(address, if wide { 8 } else { 4 });
+                let extend = |value| {
+                    if signed && !wide {
+                        sign_extend_word(value)
+                    } else {
+                        value
+                    }
+                };
+                number.map_or(Value::Unknown, |value| Value::Constant(extend(value)))
+            }
+            Value::Scaled { base, shift, index } if 1 << shift >= if wide { 8 } else { 4 } => {
+                Value::Entry {
+                    table: Table {
+                        base,
+                        shift,
+                        wide,
+                        signed,
+                        index,
+                    },
+                    addend: 0,
+                }
+            }
+            _ => Value::Unknown,
+        }
+    }
+}
+
+/// `value + constant`.
+pub(super) fn add(value: Value, constant: u64) -> Value {
+    match value {
+        Value::Constant(value) => Value::Constant(value.wrapping_add(constant)),
+        Value::Scaled { base, shift, index } => Value::Scaled {
+            base: base.wrapping_add(constant),
+            shift,
+            index,
+        },
+        Value::Entry { table, addend } => Value::Entry {
+            table,
+            addend: addend.wrapping_add(constant),
+        },
+        value if constant == 0 => value,
+        _ => Value::Unknown,
+    }
+}
+
+/// The low word of `value + constant`, sign-extended.
+fn add_word(value: Value, constant: i32) -> Value {
+    match value {
+        Value::Constant(value) => Value::Constant(sign_extend_word(
+            value.wrapping_add_signed(i64::from(constant)),
+        )),
+        Value::Entry { table, addend: 0 } if constant == 0 && !table.wide => Value::Entry {
+            table: Table {
+                signed: true,
+                ..table
+            },
+            addend: 0,
+        },
+        _ => Value::Unknown,
+    }
+}

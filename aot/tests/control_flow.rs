@@ -1,0 +1,149 @@
+//! Control-flow recovery of programs that others compiled, and of C compiled here.
+
+use hartline_aot::cfg::{ControlFlow, EdgeKind, Statistics, Terminator, recover};
+use hartline_aot::elf::Binary;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A file of a Debian riscv64 package, fetched if it is missing.
+fn debian(package: &str, file: &str) -> Vec<u8> {
+    let root = repository().join(".debian/riscv64");
+    let path = root.join(file);
+    if !path.exists() {
+        let fetch = repository().join("deploy/setup/fetch-debian.sh");
+        let status = Command::new(fetch)
+            .arg("riscv64")
+            .arg(&root)
+            .arg(package)
+            .status();
+        assert!(
+            status.expect("fetch-debian.sh runs").success(),
+            "{package} is fetched"
+        );
+    }
+    std::fs::read(&path).expect("the package has the file")
+}
+
+/// Everything that holds for any recovered function.
+fn check_invariants(flow: &ControlFlow) {
+    assert!(flow.functions.is_sorted_by(|a, b| a.entry < b.entry));
+    for function in &flow.functions {
+        assert!(function.block(function.entry).is_some());
+        assert!(function.blocks.is_sorted_by(|a, b| a.start < b.start));
+        let mut back_edges = 0;
+        for block in &function.blocks {
+            let mut pc = block.start;
+            for (at, instruction) in &block.instructions {
+                assert_eq!(*at, pc);
+                pc += u64::from(instruction.length());
+            }
+            assert_eq!(block.end(), pc);
+            for edge in block.terminator.edges() {
+                let target = function.block(edge.target);
+                assert_eq!(
+                    target.is_some(),
+                    edge.is_internal(),
+                    "{:#x} {edge:?}",
+                    block.start
+                );
+                if edge.kind == EdgeKind::Back {
+                    back_edges += 1;
+                    assert!(target.is_some_and(|target| target.is_loop_header));
+                }
+            }
+        }
+        assert!(back_edges > 0 || !function.blocks.iter().any(|block| block.is_loop_header));
+        check_cycles(function);
+    }
+}
+
+/// Without its back edges a function has no cycle.
+fn check_cycles(function: &hartline_aot::cfg::Function) {
+    let forward = |block: &hartline_aot::cfg::Block| {
+        let edges = block
+            .terminator
+            .edges()
+            .filter(|edge| edge.kind == EdgeKind::Forward);
+        edges.map(|edge| edge.target).collect::<Vec<_>>()
+    };
+    let mut ways_in = std::collections::HashMap::new();
+    for target in function.blocks.iter().flat_map(forward) {
+        *ways_in.entry(target).or_insert(0) += 1;
+    }
+    let mut ready: Vec<u64> = vec![function.entry];
+    assert!(!ways_in.contains_key(&function.entry));
+    let mut done = 0;
+    while let Some(pc) = ready.pop() {
+        done += 1;
+        for target in forward(function.block(pc).expect("an internal edge")) {
+            let left = ways_in.get_mut(&target).expect("counted");
+            *left -= 1;
+            if *left == 0 {
+                ready.push(target);
+            }
+        }
+    }
+    assert_eq!(
+        done,
+        function.blocks.len(),
+        "cycle in {:#x}",
+        function.entry
+    );
+}
+
+fn recover_and_print(name: &str, bytes: &[u8]) -> (ControlFlow, Statistics) {
+    let binary = Binary::parse(bytes).expect("a valid program");
+    let start = Instant::now();
+    let flow = recover(&binary);
+    let seconds = start.elapsed().as_secs_f64();
+    let statistics = flow.statistics(&binary);
+    println!(
+        "{name}: {} functions, {} blocks, {} instructions in {seconds:.3} s; \
+         {} of {} text bytes, {} of {} function bytes; \
+         {} jump tables, {} other indirect jumps, {} indirect calls",
+        statistics.functions,
+        statistics.blocks,
+        statistics.instructions,
+        statistics.reached_bytes,
+        statistics.text_bytes,
+        statistics.reached_function_bytes,
+        statistics.function_bytes,
+        statistics.jump_tables.len(),
+        statistics.indirect_jumps.len(),
+        statistics.indirect_calls.len(),
+    );
+    check_invariants(&flow);
+    (flow, statistics)
+}
+
+#[test]
+fn recovers_busybox() {
+    let bytes = debian("busybox-static", "usr/bin/busybox");
+    let (_, statistics) = recover_and_print("busybox", &bytes);
+    assert!(statistics.functions > 3000);
+    assert!(statistics.reached_function_bytes * 100 >= statistics.function_bytes * 97);
+    assert!(statistics.jump_tables.len() > 100);
+}
+
+#[test]
+fn recovers_libc() {
+    let bytes = debian("libc6", "usr/lib/riscv64-linux-gnu/libc.so.6");
+    let (flow, statistics) = recover_and_print("libc.so.6", &bytes);
+    assert!(statistics.reached_function_bytes * 100 >= statistics.function_bytes * 97);
+    let calls_setjmp = flow.functions.iter().flat_map(|function| &function.blocks);
+    let twice = calls_setjmp.filter(|block| {
+        matches!(
+            block.terminator,
+            Terminator::Call {
+                returns_twice: true,
+                ..
+            }
+        )
+    });
+    assert!(twice.count() > 0, "libc calls setjmp itself");
+}
