@@ -3,6 +3,7 @@
 pub mod boot;
 mod calls;
 mod control;
+pub mod doctor;
 pub mod layout;
 pub mod machine;
 pub mod platform;

@@ -13,7 +13,7 @@ use hartline_abi::layout::{
 use hartline_abi::port;
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// RAM: page tables and the CPL 0 stack, then scratch area, then code.
 const RAM: u64 = 3 * HUGE_PAGE_SIZE;
@@ -132,19 +132,25 @@ impl Guest {
         })
     }
 
+    /// The time from each of many forced exits to the next.
+    pub fn time_exits(&mut self) -> Result<Vec<Duration>, ProbeError> {
+        self.start(code::REGISTERS)?;
+        let mut times = Vec::new();
+        for _ in 0..code::STEPS {
+            let start = Instant::now();
+            match self.vcpu.run() {
+                Ok(Exit::PortWrite(port::PROBE)) => times.push(start.elapsed()),
+                Ok(Exit::Interrupted) => {}
+                _ => return Err(ProbeError::Confused),
+            }
+        }
+        // The first one touched the guest's memory for the first time.
+        times.drain(..times.len().min(1));
+        Ok(times)
+    }
+
     fn run(&mut self, test: usize) -> Result<Outcome, ProbeError> {
-        let address = code::test(test).ok_or(ProbeError::Confused)? + RUNTIME_BASE;
-        self.ram
-            .write(SCRATCH + offset::TEST, &address.to_le_bytes())?;
-        self.vcpu.start_at(&UserEntry {
-            rip: RUNTIME_BASE,
-            rsp: PHYSMAP_BASE + offset::STACK,
-            rdi: PHYSMAP_BASE,
-            page_table: RAM_GPA + PageTables::ROOT,
-            gdt: supervisor::gdt(),
-            idt: supervisor::idt(),
-            tss: supervisor::tss(),
-        })?;
+        self.start(test)?;
         for step in 0.. {
             match self.vcpu.run() {
                 Ok(Exit::PortWrite(port::PROBE)) => {}
@@ -161,6 +167,23 @@ impl Guest {
             }
         }
         Err(ProbeError::Confused)
+    }
+
+    /// Put the vCPU to the start of a test.
+    fn start(&mut self, test: usize) -> Result<(), ProbeError> {
+        let address = code::test(test).ok_or(ProbeError::Confused)? + RUNTIME_BASE;
+        self.ram
+            .write(SCRATCH + offset::TEST, &address.to_le_bytes())?;
+        self.vcpu.start_at(&UserEntry {
+            rip: RUNTIME_BASE,
+            rsp: PHYSMAP_BASE + offset::STACK,
+            rdi: PHYSMAP_BASE,
+            page_table: RAM_GPA + PageTables::ROOT,
+            gdt: supervisor::gdt(),
+            idt: supervisor::idt(),
+            tss: supervisor::tss(),
+        })?;
+        Ok(())
     }
 
     /// The exception that the stub put on the CPL 0 stack.

@@ -6,11 +6,13 @@
 
 mod cache;
 mod code;
+mod costs;
 mod feature;
 mod guest;
 mod host;
 
 pub use cache::cached;
+pub use costs::Costs;
 pub use feature::Feature;
 pub use host::{Host, KvmKind};
 

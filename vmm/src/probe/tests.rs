@@ -89,3 +89,15 @@ fn every_feature_has_its_own_test() {
         assert!(feature.requires().is_none_or(|needed| needed < feature));
     }
 }
+
+#[test]
+fn costs_are_plausible() {
+    let Some(kvm) = kvm("costs_are_plausible") else {
+        return;
+    };
+    let costs = Costs::measure(&kvm).unwrap();
+    let possible = std::time::Duration::from_nanos(100)..std::time::Duration::from_millis(100);
+    for time in [costs.exit, costs.create, costs.destroy] {
+        assert!(possible.contains(&time), "{costs:?}");
+    }
+}

@@ -1,0 +1,161 @@
+//! What the host's kernel says about itself in `/sys` and `/proc`.
+
+use crate::probe::KvmKind;
+use serde::Serialize;
+use std::arch::x86_64::__cpuid;
+use std::fs;
+
+/// Settings of the KVM module; `None` where the kind of KVM has no such setting.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Virtualization {
+    /// Nested page tables: EPT or NPT.
+    pub nested_paging: Option<bool>,
+    /// VT-x: guest states that need no emulation.
+    pub unrestricted_guest: Option<bool>,
+    /// Interrupts reach the guest without an exit: APICv or AVIC.
+    pub interrupt_virtualization: Option<bool>,
+}
+
+impl Virtualization {
+    /// Of the module that is loaded.
+    #[must_use]
+    pub fn detect(kind: KvmKind) -> Self {
+        let read = |name: &str| {
+            let path = format!("/sys/module/{}/parameters/{name}", kind.module());
+            parse_switch(&fs::read_to_string(path).ok()?)
+        };
+        match kind {
+            KvmKind::Intel => Self {
+                nested_paging: read("ept"),
+                unrestricted_guest: read("unrestricted_guest"),
+                interrupt_virtualization: read("enable_apicv"),
+            },
+            KvmKind::Amd => Self {
+                nested_paging: read("npt"),
+                unrestricted_guest: None,
+                interrupt_virtualization: read("avic"),
+            },
+            KvmKind::Pvm | KvmKind::Unknown => Self::default(),
+        }
+    }
+}
+
+/// A boolean module parameter: `Y`/`N`, or 1/0 where it is an integer.
+fn parse_switch(text: &str) -> Option<bool> {
+    match text.trim() {
+        "Y" | "y" | "1" => Some(true),
+        "N" | "n" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// How the host gives out memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// Transparent huge pages: `always`, `madvise` or `never`; empty if the kernel has none.
+    pub transparent_huge_pages: String,
+    /// When memory is compacted for them: `always`, `defer`, `defer+madvise`,
+    /// `madvise` or `never`.
+    pub defragmentation: String,
+    /// Reserved 2 MiB pages, and how many are free. Hartline uses transparent ones.
+    pub hugetlb_pages: u64,
+    /// Of those, free.
+    pub hugetlb_free: u64,
+    /// `vm.overcommit_memory`.
+    pub overcommit: u64,
+}
+
+impl Memory {
+    /// Of this host.
+    #[must_use]
+    pub fn detect() -> Self {
+        let huge = |name: &str| {
+            let path = format!("/sys/kernel/mm/transparent_hugepage/{name}");
+            selected(&fs::read_to_string(path).unwrap_or_default()).to_owned()
+        };
+        let reserved =
+            |name: &str| number(&format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}"));
+        Self {
+            transparent_huge_pages: huge("enabled"),
+            defragmentation: huge("defrag"),
+            hugetlb_pages: reserved("nr_hugepages"),
+            hugetlb_free: reserved("free_hugepages"),
+            overcommit: number("/proc/sys/vm/overcommit_memory"),
+        }
+    }
+}
+
+/// The word in brackets: `always [madvise] never`.
+fn selected(text: &str) -> &str {
+    let inside = text
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
+    inside.map_or("", |(word, _)| word)
+}
+
+/// A file with one number; 0 if there is no such file.
+fn number(path: &str) -> u64 {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+/// Name of the hypervisor that this host itself runs under; `None` on bare metal.
+#[must_use]
+pub fn hypervisor() -> Option<String> {
+    const PRESENT: u32 = 1 << 31;
+    if __cpuid(1).ecx & PRESENT == 0 {
+        return None;
+    }
+    let leaf = __cpuid(0x4000_0000);
+    let words = [leaf.ebx, leaf.ecx, leaf.edx];
+    let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    let name: String = String::from_utf8_lossy(&bytes)
+        .chars()
+        .filter(|c| c.is_ascii_graphic() || *c == ' ')
+        .collect();
+    Some(if name.trim().is_empty() {
+        "unknown hypervisor".to_owned()
+    } else {
+        name.trim().to_owned()
+    })
+}
+
+/// Whether the processor has virtualization that KVM can use, by CPUID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessorSupport {
+    /// VT-x.
+    Vmx,
+    /// SVM.
+    Svm,
+    /// Neither, or hidden by firmware or the hypervisor above.
+    None,
+}
+
+impl ProcessorSupport {
+    /// Of this processor.
+    #[must_use]
+    pub fn detect() -> Self {
+        if __cpuid(1).ecx & 1 << 5 != 0 {
+            Self::Vmx
+        } else if __cpuid(0x8000_0000).eax >= 0x8000_0001 && __cpuid(0x8000_0001).ecx & 1 << 2 != 0
+        {
+            Self::Svm
+        } else {
+            Self::None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_parsed() {
+        assert_eq!(selected("always [madvise] never\n"), "madvise");
+        assert_eq!(selected("nothing"), "");
+        assert_eq!(parse_switch("Y\n"), Some(true));
+        assert_eq!(parse_switch("0\n"), Some(false));
+        assert_eq!(parse_switch("auto"), None);
+    }
+}
