@@ -55,8 +55,8 @@ impl Default for Interpreter {
 }
 
 impl Interpreter {
-    /// An interpreter with an empty cache. The structure is large (128 KiB): make
-    /// it a static.
+    /// An interpreter with an empty cache. The structure is large (128 KiB), so
+    /// it does not belong on a small stack.
     #[must_use]
     pub const fn new() -> Self {
         Self {
