@@ -73,6 +73,16 @@ pub enum Error {
 /// # Errors
 /// [`Error`].
 pub fn from_host(path: &Path) -> Result<Vec<u8>, Error> {
+    let bytes = read(path)?;
+    check(path, &bytes)?;
+    Ok(bytes)
+}
+
+/// Reads a regular file of the host that is not longer than [`MAX_LENGTH`].
+///
+/// # Errors
+/// [`Error::Read`], [`Error::NotRegular`] or [`Error::TooLong`].
+pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let failed = |source| Error::Read {
         path: path.into(),
         source,
@@ -94,7 +104,6 @@ pub fn from_host(path: &Path) -> Result<Vec<u8>, Error> {
     file.take(MAX_LENGTH)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
-    check(path, &bytes)?;
     Ok(bytes)
 }
 
