@@ -97,7 +97,10 @@ fn prepare(kvm: &Kvm, vm: &mut Vm, settings: &Settings<'_>) -> Result<Running, E
         files: settings.files,
         images: settings.images,
     };
-    let guest = layout::build(vm, &contents)?;
+    let guest = layout::build(&contents)?;
+    for slot in &guest.slots {
+        vm.add_slot(slot.gpa, Arc::clone(&slot.memory), slot.access)?;
+    }
     let doorbell =
         EventFd::new(EFD_CLOEXEC).map_err(|source: io::Error| platform::Error::Request {
             request: "eventfd",

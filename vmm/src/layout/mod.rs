@@ -16,7 +16,7 @@ mod runtime;
 pub use image::Image;
 pub use page_tables::{PageTables, Permission};
 
-use crate::platform::{self, Access, Mapping, Vm, memory_file};
+use crate::platform::{self, Access, Mapping, memory_file};
 use crate::supervisor;
 use hartline_abi::boot::{ImageEntry, MAX_FILES, MAX_IMAGES, Shared};
 use hartline_abi::layout::{
@@ -123,9 +123,22 @@ pub struct Contents<'a> {
     pub images: &'a [Image<'a>],
 }
 
+/// A piece of guest-physical memory.
+#[derive(Debug)]
+pub struct Slot {
+    /// Guest-physical address.
+    pub gpa: u64,
+    /// What is there.
+    pub memory: Arc<Mapping>,
+    /// What the guest may do with it.
+    pub access: Access,
+}
+
 /// The guest's memory, ready to start.
 #[derive(Debug)]
 pub struct Guest {
+    /// All of its memory.
+    pub slots: Vec<Slot>,
     /// Private RAM.
     pub ram: Arc<Mapping>,
     /// The shared pages.
@@ -144,11 +157,11 @@ pub struct Guest {
     pub images: Vec<ImageEntry>,
 }
 
-/// Puts everything into the VM's memory.
+/// Makes the guest's memory and puts everything into it.
 ///
 /// # Errors
 /// [`Error`].
-pub fn build(vm: &mut Vm, contents: &Contents<'_>) -> Result<Guest, Error> {
+pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
     if !(MIN_RAM..=MAX_RAM).contains(&contents.ram) {
         return Err(Error::RamSize { ram: contents.ram });
     }
@@ -157,18 +170,18 @@ pub fn build(vm: &mut Vm, contents: &Contents<'_>) -> Result<Guest, Error> {
     }
     let length = contents.ram / HUGE_PAGE_SIZE * HUGE_PAGE_SIZE;
     let ram = Arc::new(Mapping::anonymous("guest RAM", length)?);
-    vm.add_slot(RAM_GPA, Arc::clone(&ram), Access::ReadWrite)?;
     let pages_end = tables_room(length, contents)?;
     // The CPL 0 stack and the images' data pages.
     let single_pages = PAGE_SIZE * (1 + contents.images.len() as u64);
     let mut builder = Builder {
-        vm,
+        slots: Vec::new(),
         ram: &ram,
         tables: PageTables::new(&ram, pages_end - single_pages),
         page_next: pages_end - single_pages,
         block_next: pages_end,
         slot_next: FILE_GPA,
     };
+    builder.add_slot(RAM_GPA, Arc::clone(&ram), Access::ReadWrite);
     builder
         .tables
         .map_huge(PHYSMAP_BASE, RAM_GPA, length, Permission::ReadWrite)?;
@@ -181,9 +194,10 @@ pub fn build(vm: &mut Vm, contents: &Contents<'_>) -> Result<Guest, Error> {
     for (number, image) in contents.images.iter().enumerate() {
         images.push(image.place(&mut builder, number as u64)?);
     }
-    let ram_free = builder.block_next;
+    let (ram_free, slots) = (builder.block_next, builder.slots);
     let page_table = RAM_GPA + PageTables::ROOT;
     Ok(Guest {
+        slots,
         shared,
         entry,
         stack_top,
@@ -214,7 +228,7 @@ fn tables_room(ram: u64, contents: &Contents<'_>) -> Result<u64, Error> {
 
 /// Memory being filled.
 pub(crate) struct Builder<'a> {
-    vm: &'a mut Vm,
+    slots: Vec<Slot>,
     pub(crate) ram: &'a Mapping,
     pub(crate) tables: PageTables<'a>,
     /// Offset in RAM of the next single page.
@@ -251,6 +265,14 @@ impl Builder<'_> {
         page
     }
 
+    fn add_slot(&mut self, gpa: u64, memory: Arc<Mapping>, access: Access) {
+        self.slots.push(Slot {
+            gpa,
+            memory,
+            access,
+        });
+    }
+
     /// Makes a file read-only physical memory. Result: its address, aligned to 2 MiB.
     pub(crate) fn add_file_slot(
         &mut self,
@@ -261,7 +283,7 @@ impl Builder<'_> {
         let mapping = Mapping::file(what, file, length)?;
         let gpa = self.slot_next;
         self.slot_next += mapping.length().next_multiple_of(HUGE_PAGE_SIZE);
-        self.vm.add_slot(gpa, Arc::new(mapping), Access::ReadOnly)?;
+        self.add_slot(gpa, Arc::new(mapping), Access::ReadOnly);
         Ok(gpa)
     }
 
@@ -281,8 +303,7 @@ impl Builder<'_> {
         };
         let file = memory_file(c"hartline-supervisor", &supervisor::slot()).map_err(failed)?;
         let mapping = Mapping::file("supervisor slot", &file, supervisor::SLOT_LENGTH)?;
-        self.vm
-            .add_slot(SUPERVISOR_GPA, Arc::new(mapping), Access::ReadOnly)?;
+        self.add_slot(SUPERVISOR_GPA, Arc::new(mapping), Access::ReadOnly);
         let length = supervisor::SLOT_LENGTH;
         self.tables.map(
             SUPERVISOR_BASE,
@@ -302,8 +323,7 @@ impl Builder<'_> {
     fn add_shared(&mut self) -> Result<Arc<Mapping>, Error> {
         let length = (size_of::<Shared>() as u64).next_multiple_of(HUGE_PAGE_SIZE);
         let shared = Arc::new(Mapping::anonymous("shared pages", length)?);
-        self.vm
-            .add_slot(SHARED_GPA, Arc::clone(&shared), Access::ReadWrite)?;
+        self.add_slot(SHARED_GPA, Arc::clone(&shared), Access::ReadWrite);
         self.tables
             .map_huge(SHARED_BASE, SHARED_GPA, length, Permission::ReadWrite)?;
         Ok(shared)
@@ -342,3 +362,6 @@ impl Builder<'_> {
         Ok(addresses)
     }
 }
+
+#[cfg(test)]
+mod tests;

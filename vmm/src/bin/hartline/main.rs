@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         Err(error) => usage(&error),
     };
     result.unwrap_or_else(|error| {
-        say(&format!("{error:#}"));
+        say(&one_line(&error));
         ExitCode::from(FAILURE)
     })
 }
@@ -55,6 +55,23 @@ fn usage(error: &clap::Error) -> anyhow::Result<ExitCode> {
     let wrong = wrong.collect::<Vec<_>>().join(" ");
     let wrong = wrong.strip_prefix("error: ").unwrap_or(&wrong);
     anyhow::bail!("{wrong} (hartline help says more)")
+}
+
+/// An error and its causes as one line. Errors of the libraries tell their cause
+/// themselves; it is not said twice.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error
+        .chain()
+        .map(|cause| cause.to_string().replace('\n', " "))
+    {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.ends_with(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
 }
 
 /// Writes a message to standard error. That nobody reads it is no reason to fail.
