@@ -151,7 +151,7 @@ const FILES: &[Row] = &[
     ),
     (
         "absurd memory size",
-        |elf| change(elf, 1, segment::MEMSZ, |_, _| 1 << 37),
+        |elf| change(elf, 1, segment::MEMSZ, |_, _| 1 << 38),
         &["size", "memory", "large", "user space"],
     ),
     (

@@ -4,8 +4,10 @@
 use hartline_tests::compare::{Run, check_equal};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::{self, Scratch};
-use hartline_tests::{Result, paths};
-use std::process::ExitCode;
+use hartline_tests::{Result, hartline, paths, process};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{ExitCode, Stdio};
 use std::sync::OnceLock;
 
 /// Standard input of a row.
@@ -421,6 +423,8 @@ fn main() -> ExitCode {
     });
     suite.add_kvm("root directory from a tar file", root_from_tar);
     suite.add_kvm("read-only volume", read_only_volume);
+    suite.add_kvm("standard input is passed on as it comes", dialogue);
+    suite.add_kvm("nothing is left behind", nothing_left);
     let exit = suite.run();
     if let Some(Ok(root)) = ROOT.get() {
         // Nobody uses it any more; left-over files are no failure.
@@ -560,10 +564,78 @@ fn read_only_volume() -> Result<()> {
     let volume = format!("{}:/some/where:ro", file.display());
     let run = Run::new(&paths::busybox(), ["sha256sum", "/some/where"]);
     let outcome = run.hartline(&["--volume", &volume])?;
-    let here =
-        hartline_tests::process::run(std::process::Command::new("sha256sum").arg(&file), b"")?;
+    let here = process::run(std::process::Command::new("sha256sum").arg(&file), b"")?;
     if outcome.code != 0 || outcome.stdout.get(..64) != here.stdout.get(..64) {
         return Err(format!("{outcome:?}").into());
     }
     Ok(())
+}
+
+/// Each line is answered before the next one is sent: nobody waits for the end of
+/// the input or for a full buffer.
+fn dialogue() -> Result<()> {
+    let run = Run::new(&paths::busybox(), ["cat"]);
+    hartline::translate(&run.program)?;
+    let mut command = run.hartline_command(&["--timeout", "60"])?;
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let (mut input, output) = child
+        .stdin
+        .take()
+        .zip(child.stdout.take())
+        .ok_or("no pipes")?;
+    let mut lines = BufReader::new(output).lines();
+    for number in 0..50 {
+        let line = format!("line {number}");
+        writeln!(input, "{line}")?;
+        match lines.next().transpose()? {
+            Some(answer) if answer == line => {}
+            other => return Err(format!("{line} was answered by {other:?}").into()),
+        }
+    }
+    drop(input);
+    match process::wait(&mut child)?.map(process::shell_code) {
+        Some(0) if lines.next().is_none() => Ok(()),
+        other => Err(format!("exit code {other:?}").into()),
+    }
+}
+
+/// No file and no process remains of a run, whether it ends or is killed.
+fn nothing_left() -> Result<()> {
+    let folder = Scratch::new()?;
+    for (arguments, code) in [(["true", ""], 0), (["sleep", "1000"], 124)] {
+        let run = Run::new(&paths::busybox(), arguments);
+        hartline::translate(&run.program)?;
+        let mut command = run.hartline_command(&["--timeout", "1"])?;
+        command
+            .env("TMPDIR", folder.path())
+            .current_dir(folder.path())
+            .process_group(0);
+        let mut child = command.stderr(Stdio::null()).spawn()?;
+        let actual = process::wait(&mut child)?.map(process::shell_code);
+        let (files, processes) = (
+            std::fs::read_dir(folder.path())?.count(),
+            processes_of_group(child.id())?,
+        );
+        if actual != Some(code) || files != 0 || processes != 0 {
+            return Err(format!("{actual:?}, {files} files, {processes} processes").into());
+        }
+    }
+    Ok(())
+}
+
+/// Number of processes in a process group (`/proc/PID/stat`, field 5).
+fn processes_of_group(group: u32) -> Result<usize> {
+    let mut count = 0;
+    for entry in std::fs::read_dir("/proc")?.flatten() {
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else {
+            continue;
+        };
+        // The name, field 2, is in parentheses and may hold anything.
+        let after_name = stat.rsplit(") ").next().unwrap_or_default();
+        count += usize::from(after_name.split(' ').nth(2) == Some(group.to_string().as_str()));
+    }
+    Ok(count)
 }
