@@ -4,7 +4,7 @@ use super::blocks::Explorer;
 use super::function::{Block, Index, JumpTable, Terminator};
 use super::graph::{Graph, Reaching, Site};
 use super::values::{Table, Value, Values, add};
-use crate::elf::{Binary, Memory};
+use crate::elf::Binary;
 use hartline_isa::ImmediateOp::{Addi, Addiw, Andi};
 use hartline_isa::{Cmp, Operation, ShiftOp, UnaryOp, Width, XReg};
 use std::collections::BTreeMap;
@@ -31,10 +31,11 @@ pub(super) fn resolve(
         return BTreeMap::new();
     }
     let graph = Graph::new(blocks, entry);
-    let resolver = Resolver {
+    let mut resolver = Resolver {
         binary,
         explorer,
         graph: &graph,
+        values: Values::new(&graph, binary.memory()),
     };
     let found = jumps.iter().filter_map(|&block| {
         let pc = blocks[block].instructions.last()?.0;
@@ -47,11 +48,12 @@ struct Resolver<'r, 'e, 'a, 'b> {
     binary: &'r Binary<'a>,
     explorer: &'r Explorer<'e, 'a>,
     graph: &'r Graph<'b>,
+    values: Values<'r, 'b, 'a>,
 }
 
-impl Resolver<'_, '_, '_, '_> {
+impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
     /// A better terminator for a block that ends in an indirect jump or call.
-    fn terminator(&self, block: usize) -> Option<Terminator> {
+    fn terminator(&mut self, block: usize) -> Option<Terminator> {
         let instructions = &self.graph.block(block).instructions;
         let site = Site {
             block,
@@ -61,8 +63,8 @@ impl Resolver<'_, '_, '_, '_> {
         let Operation::Jalr { rd, rs1, offset } = instruction.operation() else {
             return None;
         };
-        let mut values = Values::new(self.graph, self.binary.memory());
-        let target = add(values.before(rs1, site), i64::from(offset) as u64);
+        self.values.refill();
+        let target = add(self.values.before(rs1, site), i64::from(offset) as u64);
         match target {
             Value::Constant(target) if self.binary.is_text(target & !1) => {
                 let next = pc + u64::from(instruction.length());
@@ -73,12 +75,8 @@ impl Resolver<'_, '_, '_, '_> {
         }
     }
 
-    fn table(&self, table: Table, addend: u64, jump: Site) -> Option<Terminator> {
-        let bound = Bounds {
-            graph: self.graph,
-            memory: self.binary.memory(),
-        }
-        .of(table.index, jump);
+    fn table(&mut self, table: Table, addend: u64, jump: Site) -> Option<Terminator> {
+        let bound = self.bounds().of(table.index, jump);
         let count = bound.unwrap_or(MAX_UNBOUNDED).min(MAX_ENTRIES);
         let mut targets = Vec::new();
         for number in 0..count {
@@ -104,6 +102,11 @@ impl Resolver<'_, '_, '_, '_> {
         })
     }
 
+    fn bounds<'s>(&'s mut self) -> Bounds<'s, 'r, 'b, 'a> {
+        let (graph, values) = (self.graph, &mut self.values);
+        Bounds { graph, values }
+    }
+
     /// Where entry `number` leads; `None` if it is not in constant memory or leads
     /// out of the code.
     fn target(&self, table: Table, addend: u64, number: u64) -> Option<u64> {
@@ -126,9 +129,9 @@ impl Resolver<'_, '_, '_, '_> {
 }
 
 /// Finds how large an index can be. A wrong answer costs speed, nothing else.
-struct Bounds<'r, 'b, 'a> {
-    graph: &'r Graph<'b>,
-    memory: &'r Memory<'a>,
+struct Bounds<'r, 'v, 'b, 'a> {
+    graph: &'v Graph<'b>,
+    values: &'r mut Values<'v, 'b, 'a>,
 }
 
 /// What a value is a copy of.
@@ -142,9 +145,9 @@ enum Origin {
     Register(XReg, usize),
 }
 
-impl Bounds<'_, '_, '_> {
+impl Bounds<'_, '_, '_, '_> {
     /// Number of values that the index of a table can have.
-    fn of(&self, index: Index, jump: Site) -> Option<u64> {
+    fn of(&mut self, index: Index, jump: Site) -> Option<u64> {
         let site = self.site(index, jump)?;
         let (origin, mut bound) = self.origin(index.register, site);
         let mut block = site.block;
@@ -238,7 +241,7 @@ impl Bounds<'_, '_, '_> {
 
     /// The number of values that the branch at the end of `block` leaves to
     /// `origin` on the way to `successor`.
-    fn limit(&self, origin: Origin, block: usize, successor: u64) -> Option<u64> {
+    fn limit(&mut self, origin: Origin, block: usize, successor: u64) -> Option<u64> {
         let Terminator::Branch { taken, not_taken } = &self.graph.block(block).terminator else {
             return None;
         };
@@ -265,7 +268,7 @@ impl Bounds<'_, '_, '_> {
             (Cmp::LtU | Cmp::Lt, false) | (Cmp::GeU | Cmp::Ge, true) => (rs2, rs1, true),
             _ => return None,
         };
-        let limit = Values::new(self.graph, self.memory).constant(other, site)?;
+        let limit = self.values.constant(other, site)?;
         if self.origin(limited, site).0 != origin || limit > MAX_ENTRIES {
             return None;
         }

@@ -6,10 +6,11 @@ use super::graph::{Graph, Reaching, Site};
 use crate::elf::Memory;
 use hartline_isa::ImmediateOp::{Addi, Addiw};
 use hartline_isa::{IntegerOp, Operation, RegisterOp, ShiftOp, Width, XReg, ZbaOp};
+use std::collections::HashMap;
 
 /// Largest table stride, as a power of two.
 const MAX_SHIFT: u8 = 4;
-/// Most definitions looked at for one question.
+/// Most new definitions looked at for one question.
 const BUDGET: u32 = 256;
 
 /// What is known of a value.
@@ -46,6 +47,8 @@ pub(super) struct Table {
 pub(super) struct Values<'v, 'b, 'a> {
     graph: &'v Graph<'b>,
     memory: &'v Memory<'a>,
+    /// Results so far; a site that is being looked at counts as unknown.
+    known: HashMap<Site, Value>,
     budget: u32,
 }
 
@@ -54,8 +57,14 @@ impl<'v, 'b, 'a> Values<'v, 'b, 'a> {
         Self {
             graph,
             memory,
+            known: HashMap::new(),
             budget: BUDGET,
         }
+    }
+
+    /// Allows the next question the full effort.
+    pub(super) fn refill(&mut self) {
+        self.budget = BUDGET;
     }
 
     /// What a register holds immediately before a site.
@@ -92,10 +101,20 @@ impl<'v, 'b, 'a> Values<'v, 'b, 'a> {
 
     /// The value that the instruction at a site gives to its destination.
     fn defined(&mut self, site: Site) -> Value {
+        if let Some(&value) = self.known.get(&site) {
+            return value;
+        }
         if self.budget == 0 {
             return Value::Unknown;
         }
         self.budget -= 1;
+        self.known.insert(site, Value::Unknown);
+        let value = self.computed(site);
+        self.known.insert(site, value);
+        value
+    }
+
+    fn computed(&mut self, site: Site) -> Value {
         let (pc, instruction) = self.graph.instruction(site);
         match instruction.operation() {
             Operation::Lui { immediate, .. } => Value::Constant(i64::from(immediate) as u64),
