@@ -8,7 +8,7 @@ pub use advice::Advice;
 pub use system::{Memory, Virtualization};
 
 use crate::platform::Kvm;
-use crate::probe::{Costs, Features, Finding, Host, ProbeError, cached};
+use crate::probe::{Costs, Finding, Host, ProbeError, probe};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -93,10 +93,10 @@ impl From<Costs> for MeasuredCosts {
     }
 }
 
-/// Examine this host. `device` is `/dev/kvm`, `cache` the directory that keeps the
-/// feature probe's result.
+/// Examine this host. `device` is `/dev/kvm`. Everything is looked at anew, whatever
+/// earlier probes found.
 #[must_use]
-pub fn examine(device: &Path, cache: &Path) -> Report {
+pub fn examine(device: &Path) -> Report {
     let host = Host::detect();
     let mut report = Report {
         can_run: false,
@@ -118,7 +118,7 @@ pub fn examine(device: &Path, cache: &Path) -> Report {
     };
     let result = Kvm::open(device)
         .map_err(ProbeError::from)
-        .and_then(|kvm| report.try_kvm(&kvm, cache));
+        .and_then(|kvm| report.try_kvm(&kvm));
     report.can_run = result.is_ok();
     report.problem = result.err().map(|error| error.to_string());
     report.advice = advice::advise(&report, host.kvm, ProcessorSupport::detect(), device);
@@ -127,13 +127,13 @@ pub fn examine(device: &Path, cache: &Path) -> Report {
 
 impl Report {
     /// Everything that needs a device that can be opened.
-    fn try_kvm(&mut self, kvm: &Kvm, cache: &Path) -> Result<(), ProbeError> {
+    fn try_kvm(&mut self, kvm: &Kvm) -> Result<(), ProbeError> {
         self.kvm_api_version = Some(kvm.system().get_api_version());
         for (name, number) in CAPABILITIES {
             let value = kvm.system().check_extension_raw(u64::from(number));
             self.capabilities.insert(name, value);
         }
-        let features: Features = cached(kvm, cache)?;
+        let features = probe(kvm)?;
         self.features = features.findings().to_vec();
         self.target_features = features.llvm_string();
         self.costs = Some(Costs::measure(kvm)?.into());

@@ -99,6 +99,16 @@ fn number(path: &str) -> u64 {
     text.trim().parse().unwrap_or(0)
 }
 
+/// Signatures in CPUID leaf 0x4000_0000 of hypervisors that are met often.
+const HYPERVISORS: [(&str, &str); 6] = [
+    ("KVMKVMKVM", "KVM"),
+    ("Microsoft Hv", "Hyper-V"),
+    ("VMwareVMware", "VMware"),
+    ("XenVMMXenVMM", "Xen"),
+    ("TCGTCGTCGTCG", "QEMU's TCG"),
+    ("bhyve bhyve", "bhyve"),
+];
+
 /// Name of the hypervisor that this host itself runs under; `None` on bare metal.
 #[must_use]
 pub fn hypervisor() -> Option<String> {
@@ -109,15 +119,13 @@ pub fn hypervisor() -> Option<String> {
     let leaf = __cpuid(0x4000_0000);
     let words = [leaf.ebx, leaf.ecx, leaf.edx];
     let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
-    let name: String = String::from_utf8_lossy(&bytes)
-        .chars()
-        .filter(|c| c.is_ascii_graphic() || *c == ' ')
-        .collect();
-    Some(if name.trim().is_empty() {
-        "unknown hypervisor".to_owned()
-    } else {
-        name.trim().to_owned()
-    })
+    let signature = String::from_utf8_lossy(&bytes);
+    let signature = signature.trim_matches(|c: char| !c.is_ascii_graphic());
+    let known = HYPERVISORS.iter().find(|(name, _)| *name == signature);
+    Some(known.map_or_else(
+        || format!("hypervisor {}", signature.escape_debug()),
+        |(_, name)| (*name).to_owned(),
+    ))
 }
 
 /// Whether the processor has virtualization that KVM can use, by CPUID.

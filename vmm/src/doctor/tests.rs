@@ -6,7 +6,7 @@ use crate::probe::KvmKind;
 #[test]
 fn a_missing_device_is_told_with_a_change() {
     let directory = tempfile::tempdir().unwrap();
-    let report = examine(&directory.path().join("kvm"), directory.path());
+    let report = examine(&directory.path().join("kvm"));
     assert!(!report.can_run);
     assert!(
         report
@@ -25,8 +25,7 @@ fn a_missing_device_is_told_with_a_change() {
 
 #[test]
 fn a_device_that_is_no_kvm_is_told() {
-    let directory = tempfile::tempdir().unwrap();
-    let report = examine(Path::new("/dev/null"), directory.path());
+    let report = examine(Path::new("/dev/null"));
     assert!(!report.can_run && report.problem.is_some());
 }
 
@@ -38,8 +37,7 @@ fn this_host() {
         eprintln!("skipped: this_host: {error}");
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
-    let report = examine(device, directory.path());
+    let report = examine(device);
     assert!(report.can_run, "{report}");
     assert_eq!(report.kvm_api_version, Some(12));
     assert_eq!(report.missing_capabilities(), Vec::<&str>::new());
@@ -90,7 +88,8 @@ fn an_ideal_host_gets_no_advice() {
 #[test]
 fn each_fault_gets_its_change() {
     let vmx = ProcessorSupport::Vmx;
-    let cases: [(fn(&mut Report), &str); 8] = [
+    type Spoil = fn(&mut Report);
+    let cases: [(Spoil, &str); 8] = [
         (
             |r| r.virtualization.nested_paging = Some(false),
             "kvm_intel ept=1",

@@ -1,7 +1,7 @@
 //! `hartline doctor`: examines the host.
 
-use anyhow::Context;
 use hartline_vmm::{doctor, platform::Kvm};
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,14 +16,13 @@ pub struct Arguments {
 /// Print what was found. Exit code 0 if programs can run here, otherwise 1.
 ///
 /// # Errors
-/// There is no cache directory.
+/// The report cannot be written.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let cache = hartline_aot::cache::Cache::from_environment().context("no cache directory")?;
-    let report = doctor::examine(Path::new(Kvm::DEVICE), cache.directory());
+    let report = doctor::examine(Path::new(Kvm::DEVICE));
     if arguments.json {
-        println!("{}", serde_json::to_string(&report)?);
+        writeln!(io::stdout(), "{}", serde_json::to_string(&report)?)?;
     } else {
-        print!("{report}");
+        write!(io::stdout(), "{report}")?;
     }
     Ok(ExitCode::from(u8::from(!report.can_run)))
 }

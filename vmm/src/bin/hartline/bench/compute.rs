@@ -2,6 +2,7 @@
 
 use super::programs::{BENCHMARKS, Benchmark, Programs, Way};
 use anyhow::bail;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -57,11 +58,16 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let results = Results::new(rows);
     if arguments.json {
-        println!("{}", serde_json::to_string(&results)?);
+        writeln!(io::stdout(), "{}", serde_json::to_string(&results)?)?;
     } else {
-        print!("{}", results.table());
+        write!(io::stdout(), "{}", results.table())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says how far it is. That nobody reads it is no reason to fail.
+fn progress(message: &str) {
+    let _ = writeln!(io::stderr(), "{message}");
 }
 
 fn select(only: &[String]) -> anyhow::Result<Vec<Benchmark>> {
@@ -80,7 +86,10 @@ fn translate(programs: &Programs, benchmarks: &[Benchmark]) -> anyhow::Result<()
     for benchmark in benchmarks {
         if !done.contains(&benchmark.program) {
             let seconds = programs.translate(benchmark)?.as_secs_f64();
-            eprintln!("hartline build {}: {seconds:.2} s", benchmark.program);
+            progress(&format!(
+                "hartline build {}: {seconds:.2} s",
+                benchmark.program
+            ));
             done.push(benchmark.program);
         }
     }
@@ -105,7 +114,7 @@ fn measure(programs: &Programs, benchmark: &Benchmark, a: &Arguments) -> anyhow:
                 Some(_) => {}
             }
         }
-        eprintln!("{name}: run {run} of {runs}");
+        progress(&format!("{name}: run {run} of {runs}"));
     }
     let [native_s, qemu_s, hartline_s] = seconds.map(median);
     Ok(Row {
