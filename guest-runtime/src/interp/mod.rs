@@ -55,7 +55,7 @@ impl Default for Interpreter {
 }
 
 impl Interpreter {
-    /// An interpreter with an empty cache. The structure is large (128 KiB), so
+    /// An interpreter with an empty cache. The structure is large (96 KiB), so
     /// it does not belong on a small stack.
     #[must_use]
     pub const fn new() -> Self {
