@@ -38,7 +38,7 @@ fn image(code: (u64, u64), length: u64) -> File {
         table_offset: HEADER_SIZE,
         code_offset: code.0,
         code_length: code.1,
-        data_offset: code.0 + code.1.next_multiple_of(PAGE_SIZE),
+        data_offset: length,
         data_length: 0,
         functions_offset: 0,
         functions_count: 0,
@@ -200,7 +200,7 @@ fn malformed_runtimes_and_images_are_refused() {
     for (at, byte) in [
         (0, 0),
         (18, 0),
-        (24, 0xff),
+        (30, 0xff),
         (68, 7),
         (72, 0xff),
         (87, 0x80),
