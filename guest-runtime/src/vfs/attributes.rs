@@ -1,5 +1,7 @@
 //! Changing what `stat` tells: permissions, owners, times, lengths.
 
+use super::budget::Budget;
+use super::data::FileData;
 use super::fs::FileSystem;
 use super::inode::{Inode, Kind};
 use super::types::{Credentials, Ino, S_IFMT, S_ISGID, S_ISUID, Timespec};
@@ -22,7 +24,7 @@ impl FileSystem {
     /// # Errors
     /// `EPERM` unless `who` owns it, `EOPNOTSUPP` for a symbolic link.
     pub fn set_mode(&mut self, ino: Ino, mode: u32, who: Credentials) -> Result<(), Errno> {
-        let now = self.clock.now();
+        let now = self.now();
         let inode = self.inode_mut(ino)?;
         if matches!(inode.kind, Kind::Link(_)) {
             return Err(Errno::EOPNOTSUPP);
@@ -48,7 +50,7 @@ impl FileSystem {
         gid: Option<u32>,
         who: Credentials,
     ) -> Result<(), Errno> {
-        let now = self.clock.now();
+        let now = self.now();
         let inode = self.inode_mut(ino)?;
         let owns = who.uid == inode.uid;
         let uid_allowed = uid.is_none_or(|uid| owns && uid == inode.uid);
@@ -77,7 +79,7 @@ impl FileSystem {
         who: Credentials,
         may_write: bool,
     ) -> Result<(), Errno> {
-        let now = self.clock.now();
+        let now = self.now();
         let inode = self.inode_mut(ino)?;
         let both_now = access == NewTime::Now && modification == NewTime::Now;
         if let Err(error) = inode.check_owner(who) {
@@ -103,10 +105,22 @@ impl FileSystem {
     /// # Errors
     /// `EISDIR`, `EINVAL`, `EFBIG`.
     pub fn truncate(&mut self, ino: Ino, size: u64) -> Result<(), Errno> {
-        let now = self.clock.now();
+        self.change_data(ino, |data, budget| data.truncate(budget, size))
+    }
+
+    /// Changes the contents of a regular file by `change`.
+    ///
+    /// # Errors
+    /// `EINVAL` for another file, and those of `change`.
+    pub fn change_data(
+        &mut self,
+        ino: Ino,
+        change: impl FnOnce(&mut FileData, &mut Budget) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let now = self.now();
         let (inode, budget) = self.parts(ino)?;
         match &mut inode.kind {
-            Kind::File(data) => data.truncate(budget, size)?,
+            Kind::File(data) => change(data, budget)?,
             Kind::Directory(_) => return Err(Errno::EISDIR),
             _ => return Err(Errno::EINVAL),
         }
@@ -116,10 +130,9 @@ impl FileSystem {
     /// Notes an access, as often as the `relatime` mount option does.
     pub fn accessed(&mut self, ino: Ino) {
         const DAY: i64 = 24 * 60 * 60;
-        let clock = self.clock;
+        let now = self.now();
         if let Ok(inode) = self.inode_mut(ino) {
             let stale = inode.atime <= inode.mtime || inode.atime <= inode.ctime;
-            let now = clock.now();
             if stale || now.seconds.saturating_sub(inode.atime.seconds) >= DAY {
                 inode.atime = now;
             }

@@ -69,11 +69,6 @@ impl Epoll {
         self.interests.iter().map(|(&fd, interest)| (fd, interest))
     }
 
-    /// Drops those whose description is closed.
-    pub fn keep(&mut self, is_open: impl Fn(FileId) -> bool) {
-        self.interests.retain(|_, interest| is_open(interest.file));
-    }
-
     /// Notes what was reported for a descriptor.
     pub fn report(&mut self, fd: u32, ready: u32) {
         if let Some(interest) = self.interests.get_mut(&fd) {

@@ -6,7 +6,6 @@
 //! are made up from their numbers and are never in the table.
 
 use super::budget::{Budget, INODE_COST};
-use super::clock::Clock;
 use super::data::FileData;
 use super::directory::{Directory, Target};
 use super::inode::{Attributes, Inode, Kind, is_file_type};
@@ -36,6 +35,9 @@ pub const PIPE_DEVICE: u64 = device_number(0, 13);
 /// `st_dev` of what has no place in a file system: standard streams, eventfds, memfds.
 pub const ANONYMOUS_DEVICE: u64 = device_number(0, 14);
 
+/// Reads CLOCK_REALTIME, nanoseconds since 1970.
+pub type Clock = fn() -> u64;
+
 /// All inodes.
 #[derive(Debug)]
 pub struct FileSystem {
@@ -45,7 +47,7 @@ pub struct FileSystem {
     /// Directories that are mounted over, and what is there instead.
     mounts: Vec<(Ino, Ino)>,
     pub(super) budget: Budget,
-    pub(super) clock: Clock,
+    clock: Clock,
 }
 
 /// What a new inode is like.
@@ -158,6 +160,11 @@ impl FileSystem {
         };
         fs.inodes.insert(ROOT, root);
         Ok(fs)
+    }
+
+    /// The time for time stamps.
+    pub(super) fn now(&self) -> Timespec {
+        Timespec::from_ns((self.clock)())
     }
 
     /// Memory of the file system.
@@ -352,6 +359,7 @@ impl FileSystem {
             users: 0,
             parent: ROOT,
             name: Box::default(),
+            nameable: false,
             origin: Some(index),
         })
     }
@@ -364,7 +372,7 @@ impl FileSystem {
         parent: Ino,
         name: &[u8],
     ) -> Inode {
-        let now = self.clock.now();
+        let now = self.now();
         let is_directory = matches!(new.kind, Kind::Directory(_));
         Inode {
             kind: new.kind,
@@ -381,6 +389,7 @@ impl FileSystem {
             users: 0,
             parent,
             name: name.into(),
+            nameable: false,
             origin: None,
         }
     }

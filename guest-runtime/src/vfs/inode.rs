@@ -61,6 +61,8 @@ pub struct Inode {
     pub parent: Ino,
     /// The name under which it was last seen.
     pub name: Box<[u8]>,
+    /// It has no name yet and may get one (`O_TMPFILE` without `O_EXCL`).
+    pub nameable: bool,
     /// Inode of the image that it came from.
     pub origin: Option<u32>,
 }

@@ -6,7 +6,6 @@
 
 pub mod attributes;
 pub mod budget;
-pub mod clock;
 pub mod data;
 pub mod devices;
 pub mod directory;
@@ -30,9 +29,8 @@ pub mod walk;
 mod tests;
 
 use crate::errno::Errno;
-use clock::Clock;
 use file::{Object, OpenFile, OpenFiles};
-use fs::{ANONYMOUS_DEVICE, FileSystem, NewInode, PIPE_DEVICE, Place, ROOT};
+use fs::{ANONYMOUS_DEVICE, Clock, FileSystem, NewInode, PIPE_DEVICE, Place, ROOT};
 use inode::Kind;
 use process::{Descriptor, FileId, Process};
 use tree::Tree;

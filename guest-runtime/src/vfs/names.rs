@@ -78,7 +78,7 @@ impl FileSystem {
     }
 
     fn add_entry(&mut self, at: Place<'_>, ino: Ino) -> Result<(), Errno> {
-        let now = self.clock.now();
+        let now = self.now();
         self.entries(at.directory, |entries, budget| {
             entries.insert(budget, at.name, ino)
         })?;
@@ -86,7 +86,7 @@ impl FileSystem {
     }
 
     fn remove_entry(&mut self, at: Place<'_>) -> Result<(), Errno> {
-        let now = self.clock.now();
+        let now = self.now();
         self.entries(at.directory, |entries, budget| {
             entries.remove(budget, at.name);
             Ok(())
@@ -95,7 +95,7 @@ impl FileSystem {
     }
 
     fn replace_entry(&mut self, at: Place<'_>, ino: Ino) -> Result<(), Errno> {
-        let now = self.clock.now();
+        let now = self.now();
         self.entries(at.directory, |entries, _| {
             entries.replace(at.name, ino);
             Ok(())
@@ -165,9 +165,10 @@ impl FileSystem {
             return Err(Errno::EMLINK);
         }
         self.add_entry(at, ino)?;
-        let now = self.clock.now();
+        let now = self.now();
         let inode = self.inode_mut(ino)?;
         inode.nlink += 1;
+        inode.nameable = false;
         inode.ctime = now;
         inode.parent = at.directory;
         inode.name = at.name.into();
@@ -223,7 +224,7 @@ impl FileSystem {
 
     /// One name less; a directory has none left.
     fn drop_name(&mut self, ino: Ino) -> Result<(), Errno> {
-        let now = self.clock.now();
+        let now = self.now();
         let inode = self.inode_mut(ino)?;
         inode.ctime = now;
         inode.nlink = match inode.kind {
@@ -285,7 +286,7 @@ impl FileSystem {
         to: Place<'_>,
         is_directory: bool,
     ) -> Result<(), Errno> {
-        let now = self.clock.now();
+        let now = self.now();
         if is_directory {
             self.inode_mut(old_parent)?.nlink -= 1;
             self.inode_mut(to.directory)?.nlink += 1;

@@ -102,11 +102,7 @@ impl Vfs {
         attributes.check(process.who, MAY_WRITE | MAY_EXEC)?;
         let new = NewInode::file(request.mode & 0o7777 & !process.umask);
         let ino = self.fs.add_unnamed(new, process.who, attributes.device)?;
-        // With `O_EXCL` it may never get a name; F_GETFL does not show the flag on
-        // Linux either, so it is kept in the inode's name.
-        if flags & o::EXCL != 0 {
-            self.fs.inode_mut(ino)?.name = b"#".as_slice().into();
-        }
+        self.fs.inode_mut(ino)?.nameable = flags & o::EXCL == 0;
         let kept = flags & KEPT | o::LARGEFILE;
         let file = OpenFile::new(ino, kept, Object::File);
         self.install(process, file, flags & o::CLOEXEC != 0)

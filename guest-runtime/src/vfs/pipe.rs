@@ -81,12 +81,15 @@ impl Pipe {
     /// # Errors
     /// `EPIPE` without a reader, `EAGAIN` if full, `ENOMEM`.
     pub fn write(&mut self, from: &[u8]) -> Result<usize, Errno> {
+        if from.is_empty() {
+            return Ok(0);
+        }
         if self.readers == 0 {
             return Err(Errno::EPIPE);
         }
         let room = self.capacity - self.bytes.len();
         let n = from.len().min(room);
-        if (n == 0 || (from.len() <= PIPE_BUF && n < from.len())) && !from.is_empty() {
+        if n == 0 || (from.len() <= PIPE_BUF && n < from.len()) {
             return Err(Errno::EAGAIN);
         }
         self.bytes.try_reserve(n).map_err(|_| Errno::ENOMEM)?;

@@ -5,8 +5,9 @@ use super::devices::Device;
 use super::file::{EventFd, Object};
 use super::inode::Kind;
 use super::process::FileId;
-use super::types::{Ino, o};
+use super::types::{Ino, MAX_RW_COUNT, o};
 use crate::errno::Errno;
+use hartline_abi::call::CALL_DATA;
 
 /// What lies outside the file system: the VM's streams and its random numbers.
 pub trait Outside {
@@ -87,6 +88,29 @@ impl Vfs {
         }
     }
 
+    /// How many of `count` bytes [`read`](Self::read) may give at most: so that a
+    /// program's buffer is touched only as far as it is needed.
+    ///
+    /// # Errors
+    /// `EBADF`, `EISDIR`.
+    pub fn read_limit(&self, id: FileId, offset: Option<u64>, count: u64) -> Result<u64, Errno> {
+        let file = self.files.get(id)?;
+        file.check_readable()?;
+        let at = offset.unwrap_or(file.offset);
+        let limit = match &file.object {
+            Object::Directory => return Err(Errno::EISDIR),
+            Object::File => self.fs.inode(file.ino)?.data()?.size().saturating_sub(at),
+            Object::Proc(text) => (text.len() as u64).saturating_sub(at),
+            Object::Pipe => match &self.fs.inode(file.ino)?.kind {
+                Kind::Fifo(pipe) => (pipe.len() as u64).max(1),
+                _ => 0,
+            },
+            Object::Console(_) | Object::Device(Device::Terminal) => CALL_DATA as u64,
+            _ => u64::MAX,
+        };
+        Ok(limit.min(count).min(MAX_RW_COUNT as u64))
+    }
+
     /// Writes at `offset`, or at the file's position, which then moves.
     ///
     /// # Errors
@@ -116,8 +140,11 @@ impl Vfs {
                 }
             },
             _ if offset.is_some() => Err(Errno::ESPIPE),
-            // Descriptor 0 of a terminal can be written too.
-            Object::Console(stream) => outside.write_output((*stream).max(1), from),
+            Object::Console(0) => {
+                let stream = outside.terminal().ok_or(Errno::EBADF)?;
+                outside.write_output(stream, from)
+            }
+            Object::Console(stream) => outside.write_output(*stream, from),
             Object::Event(event) => write_event(event, from),
             Object::Pipe => match &mut self.fs.inode_mut(ino)?.kind {
                 Kind::Fifo(pipe) => pipe.write(from),
@@ -136,7 +163,7 @@ impl Vfs {
         let file = self.files.get(id)?;
         let appends = file.flags & o::APPEND != 0;
         let position = file.offset;
-        let now = self.fs.clock.now();
+        let now = self.fs.now();
         let (inode, budget) = self.fs.parts(ino)?;
         let Kind::File(data) = &mut inode.kind else {
             return Err(Errno::EINVAL);

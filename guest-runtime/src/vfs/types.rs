@@ -108,6 +108,17 @@ pub struct Timespec {
     pub nanoseconds: u32,
 }
 
+impl Timespec {
+    /// From nanoseconds.
+    pub const fn from_ns(ns: u64) -> Self {
+        const SECOND: u64 = 1_000_000_000;
+        Self {
+            seconds: (ns / SECOND) as i64,
+            nanoseconds: (ns % SECOND) as u32,
+        }
+    }
+}
+
 /// An inode of this VM; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ino(pub u64);

@@ -1,0 +1,192 @@
+//! epoll.
+
+use super::Entry;
+use super::files::Files;
+use super::poll::{ALWAYS, POLLNVAL, Watch};
+use crate::clock;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::user;
+use crate::vfs::epoll::{EDGE, Epoll, Interest, ONESHOT};
+use crate::vfs::file::Object;
+use crate::vfs::types::o;
+use alloc::vec::Vec;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[
+    Entry::new(20, "epoll_create1", epoll_create1),
+    Entry::new(21, "epoll_ctl", epoll_ctl),
+    Entry::new(22, "epoll_pwait", epoll_pwait),
+    Entry::new(441, "epoll_pwait2", epoll_pwait2),
+];
+
+/// `struct epoll_event`, which is packed on x86-64 only.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+struct EpollEvent {
+    events: u32,
+    pad: u32,
+    data: u64,
+}
+
+const _: () = assert!(size_of::<EpollEvent>() == 16);
+
+fn epoll_create1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let flags = a[0] as u32;
+    if flags & !o::CLOEXEC != 0 {
+        return Err(Errno::EINVAL);
+    }
+    kernel.open_anonymous("[eventpoll]", Object::Epoll(Epoll::default()), flags)
+}
+
+fn list(files: &mut Files, fd: u64) -> Result<&mut Epoll, Errno> {
+    let file = files.vfs.file_mut(&files.process, fd as u32)?;
+    match &mut file.object {
+        Object::Epoll(epoll) => Ok(epoll),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    const ADD: u64 = 1;
+    const DELETE: u64 = 2;
+    const MODIFY: u64 = 3;
+    let event: EpollEvent = match a[1] {
+        ADD | MODIFY => user::read(&mut kernel.memory, a[3])?,
+        DELETE => EpollEvent {
+            events: 0,
+            pad: 0,
+            data: 0,
+        },
+        _ => return Err(Errno::EINVAL),
+    };
+    let target = kernel.files.id(a[2])?;
+    match kernel.files.file(a[2])?.object {
+        // Linux has no poll for these.
+        Object::File | Object::Directory | Object::Proc(_) => return Err(Errno::EPERM),
+        _ if target == kernel.files.id(a[0])? => return Err(Errno::EINVAL),
+        _ => {}
+    }
+    let interest = Interest {
+        file: target,
+        events: event.events | ALWAYS & !POLLNVAL,
+        data: event.data,
+        reported: 0,
+    };
+    let (epoll, fd) = (list(&mut kernel.files, a[0])?, a[2] as u32);
+    match a[1] {
+        ADD => epoll.add(fd, interest)?,
+        MODIFY => epoll.modify(fd, interest)?,
+        _ => epoll.remove(fd)?,
+    }
+    Ok(0)
+}
+
+/// Drops interests in what is closed; the others, with their descriptors.
+fn interests(files: &mut Files, fd: u64) -> Result<Vec<(u32, Interest)>, Errno> {
+    let all: Vec<_> = list(files, fd)?
+        .iter()
+        .map(|(fd, &interest)| (fd, interest))
+        .collect();
+    let (open, closed): (Vec<_>, Vec<_>) = all
+        .into_iter()
+        .partition(|(_, interest)| files.vfs.files.get(interest.file).is_ok());
+    let epoll = list(files, fd)?;
+    for (number, _) in closed {
+        epoll.remove(number)?;
+    }
+    Ok(open)
+}
+
+/// Waits once; the events to report.
+fn collect(
+    kernel: &mut Kernel,
+    fd: u64,
+    most: usize,
+    timeout_ns: u64,
+) -> Result<Vec<EpollEvent>, Errno> {
+    let interests = interests(&mut kernel.files, fd)?;
+    let mut watches: Vec<Watch> = interests
+        .iter()
+        .map(|(_, interest)| Watch {
+            file: Some(interest.file),
+            events: interest.wanted(),
+            ready: 0,
+        })
+        .collect();
+    kernel.watch(&mut watches, timeout_ns)?;
+    let mut events = Vec::new();
+    let epoll = list(&mut kernel.files, fd)?;
+    for ((number, interest), watch) in interests.iter().zip(&watches) {
+        let ready = watch.ready & interest.wanted();
+        // Edge-triggered: only what was not ready at the last look.
+        let news = match interest.events & EDGE {
+            0 => ready,
+            _ => ready & !interest.reported,
+        };
+        if news != 0 && events.len() < most {
+            events.push(EpollEvent {
+                events: ready,
+                pad: 0,
+                data: interest.data,
+            });
+            epoll.report(*number, ready);
+        } else if news == 0 {
+            epoll.report(*number, interest.reported & ready);
+        }
+    }
+    Ok(events)
+}
+
+fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno> {
+    const MAX_EVENTS: u64 = i32::MAX as u64 / size_of::<EpollEvent>() as u64;
+    let most = a[2] as u32;
+    if most == 0 || u64::from(most) > MAX_EVENTS {
+        return Err(Errno::EINVAL);
+    }
+    let end = clock::monotonic().saturating_add(timeout_ns);
+    loop {
+        let left = match timeout_ns {
+            u64::MAX => u64::MAX,
+            _ => end.saturating_sub(clock::monotonic()),
+        };
+        let events = collect(kernel, a[0], most as usize, left)?;
+        if !events.is_empty() {
+            user::write_bytes(&mut kernel.memory, a[1], events.as_bytes())?;
+            return Ok(events.len() as u64);
+        }
+        if left == 0 {
+            return Ok(0);
+        }
+        // Nothing new, although the wait is over: either the time is, or all that is
+        // ready was reported before and nobody but the program could change that.
+        kernel.sleep(0, left)?;
+    }
+}
+
+fn epoll_pwait(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let timeout = match u64::try_from(a[3] as i32) {
+        Ok(ms) => ms * 1_000_000,
+        Err(_) => u64::MAX,
+    };
+    list(&mut kernel.files, a[0])?;
+    kernel.with_mask(a[4], a[5], |kernel| wait(kernel, a, timeout))
+}
+
+fn epoll_pwait2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let timeout = kernel.timeout(a[3])?;
+    list(&mut kernel.files, a[0])?;
+    kernel.with_mask(a[4], a[5], |kernel| wait(kernel, a, timeout))
+}
+
+impl Interest {
+    /// What it waits for; nothing after a one-shot interest has been reported.
+    fn wanted(&self) -> u32 {
+        let events = self.events & !(ONESHOT | EDGE);
+        match events & !ALWAYS {
+            0 if self.events & ONESHOT != 0 => 0,
+            _ => events,
+        }
+    }
+}

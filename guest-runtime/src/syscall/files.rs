@@ -1,0 +1,273 @@
+//! State of the file system calls, and what they share.
+
+use crate::clock;
+use crate::console::Streams;
+use crate::errno::Errno;
+use crate::host::Host;
+use crate::kernel::Kernel;
+use crate::task;
+use crate::user;
+use crate::vfs::file::{MAX_FILES, Object, OpenFile};
+use crate::vfs::process::{FileId, Process};
+use crate::vfs::transfer::Outside;
+use crate::vfs::tree::Tree;
+use crate::vfs::types::{Credentials, Ino, o};
+use crate::vfs::walk::Options;
+use crate::vfs::{AT_FDCWD, Vfs};
+use alloc::vec::Vec;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::Rng;
+
+/// `AT_SYMLINK_NOFOLLOW`
+pub const AT_SYMLINK_NOFOLLOW: u32 = 0x100;
+/// `AT_EACCESS` of `faccessat2`, `AT_REMOVEDIR` of `unlinkat`.
+pub const AT_REMOVEDIR: u32 = 0x200;
+/// `AT_SYMLINK_FOLLOW`
+pub const AT_SYMLINK_FOLLOW: u32 = 0x400;
+/// `AT_NO_AUTOMOUNT`
+pub const AT_NO_AUTOMOUNT: u32 = 0x800;
+/// `AT_EMPTY_PATH`
+pub const AT_EMPTY_PATH: u32 = 0x1000;
+
+/// Files of the VM and of its program.
+#[derive(Debug)]
+pub struct Files {
+    /// All files.
+    pub vfs: Vfs,
+    /// What the program has of them.
+    pub process: Process,
+    /// Standard streams.
+    pub streams: Streams,
+}
+
+/// What lies outside the file system.
+struct World<'a> {
+    streams: &'a mut Streams,
+    random: &'a mut ChaCha20Rng,
+}
+
+impl Outside for World<'_> {
+    fn read_input(&mut self, to: &mut [u8], nonblocking: bool) -> Result<usize, Errno> {
+        self.streams.read(to, nonblocking)
+    }
+
+    fn write_output(&mut self, stream: u32, from: &[u8]) -> Result<usize, Errno> {
+        self.streams.write(stream, from)
+    }
+
+    fn terminal(&self) -> Option<u32> {
+        [1, 2]
+            .into_iter()
+            .find(|&stream| self.streams.is_terminal(stream))
+    }
+
+    fn random(&mut self, to: &mut [u8]) {
+        self.random.fill_bytes(to);
+    }
+}
+
+impl Files {
+    /// The files of a VM with the root `tree`, or a minimal one, whose changes take
+    /// at most `limit` bytes of RAM.
+    ///
+    /// # Errors
+    /// `EIO` for a damaged tree, `ENOSPC` if `limit` is too small.
+    pub fn new(host: Host, tree: Option<Tree>, limit: u64) -> Result<Self, Errno> {
+        let boot = host.boot();
+        let who = Credentials {
+            uid: boot.uid,
+            gid: boot.gid,
+        };
+        let (mut vfs, process) = Vfs::new(tree, limit, clock::realtime, who, task::PID)?;
+        let streams = Streams::new(host);
+        for stream in (0..3).filter(|&stream| streams.is_terminal(stream)) {
+            vfs.file_mut(&process, stream)?.flags = o::RDWR;
+        }
+        Ok(Self {
+            vfs,
+            process,
+            streams,
+        })
+    }
+
+    /// Makes the file at `path` that of `/proc/self/exe`.
+    ///
+    /// # Errors
+    /// Those of path_resolution(7).
+    pub fn set_executable(&mut self, path: &[u8]) -> Result<(), Errno> {
+        let options = Options::following(true);
+        let found = self.vfs.resolve(&self.process, AT_FDCWD, path, options)?;
+        let ino = found.existing()?;
+        self.vfs.fs.retain(ino);
+        if let Some(old) = self.process.executable.replace(ino) {
+            self.vfs.fs.release(old);
+        }
+        Ok(())
+    }
+
+    /// The open file description behind a descriptor.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn id(&self, fd: u64) -> Result<FileId, Errno> {
+        Ok(self.process.fds.get(fd as u32)?.file)
+    }
+
+    /// As [`id`](Self::id), the description itself.
+    ///
+    /// # Errors
+    /// `EBADF`, also for one opened with `O_PATH`.
+    pub fn file(&self, fd: u64) -> Result<&OpenFile, Errno> {
+        let file = self.vfs.file(&self.process, fd as u32)?;
+        file.check_located()?;
+        Ok(file)
+    }
+
+    /// Before the attributes of an inode are shown: asks the host about a standard stream.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn refresh(&mut self, ino: Ino) -> Result<(), Errno> {
+        use crate::vfs::inode::Kind;
+        let Ok(Kind::Console(stream)) = self.vfs.fs.inode(ino).map(|inode| &inode.kind) else {
+            return Ok(());
+        };
+        let status = self.streams.status(*stream)?;
+        self.vfs.set_stream_status(ino, status.mode, status.rdev)
+    }
+}
+
+impl Kernel {
+    /// Reads into the program's memory; [`Vfs::read`].
+    pub(super) fn read_into(
+        &mut self,
+        id: FileId,
+        offset: Option<u64>,
+        address: u64,
+        count: u64,
+    ) -> Result<usize, Errno> {
+        let to = user::slice_mut(&mut self.memory, address, count)?;
+        let mut world = World {
+            streams: &mut self.files.streams,
+            random: &mut self.random,
+        };
+        self.files.vfs.read(id, offset, to, &mut world)
+    }
+
+    /// Reads into memory of the kernel; [`Vfs::read`].
+    pub(super) fn read_file(
+        &mut self,
+        id: FileId,
+        offset: Option<u64>,
+        to: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let mut world = World {
+            streams: &mut self.files.streams,
+            random: &mut self.random,
+        };
+        self.files.vfs.read(id, offset, to, &mut world)
+    }
+
+    /// Writes from the program's memory; [`Vfs::write`].
+    pub(super) fn write_from(
+        &mut self,
+        id: FileId,
+        offset: Option<u64>,
+        address: u64,
+        count: u64,
+    ) -> Result<usize, Errno> {
+        let from = user::slice(&mut self.memory, address, count)?;
+        let mut world = World {
+            streams: &mut self.files.streams,
+            random: &mut self.random,
+        };
+        self.files.vfs.write(id, offset, from, &mut world)
+    }
+
+    /// Writes from memory of the kernel; [`Vfs::write`].
+    pub(super) fn write_file(
+        &mut self,
+        id: FileId,
+        offset: Option<u64>,
+        from: &[u8],
+    ) -> Result<usize, Errno> {
+        let mut world = World {
+            streams: &mut self.files.streams,
+            random: &mut self.random,
+        };
+        self.files.vfs.write(id, offset, from, &mut world)
+    }
+
+    /// Sleeps until something of `set` is ready ([`Streams::wait`]), `timeout_ns` have
+    /// passed or a signal is to be delivered; the result is what is ready.
+    ///
+    /// An empty set without end is what a call waits for that only the program itself
+    /// could satisfy.
+    pub(super) fn sleep(&mut self, set: u64, timeout_ns: u64) -> Result<u64, Errno> {
+        let end = clock::monotonic().saturating_add(timeout_ns);
+        loop {
+            let left = match timeout_ns {
+                u64::MAX => u64::MAX,
+                _ => end.saturating_sub(clock::monotonic()),
+            };
+            match self.files.streams.wait(set, left) {
+                Err(Errno::EINTR) if !self.interrupted() => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Takes over identity and limits that calls of other areas have changed.
+    pub(super) fn sync_identity(&mut self) {
+        let process = &mut self.files.process;
+        process.who = Credentials {
+            uid: self.task.uid,
+            gid: self.task.gid,
+        };
+        let limit = self.task.limits[task::limit::NOFILE].soft;
+        process.fds.limit = limit.min(MAX_FILES as u64) as u32;
+    }
+
+    /// The path at `address` in the program.
+    pub(super) fn path(&mut self, address: u64) -> Result<Vec<u8>, Errno> {
+        self.sync_identity();
+        user::path(&mut self.memory, address)
+    }
+
+    /// The inode that `dirfd` and the path at `address` lead to, or that `dirfd`
+    /// itself is when the path is empty and [`AT_EMPTY_PATH`] is in `flags`.
+    pub(super) fn inode_at(&mut self, dirfd: u64, address: u64, flags: u32) -> Result<Ino, Errno> {
+        // Linux takes a null pointer for an empty path here.
+        let path = match address {
+            0 if flags & AT_EMPTY_PATH != 0 => Vec::new(),
+            _ => self.path(address)?,
+        };
+        let Files { vfs, process, .. } = &mut self.files;
+        if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
+            return match dirfd as i32 {
+                AT_FDCWD => Ok(process.cwd),
+                _ => Ok(process.fds.get(dirfd as u32)?.ino),
+            };
+        }
+        let options = Options::following(flags & AT_SYMLINK_NOFOLLOW == 0);
+        vfs.resolve(process, dirfd as i32, &path, options)?
+            .existing()
+    }
+
+    /// Makes the text of a file of `/proc` when it is read from its start.
+    pub(super) fn refresh_text(&mut self, id: FileId, offset: Option<u64>) -> Result<(), Errno> {
+        let file = self.files.vfs.files.get(id)?;
+        let at = offset.unwrap_or(file.offset);
+        let Object::Proc(text) = &file.object else {
+            return Ok(());
+        };
+        if at != 0 && !text.is_empty() {
+            return Ok(());
+        }
+        let text = self.proc_text(file.ino)?;
+        if let Object::Proc(old) = &mut self.files.vfs.files.get_mut(id)?.object {
+            *old = text;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+//! Reading directories.
+
+use super::Entry;
+use super::files::Files;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::user;
+use crate::vfs::Vfs;
+use crate::vfs::directory::FIRST_COOKIE;
+use crate::vfs::file::Object;
+use crate::vfs::inode::directory_type;
+use crate::vfs::proc;
+use crate::vfs::process::Process;
+use crate::vfs::types::{Ino, S_IFDIR};
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[Entry::new(61, "getdents64", getdents64)];
+
+/// Length of `struct linux_dirent64` before the name.
+const HEADER: usize = 19;
+/// Most bytes that one call gives.
+const MAX_BYTES: u64 = 1 << 20;
+
+struct Item<'a> {
+    cookie: u64,
+    name: Cow<'a, [u8]>,
+    ino: u64,
+    kind: u8,
+}
+
+/// The first entry of `directory` with at least this cookie, `.` and `..` included.
+fn next_item<'a>(
+    vfs: &'a Vfs,
+    process: &Process,
+    directory: Ino,
+    cookie: u64,
+) -> Result<Option<Item<'a>>, Errno> {
+    if cookie < FIRST_COOKIE {
+        let (name, ino) = match cookie {
+            0 => (b".".as_slice(), directory),
+            _ if directory == process.root => (b"..".as_slice(), directory),
+            _ => (b"..".as_slice(), vfs.fs.parent(directory)?),
+        };
+        return Ok(Some(Item {
+            cookie,
+            name: Cow::Borrowed(name),
+            ino: ino.0,
+            kind: directory_type(S_IFDIR),
+        }));
+    }
+    if let Some(node) = proc::Node::from_ino(directory) {
+        let Some((cookie, name, node)) = node.next_entry(cookie, process) else {
+            return Ok(None);
+        };
+        return Ok(Some(Item {
+            cookie,
+            name: Cow::Owned(name),
+            ino: node.ino().0,
+            kind: directory_type(node.attributes(process)?.mode),
+        }));
+    }
+    let found = vfs.fs.next_entry(directory, cookie)?;
+    Ok(found.map(|found| Item {
+        cookie: found.cookie,
+        name: Cow::Borrowed(found.name),
+        ino: found.ino.0,
+        kind: directory_type(found.mode),
+    }))
+}
+
+fn append(out: &mut Vec<u8>, item: &Item<'_>, length: usize) {
+    let end = out.len() + length;
+    out.extend_from_slice(&item.ino.to_le_bytes());
+    out.extend_from_slice(&(item.cookie + 1).to_le_bytes());
+    out.extend_from_slice(&(length as u16).to_le_bytes());
+    out.push(item.kind);
+    out.extend_from_slice(&item.name);
+    out.resize(end, 0);
+}
+
+fn getdents64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let id = kernel.files.id(a[0])?;
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let file = vfs.files.get(id)?;
+    file.check_located()?;
+    let Object::Directory = file.object else {
+        return Err(Errno::ENOTDIR);
+    };
+    let (directory, mut cookie) = (file.ino, file.offset);
+    if vfs.fs.attributes(directory, process)?.nlink == 0 {
+        return Err(Errno::ENOENT);
+    }
+    let room = a[2].min(MAX_BYTES) as usize;
+    let mut out = Vec::new();
+    while let Some(item) = next_item(vfs, process, directory, cookie)? {
+        let length = (HEADER + item.name.len() + 1).next_multiple_of(8);
+        if out.len() + length > room {
+            if out.is_empty() {
+                return Err(Errno::EINVAL);
+            }
+            break;
+        }
+        append(&mut out, &item, length);
+        cookie = item.cookie + 1;
+    }
+    user::write_bytes(&mut kernel.memory, a[1], &out)?;
+    vfs.files.get_mut(id)?.offset = cookie;
+    vfs.fs.accessed(directory);
+    Ok(out.len() as u64)
+}

@@ -1,0 +1,266 @@
+//! Calls on descriptors themselves: closing, duplicating, flags, pipes.
+
+use super::Entry;
+use super::files::Files;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::user;
+use crate::vfs::Target;
+use crate::vfs::file::{EventFd, Object};
+use crate::vfs::inode::Kind;
+use crate::vfs::pipe::Pipe;
+use crate::vfs::types::{NAME_MAX, o};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[
+    Entry::new(19, "eventfd2", eventfd2),
+    Entry::new(23, "dup", dup),
+    Entry::new(24, "dup3", dup3),
+    Entry::new(25, "fcntl", fcntl),
+    Entry::new(32, "flock", flock),
+    Entry::new(57, "close", close),
+    Entry::new(59, "pipe2", pipe2),
+    Entry::new(166, "umask", umask),
+    Entry::new(279, "memfd_create", memfd_create),
+    Entry::new(436, "close_range", close_range),
+];
+
+/// `struct flock`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+struct Flock {
+    kind: i16,
+    whence: i16,
+    pad1: u32,
+    start: i64,
+    length: i64,
+    pid: i32,
+    pad2: u32,
+}
+
+const _: () = assert!(size_of::<Flock>() == 32);
+
+const F_UNLCK: i16 = 2;
+const FD_CLOEXEC: u64 = 1;
+
+/// Commands of `fcntl`.
+mod command {
+    pub const DUPFD: u32 = 0;
+    pub const GETFD: u32 = 1;
+    pub const SETFD: u32 = 2;
+    pub const GETFL: u32 = 3;
+    pub const SETFL: u32 = 4;
+    pub const GETLK: u32 = 5;
+    pub const SETLK: u32 = 6;
+    pub const SETLKW: u32 = 7;
+    pub const SETOWN: u32 = 8;
+    pub const GETOWN: u32 = 9;
+    pub const OFD_GETLK: u32 = 36;
+    pub const OFD_SETLK: u32 = 37;
+    pub const OFD_SETLKW: u32 = 38;
+    pub const DUPFD_CLOEXEC: u32 = 1030;
+    pub const SETPIPE_SZ: u32 = 1031;
+    pub const GETPIPE_SZ: u32 = 1032;
+}
+
+fn close(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let Files { vfs, process, .. } = &mut kernel.files;
+    vfs.close(process, a[0] as u32)?;
+    Ok(0)
+}
+
+fn close_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    const UNSHARE: u32 = 2;
+    const CLOEXEC: u32 = 4;
+    let (first, last, flags) = (a[0] as u32, a[1] as u32, a[2] as u32);
+    if first > last || flags & !(UNSHARE | CLOEXEC) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let mut from = first;
+    while let Some(fd) = process.fds.next(from).filter(|&fd| fd <= last) {
+        match flags & CLOEXEC {
+            0 => vfs.close(process, fd)?,
+            _ => process.fds.set_close_on_exec(fd, true)?,
+        }
+        from = fd + 1;
+    }
+    Ok(0)
+}
+
+fn dup(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    duplicate(kernel, a[0], Target::AtLeast(0), false)
+}
+
+fn duplicate(kernel: &mut Kernel, fd: u64, to: Target, close_on_exec: bool) -> Result<u64, Errno> {
+    kernel.sync_identity();
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let new = vfs.duplicate(process, fd as u32, to, close_on_exec)?;
+    Ok(u64::from(new))
+}
+
+fn dup3(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let flags = a[2] as u32;
+    if flags & !o::CLOEXEC != 0 || a[0] as u32 == a[1] as u32 {
+        return Err(Errno::EINVAL);
+    }
+    let to = Target::Exactly(a[1] as u32);
+    duplicate(kernel, a[0], to, flags & o::CLOEXEC != 0)
+}
+
+fn fcntl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let (fd, argument) = (a[0] as u32, a[2]);
+    let descriptor = kernel.files.process.fds.get(fd)?;
+    match a[1] as u32 {
+        command @ (command::DUPFD | command::DUPFD_CLOEXEC) => {
+            let from = u32::try_from(argument).map_err(|_| Errno::EINVAL)?;
+            let close_on_exec = command == command::DUPFD_CLOEXEC;
+            duplicate(kernel, a[0], Target::AtLeast(from), close_on_exec)
+        }
+        command::GETFD => Ok(u64::from(descriptor.close_on_exec)),
+        command::SETFD => {
+            let on = argument & FD_CLOEXEC != 0;
+            kernel.files.process.fds.set_close_on_exec(fd, on)?;
+            Ok(0)
+        }
+        command::GETFL => {
+            let flags = kernel.files.vfs.files.get(descriptor.file)?.flags;
+            Ok(u64::from(flags))
+        }
+        command => located_fcntl(kernel, a[0], command, argument),
+    }
+}
+
+/// Commands that a descriptor opened with `O_PATH` refuses.
+fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> Result<u64, Errno> {
+    kernel.files.file(fd)?;
+    match command {
+        command::SETFL => {
+            let Files { vfs, process, .. } = &mut kernel.files;
+            let file = vfs.file_mut(process, fd as u32)?;
+            file.flags = file.flags & !o::SETTABLE | argument as u32 & o::SETTABLE;
+            Ok(0)
+        }
+        // One process: nobody else holds a lock, and its own do not conflict.
+        command::GETLK | command::OFD_GETLK => {
+            let mut lock = read_lock(kernel, argument)?;
+            if lock.kind == F_UNLCK {
+                return Err(Errno::EINVAL);
+            }
+            lock.kind = F_UNLCK;
+            user::write(&mut kernel.memory, argument, &lock)?;
+            Ok(0)
+        }
+        command::SETLK | command::SETLKW | command::OFD_SETLK | command::OFD_SETLKW => {
+            read_lock(kernel, argument)?;
+            Ok(0)
+        }
+        command::SETOWN | command::GETOWN => Ok(0),
+        command::GETPIPE_SZ => Ok(pipe(kernel, fd)?.capacity() as u64),
+        command::SETPIPE_SZ => {
+            let bytes = u32::try_from(argument).map_err(|_| Errno::EINVAL)? as usize;
+            Ok(pipe(kernel, fd)?.set_capacity(bytes)? as u64)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn read_lock(kernel: &mut Kernel, address: u64) -> Result<Flock, Errno> {
+    let lock: Flock = user::read(&mut kernel.memory, address)?;
+    match (lock.kind, lock.whence) {
+        (0..=F_UNLCK, 0..=2) => Ok(lock),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn pipe(kernel: &mut Kernel, fd: u64) -> Result<&mut Pipe, Errno> {
+    let file = kernel.files.file(fd)?;
+    let (ino, is_pipe) = (file.ino, matches!(file.object, Object::Pipe));
+    match &mut kernel.files.vfs.fs.inode_mut(ino)?.kind {
+        Kind::Fifo(pipe) if is_pipe => Ok(pipe),
+        _ => Err(Errno::EBADF),
+    }
+}
+
+fn flock(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    const NONBLOCKING: u64 = 4;
+    kernel.files.file(a[0])?;
+    match a[1] & !NONBLOCKING {
+        1 | 2 | 8 => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn pipe2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let flags = a[1] as u32;
+    if flags & !(o::CLOEXEC | o::NONBLOCK | o::DIRECT) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    kernel.sync_identity();
+    let status = flags & (o::NONBLOCK | o::DIRECT);
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let ends = vfs.pipe(process, status, flags & o::CLOEXEC != 0)?;
+    if let Err(error) = user::write(&mut kernel.memory, a[0], &ends) {
+        for fd in ends {
+            vfs.close(process, fd)?;
+        }
+        return Err(error);
+    }
+    Ok(0)
+}
+
+fn eventfd2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    const SEMAPHORE: u32 = 1;
+    let flags = a[1] as u32;
+    if flags & !(SEMAPHORE | o::CLOEXEC | o::NONBLOCK) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let event = EventFd {
+        count: u64::from(a[0] as u32),
+        semaphore: flags & SEMAPHORE != 0,
+    };
+    kernel.open_anonymous("[eventfd]", Object::Event(event), flags & !SEMAPHORE)
+}
+
+impl Kernel {
+    /// Opens what has no place in the file system, for reading and writing.
+    pub(super) fn open_anonymous(
+        &mut self,
+        name: &'static str,
+        object: Object,
+        flags: u32,
+    ) -> Result<u64, Errno> {
+        self.sync_identity();
+        let Files { vfs, process, .. } = &mut self.files;
+        let fd = vfs.open_anonymous(process, name, object, flags | o::RDWR)?;
+        Ok(u64::from(fd))
+    }
+}
+
+fn memfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    const CLOEXEC: u32 = 1;
+    const ALLOW_SEALING: u32 = 2;
+    const NOEXEC_SEAL: u32 = 8;
+    const EXEC: u32 = 0x10;
+    const PREFIX: usize = "memfd:".len();
+    let flags = a[1] as u32;
+    if flags & !(CLOEXEC | ALLOW_SEALING | NOEXEC_SEAL | EXEC) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let name = user::cstr(&mut kernel.memory, a[0], NAME_MAX + 1 - PREFIX);
+    let name = name.map_err(|error| match error {
+        Errno::ENAMETOOLONG => Errno::EINVAL,
+        error => error,
+    })?;
+    kernel.sync_identity();
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let fd = vfs.open_memory(process, &name, flags & CLOEXEC != 0)?;
+    Ok(u64::from(fd))
+}
+
+fn umask(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let new = a[0] as u32 & 0o777;
+    let old = core::mem::replace(&mut kernel.files.process.umask, new);
+    Ok(u64::from(old))
+}

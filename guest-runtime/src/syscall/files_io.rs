@@ -1,0 +1,378 @@
+//! Calls that move bytes: `read`, `write` and their like, `lseek`, `sendfile`.
+
+use super::Entry;
+use super::files::Files;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::signals::{SI_USER, SigInfo, number::SIGPIPE};
+use crate::task;
+use crate::user::{self, IoVec};
+use crate::vfs::file::Object;
+use crate::vfs::process::FileId;
+use crate::vfs::types::{MAX_RW_COUNT, o};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[
+    Entry::new(62, "lseek", lseek),
+    Entry::new(63, "read", read),
+    Entry::new(64, "write", write),
+    Entry::new(65, "readv", readv),
+    Entry::new(66, "writev", writev),
+    Entry::new(67, "pread64", pread64),
+    Entry::new(68, "pwrite64", pwrite64),
+    Entry::new(69, "preadv", preadv),
+    Entry::new(70, "pwritev", pwritev),
+    Entry::new(71, "sendfile", sendfile),
+    Entry::new(75, "vmsplice", unsupported_splice),
+    Entry::new(76, "splice", unsupported_splice),
+    Entry::new(77, "tee", unsupported_splice),
+    Entry::new(81, "sync", sync),
+    Entry::new(82, "fsync", fsync),
+    Entry::new(83, "fdatasync", fsync),
+    Entry::new(84, "sync_file_range", fsync),
+    Entry::new(213, "readahead", fsync),
+    Entry::new(223, "fadvise64", fadvise64),
+    Entry::new(267, "syncfs", fsync),
+    Entry::new(285, "copy_file_range", copy_file_range),
+    Entry::new(286, "preadv2", preadv2),
+    Entry::new(287, "pwritev2", pwritev2),
+];
+
+/// Vectors up to this many bytes are gathered and written in one piece.
+const GATHER: u64 = 64 << 10;
+/// Piece in which files are copied.
+const COPY: usize = 64 << 10;
+/// `RWF_HIPRI | RWF_DSYNC | RWF_SYNC`, which change nothing here.
+const RWF_HARMLESS: u64 = 7;
+
+/// A position given by the program.
+fn position(offset: u64) -> Result<Option<u64>, Errno> {
+    match i64::try_from(offset) {
+        Ok(_) => Ok(Some(offset)),
+        Err(_) => Err(Errno::EINVAL),
+    }
+}
+
+/// Whether a call that would block waits.
+fn waits(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
+    Ok(!kernel.files.vfs.files.get(id)?.is_nonblocking())
+}
+
+/// Reads, waiting if it must.
+fn read_at(
+    kernel: &mut Kernel,
+    id: FileId,
+    offset: Option<u64>,
+    address: u64,
+    count: u64,
+) -> Result<u64, Errno> {
+    kernel.refresh_text(id, offset)?;
+    loop {
+        let limit = kernel.files.vfs.read_limit(id, offset, count)?;
+        match kernel.read_into(id, offset, address, limit) {
+            // Only a signal can end this: nobody else runs who could write.
+            Err(Errno::EAGAIN) if waits(kernel, id)? => kernel.sleep(0, u64::MAX)?,
+            result => return result.map(|done| done as u64),
+        };
+    }
+}
+
+/// Sends `SIGPIPE` for an `EPIPE`.
+fn check_pipe(kernel: &mut Kernel, result: Result<usize, Errno>) -> Result<u64, Errno> {
+    if result == Err(Errno::EPIPE) {
+        let info = SigInfo::sent(SIGPIPE, SI_USER, task::PID, kernel.task.uid);
+        kernel.signals.send(info);
+    }
+    result.map(|done| done as u64)
+}
+
+/// Writes all, waiting if it must.
+fn write_at(
+    kernel: &mut Kernel,
+    id: FileId,
+    offset: Option<u64>,
+    address: u64,
+    count: u64,
+) -> Result<u64, Errno> {
+    let count = count.min(MAX_RW_COUNT as u64);
+    let mut done = 0;
+    loop {
+        let at = offset.map(|offset| offset.saturating_add(done));
+        let result = kernel.write_from(id, at, address.wrapping_add(done), count - done);
+        match result {
+            Ok(n) => done += n as u64,
+            Err(Errno::EAGAIN) if waits(kernel, id)? => {
+                if let Err(error) = kernel.sleep(0, u64::MAX) {
+                    return if done > 0 { Ok(done) } else { Err(error) };
+                }
+            }
+            Err(_) if done > 0 => return Ok(done),
+            Err(error) => return check_pipe(kernel, Err(error)),
+        }
+        let is_pipe = matches!(kernel.files.vfs.files.get(id)?.object, Object::Pipe);
+        if done == count || !is_pipe || !waits(kernel, id)? {
+            return Ok(done);
+        }
+    }
+}
+
+fn read(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let id = kernel.files.id(a[0])?;
+    read_at(kernel, id, None, a[1], a[2])
+}
+
+fn write(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let id = kernel.files.id(a[0])?;
+    write_at(kernel, id, None, a[1], a[2])
+}
+
+fn pread64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let id = kernel.files.id(a[0])?;
+    read_at(kernel, id, position(a[3])?, a[1], a[2])
+}
+
+fn pwrite64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let id = kernel.files.id(a[0])?;
+    write_at(kernel, id, position(a[3])?, a[1], a[2])
+}
+
+fn read_vectors(kernel: &mut Kernel, a: &[u64; 6], mut offset: Option<u64>) -> Result<u64, Errno> {
+    let id = kernel.files.id(a[0])?;
+    let mut total = 0;
+    for IoVec { base, length } in user::iovecs(&mut kernel.memory, a[1], a[2])? {
+        if length == 0 {
+            continue;
+        }
+        // What came in already is not lost, and no further part waits for more.
+        if total > 0 && !kernel.is_readable(id) {
+            break;
+        }
+        let done = match read_at(kernel, id, offset, base, length) {
+            Ok(done) => done,
+            Err(_) if total > 0 => break,
+            Err(error) => return Err(error),
+        };
+        total += done;
+        offset = offset.map(|offset| offset + done);
+        if done < length {
+            break;
+        }
+    }
+    Ok(total)
+}
+
+fn write_vectors(kernel: &mut Kernel, a: &[u64; 6], mut offset: Option<u64>) -> Result<u64, Errno> {
+    let id = kernel.files.id(a[0])?;
+    let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
+    let total: u64 = vectors.iter().map(|vector| vector.length).sum();
+    if vectors.len() > 1 && total <= GATHER && !waits_for_room(kernel, id)? {
+        let bytes = gather(kernel, &vectors)?;
+        let result = kernel.write_file(id, offset, &bytes);
+        return check_pipe(kernel, result);
+    }
+    let mut written = 0;
+    for IoVec { base, length } in vectors {
+        if length == 0 {
+            continue;
+        }
+        let done = match write_at(kernel, id, offset, base, length) {
+            Ok(done) => done,
+            Err(_) if written > 0 => break,
+            Err(error) => return Err(error),
+        };
+        written += done;
+        offset = offset.map(|offset| offset + done);
+        if done < length {
+            break;
+        }
+    }
+    Ok(written)
+}
+
+/// Whether writing may have to wait, so that it is done in parts.
+fn waits_for_room(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
+    let object = &kernel.files.vfs.files.get(id)?.object;
+    Ok(matches!(object, Object::Pipe | Object::Event(_)))
+}
+
+fn gather(kernel: &mut Kernel, vectors: &[IoVec]) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    for vector in vectors {
+        bytes.extend_from_slice(user::slice(&mut kernel.memory, vector.base, vector.length)?);
+    }
+    Ok(bytes)
+}
+
+fn readv(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    read_vectors(kernel, a, None)
+}
+
+fn writev(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    write_vectors(kernel, a, None)
+}
+
+fn preadv(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    read_vectors(kernel, a, position(a[3])?)
+}
+
+fn pwritev(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    write_vectors(kernel, a, position(a[3])?)
+}
+
+/// Position and flags of `preadv2` and `pwritev2`.
+fn second_version(a: &[u64; 6]) -> Result<Option<u64>, Errno> {
+    if a[5] & !RWF_HARMLESS != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    match a[3] {
+        u64::MAX => Ok(None),
+        offset => position(offset),
+    }
+}
+
+fn preadv2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    read_vectors(kernel, a, second_version(a)?)
+}
+
+fn pwritev2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    write_vectors(kernel, a, second_version(a)?)
+}
+
+fn lseek(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let id = process.fds.get(a[0] as u32)?.file;
+    vfs.seek(id, a[1].cast_signed(), a[2] as u32)
+}
+
+fn sendfile(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let (to, from) = (kernel.files.id(a[0])?, kernel.files.id(a[1])?);
+    let start = match a[2] {
+        0 => None,
+        address => position(user::read(&mut kernel.memory, address)?)?,
+    };
+    let object = &kernel.files.vfs.files.get(from)?.object;
+    if !matches!(object, Object::File | Object::Proc(_) | Object::Device(_)) {
+        return Err(Errno::EINVAL);
+    }
+    if kernel.files.vfs.files.get(to)?.flags & o::APPEND != 0 {
+        return Err(Errno::EINVAL);
+    }
+    kernel.refresh_text(from, start)?;
+    let done = copy(kernel, (from, start), (to, None), a[3])?;
+    if let Some(start) = start {
+        user::write(&mut kernel.memory, a[2], &(start + done))?;
+    }
+    Ok(done)
+}
+
+fn copy_file_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let (from, to) = (kernel.files.id(a[0])?, kernel.files.id(a[2])?);
+    if a[5] != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mut place = |address| match address {
+        0 => Ok(None),
+        address => position(user::read(&mut kernel.memory, address)?),
+    };
+    let (source, target) = (place(a[1])?, place(a[3])?);
+    check_range(kernel, (from, source), (to, target), a[4])?;
+    let done = copy(kernel, (from, source), (to, target), a[4])?;
+    for (address, start) in [(a[1], source), (a[3], target)] {
+        if let Some(start) = start {
+            user::write(&mut kernel.memory, address, &(start + done))?;
+        }
+    }
+    Ok(done)
+}
+
+/// Whether `copy_file_range` may copy: two regular files, no overlap in one.
+fn check_range(
+    kernel: &Kernel,
+    (from, source): (FileId, Option<u64>),
+    (to, target): (FileId, Option<u64>),
+    count: u64,
+) -> Result<(), Errno> {
+    let files = &kernel.files.vfs.files;
+    let (input, output) = (files.get(from)?, files.get(to)?);
+    let is_directory = |object: &Object| matches!(object, Object::Directory);
+    if is_directory(&input.object) || is_directory(&output.object) {
+        return Err(Errno::EISDIR);
+    }
+    input.check_readable()?;
+    output.check_writable()?;
+    if output.flags & o::APPEND != 0 {
+        return Err(Errno::EBADF);
+    }
+    if !matches!(
+        (&input.object, &output.object),
+        (Object::File, Object::File)
+    ) {
+        return Err(Errno::EINVAL);
+    }
+    let source = source.unwrap_or(input.offset);
+    let target = target.unwrap_or(output.offset);
+    if input.ino == output.ino && source.abs_diff(target) < count {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// Copies between two files until the end of the first, or until the second takes no more.
+fn copy(
+    kernel: &mut Kernel,
+    (from, source): (FileId, Option<u64>),
+    (to, target): (FileId, Option<u64>),
+    count: u64,
+) -> Result<u64, Errno> {
+    let count = count.min(MAX_RW_COUNT as u64);
+    let first = source.unwrap_or(kernel.files.vfs.files.get(from)?.offset);
+    let mut buffer = vec![0; COPY];
+    let mut done = 0;
+    while done < count {
+        let wanted = usize::try_from(count - done).map_or(COPY, |n| n.min(COPY));
+        let got = kernel.read_file(from, Some(first + done), &mut buffer[..wanted])?;
+        let at = target.map(|target| target + done);
+        let written = match kernel.write_file(to, at, &buffer[..got]) {
+            Err(Errno::EAGAIN) if done == 0 && waits(kernel, to)? => {
+                kernel.sleep(0, u64::MAX)?;
+                continue;
+            }
+            Err(_) if done > 0 => break,
+            result => check_pipe(kernel, result)?,
+        };
+        done += written;
+        if written == 0 || written < wanted as u64 {
+            break;
+        }
+    }
+    if source.is_none() {
+        kernel.files.vfs.files.get_mut(from)?.offset = first + done;
+    }
+    Ok(done)
+}
+
+fn unsupported_splice(_: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
+    Err(Errno::EINVAL)
+}
+
+/// Everything is in memory: there is nothing to write back.
+fn sync(_: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
+    Ok(0)
+}
+
+fn fsync(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    match kernel.files.file(a[0])?.object {
+        Object::File | Object::Directory | Object::Device(_) => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn fadvise64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    match kernel.files.file(a[0])?.object {
+        Object::Pipe => Err(Errno::ESPIPE),
+        _ if a[3] > 5 => Err(Errno::EINVAL),
+        _ => Ok(0),
+    }
+}

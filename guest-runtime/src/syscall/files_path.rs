@@ -1,0 +1,347 @@
+//! Calls that take paths: opening, creating, linking, removing and renaming, and the
+//! working directory.
+
+use super::Entry;
+use super::files::{AT_EMPTY_PATH, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, Files};
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::user;
+use crate::vfs::AT_FDCWD;
+use crate::vfs::fs::NewInode;
+use crate::vfs::inode::MAY_EXEC;
+use crate::vfs::names::Rename;
+use crate::vfs::open::Request;
+use crate::vfs::types::{Ino, PATH_MAX, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG};
+use crate::vfs::types::{S_IFSOCK, S_ISVTX, o};
+use crate::vfs::walk::{Last, Options, Resolved};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[
+    Entry::new(17, "getcwd", getcwd),
+    Entry::new(33, "mknodat", mknodat),
+    Entry::new(34, "mkdirat", mkdirat),
+    Entry::new(35, "unlinkat", unlinkat),
+    Entry::new(36, "symlinkat", symlinkat),
+    Entry::new(37, "linkat", linkat),
+    Entry::new(49, "chdir", chdir),
+    Entry::new(50, "fchdir", fchdir),
+    Entry::new(51, "chroot", chroot),
+    Entry::new(56, "openat", openat),
+    Entry::new(78, "readlinkat", readlinkat),
+    Entry::new(276, "renameat2", renameat2),
+    Entry::new(437, "openat2", openat2),
+];
+
+/// `struct open_how`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+struct OpenHow {
+    flags: u64,
+    mode: u64,
+    resolve: u64,
+}
+
+const _: () = assert!(size_of::<OpenHow>() == 24);
+
+/// Bits of [`OpenHow::resolve`].
+mod resolve {
+    pub const NO_XDEV: u64 = 1;
+    pub const NO_MAGICLINKS: u64 = 2;
+    pub const NO_SYMLINKS: u64 = 4;
+    pub const BENEATH: u64 = 8;
+    pub const IN_ROOT: u64 = 0x10;
+    pub const ALL: u64 = 0x1f;
+}
+
+fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
+    loop {
+        let Files { vfs, process, .. } = &mut kernel.files;
+        match vfs.open(process, request) {
+            // A FIFO waits for its other end, which only this program could open.
+            Err(Errno::EAGAIN) => kernel.sleep(0, u64::MAX)?,
+            result => return result.map(u64::from),
+        };
+    }
+}
+
+fn openat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let path = kernel.path(a[1])?;
+    let request = Request {
+        dirfd: a[0] as i32,
+        path: &path,
+        flags: a[2] as u32,
+        mode: a[3] as u32,
+        options: Options::default(),
+    };
+    open(kernel, request)
+}
+
+/// Reads `struct open_how`, whose size the program tells.
+fn open_how(kernel: &mut Kernel, address: u64, size: u64) -> Result<OpenHow, Errno> {
+    const KNOWN: u64 = size_of::<OpenHow>() as u64;
+    if size < KNOWN {
+        return Err(Errno::EINVAL);
+    }
+    if size > 4096 {
+        return Err(Errno::E2BIG);
+    }
+    let more = address.checked_add(KNOWN).ok_or(Errno::EFAULT)?;
+    let rest = user::slice(&mut kernel.memory, more, size - KNOWN)?;
+    if rest.iter().any(|&byte| byte != 0) {
+        return Err(Errno::E2BIG);
+    }
+    user::read(&mut kernel.memory, address)
+}
+
+fn openat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let how = open_how(kernel, a[2], a[3])?;
+    let flags = u32::try_from(how.flags).map_err(|_| Errno::EINVAL)?;
+    let creates = flags & (o::CREAT | o::TMPFILE) != 0;
+    let both = resolve::BENEATH | resolve::IN_ROOT;
+    if flags & !o::VALID != 0
+        || how.mode & !0o7777 != 0
+        || (how.mode != 0 && !creates)
+        || how.resolve & !resolve::ALL != 0
+        || how.resolve & both == both
+    {
+        return Err(Errno::EINVAL);
+    }
+    let has = |bit| how.resolve & bit != 0;
+    let path = kernel.path(a[1])?;
+    let request = Request {
+        dirfd: a[0] as i32,
+        path: &path,
+        flags,
+        mode: how.mode as u32,
+        options: Options {
+            follow: false,
+            no_symlinks: has(resolve::NO_SYMLINKS),
+            no_magic_links: has(resolve::NO_MAGICLINKS),
+            one_device: has(resolve::NO_XDEV),
+            beneath: has(resolve::BENEATH),
+            in_root: has(resolve::IN_ROOT),
+        },
+    };
+    open(kernel, request)
+}
+
+/// Resolves the path of something that is to be made: `EEXIST` if it is there.
+fn resolve_new(kernel: &mut Kernel, dirfd: u64, address: u64) -> Result<Resolved, Errno> {
+    let path = kernel.path(address)?;
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let options = Options::following(false);
+    let resolved = vfs.resolve(process, dirfd as i32, &path, options)?;
+    match resolved.target {
+        Some(_) => Err(Errno::EEXIST),
+        None => Ok(resolved),
+    }
+}
+
+/// As [`resolve_new`], for what is no directory: a `/` may not follow.
+fn resolve_new_file(kernel: &mut Kernel, dirfd: u64, address: u64) -> Result<Resolved, Errno> {
+    let resolved = resolve_new(kernel, dirfd, address)?;
+    match resolved.trailing_slash {
+        true => Err(Errno::ENOENT),
+        false => Ok(resolved),
+    }
+}
+
+fn create(kernel: &mut Kernel, resolved: &Resolved, new: NewInode) -> Result<Ino, Errno> {
+    let place = resolved.place(Errno::EEXIST)?;
+    let who = kernel.files.process.who;
+    kernel.files.vfs.fs.create(place, new, who)
+}
+
+fn mkdirat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let resolved = resolve_new(kernel, a[0], a[1])?;
+    let permissions = a[2] as u32 & (0o777 | S_ISVTX) & !kernel.files.process.umask;
+    create(kernel, &resolved, NewInode::directory(permissions))?;
+    Ok(0)
+}
+
+fn mknodat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let mode = a[2] as u32;
+    let permissions = mode & 0o7777 & !kernel.files.process.umask;
+    let kind = mode & S_IFMT;
+    let new = match kind {
+        0 | S_IFREG => NewInode::file(permissions),
+        S_IFIFO => NewInode::fifo(permissions),
+        S_IFSOCK => NewInode::node(kind | permissions, 0),
+        S_IFCHR | S_IFBLK if kernel.task.uid == 0 => {
+            NewInode::node(kind | permissions, u64::from(a[3] as u32))
+        }
+        S_IFCHR | S_IFBLK | S_IFDIR => return Err(Errno::EPERM),
+        _ => return Err(Errno::EINVAL),
+    };
+    let resolved = resolve_new_file(kernel, a[0], a[1])?;
+    create(kernel, &resolved, new)?;
+    Ok(0)
+}
+
+fn symlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let target = kernel.path(a[0])?;
+    if target.is_empty() {
+        return Err(Errno::ENOENT);
+    }
+    let resolved = resolve_new_file(kernel, a[1], a[2])?;
+    create(kernel, &resolved, NewInode::link(&target))?;
+    Ok(0)
+}
+
+fn linkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let flags = a[4] as u32;
+    if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let nofollow = match flags & AT_SYMLINK_FOLLOW {
+        0 => super::files::AT_SYMLINK_NOFOLLOW,
+        _ => 0,
+    };
+    let ino = kernel.inode_at(a[0], a[1], flags & AT_EMPTY_PATH | nofollow)?;
+    let resolved = resolve_new_file(kernel, a[2], a[3])?;
+    let place = resolved.place(Errno::EEXIST)?;
+    let Files { vfs, process, .. } = &mut kernel.files;
+    // Only an unnamed file that was opened without O_EXCL may get its first name.
+    let inode = vfs.fs.inode(ino)?;
+    if inode.nlink == 0 && !inode.nameable {
+        return Err(Errno::ENOENT);
+    }
+    vfs.fs.link(place, ino, process.who)?;
+    Ok(0)
+}
+
+fn unlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let flags = a[2] as u32;
+    if flags & !AT_REMOVEDIR != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let path = kernel.path(a[1])?;
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let options = Options::following(false);
+    let start = vfs.start(process, a[0] as i32, &path)?;
+    // A slash makes the last component a directory, but does not follow a link to one.
+    let bare = path.iter().rposition(|&byte| byte != b'/');
+    let slash = bare.is_some_and(|at| at + 1 < path.len());
+    let bare = bare.map_or(path.as_slice(), |at| &path[..=at]);
+    let resolved = crate::vfs::walk::resolve(&mut vfs.fs, process, start, bare, options)?;
+    let removes_directory = flags & AT_REMOVEDIR != 0;
+    let place = resolved.place(match resolved.last {
+        _ if !removes_directory => Errno::EISDIR,
+        Last::Dot => Errno::EINVAL,
+        Last::DotDot => Errno::ENOTEMPTY,
+        _ => Errno::EBUSY,
+    })?;
+    let ino = resolved.existing()?;
+    let is_directory = vfs.fs.attributes(ino, process)?.is_directory();
+    if !is_directory && (removes_directory || slash) {
+        return Err(Errno::ENOTDIR);
+    }
+    match removes_directory {
+        true => vfs.fs.remove_directory(place, ino, process.who)?,
+        false => vfs.fs.unlink(place, ino, process.who)?,
+    }
+    Ok(0)
+}
+
+fn renameat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let how = match a[4] as u32 {
+        0 => Rename::Replace,
+        1 => Rename::NoReplace,
+        2 => Rename::Exchange,
+        _ => return Err(Errno::EINVAL),
+    };
+    let (from, to) = (kernel.path(a[1])?, kernel.path(a[3])?);
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let options = Options::following(false);
+    let source = vfs.resolve(process, a[0] as i32, &from, options)?;
+    let target = vfs.resolve(process, a[2] as i32, &to, options)?;
+    let (old, new) = (source.place(Errno::EBUSY)?, target.place(Errno::EBUSY)?);
+    let ino = source.existing()?;
+    let is_directory = vfs.fs.attributes(ino, process)?.is_directory();
+    let slash = source.trailing_slash || target.trailing_slash && how != Rename::Exchange;
+    if slash && !is_directory {
+        return Err(Errno::ENOTDIR);
+    }
+    vfs.fs
+        .rename((old, ino), (new, target.target), how, process.who)?;
+    Ok(0)
+}
+
+fn readlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    if a[3] as i32 <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    let path = kernel.path(a[1])?;
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let ino = if path.is_empty() && a[0] as i32 != AT_FDCWD {
+        process.fds.get(a[0] as u32)?.ino
+    } else {
+        let options = Options::following(false);
+        vfs.resolve(process, a[0] as i32, &path, options)?
+            .existing()?
+    };
+    let target = vfs.read_link(ino, process)?;
+    let length = target.len().min(a[3] as usize);
+    user::write_bytes(&mut kernel.memory, a[2], &target[..length])?;
+    Ok(length as u64)
+}
+
+fn getcwd(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let Files { vfs, process, .. } = &kernel.files;
+    if process.cwd != process.root && vfs.fs.attributes(process.cwd, process)?.nlink == 0 {
+        return Err(Errno::ENOENT);
+    }
+    let path = vfs.fs.path(process.cwd, process.root, process);
+    // A directory outside the root is shown as Linux does.
+    let mut path = path.unwrap_or_else(|| b"(unreachable)/".to_vec());
+    path.push(0);
+    if path.len() > PATH_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    if path.len() as u64 > a[1] {
+        return Err(Errno::ERANGE);
+    }
+    user::write_bytes(&mut kernel.memory, a[0], &path)?;
+    Ok(path.len() as u64)
+}
+
+/// Whether `ino` is a directory that may be entered.
+fn check_enter(kernel: &Kernel, ino: Ino) -> Result<(), Errno> {
+    let Files { vfs, process, .. } = &kernel.files;
+    let attributes = vfs.fs.attributes(ino, process)?;
+    if !attributes.is_directory() {
+        return Err(Errno::ENOTDIR);
+    }
+    attributes.check(process.who, MAY_EXEC)
+}
+
+fn set_cwd(kernel: &mut Kernel, ino: Ino) -> Result<u64, Errno> {
+    check_enter(kernel, ino)?;
+    let Files { vfs, process, .. } = &mut kernel.files;
+    vfs.fs.retain(ino);
+    vfs.fs.release(core::mem::replace(&mut process.cwd, ino));
+    Ok(0)
+}
+
+fn chdir(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let ino = kernel.inode_at(AT_FDCWD as u64, a[0], 0)?;
+    set_cwd(kernel, ino)
+}
+
+fn fchdir(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let ino = kernel.files.process.fds.get(a[0] as u32)?.ino;
+    set_cwd(kernel, ino)
+}
+
+fn chroot(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let ino = kernel.inode_at(AT_FDCWD as u64, a[0], 0)?;
+    check_enter(kernel, ino)?;
+    if kernel.task.uid != 0 {
+        return Err(Errno::EPERM);
+    }
+    let Files { vfs, process, .. } = &mut kernel.files;
+    vfs.fs.retain(ino);
+    vfs.fs.release(core::mem::replace(&mut process.root, ino));
+    Ok(0)
+}

@@ -1,0 +1,390 @@
+//! Calls that show or change attributes.
+
+use super::Entry;
+use super::files::{
+    AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_REMOVEDIR as AT_EACCESS, AT_SYMLINK_NOFOLLOW, Files,
+};
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::user;
+use crate::vfs::AT_FDCWD;
+use crate::vfs::attributes::NewTime;
+use crate::vfs::data::MAX_SIZE;
+use crate::vfs::file::Object;
+use crate::vfs::fs::{ANONYMOUS_DEVICE, DEV_DEVICE, PIPE_DEVICE, PROC_DEVICE};
+use crate::vfs::inode::{Attributes, Kind, MAY_WRITE};
+use crate::vfs::stat::{RawTimespec, Stat, Statfs, Statx};
+use crate::vfs::types::{Ino, NAME_MAX, Timespec, o};
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[
+    Entry::new(5, "setxattr", path_attribute),
+    Entry::new(6, "lsetxattr", path_attribute),
+    Entry::new(7, "fsetxattr", descriptor_attribute),
+    Entry::new(8, "getxattr", path_attribute),
+    Entry::new(9, "lgetxattr", path_attribute),
+    Entry::new(10, "fgetxattr", descriptor_attribute),
+    Entry::new(11, "listxattr", path_attribute_list),
+    Entry::new(12, "llistxattr", path_attribute_list),
+    Entry::new(13, "flistxattr", descriptor_attribute_list),
+    Entry::new(14, "removexattr", path_attribute),
+    Entry::new(15, "lremovexattr", path_attribute),
+    Entry::new(16, "fremovexattr", descriptor_attribute),
+    Entry::new(43, "statfs", statfs),
+    Entry::new(44, "fstatfs", fstatfs),
+    Entry::new(45, "truncate", truncate),
+    Entry::new(46, "ftruncate", ftruncate),
+    Entry::new(47, "fallocate", fallocate),
+    Entry::new(48, "faccessat", faccessat),
+    Entry::new(52, "fchmod", fchmod),
+    Entry::new(53, "fchmodat", fchmodat),
+    Entry::new(54, "fchownat", fchownat),
+    Entry::new(55, "fchown", fchown),
+    Entry::new(79, "newfstatat", newfstatat),
+    Entry::new(80, "fstat", fstat),
+    Entry::new(88, "utimensat", utimensat),
+    Entry::new(291, "statx", statx),
+    Entry::new(439, "faccessat2", faccessat2),
+    Entry::new(452, "fchmodat2", fchmodat2),
+];
+
+/// `f_type` of tmpfs, proc and pipefs.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+const PROC_SUPER_MAGIC: u64 = 0x9fa0;
+const PIPEFS_MAGIC: u64 = 0x5049_5045;
+const ANON_INODE_FS_MAGIC: u64 = 0x0904_1934;
+
+/// Bits of `fallocate`'s mode.
+mod falloc {
+    pub const KEEP_SIZE: u64 = 1;
+    pub const PUNCH_HOLE: u64 = 2;
+    pub const ZERO_RANGE: u64 = 0x10;
+}
+
+fn attributes(kernel: &mut Kernel, ino: Ino) -> Result<Attributes, Errno> {
+    kernel.files.refresh(ino)?;
+    kernel.files.vfs.fs.attributes(ino, &kernel.files.process)
+}
+
+fn fstat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let ino = kernel.files.process.fds.get(a[0] as u32)?.ino;
+    let stat = Stat::from(&attributes(kernel, ino)?);
+    user::write(&mut kernel.memory, a[1], &stat)?;
+    Ok(0)
+}
+
+fn newfstatat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let flags = a[3] as u32;
+    if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let ino = kernel.inode_at(a[0], a[1], flags)?;
+    let stat = Stat::from(&attributes(kernel, ino)?);
+    user::write(&mut kernel.memory, a[2], &stat)?;
+    Ok(0)
+}
+
+fn statx(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    const SYNC_TYPES: u32 = 0x6000;
+    const RESERVED: u64 = 1 << 31;
+    let known = AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT | SYNC_TYPES;
+    let flags = a[2] as u32;
+    if flags & !known != 0 || flags & SYNC_TYPES == SYNC_TYPES || a[3] & RESERVED != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let ino = kernel.inode_at(a[0], a[1], flags)?;
+    let statx = Statx::from(&attributes(kernel, ino)?);
+    user::write(&mut kernel.memory, a[4], &statx)?;
+    Ok(0)
+}
+
+fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errno> {
+    const BLOCK: u64 = 4096;
+    let Files { vfs, process, .. } = &kernel.files;
+    let device = vfs.fs.attributes(ino, process)?.device;
+    let budget = vfs.fs.budget();
+    let free = budget.available() / BLOCK;
+    let mut statfs = Statfs {
+        f_type: TMPFS_MAGIC,
+        f_bsize: BLOCK,
+        f_namelen: NAME_MAX as u64,
+        f_frsize: BLOCK,
+        // ST_VALID and ST_RELATIME
+        f_flags: 0x1020,
+        f_fsid: [device as i32, 0],
+        ..Statfs::default()
+    };
+    match device {
+        PROC_DEVICE => statfs.f_type = PROC_SUPER_MAGIC,
+        PIPE_DEVICE => statfs.f_type = PIPEFS_MAGIC,
+        ANONYMOUS_DEVICE => statfs.f_type = ANON_INODE_FS_MAGIC,
+        DEV_DEVICE => {}
+        _ => {
+            statfs.f_blocks = budget.limit() / BLOCK;
+            statfs.f_bfree = free;
+            statfs.f_bavail = free;
+            statfs.f_files = vfs.fs.inode_count() + free;
+            statfs.f_ffree = free;
+        }
+    }
+    user::write(&mut kernel.memory, address, &statfs)?;
+    Ok(0)
+}
+
+fn statfs(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let ino = kernel.inode_at(AT_FDCWD as u64, a[0], 0)?;
+    write_statfs(kernel, ino, a[1])
+}
+
+fn fstatfs(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let ino = kernel.files.process.fds.get(a[0] as u32)?.ino;
+    write_statfs(kernel, ino, a[1])
+}
+
+fn truncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let size = i64::try_from(a[1]).map_err(|_| Errno::EINVAL)?;
+    let ino = kernel.inode_at(AT_FDCWD as u64, a[0], 0)?;
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let attributes = vfs.fs.attributes(ino, process)?;
+    if attributes.is_directory() {
+        return Err(Errno::EISDIR);
+    }
+    attributes.check(process.who, MAY_WRITE)?;
+    vfs.fs.truncate(ino, size.cast_unsigned())?;
+    Ok(0)
+}
+
+fn ftruncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let size = i64::try_from(a[1]).map_err(|_| Errno::EINVAL)?;
+    let file = kernel.files.file(a[0])?;
+    // Linux says EINVAL, not EBADF, for a descriptor that may not write.
+    file.check_writable().map_err(|_| Errno::EINVAL)?;
+    let ino = file.ino;
+    kernel.files.vfs.fs.truncate(ino, size.cast_unsigned())?;
+    Ok(0)
+}
+
+fn fallocate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let (offset, length) = (a[2].cast_signed(), a[3].cast_signed());
+    if offset < 0 || length <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
+    let (from, to) = (offset.cast_unsigned(), end.cast_unsigned());
+    let file = kernel.files.file(a[0])?;
+    file.check_writable()?;
+    match file.object {
+        Object::File if to <= MAX_SIZE => {}
+        Object::File => return Err(Errno::EFBIG),
+        Object::Pipe => return Err(Errno::ESPIPE),
+        _ => return Err(Errno::ENODEV),
+    }
+    let ino = file.ino;
+    kernel.files.vfs.fs.change_data(ino, |data, budget| {
+        let keep = a[1] & falloc::KEEP_SIZE != 0;
+        match a[1] & !falloc::KEEP_SIZE {
+            0 => data.allocate(budget, from, to)?,
+            falloc::PUNCH_HOLE if keep => data.punch(budget, from, to.min(data.size()))?,
+            falloc::ZERO_RANGE => data.punch(budget, from, to.min(data.size()))?,
+            _ => return Err(Errno::EOPNOTSUPP),
+        }
+        match keep || to <= data.size() {
+            true => Ok(()),
+            false => data.truncate(budget, to),
+        }
+    })?;
+    Ok(0)
+}
+
+/// `faccessat2`; real and effective identity are the same.
+fn access(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
+    let mask = a[2] as u32;
+    if mask & !7 != 0 || flags & !(AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let ino = kernel.inode_at(a[0], a[1], flags)?;
+    let Files { vfs, process, .. } = &kernel.files;
+    vfs.fs.attributes(ino, process)?.check(process.who, mask)?;
+    Ok(0)
+}
+
+fn faccessat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    access(kernel, a, 0)
+}
+
+fn faccessat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    access(kernel, a, a[3] as u32)
+}
+
+fn set_mode(kernel: &mut Kernel, ino: Ino, mode: u64) -> Result<u64, Errno> {
+    kernel.sync_identity();
+    let who = kernel.files.process.who;
+    kernel.files.vfs.fs.set_mode(ino, mode as u32, who)?;
+    Ok(0)
+}
+
+fn fchmod(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let ino = kernel.files.file(a[0])?.ino;
+    set_mode(kernel, ino, a[1])
+}
+
+fn fchmodat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let ino = kernel.inode_at(a[0], a[1], 0)?;
+    set_mode(kernel, ino, a[2])
+}
+
+fn fchmodat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let flags = a[3] as u32;
+    if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let ino = kernel.inode_at(a[0], a[1], flags)?;
+    set_mode(kernel, ino, a[2])
+}
+
+fn set_owner(kernel: &mut Kernel, ino: Ino, uid: u64, gid: u64) -> Result<u64, Errno> {
+    kernel.sync_identity();
+    let id = |id: u64| Some(id as u32).filter(|&id| id != u32::MAX);
+    let who = kernel.files.process.who;
+    kernel.files.vfs.fs.set_owner(ino, id(uid), id(gid), who)?;
+    Ok(0)
+}
+
+fn fchownat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let flags = a[4] as u32;
+    if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let ino = kernel.inode_at(a[0], a[1], flags)?;
+    set_owner(kernel, ino, a[2], a[3])
+}
+
+fn fchown(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let ino = kernel.files.file(a[0])?.ino;
+    set_owner(kernel, ino, a[1], a[2])
+}
+
+fn new_time(time: RawTimespec) -> Result<NewTime, Errno> {
+    const UTIME_NOW: i64 = (1 << 30) - 1;
+    const UTIME_OMIT: i64 = (1 << 30) - 2;
+    match time.nanoseconds {
+        UTIME_NOW => Ok(NewTime::Now),
+        UTIME_OMIT => Ok(NewTime::Keep),
+        ns @ 0..1_000_000_000 => Ok(NewTime::At(Timespec {
+            seconds: time.seconds,
+            nanoseconds: ns as u32,
+        })),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn utimensat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let times = match a[2] {
+        0 => [NewTime::Now; 2],
+        address => {
+            let [access, modification]: [RawTimespec; 2] = user::read(&mut kernel.memory, address)?;
+            [new_time(access)?, new_time(modification)?]
+        }
+    };
+    let flags = a[3] as u32;
+    if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if times == [NewTime::Keep; 2] {
+        return Ok(0);
+    }
+    // Without a path it is the descriptor's file (`futimens`).
+    let ino = match (a[1], a[0] as i32) {
+        (0, AT_FDCWD) => return Err(Errno::EFAULT),
+        (0, fd) => kernel.files.process.fds.get(fd.cast_unsigned())?.ino,
+        _ => kernel.inode_at(a[0], a[1], flags)?,
+    };
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let attributes = vfs.fs.attributes(ino, process)?;
+    let may_write = attributes.check(process.who, MAY_WRITE).is_ok();
+    vfs.fs.set_times(ino, times, process.who, may_write)?;
+    Ok(0)
+}
+
+/// Extended attributes are not supported, as on a tmpfs without them; the file must
+/// be there all the same.
+fn path_attribute(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    kernel.inode_at(AT_FDCWD as u64, a[0], AT_SYMLINK_NOFOLLOW)?;
+    Err(Errno::EOPNOTSUPP)
+}
+
+fn descriptor_attribute(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    kernel.files.file(a[0])?;
+    Err(Errno::EOPNOTSUPP)
+}
+
+fn path_attribute_list(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    kernel.inode_at(AT_FDCWD as u64, a[0], AT_SYMLINK_NOFOLLOW)?;
+    Ok(0)
+}
+
+fn descriptor_attribute_list(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    kernel.files.file(a[0])?;
+    Ok(0)
+}
+
+impl Files {
+    /// What a private mapping of a descriptor shows.
+    ///
+    /// # Errors
+    /// `EBADF`, `EACCES` if it may not be read, `ENODEV` for what cannot be mapped.
+    pub fn mapped(&mut self, fd: u64) -> Result<Mapped, Errno> {
+        let file = self.file(fd)?;
+        file.check_readable().map_err(|_| Errno::EACCES)?;
+        let (ino, writable) = (file.ino, file.flags & o::ACCMODE == o::RDWR);
+        match &file.object {
+            Object::Device(crate::vfs::devices::Device::Zero) => return Ok(Mapped::Zero),
+            Object::File => {}
+            _ => return Err(Errno::ENODEV),
+        }
+        self.vfs.fs.accessed(ino);
+        let Kind::File(data) = &self.vfs.fs.inode(ino)?.kind else {
+            return Err(Errno::ENODEV);
+        };
+        Ok(match data.as_image() {
+            Some(bytes) => Mapped::Image { bytes, writable },
+            None => Mapped::Memory { ino, writable },
+        })
+    }
+
+    /// Reads the contents of a mapping made of [`Mapped::Memory`]; what is beyond the end
+    /// of the file is left as it is.
+    ///
+    /// # Errors
+    /// `ENOENT` if the file is gone.
+    pub fn read_mapped(&self, ino: Ino, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
+        Ok(self.vfs.fs.inode(ino)?.data()?.read(offset, to))
+    }
+
+    /// The path of a descriptor's file, for `/proc/self/maps`.
+    pub fn path_of(&self, fd: u64) -> Option<alloc::vec::Vec<u8>> {
+        let ino = self.process.fds.get(fd as u32).ok()?.ino;
+        self.vfs.fs.path(ino, self.process.root, &self.process)
+    }
+}
+
+/// Contents of a file mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mapped {
+    /// These bytes, which stay where they are; then zeros.
+    Image {
+        /// The whole file.
+        bytes: &'static [u8],
+        /// The descriptor may write: a shared mapping may too.
+        writable: bool,
+    },
+    /// Contents in memory, read by [`Files::read_mapped`].
+    Memory {
+        /// The file.
+        ino: Ino,
+        /// The descriptor may write: a shared mapping may too.
+        writable: bool,
+    },
+    /// `/dev/zero`: as without a file.
+    Zero,
+}

@@ -1,0 +1,329 @@
+//! Waiting for descriptors: `ppoll`, `pselect6`.
+
+use super::Entry;
+use super::files::Files;
+use crate::clock;
+use crate::console::INPUT_READY;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::user;
+use crate::vfs::devices::Device;
+use crate::vfs::file::{Object, OpenFile};
+use crate::vfs::inode::Kind;
+use crate::vfs::process::FileId;
+use crate::vfs::stat::RawTimespec;
+use alloc::vec;
+use alloc::vec::Vec;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[
+    Entry::new(72, "pselect6", pselect6),
+    Entry::new(73, "ppoll", ppoll),
+];
+
+/// Something can be read.
+pub const POLLIN: u32 = 1;
+/// Something can be written.
+pub const POLLOUT: u32 = 4;
+/// An error is pending, or a pipe has lost its readers.
+pub const POLLERR: u32 = 8;
+/// A pipe has lost its writers.
+pub const POLLHUP: u32 = 0x10;
+/// The descriptor is not open.
+pub const POLLNVAL: u32 = 0x20;
+const POLLRDNORM: u32 = 0x40;
+const POLLWRNORM: u32 = 0x100;
+/// All that says "readable".
+const READABLE: u32 = POLLIN | POLLRDNORM;
+/// All that says "writable".
+const WRITABLE: u32 = POLLOUT | POLLWRNORM;
+/// What is reported without being asked for.
+pub const ALWAYS: u32 = POLLERR | POLLHUP | POLLNVAL;
+
+/// Deepest nesting of epoll instances (`EP_MAX_NESTS`).
+const MAX_NESTING: u32 = 4;
+
+/// `struct pollfd`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+struct PollFd {
+    fd: i32,
+    events: i16,
+    revents: i16,
+}
+
+/// One descriptor to wait for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Watch {
+    /// Its description; none if the descriptor is not open.
+    pub file: Option<FileId>,
+    /// What to wait for.
+    pub events: u32,
+    /// What is ready.
+    pub ready: u32,
+}
+
+/// What a description can do now; whether it waits for standard input is told in
+/// `input`, since only the host knows about that.
+fn readiness(files: &Files, file: &OpenFile, input: &mut bool, depth: u32) -> u32 {
+    let writable = |on: bool| if on { WRITABLE } else { 0 };
+    let readable = |on: bool| if on { READABLE } else { 0 };
+    match &file.object {
+        Object::Path => POLLNVAL,
+        Object::File | Object::Directory | Object::Proc(_) => READABLE | WRITABLE,
+        Object::Device(Device::Terminal) | Object::Console(0) => {
+            *input = true;
+            WRITABLE
+        }
+        Object::Device(_) => READABLE | WRITABLE,
+        Object::Console(stream) => match files.streams.is_broken(*stream) {
+            true => WRITABLE | POLLERR,
+            false => WRITABLE,
+        },
+        Object::Event(event) => readable(event.count > 0) | writable(event.count < u64::MAX - 1),
+        Object::Pipe => match files.vfs.fs.inode(file.ino).map(|inode| &inode.kind) {
+            Ok(Kind::Fifo(pipe)) => {
+                let mut ready = 0;
+                if file.check_readable().is_ok() {
+                    ready |= readable(!pipe.is_empty());
+                    ready |= if pipe.writers == 0 { POLLHUP } else { 0 };
+                }
+                if file.check_writable().is_ok() {
+                    ready |= writable(pipe.is_writable());
+                    ready |= if pipe.readers == 0 { POLLERR } else { 0 };
+                }
+                ready
+            }
+            _ => POLLERR,
+        },
+        Object::Epoll(epoll) => {
+            let is_ready =
+                depth < MAX_NESTING
+                    && epoll.iter().any(|(_, interest)| {
+                        let wanted = interest.events | ALWAYS;
+                        files.vfs.files.get(interest.file).is_ok_and(|file| {
+                            readiness(files, file, input, depth + 1) & wanted != 0
+                        })
+                    });
+            readable(is_ready)
+        }
+    }
+}
+
+impl Kernel {
+    /// Fills [`Watch::ready`]; the result is how many are ready and whether standard
+    /// input is waited for.
+    fn look(&self, watches: &mut [Watch], input_ready: bool) -> (usize, bool) {
+        let mut wants_input = false;
+        let mut count = 0;
+        for watch in watches {
+            let mut input = false;
+            let file = watch.file.map(|id| self.files.vfs.files.get(id));
+            let mut ready = match file {
+                Some(Ok(file)) => readiness(&self.files, file, &mut input, 0),
+                _ => POLLNVAL,
+            };
+            input &= watch.events & READABLE != 0;
+            if input && input_ready {
+                ready |= READABLE;
+            }
+            wants_input |= input;
+            watch.ready = ready & (watch.events | ALWAYS);
+            count += usize::from(watch.ready != 0);
+        }
+        (count, wants_input)
+    }
+
+    /// Waits until something is ready or `timeout_ns` (`u64::MAX`: for ever) have
+    /// passed; the result is how many are ready.
+    pub(super) fn watch(&mut self, watches: &mut [Watch], timeout_ns: u64) -> Result<usize, Errno> {
+        let (count, wants_input) = self.look(watches, false);
+        let set = if wants_input { INPUT_READY } else { 0 };
+        let timeout = if count > 0 { 0 } else { timeout_ns };
+        if set == 0 && timeout == 0 {
+            return Ok(count);
+        }
+        let ready = self.sleep(set, timeout)?;
+        Ok(self.look(watches, ready & INPUT_READY != 0).0)
+    }
+
+    /// Whether reading would not wait.
+    pub(super) fn is_readable(&mut self, id: FileId) -> bool {
+        let mut watch = [Watch {
+            file: Some(id),
+            events: POLLIN,
+            ready: 0,
+        }];
+        self.watch(&mut watch, 0).is_ok_and(|count| count > 0)
+    }
+
+    /// Makes a call under the signal mask at `address`, if that is not null.
+    pub(super) fn with_mask(
+        &mut self,
+        address: u64,
+        size: u64,
+        call: impl FnOnce(&mut Self) -> Result<u64, Errno>,
+    ) -> Result<u64, Errno> {
+        if address == 0 {
+            return call(self);
+        }
+        if size != 8 {
+            return Err(Errno::EINVAL);
+        }
+        let mask = user::read(&mut self.memory, address)?;
+        self.signals.set_temporary(mask);
+        let result = call(self);
+        self.signals.end_temporary();
+        result
+    }
+
+    /// The time at `address` in nanoseconds; for ever if that is null.
+    pub(super) fn timeout(&mut self, address: u64) -> Result<u64, Errno> {
+        if address == 0 {
+            return Ok(u64::MAX);
+        }
+        let time: RawTimespec = user::read(&mut self.memory, address)?;
+        let seconds = u64::try_from(time.seconds).map_err(|_| Errno::EINVAL)?;
+        match u64::try_from(time.nanoseconds) {
+            Ok(ns @ 0..clock::SECOND) => Ok(seconds
+                .saturating_mul(clock::SECOND)
+                .saturating_add(ns)
+                .min(u64::MAX - 1)),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Waits, and leaves in the program what is left of its time limit.
+    fn watch_until(
+        &mut self,
+        watches: &mut [Watch],
+        address: u64,
+        timeout_ns: u64,
+    ) -> Result<usize, Errno> {
+        let end = clock::monotonic().saturating_add(timeout_ns);
+        let result = self.watch(watches, timeout_ns);
+        if address != 0 {
+            let left = end.saturating_sub(clock::monotonic());
+            let left = RawTimespec {
+                seconds: (left / clock::SECOND).cast_signed(),
+                nanoseconds: (left % clock::SECOND).cast_signed(),
+            };
+            user::write(&mut self.memory, address, &left)?;
+        }
+        result
+    }
+}
+
+fn ppoll(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let timeout = kernel.timeout(a[2])?;
+    if a[1] > u64::from(kernel.files.process.fds.limit) {
+        return Err(Errno::EINVAL);
+    }
+    let mut polled: Vec<PollFd> = user::read_array(&mut kernel.memory, a[0], a[1])?;
+    let fds = &kernel.files.process.fds;
+    let mut watches: Vec<Watch> = polled
+        .iter()
+        .filter(|poll| poll.fd >= 0)
+        .map(|poll| Watch {
+            file: fds.get(poll.fd.cast_unsigned()).ok().map(|fd| fd.file),
+            events: u32::from(poll.events.cast_unsigned()),
+            ready: 0,
+        })
+        .collect();
+    let count = kernel.with_mask(a[3], a[4], |kernel| {
+        Ok(kernel.watch_until(&mut watches, a[2], timeout)? as u64)
+    })?;
+    let mut ready = watches.iter();
+    for poll in &mut polled {
+        poll.revents = match poll.fd {
+            0.. => ready.next().map_or(0, |watch| watch.ready as i16),
+            _ => 0,
+        };
+    }
+    user::write_bytes(&mut kernel.memory, a[0], polled.as_bytes())?;
+    Ok(count)
+}
+
+/// Sets of `select`, and which readiness each stands for.
+const SETS: [(u32, u32); 3] = [
+    (POLLIN, READABLE | POLLHUP | POLLERR),
+    (POLLOUT, WRITABLE | POLLERR),
+    (0, 0),
+];
+
+/// Reads the three sets; a set that is not given is empty.
+fn read_sets(kernel: &mut Kernel, a: &[u64; 6], words: u64) -> Result<[Vec<u64>; 3], Errno> {
+    let mut sets = [Vec::new(), Vec::new(), Vec::new()];
+    for (set, &address) in sets.iter_mut().zip(&a[1..4]) {
+        *set = match address {
+            0 => vec![0; words as usize],
+            address => user::read_array(&mut kernel.memory, address, words)?,
+        };
+    }
+    Ok(sets)
+}
+
+fn pselect6(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let count = i32::try_from(a[0].cast_signed()).map_err(|_| Errno::EINVAL)?;
+    let count = u32::try_from(count).map_err(|_| Errno::EINVAL)?;
+    let count = count.min(kernel.files.process.fds.limit);
+    let timeout = kernel.timeout(a[4])?;
+    let [mask, size] = match a[5] {
+        0 => [0, 0],
+        address => user::read::<[u64; 2]>(&mut kernel.memory, address)?,
+    };
+    let mut sets = read_sets(kernel, a, u64::from(count.div_ceil(64)))?;
+    let (numbers, mut watches) = watch_sets(kernel, count, &sets)?;
+    kernel.with_mask(mask, size, |kernel| {
+        Ok(kernel.watch_until(&mut watches, a[4], timeout)? as u64)
+    })?;
+    let mut total = 0;
+    for (set, (_, meaning)) in sets.iter_mut().zip(SETS) {
+        let asked = core::mem::take(set);
+        *set = vec![0; asked.len()];
+        for (&fd, watch) in numbers.iter().zip(&watches) {
+            let (word, bit) = (fd as usize / 64, 1 << (fd % 64));
+            if asked[word] & bit != 0 && watch.ready & meaning != 0 {
+                set[word] |= bit;
+                total += 1;
+            }
+        }
+    }
+    for (set, &address) in sets.iter().zip(&a[1..4]) {
+        if address != 0 {
+            user::write_bytes(&mut kernel.memory, address, set.as_bytes())?;
+        }
+    }
+    Ok(total)
+}
+
+/// The descriptors in the sets, and what to wait for.
+fn watch_sets(
+    kernel: &Kernel,
+    count: u32,
+    sets: &[Vec<u64>; 3],
+) -> Result<(Vec<u32>, Vec<Watch>), Errno> {
+    let mut numbers = Vec::new();
+    let mut watches = Vec::new();
+    for fd in 0..count {
+        let mut events = 0;
+        let mut asked = false;
+        for (set, (wanted, _)) in sets.iter().zip(SETS) {
+            if set[fd as usize / 64] & (1 << (fd % 64)) != 0 {
+                asked = true;
+                events |= wanted;
+            }
+        }
+        if asked {
+            let file = kernel.files.process.fds.get(fd)?.file;
+            numbers.push(fd);
+            watches.push(Watch {
+                file: Some(file),
+                events,
+                ready: 0,
+            });
+        }
+    }
+    Ok((numbers, watches))
+}

@@ -1,0 +1,126 @@
+//! `ioctl`: terminals, and the few requests that any descriptor understands.
+
+use super::Entry;
+use super::files::Files;
+use crate::console::INPUT_READY;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::user;
+use crate::vfs::devices::Device;
+use crate::vfs::file::Object;
+use crate::vfs::inode::Kind;
+use crate::vfs::types::o;
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[Entry::new(29, "ioctl", ioctl)];
+
+/// Requests (asm-generic).
+mod request {
+    pub const TCGETS: u32 = 0x5401;
+    pub const TCSETS: u32 = 0x5402;
+    pub const TCSETSW: u32 = 0x5403;
+    pub const TCSETSF: u32 = 0x5404;
+    pub const TIOCGPGRP: u32 = 0x540f;
+    pub const TIOCSPGRP: u32 = 0x5410;
+    pub const TIOCGWINSZ: u32 = 0x5413;
+    pub const FIONREAD: u32 = 0x541b;
+    pub const FIONBIO: u32 = 0x5421;
+    pub const TIOCGSID: u32 = 0x5429;
+    pub const FIONCLEX: u32 = 0x5450;
+    pub const FIOCLEX: u32 = 0x5451;
+}
+
+/// `struct termios` of the kernel and `struct winsize`, bytes.
+const TERMIOS: usize = 36;
+const WINSIZE: usize = 8;
+
+fn ioctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let (request, address) = (a[1] as u32, a[2]);
+    kernel.files.file(a[0])?;
+    match request {
+        request::FIOCLEX | request::FIONCLEX => {
+            let on = request == request::FIOCLEX;
+            let fds = &mut kernel.files.process.fds;
+            fds.set_close_on_exec(a[0] as u32, on)?;
+            Ok(0)
+        }
+        request::FIONBIO => {
+            let on: i32 = user::read(&mut kernel.memory, address)?;
+            let Files { vfs, process, .. } = &mut kernel.files;
+            let file = vfs.file_mut(process, a[0] as u32)?;
+            file.flags &= !o::NONBLOCK;
+            if on != 0 {
+                file.flags |= o::NONBLOCK;
+            }
+            Ok(0)
+        }
+        request::FIONREAD => {
+            let waiting = waiting(kernel, a[0])?;
+            user::write(&mut kernel.memory, address, &waiting)?;
+            Ok(0)
+        }
+        _ => terminal(kernel, a[0], request, address),
+    }
+}
+
+/// Bytes that can be read without waiting.
+fn waiting(kernel: &mut Kernel, fd: u64) -> Result<i32, Errno> {
+    let file = kernel.files.file(fd)?;
+    let (ino, offset) = (file.ino, file.offset);
+    let count = match &file.object {
+        Object::File => {
+            let size = kernel.files.vfs.fs.inode(ino)?.data()?.size();
+            size.saturating_sub(offset)
+        }
+        Object::Pipe => match &kernel.files.vfs.fs.inode(ino)?.kind {
+            Kind::Fifo(pipe) => pipe.len() as u64,
+            _ => 0,
+        },
+        // The host tells whether there is something, not how much.
+        Object::Console(0) => kernel.files.streams.wait(INPUT_READY, 0)? & INPUT_READY,
+        _ => return Err(Errno::ENOTTY),
+    };
+    Ok(i32::try_from(count).unwrap_or(i32::MAX))
+}
+
+fn terminal(kernel: &mut Kernel, fd: u64, request: u32, address: u64) -> Result<u64, Errno> {
+    let stream = match kernel.files.file(fd)?.object {
+        Object::Console(stream) => stream,
+        Object::Device(Device::Terminal) => 0,
+        _ => return Err(Errno::ENOTTY),
+    };
+    let streams = &mut kernel.files.streams;
+    if !streams.is_terminal(stream) {
+        return Err(Errno::ENOTTY);
+    }
+    let mut data = [0; TERMIOS];
+    match request {
+        request::TCGETS => {
+            streams.ioctl(stream, request, &mut data)?;
+            user::write(&mut kernel.memory, address, &data)?;
+        }
+        request::TCSETS | request::TCSETSW | request::TCSETSF => {
+            // Output that was written before is shown with the old settings.
+            streams.flush()?;
+            data = user::read(&mut kernel.memory, address)?;
+            streams.ioctl(stream, request, &mut data)?;
+        }
+        request::TIOCGWINSZ => {
+            streams.ioctl(stream, request, &mut data[..WINSIZE])?;
+            user::write_bytes(&mut kernel.memory, address, &data[..WINSIZE])?;
+        }
+        // The program is alone in its session and in the foreground.
+        request::TIOCGPGRP | request::TIOCGSID => {
+            let group = kernel.task.group;
+            user::write(&mut kernel.memory, address, &group)?;
+        }
+        request::TIOCSPGRP => {
+            let group: u32 = user::read(&mut kernel.memory, address)?;
+            if group != kernel.task.group {
+                return Err(Errno::EPERM);
+            }
+        }
+        _ => return Err(Errno::ENOTTY),
+    }
+    Ok(0)
+}
