@@ -1,30 +1,332 @@
-//! All state of the library OS for one program.
+//! All state of the library OS for one program, and what interrupts it.
 
+use crate::dispatch;
+use crate::errno::Errno;
+use crate::exit::{Cause, End, Fault};
 use crate::host::Host;
-use crate::memory::AddressSpace;
+use crate::images::Images;
+use crate::interp::Interpreter;
+use crate::memory::{self, Access, AddressSpace};
+use crate::signals::{self, Delivery, SigInfo, Signals, number};
+use crate::syscall;
+use crate::syscall::files::Files;
+use crate::task::Task;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+use hartline_abi::boot::Shared;
+use hartline_abi::hart::Hart;
+use hartline_isa::Trap;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+/// Length of `ecall`, bytes.
+const ECALL_LENGTH: u64 = 4;
+/// Registers of the system call ABI.
+const A0: usize = 10;
+const A7: usize = 17;
 
 /// What happens after a system call or an interruption.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
     /// The program goes on where it was.
     Continue,
-    /// The program goes on at `Hart::pc`, which the kernel has set.
+    /// The program goes on at `Hart::pc`, without any host frame.
     Restart,
-    /// The program has ended by `exit_group` with this status, 0–255.
-    Exit(u8),
-    /// The program has been killed by this signal.
-    Kill(u8),
+    /// The program has ended.
+    End(End),
 }
 
 /// The library OS.
-#[derive(Debug)]
 pub struct Kernel {
     /// The way out of the VM.
     pub host: Host,
     /// The program's memory.
     pub memory: AddressSpace,
+    /// Its files.
+    pub files: Files,
+    /// Identity and limits of the program.
+    pub task: Task,
+    /// Signals.
+    pub signals: Signals,
+    /// Random numbers for the program.
+    pub random: ChaCha20Rng,
     /// What the call being served decided about the program's way on.
     pub control: Control,
     /// System calls made so far.
     pub syscalls: u64,
+    /// System calls that are not implemented: number and how often, in order of the first.
+    pub missing: Vec<[u32; 2]>,
+    /// Times the interpreter was entered from translated code.
+    pub interpreter_entries: u64,
+    /// Translation images.
+    pub images: Images,
+    pub(crate) interpreter: Box<Interpreter>,
+    /// The interpreter is executing an instruction: a fault is the program's.
+    pub(crate) interpreting: bool,
+    hart: NonNull<Hart>,
+    interpret_only: bool,
+    /// Where the interpreter may fetch, as far as it was looked up.
+    fetch: Range<u64>,
 }
+
+impl Kernel {
+    /// The library OS for a program that runs on `hart`, with nothing loaded yet.
+    #[must_use]
+    pub fn new(host: Host, memory: AddressSpace, files: Files, hart: &'static mut Hart) -> Kernel {
+        let boot = host.boot();
+        let mut seed = [0; 32];
+        seed.copy_from_slice(&boot.seed[32..]);
+        Kernel {
+            host,
+            memory,
+            files,
+            task: Task::new(boot),
+            signals: Signals::default(),
+            random: ChaCha20Rng::from_seed(seed),
+            control: Control::Continue,
+            syscalls: 0,
+            missing: Vec::new(),
+            interpreter_entries: 0,
+            images: Images::default(),
+            interpreter: Box::default(),
+            interpreting: false,
+            hart: NonNull::from(hart),
+            interpret_only: boot.interpret_only != 0,
+            fetch: 0..0,
+        }
+    }
+
+    /// The hart that made the call being served.
+    pub fn hart(&mut self) -> &mut Hart {
+        // SAFETY: given up by `new`'s caller for ever; guest code, the only other user,
+        // does not run while the kernel does, but for the fields that are accessed
+        // atomically through `hart_pointer`.
+        unsafe { self.hart.as_mut() }
+    }
+
+    pub(crate) fn hart_pointer(&self) -> *mut Hart {
+        self.hart.as_ptr()
+    }
+
+    /// Whether translated code may run at all: it rounds as MXCSR can, which has no RMM
+    /// and no reserved modes.
+    #[must_use]
+    pub fn may_translate(&mut self) -> bool {
+        !self.interpret_only && self.hart().frm < 4
+    }
+
+    /// The host function for `Hart::pc`, if there is one.
+    pub(crate) fn translated_entry(&mut self) -> Option<u64> {
+        let pc = self.hart().pc;
+        match self.may_translate() {
+            true => self.images.lookup(pc),
+            false => None,
+        }
+    }
+
+    /// Memory the interpreter may have decoded, or its permissions, may have changed.
+    pub fn forget_decoded(&mut self) {
+        self.interpreter.flush();
+        self.fetch = 0..0;
+    }
+
+    /// Code at `range` has changed or is about to: what was made of it is forgotten.
+    pub fn forget_code(&mut self, range: &Range<u64>) {
+        self.forget_decoded();
+        if self.images.invalidate(range) {
+            self.control = Control::Restart;
+        }
+    }
+
+    /// Whether the instruction at `Hart::pc` may be fetched.
+    #[inline]
+    pub(crate) fn fetch_allowed(&mut self) -> bool {
+        let pc = self.hart().pc;
+        self.fetch.contains(&pc) || self.look_up_fetch(pc)
+    }
+
+    #[cold]
+    fn look_up_fetch(&mut self, pc: u64) -> bool {
+        match self.memory.vmas().find(pc) {
+            Some((start, vma)) if vma.protection.executable() => {
+                self.fetch = start..vma.end;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Sends the fault of a fetch at `Hart::pc` that is not allowed.
+    pub(crate) fn fetch_fault(&mut self) {
+        let pc = self.hart().pc;
+        let why = self.memory.check(pc, Access::Execute);
+        let code = segv_code(why.err().unwrap_or(memory::Fault::NotMapped));
+        self.fault(Fault {
+            signal: number::SIGSEGV,
+            code,
+            cause: Cause::InstructionPageFault,
+            address: pc,
+            host: None,
+        });
+    }
+
+    /// Sends the signal of a fault whose registers are exact.
+    pub(crate) fn fault(&mut self, fault: Fault) {
+        let info = SigInfo::fault(fault.signal, fault.code, fault.address);
+        if !self.signals.handles(fault.signal) {
+            self.task.fault = Some(fault);
+        }
+        self.signals.send_fault(info);
+        self.ask_attention();
+    }
+
+    fn ask_attention(&self) {
+        dispatch::ask_attention(self.hart_pointer());
+    }
+
+    /// Whether the host or the kernel asks for [`attend`](Self::attend).
+    pub(crate) fn attention(&self) -> bool {
+        dispatch::attention(self.hart_pointer())
+    }
+
+    /// Takes over the signals that the host has sent.
+    fn absorb_signals(&mut self) {
+        let shared = self.host.shared().as_ptr();
+        // SAFETY: the shared pages stay mapped; the word is only accessed atomically.
+        let word = unsafe { AtomicU64::from_ptr(&raw mut (*shared).signals as *mut u64) };
+        let mut set = word.swap(0, Ordering::SeqCst);
+        while set != 0 {
+            let signal = set.trailing_zeros() as u8 + 1;
+            set &= set - 1;
+            self.signals
+                .send(SigInfo::sent(signal, signals::SI_USER, 0, 0));
+        }
+    }
+
+    /// Whether a signal waits for delivery: a blocking call returns `EINTR` if so, and
+    /// otherwise goes on waiting although the host interrupted it.
+    pub fn interrupted(&mut self) -> bool {
+        self.absorb_signals();
+        self.signals.is_deliverable()
+    }
+
+    /// Serves a request for attention: delivers signals. `Hart::pc` is where the
+    /// program goes on.
+    pub(crate) fn attend(&mut self) -> Control {
+        if !self.attention() {
+            return Control::Continue;
+        }
+        dispatch::clear_attention(self.hart_pointer());
+        self.absorb_signals();
+        self.deliver()
+    }
+
+    /// Delivers what is pending.
+    fn deliver(&mut self) -> Control {
+        let mut hart = self.hart;
+        // SAFETY: as `hart()`; the reference is not kept.
+        let hart = unsafe { hart.as_mut() };
+        match self.signals.deliver(hart, &mut self.memory) {
+            Delivery::Nothing => Control::Continue,
+            Delivery::Handler => {
+                // One frame at a time: the next signal interrupts the handler's first
+                // instruction, as on Linux.
+                self.ask_attention();
+                Control::Restart
+            }
+            Delivery::Terminate(signal) => Control::End(match self.task.fault.take() {
+                Some(fault) if fault.signal == signal => End::Fault(fault),
+                _ => End::Signaled(signal),
+            }),
+        }
+    }
+
+    /// Serves a trap of the instruction at `Hart::pc`.
+    pub(crate) fn trap(&mut self, trap: Trap) -> Control {
+        let pc = self.hart().pc;
+        let (signal, cause) = match trap {
+            Trap::EnvironmentCall => return self.system_call(),
+            Trap::Breakpoint => (number::SIGTRAP, Cause::Breakpoint),
+            Trap::IllegalInstruction => (number::SIGILL, Cause::IllegalInstruction),
+        };
+        self.fault(Fault {
+            signal,
+            // ILL_ILLOPC and TRAP_BRKPT.
+            code: 1,
+            cause,
+            address: pc,
+            host: None,
+        });
+        match self.attend() {
+            Control::Continue => Control::Restart,
+            control => control,
+        }
+    }
+
+    fn system_call(&mut self) -> Control {
+        let hart = self.hart();
+        hart.pc = hart.pc.wrapping_add(ECALL_LENGTH);
+        let number = hart.x[A7];
+        let mut arguments = [0; 6];
+        arguments.copy_from_slice(&hart.x[A0..A0 + 6]);
+        self.control = Control::Continue;
+        let result = syscall::serve(self, number, &arguments);
+        match core::mem::replace(&mut self.control, Control::Continue) {
+            Control::Continue => {}
+            Control::Restart if number == syscall::RT_SIGRETURN => {
+                self.ask_attention();
+                return Control::Restart;
+            }
+            Control::Restart => {
+                self.set_result(result);
+                return Control::Restart;
+            }
+            end @ Control::End(_) => return end,
+        }
+        self.set_result(result);
+        if result == Err(Errno::EINTR) {
+            self.maybe_repeat(number, arguments[0]);
+        }
+        if self.signals.is_deliverable() {
+            return self.deliver();
+        }
+        self.attend()
+    }
+
+    fn set_result(&mut self, result: Result<u64, Errno>) {
+        self.hart().x[A0] = result.unwrap_or_else(Errno::as_result);
+    }
+
+    /// Lets an interrupted call be made again after the handler, if Linux would.
+    fn maybe_repeat(&mut self, number: u64, a0: u64) {
+        if syscall::is_repeated(number) && self.signals.next_restarts() {
+            let hart = self.hart();
+            hart.pc = hart.pc.wrapping_sub(ECALL_LENGTH);
+            hart.x[A0] = a0;
+        }
+    }
+}
+
+/// `si_code` of a `SIGSEGV`.
+pub(crate) fn segv_code(fault: memory::Fault) -> i32 {
+    const SEGV_MAPERR: i32 = 1;
+    const SEGV_ACCERR: i32 = 2;
+    match fault {
+        memory::Fault::NotPermitted => SEGV_ACCERR,
+        memory::Fault::NotMapped | memory::Fault::Exhausted => SEGV_MAPERR,
+    }
+}
+
+impl core::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Kernel")
+            .field("task", &self.task)
+            .field("memory", &self.memory)
+            .finish_non_exhaustive()
+    }
+}
+
+const _: () = assert!(core::mem::offset_of!(Shared, signals) % 8 == 0);

@@ -7,11 +7,24 @@
 
 extern crate alloc;
 
+pub mod boot;
+pub mod clock;
+pub mod console;
+pub mod dispatch;
 pub mod errno;
+pub mod exception;
+pub mod exit;
+pub mod heap;
 pub mod host;
+pub mod images;
 pub mod interp;
 pub mod kernel;
+pub mod loader;
 pub mod memory;
+pub mod signals;
+pub mod stack;
 pub mod syscall;
+pub mod task;
+pub mod thunks;
 pub mod user;
 pub mod vfs;

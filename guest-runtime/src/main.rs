@@ -1,3 +1,60 @@
-//! The runtime's ELF image.
+//! The runtime's ELF image, which the VMM embeds and boots in every VM.
+//!
+//! It is linked at [`hartline_abi::layout::RUNTIME_BASE`] without any library. The
+//! VMM's build script builds it; by hand:
+//!
+//! ```text
+//! RUSTFLAGS="-C panic=abort -C relocation-model=pic -C target-feature=-crt-static \
+//!   -C linker=cc -C link-arg=-fuse-ld=lld -C link-arg=-nostartfiles -C link-arg=-nostdlib \
+//!   -C link-arg=-static -C link-arg=-no-pie -C link-arg=-Wl,--image-base=0x10000000000 \
+//!   -C link-arg=-Wl,-z,noseparate-code" \
+//!   cargo build --release --target x86_64-unknown-linux-gnu \
+//!   -p hartline-guest --bin hartline-runtime --features image
+//! ```
 #![no_std]
 #![no_main]
+
+use core::arch::global_asm;
+use core::panic::PanicInfo;
+use core::ptr::NonNull;
+use hartline_abi::boot::Shared;
+use hartline_guest::{boot, heap};
+
+mod mem;
+
+#[global_allocator]
+static HEAP: heap::Heap = heap::new();
+
+// rdi is the address of the shared pages, rsp the top of the host stack.
+global_asm!(
+    ".globl _start",
+    "_start:",
+    "xor ebp, ebp",
+    "mov rsi, rsp",
+    "and rsp, -16",
+    "call {start}",
+    "ud2",
+    start = sym start,
+);
+
+/// # Safety
+/// Called by `_start` only.
+unsafe extern "C" fn start(shared: NonNull<Shared>, stack_top: u64) -> ! {
+    // SAFETY: the VMM starts vCPU 0 here, once.
+    unsafe { boot::start(shared, stack_top) }
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    boot::panicked(info)
+}
+
+/// Named by unwind tables of `core`; nothing unwinds, since a panic ends the VM.
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() {}
+
+/// Named by landing pads of `core`; never reached.
+#[unsafe(no_mangle)]
+extern "C" fn _Unwind_Resume() -> ! {
+    unreachable!("unwinding in the runtime")
+}

@@ -148,6 +148,39 @@ impl AddressSpace {
         }
     }
 
+    /// Writes the first contents of a mapped range, whatever its permissions are.
+    ///
+    /// # Errors
+    /// If part of it is not mapped, or RAM is used up.
+    pub fn fill(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let ram = self.frames.lock().ram();
+        let mut rest = bytes;
+        let mut at = address;
+        while !rest.is_empty() {
+            let (start, vma) = self.vmas.find(at).ok_or(Fault::NotMapped)?;
+            let range = start..vma.end;
+            let Some(offset) = self.table.translate(at) else {
+                self.populate(at, range)?;
+                continue;
+            };
+            let room = (PAGE_SIZE - at % PAGE_SIZE) as usize;
+            let (part, next) = rest.split_at(room.min(rest.len()));
+            // SAFETY: the frame belongs to this page, and the part does not leave it.
+            unsafe {
+                core::ptr::copy_nonoverlapping(part.as_ptr(), ram.pointer(offset), part.len());
+            }
+            at += part.len() as u64;
+            rest = next;
+        }
+        Ok(())
+    }
+
+    /// Whether the page at `address` has been brought in.
+    #[must_use]
+    pub fn is_resident(&self, address: u64) -> bool {
+        address < USER_END && self.table.leaf(address).is_some()
+    }
+
     /// Fills the pages around `address`, which has none, inside its `range`: a huge
     /// page if the range holds the whole of its 2 MiB window, otherwise all pages of
     /// the range in the window that are still missing, since a fault costs more than
@@ -340,3 +373,7 @@ fn fresh_page(frames: &mut Frames, page: u64, start: u64, vma: &Vma) -> Option<L
     }
     Some(Leaf::new(frame, vma.protection))
 }
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -4,7 +4,6 @@ use crate::errno::Errno;
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use core::ops::Range;
-use hartline_abi::layout::PAGE_SIZE;
 
 /// Permissions of a range: the `PROT_*` bits of `mmap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -281,6 +280,7 @@ fn fit_down(low: u64, high: u64, length: u64, align: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hartline_abi::layout::PAGE_SIZE;
 
     fn zero(end: u64, protection: Protection) -> Vma {
         Vma {

@@ -1,6 +1,22 @@
 //! The Linux riscv64 (asm-generic) system calls: one file per area, each with a
 //! table of its calls.
 
+mod epoll;
+pub mod files;
+mod files_dir;
+mod files_fd;
+mod files_io;
+mod files_path;
+mod files_proc;
+mod files_stat;
+mod memory;
+mod poll;
+mod signal;
+mod system;
+mod task;
+mod time;
+mod tty;
+
 use crate::errno::Errno;
 use crate::kernel::Kernel;
 
@@ -34,7 +50,21 @@ impl Entry {
 pub const LIMIT: usize = 512;
 
 /// The tables of all areas.
-const AREAS: &[&[Entry]] = &[];
+const AREAS: &[&[Entry]] = &[
+    epoll::CALLS,
+    files_dir::CALLS,
+    files_fd::CALLS,
+    files_io::CALLS,
+    files_path::CALLS,
+    files_stat::CALLS,
+    memory::CALLS,
+    poll::CALLS,
+    signal::CALLS,
+    system::CALLS,
+    task::CALLS,
+    time::CALLS,
+    tty::CALLS,
+];
 
 /// The entry of each number, made from [`AREAS`].
 static TABLE: [Option<Entry>; LIMIT] = {
@@ -70,6 +100,50 @@ pub fn serve(kernel: &mut Kernel, number: u64, arguments: &[u64; 6]) -> Result<u
     kernel.syscalls += 1;
     match entry(number) {
         Some(entry) => (entry.handler)(kernel, arguments),
-        None => Err(Errno::ENOSYS),
+        None => {
+            count_missing(kernel, number);
+            Err(Errno::ENOSYS)
+        }
     }
+}
+
+/// Counts a call that is not implemented, so that it shows in the report.
+fn count_missing(kernel: &mut Kernel, number: u64) {
+    /// Numbers told apart; the report has room for fewer.
+    const MOST: usize = 64;
+    let number = u32::try_from(number).unwrap_or(u32::MAX);
+    let missing = &mut kernel.missing;
+    match missing.iter().position(|entry| entry[0] == number) {
+        Some(index) => missing[index][1] = missing[index][1].saturating_add(1),
+        None if missing.len() < MOST => missing.push([number, 1]),
+        None => {}
+    }
+}
+
+/// `rt_sigreturn`, which leaves no result in `a0`.
+pub const RT_SIGRETURN: u64 = 139;
+
+/// Whether a call that a signal interrupted is made again after a handler with
+/// `SA_RESTART` (`signal(7)`). Those that wait with a timeout are not.
+#[must_use]
+pub fn is_repeated(number: u64) -> bool {
+    const PPOLL: u64 = 73;
+    const PSELECT6: u64 = 72;
+    const EPOLL_PWAIT: u64 = 22;
+    const EPOLL_PWAIT2: u64 = 441;
+    const NANOSLEEP: u64 = 101;
+    const CLOCK_NANOSLEEP: u64 = 115;
+    const RT_SIGSUSPEND: u64 = 133;
+    const RT_SIGTIMEDWAIT: u64 = 137;
+    !matches!(
+        number,
+        PPOLL
+            | PSELECT6
+            | EPOLL_PWAIT
+            | EPOLL_PWAIT2
+            | NANOSLEEP
+            | CLOCK_NANOSLEEP
+            | RT_SIGSUSPEND
+            | RT_SIGTIMEDWAIT
+    )
 }

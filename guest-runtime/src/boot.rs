@@ -1,0 +1,163 @@
+//! From the vCPU's first instruction to the program's.
+
+use crate::clock;
+use crate::dispatch;
+use crate::exception;
+use crate::heap;
+use crate::host::{Doorbell, Host};
+use crate::interp::fcsr;
+use crate::kernel::Kernel;
+use crate::loader;
+use crate::memory::{AddressSpace, Chunk, Frames, PageTable, Ram, chunk_table_size};
+use crate::syscall::files::Files;
+use crate::thunks;
+use crate::vfs::tree::Tree;
+use alloc::boxed::Box;
+use alloc::vec;
+use core::ptr::{NonNull, addr_of};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use hartline_abi::ABI_VERSION;
+use hartline_abi::boot::{BootInfo, Shared};
+use hartline_abi::hart::{Hart, NO_RESERVATION};
+use hartline_abi::layout::{PAGE_SIZE, PHYSMAP_BASE, RAM_GPA};
+use hartline_abi::port;
+use hartline_abi::report::{ExitKind, ExitReport};
+use spin::Mutex;
+
+/// Changed and new files may take this part of RAM, as the limit of a tmpfs.
+const FILES_SHARE: u64 = 2;
+/// Stack of the exception handler, bytes: it may grow the heap and report.
+const EXCEPTION_STACK_SIZE: usize = 64 << 10;
+
+/// The shared pages, for a report when there is no kernel.
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Leaves the VM.
+fn doorbell(port: u16) {
+    // SAFETY: the port belongs to the VMM, which writes memory only as documented for
+    // each port; callers hold no reference to such memory.
+    unsafe { core::arch::asm!("out dx, eax", in("dx") port, in("eax") 0) };
+}
+
+/// Makes the processor forget translations that were taken back. The CPL 0 stub
+/// behind the breakpoint vector reloads CR3.
+fn flush_translations() {
+    // SAFETY: the stub changes nothing else.
+    unsafe { core::arch::asm!("int3") };
+}
+
+/// Starts the program. `stack_top` is the end of the host stack.
+///
+/// # Safety
+/// Called once, on vCPU 0, in the state that [`hartline_abi::boot`] describes.
+pub unsafe fn start(shared: NonNull<Shared>, stack_top: u64) -> ! {
+    SHARED.store(shared.as_ptr(), Ordering::Release);
+    // SAFETY: the VMM wrote the structure; it does not change.
+    let boot = unsafe { &*addr_of!((*shared.as_ptr()).boot) };
+    assert!(
+        boot.version == ABI_VERSION,
+        "the VMM and the runtime are of different versions"
+    );
+    // SAFETY: as this function's.
+    let frames = heap::set_frames(Mutex::new(unsafe { set_up_frames(boot) }));
+    clock::set_up(boot);
+    // SAFETY: as this function's; this is the only value made of the shared pages.
+    let host = unsafe { Host::new(shared, doorbell as Doorbell) };
+    let hart = Box::leak(new_hart(boot, stack_top));
+    let hart_offset = frames.lock().ram().offset(core::ptr::from_ref(hart).cast());
+    // SAFETY: FSGSBASE is enabled; GS is free for the hart.
+    unsafe { core::arch::asm!("wrgsbase {}", in(reg) core::ptr::from_ref(hart)) };
+    fcsr::fcsr_reset(hart);
+    // SAFETY: the root is the table that the VMM made for this VM, in RAM; nothing is
+    // mapped in the program's half.
+    let table = unsafe { PageTable::new(frames.lock().ram(), boot.page_table - RAM_GPA) };
+    let memory = AddressSpace::new(table, frames, flush_translations);
+    // SAFETY: the VMM mapped the file as it says.
+    let tree = unsafe { loader::file_bytes(&boot.files[1]) };
+    let files = open_files(host, tree, boot.ram_length / FILES_SHARE);
+    let kernel = Box::leak(Box::new(Kernel::new(host, memory, files, hart)));
+    // SAFETY: the VMM mapped files and images as it says.
+    if let Err(error) = unsafe { loader::load(kernel) } {
+        fail(ExitKind::RuntimeError, format_args!("{error}"));
+    }
+    dispatch::set_kernel(kernel);
+    // SAFETY: the word is only accessed atomically.
+    unsafe { (*shared.as_ptr()).hart.store(hart_offset, Ordering::SeqCst) };
+    // SAFETY: GS base is the hart, and the frames of `start` own nothing.
+    unsafe { thunks::restart() }
+}
+
+/// The files on top of the root file system `tree`.
+fn open_files(host: Host, tree: Option<&'static [u8]>, limit: u64) -> Files {
+    let tree = tree.map(Tree::new).transpose().unwrap_or_else(|error| {
+        let message = format_args!("the root file system image is damaged: {error}");
+        fail(ExitKind::RuntimeError, message)
+    });
+    Files::new(host, tree, limit).unwrap_or_else(|error| {
+        let message = format_args!("the root file system cannot be opened: {error}");
+        fail(ExitKind::RuntimeError, message)
+    })
+}
+
+/// The allocator of what the VMM left of RAM. Its own table comes first there.
+///
+/// # Safety
+/// As [`start`]: RAM is mapped and what is above `ram_free` is zero and unused.
+unsafe fn set_up_frames(boot: &BootInfo) -> Frames {
+    let length = boot.ram_length;
+    let table = boot.ram_free.next_multiple_of(PAGE_SIZE);
+    let reserved = table + chunk_table_size(length).next_multiple_of(PAGE_SIZE);
+    assert!(reserved < length, "the VM has too little memory to start");
+    // SAFETY: the linear map holds all of RAM.
+    let ram = unsafe { Ram::new(NonNull::new_unchecked(PHYSMAP_BASE as *mut u8), length) };
+    let count = (chunk_table_size(length) / size_of::<Chunk>() as u64) as usize;
+    // SAFETY: free, zero, aligned to a page, and inside RAM.
+    let chunks =
+        unsafe { core::slice::from_raw_parts_mut(ram.pointer(table).cast::<Chunk>(), count) };
+    Frames::new(ram, chunks, reserved)
+}
+
+fn new_hart(boot: &BootInfo, stack_top: u64) -> Box<Hart> {
+    let exception_stack = vec![0u8; EXCEPTION_STACK_SIZE].leak();
+    // SAFETY: all fields are integers.
+    let mut hart: Box<Hart> = unsafe { Box::new_zeroed().assume_init() };
+    hart.poll_limit = u64::MAX;
+    hart.reservation = NO_RESERVATION;
+    hart.exception_entry = exception::entry_address();
+    hart.exception_stack = (exception_stack.as_ptr_range().end as u64) & !15;
+    hart.exception_frame = boot.exception_frame;
+    hart.stack_base = stack_top & !15;
+    hart.self_address = core::ptr::from_ref(&*hart) as u64;
+    thunks::install(&mut hart);
+    hart
+}
+
+/// Ends the VM because the runtime cannot go on.
+pub fn fail(kind: ExitKind, message: core::fmt::Arguments<'_>) -> ! {
+    let shared = SHARED.load(Ordering::Acquire);
+    let report: ExitReport = crate::exit::error_report(kind, message);
+    if let Some(shared) = NonNull::new(shared) {
+        // SAFETY: set by `start`; only the report is written, as the last thing.
+        unsafe { Host::new(shared, doorbell as Doorbell) }.report(&report);
+    }
+    loop {
+        doorbell(port::EXIT);
+    }
+}
+
+/// Ends the VM after a panic; RAM that is used up is told apart.
+pub fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
+    if heap::is_exhausted() {
+        fail(
+            ExitKind::OutOfMemory,
+            format_args!("the VM's memory is used up"),
+        );
+    }
+    match info.location() {
+        Some(at) => fail(
+            ExitKind::RuntimeError,
+            format_args!("{} ({}:{})", info.message(), at.file(), at.line()),
+        ),
+        None => fail(ExitKind::RuntimeError, format_args!("{}", info.message())),
+    }
+}

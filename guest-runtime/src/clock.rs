@@ -1,0 +1,45 @@
+//! Time, read from the TSC without leaving the VM.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use hartline_abi::boot::BootInfo;
+
+/// Nanoseconds of a second.
+pub const SECOND: u64 = 1_000_000_000;
+
+static TSC_HZ: AtomicU64 = AtomicU64::new(0);
+static TSC_BOOT: AtomicU64 = AtomicU64::new(0);
+static REALTIME: AtomicU64 = AtomicU64::new(0);
+static MONOTONIC: AtomicU64 = AtomicU64::new(0);
+
+/// Takes over the times at boot.
+pub fn set_up(boot: &BootInfo) {
+    TSC_BOOT.store(boot.tsc_boot, Ordering::Relaxed);
+    REALTIME.store(boot.realtime_ns, Ordering::Relaxed);
+    MONOTONIC.store(boot.monotonic_ns, Ordering::Relaxed);
+    TSC_HZ.store(boot.tsc_hz, Ordering::Relaxed);
+}
+
+/// Nanoseconds since boot; 0 before [`set_up`].
+#[must_use]
+pub fn since_boot() -> u64 {
+    let hz = TSC_HZ.load(Ordering::Relaxed);
+    if hz == 0 {
+        return 0;
+    }
+    // SAFETY: the instruction only reads the counter.
+    let now = unsafe { core::arch::x86_64::_rdtsc() };
+    let ticks = now.saturating_sub(TSC_BOOT.load(Ordering::Relaxed));
+    (u128::from(ticks) * u128::from(SECOND) / u128::from(hz)) as u64
+}
+
+/// `CLOCK_REALTIME`, nanoseconds.
+#[must_use]
+pub fn realtime() -> u64 {
+    REALTIME.load(Ordering::Relaxed).wrapping_add(since_boot())
+}
+
+/// `CLOCK_MONOTONIC`, nanoseconds.
+#[must_use]
+pub fn monotonic() -> u64 {
+    MONOTONIC.load(Ordering::Relaxed).wrapping_add(since_boot())
+}

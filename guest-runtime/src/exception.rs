@@ -1,0 +1,211 @@
+//! Exceptions of the processor, entered at CPL 3 from the VMM's CPL 0 stub: page
+//! faults bring pages in; what is the program's fault becomes a signal or the end;
+//! anything else is a bug and says so.
+
+use crate::dispatch;
+use crate::exit::{self, Cause, End, Fault, HostFault};
+use crate::kernel::{Kernel, segv_code};
+use crate::memory::{self, Access};
+use crate::signals::number;
+use crate::thunks;
+use core::arch::global_asm;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicBool, Ordering};
+use hartline_abi::hart::{ExceptionFrame, Hart};
+use hartline_abi::layout::{KERNEL_CS, USER_END};
+
+/// Vectors (AMD64 manual, volume 2, "Exceptions and Interrupts").
+mod vector {
+    pub const GENERAL_PROTECTION: u64 = 13;
+    pub const PAGE_FAULT: u64 = 14;
+}
+
+/// Bits of a page fault's error code.
+mod page_fault {
+    pub const WRITE: u64 = 1 << 1;
+    pub const FETCH: u64 = 1 << 4;
+}
+
+/// Bytes that `fxsave64` writes.
+const FXSAVE_SIZE: usize = 512;
+
+global_asm!(
+    ".globl hartline_exception_entry",
+    ".type hartline_exception_entry, @function",
+    "hartline_exception_entry:",
+    "push r15", "push r14", "push r13", "push r12",
+    "push r11", "push r10", "push r9", "push r8",
+    "push rdi", "push rsi", "push rbp", "push rbx",
+    "push rdx", "push rcx",
+    "mov rbx, rsp",
+    "sub rsp, {fxsave}",
+    "and rsp, -16",
+    "fxsave64 [rsp]",
+    "cld",
+    "mov rdi, rbx",
+    "mov rsi, gs:[{frame}]",
+    "call {handler}",
+    "fxrstor64 [rsp]",
+    "mov rsp, rbx",
+    "pop rcx", "pop rdx",
+    "pop rbx", "pop rbp", "pop rsi", "pop rdi",
+    "pop r8", "pop r9", "pop r10", "pop r11",
+    "pop r12", "pop r13", "pop r14", "pop r15",
+    "mov rsp, gs:[{frame}]",
+    "mov rax, [rsp + {rax}]",
+    "lea rsp, [rsp + {rip}]",
+    "iretq",
+    fxsave = const FXSAVE_SIZE,
+    frame = const offset_of!(Hart, exception_frame),
+    rax = const offset_of!(ExceptionFrame, rax),
+    rip = const offset_of!(ExceptionFrame, rip),
+    handler = sym handle,
+);
+
+unsafe extern "C" {
+    fn hartline_exception_entry();
+}
+
+/// What the entry pushes, lowest address first.
+#[repr(C)]
+struct Pushed {
+    rcx: u64,
+    rdx: u64,
+    rbx: u64,
+    rbp: u64,
+    rsi: u64,
+    rdi: u64,
+    r8_to_r15: [u64; 8],
+}
+
+/// Address of the entry, for [`Hart::exception_entry`].
+#[must_use]
+pub fn entry_address() -> u64 {
+    hartline_exception_entry as *const () as u64
+}
+
+/// An exception is being handled.
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+
+/// What becomes of an exception.
+enum Outcome {
+    /// The instruction is executed again.
+    Resume,
+    /// All host frames are dropped and the program goes on at `Hart::pc`.
+    Restart,
+}
+
+/// Called by the entry; what it leaves in the frame is where execution goes on.
+///
+/// # Safety
+/// `pushed` and `frame` are the two halves of the interrupted state.
+unsafe extern "C" fn handle(pushed: *const Pushed, frame: *mut ExceptionFrame) {
+    // SAFETY: the caller's contract; a copy, since another exception would overwrite it.
+    let mut state = unsafe { frame.read() };
+    if ACTIVE.swap(true, Ordering::Relaxed) {
+        unexpected(&state, "inside an exception handler");
+    }
+    // SAFETY: as above.
+    let registers = unsafe { registers(&*pushed, &state) };
+    match outcome(&state, &registers) {
+        Outcome::Resume => {}
+        Outcome::Restart => {
+            state.rip = thunks::restart_address();
+            // SAFETY: the frame is this vCPU's own page.
+            unsafe { frame.write(state) };
+        }
+    }
+    ACTIVE.store(false, Ordering::Relaxed);
+}
+
+/// The interrupted registers in the order of `ExitReport::host_registers`.
+fn registers(pushed: &Pushed, frame: &ExceptionFrame) -> [u64; 16] {
+    let mut registers = [
+        frame.rax, pushed.rcx, pushed.rdx, pushed.rbx, frame.rsp, pushed.rbp, pushed.rsi,
+        pushed.rdi, 0, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    registers[8..].copy_from_slice(&pushed.r8_to_r15);
+    registers
+}
+
+fn outcome(frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
+    // SAFETY: what was interrupted holds no reference that is used while guest memory
+    // is accessed: translated code, the interpreter, or code that never faults.
+    let kernel = unsafe { dispatch::kernel() };
+    let translated = kernel.images.contains_host(frame.rip);
+    let of_program = translated || kernel.interpreting;
+    let is_write = frame.error_code & page_fault::WRITE != 0;
+    let access = match is_write {
+        true => Access::Write,
+        false => Access::Read,
+    };
+    let (address, why) = match frame.vector {
+        vector::PAGE_FAULT if of_program && frame.error_code & page_fault::FETCH == 0 => {
+            match kernel.memory.handle_fault(frame.cr2, access) {
+                Ok(()) => return Outcome::Resume,
+                Err(memory::Fault::Exhausted) => exit::end(kernel, &End::OutOfMemory),
+                Err(why) => (frame.cr2, why),
+            }
+        }
+        // A non-canonical address: the processor does not tell which.
+        vector::GENERAL_PROTECTION if of_program => (0, memory::Fault::NotMapped),
+        _ => unexpected(frame, place(kernel, frame)),
+    };
+    let fault = Fault {
+        signal: number::SIGSEGV,
+        code: segv_code(why),
+        cause: match is_write && frame.vector == vector::PAGE_FAULT {
+            true => Cause::StorePageFault,
+            false => Cause::LoadPageFault,
+        },
+        address,
+        host: None,
+    };
+    if translated {
+        end_translated(kernel, frame, registers, fault);
+    }
+    kernel.interpreting = false;
+    kernel.fault(fault);
+    Outcome::Restart
+}
+
+/// Ends the program by a fault in translated code: its registers are spread over host
+/// registers and stack, so no handler can be given them.
+fn end_translated(
+    kernel: &mut Kernel,
+    frame: &ExceptionFrame,
+    registers: &[u64; 16],
+    fault: Fault,
+) -> ! {
+    let function = kernel.images.locate(frame.rip).map_or(0, |at| at.function);
+    let host = HostFault {
+        pc: frame.rip,
+        function,
+        registers: *registers,
+    };
+    let fault = Fault {
+        host: Some(host),
+        ..fault
+    };
+    exit::end(kernel, &End::Fault(fault))
+}
+
+/// Where an unexpected exception happened.
+fn place(kernel: &Kernel, frame: &ExceptionFrame) -> &'static str {
+    if frame.cs == u64::from(KERNEL_CS) {
+        "in the supervisor stub"
+    } else if kernel.images.contains_host(frame.rip) {
+        "in translated code"
+    } else if frame.rip < USER_END {
+        "by a jump to program memory"
+    } else {
+        "in the runtime"
+    }
+}
+
+fn unexpected(frame: &ExceptionFrame, place: &str) -> ! {
+    panic!(
+        "exception {} {place}: error code {:#x}, rip {:#x}, rsp {:#x}, address {:#x}",
+        frame.vector, frame.error_code, frame.rip, frame.rsp, frame.cr2
+    );
+}

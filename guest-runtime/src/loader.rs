@@ -1,0 +1,321 @@
+//! Loads the program: segments, initial stack, translation image.
+
+use crate::errno::Errno;
+use crate::images::Image;
+use crate::kernel::Kernel;
+use crate::memory::{Backing, Label, MapPlace, MapRequest, Protection};
+use crate::stack::{Auxiliary, InitialStack, auxiliary};
+use crate::user;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use hartline_abi::boot::{BootInfo, FileEntry, ImageEntry};
+use hartline_abi::elf::{ElfError, PROGRAM_HEADER_SIZE, Program, ProgramType, Segment};
+use hartline_abi::image::ImageData;
+use hartline_abi::layout::{PAGE_SIZE, USER_END};
+use rand_chacha::rand_core::Rng;
+
+/// Where position-independent programs go: two thirds of the user space, as on Linux.
+const DYNAMIC_BASE: u64 = USER_END / 3 * 2;
+/// Top of the program's stack. The page above keeps it off the end of user space.
+const STACK_TOP: u64 = USER_END - PAGE_SIZE;
+/// Smallest and largest stack, whatever the limit is.
+const STACK_SIZES: (u64, u64) = (128 << 10, 1 << 30);
+/// Least distance from the stack's top to the area of `mmap`.
+const MAP_GAP: u64 = 128 << 20;
+/// Unmapped below the stack at least (`stack_guard_gap`).
+const STACK_GUARD: u64 = 1 << 20;
+
+/// `li a7, 139; ecall`: what signal handlers return to.
+static TRAMPOLINE: [u8; 8] = [0x93, 0x08, 0xb0, 0x08, 0x73, 0, 0, 0];
+
+/// Why the program cannot be started.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LoadError {
+    /// Not an ELF file that can be loaded.
+    #[error("the program cannot be loaded: {0}")]
+    Elf(#[from] ElfError),
+    /// It needs a program interpreter.
+    #[error("the program is dynamically linked (interpreter {0}): only static programs run yet")]
+    Dynamic(alloc::string::String),
+    /// A shared object.
+    #[error("the program has no entry point")]
+    NoEntry,
+    /// Its memory cannot be mapped.
+    #[error("the program's memory cannot be mapped: {0}")]
+    Memory(#[from] Errno),
+    /// Arguments and environment take more than a quarter of the stack.
+    #[error("arguments and environment of {0} bytes do not fit the stack")]
+    Arguments(usize),
+    /// The VMM's description is wrong.
+    #[error("the boot information is wrong: {0}")]
+    Boot(&'static str),
+}
+
+/// The bytes of a read-only file of the VM.
+///
+/// # Safety
+/// The VMM mapped the file as it says, for ever.
+#[must_use]
+pub unsafe fn file_bytes(file: &FileEntry) -> Option<&'static [u8]> {
+    if file.length == 0 {
+        return None;
+    }
+    // SAFETY: the caller's contract.
+    Some(unsafe { core::slice::from_raw_parts(file.address as *const u8, file.length as usize) })
+}
+
+/// Loads the program and lets the hart stand at its first instruction.
+///
+/// # Safety
+/// The files and images in the boot information are mapped as it says.
+///
+/// # Errors
+/// Why it cannot be started.
+pub unsafe fn load(kernel: &mut Kernel) -> Result<(), LoadError> {
+    let boot = kernel.host.boot();
+    // SAFETY: the caller's contract.
+    let file = unsafe { file_bytes(&boot.files[0]) };
+    let bytes = file.ok_or(LoadError::Boot("no program"))?;
+    let program = Program::parse(bytes)?;
+    if let Some(interpreter) = program.interpreter() {
+        let path = alloc::string::String::from_utf8_lossy(interpreter);
+        return Err(LoadError::Dynamic(path.into_owned()));
+    }
+    let strings = Strings::take(kernel, boot)?;
+    let bias = load_bias(&program);
+    let path: Rc<[u8]> = Rc::from(&strings.path[..]);
+    for segment in program.segments() {
+        map_segment(kernel, &program, &segment, bias, &path)?;
+    }
+    let (_, end) = program.address_range();
+    let stack = map_stack(kernel, boot, end + bias)?;
+    map_trampoline(kernel)?;
+    let entry = program.entry().ok_or(LoadError::NoEntry)? + bias;
+    let sp = fill_stack(kernel, &program, strings, bias, stack)?;
+    let hart = kernel.hart();
+    hart.pc = entry;
+    hart.x[2] = sp;
+    for image in boot.images.iter().filter(|image| image.length != 0) {
+        // SAFETY: the caller's contract.
+        unsafe { add_image(kernel, image, bias) };
+    }
+    Ok(())
+}
+
+/// Load address minus link-time address.
+fn load_bias(program: &Program<'_>) -> u64 {
+    match program.program_type() {
+        ProgramType::Exec => 0,
+        ProgramType::Dyn => {
+            let align = program.segments().map(|s| s.align).max().unwrap_or(1);
+            let (low, _) = program.address_range();
+            let align = align.max(PAGE_SIZE);
+            (DYNAMIC_BASE & !(align - 1)).wrapping_sub(low & !(align - 1))
+        }
+    }
+}
+
+fn map_segment(
+    kernel: &mut Kernel,
+    program: &Program<'_>,
+    segment: &Segment,
+    bias: u64,
+    path: &Rc<[u8]>,
+) -> Result<(), LoadError> {
+    // The file outlives everything, but a `Program` does not say so.
+    let file = program.bytes().as_ptr();
+    let length = program.bytes().len() as u64;
+    let start = (segment.vaddr + bias) & !(PAGE_SIZE - 1);
+    let file_end = segment.vaddr + bias + segment.file_size;
+    let end = segment
+        .end()
+        .checked_add(bias)
+        .filter(|&end| end <= USER_END)
+        .ok_or(Errno::ENOMEM)?
+        .next_multiple_of(PAGE_SIZE);
+    let protection = segment_protection(segment);
+    let mut at = start;
+    if segment.file_size != 0 {
+        let from = segment.file_offset & !(PAGE_SIZE - 1);
+        let cut = segment.file_offset + segment.file_size;
+        // Without zeros to come, the last page shows what follows in the file, as on Linux.
+        let to = match segment.mem_size > segment.file_size {
+            true => cut,
+            false => cut.next_multiple_of(PAGE_SIZE).min(length),
+        };
+        // SAFETY: `from..to` is inside the file, which `file_bytes` says stays for ever.
+        let contents =
+            unsafe { core::slice::from_raw_parts(file.add(from as usize), (to - from) as usize) };
+        at = file_end.next_multiple_of(PAGE_SIZE);
+        kernel.memory.map(MapRequest {
+            place: MapPlace::Fixed(start),
+            length: at - start,
+            protection,
+            shared: false,
+            no_reserve: true,
+            backing: Backing::File(contents),
+            label: Label::File(path.clone(), from),
+        })?;
+    }
+    if at < end {
+        kernel.memory.map(MapRequest {
+            place: MapPlace::Fixed(at),
+            length: end - at,
+            protection,
+            shared: false,
+            no_reserve: false,
+            backing: Backing::Zero,
+            label: Label::None,
+        })?;
+    }
+    Ok(())
+}
+
+fn segment_protection(segment: &Segment) -> Protection {
+    let flag = |set, protection| if set { protection } else { Protection::NONE };
+    flag(segment.read, Protection::READ)
+        .union(flag(segment.write, Protection::WRITE))
+        .union(flag(segment.execute, Protection::EXECUTE))
+}
+
+/// Maps the stack and fixes the layout. Gives the stack's range.
+fn map_stack(
+    kernel: &mut Kernel,
+    boot: &BootInfo,
+    brk: u64,
+) -> Result<core::ops::Range<u64>, LoadError> {
+    let size = boot.stack_limit.clamp(STACK_SIZES.0, STACK_SIZES.1);
+    let size = size & !(PAGE_SIZE - 1);
+    kernel.memory.map(MapRequest {
+        place: MapPlace::Fixed(STACK_TOP - size),
+        length: size,
+        protection: Protection::READ_WRITE,
+        shared: false,
+        no_reserve: true,
+        backing: Backing::Zero,
+        label: Label::Stack,
+    })?;
+    let gap = MAP_GAP.max(size + STACK_GUARD);
+    kernel.memory.set_layout(brk, STACK_TOP - gap);
+    Ok(STACK_TOP - size..STACK_TOP)
+}
+
+fn map_trampoline(kernel: &mut Kernel) -> Result<(), LoadError> {
+    kernel.signals.trampoline = kernel.memory.map(MapRequest {
+        place: MapPlace::Hint(0),
+        length: PAGE_SIZE,
+        protection: Protection::READ_EXECUTE,
+        shared: false,
+        no_reserve: true,
+        backing: Backing::File(&TRAMPOLINE),
+        label: Label::Trampoline,
+    })?;
+    Ok(())
+}
+
+/// The program's path, arguments and environment.
+struct Strings {
+    path: Vec<u8>,
+    arguments: Vec<Vec<u8>>,
+    environment: Vec<Vec<u8>>,
+}
+
+impl Strings {
+    /// Copies them out of the shared pages.
+    fn take(kernel: &Kernel, boot: &BootInfo) -> Result<Strings, LoadError> {
+        let shared = kernel.host.shared().as_ptr();
+        // SAFETY: the VMM wrote the strings before the vCPU started and leaves them.
+        let bytes = unsafe { &*core::ptr::addr_of!((*shared).arguments) };
+        let bytes = bytes
+            .get(..boot.arguments_length as usize)
+            .ok_or(LoadError::Boot("length of the arguments"))?;
+        let mut strings = bytes.split_inclusive(|&byte| byte == 0).map(|string| {
+            let text = string.strip_suffix(&[0]);
+            text.map(<[u8]>::to_vec)
+                .ok_or(LoadError::Boot("an argument does not end"))
+        });
+        let mut next = || {
+            let missing = LoadError::Boot("arguments are missing");
+            strings.next().unwrap_or(Err(missing))
+        };
+        Ok(Strings {
+            path: next()?,
+            arguments: (0..boot.argument_count)
+                .map(|_| next())
+                .collect::<Result<_, _>>()?,
+            environment: (0..boot.environment_count)
+                .map(|_| next())
+                .collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// Writes the initial stack and gives the stack pointer.
+fn fill_stack(
+    kernel: &mut Kernel,
+    program: &Program<'_>,
+    strings: Strings,
+    bias: u64,
+    stack: core::ops::Range<u64>,
+) -> Result<u64, LoadError> {
+    let mut random = [0; 16];
+    kernel.random.fill_bytes(&mut random);
+    let headers = program.headers_vaddr().map_or(0, |at| at + bias);
+    let entry = program.entry().map_or(0, |at| at + bias);
+    let task = &kernel.task;
+    let vector = [
+        Auxiliary(auxiliary::PHDR, headers),
+        Auxiliary(auxiliary::PHENT, PROGRAM_HEADER_SIZE as u64),
+        Auxiliary(auxiliary::PHNUM, u64::from(program.header_count())),
+        Auxiliary(auxiliary::BASE, 0),
+        Auxiliary(auxiliary::ENTRY, entry),
+        Auxiliary(auxiliary::UID, u64::from(task.uid)),
+        Auxiliary(auxiliary::EUID, u64::from(task.uid)),
+        Auxiliary(auxiliary::GID, u64::from(task.gid)),
+        Auxiliary(auxiliary::EGID, u64::from(task.gid)),
+    ];
+    let built = InitialStack::build(
+        stack.end,
+        &strings.path,
+        &strings.arguments,
+        &strings.environment,
+        random,
+        &vector,
+    );
+    if built.bytes.len() as u64 > (stack.end - stack.start) / 4 {
+        return Err(LoadError::Arguments(built.bytes.len()));
+    }
+    user::write_bytes(&mut kernel.memory, built.sp, &built.bytes)?;
+    let base = strings.path.rsplit(|&byte| byte == b'/').next();
+    let name = base.unwrap_or_default();
+    let length = name.len().min(15);
+    kernel.task.name[..length].copy_from_slice(&name[..length]);
+    kernel.task.arguments = built.arguments;
+    kernel.task.environment = built.environment;
+    kernel.task.executable = strings.path;
+    Ok(built.sp)
+}
+
+/// Adds a translation image, if it is usable, and fills in its private data.
+///
+/// # Safety
+/// The VMM mapped the window as it says, for ever.
+unsafe fn add_image(kernel: &mut Kernel, entry: &ImageEntry, bias: u64) {
+    // SAFETY: the caller's contract.
+    let bytes = unsafe {
+        core::slice::from_raw_parts(
+            (entry.address + PAGE_SIZE) as *const u8,
+            entry.length as usize,
+        )
+    };
+    let Some(image) = Image::new(bytes, bias) else {
+        return;
+    };
+    let data = ImageData {
+        bias,
+        text_start: image.text_start(),
+    };
+    // SAFETY: the window's first page is the image's own writable page.
+    unsafe { (entry.address as *mut ImageData).write(data) };
+    kernel.images.add(image);
+}

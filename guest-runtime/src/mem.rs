@@ -1,0 +1,65 @@
+//! The memory functions that the compiler calls. Assembly, so that the compiler does
+//! not turn a loop in one of them into a call of itself.
+
+use core::arch::global_asm;
+
+global_asm!(
+    // void *memcpy(void *to, const void *from, size_t length)
+    ".globl memcpy",
+    ".type memcpy, @function",
+    "memcpy:",
+    "mov rax, rdi",
+    "mov rcx, rdx",
+    "rep movsb",
+    "ret",
+    // void *memmove(void *to, const void *from, size_t length)
+    ".globl memmove",
+    ".type memmove, @function",
+    "memmove:",
+    "mov rax, rdi",
+    "mov rcx, rdx",
+    "mov r8, rdi",
+    "sub r8, rsi",
+    "cmp r8, rdx",
+    "jb 2f",
+    "rep movsb",
+    "ret",
+    // The target starts inside the source: from the end.
+    "2:",
+    "lea rsi, [rsi + rdx - 1]",
+    "lea rdi, [rdi + rdx - 1]",
+    "std",
+    "rep movsb",
+    "cld",
+    "ret",
+    // void *memset(void *to, int byte, size_t length)
+    ".globl memset",
+    ".type memset, @function",
+    "memset:",
+    "mov r8, rdi",
+    "mov eax, esi",
+    "mov rcx, rdx",
+    "rep stosb",
+    "mov rax, r8",
+    "ret",
+    // int memcmp(const void *a, const void *b, size_t length); bcmp is the same
+    ".globl memcmp",
+    ".type memcmp, @function",
+    ".globl bcmp",
+    ".type bcmp, @function",
+    "memcmp:",
+    "bcmp:",
+    "xor ecx, ecx",
+    "3:",
+    "cmp rcx, rdx",
+    "je 4f",
+    "movzx eax, byte ptr [rdi + rcx]",
+    "movzx r8d, byte ptr [rsi + rcx]",
+    "inc rcx",
+    "sub eax, r8d",
+    "je 3b",
+    "ret",
+    "4:",
+    "xor eax, eax",
+    "ret",
+);

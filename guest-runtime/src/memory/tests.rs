@@ -1,0 +1,281 @@
+//! The address space on page tables in the test's own memory.
+
+use super::super::frames::tests::test_frames;
+use super::super::{Label, MapPlace, MapRequest};
+use super::*;
+use hartline_abi::layout::USER_MIN;
+use std::cell::Cell;
+
+std::thread_local! {
+    static FLUSHES: Cell<u32> = const { Cell::new(0) };
+}
+
+fn flushes() -> u32 {
+    FLUSHES.with(Cell::take)
+}
+
+/// An address space with `chunks` × 2 MiB of RAM.
+fn space(chunks: u64) -> AddressSpace {
+    let mut frames = test_frames(chunks, 0);
+    let root = frames.allocate_small().unwrap();
+    let ram = frames.ram();
+    let frames = Box::leak(Box::new(Mutex::new(frames)));
+    // SAFETY: the root is an empty table that no processor uses.
+    let table = unsafe { PageTable::new(ram, root) };
+    let mut space = AddressSpace::new(table, frames, || FLUSHES.with(|f| f.set(f.get() + 1)));
+    space.set_layout(0x100_0000, USER_END - (128 << 20));
+    space
+}
+
+fn request(place: MapPlace, length: u64, protection: Protection) -> MapRequest {
+    MapRequest {
+        place,
+        length,
+        protection,
+        shared: false,
+        no_reserve: false,
+        backing: Backing::Zero,
+        label: Label::None,
+    }
+}
+
+const RW: Protection = Protection::READ_WRITE;
+
+fn byte(space: &AddressSpace, address: u64) -> u8 {
+    let offset = space.table.translate(address).unwrap();
+    let pointer = space.frames.lock().ram().pointer(offset);
+    // SAFETY: a frame of the test's RAM.
+    unsafe { pointer.read() }
+}
+
+#[test]
+fn pages_come_when_touched() {
+    let mut space = space(8);
+    let at = space.map(request(MapPlace::Hint(0), 0x5000, RW)).unwrap();
+    assert_eq!(at + 0x5000, USER_END - (128 << 20));
+    assert!(!space.is_resident(at));
+    assert_eq!(space.handle_fault(at + 0x1234, Access::Write), Ok(()));
+    assert!(space.table.leaf(at + 0x1000).unwrap().is_writable());
+    // The neighbours came with it; what is not mapped did not.
+    assert!(space.is_resident(at + 0x4000));
+    assert!(!space.is_resident(at - 0x1000));
+    assert_eq!(
+        space.handle_fault(at - 1, Access::Read),
+        Err(Fault::NotMapped)
+    );
+    assert_eq!(
+        space.handle_fault(at, Access::Execute),
+        Err(Fault::NotPermitted)
+    );
+    assert_eq!(
+        space.handle_fault(USER_END, Access::Read),
+        Err(Fault::NotMapped)
+    );
+}
+
+#[test]
+fn aligned_windows_get_huge_pages() {
+    let mut space = space(8);
+    let length = 3 * HUGE_PAGE_SIZE;
+    let at = space.map(request(MapPlace::Hint(0), length, RW)).unwrap();
+    assert_eq!(at % HUGE_PAGE_SIZE, 0);
+    let before = space.frames.lock().used();
+    space
+        .prepare(at + 5, HUGE_PAGE_SIZE, Access::Write)
+        .unwrap();
+    assert!(matches!(space.table.window(at), Window::Huge(_)));
+    assert!(matches!(
+        space.table.window(at + HUGE_PAGE_SIZE),
+        Window::Huge(_)
+    ));
+    assert_eq!(space.table.window(at + 2 * HUGE_PAGE_SIZE), Window::Empty);
+    space.fill(at + HUGE_PAGE_SIZE + 0x3000, b"x").unwrap();
+    // A hole in the middle splits; everything comes back in the end.
+    flushes();
+    space.unmap(at + HUGE_PAGE_SIZE, 0x1000).unwrap();
+    assert_eq!(flushes(), 1);
+    assert!(!space.is_resident(at + HUGE_PAGE_SIZE));
+    assert_eq!(byte(&space, at + HUGE_PAGE_SIZE + 0x3000), b'x');
+    space.unmap(at, length).unwrap();
+    // The upper two levels of tables stay.
+    assert_eq!(space.frames.lock().used(), before + 2 * PAGE_SIZE);
+    assert_eq!(space.vmas.count(), 0);
+}
+
+#[test]
+fn permissions_reach_the_leaves() {
+    let mut space = space(8);
+    let at = space.map(request(MapPlace::Hint(0), 0x4000, RW)).unwrap();
+    space.fill(at, b"secret").unwrap();
+    flushes();
+    space.protect(at, 0x2000, Protection::NONE).unwrap();
+    assert_eq!(flushes(), 1);
+    assert!(!space.table.leaf(at).unwrap().is_present());
+    assert!(space.table.leaf(at + 0x2000).unwrap().is_writable());
+    assert_eq!(
+        space.handle_fault(at, Access::Read),
+        Err(Fault::NotPermitted)
+    );
+    space.protect(at, 0x1000, Protection::READ).unwrap();
+    // Nothing was taken back, so nothing need be forgotten.
+    assert_eq!(flushes(), 0);
+    assert_eq!(byte(&space, at), b's');
+    assert!(!space.table.leaf(at).unwrap().is_writable());
+    assert_eq!(space.protect(at + 1, 1, RW), Err(Errno::EINVAL));
+    assert_eq!(space.protect(at, 0x5000, RW), Err(Errno::ENOMEM));
+}
+
+#[test]
+fn file_pages_show_the_file_and_then_zeros() {
+    static FILE: [u8; 5000] = [7; 5000];
+    let mut space = space(8);
+    let mut wanted = request(MapPlace::Fixed(0x20_0000), 0x3000, RW);
+    wanted.backing = Backing::File(&FILE);
+    space.map(wanted).unwrap();
+    space.handle_fault(0x20_2000, Access::Read).unwrap();
+    let seen: Vec<u8> = [0, 4095, 4096, 4999, 5000, 0x2fff]
+        .map(|offset| byte(&space, 0x20_0000 + offset))
+        .to_vec();
+    assert_eq!(seen, [7, 7, 7, 7, 0, 0]);
+    // Discarded stores are forgotten.
+    space.fill(0x20_0000, b"z").unwrap();
+    space.discard(0x20_0000, 0x1000).unwrap();
+    space.handle_fault(0x20_0000, Access::Read).unwrap();
+    assert_eq!(byte(&space, 0x20_0000), 7);
+}
+
+#[test]
+fn places_are_checked() {
+    let mut space = space(4);
+    let mut map = |place, length| space.map(request(place, length, RW));
+    assert_eq!(map(MapPlace::Fixed(0), 1), Err(Errno::EPERM));
+    assert_eq!(map(MapPlace::Fixed(USER_MIN + 1), 1), Err(Errno::EINVAL));
+    assert_eq!(
+        map(MapPlace::Fixed(USER_END - 4096), 4097),
+        Err(Errno::ENOMEM)
+    );
+    assert_eq!(map(MapPlace::Hint(0), 0), Err(Errno::EINVAL));
+    assert_eq!(map(MapPlace::Hint(0), u64::MAX), Err(Errno::ENOMEM));
+    // More than RAM: refused, unless it need not be there.
+    assert_eq!(map(MapPlace::Hint(0), 9 << 20), Err(Errno::ENOMEM));
+    assert_eq!(map(MapPlace::Hint(0x30_0000), 1), Ok(0x30_0000));
+    assert_ne!(map(MapPlace::Hint(0x30_0000), 1), Ok(0x30_0000));
+    let taken = MapPlace::FixedNoReplace(0x30_0000);
+    assert_eq!(map(taken, 1), Err(Errno::EEXIST));
+    assert_eq!(map(MapPlace::Fixed(0x30_0000), 1), Ok(0x30_0000));
+    let mut reserve = request(MapPlace::Hint(0), 1 << 36, RW);
+    reserve.no_reserve = true;
+    assert!(space.map(reserve).is_ok());
+    let none = request(MapPlace::Hint(0), 1 << 36, Protection::NONE);
+    assert!(space.map(none).is_ok());
+}
+
+#[test]
+fn the_break_grows_and_shrinks() {
+    let mut space = space(8);
+    let start = space.set_break(0);
+    assert_eq!(start, 0x100_0000);
+    assert_eq!(space.set_break(start + 100), start + 100);
+    space.fill(start, b"heap").unwrap();
+    assert_eq!(space.set_break(start + 0x3001), start + 0x3001);
+    assert_eq!(space.prepare(start, 0x4000, Access::Write), Ok(()));
+    assert_eq!(space.set_break(start + 1), start + 1);
+    assert!(!space.is_resident(start + 0x1000));
+    assert_eq!(byte(&space, start), b'h');
+    // Another range is in the way.
+    space
+        .map(request(MapPlace::Fixed(start + 0x5000), 0x1000, RW))
+        .unwrap();
+    assert_eq!(space.set_break(start + 0x6000), start + 1);
+    assert_eq!(space.set_break(u64::MAX), start + 1);
+}
+
+#[test]
+fn remap_keeps_the_contents() {
+    let mut space = space(16);
+    let low = 0x1000_0000;
+    space
+        .map(request(MapPlace::Fixed(low), 2 * HUGE_PAGE_SIZE, RW))
+        .unwrap();
+    space.fill(low + 0x1000, b"small").unwrap();
+    space.fill(low + HUGE_PAGE_SIZE, b"huge").unwrap();
+    let two = 2 * HUGE_PAGE_SIZE;
+    // In place, then against a neighbour.
+    assert_eq!(space.remap(low, two, two + 0x1000, false, None), Ok(low));
+    let wall = MapPlace::Fixed(low + two + 0x1000);
+    space.map(request(wall, 0x1000, RW)).unwrap();
+    let grown = two + 0x1000;
+    assert_eq!(
+        space.remap(low, grown, grown + 1, false, None),
+        Err(Errno::ENOMEM)
+    );
+    let new = space.remap(low, grown, grown + 0x2000, true, None).unwrap();
+    assert_eq!(byte(&space, new + 0x1000), b's');
+    assert_eq!(byte(&space, new + HUGE_PAGE_SIZE), b'h');
+    assert!(!space.is_resident(low));
+    assert_eq!(space.handle_fault(low, Access::Read), Err(Fault::NotMapped));
+    // To a place that is not aligned the same way.
+    let odd = 0x3000_1000;
+    assert_eq!(space.remap(new, grown, grown, true, Some(odd)), Ok(odd));
+    assert_eq!(byte(&space, odd + 0x1000), b's');
+    assert_eq!(byte(&space, odd + HUGE_PAGE_SIZE), b'h');
+    // Shrinking gives memory back.
+    assert_eq!(space.remap(odd, grown, 0x2000, false, None), Ok(odd));
+    assert!(!space.is_resident(odd + 0x2000));
+    let overlapping = Some(odd + 0x1000);
+    assert_eq!(
+        space.remap(odd, 0x2000, 0x2000, true, overlapping),
+        Err(Errno::EINVAL)
+    );
+    assert_eq!(
+        space.remap(odd, 0x3000, 0x4000, true, None),
+        Err(Errno::EFAULT)
+    );
+}
+
+#[test]
+fn used_up_ram_is_said() {
+    let mut space = space(2);
+    let mut wanted = request(MapPlace::Hint(0), 8 << 20, RW);
+    wanted.no_reserve = true;
+    let at = space.map(wanted).unwrap();
+    assert_eq!(
+        space.prepare(at, 8 << 20, Access::Write),
+        Err(Fault::Exhausted)
+    );
+    space.unmap(at, 8 << 20).unwrap();
+    let again = space.map(request(MapPlace::Hint(0), 1 << 20, RW)).unwrap();
+    assert_eq!(space.prepare(again, 1 << 20, Access::Write), Ok(()));
+}
+
+#[test]
+fn prepare_sees_every_part() {
+    let mut space = space(8);
+    space
+        .map(request(MapPlace::Fixed(0x10_0000), 0x2000, RW))
+        .unwrap();
+    space
+        .map(request(
+            MapPlace::Fixed(0x10_2000),
+            0x1000,
+            Protection::READ,
+        ))
+        .unwrap();
+    assert_eq!(space.prepare(0x10_0fff, 0x2001, Access::Read), Ok(()));
+    assert_eq!(
+        space.prepare(0x10_0fff, 0x2001, Access::Write),
+        Err(Fault::NotPermitted)
+    );
+    assert_eq!(
+        space.prepare(0x10_2fff, 2, Access::Read),
+        Err(Fault::NotMapped)
+    );
+    assert_eq!(
+        space.prepare(u64::MAX, 2, Access::Read),
+        Err(Fault::NotMapped)
+    );
+    assert_eq!(
+        space.prepare(USER_END - 1, 2, Access::Read),
+        Err(Fault::NotMapped)
+    );
+}

@@ -1,0 +1,171 @@
+//! What the kernel puts on the stack of a signal handler: `struct rt_sigframe` of
+//! Linux/riscv64.
+
+use super::AltStack;
+use crate::interp::fcsr;
+use core::mem::offset_of;
+use hartline_abi::hart::Hart;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// `siginfo_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct SigInfo {
+    number: i32,
+    errno: i32,
+    code: i32,
+    padding: u32,
+    /// `si_addr`, or `si_pid` and `si_uid`.
+    value: u64,
+    rest: [u64; 13],
+}
+
+impl SigInfo {
+    const fn new(signal: u8, code: i32, value: u64) -> SigInfo {
+        SigInfo {
+            number: signal as i32,
+            errno: 0,
+            code,
+            padding: 0,
+            value,
+            rest: [0; 13],
+        }
+    }
+
+    /// A signal sent by the process `pid` of user `uid`.
+    #[must_use]
+    pub const fn sent(signal: u8, code: i32, pid: u32, uid: u32) -> SigInfo {
+        SigInfo::new(signal, code, pid as u64 | (uid as u64) << 32)
+    }
+
+    /// A signal caused by an instruction; `code` is greater than 0 and less than
+    /// `SI_KERNEL`.
+    #[must_use]
+    pub const fn fault(signal: u8, code: i32, address: u64) -> SigInfo {
+        SigInfo::new(signal, code, address)
+    }
+
+    /// The same for another signal, as a program queues it: never as a fault.
+    #[must_use]
+    pub fn with_signal(self, signal: u8) -> SigInfo {
+        SigInfo {
+            number: i32::from(signal),
+            code: self.code.min(0),
+            ..self
+        }
+    }
+
+    /// The signal, 1 to [`super::COUNT`].
+    #[must_use]
+    pub fn signal(&self) -> u8 {
+        self.number as u8
+    }
+
+    /// Whether an instruction caused it.
+    #[must_use]
+    pub fn is_fault(&self) -> bool {
+        (1..super::SI_KERNEL).contains(&self.code)
+    }
+}
+
+/// `__riscv_q_ext_state` in size; the double-precision state is its start.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct FpState {
+    /// `f0`–`f31`.
+    pub f: [u64; 32],
+    /// `fcsr`.
+    pub fcsr: u32,
+    /// Not used; the last two words are the header of further state: none.
+    pub rest: [u32; 67],
+}
+
+/// `struct sigcontext`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct SigContext {
+    /// `pc`, then `x1`–`x31`.
+    pub registers: [u64; 32],
+    /// Floating-point registers.
+    pub fp: FpState,
+}
+
+/// `struct ucontext`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct UContext {
+    flags: u64,
+    link: u64,
+    /// Alternate stack at the time of the signal.
+    pub stack: AltStack,
+    /// Blocked signals to restore.
+    pub mask: u64,
+    unused: [u64; 15],
+    /// The context's alignment of 16.
+    padding: u64,
+    /// Registers.
+    pub registers: SigContext,
+}
+
+/// `struct rt_sigframe`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct RtSigframe {
+    /// Why.
+    pub info: SigInfo,
+    /// Where.
+    pub context: UContext,
+}
+
+/// Size of a frame, bytes.
+pub const FRAME_SIZE: u64 = size_of::<RtSigframe>() as u64;
+
+const _: () = assert!(size_of::<SigInfo>() == 128);
+const _: () = assert!(offset_of!(UContext, mask) == 40);
+const _: () = assert!(offset_of!(UContext, registers) == 176);
+const _: () = assert!(size_of::<FpState>() == 528);
+const _: () = assert!(size_of::<SigContext>() == 784);
+const _: () = assert!(FRAME_SIZE == 1088);
+
+impl RtSigframe {
+    /// Offset of the `siginfo_t`.
+    pub const INFO: u64 = offset_of!(RtSigframe, info) as u64;
+    /// Offset of the `ucontext_t`.
+    pub const CONTEXT: u64 = offset_of!(RtSigframe, context) as u64;
+
+    /// The frame for the state of `hart`.
+    #[must_use]
+    pub fn new(hart: &Hart, info: SigInfo, stack: AltStack, mask: u64) -> RtSigframe {
+        let mut registers = hart.x;
+        registers[0] = hart.pc;
+        RtSigframe {
+            info,
+            context: UContext {
+                flags: 0,
+                link: 0,
+                stack,
+                mask,
+                unused: [0; 15],
+                padding: 0,
+                registers: SigContext {
+                    registers,
+                    fp: FpState {
+                        f: hart.f,
+                        fcsr: fcsr::fcsr_read(hart),
+                        rest: [0; 67],
+                    },
+                },
+            },
+        }
+    }
+
+    /// Gives the registers back.
+    pub fn restore(&self, hart: &mut Hart) {
+        let context = &self.context.registers;
+        hart.x = context.registers;
+        hart.x[0] = 0;
+        hart.pc = context.registers[0] & !1;
+        hart.f = context.fp.f;
+        fcsr::fcsr_write(hart, context.fp.fcsr);
+    }
+}

@@ -1,0 +1,443 @@
+//! Signals of the program: actions, masks, what is pending, and delivery.
+
+mod frame;
+
+pub use frame::{FRAME_SIZE, FpState, RtSigframe, SigContext, SigInfo, UContext};
+
+use crate::errno::Errno;
+use crate::memory::AddressSpace;
+use crate::user;
+use alloc::collections::VecDeque;
+use hartline_abi::hart::Hart;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Number of signals; they are 1 to this.
+pub const COUNT: u8 = 64;
+/// First real-time signal of the kernel.
+const REALTIME: u8 = 32;
+/// Most queued instances of real-time signals (`RLIMIT_SIGPENDING`).
+const QUEUE_LIMIT: usize = 4096;
+
+/// Signal numbers (asm-generic).
+#[allow(missing_docs, reason = "the names are those of signal(7)")]
+pub mod number {
+    pub const SIGHUP: u8 = 1;
+    pub const SIGINT: u8 = 2;
+    pub const SIGQUIT: u8 = 3;
+    pub const SIGILL: u8 = 4;
+    pub const SIGTRAP: u8 = 5;
+    pub const SIGABRT: u8 = 6;
+    pub const SIGBUS: u8 = 7;
+    pub const SIGFPE: u8 = 8;
+    pub const SIGKILL: u8 = 9;
+    pub const SIGSEGV: u8 = 11;
+    pub const SIGPIPE: u8 = 13;
+    pub const SIGALRM: u8 = 14;
+    pub const SIGTERM: u8 = 15;
+    pub const SIGCHLD: u8 = 17;
+    pub const SIGCONT: u8 = 18;
+    pub const SIGSTOP: u8 = 19;
+    pub const SIGTSTP: u8 = 20;
+    pub const SIGTTIN: u8 = 21;
+    pub const SIGTTOU: u8 = 22;
+    pub const SIGURG: u8 = 23;
+    pub const SIGWINCH: u8 = 28;
+}
+
+use number::{SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
+
+/// `SIG_DFL`.
+pub const DEFAULT: u64 = 0;
+/// `SIG_IGN`.
+pub const IGNORE: u64 = 1;
+
+const SA_ONSTACK: u64 = 0x0800_0000;
+const SA_RESTART: u64 = 0x1000_0000;
+const SA_NODEFER: u64 = 0x4000_0000;
+const SA_RESETHAND: u64 = 0x8000_0000;
+
+/// `SS_ONSTACK`.
+pub const SS_ONSTACK: i32 = 1;
+/// `SS_DISABLE`.
+pub const SS_DISABLE: i32 = 2;
+/// `SS_AUTODISARM`.
+pub const SS_AUTODISARM: i32 = i32::MIN;
+
+/// `si_code` of a signal sent by the kernel.
+pub const SI_KERNEL: i32 = 0x80;
+/// `si_code` of `kill`.
+pub const SI_USER: i32 = 0;
+/// `si_code` of `tkill` and `tgkill`.
+pub const SI_TKILL: i32 = -6;
+
+/// `struct sigaction` of the system call (asm-generic, without a restorer).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable)]
+pub struct Action {
+    /// [`DEFAULT`], [`IGNORE`] or the handler's address.
+    pub handler: u64,
+    /// `SA_*`.
+    pub flags: u64,
+    /// Signals blocked while the handler runs.
+    pub mask: u64,
+}
+
+/// `stack_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct AltStack {
+    /// Lowest address.
+    pub address: u64,
+    /// `SS_*`.
+    pub flags: i32,
+    /// Not used.
+    pub padding: u32,
+    /// Size, bytes.
+    pub size: u64,
+}
+
+impl AltStack {
+    /// No alternate stack.
+    pub const DISABLED: AltStack = AltStack {
+        address: 0,
+        flags: SS_DISABLE,
+        padding: 0,
+        size: 0,
+    };
+
+    fn contains(&self, sp: u64) -> bool {
+        self.flags & SS_AUTODISARM == 0 && sp > self.address && sp - self.address <= self.size
+    }
+}
+
+/// What happens to a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Disposition {
+    Ignore,
+    Terminate,
+    Handle(Action),
+}
+
+/// What [`Signals::deliver`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// There was nothing to do.
+    Nothing,
+    /// A handler's frame was made: the program goes on at `Hart::pc`.
+    Handler,
+    /// The program ends by this signal.
+    Terminate(u8),
+}
+
+/// The bit of a signal in a mask.
+#[must_use]
+pub const fn bit(signal: u8) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Signals that cannot be blocked or handled.
+const UNBLOCKABLE: u64 = bit(SIGKILL) | bit(SIGSTOP);
+
+/// Signal state of the program.
+#[derive(Debug)]
+pub struct Signals {
+    actions: [Action; COUNT as usize],
+    blocked: u64,
+    pending: VecDeque<SigInfo>,
+    /// Mask to restore when the handler that interrupts `rt_sigsuspend` or `ppoll` is
+    /// entered.
+    saved: Option<u64>,
+    /// Alternate stack.
+    pub stack: AltStack,
+    /// Address of the code that handlers return to.
+    pub trampoline: u64,
+}
+
+impl Default for Signals {
+    fn default() -> Self {
+        Signals {
+            actions: [Action::default(); COUNT as usize],
+            blocked: 0,
+            pending: VecDeque::new(),
+            saved: None,
+            stack: AltStack::DISABLED,
+            trampoline: 0,
+        }
+    }
+}
+
+/// Checks a signal number from the program.
+///
+/// # Errors
+/// `EINVAL` unless it is 1 to [`COUNT`].
+pub fn check_number(signal: u64) -> Result<u8, Errno> {
+    match u8::try_from(signal as i32) {
+        Ok(signal @ 1..=COUNT) => Ok(signal),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+impl Signals {
+    /// The action of a signal, 1 to [`COUNT`].
+    #[must_use]
+    pub fn action(&self, signal: u8) -> Action {
+        self.actions[usize::from(signal - 1)]
+    }
+
+    /// Sets the action of a signal, 1 to [`COUNT`]. A pending signal that is ignored
+    /// from now on is dropped.
+    ///
+    /// # Errors
+    /// `EINVAL` for `SIGKILL` and `SIGSTOP`.
+    pub fn set_action(&mut self, signal: u8, mut action: Action) -> Result<(), Errno> {
+        if bit(signal) & UNBLOCKABLE != 0 {
+            return Err(Errno::EINVAL);
+        }
+        action.mask &= !UNBLOCKABLE;
+        self.actions[usize::from(signal - 1)] = action;
+        if self.disposition(signal) == Disposition::Ignore {
+            self.pending.retain(|info| info.signal() != signal);
+        }
+        Ok(())
+    }
+
+    /// The mask of blocked signals.
+    #[must_use]
+    pub fn blocked(&self) -> u64 {
+        self.blocked
+    }
+
+    /// Sets the mask of blocked signals.
+    pub fn set_blocked(&mut self, mask: u64) {
+        self.blocked = mask & !UNBLOCKABLE;
+    }
+
+    /// Sets the mask for the time of one call (`rt_sigsuspend`, `ppoll`, `pselect6`):
+    /// the old one comes back when a handler returns, or by [`Self::end_temporary`].
+    pub fn set_temporary(&mut self, mask: u64) {
+        self.saved = Some(self.blocked);
+        self.set_blocked(mask);
+    }
+
+    /// Ends what [`set_temporary`](Self::set_temporary) began, unless a handler is
+    /// about to run, which restores the mask when it returns.
+    pub fn end_temporary(&mut self) {
+        if !self.is_deliverable()
+            && let Some(mask) = self.saved.take()
+        {
+            self.blocked = mask;
+        }
+    }
+
+    /// The signals pending.
+    #[must_use]
+    pub fn pending(&self) -> u64 {
+        self.pending
+            .iter()
+            .fold(0, |mask, info| mask | bit(info.signal()))
+    }
+
+    /// Whether a signal waits that is not blocked: a blocking call returns `EINTR`.
+    #[must_use]
+    pub fn is_deliverable(&self) -> bool {
+        self.pending() & !self.blocked != 0
+    }
+
+    /// Sends a signal. One that is ignored is dropped, unless it is blocked.
+    pub fn send(&mut self, info: SigInfo) {
+        let signal = info.signal();
+        let blocked = self.blocked & bit(signal) != 0;
+        if !blocked && self.disposition(signal) == Disposition::Ignore {
+            return;
+        }
+        let queued = self.pending() & bit(signal) != 0;
+        if queued && (signal < REALTIME || self.pending.len() >= QUEUE_LIMIT) {
+            return;
+        }
+        self.pending.push_back(info);
+    }
+
+    /// Sends a signal that an instruction has caused. If it is blocked or ignored the
+    /// program ends by it.
+    pub fn send_fault(&mut self, info: SigInfo) {
+        let signal = info.signal();
+        if self.blocked & bit(signal) != 0 || self.disposition(signal) == Disposition::Ignore {
+            self.actions[usize::from(signal - 1)] = Action::default();
+            self.blocked &= !bit(signal);
+        }
+        self.pending.push_front(info);
+    }
+
+    /// Takes the first pending signal of `set` out (`rt_sigtimedwait`).
+    pub fn take(&mut self, set: u64) -> Option<SigInfo> {
+        let mask = self.pending() & set;
+        if mask == 0 {
+            return None;
+        }
+        let signal = mask.trailing_zeros() as u8 + 1;
+        let index = self.pending.iter().position(|i| i.signal() == signal)?;
+        self.pending.remove(index)
+    }
+
+    /// Whether a handler would run for a fault signal, so that it need not be reported.
+    #[must_use]
+    pub fn handles(&self, signal: u8) -> bool {
+        self.blocked & bit(signal) == 0
+            && matches!(self.disposition(signal), Disposition::Handle(_))
+    }
+
+    /// What happens to a signal. Stopping is not possible for a program that is alone
+    /// in its VM: signals that would stop it do nothing.
+    fn disposition(&self, signal: u8) -> Disposition {
+        let action = self.action(signal);
+        match action.handler {
+            DEFAULT => match signal {
+                SIGCHLD | SIGCONT | SIGURG | SIGWINCH => Disposition::Ignore,
+                SIGSTOP | SIGTSTP | SIGTTIN | SIGTTOU => Disposition::Ignore,
+                _ => Disposition::Terminate,
+            },
+            IGNORE => Disposition::Ignore,
+            _ => Disposition::Handle(action),
+        }
+    }
+
+    /// Whether the system call that returned `EINTR` goes on after the handler of the
+    /// signal that is delivered next.
+    #[must_use]
+    pub fn next_restarts(&self) -> bool {
+        match self.next_deliverable().map(|s| self.disposition(s)) {
+            Some(Disposition::Handle(action)) => action.flags & SA_RESTART != 0,
+            _ => true,
+        }
+    }
+
+    /// The signal delivered next: faults first, then by number.
+    fn next_deliverable(&self) -> Option<u8> {
+        if let Some(first) = self.pending.front()
+            && first.is_fault()
+        {
+            return Some(first.signal());
+        }
+        let mask = self.pending() & !self.blocked;
+        (mask != 0).then(|| mask.trailing_zeros() as u8 + 1)
+    }
+
+    /// Delivers one pending signal, if there is one that is not blocked.
+    pub fn deliver(&mut self, hart: &mut Hart, memory: &mut AddressSpace) -> Delivery {
+        while let Some(signal) = self.next_deliverable() {
+            let Some(info) = self.take(bit(signal)) else {
+                return Delivery::Nothing;
+            };
+            match self.disposition(signal) {
+                Disposition::Ignore => {}
+                Disposition::Terminate => return Delivery::Terminate(signal),
+                Disposition::Handle(action) => {
+                    if self.enter_handler(hart, memory, action, info).is_err() {
+                        return Delivery::Terminate(number::SIGSEGV);
+                    }
+                    return Delivery::Handler;
+                }
+            }
+        }
+        Delivery::Nothing
+    }
+
+    /// Makes the frame of a handler and lets the hart enter it.
+    fn enter_handler(
+        &mut self,
+        hart: &mut Hart,
+        memory: &mut AddressSpace,
+        action: Action,
+        info: SigInfo,
+    ) -> Result<(), Errno> {
+        let signal = info.signal();
+        let sp = hart.x[2];
+        let use_alternate = action.flags & SA_ONSTACK != 0
+            && self.stack.flags & SS_DISABLE == 0
+            && !self.stack.contains(sp);
+        let top = match use_alternate {
+            true => self.stack.address.wrapping_add(self.stack.size),
+            false => sp,
+        };
+        let address = top.wrapping_sub(FRAME_SIZE) & !15;
+        let overflows = !use_alternate && self.stack.contains(sp) && address < self.stack.address;
+        if overflows || (use_alternate && address < self.stack.address) {
+            return Err(Errno::EFAULT);
+        }
+        let mask = self.saved.take().unwrap_or(self.blocked);
+        let frame = RtSigframe::new(hart, info, self.stack_status(sp), mask);
+        user::write(memory, address, &frame)?;
+        if self.stack.flags & SS_AUTODISARM != 0 {
+            self.stack = AltStack::DISABLED;
+        }
+        self.blocked |= action.mask;
+        if action.flags & SA_NODEFER == 0 {
+            self.blocked |= bit(signal);
+        }
+        if action.flags & SA_RESETHAND != 0 {
+            self.actions[usize::from(signal - 1)].handler = DEFAULT;
+        }
+        hart.pc = action.handler & !1;
+        hart.x[1] = self.trampoline;
+        hart.x[2] = address;
+        hart.x[10] = u64::from(signal);
+        hart.x[11] = address + RtSigframe::INFO;
+        hart.x[12] = address + RtSigframe::CONTEXT;
+        Ok(())
+    }
+
+    /// The alternate stack with `SS_ONSTACK` if `sp` is on it.
+    #[must_use]
+    pub fn stack_status(&self, sp: u64) -> AltStack {
+        let mut stack = self.stack;
+        if stack.flags & SS_DISABLE == 0 && stack.contains(sp) {
+            stack.flags |= SS_ONSTACK;
+        }
+        stack
+    }
+
+    /// Sets the alternate stack.
+    ///
+    /// # Errors
+    /// `EPERM` while it is in use, `EINVAL` for unknown flags, `ENOMEM` if it is too small.
+    pub fn set_stack(&mut self, new: AltStack, sp: u64) -> Result<(), Errno> {
+        const MINIMUM: u64 = 2048;
+        if self.stack_status(sp).flags & SS_ONSTACK != 0 {
+            return Err(Errno::EPERM);
+        }
+        match new.flags & !SS_AUTODISARM {
+            SS_DISABLE => self.stack = AltStack::DISABLED,
+            0 | SS_ONSTACK if new.size < MINIMUM => return Err(Errno::ENOMEM),
+            0 | SS_ONSTACK => {
+                self.stack = AltStack {
+                    flags: new.flags & SS_AUTODISARM,
+                    padding: 0,
+                    ..new
+                };
+            }
+            _ => return Err(Errno::EINVAL),
+        }
+        Ok(())
+    }
+
+    /// `rt_sigreturn`: takes the frame at `sp` back.
+    ///
+    /// # Errors
+    /// `EFAULT` if there is none that can be read: the program ends by `SIGSEGV`.
+    pub fn leave_handler(
+        &mut self,
+        hart: &mut Hart,
+        memory: &mut AddressSpace,
+    ) -> Result<(), Errno> {
+        let frame: RtSigframe = user::read(memory, hart.x[2])?;
+        frame.restore(hart);
+        self.set_blocked(frame.context.mask);
+        let sp = hart.x[2];
+        // As Linux: a stack that cannot be set back is no reason to fail.
+        let _ = self.set_stack(frame.context.stack, sp);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+//! `mmap` and its relatives.
+
+use super::Entry;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::memory::{Access, Backing, Label, MapPlace, MapRequest, Protection};
+use crate::syscall::files_stat::Mapped;
+use crate::user;
+use crate::vfs::types::Ino;
+use alloc::vec;
+use core::ops::Range;
+use hartline_abi::layout::{PAGE_SIZE, USER_END};
+
+/// The calls of this area.
+pub const CALLS: &[Entry] = &[
+    Entry::new(214, "brk", brk),
+    Entry::new(215, "munmap", munmap),
+    Entry::new(216, "mremap", mremap),
+    Entry::new(222, "mmap", mmap),
+    Entry::new(226, "mprotect", mprotect),
+    Entry::new(227, "msync", msync),
+    Entry::new(228, "mlock", mlock),
+    Entry::new(229, "munlock", mlock),
+    Entry::new(230, "mlockall", |_, _| Ok(0)),
+    Entry::new(231, "munlockall", |_, _| Ok(0)),
+    Entry::new(232, "mincore", mincore),
+    Entry::new(233, "madvise", madvise),
+    Entry::new(259, "riscv_flush_icache", riscv_flush_icache),
+    Entry::new(284, "mlock2", mlock),
+];
+
+const MAP_SHARED: u64 = 1;
+const MAP_PRIVATE: u64 = 2;
+const MAP_SHARED_VALIDATE: u64 = 3;
+const MAP_TYPE: u64 = 15;
+const MAP_FIXED: u64 = 0x10;
+const MAP_ANONYMOUS: u64 = 0x20;
+const MAP_NORESERVE: u64 = 0x4000;
+const MAP_POPULATE: u64 = 0x8000;
+const MAP_HUGETLB: u64 = 0x4_0000;
+const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+
+fn brk(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    Ok(kernel.memory.set_break(arguments[0]))
+}
+
+fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let [address, length, protection, flags, fd, offset] = *arguments;
+    let protection = Protection::from_bits(protection)?;
+    if length == 0 || !offset.is_multiple_of(PAGE_SIZE) || flags & MAP_HUGETLB != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let shared = match flags & MAP_TYPE {
+        MAP_SHARED | MAP_SHARED_VALIDATE => true,
+        MAP_PRIVATE => false,
+        _ => return Err(Errno::EINVAL),
+    };
+    let place = if flags & MAP_FIXED_NOREPLACE != 0 {
+        MapPlace::FixedNoReplace(address)
+    } else if flags & MAP_FIXED != 0 {
+        forget(kernel, address, length);
+        MapPlace::Fixed(address)
+    } else {
+        MapPlace::Hint(address)
+    };
+    let contents = match flags & MAP_ANONYMOUS {
+        0 => file_contents(kernel, fd, offset, shared, protection)?,
+        _ => Contents::Backed(Backing::Zero, Label::None),
+    };
+    let (backing, label) = match &contents {
+        Contents::Backed(backing, label) => (backing.clone(), label.clone()),
+        Contents::Copied(_, label) => (Backing::Zero, label.clone()),
+    };
+    let start = kernel.memory.map(MapRequest {
+        place,
+        length,
+        protection,
+        shared,
+        no_reserve: flags & MAP_NORESERVE != 0,
+        backing,
+        label,
+    })?;
+    if let Contents::Copied(ino, _) = contents
+        && let Err(error) = copy_contents(kernel, ino, offset, start..start + length)
+    {
+        kernel.memory.unmap(start, length)?;
+        return Err(error);
+    }
+    if flags & MAP_POPULATE != 0 && protection.readable() {
+        // As on Linux, the mapping holds even if its pages cannot be brought in now.
+        let _ = kernel.memory.prepare(start, length, Access::Read);
+    }
+    Ok(start)
+}
+
+/// What a new range shows.
+enum Contents {
+    /// Taken from there when touched.
+    Backed(Backing, Label),
+    /// Copied from a file in memory at once: its later changes do not show.
+    Copied(Ino, Label),
+}
+
+/// The contents of a file mapping.
+fn file_contents(
+    kernel: &mut Kernel,
+    fd: u64,
+    offset: u64,
+    shared: bool,
+    protection: Protection,
+) -> Result<Contents, Errno> {
+    let mapped = kernel.files.mapped(fd)?;
+    let path = kernel.files.path_of(fd).unwrap_or_default();
+    let label = Label::File(path.into(), offset);
+    let (writable, contents) = match mapped {
+        Mapped::Zero => return Ok(Contents::Backed(Backing::Zero, Label::None)),
+        Mapped::Image { bytes, writable } => {
+            let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..));
+            let backing = Backing::File(rest.unwrap_or_default());
+            (writable, Contents::Backed(backing, label))
+        }
+        Mapped::Memory { ino, writable } => (writable, Contents::Copied(ino, label)),
+    };
+    if shared && protection.writable() {
+        // Stores would have to reach the file, which is not kept in pages.
+        let error = if writable {
+            Errno::ENODEV
+        } else {
+            Errno::EACCES
+        };
+        return Err(error);
+    }
+    Ok(contents)
+}
+
+/// Copies the file `ino` from `offset` into a new range.
+fn copy_contents(
+    kernel: &mut Kernel,
+    ino: Ino,
+    mut offset: u64,
+    range: Range<u64>,
+) -> Result<(), Errno> {
+    const PART: u64 = 64 << 10;
+    let mut buffer = vec![0; PART as usize];
+    let mut at = range.start;
+    while at < range.end {
+        let length = PART.min(range.end - at) as usize;
+        let count = kernel
+            .files
+            .read_mapped(ino, offset, &mut buffer[..length])?;
+        if count == 0 {
+            break;
+        }
+        kernel.memory.fill(at, &buffer[..count])?;
+        at += count as u64;
+        offset += count as u64;
+    }
+    Ok(())
+}
+
+/// Code of a range is about to change.
+fn forget(kernel: &mut Kernel, address: u64, length: u64) {
+    let range: Range<u64> = address..address.saturating_add(length).min(USER_END);
+    kernel.forget_code(&range);
+}
+
+fn munmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    forget(kernel, arguments[0], arguments[1]);
+    kernel.memory.unmap(arguments[0], arguments[1])?;
+    Ok(0)
+}
+
+fn mprotect(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const GROWS: u64 = 0x300_0000;
+    let protection = Protection::from_bits(arguments[2] & !GROWS)?;
+    let readable_code = protection.executable() && !protection.writable();
+    match readable_code {
+        true => kernel.forget_decoded(),
+        false => forget(kernel, arguments[0], arguments[1]),
+    }
+    kernel
+        .memory
+        .protect(arguments[0], arguments[1], protection)?;
+    Ok(0)
+}
+
+fn mremap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const MAYMOVE: u64 = 1;
+    const FIXED: u64 = 2;
+    let [address, old_length, new_length, flags, new_address, _] = *arguments;
+    if flags & !(MAYMOVE | FIXED) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    forget(kernel, address, old_length);
+    let fixed = (flags & FIXED != 0).then_some(new_address);
+    if fixed.is_some() {
+        forget(kernel, new_address, new_length);
+    }
+    let may_move = flags & MAYMOVE != 0;
+    kernel
+        .memory
+        .remap(address, old_length, new_length, may_move, fixed)
+}
+
+fn msync(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const FLAGS: u64 = 7;
+    const BOTH: u64 = 5;
+    if arguments[2] & !FLAGS != 0 || arguments[2] & BOTH == BOTH {
+        return Err(Errno::EINVAL);
+    }
+    kernel.memory.check_mapped(arguments[0], arguments[1])?;
+    Ok(0)
+}
+
+/// Nothing is ever swapped out.
+fn mlock(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let start = arguments[0] & !(PAGE_SIZE - 1);
+    let length = arguments[1].checked_add(arguments[0] - start);
+    kernel
+        .memory
+        .check_mapped(start, length.ok_or(Errno::EINVAL)?)?;
+    Ok(0)
+}
+
+fn mincore(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let [address, length, vector, ..] = *arguments;
+    if !address.is_multiple_of(PAGE_SIZE) {
+        return Err(Errno::EINVAL);
+    }
+    kernel.memory.check_mapped(address, length)?;
+    let pages = length.div_ceil(PAGE_SIZE);
+    for page in 0..pages {
+        let resident = u8::from(kernel.memory.is_resident(address + page * PAGE_SIZE));
+        user::write(&mut kernel.memory, vector + page, &resident)?;
+    }
+    Ok(0)
+}
+
+fn madvise(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const DONTNEED: u64 = 4;
+    const REMOVE: u64 = 9;
+    const HWPOISON: u64 = 100;
+    let [address, length, advice, ..] = *arguments;
+    match advice {
+        DONTNEED => kernel.memory.discard(address, length)?,
+        REMOVE | HWPOISON.. => return Err(Errno::EINVAL),
+        _ => kernel.memory.check_mapped(address, length)?,
+    }
+    Ok(0)
+}
+
+fn riscv_flush_icache(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const LOCAL: u64 = 1;
+    if arguments[2] & !LOCAL != 0 {
+        return Err(Errno::EINVAL);
+    }
+    kernel.forget_decoded();
+    Ok(0)
+}

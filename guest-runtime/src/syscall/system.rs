@@ -1,0 +1,153 @@
+//! The system: its names, its size, random numbers, the processor's properties.
+
+use super::Entry;
+use crate::clock::{self, SECOND};
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::user;
+use hartline_abi::layout::USER_END;
+use rand_chacha::rand_core::Rng;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// The calls of this area.
+pub const CALLS: &[Entry] = &[
+    Entry::new(160, "uname", uname),
+    Entry::new(161, "sethostname", not_permitted),
+    Entry::new(162, "setdomainname", not_permitted),
+    Entry::new(179, "sysinfo", sysinfo),
+    Entry::new(258, "riscv_hwprobe", riscv_hwprobe),
+    Entry::new(278, "getrandom", getrandom),
+];
+
+/// `uname -s`, `-n`, `-r`, `-v`, `-m` and the NIS domain.
+pub const NAMES: [&str; 6] = [
+    "Linux",
+    "hartline",
+    "6.12.0-hartline",
+    "#1 SMP Hartline",
+    "riscv64",
+    "(none)",
+];
+
+fn uname(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const FIELD: usize = 65;
+    let mut bytes = [0; FIELD * NAMES.len()];
+    for (field, name) in bytes.chunks_exact_mut(FIELD).zip(NAMES) {
+        field[..name.len()].copy_from_slice(name.as_bytes());
+    }
+    user::write_bytes(&mut kernel.memory, arguments[0], &bytes)?;
+    Ok(0)
+}
+
+fn not_permitted(_: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
+    Err(Errno::EPERM)
+}
+
+/// `struct sysinfo`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+struct SysInfo {
+    uptime: u64,
+    loads: [u64; 3],
+    total_ram: u64,
+    free_ram: u64,
+    shared_ram: u64,
+    buffer_ram: u64,
+    total_swap: u64,
+    free_swap: u64,
+    processes: u16,
+    padding: [u16; 3],
+    total_high: u64,
+    free_high: u64,
+    unit: u32,
+    padding2: u32,
+}
+
+const _: () = assert!(size_of::<SysInfo>() == 112);
+
+fn sysinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let (total, used) = {
+        let frames = kernel.memory.frames().lock();
+        (frames.ram().length(), frames.used())
+    };
+    let info = SysInfo {
+        uptime: clock::since_boot() / SECOND,
+        loads: [0; 3],
+        total_ram: total,
+        free_ram: total - used,
+        shared_ram: 0,
+        buffer_ram: 0,
+        total_swap: 0,
+        free_swap: 0,
+        processes: 1,
+        padding: [0; 3],
+        total_high: 0,
+        free_high: 0,
+        unit: 1,
+        padding2: 0,
+    };
+    user::write(&mut kernel.memory, arguments[0], &info)?;
+    Ok(0)
+}
+
+fn getrandom(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const FLAGS: u64 = 7;
+    const MOST: u64 = 32 << 20;
+    let [address, length, flags, ..] = *arguments;
+    if flags & !FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let length = length.min(MOST);
+    let bytes = user::slice_mut(&mut kernel.memory, address, length)?;
+    kernel.random.fill_bytes(bytes);
+    Ok(length)
+}
+
+/// The value of a key of `riscv_hwprobe`, if the key is known.
+fn hardware_property(key: i64) -> Option<u64> {
+    const MVENDORID: i64 = 0;
+    const MARCHID: i64 = 1;
+    const MIMPID: i64 = 2;
+    const BASE_BEHAVIOR: i64 = 3;
+    const IMA_EXT_0: i64 = 4;
+    const CPUPERF_0: i64 = 5;
+    const ZICBOZ_BLOCK_SIZE: i64 = 6;
+    const HIGHEST_VIRT_ADDRESS: i64 = 7;
+    const TIME_CSR_FREQ: i64 = 8;
+    const MISALIGNED_SCALAR_PERF: i64 = 9;
+    /// I, M and A.
+    const BASE_IMA: u64 = 1;
+    /// F and D; C; Zba; Zbb; Zbs; Zbc; Zicond.
+    const EXTENSIONS: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 35;
+    const MISALIGNED_FAST: u64 = 3;
+    match key {
+        MVENDORID | MARCHID | MIMPID => Some(0),
+        BASE_BEHAVIOR => Some(BASE_IMA),
+        IMA_EXT_0 => Some(EXTENSIONS),
+        CPUPERF_0 | MISALIGNED_SCALAR_PERF => Some(MISALIGNED_FAST),
+        ZICBOZ_BLOCK_SIZE => Some(0),
+        HIGHEST_VIRT_ADDRESS => Some(USER_END - 1),
+        TIME_CSR_FREQ => Some(0),
+        _ => None,
+    }
+}
+
+fn riscv_hwprobe(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const PAIR: u64 = 16;
+    let [pairs, count, _, _, flags, _] = *arguments;
+    if flags != 0 || count > 1 << 16 {
+        return Err(Errno::EINVAL);
+    }
+    for index in 0..count {
+        let address = pairs.wrapping_add(index * PAIR);
+        let [key, _]: [i64; 2] = user::read(&mut kernel.memory, address)?;
+        let pair = match hardware_property(key) {
+            // The clock that `rdtime` reads.
+            Some(_) if key == 8 => [8, kernel.host.boot().tsc_hz],
+            Some(value) => [key as u64, value],
+            None => [u64::MAX, 0],
+        };
+        user::write(&mut kernel.memory, address, &pair)?;
+    }
+    Ok(0)
+}

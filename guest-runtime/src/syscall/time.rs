@@ -1,0 +1,143 @@
+//! Clocks and sleeping.
+
+use super::Entry;
+use crate::clock::{self, SECOND};
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::user;
+use hartline_abi::call::Operation;
+
+/// The calls of this area.
+pub const CALLS: &[Entry] = &[
+    Entry::new(101, "nanosleep", nanosleep),
+    Entry::new(113, "clock_gettime", clock_gettime),
+    Entry::new(114, "clock_getres", clock_getres),
+    Entry::new(115, "clock_nanosleep", clock_nanosleep),
+    Entry::new(169, "gettimeofday", gettimeofday),
+];
+
+/// `TIMER_ABSTIME`.
+const ABSOLUTE: u64 = 1;
+
+/// The time of a clock, nanoseconds.
+fn read_clock(id: u64) -> Result<u64, Errno> {
+    const REALTIME: u64 = 0;
+    const MONOTONIC: u64 = 1;
+    const PROCESS_CPUTIME: u64 = 2;
+    const THREAD_CPUTIME: u64 = 3;
+    const MONOTONIC_RAW: u64 = 4;
+    const REALTIME_COARSE: u64 = 5;
+    const MONOTONIC_COARSE: u64 = 6;
+    const BOOTTIME: u64 = 7;
+    const TAI: u64 = 11;
+    match id {
+        REALTIME | REALTIME_COARSE | TAI => Ok(clock::realtime()),
+        MONOTONIC | MONOTONIC_RAW | MONOTONIC_COARSE | BOOTTIME => Ok(clock::monotonic()),
+        PROCESS_CPUTIME | THREAD_CPUTIME => Ok(clock::since_boot()),
+        // The clocks of a process that is not there.
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Reads a `struct timespec` as nanoseconds.
+///
+/// # Errors
+/// `EINVAL` unless it is not negative and in range, `EFAULT`.
+pub fn read_timespec(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
+    let [seconds, nanoseconds]: [u64; 2] = user::read(&mut kernel.memory, address)?;
+    if seconds > i64::MAX as u64 || nanoseconds >= SECOND {
+        return Err(Errno::EINVAL);
+    }
+    Ok(seconds.saturating_mul(SECOND).saturating_add(nanoseconds))
+}
+
+fn write_timespec(kernel: &mut Kernel, address: u64, time: u64) -> Result<(), Errno> {
+    let value = [time / SECOND, time % SECOND];
+    user::write(&mut kernel.memory, address, &value)
+}
+
+/// Sleeps until a time of `CLOCK_MONOTONIC`, or for ever.
+///
+/// # Errors
+/// `EINTR` if a signal comes first.
+pub fn sleep_until(kernel: &mut Kernel, until: Option<u64>) -> Result<(), Errno> {
+    /// Shorter waits spin: leaving the VM takes longer.
+    const SPIN: u64 = 50_000;
+    loop {
+        if kernel.interrupted() {
+            return Err(Errno::EINTR);
+        }
+        let left = match until {
+            None => u64::MAX,
+            Some(until) => until.saturating_sub(clock::monotonic()),
+        };
+        if left == 0 {
+            return Ok(());
+        }
+        if left < SPIN {
+            core::hint::spin_loop();
+            continue;
+        }
+        // A failure other than a signal would come back as another turn.
+        match kernel
+            .host
+            .call(Operation::Wait, &mut [0, left, 0, 0, 0, 0])
+        {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn clock_gettime(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let time = read_clock(arguments[0])?;
+    write_timespec(kernel, arguments[1], time)?;
+    Ok(0)
+}
+
+fn clock_getres(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    read_clock(arguments[0])?;
+    if arguments[1] != 0 {
+        write_timespec(kernel, arguments[1], 1)?;
+    }
+    Ok(0)
+}
+
+fn gettimeofday(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    if arguments[0] != 0 {
+        let time = clock::realtime();
+        let value = [time / SECOND, time % SECOND / 1000];
+        user::write(&mut kernel.memory, arguments[0], &value)?;
+    }
+    if arguments[1] != 0 {
+        user::write(&mut kernel.memory, arguments[1], &[0u32; 2])?;
+    }
+    Ok(0)
+}
+
+fn nanosleep(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let time = read_timespec(kernel, arguments[0])?;
+    sleep_for(kernel, time, arguments[1])
+}
+
+/// Sleeps; the rest goes to `rest` if a signal comes first.
+fn sleep_for(kernel: &mut Kernel, time: u64, rest: u64) -> Result<u64, Errno> {
+    let until = clock::monotonic().saturating_add(time);
+    let result = sleep_until(kernel, Some(until));
+    if result.is_err() && rest != 0 {
+        let left = until.saturating_sub(clock::monotonic());
+        write_timespec(kernel, rest, left)?;
+    }
+    result.map(|()| 0)
+}
+
+fn clock_nanosleep(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let [id, flags, request, rest, ..] = *arguments;
+    let now = read_clock(id)?;
+    let time = read_timespec(kernel, request)?;
+    if flags & ABSOLUTE == 0 {
+        return sleep_for(kernel, time, rest);
+    }
+    let until = clock::monotonic().saturating_add(time.saturating_sub(now));
+    sleep_until(kernel, Some(until)).map(|()| 0)
+}

@@ -1,0 +1,171 @@
+//! Where translated code and the runtime meet: the entry points of
+//! [`Hart`](hartline_abi::hart::Hart) in assembly.
+//!
+//! Translated code holds the pinned registers ([`PINNED_X`], [`PINNED_F`]) in host
+//! registers; here they are stored to the hart, the stack is aligned, a handler of
+//! [`crate::dispatch`] runs, and they are loaded again. rbx, rbp, r10 and r11 are
+//! free at each such boundary.
+
+use core::arch::global_asm;
+use hartline_abi::hart::{Hart, PINNED_F, PINNED_X, offset};
+
+/// Offset of a pinned integer register's place in the hart.
+const fn x(index: usize) -> u64 {
+    offset::X + PINNED_X[index] as u64 * 8
+}
+
+/// Offset of a pinned floating-point register's place in the hart.
+const fn f(index: usize) -> u64 {
+    offset::F + PINNED_F[index] as u64 * 8
+}
+
+macro_rules! thunks {
+    ($($text:expr),* $(,)?) => {
+        global_asm!(
+            // Stores all pinned registers.
+            ".macro hartline_store",
+            "mov gs:[{x0}], rax", "mov gs:[{x1}], rcx", "mov gs:[{x2}], rdx",
+            "mov gs:[{x3}], rdi", "mov gs:[{x4}], rsi", "mov gs:[{x5}], r8",
+            "mov gs:[{x6}], r9", "mov gs:[{x7}], r12", "mov gs:[{x8}], r13",
+            "mov gs:[{x9}], r14", "mov gs:[{x10}], r15",
+            "movsd gs:[{f0}], xmm0", "movsd gs:[{f1}], xmm1", "movsd gs:[{f2}], xmm2",
+            "movsd gs:[{f3}], xmm3", "movsd gs:[{f4}], xmm4", "movsd gs:[{f5}], xmm5",
+            "movsd gs:[{f6}], xmm6", "movsd gs:[{f7}], xmm7", "movsd gs:[{f8}], xmm8",
+            "movsd gs:[{f9}], xmm9", "movsd gs:[{f10}], xmm10", "movsd gs:[{f11}], xmm11",
+            "movsd gs:[{f12}], xmm12", "movsd gs:[{f13}], xmm13",
+            "movsd gs:[{f14}], xmm14", "movsd gs:[{f15}], xmm15",
+            ".endm",
+            // Loads all pinned registers.
+            ".macro hartline_load",
+            "mov rax, gs:[{x0}]", "mov rcx, gs:[{x1}]", "mov rdx, gs:[{x2}]",
+            "mov rdi, gs:[{x3}]", "mov rsi, gs:[{x4}]", "mov r8, gs:[{x5}]",
+            "mov r9, gs:[{x6}]", "mov r12, gs:[{x7}]", "mov r13, gs:[{x8}]",
+            "mov r14, gs:[{x9}]", "mov r15, gs:[{x10}]",
+            "movsd xmm0, gs:[{f0}]", "movsd xmm1, gs:[{f1}]", "movsd xmm2, gs:[{f2}]",
+            "movsd xmm3, gs:[{f3}]", "movsd xmm4, gs:[{f4}]", "movsd xmm5, gs:[{f5}]",
+            "movsd xmm6, gs:[{f6}]", "movsd xmm7, gs:[{f7}]", "movsd xmm8, gs:[{f8}]",
+            "movsd xmm9, gs:[{f9}]", "movsd xmm10, gs:[{f10}]", "movsd xmm11, gs:[{f11}]",
+            "movsd xmm12, gs:[{f12}]", "movsd xmm13, gs:[{f13}]",
+            "movsd xmm14, gs:[{f14}]", "movsd xmm15, gs:[{f15}]",
+            ".endm",
+            // A called entry point: `handler()` serves it and translated code goes on.
+            ".macro hartline_called name, handler",
+            ".globl \\name", ".type \\name, @function", "\\name:",
+            "hartline_store",
+            "mov rbx, rsp", "and rsp, -16", "cld",
+            "call \\handler",
+            "mov rsp, rbx",
+            "hartline_load",
+            "ret",
+            ".endm",
+            // A tail-called entry point: `handler()` gives the host function to go on
+            // with, or 0 to return to the caller.
+            ".macro hartline_tail name, handler",
+            ".globl \\name", ".type \\name, @function", "\\name:",
+            "hartline_store",
+            "mov rbx, rsp", "and rsp, -16", "cld",
+            "call \\handler",
+            "mov rsp, rbx",
+            "mov r11, rax",
+            "hartline_load",
+            "test r11, r11",
+            "jz 2f",
+            "jmp r11",
+            "2: ret",
+            ".endm",
+            $($text,)*
+            x0 = const x(0), x1 = const x(1), x2 = const x(2), x3 = const x(3),
+            x4 = const x(4), x5 = const x(5), x6 = const x(6), x7 = const x(7),
+            x8 = const x(8), x9 = const x(9), x10 = const x(10),
+            f0 = const f(0), f1 = const f(1), f2 = const f(2), f3 = const f(3),
+            f4 = const f(4), f5 = const f(5), f6 = const f(6), f7 = const f(7),
+            f8 = const f(8), f9 = const f(9), f10 = const f(10), f11 = const f(11),
+            f12 = const f(12), f13 = const f(13), f14 = const f(14), f15 = const f(15),
+            stack_base = const core::mem::offset_of!(Hart, stack_base),
+            base_loop = sym crate::dispatch::base_loop,
+            ecall = sym crate::dispatch::ecall,
+            poll = sym crate::dispatch::poll,
+            interpret_one = sym crate::dispatch::interpret_one,
+            dispatch = sym crate::dispatch::dispatch,
+            poll_entry = sym crate::dispatch::poll_entry,
+            trap = sym crate::dispatch::trap,
+        );
+    };
+}
+
+thunks! {
+    ".text",
+    "hartline_called hartline_fn_ecall, {ecall}",
+    "hartline_called hartline_fn_poll, {poll}",
+    "hartline_called hartline_fn_interpret_one, {interpret_one}",
+    "hartline_tail hartline_fn_dispatch, {dispatch}",
+    "hartline_tail hartline_fn_poll_entry, {poll_entry}",
+    "hartline_tail hartline_fn_trap, {trap}",
+    // extern "C" fn(host_function: u64)
+    ".globl hartline_enter_translated", ".type hartline_enter_translated, @function",
+    "hartline_enter_translated:",
+    "push rbx", "push rbp", "push r12", "push r13", "push r14", "push r15",
+    "sub rsp, 8",
+    "mov r11, rdi",
+    "hartline_load",
+    "call r11",
+    "hartline_store",
+    "add rsp, 8",
+    "pop r15", "pop r14", "pop r13", "pop r12", "pop rbp", "pop rbx",
+    "cld",
+    "ret",
+    // extern "C" fn() -> !
+    ".globl hartline_restart", ".type hartline_restart, @function",
+    "hartline_restart:",
+    "mov rsp, gs:[{stack_base}]",
+    "xor ebp, ebp",
+    "cld",
+    "call {base_loop}",
+    "ud2",
+}
+
+unsafe extern "C" {
+    fn hartline_fn_ecall();
+    fn hartline_fn_poll();
+    fn hartline_fn_interpret_one();
+    fn hartline_fn_dispatch();
+    fn hartline_fn_poll_entry();
+    fn hartline_fn_trap();
+    fn hartline_enter_translated(host_function: u64);
+    fn hartline_restart() -> !;
+}
+
+/// Fills in the entry points of a hart.
+pub fn install(hart: &mut Hart) {
+    hart.fn_ecall = hartline_fn_ecall as *const () as u64;
+    hart.fn_poll = hartline_fn_poll as *const () as u64;
+    hart.fn_interpret_one = hartline_fn_interpret_one as *const () as u64;
+    hart.fn_dispatch = hartline_fn_dispatch as *const () as u64;
+    hart.fn_poll_entry = hartline_fn_poll_entry as *const () as u64;
+    hart.fn_trap = hartline_fn_trap as *const () as u64;
+}
+
+/// Runs translated code from `host_function` until it returns to its caller.
+///
+/// # Safety
+/// GS base is the hart, and `host_function` is an entry of a translation image that
+/// belongs to the memory the program has now.
+pub unsafe fn enter_translated(host_function: u64) {
+    // SAFETY: as this function's.
+    unsafe { hartline_enter_translated(host_function) }
+}
+
+/// Forgets all host frames and goes on at `Hart::pc`.
+///
+/// # Safety
+/// GS base is the hart; no caller up the stack owns anything that must be dropped.
+pub unsafe fn restart() -> ! {
+    // SAFETY: as this function's.
+    unsafe { hartline_restart() }
+}
+
+/// Address of [`restart`]'s code, for returning from an exception.
+#[must_use]
+pub fn restart_address() -> u64 {
+    hartline_restart as *const () as u64
+}
