@@ -64,12 +64,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         // Set when this is a build by clippy, which is not for code that is run.
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .status()?;
-    let mut runtime = target_dir.join(TARGET).join("release/hartline-runtime");
     if !status.success() {
-        println!("cargo::warning=the guest runtime does not build; embedding nothing");
-        runtime = PathBuf::from(env::var("OUT_DIR")?).join("empty");
-        std::fs::write(&runtime, [])?;
+        return Err("the guest runtime does not build".into());
     }
+    let runtime = target_dir.join(TARGET).join("release/hartline-runtime");
     println!("cargo::rustc-env=HARTLINE_RUNTIME={}", runtime.display());
     Ok(())
 }
