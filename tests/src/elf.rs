@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::compile::check;
-use crate::paths;
+use crate::tree::Scratch;
 use std::fs;
 use std::process::Command;
 
@@ -86,8 +86,8 @@ impl Elf {
     /// # Errors
     /// Assembler or linker are missing.
     pub fn good() -> Result<Self> {
-        let folder = paths::work().join(format!("elf-{}", std::process::id()));
-        fs::create_dir_all(&folder)?;
+        let folder = Scratch::new()?;
+        let folder = folder.path();
         let (source, object, output) = (
             folder.join("good.s"),
             folder.join("good.o"),
@@ -107,9 +107,9 @@ impl Elf {
                 .arg("-o")
                 .arg(&output),
         )?;
-        let bytes = fs::read(&output)?;
-        fs::remove_dir_all(&folder)?;
-        Ok(Self { bytes })
+        Ok(Self {
+            bytes: fs::read(&output)?,
+        })
     }
 
     /// The `size` bytes at `offset` as a number.

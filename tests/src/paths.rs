@@ -11,12 +11,14 @@ pub fn repository() -> PathBuf {
 
 /// Cargo's target directory: that of the running test, whatever chose it.
 ///
-/// Test programs are at `TARGET/[TRIPLE/]PROFILE/deps/NAME`.
+/// Test programs are at `TARGET/[TRIPLE/]PROFILE/deps/NAME`; both `TARGET` and
+/// `TRIPLE` have cargo's mark.
 pub fn target() -> PathBuf {
     let program = env::current_exe().expect("the running program has a path");
     program
         .ancestors()
-        .find(|folder| folder.join("CACHEDIR.TAG").exists())
+        .filter(|folder| folder.join("CACHEDIR.TAG").exists())
+        .last()
         .map_or_else(|| repository().join("target"), Path::to_path_buf)
 }
 

@@ -1,6 +1,7 @@
 //! Running a program with given input under a deadline, and what came of it.
 
 use crate::Result;
+use std::fmt;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// How a program ended and what it wrote.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// Exit code, or 128 + n after signal n, as a shell shows it.
     pub code: i32,
@@ -30,6 +31,19 @@ impl Outcome {
     /// Standard output as text.
     pub fn stdout_text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Enough to see what went wrong; outputs may have megabytes.
+        let end = |text: String| text.chars().rev().take(600).collect::<Vec<_>>();
+        let show = |text| end(text).into_iter().rev().collect::<String>();
+        f.debug_struct("Outcome")
+            .field("code", &self.code)
+            .field("stdout", &show(self.stdout_text()))
+            .field("stderr", &show(self.stderr_text()))
+            .finish()
     }
 }
 

@@ -196,7 +196,7 @@ const COMMAND_LINES: &[(&[&str], &[&str])] = &[
     (&["--mem", "much", "GOOD"], &["mem", "much"]),
     (&["--mem", "1", "GOOD"], &["mem"]),
     (&["--mem", "99999999G", "GOOD"], &["mem"]),
-    (&["--timeout", "-1", "GOOD"], &["timeout"]),
+    (&["--timeout=-1", "GOOD"], &["timeout"]),
     (&["--timeout", "nan", "GOOD"], &["timeout"]),
     (&["--cpus", "0", "GOOD"], &["cpus"]),
     (&["--cpus", "2", "GOOD"], &["cpus"]),
@@ -325,7 +325,7 @@ fn check_refusal(outcome: &Outcome, words: &[&str]) -> Result<()> {
     if good {
         Ok(())
     } else {
-        Err(format!("expected one of {words:?}: {outcome:?} {message}").into())
+        Err(format!("expected one of {words:?}: {outcome:?}").into())
     }
 }
 
@@ -377,7 +377,7 @@ fn check_good(outcome: &Outcome) -> Result<()> {
     if outcome.code == 7 && outcome.stdout == b"ok\n" && outcome.stderr.is_empty() {
         Ok(())
     } else {
-        Err(format!("{outcome:?} {}", outcome.stderr_text()).into())
+        Err(format!("{outcome:?}").into())
     }
 }
 
@@ -566,7 +566,7 @@ fn random_damage(seed: u64) -> Result<()> {
         if !(ended || outcome.code == 125 && check_refusal(&outcome, &[""]).is_ok())
             || message.contains("panicked")
         {
-            return Err(format!("number {number}: {outcome:?} {message}").into());
+            return Err(format!("number {number}: {outcome:?}").into());
         }
     }
     Ok(())
