@@ -1,9 +1,14 @@
 //! Ahead-of-time translation of RISC-V ELF files to x86-64 images.
 
+pub mod cache;
 pub mod cfg;
 pub mod codegen;
+mod disasm;
 pub mod elf;
 pub mod explain;
+pub mod image;
+pub mod key;
 pub mod lift;
 pub mod link;
 pub mod translate;
+pub mod translator;

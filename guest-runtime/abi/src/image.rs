@@ -31,7 +31,7 @@ pub struct ImageHeader {
     pub reserved: u32,
     /// SHA-256 of the cache key (guest ELF, translator, CPU features, options).
     pub key: [u8; 32],
-    /// SHA-256 of the file from [`HEADER_SIZE`] to its end.
+    /// SHA-256 of the file with this field zero.
     pub checksum: [u8; 32],
     /// Length of the whole file.
     pub file_length: u64,

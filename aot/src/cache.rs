@@ -1,0 +1,333 @@
+//! The directory of translation images.
+//!
+//! An entry is a whole image file, put in place by renaming it, so readers see all
+//! of it or nothing. Whoever writes holds a lock on the temporary file: one that
+//! nobody holds a lock on belongs to a process that is gone.
+
+use crate::image::Image;
+use crate::key::Key;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+/// Start of the names of temporary files.
+const TEMPORARY: &str = ".new-";
+/// End of the names of entries.
+const EXTENSION: &str = "img";
+/// A temporary file younger than this may just not be locked yet.
+const MIN_LEFTOVER_AGE: Duration = Duration::from_secs(60);
+
+/// The cache cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheError {
+    /// No environment variable says where it is.
+    #[error("no cache directory: set HARTLINE_CACHE or HOME")]
+    NoDirectory,
+    /// The directory does not exist and cannot be made.
+    #[error("cannot create the cache directory {path}: {source}", path = path.display())]
+    Create {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// An entry cannot be written.
+    #[error("cannot write to the cache {path}: {source}", path = path.display())]
+    Write {
+        /// The entry.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A cache directory.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    directory: PathBuf,
+}
+
+impl Cache {
+    /// The user's cache: `$HARTLINE_CACHE`, or `hartline` in `$XDG_CACHE_HOME` or in
+    /// `~/.cache`. The directory is made when something is stored.
+    ///
+    /// # Errors
+    /// [`CacheError::NoDirectory`].
+    pub fn from_environment() -> Result<Self, CacheError> {
+        let directory = directory(|name| std::env::var_os(name));
+        Ok(Self::new(directory.ok_or(CacheError::NoDirectory)?))
+    }
+
+    /// The cache in a directory, which need not exist yet.
+    #[must_use]
+    pub fn new(directory: PathBuf) -> Self {
+        Self { directory }
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Where the entry of a key is.
+    #[must_use]
+    pub fn path(&self, key: &Key) -> PathBuf {
+        self.directory.join(format!("{key}.{EXTENSION}"))
+    }
+
+    /// Opens the image of a key after checking all of it. An entry that is damaged,
+    /// or of something else, is deleted; one that cannot be read counts as missing.
+    #[must_use]
+    pub fn lookup(&self, key: &Key) -> Option<File> {
+        let path = self.path(key);
+        let mut file = File::open(&path).ok()?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).ok()?;
+        match Image::open(&bytes) {
+            Ok(image) if image.header().key == *key.bytes() => Some(file),
+            _ => {
+                // Whether or not it can be deleted, it is not used.
+                let _ = fs::remove_file(&path);
+                None
+            }
+        }
+    }
+
+    /// Stores an image file, in place of any before it, and opens it.
+    ///
+    /// # Errors
+    /// The directory cannot be made or written to. Nothing is left behind.
+    pub fn store(&self, key: &Key, image: &[u8]) -> Result<File, CacheError> {
+        fs::create_dir_all(&self.directory).map_err(|source| CacheError::Create {
+            path: self.directory.clone(),
+            source,
+        })?;
+        self.remove_leftovers();
+        let path = self.path(key);
+        self.write(&path, image)
+            .map_err(|source| CacheError::Write { path, source })
+    }
+
+    fn write(&self, path: &Path, image: &[u8]) -> io::Result<File> {
+        let temporary = self.temporary_path();
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(&temporary)?;
+        let written = (|| {
+            file.lock()?;
+            file.write_all(image)?;
+            file.set_permissions(Permissions::from_mode(0o644))?;
+            let readable = File::open(&temporary)?;
+            fs::rename(&temporary, path)?;
+            Ok(readable)
+        })();
+        if written.is_err() {
+            // The first error is the one to report.
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    /// A name that no other process or thread uses.
+    fn temporary_path(&self) -> PathBuf {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let (process, time) = (std::process::id(), now.as_nanos());
+        self.directory
+            .join(format!("{TEMPORARY}{process}-{number}-{time:x}"))
+    }
+
+    /// Removes temporary files of processes that ended before they could.
+    fn remove_leftovers(&self) {
+        let entries = fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten();
+        for entry in entries {
+            if entry
+                .file_name()
+                .as_encoded_bytes()
+                .starts_with(TEMPORARY.as_bytes())
+                && is_abandoned(&entry.path()).unwrap_or(false)
+            {
+                // Another process may have been quicker.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+/// Whether a temporary file is old and nobody writes it.
+fn is_abandoned(path: &Path) -> io::Result<bool> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        opened => opened?,
+    };
+    let age = SystemTime::now().duration_since(file.metadata()?.modified()?);
+    let old = age.is_ok_and(|age| age >= MIN_LEFTOVER_AGE);
+    Ok(old && file.try_lock().is_ok())
+}
+
+/// The cache directory for an environment.
+fn directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let path = |name| {
+        variable(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    if let Some(directory) = path("HARTLINE_CACHE") {
+        return Some(directory);
+    }
+    // The XDG base directory specification says that relative paths are to be ignored.
+    let xdg = path("XDG_CACHE_HOME").filter(|path| path.is_absolute());
+    let base = xdg.or_else(|| path("HOME").map(|home| home.join(".cache")))?;
+    Some(base.join("hartline"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::tests::sample;
+
+    fn cache() -> (tempfile::TempDir, Cache, Key) {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::new(directory.path().join("cache"));
+        (directory, cache, Key::new(b"elf", "+bmi2", ""))
+    }
+
+    fn contents(mut file: File) -> Vec<u8> {
+        use std::io::Seek;
+        let mut bytes = Vec::new();
+        file.rewind().unwrap();
+        file.read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn names(cache: &Cache) -> Vec<OsString> {
+        let entries = fs::read_dir(cache.directory()).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect()
+    }
+
+    #[test]
+    fn stores_and_finds() {
+        let (_directory, cache, key) = cache();
+        assert!(cache.lookup(&key).is_none());
+        let image = sample(&key);
+        assert_eq!(contents(cache.store(&key, &image).unwrap()), image);
+        assert_eq!(contents(cache.lookup(&key).unwrap()), image);
+        assert!(cache.lookup(&Key::new(b"other", "", "")).is_none());
+        assert_eq!(names(&cache).len(), 1);
+        let mode = fs::metadata(cache.path(&key)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o644);
+    }
+
+    #[test]
+    fn deletes_damaged_entries() {
+        let (_directory, cache, key) = cache();
+        let image = sample(&key);
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..200 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let offset = (random >> 33) as usize % image.len();
+            let mut damaged = image.clone();
+            damaged[offset] ^= 0x40;
+            cache.store(&key, &damaged).unwrap();
+            assert!(cache.lookup(&key).is_none(), "byte {offset}");
+            assert!(!cache.path(&key).exists());
+        }
+        cache.store(&key, &image[..image.len() - 1]).unwrap();
+        assert!(cache.lookup(&key).is_none());
+        cache
+            .store(&key, &sample(&Key::new(b"other", "", "")))
+            .unwrap();
+        assert!(cache.lookup(&key).is_none(), "an image of another key");
+    }
+
+    #[test]
+    fn writers_at_once_leave_a_whole_entry() {
+        let (_directory, cache, key) = cache();
+        let image = sample(&key);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        cache.store(&key, &image).unwrap();
+                        assert_eq!(contents(cache.lookup(&key).unwrap()), image);
+                    }
+                });
+            }
+        });
+        assert_eq!(names(&cache), [cache.path(&key).file_name().unwrap()]);
+    }
+
+    #[test]
+    fn removes_leftovers_of_the_dead_only() {
+        let (_directory, cache, key) = cache();
+        fs::create_dir_all(cache.directory()).unwrap();
+        let old = SystemTime::now() - 2 * MIN_LEFTOVER_AGE;
+        let make = |name: &str, modified| {
+            let file = File::create(cache.directory().join(name)).unwrap();
+            file.set_modified(modified).unwrap();
+            file
+        };
+        drop(make(".new-dead", old));
+        drop(make(".new-young", SystemTime::now()));
+        let written = make(".new-written", old);
+        written.lock().unwrap();
+        cache.store(&key, &sample(&key)).unwrap();
+        let names = names(&cache);
+        assert!(!names.contains(&".new-dead".into()));
+        assert!(names.contains(&".new-young".into()) && names.contains(&".new-written".into()));
+    }
+
+    #[test]
+    fn names_what_cannot_be_written() {
+        let (directory, _, key) = cache();
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = Cache::new(file.join("cache")).store(&key, b"").unwrap_err();
+        assert!(matches!(error, CacheError::Create { .. }));
+        assert!(error.to_string().contains("/file/cache"));
+        // A directory where the entry belongs cannot be replaced, whoever the user is.
+        let cache = Cache::new(directory.path().to_owned());
+        fs::create_dir_all(cache.path(&key).join("x")).unwrap();
+        let error = cache.store(&key, &sample(&key)).unwrap_err();
+        assert!(matches!(error, CacheError::Write { .. }));
+        assert!(error.to_string().contains(&key.to_string()));
+        let temporary = |name: &OsString| name.as_encoded_bytes().starts_with(b".new-");
+        assert!(!names(&cache).iter().any(temporary));
+    }
+
+    #[test]
+    fn follows_the_environment() {
+        let with = |variables: &[(&str, &str)]| {
+            directory(|name| {
+                let found = variables.iter().find(|variable| variable.0 == name);
+                found.map(|variable| variable.1.into())
+            })
+        };
+        let all = [
+            ("HARTLINE_CACHE", "/a"),
+            ("XDG_CACHE_HOME", "/b"),
+            ("HOME", "/c"),
+        ];
+        assert_eq!(with(&all), Some("/a".into()));
+        assert_eq!(with(&all[1..]), Some("/b/hartline".into()));
+        assert_eq!(with(&all[2..]), Some("/c/.cache/hartline".into()));
+        assert_eq!(
+            with(&[("XDG_CACHE_HOME", "b"), ("HOME", "/c")]),
+            Some("/c/.cache/hartline".into())
+        );
+        assert_eq!(with(&[("HARTLINE_CACHE", "")]), None);
+    }
+}

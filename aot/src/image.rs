@@ -1,0 +1,494 @@
+//! Translation image files ([`hartline_abi::image`]): making and checking them.
+
+use crate::key::Key;
+use crate::link::{Layout, Linked};
+use hartline_abi::ABI_VERSION;
+use hartline_abi::image::{FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::ops::Range;
+
+/// Bytes of the header that have a meaning.
+const HEADER_FIELDS: usize = size_of::<ImageHeader>();
+/// Where the checksum is.
+const CHECKSUM: Range<usize> = 48..80;
+/// Bytes of a [`FunctionEntry`] in the file.
+const FUNCTION_SIZE: u64 = size_of::<FunctionEntry>() as u64;
+/// Host code offsets below this are padding that no function starts in.
+const CODE_PADDING: u32 = 16;
+/// Largest guest text and largest part of an image, bytes: offsets stay far from wrapping.
+const MAX_PART: u64 = 1 << 32;
+
+const _: () = assert!(HEADER_FIELDS == 160 && FUNCTION_SIZE == 16);
+
+/// Why bytes are not an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ImageError {
+    /// It ends before the end of the header, or has another length than it says.
+    #[error("image of {have} bytes should have {needed}")]
+    Length {
+        /// Length expected, bytes.
+        needed: u64,
+        /// Length found, bytes.
+        have: u64,
+    },
+    /// No image file.
+    #[error("not a translation image")]
+    Magic,
+    /// Made for other structures.
+    #[error("image of ABI version {0}, not {ABI_VERSION}")]
+    Version(u32),
+    /// The contents are not those that were written.
+    #[error("image checksum does not match")]
+    Checksum,
+    /// A part is larger than images can have.
+    #[error("image part of {0:#x} bytes is too large")]
+    TooLarge(u64),
+    /// The parts are not where they belong.
+    #[error("image parts are not laid out as they should be")]
+    Layout,
+    /// The function at this guest address is out of order, outside the text, or
+    /// its code outside the image's.
+    #[error("image function at {0:#x} is misplaced")]
+    Function(u64),
+    /// The dispatch table does not list the functions.
+    #[error("image dispatch table does not list the functions")]
+    Table,
+}
+
+/// Makes an image file of the code of `text` guest addresses.
+///
+/// # Errors
+/// [`ImageError::Function`] or [`ImageError::TooLarge`]: the parts do not fit each other.
+pub fn build(key: &Key, text: Range<u64>, linked: &Linked) -> Result<Vec<u8>, ImageError> {
+    let lengths = Lengths {
+        text: text.end.saturating_sub(text.start).next_multiple_of(2),
+        code: linked.code.len() as u64,
+        data: linked.data.len() as u64,
+        functions: linked.functions.len() as u64,
+    };
+    let layout = lengths.layout()?;
+    let file_length = layout.functions + lengths.functions * FUNCTION_SIZE;
+    let mut file = vec![0; file_length as usize];
+    let mut put = |offset: u64, bytes: &[u8]| {
+        let offset = offset as usize;
+        file[offset..offset + bytes.len()].copy_from_slice(bytes);
+    };
+    put(layout.code, &linked.code);
+    put(layout.data, &linked.data);
+    let mut last = None;
+    for (number, function) in linked.functions.iter().enumerate() {
+        check_function(function, last, &text, lengths.code)?;
+        last = Some(function.guest);
+        put(
+            layout.table + (function.guest - text.start) * 2,
+            &function.host.to_le_bytes(),
+        );
+        put(
+            layout.functions + number as u64 * FUNCTION_SIZE,
+            &function_bytes(function),
+        );
+    }
+    let header = ImageHeader {
+        magic: MAGIC,
+        abi_version: ABI_VERSION,
+        reserved: 0,
+        key: *key.bytes(),
+        checksum: [0; 32],
+        file_length,
+        text_start: text.start,
+        text_length: lengths.text,
+        table_offset: layout.table,
+        code_offset: layout.code,
+        code_length: lengths.code,
+        data_offset: layout.data,
+        data_length: lengths.data,
+        functions_offset: layout.functions,
+        functions_count: lengths.functions,
+    };
+    file[..HEADER_FIELDS].copy_from_slice(&header_bytes(&header));
+    let checksum = checksum(&file);
+    file[CHECKSUM].copy_from_slice(&checksum);
+    Ok(file)
+}
+
+/// Lengths of the parts of an image.
+struct Lengths {
+    /// Guest text, bytes.
+    text: u64,
+    /// Host code, bytes.
+    code: u64,
+    /// Constants, bytes.
+    data: u64,
+    /// Number of functions.
+    functions: u64,
+}
+
+impl Lengths {
+    fn layout(&self) -> Result<Layout, ImageError> {
+        let parts = [self.text, self.code, self.data, self.functions];
+        match parts.into_iter().find(|&length| length > MAX_PART) {
+            Some(length) => Err(ImageError::TooLarge(length)),
+            None => Ok(Layout::new(self.text, self.code, self.data)),
+        }
+    }
+}
+
+/// An image file that passed all checks.
+#[derive(Clone, Copy)]
+pub struct Image<'a> {
+    bytes: &'a [u8],
+    header: ImageHeader,
+}
+
+impl fmt::Debug for Image<'_> {
+    /// Prints the header only.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.header.fmt(f)
+    }
+}
+
+impl<'a> Image<'a> {
+    /// Checks a whole file.
+    ///
+    /// # Errors
+    /// The first thing found wrong.
+    pub fn open(bytes: &'a [u8]) -> Result<Self, ImageError> {
+        let have = bytes.len() as u64;
+        let needed = HEADER_SIZE;
+        if have < needed {
+            return Err(ImageError::Length { needed, have });
+        }
+        let header = read_header(bytes).ok_or(ImageError::Length { needed, have })?;
+        if header.magic != MAGIC {
+            return Err(ImageError::Magic);
+        }
+        if header.abi_version != ABI_VERSION {
+            return Err(ImageError::Version(header.abi_version));
+        }
+        if header.file_length != have {
+            return Err(ImageError::Length {
+                needed: header.file_length,
+                have,
+            });
+        }
+        let image = Self { bytes, header };
+        image.check_layout()?;
+        if checksum(bytes) != header.checksum {
+            return Err(ImageError::Checksum);
+        }
+        image.check_functions()?;
+        Ok(image)
+    }
+
+    /// The header; all its offsets and lengths are right.
+    #[must_use]
+    pub fn header(&self) -> &ImageHeader {
+        &self.header
+    }
+
+    /// Host code.
+    #[must_use]
+    pub fn code(&self) -> &'a [u8] {
+        self.part(self.header.code_offset, self.header.code_length)
+    }
+
+    /// Constants and jump tables of the code.
+    #[must_use]
+    pub fn data(&self) -> &'a [u8] {
+        self.part(self.header.data_offset, self.header.data_length)
+    }
+
+    /// All functions, sorted by guest address.
+    pub fn functions(&self) -> impl Iterator<Item = FunctionEntry> + 'a {
+        let length = self.header.functions_count * FUNCTION_SIZE;
+        let (entries, _) = self
+            .part(self.header.functions_offset, length)
+            .as_chunks::<16>();
+        entries.iter().map(|entry| FunctionEntry {
+            guest: u64_at(entry, 0),
+            host: u32_at(entry, 8),
+            host_length: u32_at(entry, 12),
+        })
+    }
+
+    /// The function whose code contains an offset into [`code`](Image::code).
+    #[must_use]
+    pub fn function_at(&self, host: u64) -> Option<FunctionEntry> {
+        self.functions().find(|function| {
+            let start = u64::from(function.host);
+            (start..start + u64::from(function.host_length)).contains(&host)
+        })
+    }
+
+    fn part(&self, offset: u64, length: u64) -> &'a [u8] {
+        let range = offset as usize..(offset + length) as usize;
+        self.bytes.get(range).unwrap_or(&[])
+    }
+
+    fn check_layout(&self) -> Result<(), ImageError> {
+        let header = &self.header;
+        let lengths = Lengths {
+            text: header.text_length,
+            code: header.code_length,
+            data: header.data_length,
+            functions: header.functions_count,
+        };
+        let layout = lengths.layout()?;
+        let expected = [layout.table, layout.code, layout.data, layout.functions];
+        let found = [
+            header.table_offset,
+            header.code_offset,
+            header.data_offset,
+            header.functions_offset,
+        ];
+        let end = layout.functions + lengths.functions * FUNCTION_SIZE;
+        let even = header.text_start.is_multiple_of(2) && header.text_length.is_multiple_of(2);
+        let wraps = header.text_start.checked_add(header.text_length).is_none();
+        if expected != found || end != header.file_length || !even || wraps {
+            return Err(ImageError::Layout);
+        }
+        Ok(())
+    }
+
+    fn check_functions(&self) -> Result<(), ImageError> {
+        let header = &self.header;
+        let text = header.text_start..header.text_start + header.text_length;
+        let (table, _) = self
+            .part(header.table_offset, header.text_length * 2)
+            .as_chunks::<4>();
+        let listed = table
+            .iter()
+            .filter(|entry| u32::from_le_bytes(**entry) != MISS)
+            .count();
+        if listed as u64 != header.functions_count {
+            return Err(ImageError::Table);
+        }
+        let mut last = None;
+        for function in self.functions() {
+            check_function(&function, last, &text, header.code_length)?;
+            last = Some(function.guest);
+            let entry = table.get(((function.guest - text.start) / 2) as usize);
+            if entry != Some(&function.host.to_le_bytes()) {
+                return Err(ImageError::Table);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks a function against the one before it and the parts that it points into.
+fn check_function(
+    function: &FunctionEntry,
+    last: Option<u64>,
+    text: &Range<u64>,
+    code_length: u64,
+) -> Result<(), ImageError> {
+    let FunctionEntry {
+        guest,
+        host,
+        host_length,
+    } = *function;
+    let in_text = text.contains(&guest) && (guest - text.start).is_multiple_of(2);
+    let in_code = host >= CODE_PADDING && u64::from(host) + u64::from(host_length) <= code_length;
+    let sorted = last.is_none_or(|last| last < guest);
+    if in_text && in_code && sorted {
+        Ok(())
+    } else {
+        Err(ImageError::Function(guest))
+    }
+}
+
+/// SHA-256 of a file with zeros in place of the checksum.
+fn checksum(file: &[u8]) -> [u8; 32] {
+    let (before, rest) = file.split_at(CHECKSUM.start);
+    let after = rest.get(CHECKSUM.len()..).unwrap_or(&[]);
+    let hash = Sha256::new()
+        .chain_update(before)
+        .chain_update([0; CHECKSUM.end - CHECKSUM.start]);
+    hash.chain_update(after).finalize().into()
+}
+
+fn function_bytes(function: &FunctionEntry) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&function.guest.to_le_bytes());
+    bytes[8..12].copy_from_slice(&function.host.to_le_bytes());
+    bytes[12..].copy_from_slice(&function.host_length.to_le_bytes());
+    bytes
+}
+
+fn header_bytes(header: &ImageHeader) -> [u8; HEADER_FIELDS] {
+    let mut bytes = [0; HEADER_FIELDS];
+    bytes[..8].copy_from_slice(&header.magic);
+    bytes[8..12].copy_from_slice(&header.abi_version.to_le_bytes());
+    bytes[12..16].copy_from_slice(&header.reserved.to_le_bytes());
+    bytes[16..48].copy_from_slice(&header.key);
+    bytes[48..80].copy_from_slice(&header.checksum);
+    let numbers = [
+        header.file_length,
+        header.text_start,
+        header.text_length,
+        header.table_offset,
+        header.code_offset,
+        header.code_length,
+        header.data_offset,
+        header.data_length,
+        header.functions_offset,
+        header.functions_count,
+    ];
+    for (place, number) in bytes[80..].as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
+        *place = number.to_le_bytes();
+    }
+    bytes
+}
+
+fn read_header(bytes: &[u8]) -> Option<ImageHeader> {
+    let bytes: &[u8; HEADER_FIELDS] = bytes.first_chunk()?;
+    Some(ImageHeader {
+        magic: *bytes.first_chunk()?,
+        abi_version: u32_at(bytes, 8),
+        reserved: u32_at(bytes, 12),
+        key: *bytes[16..].first_chunk()?,
+        checksum: *bytes[48..].first_chunk()?,
+        file_length: u64_at(bytes, 80),
+        text_start: u64_at(bytes, 88),
+        text_length: u64_at(bytes, 96),
+        table_offset: u64_at(bytes, 104),
+        code_offset: u64_at(bytes, 112),
+        code_length: u64_at(bytes, 120),
+        data_offset: u64_at(bytes, 128),
+        data_length: u64_at(bytes, 136),
+        functions_offset: u64_at(bytes, 144),
+        functions_count: u64_at(bytes, 152),
+    })
+}
+
+/// Little-endian number at an offset that the array has.
+fn u32_at<const N: usize>(bytes: &[u8; N], offset: usize) -> u32 {
+    bytes[offset..]
+        .first_chunk()
+        .map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// As [`u32_at`].
+fn u64_at<const N: usize>(bytes: &[u8; N], offset: usize) -> u64 {
+    bytes[offset..]
+        .first_chunk()
+        .map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A small image with two functions.
+    pub(crate) fn sample(key: &Key) -> Vec<u8> {
+        let functions = vec![
+            FunctionEntry {
+                guest: 0x10000,
+                host: 16,
+                host_length: 8,
+            },
+            FunctionEntry {
+                guest: 0x10006,
+                host: 24,
+                host_length: 40,
+            },
+        ];
+        let linked = Linked {
+            code: vec![0xcc; 64],
+            data: vec![7; 24],
+            functions,
+        };
+        build(key, 0x10000..0x10100, &linked).unwrap()
+    }
+
+    fn key() -> Key {
+        Key::new(b"elf", "", "")
+    }
+
+    #[test]
+    fn what_is_built_can_be_opened() {
+        let file = sample(&key());
+        let image = Image::open(&file).unwrap();
+        assert_eq!(&image.header().key, key().bytes());
+        assert_eq!(image.code(), [0xcc; 64]);
+        assert_eq!(image.data(), [7; 24]);
+        assert_eq!(image.functions().count(), 2);
+        assert_eq!(image.function_at(63).unwrap().guest, 0x10006);
+        assert_eq!(image.function_at(64), None);
+        let table = image.header().table_offset as usize;
+        assert_eq!(file[table..table + 4], [16, 0, 0, 0]);
+        assert_eq!(file[table + 12..table + 16], [24, 0, 0, 0]);
+    }
+
+    #[test]
+    fn parts_that_do_not_fit_are_refused() {
+        let build_one = |guest, host, host_length| {
+            let functions = vec![FunctionEntry {
+                guest,
+                host,
+                host_length,
+            }];
+            let linked = Linked {
+                code: vec![0xcc; 64],
+                data: Vec::new(),
+                functions,
+            };
+            build(&key(), 0x10000..0x10100, &linked)
+        };
+        assert!(build_one(0x10002, 16, 48).is_ok());
+        for (guest, host, length) in [
+            (0x10001, 16, 8),
+            (0x10100, 16, 8),
+            (0xfffe, 16, 8),
+            (0x10000, 0, 8),
+            (0x10000, 16, 49),
+            (0x10000, u32::MAX, u32::MAX),
+        ] {
+            assert_eq!(
+                build_one(guest, host, length),
+                Err(ImageError::Function(guest))
+            );
+        }
+    }
+
+    #[test]
+    fn every_changed_bit_and_truncation_is_found() {
+        let file = sample(&key());
+        for length in 0..file.len() {
+            assert!(Image::open(&file[..length]).is_err());
+        }
+        for offset in 0..file.len() {
+            let mut changed = file.clone();
+            changed[offset] ^= 1 << (offset % 8);
+            assert!(Image::open(&changed).is_err(), "byte {offset}");
+        }
+    }
+
+    #[test]
+    fn consistent_lies_are_found() {
+        let file = sample(&key());
+        let with = |offset: usize, value: u64| {
+            let mut changed = file.clone();
+            changed[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
+            let sum = checksum(&changed);
+            changed[CHECKSUM].copy_from_slice(&sum);
+            Image::open(&changed).unwrap_err()
+        };
+        let functions = Image::open(&file).unwrap().header().functions_offset as usize;
+        let table = Image::open(&file).unwrap().header().table_offset as usize;
+        assert_eq!(with(96, u64::MAX - 1), ImageError::TooLarge(u64::MAX - 1));
+        assert_eq!(with(120, 5000), ImageError::Layout);
+        assert_eq!(with(120, 63), ImageError::Function(0x10006));
+        assert_eq!(with(88, 0x10001), ImageError::Layout);
+        assert_eq!(with(88, 0x20000), ImageError::Function(0x10000));
+        assert_eq!(with(functions, 0x10006), ImageError::Table);
+        assert_eq!(
+            with(functions + 8, 60 | 8 << 32),
+            ImageError::Function(0x10000)
+        );
+        assert_eq!(with(table, 17), ImageError::Table);
+        assert_eq!(with(table + 64, 16), ImageError::Table);
+    }
+}

@@ -1,0 +1,68 @@
+//! What a translation image depends on.
+
+use hartline_abi::ABI_VERSION;
+use sha2::{Digest, Sha256};
+use std::fmt;
+
+/// Raised whenever the translator makes different code of the same input, or an
+/// image means something else.
+pub const TRANSLATOR_VERSION: u32 = 1;
+
+/// Names an image by everything that it depends on: SHA-256 of the ELF file's
+/// contents, the translator's version, the processor features that the code uses,
+/// and the options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key([u8; 32]);
+
+impl Key {
+    /// The key for an ELF file. `features` and `options` are compared byte by byte:
+    /// the caller writes the same ones always in the same way.
+    #[must_use]
+    pub fn new(elf: &[u8], features: &str, options: &str) -> Self {
+        let mut hash = Sha256::new();
+        let versions = [ABI_VERSION.to_le_bytes(), TRANSLATOR_VERSION.to_le_bytes()].concat();
+        let content = Sha256::digest(elf);
+        let crate_version = env!("CARGO_PKG_VERSION").as_bytes();
+        let parts = [
+            &content[..],
+            &versions,
+            crate_version,
+            features.as_bytes(),
+            options.as_bytes(),
+        ];
+        for part in parts {
+            // With its length, so that no two lists of parts run together to the same bytes.
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+
+    /// The 32 bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    /// Prints 64 hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_counts() {
+        let key = Key::new(b"elf", "+bmi2", "fast");
+        assert_eq!(key, Key::new(b"elf", "+bmi2", "fast"));
+        assert_ne!(key, Key::new(b"elF", "+bmi2", "fast"));
+        assert_ne!(key, Key::new(b"elf", "+bmi", "2fast"));
+        assert_ne!(key, Key::new(b"elf", "+bmi2fast", ""));
+        assert_eq!(key.to_string().len(), 64);
+    }
+}
