@@ -103,13 +103,7 @@ impl Image {
             let want = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
             let got = fill(reader, &mut self.buffer[..want])
                 .map_err(|error| source.error("read", error))?;
-            for (at, page) in (0u64..).zip(self.buffer[..got].chunks(PAGE_SIZE as usize)) {
-                if page.iter().any(|&byte| byte != 0) {
-                    self.file
-                        .write_all_at(page, to + at * PAGE_SIZE)
-                        .map_err(TreeError::image("write"))?;
-                }
-            }
+            self.write_pages(&self.buffer[..got], to)?;
             if got < want {
                 return Ok(false);
             }
@@ -117,6 +111,30 @@ impl Image {
             left -= got as u64;
         }
         Ok(true)
+    }
+
+    /// Write `data`, which starts on a page, but for whole pages of zeros.
+    fn write_pages(&self, data: &[u8], to: u64) -> Result<(), TreeError> {
+        const PAGE: usize = PAGE_SIZE as usize;
+        let is_zero = |at: usize| {
+            let page = &data[at..data.len().min(at + PAGE)];
+            page.iter().all(|&byte| byte == 0)
+        };
+        let mut at = 0;
+        while at < data.len() {
+            let (start, hole) = (at, is_zero(at));
+            at += PAGE;
+            while at < data.len() && is_zero(at) == hole {
+                at += PAGE;
+            }
+            if !hole {
+                let run = &data[start..data.len().min(at)];
+                self.file
+                    .write_all_at(run, to + start as u64)
+                    .map_err(TreeError::image("write"))?;
+            }
+        }
+        Ok(())
     }
 
     /// Write everything but the file data, seal the file and give it away.
