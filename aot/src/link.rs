@@ -13,10 +13,13 @@ use object::{
 };
 use thiserror::Error;
 
-use crate::lift::{function_address, symbol};
+use crate::lift::{function_address, function_name, symbol};
 
-/// Bytes of `int3` before the first function, so that none is at offset 0.
-const CODE_START: u64 = 16;
+/// What is before the first function, so that none is at offset 0: a return
+/// instruction ([`symbol::RETURN`]), then `int3`.
+const CODE_START: [u8; 16] = [
+    0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
+];
 /// Alignment of sections; LLVM aligns functions to 16 bytes.
 const ALIGNMENT: u64 = 64;
 
@@ -102,7 +105,7 @@ struct Input<'a> {
 /// The objects have something unexpected, or are too large.
 pub fn link(objects: &[Vec<u8>], text_length: u64) -> Result<Linked, LinkError> {
     let mut linked = Linked {
-        code: vec![0xcc; CODE_START as usize],
+        code: CODE_START.to_vec(),
         data: Vec::new(),
         functions: Vec::new(),
     };
@@ -163,6 +166,7 @@ fn define(
     let mut symbols = HashMap::from([
         (symbol::TABLE.to_owned(), layout.table),
         (symbol::CODE.to_owned(), layout.code),
+        (symbol::RETURN.to_owned(), layout.code),
         // One page before the file.
         (symbol::DATA.to_owned(), PAGE_SIZE.wrapping_neg()),
     ]);
@@ -239,8 +243,9 @@ fn resolve(
         return Ok(address(place, layout) + target.address());
     }
     let name = target.name()?;
+    let function = function_address(name).map(function_name);
     symbols
-        .get(name)
+        .get(function.as_deref().unwrap_or(name))
         .copied()
         .ok_or_else(|| LinkError::Undefined(name.to_owned()))
 }

@@ -94,12 +94,8 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
         let any_inside = targets
             .iter()
             .any(|edge| self.explorer.is_inside(edge.target));
-        any_inside.then(|| {
-            Terminator::JumpTable(JumpTable {
-                index: Some(table.index),
-                targets,
-            })
-        })
+        let index = Some(table.index);
+        any_inside.then_some(Terminator::JumpTable(JumpTable { index, targets }))
     }
 
     fn bounds<'s>(&'s mut self) -> Bounds<'s, 'r, 'b, 'a> {

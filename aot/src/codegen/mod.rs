@@ -28,8 +28,8 @@ pub enum CodegenError {
 }
 
 /// The passes before code generation.
-const PASSES: &str = "function(sroa,early-cse<memssa>,simplifycfg,instcombine,\
-    loop-mssa(loop-rotate,licm),gvn,dse,instcombine,simplifycfg)";
+const PASSES: &str = "function(mem2reg,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,\
+    loop-mssa(loop-rotate,licm),gvn,dse,instcombine<no-verify-fixpoint>,simplifycfg)";
 
 /// A compiler for one thread.
 pub struct Codegen {

@@ -263,15 +263,17 @@ fn find_text<'a>(
         let end = unwind.iter().map(|range| range.end).max()?;
         Some(start..end)
     };
-    let wanted = match (sections, hull()) {
-        ([], None) => vec![0..u64::MAX],
-        ([], Some(hull)) => vec![hull],
-        (sections, _) => sections.to_vec(),
+    let whole;
+    let wanted = if sections.is_empty() {
+        whole = [hull().unwrap_or(0..u64::MAX)];
+        &whole
+    } else {
+        sections
     };
     let mut pieces = Vec::new();
     for (start, bytes) in memory.code() {
         let end = start + bytes.len() as u64;
-        for range in &wanted {
+        for range in wanted {
             let from = range.start.clamp(start, end).next_multiple_of(2);
             let to = range.end.clamp(start, end) & !1;
             if from < to {

@@ -9,7 +9,7 @@ use super::function::{Control, Lifter};
 use super::ir::{Likely, Memory};
 use super::registers::RegisterSet;
 use super::symbol;
-use crate::cfg::{Block, Edge, Function, JumpTable, Terminator};
+use crate::cfg::{Block, Edge, EdgeKind, Function, JumpTable, Terminator};
 
 /// Whether the function polls at its entry: one that calls or jumps to others
 /// may recurse.
@@ -65,6 +65,18 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.position(go_on);
     }
 
+    /// Makes the blocks through which back edges go to their loop headers: one
+    /// poll per loop, however many ways lead back.
+    pub(super) fn make_latches(&mut self) {
+        let headers = self.function.blocks.iter().filter(|b| b.is_loop_header);
+        for header in headers.map(|block| block.start) {
+            let latch = self.ir.block(self.host, "latch");
+            self.ir.position(latch);
+            self.poll_at_back_edge(header);
+            self.latches.insert(header, latch);
+        }
+    }
+
     /// Polls on the way to a loop header.
     fn poll_at_back_edge(&mut self, header: u64) {
         let ir = self.ir;
@@ -76,7 +88,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             Likely::NotTaken,
         );
         ir.position(slow);
-        self.registers.store(ir, self.dirty);
+        self.registers.store(ir, self.flow.dirty_in(header));
         self.store_pc(header);
         self.call_service(offset::FN_POLL);
         self.registers.load(ir, self.flow.live_in(header));
@@ -102,7 +114,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             ir.jump(self.block(edge.target));
             ir.position(next);
         }
-        ir.return_pinned(&self.registers.pinned_values(ir));
+        ir.return_pinned(self.signature, &self.registers.pinned_values(ir));
         self.reentry = Some(reentry);
     }
 
@@ -120,7 +132,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             Terminator::Return => {
                 self.registers.store(self.ir, self.dirty);
                 let pinned = self.registers.pinned_values(self.ir);
-                self.ir.return_pinned(&pinned);
+                self.ir.return_pinned(self.signature, &pinned);
             }
             Terminator::JumpTable(table) => self.jump_table(table),
             Terminator::JumpIndirect => self.jump_indirect(),
@@ -139,10 +151,16 @@ impl<'ctx> Lifter<'_, 'ctx> {
     fn go_to(&mut self, edge: &Edge) {
         if !edge.is_internal() {
             self.leave_to(edge.target);
-        } else if Self::is_back(edge) {
-            self.poll_at_back_edge(edge.target);
         } else {
-            self.ir.jump(self.block(edge.target));
+            self.ir.jump(self.way_to(edge));
+        }
+    }
+
+    /// The LLVM block that an internal edge leads to.
+    fn way_to(&self, edge: &Edge) -> BasicBlock<'ctx> {
+        match edge.kind {
+            EdgeKind::Back => self.latches[&edge.target],
+            _ => self.block(edge.target),
         }
     }
 
@@ -153,8 +171,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         edge: &'e Edge,
         pending: &mut Vec<(BasicBlock<'ctx>, &'e Edge)>,
     ) -> BasicBlock<'ctx> {
-        if edge.is_internal() && !Self::is_back(edge) {
-            return self.block(edge.target);
+        if edge.is_internal() {
+            return self.way_to(edge);
         }
         let block = self.ir.block(self.host, "way");
         pending.push((block, edge));
@@ -183,9 +201,9 @@ impl<'ctx> Lifter<'_, 'ctx> {
     fn leave_to(&mut self, pc: u64) {
         self.registers.store(self.ir, self.dirty);
         if self.unit.entries.contains(&pc) {
-            let callee = self.ir.function(pc).as_global_value().as_pointer_value();
+            let callee = self.ir.callee(pc, self.signature);
             let arguments = self.registers.pinned_arguments(self.ir);
-            self.ir.tail_call_guest(callee, &arguments);
+            self.ir.tail_call_guest(self.signature, callee, &arguments);
         } else {
             self.store_pc(pc);
             self.leave_to_service(offset::FN_DISPATCH);
@@ -195,10 +213,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     fn call(&mut self, target: u64, return_to: &Edge) {
         self.registers.store(self.ir, self.dirty);
         let callee = if self.unit.entries.contains(&target) {
-            self.ir
-                .function(target)
-                .as_global_value()
-                .as_pointer_value()
+            self.ir.callee(target, self.signature)
         } else {
             self.store_pc(target);
             let service = self.ir.load_hart(offset::FN_DISPATCH);
@@ -220,7 +235,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     fn finish_call(&mut self, callee: PointerValue<'ctx>, return_to: &Edge) {
         let ir = self.ir;
         let arguments = self.registers.pinned_arguments(ir);
-        let state = ir.call_guest(callee, &arguments);
+        let state = ir.call_guest(self.signature, callee, &arguments);
         self.registers.set_pinned(ir, state);
         self.dirty = RegisterSet::default();
         let expected = self.guest_address(return_to.target);
@@ -239,13 +254,15 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.go_to(return_to);
     }
 
-    /// A block that returns the pinned registers as they are.
+    /// A block that returns the pinned registers as they are. It jumps to a return
+    /// instruction elsewhere: LLVM would merge it with the function's own.
     fn unwind(&self) -> BasicBlock<'ctx> {
         let ir = self.ir;
         let current = ir.current();
         let block = ir.block(self.host, "elsewhere");
         ir.position(block);
-        ir.return_pinned(&self.registers.pinned_values(ir));
+        let arguments = self.registers.pinned_arguments(ir);
+        ir.tail_call_guest(self.signature, ir.symbol(symbol::RETURN), &arguments);
         ir.position(current);
         block
     }
@@ -257,7 +274,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.registers.store(self.ir, self.dirty);
         let callee = self.look_up(target);
         let arguments = self.registers.pinned_arguments(self.ir);
-        self.ir.tail_call_guest(callee, &arguments);
+        self.ir.tail_call_guest(self.signature, callee, &arguments);
     }
 
     /// The host function of the guest code at `target`; if there is none, the

@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 
 use hartline_abi::hart::offset;
-use hartline_isa::{Instruction, XReg, execute};
+use hartline_isa::{Instruction, Operation, RegisterOp, XReg, execute};
 use inkwell::basic_block::BasicBlock;
 use inkwell::values::{FloatValue, FunctionValue, IntValue, PointerValue};
 
 use super::Unit;
 use super::control::{needs_poll, returns_twice};
 use super::debug::{Debug, FunctionDebug};
-use super::ir::{Ir, Memory};
+use super::ir::{Ir, Memory, Signature};
 use super::registers::{RegisterFlow, RegisterSet, dead_loads, leaves_code, unpinned};
 use super::state::Registers;
-use crate::cfg::{Block, EdgeKind, Function, Terminator};
+use crate::cfg::{Block, Function, Terminator};
 
 /// What the semantics of a control transfer said.
 #[derive(Debug, Clone, Copy)]
@@ -39,10 +39,13 @@ pub(super) struct Lifter<'a, 'ctx> {
     pub(super) unit: &'a Unit,
     pub(super) function: &'a Function,
     pub(super) host: FunctionValue<'ctx>,
+    pub(super) signature: Signature,
     pub(super) flow: RegisterFlow,
     pub(super) registers: Registers<'ctx>,
     /// LLVM blocks of guest blocks.
     blocks: HashMap<u64, BasicBlock<'ctx>>,
+    /// LLVM blocks through which back edges go, by loop header.
+    pub(super) latches: HashMap<u64, BasicBlock<'ctx>>,
     /// Where calls go that came back to another place of this function.
     pub(super) reentry: Option<BasicBlock<'ctx>>,
     /// Index variables by the address that sets them.
@@ -70,8 +73,8 @@ pub fn lift<'ctx>(
     function: &Function,
     debug: Option<&Debug<'ctx>>,
 ) -> FunctionValue<'ctx> {
-    let host = ir.function(function.entry);
-    ir.define(host, unit.features.llvm());
+    let signature = signature(function);
+    let host = ir.define(function.entry, signature, unit.features.llvm());
     let debug = debug.map(|debug| debug.function(host));
     let entry = ir.block(host, "entry");
     ir.position(entry);
@@ -84,8 +87,10 @@ pub fn lift<'ctx>(
         function,
         host,
         flow: RegisterFlow::of(function, &unit.features),
-        registers: Registers::new(ir, host),
+        signature,
+        registers: Registers::new(ir, host, signature),
         blocks: HashMap::new(),
+        latches: HashMap::new(),
         reentry: None,
         indexes: HashMap::new(),
         pc: function.entry,
@@ -99,6 +104,28 @@ pub fn lift<'ctx>(
     };
     lifter.lift();
     host
+}
+
+/// Whether a function needs the floating-point registers; carry-less products use
+/// the SSE registers too.
+fn signature(function: &Function) -> Signature {
+    let mut instructions = function.blocks.iter().flat_map(|block| &block.instructions);
+    let float = instructions.any(|(_, instruction)| {
+        let uses = instruction.register_use();
+        let carryless = matches!(
+            instruction.operation(),
+            Operation::Register {
+                op: RegisterOp::Zbc(_),
+                ..
+            }
+        );
+        uses.f_read | uses.f_written != 0 || carryless
+    });
+    if float {
+        Signature::Full
+    } else {
+        Signature::Integer
+    }
 }
 
 impl<'ctx> Lifter<'_, 'ctx> {
@@ -117,6 +144,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let live = self.flow.live_in(self.function.entry);
         self.registers.load(self.ir, live);
         self.ir.jump(self.block(self.function.entry));
+        self.make_latches();
         if returns_twice(self.function) {
             self.make_reentry();
         }
@@ -248,7 +276,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     pub(super) fn call_service(&self, service: u64) {
         let callee = self.ir.guest_pointer(self.ir.load_hart(service));
         let arguments = self.registers.pinned_arguments(self.ir);
-        let state = self.ir.call_guest(callee, &arguments);
+        let state = self.ir.call_guest(self.signature, callee, &arguments);
         self.registers.set_pinned(self.ir, state);
     }
 
@@ -256,16 +284,11 @@ impl<'ctx> Lifter<'_, 'ctx> {
     pub(super) fn leave_to_service(&self, service: u64) {
         let callee = self.ir.guest_pointer(self.ir.load_hart(service));
         let arguments = self.registers.pinned_arguments(self.ir);
-        self.ir.tail_call_guest(callee, &arguments);
+        self.ir.tail_call_guest(self.signature, callee, &arguments);
     }
 
     /// Has the interpreter execute the current instruction.
     pub(super) fn interpret(&mut self) {
         self.call_runtime(offset::FN_INTERPRET_ONE);
-    }
-
-    /// Whether control may go round a loop through this edge.
-    pub(super) fn is_back(edge: &crate::cfg::Edge) -> bool {
-        edge.kind == EdgeKind::Back
     }
 }

@@ -35,6 +35,28 @@ pub enum Likely {
     NotTaken,
 }
 
+/// Which pinned registers a function takes and returns.
+///
+/// A function without floating-point code does not touch the SSE registers at
+/// all, so that what its caller and its callees have there passes through it;
+/// both kinds may call each other with either signature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signature {
+    /// Integer registers.
+    Integer,
+    /// Integer and floating-point registers.
+    Full,
+}
+
+impl Signature {
+    fn prefix(self) -> &'static str {
+        match self {
+            Signature::Integer => "i",
+            Signature::Full => "w",
+        }
+    }
+}
+
 /// Which memory an access belongs to; accesses of different kinds do not alias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
@@ -61,8 +83,9 @@ pub struct Ir<'ctx> {
     pub single: FloatType<'ctx>,
     pointer: PointerType<'ctx>,
     hart_pointer: PointerType<'ctx>,
-    state: StructType<'ctx>,
-    signature: FunctionType<'ctx>,
+    /// Results by [`Signature`].
+    states: [StructType<'ctx>; 2],
+    functions: [FunctionType<'ctx>; 2],
     kinds: Kinds,
     tags: [MetadataValue<'ctx>; 3],
     likely: MetadataValue<'ctx>,
@@ -91,9 +114,14 @@ impl<'ctx> Ir<'ctx> {
         let int = context.i64_type();
         let double = context.f64_type();
         let mut fields: Vec<BasicTypeEnum> = vec![int.into(); PINNED_X.len()];
+        let narrow = context.struct_type(&fields, false);
         fields.extend(vec![BasicTypeEnum::from(double); PINNED_F.len()]);
-        let state = context.struct_type(&fields, false);
+        let states = [narrow, context.struct_type(&fields, false)];
         let parameters: Vec<_> = fields.iter().map(|&field| field.into()).collect();
+        let functions = [
+            narrow.fn_type(&parameters[..PINNED_X.len()], false),
+            states[1].fn_type(&parameters, false),
+        ];
         Self {
             context,
             module: context.create_module(name),
@@ -103,8 +131,8 @@ impl<'ctx> Ir<'ctx> {
             single: context.f32_type(),
             pointer: context.ptr_type(AddressSpace::default()),
             hart_pointer: context.ptr_type(AddressSpace::from(GS)),
-            state,
-            signature: state.fn_type(&parameters, false),
+            states,
+            functions,
             kinds: Kinds {
                 tbaa: context.get_kind_id("tbaa"),
                 prof: context.get_kind_id("prof"),
@@ -119,22 +147,30 @@ impl<'ctx> Ir<'ctx> {
         }
     }
 
-    /// Declares (once) the host function of the guest function at `guest`.
-    pub fn function(&self, guest: u64) -> FunctionValue<'ctx> {
-        let name = function_name(guest);
-        self.module.get_function(&name).unwrap_or_else(|| {
-            let function = self.module.add_function(&name, self.signature, None);
+    /// The host function of the guest function at `guest`, for calls with a
+    /// signature. The linker of images resolves the name; no function of the
+    /// module has it, so that signatures need not agree.
+    pub fn callee(&self, guest: u64, signature: Signature) -> PointerValue<'ctx> {
+        let name = format!("{}_{guest:x}", signature.prefix());
+        let function = self.module.get_function(&name).unwrap_or_else(|| {
+            let r#type = self.functions[signature as usize];
+            let function = self.module.add_function(&name, r#type, None);
             function.set_call_conventions(X86_REGCALL);
+            let global = function.as_global_value();
+            global.set_visibility(GlobalVisibility::Hidden);
             function
-                .as_global_value()
-                .set_visibility(GlobalVisibility::Hidden);
-            function
-        })
+        });
+        function.as_global_value().as_pointer_value()
     }
 
-    /// Gives a function that is about to be defined its attributes. `features` is
-    /// LLVM's list of target features.
-    pub fn define(&self, function: FunctionValue<'ctx>, features: &str) {
+    /// Starts the definition of the host function of the guest function at `guest`.
+    /// `features` is LLVM's list of target features.
+    pub fn define(&self, guest: u64, signature: Signature, features: &str) -> FunctionValue<'ctx> {
+        let r#type = self.functions[signature as usize];
+        let function = self
+            .module
+            .add_function(&function_name(guest), r#type, None);
+        function.set_call_conventions(X86_REGCALL);
         for name in [
             "nounwind",
             "null_pointer_is_valid",
@@ -145,15 +181,20 @@ impl<'ctx> Ir<'ctx> {
             let attribute = self.context.create_enum_attribute(kind, 0);
             function.add_attribute(AttributeLoc::Function, attribute);
         }
+        let features = match signature {
+            Signature::Integer => format!("{features},-sse"),
+            Signature::Full => features.to_owned(),
+        };
         for (name, value) in [
             ("no-builtins", ""),
             ("target-cpu", "x86-64"),
-            ("target-features", features),
+            ("target-features", features.trim_start_matches(',')),
             ("frame-pointer", "none"),
         ] {
             let attribute = self.context.create_string_attribute(name, value);
             function.add_attribute(AttributeLoc::Function, attribute);
         }
+        function
     }
 
     /// Declares (once) a symbol that the linker of images resolves.
@@ -478,13 +519,16 @@ impl<'ctx> Ir<'ctx> {
     /// Calls a function of the translated-code convention with the pinned registers.
     pub fn call_guest(
         &self,
+        signature: Signature,
         callee: PointerValue<'ctx>,
         pinned: &[BasicMetadataValueEnum<'ctx>],
     ) -> StructValue<'ctx> {
-        let call = built(
-            self.builder
-                .build_indirect_call(self.signature, callee, pinned, ""),
-        );
+        let call = built(self.builder.build_indirect_call(
+            self.functions[signature as usize],
+            callee,
+            pinned,
+            "",
+        ));
         call.set_call_convention(X86_REGCALL);
         call.add_attribute(AttributeLoc::Function, self.strict);
         call.try_as_basic_value()
@@ -496,13 +540,16 @@ impl<'ctx> Ir<'ctx> {
     /// Jumps to a function of the translated-code convention, for good.
     pub fn tail_call_guest(
         &self,
+        signature: Signature,
         callee: PointerValue<'ctx>,
         pinned: &[BasicMetadataValueEnum<'ctx>],
     ) {
-        let call = built(
-            self.builder
-                .build_indirect_call(self.signature, callee, pinned, ""),
-        );
+        let call = built(self.builder.build_indirect_call(
+            self.functions[signature as usize],
+            callee,
+            pinned,
+            "",
+        ));
         call.set_call_convention(X86_REGCALL);
         call.add_attribute(AttributeLoc::Function, self.strict);
         call.set_tail_call_kind(LLVMTailCallKind::LLVMTailCallKindMustTail);
@@ -519,8 +566,8 @@ impl<'ctx> Ir<'ctx> {
     }
 
     /// Returns the pinned registers.
-    pub fn return_pinned(&self, pinned: &[BasicValueEnum<'ctx>]) {
-        let mut state = self.state.get_undef();
+    pub fn return_pinned(&self, signature: Signature, pinned: &[BasicValueEnum<'ctx>]) {
+        let mut state = self.states[signature as usize].get_undef();
         for (index, &value) in pinned.iter().enumerate() {
             let index = u32::try_from(index).expect("27 pinned registers");
             state =
@@ -541,9 +588,13 @@ pub fn function_name(guest: u64) -> String {
     format!("f_{guest:x}")
 }
 
-/// The guest address in a name made by [`function_name`].
+/// The guest address in a name made by [`function_name`] or [`Ir::callee`].
 pub fn function_address(name: &str) -> Option<u64> {
-    u64::from_str_radix(name.strip_prefix("f_")?, 16).ok()
+    let (kind, digits) = name.split_once('_')?;
+    if !["f", "i", "w"].contains(&kind) {
+        return None;
+    }
+    u64::from_str_radix(digits, 16).ok()
 }
 
 fn instruction(value: BasicValueEnum<'_>) -> InstructionValue<'_> {

@@ -35,6 +35,8 @@ pub mod symbol {
     pub const TABLE: &str = "hartline_table";
     /// Start of the code, from which dispatch table entries count.
     pub const CODE: &str = "hartline_code";
+    /// A return instruction, at the start of the code.
+    pub const RETURN: &str = "hartline_return";
 }
 
 /// What all functions of one ELF file share.

@@ -7,13 +7,14 @@ use inkwell::values::{
 };
 
 use super::debug::FunctionDebug;
-use super::ir::{Ir, Memory};
+use super::ir::{Ir, Memory, Signature};
 use super::registers::RegisterSet;
 
 /// Variables of the 64 guest registers.
 pub struct Registers<'ctx> {
     x: [PointerValue<'ctx>; 32],
     f: [PointerValue<'ctx>; 32],
+    signature: Signature,
 }
 
 /// Offset of `xn` in the `Hart` structure.
@@ -29,10 +30,11 @@ fn f_offset(number: usize) -> u64 {
 impl<'ctx> Registers<'ctx> {
     /// Makes the variables in the entry block under construction and sets the
     /// pinned ones from the parameters.
-    pub fn new(ir: &Ir<'ctx>, function: FunctionValue<'ctx>) -> Self {
+    pub fn new(ir: &Ir<'ctx>, function: FunctionValue<'ctx>, signature: Signature) -> Self {
         let registers = Self {
             x: std::array::from_fn(|n| ir.variable(ir.int, &format!("x{n}"))),
             f: std::array::from_fn(|n| ir.variable(ir.double, &format!("f{n}"))),
+            signature,
         };
         for (variable, value) in registers.pinned().zip(function.get_param_iter()) {
             ir.set(variable, value);
@@ -53,7 +55,11 @@ impl<'ctx> Registers<'ctx> {
     /// Variables of the pinned registers, in the order of parameters and results.
     fn pinned(&self) -> impl Iterator<Item = PointerValue<'ctx>> {
         let x = PINNED_X.iter().map(|&n| self.x[usize::from(n)]);
-        x.chain(PINNED_F.iter().map(|&n| self.f[usize::from(n)]))
+        let floats: &[u8] = match self.signature {
+            Signature::Integer => &[],
+            Signature::Full => &PINNED_F,
+        };
+        x.chain(floats.iter().map(|&n| self.f[usize::from(n)]))
     }
 
     /// Value of `xn`, `n` not 0.

@@ -42,8 +42,8 @@ pub struct ImageHeader {
     /// Dispatch table: offset, a multiple of 4096; `text_length / 2` entries. An entry
     /// is the offset of the host function from `code_offset`, or [`MISS`].
     pub table_offset: u64,
-    /// Code: offset, a multiple of 4096. The first 16 bytes are `int3`, so that no
-    /// function has offset 0.
+    /// Code: offset, a multiple of 4096. The first 16 bytes belong to no function,
+    /// so that none has offset 0.
     pub code_offset: u64,
     /// Code length.
     pub code_length: u64,

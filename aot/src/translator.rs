@@ -1,0 +1,189 @@
+//! One ELF file and everything that can be made of it.
+
+use std::num::NonZero;
+
+use hartline_abi::elf::ElfError;
+use hartline_abi::image::FunctionEntry;
+use thiserror::Error;
+
+use crate::cfg::{ControlFlow, Function, recover};
+use crate::disasm::side_by_side;
+use crate::elf::Binary;
+use crate::explain::{ExplainError, Explained, HostState, explain};
+use crate::lift::{Features, Unit};
+use crate::link::Linked;
+use crate::translate::{Progress, Stage, TranslateError, emit, translate};
+
+/// How to translate.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Extensions that the code may use, as LLVM feature names (`+popcnt,+bmi2`).
+    pub features: String,
+    /// Threads to translate with; all processors if `None`. Makes no difference to
+    /// the result.
+    pub threads: Option<NonZero<usize>>,
+}
+
+impl Options {
+    /// The options that make a difference to the result, for the cache key.
+    #[must_use]
+    pub fn key(&self) -> String {
+        self.features.clone()
+    }
+}
+
+/// Something asked about code could not be answered.
+#[derive(Debug, Error)]
+pub enum LookError {
+    /// No function has this name or address.
+    #[error("no function `{0}` in this file")]
+    NoFunction(String),
+    /// LLVM or its output.
+    #[error(transparent)]
+    Explain(#[from] ExplainError),
+    /// LLVM.
+    #[error(transparent)]
+    Translate(#[from] TranslateError),
+}
+
+/// State of the guest at a fault in translated code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestState {
+    /// Link-time address of the instruction.
+    pub pc: u64,
+    /// `x0`–`x31`, where the code still had them.
+    pub x: [Option<u64>; 32],
+}
+
+/// A file ready to be translated.
+pub struct Translator<'a> {
+    binary: Binary<'a>,
+    flow: ControlFlow,
+    unit: Unit,
+    threads: Option<NonZero<usize>>,
+}
+
+impl<'a> Translator<'a> {
+    /// Reads an ELF file and recovers its control flow.
+    ///
+    /// # Errors
+    /// The file is not a RISC-V program.
+    pub fn new(elf: &'a [u8], options: &Options) -> Result<Self, ElfError> {
+        let binary = Binary::parse(elf)?;
+        let flow = recover(&binary);
+        let unit = Unit {
+            text: binary.text_range(),
+            position_independent: binary.is_position_independent(),
+            entries: flow
+                .functions
+                .iter()
+                .map(|function| function.entry)
+                .collect(),
+            features: Features::new(&options.features),
+        };
+        Ok(Self {
+            binary,
+            flow,
+            unit,
+            threads: options.threads,
+        })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn binary(&self) -> &Binary<'a> {
+        &self.binary
+    }
+
+    /// Its functions.
+    #[must_use]
+    pub fn flow(&self) -> &ControlFlow {
+        &self.flow
+    }
+
+    /// What its functions share.
+    #[must_use]
+    pub fn unit(&self) -> &Unit {
+        &self.unit
+    }
+
+    /// Translates all functions.
+    ///
+    /// # Errors
+    /// LLVM failed.
+    pub fn translate(&self, progress: &dyn Progress) -> Result<Linked, TranslateError> {
+        translate(&self.flow.functions, &self.unit, self.threads, progress)
+    }
+
+    /// The functions of a name or `0x` address; all without one.
+    fn select(&self, symbol: Option<&str>) -> Result<Vec<&Function>, LookError> {
+        let Some(symbol) = symbol else {
+            return Ok(self.flow.functions.iter().collect());
+        };
+        let address = symbol
+            .strip_prefix("0x")
+            .and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        let found: Vec<&Function> = self
+            .flow
+            .functions
+            .iter()
+            .filter(|function| {
+                Some(function.entry) == address || function.name.as_deref() == Some(symbol)
+            })
+            .collect();
+        if found.is_empty() {
+            return Err(LookError::NoFunction(symbol.to_owned()));
+        }
+        Ok(found)
+    }
+
+    /// RISC-V and x86-64 code side by side, of one function or of all.
+    ///
+    /// # Errors
+    /// There is no such function, or LLVM failed.
+    pub fn disassemble(
+        &self,
+        symbol: Option<&str>,
+        mut output: impl FnMut(String),
+    ) -> Result<(), LookError> {
+        for function in self.select(symbol)? {
+            let explained = explain(function, &self.unit)?;
+            output(side_by_side(function, &explained));
+        }
+        Ok(())
+    }
+
+    /// The text of a stage of translation, of one function or of all.
+    ///
+    /// # Errors
+    /// There is no such function, or LLVM failed.
+    pub fn emit(&self, symbol: Option<&str>, stage: Stage) -> Result<String, LookError> {
+        Ok(emit(&self.select(symbol)?, &self.unit, stage)?)
+    }
+
+    /// The guest's state at a fault `offset` bytes into the code of an image's
+    /// function. `None` if the code is not the one that this file gives.
+    ///
+    /// # Errors
+    /// LLVM failed.
+    pub fn locate(
+        &self,
+        entry: &FunctionEntry,
+        offset: u64,
+        state: &HostState<'_>,
+    ) -> Result<Option<GuestState>, LookError> {
+        let function = self.flow.functions.iter().find(|f| f.entry == entry.guest);
+        let Some(function) = function else {
+            return Ok(None);
+        };
+        let explained: Explained = explain(function, &self.unit)?;
+        if explained.code.len() as u64 != u64::from(entry.host_length) {
+            return Ok(None);
+        }
+        let Some(pc) = explained.guest_address(offset) else {
+            return Ok(None);
+        };
+        let x = explained.registers(offset, state)?;
+        Ok(Some(GuestState { pc, x }))
+    }
+}
