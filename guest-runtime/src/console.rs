@@ -225,3 +225,192 @@ impl Streams {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::ptr::{NonNull, addr_of};
+    use hartline_abi::boot::Shared;
+    use hartline_abi::call::HostCall;
+    use std::boxed::Box;
+    use std::cell::RefCell;
+    use std::vec::Vec;
+
+    /// The other side of the doorbell.
+    struct Vmm {
+        shared: *mut Shared,
+        /// What was written to each descriptor.
+        output: [Vec<u8>; 3],
+        input: Vec<u8>,
+        doorbells: usize,
+        calls: Vec<u32>,
+    }
+
+    std::thread_local! {
+        static VMM: RefCell<Option<Vmm>> = const { RefCell::new(None) };
+    }
+
+    impl Vmm {
+        fn console(&self) -> &Console {
+            // SAFETY: leaked by `start`; the test is its only thread.
+            unsafe { &*addr_of!((*self.shared).console) }
+        }
+
+        /// Takes all records out of the ring.
+        fn drain(&mut self) {
+            let mut at = self.console().read.load(Ordering::SeqCst);
+            let end = self.console().written.load(Ordering::SeqCst);
+            let byte = |console: &Console, at: u64| console.data[at as usize % RING_SIZE];
+            while at < end {
+                assert_eq!(at % 8, 0);
+                let word =
+                    |at| u32::from_le_bytes([0, 1, 2, 3].map(|n| byte(self.console(), at + n)));
+                let (descriptor, length) = (word(at), word(at + 4));
+                assert!(length > 0 && length as usize <= MAX_RECORD);
+                let bytes: Vec<u8> = (0..u64::from(length))
+                    .map(|n| byte(self.console(), at + 8 + n))
+                    .collect();
+                self.output[descriptor as usize].extend(bytes);
+                at = (at + 8 + u64::from(length)).next_multiple_of(8);
+            }
+            assert_eq!(at, end);
+            self.console().read.store(end, Ordering::SeqCst);
+        }
+
+        fn serve(&mut self) {
+            // SAFETY: as in `console`; no other reference to the mailbox is alive.
+            let call: &mut HostCall = unsafe { &mut (*self.shared).call };
+            self.calls.push(call.operation);
+            call.result = match call.operation {
+                1 => {
+                    let n = self.input.len().min(call.args[1] as usize);
+                    call.data[..n].copy_from_slice(&self.input[..n]);
+                    self.input.drain(..n);
+                    n as i64
+                }
+                2 => i64::from(!self.input.is_empty()),
+                3 => {
+                    self.drain();
+                    0
+                }
+                5 => {
+                    call.args = [0o020_620, 0, 0x8801, 0, 0, 0];
+                    0
+                }
+                _ => -25,
+            };
+        }
+    }
+
+    fn doorbell(port: u16) {
+        VMM.with_borrow_mut(|vmm| {
+            let vmm = vmm.as_mut().expect("started");
+            match port {
+                port::CALL => vmm.serve(),
+                port::CONSOLE => {
+                    vmm.doorbells += 1;
+                    vmm.drain();
+                }
+                other => panic!("port {other:#x}"),
+            }
+        });
+    }
+
+    fn start() -> Streams {
+        // SAFETY: all-zero bytes are a valid `Shared`, which has integers only.
+        let shared = Box::leak(unsafe { Box::<Shared>::new_zeroed().assume_init() });
+        shared.boot.terminals = 1;
+        let shared = NonNull::from(shared);
+        VMM.set(Some(Vmm {
+            shared: shared.as_ptr(),
+            output: [Vec::new(), Vec::new(), Vec::new()],
+            input: Vec::new(),
+            doorbells: 0,
+            calls: Vec::new(),
+        }));
+        // SAFETY: leaked; only this thread uses it.
+        Streams::new(unsafe { Host::new(shared, doorbell) })
+    }
+
+    fn vmm<T>(look: impl FnOnce(&mut Vmm) -> T) -> T {
+        VMM.with_borrow_mut(|vmm| look(vmm.as_mut().expect("started")))
+    }
+
+    #[test]
+    fn small_writes_take_no_exit() {
+        let mut streams = start();
+        for n in 0..100_u8 {
+            let bytes = std::vec![n; usize::from(n) + 1];
+            assert_eq!(streams.write(1 + u32::from(n & 1), &bytes), Ok(bytes.len()));
+        }
+        assert_eq!(streams.write(1, b""), Ok(0));
+        vmm(|vmm| {
+            assert_eq!((vmm.doorbells, vmm.calls.len()), (0, 0));
+            vmm.drain();
+            let expected = |odd| -> Vec<u8> {
+                (0..100_u8)
+                    .filter(|n| n & 1 == odd)
+                    .flat_map(|n| std::vec![n; usize::from(n) + 1])
+                    .collect()
+            };
+            assert!(vmm.output[1] == expected(0) && vmm.output[2] == expected(1));
+        });
+    }
+
+    #[test]
+    fn a_sleeping_reader_is_woken_once() {
+        let mut streams = start();
+        vmm(|vmm| vmm.console().reader_waits.store(1, Ordering::SeqCst));
+        streams.write(1, b"one").unwrap();
+        streams.write(1, b"two").unwrap();
+        vmm(|vmm| {
+            assert_eq!(vmm.doorbells, 1);
+            assert_eq!(vmm.output[1], b"one");
+            vmm.drain();
+            assert_eq!(vmm.output[1], b"onetwo");
+        });
+    }
+
+    #[test]
+    fn a_full_ring_is_waited_for() {
+        let mut streams = start();
+        let bytes: Vec<u8> = (0..3 * RING_SIZE + 12_345).map(|n| (n * 7) as u8).collect();
+        for part in bytes.chunks(100_003) {
+            assert_eq!(streams.write(1, part), Ok(part.len()));
+        }
+        vmm(|vmm| {
+            vmm.drain();
+            assert!(vmm.output[1] == bytes);
+            assert!((2..30).contains(&vmm.calls.len()));
+        });
+    }
+
+    #[test]
+    fn a_broken_stream_gives_epipe() {
+        let mut streams = start();
+        vmm(|vmm| vmm.console().broken.store(2, Ordering::SeqCst));
+        assert_eq!(streams.write(2, b"x"), Err(Errno::EPIPE));
+        assert_eq!(streams.write(1, b"x"), Ok(1));
+        assert!(streams.is_broken(2) && !streams.is_broken(1));
+    }
+
+    #[test]
+    fn input_and_status() {
+        let mut streams = start();
+        assert_eq!(streams.read(&mut [0; 4], true), Err(Errno::EAGAIN));
+        vmm(|vmm| vmm.input = std::vec![5; 100_000]);
+        let mut buffer = std::vec![0; 200_000];
+        assert_eq!(streams.read(&mut buffer, false), Ok(CALL_DATA));
+        assert_eq!(streams.read(&mut buffer, true), Ok(100_000 - CALL_DATA));
+        assert_eq!(streams.read(&mut buffer, false), Ok(0));
+        assert_eq!(buffer[..10], [5; 10]);
+        let before = vmm(|vmm| vmm.calls.len());
+        let status = streams.status(0).unwrap();
+        assert_eq!((status.mode, status.rdev), (0o020_620, 0x8801));
+        assert_eq!(streams.status(0), Ok(status));
+        assert_eq!(vmm(|vmm| vmm.calls.len()), before + 1);
+        assert_eq!(streams.status(3), Err(Errno::EBADF));
+        assert_eq!(streams.ioctl(1, 0x5401, &mut [0; 4]), Err(Errno::ENOTTY));
+        assert!(streams.is_terminal(0) && !streams.is_terminal(1) && !streams.is_terminal(40));
+    }
+}

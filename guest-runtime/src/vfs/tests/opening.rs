@@ -1,0 +1,144 @@
+//! Opening, reading, writing, seeking.
+
+use super::{Machine, USER};
+use crate::errno::Errno;
+use crate::vfs::file::Object;
+use crate::vfs::fs::NewInode;
+use crate::vfs::types::{S_IFIFO, S_IFMT, o};
+
+const CREATE: u32 = o::CREAT | o::RDWR;
+
+#[test]
+fn open_flags() {
+    let mut m = Machine::sample();
+    assert_eq!(m.open("/etc/motd", o::RDONLY, 0), Ok(3));
+    assert_eq!(m.open("/none", o::RDONLY, 0), Err(Errno::ENOENT));
+    let exclusive = CREATE | o::EXCL;
+    assert_eq!(m.open("/etc/motd", exclusive, 0), Err(Errno::EEXIST));
+    assert_eq!(m.open("/link", exclusive, 0), Err(Errno::EEXIST));
+    assert_eq!(m.open("/etc", o::WRONLY, 0), Err(Errno::EISDIR));
+    assert_eq!(m.open("/etc", CREATE, 0), Err(Errno::EISDIR));
+    assert_eq!(m.open("/etc/", CREATE, 0), Err(Errno::EISDIR));
+    assert_eq!(m.open("/new/", CREATE, 0), Err(Errno::EISDIR));
+    assert_eq!(m.open("/etc/motd/", o::RDONLY, 0), Err(Errno::ENOTDIR));
+    assert_eq!(m.open("/etc/motd", o::DIRECTORY, 0), Err(Errno::ENOTDIR));
+    assert_eq!(m.open("/link", o::NOFOLLOW, 0), Err(Errno::ELOOP));
+    assert_eq!(m.open("/etc", CREATE | o::DIRECTORY, 0), Err(Errno::EINVAL));
+    m.process.umask = 0o027;
+    let fd = m.open("/new", exclusive | o::CLOEXEC, 0o666).unwrap();
+    assert_eq!(m.stat("/new").unwrap().mode & 0o7777, 0o640);
+    assert!(m.process.fds.get(fd).unwrap().close_on_exec);
+    let flags = m.vfs.file(&m.process, fd).unwrap().flags;
+    assert_eq!(flags, o::RDWR | o::LARGEFILE);
+    m.process.who = USER;
+    assert_eq!(m.open("/new", o::RDONLY, 0), Err(Errno::EACCES));
+    assert_eq!(m.open("/etc/motd", o::NOATIME, 0), Err(Errno::EPERM));
+}
+
+#[test]
+fn reading_and_writing() {
+    let mut m = Machine::sample();
+    let fd = m.open("/etc/motd", o::RDWR, 0).unwrap();
+    assert_eq!(m.read(fd, 3).unwrap(), b"hel");
+    assert_eq!(m.write(fd, b"LO"), Ok(2));
+    assert_eq!(m.contents("/etc/zmotd").unwrap(), b"helLO\n");
+    assert_eq!(m.read(fd, 10).unwrap(), b"\n");
+    assert_eq!(m.read(fd, 10).unwrap(), b"");
+    let id = m.id(fd).unwrap();
+    assert_eq!(m.vfs.seek(id, -2, 2), Ok(4));
+    assert_eq!(m.vfs.seek(id, -5, 1), Err(Errno::EINVAL));
+    assert_eq!(m.vfs.seek(id, i64::MAX, 1), Err(Errno::EOVERFLOW));
+    assert_eq!(m.vfs.seek(id, 100, 3), Err(Errno::ENXIO));
+    assert_eq!(m.vfs.seek(id, 1, 4), Ok(6));
+    assert_eq!(m.vfs.seek(id, 0, 9), Err(Errno::EINVAL));
+    let append = m.open("/etc/motd", o::WRONLY | o::APPEND, 0).unwrap();
+    assert_eq!(m.write(append, b"more"), Ok(4));
+    assert_eq!(m.read(append, 1), Err(Errno::EBADF));
+    assert_eq!(m.contents("/etc/motd").unwrap(), b"helLO\nmore");
+    let only = m.open("/etc/motd", o::RDONLY, 0).unwrap();
+    assert_eq!(m.write(only, b"x"), Err(Errno::EBADF));
+    m.open("/etc/motd", o::WRONLY | o::TRUNC, 0).unwrap();
+    assert_eq!(m.contents("/etc/motd").unwrap(), b"");
+    let directory = m.open("/etc", o::RDONLY, 0).unwrap();
+    assert_eq!(m.read(directory, 1), Err(Errno::EISDIR));
+}
+
+#[test]
+fn a_removed_file_lives_while_it_is_open() {
+    let mut m = Machine::empty();
+    let used = m.vfs.fs.budget().used();
+    let fd = m.open("/tmp/f", CREATE, 0o600).unwrap();
+    m.write(fd, &[9; 100_000]).unwrap();
+    m.unlink("/tmp/f").unwrap();
+    let id = m.id(fd).unwrap();
+    m.vfs.seek(id, 0, 0).unwrap();
+    assert_eq!(m.read(fd, 200_000).unwrap(), [9; 100_000]);
+    assert!(m.vfs.fs.budget().used() > used + 100_000);
+    m.close(fd).unwrap();
+    assert_eq!(m.vfs.fs.budget().used(), used);
+    assert_eq!(m.close(fd), Err(Errno::EBADF));
+}
+
+#[test]
+fn unnamed_files_and_locations() {
+    let mut m = Machine::empty();
+    let unnamed = o::TMPFILE | o::DIRECTORY;
+    assert_eq!(m.open("/tmp", unnamed, 0o600), Err(Errno::EINVAL));
+    let fd = m.open("/tmp", unnamed | o::RDWR, 0o600).unwrap();
+    m.write(fd, b"data").unwrap();
+    assert_eq!(m.list("/tmp").unwrap(), [""; 0]);
+    let ino = m.process.fds.get(fd).unwrap().ino;
+    assert!(m.vfs.fs.inode(ino).unwrap().nameable);
+    let resolved = m.resolve("/tmp/now", false).unwrap();
+    let place = resolved.place(Errno::EEXIST).unwrap();
+    m.vfs.fs.link(place, ino, m.process.who).unwrap();
+    assert_eq!(m.contents("/tmp/now").unwrap(), b"data");
+    let path = m.open("/tmp/now", o::PATH | o::RDWR, 0).unwrap();
+    assert!(matches!(m.object(path), Object::Path));
+    assert_eq!(m.read(path, 1), Err(Errno::EBADF));
+    assert_eq!(m.write(path, b"x"), Err(Errno::EBADF));
+}
+
+#[test]
+fn devices() {
+    let mut m = Machine::empty();
+    let null = m.open("/dev/null", o::RDWR, 0).unwrap();
+    assert_eq!(m.write(null, b"gone"), Ok(4));
+    assert_eq!(m.read(null, 4).unwrap(), b"");
+    let zero = m.open("/dev/zero", o::RDWR, 0).unwrap();
+    assert_eq!(m.read(zero, 3).unwrap(), [0; 3]);
+    let full = m.open("/dev/full", o::RDWR, 0).unwrap();
+    assert_eq!(m.write(full, b"x"), Err(Errno::ENOSPC));
+    let random = m.open("/dev/urandom", o::RDONLY, 0).unwrap();
+    assert_eq!(m.read(random, 2).unwrap(), [4, 4]);
+    let input = m.open("/dev/stdin", o::RDONLY, 0).unwrap();
+    m.world.input = b"typed".to_vec();
+    assert_eq!(m.read(input, 3).unwrap(), b"typ");
+    assert_eq!(m.read(0, 9).unwrap(), b"ed");
+    let output = m.open("/dev/stdout", o::WRONLY, 0).unwrap();
+    assert_eq!(m.write(output, b"shown"), Ok(5));
+    assert_eq!(m.world.output, b"shown");
+    let id = m.id(1).unwrap();
+    assert_eq!(m.vfs.seek(id, 0, 1), Err(Errno::ESPIPE));
+    let id = m.id(null).unwrap();
+    assert_eq!(m.vfs.seek(id, 5, 0), Ok(0));
+    assert_eq!(m.list("/dev/shm").unwrap(), [""; 0]);
+}
+
+#[test]
+fn fifos() {
+    let mut m = Machine::empty();
+    m.make("/tmp/f", NewInode::fifo(0o600)).unwrap();
+    assert_eq!(m.stat("/tmp/f").unwrap().mode & S_IFMT, S_IFIFO);
+    assert_eq!(m.open("/tmp/f", o::RDONLY, 0), Err(Errno::EAGAIN));
+    let nonblocking = o::WRONLY | o::NONBLOCK;
+    assert_eq!(m.open("/tmp/f", nonblocking, 0), Err(Errno::ENXIO));
+    let read = m.open("/tmp/f", o::RDONLY | o::NONBLOCK, 0).unwrap();
+    assert_eq!(m.read(read, 1).unwrap(), b"");
+    let write = m.open("/tmp/f", nonblocking, 0).unwrap();
+    assert_eq!(m.read(read, 1), Err(Errno::EAGAIN));
+    m.write(write, b"through").unwrap();
+    assert_eq!(m.read(read, 100).unwrap(), b"through");
+    m.close(read).unwrap();
+    assert_eq!(m.write(write, b"x"), Err(Errno::EPIPE));
+}
