@@ -5,14 +5,10 @@ use crate::layout::{self, Contents, GuestFile, Image};
 use crate::platform::{self, Counters, Kvm, UserEntry, Vcpu, Vm};
 use crate::run::{End, Running};
 use crate::supervisor;
-use hartline_abi::port;
 use hartline_devices::console::Console;
-use std::io;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use vmm_sys_util::eventfd::{EFD_CLOEXEC, EventFd};
 
 /// The guest runtime that this VMM was built with.
 pub static RUNTIME: &[u8] = include_bytes!(env!("HARTLINE_RUNTIME"));
@@ -101,14 +97,6 @@ fn prepare(kvm: &Kvm, vm: &mut Vm, settings: &Settings<'_>) -> Result<Running, E
     for slot in &guest.slots {
         vm.add_slot(slot.gpa, Arc::clone(&slot.memory), slot.access)?;
     }
-    let doorbell =
-        EventFd::new(EFD_CLOEXEC).map_err(|source: io::Error| platform::Error::Request {
-            request: "eventfd",
-            source,
-        })?;
-    vm.add_doorbell(port::CONSOLE, &doorbell)?;
-    // SAFETY: the descriptor is taken out of its owner.
-    let doorbell = unsafe { OwnedFd::from_raw_fd(doorbell.into_raw_fd()) };
     let vcpu = Vcpu::new(kvm, vm, 0)?;
     vcpu.start_at(&UserEntry {
         rip: guest.entry,
@@ -126,7 +114,7 @@ fn prepare(kvm: &Kvm, vm: &mut Vm, settings: &Settings<'_>) -> Result<Running, E
         settings.arguments,
         settings.interpret_only,
     )?;
-    let console = Arc::new(Console::new(doorbell));
+    let console = Arc::<Console>::default();
     Ok(Running {
         vcpu,
         ram: guest.ram,

@@ -9,8 +9,6 @@ mod tests;
 pub use ring::{Ring, RingError};
 
 use output::Output;
-use std::fs::File;
-use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -21,16 +19,16 @@ const MIN_SPIN: Duration = Duration::from_micros(5);
 const MAX_SPIN: Duration = Duration::from_micros(200);
 
 /// The console of one VM. [`Console::serve`] runs on a thread of its own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Console {
-    /// Event that the guest signals by [`hartline_abi::port::CONSOLE`].
-    doorbell: File,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// The doorbell rang since the thread last looked.
+    rung: bool,
     /// Everything in the ring when this was last counted up is to be written out
     /// and `flushed` set to the same number.
     flush_requests: u64,
@@ -41,14 +39,10 @@ struct State {
 }
 
 impl Console {
-    /// A console whose doorbell is the event descriptor `doorbell` (blocking reads).
-    #[must_use]
-    pub fn new(doorbell: OwnedFd) -> Self {
-        Self {
-            doorbell: doorbell.into(),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        }
+    /// The guest rang [`hartline_abi::port::CONSOLE`].
+    pub fn ring_doorbell(&self) {
+        self.lock().rung = true;
+        self.changed.notify_all();
     }
 
     /// Writes out the ring until [`Console::finish`]; `descriptors` are those for the
@@ -72,7 +66,7 @@ impl Console {
         let mut state = self.lock();
         state.flush_requests += 1;
         let mine = state.flush_requests;
-        self.ring_doorbell();
+        self.changed.notify_all();
         loop {
             if let Some(result) = state.ended {
                 return result;
@@ -93,7 +87,7 @@ impl Console {
         let deadline = patience.map(|p| Instant::now() + p);
         let mut state = self.lock();
         state.stop = true;
-        self.ring_doorbell();
+        self.changed.notify_all();
         loop {
             if let Some(result) = state.ended {
                 return result;
@@ -121,39 +115,41 @@ impl Console {
                 ring.mark_broken(output.write(&batch));
                 ring.release(&batch);
             }
-            let mut state = self.lock();
-            if state.flushed != requests {
-                state.flushed = requests;
-                self.changed.notify_all();
-            }
+            self.flushed(requests);
             if stop {
                 return Ok(());
             }
-            if state.flush_requests != requests || state.stop {
-                continue;
-            }
-            drop(state);
             if watch(&ring, spin) {
                 spin = (spin * 2).min(MAX_SPIN);
             } else {
                 spin = (spin / 2).max(MIN_SPIN);
-                self.sleep(&ring);
+                self.sleep(&ring, requests);
             }
         }
     }
 
-    /// Sleeps until the doorbell rings, unless something came meanwhile.
-    fn sleep(&self, ring: &Ring) {
-        if ring.announce_sleep() {
-            // An error (a signal) only makes the caller look once more.
-            let _ = (&self.doorbell).read(&mut [0; 8]);
+    fn flushed(&self, requests: u64) {
+        let mut state = self.lock();
+        if state.flushed != requests {
+            state.flushed = requests;
+            self.changed.notify_all();
         }
-        ring.awake();
     }
 
-    fn ring_doorbell(&self) {
-        // Fails only if the counter is at its limit: then the thread is awake anyway.
-        let _: io::Result<usize> = (&self.doorbell).write(&1u64.to_ne_bytes());
+    /// Sleeps until the doorbell rings, unless something came meanwhile or there
+    /// are newer requests.
+    fn sleep(&self, ring: &Ring, requests: u64) {
+        let mut state = self.lock();
+        state.rung = false;
+        if ring.announce_sleep() {
+            while !state.rung && !state.stop && state.flush_requests == requests {
+                state = self
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+        ring.awake();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -3,7 +3,7 @@
 use super::*;
 use hartline_abi::console::{Console as Shared, MAX_RECORD, RING_SIZE, RecordHeader};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::os::fd::FromRawFd;
 use std::ptr::{NonNull, addr_of, addr_of_mut};
 use std::sync::Arc;
@@ -73,11 +73,6 @@ impl Drop for Guest {
     }
 }
 
-fn event() -> OwnedFd {
-    // SAFETY: no preconditions; a fresh descriptor.
-    unsafe { OwnedFd::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)) }
-}
-
 /// A file in memory without a name.
 fn memory_file() -> File {
     // SAFETY: a valid name; a fresh descriptor.
@@ -95,7 +90,7 @@ fn contents(file: &File) -> Vec<u8> {
 fn megabytes_pass_in_order_through_sleeps_and_wraps() {
     let mut guest = Guest::new();
     let ring = guest.ring();
-    let console = Arc::new(Console::new(event()));
+    let console = Arc::new(Console::default());
     let (out, err) = (memory_file(), memory_file());
     let descriptors = [
         out.try_clone().unwrap().into(),
@@ -130,7 +125,7 @@ fn megabytes_pass_in_order_through_sleeps_and_wraps() {
 fn closed_output_is_told_to_the_guest() {
     let mut guest = Guest::new();
     let ring = guest.ring();
-    let console = Arc::new(Console::new(event()));
+    let console = Arc::new(Console::default());
     let full: OwnedFd = OpenOptions::new()
         .write(true)
         .open("/dev/full")

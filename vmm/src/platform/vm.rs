@@ -2,13 +2,12 @@
 
 use super::{Error, Mapping};
 use kvm_bindings::{KVM_MEM_READONLY, kvm_userspace_memory_region};
-use kvm_ioctls::{Cap, IoEventAddress, NoDatamatch, VmFd};
+use kvm_ioctls::{Cap, VmFd};
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use vmm_sys_util::eventfd::EventFd;
 
 /// The interface version of every Linux since 2.6.22.
 const API_VERSION: i32 = 12;
@@ -74,7 +73,6 @@ impl Kvm {
                 Cap::ImmediateExit,
                 "immediate exits are not supported by this kernel",
             ),
-            (Cap::Ioeventfd, "ioeventfd is not supported by this kernel"),
         ] {
             if !fd.check_extension(capability) {
                 let source = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
@@ -129,15 +127,5 @@ impl Vm {
             .map_err(Error::request("KVM_SET_USER_MEMORY_REGION"))?;
         self.slots.push((gpa, memory));
         Ok(())
-    }
-
-    /// Lets guest writes to an I/O port signal `event` inside the kernel.
-    ///
-    /// # Errors
-    /// [`Error::Request`].
-    pub fn add_doorbell(&self, port: u16, event: &EventFd) -> Result<(), Error> {
-        self.fd
-            .register_ioevent(event, &IoEventAddress::Pio(u64::from(port)), NoDatamatch)
-            .map_err(Error::request("KVM_IOEVENTFD"))
     }
 }
