@@ -33,7 +33,6 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "wild-store")) *(volatile uint8_t *)0x123456789a = 1;
     if (!strcmp(how, "non-canonical")) sink = *(volatile uint64_t *)0xdead000000000000;
     if (!strcmp(how, "kernel-address")) *(volatile uint64_t *)0xffffffffffffff00 = 1;
-    if (!strcmp(how, "runtime-address")) sink = *(volatile uint64_t *)(1ull << 40);
     if (!strcmp(how, "store-to-code")) *(volatile uint32_t *)(uintptr_t)&recurse = 0;
     if (!strcmp(how, "store-to-constant")) *(volatile char *)(uintptr_t)"constant" = 1;
     if (!strcmp(how, "null-jump")) wild_jump(0);

@@ -3,6 +3,7 @@
 use crate::hartline::{self, ENVIRONMENT};
 use crate::process::{self, Outcome};
 use crate::{Result, reference, tree};
+use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -56,10 +57,16 @@ impl Run {
     }
 
     /// Runs it under Hartline, translated before, with more `options` of `hartline run`.
+    /// `HARTLINE_INTERPRET=1` in the environment makes it the interpreter alone, to
+    /// tell whose fault a failure is.
     ///
     /// # Errors
     /// Translation failed, or the run hangs.
     pub fn hartline(&self, options: &[&str]) -> Result<Outcome> {
+        if env::var_os("HARTLINE_INTERPRET").is_some_and(|value| value == "1") {
+            let options = [options, &["--interpret"]].concat();
+            return process::run(&mut self.hartline_command(&options)?, &self.stdin);
+        }
         hartline::translate(&self.program)?;
         process::run(&mut self.hartline_command(options)?, &self.stdin)
     }

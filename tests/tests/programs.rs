@@ -54,7 +54,6 @@ const FAULTS: &[&str] = &[
     "wild-store",
     "non-canonical",
     "kernel-address",
-    "runtime-address",
     "store-to-code",
     "store-to-constant",
     "null-jump",
