@@ -1,15 +1,12 @@
 //! The runtime's ELF image, which the VMM embeds and boots in every VM.
 //!
-//! It is linked at [`hartline_abi::layout::RUNTIME_BASE`] without any library. The
-//! VMM's build script builds it; by hand:
+//! It is linked at [`hartline_abi::layout::RUNTIME_BASE`] without any library, by
+//! `vmm/build.rs` (release profile, since a panic must abort). By hand:
 //!
 //! ```text
-//! RUSTFLAGS="-C panic=abort -C relocation-model=pic -C target-feature=-crt-static \
-//!   -C linker=cc -C link-arg=-fuse-ld=lld -C link-arg=-nostartfiles -C link-arg=-nostdlib \
-//!   -C link-arg=-static -C link-arg=-no-pie -C link-arg=-Wl,--image-base=0x10000000000 \
-//!   -C link-arg=-Wl,-z,noseparate-code" \
-//!   cargo build --release --target x86_64-unknown-linux-gnu \
-//!   -p hartline-guest --bin hartline-runtime --features image
+//! RUSTFLAGS="-C relocation-model=pic -C link-arg=-nostartfiles -C link-arg=-nostdlib \
+//!   -C link-arg=-static -C link-arg=-no-pie -C link-arg=-Wl,--image-base=0x10000000000" \
+//!   cargo build --release -p hartline-guest --bin hartline-runtime --features image
 //! ```
 #![no_std]
 #![no_main]

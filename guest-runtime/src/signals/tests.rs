@@ -1,1 +1,157 @@
+//! Signal state without a guest.
 
+use super::number::{SIGCHLD, SIGINT, SIGKILL, SIGPIPE, SIGSEGV, SIGTERM};
+use super::*;
+
+fn sent(signal: u8) -> SigInfo {
+    SigInfo::sent(signal, SI_USER, 2, 1000)
+}
+
+fn handled(flags: u64) -> Action {
+    Action {
+        handler: 0x1_0000,
+        flags,
+        mask: bit(SIGINT),
+    }
+}
+
+#[test]
+fn masks_and_queues() {
+    let mut signals = Signals::default();
+    signals.set_blocked(u64::MAX);
+    assert_eq!(signals.blocked(), !UNBLOCKABLE);
+    signals.send(sent(SIGTERM));
+    signals.send(sent(SIGTERM));
+    signals.send(sent(40));
+    signals.send(sent(40));
+    assert_eq!(signals.pending(), bit(SIGTERM) | bit(40));
+    assert!(!signals.is_deliverable());
+    // Standard signals are not queued twice, real-time signals are.
+    assert_eq!(signals.take(u64::MAX), Some(sent(SIGTERM)));
+    assert_eq!(signals.take(bit(40)), Some(sent(40)));
+    assert_eq!(signals.take(bit(40)), Some(sent(40)));
+    assert_eq!(signals.take(u64::MAX), None);
+    signals.send(sent(SIGKILL));
+    assert!(signals.is_deliverable());
+}
+
+#[test]
+fn ignored_signals_vanish() {
+    let mut signals = Signals::default();
+    signals.send(sent(SIGCHLD));
+    assert_eq!(signals.pending(), 0);
+    // A blocked one waits for its action, and goes when that is to ignore it.
+    signals.set_blocked(bit(SIGPIPE));
+    signals.send(sent(SIGPIPE));
+    assert_eq!(signals.pending(), bit(SIGPIPE));
+    let ignore = Action {
+        handler: IGNORE,
+        ..Action::default()
+    };
+    signals.set_action(SIGPIPE, ignore).unwrap();
+    assert_eq!(signals.pending(), 0);
+    assert_eq!(signals.set_action(SIGKILL, ignore), Err(Errno::EINVAL));
+}
+
+#[test]
+fn faults_come_first_and_cannot_be_ignored() {
+    let mut signals = Signals::default();
+    signals.set_action(SIGSEGV, handled(0)).unwrap();
+    assert!(signals.handles(SIGSEGV));
+    signals.set_blocked(bit(SIGSEGV));
+    assert!(!signals.handles(SIGSEGV));
+    signals.send(sent(SIGINT));
+    signals.send_fault(SigInfo::fault(SIGSEGV, 1, 0x123));
+    assert_eq!(signals.next_deliverable(), Some(SIGSEGV));
+    assert_eq!(signals.disposition(SIGSEGV), Disposition::Terminate);
+    assert_eq!(signals.blocked() & bit(SIGSEGV), 0);
+}
+
+#[test]
+fn interrupted_calls_follow_the_handler() {
+    let mut signals = Signals::default();
+    assert!(signals.next_restarts());
+    signals.set_action(SIGINT, handled(0)).unwrap();
+    signals.send(sent(SIGINT));
+    assert!(!signals.next_restarts());
+    signals.set_action(SIGINT, handled(SA_RESTART)).unwrap();
+    assert!(signals.next_restarts());
+}
+
+#[test]
+fn temporary_masks_come_back() {
+    let mut signals = Signals::default();
+    signals.set_blocked(bit(SIGTERM));
+    signals.set_temporary(0);
+    assert_eq!(signals.blocked(), 0);
+    signals.end_temporary();
+    assert_eq!(signals.blocked(), bit(SIGTERM));
+}
+
+#[test]
+fn alternate_stacks_are_checked() {
+    let mut signals = Signals::default();
+    let stack = AltStack {
+        address: 0x10_0000,
+        flags: 0,
+        padding: 0,
+        size: 0x4000,
+    };
+    let small = AltStack { size: 100, ..stack };
+    assert_eq!(signals.set_stack(small, 0), Err(Errno::ENOMEM));
+    let odd = AltStack { flags: 8, ..stack };
+    assert_eq!(signals.set_stack(odd, 0), Err(Errno::EINVAL));
+    signals.set_stack(stack, 0).unwrap();
+    assert_eq!(signals.stack_status(0x10_0000).flags, 0);
+    assert_eq!(signals.stack_status(0x10_0001).flags, SS_ONSTACK);
+    assert_eq!(signals.stack_status(0x10_4000).flags, SS_ONSTACK);
+    assert_eq!(signals.stack_status(0x10_4001).flags, 0);
+    assert_eq!(signals.set_stack(stack, 0x10_1000), Err(Errno::EPERM));
+    signals.set_stack(AltStack::DISABLED, 0).unwrap();
+    assert_eq!(signals.stack, AltStack::DISABLED);
+}
+
+#[test]
+fn frames_hold_all_registers() {
+    // SAFETY: all fields are integers.
+    let mut hart: Hart = unsafe { core::mem::zeroed() };
+    for (index, register) in hart.x.iter_mut().enumerate().skip(1) {
+        *register = 100 + index as u64;
+    }
+    for (index, register) in hart.f.iter_mut().enumerate() {
+        *register = 200 + index as u64;
+    }
+    hart.pc = 0x1_2344;
+    hart.fflags = 5;
+    let frame = RtSigframe::new(&hart, sent(SIGINT), AltStack::DISABLED, 0x55);
+    let bytes = frame.as_bytes();
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    // siginfo: number, and sender; ucontext: mask at 40, pc at 176, f0 after 32 words.
+    assert_eq!(word(0), u64::from(SIGINT));
+    assert_eq!(word(16), 2 | 1000 << 32);
+    assert_eq!(word(128 + 40), 0x55);
+    assert_eq!(word(128 + 176), 0x1_2344);
+    assert_eq!(word(128 + 176 + 8 * 31), 131);
+    assert_eq!(word(128 + 176 + 256), 200);
+    assert_eq!(word(128 + 176 + 256 + 256) & 31, 5);
+    // SAFETY: as above.
+    let mut other: Hart = unsafe { core::mem::zeroed() };
+    frame.restore(&mut other);
+    assert_eq!((other.pc, other.x, other.f), (hart.pc, hart.x, hart.f));
+    assert_eq!(other.fflags, 5);
+}
+
+#[test]
+fn numbers_are_checked() {
+    assert_eq!(check_number(0), Err(Errno::EINVAL));
+    assert_eq!(check_number(64), Ok(64));
+    assert_eq!(check_number(65), Err(Errno::EINVAL));
+    assert_eq!(check_number(u64::MAX), Err(Errno::EINVAL));
+    let queued = sent(SIGINT).with_signal(SIGTERM);
+    assert_eq!(queued.signal(), SIGTERM);
+    assert!(
+        !SigInfo::fault(SIGSEGV, 1, 0)
+            .with_signal(SIGSEGV)
+            .is_fault()
+    );
+}
