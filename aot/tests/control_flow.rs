@@ -147,3 +147,43 @@ fn recovers_libc() {
     });
     assert!(twice.count() > 0, "libc calls setjmp itself");
 }
+
+/// Compiles `programs/switches.c`, strips the result, and returns it.
+fn compile_switches(directory: &Path, options: &[&str]) -> Vec<u8> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/switches.c");
+    let output = directory.join(options.concat());
+    let status = Command::new("riscv64-linux-gnu-gcc")
+        .args(["-nostdlib", "-ffreestanding", "-fno-builtin", "-s", "-o"])
+        .arg(&output)
+        .args(options)
+        .arg(source)
+        .status();
+    assert!(
+        status.expect("the cross compiler runs").success(),
+        "{options:?}"
+    );
+    std::fs::read(output).expect("the compiler wrote a program")
+}
+
+#[test]
+fn resolves_every_switch() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for level in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
+        for kind in [
+            &["-static"][..],
+            &["-static-pie", "-fPIE"],
+            &["-static", "-march=rv64gc_zba_zbb"],
+        ] {
+            let options = [&[level], kind].concat();
+            let bytes = compile_switches(directory.path(), &options);
+            let (_, statistics) = recover_and_print(&options.join(" "), &bytes);
+            let open = &statistics.indirect_jumps;
+            assert!(open.is_empty(), "{options:?}: {open:x?}");
+            assert!(statistics.jump_tables.len() >= 7, "{options:?}");
+            assert_eq!(
+                statistics.reached_function_bytes, statistics.function_bytes,
+                "{options:?}"
+            );
+        }
+    }
+}

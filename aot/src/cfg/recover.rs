@@ -38,6 +38,8 @@ struct Recovery<'r, 'a> {
     members: HashMap<u64, Vec<u64>>,
     functions: BTreeMap<u64, Function>,
     pending: Vec<u64>,
+    /// Targets of jump tables.
+    labels: HashSet<u64>,
     /// Instructions that may still be decoded.
     budget: usize,
     /// Instructions that inner entries of a unit may still have.
@@ -66,6 +68,7 @@ impl<'r, 'a> Recovery<'r, 'a> {
             members: HashMap::new(),
             functions: BTreeMap::new(),
             pending: Vec::new(),
+            labels: HashSet::new(),
             budget: places.saturating_mul(DECODE_FACTOR).max(MIN_BUDGET),
             shares: HashMap::new(),
         }
@@ -79,6 +82,12 @@ impl<'r, 'a> Recovery<'r, 'a> {
             self.enter(entry, None);
         }
         self.work();
+        for &pointer in self.binary.pointers() {
+            if !self.labels.contains(&pointer) {
+                self.enter(pointer, None);
+                self.work();
+            }
+        }
         self.sweep();
     }
 
@@ -160,6 +169,12 @@ impl<'r, 'a> Recovery<'r, 'a> {
             && let Some(share) = self.shares.get_mut(&root)
         {
             *share = share.saturating_sub(decoded);
+        }
+        for block in &blocks {
+            if let Terminator::JumpTable(table) = &block.terminator {
+                let inside = table.targets.iter().filter(|edge| edge.is_internal());
+                self.labels.extend(inside.map(|edge| edge.target));
+            }
         }
         let references = References::of(self.binary, &blocks, &ranges);
         let name = self.binary.name(entry).filter(|name| !name.is_empty());
@@ -278,10 +293,11 @@ impl References {
             let cut_off = ranges.iter().any(|range| range.contains(&edge.target));
             match block.terminator {
                 Terminator::FallThrough { .. } => self.called.push(edge.target),
+                // A table read too far has entries that lead anywhere.
+                Terminator::JumpTable(_) => {}
                 _ if cut_off => self.called.push(edge.target),
                 // After the last call of a function that does not return, nothing follows.
                 Terminator::Call { .. } | Terminator::CallIndirect { .. } => {}
-                Terminator::JumpTable(_) => self.taken.push(edge.target),
                 _ => self.jumped.push(edge.target),
             }
         }

@@ -1,7 +1,7 @@
 //! Jump tables: how many entries, and where they lead.
 
 use super::blocks::Explorer;
-use super::function::{Block, Index, JumpTable, Terminator};
+use super::function::{Block, Edge, Index, JumpTable, Terminator};
 use super::graph::{Graph, Reaching, Site};
 use super::values::{Table, Value, Values, add};
 use crate::elf::Binary;
@@ -70,14 +70,45 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
                 let next = pc + u64::from(instruction.length());
                 Some(self.explorer.direct(rd, target & !1, next))
             }
-            Value::Entry { table, addend } if rd == XReg::ZERO => self.table(table, addend, site),
+            Value::Entry { table, addend } if rd == XReg::ZERO => {
+                let targets = self.targets(table, addend, site);
+                let constant = self.binary.memory().is_constant_after_loading(table.base);
+                self.jump_table(constant.then_some(table.index), targets)
+            }
+            Value::Unknown if rd == XReg::ZERO && offset == 0 => self.shared_jump(rs1, site),
             _ => None,
         }
     }
 
-    fn table(&mut self, table: Table, addend: u64, jump: Site) -> Option<Terminator> {
+    /// A jump that several tables, or places that read the same one, lead to.
+    fn shared_jump(&mut self, register: XReg, jump: Site) -> Option<Terminator> {
+        let mut targets = Vec::new();
+        for value in self.values.alternatives(register, jump) {
+            if let Value::Entry { table, addend } = value {
+                targets.append(&mut self.targets(table, addend, jump));
+            }
+        }
+        self.jump_table(None, targets)
+    }
+
+    /// A terminator, if any target is of use.
+    fn jump_table(&self, index: Option<Index>, mut targets: Vec<Edge>) -> Option<Terminator> {
+        if index.is_none() {
+            targets.sort_unstable_by_key(|edge| edge.target);
+            targets.dedup_by_key(|edge| edge.target);
+        }
+        let inside = |edge: &Edge| self.explorer.is_inside(edge.target);
+        let any_inside = targets.iter().any(inside);
+        any_inside.then_some(Terminator::JumpTable(JumpTable { index, targets }))
+    }
+
+    /// The targets of a table, as far as they are known.
+    fn targets(&mut self, table: Table, addend: u64, jump: Site) -> Vec<Edge> {
         let bound = self.bounds().of(table.index, jump);
-        let count = bound.unwrap_or(MAX_UNBOUNDED).min(MAX_ENTRIES);
+        let certain = matches!(bound, Some(Bound { compared: true, .. }));
+        let count = bound
+            .map_or(MAX_UNBOUNDED, |bound| bound.count)
+            .min(MAX_ENTRIES);
         let mut targets = Vec::new();
         for number in 0..count {
             let Some(target) = self.target(table, addend, number) else {
@@ -85,17 +116,12 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
             };
             // Without a bound the table ends where its entries stop making sense. A
             // table of pointers to elsewhere is data that the program may yet change.
-            let inside = self.explorer.is_inside(target);
-            if !inside && (bound.is_none() || table.wide) {
+            if !self.explorer.is_inside(target) && (!certain || table.wide) {
                 break;
             }
             targets.push(self.explorer.edge(target));
         }
-        let any_inside = targets
-            .iter()
-            .any(|edge| self.explorer.is_inside(edge.target));
-        let index = Some(table.index);
-        any_inside.then_some(Terminator::JumpTable(JumpTable { index, targets }))
+        targets
     }
 
     fn bounds<'s>(&'s mut self) -> Bounds<'s, 'r, 'b, 'a> {
@@ -103,15 +129,12 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
         Bounds { graph, values }
     }
 
-    /// Where entry `number` leads; `None` if it is not in constant memory or leads
-    /// out of the code.
+    /// Where entry `number` leads; `None` if it is not in the file or leads out of
+    /// the code.
     fn target(&self, table: Table, addend: u64, number: u64) -> Option<u64> {
         let memory = self.binary.memory();
         let place = table.base.wrapping_add(number << table.shift);
         let size = if table.wide { 8 } else { 4 };
-        if !memory.is_constant_after_loading(place) {
-            return None;
-        }
         let value = memory.number(place, size)?;
         let extend = table.signed && !table.wide;
         let value = if extend {
@@ -130,6 +153,15 @@ struct Bounds<'r, 'v, 'b, 'a> {
     values: &'r mut Values<'v, 'b, 'a>,
 }
 
+/// How large an index can be.
+struct Bound {
+    /// Number of values.
+    count: u64,
+    /// The program compares the index with it. Otherwise it is that of the index's
+    /// type, and the table may be shorter.
+    compared: bool,
+}
+
 /// What a value is a copy of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
@@ -142,20 +174,34 @@ enum Origin {
 }
 
 impl Bounds<'_, '_, '_, '_> {
-    /// Number of values that the index of a table can have.
-    fn of(&mut self, index: Index, jump: Site) -> Option<u64> {
+    /// How many values the index of a table can have.
+    fn of(&mut self, index: Index, jump: Site) -> Option<Bound> {
         let site = self.site(index, jump)?;
-        let (origin, mut bound) = self.origin(index.register, site);
+        let (origin, masked) = self.origin(index.register, site);
+        let mut compared: Option<u64> = None;
         let mut block = site.block;
         for _ in 0..MAX_CHAIN {
             let Some(before) = self.graph.only_predecessor(block) else {
                 break;
             };
             let limit = self.limit(origin, before, self.graph.block(block).start);
-            bound = bound.into_iter().chain(limit).min();
+            compared = compared.into_iter().chain(limit).min();
             block = before;
         }
-        bound
+        match (masked, compared) {
+            (Some(masked), Some(count)) if masked < count => Some(Bound {
+                count: masked,
+                compared: false,
+            }),
+            (_, Some(count)) => Some(Bound {
+                count,
+                compared: true,
+            }),
+            (masked, None) => masked.map(|count| Bound {
+                count,
+                compared: false,
+            }),
+        }
     }
 
     /// The site of the instruction at which an index is read.

@@ -79,6 +79,15 @@ impl<'v, 'b, 'a> Values<'v, 'b, 'a> {
         }
     }
 
+    /// What a register may hold immediately before a site, by definition that
+    /// reaches it; some may be missing.
+    pub(super) fn alternatives(&mut self, register: XReg, site: Site) -> Vec<Value> {
+        match self.graph.reaching(register, site) {
+            Reaching::Many(sites) => sites.into_iter().map(|site| self.defined(site)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The constant in a register immediately before a site.
     pub(super) fn constant(&mut self, register: XReg, site: Site) -> Option<u64> {
         match self.before(register, site) {

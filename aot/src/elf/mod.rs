@@ -56,6 +56,7 @@ pub struct Binary<'a> {
     functions: Vec<Range<u64>>,
     symbols: Vec<Symbol<'a>>,
     entries: Vec<u64>,
+    pointers: Vec<u64>,
 }
 
 impl<'a> Binary<'a> {
@@ -77,13 +78,14 @@ impl<'a> Binary<'a> {
             text,
             functions: Vec::new(),
             symbols: sections.symbols,
-            entries: dynamic.entries,
+            entries: Vec::new(),
+            pointers: Vec::new(),
         };
         binary
             .symbols
             .retain(|symbol| in_text(&binary.text, symbol.address));
         binary.functions = function_ranges(&binary.text, unwind, &binary.symbols);
-        binary.entries = binary.find_entries();
+        binary.find_entries(dynamic.entries);
         Ok(binary)
     }
 
@@ -183,36 +185,44 @@ impl<'a> Binary<'a> {
     }
 
     /// Addresses in the code that are entered from outside or through pointers in
-    /// data: entry point, exported symbols, initializers, relocations, words of
-    /// the data that equal the start of a function. Sorted.
+    /// data: entry point, exported symbols, starts of function ranges that the data
+    /// or its relocations point to. Sorted.
     #[must_use]
     pub fn entries(&self) -> &[u64] {
         &self.entries
     }
 
-    fn find_entries(&self) -> Vec<u64> {
-        let mut entries: BTreeSet<u64> = self.program.entry().into_iter().collect();
+    /// Addresses in the code, where no function range covers it, that the data
+    /// seems to point to: functions, or labels of computed gotos. Sorted.
+    #[must_use]
+    pub fn pointers(&self) -> &[u64] {
+        &self.pointers
+    }
+
+    /// Sorts out what is entered: `words` are values that the dynamic section gives.
+    fn find_entries(&mut self, words: Vec<u64>) {
         let starts: BTreeSet<u64> = self.functions.iter().map(|range| range.start).collect();
-        let covered = |address| range_at(&self.functions, address).is_some();
-        for &entry in &self.entries {
+        let mut entries: BTreeSet<u64> = self.program.entry().into_iter().collect();
+        let mut pointers = BTreeSet::new();
+        let mut add = |word| {
             // A pointer into the middle of a function is a label of a computed goto.
-            if starts.contains(&entry) || !covered(entry) {
-                entries.insert(entry);
+            if starts.contains(&word) {
+                entries.insert(word);
+            } else if range_at(&self.functions, word).is_none() && self.may_start_function(word) {
+                pointers.insert(word);
             }
+        };
+        words.into_iter().for_each(&mut add);
+        if !self.is_position_independent() {
+            self.memory.for_each_word(add);
         }
         let exported = self.symbols.iter().filter(|symbol| symbol.exported);
         entries.extend(exported.map(|symbol| symbol.address));
-        if !self.is_position_independent() {
-            self.memory.for_each_word(|word| {
-                if starts.contains(&word) || (!covered(word) && self.may_start_function(word)) {
-                    entries.insert(word);
-                }
-            });
-        }
-        entries
+        self.entries = entries
             .into_iter()
             .filter(|&entry| self.is_text(entry))
-            .collect()
+            .collect();
+        self.pointers = pointers.into_iter().collect();
     }
 }
 
