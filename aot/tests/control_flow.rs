@@ -187,3 +187,46 @@ fn resolves_every_switch() {
         }
     }
 }
+
+/// Nothing in a file that parses makes recovery fail or run away.
+#[test]
+fn survives_damaged_files() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let options = [
+        "-O2",
+        "-static-pie",
+        "-fPIE",
+        "-fasynchronous-unwind-tables",
+    ];
+    let original = compile_switches(directory.path(), &options);
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = |limit: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random >> 16) as usize % limit
+    };
+    let mut recovered = 0;
+    for _ in 0..400 {
+        let mut bytes = original.clone();
+        for _ in 0..=next(30) {
+            let offset = next(bytes.len());
+            bytes[offset] = next(256) as u8;
+        }
+        // The ELF header stays, so that most files get past it.
+        bytes[..64].copy_from_slice(&original[..64]);
+        if let Ok(binary) = Binary::parse(&bytes) {
+            let flow = recover(&binary);
+            check_invariants(&flow);
+            let instructions = flow.statistics(&binary).instructions as u64;
+            let text: u64 = binary
+                .text()
+                .iter()
+                .map(|text| text.bytes.len() as u64)
+                .sum();
+            assert!(instructions <= 8 * text + 4096);
+            recovered += 1;
+        }
+    }
+    assert!(recovered > 200, "{recovered} of 400 files parse");
+}
