@@ -292,6 +292,8 @@ fn fill_stack(
     kernel.task.name[..length].copy_from_slice(&name[..length]);
     kernel.task.arguments = built.arguments;
     kernel.task.environment = built.environment;
+    // A program that the root file system does not have is without `/proc/self/exe`.
+    let _ = kernel.files.set_executable(&strings.path);
     kernel.task.executable = strings.path;
     Ok(built.sp)
 }

@@ -311,6 +311,10 @@ fn check_range(
     ) {
         return Err(Errno::EINVAL);
     }
+    let device = |ino| Ok::<_, Errno>(kernel.files.vfs.fs.inode(ino)?.device);
+    if device(input.ino)? != device(output.ino)? {
+        return Err(Errno::EXDEV);
+    }
     let source = source.unwrap_or(input.offset);
     let target = target.unwrap_or(output.offset);
     if input.ino == output.ino && source.abs_diff(target) < count {

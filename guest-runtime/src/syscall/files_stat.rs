@@ -18,9 +18,9 @@ use crate::vfs::types::{Ino, NAME_MAX, Timespec, o};
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(5, "setxattr", path_attribute),
-    Entry::new(6, "lsetxattr", path_attribute),
-    Entry::new(7, "fsetxattr", descriptor_attribute),
+    Entry::new(5, "setxattr", set_path_attribute),
+    Entry::new(6, "lsetxattr", set_path_attribute),
+    Entry::new(7, "fsetxattr", set_descriptor_attribute),
     Entry::new(8, "getxattr", path_attribute),
     Entry::new(9, "lgetxattr", path_attribute),
     Entry::new(10, "fgetxattr", descriptor_attribute),
@@ -306,16 +306,25 @@ fn utimensat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// Extended attributes are not supported, as on a tmpfs without them; the file must
-/// be there all the same.
-fn path_attribute(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+/// Extended attributes cannot be set, so no file has any.
+fn set_path_attribute(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     kernel.inode_at(AT_FDCWD as u64, a[0], AT_SYMLINK_NOFOLLOW)?;
     Err(Errno::EOPNOTSUPP)
 }
 
-fn descriptor_attribute(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+fn set_descriptor_attribute(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     kernel.files.file(a[0])?;
     Err(Errno::EOPNOTSUPP)
+}
+
+fn path_attribute(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    kernel.inode_at(AT_FDCWD as u64, a[0], AT_SYMLINK_NOFOLLOW)?;
+    Err(Errno::ENODATA)
+}
+
+fn descriptor_attribute(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    kernel.files.file(a[0])?;
+    Err(Errno::ENODATA)
 }
 
 fn path_attribute_list(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {

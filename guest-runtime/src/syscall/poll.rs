@@ -267,7 +267,7 @@ fn read_sets(kernel: &mut Kernel, a: &[u64; 6], words: u64) -> Result<[Vec<u64>;
 fn pselect6(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let count = i32::try_from(a[0].cast_signed()).map_err(|_| Errno::EINVAL)?;
     let count = u32::try_from(count).map_err(|_| Errno::EINVAL)?;
-    let count = count.min(kernel.files.process.fds.limit);
+    let count = count.min(kernel.files.process.fds.capacity());
     let timeout = kernel.timeout(a[4])?;
     let [mask, size] = match a[5] {
         0 => [0, 0],

@@ -6,7 +6,7 @@
 use super::fs::PROC_DEVICE;
 use super::inode::Attributes;
 use super::process::Process;
-use super::types::{Ino, S_IFDIR, S_IFLNK, S_IFREG, Timespec};
+use super::types::{Ino, S_IFDIR, S_IFLNK, S_IFREG};
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -298,10 +298,10 @@ impl Node {
             size,
             block_size: 1024,
             blocks: 0,
-            atime: Timespec::default(),
-            mtime: Timespec::default(),
-            ctime: Timespec::default(),
-            btime: Timespec::default(),
+            atime: process.started,
+            mtime: process.started,
+            ctime: process.started,
+            btime: process.started,
         })
     }
 

@@ -7,6 +7,7 @@ use super::proc::{Node, Text};
 use super::process::Process;
 use super::types::Ino;
 use crate::errno::Errno;
+use crate::task::PARENT;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -230,7 +231,7 @@ fn process_stat(process: &Process, system: &mut dyn System) -> Vec<u8> {
     // Fields 3 to 52 of proc_pid_stat(5).
     let (user, mapped, resident) = (ticks(times.cpu), memory.mapped, memory.resident / 4096);
     let fields = format!(
-        ") R 0 {pid} {pid} 0 -1 4194304 0 0 0 0 {user} 0 0 0 20 0 1 0 0 {mapped} {resident} \
+        ") R {PARENT} {pid} {pid} 0 -1 4194304 0 0 0 0 {user} 0 0 0 20 0 1 0 0 {mapped} {resident} \
          18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
     );
     line.extend_from_slice(fields.as_bytes());
@@ -245,7 +246,7 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
     let (mapped, resident) = (memory.mapped / 1024, memory.resident / 1024);
     let umask = process.umask;
     let rest = format!(
-        "\nUmask:\t{umask:04o}\nState:\tR (running)\nTgid:\t{pid}\nNgid:\t0\nPid:\t{pid}\nPPid:\t0\n\
+        "\nUmask:\t{umask:04o}\nState:\tR (running)\nTgid:\t{pid}\nNgid:\t0\nPid:\t{pid}\nPPid:\t{PARENT}\n\
          TracerPid:\t0\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t{gid}\t{gid}\t{gid}\t{gid}\n\
          FDSize:\t64\nGroups:\t{gid} \nVmPeak:\t{mapped:>8} kB\nVmSize:\t{mapped:>8} kB\n\
          VmHWM:\t{resident:>8} kB\nVmRSS:\t{resident:>8} kB\nThreads:\t1\n\

@@ -1,7 +1,7 @@
 //! What a process has of files: descriptors, directories, identity.
 
 use super::fs::FileSystem;
-use super::types::{Credentials, Ino};
+use super::types::{Credentials, Ino, Timespec};
 use crate::errno::Errno;
 use alloc::vec::Vec;
 
@@ -122,6 +122,16 @@ impl FdTable {
         Ok(())
     }
 
+    /// Slots that Linux's table would have (`max_fds`), which is how far `select` looks.
+    pub fn capacity(&self) -> u32 {
+        const FIRST: usize = 64;
+        const STEP: usize = 128;
+        match self.slots.len() {
+            0..=FIRST => FIRST as u32,
+            n => (n.div_ceil(STEP).next_power_of_two() * STEP) as u32,
+        }
+    }
+
     /// The first descriptor in use that is at least `from`.
     pub fn next(&self, from: u32) -> Option<u32> {
         let rest = self.slots.get(from as usize..)?;
@@ -145,6 +155,8 @@ pub struct Process {
     pub who: Credentials,
     /// Process number.
     pub pid: u32,
+    /// When it started; the time stamps of `/proc`.
+    pub started: Timespec,
     /// The program's file, for `/proc/self/exe`.
     pub executable: Option<Ino>,
 }
@@ -162,6 +174,7 @@ impl Process {
             umask: 0o022,
             who,
             pid,
+            started: fs.now(),
             executable: None,
         }
     }

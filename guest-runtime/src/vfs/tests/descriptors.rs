@@ -25,6 +25,16 @@ fn the_lowest_free_descriptor() {
 }
 
 #[test]
+fn the_table_grows_as_on_linux() {
+    let mut m = Machine::empty();
+    for (fd, capacity) in [(63, 64), (64, 128), (127, 128), (128, 256), (600, 1024)] {
+        let to = Target::Exactly(fd);
+        m.vfs.duplicate(&mut m.process, 0, to, false).unwrap();
+        assert_eq!(m.process.fds.capacity(), capacity, "with {fd}");
+    }
+}
+
+#[test]
 fn duplicates_share_their_description() {
     let mut m = Machine::sample();
     let fd = m.open("/etc/motd", o::RDONLY, 0).unwrap();
