@@ -11,7 +11,7 @@ use crate::vfs::file::{MAX_FILES, Object, OpenFile};
 use crate::vfs::process::{FileId, Process};
 use crate::vfs::transfer::Outside;
 use crate::vfs::tree::Tree;
-use crate::vfs::types::{Credentials, Ino, o};
+use crate::vfs::types::{Credentials, Ino};
 use crate::vfs::walk::Options;
 use crate::vfs::{AT_FDCWD, Vfs};
 use alloc::vec::Vec;
@@ -78,11 +78,10 @@ impl Files {
             uid: boot.uid,
             gid: boot.gid,
         };
-        let (mut vfs, process) = Vfs::new(tree, limit, clock::realtime, who, task::PID)?;
+        let terminals = boot.terminals & 7;
+        let clock = clock::realtime;
+        let (vfs, process) = Vfs::new(tree, limit, clock, who, task::PID, terminals)?;
         let streams = Streams::new(host);
-        for stream in (0..3).filter(|&stream| streams.is_terminal(stream)) {
-            vfs.file_mut(&process, stream)?.flags = o::RDWR;
-        }
         Ok(Self {
             vfs,
             process,

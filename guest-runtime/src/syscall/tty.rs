@@ -84,15 +84,14 @@ fn waiting(kernel: &mut Kernel, fd: u64) -> Result<i32, Errno> {
 }
 
 fn terminal(kernel: &mut Kernel, fd: u64, request: u32, address: u64) -> Result<u64, Errno> {
-    let stream = match kernel.files.file(fd)?.object {
-        Object::Console(stream) => stream,
-        Object::Device(Device::Terminal) => 0,
+    let candidates = match kernel.files.file(fd)?.object {
+        Object::Console(stream) => stream..stream + 1,
+        Object::Device(Device::Terminal) => 0..3,
         _ => return Err(Errno::ENOTTY),
     };
     let streams = &mut kernel.files.streams;
-    if !streams.is_terminal(stream) {
-        return Err(Errno::ENOTTY);
-    }
+    let stream = { candidates }.find(|&stream| streams.is_terminal(stream));
+    let stream = stream.ok_or(Errno::ENOTTY)?;
     let mut data = [0; TERMIOS];
     match request {
         request::TCGETS => {

@@ -47,11 +47,14 @@ pub struct Vfs {
     pub fs: FileSystem,
     /// Open file descriptions.
     pub files: OpenFiles,
+    /// Bit n: standard stream n is the terminal.
+    terminals: u32,
 }
 
 impl Vfs {
     /// The files of a VM with the root `tree`, or a minimal one, whose changes take
     /// at most `limit` bytes; and its first process with the standard streams open.
+    /// Bit n of `terminals`: stream n is the terminal, `/dev/console`.
     ///
     /// # Errors
     /// `EIO` for a damaged image, `ENOSPC` if `limit` is too small.
@@ -61,10 +64,12 @@ impl Vfs {
         clock: Clock,
         who: Credentials,
         pid: u32,
+        terminals: u32,
     ) -> Result<(Self, Process), Errno> {
         let mut vfs = Self {
             fs: FileSystem::new(tree, limit, clock)?,
             files: OpenFiles::default(),
+            terminals,
         };
         let mut process = Process::new(&mut vfs.fs, who, pid);
         if tree.is_none() {
@@ -78,8 +83,16 @@ impl Vfs {
         let dev = devices::populate(&mut vfs.fs)?;
         vfs.mount(b"dev", dev, &process)?;
         vfs.mount(b"proc", proc::ROOT, &process)?;
+        let console = Place {
+            directory: dev,
+            name: b"console",
+        };
         for stream in 0..3 {
-            vfs.open_stream(&mut process, stream)?;
+            let terminal = match terminals & (1 << stream) {
+                0 => None,
+                _ => vfs.fs.lookup(console.directory, console.name, &process)?,
+            };
+            vfs.open_stream(&mut process, stream, terminal)?;
         }
         Ok((vfs, process))
     }
@@ -102,14 +115,25 @@ impl Vfs {
         self.fs.mount(point, root)
     }
 
-    fn open_stream(&mut self, process: &mut Process, stream: u32) -> Result<(), Errno> {
-        let new = NewInode {
-            kind: Kind::Console(stream),
-            mode: S_IFIFO | 0o600,
-            rdev: 0,
+    /// Opens a standard stream, which is the device node `terminal` if that is given.
+    fn open_stream(
+        &mut self,
+        process: &mut Process,
+        stream: u32,
+        terminal: Option<Ino>,
+    ) -> Result<(), Errno> {
+        let (ino, access) = match terminal {
+            Some(ino) => (ino, o::RDWR),
+            None => {
+                let new = NewInode {
+                    kind: Kind::Console(stream),
+                    mode: S_IFIFO | 0o600,
+                    rdev: 0,
+                };
+                let ino = self.fs.add_unnamed(new, process.who, ANONYMOUS_DEVICE)?;
+                (ino, if stream == 0 { o::RDONLY } else { o::WRONLY })
+            }
         };
-        let ino = self.fs.add_unnamed(new, process.who, ANONYMOUS_DEVICE)?;
-        let access = if stream == 0 { o::RDONLY } else { o::WRONLY };
         let file = OpenFile::new(ino, access, Object::Console(stream));
         self.install(process, file, false).map(|_| ())
     }

@@ -162,7 +162,10 @@ impl Vfs {
             Kind::File(_) => Ok(Object::File),
             Kind::Directory(_) => Ok(Object::Directory),
             Kind::Link(_) => Err(Errno::ELOOP),
-            Kind::Node => Ok(Object::Device(Device::open(inode.mode, inode.rdev)?)),
+            Kind::Node => match Device::open(inode.mode, inode.rdev)? {
+                Device::Terminal if self.terminals == 0 => Err(Errno::ENXIO),
+                device => Ok(Object::Device(device)),
+            },
             Kind::Console(stream) => Ok(Object::Console(*stream)),
             Kind::Anonymous(_) => Err(Errno::ENXIO),
             Kind::Fifo(pipe) => {

@@ -1,7 +1,7 @@
 //! Contents of the files of `/proc`, in the formats of proc(5).
 
 use super::Vfs;
-use super::file::{MAX_FILES, Object};
+use super::file::MAX_FILES;
 use super::pipe::MAX_CAPACITY;
 use super::proc::{Node, Text};
 use super::process::Process;
@@ -314,9 +314,6 @@ impl Vfs {
     pub fn read_link(&self, ino: Ino, process: &Process) -> Result<Vec<u8>, Errno> {
         use super::inode::Kind;
         if let Some(node) = Node::from_ino(ino) {
-            if let Node::FdLink(fd) = node {
-                return self.describe_descriptor(process, fd);
-            }
             if let Some(target) = node.magic_target(process) {
                 return Ok(self.describe(target, process));
             }
@@ -332,16 +329,6 @@ impl Vfs {
             Kind::Link(target) => Ok(target.to_vec()),
             _ => Err(Errno::EINVAL),
         }
-    }
-
-    fn describe_descriptor(&self, process: &Process, fd: u32) -> Result<Vec<u8>, Errno> {
-        let file = self.file(process, fd).map_err(|_| Errno::ENOENT)?;
-        let is_tty = matches!(file.object, Object::Console(_))
-            && self.fs.inode(file.ino)?.mode & super::types::S_IFMT == super::types::S_IFCHR;
-        Ok(match is_tty {
-            true => b"/dev/console".to_vec(),
-            false => self.describe(file.ino, process),
-        })
     }
 
     /// The path of an inode, or what Linux shows in its place.

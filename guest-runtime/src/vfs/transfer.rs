@@ -74,11 +74,14 @@ impl Vfs {
                 to[..done].copy_from_slice(&rest[..done]);
                 self.advance(id, offset, done)
             }
+            // Input comes from the terminal only if standard input is one.
+            Object::Device(Device::Terminal) if self.terminals & 1 == 0 => Err(Errno::EIO),
             Object::Device(device) => {
                 let device = *device;
                 read_device(device, to, nonblocking, outside)
             }
             _ if offset.is_some() => Err(Errno::ESPIPE),
+            Object::Console(1..) if self.terminals & 1 == 0 => Err(Errno::EIO),
             Object::Console(_) => outside.read_input(to, nonblocking),
             Object::Event(event) => read_event(event, to),
             Object::Pipe => match &mut self.fs.inode_mut(ino)?.kind {

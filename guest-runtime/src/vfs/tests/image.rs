@@ -141,7 +141,7 @@ fn random_damage_never_panics() {
         let Ok(tree) = Tree::new(Vec::leak(bytes)) else {
             continue;
         };
-        let made = crate::vfs::Vfs::new(Some(tree), LIMIT, super::clock, super::ROOT_USER, 2);
+        let made = crate::vfs::Vfs::new(Some(tree), LIMIT, super::clock, super::ROOT_USER, 2, 0);
         let Ok((vfs, process)) = made else { continue };
         let mut m = Machine {
             vfs,

@@ -203,7 +203,7 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(tree: Option<Tree>, limit: u64) -> Self {
-        let (vfs, process) = Vfs::new(tree, limit, clock, ROOT_USER, 2).expect("a good image");
+        let (vfs, process) = Vfs::new(tree, limit, clock, ROOT_USER, 2, 0).expect("a good image");
         Self {
             vfs,
             process,

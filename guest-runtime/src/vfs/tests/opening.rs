@@ -142,3 +142,23 @@ fn fifos() {
     m.close(read).unwrap();
     assert_eq!(m.write(write, b"x"), Err(Errno::EPIPE));
 }
+
+#[test]
+fn the_terminal() {
+    let mut m = Machine::empty();
+    assert_eq!(m.open("/dev/tty", o::RDWR, 0), Err(Errno::ENXIO));
+    let made = crate::vfs::Vfs::new(None, 1 << 20, super::clock, super::ROOT_USER, 2, 0b110);
+    (m.vfs, m.process) = made.unwrap();
+    for stream in [1, 2] {
+        let link = m.at(&format!("/proc/self/fd/{stream}")).unwrap();
+        let path = m.vfs.read_link(link, &m.process).unwrap();
+        assert_eq!(path, b"/dev/console");
+        // What `ttyname` compares.
+        let ino = m.process.fds.get(stream).unwrap().ino;
+        assert_eq!(ino, m.at("/dev/console").unwrap());
+    }
+    let terminal = m.open("/dev/tty", o::RDWR, 0).unwrap();
+    assert_eq!(m.read(terminal, 1), Err(Errno::EIO));
+    let id = m.id(terminal).unwrap();
+    assert_eq!(m.vfs.seek(id, 0, 1), Err(Errno::ESPIPE));
+}
