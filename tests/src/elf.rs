@@ -86,6 +86,18 @@ impl Elf {
     /// # Errors
     /// Assembler or linker are missing.
     pub fn good() -> Result<Self> {
+        Self::link(&["-static"])
+    }
+
+    /// The same program, position-independent (`ET_DYN`) without a program interpreter.
+    ///
+    /// # Errors
+    /// Assembler or linker are missing.
+    pub fn position_independent() -> Result<Self> {
+        Self::link(&["-static", "-pie", "--no-dynamic-linker", "-z", "text"])
+    }
+
+    fn link(flags: &[&str]) -> Result<Self> {
         let folder = Scratch::new()?;
         let folder = folder.path();
         let (source, object, output) = (
@@ -102,7 +114,7 @@ impl Elf {
         )?;
         check(
             Command::new("riscv64-linux-gnu-ld")
-                .arg("-static")
+                .args(flags)
                 .arg(&object)
                 .arg("-o")
                 .arg(&output),

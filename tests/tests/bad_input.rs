@@ -247,6 +247,9 @@ fn main() -> ExitCode {
         });
     }
     suite.add_kvm("good file", good_file);
+    suite.add_kvm("good position-independent file", || {
+        check_good(&Place::new(&Elf::position_independent()?)?.run("run")?)
+    });
     suite.add_kvm("section headers cut off", without_sections);
     suite.add_kvm("damaged cache entries", damaged_cache);
     suite.add("many builds at once", many_builds);
