@@ -2,9 +2,10 @@
 
 use crate::boot::{self, Arguments};
 use crate::layout::{self, Contents, GuestFile, Image};
-use crate::platform::{self, Counters, Kvm, UserEntry, Vcpu, Vm};
+use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
 use crate::run::{End, Running};
 use crate::supervisor;
+use hartline_abi::layout::STACK_SIZE;
 use hartline_devices::console::Console;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,6 +60,31 @@ pub struct Outcome {
     pub run_time: Duration,
     /// KVM's counters of the vCPU and of the VM, if they were asked for.
     pub counters: Option<[Counters; 2]>,
+    /// For finding the guest's state at a fault in translated code.
+    pub stack: HostStack,
+}
+
+/// The host stack of a VM that ended.
+#[derive(Debug)]
+pub struct HostStack {
+    ram: Arc<Mapping>,
+    /// Offset in RAM, and guest address of the end.
+    block: u64,
+    top: u64,
+}
+
+impl HostStack {
+    /// The word at a guest address, if it is on the stack.
+    #[must_use]
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let offset = address.checked_sub(self.top - STACK_SIZE)?;
+        if offset > STACK_SIZE - 8 {
+            return None;
+        }
+        let mut word = [0; 8];
+        self.ram.read(self.block + offset, &mut word).ok()?;
+        Some(u64::from_le_bytes(word))
+    }
 }
 
 /// Runs a VM to its end.
@@ -69,7 +95,7 @@ pub fn run(settings: &Settings<'_>) -> Result<Outcome, Error> {
     let start = Instant::now();
     let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
     let mut vm = kvm.create_vm()?;
-    let running = prepare(&kvm, &mut vm, settings)?;
+    let (running, stack) = prepare(&kvm, &mut vm, settings)?;
     let boot_time = start.elapsed();
     let (end, vcpu) = running.run()?;
     let run_time = start.elapsed().saturating_sub(boot_time);
@@ -83,10 +109,11 @@ pub fn run(settings: &Settings<'_>) -> Result<Outcome, Error> {
         boot_time,
         run_time,
         counters,
+        stack,
     })
 }
 
-fn prepare(kvm: &Kvm, vm: &mut Vm, settings: &Settings<'_>) -> Result<Running, Error> {
+fn prepare(kvm: &Kvm, vm: &mut Vm, settings: &Settings<'_>) -> Result<(Running, HostStack), Error> {
     let contents = Contents {
         ram: settings.ram,
         runtime: settings.runtime,
@@ -115,11 +142,17 @@ fn prepare(kvm: &Kvm, vm: &mut Vm, settings: &Settings<'_>) -> Result<Running, E
         settings.interpret_only,
     )?;
     let console = Arc::<Console>::default();
-    Ok(Running {
+    let stack = HostStack {
+        ram: Arc::clone(&guest.ram),
+        block: guest.stack_block,
+        top: guest.stack_top,
+    };
+    let running = Running {
         vcpu,
         ram: guest.ram,
         shared: guest.shared,
         console,
         timeout: settings.timeout,
-    })
+    };
+    Ok((running, stack))
 }

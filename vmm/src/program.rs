@@ -3,10 +3,11 @@
 
 use hartline_abi::elf::{self, ElfError};
 use hartline_abi::tree::{TreeEntry, TreeHeader, TreeInode};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::mem::{MaybeUninit, size_of};
-use std::os::unix::fs::FileExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Largest program file, bytes.
@@ -78,7 +79,7 @@ pub fn from_host(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Reads a regular file of the host that is not longer than [`MAX_LENGTH`].
+/// Reads a regular file of the host that may be a program.
 ///
 /// # Errors
 /// [`Error::Read`], [`Error::NotRegular`] or [`Error::TooLong`].
@@ -87,13 +88,13 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
         path: path.into(),
         source,
     };
+    let mut options = OpenOptions::new();
     // Not blocking on a FIFO that somebody named as the program.
-    let file = std::os::unix::fs::OpenOptionsExt::custom_flags(
-        std::fs::OpenOptions::new().read(true),
-        libc::O_NONBLOCK,
-    )
-    .open(path)
-    .map_err(failed)?;
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
         return Err(Error::NotRegular { path: path.into() });
@@ -118,7 +119,7 @@ pub fn from_tree(tree: &File, path: &Path) -> Result<Vec<u8>, Error> {
         source,
     };
     let found = Tree::open(tree)
-        .and_then(|tree| tree.find(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())))
+        .and_then(|tree| tree.find(path.as_os_str().as_bytes()))
         .map_err(failed)?;
     let inode = found.ok_or_else(|| Error::NotInTree { path: path.into() })?;
     if inode.mode & TYPE_MASK != REGULAR {

@@ -21,13 +21,15 @@ const REGISTERS: [&str; 32] = [
     "t5", "t6",
 ];
 
-/// Where an instruction of a translated function comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GuestPosition {
-    /// Guest address.
+/// The guest's state at a fault in translated code, as far as it can be found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Located {
+    /// Address of the instruction.
     pub pc: u64,
-    /// Whether it is that of the instruction; otherwise that of its function.
-    pub exact: bool,
+    /// Load address of the program minus its link-time address.
+    pub bias: u64,
+    /// Integer registers that the code still had.
+    pub x: [Option<u64>; 32],
 }
 
 /// What is known about the program, to make reports readable.
@@ -36,8 +38,9 @@ pub struct Program<'a> {
     pub name: &'a str,
     /// Its ELF file.
     pub elf: &'a [u8],
-    /// Finds the guest instruction of a host address in translated code.
-    pub locate: &'a dyn Fn(u64) -> Option<GuestPosition>,
+    /// Finds the guest's state at a fault in translated code. What it gets is not to
+    /// be believed.
+    pub locate: &'a dyn Fn(&ExitReport) -> Option<Located>,
 }
 
 /// The end as the user sees it.
@@ -170,36 +173,35 @@ fn cause_text(report: &ExitReport) -> String {
 
 /// The fault report: one line, then the registers.
 fn fault(report: &ExitReport, program: &Program<'_>) -> String {
-    let position = if report.pc_exact == 1 {
-        GuestPosition {
-            pc: report.pc,
-            exact: true,
-        }
+    let exact = report.pc_exact == 1;
+    let located = if exact {
+        None
     } else {
-        let function = GuestPosition {
-            pc: report.pc,
-            exact: false,
-        };
-        (program.locate)(report.host_pc).unwrap_or(function)
+        (program.locate)(report)
     };
-    let place = if position.exact {
+    let place = if exact || located.is_some() {
         "at pc"
     } else {
         "in the function at pc"
     };
+    let (pc, bias) = located.as_ref().map_or((report.pc, 0), |l| (l.pc, l.bias));
     let mut text = format!(
-        "{}: {}: {}, {place} {:#x}{}",
+        "{}: {}: {}, {place} {pc:#x}{}",
         program.name,
         signal_name(report.code),
         cause_text(report),
-        position.pc,
-        symbol(program.elf, position.pc),
+        symbol(program.elf, pc.wrapping_sub(bias)),
     );
     for (row, names) in REGISTERS.chunks(4).enumerate() {
         text.push('\n');
         for (column, name) in names.iter().enumerate() {
             let number = row * 4 + column;
-            let value = register(report, number);
+            let value = match &located {
+                Some(located) => located.x[number],
+                None => register(report, number),
+            };
+            // A dash: translated code did not keep it.
+            let value = value.map_or("-".into(), |value| format!("{value:016x}"));
             // Writing to a String cannot fail.
             let _ = write!(
                 text,
@@ -211,15 +213,11 @@ fn fault(report: &ExitReport, program: &Program<'_>) -> String {
     text
 }
 
-/// A register's value, or a dash where translated code held it in a host register
+/// A register's value; `None` where translated code held it in a host register
 /// whose meaning at the fault is not known.
-fn register(report: &ExitReport, number: usize) -> String {
+fn register(report: &ExitReport, number: usize) -> Option<u64> {
     let pinned = PINNED_X.iter().any(|&n| usize::from(n) == number);
-    if report.pc_exact != 1 && pinned {
-        "-".into()
-    } else {
-        format!("{:016x}", report.x[number])
-    }
+    (report.pc_exact == 1 || !pinned).then_some(report.x[number])
 }
 
 /// ` <name+offset>` of the function at a guest address, if the ELF file has symbols.
@@ -303,6 +301,31 @@ mod tests {
         let text = judged(fault).message;
         assert!(text.contains("in the function at pc 0x10500"), "{text}");
         assert!(text.contains("  a0                -"), "{text}");
+    }
+
+    #[test]
+    fn located_faults_tell_what_was_found() {
+        let mut fault = report(ExitKind::Fault as u32, 11);
+        (fault.cause, fault.pc, fault.host_pc) = (15, 0x10500, 0x300_0000_2000);
+        let locate = |report: &ExitReport| {
+            assert_eq!(report.host_pc, 0x300_0000_2000);
+            let mut x = [None; 32];
+            x[10] = Some(0x77);
+            Some(Located {
+                pc: 0x10504,
+                bias: 0,
+                x,
+            })
+        };
+        let program = Program {
+            name: "prog",
+            elf: &[],
+            locate: &locate,
+        };
+        let text = judge(&End::Report(fault), &program).message;
+        assert!(text.contains("at pc 0x10504"), "{text}");
+        assert!(text.contains("  a0 0000000000000077"), "{text}");
+        assert!(text.contains("  a1                -"), "{text}");
     }
 
     #[test]

@@ -147,6 +147,8 @@ pub struct Guest {
     pub entry: u64,
     /// Top of vCPU 0's host stack.
     pub stack_top: u64,
+    /// Offset in RAM of the lowest byte of that stack.
+    pub stack_block: u64,
     /// Physical address of the top-level page table.
     pub page_table: u64,
     /// Offset in RAM from which it is free.
@@ -186,7 +188,7 @@ pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
         .tables
         .map_huge(PHYSMAP_BASE, RAM_GPA, length, Permission::ReadWrite)?;
     let entry = runtime::load(&mut builder, contents.runtime)?;
-    let stack_top = builder.add_stack()?;
+    let (stack_top, stack_block) = builder.add_stack()?;
     builder.add_supervisor()?;
     let shared = builder.add_shared()?;
     let file_addresses = builder.add_files(contents.files)?;
@@ -201,6 +203,7 @@ pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
         shared,
         entry,
         stack_top,
+        stack_block,
         page_table,
         ram_free,
         file_addresses,
@@ -287,13 +290,13 @@ impl Builder<'_> {
         Ok(gpa)
     }
 
-    fn add_stack(&mut self) -> Result<u64, Error> {
+    fn add_stack(&mut self) -> Result<(u64, u64), Error> {
         let top = STACK_BASE + STACK_STRIDE;
         let block = self.take_block("the host stack", STACK_SIZE)?;
         let gpa = RAM_GPA + block;
         self.tables
             .map_huge(top - STACK_SIZE, gpa, STACK_SIZE, Permission::ReadWrite)?;
-        Ok(top)
+        Ok((top, block))
     }
 
     fn add_supervisor(&mut self) -> Result<(), Error> {

@@ -1,7 +1,13 @@
 //! The `hartline` command.
 
 mod bench;
+mod build;
+mod disasm;
+mod doctor;
+mod inspect;
+mod meter;
 mod run;
+mod translation;
 
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
@@ -22,6 +28,14 @@ struct Arguments {
 enum Command {
     /// Run a program in a virtual machine of its own
     Run(run::Arguments),
+    /// Translate programs ahead of time, into the cache
+    Build(build::Arguments),
+    /// Tell what is known about a program
+    Inspect(inspect::Arguments),
+    /// Print RISC-V and x86-64 code side by side, or a stage of the translation
+    Disasm(disasm::Arguments),
+    /// Tell whether and how well this host can run programs
+    Doctor(doctor::Arguments),
     /// Compare with native programs and with qemu-user
     Bench(bench::Arguments),
 }
@@ -30,6 +44,10 @@ fn main() -> ExitCode {
     let result = match Arguments::try_parse() {
         Ok(arguments) => match &arguments.command {
             Command::Run(arguments) => run::main(arguments),
+            Command::Build(arguments) => build::main(arguments),
+            Command::Inspect(arguments) => inspect::main(arguments),
+            Command::Disasm(arguments) => disasm::main(arguments),
+            Command::Doctor(arguments) => doctor::main(arguments),
             Command::Bench(arguments) => bench::main(arguments),
         },
         Err(error) => usage(&error),

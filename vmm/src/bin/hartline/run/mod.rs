@@ -1,13 +1,17 @@
 //! `hartline run`: one program in one VM.
 
+mod locate;
 mod options;
 mod stats;
 
 pub use options::Arguments;
 
+use crate::translation::Translation;
 use anyhow::Context;
+use hartline_abi::report::ExitReport;
+use hartline_aot::translate::Progress;
 use hartline_vmm::boot;
-use hartline_vmm::layout::{GuestFile, Source};
+use hartline_vmm::layout::{GuestFile, Image, Source};
 use hartline_vmm::machine::{self, RUNTIME, Settings};
 use hartline_vmm::program;
 use hartline_vmm::report::{Program, judge};
@@ -42,33 +46,67 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             source: Source::File(&guest.tree, tree_length),
         },
     ];
+    let translation = match arguments.interpret {
+        true => None,
+        false => Some(Translation::for_this_host()?),
+    };
+    let translated = match &translation {
+        None => None,
+        Some(translation) => {
+            let image = translation.image(&guest.program, &Silent);
+            Some(image.with_context(|| arguments.program.display().to_string())?)
+        }
+    };
+    let images = translated.as_ref().map(|image| Image {
+        file: &image.file,
+        length: image.length,
+        source: 0,
+    });
     let settings = Settings {
         ram: arguments.memory,
         runtime: RUNTIME,
         files: &files,
-        images: &[],
+        images: images.as_slice(),
         arguments: &guest_arguments(arguments, &guest.path),
-        interpret_only: true,
+        interpret_only: arguments.interpret,
         timeout: arguments.timeout,
         count: arguments.stats.is_some(),
     };
     let outcome = machine::run(&settings)?;
+    let locate = |report: &ExitReport| {
+        let (image, options) = (&translated.as_ref()?.file, translation.as_ref()?.options());
+        locate::locate(report, &outcome.stack, &guest.program, image, options)
+    };
     let name = arguments.program.display().to_string();
     let program = Program {
         name: &name,
         elf: &guest.program,
-        locate: &|_| None,
+        locate: &locate,
     };
     let verdict = judge(&outcome.end, &program);
     if !verdict.message.is_empty() {
         crate::say(&verdict.message);
     }
-    match arguments.stats {
-        Some(StatsFormat::Table) => stats::print_table(&outcome, start.elapsed()),
-        Some(StatsFormat::Json) => stats::print_json(&outcome, start.elapsed())?,
-        None => {}
+    if let Some(format) = arguments.stats {
+        let cached = translated.as_ref().map(|image| image.functions.is_none());
+        let run = stats::Run {
+            outcome: &outcome,
+            wall: start.elapsed(),
+            cached,
+        };
+        match format {
+            StatsFormat::Table => run.print_table(),
+            StatsFormat::Json => run.print_json()?,
+        }
     }
     Ok(ExitCode::from(verdict.code))
+}
+
+/// Translation is shown by `hartline build`; standard error is the program's here.
+struct Silent;
+
+impl Progress for Silent {
+    fn advance(&self, _done: usize, _total: usize) {}
 }
 
 /// What the VM is given.

@@ -18,79 +18,104 @@ const EXITS: [(&str, &str); 8] = [
     ("pf_taken", "page faults"),
 ];
 
-/// Prints the table to standard error.
-pub fn print_table(outcome: &Outcome, wall: Duration) {
-    let mut lines = vec![
-        ("wall time".to_owned(), milliseconds(wall)),
-        ("boot time".to_owned(), milliseconds(outcome.boot_time)),
-        ("run time".to_owned(), milliseconds(outcome.run_time)),
-    ];
-    if let Some([vcpu, _]) = &outcome.counters {
-        lines.extend(EXITS.map(|(name, what)| (what.to_owned(), vcpu.get(name).to_string())));
-    }
-    if let End::Report(report) = &outcome.end {
-        lines.extend([
-            ("system calls".to_owned(), report.syscalls.to_string()),
-            (
-                "interpreter entries".to_owned(),
-                report.interpreter_entries.to_string(),
-            ),
-            (
-                "interpreted instructions".to_owned(),
-                report.interpreted.to_string(),
-            ),
-            (
-                "peak memory".to_owned(),
-                format!("{} KiB", report.peak_memory >> 10),
-            ),
-        ]);
-        lines.extend(missing(report).map(|(number, count)| {
-            (
-                format!("missing system call {number}"),
-                format!("{count} times"),
-            )
-        }));
-    }
-    let mut text = String::new();
-    for (what, value) in lines {
-        text.push_str(&format!("{what:<26}{value:>16}\n"));
-    }
-    // That nobody reads it is no reason to fail.
-    let _ = io::stderr().write_all(text.as_bytes());
+/// A run that is over.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// How it ended.
+    pub outcome: &'a Outcome,
+    /// From the start of the command.
+    pub wall: Duration,
+    /// Whether the translation came from the cache; `None`: nothing was translated.
+    pub cached: Option<bool>,
 }
 
-/// Prints one JSON object to standard error. Times are seconds.
-///
-/// # Errors
-/// None in practice: the object is made of numbers.
-pub fn print_json(outcome: &Outcome, wall: Duration) -> serde_json::Result<()> {
-    let counters = |index: usize| {
-        let all = outcome.counters.as_ref().map(|both| both[index].iter());
-        all.into_iter()
-            .flatten()
-            .collect::<std::collections::BTreeMap<_, _>>()
-    };
-    let mut object = serde_json::json!({
-        "wall_s": wall.as_secs_f64(),
-        "boot_s": outcome.boot_time.as_secs_f64(),
-        "run_s": outcome.run_time.as_secs_f64(),
-        "vcpu": counters(0),
-        "vm": counters(1),
-    });
-    if let End::Report(report) = &outcome.end {
-        let missing: Vec<_> = missing(report)
-            .map(|(number, count)| serde_json::json!({ "number": number, "count": count }))
-            .collect();
-        object["syscalls"] = report.syscalls.into();
-        object["interpreter_entries"] = report.interpreter_entries.into();
-        object["interpreted"] = report.interpreted.into();
-        object["peak_memory"] = report.peak_memory.into();
-        object["missing_syscalls"] = missing.into();
+impl Run<'_> {
+    /// Prints the table to standard error.
+    pub fn print_table(&self) {
+        let Self { outcome, wall, .. } = *self;
+        let mut lines = vec![
+            ("wall time".to_owned(), milliseconds(wall)),
+            ("boot time".to_owned(), milliseconds(outcome.boot_time)),
+            ("run time".to_owned(), milliseconds(outcome.run_time)),
+            ("translation".to_owned(), self.translation().to_owned()),
+        ];
+        if let Some([vcpu, _]) = &outcome.counters {
+            lines.extend(EXITS.map(|(name, what)| (what.to_owned(), vcpu.get(name).to_string())));
+        }
+        if let End::Report(report) = &outcome.end {
+            lines.extend([
+                ("system calls".to_owned(), report.syscalls.to_string()),
+                (
+                    "interpreter entries".to_owned(),
+                    report.interpreter_entries.to_string(),
+                ),
+                (
+                    "interpreted instructions".to_owned(),
+                    report.interpreted.to_string(),
+                ),
+                (
+                    "peak memory".to_owned(),
+                    format!("{} KiB", report.peak_memory >> 10),
+                ),
+            ]);
+            lines.extend(missing(report).map(|(number, count)| {
+                (
+                    format!("missing system call {number}"),
+                    format!("{count} times"),
+                )
+            }));
+        }
+        let mut text = String::new();
+        for (what, value) in lines {
+            text.push_str(&format!("{what:<26}{value:>16}\n"));
+        }
+        // That nobody reads it is no reason to fail.
+        let _ = io::stderr().write_all(text.as_bytes());
     }
-    let text = serde_json::to_string(&object)?;
-    // That nobody reads it is no reason to fail.
-    let _ = writeln!(io::stderr(), "{text}");
-    Ok(())
+
+    /// Prints one JSON object to standard error. Times are seconds.
+    ///
+    /// # Errors
+    /// None in practice: the object is made of numbers.
+    pub fn print_json(&self) -> serde_json::Result<()> {
+        let Self { outcome, wall, .. } = *self;
+        let counters = |index: usize| {
+            let all = outcome.counters.as_ref().map(|both| both[index].iter());
+            all.into_iter()
+                .flatten()
+                .collect::<std::collections::BTreeMap<_, _>>()
+        };
+        let mut object = serde_json::json!({
+            "wall_s": wall.as_secs_f64(),
+            "boot_s": outcome.boot_time.as_secs_f64(),
+            "run_s": outcome.run_time.as_secs_f64(),
+            "translation": self.translation(),
+            "vcpu": counters(0),
+            "vm": counters(1),
+        });
+        if let End::Report(report) = &outcome.end {
+            let missing: Vec<_> = missing(report)
+                .map(|(number, count)| serde_json::json!({ "number": number, "count": count }))
+                .collect();
+            object["syscalls"] = report.syscalls.into();
+            object["interpreter_entries"] = report.interpreter_entries.into();
+            object["interpreted"] = report.interpreted.into();
+            object["peak_memory"] = report.peak_memory.into();
+            object["missing_syscalls"] = missing.into();
+        }
+        let text = serde_json::to_string(&object)?;
+        // That nobody reads it is no reason to fail.
+        let _ = writeln!(io::stderr(), "{text}");
+        Ok(())
+    }
+
+    fn translation(&self) -> &'static str {
+        match self.cached {
+            None => "none",
+            Some(true) => "cached",
+            Some(false) => "made now",
+        }
+    }
 }
 
 fn missing(report: &ExitReport) -> impl Iterator<Item = (u32, u32)> {
