@@ -82,6 +82,9 @@ impl<'r, 'a> Recovery<'r, 'a> {
             self.enter(entry, None);
         }
         self.work();
+        if !self.binary.has_text_bounds() {
+            return;
+        }
         for &pointer in self.binary.pointers() {
             if !self.labels.contains(&pointer) {
                 self.enter(pointer, None);

@@ -57,6 +57,7 @@ pub struct Binary<'a> {
     symbols: Vec<Symbol<'a>>,
     entries: Vec<u64>,
     pointers: Vec<u64>,
+    has_text_bounds: bool,
 }
 
 impl<'a> Binary<'a> {
@@ -71,6 +72,7 @@ impl<'a> Binary<'a> {
         let dynamic = dynamic::read(&program, &memory);
         memory.set_relocations(dynamic.relative, dynamic.other);
         let unwind = unwind::function_ranges(&program, &memory, sections.eh_frame.clone());
+        let has_text_bounds = !sections.code.is_empty() || !unwind.is_empty();
         let text = find_text(&memory, &sections.code, &unwind, program.entry());
         let mut binary = Self {
             program,
@@ -80,6 +82,7 @@ impl<'a> Binary<'a> {
             symbols: sections.symbols,
             entries: Vec::new(),
             pointers: Vec::new(),
+            has_text_bounds,
         };
         binary
             .symbols
@@ -111,6 +114,13 @@ impl<'a> Binary<'a> {
     #[must_use]
     pub fn text(&self) -> &[Text<'a>] {
         &self.text
+    }
+
+    /// Whether the file tells code from constants in the same segment. If not, what
+    /// nothing jumps to is not to be taken for code.
+    #[must_use]
+    pub fn has_text_bounds(&self) -> bool {
+        self.has_text_bounds
     }
 
     /// From the first to the last address of the code; empty if there is none.
