@@ -198,7 +198,8 @@ impl<'r, 'a> Recovery<'r, 'a> {
         for address in references.called {
             self.enter(address, None);
         }
-        for address in references.taken {
+        let bounded = self.binary.has_text_bounds();
+        for address in references.taken.into_iter().filter(|_| bounded) {
             // Into the middle of a function point labels of computed gotos.
             if self.units.may_be_start(address) && self.binary.may_start_function(address) {
                 self.enter(address, None);
