@@ -361,7 +361,7 @@ impl Files {
         })
     }
 
-    /// Reads the contents of a mapping made of [`Mapped::Memory`]; what is beyond the end
+    /// Reads the contents of a mapping made of `Mapped::Memory`; what is beyond the end
     /// of the file is left as it is.
     ///
     /// # Errors

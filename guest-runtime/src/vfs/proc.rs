@@ -1,6 +1,6 @@
 //! The names of `/proc`. Their contents are made by [`super::proc_text`].
 //!
-//! An inode of `/proc` is its place in [`NODES`], or the number of a descriptor
+//! An inode of `/proc` is its place in `NODES`, or the number of a descriptor
 //! for what lies in `/proc/self/fd` and `fdinfo`.
 
 use super::fs::PROC_DEVICE;
@@ -81,7 +81,7 @@ enum Kind {
     RootDirectory,
 }
 
-/// Parent's place in [`NODES`], name, kind.
+/// Parent's place in `NODES`, name, kind.
 type Row = (u16, &'static [u8], Kind);
 
 const TOP: u16 = 0;
@@ -163,7 +163,7 @@ const NODES: &[Row] = &[
 /// An inode of `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Node {
-    /// In [`NODES`].
+    /// In `NODES`.
     Static(u16),
     /// `/proc/self/fd/N`.
     FdLink(u32),
