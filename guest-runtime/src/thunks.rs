@@ -3,8 +3,8 @@
 //!
 //! Translated code holds the pinned registers ([`PINNED_X`], [`PINNED_F`]) in host
 //! registers; here they are stored to the hart, the stack is aligned, a handler of
-//! [`crate::dispatch`] runs, and they are loaded again. rbx, rbp, r10 and r11 are
-//! free at each such boundary.
+//! [`crate::dispatch`] runs, and they are loaded again. r10 and r11 are free at each
+//! such boundary; rbx and rbp belong to the caller (`x86_regcallcc`).
 
 use core::arch::global_asm;
 use hartline_abi::hart::{Hart, PINNED_F, PINNED_X, offset};
@@ -52,9 +52,9 @@ macro_rules! thunks {
             ".macro hartline_called name, handler",
             ".globl \\name", ".type \\name, @function", "\\name:",
             "hartline_store",
-            "mov rbx, rsp", "and rsp, -16", "cld",
+            "push rbx", "mov rbx, rsp", "and rsp, -16", "cld",
             "call \\handler",
-            "mov rsp, rbx",
+            "mov rsp, rbx", "pop rbx",
             "hartline_load",
             "ret",
             ".endm",
@@ -63,9 +63,9 @@ macro_rules! thunks {
             ".macro hartline_tail name, handler",
             ".globl \\name", ".type \\name, @function", "\\name:",
             "hartline_store",
-            "mov rbx, rsp", "and rsp, -16", "cld",
+            "push rbx", "mov rbx, rsp", "and rsp, -16", "cld",
             "call \\handler",
-            "mov rsp, rbx",
+            "mov rsp, rbx", "pop rbx",
             "mov r11, rax",
             "hartline_load",
             "test r11, r11",
