@@ -127,16 +127,21 @@ impl Kernel {
         }
     }
 
-    /// Memory the interpreter may have decoded, or its permissions, may have changed.
+    /// Code that the interpreter may have decoded, or its permissions, has changed.
     pub fn forget_decoded(&mut self) {
         self.interpreter.flush();
         self.fetch = 0..0;
     }
 
-    /// Code at `range` has changed or is about to: what was made of it is forgotten.
-    pub fn forget_code(&mut self, range: &Range<u64>) {
+    /// Memory at `range` is about to change: what was made of code there is forgotten.
+    pub fn forget_code(&mut self, range: Range<u64>) {
+        let mut overlapping = self.memory.vmas().overlapping(range.clone());
+        if !overlapping.any(|(_, vma)| vma.protection.executable()) {
+            return;
+        }
+        drop(overlapping);
         self.forget_decoded();
-        if self.images.invalidate(range) {
+        if self.images.invalidate(&range) {
             self.control = Control::Restart;
         }
     }

@@ -169,8 +169,12 @@ impl VmaTree {
         self.tree.iter().map(|(&start, vma)| (start, vma))
     }
 
-    /// The ranges that overlap `range`, in order.
+    /// The ranges that overlap `range`, in order; none if it is empty or reversed.
     pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &Vma)> {
+        let range = match range.is_empty() {
+            true => 0..0,
+            false => range,
+        };
         let first = self
             .find(range.start)
             .map_or(range.start, |(start, _)| start);
@@ -315,6 +319,10 @@ mod tests {
         assert!(tree.is_free(0x2000..0x3000));
         assert!(!tree.is_covered(0x1000..0x4000));
         assert!(tree.is_covered(0x3000..0x4000));
+        let (start, end) = (0x4000, 0x1000);
+        assert_eq!(tree.overlapping(start..end).count(), 0);
+        assert_eq!(tree.overlapping(0x1800..0x1800).count(), 0);
+        assert_eq!(tree.overlapping(0x1800..0x3001).count(), 2);
     }
 
     #[test]

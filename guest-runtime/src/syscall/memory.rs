@@ -161,7 +161,7 @@ fn copy_contents(
 /// Code of a range is about to change.
 fn forget(kernel: &mut Kernel, address: u64, length: u64) {
     let range: Range<u64> = address..address.saturating_add(length).min(USER_END);
-    kernel.forget_code(&range);
+    kernel.forget_code(range);
 }
 
 fn munmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
@@ -173,10 +173,9 @@ fn munmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 fn mprotect(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const GROWS: u64 = 0x300_0000;
     let protection = Protection::from_bits(arguments[2] & !GROWS)?;
-    let readable_code = protection.executable() && !protection.writable();
-    match readable_code {
-        true => kernel.forget_decoded(),
-        false => forget(kernel, arguments[0], arguments[1]),
+    // Code that stays as it is need not be forgotten.
+    if !protection.executable() || protection.writable() {
+        forget(kernel, arguments[0], arguments[1]);
     }
     kernel
         .memory
@@ -231,7 +230,7 @@ fn mincore(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let pages = length.div_ceil(PAGE_SIZE);
     for page in 0..pages {
         let resident = u8::from(kernel.memory.is_resident(address + page * PAGE_SIZE));
-        user::write(&mut kernel.memory, vector + page, &resident)?;
+        user::write(&mut kernel.memory, vector.wrapping_add(page), &resident)?;
     }
     Ok(0)
 }
