@@ -186,10 +186,7 @@ impl fmt::Display for Inspection {
                 .map_or("none".into(), |entry| format!("{entry:#x}")),
         )?;
         let interpreter = self.interpreter.clone();
-        row(
-            "program interpreter",
-            interpreter.unwrap_or("none (statically linked)".into()),
-        )?;
+        row("program interpreter", interpreter.unwrap_or("none".into()))?;
         if !self.needed.is_empty() {
             row("shared libraries", self.needed.join(" "))?;
         }
