@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
 /// The release binary, built from this checkout: `cargo` finds out in a moment that
 /// nothing has to be done. `HARTLINE` names another one.
@@ -100,6 +101,9 @@ pub fn command(subcommand: impl AsRef<OsStr>) -> Result<Command> {
 /// What both Hartline and the reference run with, besides a test's own variables.
 pub const ENVIRONMENT: [(&str, &str); 2] = [("PATH", "/usr/sbin:/usr/bin:/bin"), ("HOME", "/")];
 
+/// Translating several programs at once on a busy machine takes its time.
+const TRANSLATION_DEADLINE: Duration = Duration::from_secs(400);
+
 /// Translates `program` unless that was done, so that runs need not wait for it
 /// and several tests do not do the same work at the same time.
 ///
@@ -113,7 +117,7 @@ pub fn translate(program: &Path) -> Result<()> {
     if let Some(result) = done.get(program) {
         return result.clone().map_err(Into::into);
     }
-    let outcome = process::run(command("build")?.arg(program), b"")?;
+    let outcome = process::run_for(command("build")?.arg(program), b"", TRANSLATION_DEADLINE)?;
     let result = match outcome.code {
         0 => Ok(()),
         code => Err(format!(
