@@ -1,8 +1,12 @@
-//! Links LLVM's static archives. llvm-sys can do it too, but asks `llvm-config`,
-//! a program of the unpacked distribution that need not run on this machine.
+//! Links LLVM's static archives, and names this version of the translator.
+//!
+//! llvm-sys can link too, but asks `llvm-config`, a program of the unpacked
+//! distribution that need not run on this machine.
 
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::{env, fs};
+use std::{env, fs, io};
 
 /// Targets of LLVM other than x86: their archives are not needed.
 const OTHER_TARGETS: &[&str] = &[
@@ -49,6 +53,47 @@ fn main() {
     for name in ["stdc++", "z", "zstd", "ffi"] {
         println!("cargo:rustc-link-lib=dylib={name}");
     }
+    let version = translator_version(&manifest).expect("the sources are readable");
+    println!("cargo:rustc-env=HARTLINE_TRANSLATOR={version:016x}");
+}
+
+/// A hash of everything that code generation depends on: the sources, and which
+/// LLVM is linked. Images of another translator are not used.
+fn translator_version(manifest: &Path) -> io::Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    for directory in ["src", "isa/src", "../guest-runtime/abi/src"] {
+        let directory = manifest.join(directory);
+        println!("cargo:rerun-if-changed={}", directory.display());
+        hash_files(&directory, &mut hasher)?;
+    }
+    let packages = manifest.join("../.toolchain/.unpacked");
+    if packages.is_dir() {
+        names(&packages)?.hash(&mut hasher);
+    }
+    Ok(hasher.finish())
+}
+
+fn hash_files(directory: &Path, hasher: &mut DefaultHasher) -> io::Result<()> {
+    for name in names(directory)? {
+        let path = directory.join(&name);
+        name.hash(hasher);
+        if path.is_dir() {
+            hash_files(&path, hasher)?;
+        } else {
+            fs::read(&path)?.hash(hasher);
+        }
+    }
+    Ok(())
+}
+
+/// Sorted names in a directory.
+fn names(directory: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// Names of the archives to link, without `lib` and `.a`.

@@ -53,6 +53,8 @@ pub struct Explained {
 pub struct HostState<'a> {
     /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8–r15.
     pub registers: [u64; 16],
+    /// `x0`–`x31` in the `Hart` structure.
+    pub hart: [u64; 32],
     /// Reads a word of the host stack.
     pub read: &'a dyn Fn(u64) -> Option<u64>,
 }

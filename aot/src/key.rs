@@ -4,9 +4,8 @@ use hartline_abi::ABI_VERSION;
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// Raised whenever the translator makes different code of the same input, or an
-/// image means something else.
-pub const TRANSLATOR_VERSION: u32 = 1;
+/// Differs between translators that may make different code of the same input.
+pub const TRANSLATOR_VERSION: &str = env!("HARTLINE_TRANSLATOR");
 
 /// Names an image by everything that it depends on: SHA-256 of the ELF file's
 /// contents, the translator's version, the processor features that the code uses,
@@ -20,12 +19,12 @@ impl Key {
     #[must_use]
     pub fn new(elf: &[u8], features: &str, options: &str) -> Self {
         let mut hash = Sha256::new();
-        let versions = [ABI_VERSION.to_le_bytes(), TRANSLATOR_VERSION.to_le_bytes()].concat();
         let content = Sha256::digest(elf);
         let crate_version = env!("CARGO_PKG_VERSION").as_bytes();
         let parts = [
             &content[..],
-            &versions,
+            &ABI_VERSION.to_le_bytes(),
+            TRANSLATOR_VERSION.as_bytes(),
             crate_version,
             features.as_bytes(),
             options.as_bytes(),

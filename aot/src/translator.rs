@@ -10,7 +10,7 @@ use crate::cfg::{ControlFlow, Function, recover};
 use crate::disasm::side_by_side;
 use crate::elf::Binary;
 use crate::explain::{ExplainError, Explained, HostState, explain};
-use crate::lift::{Features, Unit};
+use crate::lift::{Features, Unit, registers_in_hart};
 use crate::link::Linked;
 use crate::translate::{Progress, Stage, TranslateError, emit, translate};
 
@@ -183,7 +183,11 @@ impl<'a> Translator<'a> {
         let Some(pc) = explained.guest_address(offset) else {
             return Ok(None);
         };
-        let x = explained.registers(offset, state)?;
+        let mut x = explained.registers(offset, state)?;
+        let current = registers_in_hart(function, pc, &self.unit.features);
+        for number in current.x_numbers() {
+            x[number] = state.hart.get(number).copied();
+        }
         Ok(Some(GuestState { pc, x }))
     }
 }

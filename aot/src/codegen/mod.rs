@@ -4,7 +4,8 @@ use inkwell::OptimizationLevel;
 use inkwell::module::Module;
 use inkwell::passes::PassBuilderOptions;
 use inkwell::targets::{
-    CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple,
+    CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetData, TargetMachine,
+    TargetTriple,
 };
 use thiserror::Error;
 
@@ -30,6 +31,13 @@ pub enum CodegenError {
 /// The passes before code generation.
 const PASSES: &str = "function(mem2reg,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,\
     loop-mssa(loop-rotate,licm),gvn,dse,instcombine<no-verify-fixpoint>,simplifycfg)";
+
+/// Native integer widths in the target's data layout.
+const NATIVE: &str = "-n8:16:32:64-";
+/// What the passes are told instead. RISC-V code is full of 32-bit operations that
+/// sign-extend their result; if 64 bits are native, LLVM computes them in the upper
+/// half of a register and shifts down wherever they are used.
+const NATIVE_NARROW: &str = "-n8:16:32-";
 
 /// A compiler for one thread.
 pub struct Codegen {
@@ -73,9 +81,15 @@ impl Codegen {
     /// # Errors
     /// LLVM rejects the module.
     pub fn optimise(&self, module: &Module<'_>) -> Result<(), CodegenError> {
-        module
+        let layout = self.machine.get_target_data().get_data_layout();
+        let text = layout.as_str().to_string_lossy();
+        let narrow = TargetData::create(&text.replace(NATIVE, NATIVE_NARROW));
+        module.set_data_layout(&narrow.get_data_layout());
+        let result = module
             .run_passes(PASSES, &self.machine, PassBuilderOptions::create())
-            .map_err(|text| CodegenError::Passes(text.to_string()))
+            .map_err(|text| CodegenError::Passes(text.to_string()));
+        module.set_data_layout(&layout);
+        result
     }
 
     /// Generates an ELF object file.

@@ -9,8 +9,9 @@ use inkwell::debug_info::{
     AsDIScope, DICompileUnit, DIFlags, DIFlagsConstants, DILocation, DISubprogram, DIType,
     DWARFEmissionKind, DWARFSourceLanguage, DebugInfoBuilder,
 };
+use inkwell::llvm_sys::debuginfo::LLVMDIBuilderInsertDeclareRecordAtEnd;
 use inkwell::module::FlagBehavior;
-use inkwell::values::{FunctionValue, PointerValue};
+use inkwell::values::{AsValueRef, FunctionValue, PointerValue};
 
 use super::ir::Ir;
 
@@ -151,6 +152,18 @@ impl<'ctx> FunctionDebug<'_, 'ctx> {
         let local =
             builder.create_auto_variable(scope, name, file, 1, basic, true, DIFlags::ZERO, 0);
         let location = self.location(ir, 0);
-        builder.insert_declare_at_end(variable, Some(local), None, location, ir.current());
+        let everywhere = builder.create_expression(Vec::new());
+        // SAFETY: all pointers come from live values of one context. inkwell's own
+        // method expects an instruction back, which LLVM made before version 19.
+        unsafe {
+            LLVMDIBuilderInsertDeclareRecordAtEnd(
+                builder.as_mut_ptr(),
+                variable.as_value_ref(),
+                local.as_mut_ptr(),
+                everywhere.as_mut_ptr(),
+                location.as_mut_ptr(),
+                ir.current().as_mut_ptr(),
+            );
+        }
     }
 }

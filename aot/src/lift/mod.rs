@@ -26,6 +26,7 @@ pub(crate) use debug::guest_address;
 pub use features::Features;
 pub use function::lift;
 pub use ir::{Ir, function_address, function_name};
+pub use registers::{RegisterSet, registers_in_hart};
 
 /// Symbols that the linker of images defines.
 pub mod symbol {

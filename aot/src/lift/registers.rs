@@ -247,6 +247,20 @@ fn dirty_out(block: &Block, dirty: RegisterSet, features: &Features) -> Register
     all.last().copied().unwrap_or_default()
 }
 
+/// Registers whose `Hart` word is right before the instruction at `pc`.
+#[must_use]
+pub fn registers_in_hart(function: &Function, pc: u64, features: &Features) -> RegisterSet {
+    let flow = RegisterFlow::of(function, features);
+    for block in &function.blocks {
+        let position = block.instructions.iter().position(|entry| entry.0 == pc);
+        if let Some(position) = position {
+            let dirty = dirty_before_each(block, flow.dirty_in(block.start), features);
+            return unpinned().difference(dirty[position]);
+        }
+    }
+    RegisterSet::default()
+}
+
 /// For each instruction of a block, whether it is a load whose value nothing in
 /// the block reads before it is overwritten. Such a load still has to fault.
 #[must_use]

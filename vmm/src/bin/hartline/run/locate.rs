@@ -32,6 +32,7 @@ pub fn locate(
     let read = |address| stack.word(address);
     let state = HostState {
         registers: report.host_registers,
+        hart: report.x,
         read: &read,
     };
     let found = translator.locate(&function, offset, &state).ok()??;
