@@ -54,10 +54,8 @@ impl SignalSet {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: fresh, owned by nobody else.
-        Ok(Self {
-            descriptor: unsafe { OwnedFd::from_raw_fd(fd) },
-            before,
-        })
+        let descriptor = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { descriptor, before })
     }
 
     /// The next signal that came.

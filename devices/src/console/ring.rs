@@ -89,7 +89,7 @@ impl Ring {
     pub fn next_batch(&mut self) -> Result<Option<Batch>, RingError> {
         let written = self.written().load(Ordering::Acquire);
         let available = written.wrapping_sub(self.read);
-        if available > RING_SIZE as u64 || written % 8 != 0 {
+        if available > RING_SIZE as u64 || !written.is_multiple_of(8) {
             return Err(RingError::Position {
                 written,
                 read: self.read,

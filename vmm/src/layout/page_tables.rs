@@ -110,7 +110,7 @@ impl<'a> PageTables<'a> {
         } else {
             (HUGE_PAGE_SIZE, HUGE)
         };
-        if (address | gpa | length) % page != 0 {
+        if !(address | gpa | length).is_multiple_of(page) {
             return Err(Error::PageTables { address });
         }
         let mut offset = 0;
