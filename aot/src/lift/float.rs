@@ -411,10 +411,11 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.built(ir.builder().build_insert_element(pair, value, zero, ""))
     }
 
+    /// Towards zero; sets NX, so it stays even if the integer is not used.
     fn truncate_double(&self, value: FloatValue<'ctx>) -> IntValue<'ctx> {
-        let pair = self.lanes(value);
-        self.ir
-            .intrinsic("llvm.x86.sse2.cvttsd2si64", &[], &[pair.into()])
+        let ir = self.ir;
+        let types = [ir.int.into(), ir.double.into()];
+        ir.constrained("fptosi", &types, &[value.into()], false)
             .into_int_value()
     }
 
