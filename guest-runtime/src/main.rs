@@ -4,8 +4,10 @@
 //! `vmm/build.rs` (release profile, since a panic must abort). By hand:
 //!
 //! ```text
-//! RUSTFLAGS="-C relocation-model=pic -C link-arg=-nostartfiles -C link-arg=-nostdlib \
-//!   -C link-arg=-static -C link-arg=-no-pie -C link-arg=-Wl,--image-base=0x10000000000" \
+//! RUSTFLAGS="-Crelocation-model=pic -Clink-arg=-nostartfiles -Clink-arg=-nostdlib \
+//!   -Clink-arg=-static -Clink-arg=-no-pie -Clink-arg=-Wl,--image-base=0x10000000000 \
+//!   -Clink-arg=-Wl,-z,max-page-size=0x200000 -Clink-arg=-Wl,-z,norelro \
+//!   -Clink-arg=-Wl,--build-id=none -Clink-arg=-Wl,--strip-debug" \
 //!   cargo build --release -p hartline-guest --bin hartline-runtime --features image
 //! ```
 #![no_std]

@@ -1,5 +1,5 @@
 //! Where translated code and the runtime meet: the entry points of
-//! [`Hart`](hartline_abi::hart::Hart) in assembly.
+//! [`Hart`] in assembly.
 //!
 //! Translated code holds the pinned registers ([`PINNED_X`], [`PINNED_F`]) in host
 //! registers; here they are stored to the hart, the stack is aligned, a handler of

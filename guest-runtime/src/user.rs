@@ -57,7 +57,7 @@ pub fn slice_mut(memory: &mut AddressSpace, address: u64, length: u64) -> Result
 /// Reads a value; `address` need not be aligned.
 ///
 /// # Errors
-/// As [`slice`].
+/// As [`slice()`].
 pub fn read<T: FromBytes>(memory: &mut AddressSpace, address: u64) -> Result<T, Errno> {
     let bytes = slice(memory, address, size_of::<T>() as u64)?;
     T::read_from_bytes(bytes).map_err(|_| Errno::EFAULT)
@@ -87,7 +87,7 @@ pub fn write_bytes(memory: &mut AddressSpace, address: u64, bytes: &[u8]) -> Res
 /// Reads `count` values that follow one another at `address`.
 ///
 /// # Errors
-/// As [`slice`]; `EINVAL` if `count` values do not fit an address space.
+/// As [`slice()`]; `EINVAL` if `count` values do not fit an address space.
 pub fn read_array<T: FromBytes>(
     memory: &mut AddressSpace,
     address: u64,
@@ -104,7 +104,7 @@ pub fn read_array<T: FromBytes>(
 /// Reads the NUL-terminated string at `address`, without its NUL.
 ///
 /// # Errors
-/// `ENAMETOOLONG` if there is no NUL in the first `limit` bytes, otherwise as [`slice`].
+/// `ENAMETOOLONG` if there is no NUL in the first `limit` bytes, otherwise as [`slice()`].
 pub fn cstr(memory: &mut AddressSpace, address: u64, limit: usize) -> Result<Vec<u8>, Errno> {
     const PAGE: u64 = hartline_abi::layout::PAGE_SIZE;
     let mut string = Vec::new();
@@ -135,7 +135,7 @@ pub fn path(memory: &mut AddressSpace, address: u64) -> Result<Vec<u8>, Errno> {
 ///
 /// # Errors
 /// `EINVAL` if there are more than [`MAX_VECTORS`] elements or a length is negative,
-/// otherwise as [`slice`].
+/// otherwise as [`slice()`].
 pub fn iovecs(memory: &mut AddressSpace, address: u64, count: u64) -> Result<Vec<IoVec>, Errno> {
     if count > MAX_VECTORS {
         return Err(Errno::EINVAL);

@@ -136,7 +136,7 @@ impl Vma {
     }
 }
 
-/// The mapped ranges in order. Addresses are multiples of [`PAGE_SIZE`], ranges not
+/// The mapped ranges in order. Addresses are multiples of the page size, ranges not
 /// empty; the callers see to it.
 #[derive(Debug, Default)]
 pub struct VmaTree {
