@@ -29,6 +29,12 @@ const XCR0_WANTED: u64 = 0b1110_0111;
 const MSR_IA32_TSC: u32 = 0x10;
 /// RFLAGS with nothing but the bit that is always set.
 const RFLAGS: u64 = 2;
+/// Segment type of an available 64-bit TSS.
+const TSS_AVAILABLE: u8 = 9;
+/// Segment type of a busy 64-bit TSS.
+const TSS_BUSY: u8 = 11;
+/// CPUID vendors whose processors have SVM, as leaf 0 spells them in EBX, EDX, ECX.
+const SVM_VENDORS: [&[u8; 12]; 2] = [b"AuthenticAMD", b"HygonGenuine"];
 
 /// Where a vCPU starts, and the tables it uses.
 #[derive(Debug, Clone, Copy)]
@@ -108,6 +114,8 @@ pub struct Vcpu {
     fd: VcpuFd,
     /// XCR0 of the guest, if its processor has XSAVE.
     xcr0: Option<u64>,
+    /// Segment type of the task register.
+    tss_type: u8,
     kicker: Option<Arc<Kicker>>,
 }
 
@@ -130,6 +138,7 @@ impl Vcpu {
         Ok(Self {
             fd,
             xcr0: usable_xcr0(&cpuid),
+            tss_type: task_register_type(&cpuid),
             kicker: None,
         })
     }
@@ -143,7 +152,7 @@ impl Vcpu {
             .fd
             .get_sregs()
             .map_err(Error::request("KVM_GET_SREGS"))?;
-        set_system_registers(&mut sregs, entry);
+        set_system_registers(&mut sregs, entry, self.tss_type);
         if let Some(value) = self.xcr0 {
             sregs.cr4 |= CR4_OSXSAVE;
             let mut xcrs = kvm_xcrs {
@@ -294,7 +303,19 @@ fn usable_xcr0(cpuid: &CpuId) -> Option<u64> {
     (has_xsave && usable & 0b11 == 0b11).then_some(usable)
 }
 
-fn set_system_registers(sregs: &mut kvm_sregs, entry: &UserEntry) {
+/// The segment type with which the task register works. VT-x refuses to enter a guest
+/// whose TSS is not busy. Processors with SVM keep it available there, and QEMU's SVM
+/// grants no port by the I/O bitmap of a busy one: `out` at CPL 3 would be a #GP.
+fn task_register_type(cpuid: &CpuId) -> u8 {
+    let vendor = cpuid.as_slice().iter().find(|e| e.function == 0);
+    let has_svm = vendor.is_some_and(|e| {
+        let words = [e.ebx, e.edx, e.ecx].map(u32::to_le_bytes);
+        SVM_VENDORS.iter().any(|name| **name == *words.as_flattened())
+    });
+    if has_svm { TSS_AVAILABLE } else { TSS_BUSY }
+}
+
+fn set_system_registers(sregs: &mut kvm_sregs, entry: &UserEntry, tss_type: u8) {
     let data = segment(USER_SS, 3);
     sregs.cs = kvm_segment {
         l: 1,
@@ -307,7 +328,7 @@ fn set_system_registers(sregs: &mut kvm_sregs, entry: &UserEntry) {
         base,
         limit,
         selector,
-        type_: 11,
+        type_: tss_type,
         present: 1,
         ..Default::default()
     };
