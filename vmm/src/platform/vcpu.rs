@@ -310,7 +310,9 @@ fn task_register_type(cpuid: &CpuId) -> u8 {
     let vendor = cpuid.as_slice().iter().find(|e| e.function == 0);
     let has_svm = vendor.is_some_and(|e| {
         let words = [e.ebx, e.edx, e.ecx].map(u32::to_le_bytes);
-        SVM_VENDORS.iter().any(|name| **name == *words.as_flattened())
+        SVM_VENDORS
+            .iter()
+            .any(|name| **name == *words.as_flattened())
     });
     if has_svm { TSS_AVAILABLE } else { TSS_BUSY }
 }
