@@ -65,7 +65,7 @@ pub struct ExitReport {
     pub message: [u8; 256],
     /// System calls made.
     pub syscalls: u64,
-    /// Bytes of RAM in use at most.
+    /// Bytes of RAM in use at most, without what was there when the VM started.
     pub peak_memory: u64,
     /// Times the interpreter was entered from translated code.
     pub interpreter_entries: u64,

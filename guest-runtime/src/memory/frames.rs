@@ -81,6 +81,8 @@ pub struct Frames {
     free: u32,
     partial: u32,
     used: u64,
+    /// Of `used`, what was there before the first allocation.
+    reserved: u64,
     peak: u64,
 }
 
@@ -97,7 +99,8 @@ impl Frames {
             fresh: reserved.div_ceil(HUGE_PAGE_SIZE) as u32,
             free: NIL,
             partial: NIL,
-            used: 0,
+            used: reserved,
+            reserved,
             peak: 0,
         };
         for index in 0..frames.fresh {
@@ -113,8 +116,6 @@ impl Frames {
                 frames.push(List::Partial, index);
             }
         }
-        frames.used = reserved;
-        frames.peak = reserved;
         frames
     }
 
@@ -130,7 +131,7 @@ impl Frames {
         self.used
     }
 
-    /// Most bytes that were in use at one time.
+    /// Most bytes that were allocated at one time: what is reserved does not count.
     #[must_use]
     pub fn peak(&self) -> u64 {
         self.peak
@@ -272,7 +273,7 @@ impl Frames {
 
     fn account(&mut self, bytes: u64) {
         self.used += bytes;
-        self.peak = self.peak.max(self.used);
+        self.peak = self.peak.max(self.used.saturating_sub(self.reserved));
     }
 
     fn clear(&mut self, offset: u64) {
@@ -357,7 +358,7 @@ pub(super) mod tests {
         // SAFETY: as above.
         let bytes = unsafe { core::slice::from_raw_parts(ram.pointer(huge), 2 << 20) };
         assert!(bytes.iter().all(|&byte| byte == 0));
-        assert_eq!(frames.peak(), 4 * HUGE_PAGE_SIZE);
+        assert_eq!(frames.peak(), 4 * HUGE_PAGE_SIZE - 5 * PAGE_SIZE);
     }
 
     #[test]

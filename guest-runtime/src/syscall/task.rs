@@ -60,6 +60,7 @@ pub const CALLS: &[Entry] = &[
     Entry::new(260, "wait4", wait),
     Entry::new(261, "prlimit64", prlimit64),
     Entry::new(283, "membarrier", membarrier),
+    Entry::new(293, "rseq", rseq),
 ];
 
 /// `exit` and `exit_group`: with one thread they are the same.
@@ -401,6 +402,12 @@ struct ResourceUsage {
 }
 
 const _: () = assert!(size_of::<ResourceUsage>() == 144);
+
+/// The answer of a kernel built without restartable sequences. C libraries ask at their
+/// start and do without, so it does not count as a call that is missing.
+fn rseq(_: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
+    Err(Errno::ENOSYS)
+}
 
 fn getrusage(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const SELF: i32 = 0;
