@@ -17,4 +17,4 @@ mod terminal;
 pub mod tree;
 
 pub use control::Stop;
-pub use run::End;
+pub use run::{End, UserExits};

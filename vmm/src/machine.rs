@@ -3,7 +3,7 @@
 use crate::boot::{self, Arguments};
 use crate::layout::{self, Contents, GuestFile, Image};
 use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
-use crate::run::{End, Running};
+use crate::run::{End, Ended, Running, UserExits};
 use crate::supervisor;
 use hartline_abi::layout::STACK_SIZE;
 use hartline_devices::console::Console;
@@ -58,6 +58,8 @@ pub struct Outcome {
     pub boot_time: Duration,
     /// From then to the end.
     pub run_time: Duration,
+    /// Exits of the vCPU to the VMM.
+    pub exits: UserExits,
     /// KVM's counters of the vCPU and of the VM, if they were asked for.
     pub counters: Option<[Counters; 2]>,
     /// For finding the guest's state at a fault in translated code.
@@ -97,7 +99,7 @@ pub fn run(settings: &Settings<'_>) -> Result<Outcome, Error> {
     let mut vm = kvm.create_vm()?;
     let (running, stack) = prepare(&kvm, &mut vm, settings)?;
     let boot_time = start.elapsed();
-    let (end, vcpu) = running.run()?;
+    let Ended { end, vcpu, exits } = running.run()?;
     let run_time = start.elapsed().saturating_sub(boot_time);
     let counters = if settings.count {
         Some([Counters::of_vcpu(&vcpu)?, Counters::of_vm(&vm)?])
@@ -108,6 +110,7 @@ pub fn run(settings: &Settings<'_>) -> Result<Outcome, Error> {
         end,
         boot_time,
         run_time,
+        exits,
         counters,
         stack,
     })

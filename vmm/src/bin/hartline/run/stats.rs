@@ -6,9 +6,9 @@ use hartline_vmm::machine::Outcome;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// The counters of a vCPU that make up its exits, with what they mean.
-const EXITS: [(&str, &str); 8] = [
-    ("exits", "exits from the guest"),
+/// KVM's counters of a vCPU that make up its exits, with what they mean. Not every kind
+/// of KVM counts all of them: those that are 0 are not shown.
+const EXITS: [(&str, &str); 7] = [
     ("insn_emulation", "emulated instructions"),
     ("io_exits", "port I/O exits"),
     ("mmio_exits", "MMIO exits"),
@@ -39,9 +39,7 @@ impl Run<'_> {
             ("run time".to_owned(), milliseconds(outcome.run_time)),
             ("translation".to_owned(), self.translation().to_owned()),
         ];
-        if let Some([vcpu, _]) = &outcome.counters {
-            lines.extend(EXITS.map(|(name, what)| (what.to_owned(), vcpu.get(name).to_string())));
-        }
+        lines.extend(self.exits());
         if let End::Report(report) = &outcome.end {
             lines.extend([
                 ("system calls".to_owned(), report.syscalls.to_string()),
@@ -73,6 +71,23 @@ impl Run<'_> {
         let _ = io::stderr().write_all(text.as_bytes());
     }
 
+    /// Rows about exits.
+    fn exits(&self) -> Vec<(String, String)> {
+        let row = |(what, count): (&str, u64)| (what.to_owned(), count.to_string());
+        let exits = self.outcome.exits;
+        let mut rows = vec![
+            row(("host calls", exits.calls)),
+            row(("console doorbells", exits.doorbells)),
+            row(("interruptions by the VMM", exits.interruptions)),
+        ];
+        if let Some([vcpu, _]) = &self.outcome.counters {
+            rows.insert(0, row(("exits from the guest", vcpu.get("exits"))));
+            let counted = EXITS.map(|(name, what)| (what, vcpu.get(name)));
+            rows.extend(counted.into_iter().filter(|(_, count)| *count > 0).map(row));
+        }
+        rows
+    }
+
     /// Prints one JSON object to standard error. Times are seconds.
     ///
     /// # Errors
@@ -90,6 +105,11 @@ impl Run<'_> {
             "boot_s": outcome.boot_time.as_secs_f64(),
             "run_s": outcome.run_time.as_secs_f64(),
             "translation": self.translation(),
+            "exits": {
+                "calls": outcome.exits.calls,
+                "doorbells": outcome.exits.doorbells,
+                "interruptions": outcome.exits.interruptions,
+            },
             "vcpu": counters(0),
             "vm": counters(1),
         });
