@@ -28,7 +28,8 @@ pub enum CacheError {
     #[error("no cache directory: set HARTLINE_CACHE or HOME")]
     NoDirectory,
     /// The directory does not exist and cannot be made.
-    #[error("cannot create the cache directory {path}: {source}", path = path.display())]
+    #[error("cannot create the cache directory {path} (HARTLINE_CACHE names another): {source}",
+        path = path.display())]
     Create {
         /// The directory.
         path: PathBuf,
@@ -36,7 +37,8 @@ pub enum CacheError {
         source: io::Error,
     },
     /// An entry cannot be written.
-    #[error("cannot write to the cache {path}: {source}", path = path.display())]
+    #[error("cannot write to the cache {path} (HARTLINE_CACHE names another): {source}",
+        path = path.display())]
     Write {
         /// The entry.
         path: PathBuf,
@@ -98,15 +100,30 @@ impl Cache {
         }
     }
 
+    /// Makes the directory, and finds out whether entries can be written to it: before
+    /// a translation rather than after it.
+    ///
+    /// # Errors
+    /// The directory cannot be made or written to.
+    pub fn prepare(&self) -> Result<(), CacheError> {
+        fs::create_dir_all(&self.directory).map_err(|source| CacheError::Create {
+            path: self.directory.clone(),
+            source,
+        })?;
+        let temporary = self.temporary_path();
+        let tried = create(&temporary).and_then(|_| fs::remove_file(&temporary));
+        tried.map_err(|source| CacheError::Write {
+            path: self.directory.clone(),
+            source,
+        })
+    }
+
     /// Stores an image file, in place of any before it, and opens it.
     ///
     /// # Errors
     /// The directory cannot be made or written to. Nothing is left behind.
     pub fn store(&self, key: &Key, image: &[u8]) -> Result<File, CacheError> {
-        fs::create_dir_all(&self.directory).map_err(|source| CacheError::Create {
-            path: self.directory.clone(),
-            source,
-        })?;
+        self.prepare()?;
         self.remove_leftovers();
         let path = self.path(key);
         self.write(&path, image)
@@ -115,9 +132,7 @@ impl Cache {
 
     fn write(&self, path: &Path, image: &[u8]) -> io::Result<File> {
         let temporary = self.temporary_path();
-        let mut options = OpenOptions::new();
-        let options = options.write(true).create_new(true).mode(0o600);
-        let mut file = options.open(&temporary)?;
+        let mut file = create(&temporary)?;
         let written = (|| {
             file.lock()?;
             file.write_all(image)?;
@@ -163,6 +178,12 @@ impl Cache {
             }
         }
     }
+}
+
+/// Makes a temporary file.
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Whether a temporary file is old and nobody writes it.
@@ -292,10 +313,17 @@ mod tests {
 
     #[test]
     fn names_what_cannot_be_written() {
-        let (directory, _, key) = cache();
+        let (directory, cache, key) = cache();
+        cache.prepare().unwrap();
+        assert!(names(&cache).is_empty());
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();
-        let error = Cache::new(file.join("cache")).store(&key, b"").unwrap_err();
+        let inside = Cache::new(file.join("cache"));
+        assert!(matches!(
+            inside.prepare().unwrap_err(),
+            CacheError::Create { .. }
+        ));
+        let error = inside.store(&key, b"").unwrap_err();
         assert!(matches!(error, CacheError::Create { .. }));
         assert!(error.to_string().contains("/file/cache"));
         // A directory where the entry belongs cannot be replaced, whoever the user is.

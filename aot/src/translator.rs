@@ -14,6 +14,20 @@ use crate::lift::{Features, Unit, registers_in_hart};
 use crate::link::Linked;
 use crate::translate::{Progress, Stage, TranslateError, emit, translate};
 
+/// Most addresses from the first to the last byte of code, bytes.
+pub const MAX_TEXT: u64 = 256 << 20;
+
+/// A file cannot be translated.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// It is no RISC-V program.
+    #[error(transparent)]
+    Elf(#[from] ElfError),
+    /// Its code spans more than [`MAX_TEXT`].
+    #[error("code spans {0} bytes, more than the {MAX_TEXT} that can be translated")]
+    TextTooLarge(u64),
+}
+
 /// How to translate.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -67,12 +81,17 @@ impl<'a> Translator<'a> {
     /// Reads an ELF file and recovers its control flow.
     ///
     /// # Errors
-    /// The file is not a RISC-V program.
-    pub fn new(elf: &'a [u8], options: &Options) -> Result<Self, ElfError> {
+    /// The file is not a RISC-V program, or has too much code.
+    pub fn new(elf: &'a [u8], options: &Options) -> Result<Self, ReadError> {
         let binary = Binary::parse(elf)?;
+        let text = binary.text_range();
+        let span = text.end.saturating_sub(text.start);
+        if span > MAX_TEXT {
+            return Err(ReadError::TextTooLarge(span));
+        }
         let flow = recover(&binary);
         let unit = Unit {
-            text: binary.text_range(),
+            text,
             position_independent: binary.is_position_independent(),
             entries: flow
                 .functions

@@ -94,6 +94,7 @@ impl Translation {
         let (file, functions) = match self.cache.lookup(&key) {
             Some(file) => (file, None),
             None => {
+                self.cache.prepare()?;
                 let translator = Translator::new(elf, &self.options)?;
                 let linked = translator.translate(progress)?;
                 let text = translator.binary().text_range();

@@ -6,10 +6,11 @@ mod stats;
 
 pub use options::Arguments;
 
-use crate::translation::Translation;
+use crate::meter::Meter;
+use crate::translation::{Translated, Translation};
 use anyhow::Context;
 use hartline_abi::report::ExitReport;
-use hartline_aot::translate::Progress;
+use hartline_aot::translate::{Progress, Silent};
 use hartline_vmm::boot;
 use hartline_vmm::layout::{GuestFile, Image, Source};
 use hartline_vmm::machine::{self, RUNTIME, Settings};
@@ -18,6 +19,7 @@ use hartline_vmm::report::{Program, judge};
 use hartline_vmm::tree::TreeBuilder;
 use options::StatsFormat;
 use std::fs::File;
+use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -52,10 +54,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     let translated = match &translation {
         None => None,
-        Some(translation) => {
-            let image = translation.image(&guest.program, &Silent);
-            Some(image.with_context(|| arguments.program.display().to_string())?)
-        }
+        Some(translation) => Some(translate(translation, &guest.program, &arguments.program)?),
     };
     let images = translated.as_ref().map(|image| Image {
         file: &image.file,
@@ -102,11 +101,16 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(verdict.code))
 }
 
-/// Translation is shown by `hartline build`; standard error is the program's here.
-struct Silent;
-
-impl Progress for Silent {
-    fn advance(&self, _done: usize, _total: usize) {}
+/// The image of a program. Progress is shown on a terminal only, since standard error
+/// is the program's.
+fn translate(translation: &Translation, elf: &[u8], path: &Path) -> anyhow::Result<Translated> {
+    let name = path.display().to_string();
+    let meter = io::stderr().is_terminal().then(|| Meter::new(&name));
+    let progress: &dyn Progress = match &meter {
+        Some(meter) => meter,
+        None => &Silent,
+    };
+    translation.image(elf, progress).context(name.clone())
 }
 
 /// What the VM is given.
