@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use hartline_abi::hart::offset;
 use hartline_abi::image::{FunctionEntry, HEADER_SIZE};
 use hartline_abi::layout::PAGE_SIZE;
 use object::elf;
@@ -20,6 +21,8 @@ use crate::lift::{function_address, function_name, symbol};
 const CODE_START: [u8; 16] = [
     0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
 ];
+/// Room for the code of a resume point: two stores of 13 bytes and a jump of 5.
+const STUB_LENGTH: usize = 32;
 /// Alignment of sections; LLVM aligns functions to 16 bytes.
 const ALIGNMENT: u64 = 64;
 
@@ -99,11 +102,25 @@ struct Input<'a> {
     places: HashMap<SectionIndex, Place>,
 }
 
+/// A way into the middle of a function ([`crate::lift::resume_points`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResumePoint {
+    /// Link-time guest address.
+    pub guest: u64,
+    /// Entry of the function that goes on there.
+    pub function: u64,
+}
+
 /// Links object files, in order, into an image of `text_length` bytes of guest text.
+/// Each resume point gets code of its own, as if it were a function.
 ///
 /// # Errors
 /// The objects have something unexpected, or are too large.
-pub fn link(objects: &[Vec<u8>], text_length: u64) -> Result<Linked, LinkError> {
+pub fn link(
+    objects: &[Vec<u8>],
+    resume: &[ResumePoint],
+    text_length: u64,
+) -> Result<Linked, LinkError> {
     let mut linked = Linked {
         code: CODE_START.to_vec(),
         data: Vec::new(),
@@ -113,6 +130,9 @@ pub fn link(objects: &[Vec<u8>], text_length: u64) -> Result<Linked, LinkError> 
     for bytes in objects {
         inputs.push(place(bytes, &mut linked)?);
     }
+    let stubs = linked.code.len().next_multiple_of(ALIGNMENT as usize);
+    let stubs_length = resume.len() * STUB_LENGTH;
+    linked.code.resize(stubs + stubs_length, 0xcc);
     let layout = Layout::new(
         text_length,
         linked.code.len() as u64,
@@ -126,8 +146,48 @@ pub fn link(objects: &[Vec<u8>], text_length: u64) -> Result<Linked, LinkError> 
     for input in &inputs {
         relocate(input, &layout, &symbols, &mut linked)?;
     }
+    add_stubs(resume, stubs, &mut linked)?;
     linked.functions.sort_by_key(|function| function.guest);
     Ok(linked)
+}
+
+/// Fills the room at `start` with the code of the resume points: the place is
+/// written down, attention asked for, and the function entered, whose poll finds it.
+fn add_stubs(resume: &[ResumePoint], start: usize, linked: &mut Linked) -> Result<(), LinkError> {
+    let hosts: HashMap<u64, u32> = linked
+        .functions
+        .iter()
+        .map(|function| (function.guest, function.host))
+        .collect();
+    let too_large = |_| LinkError::TooLarge(start as u64);
+    for (index, point) in resume.iter().enumerate() {
+        let Some(&function) = hosts.get(&point.function) else {
+            continue;
+        };
+        let at = start + index * STUB_LENGTH;
+        let place = i32::try_from(point.guest).map_err(too_large)?;
+        let mut stub = store_to_hart(offset::RESUME, place);
+        stub.extend(store_to_hart(offset::POLL_LIMIT, -1));
+        stub.push(0xe9);
+        let next = at + stub.len() + 4;
+        let distance = i64::from(function) - next as i64;
+        stub.extend(i32::try_from(distance).map_err(too_large)?.to_le_bytes());
+        linked.code[at..at + stub.len()].copy_from_slice(&stub);
+        linked.functions.push(FunctionEntry {
+            guest: point.guest,
+            host: u32::try_from(at).map_err(too_large)?,
+            host_length: stub.len() as u32,
+        });
+    }
+    Ok(())
+}
+
+/// `mov qword ptr gs:[offset], value`.
+fn store_to_hart(offset: u64, value: i32) -> Vec<u8> {
+    let mut bytes = vec![0x65, 0x48, 0xc7, 0x04, 0x25];
+    bytes.extend((offset as u32).to_le_bytes());
+    bytes.extend(value.to_le_bytes());
+    bytes
 }
 
 /// Copies the allocated sections of an object file into the image's parts.

@@ -1,6 +1,7 @@
 //! From functions to linked code: modules are lifted, optimised and generated on
 //! all processors.
 
+use std::collections::HashSet;
 use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -12,8 +13,8 @@ use thiserror::Error;
 
 use crate::cfg::Function;
 use crate::codegen::{Codegen, CodegenError};
-use crate::lift::{Ir, Unit, lift};
-use crate::link::{LinkError, Linked, link};
+use crate::lift::{Ir, Unit, lift, resume_points};
+use crate::link::{LinkError, Linked, ResumePoint, link};
 
 /// Instructions that are compiled together: enough to spread the cost of a
 /// module, few enough to balance the threads and show progress.
@@ -87,7 +88,29 @@ pub fn translate(
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     let text_length = unit.text.end - unit.text.start;
-    Ok(link(&objects, text_length)?)
+    Ok(link(
+        &objects,
+        &all_resume_points(functions, unit),
+        text_length,
+    )?)
+}
+
+/// The resume points of all functions. A place that several functions have in
+/// common is entered in the first of them.
+fn all_resume_points(functions: &[Function], unit: &Unit) -> Vec<ResumePoint> {
+    let mut seen = HashSet::new();
+    let mut result = Vec::new();
+    for function in functions {
+        for guest in resume_points(function, unit) {
+            if seen.insert(guest) {
+                result.push(ResumePoint {
+                    guest,
+                    function: function.entry,
+                });
+            }
+        }
+    }
+    result
 }
 
 /// Ranges of functions that are compiled together.

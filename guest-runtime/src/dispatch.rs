@@ -175,6 +175,11 @@ unsafe fn run_instructions() -> Step {
             if step != Step::Next {
                 return step;
             }
+            // The next instruction may be one where translated code can go on: a loop
+            // header, or the function after this one.
+            if (*raw).translated_entry().is_some() {
+                return Step::Jump(JumpKind::Jump);
+            }
         }
     }
     Step::Next

@@ -19,6 +19,7 @@ const PLAIN: &[&[&str]] = &[
     &["strings"],
     &["sorting"],
     &["jumps"],
+    &["resume"],
     &["floating"],
     &["integers"],
     &["dispatch"],
@@ -124,9 +125,14 @@ fn main() -> ExitCode {
         });
     }
     for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1)] {
-        suite.add_kvm(format!("SIG{signal} ends the program"), move || {
-            signal_ends(signal, number)
-        });
+        suite.add_kvm(
+            format!("SIG{signal} ends a program that computes"),
+            move || signal_ends(&["spin", "calls"], signal, number),
+        );
+        suite.add_kvm(
+            format!("SIG{signal} ends a program that reads"),
+            move || signal_ends(&["terminal", "wait"], signal, number),
+        );
     }
     suite.add_kvm("memory limit", memory_limit);
     suite.add_kvm("interpreter alone", interpreted);
@@ -137,7 +143,7 @@ const O2: Variant = VARIANTS[1];
 
 /// A program that no test names would be forgotten.
 fn every_program_is_used() -> Result<()> {
-    let elsewhere = ["fault", "input", "files", "walk", "hog", "spin"];
+    let elsewhere = ["fault", "input", "files", "walk", "hog", "spin", "terminal"];
     for name in compile::names()? {
         if !PLAIN.iter().any(|row| row[0] == name) && !elsewhere.contains(&name.as_str()) {
             return Err(format!("no test runs tests/programs/{name}.c").into());
@@ -222,19 +228,23 @@ fn timeout(how: &str) -> Result<()> {
 }
 
 /// A signal sent to `hartline` ends a program that does not handle it.
-fn signal_ends(signal: &str, number: i32) -> Result<()> {
-    let run = Run::new(&compile::programs(O2)?, ["spin", "calls"]);
+fn signal_ends(arguments: &[&str], signal: &str, number: i32) -> Result<()> {
+    let run = Run::new(&compile::programs(O2)?, arguments.iter().copied());
     hartline::translate(&run.program)?;
     let mut command = run.hartline_command(&["--timeout", "60"])?;
     let mut child = command
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
-    let mut pipe = child.stdout.take();
-    if let Some(pipe) = &mut pipe {
-        // It runs now.
-        pipe.read_exact(&mut [0; 9])?;
+    // Waiting for the child closes an input that it still has.
+    let _input = child.stdin.take();
+    if let Some(pipe) = &mut child.stdout {
+        // It runs once it has written a line.
+        let mut byte = [0];
+        while byte != *b"\n" {
+            pipe.read_exact(&mut byte)?;
+        }
     }
     let started = Instant::now();
     compile::check(

@@ -8,6 +8,7 @@ use inkwell::values::{IntValue, PointerValue};
 use super::function::{Control, Lifter};
 use super::ir::{Likely, Memory};
 use super::registers::RegisterSet;
+use super::resume::resume_points;
 use super::symbol;
 use crate::cfg::{Block, Edge, EdgeKind, Function, JumpTable, Terminator};
 
@@ -60,9 +61,37 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let go_on = ir.block(self.host, "polled");
         ir.branch(self.poll_condition(), slow, go_on, Likely::NotTaken);
         ir.position(slow);
+        self.resume();
         self.store_pc(self.function.entry);
         self.leave_to_service(offset::FN_POLL_ENTRY);
         ir.position(go_on);
+    }
+
+    /// Goes on inside the function if it was entered for that; otherwise building
+    /// continues where it was entered at its beginning.
+    fn resume(&mut self) {
+        let points = resume_points(self.function, self.unit);
+        if points.is_empty() {
+            return;
+        }
+        let ir = self.ir;
+        let place = ir.load_hart(offset::RESUME);
+        let current = ir.current();
+        let entry = ir.block(self.host, "entered");
+        let mut cases = Vec::with_capacity(points.len());
+        for pc in points {
+            let block = ir.block(self.host, "resume");
+            ir.position(block);
+            ir.store_hart(offset::RESUME, ir.constant(0));
+            self.store_pc(pc);
+            self.call_service(offset::FN_POLL);
+            self.registers.load(ir, self.flow.live_in(pc));
+            ir.jump(self.block(pc));
+            cases.push((ir.constant(pc), block));
+        }
+        ir.position(current);
+        ir.built(ir.builder().build_switch(place, entry, &cases));
+        ir.position(entry);
     }
 
     /// Makes the blocks through which back edges go to their loop headers: one

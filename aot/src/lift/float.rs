@@ -168,9 +168,27 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let addend = negate(fma.negate_addend, c);
         let result = self.arithmetic("fma", format, &[product_a, b, addend]);
         // ∞ × 0 is invalid even if the addend is a quiet NaN; x86 thinks otherwise.
-        self.canonical(format, result, || {
-            self.arithmetic("fmul", format, &[a, b]);
-        })
+        self.canonical(format, result, || self.invalid_product(format, a, b))
+    }
+
+    /// Sets NV, and no other flag, if one factor is infinite and the other zero.
+    fn invalid_product(&self, format: Format, a: FloatValue<'ctx>, b: FloatValue<'ctx>) {
+        let ir = self.ir;
+        let r#type = self.float_type(format);
+        let (zero, one) = (r#type.const_zero(), r#type.const_float(1.0));
+        let infinity = r#type.const_float(f64::INFINITY);
+        let infinite = |value: FloatValue<'ctx>| {
+            let magnitude = ir.intrinsic("llvm.fabs", &[r#type.into()], &[value.into()]);
+            self.ordered_compare("oeq", true, format, magnitude.into_float_value(), infinity)
+        };
+        let is_zero = |value| self.ordered_compare("oeq", true, format, value, zero);
+        let builder = ir.builder();
+        let first = ir.built(builder.build_and(infinite(a), is_zero(b), ""));
+        let second = ir.built(builder.build_and(infinite(b), is_zero(a), ""));
+        let invalid = ir.built(builder.build_or(first, second, ""));
+        let operand = ir.select(invalid, zero, one).into_float_value();
+        // 0 ÷ 0 is invalid, 1 ÷ 1 is nothing.
+        self.arithmetic("fdiv", format, &[operand, operand]);
     }
 
     /// A comparison that sets NV for signalling NaNs only (`quiet`) or for any.
@@ -259,8 +277,10 @@ impl<'ctx> Lifter<'_, 'ctx> {
             FMinMax::Max => ir.built(ir.builder().build_and(x, y, "")),
         };
         let combined = ir.bitcast(combined, self.float_type(format));
-        let a_below = ir.compare_float(FloatPredicate::OLT, a, b);
-        let b_below = ir.compare_float(FloatPredicate::OLT, b, a);
+        // Constrained, or LLVM may compare before it knows that both are numbers, with
+        // an instruction that sets NV for quiet NaNs.
+        let a_below = self.ordered_compare("olt", true, format, a, b);
+        let b_below = self.ordered_compare("olt", true, format, b, a);
         let other = ir.select(b_below, greater.into(), combined);
         ir.select(a_below, less.into(), other).into_float_value()
     }

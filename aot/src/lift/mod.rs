@@ -16,6 +16,7 @@ mod ir;
 mod machine;
 mod memory;
 mod registers;
+mod resume;
 mod state;
 
 use std::collections::HashSet;
@@ -27,6 +28,7 @@ pub use features::Features;
 pub use function::lift;
 pub use ir::{Ir, function_address, function_name};
 pub use registers::{RegisterSet, registers_in_hart};
+pub use resume::resume_points;
 
 /// Symbols that the linker of images defines.
 pub mod symbol {

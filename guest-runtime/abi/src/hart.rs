@@ -82,8 +82,11 @@ pub struct Hart {
     pub self_address: u64,
     /// Number of this hart, from 0.
     pub id: u64,
-    /// Scratch words of the runtime's assembly entry points.
-    pub scratch: [u64; 8],
+    /// Where a translated function goes on that is entered with `poll_limit` raised:
+    /// a link-time address inside it, or 0 for its entry. The function sets it back.
+    pub resume: u64,
+    /// Not used.
+    pub reserved: [u64; 7],
 }
 
 /// Value of [`Hart::reservation`] without a reservation; never a mapped address.
@@ -133,6 +136,8 @@ pub mod offset {
     pub const PC: u64 = offset_of!(Hart, pc) as u64;
     /// [`Hart::poll_limit`].
     pub const POLL_LIMIT: u64 = offset_of!(Hart, poll_limit) as u64;
+    /// [`Hart::resume`].
+    pub const RESUME: u64 = offset_of!(Hart, resume) as u64;
     /// [`Hart::reservation`].
     pub const RESERVATION: u64 = offset_of!(Hart, reservation) as u64;
     /// [`Hart::reserved_value`].
