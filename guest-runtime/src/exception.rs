@@ -8,9 +8,9 @@ use crate::kernel::{Kernel, segv_code};
 use crate::memory::{self, Access};
 use crate::signals::number;
 use crate::thunks;
-use core::arch::global_asm;
+use core::arch::{asm, global_asm};
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use hartline_abi::hart::{ExceptionFrame, Hart};
 use hartline_abi::layout::{KERNEL_CS, USER_END};
 
@@ -84,8 +84,8 @@ pub fn entry_address() -> u64 {
     hartline_exception_entry as *const () as u64
 }
 
-/// An exception is being handled.
-static ACTIVE: AtomicBool = AtomicBool::new(false);
+/// Exceptions being handled, each inside the handler of the one before.
+static DEPTH: AtomicU32 = AtomicU32::new(0);
 
 /// What becomes of an exception.
 enum Outcome {
@@ -102,8 +102,10 @@ enum Outcome {
 unsafe extern "C" fn handle(pushed: *const Pushed, frame: *mut ExceptionFrame) {
     // SAFETY: the caller's contract; a copy, since another exception would overwrite it.
     let mut state = unsafe { frame.read() };
-    if ACTIVE.swap(true, Ordering::Relaxed) {
-        unexpected(&state, "inside an exception handler");
+    match DEPTH.fetch_add(1, Ordering::Relaxed) {
+        0 => {}
+        1 => unexpected(&state, "inside an exception handler"),
+        _ => give_up(),
     }
     // SAFETY: as above.
     let registers = unsafe { registers(&*pushed, &state) };
@@ -115,7 +117,7 @@ unsafe extern "C" fn handle(pushed: *const Pushed, frame: *mut ExceptionFrame) {
             unsafe { frame.write(state) };
         }
     }
-    ACTIVE.store(false, Ordering::Relaxed);
+    DEPTH.store(0, Ordering::Relaxed);
 }
 
 /// The interrupted registers in the order of `ExitReport::host_registers`.
@@ -201,6 +203,13 @@ fn place(kernel: &Kernel, frame: &ExceptionFrame) -> &'static str {
     } else {
         "in the runtime"
     }
+}
+
+/// Ends the VM when not even the report of its end can leave it: without a hart the
+/// CPL 0 stub faults until its stack is used up, and the VMM sees a triple fault.
+fn give_up() -> ! {
+    // SAFETY: the second instruction does not return, so nothing misses the hart.
+    unsafe { asm!("wrgsbase {}", "ud2", in(reg) 0u64, options(noreturn)) }
 }
 
 fn unexpected(frame: &ExceptionFrame, place: &str) -> ! {
