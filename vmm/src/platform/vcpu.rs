@@ -360,3 +360,27 @@ fn segment(selector: u16, type_: u8) -> kvm_segment {
         ..Default::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvm_bindings::kvm_cpuid_entry2;
+
+    #[test]
+    fn task_register_follows_the_vendor() {
+        let cpuid = |vendor: &[u8; 12]| {
+            let word = |at| u32::from_le_bytes(std::array::from_fn(|n| vendor[at + n]));
+            let (ebx, edx, ecx) = (word(0), word(4), word(8));
+            let entry = kvm_cpuid_entry2 {
+                ebx,
+                ecx,
+                edx,
+                ..Default::default()
+            };
+            CpuId::from_entries(&[entry]).unwrap()
+        };
+        assert_eq!(task_register_type(&cpuid(b"AuthenticAMD")), TSS_AVAILABLE);
+        assert_eq!(task_register_type(&cpuid(b"HygonGenuine")), TSS_AVAILABLE);
+        assert_eq!(task_register_type(&cpuid(b"GenuineIntel")), TSS_BUSY);
+    }
+}

@@ -86,6 +86,9 @@ hartline_probe_start:
     jmp qword ptr [rdi + {TEST}]
 
 hartline_probe_trap:
+    # Without a hart another exception, for instance of the `out`, ends the VM.
+    xor eax, eax
+    wrgsbase rax
     mov ebx, {TRAPPED}
     jmp 9f
 8:  mov ebx, {WRONG}
