@@ -5,8 +5,8 @@
 #   run.sh HARTLINE CASES
 #
 # HARTLINE is the static binary. CASES is a folder with the file `list`, a line per
-# case "NAME CODE ARGUMENTS…" (of hartline), NAME.expected with its standard output,
-# and whatever else the arguments name as /cases/FILE. The machine's console goes to
+# case "NAME CODE ARGUMENTS…" (of hartline), NAME.expected with its standard output or
+# NAME.contains with pieces of it, one per line, and whatever else the arguments name as /cases/FILE. The machine's console goes to
 # standard output: "svm: passed NAME" or "svm: FAILED NAME: why", then "svm: done".
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
