@@ -134,6 +134,30 @@ impl Files {
         let status = self.streams.status(*stream)?;
         self.vfs.set_stream_status(ino, status.mode, status.rdev)
     }
+
+    fn read(
+        &mut self,
+        random: &mut ChaCha20Rng,
+        id: FileId,
+        offset: Option<u64>,
+        to: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let streams = &mut self.streams;
+        self.vfs
+            .read(id, offset, to, &mut World { streams, random })
+    }
+
+    fn write(
+        &mut self,
+        random: &mut ChaCha20Rng,
+        id: FileId,
+        offset: Option<u64>,
+        from: &[u8],
+    ) -> Result<usize, Errno> {
+        let streams = &mut self.streams;
+        self.vfs
+            .write(id, offset, from, &mut World { streams, random })
+    }
 }
 
 impl Kernel {
@@ -146,11 +170,7 @@ impl Kernel {
         count: u64,
     ) -> Result<usize, Errno> {
         let to = user::slice_mut(&mut self.memory, address, count)?;
-        let mut world = World {
-            streams: &mut self.files.streams,
-            random: &mut self.random,
-        };
-        self.files.vfs.read(id, offset, to, &mut world)
+        self.files.read(&mut self.random, id, offset, to)
     }
 
     /// Reads into memory of the kernel; [`Vfs::read`].
@@ -160,11 +180,7 @@ impl Kernel {
         offset: Option<u64>,
         to: &mut [u8],
     ) -> Result<usize, Errno> {
-        let mut world = World {
-            streams: &mut self.files.streams,
-            random: &mut self.random,
-        };
-        self.files.vfs.read(id, offset, to, &mut world)
+        self.files.read(&mut self.random, id, offset, to)
     }
 
     /// Writes from the program's memory; [`Vfs::write`].
@@ -176,11 +192,7 @@ impl Kernel {
         count: u64,
     ) -> Result<usize, Errno> {
         let from = user::slice(&mut self.memory, address, count)?;
-        let mut world = World {
-            streams: &mut self.files.streams,
-            random: &mut self.random,
-        };
-        self.files.vfs.write(id, offset, from, &mut world)
+        self.files.write(&mut self.random, id, offset, from)
     }
 
     /// Writes from memory of the kernel; [`Vfs::write`].
@@ -190,11 +202,7 @@ impl Kernel {
         offset: Option<u64>,
         from: &[u8],
     ) -> Result<usize, Errno> {
-        let mut world = World {
-            streams: &mut self.files.streams,
-            random: &mut self.random,
-        };
-        self.files.vfs.write(id, offset, from, &mut world)
+        self.files.write(&mut self.random, id, offset, from)
     }
 
     /// Sleeps until something of `set` is ready ([`Streams::wait`]), `timeout_ns` have
