@@ -268,7 +268,8 @@ fn memory_limit() -> Result<()> {
     }
     let outcome = run.hartline(&["--mem", "96M"])?;
     let refused = outcome.code == 5 && outcome.stdout.ends_with(b"refused\n");
-    let ended = outcome.code != 0 && outcome.stderr_text().to_lowercase().contains("memory");
+    let message = outcome.stderr_text();
+    let ended = outcome.code == 125 && message.contains("--mem") && message.lines().count() == 1;
     if !outcome.stdout.starts_with(b"0\n") || !(refused || ended) {
         return Err(format!("96 MiB: {outcome:?}").into());
     }
