@@ -41,7 +41,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value = "auto")]
     pub interrupts: Interrupts,
 
-    /// End the program after this many seconds, with exit code 124
+    /// End the program after running this many seconds, with exit code 124
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub timeout: Option<Duration>,
 
