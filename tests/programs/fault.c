@@ -21,6 +21,12 @@ __attribute__((noinline)) static void large_frame(void) {
     sink = (uint64_t)block[0];
 }
 
+__attribute__((noipa)) static double sum(double a, double b) {
+    double result;
+    __asm__ volatile("fadd.d %0, %1, %2, dyn" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+}
+
 static void wild_jump(uintptr_t target) { ((void (*)(void))target)(); }
 
 int main(int argc, char **argv) {
@@ -44,6 +50,10 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "illegal")) __asm__ volatile(".word 0");
     if (!strcmp(how, "illegal-word")) __asm__ volatile(".word 0xffffffff");
     if (!strcmp(how, "privileged")) __asm__ volatile("csrr t0, sstatus" ::: "t0");
+    if (!strcmp(how, "reserved-rounding")) {
+        __asm__ volatile("fsrmi 5");
+        sink = (uint64_t)sum(1, 2);
+    }
     if (!strcmp(how, "breakpoint")) __asm__ volatile("ebreak");
     if (!strcmp(how, "abort")) abort();
     if (!strcmp(how, "kill")) kill(getpid(), SIGKILL);

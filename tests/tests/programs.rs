@@ -66,6 +66,7 @@ const FAULTS: &[&str] = &[
     "illegal",
     "illegal-word",
     "privileged",
+    "reserved-rounding",
     "breakpoint",
     "abort",
     "kill",
@@ -134,6 +135,7 @@ fn main() -> ExitCode {
             move || signal_ends(&["terminal", "wait"], signal, number),
         );
     }
+    suite.add_kvm("a fault is located", fault_is_located);
     suite.add_kvm("memory limit", memory_limit);
     suite.add_kvm("interpreter alone", interpreted);
     suite.run()
@@ -257,6 +259,16 @@ fn signal_ends(arguments: &[&str], signal: &str, number: i32) -> Result<()> {
         return Err(format!("exit code {code:?} after {:?}", started.elapsed()).into());
     }
     Ok(())
+}
+
+/// The report of a fault names the function, also at its first instruction.
+fn fault_is_located() -> Result<()> {
+    let run = Run::new(&compile::programs(O2)?, ["fault", "reserved-rounding"]);
+    let outcome = run.hartline(&[])?;
+    match outcome.stderr_text().contains(" <sum+0x0>") {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}").into()),
+    }
 }
 
 /// A program that uses more than `--mem` is told so or ended with one line.

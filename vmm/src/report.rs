@@ -228,6 +228,10 @@ fn symbol(elf: &[u8], pc: u64) -> String {
         return String::new();
     };
     let covering = |symbol: &object::Symbol<'_, '_>| {
+        // A mapping symbol tells the kind of code, not its name (RISC-V ELF psABI).
+        if symbol.name_bytes().is_ok_and(|name| name.starts_with(b"$")) {
+            return None;
+        }
         pc.checked_sub(symbol.address())
             .filter(|&offset| offset < symbol.size().max(1))
     };
