@@ -159,7 +159,19 @@ const FILES: &[Row] = &[
         |elf| change(elf, 1, segment::MEMSZ, |_, _| u64::MAX - 4096),
         &["wrap", "size", "user space"],
     ),
+    ("code far apart", code_far_apart, &["code spans"]),
 ];
+
+/// Makes the second segment one of code, 1 GiB away, in a file without sections: those
+/// would tell that there is none.
+fn code_far_apart(elf: Elf) -> Elf {
+    let end = elf.boundaries().last().copied().unwrap_or(0) + 1;
+    let elf = elf.truncated(end);
+    let header = elf.header(elf.loaded()[1]);
+    // p_flags: PF_R and PF_X.
+    let elf = elf.with(header + 4, 4, 5);
+    change(elf, 1, segment::VADDR, |address, _| address + (1 << 30))
+}
 
 /// Makes the file ask for a program interpreter. It can be translated, as a part of a
 /// dynamically linked program, but not run alone.
