@@ -87,8 +87,11 @@ fn make_cache(binary: &Path) -> std::io::Result<PathBuf> {
 /// # Errors
 /// There is no binary.
 pub fn command(subcommand: impl AsRef<OsStr>) -> Result<Command> {
-    let mut command = Command::new(binary()?);
+    // A shell starts background jobs with SIGINT ignored, and what is ignored stays so.
+    let mut command = Command::new("env");
     command
+        .arg("--default-signal=INT,QUIT,HUP")
+        .arg(binary()?)
         .arg(subcommand)
         .env_clear()
         .env("HARTLINE_CACHE", cache()?);
