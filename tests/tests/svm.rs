@@ -5,7 +5,7 @@ use hartline_tests::compare::Run;
 use hartline_tests::compile::{self, VARIANTS};
 use hartline_tests::elf::Elf;
 use hartline_tests::operations::Extension;
-use hartline_tests::process::run_for;
+use hartline_tests::process::{Outcome, run_for};
 use hartline_tests::sequence::Program;
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::{self, Scratch};
@@ -18,6 +18,9 @@ use std::time::Duration;
 
 /// The machine is slow, but not this slow.
 const DEADLINE: Duration = Duration::from_secs(280);
+
+/// What the machine prints after the last case.
+const DONE: &str = "svm: done";
 
 /// What `hartline doctor --json` says there, as pieces of its output: the processor has
 /// nested paging, no AVIC, and instructions up to AVX2.
@@ -39,12 +42,13 @@ fn main() -> ExitCode {
 fn small_suite() -> Result<()> {
     let folder = Scratch::new()?;
     let cases = Cases::prepare(folder.path())?;
-    let mut script = Command::new(paths::repository().join("tests/svm/run.sh"));
-    let outcome = run_for(
-        script.arg(hartline::binary()?).arg(folder.path()),
-        b"",
-        DEADLINE,
-    )?;
+    let mut outcome = boot(folder.path())?;
+    if !outcome.stdout_text().contains(DONE) {
+        // QEMU's emulation, not what runs in it, ended: seen once in many runs on a
+        // busy machine. A case that fails does not end the suite, and is not tried again.
+        println!("svm: the emulated machine ended early, once more");
+        outcome = boot(folder.path())?;
+    }
     let console = outcome.stdout_text();
     let all_passed = cases
         .names
@@ -53,11 +57,7 @@ fn small_suite() -> Result<()> {
     for line in console.lines().filter(|line| line.starts_with("svm:")) {
         println!("{line}");
     }
-    if outcome.code == 0
-        && console.contains("svm: npt Y")
-        && console.contains("svm: done")
-        && all_passed
-    {
+    if outcome.code == 0 && console.contains("svm: npt Y") && console.contains(DONE) && all_passed {
         Ok(())
     } else {
         Err(format!(
@@ -67,6 +67,12 @@ fn small_suite() -> Result<()> {
         )
         .into())
     }
+}
+
+/// Boots the emulated machine, which runs the cases in `folder`.
+fn boot(folder: &Path) -> Result<Outcome> {
+    let mut script = Command::new(paths::repository().join("tests/svm/run.sh"));
+    run_for(script.arg(hartline::binary()?).arg(folder), b"", DEADLINE)
 }
 
 /// The folder that `run.sh` takes.
