@@ -81,8 +81,10 @@ fn shell(script: &str, options: &str) -> Result<Command> {
     let program = compile::programs(O2)?;
     hartline::translate(&program)?;
     let binary = hartline::binary()?.display().to_string();
-    let mut command = Command::new("script");
+    // A shell starts background jobs with SIGINT ignored, and what is ignored stays so.
+    let mut command = Command::new("env");
     command
+        .args(["--default-signal=INT,QUIT,HUP", "script"])
         .args(["--quiet", "--return", "--command", script, "/dev/null"])
         .env("SHELL", "/bin/sh")
         .env("HARTLINE_CACHE", hartline::cache()?)
