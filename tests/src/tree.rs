@@ -68,7 +68,7 @@ pub fn populate(root: &Path) -> Result<()> {
         "tmp",
         "data/tree/a/b/c",
         "data/tree/empty",
-        "work",
+        "scratch",
     ] {
         fs::create_dir_all(root.join(folder))?;
     }

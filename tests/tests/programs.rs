@@ -107,7 +107,7 @@ fn main() -> ExitCode {
             });
         }
         suite.add_kvm(format!("{}: files", variant.name), move || {
-            in_root(variant, &["files", "/work"])
+            in_root(variant, &["files", "/scratch"])
         });
         suite.add_kvm(format!("{}: walk", variant.name), move || {
             in_root(variant, &["walk", "/data/tree"])
