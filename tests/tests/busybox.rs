@@ -275,7 +275,11 @@ const ROWS: &[(&str, &[&str], Input)] = &[
         Text("from standard input\n"),
     ),
     ("cat", &["-A", "/data/tabs.txt"], Empty),
-    ("cp", &["-r", "-v", "/data/tree/a/b", "/scratch/copy"], Empty),
+    (
+        "cp",
+        &["-r", "-v", "/data/tree/a/b", "/scratch/copy"],
+        Empty,
+    ),
     ("mv", &["/data/old.txt", "/scratch/moved"], Empty),
     ("rm", &["-r", "-f", "/data/tree"], Empty),
     ("mkdir", &["-p", "/scratch/x/y/z"], Empty),
