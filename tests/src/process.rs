@@ -2,6 +2,7 @@
 
 use crate::Result;
 use std::fmt;
+use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -111,13 +112,20 @@ pub fn wait(child: &mut Child) -> Result<Option<ExitStatus>> {
 }
 
 fn wait_for(child: &mut Child, deadline: Duration) -> Result<Option<ExitStatus>> {
-    let started = Instant::now();
+    /// More than this between two looks means that the whole machine stood still
+    /// (it may be a virtual one that was paused): that is not the program's time.
+    const LONGEST_STEP: Duration = Duration::from_secs(1);
+    let (mut used, mut last) = (Duration::ZERO, Instant::now());
     let mut pause = Duration::from_micros(200);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if started.elapsed() > deadline {
+        let now = Instant::now();
+        used += (now - last).min(LONGEST_STEP);
+        last = now;
+        if used > deadline {
+            eprintln!("{}", threads(child.id()));
             child.kill()?;
             child.wait()?;
             return Ok(None);
@@ -125,6 +133,18 @@ fn wait_for(child: &mut Child, deadline: Duration) -> Result<Option<ExitStatus>>
         thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(20));
     }
+}
+
+/// What the threads of a process that hangs are doing, as far as `/proc` tells.
+fn threads(process: u32) -> String {
+    let folder = format!("/proc/{process}/task");
+    let threads = fs::read_dir(&folder).into_iter().flatten().flatten();
+    let describe = |thread: fs::DirEntry| {
+        let read = |name| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+        let files = ["stat", "wchan", "syscall", "stack"].map(read);
+        format!("{}:\n{}", thread.path().display(), files.join("\n"))
+    };
+    threads.map(describe).collect::<Vec<_>>().join("\n")
 }
 
 fn collect(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {

@@ -1,5 +1,6 @@
 //! The reference: Debian's `qemu-riscv64`, user-mode emulation.
 
+use crate::compile::check;
 use crate::{Result, paths};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -44,7 +45,9 @@ pub fn command_in_root(root: &Path, program: &str) -> Result<Command> {
     let inside = root.join(INSIDE);
     if !inside.exists() {
         fs::create_dir_all(root.join(".reference"))?;
-        fs::copy(binary()?, &inside)?;
+        // Not `fs::copy`: a process that another thread forks meanwhile would hold the
+        // file open for writing for a moment, and it could not be executed (ETXTBSY).
+        check(Command::new("cp").arg(binary()?).arg(&inside))?;
         // An empty file does for a device that not everybody may make.
         fs::create_dir_all(root.join("dev"))?;
         fs::write(root.join("dev/null"), "")?;
