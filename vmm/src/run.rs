@@ -104,10 +104,8 @@ impl Running {
             let runner = thread::Builder::new()
                 .name("vcpu0".into())
                 .spawn_scoped(scope, || {
-                    let end = service.run_vcpu(&mut vcpu, &mut exits);
-                    // Cannot fail: the counter is far from its limit.
-                    let _: io::Result<()> = done.write(1);
-                    end
+                    let _done = SignalOnDrop(&done);
+                    service.run_vcpu(&mut vcpu, &mut exits)
                 });
             let runner = runner.map_err(failed("vCPU thread"))?;
             signals.watch(done.as_raw_fd());
@@ -122,6 +120,16 @@ impl Running {
             let _ = writer.join();
         }
         Ok(Ended { end, vcpu, exits })
+    }
+}
+
+/// Signals an event when it goes, also in a panic: who waits must not wait for ever.
+struct SignalOnDrop<'a>(&'a EventFd);
+
+impl Drop for SignalOnDrop<'_> {
+    fn drop(&mut self) {
+        // Cannot fail: the counter is far from its limit.
+        let _: io::Result<()> = self.0.write(1);
     }
 }
 

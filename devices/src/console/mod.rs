@@ -51,9 +51,10 @@ impl Console {
     /// # Errors
     /// [`RingError`] if the guest broke the ring: its VM is to be ended.
     pub fn serve(&self, ring: Ring, descriptors: [OwnedFd; 2]) -> Result<(), RingError> {
+        let ending = Ending(self);
         let result = self.run(ring, Output::new(descriptors));
         self.lock().ended = Some(result);
-        self.changed.notify_all();
+        drop(ending);
         result
     }
 
@@ -159,6 +160,16 @@ impl Console {
     fn wait<'a>(&self, state: MutexGuard<'a, State>, time: Duration) -> MutexGuard<'a, State> {
         let result = self.changed.wait_timeout(state, time);
         result.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Tells who waits that the thread ended, also in a panic.
+struct Ending<'a>(&'a Console);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.lock().ended.get_or_insert(Ok(()));
+        self.0.changed.notify_all();
     }
 }
 

@@ -14,6 +14,7 @@ pub mod elf;
 pub mod hart;
 pub mod image;
 pub mod layout;
+pub mod paging;
 pub mod port;
 pub mod report;
 pub mod tree;

@@ -9,17 +9,10 @@ use super::Protection;
 use super::frames::{Frames, Ram};
 use core::ops::Range;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, RAM_GPA, USER_END};
+use hartline_abi::paging::{ACCESSED, ADDRESS, DIRTY, HUGE, NO_EXECUTE, PRESENT, USER, WRITABLE};
 
-const PRESENT: u64 = 1;
-const WRITABLE: u64 = 1 << 1;
-const USER: u64 = 1 << 2;
-const ACCESSED: u64 = 1 << 5;
-const DIRTY: u64 = 1 << 6;
-const HUGE: u64 = 1 << 7;
 /// Software: the entry has a frame, present or not.
 const OWNED: u64 = 1 << 9;
-const NO_EXECUTE: u64 = 1 << 63;
-const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 const TABLE: u64 = PRESENT | WRITABLE | USER | ACCESSED;
 

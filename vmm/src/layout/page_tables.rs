@@ -4,17 +4,8 @@
 use super::Error;
 use crate::platform::Mapping;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, RAM_GPA};
+use hartline_abi::paging::{ACCESSED, ADDRESS, DIRTY, HUGE, NO_EXECUTE, PRESENT, USER, WRITABLE};
 use std::sync::atomic::Ordering;
-
-const PRESENT: u64 = 1;
-const WRITE: u64 = 1 << 1;
-const USER: u64 = 1 << 2;
-const ACCESSED: u64 = 1 << 5;
-const DIRTY: u64 = 1 << 6;
-const HUGE: u64 = 1 << 7;
-const NO_EXECUTE: u64 = 1 << 63;
-/// Bits of an entry that hold the physical address.
-const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 /// What may be done with a page. No page is both writable and executable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +26,7 @@ impl Permission {
     fn flags(self) -> u64 {
         let specific = match self {
             Self::Read => USER | NO_EXECUTE,
-            Self::ReadWrite => USER | WRITE | NO_EXECUTE,
+            Self::ReadWrite => USER | WRITABLE | NO_EXECUTE,
             Self::ReadExecute => USER,
             Self::Supervisor => 0,
         };
@@ -147,7 +138,7 @@ impl<'a> PageTables<'a> {
                     }
                     let new = self.next;
                     self.next += PAGE_SIZE;
-                    let link = (RAM_GPA + new) | PRESENT | WRITE | USER | ACCESSED;
+                    let link = (RAM_GPA + new) | PRESENT | WRITABLE | USER | ACCESSED;
                     entry.store(link, Ordering::Relaxed);
                     new
                 }
@@ -189,7 +180,7 @@ pub(crate) mod tests {
     /// Whether CPL 3 may (write, execute) at an address; `None` if it cannot read.
     pub(crate) fn rights(ram: &Mapping, address: u64) -> Option<(bool, bool)> {
         let (_, flags) = walk(ram, address)?;
-        (flags & USER != 0).then_some((flags & WRITE != 0, flags & NO_EXECUTE == 0))
+        (flags & USER != 0).then_some((flags & WRITABLE != 0, flags & NO_EXECUTE == 0))
     }
 
     #[test]
