@@ -62,6 +62,9 @@ pub fn cache() -> Result<PathBuf> {
         .map_err(Into::into)
 }
 
+/// Caches of other builds are deleted when nothing was put into them for so long.
+const CACHE_AGE: Duration = Duration::from_secs(3600);
+
 fn make_cache(binary: &Path) -> std::io::Result<PathBuf> {
     let status = fs::metadata(binary)?;
     let name = format!(
@@ -74,7 +77,9 @@ fn make_cache(binary: &Path) -> std::io::Result<PathBuf> {
     fs::create_dir_all(folder.join(&name))?;
     for entry in fs::read_dir(&folder)?.flatten() {
         let other = entry.file_name().to_string_lossy().into_owned();
-        if other.starts_with("cache-") && other != name {
+        let age = entry.metadata()?.modified()?.elapsed().unwrap_or_default();
+        // Tests of another build may be running; a missing image would cost them minutes.
+        if other.starts_with("cache-") && other != name && age > CACHE_AGE {
             // Another test program may be deleting it too.
             let _ = fs::remove_dir_all(entry.path());
         }
