@@ -73,11 +73,10 @@ pub unsafe fn start(shared: NonNull<Shared>, stack_top: u64) -> ! {
     let table = unsafe { PageTable::new(frames.lock().ram(), boot.page_table - RAM_GPA) };
     let memory = AddressSpace::new(table, frames, flush_translations);
     // SAFETY: the VMM mapped the file as it says.
-    let tree = unsafe { loader::file_bytes(&boot.files[1]) };
+    let tree = unsafe { loader::file_bytes(&boot.files[0]) };
     let files = open_files(host, tree, boot.ram_length / FILES_SHARE);
     let kernel = Box::leak(Box::new(Kernel::new(host, memory, files, hart)));
-    // SAFETY: the VMM mapped files and images as it says.
-    if let Err(error) = unsafe { loader::load(kernel) } {
+    if let Err(error) = loader::load(kernel) {
         fail(ExitKind::RuntimeError, format_args!("{error}"));
     }
     dispatch::set_kernel(kernel);

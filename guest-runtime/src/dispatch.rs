@@ -223,7 +223,7 @@ pub(crate) extern "C" fn dispatch() -> u64 {
     // SAFETY: translated code jumped here; it does not run until this returns.
     let kernel = unsafe { kernel() };
     drop_frames_if_deep(kernel);
-    if let Some(host) = kernel.translated_entry() {
+    if let Some(host) = kernel.jump_entry() {
         return host;
     }
     kernel.interpreter_entries += 1;

@@ -179,10 +179,9 @@ fn end_translated(
     registers: &[u64; 16],
     fault: Fault,
 ) -> ! {
-    let function = kernel.images.locate(frame.rip).map_or(0, |at| at.function);
     let host = HostFault {
         pc: frame.rip,
-        function,
+        location: kernel.images.locate(frame.rip),
         registers: *registers,
     };
     let fault = Fault {

@@ -1,5 +1,6 @@
 //! The end of the program: the report for the VMM.
 
+use crate::images::Location;
 use crate::kernel::Kernel;
 use hartline_abi::port;
 pub use hartline_abi::report::Cause;
@@ -25,8 +26,8 @@ pub struct Fault {
 pub struct HostFault {
     /// rip.
     pub pc: u64,
-    /// Guest entry of the function.
-    pub function: u64,
+    /// What is there; `None` if the image is not in use any more.
+    pub location: Option<Location>,
     /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8–r15.
     pub registers: [u64; 16],
 }
@@ -53,6 +54,9 @@ const NO_REPORT: ExitReport = ExitReport {
     pc: 0,
     address: 0,
     host_pc: 0,
+    image_offset: 0,
+    image_inode: 0,
+    image_variant: 0,
     x: [0; 32],
     host_registers: [0; 16],
     message_length: 0,
@@ -110,8 +114,13 @@ fn fill_fault(report: &mut ExitReport, kernel: &mut Kernel, fault: &Fault) {
             report.pc_exact = 1;
         }
         Some(host) => {
-            report.pc = host.function;
             report.host_pc = host.pc;
+            if let Some(location) = &host.location {
+                report.pc = location.function;
+                report.image_offset = location.image_offset;
+                report.image_inode = location.origin.inode;
+                report.image_variant = location.origin.variant;
+            }
             report.host_registers = host.registers;
         }
     }

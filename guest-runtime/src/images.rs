@@ -1,59 +1,98 @@
 //! Translation images: which host function runs which guest address.
 
+use crate::dispatch_cache::DispatchCache;
 use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::ABI_VERSION;
-use hartline_abi::image::{FunctionEntry, ImageHeader, MAGIC, MISS};
+use hartline_abi::image::{FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS};
+use hartline_abi::layout::PAGE_SIZE;
+
+/// What an image was made from, and where it is mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// Inode of the ELF file in the root file system tree.
+    pub inode: u32,
+    /// [Variant](hartline_abi::image::variant) of the translation.
+    pub variant: u32,
+    /// Load address of the ELF file minus its link-time address.
+    pub bias: u64,
+    /// Number of its window.
+    pub window: u64,
+}
 
 /// One image, checked.
 #[derive(Debug, Clone)]
 pub struct Image {
+    origin: Origin,
     /// Guest text that it translates, at its place in the address space.
     text: Range<u64>,
+    /// The image file.
+    file: Range<u64>,
     /// Host code.
     code: Range<u64>,
     table: &'static [u32],
     functions: &'static [FunctionEntry],
-    bias: u64,
 }
 
 /// A place in translated code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Location {
-    /// Guest address of the function's entry.
+    /// The image that has the code.
+    pub origin: Origin,
+    /// Bytes from the image file's start.
+    pub image_offset: u64,
+    /// Guest address of the function's entry; 0 if it belongs to none.
     pub function: u64,
-    /// Bytes of host code from its entry.
-    pub offset: u64,
+}
+
+/// The header of the image file `bytes`, if it is one that this runtime can use.
+#[must_use]
+pub fn header(bytes: &[u8]) -> Option<ImageHeader> {
+    // SAFETY: a header is integers only; the slice is long enough.
+    let header = unsafe {
+        bytes
+            .get(..size_of::<ImageHeader>())?
+            .as_ptr()
+            .cast::<ImageHeader>()
+            .read_unaligned()
+    };
+    let usable = header.magic == MAGIC
+        && header.abi_version == ABI_VERSION
+        && header.text_start.is_multiple_of(2);
+    usable.then_some(header)
+}
+
+/// The pages of the image that hold code, as offsets; no other page is executable.
+/// `None` if they are not in a file of `length` bytes or hold something else too.
+#[must_use]
+pub fn code_pages(header: &ImageHeader, length: u64) -> Option<Range<u64>> {
+    let start = header.code_offset;
+    let end = start
+        .checked_add(header.code_length)
+        .filter(|&end| end <= length)?
+        .next_multiple_of(PAGE_SIZE);
+    let fits = start >= HEADER_SIZE
+        && start.is_multiple_of(PAGE_SIZE)
+        && !(start + 1..end).contains(&header.data_offset);
+    fits.then_some(start..end)
 }
 
 impl Image {
-    /// The image whose file is `bytes`, for a program loaded with `bias`. `None` if
-    /// it is not a usable image.
+    /// The image whose file is `bytes`. `None` if it is not a usable image.
     #[must_use]
-    pub fn new(bytes: &'static [u8], bias: u64) -> Option<Image> {
-        // SAFETY: a header is integers only; the slice is long enough.
-        let header = unsafe {
-            bytes
-                .get(..size_of::<ImageHeader>())?
-                .as_ptr()
-                .cast::<ImageHeader>()
-                .read_unaligned()
-        };
-        let usable = header.magic == MAGIC
-            && header.abi_version == ABI_VERSION
-            && header.text_start.is_multiple_of(2);
-        if !usable {
-            return None;
-        }
-        let start = header.text_start.checked_add(bias)?;
+    pub fn new(bytes: &'static [u8], origin: Origin) -> Option<Image> {
+        let header = header(bytes)?;
+        let start = header.text_start.checked_add(origin.bias)?;
         let code = part(bytes, header.code_offset, header.code_length)?;
         let code = code.as_ptr_range();
+        let file = bytes.as_ptr_range();
         Some(Image {
+            origin,
             text: start..start.checked_add(header.text_length)?,
+            file: file.start as u64..file.end as u64,
             code: code.start as u64..code.end as u64,
             table: array(bytes, header.table_offset, header.text_length / 2)?,
             functions: array(bytes, header.functions_offset, header.functions_count)?,
-            bias,
         })
     }
 
@@ -100,22 +139,90 @@ unsafe impl IntegersOnly for u32 {}
 // SAFETY: three integers that fill it.
 unsafe impl IntegersOnly for FunctionEntry {}
 
-/// All images of a program.
+/// All images of a program. Their texts may overlap: the newest image that has an
+/// entry for an address counts.
 #[derive(Debug, Default)]
 pub struct Images {
+    /// Oldest first.
     images: Vec<Image>,
+    /// Guest addresses around the last one looked up for which `candidates` are all
+    /// images that there are.
+    near: Range<u64>,
+    /// Newest first.
+    candidates: Vec<usize>,
+    cache: DispatchCache,
 }
 
 impl Images {
     /// Adds an image.
     pub fn add(&mut self, image: Image) {
         self.images.push(image);
+        self.forget_lookups();
+    }
+
+    /// Whether there is an image of this file, variant and bias.
+    #[must_use]
+    pub fn has(&self, inode: u32, variant: u32, bias: u64) -> bool {
+        let wanted = (inode, variant, bias);
+        let mut origins = self.images.iter().map(|image| image.origin);
+        origins.any(|origin| (origin.inode, origin.variant, origin.bias) == wanted)
+    }
+
+    /// Whether an image in this window is in use.
+    #[must_use]
+    pub fn uses_window(&self, window: u64) -> bool {
+        self.images
+            .iter()
+            .any(|image| image.origin.window == window)
+    }
+
+    /// Where translated code looks before it calls the dispatcher.
+    #[must_use]
+    pub fn cache_address(&self) -> u64 {
+        self.cache.address()
     }
 
     /// The host function for the guest address `pc`, if it is the entry of one.
     #[must_use]
-    pub fn lookup(&self, pc: u64) -> Option<u64> {
-        self.images.iter().find_map(|image| image.lookup(pc))
+    #[inline]
+    pub fn lookup(&mut self, pc: u64) -> Option<u64> {
+        if !self.near.contains(&pc) {
+            self.approach(pc);
+        }
+        let mut candidates = self.candidates.iter();
+        candidates.find_map(|&index| self.images[index].lookup(pc))
+    }
+
+    /// As [`lookup`](Self::lookup), for a jump that is likely to be made again.
+    #[must_use]
+    pub fn lookup_jump(&mut self, pc: u64) -> Option<u64> {
+        let host = self.lookup(pc)?;
+        self.cache.insert(pc, host);
+        Some(host)
+    }
+
+    /// Finds the images for the addresses around `pc`.
+    #[cold]
+    fn approach(&mut self, pc: u64) {
+        self.candidates.clear();
+        self.near = 0..u64::MAX;
+        for (index, image) in self.images.iter().enumerate().rev() {
+            let Range { start, end } = image.text;
+            self.near = if pc < start {
+                self.near.start..self.near.end.min(start)
+            } else if pc >= end {
+                self.near.start.max(end)..self.near.end
+            } else {
+                self.candidates.push(index);
+                self.near.start.max(start)..self.near.end.min(end)
+            };
+        }
+    }
+
+    fn forget_lookups(&mut self) {
+        self.near = 0..0;
+        self.candidates.clear();
+        self.cache.clear();
     }
 
     /// Whether the host address `rip` is in translated code.
@@ -124,17 +231,19 @@ impl Images {
         self.images.iter().any(|image| image.code.contains(&rip))
     }
 
-    /// The guest function whose code contains the host address `rip`.
+    /// What is at the host address `rip`, if it is translated code.
     #[must_use]
     pub fn locate(&self, rip: u64) -> Option<Location> {
         let image = self.images.iter().find(|image| image.code.contains(&rip))?;
         let offset = rip - image.code.start;
-        image.functions.iter().find_map(|function| {
-            let inside = offset.checked_sub(u64::from(function.host))?;
-            (inside < u64::from(function.host_length)).then(|| Location {
-                function: function.guest.wrapping_add(image.bias),
-                offset: inside,
-            })
+        let function = image.functions.iter().find(|function| {
+            let inside = offset.checked_sub(u64::from(function.host));
+            inside.is_some_and(|inside| inside < u64::from(function.host_length))
+        });
+        Some(Location {
+            origin: image.origin,
+            image_offset: rip - image.file.start,
+            function: function.map_or(0, |f| f.guest.wrapping_add(image.origin.bias)),
         })
     }
 
@@ -144,14 +253,26 @@ impl Images {
         let before = self.images.len();
         self.images
             .retain(|image| image.text.start >= range.end || image.text.end <= range.start);
-        self.images.len() != before
+        let changed = self.images.len() != before;
+        if changed {
+            self.forget_lookups();
+        }
+        changed
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hartline_abi::image::HEADER_SIZE;
+
+    const fn origin(bias: u64) -> Origin {
+        Origin {
+            inode: 7,
+            variant: 0,
+            bias,
+            window: 3,
+        }
+    }
 
     /// An image of 16 bytes of text at 0x1000: one function at 0x1004, host offset 16.
     fn image_bytes(change: impl FnOnce(&mut ImageHeader)) -> &'static [u8] {
@@ -196,30 +317,85 @@ mod tests {
         let bytes = image_bytes(|_| {});
         let code = bytes.as_ptr() as u64 + 2 * HEADER_SIZE;
         let mut images = Images::default();
-        images.add(Image::new(bytes, 0x10_0000).unwrap());
+        images.add(Image::new(bytes, origin(0x10_0000)).unwrap());
         assert_eq!(images.lookup(0x10_1004), Some(code + 16));
         assert_eq!(images.lookup(0x10_1000), None);
         assert_eq!(images.lookup(0x1004), None);
         assert_eq!(images.lookup(0x10_1010), None);
         let location = images.locate(code + 20).unwrap();
-        assert_eq!((location.function, location.offset), (0x10_1004, 4));
-        assert_eq!(images.locate(code + 48), None);
+        assert_eq!(location.function, 0x10_1004);
+        assert_eq!(location.image_offset, 2 * HEADER_SIZE + 20);
+        assert_eq!(location.origin, origin(0x10_0000));
+        assert_eq!(images.locate(code + 48).unwrap().function, 0);
+        assert_eq!(images.locate(code + 64), None);
+        assert!(images.has(7, 0, 0x10_0000) && !images.has(7, 0, 0));
+        assert!(images.uses_window(3) && !images.uses_window(0));
         assert!(!images.invalidate(&(0..0x10_1000)));
         assert!(images.invalidate(&(0x10_100f..0x10_2000)));
         assert_eq!(images.lookup(0x10_1004), None);
     }
 
     #[test]
+    fn the_newest_image_with_an_entry_counts() {
+        let code = |bytes: &[u8]| bytes.as_ptr() as u64 + 2 * HEADER_SIZE;
+        let (old, new) = (image_bytes(|_| {}), image_bytes(|h| h.text_start -= 4));
+        let mut images = Images::default();
+        images.add(Image::new(old, origin(0)).unwrap());
+        assert_eq!(images.lookup(0x1004), Some(code(old) + 16));
+        // Text 0xffc..0x100c with an entry at 0x1000; the old one is 0x1000..0x1010.
+        images.add(Image::new(new, origin(0)).unwrap());
+        for _ in 0..2 {
+            assert_eq!(images.lookup(0xffc), None);
+            assert_eq!(images.lookup(0x1000), Some(code(new) + 16));
+            assert_eq!(images.lookup(0x1004), Some(code(old) + 16));
+            assert_eq!(images.lookup(0x100e), None);
+        }
+        assert!(images.invalidate(&(0xffc..0xffe)));
+        assert_eq!(images.lookup(0x1000), None);
+        assert_eq!(images.lookup(0x1004), Some(code(old) + 16));
+    }
+
+    #[test]
+    fn jumps_are_remembered_until_images_change() {
+        let bytes = image_bytes(|_| {});
+        let code = bytes.as_ptr() as u64 + 2 * HEADER_SIZE;
+        let mut images = Images::default();
+        images.add(Image::new(bytes, origin(0)).unwrap());
+        assert_eq!(images.lookup_jump(0x1004), Some(code + 16));
+        assert_eq!(images.lookup_jump(0x1006), None);
+        assert_eq!(images.cache.get(0x1004), Some(code + 16));
+        assert_eq!(images.cache.get(0x1006), None);
+        images.invalidate(&(0x1000..0x1001));
+        assert_eq!(images.cache.get(0x1004), None);
+    }
+
+    #[test]
+    fn pages_of_code_hold_nothing_else() {
+        let pages = |change: fn(&mut ImageHeader)| {
+            let header = header(image_bytes(change)).unwrap();
+            code_pages(&header, header.file_length)
+        };
+        let whole = |h: &mut ImageHeader| h.data_offset = 3 * HEADER_SIZE;
+        assert_eq!(pages(whole), Some(2 * HEADER_SIZE..3 * HEADER_SIZE));
+        assert_eq!(pages(|h| h.code_length = 2 * HEADER_SIZE), None);
+        assert_eq!(pages(|h| h.code_length = u64::MAX), None);
+        assert_eq!(pages(|h| h.code_offset = 0), None);
+        assert_eq!(pages(|h| h.code_offset += 1), None);
+        assert_eq!(pages(|h| h.data_offset += 64), None);
+    }
+
+    #[test]
     fn damaged_images_are_refused() {
-        assert!(Image::new(&[], 0).is_none());
-        assert!(Image::new(image_bytes(|h| h.magic[0] = 0), 0).is_none());
-        assert!(Image::new(image_bytes(|h| h.abi_version += 1), 0).is_none());
-        assert!(Image::new(image_bytes(|h| h.code_length = 1 << 40), 0).is_none());
-        assert!(Image::new(image_bytes(|h| h.code_offset = u64::MAX), 0).is_none());
-        assert!(Image::new(image_bytes(|h| h.table_offset = 4097), 0).is_none());
-        assert!(Image::new(image_bytes(|h| h.functions_count = u64::MAX), 0).is_none());
-        assert!(Image::new(image_bytes(|h| h.text_length = u64::MAX), 0).is_none());
+        assert!(Image::new(&[], origin(0)).is_none());
+        assert!(Image::new(image_bytes(|h| h.magic[0] = 0), origin(0)).is_none());
+        assert!(Image::new(image_bytes(|h| h.abi_version += 1), origin(0)).is_none());
+        assert!(Image::new(image_bytes(|h| h.code_length = 1 << 40), origin(0)).is_none());
+        assert!(Image::new(image_bytes(|h| h.code_offset = u64::MAX), origin(0)).is_none());
+        assert!(Image::new(image_bytes(|h| h.table_offset = 4097), origin(0)).is_none());
+        assert!(Image::new(image_bytes(|h| h.functions_count = u64::MAX), origin(0)).is_none());
+        assert!(Image::new(image_bytes(|h| h.text_length = u64::MAX), origin(0)).is_none());
         let beyond = image_bytes(|h| h.code_length = 16);
-        assert_eq!(Image::new(beyond, 0).unwrap().lookup(0x1004), None);
+        let image = Image::new(beyond, origin(0)).unwrap();
+        assert_eq!(image.lookup(0x1004), None);
     }
 }

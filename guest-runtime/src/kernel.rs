@@ -11,6 +11,7 @@ use crate::signals::{self, Delivery, SigInfo, Signals, number};
 use crate::syscall;
 use crate::syscall::files::Files;
 use crate::task::Task;
+use crate::translations::Translations;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -61,13 +62,15 @@ pub struct Kernel {
     pub missing: Vec<[u32; 2]>,
     /// Times the interpreter was entered from translated code.
     pub interpreter_entries: u64,
-    /// Translation images.
+    /// Translation images in use.
     pub images: Images,
+    /// Translation images that the host gave.
+    pub(crate) translations: Translations,
     pub(crate) interpreter: Box<Interpreter>,
     /// The interpreter is executing an instruction: a fault is the program's.
     pub(crate) interpreting: bool,
     hart: NonNull<Hart>,
-    interpret_only: bool,
+    pub(crate) interpret_only: bool,
     /// Where the interpreter may fetch, as far as it was looked up.
     fetch: Range<u64>,
 }
@@ -79,6 +82,8 @@ impl Kernel {
         let boot = host.boot();
         let mut seed = [0; 32];
         seed.copy_from_slice(&boot.seed[32..]);
+        let images = Images::default();
+        hart.dispatch_cache = images.cache_address();
         Kernel {
             host,
             memory,
@@ -90,7 +95,8 @@ impl Kernel {
             syscalls: 0,
             missing: Vec::new(),
             interpreter_entries: 0,
-            images: Images::default(),
+            images,
+            translations: Translations::default(),
             interpreter: Box::default(),
             interpreting: false,
             hart: NonNull::from(hart),
@@ -123,6 +129,15 @@ impl Kernel {
         let pc = self.hart().pc;
         match self.may_translate() {
             true => self.images.lookup(pc),
+            false => None,
+        }
+    }
+
+    /// The same for a jump out of translated code, which may be made again soon.
+    pub(crate) fn jump_entry(&mut self) -> Option<u64> {
+        let pc = self.hart().pc;
+        match self.may_translate() {
+            true => self.images.lookup_jump(pc),
             false => None,
         }
     }

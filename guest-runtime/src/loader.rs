@@ -1,16 +1,14 @@
-//! Loads the program: segments, initial stack, translation image.
+//! Loads the program: segments of it and of its program interpreter, initial stack.
 
 use crate::errno::Errno;
-use crate::images::Image;
 use crate::kernel::Kernel;
-use crate::memory::{Backing, Label, MapPlace, MapRequest, Protection};
+use crate::memory::{Backing, Label, MapPlace, MapRequest, MappedFile, Protection};
 use crate::stack::{Auxiliary, InitialStack, auxiliary};
 use crate::user;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
-use hartline_abi::boot::{BootInfo, FileEntry, ImageEntry};
+use hartline_abi::boot::{BootInfo, FileEntry};
 use hartline_abi::elf::{ElfError, PROGRAM_HEADER_SIZE, Program, ProgramType, Segment};
-use hartline_abi::image::ImageData;
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
 use rand_chacha::rand_core::Rng;
 
@@ -34,9 +32,14 @@ pub enum LoadError {
     /// Not an ELF file that can be loaded.
     #[error("the program cannot be loaded: {0}")]
     Elf(#[from] ElfError),
-    /// It needs a program interpreter.
-    #[error("the program is dynamically linked (interpreter {0}): only static programs run yet")]
-    Dynamic(alloc::string::String),
+    /// Its program interpreter cannot be loaded.
+    #[error("the program interpreter {path} cannot be loaded: {why}")]
+    Interpreter {
+        /// Its path, as the program has it.
+        path: alloc::string::String,
+        /// Why.
+        why: InterpreterError,
+    },
     /// A shared object.
     #[error("the program has no entry point")]
     NoEntry,
@@ -49,6 +52,20 @@ pub enum LoadError {
     /// The VMM's description is wrong.
     #[error("the boot information is wrong: {0}")]
     Boot(&'static str),
+}
+
+/// Why a program interpreter cannot be loaded.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum InterpreterError {
+    /// It is not in the root file system.
+    #[error("{0}")]
+    File(Errno),
+    /// It is not an ELF file that can be loaded.
+    #[error("{0}")]
+    Elf(ElfError),
+    /// It has no entry point.
+    #[error("it has no entry point")]
+    NoEntry,
 }
 
 /// The bytes of a read-only file of the VM.
@@ -66,70 +83,153 @@ pub unsafe fn file_bytes(file: &FileEntry) -> Option<&'static [u8]> {
 
 /// Loads the program and lets the hart stand at its first instruction.
 ///
-/// # Safety
-/// The files and images in the boot information are mapped as it says.
-///
 /// # Errors
 /// Why it cannot be started.
-pub unsafe fn load(kernel: &mut Kernel) -> Result<(), LoadError> {
+pub fn load(kernel: &mut Kernel) -> Result<(), LoadError> {
     let boot = kernel.host.boot();
-    // SAFETY: the caller's contract.
-    let file = unsafe { file_bytes(&boot.files[0]) };
-    let bytes = file.ok_or(LoadError::Boot("no program"))?;
-    let program = Program::parse(bytes)?;
-    if let Some(interpreter) = program.interpreter() {
-        let path = alloc::string::String::from_utf8_lossy(interpreter);
-        return Err(LoadError::Dynamic(path.into_owned()));
-    }
     let strings = Strings::take(kernel, boot)?;
-    let bias = load_bias(&program);
-    let path: Rc<[u8]> = Rc::from(&strings.path[..]);
-    for segment in program.segments() {
-        map_segment(kernel, &program, &segment, bias, &path)?;
-    }
-    let (_, end) = program.address_range();
+    let file = ElfFile {
+        path: Rc::from(&strings.path[..]),
+        inode: boot.program,
+        program: parse(kernel, boot.program).ok_or(LoadError::Boot("no program"))??,
+    };
+    let entry = file.program.entry().ok_or(LoadError::NoEntry)?;
+    let bias = dynamic_bias(&file.program);
+    map_file(kernel, &file, bias)?;
+    let (_, end) = file.program.address_range();
     let stack = map_stack(kernel, boot, end + bias)?;
+    let interpreter = match file.program.interpreter() {
+        Some(path) => Some(load_interpreter(kernel, path)?),
+        None => None,
+    };
     map_trampoline(kernel)?;
-    let entry = program.entry().ok_or(LoadError::NoEntry)? + bias;
-    let sp = fill_stack(kernel, &program, strings, bias, stack)?;
+    let at = Places {
+        bias,
+        interpreter: interpreter.as_ref().map_or(0, |loaded| loaded.bias),
+    };
+    let sp = fill_stack(kernel, &file.program, strings, at, stack)?;
     let hart = kernel.hart();
-    hart.pc = entry;
+    hart.pc = interpreter.map_or(entry + bias, |loaded| loaded.entry);
     hart.x[2] = sp;
-    for image in boot.images.iter().filter(|image| image.length != 0) {
-        // SAFETY: the caller's contract.
-        unsafe { add_image(kernel, image, bias) };
-    }
     Ok(())
 }
 
-/// Load address minus link-time address.
-fn load_bias(program: &Program<'_>) -> u64 {
+/// An ELF file of the root file system tree.
+struct ElfFile {
+    path: Rc<[u8]>,
+    inode: u32,
+    program: Program<'static>,
+}
+
+/// Where the program's files were loaded: load minus link-time addresses.
+struct Places {
+    bias: u64,
+    interpreter: u64,
+}
+
+/// The ELF file that is the inode `inode` of the root file system tree; `None` if that
+/// is no regular file.
+fn parse(kernel: &Kernel, inode: u32) -> Option<Result<Program<'static>, ElfError>> {
+    let bytes = kernel.files.vfs.fs.origin_bytes(inode)?;
+    Some(Program::parse(bytes))
+}
+
+/// A program interpreter that is in place.
+struct Interpreter {
+    bias: u64,
+    entry: u64,
+}
+
+/// Loads the program interpreter at `path`, as high as a mapping goes.
+fn load_interpreter(kernel: &mut Kernel, path: &[u8]) -> Result<Interpreter, LoadError> {
+    let failed = |why| LoadError::Interpreter {
+        path: alloc::string::String::from_utf8_lossy(path).into_owned(),
+        why,
+    };
+    let inode = kernel.files.tree_file(path);
+    let inode = inode.map_err(|error| failed(InterpreterError::File(error)))?;
+    let program = parse(kernel, inode)
+        .ok_or_else(|| failed(InterpreterError::File(Errno::ENOENT)))?
+        .map_err(|error| failed(InterpreterError::Elf(error)))?;
+    let file = ElfFile {
+        path: Rc::from(path),
+        inode,
+        program,
+    };
+    let entry = program.entry();
+    let entry = entry.ok_or_else(|| failed(InterpreterError::NoEntry))?;
+    let bias = match program.program_type() {
+        ProgramType::Exec => 0,
+        ProgramType::Dyn => reserve(kernel, &program)?,
+    };
+    map_file(kernel, &file, bias)?;
+    Ok(Interpreter {
+        bias,
+        entry: entry.wrapping_add(bias),
+    })
+}
+
+/// Takes a place for a file that may be loaded anywhere. Gives its bias.
+fn reserve(kernel: &mut Kernel, program: &Program<'_>) -> Result<u64, LoadError> {
+    let (low, high) = program.address_range();
+    let low = low & !(PAGE_SIZE - 1);
+    let align = alignment(program);
+    let length = (high - low).next_multiple_of(PAGE_SIZE) + (align - PAGE_SIZE);
+    let start = kernel.memory.map(MapRequest {
+        place: MapPlace::Hint(0),
+        length,
+        protection: Protection::NONE,
+        shared: false,
+        no_reserve: true,
+        backing: Backing::Zero,
+        label: Label::None,
+    })?;
+    kernel.memory.unmap(start, length)?;
+    let remainder = low & (align - 1);
+    let from = (start - remainder).next_multiple_of(align) + remainder;
+    Ok(from.wrapping_sub(low))
+}
+
+/// Largest alignment of a segment, not less than a page.
+fn alignment(program: &Program<'_>) -> u64 {
+    let aligns = program.segments().map(|segment| segment.align);
+    aligns.max().unwrap_or(1).max(PAGE_SIZE)
+}
+
+/// Load address minus link-time address of the program itself.
+fn dynamic_bias(program: &Program<'_>) -> u64 {
     match program.program_type() {
         ProgramType::Exec => 0,
         ProgramType::Dyn => {
-            let align = program.segments().map(|s| s.align).max().unwrap_or(1);
+            let align = alignment(program);
             let (low, _) = program.address_range();
-            let align = align.max(PAGE_SIZE);
             (DYNAMIC_BASE & !(align - 1)).wrapping_sub(low & !(align - 1))
         }
     }
 }
 
+/// Maps all segments of a file, and its translation.
+fn map_file(kernel: &mut Kernel, file: &ElfFile, bias: u64) -> Result<(), LoadError> {
+    for segment in file.program.segments() {
+        map_segment(kernel, file, &segment, bias)?;
+    }
+    let (low, high) = file.program.address_range();
+    kernel.use_translations(low.wrapping_add(bias)..high.wrapping_add(bias));
+    Ok(())
+}
+
 fn map_segment(
     kernel: &mut Kernel,
-    program: &Program<'_>,
+    file: &ElfFile,
     segment: &Segment,
     bias: u64,
-    path: &Rc<[u8]>,
 ) -> Result<(), LoadError> {
-    // The file outlives everything, but a `Program` does not say so.
-    let file = program.bytes().as_ptr();
-    let length = program.bytes().len() as u64;
-    let start = (segment.vaddr + bias) & !(PAGE_SIZE - 1);
-    let file_end = segment.vaddr + bias + segment.file_size;
-    let end = segment
-        .end()
-        .checked_add(bias)
+    let bytes = file.program.bytes();
+    let vaddr = segment.vaddr.wrapping_add(bias);
+    let start = vaddr & !(PAGE_SIZE - 1);
+    let file_end = vaddr + segment.file_size;
+    let end = vaddr
+        .checked_add(segment.mem_size)
         .filter(|&end| end <= USER_END)
         .ok_or(Errno::ENOMEM)?
         .next_multiple_of(PAGE_SIZE);
@@ -141,11 +241,9 @@ fn map_segment(
         // Without zeros to come, the last page shows what follows in the file, as on Linux.
         let to = match segment.mem_size > segment.file_size {
             true => cut,
-            false => cut.next_multiple_of(PAGE_SIZE).min(length),
+            false => cut.next_multiple_of(PAGE_SIZE).min(bytes.len() as u64),
         };
-        // SAFETY: `from..to` is inside the file, which `file_bytes` says stays for ever.
-        let contents =
-            unsafe { core::slice::from_raw_parts(file.add(from as usize), (to - from) as usize) };
+        let contents = bytes.get(from as usize..to as usize).unwrap_or_default();
         at = file_end.next_multiple_of(PAGE_SIZE);
         kernel.memory.map(MapRequest {
             place: MapPlace::Fixed(start),
@@ -154,7 +252,11 @@ fn map_segment(
             shared: false,
             no_reserve: true,
             backing: Backing::File(contents),
-            label: Label::File(path.clone(), from),
+            label: Label::File(MappedFile {
+                path: file.path.clone(),
+                offset: from,
+                inode: Some(file.inode),
+            }),
         })?;
     }
     if at < end {
@@ -255,19 +357,19 @@ fn fill_stack(
     kernel: &mut Kernel,
     program: &Program<'_>,
     strings: Strings,
-    bias: u64,
+    at: Places,
     stack: core::ops::Range<u64>,
 ) -> Result<u64, LoadError> {
     let mut random = [0; 16];
     kernel.random.fill_bytes(&mut random);
-    let headers = program.headers_vaddr().map_or(0, |at| at + bias);
-    let entry = program.entry().map_or(0, |at| at + bias);
+    let headers = program.headers_vaddr().map_or(0, |vaddr| vaddr + at.bias);
+    let entry = program.entry().map_or(0, |vaddr| vaddr + at.bias);
     let task = &kernel.task;
     let vector = [
         Auxiliary(auxiliary::PHDR, headers),
         Auxiliary(auxiliary::PHENT, PROGRAM_HEADER_SIZE as u64),
         Auxiliary(auxiliary::PHNUM, u64::from(program.header_count())),
-        Auxiliary(auxiliary::BASE, 0),
+        Auxiliary(auxiliary::BASE, at.interpreter),
         Auxiliary(auxiliary::ENTRY, entry),
         Auxiliary(auxiliary::UID, u64::from(task.uid)),
         Auxiliary(auxiliary::EUID, u64::from(task.uid)),
@@ -296,28 +398,4 @@ fn fill_stack(
     let _ = kernel.files.set_executable(&strings.path);
     kernel.task.executable = strings.path;
     Ok(built.sp)
-}
-
-/// Adds a translation image, if it is usable, and fills in its private data.
-///
-/// # Safety
-/// The VMM mapped the window as it says, for ever.
-unsafe fn add_image(kernel: &mut Kernel, entry: &ImageEntry, bias: u64) {
-    // SAFETY: the caller's contract.
-    let bytes = unsafe {
-        core::slice::from_raw_parts(
-            (entry.address + PAGE_SIZE) as *const u8,
-            entry.length as usize,
-        )
-    };
-    let Some(image) = Image::new(bytes, bias) else {
-        return;
-    };
-    let data = ImageData {
-        bias,
-        text_start: image.text_start(),
-    };
-    // SAFETY: the window's first page is the image's own writable page.
-    unsafe { (entry.address as *mut ImageData).write(data) };
-    kernel.images.add(image);
 }

@@ -6,6 +6,7 @@
 //! [`crate::dispatch`] runs, and they are loaded again. r10 and r11 are free at each
 //! such boundary; rbx and rbp belong to the caller (`x86_regcallcc`).
 
+use crate::dispatch_cache;
 use core::arch::global_asm;
 use hartline_abi::hart::{Hart, PINNED_F, PINNED_X, offset};
 
@@ -58,6 +59,21 @@ macro_rules! thunks {
             "hartline_load",
             "ret",
             ".endm",
+            // Goes to the host function that is remembered for the guest pc, if one is
+            // ([`crate::dispatch_cache`]). Needs r10 and r11 only.
+            ".macro hartline_remembered",
+            "mov r11, gs:[{pc}]",
+            "mov r10, r11",
+            "shr r10, {cache_shift}",
+            "xor r10, r11",
+            "and r10d, {cache_mask}",
+            "shl r10d, {cache_scale}",
+            "add r10, gs:[{dispatch_cache}]",
+            "cmp r11, [r10]",
+            "jne 3f",
+            "jmp [r10 + 8]",
+            "3:",
+            ".endm",
             // A tail-called entry point: `handler()` gives the host function to go on
             // with, or 0 to return to the caller.
             ".macro hartline_tail name, handler",
@@ -81,6 +97,11 @@ macro_rules! thunks {
             f4 = const f(4), f5 = const f(5), f6 = const f(6), f7 = const f(7),
             f8 = const f(8), f9 = const f(9), f10 = const f(10), f11 = const f(11),
             f12 = const f(12), f13 = const f(13), f14 = const f(14), f15 = const f(15),
+            pc = const offset::PC,
+            dispatch_cache = const offset::DISPATCH_CACHE,
+            cache_shift = const dispatch_cache::INDEX_SHIFT,
+            cache_mask = const dispatch_cache::INDEX_MASK,
+            cache_scale = const dispatch_cache::INDEX_SCALE.trailing_zeros(),
             stack_base = const core::mem::offset_of!(Hart, stack_base),
             base_loop = sym crate::dispatch::base_loop,
             ecall = sym crate::dispatch::ecall,
@@ -98,7 +119,10 @@ thunks! {
     "hartline_called hartline_fn_ecall, {ecall}",
     "hartline_called hartline_fn_poll, {poll}",
     "hartline_called hartline_fn_interpret_one, {interpret_one}",
-    "hartline_tail hartline_fn_dispatch, {dispatch}",
+    ".globl hartline_fn_dispatch", ".type hartline_fn_dispatch, @function",
+    "hartline_fn_dispatch:",
+    "hartline_remembered",
+    "hartline_tail hartline_fn_dispatch_slow, {dispatch}",
     "hartline_tail hartline_fn_poll_entry, {poll_entry}",
     "hartline_tail hartline_fn_trap, {trap}",
     // extern "C" fn(host_function: u64)

@@ -2,9 +2,7 @@
 
 use crate::layout::{self, Guest};
 use crate::platform::{self, Vcpu};
-use hartline_abi::boot::{
-    ARGUMENTS_SIZE, BootInfo, FileEntry, ImageEntry, MAX_FILES, MAX_IMAGES, Shared,
-};
+use hartline_abi::boot::{ARGUMENTS_SIZE, BootInfo, FileEntry, MAX_FILES, Shared};
 use hartline_abi::layout::SHARED_BASE;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
@@ -37,6 +35,8 @@ pub enum Error {
 /// What the program is given.
 #[derive(Debug, Clone, Default)]
 pub struct Arguments {
+    /// Its inode in the root file system tree; 0: none.
+    pub program: u32,
     /// Its path as it sees it.
     pub path: Vec<u8>,
     /// `argv`, from `argv[0]`.
@@ -91,11 +91,6 @@ pub fn write(
         ram_free: guest.ram_free,
         page_table: guest.page_table,
         exception_frame: crate::supervisor::EXCEPTION_FRAME,
-        images: [ImageEntry {
-            address: 0,
-            length: 0,
-            file: 0,
-        }; MAX_IMAGES],
         files: [FileEntry {
             address: 0,
             length: 0,
@@ -114,16 +109,13 @@ pub fn write(
         argument_count: arguments.arguments.len() as u32,
         environment_count: arguments.environment.len() as u32,
         arguments_length: strings.len() as u32,
-        reserved: 0,
+        program: arguments.program,
         stack_limit: STACK_LIMIT,
     };
-    for (entry, image) in info.images.iter_mut().zip(&guest.images) {
-        *entry = *image;
-    }
     for ((entry, &address), file) in info.files.iter_mut().zip(&guest.file_addresses).zip(files) {
         *entry = FileEntry {
             address,
-            length: file.length(),
+            length: file.length,
         };
     }
     info.tsc_boot = vcpu.tsc()?;
@@ -182,6 +174,7 @@ mod tests {
     #[test]
     fn arguments_are_encoded_in_order() {
         let arguments = Arguments {
+            program: 0,
             path: b"/bin/p".to_vec(),
             arguments: vec![b"p".to_vec(), vec![]],
             environment: vec![b"A=1".to_vec()],

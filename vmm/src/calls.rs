@@ -2,6 +2,7 @@
 //! from the guest: each is read once and checked.
 
 use crate::control::Control;
+use crate::images::{Answer, Images};
 use crate::platform::{self, Mapping};
 use crate::terminal::Terminal;
 use hartline_abi::boot::Shared;
@@ -32,19 +33,31 @@ pub struct Calls {
     shared: Arc<Mapping>,
     control: Arc<Control>,
     console: Arc<Console>,
+    images: Images,
     terminal: Terminal,
 }
 
 impl Calls {
     /// Serves the mailbox in `shared`.
     #[must_use]
-    pub fn new(shared: Arc<Mapping>, control: Arc<Control>, console: Arc<Console>) -> Self {
+    pub fn new(
+        shared: Arc<Mapping>,
+        control: Arc<Control>,
+        console: Arc<Console>,
+        images: Images,
+    ) -> Self {
         Self {
             shared,
             control,
             console,
+            images,
             terminal: Terminal::default(),
         }
+    }
+
+    /// The images that the guest has asked for.
+    pub fn into_images(self) -> Images {
+        self.images
     }
 
     /// Serves the call in the mailbox. A call cut short by [`Control::stop`] returns
@@ -72,6 +85,7 @@ impl Calls {
         const FLUSH: u32 = Operation::Flush as u32;
         const IOCTL: u32 = Operation::Ioctl as u32;
         const STATUS: u32 = Operation::Status as u32;
+        const IMAGE: u32 = Operation::Image as u32;
         match operation {
             READ => self.read(args),
             WAIT => self.wait(args),
@@ -86,6 +100,7 @@ impl Calls {
             }
             IOCTL => self.ioctl(args),
             STATUS => Ok(status(args)),
+            IMAGE => self.image(args),
             _ => Ok(Err(libc::ENOSYS)),
         }
     }
@@ -146,13 +161,39 @@ impl Calls {
                 // Emptied before looking, so that a later wake is seen later.
                 let _: io::Result<u64> = self.control.wake_event().read();
             }
-            let signals = self.shared.atomic_u64(SIGNALS)?.load(Ordering::SeqCst);
-            if signals != 0 || self.control.stopped().is_some() {
+            if self.interrupted()? {
                 return Ok(Err(libc::EINTR));
             }
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(Ok(0));
             }
+        }
+    }
+
+    /// Whether a call that waits is to end: the program got a signal, or the VM ends.
+    fn interrupted(&self) -> Result<bool, platform::Error> {
+        let signals = self.shared.atomic_u64(SIGNALS)?.load(Ordering::SeqCst);
+        Ok(signals != 0 || self.control.stopped().is_some())
+    }
+
+    /// [`Operation::Image`].
+    fn image(&mut self, args: &mut [u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
+        let wake = std::os::fd::AsRawFd::as_raw_fd(self.control.wake_event());
+        loop {
+            match self.images.answer(args[0], args[1], &self.control)? {
+                Answer::At { gpa, length } => {
+                    args[..2].copy_from_slice(&[gpa, length]);
+                    return Ok(Ok(0));
+                }
+                Answer::None => return Ok(Err(libc::ENOENT)),
+                Answer::Later => {}
+            }
+            if self.interrupted()? {
+                return Ok(Err(libc::EINTR));
+            }
+            poll_readable([-1, wake], None);
+            // Emptied before looking, so that a later wake is seen later.
+            let _: io::Result<u64> = self.control.wake_event().read();
         }
     }
 

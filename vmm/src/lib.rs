@@ -4,6 +4,7 @@ pub mod boot;
 mod calls;
 mod control;
 pub mod doctor;
+pub mod images;
 pub mod layout;
 pub mod machine;
 pub mod platform;

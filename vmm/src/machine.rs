@@ -1,12 +1,15 @@
 //! One VM from its settings to its end.
 
 use crate::boot::{self, Arguments};
-use crate::layout::{self, Contents, GuestFile, Image};
-use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
+use crate::images::{ImageFile, ImageSource, Images};
+use crate::layout::{self, Contents, GuestFile};
+use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu};
 use crate::run::{End, Ended, Running, UserExits};
 use crate::supervisor;
+use hartline_abi::image::variant;
 use hartline_abi::layout::STACK_SIZE;
 use hartline_devices::console::Console;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,10 +38,12 @@ pub struct Settings<'a> {
     pub ram: u64,
     /// The runtime's ELF file: [`RUNTIME`].
     pub runtime: &'a [u8],
-    /// Files in the order of `BootInfo::files`.
-    pub files: &'a [GuestFile<'a>],
-    /// Translation images.
-    pub images: &'a [Image<'a>],
+    /// The root file system tree; `None`: no files at all.
+    pub tree: Option<&'a Arc<File>>,
+    /// Makes translation images of its files; `None`: there are none.
+    pub images: Option<Arc<dyn ImageSource>>,
+    /// The translation image of the program itself, if it is there already.
+    pub program_image: Option<ImageFile>,
     /// Path, arguments and environment of the program.
     pub arguments: &'a Arguments,
     /// Never enter translated code.
@@ -62,6 +67,8 @@ pub struct Outcome {
     pub exits: UserExits,
     /// KVM's counters of the vCPU and of the VM, if they were asked for.
     pub counters: Option<[Counters; 2]>,
+    /// The translation images that the guest used.
+    pub images: Images,
     /// For finding the guest's state at a fault in translated code.
     pub stack: HostStack,
 }
@@ -93,16 +100,21 @@ impl HostStack {
 ///
 /// # Errors
 /// [`Error`] for what fails before the guest starts.
-pub fn run(settings: &Settings<'_>) -> Result<Outcome, Error> {
+pub fn run(settings: Settings<'_>) -> Result<Outcome, Error> {
     let start = Instant::now();
     let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
-    let mut vm = kvm.create_vm()?;
-    let (running, stack) = prepare(&kvm, &mut vm, settings)?;
+    let count = settings.count;
+    let (running, stack) = prepare(&kvm, settings)?;
     let boot_time = start.elapsed();
-    let Ended { end, vcpu, exits } = running.run()?;
+    let Ended {
+        end,
+        vcpu,
+        images,
+        exits,
+    } = running.run()?;
     let run_time = start.elapsed().saturating_sub(boot_time);
-    let counters = if settings.count {
-        Some([Counters::of_vcpu(&vcpu)?, Counters::of_vm(&vm)?])
+    let counters = if count {
+        Some([Counters::of_vcpu(&vcpu)?, Counters::of_vm(images.vm())?])
     } else {
         None
     };
@@ -112,22 +124,41 @@ pub fn run(settings: &Settings<'_>) -> Result<Outcome, Error> {
         run_time,
         exits,
         counters,
+        images,
         stack,
     })
 }
 
-fn prepare(kvm: &Kvm, vm: &mut Vm, settings: &Settings<'_>) -> Result<(Running, HostStack), Error> {
+/// The tree, in messages.
+const TREE: &str = "the root file system";
+
+fn tree_length(tree: &File) -> Result<u64, layout::Error> {
+    let metadata = tree.metadata();
+    metadata
+        .map(|metadata| metadata.len())
+        .map_err(|source| layout::Error::File { what: TREE, source })
+}
+
+fn prepare(kvm: &Kvm, settings: Settings<'_>) -> Result<(Running, HostStack), Error> {
+    let mut vm = kvm.create_vm()?;
+    let tree = match settings.tree {
+        Some(file) => Some(GuestFile {
+            what: TREE,
+            file,
+            length: tree_length(file)?,
+        }),
+        None => None,
+    };
     let contents = Contents {
         ram: settings.ram,
         runtime: settings.runtime,
-        files: settings.files,
-        images: settings.images,
+        files: tree.as_slice(),
     };
     let guest = layout::build(&contents)?;
     for slot in &guest.slots {
         vm.add_slot(slot.gpa, Arc::clone(&slot.memory), slot.access)?;
     }
-    let vcpu = Vcpu::new(kvm, vm, 0)?;
+    let vcpu = Vcpu::new(kvm, &vm, 0)?;
     vcpu.start_at(&UserEntry {
         rip: guest.entry,
         rsp: guest.stack_top,
@@ -139,7 +170,7 @@ fn prepare(kvm: &Kvm, vm: &mut Vm, settings: &Settings<'_>) -> Result<(Running, 
     })?;
     boot::write(
         &guest,
-        settings.files,
+        contents.files,
         &vcpu,
         settings.arguments,
         settings.interpret_only,
@@ -150,8 +181,16 @@ fn prepare(kvm: &Kvm, vm: &mut Vm, settings: &Settings<'_>) -> Result<(Running, 
         block: guest.stack_block,
         top: guest.stack_top,
     };
+    let mut images = Images::new(vm, guest.slots_free);
+    if let (Some(tree), Some(source)) = (settings.tree, &settings.images) {
+        images.set_source(Arc::clone(tree), Arc::clone(source));
+    }
+    if let Some(image) = settings.program_image {
+        images.offer(settings.arguments.program, variant::NORMAL, image);
+    }
     let running = Running {
         vcpu,
+        images,
         ram: guest.ram,
         shared: guest.shared,
         console,

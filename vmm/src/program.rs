@@ -3,12 +3,14 @@
 
 use hartline_abi::elf::{self, ElfError};
 use hartline_abi::tree::{TreeEntry, TreeHeader, TreeInode};
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::mem::{MaybeUninit, size_of};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Largest program file, bytes.
 pub const MAX_LENGTH: u64 = 1 << 30;
@@ -16,6 +18,8 @@ pub const MAX_LENGTH: u64 = 1 << 30;
 const MAX_LINKS: usize = 40;
 /// Longest symbolic link, as Linux has it.
 const PATH_MAX: u64 = 4096;
+/// Longest name, bytes.
+const NAME_MAX: u32 = 255;
 
 const TYPE_MASK: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
@@ -61,22 +65,105 @@ pub enum Error {
         /// Why.
         source: ElfError,
     },
-    /// A program that needs a program interpreter.
-    #[error("{path}: is dynamically linked; only statically linked programs can run")]
-    Dynamic {
-        /// Which file.
+    /// The program interpreter (the dynamic loader) is missing.
+    #[error("{path} needs {interpreter}, which is not in the root file system: give --rootfs")]
+    NoInterpreter {
+        /// The program.
         path: PathBuf,
+        /// Path of its interpreter.
+        interpreter: String,
+    },
+    /// The program interpreter cannot run.
+    #[error("{path} needs {interpreter}, which {why}")]
+    Interpreter {
+        /// The program.
+        path: PathBuf,
+        /// Path of its interpreter.
+        interpreter: String,
+        /// Why.
+        why: BadInterpreter,
     },
 }
 
-/// Reads the program at a path of the host, and checks that it can run.
+/// Why a program interpreter cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum BadInterpreter {
+    /// It is not a regular file, or too long.
+    #[error("is not a regular file of at most {MAX_LENGTH} bytes")]
+    NotRegular,
+    /// It is no RISC-V ELF file.
+    #[error("cannot be loaded: {0}")]
+    Elf(ElfError),
+    /// It has no entry point.
+    #[error("has no entry point")]
+    NoEntry,
+}
+
+/// A regular file of a tree image.
+#[derive(Debug, Clone)]
+pub struct TreeFile {
+    tree: Arc<File>,
+    inode: u32,
+}
+
+impl TreeFile {
+    /// The inode `inode` of the tree image `tree`.
+    #[must_use]
+    pub fn new(tree: Arc<File>, inode: u32) -> Self {
+        Self { tree, inode }
+    }
+
+    /// Its number in the tree.
+    #[must_use]
+    pub fn inode(&self) -> u32 {
+        self.inode
+    }
+
+    fn attributes(&self) -> io::Result<TreeInode> {
+        Tree::open(&self.tree)?.inode(self.inode)
+    }
+
+    /// Whether it is there, and a regular file that may be a program.
+    #[must_use]
+    pub fn is_regular(&self) -> bool {
+        self.attributes().is_ok_and(|inode| is_program(&inode))
+    }
+
+    /// Its contents.
+    ///
+    /// # Errors
+    /// Whatever the host answers; also if it is no regular file.
+    pub fn bytes(&self) -> io::Result<Vec<u8>> {
+        let inode = self.attributes()?;
+        if !is_program(&inode) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut bytes = vec![0; inode.size as usize];
+        self.tree.read_exact_at(&mut bytes, inode.offset)?;
+        Ok(bytes)
+    }
+
+    /// A path in the tree that leads to it, for messages.
+    ///
+    /// # Errors
+    /// Whatever the host answers.
+    pub fn path(&self) -> io::Result<PathBuf> {
+        let tree = Tree::open(&self.tree)?;
+        let path = tree.path_of(self.inode)?;
+        Ok(PathBuf::from(OsString::from_vec(path)))
+    }
+}
+
+fn is_program(inode: &TreeInode) -> bool {
+    inode.mode & TYPE_MASK == REGULAR && inode.size <= MAX_LENGTH
+}
+
+/// Checks that a path of the host is a regular file that may be a program.
 ///
 /// # Errors
-/// [`Error`].
-pub fn from_host(path: &Path) -> Result<Vec<u8>, Error> {
-    let bytes = read(path)?;
-    check(path, &bytes)?;
-    Ok(bytes)
+/// [`Error::Read`], [`Error::NotRegular`] or [`Error::TooLong`].
+pub fn check_host(path: &Path) -> Result<(), Error> {
+    open(path).map(|_| ())
 }
 
 /// Reads a regular file of the host that may be a program.
@@ -84,6 +171,19 @@ pub fn from_host(path: &Path) -> Result<Vec<u8>, Error> {
 /// # Errors
 /// [`Error::Read`], [`Error::NotRegular`] or [`Error::TooLong`].
 pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    let (file, length) = open(path)?;
+    let mut bytes = Vec::with_capacity(length as usize);
+    // A file that grows meanwhile must not grow beyond the limit.
+    file.take(MAX_LENGTH)
+        .read_to_end(&mut bytes)
+        .map_err(|source| Error::Read {
+            path: path.into(),
+            source,
+        })?;
+    Ok(bytes)
+}
+
+fn open(path: &Path) -> Result<(File, u64), Error> {
     let failed = |source| Error::Read {
         path: path.into(),
         source,
@@ -100,37 +200,76 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
         return Err(Error::NotRegular { path: path.into() });
     }
     check_length(path, metadata.len())?;
-    let mut bytes = Vec::with_capacity(metadata.len() as usize);
-    // A file that grows meanwhile must not grow beyond the limit.
-    file.take(MAX_LENGTH)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
-    Ok(bytes)
+    Ok((file, metadata.len()))
+}
+
+/// A program of a tree image that can run.
+#[derive(Debug)]
+pub struct Program {
+    /// Its file.
+    pub file: TreeFile,
+    /// The contents.
+    pub bytes: Vec<u8>,
 }
 
 /// Reads the program at a path inside the tree image `tree`, following symbolic
-/// links in it, and checks that it can run.
+/// links in it, and checks that it and its interpreter can run. `shown` is the path
+/// for messages.
 ///
 /// # Errors
 /// [`Error`].
-pub fn from_tree(tree: &File, path: &Path) -> Result<Vec<u8>, Error> {
+pub fn from_tree(tree: &Arc<File>, path: &Path, shown: &Path) -> Result<Program, Error> {
     let failed = |source| Error::Read {
-        path: path.into(),
+        path: shown.into(),
         source,
     };
-    let found = Tree::open(tree)
-        .and_then(|tree| tree.find(path.as_os_str().as_bytes()))
-        .map_err(failed)?;
-    let inode = found.ok_or_else(|| Error::NotInTree { path: path.into() })?;
+    let opened = Tree::open(tree).map_err(failed)?;
+    let found = opened.find(path.as_os_str().as_bytes()).map_err(failed)?;
+    let number = found.ok_or_else(|| Error::NotInTree { path: shown.into() })?;
+    let inode = opened.inode(number).map_err(failed)?;
     if inode.mode & TYPE_MASK != REGULAR {
-        return Err(Error::NotRegular { path: path.into() });
+        return Err(Error::NotRegular { path: shown.into() });
     }
-    check_length(path, inode.size)?;
-    let mut bytes = vec![0; inode.size as usize];
-    tree.read_exact_at(&mut bytes, inode.offset)
-        .map_err(failed)?;
-    check(path, &bytes)?;
-    Ok(bytes)
+    check_length(shown, inode.size)?;
+    let file = TreeFile::new(Arc::clone(tree), number);
+    let bytes = file.bytes().map_err(failed)?;
+    let program = elf::Program::parse(&bytes).map_err(|source| Error::Elf {
+        path: shown.into(),
+        source,
+    })?;
+    if let Some(interpreter) = program.interpreter() {
+        check_interpreter(tree, interpreter, shown)?;
+    }
+    Ok(Program { file, bytes })
+}
+
+/// Checks that the interpreter of the program `shown` is in the tree and can run.
+fn check_interpreter(tree: &Arc<File>, path: &[u8], shown: &Path) -> Result<(), Error> {
+    let name = || String::from_utf8_lossy(path).escape_debug().to_string();
+    let failed = |source| Error::Read {
+        path: PathBuf::from(name()),
+        source,
+    };
+    let found = Tree::open(tree).and_then(|tree| tree.find(path));
+    let number = found.map_err(failed)?.ok_or_else(|| Error::NoInterpreter {
+        path: shown.into(),
+        interpreter: name(),
+    })?;
+    let bad = |why| Error::Interpreter {
+        path: shown.into(),
+        interpreter: name(),
+        why,
+    };
+    let file = TreeFile::new(Arc::clone(tree), number);
+    if !file.is_regular() {
+        return Err(bad(BadInterpreter::NotRegular));
+    }
+    let bytes = file.bytes().map_err(failed)?;
+    let program = elf::Program::parse(&bytes).map_err(|e| bad(BadInterpreter::Elf(e)))?;
+    match program.entry() {
+        Some(_) => Ok(()),
+        None => Err(bad(BadInterpreter::NoEntry)),
+    }
 }
 
 fn check_length(path: &Path, length: u64) -> Result<(), Error> {
@@ -139,17 +278,6 @@ fn check_length(path: &Path, length: u64) -> Result<(), Error> {
             path: path.into(),
             length,
         });
-    }
-    Ok(())
-}
-
-fn check(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let program = elf::Program::parse(bytes).map_err(|source| Error::Elf {
-        path: path.into(),
-        source,
-    })?;
-    if program.interpreter().is_some() {
-        return Err(Error::Dynamic { path: path.into() });
     }
     Ok(())
 }
@@ -176,8 +304,8 @@ impl<'a> Tree<'a> {
         unsafe { read_at(self.file, self.header.inodes_offset.saturating_add(offset)) }
     }
 
-    /// The inode at a path, after symbolic links.
-    fn find(&self, path: &[u8]) -> io::Result<Option<TreeInode>> {
+    /// The number of the inode at a path, after symbolic links.
+    fn find(&self, path: &[u8]) -> io::Result<Option<u32>> {
         let mut pending: Vec<Vec<u8>> = components(path);
         let (mut current, mut links) = (0, 0);
         while let Some(name) = pending.pop() {
@@ -208,30 +336,54 @@ impl<'a> Tree<'a> {
             }
             pending.extend(components(&target));
         }
-        self.inode(current).map(Some)
+        Ok(Some(current))
+    }
+
+    /// A path that leads to an inode; just its number if none does.
+    fn path_of(&self, number: u32) -> io::Result<Vec<u8>> {
+        let mut pending = vec![(0, Vec::new())];
+        while let Some((directory, path)) = pending.pop() {
+            let directory = self.inode(directory)?;
+            for index in 0..directory.size {
+                let (child, name) = self.entry_at(&directory, index)?;
+                let path = [&path[..], b"/", &name].concat();
+                if child == number {
+                    return Ok(path);
+                }
+                if self.inode(child)?.mode & TYPE_MASK == DIRECTORY {
+                    pending.push((child, path));
+                }
+            }
+        }
+        Ok(format!("inode {number}").into_bytes())
     }
 
     fn entry(&self, directory: &TreeInode, name: &[u8]) -> io::Result<Option<u32>> {
         let (mut low, mut high) = (0, directory.size);
         while low < high {
             let middle = low + (high - low) / 2;
-            let offset = middle.saturating_mul(size_of::<TreeEntry>() as u64);
-            // SAFETY: integers.
-            let entry = unsafe {
-                read_at::<TreeEntry>(self.file, directory.offset.saturating_add(offset))
-            }?;
-            let mut bytes = [0; 255];
-            let bytes = bytes
-                .get_mut(..entry.name_length as usize)
-                .ok_or(io::ErrorKind::InvalidData)?;
-            self.file.read_exact_at(bytes, entry.name_offset)?;
-            match (*bytes).cmp(name) {
-                std::cmp::Ordering::Equal => return Ok(Some(entry.inode)),
+            let (inode, found) = self.entry_at(directory, middle)?;
+            match found.as_slice().cmp(name) {
+                std::cmp::Ordering::Equal => return Ok(Some(inode)),
                 std::cmp::Ordering::Less => low = middle + 1,
                 std::cmp::Ordering::Greater => high = middle,
             }
         }
         Ok(None)
+    }
+
+    /// Inode and name of an entry.
+    fn entry_at(&self, directory: &TreeInode, index: u64) -> io::Result<(u32, Vec<u8>)> {
+        let offset = index.saturating_mul(size_of::<TreeEntry>() as u64);
+        // SAFETY: integers.
+        let entry =
+            unsafe { read_at::<TreeEntry>(self.file, directory.offset.saturating_add(offset)) }?;
+        if entry.name_length > NAME_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut name = vec![0; entry.name_length as usize];
+        self.file.read_exact_at(&mut name, entry.name_offset)?;
+        Ok((entry.inode, name))
     }
 }
 
@@ -276,21 +428,38 @@ mod tests {
         let mut builder = TreeBuilder::new().unwrap();
         builder.add_directory(root).unwrap();
         let image = builder.build().unwrap();
+        let image = Arc::new(image);
         let tree = Tree::open(&image).unwrap();
+        let inode = |path: &[u8]| tree.find(path).unwrap();
         for path in [
             "/usr/bin/tool",
             "bin/tool",
             "/bin/../bin/./other",
             "/../../bin/other",
         ] {
-            let inode = tree.find(path.as_bytes()).unwrap().expect(path);
-            assert_eq!((inode.size, inode.mode & TYPE_MASK), (8, REGULAR), "{path}");
+            let file = TreeFile::new(Arc::clone(&image), inode(path.as_bytes()).expect(path));
+            assert!(file.is_regular(), "{path}");
+            assert_eq!(file.bytes().unwrap(), b"contents", "{path}");
+            assert_eq!(file.path().unwrap(), Path::new("/usr/bin/tool"), "{path}");
         }
         for path in ["/nothing", "/usr/bin/tool/x", "/usr/bin/toolbox"] {
-            assert!(tree.find(path.as_bytes()).unwrap().is_none(), "{path}");
+            assert!(inode(path.as_bytes()).is_none(), "{path}");
         }
+        for number in [
+            0,
+            inode(b"/usr/bin").unwrap(),
+            inode(b"/bin/other").unwrap(),
+            99,
+        ] {
+            let file = TreeFile::new(Arc::clone(&image), number);
+            assert_eq!(file.is_regular(), number == inode(b"/bin/tool").unwrap());
+        }
+        assert!(TreeFile::new(Arc::clone(&image), 0).bytes().is_err());
         assert!(tree.find(b"/loop").is_err());
-        let refused = |path: &str| from_tree(&image, path.as_ref()).unwrap_err().to_string();
+        let refused = |path: &str| {
+            let path = Path::new(path);
+            from_tree(&image, path, path).unwrap_err().to_string()
+        };
         assert!(refused("/bin").contains("not a program"));
         assert!(refused("/nothing").contains("no such file"));
         assert!(refused("/bin/tool").contains("/bin/tool"));
@@ -298,21 +467,13 @@ mod tests {
 
     #[test]
     fn host_files_that_are_no_programs_are_refused() {
-        assert!(matches!(
-            from_host("/".as_ref()),
-            Err(Error::NotRegular { .. })
-        ));
-        assert!(matches!(
-            from_host("/nowhere".as_ref()),
-            Err(Error::Read { .. })
-        ));
-        assert!(matches!(
-            from_host("/dev/null".as_ref()),
-            Err(Error::NotRegular { .. })
-        ));
-        assert!(matches!(
-            from_host("/bin/sh".as_ref()),
-            Err(Error::Elf { .. })
-        ));
+        for (path, expected) in [
+            ("/", "not a program"),
+            ("/dev/null", "not a program"),
+            ("/nowhere", "No such file"),
+        ] {
+            let error = check_host(path.as_ref()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::calls::Calls;
 use crate::control::{Control, Stop};
+use crate::images::Images;
 use crate::platform::{self, Exit, Mapping, Vcpu, VmFailure};
 use crate::signals::{SignalSet, Signals};
 use hartline_abi::boot::Shared;
@@ -51,6 +52,8 @@ pub struct Ended {
     pub end: End,
     /// The vCPU, for KVM's counters.
     pub vcpu: Vcpu,
+    /// The images that the guest asked for, and the VM.
+    pub images: Images,
     /// Its exits to the VMM.
     pub exits: UserExits,
 }
@@ -60,6 +63,8 @@ pub struct Ended {
 pub struct Running {
     /// The vCPU, set up to start.
     pub vcpu: Vcpu,
+    /// The VM, and the images that the guest may ask for.
+    pub images: Images,
     /// Private RAM, for signals to the program.
     pub ram: Arc<Mapping>,
     /// The shared pages.
@@ -91,7 +96,12 @@ impl Running {
         );
         let console = Arc::clone(&self.console);
         let writer = start_console(&self.shared, &console, &control)?;
-        let calls = Calls::new(Arc::clone(&self.shared), Arc::clone(&control), self.console);
+        let calls = Calls::new(
+            Arc::clone(&self.shared),
+            Arc::clone(&control),
+            self.console,
+            self.images,
+        );
         let mut vcpu = self.vcpu;
         let mut exits = UserExits::default();
         let mut service = Service {
@@ -119,7 +129,12 @@ impl Running {
             // write to a full pipe.
             let _ = writer.join();
         }
-        Ok(Ended { end, vcpu, exits })
+        Ok(Ended {
+            end,
+            vcpu,
+            images: service.calls.into_images(),
+            exits,
+        })
     }
 }
 

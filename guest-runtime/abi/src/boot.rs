@@ -7,26 +7,10 @@ use crate::console::Console;
 use crate::report::ExitReport;
 use core::sync::atomic::AtomicU64;
 
-/// Most translation images of one VM.
-pub const MAX_IMAGES: usize = 16;
 /// Most read-only files of one VM.
 pub const MAX_FILES: usize = 16;
 /// Room for arguments and environment, bytes.
 pub const ARGUMENTS_SIZE: usize = 2 << 20;
-
-/// A translation image, mapped by the VMM in window `n` at
-/// `IMAGE_BASE + n * IMAGE_STRIDE` ([`crate::image`]).
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct ImageEntry {
-    /// Start of the window: the private data page. The image file follows at
-    /// `address + PAGE_SIZE`.
-    pub address: u64,
-    /// Length of the image file, bytes; 0: no image.
-    pub length: u64,
-    /// Index into [`BootInfo::files`] of the ELF file it was made from.
-    pub file: u64,
-}
 
 /// A read-only file.
 #[repr(C)]
@@ -56,10 +40,7 @@ pub struct BootInfo {
     pub page_table: u64,
     /// Address of the exception frame (top of the CPL 0 stack) of vCPU 0.
     pub exception_frame: u64,
-    /// Translation images.
-    pub images: [ImageEntry; MAX_IMAGES],
-    /// Read-only files: 0 is the program's ELF file, 1 the root file system tree
-    /// ([`crate::tree`]; absent: the minimal tree).
+    /// Read-only files: 0 is the root file system tree ([`crate::tree`]).
     pub files: [FileEntry; MAX_FILES],
     /// Frequency of the TSC, Hz.
     pub tsc_hz: u64,
@@ -85,8 +66,8 @@ pub struct BootInfo {
     pub environment_count: u32,
     /// Bytes used in [`Shared::arguments`].
     pub arguments_length: u32,
-    /// Not used.
-    pub reserved: u32,
+    /// The program's inode in the tree; 0: there is no program.
+    pub program: u32,
     /// Soft stack limit (RLIMIT_STACK), bytes.
     pub stack_limit: u64,
 }

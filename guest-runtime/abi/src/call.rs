@@ -27,6 +27,13 @@ pub enum Operation {
     /// File status of descriptor `args[0]` (0, 1 or 2). Results in `args`: `st_mode`,
     /// `st_size`, `st_rdev`, and whether it is at its end for reading (unused: 0).
     Status = 5,
+    /// Translation image of a file of the root file system tree. `args[0]` is the
+    /// file's inode ([`crate::tree`]), `args[1]` a [variant](crate::image::variant).
+    /// Results in `args`: guest-physical address of the image file, a multiple of
+    /// 2 MiB, in a read-only slot that stays, and its length, bytes. `-ENOENT`: there
+    /// is none and will be none; `-EINTR`: a signal came before it was made, which
+    /// goes on: ask again later.
+    Image = 6,
 }
 
 /// The mailbox.

@@ -85,8 +85,11 @@ pub struct Hart {
     /// Where a translated function goes on that is entered with `poll_limit` raised:
     /// a link-time address inside it, or 0 for its entry. The function sets it back.
     pub resume: u64,
+    /// Address of the cache of host functions by guest address, which
+    /// [`fn_dispatch`](Hart::fn_dispatch) looks into first.
+    pub dispatch_cache: u64,
     /// Not used.
-    pub reserved: [u64; 7],
+    pub reserved: [u64; 6],
 }
 
 /// Value of [`Hart::reservation`] without a reservation; never a mapped address.
@@ -144,6 +147,8 @@ pub mod offset {
     pub const RESERVED_VALUE: u64 = offset_of!(Hart, reserved_value) as u64;
     /// [`Hart::fn_dispatch`].
     pub const FN_DISPATCH: u64 = offset_of!(Hart, fn_dispatch) as u64;
+    /// [`Hart::dispatch_cache`].
+    pub const DISPATCH_CACHE: u64 = offset_of!(Hart, dispatch_cache) as u64;
     /// [`Hart::fn_ecall`].
     pub const FN_ECALL: u64 = offset_of!(Hart, fn_ecall) as u64;
     /// [`Hart::fn_poll`].

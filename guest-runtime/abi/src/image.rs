@@ -1,8 +1,8 @@
 //! Translation image files: the x86-64 code of one ELF file.
 //!
 //! ```text
-//! window + 0          private data page, one per VM ([`ImageData`]; not in the file)
-//! window + 4096       file offset 0: [`ImageHeader`], then at the offsets it names:
+//! file - 4096         private data page of each use ([`ImageData`]; not in the file)
+//! file + 0            [`ImageHeader`], then at the offsets it names:
 //!                     dispatch table   u32 per 2 bytes of guest text
 //!                     code             x86-64, position-independent, entered at function entries
 //!                     read-only data   constants and jump tables of the code
@@ -12,6 +12,15 @@
 //! Code addresses the data page and the dispatch table rip-relative, so their
 //! distance from the code is fixed when the image is linked. All guest addresses
 //! are link-time addresses of the ELF file; the load bias is in the data page.
+//!
+//! The runtime asks for images ([`crate::call::Operation::Image`]) and maps them into
+//! windows ([`crate::layout::IMAGE_BASE`]).
+
+/// Ways to translate one file. A VM may have images of several variants of it.
+pub mod variant {
+    /// All of the file, optimised.
+    pub const NORMAL: u32 = 0;
+}
 
 /// First bytes of an image file.
 pub const MAGIC: [u8; 8] = *b"HARTIMG\0";
@@ -72,7 +81,7 @@ pub struct FunctionEntry {
     pub host_length: u32,
 }
 
-/// The private data page of an image in one VM, filled by the runtime.
+/// The private data page of an image in one window, filled by the runtime.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageData {

@@ -5,16 +5,16 @@
 //!   0                 RISC-V user space, 256 GiB as on Sv39 Linux
 //!   RUNTIME_BASE      runtime ELF image (linked there)
 //!   PHYSMAP_BASE      all private RAM, 2 MiB pages, writable
-//!   IMAGE_BASE        translation images, one per IMAGE_STRIDE window
+//!   IMAGE_BASE        translation images, one per IMAGE_STRIDE window (mapped by the runtime)
 //!   STACK_BASE        host stacks of translated code and runtime, one per vCPU
 //!   SHARED_BASE       boot information, console, exit report, host calls
-//!   FILE_BASE         read-only files: program, root file system tree
+//!   FILE_BASE         read-only files: root file system tree
 //!   SUPERVISOR_BASE   GDT, IDT, TSS, CPL 0 stubs (supervisor pages)
 //! physical
 //!   SUPERVISOR_GPA    read-only slot: tables and stubs
 //!   SHARED_GPA        shared pages
 //!   RAM_GPA           private RAM, contiguous
-//!   FILE_GPA          read-only slots
+//!   FILE_GPA          read-only slots: files, translation images
 //! ```
 
 /// Smallest page.
@@ -35,6 +35,10 @@ pub const PHYSMAP_BASE: u64 = 2 << 40;
 pub const IMAGE_BASE: u64 = 3 << 40;
 /// Distance between translation image windows.
 pub const IMAGE_STRIDE: u64 = 1 << 30;
+/// Where the image file begins in its window; its private data page is right before.
+pub const IMAGE_FILE: u64 = HUGE_PAGE_SIZE;
+/// Number of windows.
+pub const IMAGE_WINDOWS: u64 = (STACK_BASE - IMAGE_BASE) / IMAGE_STRIDE;
 /// First host stack. vCPU `n` has the window from `STACK_BASE + n * STACK_STRIDE`;
 /// its lowest page is never mapped.
 pub const STACK_BASE: u64 = 4 << 40;
@@ -62,6 +66,8 @@ pub const RAM_GPA: u64 = 1 << 32;
 /// Physical address of the first read-only file slot. Below 2^39, which the
 /// smallest processors with nested paging address.
 pub const FILE_GPA: u64 = 1 << 38;
+/// End of the read-only slots.
+pub const FILE_GPA_END: u64 = 1 << 39;
 
 /// Code segment selector at CPL 3, 64-bit.
 pub const USER_CS: u16 = 0x33;

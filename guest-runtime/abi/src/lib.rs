@@ -21,4 +21,4 @@ pub mod tree;
 
 /// Version of everything in this crate. A runtime and a VMM work together, and
 /// a cached translation image is usable, only if it is equal.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;

@@ -86,16 +86,15 @@ impl AddressSpace {
         if let MapPlace::Fixed(_) = request.place {
             self.unmap_range(range.clone())?;
         }
-        self.vmas.insert(
-            start,
-            Vma {
-                end: range.end,
-                protection: request.protection,
-                shared: request.shared,
-                backing: request.backing,
-                label: request.label,
-            },
-        );
+        let mut vma = Vma {
+            end: range.end,
+            protection: request.protection,
+            shared: request.shared,
+            backing: request.backing,
+            label: request.label,
+        };
+        vma.set_protection(request.protection);
+        self.vmas.insert(start, vma);
         Ok(start)
     }
 

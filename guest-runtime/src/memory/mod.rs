@@ -9,6 +9,6 @@ mod vma;
 
 pub use frames::{Chunk, Frames, Ram, chunk_table_size};
 pub use map::{MapPlace, MapRequest};
-pub use page_table::{Leaf, PageTable, Window};
+pub use page_table::{Exhausted, Leaf, PageTable, Window};
 pub use space::{Access, AddressSpace, Fault, SharedFrames};
-pub use vma::{Backing, Label, Protection, Vma, VmaTree};
+pub use vma::{Backing, Label, MappedFile, Protection, Vma, VmaTree};

@@ -191,6 +191,59 @@ impl PageTable {
         self.child_or_new(frames, directory, address >> 21)
     }
 
+    /// Maps physical memory that is no RAM of this VM, `length` bytes from `physical`,
+    /// read-only at `address` outside the program's half, with huge pages where they
+    /// fit. All are multiples of the page size; nothing is mapped there.
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub fn map_outside(
+        &mut self,
+        frames: &mut Frames,
+        address: u64,
+        physical: Range<u64>,
+        executable: bool,
+    ) -> Result<(), Exhausted> {
+        let flags = PRESENT | USER | ACCESSED | DIRTY | if executable { 0 } else { NO_EXECUTE };
+        let mut at = physical.start;
+        while at < physical.end {
+            let virt = address + (at - physical.start);
+            let pointers = self.child_or_new(frames, self.root, virt >> 39)?;
+            let directory = self.child_or_new(frames, pointers, virt >> 30)?;
+            let is_aligned = (at | virt).is_multiple_of(HUGE_PAGE_SIZE);
+            if is_aligned && physical.end - at >= HUGE_PAGE_SIZE {
+                self.store(directory, virt >> 21, at | flags | HUGE);
+                at += HUGE_PAGE_SIZE;
+            } else {
+                let table = self.child_or_new(frames, directory, virt >> 21)?;
+                self.store(table, virt >> 12, at | flags);
+                at += PAGE_SIZE;
+            }
+        }
+        Ok(())
+    }
+
+    /// Maps a frame of RAM writable at `address`, outside the program's half.
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub fn map_private(
+        &mut self,
+        frames: &mut Frames,
+        address: u64,
+        frame: u64,
+    ) -> Result<(), Exhausted> {
+        let pointers = self.child_or_new(frames, self.root, address >> 39)?;
+        let directory = self.child_or_new(frames, pointers, address >> 30)?;
+        let table = self.child_or_new(frames, directory, address >> 21)?;
+        self.store(
+            table,
+            address >> 12,
+            Leaf::new(frame, Protection::READ_WRITE).0,
+        );
+        Ok(())
+    }
+
     /// The small leaf for `address` in the table of its window.
     #[must_use]
     pub fn small(&self, table: u64, address: u64) -> Option<Leaf> {

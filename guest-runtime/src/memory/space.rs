@@ -219,6 +219,32 @@ impl AddressSpace {
         Ok(())
     }
 
+    /// Maps physical memory that the host gave, outside the program's half
+    /// ([`PageTable::map_outside`]).
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub fn map_outside(
+        &mut self,
+        address: u64,
+        physical: Range<u64>,
+        executable: bool,
+    ) -> Result<(), Exhausted> {
+        let frames = self.frames;
+        (self.table).map_outside(&mut frames.lock(), address, physical, executable)
+    }
+
+    /// Maps a fresh page of zeros, writable, at `address` outside the program's half.
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub fn map_private_page(&mut self, address: u64) -> Result<(), Exhausted> {
+        let frames = self.frames;
+        let mut frames = frames.lock();
+        let frame = frames.allocate_small().ok_or(Exhausted)?;
+        self.table.map_private(&mut frames, address, frame)
+    }
+
     /// Serves a page fault of the program. After success the access is made again.
     ///
     /// # Errors

@@ -87,8 +87,20 @@ pub enum Label {
     Stack,
     /// `[vdso]`: the signal trampoline.
     Trampoline,
-    /// A file's path, and the offset of the range's first byte in it.
-    File(Rc<[u8]>, u64),
+    /// Contents of a file.
+    File(MappedFile),
+}
+
+/// The file of a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MappedFile {
+    /// Its path.
+    pub path: Rc<[u8]>,
+    /// Offset of the range's first byte in it.
+    pub offset: u64,
+    /// Its inode in the root file system tree, if the range shows it as it is there:
+    /// neither the file nor the range can have been written.
+    pub inode: Option<u32>,
 }
 
 /// One mapped range with the same properties throughout.
@@ -107,6 +119,17 @@ pub struct Vma {
 }
 
 impl Vma {
+    /// Changes the permissions. What becomes writable does not show its file for sure
+    /// from then on.
+    pub(super) fn set_protection(&mut self, protection: Protection) {
+        self.protection = protection;
+        if let Label::File(file) = &mut self.label
+            && protection.writable()
+        {
+            file.inode = None;
+        }
+    }
+
     /// The part of this range, which starts at `start`, from `at` on.
     pub(super) fn tail(&self, start: u64, at: u64) -> Vma {
         let skip = at - start;
@@ -117,8 +140,8 @@ impl Vma {
                 _ => Backing::Zero,
             };
         }
-        if let Label::File(_, offset) = &mut tail.label {
-            *offset += skip;
+        if let Label::File(file) = &mut tail.label {
+            file.offset += skip;
         }
         tail
     }
@@ -253,7 +276,7 @@ impl VmaTree {
     /// Changes the permissions of the mapped parts of `range`.
     pub fn protect(&mut self, range: Range<u64>, protection: Protection) {
         for (start, mut vma) in self.remove(range) {
-            vma.protection = protection;
+            vma.set_protection(protection);
             self.insert(start, vma);
         }
     }
@@ -331,13 +354,27 @@ mod tests {
         let mut tree = VmaTree::default();
         let mut vma = zero(0x4000, Protection::READ);
         vma.backing = Backing::File(&BYTES);
-        vma.label = Label::File(Rc::from(&b"f"[..]), 0x5000);
+        vma.label = Label::File(MappedFile {
+            path: Rc::from(&b"f"[..]),
+            offset: 0x5000,
+            inode: Some(3),
+        });
         tree.insert(0x1000, vma);
         tree.remove(0x1000..0x2000);
         let (start, vma) = tree.find(0x2abc).unwrap();
         assert_eq!(start, 0x2000);
         assert!(matches!(vma.backing, Backing::File(bytes) if bytes.len() == 0x800));
-        assert!(matches!(vma.label, Label::File(_, 0x6000)));
+        let file = |tree: &VmaTree, at| match &tree.find(at).unwrap().1.label {
+            Label::File(file) => (file.offset, file.inode),
+            label => panic!("{label:?}"),
+        };
+        assert_eq!(file(&tree, 0x2000), (0x6000, Some(3)));
+        tree.protect(0x2000..0x3000, Protection::READ_EXECUTE);
+        assert_eq!(file(&tree, 0x2000), (0x6000, Some(3)));
+        // Written, perhaps, and never again for sure what the file has.
+        tree.protect(0x2000..0x3000, Protection::READ_WRITE);
+        tree.protect(0x2000..0x3000, Protection::READ_EXECUTE);
+        assert_eq!(file(&tree, 0x2000), (0x6000, None));
         tree.remove(0x2000..0x3000);
         assert!(matches!(
             tree.find(0x3000).unwrap().1.backing,

@@ -8,6 +8,7 @@ use crate::kernel::Kernel;
 use crate::task;
 use crate::user;
 use crate::vfs::file::{MAX_FILES, Object, OpenFile};
+use crate::vfs::inode::MAY_EXEC;
 use crate::vfs::process::{FileId, Process};
 use crate::vfs::transfer::Outside;
 use crate::vfs::tree::Tree;
@@ -102,6 +103,21 @@ impl Files {
             self.vfs.fs.release(old);
         }
         Ok(())
+    }
+
+    /// The inode in the root file system tree of the regular file `path`, which the
+    /// program may execute and nobody has changed.
+    ///
+    /// # Errors
+    /// As `execve(2)`; `ENOEXEC` for what is not of the tree.
+    pub fn tree_file(&mut self, path: &[u8]) -> Result<u32, Errno> {
+        let Files { vfs, process, .. } = self;
+        let options = Options::following(true);
+        let ino = vfs.resolve(process, AT_FDCWD, path, options)?.existing()?;
+        vfs.fs
+            .attributes(ino, process)?
+            .check(process.who, MAY_EXEC)?;
+        vfs.fs.unchanged_origin(ino).ok_or(Errno::ENOEXEC)
     }
 
     /// The open file description behind a descriptor.

@@ -47,7 +47,7 @@ impl System for View<'_> {
                 Label::Heap => ("[heap]".into(), 0),
                 Label::Stack => ("[stack]".into(), 0),
                 Label::Trampoline => ("[vdso]".into(), 0),
-                Label::File(path, offset) => (String::from_utf8_lossy(path), *offset),
+                Label::File(file) => (String::from_utf8_lossy(&file.path), file.offset),
             };
             let head = alloc::format!(
                 "{start:08x}-{:08x} {}{}{}{} {offset:08x} 00:00 0",

@@ -356,7 +356,11 @@ impl Files {
             return Err(Errno::ENODEV);
         };
         Ok(match data.as_image() {
-            Some(bytes) => Mapped::Image { bytes, writable },
+            Some(bytes) => Mapped::Image {
+                bytes,
+                inode: self.vfs.fs.unchanged_origin(ino),
+                writable,
+            },
             None => Mapped::Memory { ino, writable },
         })
     }
@@ -384,6 +388,8 @@ pub enum Mapped {
     Image {
         /// The whole file.
         bytes: &'static [u8],
+        /// Its inode in the root file system tree, if it is as it is there.
+        inode: Option<u32>,
         /// The descriptor may write: a shared mapping may too.
         writable: bool,
     },

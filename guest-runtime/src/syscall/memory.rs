@@ -3,7 +3,7 @@
 use super::Entry;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
-use crate::memory::{Access, Backing, Label, MapPlace, MapRequest, Protection};
+use crate::memory::{Access, Backing, Label, MapPlace, MapRequest, MappedFile, Protection};
 use crate::syscall::files_stat::Mapped;
 use crate::user;
 use crate::vfs::types::Ino;
@@ -90,6 +90,9 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         // As on Linux, the mapping holds even if its pages cannot be brought in now.
         let _ = kernel.memory.prepare(start, length, Access::Read);
     }
+    if protection.executable() {
+        kernel.use_translations(start..start + length);
+    }
     Ok(start)
 }
 
@@ -111,15 +114,24 @@ fn file_contents(
 ) -> Result<Contents, Errno> {
     let mapped = kernel.files.mapped(fd)?;
     let path = kernel.files.path_of(fd).unwrap_or_default();
-    let label = Label::File(path.into(), offset);
+    let mut file = MappedFile {
+        path: path.into(),
+        offset,
+        inode: None,
+    };
     let (writable, contents) = match mapped {
         Mapped::Zero => return Ok(Contents::Backed(Backing::Zero, Label::None)),
-        Mapped::Image { bytes, writable } => {
+        Mapped::Image {
+            bytes,
+            inode,
+            writable,
+        } => {
             let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..));
             let backing = Backing::File(rest.unwrap_or_default());
-            (writable, Contents::Backed(backing, label))
+            file.inode = inode;
+            (writable, Contents::Backed(backing, Label::File(file)))
         }
-        Mapped::Memory { ino, writable } => (writable, Contents::Copied(ino, label)),
+        Mapped::Memory { ino, writable } => (writable, Contents::Copied(ino, Label::File(file))),
     };
     if shared && protection.writable() {
         // Stores would have to reach the file, which is not kept in pages.
@@ -180,6 +192,9 @@ fn mprotect(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     kernel
         .memory
         .protect(arguments[0], arguments[1], protection)?;
+    if protection.executable() {
+        kernel.use_translations(arguments[0]..arguments[0] + arguments[1]);
+    }
     Ok(0)
 }
 

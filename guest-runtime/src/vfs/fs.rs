@@ -320,6 +320,31 @@ impl FileSystem {
         Ok(())
     }
 
+    /// The inode of the tree that the regular file `ino` came from, if its contents are
+    /// still the same.
+    #[must_use]
+    pub fn unchanged_origin(&self, ino: Ino) -> Option<u32> {
+        let inode = self.inode(ino).ok()?;
+        let Kind::File(data) = &inode.kind else {
+            return None;
+        };
+        let contents = data.as_image()?;
+        let origin = inode.origin?;
+        let original = self.origin_bytes(origin)?;
+        core::ptr::eq(contents, original).then_some(origin)
+    }
+
+    /// Contents of a regular file of the tree, as they are there.
+    #[must_use]
+    pub fn origin_bytes(&self, origin: u32) -> Option<&'static [u8]> {
+        let tree = self.tree.as_ref()?;
+        let inode = tree.inode(origin).ok()?;
+        match inode.mode & S_IFMT {
+            S_IFREG => tree.data(&inode).ok(),
+            _ => None,
+        }
+    }
+
     fn image_inode(&self, index: u32, raw: TreeInode) -> Result<Inode, Errno> {
         let tree = self.tree.as_ref().ok_or(Errno::EIO)?;
         if !is_file_type(raw.mode) {

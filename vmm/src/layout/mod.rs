@@ -1,7 +1,7 @@
 //! The guest's initial memory: what lies where in RAM, and the page tables over it.
 //!
 //! ```text
-//! RAM offset 0      page tables, then single pages: CPL 0 stack, image data pages
+//! RAM offset 0      page tables, then a single page: CPL 0 stack
 //!            2 MiB… runtime segments, host stack, files: 2 MiB-aligned blocks
 //!            ram_free
 //! ```
@@ -9,16 +9,14 @@
 //! 4 KiB page costs 28 µs under shadow paging, and because a 2 MiB page that holds
 //! a page table is split there.
 
-mod image;
 mod page_tables;
 mod runtime;
 
-pub use image::Image;
 pub use page_tables::{PageTables, Permission};
 
 use crate::platform::{self, Access, Mapping, memory_file};
 use crate::supervisor;
-use hartline_abi::boot::{ImageEntry, MAX_FILES, MAX_IMAGES, Shared};
+use hartline_abi::boot::{MAX_FILES, Shared};
 use hartline_abi::layout::{
     FILE_BASE, FILE_GPA, HUGE_PAGE_SIZE, PAGE_SIZE, PHYSMAP_BASE, RAM_GPA, SHARED_BASE, SHARED_GPA,
     STACK_BASE, STACK_SIZE, STACK_STRIDE, SUPERVISOR_BASE, SUPERVISOR_GPA,
@@ -64,11 +62,8 @@ pub enum Error {
     /// The embedded runtime is no image that can be loaded.
     #[error("the guest runtime is no loadable image: {0}")]
     Runtime(&'static str),
-    /// A translation image contradicts itself.
-    #[error("the translation image is malformed: {0}")]
-    Image(&'static str),
-    /// Too many files or images.
-    #[error("more than {MAX_FILES} files or {MAX_IMAGES} translation images")]
+    /// Too many files.
+    #[error("more than {MAX_FILES} files")]
     TooMany,
     /// Two things at one address: a mistake of the VMM.
     #[error("the page tables have no room for, or already map, {address:#x}")]
@@ -81,33 +76,15 @@ pub enum Error {
     Platform(#[from] platform::Error),
 }
 
-/// Contents of a file that the guest sees.
-#[derive(Debug, Clone, Copy)]
-pub enum Source<'a> {
-    /// Bytes, copied into RAM.
-    Bytes(&'a [u8]),
-    /// A file of this length, bytes. It does not change while the VM runs.
-    File(&'a File, u64),
-}
-
 /// A file that the guest sees.
 #[derive(Debug, Clone, Copy)]
 pub struct GuestFile<'a> {
     /// What it is, for messages.
     pub what: &'static str,
-    /// What is in it; not empty.
-    pub source: Source<'a>,
-}
-
-impl GuestFile<'_> {
-    /// Its length, bytes.
-    #[must_use]
-    pub fn length(&self) -> u64 {
-        match self.source {
-            Source::Bytes(bytes) => bytes.len() as u64,
-            Source::File(_, length) => length,
-        }
-    }
+    /// The file; it does not change while the VM runs.
+    pub file: &'a File,
+    /// Its length, bytes; not 0.
+    pub length: u64,
 }
 
 /// What goes into the guest's memory.
@@ -119,8 +96,6 @@ pub struct Contents<'a> {
     pub runtime: &'a [u8],
     /// Files in the order of `BootInfo::files`.
     pub files: &'a [GuestFile<'a>],
-    /// Translation images.
-    pub images: &'a [Image<'a>],
 }
 
 /// A piece of guest-physical memory.
@@ -155,8 +130,8 @@ pub struct Guest {
     pub ram_free: u64,
     /// Addresses of the files.
     pub file_addresses: Vec<u64>,
-    /// Windows of the images.
-    pub images: Vec<ImageEntry>,
+    /// Physical address from which read-only slots are free.
+    pub slots_free: u64,
 }
 
 /// Makes the guest's memory and puts everything into it.
@@ -167,14 +142,14 @@ pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
     if !(MIN_RAM..=MAX_RAM).contains(&contents.ram) {
         return Err(Error::RamSize { ram: contents.ram });
     }
-    if contents.files.len() > MAX_FILES || contents.images.len() > MAX_IMAGES {
+    if contents.files.len() > MAX_FILES {
         return Err(Error::TooMany);
     }
     let length = contents.ram / HUGE_PAGE_SIZE * HUGE_PAGE_SIZE;
     let ram = Arc::new(Mapping::anonymous("guest RAM", length)?);
     let pages_end = tables_room(length, contents)?;
-    // The CPL 0 stack and the images' data pages.
-    let single_pages = PAGE_SIZE * (1 + contents.images.len() as u64);
+    // The CPL 0 stack.
+    let single_pages = PAGE_SIZE;
     let mut builder = Builder {
         slots: Vec::new(),
         ram: &ram,
@@ -192,11 +167,7 @@ pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
     builder.add_supervisor()?;
     let shared = builder.add_shared()?;
     let file_addresses = builder.add_files(contents.files)?;
-    let mut images = Vec::with_capacity(contents.images.len());
-    for (number, image) in contents.images.iter().enumerate() {
-        images.push(image.place(&mut builder, number as u64)?);
-    }
-    let (ram_free, slots) = (builder.block_next, builder.slots);
+    let (ram_free, slots_free, slots) = (builder.block_next, builder.slot_next, builder.slots);
     let page_table = RAM_GPA + PageTables::ROOT;
     Ok(Guest {
         slots,
@@ -207,18 +178,16 @@ pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
         page_table,
         ram_free,
         file_addresses,
-        images,
+        slots_free,
         ram,
     })
 }
 
 /// Length of the first part of RAM: page tables and single pages.
 fn tables_room(ram: u64, contents: &Contents<'_>) -> Result<u64, Error> {
-    let files = contents.files.iter().map(GuestFile::length);
-    // 4 KiB pages need a table per 2 MiB instead of one per GiB.
-    let images = contents.images.iter().map(|i| i.length.saturating_mul(512));
-    let mapped = files.chain(images).fold(ram, u64::saturating_add);
-    let tables = mapped / (1 << 30) + 2 * MAX_IMAGES as u64 + 64;
+    let files = contents.files.iter().map(|file| file.length);
+    let mapped = files.fold(ram, u64::saturating_add);
+    let tables = mapped / (1 << 30) + 64;
     let room = tables.saturating_mul(PAGE_SIZE);
     if room > ram / 2 {
         return Err(Error::RamFull {
@@ -277,7 +246,7 @@ impl Builder<'_> {
     }
 
     /// Makes a file read-only physical memory. Result: its address, aligned to 2 MiB.
-    pub(crate) fn add_file_slot(
+    fn add_file_slot(
         &mut self,
         what: &'static str,
         file: &File,
@@ -336,26 +305,18 @@ impl Builder<'_> {
         let mut addresses = Vec::with_capacity(files.len());
         let mut address = FILE_BASE;
         for file in files {
-            let mapped = file.length().next_multiple_of(HUGE_PAGE_SIZE);
-            let gpa = match file.source {
-                Source::Bytes(bytes) => {
-                    let block = self.take_block(file.what, mapped)?;
-                    self.ram.write(block, bytes)?;
-                    RAM_GPA + block
-                }
-                Source::File(contents, length) if length <= MAX_COPIED_FILE => {
-                    let block = self.take_block(file.what, mapped)?;
-                    self.ram
-                        .read_file(block, contents, length)
-                        .map_err(|source| Error::File {
-                            what: file.what,
-                            source,
-                        })?;
-                    RAM_GPA + block
-                }
-                Source::File(contents, length) => {
-                    self.add_file_slot(file.what, contents, length)?
-                }
+            let mapped = file.length.next_multiple_of(HUGE_PAGE_SIZE);
+            let gpa = if file.length <= MAX_COPIED_FILE {
+                let block = self.take_block(file.what, mapped)?;
+                self.ram
+                    .read_file(block, file.file, file.length)
+                    .map_err(|source| Error::File {
+                        what: file.what,
+                        source,
+                    })?;
+                RAM_GPA + block
+            } else {
+                self.add_file_slot(file.what, file.file, file.length)?
             };
             self.tables
                 .map_huge(address, gpa, mapped, Permission::Read)?;

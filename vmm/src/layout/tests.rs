@@ -2,7 +2,6 @@
 
 use super::page_tables::tests::{rights, walk};
 use super::*;
-use hartline_abi::image::{HEADER_SIZE, ImageHeader, MAGIC};
 use hartline_abi::layout::{IMAGE_BASE, RUNTIME_BASE};
 
 /// Code, constants and data in 2 MiB pages of their own.
@@ -25,51 +24,23 @@ fn runtime_elf() -> Vec<u8> {
     file
 }
 
-fn image(code: (u64, u64), length: u64) -> File {
-    let header = ImageHeader {
-        magic: MAGIC,
-        abi_version: hartline_abi::ABI_VERSION,
-        reserved: 0,
-        key: [0; 32],
-        checksum: [0; 32],
-        file_length: length,
-        text_start: 0,
-        text_length: 0,
-        table_offset: HEADER_SIZE,
-        code_offset: code.0,
-        code_length: code.1,
-        data_offset: length,
-        data_length: 0,
-        functions_offset: 0,
-        functions_count: 0,
-    };
-    let file = memory_file(c"image", &[]).unwrap();
-    file.set_len(length).unwrap();
-    let page = Mapping::anonymous("header", PAGE_SIZE).unwrap();
-    page.write_value(0, header).unwrap();
-    let mut bytes = vec![0; HEADER_SIZE as usize];
-    page.read(0, &mut bytes).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
-    file
-}
-
-fn contents<'a>(
-    runtime: &'a [u8],
-    files: &'a [GuestFile<'a>],
-    images: &'a [Image<'a>],
-) -> Contents<'a> {
+fn contents<'a>(runtime: &'a [u8], files: &'a [GuestFile<'a>]) -> Contents<'a> {
     Contents {
         ram: MIN_RAM,
         runtime,
         files,
-        images,
     }
 }
 
-fn file(bytes: &[u8]) -> GuestFile<'_> {
+fn memory(bytes: &[u8]) -> File {
+    memory_file(c"test", bytes).unwrap()
+}
+
+fn guest_file(file: &File) -> GuestFile<'_> {
     GuestFile {
         what: "test file",
-        source: Source::Bytes(bytes),
+        file,
+        length: file.metadata().unwrap().len(),
     }
 }
 
@@ -78,14 +49,9 @@ fn every_part_has_its_rights() {
     const READ: Option<(bool, bool)> = Some((false, false));
     const WRITE: Option<(bool, bool)> = Some((true, false));
     const EXECUTE: Option<(bool, bool)> = Some((false, true));
-    let image_file = image((0x3000, 0x1234), 0x8000);
-    let images = [Image {
-        file: &image_file,
-        length: 0x8000,
-        source: 0,
-    }];
-    let (runtime, files) = (runtime_elf(), [file(b"program"), file(b"tree")]);
-    let guest = build(&contents(&runtime, &files, &images)).unwrap();
+    let (first, second) = (memory(b"program"), memory(b"tree"));
+    let (runtime, files) = (runtime_elf(), [&first, &second].map(guest_file));
+    let guest = build(&contents(&runtime, &files)).unwrap();
     let right = |address| rights(&guest.ram, address);
     assert_eq!(guest.entry, RUNTIME_BASE + 0x20_0010);
     for (address, expected) in [
@@ -109,13 +75,7 @@ fn every_part_has_its_rights() {
         (supervisor::STACK_PAGE - 1, None),
         (supervisor::STACK_PAGE, WRITE),
         (supervisor::STACK_PAGE + PAGE_SIZE, None),
-        (IMAGE_BASE, WRITE),
-        (IMAGE_BASE + 0x1000, READ),
-        (IMAGE_BASE + 0x3fff, READ),
-        (IMAGE_BASE + 0x4000, EXECUTE),
-        (IMAGE_BASE + 0x5fff, EXECUTE),
-        (IMAGE_BASE + 0x6000, READ),
-        (IMAGE_BASE + 0x9000, None),
+        (IMAGE_BASE, None),
     ] {
         assert_eq!(right(address), expected, "{address:#x}");
     }
@@ -125,8 +85,9 @@ fn every_part_has_its_rights() {
 
 #[test]
 fn contents_lie_where_the_tables_say_and_below_ram_free() {
-    let (runtime, files) = (runtime_elf(), [file(b"program"), file(b"tree")]);
-    let guest = build(&contents(&runtime, &files, &[])).unwrap();
+    let (first, second) = (memory(b"program"), memory(b"tree"));
+    let (runtime, files) = (runtime_elf(), [&first, &second].map(guest_file));
+    let guest = build(&contents(&runtime, &files)).unwrap();
     let byte = |address| {
         let offset = walk(&guest.ram, address).unwrap().0 - RAM_GPA;
         assert!(offset < guest.ram_free, "{address:#x}");
@@ -146,13 +107,10 @@ fn contents_lie_where_the_tables_say_and_below_ram_free() {
 
 #[test]
 fn what_the_vmm_owns_is_in_read_only_slots() {
-    let image_file = image((0x1000, 0x1000), 0x3000);
-    let images = [Image {
-        file: &image_file,
-        length: 0x3000,
-        source: 0,
-    }];
-    let guest = build(&contents(&runtime_elf(), &[file(b"p")], &images)).unwrap();
+    let large = memory(b"");
+    large.set_len(MAX_COPIED_FILE + 1).unwrap();
+    let files = [guest_file(&large)];
+    let guest = build(&contents(&runtime_elf(), &files)).unwrap();
     let access = |gpa| {
         guest
             .slots
@@ -165,6 +123,10 @@ fn what_the_vmm_owns_is_in_read_only_slots() {
     assert_eq!(access(FILE_GPA), Access::ReadOnly);
     assert_eq!(access(RAM_GPA), Access::ReadWrite);
     assert_eq!(access(SHARED_GPA), Access::ReadWrite);
+    assert_eq!(
+        guest.slots_free,
+        FILE_GPA + MAX_COPIED_FILE + HUGE_PAGE_SIZE
+    );
 }
 
 #[test]
@@ -173,29 +135,31 @@ fn what_does_not_fit_is_refused() {
     let refused = |contents: &Contents<'_>| build(contents).unwrap_err();
     let small = Contents {
         ram: MIN_RAM - 1,
-        ..contents(&runtime, &[], &[])
+        ..contents(&runtime, &[])
     };
     assert!(matches!(refused(&small), Error::RamSize { .. }));
     let large = Contents {
         ram: u64::MAX,
-        ..contents(&runtime, &[], &[])
+        ..contents(&runtime, &[])
     };
     assert!(matches!(refused(&large), Error::RamSize { .. }));
-    let long = vec![1; MIN_RAM as usize];
-    let files = [file(&long)];
+    let long = memory(b"");
+    long.set_len(MIN_RAM).unwrap();
+    let files = [guest_file(&long)];
     assert!(matches!(
-        refused(&contents(&runtime, &files, &[])),
+        refused(&contents(&runtime, &files)),
         Error::RamFull { .. }
     ));
-    let many = [file(b"x"); MAX_FILES + 1];
+    let short = memory(b"x");
+    let many = [guest_file(&short); MAX_FILES + 1];
     assert!(matches!(
-        refused(&contents(&runtime, &many, &[])),
+        refused(&contents(&runtime, &many)),
         Error::TooMany
     ));
 }
 
 #[test]
-fn malformed_runtimes_and_images_are_refused() {
+fn malformed_runtimes_are_refused() {
     let good = runtime_elf();
     for (at, byte) in [
         (0, 0),
@@ -208,26 +172,7 @@ fn malformed_runtimes_and_images_are_refused() {
     ] {
         let mut bad = good.clone();
         bad[at] = byte;
-        let error = build(&contents(&bad, &[], &[])).unwrap_err();
+        let error = build(&contents(&bad, &[])).unwrap_err();
         assert!(matches!(error, Error::Runtime(_)), "byte {at}: {error}");
-    }
-    for (code, length) in [
-        ((0x1000, 0x8000), 0x8000),
-        ((0x1000, u64::MAX), 0x8000),
-        ((0x1001, 0x1000), 0x8000),
-        ((0, 0x1000), 0x8000),
-        ((0x1000, 0x1000), 100),
-    ] {
-        let file = image(code, 0x8000);
-        let images = [Image {
-            file: &file,
-            length,
-            source: 0,
-        }];
-        let error = build(&contents(&good, &[], &images)).unwrap_err();
-        assert!(
-            matches!(error, Error::Image(_)),
-            "{code:x?} {length:#x}: {error}"
-        );
     }
 }

@@ -48,14 +48,15 @@ pub fn run_guest(guest: &Guest) -> Outcome {
     let settings = Settings {
         ram: 64 << 20,
         runtime: &elf(&code::machine_code(), code::entry(guest.name)),
-        files: &[],
-        images: &[],
+        tree: None,
+        images: None,
+        program_image: None,
         arguments: &arguments,
         interpret_only: true,
         timeout: guest.timeout,
         count: true,
     };
-    run(&settings).expect("the VM starts")
+    run(settings).expect("the VM starts")
 }
 
 /// An ELF file with one executable segment.

@@ -40,7 +40,7 @@ fn build(translation: &Translation, path: &Path) -> anyhow::Result<()> {
         .with_context(|| name.clone())?;
     let seconds = start.elapsed().as_secs_f64();
     meter.finish();
-    let megabytes = image.length as f64 / 1e6;
+    let megabytes = image.image.length as f64 / 1e6;
     let line = match image.functions {
         None => format!("{name}: already translated, image of {megabytes:.1} MB"),
         Some(functions) => {

@@ -1,14 +1,19 @@
 //! Translation images for this host: from the cache, or translated into it.
 
+use crate::meter::Meter;
 use anyhow::Context;
+use hartline_abi::elf;
+use hartline_abi::image::variant;
 use hartline_aot::cache::Cache;
 use hartline_aot::image;
 use hartline_aot::key::Key;
-use hartline_aot::translate::Progress;
+use hartline_aot::translate::{Progress, Silent};
 use hartline_aot::translator::{Options, Translator};
+use hartline_vmm::images::{ImageFile, ImageSource};
 use hartline_vmm::platform::Kvm;
 use hartline_vmm::probe;
-use std::fs::File;
+use hartline_vmm::program::TreeFile;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 /// The user's cache, and how to translate for this host.
@@ -21,10 +26,8 @@ pub struct Translation {
 /// An image in the cache.
 #[derive(Debug)]
 pub struct Translated {
-    /// The image file, checked.
-    pub file: File,
-    /// Its length, bytes.
-    pub length: u64,
+    /// The image.
+    pub image: ImageFile,
     /// Functions that were translated now; `None` if the image was in the cache.
     pub functions: Option<usize>,
 }
@@ -36,6 +39,25 @@ pub struct CachedImage {
     pub path: PathBuf,
     /// Its length, bytes.
     pub size: u64,
+}
+
+impl ImageSource for Translation {
+    fn image(&self, file: &TreeFile, variant: u32) -> Option<ImageFile> {
+        if variant != variant::NORMAL {
+            return None;
+        }
+        let elf = file.bytes().ok()?;
+        // What cannot be loaded is not code, whatever it is.
+        elf::Program::parse(&elf).ok()?;
+        let name = file.path().unwrap_or_default();
+        match self.image_while_running(&elf, &name) {
+            Ok(translated) => Some(translated.image),
+            Err(error) => {
+                crate::say(&format!("{error:#}: its code is interpreted"));
+                None
+            }
+        }
+    }
 }
 
 impl Translation {
@@ -84,6 +106,21 @@ impl Translation {
         Some(CachedImage { path, size })
     }
 
+    /// The image of a file, translated if it is not in the cache. Progress is shown on a
+    /// terminal only, since standard error is the program's.
+    ///
+    /// # Errors
+    /// As [`image`](Self::image).
+    pub fn image_while_running(&self, elf: &[u8], name: &Path) -> anyhow::Result<Translated> {
+        let name = name.display().to_string().escape_debug().to_string();
+        let meter = io::stderr().is_terminal().then(|| Meter::new(&name));
+        let progress: &dyn Progress = match &meter {
+            Some(meter) => meter,
+            None => &Silent,
+        };
+        self.image(elf, progress).context(name.clone())
+    }
+
     /// The image of a file, translated if it is not in the cache.
     ///
     /// # Errors
@@ -105,8 +142,10 @@ impl Translation {
         };
         let metadata = file.metadata().context("image in the cache")?;
         Ok(Translated {
-            file,
-            length: metadata.len(),
+            image: ImageFile {
+                file,
+                length: metadata.len(),
+            },
             functions,
         })
     }

@@ -1,35 +1,42 @@
 //! Finding the guest's state at a fault in translated code, by translating the
 //! function again with debug information.
 
-use hartline_abi::layout::{IMAGE_BASE, PAGE_SIZE};
 use hartline_abi::report::ExitReport;
 use hartline_aot::explain::HostState;
 use hartline_aot::image::Image;
 use hartline_aot::translator::{Options, Translator};
-use hartline_vmm::machine::HostStack;
+use hartline_vmm::machine::Outcome;
+use hartline_vmm::program::TreeFile;
 use hartline_vmm::report::Located;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
-/// What `report` is about, if it is a fault in the code of `image`, which was made
-/// from `elf` with `options`. Nothing in the report is believed.
+/// What `report` is about, if it is a fault in the code of an image that the VM used,
+/// which was made with `options` from a file in `tree`. Nothing in the report is
+/// believed.
 pub fn locate(
     report: &ExitReport,
-    stack: &HostStack,
-    elf: &[u8],
-    image: &File,
+    outcome: &Outcome,
+    tree: &Arc<File>,
     options: &Options,
 ) -> Option<Located> {
-    let length = image.metadata().ok()?.len();
-    let mut bytes = vec![0; usize::try_from(length).ok()?];
-    image.read_exact_at(&mut bytes, 0).ok()?;
+    let file = outcome
+        .images
+        .placed(report.image_inode, report.image_variant)?;
+    let mut bytes = vec![0; usize::try_from(file.length).ok()?];
+    file.file.read_exact_at(&mut bytes, 0).ok()?;
     let image = Image::open(&bytes).ok()?;
-    let in_file = report.host_pc.checked_sub(IMAGE_BASE + PAGE_SIZE)?;
-    let in_code = in_file.checked_sub(image.header().code_offset)?;
+    let in_code = report
+        .image_offset
+        .checked_sub(image.header().code_offset)?;
     let function = image.function_at(in_code)?;
     let offset = in_code.checked_sub(u64::from(function.host))?;
-    let translator = Translator::new(elf, options).ok()?;
-    let read = |address| stack.word(address);
+    let elf = TreeFile::new(Arc::clone(tree), report.image_inode)
+        .bytes()
+        .ok()?;
+    let translator = Translator::new(&elf, options).ok()?;
+    let read = |address| outcome.stack.word(address);
     let state = HostState {
         registers: report.host_registers,
         hart: report.x,

@@ -1,0 +1,223 @@
+//! Translation images of mapped files. When code of an unchanged file of the root file
+//! system is mapped, the host is asked for its image; the image is mapped into a window
+//! of its own and used as long as the file's code stays mapped as it is.
+
+use crate::errno::Errno;
+use crate::images::{self, Image, Origin};
+use crate::kernel::Kernel;
+use crate::memory::{AddressSpace, Exhausted, Label};
+use alloc::vec::Vec;
+use core::ops::Range;
+use hartline_abi::call::Operation;
+use hartline_abi::elf::{Program, ProgramType, Segment};
+use hartline_abi::image::{HEADER_SIZE, ImageData, variant};
+use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE, IMAGE_WINDOWS, PAGE_SIZE};
+
+/// What the host answered about a file.
+#[derive(Debug, Clone, Copy)]
+struct Answer {
+    inode: u32,
+    variant: u32,
+    /// The image.
+    slot: Option<Slot>,
+}
+
+/// An image in guest-physical memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Slot {
+    gpa: u64,
+    length: u64,
+}
+
+/// What a window holds that could not be mapped: no image.
+const UNUSABLE: Slot = Slot { gpa: 0, length: 0 };
+
+/// All images that the host gave.
+#[derive(Debug, Default)]
+pub struct Translations {
+    answers: Vec<Answer>,
+    /// The image that is mapped in each window.
+    windows: Vec<Slot>,
+}
+
+impl Kernel {
+    /// Code in `range` may run from now on. Translations of the files whose code is
+    /// mapped there are put to use.
+    pub fn use_translations(&mut self, range: Range<u64>) {
+        if self.interpret_only {
+            return;
+        }
+        let overlapping = self.memory.vmas().overlapping(range);
+        let candidates: Vec<(u32, u64)> = overlapping
+            .filter(|(_, vma)| vma.protection.executable())
+            .filter_map(|(start, vma)| match &vma.label {
+                // Where the file's first byte would be.
+                Label::File(file) => Some((file.inode?, start.wrapping_sub(file.offset))),
+                _ => None,
+            })
+            .collect();
+        for (inode, file_start) in candidates {
+            self.use_translation(inode, file_start, variant::NORMAL);
+        }
+    }
+
+    /// Puts the translation of a file to use whose pages are mapped at their offsets
+    /// from `file_start`, if all of its code is.
+    fn use_translation(&mut self, inode: u32, file_start: u64, variant: u32) {
+        let Some(bytes) = self.files.vfs.fs.origin_bytes(inode) else {
+            return;
+        };
+        let Ok(program) = Program::parse(bytes) else {
+            return;
+        };
+        let Some(bias) = bias(&self.memory, &program, inode, file_start) else {
+            return;
+        };
+        if self.images.has(inode, variant, bias) {
+            return;
+        }
+        // Without RAM for page tables the code is interpreted; the next allocation of
+        // the program tells that there is none.
+        if let Some(slot) = self.image_slot(inode, variant)
+            && let Ok(Some(image)) = self.map_image(slot, inode, variant, bias)
+        {
+            self.images.add(image);
+        }
+    }
+
+    /// The image of a file, from the host if it was not asked before.
+    fn image_slot(&mut self, inode: u32, variant: u32) -> Option<Slot> {
+        let known = self.translations.answers.iter();
+        let known = known
+            .copied()
+            .find(|a| (a.inode, a.variant) == (inode, variant));
+        if let Some(answer) = known {
+            return answer.slot;
+        }
+        let mut args = [u64::from(inode), u64::from(variant), 0, 0, 0, 0];
+        let slot = match self.host.call(Operation::Image, &mut args) {
+            Ok(_) => Some(Slot {
+                gpa: args[0],
+                length: args[1],
+            }),
+            Err(Errno::EINTR) => return None,
+            Err(_) => None,
+        };
+        self.translations.answers.push(Answer {
+            inode,
+            variant,
+            slot,
+        });
+        slot
+    }
+
+    /// Maps an image for a file with `bias`; `None` if it is not usable or there are no
+    /// windows left.
+    fn map_image(
+        &mut self,
+        slot: Slot,
+        inode: u32,
+        variant: u32,
+        bias: u64,
+    ) -> Result<Option<Image>, Exhausted> {
+        if !(HEADER_SIZE..=IMAGE_STRIDE - IMAGE_FILE).contains(&slot.length) {
+            return Ok(None);
+        }
+        let windows = &self.translations.windows;
+        let is_free =
+            |&number: &usize| windows[number] == slot && !self.images.uses_window(number as u64);
+        let number = match (0..windows.len()).find(is_free) {
+            Some(number) => number as u64,
+            None if windows.len() as u64 == IMAGE_WINDOWS => return Ok(None),
+            None => {
+                let number = windows.len() as u64;
+                // Part of it may be mapped although that fails: it is never used again.
+                self.translations.windows.push(UNUSABLE);
+                if map_window(&mut self.memory, number, slot)?.is_none() {
+                    return Ok(None);
+                }
+                self.translations.windows[number as usize] = slot;
+                number
+            }
+        };
+        let file = IMAGE_BASE + number * IMAGE_STRIDE + IMAGE_FILE;
+        // SAFETY: mapped to the image file, which never changes, for ever.
+        let bytes = unsafe { core::slice::from_raw_parts(file as *const u8, slot.length as usize) };
+        let origin = Origin {
+            inode,
+            variant,
+            bias,
+            window: number,
+        };
+        let Some(image) = Image::new(bytes, origin) else {
+            return Ok(None);
+        };
+        let data = ImageData {
+            bias,
+            text_start: image.text_start(),
+        };
+        // SAFETY: the page before the file is the window's own writable page. Code that
+        // reads it does not run: the window is used by no image.
+        unsafe { ((file - PAGE_SIZE) as *mut ImageData).write(data) };
+        Ok(Some(image))
+    }
+}
+
+/// Maps the private data page and the file of window `number`: code executable,
+/// everything else not. `None` if the file is no image.
+fn map_window(memory: &mut AddressSpace, number: u64, slot: Slot) -> Result<Option<()>, Exhausted> {
+    let file = IMAGE_BASE + number * IMAGE_STRIDE + IMAGE_FILE;
+    let end = slot.length.next_multiple_of(PAGE_SIZE);
+    memory.map_private_page(file - PAGE_SIZE)?;
+    memory.map_outside(file, slot.gpa..slot.gpa + HEADER_SIZE, false)?;
+    // SAFETY: the page was mapped to the start of the image file, which never changes.
+    let start = unsafe { core::slice::from_raw_parts(file as *const u8, HEADER_SIZE as usize) };
+    let pages = images::header(start).and_then(|header| images::code_pages(&header, slot.length));
+    let Some(code) = pages else {
+        return Ok(None);
+    };
+    for (part, executable) in [
+        (HEADER_SIZE..code.start, false),
+        (code.clone(), true),
+        (code.end..end, false),
+    ] {
+        let physical = slot.gpa + part.start..slot.gpa + part.end;
+        memory.map_outside(file + part.start, physical, executable)?;
+    }
+    Ok(Some(()))
+}
+
+/// The load bias of a file whose pages are mapped at their offsets from `file_start`.
+/// `None` if they are not where its program headers want them, or not all of its code
+/// is mapped, executable, and as it is in the file.
+fn bias(memory: &AddressSpace, program: &Program<'_>, inode: u32, file_start: u64) -> Option<u64> {
+    let mut code = program
+        .segments()
+        .filter(|segment| segment.execute && !segment.write)
+        .peekable();
+    let first = code.peek()?;
+    let bias = file_start
+        .wrapping_add(first.file_offset)
+        .wrapping_sub(first.vaddr);
+    if program.program_type() == ProgramType::Exec && bias != 0 {
+        return None;
+    }
+    code.all(|segment| shows(memory, &segment, inode, bias))
+        .then_some(bias)
+}
+
+/// Whether all of a segment's bytes in the file are mapped with `bias`, executable.
+fn shows(memory: &AddressSpace, segment: &Segment, inode: u32, bias: u64) -> bool {
+    let start = segment.vaddr.wrapping_add(bias);
+    let Some(end) = start.checked_add(segment.file_size) else {
+        return false;
+    };
+    let range = start & !(PAGE_SIZE - 1)..end;
+    memory.vmas().is_covered(range.clone())
+        && memory.vmas().overlapping(range).all(|(at, vma)| {
+            let file_at = segment.file_offset.wrapping_add(at).wrapping_sub(start);
+            vma.protection.executable()
+                && matches!(&vma.label, Label::File(file)
+                    if file.inode == Some(inode) && file.offset == file_at)
+        })
+}
