@@ -17,7 +17,7 @@ pub const INDEX_SHIFT: u32 = 12;
 /// An entry is at 8 times the masked bits.
 pub const INDEX_SCALE: u64 = size_of::<Entry>() as u64 / 2;
 
-/// An entry; `pc` 0: empty, for nothing is ever mapped there.
+/// An entry.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
@@ -25,7 +25,8 @@ struct Entry {
     host: u64,
 }
 
-const EMPTY: Entry = Entry { pc: 0, host: 0 };
+/// An odd address, which no jump goes to. (Programs do jump to 0.)
+const EMPTY: Entry = Entry { pc: 1, host: 0 };
 
 /// The cache.
 pub struct DispatchCache {
@@ -57,7 +58,7 @@ impl DispatchCache {
     #[must_use]
     pub fn get(&self, pc: u64) -> Option<u64> {
         let entry = self.entries[Self::index(pc)];
-        (entry.pc == pc && pc != EMPTY.pc).then_some(entry.host)
+        (entry.pc == pc).then_some(entry.host)
     }
 
     /// Forgets everything.
@@ -93,6 +94,7 @@ mod tests {
     #[test]
     fn what_was_put_in_last_is_found() {
         let mut cache = DispatchCache::default();
+        assert_eq!(cache.get(0), None);
         assert_eq!(cache.get(0x1_0000), None);
         cache.insert(0x1_0000, 1);
         cache.insert(0x1_0002, 2);

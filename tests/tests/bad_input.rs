@@ -251,7 +251,7 @@ fn main() -> ExitCode {
         });
     }
     suite.add_kvm("run: dynamically linked", || {
-        spoiled("run", dynamically_linked, &["dynamic", "interpreter"])
+        spoiled("run", dynamically_linked, &["--rootfs"])
     });
     suite.add_kvm("build: truncated everywhere", || truncated("build"));
     suite.add_kvm("run: truncated everywhere", || truncated("run"));

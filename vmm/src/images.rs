@@ -73,6 +73,8 @@ pub struct Images {
     /// are none.
     source: Option<(Arc<File>, Arc<dyn ImageSource>)>,
     states: HashMap<Name, State>,
+    /// The image that is being made.
+    busy: Option<Name>,
     /// Guest-physical address of the next slot.
     next: u64,
 }
@@ -86,6 +88,7 @@ impl Images {
             vm,
             source: None,
             states: HashMap::new(),
+            busy: None,
             next,
         }
     }
@@ -129,6 +132,18 @@ impl Images {
             return Ok(Answer::None);
         };
         let name = (inode, variant);
+        // One after the other: a guest that does not wait must not use up the host.
+        if let Some(busy) = self.busy.filter(|&busy| busy != name) {
+            self.look_at(busy, control)?;
+            if self.busy.is_some() {
+                return Ok(Answer::Later);
+            }
+        }
+        self.look_at(name, control)
+    }
+
+    /// What is known about an image now; begins to make one that was not asked for.
+    fn look_at(&mut self, name: Name, control: &Arc<Control>) -> Result<Answer, platform::Error> {
         let state = match self.states.remove(&name) {
             Some(state) => state,
             None => self.start(name, control),
@@ -142,6 +157,7 @@ impl Images {
             },
             State::Ready(_) | State::Missing => Answer::None,
         };
+        self.busy = (answer == Answer::Later).then_some(name);
         self.states.insert(name, state);
         Ok(answer)
     }
