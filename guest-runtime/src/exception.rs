@@ -8,6 +8,7 @@ use crate::kernel::{Kernel, segv_code};
 use crate::memory::{self, Access};
 use crate::signals::number;
 use crate::thunks;
+use alloc::boxed::Box;
 use core::arch::{asm, global_asm};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -185,7 +186,7 @@ fn end_translated(
         registers: *registers,
     };
     let fault = Fault {
-        host: Some(host),
+        host: Some(Box::new(host)),
         ..fault
     };
     exit::end(kernel, &End::Fault(fault))

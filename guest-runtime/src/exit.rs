@@ -2,6 +2,7 @@
 
 use crate::images::Location;
 use crate::kernel::Kernel;
+use alloc::boxed::Box;
 use hartline_abi::port;
 pub use hartline_abi::report::Cause;
 use hartline_abi::report::{ExitKind, ExitReport};
@@ -18,7 +19,7 @@ pub struct Fault {
     /// The address it happened at.
     pub address: u64,
     /// Set if it happened in translated code.
-    pub host: Option<HostFault>,
+    pub host: Option<Box<HostFault>>,
 }
 
 /// Where in translated code a fault happened.
