@@ -1,4 +1,5 @@
-//! The directory of translation images.
+//! The directory of translation images, whole ones and those of programs that are
+//! being translated while they run.
 //!
 //! An entry is a whole image file, put in place by renaming it, so readers see all
 //! of it or nothing. Whoever writes holds a lock on the temporary file: one that
@@ -6,6 +7,7 @@
 
 use crate::image::Image;
 use crate::key::Key;
+use crate::pieces::{self, Piece};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,8 +18,12 @@ use std::time::{Duration, SystemTime};
 
 /// Start of the names of temporary files.
 const TEMPORARY: &str = ".new-";
-/// End of the names of entries.
-const EXTENSION: &str = "img";
+/// End of the names of images of whole files.
+const IMAGE: &str = "img";
+/// End of the names of images that have some functions of a file.
+const PARTIAL: &str = "partial";
+/// End of the names of [`pieces`] files, which partial images are linked from.
+const PIECES: &str = "pieces";
 /// A temporary file younger than this may just not be locked yet.
 const MIN_LEFTOVER_AGE: Duration = Duration::from_secs(60);
 
@@ -76,17 +82,55 @@ impl Cache {
         &self.directory
     }
 
-    /// Where the entry of a key is.
+    /// Where the image of a key is.
     #[must_use]
     pub fn path(&self, key: &Key) -> PathBuf {
-        self.directory.join(format!("{key}.{EXTENSION}"))
+        self.entry(key, IMAGE)
+    }
+
+    fn entry(&self, key: &Key, extension: &str) -> PathBuf {
+        self.directory.join(format!("{key}.{extension}"))
     }
 
     /// Opens the image of a key after checking all of it. An entry that is damaged,
     /// or of something else, is deleted; one that cannot be read counts as missing.
     #[must_use]
     pub fn lookup(&self, key: &Key) -> Option<File> {
-        let path = self.path(key);
+        self.open(key, IMAGE)
+    }
+
+    /// Opens the image that has some functions of the file, likewise.
+    #[must_use]
+    pub fn lookup_partial(&self, key: &Key) -> Option<File> {
+        self.open(key, PARTIAL)
+    }
+
+    /// What the partial image was linked from; nothing if it is missing or damaged.
+    #[must_use]
+    pub fn pieces(&self, key: &Key) -> Vec<Piece> {
+        let bytes = fs::read(self.entry(key, PIECES));
+        let pieces = bytes.ok().and_then(|bytes| pieces::from_bytes(key, &bytes));
+        pieces.unwrap_or_default()
+    }
+
+    /// Stores a partial image and what it was linked from, in place of any before them.
+    ///
+    /// # Errors
+    /// As [`store`](Self::store).
+    pub fn store_partial(
+        &self,
+        key: &Key,
+        image: &[u8],
+        pieces: &[Piece],
+    ) -> Result<(), CacheError> {
+        // The pieces first: without them a later run would lose what the image has.
+        self.put(key, PIECES, &pieces::to_bytes(key, pieces))?;
+        self.put(key, PARTIAL, image)?;
+        Ok(())
+    }
+
+    fn open(&self, key: &Key, extension: &str) -> Option<File> {
+        let path = self.entry(key, extension);
         let mut file = File::open(&path).ok()?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).ok()?;
@@ -123,10 +167,19 @@ impl Cache {
     /// # Errors
     /// The directory cannot be made or written to. Nothing is left behind.
     pub fn store(&self, key: &Key, image: &[u8]) -> Result<File, CacheError> {
+        let file = self.put(key, IMAGE, image)?;
+        for extension in [PARTIAL, PIECES] {
+            // Useless from now on, but harmless.
+            let _ = fs::remove_file(self.entry(key, extension));
+        }
+        Ok(file)
+    }
+
+    fn put(&self, key: &Key, extension: &str, bytes: &[u8]) -> Result<File, CacheError> {
         self.prepare()?;
         self.remove_leftovers();
-        let path = self.path(key);
-        self.write(&path, image)
+        let path = self.entry(key, extension);
+        self.write(&path, bytes)
             .map_err(|source| CacheError::Write { path, source })
     }
 
@@ -248,6 +301,28 @@ mod tests {
         assert_eq!(names(&cache).len(), 1);
         let mode = fs::metadata(cache.path(&key)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o644);
+    }
+
+    #[test]
+    fn a_whole_image_replaces_a_partial_one() {
+        let (_directory, cache, key) = cache();
+        assert!(cache.lookup_partial(&key).is_none() && cache.pieces(&key).is_empty());
+        let (image, piece) = (sample(&key), |n| Piece {
+            functions: vec![n],
+            object: vec![1; 9],
+        });
+        for count in 1..3 {
+            let pieces: Vec<Piece> = (0..count).map(piece).collect();
+            cache.store_partial(&key, &image, &pieces).unwrap();
+            assert_eq!(contents(cache.lookup_partial(&key).unwrap()), image);
+            assert_eq!(cache.pieces(&key), pieces);
+        }
+        assert!(cache.lookup(&key).is_none());
+        fs::write(cache.entry(&key, PIECES), b"HARTPCS\0").unwrap();
+        assert!(cache.pieces(&key).is_empty());
+        cache.store(&key, &image).unwrap();
+        assert!(cache.lookup_partial(&key).is_none());
+        assert_eq!(names(&cache).len(), 1);
     }
 
     #[test]

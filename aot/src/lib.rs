@@ -10,5 +10,6 @@ pub mod image;
 pub mod key;
 pub mod lift;
 pub mod link;
+pub mod pieces;
 pub mod translate;
 pub mod translator;

@@ -1,7 +1,7 @@
 //! Object files to the parts of a translation image: code and constants laid out,
-//! relocations applied, dispatch table filled.
+//! relocations applied, ways to what is not in them added.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use hartline_abi::hart::offset;
 use hartline_abi::image::{FunctionEntry, HEADER_SIZE};
@@ -23,6 +23,8 @@ const CODE_START: [u8; 16] = [
 ];
 /// Room for the code of a resume point: two stores of 13 bytes and a jump of 5.
 const STUB_LENGTH: usize = 32;
+/// Room for the code that leaves for a function that is not in the image.
+const AWAY_LENGTH: usize = 48;
 /// Alignment of sections; LLVM aligns functions to 16 bytes.
 const ALIGNMENT: u64 = 64;
 
@@ -112,12 +114,13 @@ pub struct ResumePoint {
 }
 
 /// Links object files, in order, into an image of `text_length` bytes of guest text.
-/// Each resume point gets code of its own, as if it were a function.
+/// Each resume point gets code of its own, as if it were a function. Calls of guest
+/// functions that no object defines go to the dispatcher.
 ///
 /// # Errors
 /// The objects have something unexpected, or are too large.
 pub fn link(
-    objects: &[Vec<u8>],
+    objects: &[&[u8]],
     resume: &[ResumePoint],
     text_length: u64,
 ) -> Result<Linked, LinkError> {
@@ -130,9 +133,10 @@ pub fn link(
     for bytes in objects {
         inputs.push(place(bytes, &mut linked)?);
     }
+    let missing = missing_functions(&inputs)?;
     let stubs = linked.code.len().next_multiple_of(ALIGNMENT as usize);
-    let stubs_length = resume.len() * STUB_LENGTH;
-    linked.code.resize(stubs + stubs_length, 0xcc);
+    let away = stubs + resume.len() * STUB_LENGTH;
+    linked.code.resize(away + missing.len() * AWAY_LENGTH, 0xcc);
     let layout = Layout::new(
         text_length,
         linked.code.len() as u64,
@@ -142,13 +146,51 @@ pub fn link(
     if end > u64::from(u32::MAX) / 2 {
         return Err(LinkError::TooLarge(end));
     }
-    let symbols = define(&inputs, &layout, &mut linked)?;
+    let mut symbols = define(&inputs, &layout, &mut linked)?;
+    for (index, &guest) in missing.iter().enumerate() {
+        let at = away + index * AWAY_LENGTH;
+        let code = leave_for(guest, layout.code + at as u64)?;
+        linked.code[at..at + code.len()].copy_from_slice(&code);
+        symbols.insert(function_name(guest), layout.code + at as u64);
+    }
     for input in &inputs {
         relocate(input, &layout, &symbols, &mut linked)?;
     }
     add_stubs(resume, stubs, &mut linked)?;
     linked.functions.sort_by_key(|function| function.guest);
     Ok(linked)
+}
+
+/// Guest functions that are called and that no object defines.
+fn missing_functions(inputs: &[Input<'_>]) -> Result<BTreeSet<u64>, LinkError> {
+    let (mut defined, mut called) = (BTreeSet::new(), BTreeSet::new());
+    for symbol in inputs.iter().flat_map(|input| input.file.symbols()) {
+        if let Some(guest) = function_address(symbol.name()?) {
+            match symbol.is_definition() {
+                true => defined.insert(guest),
+                false => called.insert(guest),
+            };
+        }
+    }
+    Ok(&called - &defined)
+}
+
+/// Code at image offset `here` that goes to the guest function at link-time address
+/// `guest` by way of the runtime's dispatcher. r11 is the one register that neither
+/// callers nor callees of the regcall convention keep anything in.
+fn leave_for(guest: u64, here: u64) -> Result<Vec<u8>, LinkError> {
+    let mut code = vec![0x49, 0xbb]; // mov r11, guest
+    code.extend(guest.to_le_bytes());
+    code.extend([0x4c, 0x03, 0x1d]); // add r11, [rip + bias]
+    let next = here + code.len() as u64 + 4;
+    // The data page, which starts with the bias, is before the file.
+    let distance = i32::try_from(next + PAGE_SIZE).map_err(|_| LinkError::TooLarge(next))?;
+    code.extend((-distance).to_le_bytes());
+    code.extend([0x65, 0x4c, 0x89, 0x1c, 0x25]); // mov gs:[pc], r11
+    code.extend((offset::PC as u32).to_le_bytes());
+    code.extend([0x65, 0xff, 0x24, 0x25]); // jmp gs:[fn_dispatch]
+    code.extend((offset::FN_DISPATCH as u32).to_le_bytes());
+    Ok(code)
 }
 
 /// Fills the room at `start` with the code of the resume points: the place is

@@ -1,5 +1,5 @@
-//! From functions to linked code: modules are lifted, optimised and generated on
-//! all processors.
+//! From functions to linked code: modules are lifted, optimised and generated, on
+//! all processors or some functions at a time.
 
 use std::collections::HashSet;
 use std::num::NonZero;
@@ -15,6 +15,7 @@ use crate::cfg::Function;
 use crate::codegen::{Codegen, CodegenError};
 use crate::lift::{Ir, Unit, lift, resume_points};
 use crate::link::{LinkError, Linked, ResumePoint, link};
+use crate::pieces::Piece;
 
 /// Instructions that are compiled together: enough to spread the cost of a
 /// module, few enough to balance the threads and show progress.
@@ -70,7 +71,7 @@ pub fn translate(
         next: AtomicUsize::new(0),
         done: AtomicUsize::new(0),
         failed: AtomicBool::new(false),
-        objects: Mutex::new(vec![Vec::new(); batches.len()]),
+        pieces: Mutex::new(vec![None; batches.len()]),
     };
     progress.advance(0, total);
     thread::scope(|scope| {
@@ -83,21 +84,37 @@ pub fn translate(
             })
             .collect::<Result<Vec<()>, CodegenError>>()
     })?;
-    let objects = job
-        .objects
+    let pieces = job
+        .pieces
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let pieces: Vec<Piece> = pieces.into_iter().flatten().collect();
+    link_pieces(functions, unit, &pieces)
+}
+
+/// Links what was translated of `functions`, the functions of a file sorted by entry.
+///
+/// # Errors
+/// The linker failed.
+pub fn link_pieces(
+    functions: &[Function],
+    unit: &Unit,
+    pieces: &[Piece],
+) -> Result<Linked, TranslateError> {
+    let translated: HashSet<u64> = pieces.iter().flat_map(|p| &p.functions).copied().collect();
+    let functions = functions.iter().filter(|f| translated.contains(&f.entry));
+    let objects: Vec<&[u8]> = pieces.iter().map(|piece| &piece.object[..]).collect();
     let text_length = unit.text.end - unit.text.start;
-    Ok(link(
-        &objects,
-        &all_resume_points(functions, unit),
-        text_length,
-    )?)
+    let resume = all_resume_points(functions, unit);
+    Ok(link(&objects, &resume, text_length)?)
 }
 
 /// The resume points of all functions. A place that several functions have in
 /// common is entered in the first of them.
-fn all_resume_points(functions: &[Function], unit: &Unit) -> Vec<ResumePoint> {
+fn all_resume_points<'a>(
+    functions: impl Iterator<Item = &'a Function>,
+    unit: &Unit,
+) -> Vec<ResumePoint> {
     let mut seen = HashSet::new();
     let mut result = Vec::new();
     for function in functions {
@@ -142,7 +159,7 @@ struct Job<'a> {
     next: AtomicUsize,
     done: AtomicUsize,
     failed: AtomicBool,
-    objects: Mutex<Vec<Vec<u8>>>,
+    pieces: Mutex<Vec<Option<Piece>>>,
 }
 
 impl Job<'_> {
@@ -164,12 +181,12 @@ impl Job<'_> {
             if self.failed.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            let functions = &self.functions[batch.clone()];
-            let object = compile(&codegen, self.unit, functions)?;
-            if let Ok(mut objects) = self.objects.lock() {
-                objects[index] = object;
+            let functions: Vec<&Function> = self.functions[batch.clone()].iter().collect();
+            let piece = compile(&codegen, self.unit, &functions)?;
+            if let Ok(mut pieces) = self.pieces.lock() {
+                pieces[index] = Some(piece);
             }
-            let count: usize = functions.iter().map(Function::instruction_count).sum();
+            let count: usize = functions.iter().map(|f| f.instruction_count()).sum();
             let done = self.done.fetch_add(count, Ordering::Relaxed) + count;
             self.progress.advance(done, self.total);
         }
@@ -177,11 +194,14 @@ impl Job<'_> {
 }
 
 /// Compiles functions as one module.
-fn compile(
+///
+/// # Errors
+/// LLVM failed.
+pub fn compile(
     codegen: &Codegen,
     unit: &Unit,
-    functions: &[Function],
-) -> Result<Vec<u8>, CodegenError> {
+    functions: &[&Function],
+) -> Result<Piece, CodegenError> {
     let context = Context::create();
     let ir = Ir::new(&context, "guest");
     codegen.prepare(&ir.module);
@@ -189,7 +209,10 @@ fn compile(
         lift(&ir, unit, function, None);
     }
     codegen.optimise(&ir.module)?;
-    codegen.object(&ir.module)
+    Ok(Piece {
+        functions: functions.iter().map(|function| function.entry).collect(),
+        object: codegen.object(&ir.module)?,
+    })
 }
 
 /// A stage of translation to look at.

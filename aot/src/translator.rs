@@ -7,12 +7,14 @@ use hartline_abi::image::FunctionEntry;
 use thiserror::Error;
 
 use crate::cfg::{ControlFlow, Function, recover};
+use crate::codegen::Codegen;
 use crate::disasm::side_by_side;
 use crate::elf::Binary;
 use crate::explain::{ExplainError, Explained, HostState, explain};
 use crate::lift::{Features, Unit, registers_in_hart};
 use crate::link::Linked;
-use crate::translate::{Progress, Stage, TranslateError, emit, translate};
+use crate::pieces::Piece;
+use crate::translate::{Progress, Stage, TranslateError, compile, emit, link_pieces, translate};
 
 /// Most addresses from the first to the last byte of code, bytes.
 pub const MAX_TEXT: u64 = 256 << 20;
@@ -67,6 +69,25 @@ pub struct GuestState {
     pub pc: u64,
     /// `x0`–`x31`, where the code still had them.
     pub x: [Option<u64>; 32],
+}
+
+/// Translates functions of one file as they are asked for.
+pub struct Compiler<'a> {
+    translator: &'a Translator<'a>,
+    codegen: Codegen,
+}
+
+impl Compiler<'_> {
+    /// Translates the functions with these indices into
+    /// [`ControlFlow::functions`].
+    ///
+    /// # Errors
+    /// LLVM failed.
+    pub fn compile(&self, indices: &[usize]) -> Result<Piece, TranslateError> {
+        let all = &self.translator.flow.functions;
+        let functions: Vec<&Function> = indices.iter().filter_map(|&n| all.get(n)).collect();
+        Ok(compile(&self.codegen, &self.translator.unit, &functions)?)
+    }
 }
 
 /// A file ready to be translated.
@@ -132,6 +153,27 @@ impl<'a> Translator<'a> {
     /// LLVM failed.
     pub fn translate(&self, progress: &dyn Progress) -> Result<Linked, TranslateError> {
         translate(&self.flow.functions, &self.unit, self.threads, progress)
+    }
+
+    /// A compiler for some functions at a time, for the calling thread.
+    ///
+    /// # Errors
+    /// LLVM has no such target.
+    pub fn compiler(&self) -> Result<Compiler<'_>, TranslateError> {
+        let codegen = Codegen::new(self.unit.features.llvm())?;
+        Ok(Compiler {
+            translator: self,
+            codegen,
+        })
+    }
+
+    /// Links what was compiled so far. Functions that are not in `pieces` are reached
+    /// through the dispatcher.
+    ///
+    /// # Errors
+    /// The linker failed.
+    pub fn link(&self, pieces: &[Piece]) -> Result<Linked, TranslateError> {
+        link_pieces(&self.flow.functions, &self.unit, pieces)
     }
 
     /// The functions of a name or `0x` address; all without one.

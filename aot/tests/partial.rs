@@ -1,0 +1,48 @@
+//! Translating some functions of a real program at a time.
+
+use hartline_aot::image::{self, Image};
+use hartline_aot::key::Key;
+use hartline_aot::translator::{Options, Translator};
+use std::path::Path;
+
+/// Debian's busybox, which `make test-setup` fetches.
+fn busybox() -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.debian/riscv64/usr/bin/busybox");
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn pieces_link_with_what_is_there() {
+    let elf = busybox();
+    let translator = Translator::new(&elf, &Options::default()).unwrap();
+    let compiler = translator.compiler().unwrap();
+    let key = Key::new(&elf, "", "");
+    let text = translator.binary().text_range();
+    let entries: Vec<u64> = translator
+        .flow()
+        .functions
+        .iter()
+        .map(|f| f.entry)
+        .collect();
+    let mut pieces = Vec::new();
+    // From the middle, so that most callees are missing at first.
+    for indices in [vec![1000, 1001], vec![2000], (1002..1030).collect()] {
+        pieces.push(compiler.compile(&indices).unwrap());
+        let linked = translator.link(&pieces).unwrap();
+        let file = image::build(&key, text.clone(), &linked).unwrap();
+        let image = Image::open(&file).unwrap();
+        let translated: Vec<u64> = pieces.iter().flat_map(|p| p.functions.clone()).collect();
+        let listed: Vec<u64> = image.functions().map(|function| function.guest).collect();
+        assert!(translated.iter().all(|entry| listed.contains(entry)));
+        // Nothing is listed that was not translated, but for places in loops.
+        let others = listed.iter().filter(|entry| entries.contains(entry));
+        assert_eq!(others.count(), translated.len());
+    }
+    assert!(
+        compiler
+            .compile(&[usize::MAX])
+            .unwrap()
+            .functions
+            .is_empty()
+    );
+}
