@@ -10,6 +10,7 @@ pub mod image;
 pub mod key;
 pub mod lift;
 pub mod link;
+pub mod order;
 pub mod pieces;
 pub mod translate;
 pub mod translator;

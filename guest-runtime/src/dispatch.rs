@@ -127,6 +127,10 @@ unsafe fn interpret(nested: bool) -> Left {
             depth = depth.saturating_sub(1);
         }
         let Some(host) = kernel.translated_entry() else {
+            if kind != JumpKind::Return {
+                let pc = kernel.hart().pc;
+                kernel.hotness.count(pc);
+            }
             depth += u64::from(kind == JumpKind::Call);
             continue;
         };
@@ -169,11 +173,15 @@ unsafe fn run_instructions() -> Step {
                 thunks::restart();
             }
             let hart = (*raw).hart_pointer();
+            let before = (*hart).pc;
             addr_of_mut!((*raw).interpreting).write_volatile(true);
             let step = (*raw).interpreter.step(&mut *hart);
             addr_of_mut!((*raw).interpreting).write_volatile(false);
             if step != Step::Next {
                 return step;
+            }
+            if (*hart).pc <= before {
+                (*raw).hotness.count((*hart).pc);
             }
             // The next instruction may be one where translated code can go on: a loop
             // header, or the function after this one.

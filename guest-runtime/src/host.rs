@@ -2,6 +2,7 @@
 //! exit and costs microseconds (tens of them on paravirtual KVM).
 
 use crate::errno::Errno;
+use crate::hotness::Counters;
 use core::ptr::{NonNull, addr_of, addr_of_mut};
 use core::sync::atomic::{Ordering, compiler_fence};
 use hartline_abi::boot::{BootInfo, Shared};
@@ -42,6 +43,16 @@ impl Host {
     pub fn console(&self) -> NonNull<Console> {
         // SAFETY: a field of the live structure; its address is not null.
         unsafe { NonNull::new_unchecked(addr_of_mut!((*self.shared.as_ptr()).console)) }
+    }
+
+    /// Where interpreted code is counted.
+    #[must_use]
+    pub fn hotness(&self) -> Counters {
+        // SAFETY: a field of the live structure, mapped as long as that (`new`).
+        unsafe {
+            let table = addr_of_mut!((*self.shared.as_ptr()).hotness);
+            Counters::new(NonNull::new_unchecked(table))
+        }
     }
 
     /// The shared pages.

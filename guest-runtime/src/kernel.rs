@@ -4,6 +4,7 @@ use crate::dispatch;
 use crate::errno::Errno;
 use crate::exit::{Cause, End, Fault};
 use crate::host::Host;
+use crate::hotness::Counters;
 use crate::images::Images;
 use crate::interp::Interpreter;
 use crate::memory::{self, Access, AddressSpace};
@@ -66,6 +67,8 @@ pub struct Kernel {
     pub images: Images,
     /// Translation images that the host gave.
     pub(crate) translations: Translations,
+    /// Counts interpreted code.
+    pub hotness: Counters,
     pub(crate) interpreter: Box<Interpreter>,
     /// The interpreter is executing an instruction: a fault is the program's.
     pub(crate) interpreting: bool,
@@ -97,6 +100,7 @@ impl Kernel {
             interpreter_entries: 0,
             images,
             translations: Translations::default(),
+            hotness: host.hotness(),
             interpreter: Box::default(),
             interpreting: false,
             hart: NonNull::from(hart),

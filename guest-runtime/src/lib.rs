@@ -17,6 +17,7 @@ pub mod exception;
 pub mod exit;
 pub mod heap;
 pub mod host;
+pub mod hotness;
 pub mod images;
 pub mod interp;
 pub mod kernel;

@@ -12,9 +12,13 @@ use super::resume::resume_points;
 use super::symbol;
 use crate::cfg::{Block, Edge, EdgeKind, Function, JumpTable, Terminator};
 
-/// Whether the function polls at its entry: one that calls or jumps to others
-/// may recurse.
+/// Whether the function polls at its entry: one that calls or jumps to others may
+/// recurse, and one with a loop can be entered there by way of the poll.
 pub(super) fn needs_poll(function: &Function) -> bool {
+    function.blocks.iter().any(|block| block.is_loop_header) || calls(function)
+}
+
+fn calls(function: &Function) -> bool {
     function.blocks.iter().any(|block| match &block.terminator {
         Terminator::Call { .. }
         | Terminator::CallIndirect { .. }

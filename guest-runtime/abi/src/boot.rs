@@ -4,6 +4,7 @@
 
 use crate::call::HostCall;
 use crate::console::Console;
+use crate::hotness::Hotness;
 use crate::report::ExitReport;
 use core::sync::atomic::AtomicU64;
 
@@ -90,6 +91,8 @@ pub struct Shared {
     pub call: HostCall,
     /// Console output.
     pub console: Console,
+    /// Interpreted code.
+    pub hotness: Hotness,
     /// NUL-terminated strings: the program's path as the guest sees it
     /// (AT_EXECFN), then arguments, then environment.
     pub arguments: [u8; ARGUMENTS_SIZE],

@@ -12,6 +12,7 @@ pub mod call;
 pub mod console;
 pub mod elf;
 pub mod hart;
+pub mod hotness;
 pub mod image;
 pub mod layout;
 pub mod paging;

@@ -1,0 +1,39 @@
+//! Which code is interpreted often: counted by the runtime, read by the VMM, which
+//! translates what is worth it while the program runs. No exit is involved.
+//!
+//! The table is direct-mapped by [`slot`]: a place that is new takes a slot over
+//! once it has come up as often as the one that was there. So counts are estimates,
+//! and the VMM believes none of them: the worst that they cause is useless work.
+
+use core::sync::atomic::AtomicU64;
+
+/// Number of slots, a power of two.
+pub const SLOTS: usize = 4096;
+
+/// One slot.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Hot {
+    /// Guest address that control came to: a function's entry or a loop's start.
+    pub pc: AtomicU64,
+    /// How often; 0: the slot is free.
+    pub count: AtomicU64,
+}
+
+/// The table.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Hotness {
+    /// The slots.
+    pub slots: [Hot; SLOTS],
+}
+
+/// The slot of a guest address.
+#[must_use]
+pub const fn slot(pc: u64) -> usize {
+    // Fibonacci hashing: the upper bits of the product depend on all of the address.
+    ((pc >> 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOTS.trailing_zeros())) as usize
+}
+
+const _: () = assert!(SLOTS.is_power_of_two());
+const _: () = assert!(core::mem::size_of::<Hotness>() == 16 * SLOTS);

@@ -1,0 +1,74 @@
+//! Counting what the interpreter executes, for the VMM to translate it
+//! ([`hartline_abi::hotness`]).
+
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
+use hartline_abi::hotness::{Hotness, slot};
+
+/// The counters of a program.
+#[derive(Debug, Clone, Copy)]
+pub struct Counters {
+    table: NonNull<Hotness>,
+}
+
+impl Counters {
+    /// Counts in `table`.
+    ///
+    /// # Safety
+    /// It stays mapped as long as the program runs.
+    #[must_use]
+    pub const unsafe fn new(table: NonNull<Hotness>) -> Counters {
+        Counters { table }
+    }
+
+    /// Control came to `pc`, a function's entry or a loop's start.
+    #[inline]
+    pub fn count(&self, pc: u64) {
+        // SAFETY: mapped (`new`), and accessed as atomics only.
+        let hot = unsafe { &(&(*self.table.as_ptr()).slots)[slot(pc)] };
+        // This hart is the only writer: an addition need not be one operation.
+        let count = hot.count.load(Ordering::Relaxed);
+        let count = match hot.pc.load(Ordering::Relaxed) == pc {
+            true => count + 1,
+            false if count <= 1 => {
+                hot.pc.store(pc, Ordering::Relaxed);
+                1
+            }
+            false => count - 1,
+        };
+        hot.count.store(count, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::boxed::Box;
+
+    #[test]
+    fn frequent_places_keep_their_slot() {
+        // SAFETY: all-zero bytes are a valid table.
+        let table = Box::leak(unsafe { Box::<Hotness>::new_zeroed().assume_init() });
+        let at = |table: &Hotness, pc: u64| {
+            let hot = &table.slots[slot(pc)];
+            (
+                hot.pc.load(Ordering::Relaxed),
+                hot.count.load(Ordering::Relaxed),
+            )
+        };
+        let hot = 0x1_0000;
+        let rival = (1..).map(|n| hot + 2 * n).find(|&pc| slot(pc) == slot(hot));
+        let rival = rival.unwrap();
+        // SAFETY: leaked.
+        let counters = unsafe { Counters::new(NonNull::from(&*table)) };
+        for _ in 0..10 {
+            counters.count(hot);
+        }
+        counters.count(rival);
+        assert_eq!(at(table, hot), (hot, 9));
+        for _ in 0..20 {
+            counters.count(rival);
+        }
+        assert_eq!(at(table, rival), (rival, 12));
+    }
+}
