@@ -113,7 +113,8 @@ impl Cache {
         pieces.unwrap_or_default()
     }
 
-    /// Stores a partial image and what it was linked from, in place of any before them.
+    /// Stores a partial image and what it was linked from, in place of any before them,
+    /// and opens the image.
     ///
     /// # Errors
     /// As [`store`](Self::store).
@@ -122,11 +123,10 @@ impl Cache {
         key: &Key,
         image: &[u8],
         pieces: &[Piece],
-    ) -> Result<(), CacheError> {
+    ) -> Result<File, CacheError> {
         // The pieces first: without them a later run would lose what the image has.
         self.put(key, PIECES, &pieces::to_bytes(key, pieces))?;
-        self.put(key, PARTIAL, image)?;
-        Ok(())
+        self.put(key, PARTIAL, image)
     }
 
     fn open(&self, key: &Key, extension: &str) -> Option<File> {
@@ -309,6 +309,7 @@ mod tests {
         assert!(cache.lookup_partial(&key).is_none() && cache.pieces(&key).is_empty());
         let (image, piece) = (sample(&key), |n| Piece {
             functions: vec![n],
+            resume: Vec::new(),
             object: vec![1; 9],
         });
         for count in 1..3 {

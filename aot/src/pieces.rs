@@ -3,12 +3,14 @@
 //!
 //! ```text
 //! magic "HARTPCS\0", SHA-256 of the cache key, SHA-256 of the file with this field
-//! zero, number of pieces (u64); then for each piece: number of functions (u64),
-//! length of the object file (u64), link-time entry of each function (u64), the
-//! object file, padding to 8 bytes
+//! zero, number of pieces (u64); then for each piece: number of functions, number of
+//! resume points, length of the object file (u64 each), link-time entry of each
+//! function, place and function of each resume point (u64), the object file, padding
+//! to 8 bytes
 //! ```
 
 use crate::key::Key;
+use crate::link::{LinkError, Linked, ResumePoint, link};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 
@@ -24,8 +26,24 @@ const HEADER: usize = 80;
 pub struct Piece {
     /// Link-time entries of the functions.
     pub functions: Vec<u64>,
+    /// Places in them where they can be entered too.
+    pub resume: Vec<ResumePoint>,
     /// Their object file.
     pub object: Vec<u8>,
+}
+
+/// Links pieces into an image of the guest code `text`. A function that is not in any
+/// of them is reached through the dispatcher.
+///
+/// # Errors
+/// The objects have something unexpected, or are too large.
+pub fn link_pieces(pieces: &[Piece], text: &Range<u64>) -> Result<Linked, LinkError> {
+    let objects: Vec<&[u8]> = pieces.iter().map(|piece| &piece.object[..]).collect();
+    // A place that several functions have in common is entered in the first of them.
+    let mut points: Vec<ResumePoint> = pieces.iter().flat_map(|p| &p.resume).copied().collect();
+    points.sort_unstable_by_key(|point| (point.guest, point.function));
+    points.dedup_by_key(|point| point.guest);
+    link(&objects, &points, text.end.saturating_sub(text.start))
 }
 
 /// The file of `pieces`.
@@ -37,9 +55,15 @@ pub fn to_bytes(key: &Key, pieces: &[Piece]) -> Vec<u8> {
     bytes.extend([0; 32]);
     bytes.extend((pieces.len() as u64).to_le_bytes());
     for piece in pieces {
-        bytes.extend((piece.functions.len() as u64).to_le_bytes());
-        bytes.extend((piece.object.len() as u64).to_le_bytes());
+        let lengths = [
+            piece.functions.len(),
+            piece.resume.len(),
+            piece.object.len(),
+        ];
+        bytes.extend(lengths.iter().flat_map(|&n| (n as u64).to_le_bytes()));
         bytes.extend(piece.functions.iter().flat_map(|entry| entry.to_le_bytes()));
+        let points = piece.resume.iter().flat_map(|p| [p.guest, p.function]);
+        bytes.extend(points.flat_map(u64::to_le_bytes));
         bytes.extend(&piece.object);
         bytes.resize(bytes.len().next_multiple_of(8), 0);
     }
@@ -67,14 +91,17 @@ pub fn from_bytes(key: &Key, bytes: &[u8]) -> Option<Vec<Piece>> {
     // Not reserved ahead: the number is not to be believed.
     let mut pieces = Vec::new();
     for _ in 0..count {
-        let (functions, length) = (reader.word()?, reader.word()?);
-        let words = reader.take(functions.checked_mul(8)?)?;
-        let (words, _) = words.as_chunks::<8>();
+        let (functions, resume) = (reader.word()?, reader.word()?);
+        let length = reader.word()?;
+        let functions = reader.words(functions)?;
+        let resume = reader.words(resume.checked_mul(2)?)?;
         let object = reader.take(length)?.to_vec();
         reader.take(length.next_multiple_of(8) - length)?;
-        let functions = words.iter().map(|word| u64::from_le_bytes(*word));
+        let (points, _) = resume.as_chunks::<2>();
+        let point = |&[guest, function]: &[u64; 2]| ResumePoint { guest, function };
         pieces.push(Piece {
-            functions: functions.collect(),
+            functions,
+            resume: points.iter().map(point).collect(),
             object,
         });
     }
@@ -95,6 +122,11 @@ impl<'a> Reader<'a> {
         let bytes = self.take(8)?;
         Some(u64::from_le_bytes(bytes.try_into().ok()?))
     }
+
+    fn words(&mut self, count: u64) -> Option<Vec<u64>> {
+        let (words, _) = self.take(count.checked_mul(8)?)?.as_chunks::<8>();
+        Some(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    }
 }
 
 #[cfg(test)]
@@ -104,6 +136,13 @@ mod tests {
     fn sample() -> Vec<Piece> {
         let piece = |n: u64| Piece {
             functions: (0..n).map(|f| 0x1_0000 + 2 * f).collect(),
+            resume: vec![
+                ResumePoint {
+                    guest: 0x1_0002,
+                    function: 0x1_0000
+                };
+                n as usize / 2
+            ],
             object: vec![n as u8; 13 * n as usize],
         };
         vec![piece(1), piece(0), piece(5)]
@@ -134,8 +173,15 @@ mod tests {
     fn wrong_lengths_under_a_right_checksum() {
         let key = Key::new(b"elf", "", "");
         let whole = to_bytes(&key, &sample());
-        for at in (HEADER - 8..HEADER + 16).step_by(8) {
-            for value in [6, 1 << 40, u64::MAX, u64::MAX / 8, u64::MAX - 6] {
+        for at in (HEADER - 8..HEADER + 24).step_by(8) {
+            for value in [
+                7,
+                1 << 40,
+                u64::MAX,
+                u64::MAX / 8,
+                u64::MAX / 16,
+                u64::MAX - 6,
+            ] {
                 let mut damaged = whole.clone();
                 damaged[at..at + 8].copy_from_slice(&value.to_le_bytes());
                 damaged[CHECKSUM].fill(0);

@@ -1,7 +1,6 @@
 //! From functions to linked code: modules are lifted, optimised and generated, on
 //! all processors or some functions at a time.
 
-use std::collections::HashSet;
 use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -14,8 +13,8 @@ use thiserror::Error;
 use crate::cfg::Function;
 use crate::codegen::{Codegen, CodegenError};
 use crate::lift::{Ir, Unit, lift, resume_points};
-use crate::link::{LinkError, Linked, ResumePoint, link};
-use crate::pieces::Piece;
+use crate::link::{LinkError, Linked, ResumePoint};
+use crate::pieces::{Piece, link_pieces};
 
 /// Instructions that are compiled together: enough to spread the cost of a
 /// module, few enough to balance the threads and show progress.
@@ -89,45 +88,7 @@ pub fn translate(
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     let pieces: Vec<Piece> = pieces.into_iter().flatten().collect();
-    link_pieces(functions, unit, &pieces)
-}
-
-/// Links what was translated of `functions`, the functions of a file sorted by entry.
-///
-/// # Errors
-/// The linker failed.
-pub fn link_pieces(
-    functions: &[Function],
-    unit: &Unit,
-    pieces: &[Piece],
-) -> Result<Linked, TranslateError> {
-    let translated: HashSet<u64> = pieces.iter().flat_map(|p| &p.functions).copied().collect();
-    let functions = functions.iter().filter(|f| translated.contains(&f.entry));
-    let objects: Vec<&[u8]> = pieces.iter().map(|piece| &piece.object[..]).collect();
-    let text_length = unit.text.end - unit.text.start;
-    let resume = all_resume_points(functions, unit);
-    Ok(link(&objects, &resume, text_length)?)
-}
-
-/// The resume points of all functions. A place that several functions have in
-/// common is entered in the first of them.
-fn all_resume_points<'a>(
-    functions: impl Iterator<Item = &'a Function>,
-    unit: &Unit,
-) -> Vec<ResumePoint> {
-    let mut seen = HashSet::new();
-    let mut result = Vec::new();
-    for function in functions {
-        for guest in resume_points(function, unit) {
-            if seen.insert(guest) {
-                result.push(ResumePoint {
-                    guest,
-                    function: function.entry,
-                });
-            }
-        }
-    }
-    result
+    Ok(link_pieces(&pieces, &unit.text)?)
 }
 
 /// Ranges of functions that are compiled together.
@@ -209,8 +170,16 @@ pub fn compile(
         lift(&ir, unit, function, None);
     }
     codegen.optimise(&ir.module)?;
+    let resume = functions.iter().flat_map(|function| {
+        let point = |guest| ResumePoint {
+            guest,
+            function: function.entry,
+        };
+        resume_points(function, unit).into_iter().map(point)
+    });
     Ok(Piece {
         functions: functions.iter().map(|function| function.entry).collect(),
+        resume: resume.collect(),
         object: codegen.object(&ir.module)?,
     })
 }

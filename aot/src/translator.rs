@@ -14,7 +14,7 @@ use crate::explain::{ExplainError, Explained, HostState, explain};
 use crate::lift::{Features, Unit, registers_in_hart};
 use crate::link::Linked;
 use crate::pieces::Piece;
-use crate::translate::{Progress, Stage, TranslateError, compile, emit, link_pieces, translate};
+use crate::translate::{Progress, Stage, TranslateError, compile, emit, translate};
 
 /// Most addresses from the first to the last byte of code, bytes.
 pub const MAX_TEXT: u64 = 256 << 20;
@@ -165,15 +165,6 @@ impl<'a> Translator<'a> {
             translator: self,
             codegen,
         })
-    }
-
-    /// Links what was compiled so far. Functions that are not in `pieces` are reached
-    /// through the dispatcher.
-    ///
-    /// # Errors
-    /// The linker failed.
-    pub fn link(&self, pieces: &[Piece]) -> Result<Linked, TranslateError> {
-        link_pieces(&self.flow.functions, &self.unit, pieces)
     }
 
     /// The functions of a name or `0x` address; all without one.
