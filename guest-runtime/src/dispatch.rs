@@ -161,8 +161,8 @@ unsafe fn interpret(nested: bool) -> Left {
 /// # Safety
 /// No reference to the kernel may be alive.
 unsafe fn run_instructions() -> Step {
-    /// Straight-line code is short; loops of branches end here.
-    const LIMIT: u32 = 1 << 12;
+    /// Stretches of straight-line code, which are short.
+    const LIMIT: u32 = 1 << 10;
     // SAFETY: `raw` is the kernel of `set_kernel`; the interpreter and the hart are used
     // by this function alone until it returns or a fault drops its frame.
     unsafe {
@@ -173,20 +173,21 @@ unsafe fn run_instructions() -> Step {
                 thunks::restart();
             }
             let hart = (*raw).hart_pointer();
-            let before = (*hart).pc;
+            let end = (*raw).fetch_end();
             addr_of_mut!((*raw).interpreting).write_volatile(true);
-            let step = (*raw).interpreter.step(&mut *hart);
+            let (step, last) = (*raw).interpreter.run_straight(&mut *hart, end);
             addr_of_mut!((*raw).interpreting).write_volatile(false);
             if step != Step::Next {
                 return step;
             }
-            if (*hart).pc <= before {
-                (*raw).hotness.count((*hart).pc);
-            }
-            // The next instruction may be one where translated code can go on: a loop
+            // A branch may have come to where translated code can go on: a loop
             // header, or the function after this one.
             if (*raw).translated_entry().is_some() {
                 return Step::Jump(JumpKind::Jump);
+            }
+            let pc = (*hart).pc;
+            if pc <= last {
+                (*raw).hotness.count(pc);
             }
         }
     }

@@ -172,6 +172,12 @@ impl Kernel {
         self.fetch.contains(&pc) || self.look_up_fetch(pc)
     }
 
+    /// End of the memory that holds `Hart::pc` and from which instructions may be
+    /// fetched: after [`fetch_allowed`](Self::fetch_allowed).
+    pub(crate) fn fetch_end(&self) -> u64 {
+        self.fetch.end
+    }
+
     #[cold]
     fn look_up_fetch(&mut self, pc: u64) -> bool {
         match self.memory.vmas().find(pc) {

@@ -121,6 +121,26 @@ impl Interpreter {
         step
     }
 
+    /// Executes instructions that follow each other in memory below `end`, up to the
+    /// first that is not [`Step::Next`] or is a branch that is taken. Result: the last
+    /// one's step and address.
+    ///
+    /// # Safety
+    /// As for [`step`](Self::step).
+    pub unsafe fn run_straight(&mut self, hart: &mut Hart, end: u64) -> (Step, u64) {
+        /// Longest instruction, bytes.
+        const LONGEST: u64 = 4;
+        loop {
+            let pc = hart.pc;
+            // SAFETY: the caller's contract.
+            let step = unsafe { self.step(hart) };
+            let follows = hart.pc.wrapping_sub(pc).wrapping_sub(1) < LONGEST;
+            if step != Step::Next || !follows || hart.pc >= end {
+                return (step, pc);
+            }
+        }
+    }
+
     /// Executes instructions until one is not [`Step::Next`], but at most `limit`
     /// (at least one), and returns the last one's step.
     ///
