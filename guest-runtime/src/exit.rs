@@ -56,8 +56,7 @@ const NO_REPORT: ExitReport = ExitReport {
     address: 0,
     host_pc: 0,
     image_offset: 0,
-    image_inode: 0,
-    image_variant: 0,
+    image: 0,
     x: [0; 32],
     host_registers: [0; 16],
     message_length: 0,
@@ -119,8 +118,7 @@ fn fill_fault(report: &mut ExitReport, kernel: &mut Kernel, fault: &Fault) {
             if let Some(location) = &host.location {
                 report.pc = location.function;
                 report.image_offset = location.image_offset;
-                report.image_inode = location.origin.inode;
-                report.image_variant = location.origin.variant;
+                report.image = location.origin.gpa;
             }
             report.host_registers = host.registers;
         }

@@ -45,6 +45,14 @@ impl Host {
         unsafe { NonNull::new_unchecked(addr_of_mut!((*self.shared.as_ptr()).console)) }
     }
 
+    /// Whether the host has newer translation images than it told before.
+    #[must_use]
+    pub fn has_new_images(&self) -> bool {
+        // SAFETY: a field of the live structure that is only accessed atomically.
+        let word = unsafe { &*addr_of!((*self.shared.as_ptr()).images) };
+        word.swap(0, Ordering::SeqCst) != 0
+    }
+
     /// Where interpreted code is counted.
     #[must_use]
     pub fn hotness(&self) -> Counters {

@@ -16,6 +16,8 @@ pub struct Origin {
     pub variant: u32,
     /// Load address of the ELF file minus its link-time address.
     pub bias: u64,
+    /// Guest-physical address of the image file.
+    pub gpa: u64,
     /// Number of its window.
     pub window: u64,
 }
@@ -145,6 +147,8 @@ unsafe impl IntegersOnly for FunctionEntry {}
 pub struct Images {
     /// Oldest first.
     images: Vec<Image>,
+    /// Those that were replaced. Host frames may still be in them.
+    retired: Vec<Image>,
     /// Guest addresses around the last one looked up for which `candidates` are all
     /// images that there are.
     near: Range<u64>,
@@ -154,26 +158,33 @@ pub struct Images {
 }
 
 impl Images {
-    /// Adds an image.
+    /// Adds an image, in place of an older one of the same file, variant and bias.
     pub fn add(&mut self, image: Image) {
+        let name = |origin: Origin| (origin.inode, origin.variant, origin.bias);
+        let new = name(image.origin);
+        let old = self
+            .images
+            .extract_if(.., |image| name(image.origin) == new);
+        self.retired.extend(old);
         self.images.push(image);
         self.forget_lookups();
     }
 
-    /// Whether there is an image of this file, variant and bias.
+    /// Whether the image at the guest-physical address `gpa` is used with this bias.
     #[must_use]
-    pub fn has(&self, inode: u32, variant: u32, bias: u64) -> bool {
-        let wanted = (inode, variant, bias);
+    pub fn has(&self, gpa: u64, bias: u64) -> bool {
         let mut origins = self.images.iter().map(|image| image.origin);
-        origins.any(|origin| (origin.inode, origin.variant, origin.bias) == wanted)
+        origins.any(|origin| (origin.gpa, origin.bias) == (gpa, bias))
     }
 
     /// Whether an image in this window is in use.
     #[must_use]
     pub fn uses_window(&self, window: u64) -> bool {
-        self.images
-            .iter()
-            .any(|image| image.origin.window == window)
+        self.all().any(|image| image.origin.window == window)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Image> {
+        self.images.iter().chain(&self.retired)
     }
 
     /// Where translated code looks before it calls the dispatcher.
@@ -228,13 +239,13 @@ impl Images {
     /// Whether the host address `rip` is in translated code.
     #[must_use]
     pub fn contains_host(&self, rip: u64) -> bool {
-        self.images.iter().any(|image| image.code.contains(&rip))
+        self.all().any(|image| image.code.contains(&rip))
     }
 
     /// What is at the host address `rip`, if it is translated code.
     #[must_use]
     pub fn locate(&self, rip: u64) -> Option<Location> {
-        let image = self.images.iter().find(|image| image.code.contains(&rip))?;
+        let image = self.all().find(|image| image.code.contains(&rip))?;
         let offset = rip - image.code.start;
         let function = image.functions.iter().find(|function| {
             let inside = offset.checked_sub(u64::from(function.host));
@@ -251,8 +262,9 @@ impl Images {
     /// there were any: then no host frame may be returned to.
     pub fn invalidate(&mut self, range: &Range<u64>) -> bool {
         let before = self.images.len();
-        self.images
-            .retain(|image| image.text.start >= range.end || image.text.end <= range.start);
+        let stays = |image: &Image| image.text.start >= range.end || image.text.end <= range.start;
+        self.images.retain(stays);
+        self.retired.retain(stays);
         let changed = self.images.len() != before;
         if changed {
             self.forget_lookups();
@@ -270,6 +282,7 @@ mod tests {
             inode: 7,
             variant: 0,
             bias,
+            gpa: 0x1000,
             window: 3,
         }
     }
@@ -328,7 +341,7 @@ mod tests {
         assert_eq!(location.origin, origin(0x10_0000));
         assert_eq!(images.locate(code + 48).unwrap().function, 0);
         assert_eq!(images.locate(code + 64), None);
-        assert!(images.has(7, 0, 0x10_0000) && !images.has(7, 0, 0));
+        assert!(images.has(0x1000, 0x10_0000) && !images.has(0x1000, 0) && !images.has(0, 0));
         assert!(images.uses_window(3) && !images.uses_window(0));
         assert!(!images.invalidate(&(0..0x10_1000)));
         assert!(images.invalidate(&(0x10_100f..0x10_2000)));
@@ -343,7 +356,11 @@ mod tests {
         images.add(Image::new(old, origin(0)).unwrap());
         assert_eq!(images.lookup(0x1004), Some(code(old) + 16));
         // Text 0xffc..0x100c with an entry at 0x1000; the old one is 0x1000..0x1010.
-        images.add(Image::new(new, origin(0)).unwrap());
+        let other = Origin {
+            variant: 1,
+            ..origin(0)
+        };
+        images.add(Image::new(new, other).unwrap());
         for _ in 0..2 {
             assert_eq!(images.lookup(0xffc), None);
             assert_eq!(images.lookup(0x1000), Some(code(new) + 16));
@@ -353,6 +370,27 @@ mod tests {
         assert!(images.invalidate(&(0xffc..0xffe)));
         assert_eq!(images.lookup(0x1000), None);
         assert_eq!(images.lookup(0x1004), Some(code(old) + 16));
+    }
+
+    #[test]
+    fn a_newer_image_of_the_same_file_replaces() {
+        let code = |bytes: &[u8]| bytes.as_ptr() as u64 + 2 * HEADER_SIZE;
+        let (old, new) = (image_bytes(|_| {}), image_bytes(|_| {}));
+        let mut images = Images::default();
+        images.add(Image::new(old, origin(0)).unwrap());
+        let newer = Origin {
+            gpa: 0x8000,
+            window: 4,
+            ..origin(0)
+        };
+        images.add(Image::new(new, newer).unwrap());
+        assert_eq!(images.lookup(0x1004), Some(code(new) + 16));
+        assert!(images.has(0x8000, 0) && !images.has(0x1000, 0));
+        // Host frames may still be in the old one.
+        assert!(images.contains_host(code(old) + 20) && images.uses_window(3));
+        assert_eq!(images.locate(code(old) + 20).unwrap().origin, origin(0));
+        assert!(images.invalidate(&(0x1000..0x1002)));
+        assert!(!images.contains_host(code(old) + 20) && !images.uses_window(3));
     }
 
     #[test]

@@ -250,6 +250,9 @@ impl Kernel {
             return Control::Continue;
         }
         dispatch::clear_attention(self.hart_pointer());
+        if self.host.has_new_images() {
+            self.renew_translations();
+        }
         self.absorb_signals();
         self.deliver()
     }

@@ -11,7 +11,9 @@ use core::ops::Range;
 use hartline_abi::call::Operation;
 use hartline_abi::elf::{Program, ProgramType, Segment};
 use hartline_abi::image::{HEADER_SIZE, ImageData, variant};
-use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE, IMAGE_WINDOWS, PAGE_SIZE};
+use hartline_abi::layout::{
+    IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE, IMAGE_WINDOWS, PAGE_SIZE, USER_END,
+};
 
 /// What the host answered about a file.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +22,8 @@ struct Answer {
     variant: u32,
     /// The image.
     slot: Option<Slot>,
+    /// Newer ones may come.
+    grows: bool,
 }
 
 /// An image in guest-physical memory.
@@ -41,6 +45,12 @@ pub struct Translations {
 }
 
 impl Kernel {
+    /// Asks for the newest images of the files of which the host had not made all.
+    pub(crate) fn renew_translations(&mut self) {
+        self.translations.answers.retain(|answer| !answer.grows);
+        self.use_translations(0..USER_END);
+    }
+
     /// Code in `range` may run from now on. Translations of the files whose code is
     /// mapped there are put to use.
     pub fn use_translations(&mut self, range: Range<u64>) {
@@ -73,12 +83,10 @@ impl Kernel {
         let Some(bias) = bias(&self.memory, &program, inode, file_start) else {
             return;
         };
-        if self.images.has(inode, variant, bias) {
-            return;
-        }
         // Without RAM for page tables the code is interpreted; the next allocation of
         // the program tells that there is none.
-        if let Some(slot) = self.image_slot(inode, variant)
+        if let Some(slot) = self.image_slot(inode, variant, bias)
+            && !self.images.has(slot.gpa, bias)
             && let Ok(Some(image)) = self.map_image(slot, inode, variant, bias)
         {
             self.images.add(image);
@@ -86,7 +94,7 @@ impl Kernel {
     }
 
     /// The image of a file, from the host if it was not asked before.
-    fn image_slot(&mut self, inode: u32, variant: u32) -> Option<Slot> {
+    fn image_slot(&mut self, inode: u32, variant: u32, bias: u64) -> Option<Slot> {
         let known = self.translations.answers.iter();
         let known = known
             .copied()
@@ -94,20 +102,24 @@ impl Kernel {
         if let Some(answer) = known {
             return answer.slot;
         }
-        let mut args = [u64::from(inode), u64::from(variant), 0, 0, 0, 0];
-        let slot = match self.host.call(Operation::Image, &mut args) {
-            Ok(_) => Some(Slot {
-                gpa: args[0],
-                length: args[1],
-            }),
-            Err(Errno::EINTR) => return None,
-            Err(_) => None,
-        };
-        self.translations.answers.push(Answer {
+        let mut args = [u64::from(inode), u64::from(variant), bias, 0, 0, 0];
+        let answer = |slot, grows| Answer {
             inode,
             variant,
             slot,
-        });
+            grows,
+        };
+        let answer = match self.host.call(Operation::Image, &mut args) {
+            Ok(_) => {
+                let [gpa, length, more, ..] = args;
+                answer(Some(Slot { gpa, length }), more != 0)
+            }
+            Err(Errno::EAGAIN) => answer(None, true),
+            Err(Errno::EINTR) => return None,
+            Err(_) => answer(None, false),
+        };
+        let slot = answer.slot;
+        self.translations.answers.push(answer);
         slot
     }
 
@@ -147,6 +159,7 @@ impl Kernel {
             inode,
             variant,
             bias,
+            gpa: slot.gpa,
             window: number,
         };
         let Some(image) = Image::new(bytes, origin) else {

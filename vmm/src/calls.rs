@@ -180,13 +180,15 @@ impl Calls {
     fn image(&mut self, args: &mut [u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
         let wake = std::os::fd::AsRawFd::as_raw_fd(self.control.wake_event());
         loop {
-            match self.images.answer(args[0], args[1], &self.control)? {
-                Answer::At { gpa, length } => {
-                    args[..2].copy_from_slice(&[gpa, length]);
+            let [inode, variant, bias, ..] = *args;
+            match self.images.answer(inode, variant, bias, &self.control)? {
+                Answer::At { gpa, length, more } => {
+                    args[..3].copy_from_slice(&[gpa, length, more.into()]);
                     return Ok(Ok(0));
                 }
+                Answer::NotYet => return Ok(Err(libc::EAGAIN)),
                 Answer::None => return Ok(Err(libc::ENOENT)),
-                Answer::Later => {}
+                Answer::Unknown => {}
             }
             if self.interrupted()? {
                 return Ok(Err(libc::EINTR));

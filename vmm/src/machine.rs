@@ -42,7 +42,7 @@ pub struct Settings<'a> {
     pub tree: Option<&'a Arc<File>>,
     /// Makes translation images of its files; `None`: there are none.
     pub images: Option<Arc<dyn ImageSource>>,
-    /// The translation image of the program itself, if it is there already.
+    /// The translation image of all of the program itself, if it is there already.
     pub program_image: Option<ImageFile>,
     /// Path, arguments and environment of the program.
     pub arguments: &'a Arguments,
@@ -181,7 +181,8 @@ fn prepare(kvm: &Kvm, settings: Settings<'_>) -> Result<(Running, HostStack), Er
         block: guest.stack_block,
         top: guest.stack_top,
     };
-    let mut images = Images::new(vm, guest.slots_free);
+    let (ram, shared) = (Arc::clone(&guest.ram), Arc::clone(&guest.shared));
+    let mut images = Images::new(vm, ram, shared, guest.slots_free);
     if let (Some(tree), Some(source)) = (settings.tree, &settings.images) {
         images.set_source(Arc::clone(tree), Arc::clone(source));
     }

@@ -1,10 +1,11 @@
 //! Signals that are sent to the VMM are the program's: they are passed on. A VM that
 //! does not react is ended.
 
+use crate::attention;
 use crate::control::{Control, Stop};
 use crate::platform::Mapping;
 use hartline_abi::boot::Shared;
-use hartline_abi::hart::{Hart, Pending};
+use hartline_abi::hart::Pending;
 use std::io;
 use std::mem::{MaybeUninit, offset_of, size_of};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -200,20 +201,7 @@ impl Signals {
     fn pass(&self, signal: i32) -> Result<(), crate::platform::Error> {
         let signals = self.shared.atomic_u64(offset_of!(Shared, signals) as u64)?;
         signals.fetch_or(bit(signal), Ordering::SeqCst);
-        let hart = self.shared.atomic_u64(offset_of!(Shared, hart) as u64)?;
-        let hart = hart.load(Ordering::SeqCst);
-        // The guest may have written anything: whatever is not in RAM fails below, and
-        // RAM is the guest's own.
-        let field = |offset: usize| hart.checked_add(offset as u64).filter(|_| hart != 0);
-        if let (Some(pending), Some(limit)) = (
-            field(offset_of!(Hart, pending)),
-            field(offset_of!(Hart, poll_limit)),
-        ) && let (Ok(pending), Ok(limit)) =
-            (self.ram.atomic_u64(pending), self.ram.atomic_u64(limit))
-        {
-            pending.fetch_or(Pending::Signal as u64, Ordering::SeqCst);
-            limit.store(u64::MAX, Ordering::SeqCst);
-        }
+        attention::raise(&self.shared, &self.ram, Pending::Signal);
         self.control.wake();
         Ok(())
     }
@@ -227,6 +215,7 @@ fn bit(signal: i32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hartline_abi::hart::Hart;
 
     fn watched() -> (Signals, Arc<Control>) {
         let ram = Arc::new(Mapping::anonymous("ram", 2 << 20).unwrap());

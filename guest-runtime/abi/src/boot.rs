@@ -84,6 +84,9 @@ pub struct Shared {
     /// Signals sent from outside: bit n−1 is signal n. Set by the VMM, then
     /// `poll_limit` of vCPU 0's hart is raised through [`Shared::hart`].
     pub signals: AtomicU64,
+    /// Not 0: there are newer translation images than those that were answered with.
+    /// Set by the VMM like `signals`.
+    pub images: AtomicU64,
     /// Offset into private RAM of vCPU 0's hart; published by the runtime (0: not yet).
     /// The VMM checks it and writes `pending` and `poll_limit` there.
     pub hart: AtomicU64,

@@ -28,11 +28,13 @@ pub enum Operation {
     /// `st_size`, `st_rdev`, and whether it is at its end for reading (unused: 0).
     Status = 5,
     /// Translation image of a file of the root file system tree. `args[0]` is the
-    /// file's inode ([`crate::tree`]), `args[1]` a [variant](crate::image::variant).
-    /// Results in `args`: guest-physical address of the image file, a multiple of
-    /// 2 MiB, in a read-only slot that stays, and its length, bytes. `-ENOENT`: there
-    /// is none and will be none; `-EINTR`: a signal came before it was made, which
-    /// goes on: ask again later.
+    /// file's inode ([`crate::tree`]), `args[1]` a [variant](crate::image::variant),
+    /// `args[2]` the load bias of the file's code. Results in `args`: guest-physical
+    /// address of the newest image file, a multiple of 2 MiB, in a read-only slot that
+    /// stays; its length, bytes; and 1 if newer ones may come, which
+    /// [`crate::boot::Shared::images`] will tell. Each has all code of the ones before.
+    /// `-EAGAIN`: there is none yet, but one may come. `-ENOENT`: there is none and will
+    /// be none. `-EINTR`: a signal came before the answer was known: ask again later.
     Image = 6,
 }
 

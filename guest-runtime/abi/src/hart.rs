@@ -101,6 +101,8 @@ pub const NO_RESERVATION: u64 = u64::MAX;
 pub enum Pending {
     /// A signal for the program: its number is in [`crate::boot::Shared::signals`].
     Signal = 1,
+    /// A translation image: [`crate::boot::Shared::images`].
+    Image = 4,
 }
 
 /// What the processor and the CPL 0 stub push on an exception, lowest address first.

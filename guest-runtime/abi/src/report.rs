@@ -54,10 +54,8 @@ pub struct ExitReport {
     pub host_pc: u64,
     /// Its offset in the image file, bytes.
     pub image_offset: u64,
-    /// Inode in the root file system tree of the file that the image was made from.
-    pub image_inode: u32,
-    /// The image's [variant](crate::image::variant).
-    pub image_variant: u32,
+    /// Guest-physical address of that file.
+    pub image: u64,
     /// Integer registers. After a fault in translated code: as in [`crate::hart::Hart`]
     /// for those that are not pinned.
     pub x: [u64; 32],

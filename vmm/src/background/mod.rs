@@ -4,6 +4,7 @@
 
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use hartline_aot::cache::{Cache, CacheError};
 use hartline_aot::elf::Binary;
@@ -20,6 +21,8 @@ use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
+
+pub use turns::{Turns, step_back};
 
 /// How long a thread waits that finds nothing to translate.
 const IDLE: Duration = Duration::from_millis(5);
@@ -66,6 +69,8 @@ pub struct Job<'a> {
     pub key: Key,
     /// Where they go.
     pub cache: &'a Cache,
+    /// Whose turn it is to compile, when several files are translated at once.
+    pub turns: &'a Turns,
 }
 
 /// What the threads of a job share.
@@ -135,7 +140,7 @@ impl Background {
         guest: &dyn Guest,
         threads: usize,
     ) -> Result<(), BackgroundError> {
-        let translator = Translator::new(job.elf, job.options)?;
+        let translator = job.turns.take(|| Translator::new(job.elf, job.options))?;
         let before = job.cache.pieces(&job.key);
         let done: HashSet<u64> = before.iter().flat_map(|p| p.functions.clone()).collect();
         let length = |entry| {
@@ -187,7 +192,7 @@ impl Background {
             if !batch.is_empty() {
                 state.working += 1;
                 drop(state);
-                let compiled = compiler.compile(&batch);
+                let compiled = job.turns.take(|| compiler.compile(&batch));
                 state = self.lock();
                 state.working -= 1;
                 state.add(translator, compiled?);

@@ -70,6 +70,7 @@ fn hot_functions_are_shown_and_kept() {
         options: &options,
         key: Key::new(&elf, "", ""),
         cache: &cache,
+        turns: &Turns::new(),
     };
     let translator = Translator::new(&elf, &options).unwrap();
     let entries: Vec<u64> = translator
@@ -114,6 +115,7 @@ fn nothing_hot_makes_no_image() {
         options: &options,
         key: Key::new(&elf, "", ""),
         cache: &cache,
+        turns: &Turns::new(),
     };
     let guest = Fake::new(vec![3, u64::MAX]);
     let background = Background::new();

@@ -43,7 +43,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Arguments::try_parse() {
         Ok(arguments) => match &arguments.command {
-            Command::Run(arguments) => run::main(arguments),
+            Command::Run(arguments) => leave(run::main(arguments)),
             Command::Build(arguments) => build::main(arguments),
             Command::Inspect(arguments) => inspect::main(arguments),
             Command::Disasm(arguments) => disasm::main(arguments),
@@ -56,6 +56,17 @@ fn main() -> ExitCode {
         say(&one_line(&error));
         ExitCode::from(FAILURE)
     })
+}
+
+/// Ends the process after a run at once: other threads may still be translating, and
+/// exit handlers would take what LLVM needs away from them.
+fn leave(result: anyhow::Result<u8>) -> ! {
+    let code = result.unwrap_or_else(|error| {
+        say(&one_line(&error));
+        FAILURE
+    });
+    // SAFETY: no memory is involved; nothing is buffered, for runs write to descriptors.
+    unsafe { libc::_exit(code.into()) }
 }
 
 /// Help and version go to standard output; a mistake becomes one line.

@@ -1,19 +1,15 @@
 //! Translation images for this host: from the cache, or translated into it.
 
-use crate::meter::Meter;
 use anyhow::Context;
-use hartline_abi::elf;
-use hartline_abi::image::variant;
 use hartline_aot::cache::Cache;
 use hartline_aot::image;
 use hartline_aot::key::Key;
-use hartline_aot::translate::{Progress, Silent};
+use hartline_aot::translate::Progress;
 use hartline_aot::translator::{Options, Translator};
-use hartline_vmm::images::{ImageFile, ImageSource};
+use hartline_vmm::images::ImageFile;
 use hartline_vmm::platform::Kvm;
 use hartline_vmm::probe;
-use hartline_vmm::program::TreeFile;
-use std::io::{self, IsTerminal};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// The user's cache, and how to translate for this host.
@@ -39,25 +35,6 @@ pub struct CachedImage {
     pub path: PathBuf,
     /// Its length, bytes.
     pub size: u64,
-}
-
-impl ImageSource for Translation {
-    fn image(&self, file: &TreeFile, variant: u32) -> Option<ImageFile> {
-        if variant != variant::NORMAL {
-            return None;
-        }
-        let elf = file.bytes().ok()?;
-        // What cannot be loaded is not code, whatever it is.
-        elf::Program::parse(&elf).ok()?;
-        let name = file.path().unwrap_or_default();
-        match self.image_while_running(&elf, &name) {
-            Ok(translated) => Some(translated.image),
-            Err(error) => {
-                crate::say(&format!("{error:#}: its code is interpreted"));
-                None
-            }
-        }
-    }
 }
 
 impl Translation {
@@ -94,7 +71,13 @@ impl Translation {
         &self.options
     }
 
-    fn key(&self, elf: &[u8]) -> Key {
+    /// Where images are kept.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Names the image of a file.
+    pub fn key(&self, elf: &[u8]) -> Key {
         Key::new(elf, &self.options.features, "")
     }
 
@@ -106,19 +89,12 @@ impl Translation {
         Some(CachedImage { path, size })
     }
 
-    /// The image of a file, translated if it is not in the cache. Progress is shown on a
-    /// terminal only, since standard error is the program's.
+    /// The image of a file, opened, if the cache has one of all of it.
     ///
     /// # Errors
-    /// As [`image`](Self::image).
-    pub fn image_while_running(&self, elf: &[u8], name: &Path) -> anyhow::Result<Translated> {
-        let name = name.display().to_string().escape_debug().to_string();
-        let meter = io::stderr().is_terminal().then(|| Meter::new(&name));
-        let progress: &dyn Progress = match &meter {
-            Some(meter) => meter,
-            None => &Silent,
-        };
-        self.image(elf, progress).context(name.clone())
+    /// The host cannot tell how long it is.
+    pub fn cached(&self, key: &Key) -> anyhow::Result<Option<ImageFile>> {
+        self.cache.lookup(key).map(image_file).transpose()
     }
 
     /// The image of a file, translated if it is not in the cache.
@@ -140,13 +116,18 @@ impl Translation {
                 (file, Some(translator.flow().functions.len()))
             }
         };
-        let metadata = file.metadata().context("image in the cache")?;
         Ok(Translated {
-            image: ImageFile {
-                file,
-                length: metadata.len(),
-            },
+            image: image_file(file)?,
             functions,
         })
     }
+}
+
+/// An image that the cache opened.
+///
+/// # Errors
+/// The host cannot tell how long it is.
+pub fn image_file(file: File) -> anyhow::Result<ImageFile> {
+    let length = file.metadata().context("image in the cache")?.len();
+    Ok(ImageFile { file, length })
 }

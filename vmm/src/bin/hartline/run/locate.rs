@@ -21,20 +21,16 @@ pub fn locate(
     tree: &Arc<File>,
     options: &Options,
 ) -> Option<Located> {
-    let file = outcome
-        .images
-        .placed(report.image_inode, report.image_variant)?;
-    let mut bytes = vec![0; usize::try_from(file.length).ok()?];
-    file.file.read_exact_at(&mut bytes, 0).ok()?;
+    let placed = outcome.images.placed_at(report.image)?;
+    let mut bytes = vec![0; usize::try_from(placed.image.length).ok()?];
+    placed.image.file.read_exact_at(&mut bytes, 0).ok()?;
     let image = Image::open(&bytes).ok()?;
     let in_code = report
         .image_offset
         .checked_sub(image.header().code_offset)?;
     let function = image.function_at(in_code)?;
     let offset = in_code.checked_sub(u64::from(function.host))?;
-    let elf = TreeFile::new(Arc::clone(tree), report.image_inode)
-        .bytes()
-        .ok()?;
+    let elf = TreeFile::new(Arc::clone(tree), placed.inode).bytes().ok()?;
     let translator = Translator::new(&elf, options).ok()?;
     let read = |address| outcome.stack.word(address);
     let state = HostState {

@@ -1,5 +1,6 @@
 //! `hartline run`: one program in one VM.
 
+mod images;
 mod locate;
 mod options;
 mod stats;
@@ -15,11 +16,11 @@ use hartline_vmm::machine::{self, RUNTIME, Settings};
 use hartline_vmm::program;
 use hartline_vmm::report::{Program, judge};
 use hartline_vmm::tree::TreeBuilder;
+use images::RunningImages;
 use options::StatsFormat;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,39 +28,38 @@ use std::time::Instant;
 ///
 /// # Errors
 /// Everything that keeps the VM from starting.
-pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let start = Instant::now();
     arguments.check()?;
     let guest = load(arguments)?;
-    let translation = match arguments.interpret {
+    let images = match arguments.interpret {
         true => None,
-        false => Some(Arc::new(Translation::for_this_host()?)),
+        false => Some(Arc::new(RunningImages::new(Translation::for_this_host()?))),
     };
     // Before the VM starts, so that what is wrong with it is known then.
-    let translated = match &translation {
+    let program_image = match &images {
         None => None,
-        Some(translation) => {
-            let (elf, name) = (&guest.program.bytes, &arguments.program);
-            Some(translation.image_while_running(elf, name)?)
-        }
+        Some(images) => images
+            .of_program(&guest.program.bytes)
+            .with_context(|| arguments.program.display().to_string())?,
     };
-    let cached = translated.as_ref().map(|image| image.functions.is_none());
     let settings = Settings {
         ram: arguments.memory,
         runtime: RUNTIME,
         tree: Some(&guest.tree),
-        images: translation
-            .clone()
-            .map(|source| source as Arc<dyn ImageSource>),
-        program_image: translated.map(|translated| translated.image),
+        images: images.clone().map(|source| source as Arc<dyn ImageSource>),
+        program_image,
         arguments: &guest_arguments(arguments, &guest),
         interpret_only: arguments.interpret,
         timeout: arguments.timeout,
         count: arguments.stats.is_some(),
     };
     let outcome = machine::run(settings)?;
+    if let Some(images) = &images {
+        images.finish();
+    }
     let locate = |report: &ExitReport| {
-        let options = translation.as_ref()?.options();
+        let options = images.as_ref()?.translation().options();
         locate::locate(report, &outcome, &guest.tree, options)
     };
     let name = arguments.program.display().to_string();
@@ -76,14 +76,20 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let run = stats::Run {
             outcome: &outcome,
             wall: start.elapsed(),
-            cached,
+            translation: match &images {
+                None => stats::Translation::Off,
+                Some(images) => match images.functions() {
+                    None => stats::Translation::Cached,
+                    Some(functions) => stats::Translation::WhileRunning(functions),
+                },
+            },
         };
         match format {
             StatsFormat::Table => run.print_table(),
             StatsFormat::Json => run.print_json()?,
         }
     }
-    Ok(ExitCode::from(verdict.code))
+    Ok(verdict.code)
 }
 
 /// What the VM is given.

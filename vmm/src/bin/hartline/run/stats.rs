@@ -18,6 +18,17 @@ const EXITS: [(&str, &str); 7] = [
     ("pf_taken", "page faults"),
 ];
 
+/// Where the translation came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Translation {
+    /// Everything was interpreted.
+    Off,
+    /// From the cache, all of it.
+    Cached,
+    /// This many functions were translated while the program ran.
+    WhileRunning(usize),
+}
+
 /// A run that is over.
 #[derive(Debug)]
 pub struct Run<'a> {
@@ -25,8 +36,8 @@ pub struct Run<'a> {
     pub outcome: &'a Outcome,
     /// From the start of the command.
     pub wall: Duration,
-    /// Whether the translation came from the cache; `None`: nothing was translated.
-    pub cached: Option<bool>,
+    /// Where the translation came from.
+    pub translation: Translation,
 }
 
 impl Run<'_> {
@@ -39,6 +50,10 @@ impl Run<'_> {
             ("run time".to_owned(), milliseconds(outcome.run_time)),
             ("translation".to_owned(), self.translation().to_owned()),
         ];
+        if let Translation::WhileRunning(functions) = self.translation {
+            let row = ("functions translated".to_owned(), functions.to_string());
+            lines.push(row);
+        }
         lines.extend(self.exits());
         if let End::Report(report) = &outcome.end {
             lines.extend([
@@ -105,6 +120,10 @@ impl Run<'_> {
             "boot_s": outcome.boot_time.as_secs_f64(),
             "run_s": outcome.run_time.as_secs_f64(),
             "translation": self.translation(),
+            "functions_translated": match self.translation {
+                Translation::WhileRunning(functions) => functions,
+                _ => 0,
+            },
             "exits": {
                 "calls": outcome.exits.calls,
                 "doorbells": outcome.exits.doorbells,
@@ -130,10 +149,10 @@ impl Run<'_> {
     }
 
     fn translation(&self) -> &'static str {
-        match self.cached {
-            None => "none",
-            Some(true) => "cached",
-            Some(false) => "made now",
+        match self.translation {
+            Translation::Off => "none",
+            Translation::Cached => "cached",
+            Translation::WhileRunning(_) => "while running",
         }
     }
 }

@@ -1,0 +1,155 @@
+//! Translation images for a running program: from the cache, or made while it runs.
+
+use crate::translation::{Translation, image_file};
+use hartline_abi::elf;
+use hartline_abi::image::variant;
+use hartline_aot::elf::Binary;
+use hartline_aot::key::Key;
+use hartline_aot::order::Heat;
+use hartline_aot::translator::{MAX_TEXT, ReadError};
+use hartline_vmm::background::{Background, BackgroundError, Guest, Job, Turns, step_back};
+use hartline_vmm::images::{Client, ImageFile, ImageSource};
+use hartline_vmm::program::TreeFile;
+use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Serves the images of one run.
+#[derive(Debug)]
+pub struct RunningImages {
+    translation: Translation,
+    turns: Turns,
+    files: Mutex<Vec<Arc<Growing>>>,
+}
+
+/// A file that is translated while the program runs.
+#[derive(Debug)]
+struct Growing {
+    elf: Vec<u8>,
+    key: Key,
+    background: Background,
+}
+
+/// Shows images to the VM.
+struct Show<'a>(&'a Client);
+
+impl Guest for Show<'_> {
+    fn heats(&self) -> Vec<Heat> {
+        self.0.heats()
+    }
+
+    fn show(&self, image: File) {
+        // Without its length the image is of no use; the next one may be.
+        if let Ok(image) = image_file(image) {
+            self.0.show(image);
+        }
+    }
+}
+
+impl RunningImages {
+    /// Images as `translation` makes them.
+    pub fn new(translation: Translation) -> Self {
+        Self {
+            translation,
+            turns: Turns::new(),
+            files: Mutex::default(),
+        }
+    }
+
+    /// How to translate.
+    pub fn translation(&self) -> &Translation {
+        &self.translation
+    }
+
+    /// The image of all of the program, if there is one; otherwise it is made sure that
+    /// the program can be translated while it runs.
+    ///
+    /// # Errors
+    /// The file is no riscv64 program, has too much code, or the cache cannot be written.
+    pub fn of_program(&self, elf: &[u8]) -> anyhow::Result<Option<ImageFile>> {
+        let cached = self.translation.cached(&self.translation.key(elf))?;
+        if cached.is_none() {
+            let text = Binary::parse(elf).map_err(ReadError::from)?.text_range();
+            let span = text.end.saturating_sub(text.start);
+            if span > MAX_TEXT {
+                return Err(ReadError::TextTooLarge(span).into());
+            }
+            self.translation.cache().prepare()?;
+        }
+        Ok(cached)
+    }
+
+    /// Functions that were translated while the program ran; `None` if everything was
+    /// there.
+    pub fn functions(&self) -> Option<usize> {
+        let files = self.files();
+        let counts = files.iter().map(|file| file.background.functions());
+        (!files.is_empty()).then(|| counts.sum())
+    }
+
+    /// The program has ended: nothing more is made, and what was made is kept for the
+    /// next run.
+    pub fn finish(&self) {
+        let files = self.files().clone();
+        for file in &files {
+            file.background.stop();
+        }
+        for file in &files {
+            // The program did its work; what is lost is time of the next run.
+            let _ = file.background.keep(&self.job(file));
+        }
+    }
+
+    fn job<'a>(&'a self, file: &'a Growing) -> Job<'a> {
+        Job {
+            elf: &file.elf,
+            options: self.translation.options(),
+            key: file.key,
+            cache: self.translation.cache(),
+            turns: &self.turns,
+        }
+    }
+
+    fn files(&self) -> MutexGuard<'_, Vec<Arc<Growing>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn grow(&self, elf: Vec<u8>, key: Key, client: &Client) -> Result<(), BackgroundError> {
+        self.translation.cache().prepare()?;
+        let partial = self.translation.cache().lookup_partial(&key);
+        match partial.map(image_file) {
+            Some(Ok(image)) => client.show(image),
+            _ => client.nothing_yet(),
+        }
+        let file = Arc::new(Growing {
+            elf,
+            key,
+            background: Background::new(),
+        });
+        self.files().push(Arc::clone(&file));
+        step_back();
+        let threads = self.turns.limit();
+        file.background
+            .run(&self.job(&file), &Show(client), threads)
+    }
+}
+
+impl ImageSource for RunningImages {
+    fn serve(&self, file: &TreeFile, variant: u32, client: &Client) {
+        let Ok(elf) = file.bytes() else { return };
+        // What cannot be loaded is not code, whatever it is.
+        if variant != variant::NORMAL || elf::Program::parse(&elf).is_err() {
+            return;
+        }
+        let key = self.translation.key(&elf);
+        match self.translation.cached(&key) {
+            Ok(Some(image)) => client.show(image),
+            _ => {
+                if let Err(error) = self.grow(elf, key, client) {
+                    let name = file.path().unwrap_or_default();
+                    let name = name.display().to_string().escape_debug().to_string();
+                    crate::say(&format!("{name}: {error}: code is interpreted"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! One guest that wants images of one file: what was made for it, and what it executes.
+
+use super::ImageFile;
+use crate::attention;
+use crate::control::Control;
+use crate::platform::Mapping;
+use hartline_abi::boot::Shared;
+use hartline_abi::hart::Pending;
+use hartline_abi::hotness::{Hot, Hotness, SLOTS};
+use hartline_aot::order::Heat;
+use std::mem::{offset_of, size_of};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Most load biases of one file that are kept in mind.
+const MAX_BIASES: usize = 64;
+
+/// The connection between a guest and the thread that makes images of a file for it.
+#[derive(Debug)]
+pub struct Client {
+    ram: Arc<Mapping>,
+    shared: Arc<Mapping>,
+    control: Option<Arc<Control>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The newest image that the guest has not got yet.
+    image: Option<ImageFile>,
+    known: bool,
+    finished: bool,
+    biases: Vec<u64>,
+}
+
+/// What there is for the guest.
+#[derive(Debug)]
+pub(super) struct News {
+    /// An image that it has not got.
+    pub image: Option<ImageFile>,
+    /// It is known whether there is an image at present.
+    pub known: bool,
+    /// No other will come.
+    pub finished: bool,
+}
+
+impl Client {
+    pub(super) fn new(ram: Arc<Mapping>, shared: Arc<Mapping>) -> Self {
+        Self {
+            ram,
+            shared,
+            control: None,
+            state: Mutex::default(),
+        }
+    }
+
+    pub(super) fn with_control(self, control: Arc<Control>) -> Self {
+        Self {
+            control: Some(control),
+            ..self
+        }
+    }
+
+    /// There is a new image. The guest goes over to it at its next safepoint.
+    pub fn show(&self, image: ImageFile) {
+        self.tell(|state| state.image = Some(image));
+        if let Ok(word) = self.shared.atomic_u64(offset_of!(Shared, images) as u64) {
+            word.store(1, Ordering::SeqCst);
+            attention::raise(&self.shared, &self.ram, Pending::Image);
+        }
+    }
+
+    /// There is no image yet: the guest need not wait for it.
+    pub fn nothing_yet(&self) {
+        self.tell(|_| {});
+    }
+
+    /// What the guest interprets most, at link-time addresses if it belongs to this file.
+    /// The guest may have written anything.
+    #[must_use]
+    pub fn heats(&self) -> Vec<Heat> {
+        let biases = self.lock().biases.clone();
+        let table = offset_of!(Shared, hotness) + offset_of!(Hotness, slots);
+        let word = |slot: usize, field: usize| {
+            let at = table + slot * size_of::<Hot>() + field;
+            let word = self.shared.atomic_u64(at as u64);
+            word.map_or(0, |word| word.load(Ordering::Relaxed))
+        };
+        let mut heats = Vec::new();
+        for slot in 0..SLOTS {
+            let count = word(slot, offset_of!(Hot, count));
+            if count != 0 {
+                let pc = word(slot, offset_of!(Hot, pc));
+                heats.extend(biases.iter().map(|&bias| Heat {
+                    pc: pc.wrapping_sub(bias),
+                    count,
+                }));
+            }
+        }
+        heats
+    }
+
+    pub(super) fn finish(&self) {
+        self.tell(|state| state.finished = true);
+    }
+
+    pub(super) fn add_bias(&self, bias: u64) {
+        let mut state = self.lock();
+        if !state.biases.contains(&bias) && state.biases.len() < MAX_BIASES {
+            state.biases.push(bias);
+        }
+    }
+
+    pub(super) fn take(&self) -> News {
+        let mut state = self.lock();
+        News {
+            image: state.image.take(),
+            known: state.known,
+            finished: state.finished,
+        }
+    }
+
+    /// Changes the state, and wakes a guest that waits for an answer.
+    fn tell(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        state.known = true;
+        drop(state);
+        if let Some(control) = &self.control {
+            control.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells the guest that no more images come, also after a panic.
+pub(super) struct FinishOnDrop<'a>(pub &'a Client);
+
+impl Drop for FinishOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}

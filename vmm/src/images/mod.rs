@@ -1,0 +1,232 @@
+//! Translation images for the guest: it asks for them by inode of the root file system
+//! tree ([`Operation::Image`](hartline_abi::call::Operation::Image)), and gets them as
+//! read-only memory.
+
+mod client;
+
+pub use client::Client;
+
+use crate::control::Control;
+use crate::platform::{self, Access, Mapping, Vm};
+use crate::program::TreeFile;
+use hartline_abi::layout::{FILE_GPA_END, HUGE_PAGE_SIZE};
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::fs::File;
+use std::sync::Arc;
+use std::thread;
+
+/// Most files and variants that one VM gets images of: a guest that asks on gets no more.
+const MAX_FILES: usize = 256;
+
+/// A translation image, checked.
+#[derive(Debug)]
+pub struct ImageFile {
+    /// The image file. It never changes.
+    pub file: File,
+    /// Its length, bytes.
+    pub length: u64,
+}
+
+/// Where images come from.
+pub trait ImageSource: Debug + Send + Sync {
+    /// Makes images of a file in a [variant](hartline_abi::image::variant), and shows them
+    /// to `client`, each with all the code of the ones before; none, if the file is no
+    /// program, for instance. Called on a thread of its own, which the end of the VM does
+    /// not wait for; it may go on as long as the VM runs.
+    fn serve(&self, file: &TreeFile, variant: u32, client: &Client);
+}
+
+/// Names what images are of: inode of the file, and variant.
+type Name = (u32, u32);
+
+/// An image in the guest's memory.
+#[derive(Debug)]
+pub struct Placed {
+    /// Inode of the file that it was made from.
+    pub inode: u32,
+    /// The image.
+    pub image: ImageFile,
+    gpa: u64,
+}
+
+/// What is known about a file and variant.
+#[derive(Debug)]
+struct Served {
+    /// Shared with the thread that makes images.
+    client: Arc<Client>,
+    /// The newest image in the guest's memory: index into [`Images::placed`].
+    newest: Option<usize>,
+}
+
+/// An answer to the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// It is in guest-physical memory.
+    At {
+        /// Address.
+        gpa: u64,
+        /// Length, bytes.
+        length: u64,
+        /// A newer one may come.
+        more: bool,
+    },
+    /// There is none yet; one may come.
+    NotYet,
+    /// It is not known yet whether there is one; [`Control::wake`] is called when it is.
+    Unknown,
+    /// There is none.
+    None,
+}
+
+/// The images of one VM, and the VM, whose memory they become.
+#[derive(Debug)]
+pub struct Images {
+    vm: Vm,
+    ram: Arc<Mapping>,
+    shared: Arc<Mapping>,
+    /// The root file system tree, and what makes images of its files. Without it there
+    /// are none.
+    source: Option<(Arc<File>, Arc<dyn ImageSource>)>,
+    served: HashMap<Name, Served>,
+    placed: Vec<Placed>,
+    /// Guest-physical address of the next slot.
+    next: u64,
+}
+
+impl Images {
+    /// Images for `vm` with its RAM and shared pages, in slots from the guest-physical
+    /// address `next`, a multiple of 2 MiB.
+    #[must_use]
+    pub fn new(vm: Vm, ram: Arc<Mapping>, shared: Arc<Mapping>, next: u64) -> Self {
+        Self {
+            vm,
+            ram,
+            shared,
+            source: None,
+            served: HashMap::new(),
+            placed: Vec::new(),
+            next,
+        }
+    }
+
+    /// Lets the guest ask for images of the files in `tree`.
+    pub fn set_source(&mut self, tree: Arc<File>, source: Arc<dyn ImageSource>) {
+        self.source = Some((tree, source));
+    }
+
+    /// Has the only image that there will be of a file and variant ready before the guest
+    /// asks.
+    pub fn offer(&mut self, inode: u32, variant: u32, image: ImageFile) {
+        let client = self.client();
+        client.show(image);
+        client.finish();
+        self.insert((inode, variant), client);
+    }
+
+    /// The VM.
+    #[must_use]
+    pub fn vm(&self) -> &Vm {
+        &self.vm
+    }
+
+    /// The image that the guest got at a guest-physical address.
+    #[must_use]
+    pub fn placed_at(&self, gpa: u64) -> Option<&Placed> {
+        self.placed.iter().find(|placed| placed.gpa == gpa)
+    }
+
+    /// Answers the guest, whose code of the file is loaded with `bias`. Nothing that it
+    /// says is believed.
+    ///
+    /// # Errors
+    /// KVM refuses the memory.
+    pub(crate) fn answer(
+        &mut self,
+        inode: u64,
+        variant: u64,
+        bias: u64,
+        control: &Arc<Control>,
+    ) -> Result<Answer, platform::Error> {
+        let (Ok(inode), Ok(variant)) = (u32::try_from(inode), u32::try_from(variant)) else {
+            return Ok(Answer::None);
+        };
+        let name = (inode, variant);
+        if !self.served.contains_key(&name) && !self.start(name, control) {
+            return Ok(Answer::None);
+        }
+        let Some(client) = self.served.get(&name).map(|s| Arc::clone(&s.client)) else {
+            return Ok(Answer::None);
+        };
+        client.add_bias(bias);
+        let news = client.take();
+        if let Some(image) = news.image
+            && let Some(index) = self.place(inode, image)?
+            && let Some(served) = self.served.get_mut(&name)
+        {
+            served.newest = Some(index);
+        }
+        let newest = self.served.get(&name).and_then(|served| served.newest);
+        Ok(match newest.and_then(|index| self.placed.get(index)) {
+            Some(placed) => Answer::At {
+                gpa: placed.gpa,
+                length: placed.image.length,
+                more: !news.finished,
+            },
+            None if news.finished => Answer::None,
+            None if news.known => Answer::NotYet,
+            None => Answer::Unknown,
+        })
+    }
+
+    fn client(&self) -> Client {
+        Client::new(Arc::clone(&self.ram), Arc::clone(&self.shared))
+    }
+
+    fn insert(&mut self, name: Name, client: Client) -> Arc<Client> {
+        let client = Arc::new(client);
+        let served = Served {
+            client: Arc::clone(&client),
+            newest: None,
+        };
+        self.served.insert(name, served);
+        client
+    }
+
+    /// Begins to make images of a file. Result: whether there may be any.
+    fn start(&mut self, name: Name, control: &Arc<Control>) -> bool {
+        let Some((tree, source)) = &self.source else {
+            return false;
+        };
+        let file = TreeFile::new(Arc::clone(tree), name.0);
+        if self.served.len() >= MAX_FILES || !file.is_regular() {
+            return false;
+        }
+        let source = Arc::clone(source);
+        let client = self.client().with_control(Arc::clone(control));
+        let client = self.insert(name, client);
+        let work = move || {
+            let _finish = client::FinishOnDrop(&client);
+            source.serve(&file, name.1, &client);
+        };
+        thread::Builder::new()
+            .name("translate".into())
+            .spawn(work)
+            .is_ok()
+    }
+
+    /// Puts an image into the guest's memory; `None`: there is no room for it.
+    fn place(&mut self, inode: u32, image: ImageFile) -> Result<Option<usize>, platform::Error> {
+        let gpa = self.next;
+        let end = gpa.checked_add(image.length);
+        let end = end.and_then(|end| end.checked_next_multiple_of(HUGE_PAGE_SIZE));
+        let Some(end) = end.filter(|&end| end <= FILE_GPA_END && image.length != 0) else {
+            return Ok(None);
+        };
+        let mapping = Mapping::file("translation image", &image.file, image.length)?;
+        self.vm.add_slot(gpa, Arc::new(mapping), Access::ReadOnly)?;
+        self.next = end;
+        self.placed.push(Placed { inode, image, gpa });
+        Ok(Some(self.placed.len() - 1))
+    }
+}
