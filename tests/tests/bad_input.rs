@@ -408,7 +408,9 @@ fn check_good(outcome: &Outcome) -> Result<()> {
 /// The file that all others were made from does run, and is translated once.
 fn good_file() -> Result<()> {
     let place = Place::new(&Elf::good()?)?;
+    check_good(&place.run("run")?)?;
     for _ in 0..2 {
+        built(&place)?;
         check_good(&place.run("run")?)?;
         if place.cached()?.len() != 1 {
             return Err(format!("in the cache: {:?}", place.cached()?).into());
@@ -424,10 +426,18 @@ fn without_sections() -> Result<()> {
     check_good(&Place::new(&elf.truncated(end))?.run("run")?)
 }
 
-/// A damaged entry is noticed and made again.
+/// Translates the program ahead.
+fn built(place: &Place) -> Result<()> {
+    match place.run("build")? {
+        outcome if outcome.code == 0 => Ok(()),
+        outcome => Err(format!("{outcome:?}").into()),
+    }
+}
+
+/// A damaged entry is noticed, not used, and made again.
 fn damaged_cache() -> Result<()> {
     let place = Place::new(&Elf::good()?)?;
-    check_good(&place.run("run")?)?;
+    built(&place)?;
     let [entry] = place
         .cached()?
         .try_into()
@@ -468,6 +478,10 @@ fn damaged_cache() -> Result<()> {
         fs::write(&entry, bytes)?;
         check_good(&place.run("run")?)
             .map_err(|error| format!("damage {number}: {}", error.message().unwrap_or_default()))?;
+        if entry.exists() {
+            return Err(format!("damage {number} is still in the cache").into());
+        }
+        built(&place)?;
         if place.cached()? != [entry.clone()] || fs::read(&entry)? == *bytes {
             return Err(format!("damage {number} is still in the cache").into());
         }

@@ -1,0 +1,152 @@
+//! Programs that were never seen: they start in the interpreter and are translated
+//! while they run; what was made is there for the next run.
+
+use hartline_tests::process::{self, Outcome};
+use hartline_tests::suite::Suite;
+use hartline_tests::tree::{self, Scratch};
+use hartline_tests::{Result, hartline, paths};
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// Busybox with a cache of its own, and a file to work on.
+struct Fresh {
+    folder: Scratch,
+}
+
+impl Fresh {
+    fn new() -> Result<Self> {
+        let folder = Scratch::new()?;
+        fs::create_dir_all(folder.path().join("cache"))?;
+        fs::write(folder.path().join("input"), tree::bytes(4_000_000, 3))?;
+        Ok(Self { folder })
+    }
+
+    fn command(&self, subcommand: &str) -> Result<Command> {
+        let mut command = hartline::command(subcommand)?;
+        command.env("HARTLINE_CACHE", self.folder.path().join("cache"));
+        Ok(command)
+    }
+
+    /// `busybox sha256sum` of the file, which the interpreter takes seconds for.
+    fn sum(&self) -> Result<Command> {
+        let mut command = self.command("run")?;
+        let volume = format!("{}:/input:ro", self.folder.path().join("input").display());
+        command.args(["--stats=json", "--volume", &volume, "--"]);
+        command
+            .arg(paths::busybox())
+            .args(["sha256sum", "/input", "/input", "/input"]);
+        Ok(command)
+    }
+
+    /// Runs it and checks the result. Result: what `--stats` says of `key`.
+    fn check(&self, keys: &[&str]) -> Result<Vec<String>> {
+        let outcome = process::run(&mut self.sum()?, b"")?;
+        let mut here = Command::new("sha256sum");
+        let here = process::run(here.arg(self.folder.path().join("input")), b"")?;
+        let sums: Vec<_> = outcome.stdout.split(|&b| b == b'\n').collect();
+        let right = |line: &&[u8]| line.get(..64) == here.stdout.get(..64);
+        if outcome.code != 0 || sums.len() != 4 || !sums[..3].iter().all(right) {
+            return Err(format!("{outcome:?}").into());
+        }
+        keys.iter().map(|key| value(&outcome, key)).collect()
+    }
+
+    /// Names of the cache's files without the key.
+    fn kinds(&self) -> Result<Vec<String>> {
+        let mut kinds = Vec::new();
+        for entry in fs::read_dir(self.folder.path().join("cache"))? {
+            let path: PathBuf = entry?.path();
+            let name = path
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned());
+            if name.as_deref() != Some("probe.json") {
+                let extension = path.extension().map(|e| e.to_string_lossy().into_owned());
+                kinds.push(extension.or(name).unwrap_or_default());
+            }
+        }
+        kinds.sort();
+        Ok(kinds)
+    }
+}
+
+/// A number or word of the JSON that `--stats=json` printed.
+fn value(outcome: &Outcome, key: &str) -> Result<String> {
+    let text = outcome.stderr_text();
+    let after = text.split(&format!("\"{key}\":")).nth(1);
+    let value = after.and_then(|rest| rest.split([',', '}']).next());
+    let value = value.ok_or_else(|| format!("no {key} in {text}"))?;
+    Ok(value.trim_matches('"').to_owned())
+}
+
+fn number(text: &str) -> Result<u64> {
+    text.parse()
+        .map_err(|error| format!("{text}: {error}").into())
+}
+
+fn main() -> ExitCode {
+    let mut suite = Suite::new();
+    suite.add_kvm("translated while running, and kept", first_and_second_run);
+    suite.add_kvm("a killed run leaves a usable cache", killed);
+    suite.add_kvm("damaged leftovers are made again", damaged);
+    suite.run()
+}
+
+fn first_and_second_run() -> Result<()> {
+    let fresh = Fresh::new()?;
+    let keys = ["translation", "functions_translated", "interpreted"];
+    let first = fresh.check(&keys)?;
+    let second = fresh.check(&keys)?;
+    if first[0] != "while running" || number(&first[1])? == 0 {
+        return Err(format!("first run: {first:?}").into());
+    }
+    // Both interpret what runs once; only the first one the hot loop.
+    if number(&second[2])? * 10 > number(&first[2])? {
+        return Err(format!("interpreted: {first:?}, then {second:?}").into());
+    }
+    if fresh.kinds()? != ["partial", "pieces"] {
+        return Err(format!("in the cache: {:?}", fresh.kinds()?).into());
+    }
+    let built = process::run(fresh.command("build")?.arg(paths::busybox()), b"")?;
+    let third = fresh.check(&keys)?;
+    if built.code != 0 || fresh.kinds()? != ["img"] || third[0] != "cached" {
+        return Err(format!("{built:?}, {:?}, {third:?}", fresh.kinds()?).into());
+    }
+    Ok(())
+}
+
+fn killed() -> Result<()> {
+    let fresh = Fresh::new()?;
+    let mut command = fresh.sum()?;
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn()?;
+    while !fresh.kinds()?.iter().any(|kind| kind == "partial") {
+        if child.try_wait()?.is_some() {
+            return Err("ended without an image".into());
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    child.kill()?;
+    child.wait()?;
+    fresh.check(&[])?;
+    Ok(())
+}
+
+fn damaged() -> Result<()> {
+    let fresh = Fresh::new()?;
+    fresh.check(&[])?;
+    for entry in fs::read_dir(fresh.folder.path().join("cache"))? {
+        let path = entry?.path();
+        let mut bytes = fs::read(&path)?;
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&path, bytes)?;
+    }
+    let again = fresh.check(&["functions_translated"])?;
+    match number(&again[0])? {
+        0 => Err("nothing was translated again".into()),
+        _ => Ok(()),
+    }
+}
