@@ -1,8 +1,7 @@
 //! Building guest programs with the riscv64 cross compiler.
 //!
-//! All C programs of `tests/programs` become one executable, which looks at its
-//! first argument like busybox: the C library in it is translated once, not once
-//! per program.
+//! All programs of a folder become one executable, which looks at its first argument
+//! like busybox: the C library in it is translated once, not once per program.
 
 use crate::{Result, paths};
 use std::collections::HashMap;
@@ -37,57 +36,128 @@ pub const VARIANTS: [Variant; 3] = [
     },
 ];
 
-/// Names of the programs in `tests/programs/*.c`.
-///
-/// # Errors
-/// The folder cannot be read.
-pub fn names() -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(sources())? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "c") {
-            names.extend(
-                path.file_stem()
-                    .map(|stem| stem.to_string_lossy().into_owned()),
-            );
-        }
-    }
-    names.sort();
-    Ok(names)
+/// The builds of the control-flow programs: what differs between them is where
+/// functions begin, how registers are saved and how jump tables look.
+pub const CONTROL_VARIANTS: [Variant; 3] = [
+    Variant {
+        name: "O0",
+        flags: &["-O0", "-static"],
+    },
+    Variant {
+        name: "Os-millicode",
+        flags: &["-Os", "-msave-restore", "-static"],
+    },
+    Variant {
+        name: "O3-absolute-stripped",
+        flags: &["-O3", "-fno-pic", "-mcmodel=medlow", "-static", "-s"],
+    },
+];
+
+/// A folder of programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Set {
+    /// `tests/programs/*.c`.
+    Programs,
+    /// `tests/programs/control`: control flow that surprises, and atomics.
+    Control,
 }
 
-/// The executable of all C programs, built once per test process.
+impl Set {
+    fn folder(self) -> PathBuf {
+        let programs = paths::repository().join("tests/programs");
+        match self {
+            Set::Programs => programs,
+            Set::Control => programs.join("control"),
+        }
+    }
+
+    /// File names of the programs, sorted. C++ counts in the control-flow set only:
+    /// its library makes an executable larger.
+    fn files(self) -> Result<Vec<String>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(self.folder())? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name.ends_with(".c") || self == Set::Control && name.ends_with(".cpp") {
+                files.push(name);
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    /// Names of the programs: the first argument of the executable.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn names(self) -> Result<Vec<String>> {
+        let files = self.files()?;
+        Ok(files.iter().map(|file| stem(file).to_owned()).collect())
+    }
+
+    /// The executable of all of them, built once per test process.
+    ///
+    /// # Errors
+    /// The compiler is missing or refuses.
+    pub fn build(self, variant: Variant) -> Result<PathBuf> {
+        let folder = match self {
+            Set::Programs => "programs",
+            Set::Control => "control",
+        };
+        let output = paths::work().join(folder).join(variant.name);
+        once(&output, || {
+            let objects = output.with_extension("objects");
+            fs::create_dir_all(&objects)?;
+            let table = objects.join("table.c");
+            fs::write(&table, table_of(&self.names()?))?;
+            let mut linker = match self {
+                Set::Programs => Command::new(C),
+                Set::Control => Command::new(CPP),
+            };
+            linker.args(variant.flags);
+            let mut compile = |source: &Path, name: &str, defines: &[String]| -> Result<()> {
+                let object = objects.join(name).with_extension("o");
+                let mut compiler = compiler(name);
+                compiler.args(["-frounding-math", "-g1", "-c"]);
+                compiler.args(variant.flags).args(defines);
+                check(compiler.arg(source).arg("-o").arg(&object))?;
+                linker.arg(object);
+                Ok(())
+            };
+            compile(&table, "table.c", &[])?;
+            for file in self.files()? {
+                let main = format!("-Dmain={}_main", stem(&file));
+                compile(&self.folder().join(&file), &file, &[main])?;
+            }
+            check(linker.args(["-lm", "-latomic", "-o"]).arg(&output))
+        })
+    }
+}
+
+const C: &str = "riscv64-linux-gnu-gcc";
+const CPP: &str = "riscv64-linux-gnu-g++";
+
+/// A file's name without its extension.
+fn stem(file: &str) -> &str {
+    file.split('.').next().unwrap_or(file)
+}
+
+/// The compiler for a file, with the standard of its language.
+fn compiler(file: &str) -> Command {
+    let (name, standard) = match file.ends_with(".cpp") {
+        true => (CPP, "-std=c++17"),
+        false => (C, "-std=gnu17"),
+    };
+    let mut command = Command::new(name);
+    command.arg(standard);
+    command
+}
+
+/// The executable of the C programs in `tests/programs`.
 ///
 /// # Errors
-/// The compiler is missing or refuses.
+/// As [`Set::build`].
 pub fn programs(variant: Variant) -> Result<PathBuf> {
-    let output = paths::work().join("programs").join(variant.name);
-    once(&output, || {
-        let folder = output.with_extension("objects");
-        fs::create_dir_all(&folder)?;
-        let names = names()?;
-        let mut objects = Vec::new();
-        for name in &names {
-            let object = folder.join(format!("{name}.o"));
-            let mut compiler = Command::new("riscv64-linux-gnu-gcc");
-            compiler
-                .args(["-std=gnu17", "-frounding-math", "-g1", "-c"])
-                .args(variant.flags);
-            compiler.arg(format!("-Dmain={name}_main"));
-            check(
-                compiler
-                    .arg(sources().join(format!("{name}.c")))
-                    .arg("-o")
-                    .arg(&object),
-            )?;
-            objects.push(object);
-        }
-        let table = folder.join("table.c");
-        fs::write(&table, table_of(&names))?;
-        let mut linker = Command::new("riscv64-linux-gnu-gcc");
-        linker.args(variant.flags).arg(&table).args(&objects);
-        check(linker.args(["-lm", "-latomic", "-o"]).arg(&output))
-    })
+    Set::Programs.build(variant)
 }
 
 /// The C++ program, statically linked and stripped.
@@ -97,11 +167,9 @@ pub fn programs(variant: Variant) -> Result<PathBuf> {
 pub fn streams() -> Result<PathBuf> {
     let output = paths::work().join("programs/streams");
     once(&output, || {
-        let mut compiler = Command::new("riscv64-linux-gnu-g++");
-        compiler
-            .args(["-std=c++17", "-O2", "-static", "-s", "-o"])
-            .arg(&output);
-        check(compiler.arg(sources().join("streams.cpp")))
+        let mut compiler = compiler("streams.cpp");
+        compiler.args(["-O2", "-static", "-s", "-o"]).arg(&output);
+        check(compiler.arg(Set::Programs.folder().join("streams.cpp")))
     })
 }
 
@@ -120,10 +188,6 @@ pub fn check(command: &mut Command) -> Result<()> {
         return Ok(());
     }
     Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)).into())
-}
-
-fn sources() -> PathBuf {
-    paths::repository().join("tests/programs")
 }
 
 /// A `main` that calls the program named by the first argument.

@@ -2,7 +2,7 @@
 //! same output, same exit code, in every build variant.
 
 use hartline_tests::compare::Run;
-use hartline_tests::compile::{self, VARIANTS, Variant};
+use hartline_tests::compile::{self, Set, VARIANTS, Variant};
 use hartline_tests::process::{self, shell_code};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::{self, Scratch};
@@ -146,7 +146,7 @@ const O2: Variant = VARIANTS[1];
 /// A program that no test names would be forgotten.
 fn every_program_is_used() -> Result<()> {
     let elsewhere = ["fault", "input", "files", "walk", "hog", "spin", "terminal"];
-    for name in compile::names()? {
+    for name in Set::Programs.names()? {
         if !PLAIN.iter().any(|row| row[0] == name) && !elsewhere.contains(&name.as_str()) {
             return Err(format!("no test runs tests/programs/{name}.c").into());
         }

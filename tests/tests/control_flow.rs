@@ -1,0 +1,42 @@
+//! Control flow that surprises a translator, and atomics: the programs of
+//! `tests/programs/control`, in several builds, translated, interpreted and under the
+//! reference. Same output, same exit code.
+
+use hartline_tests::Result;
+use hartline_tests::compare::{Run, check_equal};
+use hartline_tests::compile::{CONTROL_VARIANTS, Set, Variant};
+use hartline_tests::suite::Suite;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut suite = Suite::new();
+    let names = Set::Control.names();
+    suite.add("there are programs", || match Set::Control.names()?.len() {
+        0 => Err("none".into()),
+        _ => Ok(()),
+    });
+    for variant in CONTROL_VARIANTS {
+        for name in names.iter().flatten().cloned() {
+            suite.add_kvm(format!("{}: {name}", variant.name), move || {
+                compare(variant, &name)
+            });
+        }
+    }
+    suite.run()
+}
+
+fn compare(variant: Variant, name: &str) -> Result<()> {
+    let run = Run::new(&Set::Control.build(variant)?, [name]);
+    let expected = run.reference()?;
+    if expected.stdout.is_empty() || expected.code > 125 {
+        return Err(format!("the reference: {expected:?}").into());
+    }
+    for (way, outcome) in [
+        ("interpreted", run.interpreted()?),
+        ("translated", run.hartline(&[])?),
+    ] {
+        check_equal(&expected, &outcome)
+            .map_err(|error| format!("{way}: {}", error.message().unwrap_or("failed")))?;
+    }
+    Ok(())
+}
