@@ -173,6 +173,26 @@ pub fn streams() -> Result<PathBuf> {
     })
 }
 
+/// The program of `tests/programs/float`, which has no C library.
+///
+/// # Errors
+/// The compiler is missing or refuses.
+pub fn float_cases() -> Result<PathBuf> {
+    let output = paths::work().join("programs/float");
+    once(&output, || {
+        let folder = Set::Programs.folder().join("float");
+        let mut compiler = compiler("cases.c");
+        compiler.args(["-O2", "-static", "-nostdlib", "-ffreestanding", "-fno-pic"]);
+        compiler.arg(folder.join("cases.c"));
+        check(
+            compiler
+                .arg(folder.join("kernels.S"))
+                .arg("-o")
+                .arg(&output),
+        )
+    })
+}
+
 /// Runs a compiler, assembler or linker.
 ///
 /// # Errors

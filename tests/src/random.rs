@@ -1,5 +1,22 @@
 //! A small generator of random numbers, the same for the same seed everywhere.
 
+use std::env;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// `HARTLINE_SEED`, or one that no run had before.
+pub fn seed() -> u64 {
+    number("HARTLINE_SEED").unwrap_or_else(|| {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(1, |time| time.as_nanos() as u64)
+    })
+}
+
+/// The number in an environment variable, if there is one.
+pub fn number(variable: &str) -> Option<u64> {
+    env::var(variable).ok()?.parse().ok()
+}
+
 /// Xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators").
 #[derive(Debug, Clone)]
 pub struct Random {

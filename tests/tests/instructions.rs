@@ -9,18 +9,12 @@ use hartline_tests::operations::Extension;
 use hartline_tests::process::Outcome;
 use hartline_tests::sequence::Program;
 use hartline_tests::suite::Suite;
-use hartline_tests::{Result, paths};
-use std::env;
+use hartline_tests::{Result, paths, random};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 fn main() -> ExitCode {
-    let seed = number("HARTLINE_SEED").unwrap_or_else(|| {
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(1, |time| time.as_nanos() as u64)
-    });
-    let cases = number("HARTLINE_CASES").unwrap_or(60) as usize;
+    let seed = random::seed();
+    let cases = random::number("HARTLINE_CASES").unwrap_or(60) as usize;
     println!("HARTLINE_SEED={seed} HARTLINE_CASES={cases}");
     let mut suite = Suite::new();
     for extension in Extension::ALL {
@@ -41,10 +35,6 @@ fn main() -> ExitCode {
         );
     }
     suite.run()
-}
-
-fn number(variable: &str) -> Option<u64> {
-    env::var(variable).ok()?.parse().ok()
 }
 
 fn told(seed: u64, message: &str) -> String {
