@@ -280,17 +280,19 @@ impl Kernel {
     /// Serves a trap of the instruction at `Hart::pc`.
     pub(crate) fn trap(&mut self, trap: Trap) -> Control {
         let pc = self.hart().pc;
-        let (signal, cause) = match trap {
+        let (signal, cause, address) = match trap {
             Trap::EnvironmentCall => return self.system_call(),
-            Trap::Breakpoint => (number::SIGTRAP, Cause::Breakpoint),
-            Trap::IllegalInstruction => (number::SIGILL, Cause::IllegalInstruction),
+            Trap::Breakpoint => (number::SIGTRAP, Cause::Breakpoint, pc),
+            Trap::IllegalInstruction => (number::SIGILL, Cause::IllegalInstruction, pc),
+            Trap::LoadMisaligned(address) => (number::SIGBUS, Cause::LoadMisaligned, address),
+            Trap::StoreMisaligned(address) => (number::SIGBUS, Cause::StoreMisaligned, address),
         };
         self.fault(Fault {
             signal,
-            // ILL_ILLOPC and TRAP_BRKPT.
+            // ILL_ILLOPC, TRAP_BRKPT, BUS_ADRALN.
             code: 1,
             cause,
-            address: pc,
+            address,
             host: None,
         });
         match self.attend() {

@@ -54,6 +54,10 @@ int main(int argc, char **argv) {
         __asm__ volatile("fsrmi 5");
         sink = (uint64_t)sum(1, 2);
     }
+    static _Alignas(16) char area[32];
+    if (!strcmp(how, "misaligned-lr")) __asm__ volatile("lr.d %0, (%1)" : "=r"(sink) : "r"(area + 4));
+    if (!strcmp(how, "misaligned-sc")) __asm__ volatile("sc.w %0, zero, (%1)" : "=&r"(sink) : "r"(area + 1));
+    if (!strcmp(how, "misaligned-amo")) __asm__ volatile("amoor.d %0, zero, (%1)" : "=r"(sink) : "r"(area + 7));
     if (!strcmp(how, "breakpoint")) __asm__ volatile("ebreak");
     if (!strcmp(how, "abort")) abort();
     if (!strcmp(how, "kill")) kill(getpid(), SIGKILL);

@@ -67,6 +67,7 @@ const FAULTS: &[&str] = &[
     "illegal-word",
     "privileged",
     "reserved-rounding",
+    "misaligned-lr",
     "breakpoint",
     "abort",
     "kill",
@@ -136,6 +137,9 @@ fn main() -> ExitCode {
         );
     }
     suite.add_kvm("a fault is located", fault_is_located);
+    for how in ["misaligned-sc", "misaligned-amo"] {
+        suite.add_kvm(format!("fault {how}"), move || misaligned(how));
+    }
     suite.add_kvm("memory limit", memory_limit);
     suite.add_kvm("interpreter alone", interpreted);
     suite.run()
@@ -269,6 +273,21 @@ fn fault_is_located() -> Result<()> {
         true => Ok(()),
         false => Err(format!("{outcome:?}").into()),
     }
+}
+
+/// `sc` and AMOs trap as `lr` does. The reference is of no help: it performs
+/// misaligned AMOs, and a misaligned `sc` ends it.
+fn misaligned(how: &str) -> Result<()> {
+    let run = Run::new(&compile::programs(O2)?, ["fault", how]);
+    for outcome in [run.hartline(&[])?, run.interpreted()?] {
+        let told = outcome
+            .stderr_text()
+            .contains("SIGBUS: misaligned atomic store at");
+        if outcome.code != 128 + 7 || !told {
+            return Err(format!("{outcome:?}").into());
+        }
+    }
+    Ok(())
 }
 
 /// A program that uses more than `--mem` is told so or ended with one line.

@@ -158,6 +158,8 @@ fn cause_text(report: &ExitReport) -> String {
     const FETCH: u32 = Cause::InstructionPageFault as u32;
     const ILLEGAL: u32 = Cause::IllegalInstruction as u32;
     const BREAKPOINT: u32 = Cause::Breakpoint as u32;
+    const LOAD_MISALIGNED: u32 = Cause::LoadMisaligned as u32;
+    const STORE_MISALIGNED: u32 = Cause::StoreMisaligned as u32;
     const LOAD: u32 = Cause::LoadPageFault as u32;
     const STORE: u32 = Cause::StorePageFault as u32;
     let address = report.address;
@@ -165,6 +167,8 @@ fn cause_text(report: &ExitReport) -> String {
         FETCH => format!("instruction page fault at {address:#x}"),
         ILLEGAL => "illegal instruction".into(),
         BREAKPOINT => "breakpoint".into(),
+        LOAD_MISALIGNED => format!("misaligned load-reserved at {address:#x}"),
+        STORE_MISALIGNED => format!("misaligned atomic store at {address:#x}"),
         LOAD => format!("load page fault at {address:#x}"),
         STORE => format!("store page fault at {address:#x}"),
         other => format!("unknown cause {other} at {address:#x}"),

@@ -286,6 +286,10 @@ pub enum Trap {
     Breakpoint,
     /// An encoding that is not an instruction, or is not allowed in user mode: SIGILL.
     IllegalInstruction,
+    /// `lr` from an address that is not a multiple of its width: SIGBUS.
+    LoadMisaligned(u64),
+    /// `sc` or an AMO to such an address: SIGBUS.
+    StoreMisaligned(u64),
 }
 
 /// Executes, or records, the operations of one instruction.
@@ -343,6 +347,10 @@ pub trait Machine {
     /// Stores the register's low 32 or its 64 bits, unchanged.
     fn store_f(&mut self, format: Format, address: Self::Int, value: Self::Float);
 
+    /// Whether the atomic access that follows takes place: its address must be a
+    /// multiple of its width. If it is not, the implementation takes the trap itself
+    /// ([`Trap::StoreMisaligned`] if it `stores`).
+    fn is_aligned(&mut self, width: Width, stores: bool, address: Self::Int) -> bool;
     /// Atomic read-modify-write; returns the old value, sign-extended from `Word`.
     fn amo(
         &mut self,

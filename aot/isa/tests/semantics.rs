@@ -70,6 +70,10 @@ impl Machine for Recorder {
     fn store_f(&mut self, _: Format, (): (), (): ()) {
         self.stores = true;
     }
+    fn is_aligned(&mut self, width: Width, _: bool, (): ()) -> bool {
+        assert!(matches!(width, Width::Word | Width::Double));
+        true
+    }
     fn amo(&mut self, _: AmoOp, width: Width, _: Ordering, (): (), (): ()) {
         assert!(matches!(width, Width::Word | Width::Double));
         (self.loads, self.stores) = (true, true);
@@ -133,6 +137,7 @@ impl Machine for Recorder {
             Trap::EnvironmentCall => Flow::SystemCall,
             Trap::Breakpoint => Flow::Breakpoint,
             Trap::IllegalInstruction => panic!("a decoded instruction is legal"),
+            Trap::LoadMisaligned(_) | Trap::StoreMisaligned(_) => panic!("depends on the address"),
         });
     }
 }

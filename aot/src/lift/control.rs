@@ -174,7 +174,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    fn trap_at(&mut self, pc: u64) {
+    pub(super) fn trap_at(&mut self, pc: u64) {
         self.registers.store(self.ir, self.dirty);
         self.store_pc(pc);
         self.leave_to_service(offset::FN_TRAP);

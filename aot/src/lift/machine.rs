@@ -120,6 +120,11 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
         self.store_image(format, address, value);
     }
 
+    fn is_aligned(&mut self, width: Width, _stores: bool, address: IntValue<'ctx>) -> bool {
+        self.require_alignment(width, address);
+        true
+    }
+
     fn amo(
         &mut self,
         op: AmoOp,

@@ -3,7 +3,7 @@
 use hartline_abi::hart::{NO_RESERVATION, offset};
 use hartline_isa::{AmoOp, Fence, Format, Width};
 use inkwell::values::IntValue;
-use inkwell::{AtomicOrdering, AtomicRMWBinOp};
+use inkwell::{AtomicOrdering, AtomicRMWBinOp, IntPredicate};
 
 use super::function::Lifter;
 use super::ir::{Likely, Memory};
@@ -75,6 +75,20 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
+    /// Goes on only if `address` is a multiple of the width of an atomic access; the
+    /// interpreter takes the trap otherwise.
+    pub(super) fn require_alignment(&mut self, width: Width, address: IntValue<'ctx>) {
+        let ir = self.ir;
+        let [misaligned, aligned] = ["misaligned", "aligned"].map(|name| ir.block(self.host, name));
+        let mask = ir.constant(u64::from(width.bytes()) - 1);
+        let low = ir.built(ir.builder().build_and(address, mask, ""));
+        let condition = ir.compare(IntPredicate::NE, low, ir.constant(0));
+        ir.branch(condition, misaligned, aligned, Likely::NotTaken);
+        ir.position(misaligned);
+        self.trap_at(self.pc);
+        ir.position(aligned);
+    }
+
     pub(super) fn atomic(
         &mut self,
         op: AmoOp,
@@ -123,7 +137,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let [attempt, done] = ["attempt", "done"].map(|name| ir.block(self.host, name));
         let reservation = ir.load_hart(offset::RESERVATION);
         ir.store_hart(offset::RESERVATION, ir.constant(NO_RESERVATION));
-        let held = ir.compare(inkwell::IntPredicate::EQ, reservation, address);
+        let held = ir.compare(IntPredicate::EQ, reservation, address);
         let before = ir.current();
         ir.branch(held, attempt, done, Likely::Taken);
 

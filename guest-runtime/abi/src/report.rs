@@ -27,6 +27,10 @@ pub enum Cause {
     IllegalInstruction = 2,
     /// `ebreak`.
     Breakpoint = 3,
+    /// `lr` from a misaligned address.
+    LoadMisaligned = 4,
+    /// `sc` or an AMO to a misaligned address.
+    StoreMisaligned = 6,
     /// Load from memory that is not there.
     LoadPageFault = 13,
     /// Store to memory that is not there or read-only.

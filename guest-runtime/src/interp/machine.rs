@@ -229,6 +229,17 @@ impl Machine for Execution<'_> {
         self.store(width(format), address, value);
     }
 
+    fn is_aligned(&mut self, width: Width, stores: bool, address: u64) -> bool {
+        let aligned = address.is_multiple_of(u64::from(width.bytes()));
+        if !aligned {
+            self.trap(match stores {
+                true => Trap::StoreMisaligned(address),
+                false => Trap::LoadMisaligned(address),
+            });
+        }
+        aligned
+    }
+
     fn amo(&mut self, op: AmoOp, width: Width, _: Ordering, address: u64, value: u64) -> u64 {
         // SAFETY: `Interpreter::step` has the contract that guest memory needs.
         unsafe { memory::amo(op, width, address, value) }

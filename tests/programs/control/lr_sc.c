@@ -147,9 +147,31 @@ static void misaligned(void) {
     munmap(area, 3 * 4096);
 }
 
+static sigjmp_buf faulted;
+static void caught(int number, siginfo_t *info, void *context) {
+    (void)context;
+    printf("signal %d code %d at %ld\n", number, info->si_code,
+           (long)((char *)info->si_addr - (char *)cells));
+    siglongjmp(faulted, 1);
+}
+
+// A misaligned LR is refused, wherever it is.
+static void refused(void) {
+    struct sigaction action = {.sa_sigaction = caught, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, &action, NULL);
+    for (volatile int at = 0; at < 16; at++) {
+        if (sigsetjmp(faulted, 1)) continue;
+        int64_t w = LOAD_RESERVED("w", (char *)cells + at);
+        printf("lr.w at %d: %ld\n", at, (long)w);
+        int64_t d = LOAD_RESERVED("d", (char *)cells + at);
+        printf("lr.d at %d: %ld\n", at, (long)d);
+    }
+}
+
 int main(void) {
     reservations();
     amos();
     misaligned();
+    refused();
     return 0;
 }

@@ -10,8 +10,10 @@ pub(super) fn load_reserved<M: Machine>(
     rs1: XReg,
 ) {
     let address = m.read_x(rs1);
-    let value = m.load_reserved(width, order, address);
-    m.write_x(rd, value);
+    if m.is_aligned(width, false, address) {
+        let value = m.load_reserved(width, order, address);
+        m.write_x(rd, value);
+    }
 }
 
 pub(super) fn store_conditional<M: Machine>(
@@ -23,8 +25,10 @@ pub(super) fn store_conditional<M: Machine>(
     rs2: XReg,
 ) {
     let (address, value) = (m.read_x(rs1), m.read_x(rs2));
-    let failed = m.store_conditional(width, order, address, value);
-    m.write_x(rd, failed);
+    if m.is_aligned(width, true, address) {
+        let failed = m.store_conditional(width, order, address, value);
+        m.write_x(rd, failed);
+    }
 }
 
 pub(super) fn amo<M: Machine>(
@@ -37,6 +41,8 @@ pub(super) fn amo<M: Machine>(
     rs2: XReg,
 ) {
     let (address, value) = (m.read_x(rs1), m.read_x(rs2));
-    let old = m.amo(op, width, order, address, value);
-    m.write_x(rd, old);
+    if m.is_aligned(width, true, address) {
+        let old = m.amo(op, width, order, address, value);
+        m.write_x(rd, old);
+    }
 }
