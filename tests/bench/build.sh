@@ -10,7 +10,8 @@
 #
 # busybox and qemu-riscv64 are Debian's own packages. The C programs are compiled
 # here for both targets by the same compiler version with the same options: -O2,
-# static. secp256k1 is the C library that the crate secp256k1-sys carries, without
+# static, and no fused multiply-add, which would round differently where only one of
+# the two instruction sets has it. secp256k1 is the C library that the crate secp256k1-sys carries, without
 # hand-written assembly for either target.
 set -euo pipefail
 
@@ -35,18 +36,18 @@ place "$root/.debian/riscv64/usr/bin/busybox" "$out/riscv64/busybox"
 place "$root/.debian/amd64/usr/bin/busybox" "$out/native/busybox"
 place "$root/.debian/amd64/usr/bin/qemu-riscv64" "$out/qemu-riscv64"
 
+options=(-O2 -static -Wall -ffp-contract=off)
 # compile NAME SOURCE OPTION...
 compile() {
     local name=$1
     shift
-    gcc -O2 -static -Wall -o "$out/native/$name.new" "$@"
-    riscv64-linux-gnu-gcc -O2 -static -Wall -o "$out/riscv64/$name.new" "$@"
+    gcc "${options[@]}" -o "$out/native/$name.new" "$@"
+    riscv64-linux-gnu-gcc "${options[@]}" -o "$out/riscv64/$name.new" "$@"
     mv "$out/native/$name.new" "$out/native/$name"
     mv "$out/riscv64/$name.new" "$out/riscv64/$name"
 }
 
-compile calls "$here/calls.c"
-compile indirect "$here/indirect.c"
+compile kernels "$here"/kernels/*.c -lm
 
 # The sources come the way every dependency does, checked against Cargo.lock.
 vendor=$out/vendor

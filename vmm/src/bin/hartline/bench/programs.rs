@@ -19,7 +19,7 @@ pub struct Benchmark {
 
 /// All of them. Each takes a good part of a second natively, except sha256sum, where
 /// the native busybox uses the processor's SHA instructions.
-pub const BENCHMARKS: [Benchmark; 6] = [
+pub const BENCHMARKS: [Benchmark; 17] = [
     Benchmark {
         name: "busybox-sha256sum",
         program: "busybox",
@@ -46,15 +46,81 @@ pub const BENCHMARKS: [Benchmark; 6] = [
     },
     Benchmark {
         name: "calls",
-        program: "calls",
-        arguments: &["10"],
-        quick: &["1"],
+        program: "kernels",
+        arguments: &["calls", "10"],
+        quick: &["calls", "1"],
     },
     Benchmark {
         name: "indirect-calls",
-        program: "indirect",
-        arguments: &["25"],
-        quick: &["2"],
+        program: "kernels",
+        arguments: &["indirect", "25"],
+        quick: &["indirect", "2"],
+    },
+    Benchmark {
+        name: "chase",
+        program: "kernels",
+        arguments: &["chase", "40"],
+        quick: &["chase", "2"],
+    },
+    Benchmark {
+        name: "fibonacci",
+        program: "kernels",
+        arguments: &["fibonacci", "100"],
+        quick: &["fibonacci", "3"],
+    },
+    Benchmark {
+        name: "interpreter",
+        program: "kernels",
+        arguments: &["interpreter", "250"],
+        quick: &["interpreter", "5"],
+    },
+    Benchmark {
+        name: "mixed",
+        program: "kernels",
+        arguments: &["mixed", "8000"],
+        quick: &["mixed", "200"],
+    },
+    Benchmark {
+        name: "quicksort",
+        program: "kernels",
+        arguments: &["quicksort", "11"],
+        quick: &["quicksort", "1"],
+    },
+    Benchmark {
+        name: "search",
+        program: "kernels",
+        arguments: &["search", "35"],
+        quick: &["search", "2"],
+    },
+    Benchmark {
+        name: "sieve",
+        program: "kernels",
+        arguments: &["sieve", "90"],
+        quick: &["sieve", "3"],
+    },
+    Benchmark {
+        name: "fft",
+        program: "kernels",
+        arguments: &["fft", "1200"],
+        quick: &["fft", "20"],
+    },
+    Benchmark {
+        name: "mandelbrot",
+        program: "kernels",
+        arguments: &["mandelbrot", "15"],
+        quick: &["mandelbrot", "1"],
+    },
+    Benchmark {
+        name: "matmul",
+        program: "kernels",
+        arguments: &["matmul", "130"],
+        quick: &["matmul", "3"],
+    },
+    Benchmark {
+        name: "nbody",
+        program: "kernels",
+        arguments: &["nbody", "320"],
+        quick: &["nbody", "8"],
     },
 ];
 

@@ -1,17 +1,7 @@
 // Indirect calls: tables of functions, virtual methods, comparators.
-//
-//   indirect ROUNDS
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "kernels.h"
 
 static uint32_t state = 88172645u;
-
-static uint32_t next_random(void) {
-    state ^= state << 13, state ^= state >> 17, state ^= state << 5;
-    return state;
-}
 
 // --- Objects with virtual methods, as a C++ compiler lays them out ---
 
@@ -53,10 +43,10 @@ static int64_t shapes(int passes) {
     enum { COUNT = 5000 };
     static struct shape all[COUNT];
     for (int i = 0; i < COUNT; i++) {
-        all[i].methods = &kinds[next_random() % 4];
-        all[i].a = next_random() % 1000 + 1;
-        all[i].b = next_random() % 1000 + 1;
-        all[i].c = next_random() % 1000 + 1;
+        all[i].methods = &kinds[next_random(&state) % 4];
+        all[i].a = next_random(&state) % 1000 + 1;
+        all[i].b = next_random(&state) % 1000 + 1;
+        all[i].c = next_random(&state) % 1000 + 1;
     }
     int64_t sum = 0;
     for (int pass = 0; pass < passes; pass++)
@@ -146,13 +136,11 @@ static int by_weight(const void *a, const void *b) {
 
 static uint64_t sorting(int count) {
     static int (*const orders[])(const void *, const void *) = {by_key, by_name, by_weight};
-    struct record *records = calloc(count, sizeof *records);
-    if (!records)
-        abort();
+    struct record *records = allocate(count, sizeof *records);
     for (int i = 0; i < count; i++) {
-        records[i].key = next_random();
-        snprintf(records[i].name, sizeof records[i].name, "%08x", next_random());
-        records[i].weight = next_random() / 3.0;
+        records[i].key = next_random(&state);
+        snprintf(records[i].name, sizeof records[i].name, "%08x", next_random(&state));
+        records[i].weight = next_random(&state) / 3.0;
     }
     uint64_t sum = 0;
     for (int order = 0; order < 3; order++) {
@@ -167,12 +155,10 @@ static uint64_t sorting(int count) {
     return sum;
 }
 
-int main(int argc, char **argv) {
-    int rounds = argc > 1 ? atoi(argv[1]) : 1;
-    for (int round = 0; round < rounds; round++) {
+void indirect(unsigned rounds) {
+    for (unsigned round = 0; round < rounds; round++) {
         printf("shapes %lld\n", (long long)shapes(150));
         printf("interpret %llu\n", (unsigned long long)interpret(40000));
         printf("sorting %llu\n", (unsigned long long)sorting(15000 + round));
     }
-    return 0;
 }

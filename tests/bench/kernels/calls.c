@@ -1,14 +1,8 @@
 // Direct calls and returns: recursion of several shapes, with little work per call.
-//
-//   calls ROUNDS
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "kernels.h"
 
-#define NOINLINE __attribute__((noinline))
-
-static NOINLINE uint64_t fibonacci(unsigned n) {
-    return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2);
+static NOINLINE uint64_t fib(unsigned n) {
+    return n < 2 ? n : fib(n - 1) + fib(n - 2);
 }
 
 static NOINLINE uint64_t ackermann(uint64_t m, uint64_t n) {
@@ -75,13 +69,10 @@ static NOINLINE struct cell *sort(struct cell *list, unsigned length) {
 }
 
 static uint64_t sort_list(unsigned length) {
-    struct cell *cells = calloc(length, sizeof *cells);
-    if (!cells)
-        abort();
+    struct cell *cells = allocate(length, sizeof *cells);
     uint32_t random = 2463534242u;
     for (unsigned i = 0; i < length; i++) {
-        random ^= random << 13, random ^= random >> 17, random ^= random << 5;
-        cells[i].key = random;
+        cells[i].key = next_random(&random);
         cells[i].next = i + 1 < length ? &cells[i + 1] : NULL;
     }
     uint64_t sum = 0, place = 1;
@@ -91,15 +82,13 @@ static uint64_t sort_list(unsigned length) {
     return sum;
 }
 
-int main(int argc, char **argv) {
-    int rounds = argc > 1 ? atoi(argv[1]) : 1;
-    for (int round = 0; round < rounds; round++) {
-        printf("fibonacci %llu\n", (unsigned long long)fibonacci(30 + round % 2));
+void calls(unsigned rounds) {
+    for (unsigned round = 0; round < rounds; round++) {
+        printf("fibonacci %llu\n", (unsigned long long)fib(30 + round % 2));
         printf("ackermann %llu\n", (unsigned long long)ackermann(3, 7));
         printf("takeuchi %d\n", takeuchi(18 + round % 2, 12, 6));
         printf("hofstadter %u %u\n", female(120 + round), male(120 + round));
         printf("queens %u\n", queens(9, 0, 0, 0, 0));
         printf("sort %llu\n", (unsigned long long)sort_list(40000 + round));
     }
-    return 0;
 }
