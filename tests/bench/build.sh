@@ -1,40 +1,41 @@
 #!/usr/bin/env bash
 # Prepare the programs and inputs of `hartline bench compute`.
 #
-#   build.sh OUT
+#   build.sh OUT [PART...]
 #
-# OUT/native/     x86-64 programs
+# PART is one of kernels, secp256k1, busybox and debian; without any, all of them.
+#
+# OUT/native/     x86-64 programs, statically linked
 # OUT/riscv64/    the same programs for riscv64
+# OUT/roots/amd64/NAME/, OUT/roots/riscv64/NAME/
+#                 root directories with one of Debian's programs and its libraries
 # OUT/input/      input files
 # OUT/qemu-riscv64
 #
-# busybox and qemu-riscv64 are Debian's own packages. The C programs are compiled
-# here for both targets by the same compiler version with the same options: -O2,
-# static, and no fused multiply-add, which would round differently where only one of
-# the two instruction sets has it. secp256k1 is the C library that the crate secp256k1-sys carries, without
-# hand-written assembly for either target.
+# The C programs are compiled here for both targets by the same compiler version with
+# the same options: -O2, static, and no fused multiply-add, which would round differently
+# where only one of the two instruction sets has it. secp256k1 is the C library that the
+# crate secp256k1-sys carries, without hand-written assembly for either target. All else
+# are Debian's own packages, the same version for both.
 set -euo pipefail
 
-if [ $# -ne 1 ]; then
-    echo "usage: $0 OUT" >&2
+if [ $# -lt 1 ]; then
+    echo "usage: $0 OUT [kernels|secp256k1|busybox|debian]..." >&2
     exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
+shift
 mkdir -p "$out"/{native,riscv64,input}
+fetch=$root/deploy/setup/fetch-debian.sh
 
-"$root/deploy/setup/fetch-debian.sh" riscv64 "$root/.debian/riscv64" busybox-static
-"$root/deploy/setup/fetch-debian.sh" amd64 "$root/.debian/amd64" busybox-static qemu-user
-# Replaced by renaming: a running benchmark keeps its program.
+# Everything is replaced by renaming: a running benchmark keeps its program.
 place() {
     cp "$1" "$2.new"
     mv "$2.new" "$2"
 }
-place "$root/.debian/riscv64/usr/bin/busybox" "$out/riscv64/busybox"
-place "$root/.debian/amd64/usr/bin/busybox" "$out/native/busybox"
-place "$root/.debian/amd64/usr/bin/qemu-riscv64" "$out/qemu-riscv64"
 
 options=(-O2 -static -Wall -ffp-contract=off)
 # compile NAME SOURCE OPTION...
@@ -47,27 +48,135 @@ compile() {
     mv "$out/riscv64/$name.new" "$out/riscv64/$name"
 }
 
-compile kernels "$here"/kernels/*.c -lm
-
-# The sources come the way every dependency does, checked against Cargo.lock.
-vendor=$out/vendor
-(cd "$here/secp256k1-sources" && cargo vendor --quiet --locked "$vendor" >/dev/null)
-secp=$vendor/secp256k1-sys/depend/secp256k1
-# The crate puts its version into every symbol.
-prefix=$(grep -o 'rustsecp256k1_v[0-9_]*_ecdsa_verify' "$secp/include/secp256k1.h" | head -n 1)
-compile secp256k1 -Wno-unused-function -I"$secp" -I"$secp/include" -I"$secp/src" \
-    -DPREFIX="${prefix%ecdsa_verify}" \
-    -DECMULT_WINDOW_SIZE=15 -DCOMB_BLOCKS=43 -DCOMB_TEETH=6 \
-    "$here/secp256k1_verify.c" "$secp/src/secp256k1.c" \
-    "$secp/src/precomputed_ecmult.c" "$secp/src/precomputed_ecmult_gen.c"
-
-# Lines as a web server logs them. The generator is awk with a fixed seed, so the
-# file is the same everywhere.
-# logs LINES FILE
-logs() {
-    "$out/native/busybox" awk -v lines="$1" -f "$here/logs.awk" >"$2.new"
-    mv "$2.new" "$2"
+# generate FILE SCRIPT LINES: the output of an awk program, unless FILE is there and
+# newer. The scripts have random numbers of their own: the files are the same everywhere.
+generate() {
+    [ "$out/input/$1" -nt "$here/$2" ] && return
+    "$out/native/busybox" awk -v lines="$3" -f "$here/$2" >"$out/input/$1.new"
+    mv "$out/input/$1.new" "$out/input/$1"
 }
-[ -e "$out/input/logs.txt" ] || logs 320000 "$out/input/logs.txt"
-[ -e "$out/input/logs-quick.txt" ] || logs 20000 "$out/input/logs-quick.txt"
-cp "$here/report.awk" "$out/input/report.awk"
+
+make_kernels() {
+    compile kernels "$here"/kernels/*.c -lm
+}
+
+make_secp256k1() {
+    # The sources come the way every dependency does, checked against Cargo.lock.
+    local vendor=$out/vendor secp prefix
+    (cd "$here/secp256k1-sources" && cargo vendor --quiet --locked "$vendor" >/dev/null)
+    secp=$vendor/secp256k1-sys/depend/secp256k1
+    # The crate puts its version into every symbol.
+    prefix=$(grep -o 'rustsecp256k1_v[0-9_]*_ecdsa_verify' "$secp/include/secp256k1.h" | head -n 1)
+    compile secp256k1 -Wno-unused-function -I"$secp" -I"$secp/include" -I"$secp/src" \
+        -DPREFIX="${prefix%ecdsa_verify}" \
+        -DECMULT_WINDOW_SIZE=15 -DCOMB_BLOCKS=43 -DCOMB_TEETH=6 \
+        "$here/secp256k1_verify.c" "$secp/src/secp256k1.c" \
+        "$secp/src/precomputed_ecmult.c" "$secp/src/precomputed_ecmult_gen.c"
+}
+
+make_busybox() {
+    "$fetch" riscv64 "$root/.debian/riscv64" busybox-static
+    "$fetch" amd64 "$root/.debian/amd64" busybox-static
+    place "$root/.debian/riscv64/usr/bin/busybox" "$out/riscv64/busybox"
+    place "$root/.debian/amd64/usr/bin/busybox" "$out/native/busybox"
+    generate logs.txt logs.awk 320000
+    generate logs-quick.txt logs.awk 20000
+    place "$here/workloads/report.awk" "$out/input/report.awk"
+}
+
+# What Debian's programs need, libraries included.
+packages=(
+    base-files libc6 bc bzip2 libbz2-1.0 libcrypt1 libexpat1 liblua5.4-0 liblz4-1 liblzma5 libxxhash0
+    libpython3.13-minimal libreadline8t64 libsqlite3-0 libssl3t64 libtinfo6 lua5.4 openssl
+    libzstd1 perl-base python3.13-minimal sqlite3 xz-utils zlib1g zstd
+)
+
+# make_root ARCH PROGRAM [PATH...]: a root directory of its own for usr/bin/PROGRAM, with
+# the loader, the libraries that it needs and PATHs of the packages. It is small because
+# Hartline reads all of it whenever the program starts.
+make_root() {
+    local arch=$1 program=$2 tree=$root/.debian/bench/$1 dest=$out/roots/$1/$2
+    local file library loader todo
+    shift 2
+    case $arch in
+    amd64) libraries=usr/lib/x86_64-linux-gnu loader=usr/lib64/ld-linux-x86-64.so.2 ;;
+    riscv64) libraries=usr/lib/riscv64-linux-gnu loader=usr/lib/ld-linux-riscv64-lp64d.so.1 ;;
+    esac
+    rm -rf "$dest.new"
+    mkdir -p "$dest.new/$libraries" "$dest.new/${loader%/*}" "$dest.new/usr/bin"
+    cp -a "$tree"/{bin,lib} "$dest.new"
+    [ -h "$tree/lib64" ] && cp -a "$tree/lib64" "$dest.new"
+    cp -L "$tree/$loader" "$dest.new/$loader"
+    cp -L "$tree/usr/bin/$program" "$dest.new/usr/bin/$program"
+    for file in "$@"; do
+        (cd "$tree" && cp -a --parents "$file" "$dest.new")
+    done
+    todo=("$dest.new/usr/bin/$program")
+    while [ ${#todo[@]} -gt 0 ]; do
+        file=${todo[0]}
+        todo=("${todo[@]:1}")
+        for library in $(readelf -d "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
+            [ "$library" = "${loader##*/}" ] && continue
+            [ -e "$dest.new/$libraries/$library" ] && continue
+            cp -L "$tree/$libraries/$library" "$dest.new/$libraries/$library"
+            todo+=("$dest.new/$libraries/$library")
+        done
+    done
+    rm -rf "$dest"
+    mv "$dest.new" "$dest"
+}
+
+# Names and versions of what was unpacked, without the number of the rebuild.
+versions() {
+    for package in "${packages[@]}"; do
+        (cd "$root/.debian/bench/$1/.unpacked" && echo "$package"_*) | sed -E 's/\+b[0-9]+$//'
+    done
+}
+
+make_debian() {
+    local arch tool
+    make_busybox
+    for arch in amd64 riscv64; do
+        "$fetch" $arch "$root/.debian/bench/$arch" "${packages[@]}"
+        for tool in bc bzip2 lua5.4 openssl perl sqlite3 xz zstd; do
+            make_root $arch $tool
+        done
+        make_root $arch python3.13 usr/lib/python3.13
+    done
+    if ! diff <(versions amd64) <(versions riscv64); then
+        echo "$0: Debian has different versions for amd64 (<) and riscv64 (>)" >&2
+        exit 1
+    fi
+    for file in "$here"/workloads/*; do
+        place "$file" "$out/input/${file##*/}"
+    done
+    generate corpus.txt corpus.awk 60000
+    compress xz -T1 -6 -c
+    compress zstd -q --single-thread -9 -c
+    compress bzip2 -9 -c
+}
+
+# compress TOOL OPTION...: corpus.txt with the native tool, for decompression.
+compress() {
+    local tree=$out/roots/amd64/$1 file=$out/input/corpus.$1
+    [ "$file" -nt "$out/input/corpus.txt" ] && return
+    "$tree/lib64/ld-linux-x86-64.so.2" --inhibit-cache \
+        --library-path "$tree/usr/lib/x86_64-linux-gnu" "$tree/usr/bin/$1" "${@:2}" \
+        "$out/input/corpus.txt" >"$file.new"
+    mv "$file.new" "$file"
+}
+
+"$fetch" amd64 "$root/.debian/amd64" qemu-user
+place "$root/.debian/amd64/usr/bin/qemu-riscv64" "$out/qemu-riscv64"
+if [ $# -eq 0 ]; then
+    set -- kernels secp256k1 busybox debian
+fi
+for part in "$@"; do
+    case $part in
+    kernels | secp256k1 | busybox | debian) make_$part ;;
+    *)
+        echo "$0: $part: no such part" >&2
+        exit 2
+        ;;
+    esac
+done

@@ -1,10 +1,16 @@
-//! `hartline bench compute`: the runs, their medians and the table.
+//! `hartline bench compute`: the runs and the comparison of what they print.
 
-use super::programs::{BENCHMARKS, Benchmark, Programs, Way};
+use super::programs::{Failure, Programs, Way};
+use super::results::{Missing, Results, Row, Samples};
+use super::suite::{self, Benchmark, Program};
 use anyhow::bail;
+use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+
+/// Runs under qemu: they take most of the time of all and scatter least.
+const QEMU_RUNS: u32 = 3;
 
 /// Arguments of `hartline bench compute`.
 #[derive(Debug, clap::Args)]
@@ -12,36 +18,21 @@ pub struct Arguments {
     /// Print one JSON object and no table
     #[arg(long)]
     json: bool,
-    /// Run only the benchmark of this name (repeatable)
-    #[arg(long, value_name = "NAME")]
-    only: Vec<String>,
+    /// Run only the benchmark of this name, or those with this word in their names (repeatable)
+    #[arg(long, value_name = "NAME", alias = "only")]
+    filter: Vec<String>,
     /// Small inputs and one run each: shows that everything works, measures nothing
     #[arg(long)]
     quick: bool,
-    /// Runs of each benchmark in each way, of which the median counts
+    /// Runs of each benchmark in each way, of which the median counts; at most 3 under qemu
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
+    /// Run nothing: print the commands, to run one by hand
+    #[arg(long, conflicts_with = "json")]
+    commands: bool,
     /// The directory that `make bench-programs` prepares
     #[arg(long, value_name = "DIR", default_value = "target/bench-programs")]
     programs: PathBuf,
-}
-
-/// Median times of one benchmark, seconds.
-#[derive(Debug, serde::Serialize)]
-struct Row {
-    name: &'static str,
-    native_s: f64,
-    qemu_s: f64,
-    hartline_s: f64,
-}
-
-#[derive(Debug, serde::Serialize)]
-struct Results {
-    benchmarks: Vec<Row>,
-    /// Hartline's time divided by the native time.
-    geomean_vs_native: f64,
-    /// qemu's time divided by Hartline's.
-    geomean_vs_qemu: f64,
 }
 
 /// Measure, and print the results on standard output, progress on standard error.
@@ -49,20 +40,26 @@ struct Results {
 /// # Errors
 /// As [`super::main`].
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let benchmarks = select(&arguments.only)?;
-    let programs = Programs::open(&arguments.programs, &benchmarks)?;
-    translate(&programs, &benchmarks)?;
-    let mut rows = Vec::new();
-    for benchmark in &benchmarks {
-        rows.push(measure(&programs, benchmark, arguments)?);
+    let benchmarks = suite::select(&arguments.filter).map_err(anyhow::Error::msg)?;
+    let programs = Programs::open(&arguments.programs, &benchmarks, arguments.quick)?;
+    if arguments.commands {
+        print_commands(&programs, &benchmarks, arguments.quick)?;
+        return Ok(ExitCode::SUCCESS);
     }
-    let results = Results::new(rows);
+    let load_average = load_average();
+    if let Some(load) = load_average {
+        progress(&format!("load average of the last minute: {load}"));
+    }
+    let results = measure_all(&programs, &benchmarks, arguments, load_average);
     if arguments.json {
         writeln!(io::stdout(), "{}", serde_json::to_string(&results)?)?;
     } else {
         write!(io::stdout(), "{}", results.table())?;
     }
-    Ok(ExitCode::SUCCESS)
+    match results.failures() {
+        0 => Ok(ExitCode::SUCCESS),
+        count => bail!("{count} benchmarks failed"),
+    }
 }
 
 /// Says how far it is. That nobody reads it is no reason to fail.
@@ -70,59 +67,90 @@ fn progress(message: &str) {
     let _ = writeln!(io::stderr(), "{message}");
 }
 
-fn select(only: &[String]) -> anyhow::Result<Vec<Benchmark>> {
-    for name in only {
-        if !BENCHMARKS.iter().any(|benchmark| benchmark.name == name) {
-            let names = BENCHMARKS.map(|benchmark| benchmark.name).join(", ");
-            bail!("--only {name}: no such benchmark (there are {names})");
-        }
-    }
-    let wanted = |b: &Benchmark| only.is_empty() || only.iter().any(|name| name == b.name);
-    Ok(BENCHMARKS.into_iter().filter(wanted).collect())
+/// Of the last minute.
+fn load_average() -> Option<f64> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    text.split(' ').next()?.parse().ok()
 }
 
-fn translate(programs: &Programs, benchmarks: &[Benchmark]) -> anyhow::Result<()> {
-    let mut done: Vec<&str> = Vec::new();
+/// A benchmark that fails does not keep the others from being measured.
+fn measure_all(
+    programs: &Programs,
+    benchmarks: &[Benchmark],
+    arguments: &Arguments,
+    load_average: Option<f64>,
+) -> Results {
+    let (mut rows, mut not_yet, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    let mut translated: Vec<Program> = Vec::new();
     for benchmark in benchmarks {
-        if !done.contains(&benchmark.program) {
-            let seconds = programs.translate(benchmark)?.as_secs_f64();
-            progress(&format!(
-                "hartline build {}: {seconds:.2} s",
-                benchmark.program
-            ));
-            done.push(benchmark.program);
+        let name = benchmark.name;
+        let row = translate(programs, benchmark, &mut translated)
+            .and_then(|()| measure(programs, benchmark, arguments));
+        match row {
+            Ok(row) => rows.push(row),
+            Err(failure) => {
+                let reason = format!("{failure:#}");
+                progress(&format!("{name}: {reason}"));
+                let list = match failure {
+                    Failure::NotYet(_) => &mut not_yet,
+                    Failure::Other(_) => &mut failed,
+                };
+                list.push(Missing { name, reason });
+            }
         }
+    }
+    Results::new(rows, not_yet, failed, load_average)
+}
+
+fn translate(
+    programs: &Programs,
+    benchmark: &Benchmark,
+    done: &mut Vec<Program>,
+) -> Result<(), Failure> {
+    if !done.contains(&benchmark.program) {
+        let seconds = programs.translate(benchmark)?.as_secs_f64();
+        let name = benchmark.program.name();
+        progress(&format!("{name}: ready to run after {seconds:.2} s"));
+        done.push(benchmark.program);
     }
     Ok(())
 }
 
 /// Run the three ways in turn, so that what disturbs the machine disturbs all of them.
-fn measure(programs: &Programs, benchmark: &Benchmark, a: &Arguments) -> anyhow::Result<Row> {
+fn measure(programs: &Programs, benchmark: &Benchmark, a: &Arguments) -> Result<Row, Failure> {
     let name = benchmark.name;
     let runs = if a.quick { 1 } else { a.runs };
-    let mut seconds: [Vec<f64>; 3] = Default::default();
+    let mut samples = Samples::default();
     let mut expected: Option<Vec<u8>> = None;
     for run in 1..=runs {
-        for (way, seconds) in Way::ALL.into_iter().zip(&mut seconds) {
+        for way in Way::ALL {
+            if way == Way::Qemu && run > QEMU_RUNS {
+                continue;
+            }
             let (elapsed, output) = programs.run(benchmark, way, a.quick)?;
-            seconds.push(elapsed.as_secs_f64());
+            samples.of(way).push(elapsed.as_secs_f64());
             match &expected {
                 None => expected = Some(output),
                 Some(expected) if *expected != output => {
-                    bail!("{name}: {}: {}", way.name(), difference(expected, &output))
+                    let difference = difference(expected, &output);
+                    return Err(anyhow::anyhow!("{}: {difference}", way.name()).into());
                 }
                 Some(_) => {}
             }
         }
         progress(&format!("{name}: run {run} of {runs}"));
     }
-    let [native_s, qemu_s, hartline_s] = seconds.map(median);
-    Ok(Row {
-        name,
-        native_s,
-        qemu_s,
-        hartline_s,
-    })
+    Ok(Row::new(name, benchmark.group, samples))
+}
+
+impl Samples {
+    fn of(&mut self, way: Way) -> &mut Vec<f64> {
+        match way {
+            Way::Native => &mut self.native,
+            Way::Qemu => &mut self.qemu,
+            Way::Hartline => &mut self.hartline,
+        }
+    }
 }
 
 fn difference(expected: &[u8], output: &[u8]) -> String {
@@ -135,56 +163,46 @@ fn difference(expected: &[u8], output: &[u8]) -> String {
     )
 }
 
-/// The middle value, or the mean of the two in the middle; of at least one value.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 {
-        values[middle]
-    } else {
-        f64::midpoint(values[middle - 1], values[middle])
-    }
-}
-
-fn geometric_mean(values: impl Iterator<Item = f64> + Clone) -> f64 {
-    let count = values.clone().count();
-    (values.map(f64::ln).sum::<f64>() / count as f64).exp()
-}
-
-impl Results {
-    fn new(benchmarks: Vec<Row>) -> Self {
-        let rows = benchmarks.iter();
-        let geomean_vs_native =
-            geometric_mean(rows.clone().map(|row| row.hartline_s / row.native_s));
-        let geomean_vs_qemu = geometric_mean(rows.map(|row| row.qemu_s / row.hartline_s));
-        Self {
-            benchmarks,
-            geomean_vs_native,
-            geomean_vs_qemu,
+/// For each benchmark three lines for a shell.
+fn print_commands(
+    programs: &Programs,
+    benchmarks: &[Benchmark],
+    quick: bool,
+) -> anyhow::Result<()> {
+    let mut output = io::stdout().lock();
+    for benchmark in benchmarks {
+        writeln!(output, "# {}", benchmark.name)?;
+        for way in Way::ALL {
+            writeln!(
+                output,
+                "{}",
+                shell(&programs.command(benchmark, way, quick))
+            )?;
         }
     }
+    Ok(())
+}
 
-    fn table(&self) -> String {
-        let mut text = format!(
-            "{:<20} {:>9} {:>9} {:>11} {:>16} {:>12}\n",
-            "benchmark", "native s", "qemu s", "hartline s", "hartline/native", "qemu/hartline"
-        );
-        for row in &self.benchmarks {
-            text += &format!(
-                "{:<20} {:>9.3} {:>9.3} {:>11.3} {:>16.2} {:>12.2}\n",
-                row.name,
-                row.native_s,
-                row.qemu_s,
-                row.hartline_s,
-                row.hartline_s / row.native_s,
-                row.qemu_s / row.hartline_s
-            );
-        }
-        text + &format!(
-            "{:<51} {:>17.2} {:>12.2}\n",
-            "geometric mean", self.geomean_vs_native, self.geomean_vs_qemu
-        )
+/// A command as a line for a shell.
+fn shell(command: &Command) -> String {
+    let mut line = String::new();
+    if let Some(directory) = command.get_current_dir() {
+        line = format!("cd {} && ", quote(&directory.to_string_lossy()));
     }
+    line += &quote(&command.get_program().to_string_lossy());
+    for argument in command.get_args() {
+        line += &format!(" {}", quote(&argument.to_string_lossy()));
+    }
+    line
+}
+
+/// A word as a shell reads it, in quotes if it needs them.
+fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -192,31 +210,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn means_and_medians() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
-        let mean = geometric_mean([1.0, 4.0, 16.0].into_iter());
-        assert!((mean - 4.0).abs() < 1e-12, "{mean}");
-    }
-
-    #[test]
-    fn json_has_the_documented_shape() {
-        let row = Row {
-            name: "x",
-            native_s: 1.0,
-            qemu_s: 8.0,
-            hartline_s: 2.0,
-        };
-        let text = serde_json::to_string(&Results::new(vec![row])).unwrap();
-        assert_eq!(
-            text,
-            r#"{"benchmarks":[{"name":"x","native_s":1.0,"qemu_s":8.0,"hartline_s":2.0}],"geomean_vs_native":2.0,"geomean_vs_qemu":4.0}"#
-        );
-    }
-
-    #[test]
     fn differences_are_located() {
         let text = difference(b"same", b"sane!");
         assert!(text.contains("byte 2 (5 bytes instead of 4)"), "{text}");
+    }
+
+    #[test]
+    fn commands_can_be_pasted_into_a_shell() {
+        let mut command = Command::new("/bin/echo");
+        command.arg(".read a.sql").arg("it's").current_dir("/tmp");
+        assert_eq!(
+            shell(&command),
+            r"cd /tmp && /bin/echo '.read a.sql' 'it'\''s'"
+        );
     }
 }

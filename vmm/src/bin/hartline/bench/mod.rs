@@ -2,6 +2,8 @@
 
 mod compute;
 mod programs;
+mod results;
+mod suite;
 
 use std::process::ExitCode;
 

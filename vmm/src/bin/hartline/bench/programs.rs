@@ -1,128 +1,12 @@
-//! The benchmarks, and how one is started in each of the three ways.
+//! How a benchmark is started in each of the three ways.
 
+use super::suite::{Benchmark, Program};
 use anyhow::{Context, bail};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-/// One benchmark: a program of the directory that `tests/bench/build.sh` makes.
-#[derive(Debug, Clone, Copy)]
-pub struct Benchmark {
-    /// Its name in results and for `--only`.
-    pub name: &'static str,
-    /// File name of the program, the same for both architectures.
-    pub program: &'static str,
-    arguments: &'static [&'static str],
-    /// Arguments of `--quick`.
-    quick: &'static [&'static str],
-}
-
-/// All of them. Each takes a good part of a second natively, except sha256sum, where
-/// the native busybox uses the processor's SHA instructions.
-pub const BENCHMARKS: [Benchmark; 17] = [
-    Benchmark {
-        name: "busybox-sha256sum",
-        program: "busybox",
-        arguments: &["sha256sum", "logs.txt", "logs.txt", "logs.txt"],
-        quick: &["sha256sum", "logs-quick.txt"],
-    },
-    Benchmark {
-        name: "busybox-gzip",
-        program: "busybox",
-        arguments: &["gzip", "-c", "logs.txt"],
-        quick: &["gzip", "-c", "logs-quick.txt"],
-    },
-    Benchmark {
-        name: "busybox-awk",
-        program: "busybox",
-        arguments: &["awk", "-f", "report.awk", "logs.txt"],
-        quick: &["awk", "-f", "report.awk", "logs-quick.txt"],
-    },
-    Benchmark {
-        name: "secp256k1-verify",
-        program: "secp256k1",
-        arguments: &["20000"],
-        quick: &["2000"],
-    },
-    Benchmark {
-        name: "calls",
-        program: "kernels",
-        arguments: &["calls", "10"],
-        quick: &["calls", "1"],
-    },
-    Benchmark {
-        name: "indirect-calls",
-        program: "kernels",
-        arguments: &["indirect", "25"],
-        quick: &["indirect", "2"],
-    },
-    Benchmark {
-        name: "chase",
-        program: "kernels",
-        arguments: &["chase", "40"],
-        quick: &["chase", "2"],
-    },
-    Benchmark {
-        name: "fibonacci",
-        program: "kernels",
-        arguments: &["fibonacci", "100"],
-        quick: &["fibonacci", "3"],
-    },
-    Benchmark {
-        name: "interpreter",
-        program: "kernels",
-        arguments: &["interpreter", "250"],
-        quick: &["interpreter", "5"],
-    },
-    Benchmark {
-        name: "mixed",
-        program: "kernels",
-        arguments: &["mixed", "8000"],
-        quick: &["mixed", "200"],
-    },
-    Benchmark {
-        name: "quicksort",
-        program: "kernels",
-        arguments: &["quicksort", "11"],
-        quick: &["quicksort", "1"],
-    },
-    Benchmark {
-        name: "search",
-        program: "kernels",
-        arguments: &["search", "35"],
-        quick: &["search", "2"],
-    },
-    Benchmark {
-        name: "sieve",
-        program: "kernels",
-        arguments: &["sieve", "90"],
-        quick: &["sieve", "3"],
-    },
-    Benchmark {
-        name: "fft",
-        program: "kernels",
-        arguments: &["fft", "1200"],
-        quick: &["fft", "20"],
-    },
-    Benchmark {
-        name: "mandelbrot",
-        program: "kernels",
-        arguments: &["mandelbrot", "15"],
-        quick: &["mandelbrot", "1"],
-    },
-    Benchmark {
-        name: "matmul",
-        program: "kernels",
-        arguments: &["matmul", "130"],
-        quick: &["matmul", "3"],
-    },
-    Benchmark {
-        name: "nbody",
-        program: "kernels",
-        arguments: &["nbody", "320"],
-        quick: &["nbody", "8"],
-    },
-];
 
 /// A way to run the same program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +33,17 @@ impl Way {
     }
 }
 
+/// Why a benchmark has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Hartline cannot run the program and says so.
+    #[error("{0}")]
+    NotYet(String),
+    /// Something else is wrong.
+    #[error(transparent)]
+    Other(#[from] anyhow::Error),
+}
+
 /// The directory made by `tests/bench/build.sh`.
 #[derive(Debug)]
 pub struct Programs {
@@ -161,7 +56,7 @@ impl Programs {
     ///
     /// # Errors
     /// Names the first file that is missing.
-    pub fn open(directory: &Path, benchmarks: &[Benchmark]) -> anyhow::Result<Self> {
+    pub fn open(directory: &Path, benchmarks: &[Benchmark], quick: bool) -> anyhow::Result<Self> {
         let hint = "make bench-programs prepares it";
         let found = directory
             .canonicalize()
@@ -170,12 +65,12 @@ impl Programs {
             directory: found,
             hartline: std::env::current_exe().context("cannot find the hartline program")?,
         };
-        let mut needed = vec![programs.directory.join("qemu-riscv64")];
+        let mut needed = vec![programs.qemu()];
         for benchmark in benchmarks {
-            needed.push(programs.native(benchmark));
-            needed.push(programs.riscv64(benchmark));
-            needed.extend(programs.inputs(benchmark, true));
-            needed.extend(programs.inputs(benchmark, false));
+            needed.push(programs.native(benchmark.program));
+            needed.push(programs.riscv64(benchmark.program));
+            let inputs = benchmark.inputs(quick);
+            needed.extend(inputs.iter().map(|name| programs.input().join(name)));
         }
         for file in needed {
             if !file.is_file() {
@@ -185,98 +80,172 @@ impl Programs {
         Ok(programs)
     }
 
-    fn native(&self, benchmark: &Benchmark) -> PathBuf {
-        self.directory.join("native").join(benchmark.program)
+    fn qemu(&self) -> PathBuf {
+        self.directory.join("qemu-riscv64")
     }
 
-    fn riscv64(&self, benchmark: &Benchmark) -> PathBuf {
-        self.directory.join("riscv64").join(benchmark.program)
+    fn input(&self) -> PathBuf {
+        self.directory.join("input")
     }
 
-    /// Input files: the arguments that have a file extension.
-    fn inputs(&self, benchmark: &Benchmark, quick: bool) -> Vec<PathBuf> {
-        let mut names: Vec<_> = benchmark.arguments(quick).to_vec();
-        names.retain(|name| name.ends_with(".txt") || name.ends_with(".awk"));
-        names.sort_unstable();
-        names.dedup();
-        let input = self.directory.join("input");
-        names.iter().map(|name| input.join(name)).collect()
+    /// Root directory of a program that is dynamically linked.
+    fn root(&self, architecture: &str, name: &str) -> PathBuf {
+        self.directory.join("roots").join(architecture).join(name)
     }
 
-    /// Translate the program of `benchmark`, so that no measured run does.
+    fn native(&self, program: Program) -> PathBuf {
+        match program {
+            Program::Static(name) => self.directory.join("native").join(name),
+            Program::Debian(name) => self.root("amd64", name).join("usr/bin").join(name),
+        }
+    }
+
+    fn riscv64(&self, program: Program) -> PathBuf {
+        match program {
+            Program::Static(name) => self.directory.join("riscv64").join(name),
+            Program::Debian(name) => self.root("riscv64", name).join("usr/bin").join(name),
+        }
+    }
+
+    /// Translate what `benchmark` runs, so that no measured run does.
     ///
     /// # Errors
-    /// `hartline build` fails.
-    pub fn translate(&self, benchmark: &Benchmark) -> anyhow::Result<Duration> {
+    /// [`Failure::NotYet`] for a dynamically linked program that Hartline refuses.
+    pub fn translate(&self, benchmark: &Benchmark) -> Result<Duration, Failure> {
         let start = Instant::now();
-        let output = Command::new(&self.hartline)
-            .arg("build")
-            .arg(self.riscv64(benchmark))
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("cannot start {}", self.hartline.display()))?;
+        if matches!(benchmark.program, Program::Debian(_)) {
+            // Whether it runs at all, before minutes go into its libraries.
+            self.run(benchmark, Way::Hartline, true)?;
+        }
+        let mut command = Command::new(&self.hartline);
+        command.arg("build").args(self.files(benchmark.program)?);
+        let output = finish(&mut command)?;
         if !output.status.success() {
-            let message = String::from_utf8_lossy(&output.stderr);
-            let line = message.lines().last().unwrap_or("no message");
-            bail!("{}: not translated: {line}", benchmark.program);
+            let name = benchmark.program.name();
+            let message = last_line(&output);
+            return Err(anyhow::anyhow!("{name}: not translated: {message}").into());
         }
         Ok(start.elapsed())
+    }
+
+    /// The riscv64 ELF files of a program: itself, the loader, libraries.
+    fn files(&self, program: Program) -> anyhow::Result<Vec<PathBuf>> {
+        let mut files = vec![self.riscv64(program)];
+        if let Program::Debian(name) = program {
+            let library = self.root("riscv64", name).join("usr/lib");
+            for folder in [library.join("riscv64-linux-gnu"), library] {
+                let entries = fs::read_dir(&folder)
+                    .with_context(|| format!("cannot read {}", folder.display()))?;
+                for entry in entries {
+                    let path = entry?.path();
+                    let shared = path.as_os_str().as_bytes().windows(3).any(|s| s == b".so");
+                    if shared && path.is_file() {
+                        files.push(path);
+                    }
+                }
+            }
+        }
+        Ok(files)
     }
 
     /// Run `benchmark` to its end: how long that took, and its standard output.
     ///
     /// # Errors
-    /// It cannot be started or does not exit with 0.
+    /// It cannot be started or does not exit with 0; [`Failure::NotYet`] if Hartline
+    /// refuses a dynamically linked program.
     pub fn run(
         &self,
         benchmark: &Benchmark,
         way: Way,
         quick: bool,
-    ) -> anyhow::Result<(Duration, Vec<u8>)> {
+    ) -> Result<(Duration, Vec<u8>), Failure> {
+        let mut command = self.command(benchmark, way, quick);
+        let start = Instant::now();
+        let output = finish(&mut command)?;
+        let elapsed = start.elapsed();
+        if output.status.success() {
+            return Ok((elapsed, output.stdout));
+        }
+        let line = last_line(&output);
+        if way == Way::Hartline
+            && matches!(benchmark.program, Program::Debian(_))
+            && output.status.code() == Some(i32::from(crate::FAILURE))
+        {
+            let reason = line.strip_prefix("hartline: ").unwrap_or(&line);
+            return Err(Failure::NotYet(reason.to_owned()));
+        }
+        let (way, status) = (way.name(), output.status);
+        Err(anyhow::anyhow!("{way}: {status}: {line}").into())
+    }
+
+    /// The command of one run, with the input files in its working directory.
+    pub fn command(&self, benchmark: &Benchmark, way: Way, quick: bool) -> Command {
+        let program = benchmark.program;
         let mut command = match way {
-            Way::Native => Command::new(self.native(benchmark)),
+            Way::Native => self.native_command(program),
             Way::Qemu => {
-                let mut command = Command::new(self.directory.join("qemu-riscv64"));
-                command.arg(self.riscv64(benchmark));
+                let mut command = Command::new(self.qemu());
+                if let Program::Debian(name) = program {
+                    command.arg("-L").arg(self.root("riscv64", name));
+                }
+                command.arg(self.riscv64(program));
                 command
             }
-            Way::Hartline => self.hartline(benchmark, quick),
+            Way::Hartline => self.hartline_command(benchmark, quick),
         };
+        command.args(benchmark.arguments(quick));
+        command.current_dir(self.input());
         command
-            .args(benchmark.arguments(quick))
-            .current_dir(self.directory.join("input"))
-            .stdin(Stdio::null());
-        let start = Instant::now();
-        let output = command
-            .output()
-            .with_context(|| format!("cannot start {:?}", command.get_program()))?;
-        let elapsed = start.elapsed();
-        if !output.status.success() {
-            let message = String::from_utf8_lossy(&output.stderr);
-            let line = message.lines().last().unwrap_or("no message");
-            let (name, way) = (benchmark.name, way.name());
-            bail!("{name}: {way}: {}: {line}", output.status);
-        }
-        Ok((elapsed, output.stdout))
+    }
+
+    /// A dynamically linked program runs with its own libraries and loader, not with
+    /// those of this machine.
+    fn native_command(&self, program: Program) -> Command {
+        let path = self.native(program);
+        let Program::Debian(name) = program else {
+            return Command::new(path);
+        };
+        let root = self.root("amd64", name);
+        let mut command = Command::new(root.join("lib64/ld-linux-x86-64.so.2"));
+        command.arg("--inhibit-cache").arg("--argv0").arg(&path);
+        command
+            .arg("--library-path")
+            .arg(root.join("usr/lib/x86_64-linux-gnu"));
+        command.arg(path);
+        command
     }
 
     /// `hartline run` with each input file as a volume in the guest's working directory.
-    fn hartline(&self, benchmark: &Benchmark, quick: bool) -> Command {
+    fn hartline_command(&self, benchmark: &Benchmark, quick: bool) -> Command {
         let mut command = Command::new(&self.hartline);
         command.arg("run");
-        for input in self.inputs(benchmark, quick) {
-            let name = input.file_name().unwrap_or_default().to_string_lossy();
+        for name in benchmark.inputs(quick) {
+            let file = self.input().join(name);
             command
                 .arg("--volume")
-                .arg(format!("{}:/{name}:ro", input.display()));
+                .arg(format!("{}:/{name}:ro", file.display()));
         }
-        command.arg(self.riscv64(benchmark));
+        match benchmark.program {
+            Program::Static(_) => command.arg(self.riscv64(benchmark.program)),
+            Program::Debian(name) => command
+                .arg("--rootfs")
+                .arg(self.root("riscv64", name))
+                .arg(format!("/usr/bin/{name}")),
+        };
         command
     }
 }
 
-impl Benchmark {
-    fn arguments(&self, quick: bool) -> &'static [&'static str] {
-        if quick { self.quick } else { self.arguments }
-    }
+/// Run to the end without input and in the environment that all three ways have.
+fn finish(command: &mut Command) -> anyhow::Result<Output> {
+    command
+        .stdin(Stdio::null())
+        .env("LC_ALL", "C")
+        .output()
+        .with_context(|| format!("cannot start {:?}", command.get_program()))
+}
+
+fn last_line(output: &Output) -> String {
+    let message = String::from_utf8_lossy(&output.stderr);
+    message.lines().last().unwrap_or("no message").to_owned()
 }
