@@ -58,7 +58,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     match results.failures() {
         0 => Ok(ExitCode::SUCCESS),
-        count => bail!("{count} benchmarks failed"),
+        count => bail!("{count} benchmark(s) failed"),
     }
 }
 

@@ -1,0 +1,112 @@
+//! `hartline bench compute` with two of its quickest benchmarks: that it runs them in
+//! all three ways, compares what they print, and says what is wrong.
+
+use hartline_tests::compile;
+use hartline_tests::process::{self, Outcome};
+use hartline_tests::suite::Suite;
+use hartline_tests::{Result, hartline, paths};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
+
+fn main() -> ExitCode {
+    let mut suite = Suite::new();
+    suite.add_kvm("two benchmarks in three ways", three_ways);
+    suite.add_kvm("another output is a failure", another_output);
+    suite.add("commands of one benchmark", commands);
+    suite.add("programs that are not there", missing_programs);
+    suite.run()
+}
+
+/// [`programs`], translated before: both tests that run them need that, and it takes
+/// longer than a run may.
+fn translated() -> Result<&'static Path> {
+    let directory = programs()?;
+    hartline::translate(&directory.join("riscv64/kernels"))?;
+    Ok(directory)
+}
+
+/// What `make bench-programs` makes, as far as these tests need it.
+fn programs() -> Result<&'static Path> {
+    static PROGRAMS: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
+    let made = PROGRAMS.get_or_init(|| {
+        let directory = paths::work().join("bench");
+        let script = paths::repository().join("tests/bench/build.sh");
+        compile::check(Command::new(script).arg(&directory).arg("kernels"))
+            .map_err(|error| format!("{error:?}"))?;
+        Ok(directory)
+    });
+    made.as_deref().map_err(|error| error.as_str().into())
+}
+
+fn bench(programs: &Path, arguments: &[&str]) -> Result<Outcome> {
+    let mut command = hartline::command("bench")?;
+    command.args(["compute", "--quick", "--programs"]);
+    process::run(command.arg(programs).args(arguments), b"")
+}
+
+fn check(condition: bool, outcome: &Outcome) -> Result<()> {
+    match condition {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}").into()),
+    }
+}
+
+fn three_ways() -> Result<()> {
+    let outcome = bench(
+        translated()?,
+        &["--json", "--filter", "sieve", "--filter", "matmul"],
+    )?;
+    let text = outcome.stdout_text();
+    check(outcome.code == 0, &outcome)?;
+    for part in [
+        r#""name":"sieve""#,
+        r#""name":"matmul""#,
+        r#""group":"floating-point""#,
+        r#""not_yet":[],"failed":[]"#,
+    ] {
+        check(text.contains(part), &outcome)?;
+    }
+    check(text.matches(r#""native_s":"#).count() == 2, &outcome)
+}
+
+/// The native program prints something else: both the table and the exit code tell.
+fn another_output() -> Result<()> {
+    let real = translated()?;
+    let directory = paths::work().join("bench-changed");
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(directory.join("native"))?;
+    for name in ["riscv64", "input", "qemu-riscv64"] {
+        symlink(real.join(name), directory.join(name))?;
+    }
+    symlink("/bin/echo", directory.join("native/kernels"))?;
+    let outcome = bench(&directory, &["--filter", "sieve"])?;
+    let told =
+        "failed: sieve: qemu-riscv64: the output differs from the native program's at byte 6";
+    check(outcome.code == 125, &outcome)?;
+    check(outcome.stdout_text().contains(told), &outcome)?;
+    check(
+        outcome.stderr_text().contains("1 benchmark(s) failed"),
+        &outcome,
+    )
+}
+
+fn commands() -> Result<()> {
+    let outcome = bench(programs()?, &["--commands", "--filter", "sieve"])?;
+    let text = outcome.stdout_text();
+    check(outcome.code == 0, &outcome)?;
+    check(text.starts_with("# sieve\n"), &outcome)?;
+    // The native one can be run as it stands.
+    let line = text.lines().nth(1).unwrap_or_default();
+    let native = process::run(Command::new("sh").args(["-c", line]), b"")?;
+    check(native.stdout_text().starts_with("sieve "), &native)
+}
+
+fn missing_programs() -> Result<()> {
+    let outcome = bench(programs()?, &["--filter", "secp256k1-verify"])?;
+    check(outcome.code == 125, &outcome)?;
+    let told = "secp256k1: missing (make bench-programs prepares it)\n";
+    check(outcome.stderr_text().ends_with(told), &outcome)
+}
