@@ -1,0 +1,110 @@
+//! A translation image, mutated, is opened by the translator's cache and by the guest
+//! runtime: refused, or as good as it claims. The input is a list of changes (place,
+//! value), and the checksum is made anew, so that it does not stop everything.
+
+#![no_main]
+
+use hartline_abi::image::{FunctionEntry, HEADER_SIZE};
+use hartline_aot::image::{Image, build};
+use hartline_aot::key::Key;
+use hartline_aot::link::Linked;
+use hartline_guest::images::{self, Images};
+use libfuzzer_sys::fuzz_target;
+use sha2::{Digest, Sha256};
+use std::sync::OnceLock;
+
+/// Where the checksum is in the header.
+const CHECKSUM: std::ops::Range<usize> = 48..80;
+const TEXT: std::ops::Range<u64> = 0x10000..0x10100;
+
+fuzz_target!(|changes: &[u8]| {
+    let mut file = sample().to_vec();
+    for &[place, low, high, value] in changes.as_chunks::<4>().0 {
+        let offset = usize::from(u16::from_le_bytes([low, high]));
+        // Mostly the header, the table and the list of functions.
+        let offset = match place % 4 {
+            0 | 1 => offset % 160,
+            2 => HEADER_SIZE as usize + offset % 1024,
+            _ => file.len().saturating_sub(1 + offset % 64),
+        };
+        match (place >> 2) % 8 {
+            0 => file.truncate(offset.max(HEADER_SIZE as usize)),
+            1 => file.resize(file.len() + usize::from(value), 0),
+            2 => {
+                let length = file.len() as u64;
+                file[80..88].copy_from_slice(&length.to_le_bytes());
+            }
+            _ => {
+                if let Some(byte) = file.get_mut(offset) {
+                    *byte = value;
+                }
+            }
+        }
+    }
+    file[CHECKSUM].fill(0);
+    let checksum = Sha256::digest(&file);
+    file[CHECKSUM].copy_from_slice(&checksum);
+    if let Ok(image) = Image::open(&file) {
+        assert!(image.code().len() as u64 == image.header().code_length);
+        assert!(image.data().len() as u64 == image.header().data_length);
+        for function in image.functions() {
+            let last = u64::from(function.host + function.host_length) - 1;
+            assert!(last < image.header().code_length);
+            assert_eq!(image.function_at(last), Some(function));
+        }
+    }
+    in_guest(file);
+});
+
+/// The guest checks less, but reads nothing outside the file.
+fn in_guest(file: Vec<u8>) {
+    let mut words = vec![0u64; file.len().div_ceil(8)];
+    for (word, bytes) in words.iter_mut().zip(file.chunks(8)) {
+        let mut padded = [0; 8];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_le_bytes(padded);
+    }
+    let words = Box::leak(words.into_boxed_slice());
+    let pointer: *mut [u64] = words;
+    // SAFETY: the bytes of the words, which live until the box is made again below.
+    let bytes = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), file.len()) };
+    for bias in [0, 0x20_0000_0000, u64::MAX - 0xffff] {
+        let Some(image) = images::Image::new(bytes, bias) else {
+            continue;
+        };
+        let start = image.text_start();
+        let mut images = Images::default();
+        images.add(image);
+        for offset in (0..0x200).step_by(2) {
+            let host = images.lookup(start.wrapping_add(offset));
+            assert!(host.is_none_or(|host| images.contains_host(host)));
+        }
+        for offset in 0..file.len() as u64 {
+            let place = images.locate(bytes.as_ptr() as u64 + offset);
+            assert!(place.is_none_or(|place| place.offset <= offset));
+        }
+        images.invalidate(&(start..start.saturating_add(1)));
+    }
+    // SAFETY: it came from `Box::leak`, and no image is left.
+    drop(unsafe { Box::from_raw(pointer) });
+}
+
+/// A small image with two functions.
+fn sample() -> &'static [u8] {
+    static SAMPLE: OnceLock<Vec<u8>> = OnceLock::new();
+    SAMPLE.get_or_init(|| {
+        let functions = [(0x10000, 16, 8), (0x10006, 24, 40)];
+        let linked = Linked {
+            code: vec![0xcc; 64],
+            data: vec![7; 24],
+            functions: functions
+                .map(|(guest, host, host_length)| FunctionEntry {
+                    guest,
+                    host,
+                    host_length,
+                })
+                .to_vec(),
+        };
+        build(&Key::new(b"elf", "", ""), TEXT, &linked).expect("an image")
+    })
+}

@@ -1,0 +1,114 @@
+//! Random code becomes an ELF file, its functions are lifted: LLVM's verifier accepts
+//! the result, optimises it and emits code, and the linker makes an image of it.
+//!
+//! That the code does the same as the interpreter is for the test `instructions`: it
+//! runs both in a VM.
+
+#![no_main]
+
+use hartline_aot::codegen::Codegen;
+use hartline_aot::image::{Image, build};
+use hartline_aot::key::Key;
+use hartline_aot::lift::{Ir, lift};
+use hartline_aot::translate::Silent;
+use hartline_aot::translator::{Options, Translator};
+use hartline_isa::decode;
+use inkwell::context::Context;
+use libfuzzer_sys::{Corpus, fuzz_target};
+use std::num::NonZero;
+
+/// Longest code, bytes: a program is translated in some milliseconds.
+const MAX_CODE: usize = 400;
+/// Address of the ELF file's first byte.
+const BASE: u64 = 0x1_0000;
+const HEADERS: usize = 64 + 56;
+
+fuzz_target!(|bytes: &[u8]| -> Corpus {
+    let Some((&choice, code)) = bytes.split_first() else {
+        return Corpus::Reject;
+    };
+    if code.len() < 4 || code.len() > MAX_CODE {
+        return Corpus::Reject;
+    }
+    let file = elf(&valid(code), choice & 1 == 1);
+    let features = match choice >> 1 & 1 {
+        0 => "",
+        _ => "+popcnt,+lzcnt,+bmi,+bmi2,+sse4.2,+avx,+avx2,+fma,+pclmul",
+    };
+    let options = Options {
+        features: features.to_owned(),
+        threads: NonZero::new(1),
+    };
+    let translator = Translator::new(&file, &options).expect("a program");
+    verify(&translator);
+    let linked = translator.translate(&Silent).expect("translates");
+    let key = Key::new(&file, features, "");
+    let image = build(&key, translator.unit().text.clone(), &linked).expect("an image");
+    Image::open(&image).expect("a good image");
+    Corpus::Keep
+});
+
+/// LLVM's verifier accepts all functions before anything is optimised.
+fn verify(translator: &Translator<'_>) {
+    let codegen = Codegen::new(translator.unit().features.llvm()).expect("x86-64 is there");
+    let context = Context::create();
+    let ir = Ir::new(&context, "fuzz");
+    codegen.prepare(&ir.module);
+    for function in &translator.flow().functions {
+        lift(&ir, translator.unit(), function, None);
+    }
+    if let Err(message) = ir.module.verify() {
+        panic!("{}", message.to_string());
+    }
+}
+
+/// Code of legal instructions only, so that most of it is reached: what does not
+/// decode is shortened to a compressed instruction, or left out.
+fn valid(bytes: &[u8]) -> Vec<u8> {
+    let mut code = Vec::new();
+    let mut rest = bytes;
+    while let Some((word, after)) = rest.split_first_chunk::<4>() {
+        let bits = u32::from_le_bytes(*word);
+        if bits & 3 == 3 && decode(bits).is_some() {
+            code.extend(word);
+            rest = after;
+            continue;
+        }
+        let half = bits & 0xffff & !u32::from(bits & 3 == 3);
+        if decode(half).is_some() {
+            code.extend((half as u16).to_le_bytes());
+        }
+        rest = &rest[2..];
+    }
+    // Ends in `ret`.
+    code.extend([0x82, 0x80]);
+    code
+}
+
+/// A statically linked program of one segment; its entry point is its first instruction.
+fn elf(code: &[u8], position_independent: bool) -> Vec<u8> {
+    let length = (HEADERS + code.len()) as u64;
+    let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+    file.resize(16, 0);
+    let kind: u16 = if position_independent { 3 } else { 2 };
+    let machine: u16 = 243;
+    file.extend(kind.to_le_bytes());
+    file.extend(machine.to_le_bytes());
+    file.extend(1u32.to_le_bytes());
+    for word in [BASE + HEADERS as u64, 64, 0] {
+        file.extend(word.to_le_bytes());
+    }
+    // EF_RISCV_RVC and the double-precision float ABI.
+    file.extend(5u32.to_le_bytes());
+    for half in [64u16, 56, 1, 64, 0, 0] {
+        file.extend(half.to_le_bytes());
+    }
+    // PT_LOAD, readable and executable.
+    file.extend(1u32.to_le_bytes());
+    file.extend(5u32.to_le_bytes());
+    for word in [0, BASE, BASE, length, length, 0x1000] {
+        file.extend(word.to_le_bytes());
+    }
+    file.extend(code);
+    file
+}
