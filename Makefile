@@ -5,7 +5,9 @@ SETUP   := deploy/setup
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/x86_64-unknown-linux-gnu/release
 BUSYBOX := .debian/riscv64/usr/bin/busybox
 
-.PHONY: help setup test-setup build run test bench-programs bench fmt lint doc clean
+FUZZ_SECONDS ?= 60
+
+.PHONY: help setup test-setup build run test fuzz bench-programs bench fmt lint doc clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -27,6 +29,9 @@ run: build ## Translate Debian's riscv64 busybox and run it in a VM
 test: build test-setup ## Run every test (HARTLINE_REQUIRE_KVM=1: fail, not skip, without /dev/kvm)
 	cargo test --release --locked --workspace
 
+fuzz: setup ## Run each fuzz target for FUZZ_SECONDS (60)
+	fuzz/run.sh $(FUZZ_SECONDS)
+
 bench-programs: test-setup ## Build the programs that the benchmark runs
 	tests/bench/build.sh target/bench-programs
 
@@ -35,9 +40,11 @@ bench: build bench-programs ## Compare with native code and qemu-riscv64
 
 fmt: ## Format the sources
 	cargo fmt --all
+	cargo fmt --manifest-path fuzz/Cargo.toml
 
 lint: setup ## Check format, clippy, documentation and, with cargo-deny, licences
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --release --locked --workspace --no-deps
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny --locked check; \

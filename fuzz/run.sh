@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets with the stable toolchain and runs each for some seconds from
-# the kept corpus: fuzz/run.sh [SECONDS [TARGET…]]. New inputs go to fuzz/work/TARGET,
-# what fails to fuzz/artifacts. The exit code says whether anything failed.
+# the kept corpus, as many at a time as there are processors:
+#
+#     fuzz/run.sh [SECONDS [TARGET…]]
+#
+# New inputs go to fuzz/work/TARGET, what fails to fuzz/artifacts. The exit code says
+# whether anything failed.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 seconds=${1:-60}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(decoder recovery translation image tree)
+[ ${#targets[@]} -gt 0 ] || targets=(recovery translation decoder image tree)
 
-target_dir=${CARGO_TARGET_DIR:-../target}/fuzz
 # What cargo-fuzz sets, but for what only a nightly compiler has. Added to the flags
 # of .cargo/config.toml, not put in their place.
 flags=''
@@ -20,21 +23,29 @@ for flag in -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg=fuzzing; do
     flags+="\"$flag\","
 done
+target_dir=${CARGO_TARGET_DIR:-../target}/fuzz
 cargo build --release --locked --target-dir "$target_dir" \
     --config "target.x86_64-unknown-linux-gnu.linker=\"$PWD/cc.sh\"" \
     --config "target.x86_64-unknown-linux-gnu.rustflags=[$flags]"
 
-for target in "${targets[@]}"; do
-    echo "fuzz: $target for $seconds s"
-    mkdir -p "work/$target" artifacts "corpus/$target"
-    log=work/$target.log
+# fuzz TARGET
+fuzz() {
+    local target=$1 longest=65536 log=work/$1.log
+    case $target in
+    decoder | image) longest=4096 ;;
+    translation) longest=401 ;;
+    esac
+    mkdir -p "work/$target" artifacts
     if ! "$target_dir/x86_64-unknown-linux-gnu/release/$target" \
-        -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -max_len=65536 \
+        -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -max_len="$longest" \
         -print_final_stats=1 "-artifact_prefix=artifacts/$target-" \
         "work/$target" "corpus/$target" >"$log" 2>&1; then
         tail -n 40 "$log"
         echo "fuzz: $target FAILED; the input is in fuzz/artifacts"
-        exit 1
+        return 1
     fi
-    grep -E '^stat::number_of_executed_units' "$log" || true
-done
+    echo "fuzz: $target: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs in $seconds s"
+}
+export -f fuzz
+export target_dir seconds
+printf '%s\n' "${targets[@]}" | xargs -n 1 -P "$(nproc)" bash -c 'fuzz "$1"' fuzz
