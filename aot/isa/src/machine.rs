@@ -351,6 +351,7 @@ pub trait Machine {
     /// multiple of its width. If it is not, the implementation takes the trap itself
     /// ([`Trap::StoreMisaligned`] if it `stores`).
     fn is_aligned(&mut self, width: Width, stores: bool, address: Self::Int) -> bool;
+
     /// Atomic read-modify-write; returns the old value, sign-extended from `Word`.
     fn amo(
         &mut self,
