@@ -118,14 +118,34 @@ const TRANSLATION_DEADLINE: Duration = Duration::from_secs(400);
 /// # Errors
 /// Translation failed; standard error of `hartline build` is the message.
 pub fn translate(program: &Path) -> Result<()> {
-    static DONE: Mutex<Option<HashMap<PathBuf, std::result::Result<(), String>>>> =
-        Mutex::new(None);
+    build_once(None, program)
+}
+
+/// The same for the program at a path inside the root directory `root`, with the
+/// libraries that it loads when it starts.
+///
+/// # Errors
+/// As [`translate`].
+pub fn translate_in_root(root: &Path, program: &Path) -> Result<()> {
+    build_once(Some(root), program)
+}
+
+/// Root directory and program of a translation.
+type Built = (Option<PathBuf>, PathBuf);
+
+fn build_once(root: Option<&Path>, program: &Path) -> Result<()> {
+    static DONE: Mutex<Option<HashMap<Built, std::result::Result<(), String>>>> = Mutex::new(None);
     let mut done = DONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let done = done.get_or_insert_default();
-    if let Some(result) = done.get(program) {
+    let key = (root.map(Path::to_path_buf), program.to_path_buf());
+    if let Some(result) = done.get(&key) {
         return result.clone().map_err(Into::into);
     }
-    let outcome = process::run_for(command("build")?.arg(program), b"", TRANSLATION_DEADLINE)?;
+    let mut build = command("build")?;
+    if let Some(root) = root {
+        build.arg("--rootfs").arg(root);
+    }
+    let outcome = process::run_for(build.arg(program), b"", TRANSLATION_DEADLINE)?;
     let result = match outcome.code {
         0 => Ok(()),
         code => Err(format!(
@@ -134,7 +154,7 @@ pub fn translate(program: &Path) -> Result<()> {
             outcome.stderr_text()
         )),
     };
-    done.insert(program.to_path_buf(), result.clone());
+    done.insert(key, result.clone());
     result.map_err(Into::into)
 }
 

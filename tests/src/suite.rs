@@ -44,6 +44,19 @@ impl Suite {
         self.trials.push(trial);
     }
 
+    /// The same for a test that takes minutes: it is run when asked for with
+    /// `--ignored` or `--include-ignored`.
+    pub fn add_long_kvm(
+        &mut self,
+        name: impl Into<String>,
+        test: impl FnOnce() -> Result<()> + Send + 'static,
+    ) {
+        self.add_kvm(format!("{} (takes minutes)", name.into()), test);
+        if let Some(trial) = self.trials.pop() {
+            self.trials.push(trial.with_ignored_flag(true));
+        }
+    }
+
     /// Runs the tests that the command line selects.
     pub fn run(self) -> ExitCode {
         libtest_mimic::run(&Arguments::from_args(), self.trials).exit_code()

@@ -8,6 +8,7 @@ mod control;
 pub mod doctor;
 pub mod images;
 pub mod layout;
+pub mod libraries;
 pub mod machine;
 pub mod platform;
 pub mod probe;

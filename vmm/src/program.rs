@@ -113,6 +113,15 @@ impl TreeFile {
         Self { tree, inode }
     }
 
+    /// What is at a path of the tree image `tree`, after symbolic links.
+    ///
+    /// # Errors
+    /// Whatever the host answers, and links that lead in circles.
+    pub fn find(tree: &Arc<File>, path: &[u8]) -> io::Result<Option<Self>> {
+        let found = Tree::open(tree)?.find(path)?;
+        Ok(found.map(|inode| Self::new(Arc::clone(tree), inode)))
+    }
+
     /// Its number in the tree.
     #[must_use]
     pub fn inode(&self) -> u32 {
@@ -223,15 +232,13 @@ pub fn from_tree(tree: &Arc<File>, path: &Path, shown: &Path) -> Result<Program,
         path: shown.into(),
         source,
     };
-    let opened = Tree::open(tree).map_err(failed)?;
-    let found = opened.find(path.as_os_str().as_bytes()).map_err(failed)?;
-    let number = found.ok_or_else(|| Error::NotInTree { path: shown.into() })?;
-    let inode = opened.inode(number).map_err(failed)?;
+    let found = TreeFile::find(tree, path.as_os_str().as_bytes()).map_err(failed)?;
+    let file = found.ok_or_else(|| Error::NotInTree { path: shown.into() })?;
+    let inode = file.attributes().map_err(failed)?;
     if inode.mode & TYPE_MASK != REGULAR {
         return Err(Error::NotRegular { path: shown.into() });
     }
     check_length(shown, inode.size)?;
-    let file = TreeFile::new(Arc::clone(tree), number);
     let bytes = file.bytes().map_err(failed)?;
     let program = elf::Program::parse(&bytes).map_err(|source| Error::Elf {
         path: shown.into(),
@@ -250,8 +257,8 @@ fn check_interpreter(tree: &Arc<File>, path: &[u8], shown: &Path) -> Result<(), 
         path: PathBuf::from(name()),
         source,
     };
-    let found = Tree::open(tree).and_then(|tree| tree.find(path));
-    let number = found.map_err(failed)?.ok_or_else(|| Error::NoInterpreter {
+    let found = TreeFile::find(tree, path).map_err(failed)?;
+    let file = found.ok_or_else(|| Error::NoInterpreter {
         path: shown.into(),
         interpreter: name(),
     })?;
@@ -260,7 +267,6 @@ fn check_interpreter(tree: &Arc<File>, path: &[u8], shown: &Path) -> Result<(), 
         interpreter: name(),
         why,
     };
-    let file = TreeFile::new(Arc::clone(tree), number);
     if !file.is_regular() {
         return Err(bad(BadInterpreter::NotRegular));
     }

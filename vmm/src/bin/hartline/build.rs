@@ -3,16 +3,24 @@
 use crate::meter::Meter;
 use crate::translation::Translation;
 use anyhow::Context;
-use hartline_vmm::program;
+use hartline_vmm::tree::TreeBuilder;
+use hartline_vmm::{libraries, program};
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Arguments of `hartline build`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// riscv64 programs
+    /// Root file system: a directory or a tar file; each ELF is a program inside it, and
+    /// its interpreter and shared libraries are translated too
+    #[arg(long, value_name = "DIR|TAR")]
+    rootfs: Option<PathBuf>,
+
+    /// riscv64 programs or shared libraries
     #[arg(required = true, value_name = "ELF")]
     programs: Vec<PathBuf>,
 }
@@ -24,19 +32,51 @@ pub struct Arguments {
 /// translation fails, or the cache cannot be written.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let translation = Translation::for_this_host()?;
-    for path in &arguments.programs {
-        build(&translation, path)?;
+    match &arguments.rootfs {
+        Some(root) => build_in_root(&translation, root, &arguments.programs)?,
+        None => {
+            for path in &arguments.programs {
+                build(&translation, path, &program::read(path)?)?;
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn build(translation: &Translation, path: &Path) -> anyhow::Result<()> {
+/// Translates programs of a root file system with all that they load when they start.
+fn build_in_root(
+    translation: &Translation,
+    root: &Path,
+    programs: &[PathBuf],
+) -> anyhow::Result<()> {
+    let mut builder = TreeBuilder::new()?;
+    builder.add_root(root)?;
+    let tree = Arc::new(builder.build()?);
+    let mut done = HashSet::new();
+    for shown in programs {
+        let path = Path::new("/").join(shown);
+        let program = program::from_tree(&tree, &path, shown)?;
+        let name = path.to_str().context("the program's name is not UTF-8")?;
+        let libraries = libraries::of_program(&tree, name, &program.bytes)?;
+        if done.insert(program.file.inode()) {
+            build(translation, shown, &program.bytes)?;
+        }
+        for library in libraries {
+            let path = library.path()?;
+            if done.insert(library.inode()) {
+                build(translation, &path, &library.bytes()?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn build(translation: &Translation, path: &Path, elf: &[u8]) -> anyhow::Result<()> {
     let name = path.display().to_string();
-    let elf = program::read(path)?;
     let start = Instant::now();
     let meter = Meter::new(&name);
     let image = translation
-        .image(&elf, &meter)
+        .image(elf, &meter)
         .with_context(|| name.clone())?;
     let seconds = start.elapsed().as_secs_f64();
     meter.finish();
