@@ -91,7 +91,8 @@ retry "$here/toolchain.sh"
 if [ "${1:-}" = test ]; then
     install_missing "$test_needs"
     retry "$here/fetch-debian.sh" riscv64 "$root/.debian/riscv64" busybox-static libc6 \
-        coreutils libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0 libssl3t64 zlib1g \
+        coreutils libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0 libcap2 libssl3t64 \
+        zlib1g libzstd1 \
         xz-utils liblzma5 bzip2 libbz2-1.0 gzip bc libreadline8t64 libtinfo6 \
         sqlite3 libsqlite3-0 lua5.4 perl-base libcrypt1 \
         python3.13-minimal libpython3.13-minimal libpython3.13-stdlib libexpat1

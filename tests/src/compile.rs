@@ -193,6 +193,18 @@ pub fn float_cases() -> Result<PathBuf> {
     })
 }
 
+/// `tests/programs/libraries/SOURCE`, dynamically linked, as `output`.
+///
+/// # Errors
+/// The compiler is missing or refuses.
+pub fn dynamic(source: &str, flags: &[&str], output: &Path) -> Result<()> {
+    let mut compiler = Command::new("riscv64-linux-gnu-gcc");
+    // Without C, an instruction that is changed has one form.
+    compiler.args(["-O2", "-march=rv64g"]).args(flags);
+    let source = sources().join("libraries").join(source);
+    check(compiler.arg(source).arg("-o").arg(output))
+}
+
 /// Runs a compiler, assembler or linker.
 ///
 /// # Errors

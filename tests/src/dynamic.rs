@@ -1,7 +1,7 @@
 //! Root directories with Debian's dynamically linked programs and their libraries.
 
 use crate::compare::Run;
-use crate::compile::check;
+use crate::compile::{self, check};
 use crate::{Result, hartline, paths, tree};
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use std::process::Command;
 const LIBRARIES: &str = "usr/lib/riscv64-linux-gnu";
 
 /// Starts of the names of the libraries that the programs need.
-const NEEDED: [&str; 18] = [
+const NEEDED: [&str; 19] = [
     "ld-linux-riscv64-lp64d.so",
     "libacl.so",
     "libattr.so",
@@ -32,10 +32,14 @@ const NEEDED: [&str; 18] = [
     "libsqlite3.so",
     "libtinfo.so",
     "libz.so",
+    "libzstd.so",
 ];
 
 /// 200 digits of π, square roots and a loop.
 const PI: &str = "scale = 200\n4 * a(1)\nsqrt(2)\nfor (i = 1; i < 20; i++) i ^ i % 1000\nquit\n";
+
+/// The libraries of `/usr/bin/libraries`.
+pub const ANSWERS: [&str; 2] = ["/usr/lib/answer-1.so", "/usr/lib/answer-2.so"];
 
 /// Scripts in `/data`.
 const SCRIPTS: [(&str, &str); 4] = [
@@ -56,7 +60,7 @@ table.sort(names)
 for _, word in ipairs(names) do io.write(word, " ", words[word], "\n") end
 local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end
 print(fib(18), string.format("%.10f", math.pi), 7 // 2, 7 % -3, 2 ^ 0.5)
-print(pcall(error, { code = 1 }))
+print(select(2, pcall(error, { code = 1 })).code)
 local co = coroutine.wrap(function(a) for i = 1, 3 do a = coroutine.yield(a * i) end return "end" end)
 print(co(2), co(3), co(4), co(5))
 os.exit(3)
@@ -135,6 +139,19 @@ impl Root {
         check(copy.arg("-a").arg(library).arg(self.path.join("usr/lib")))
     }
 
+    /// Adds `/usr/bin/libraries` and the libraries that it opens.
+    ///
+    /// # Errors
+    /// The compiler is missing or refuses.
+    pub fn add_libraries(&self) -> Result<()> {
+        let inside = |path| self.path.join(path);
+        for (path, answer) in [(ANSWERS[0], "-DANSWER=41"), (ANSWERS[1], "-DANSWER=42")] {
+            let flags = ["-shared", "-fPIC", answer];
+            compile::dynamic("answer.c", &flags, &inside(&path[1..]))?;
+        }
+        compile::dynamic("main.c", &[], &inside("usr/bin/libraries"))
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -147,7 +164,8 @@ impl Root {
             .in_root(&self.path, &inside)
     }
 
-    /// Translates a program and the libraries that it loads when it starts.
+    /// Translates a program of `/usr/bin`, or the library at an absolute path, with the
+    /// libraries that it loads when it starts.
     ///
     /// # Errors
     /// As [`hartline::translate`].

@@ -165,3 +165,15 @@ fn build_once(root: Option<&Path>, program: &Path) -> Result<()> {
 pub fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Result<Outcome> {
     process::run(command("run")?.args(args), b"")
 }
+
+/// A number or word of the JSON that `--stats=json` printed.
+///
+/// # Errors
+/// There is none of this name.
+pub fn statistic(outcome: &Outcome, key: &str) -> Result<String> {
+    let text = outcome.stderr_text();
+    let after = text.split(&format!("\"{key}\":")).nth(1);
+    let value = after.and_then(|rest| rest.split([',', '}']).next());
+    let value = value.ok_or_else(|| format!("no {key} in {text}"))?;
+    Ok(value.trim_matches('"').to_owned())
+}

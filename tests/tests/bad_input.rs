@@ -1,6 +1,9 @@
 //! Bad input: one line on standard error that names what is wrong, exit code 125,
 //! nothing left in the cache, no panic, no hang.
 
+#[path = "bad_input/interpreter.rs"]
+mod interpreter;
+
 use hartline_tests::elf::{Elf, field, segment};
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::random::Random;
@@ -250,6 +253,7 @@ fn main() -> ExitCode {
             spoiled("run", *spoil, words)
         });
     }
+    interpreter::add(&mut suite);
     suite.add_kvm("run: dynamically linked", || {
         spoiled("run", dynamically_linked, &["--rootfs"])
     });

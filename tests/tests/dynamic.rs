@@ -1,10 +1,10 @@
 //! Dynamically linked programs of Debian: loader, shared libraries, translation of each
 //! file on its own; compared byte for byte and by exit code with the reference.
 
-use hartline_tests::Result;
 use hartline_tests::compare::check_equal;
-use hartline_tests::dynamic::Root;
+use hartline_tests::dynamic::{ANSWERS, Root};
 use hartline_tests::suite::Suite;
+use hartline_tests::{Result, hartline};
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
@@ -59,7 +59,12 @@ const ROWS: &[(How, &str, &[&str], Input)] = &[
         None,
     ),
     (Translated, "bc", &["-l", "/data/pi.bc"], None),
-    (Translated, "xz", &["-c", "-6", "/data/words.txt"], None),
+    (
+        Translated,
+        "xz",
+        &["-c", "-6", "-T1", "/data/words.txt"],
+        None,
+    ),
     (Translated, "xz", &["-dc", "/data/binary.bin.xz"], None),
     (Translated, "bzip2", &["-c", "/data/words.txt"], None),
     (Translated, "bzip2", &["-dc", "/data/words.txt.bz2"], None),
@@ -352,7 +357,42 @@ fn main() -> ExitCode {
             Translated | Interpreted => suite.add_kvm(name, test),
         }
     }
+    suite.add_kvm("libraries come, go and change", || {
+        let root = libraries_root("libraries-root")?;
+        for file in ["libraries", ANSWERS[0], ANSWERS[1]] {
+            root.translate(file)?;
+        }
+        let run = root.run("libraries", &[]);
+        let expected = run.reference()?;
+        check_equal(&expected, &run.hartline(&[])?)?;
+        check_equal(&expected, &run.interpreted()?)?;
+        // What is unchanged must not have been interpreted, though the result is right.
+        let counted = run.hartline(&["--stats=json"])?;
+        let interpreted: u64 = hartline::statistic(&counted, "interpreted")?.parse()?;
+        match interpreted {
+            1..100_000 => Ok(()),
+            _ => Err(format!("{interpreted} instructions were interpreted").into()),
+        }
+    });
+    suite.add_kvm("a library that is cut off", || {
+        let root = libraries_root("truncated-root")?;
+        let path = root.path().join(&ANSWERS[0][1..]);
+        for length in [100, 0] {
+            let library = std::fs::File::options().write(true).open(&path)?;
+            library.set_len(length)?;
+            let run = root.run("libraries", &[]);
+            check_equal(&run.reference()?, &run.interpreted()?)?;
+        }
+        Ok(())
+    });
     suite.run()
+}
+
+/// A root directory with the program `libraries`.
+fn libraries_root(name: &str) -> Result<Root> {
+    let root = Root::new(name, std::iter::once("true"))?;
+    root.add_libraries()?;
+    Ok(root)
 }
 
 fn compare(roots: &Roots, how: How, program: &str, arguments: &[&str], input: Input) -> Result<()> {

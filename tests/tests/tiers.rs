@@ -1,7 +1,7 @@
 //! Programs that were never seen: they start in the interpreter and are translated
 //! while they run; what was made is there for the next run.
 
-use hartline_tests::process::{self, Outcome};
+use hartline_tests::process;
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::{self, Scratch};
 use hartline_tests::{Result, hartline, paths};
@@ -51,7 +51,9 @@ impl Fresh {
         if outcome.code != 0 || sums.len() != 4 || !sums[..3].iter().all(right) {
             return Err(format!("{outcome:?}").into());
         }
-        keys.iter().map(|key| value(&outcome, key)).collect()
+        keys.iter()
+            .map(|key| hartline::statistic(&outcome, key))
+            .collect()
     }
 
     /// Names of the cache's files without the key.
@@ -70,15 +72,6 @@ impl Fresh {
         kinds.sort();
         Ok(kinds)
     }
-}
-
-/// A number or word of the JSON that `--stats=json` printed.
-fn value(outcome: &Outcome, key: &str) -> Result<String> {
-    let text = outcome.stderr_text();
-    let after = text.split(&format!("\"{key}\":")).nth(1);
-    let value = after.and_then(|rest| rest.split([',', '}']).next());
-    let value = value.ok_or_else(|| format!("no {key} in {text}"))?;
-    Ok(value.trim_matches('"').to_owned())
 }
 
 fn number(text: &str) -> Result<u64> {

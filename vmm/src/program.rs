@@ -25,6 +25,8 @@ const TYPE_MASK: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 const SYMLINK: u32 = 0o120_000;
+/// Execute permission of anybody.
+const EXECUTABLE: u32 = 0o111;
 
 /// Why there is no program to run.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +93,9 @@ pub enum BadInterpreter {
     /// It is not a regular file, or too long.
     #[error("is not a regular file of at most {MAX_LENGTH} bytes")]
     NotRegular,
+    /// Nobody may execute it.
+    #[error("is not executable")]
+    NotExecutable,
     /// It is no RISC-V ELF file.
     #[error("cannot be loaded: {0}")]
     Elf(ElfError),
@@ -269,6 +274,9 @@ fn check_interpreter(tree: &Arc<File>, path: &[u8], shown: &Path) -> Result<(), 
     };
     if !file.is_regular() {
         return Err(bad(BadInterpreter::NotRegular));
+    }
+    if file.attributes().map_err(failed)?.mode & EXECUTABLE == 0 {
+        return Err(bad(BadInterpreter::NotExecutable));
     }
     let bytes = file.bytes().map_err(failed)?;
     let program = elf::Program::parse(&bytes).map_err(|e| bad(BadInterpreter::Elf(e)))?;
