@@ -209,7 +209,14 @@ pub const BENCHMARKS: &[Benchmark] = &[
         "zstd-compress",
         General,
         Debian("zstd"),
-        &["-q", "--single-thread", "-3", "-c", "corpus.txt"],
+        &[
+            "-q",
+            "--single-thread",
+            "--no-asyncio",
+            "-3",
+            "-c",
+            "corpus.txt",
+        ],
     )
     .times(20),
     Benchmark::new(
@@ -294,7 +301,7 @@ pub const BENCHMARKS: &[Benchmark] = &[
         "zstd-decompress",
         Assembly,
         Debian("zstd"),
-        &["-q", "--single-thread", "-t", "corpus.zstd"],
+        &["-q", "--single-thread", "--no-asyncio", "-t", "corpus.zstd"],
     )
     .times(20),
     Benchmark::new(
