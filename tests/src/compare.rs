@@ -79,6 +79,18 @@ impl Run {
         process::run(&mut self.hartline_command(&["--interpret"])?, &self.stdin)
     }
 
+    /// Runs it under Hartline with nothing translated before: it starts in the
+    /// interpreter and changes over to translations as they are made.
+    ///
+    /// # Errors
+    /// The run hangs.
+    pub fn unprepared(&self) -> Result<Outcome> {
+        let cache = tree::Scratch::new()?;
+        let mut command = self.hartline_command(&[])?;
+        command.env("HARTLINE_CACHE", cache.path());
+        process::run(&mut command, &self.stdin)
+    }
+
     /// The command of [`Run::hartline`].
     ///
     /// # Errors

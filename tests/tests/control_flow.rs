@@ -1,6 +1,6 @@
 //! Control flow that surprises a translator, and atomics: the programs of
-//! `tests/programs/control`, in several builds, translated, interpreted and under the
-//! reference. Same output, same exit code.
+//! `tests/programs/control`, in several builds, translated, interpreted, translated while
+//! they run, and under the reference. Same output, same exit code.
 
 use hartline_tests::Result;
 use hartline_tests::compare::{Run, check_equal};
@@ -32,10 +32,14 @@ fn compare(variant: Variant, name: &str) -> Result<()> {
     if expected.stdout.is_empty() || expected.code > 125 {
         return Err(format!("the reference: {expected:?}").into());
     }
-    for (way, outcome) in [
+    let mut ways = vec![
         ("interpreted", run.interpreted()?),
         ("translated", run.hartline(&[])?),
-    ] {
+    ];
+    if variant == CONTROL_VARIANTS[0] {
+        ways.push(("translated while it runs", run.unprepared()?));
+    }
+    for (way, outcome) in ways {
         check_equal(&expected, &outcome)
             .map_err(|error| format!("{way}: {}", error.message().unwrap_or("failed")))?;
     }
