@@ -201,7 +201,9 @@ pub fn dynamic(source: &str, flags: &[&str], output: &Path) -> Result<()> {
     let mut compiler = Command::new("riscv64-linux-gnu-gcc");
     // Without C, an instruction that is changed has one form.
     compiler.args(["-O2", "-march=rv64g"]).args(flags);
-    let source = sources().join("libraries").join(source);
+    let source = paths::repository()
+        .join("tests/programs/libraries")
+        .join(source);
     check(compiler.arg(source).arg("-o").arg(output))
 }
 
