@@ -8,7 +8,7 @@ use hartline_abi::image::{FunctionEntry, HEADER_SIZE};
 use hartline_aot::image::{Image, build};
 use hartline_aot::key::Key;
 use hartline_aot::link::Linked;
-use hartline_guest::images::{self, Images};
+use hartline_guest::images::{self, Images, Origin};
 use libfuzzer_sys::fuzz_target;
 use sha2::{Digest, Sha256};
 use std::sync::OnceLock;
@@ -69,8 +69,20 @@ fn in_guest(file: Vec<u8>) {
     let pointer: *mut [u64] = words;
     // SAFETY: the bytes of the words, which live until the box is made again below.
     let bytes = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), file.len()) };
+    if let Some(header) = images::header(bytes)
+        && let Some(code) = images::code_pages(&header, bytes.len() as u64)
+    {
+        assert!(code.start >= HEADER_SIZE && code.end < bytes.len() as u64 + 4096);
+    }
     for bias in [0, 0x20_0000_0000, u64::MAX - 0xffff] {
-        let Some(image) = images::Image::new(bytes, bias) else {
+        let origin = Origin {
+            inode: 1,
+            variant: 0,
+            bias,
+            gpa: 0x1000,
+            window: 0,
+        };
+        let Some(image) = images::Image::new(bytes, origin) else {
             continue;
         };
         let start = image.text_start();
@@ -82,7 +94,7 @@ fn in_guest(file: Vec<u8>) {
         }
         for offset in 0..file.len() as u64 {
             let place = images.locate(bytes.as_ptr() as u64 + offset);
-            assert!(place.is_none_or(|place| place.offset <= offset));
+            assert!(place.is_none_or(|place| place.image_offset == offset));
         }
         images.invalidate(&(start..start.saturating_add(1)));
     }
