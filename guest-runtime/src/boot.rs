@@ -8,7 +8,9 @@ use crate::host::{Doorbell, Host};
 use crate::interp::fcsr;
 use crate::kernel::Kernel;
 use crate::loader;
-use crate::memory::{AddressSpace, Chunk, Frames, PageTable, Ram, chunk_table_size};
+use crate::memory::{
+    AddressSpace, Chunk, Frames, PageTable, Ram, chunk_table_size, share_table_size,
+};
 use crate::syscall::files::Files;
 use crate::thunks;
 use crate::vfs::tree::Tree;
@@ -105,7 +107,8 @@ fn open_files(host: Host, tree: Option<&'static [u8]>, limit: u64) -> Files {
 unsafe fn set_up_frames(boot: &BootInfo) -> Frames {
     let length = boot.ram_length;
     let table = boot.ram_free.next_multiple_of(PAGE_SIZE);
-    let reserved = table + chunk_table_size(length).next_multiple_of(PAGE_SIZE);
+    let shares = table + chunk_table_size(length).next_multiple_of(PAGE_SIZE);
+    let reserved = shares + share_table_size(length).next_multiple_of(PAGE_SIZE);
     assert!(reserved < length, "the VM has too little memory to start");
     // SAFETY: the linear map holds all of RAM.
     let ram = unsafe { Ram::new(NonNull::new_unchecked(PHYSMAP_BASE as *mut u8), length) };
@@ -113,7 +116,11 @@ unsafe fn set_up_frames(boot: &BootInfo) -> Frames {
     // SAFETY: free, zero, aligned to a page, and inside RAM.
     let chunks =
         unsafe { core::slice::from_raw_parts_mut(ram.pointer(table).cast::<Chunk>(), count) };
-    Frames::new(ram, chunks, reserved)
+    let count = (length / PAGE_SIZE) as usize;
+    // SAFETY: as above; it follows the other table.
+    let shares =
+        unsafe { core::slice::from_raw_parts_mut(ram.pointer(shares).cast::<u16>(), count) };
+    Frames::new(ram, chunks, shares, reserved)
 }
 
 fn new_hart(boot: &BootInfo, stack_top: u64) -> Box<Hart> {

@@ -71,11 +71,19 @@ pub const fn chunk_table_size(length: u64) -> u64 {
     length / HUGE_PAGE_SIZE * size_of::<Chunk>() as u64
 }
 
+/// Bytes of the counts of owners that RAM of `length` bytes needs.
+#[must_use]
+pub const fn share_table_size(length: u64) -> u64 {
+    length / PAGE_SIZE * size_of::<u16>() as u64
+}
+
 /// The allocator.
 #[derive(Debug)]
 pub struct Frames {
     ram: Ram,
     chunks: &'static mut [Chunk],
+    /// Owners of each frame of 4 KiB beyond the first.
+    shares: &'static mut [u16],
     /// First chunk that was never used; those above are neither.
     fresh: u32,
     free: u32,
@@ -90,12 +98,20 @@ impl Frames {
     /// Manages all of `ram` but its first `reserved` bytes.
     ///
     /// # Panics
-    /// If `chunks` is not one zeroed record per 2 MiB of RAM.
-    pub fn new(ram: Ram, chunks: &'static mut [Chunk], reserved: u64) -> Frames {
+    /// If `chunks` is not one zeroed record per 2 MiB of RAM, and `shares` one zero per
+    /// 4 KiB.
+    pub fn new(
+        ram: Ram,
+        chunks: &'static mut [Chunk],
+        shares: &'static mut [u16],
+        reserved: u64,
+    ) -> Frames {
         assert_eq!(chunks.len() as u64, ram.length / HUGE_PAGE_SIZE);
+        assert_eq!(shares.len() as u64, ram.length / PAGE_SIZE);
         let mut frames = Frames {
             ram,
             chunks,
+            shares,
             fresh: reserved.div_ceil(HUGE_PAGE_SIZE) as u32,
             free: NIL,
             partial: NIL,
@@ -214,8 +230,44 @@ impl Frames {
         None
     }
 
-    /// Gives a small frame back.
+    /// Adds an owner to a small frame: it has to be given back once more. There are never
+    /// as many processes as a count can hold.
+    pub fn share_small(&mut self, offset: u64) {
+        self.shares[(offset / PAGE_SIZE) as usize] += 1;
+    }
+
+    /// Adds an owner to each small frame of a huge one.
+    pub fn share_huge(&mut self, offset: u64) {
+        for owners in self.shares_of_huge(offset) {
+            *owners += 1;
+        }
+    }
+
+    /// Whether a small frame has more than one owner.
+    #[must_use]
+    pub fn is_small_shared(&self, offset: u64) -> bool {
+        self.shares[(offset / PAGE_SIZE) as usize] != 0
+    }
+
+    /// Whether any small frame of a huge one has more than one owner.
+    pub fn is_huge_shared(&mut self, offset: u64) -> bool {
+        self.shares_of_huge(offset)
+            .iter()
+            .any(|&owners| owners != 0)
+    }
+
+    fn shares_of_huge(&mut self, offset: u64) -> &mut [u16] {
+        let first = (offset / PAGE_SIZE) as usize;
+        &mut self.shares[first..first + FRAMES_PER_CHUNK as usize]
+    }
+
+    /// Gives a small frame back; it is free when its last owner does.
     pub fn free_small(&mut self, offset: u64) {
+        let owners = &mut self.shares[(offset / PAGE_SIZE) as usize];
+        if *owners > 0 {
+            *owners -= 1;
+            return;
+        }
         let index = (offset / HUGE_PAGE_SIZE) as u32;
         let frame = (offset % HUGE_PAGE_SIZE / PAGE_SIZE) as u32;
         let (word, bit) = ((frame / 64) as usize, 1 << (frame % 64));
@@ -237,6 +289,12 @@ impl Frames {
     /// Gives a huge frame back. A huge frame may also be given back as the 512 small
     /// frames that it consists of.
     pub fn free_huge(&mut self, offset: u64) {
+        if self.is_huge_shared(offset) {
+            for frame in 0..u64::from(FRAMES_PER_CHUNK) {
+                self.free_small(offset + frame * PAGE_SIZE);
+            }
+            return;
+        }
         let index = (offset / HUGE_PAGE_SIZE) as u32;
         let chunk = &mut self.chunks[index as usize];
         assert!(
@@ -329,7 +387,8 @@ pub(super) mod tests {
         // SAFETY: the layout is not empty; the memory is never given back.
         let ram = unsafe { Ram::new(NonNull::new(alloc_zeroed(layout)).unwrap(), length) };
         let table = vec![Chunk::default(); chunks as usize];
-        Frames::new(ram, table.leak(), reserved)
+        let shares = vec![0; (length / PAGE_SIZE) as usize];
+        Frames::new(ram, table.leak(), shares.leak(), reserved)
     }
 
     #[test]
@@ -384,6 +443,23 @@ pub(super) mod tests {
         for frame in 0..512 {
             frames.free_small(huge + frame * PAGE_SIZE);
         }
+        assert_eq!(frames.allocate_huge(), Some(huge));
+    }
+
+    #[test]
+    fn a_frame_is_free_when_its_last_owner_gives_it_back() {
+        let mut frames = test_frames(2, HUGE_PAGE_SIZE);
+        let huge = frames.allocate_huge().unwrap();
+        frames.share_huge(huge);
+        frames.share_small(huge + PAGE_SIZE);
+        frames.free_huge(huge);
+        assert!(!frames.is_small_shared(huge));
+        assert!(frames.is_small_shared(huge + PAGE_SIZE));
+        assert!(frames.is_huge_shared(huge));
+        frames.free_huge(huge);
+        assert_eq!(frames.allocate_huge(), None);
+        assert_eq!(frames.used(), HUGE_PAGE_SIZE + PAGE_SIZE);
+        frames.free_small(huge + PAGE_SIZE);
         assert_eq!(frames.allocate_huge(), Some(huge));
     }
 

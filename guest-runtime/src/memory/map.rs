@@ -3,6 +3,7 @@
 use super::space::AddressSpace;
 use super::vma::{Backing, Label, Protection, Vma};
 use crate::errno::Errno;
+use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END, USER_MIN};
 
@@ -201,8 +202,13 @@ impl AddressSpace {
         if !self.vmas.is_covered(range.clone()) || self.vmas.count() >= MAX_RANGES {
             return Err(Errno::ENOMEM);
         }
-        self.change_leaves(range.clone(), protection)
-            .map_err(|_| Errno::ENOMEM)?;
+        let parts: Vec<_> = (self.vmas.overlapping(range.clone()))
+            .map(|(start, vma)| (start.max(range.start)..vma.end.min(range.end), vma.shared))
+            .collect();
+        for (part, shared) in parts {
+            self.change_leaves(part, protection, shared)
+                .map_err(|_| Errno::ENOMEM)?;
+        }
         self.vmas.protect(range, protection);
         Ok(())
     }

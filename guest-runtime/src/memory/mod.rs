@@ -1,13 +1,15 @@
 //! The program's memory: physical frames, page tables, the map of the address
 //! space, and what `mmap` and its relatives do to it.
 
+mod fork;
 mod frames;
 mod map;
 mod page_table;
 mod space;
 mod vma;
 
-pub use frames::{Chunk, Frames, Ram, chunk_table_size};
+pub use fork::SharedMemory;
+pub use frames::{Chunk, Frames, Ram, chunk_table_size, share_table_size};
 pub use map::{MapPlace, MapRequest};
 pub use page_table::{Exhausted, Leaf, PageTable, Window};
 pub use space::{Access, AddressSpace, Fault, SharedFrames};

@@ -40,6 +40,12 @@ impl Leaf {
         (self.0 & ADDRESS) - RAM_GPA
     }
 
+    /// The same without permission to store: what more than one process has.
+    #[must_use]
+    pub fn read_only(self) -> Leaf {
+        Leaf(self.0 & !WRITABLE)
+    }
+
     /// Whether the processor can load through it.
     #[must_use]
     pub fn is_present(self) -> bool {
@@ -84,6 +90,61 @@ impl PageTable {
     #[must_use]
     pub const unsafe fn new(ram: Ram, root: u64) -> PageTable {
         PageTable { ram, root }
+    }
+
+    /// Another top-level table, which maps what is outside the program's half as this one.
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub fn sibling(&self, frames: &mut Frames) -> Result<PageTable, Exhausted> {
+        let root = frames.allocate_small().ok_or(Exhausted)?;
+        let mut sibling = PageTable {
+            ram: self.ram,
+            root,
+        };
+        for index in (USER_END >> 39).max(1)..512 {
+            sibling.store(root, index, self.load(self.root, index));
+        }
+        Ok(sibling)
+    }
+
+    /// Guest-physical address of the top-level table, for CR3.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        RAM_GPA + self.root
+    }
+
+    /// Gives back all frames and tables of the program's half, and the top-level table.
+    /// The processor does not use them any more.
+    pub fn tear_down(self, frames: &mut Frames) {
+        if let Some(pointers) = self.child(self.root, 0) {
+            for index in 0..512 {
+                if let Some(directory) = self.child(pointers, index) {
+                    self.tear_down_directory(frames, directory);
+                }
+            }
+            frames.free_small(pointers);
+        }
+        frames.free_small(self.root);
+    }
+
+    fn tear_down_directory(&self, frames: &mut Frames, directory: u64) {
+        for index in 0..512 {
+            match decode(self.load(directory, index)) {
+                Window::Empty => {}
+                Window::Huge(leaf) => frames.free_huge(leaf.frame()),
+                Window::Table(table) => {
+                    for page in 0..512 {
+                        let entry = self.load(table, page);
+                        if entry != 0 {
+                            frames.free_small(Leaf(entry).frame());
+                        }
+                    }
+                    frames.free_small(table);
+                }
+            }
+        }
+        frames.free_small(directory);
     }
 
     fn slot(&self, table: u64, index: u64) -> *mut u64 {
@@ -146,14 +207,18 @@ impl PageTable {
     /// The leaf for `address`, if it has a frame.
     #[must_use]
     pub fn leaf(&self, address: u64) -> Option<Leaf> {
-        match self.window(address) {
-            Window::Empty => None,
-            Window::Huge(leaf) => Some(leaf),
-            Window::Table(table) => {
-                let entry = self.load(table, address >> 12);
-                (entry != 0).then_some(Leaf(entry))
-            }
-        }
+        self.page(address).map(|(leaf, _)| leaf)
+    }
+
+    /// The leaf for `address` with the end of its page, if it has a frame.
+    #[must_use]
+    pub fn page(&self, address: u64) -> Option<(Leaf, u64)> {
+        let (leaf, size) = match self.window(address) {
+            Window::Empty => return None,
+            Window::Huge(leaf) => (leaf, HUGE_PAGE_SIZE),
+            Window::Table(table) => (self.small(table, address)?, PAGE_SIZE),
+        };
+        Some((leaf, (address & !(size - 1)) + size))
     }
 
     /// Offset into RAM of the byte at `address`, if it has a frame.

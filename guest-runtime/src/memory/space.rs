@@ -68,7 +68,7 @@ pub struct AddressSpace {
     pub(super) table: PageTable,
     pub(super) frames: &'static SharedFrames,
     /// Makes the processor forget translations that were taken back.
-    flush: fn(),
+    pub(super) flush: fn(),
     pub(super) brk: Range<u64>,
     /// Ranges without a wish are placed below this.
     pub(super) map_top: u64,
@@ -119,12 +119,13 @@ impl AddressSpace {
             let (range, vma_end) = (start..vma.end, vma.end);
             let stop = end.min(vma_end);
             while at < stop {
-                at = match self.table.window(at) {
-                    Window::Huge(_) => (at & !(HUGE_PAGE_SIZE - 1)) + HUGE_PAGE_SIZE,
-                    Window::Table(table) if self.table.small(table, at).is_some() => {
-                        (at & !(PAGE_SIZE - 1)) + PAGE_SIZE
+                at = match self.table.page(at) {
+                    Some((leaf, _)) if access == Access::Write && !leaf.is_writable() => {
+                        self.unshare(at)?;
+                        at
                     }
-                    _ => {
+                    Some((_, page_end)) => page_end,
+                    None => {
                         self.populate(at, range.clone())?;
                         at
                     }
@@ -133,6 +134,16 @@ impl AddressSpace {
             at = stop;
         }
         Ok(())
+    }
+
+    /// Whether the page tables let the program access `address` in this way now.
+    #[must_use]
+    pub fn is_present(&self, address: u64, access: Access) -> bool {
+        let leaf = (address < USER_END).then(|| self.table.leaf(address));
+        leaf.flatten().is_some_and(|leaf| match access {
+            Access::Write => leaf.is_writable(),
+            Access::Read | Access::Execute => leaf.is_present(),
+        })
     }
 
     /// Whether an access at `address` is allowed, without bringing pages in.
@@ -298,11 +309,13 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Gives the pages that `range` has the permissions `protection`.
+    /// Gives the pages that `range` has the permissions `protection`; `shared` is that of
+    /// the range.
     pub(super) fn change_leaves(
         &mut self,
         range: Range<u64>,
         protection: Protection,
+        shared: bool,
     ) -> Result<(), Exhausted> {
         let frames = self.frames;
         let mut frames = frames.lock();
@@ -312,7 +325,10 @@ impl AddressSpace {
             at = part.end;
             match window {
                 Window::Huge(old) if part.end - part.start == HUGE_PAGE_SIZE => {
-                    let new = Leaf::new(old.frame(), protection);
+                    let mut new = Leaf::new(old.frame(), protection);
+                    if !shared && frames.is_huge_shared(old.frame()) {
+                        new = new.read_only();
+                    }
                     lowered |= is_lowered(old, new);
                     self.table.take_window(part.start);
                     self.table.map_huge(&mut frames, part.start, new)?;
@@ -324,7 +340,10 @@ impl AddressSpace {
                 Window::Table(table) => {
                     for page in part.clone().step_by(PAGE_SIZE as usize) {
                         if let Some(old) = self.table.small(table, page) {
-                            let new = Leaf::new(old.frame(), protection);
+                            let mut new = Leaf::new(old.frame(), protection);
+                            if !shared && frames.is_small_shared(old.frame()) {
+                                new = new.read_only();
+                            }
                             lowered |= is_lowered(old, new);
                             self.table.set_small(table, page, Some(new));
                         }
@@ -387,6 +406,10 @@ fn is_lowered(old: Leaf, new: Leaf) -> bool {
 
 /// A frame with the first contents of the page at `page` of `vma`, which starts at `start`.
 fn fresh_page(frames: &mut Frames, page: u64, start: u64, vma: &Vma) -> Option<Leaf> {
+    if let Backing::Shared(memory, offset) = &vma.backing {
+        let frame = memory.frame(frames, offset + (page - start))?;
+        return Some(Leaf::new(frame, vma.protection));
+    }
     let frame = frames.allocate_small()?;
     if let Backing::File(bytes) = vma.backing
         && let Some(rest) = bytes.get((page - start) as usize..)

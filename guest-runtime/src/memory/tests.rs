@@ -279,3 +279,75 @@ fn prepare_sees_every_part() {
         Err(Fault::NotMapped)
     );
 }
+
+fn write_byte(space: &mut AddressSpace, address: u64, value: u8) {
+    space.prepare(address, 1, Access::Write).unwrap();
+    let offset = space.table.translate(address).unwrap();
+    let pointer = space.frames.lock().ram().pointer(offset);
+    // SAFETY: a frame of the test's RAM.
+    unsafe { pointer.write(value) };
+}
+
+#[test]
+fn a_fork_shares_until_somebody_stores() {
+    let mut parent = space(16);
+    let small = parent.map(request(MapPlace::Hint(0), 0x3000, RW)).unwrap();
+    let length = 2 * HUGE_PAGE_SIZE;
+    let huge = parent.map(request(MapPlace::Hint(0), length, RW)).unwrap();
+    write_byte(&mut parent, small, b'a');
+    write_byte(&mut parent, huge + 0x5000, b'b');
+    let before = parent.frames.lock().used();
+    flushes();
+    let mut child = parent.fork().unwrap();
+    assert_eq!(flushes(), 1);
+    for space in [&parent, &child] {
+        assert!(!space.is_present(small, Access::Write));
+        assert!(!space.is_present(huge, Access::Write));
+        assert!(space.is_present(huge, Access::Read));
+    }
+    write_byte(&mut child, small, b'c');
+    write_byte(&mut parent, huge + 0x5000, b'd');
+    write_byte(&mut child, huge + HUGE_PAGE_SIZE, b'e');
+    assert_eq!([byte(&parent, small), byte(&child, small)], [b'a', b'c']);
+    let at = huge + 0x5000;
+    assert_eq!([byte(&parent, at), byte(&child, at)], [b'd', b'b']);
+    // The last owner of a page need not copy it; `mprotect` gives nobody another's page.
+    parent.protect(huge, length, Protection::READ).unwrap();
+    parent.protect(huge, length, RW).unwrap();
+    assert!(!parent.is_present(huge, Access::Write));
+    child.tear_down();
+    write_byte(&mut parent, small, b'f');
+    write_byte(&mut parent, huge, b'g');
+    assert_eq!(byte(&parent, small), b'f');
+    // One table more: the huge page was split.
+    assert_eq!(parent.frames.lock().used(), before + PAGE_SIZE);
+}
+
+#[test]
+fn shared_memory_stays_shared() {
+    let mut parent = space(16);
+    let shared = MapRequest {
+        shared: true,
+        ..request(MapPlace::Hint(0), 0x3000, RW)
+    };
+    let at = parent.map(shared).unwrap();
+    let empty = parent.frames.lock().used();
+    write_byte(&mut parent, at, b'a');
+    parent.discard(at + 0x1000, 0x2000).unwrap();
+    let mut child = parent.fork().unwrap();
+    write_byte(&mut child, at, b'b');
+    assert_eq!(byte(&parent, at), b'b');
+    // Touched only after the fork, at first by the child.
+    write_byte(&mut child, at + 0x2000, b'c');
+    parent.prepare(at + 0x2000, 1, Access::Read).unwrap();
+    assert_eq!(byte(&parent, at + 0x2000), b'c');
+    // Also in part, at its place.
+    parent.unmap(at, 0x1000).unwrap();
+    parent.discard(at + 0x1000, 0x2000).unwrap();
+    parent.prepare(at + 0x2000, 1, Access::Read).unwrap();
+    assert_eq!(byte(&parent, at + 0x2000), b'c');
+    child.tear_down();
+    parent.unmap(at + 0x1000, 0x2000).unwrap();
+    // The tables stay.
+    assert_eq!(parent.frames.lock().used(), empty + 3 * PAGE_SIZE);
+}

@@ -1,5 +1,6 @@
 //! The map of a program's address space: which ranges are mapped, how, and from what.
 
+use super::fork::SharedMemory;
 use crate::errno::Errno;
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
@@ -74,6 +75,8 @@ pub enum Backing {
     /// The bytes of a file that stays mapped read-only in the VM, from the range's
     /// start; zeros after its end. Stores stay private.
     File(&'static [u8]),
+    /// What other processes have there too, from this offset in bytes.
+    Shared(Rc<SharedMemory>, u64),
 }
 
 /// What a range is for; shown by `/proc/self/maps`.
@@ -134,12 +137,14 @@ impl Vma {
     pub(super) fn tail(&self, start: u64, at: u64) -> Vma {
         let skip = at - start;
         let mut tail = self.clone();
-        if let Backing::File(bytes) = tail.backing {
-            tail.backing = match bytes.get(skip as usize..) {
+        tail.backing = match tail.backing {
+            Backing::Zero => Backing::Zero,
+            Backing::File(bytes) => match bytes.get(skip as usize..) {
                 Some(rest) if !rest.is_empty() => Backing::File(rest),
                 _ => Backing::Zero,
-            };
-        }
+            },
+            Backing::Shared(memory, offset) => Backing::Shared(memory, offset + skip),
+        };
         if let Label::File(file) = &mut tail.label {
             file.offset += skip;
         }
@@ -161,7 +166,7 @@ impl Vma {
 
 /// The mapped ranges in order. Addresses are multiples of the page size, ranges not
 /// empty; the callers see to it.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct VmaTree {
     tree: BTreeMap<u64, Vma>,
     mapped: u64,
@@ -190,6 +195,13 @@ impl VmaTree {
     /// All ranges in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Vma)> {
         self.tree.iter().map(|(&start, vma)| (start, vma))
+    }
+
+    /// Changes what ranges hold when they are touched first.
+    pub(super) fn change_backings(&mut self, mut change: impl FnMut(u64, &mut Vma)) {
+        for (&start, vma) in &mut self.tree {
+            change(start, vma);
+        }
     }
 
     /// The ranges that overlap `range`, in order; none if it is empty or reversed.

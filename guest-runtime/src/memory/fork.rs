@@ -1,0 +1,227 @@
+//! Copies of an address space: private pages are shared until one side stores to them,
+//! what was mapped as shared stays so.
+
+use super::frames::Frames;
+use super::page_table::{Exhausted, Leaf, Window};
+use super::space::{AddressSpace, SharedFrames};
+use super::vma::{Backing, VmaTree};
+use alloc::collections::BTreeMap;
+use alloc::rc::Rc;
+use core::cell::RefCell;
+use core::ops::Range;
+use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
+
+/// Memory of a `MAP_SHARED` range that more than one process has. It owns each of its
+/// frames beside those who have mapped it.
+#[derive(Debug)]
+pub struct SharedMemory {
+    allocator: &'static SharedFrames,
+    /// Frames by offset, which is a multiple of the page size.
+    frames: RefCell<BTreeMap<u64, u64>>,
+}
+
+impl SharedMemory {
+    fn new(allocator: &'static SharedFrames) -> SharedMemory {
+        SharedMemory {
+            allocator,
+            frames: RefCell::default(),
+        }
+    }
+
+    /// The frame at `offset`, owned by the caller too; zeros if nobody has touched it.
+    pub(super) fn frame(&self, allocator: &mut Frames, offset: u64) -> Option<u64> {
+        let mut frames = self.frames.borrow_mut();
+        let frame = match frames.get(&offset) {
+            Some(&frame) => frame,
+            None => {
+                let frame = allocator.allocate_small()?;
+                frames.insert(offset, frame);
+                frame
+            }
+        };
+        allocator.share_small(frame);
+        Some(frame)
+    }
+
+    /// Takes over a frame that one process has mapped at `offset`.
+    fn adopt(&self, allocator: &mut Frames, offset: u64, frame: u64) {
+        if self.frames.borrow_mut().insert(offset, frame).is_none() {
+            allocator.share_small(frame);
+        }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        let mut allocator = self.allocator.lock();
+        for &frame in self.frames.borrow().values() {
+            allocator.free_small(frame);
+        }
+    }
+}
+
+impl AddressSpace {
+    /// An empty address space for another program, with page tables of its own.
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub fn sibling(&self) -> Result<AddressSpace, Exhausted> {
+        let table = self.table.sibling(&mut self.frames.lock())?;
+        Ok(AddressSpace::new(table, self.frames, self.flush))
+    }
+
+    /// A copy of this address space.
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub fn fork(&mut self) -> Result<AddressSpace, Exhausted> {
+        let mut child = self.sibling()?;
+        self.share_memory();
+        child.vmas = self.vmas.clone();
+        child.brk = self.brk.clone();
+        child.map_top = self.map_top;
+        let ranges: alloc::vec::Vec<_> = (self.vmas.iter())
+            .map(|(start, vma)| (start..vma.end, vma.shared))
+            .collect();
+        let copied = (ranges.into_iter())
+            .try_for_each(|(range, shared)| self.copy_leaves(&mut child, range, shared));
+        (self.flush)();
+        match copied {
+            Ok(()) => Ok(child),
+            Err(exhausted) => {
+                child.tear_down();
+                Err(exhausted)
+            }
+        }
+    }
+
+    /// Gives all memory back. The processor does not use the page tables any more.
+    pub fn tear_down(self) {
+        // First what owns frames itself: it takes the allocator's lock.
+        drop::<VmaTree>(self.vmas);
+        self.table.tear_down(&mut self.frames.lock());
+    }
+
+    /// Lets ranges that are `MAP_SHARED` know their frames, so that pages that are
+    /// touched later are the same in all copies.
+    fn share_memory(&mut self) {
+        let (frames, table) = (self.frames, &self.table);
+        self.vmas.change_backings(|start, vma| {
+            if !vma.shared || !matches!(vma.backing, Backing::Zero) {
+                return;
+            }
+            let memory = SharedMemory::new(frames);
+            let mut allocator = frames.lock();
+            let mut pages = start;
+            while let Some((part, _)) = table.windows(pages..vma.end).next() {
+                pages = part.end;
+                for page in part.step_by(PAGE_SIZE as usize) {
+                    if let Some(frame) = table.translate(page) {
+                        memory.adopt(&mut allocator, page - start, frame);
+                    }
+                }
+            }
+            vma.backing = Backing::Shared(Rc::new(memory), 0);
+        });
+    }
+
+    /// Gives `child` the pages of `range`. What is not `shared` can be stored to by
+    /// neither from now on. The caller flushes.
+    fn copy_leaves(
+        &mut self,
+        child: &mut AddressSpace,
+        range: Range<u64>,
+        shared: bool,
+    ) -> Result<(), Exhausted> {
+        let frames = self.frames;
+        let mut frames = frames.lock();
+        let lower = |leaf: Leaf| if shared { leaf } else { leaf.read_only() };
+        let mut at = range.start;
+        while let Some((part, window)) = self.table.windows(at..range.end).next() {
+            at = part.end;
+            match window {
+                Window::Huge(leaf) if part.end - part.start == HUGE_PAGE_SIZE => {
+                    child.table.map_huge(&mut frames, part.start, lower(leaf))?;
+                    frames.share_huge(leaf.frame());
+                    if lower(leaf) != leaf {
+                        self.table.take_window(part.start);
+                        self.table.map_huge(&mut frames, part.start, lower(leaf))?;
+                    }
+                }
+                Window::Huge(_) => {
+                    self.table.split(&mut frames, part.start)?;
+                    at = part.start;
+                }
+                Window::Table(table) => {
+                    let copy = child.table.small_table(&mut frames, part.start)?;
+                    for page in part.step_by(PAGE_SIZE as usize) {
+                        let Some(leaf) = self.table.small(table, page) else {
+                            continue;
+                        };
+                        child.table.set_small(copy, page, Some(lower(leaf)));
+                        frames.share_small(leaf.frame());
+                        if lower(leaf) != leaf {
+                            self.table.set_small(table, page, Some(lower(leaf)));
+                        }
+                    }
+                }
+                Window::Empty => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the page at `address`, whose range may be stored to but whose leaf may not,
+    /// this address space's own.
+    ///
+    /// The processor may go on using the old translation, which allows loads only, until
+    /// the program stores to the page: that faults and makes it look again. Until then
+    /// the old frame has the same contents, since another owner can change it only after
+    /// a switch of page tables.
+    pub(super) fn unshare(&mut self, address: u64) -> Result<(), Exhausted> {
+        debug_assert!(address < USER_END);
+        let Some((_, vma)) = self.vmas.find(address) else {
+            return Ok(());
+        };
+        let protection = vma.protection;
+        let frames = self.frames;
+        let mut frames = frames.lock();
+        match self.table.window(address) {
+            Window::Empty => {}
+            Window::Huge(leaf) if frames.is_huge_shared(leaf.frame()) => {
+                self.table.split(&mut frames, address)?;
+            }
+            Window::Huge(leaf) => {
+                let leaf = Leaf::new(leaf.frame(), protection);
+                self.table.take_window(address);
+                self.table
+                    .map_huge(&mut frames, address & !(HUGE_PAGE_SIZE - 1), leaf)?;
+            }
+            Window::Table(table) => {
+                let Some(old) = self.table.small(table, address) else {
+                    return Ok(());
+                };
+                let mut frame = old.frame();
+                if frames.is_small_shared(frame) {
+                    frame = copy_frame(&mut frames, frame)?;
+                    frames.free_small(old.frame());
+                }
+                let leaf = Leaf::new(frame, protection);
+                self.table.set_small(table, address, Some(leaf));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A new frame with the contents of another one.
+fn copy_frame(frames: &mut Frames, from: u64) -> Result<u64, Exhausted> {
+    let copy = frames.allocate_small().ok_or(Exhausted)?;
+    let ram = frames.ram();
+    // SAFETY: two different frames, of which one has just been handed out; nobody writes
+    // to the other, which has several owners, while the library OS runs.
+    unsafe {
+        core::ptr::copy_nonoverlapping(ram.pointer(from), ram.pointer(copy), PAGE_SIZE as usize);
+    }
+    Ok(copy)
+}
