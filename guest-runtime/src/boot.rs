@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use hartline_abi::ABI_VERSION;
 use hartline_abi::boot::{BootInfo, Shared};
 use hartline_abi::hart::{Hart, NO_RESERVATION};
-use hartline_abi::layout::{PAGE_SIZE, PHYSMAP_BASE, RAM_GPA};
+use hartline_abi::layout::{IMAGE_BASE, PAGE_SIZE, PHYSMAP_BASE, RAM_GPA, STACK_BASE};
 use hartline_abi::port;
 use hartline_abi::report::{ExitKind, ExitReport};
 use spin::Mutex;
@@ -41,11 +41,11 @@ fn doorbell(port: u16) {
     unsafe { core::arch::asm!("out dx, eax", in("dx") port, in("eax") 0) };
 }
 
-/// Makes the processor forget translations that were taken back. The CPL 0 stub
-/// behind the breakpoint vector reloads CR3.
-fn flush_translations() {
-    // SAFETY: the stub changes nothing else.
-    unsafe { core::arch::asm!("int3") };
+/// Makes the processor use the top-level page table at this guest-physical address and
+/// forget all translations. The CPL 0 stub behind the breakpoint vector loads CR3.
+fn load_page_table(address: u64) {
+    // SAFETY: the stub changes nothing else; all tables map the runtime in the same way.
+    unsafe { core::arch::asm!("int3", in("rax") address) };
 }
 
 /// Starts the program. `stack_top` is the end of the host stack.
@@ -72,8 +72,12 @@ pub unsafe fn start(shared: NonNull<Shared>, stack_top: u64) -> ! {
     fcsr::fcsr_reset(hart);
     // SAFETY: the root is the table that the VMM made for this VM, in RAM; nothing is
     // mapped in the program's half.
-    let table = unsafe { PageTable::new(frames.lock().ram(), boot.page_table - RAM_GPA) };
-    let memory = AddressSpace::new(table, frames, flush_translations);
+    let mut table = unsafe { PageTable::new(frames.lock().ram(), boot.page_table - RAM_GPA) };
+    let images = IMAGE_BASE..STACK_BASE;
+    if table.share_outside(&mut frames.lock(), images).is_err() {
+        fail(ExitKind::OutOfMemory, format_args!("the VM has no memory"));
+    }
+    let memory = AddressSpace::new(table, frames, load_page_table);
     // SAFETY: the VMM mapped the file as it says.
     let tree = unsafe { loader::file_bytes(&boot.files[0]) };
     let files = open_files(host, tree, boot.ram_length / FILES_SHARE);

@@ -34,6 +34,10 @@ pub struct StreamStatus {
 pub struct Streams {
     host: Host,
     status: [Option<StreamStatus>; 3],
+    /// There is no other task: reading may wait in the host.
+    alone: bool,
+    /// Standard input is known to be readable.
+    input_ready: bool,
 }
 
 impl Streams {
@@ -42,7 +46,26 @@ impl Streams {
         Self {
             host,
             status: [None; 3],
+            alone: true,
+            input_ready: false,
         }
+    }
+
+    /// Tells whether there is no task but the running one, so that the whole VM may wait
+    /// for standard input.
+    pub fn set_alone(&mut self, alone: bool) {
+        self.alone = alone;
+    }
+
+    /// Whether standard input is known to be readable.
+    pub fn is_input_ready(&self) -> bool {
+        self.input_ready
+    }
+
+    /// Whether standard input can be read without waiting.
+    pub fn poll_input(&mut self) -> bool {
+        // An error is found by reading.
+        self.input_ready || self.wait(INPUT_READY, 0).unwrap_or(INPUT_READY) != 0
     }
 
     /// Whether host descriptor `stream` is a terminal.
@@ -77,20 +100,24 @@ impl Streams {
     /// `EINTR`, or the host's.
     pub fn wait(&mut self, set: u64, timeout_ns: u64) -> Result<u64, Errno> {
         let mut args = [set, timeout_ns, 0, 0, 0, 0];
-        self.host.call(Operation::Wait, &mut args)
+        let ready = self.host.call(Operation::Wait, &mut args)?;
+        self.input_ready |= ready & INPUT_READY != 0;
+        Ok(ready)
     }
 
     /// Reads from standard input, at most [`CALL_DATA`] bytes; 0 at its end.
     ///
     /// # Errors
-    /// `EAGAIN` if it would block and `nonblocking` is set, `EINTR`, or the host's.
+    /// `EAGAIN` if it would block and `nonblocking` is set or there are other tasks,
+    /// `EINTR`, or the host's.
     pub fn read(&mut self, to: &mut [u8], nonblocking: bool) -> Result<usize, Errno> {
         if to.is_empty() {
             return Ok(0);
         }
-        if nonblocking && self.wait(INPUT_READY, 0)? & INPUT_READY == 0 {
+        if (nonblocking || !self.alone) && !self.poll_input() {
             return Err(Errno::EAGAIN);
         }
+        self.input_ready = false;
         let wanted = to.len().min(CALL_DATA);
         let mut args = [0, wanted as u64, 0, 0, 0, 0];
         let got = self.host.call(Operation::Read, &mut args)?;

@@ -6,7 +6,6 @@
 //! returns too. So frames may be dropped at any time ([`thunks::restart`]), and code
 //! is entered by the interpreter as if it were called and returned from at `ra`.
 
-use crate::exit;
 use crate::interp::Step;
 use crate::kernel::{Control, Kernel};
 use crate::thunks;
@@ -63,7 +62,7 @@ pub(crate) extern "C" fn base_loop() -> ! {
     loop {
         // SAFETY: the frames were dropped, so nobody has a reference; it ends below.
         let kernel = unsafe { kernel() };
-        let control = kernel.attend();
+        let control = kernel.resume();
         finish(kernel, control);
         let entry = kernel.translated_entry();
         let left = match entry {
@@ -199,8 +198,12 @@ fn finish(kernel: &mut Kernel, control: Control) {
     match control {
         Control::Continue => {}
         // SAFETY: the kernel is consistent between calls, and frames own nothing.
-        Control::Restart => unsafe { thunks::restart() },
-        Control::End(end) => exit::end(kernel, &end),
+        Control::Restart | Control::Replaced => unsafe { thunks::restart() },
+        Control::End(end) => {
+            kernel.end_process(&end);
+            // SAFETY: as above.
+            unsafe { thunks::restart() }
+        }
     }
 }
 

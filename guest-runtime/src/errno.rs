@@ -40,6 +40,12 @@ impl Errno {
     }
 }
 
+impl Errno {
+    /// The call has to wait: it is made again when what it waits for may have happened
+    /// (`ERESTARTSYS` of Linux). No program ever sees it.
+    pub const ERESTARTSYS: Errno = Errno(512);
+}
+
 impl fmt::Debug for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {

@@ -3,7 +3,7 @@
 //! anything else is a bug and says so.
 
 use crate::dispatch;
-use crate::exit::{self, Cause, End, Fault, HostFault};
+use crate::exit::{Cause, End, Fault, HostFault};
 use crate::kernel::{Kernel, segv_code};
 use crate::memory::{self, Access};
 use crate::signals::number;
@@ -142,11 +142,24 @@ fn outcome(frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
         true => Access::Write,
         false => Access::Read,
     };
+    if !of_program
+        && frame.vector == vector::PAGE_FAULT
+        && frame.rip >= USER_END
+        && kernel.memory.is_present(frame.cr2, access)
+    {
+        // The library OS used a translation that was too old: a page that became the
+        // program's own after a fork. The processor looks at the tables again.
+        return Outcome::Resume;
+    }
     let (address, why) = match frame.vector {
         vector::PAGE_FAULT if of_program && frame.error_code & page_fault::FETCH == 0 => {
             match kernel.memory.handle_fault(frame.cr2, access) {
                 Ok(()) => return Outcome::Resume,
-                Err(memory::Fault::Exhausted) => exit::end(kernel, &End::OutOfMemory),
+                Err(memory::Fault::Exhausted) => {
+                    kernel.interpreting = false;
+                    kernel.end_process(&End::OutOfMemory);
+                    return Outcome::Restart;
+                }
                 Err(why) => (frame.cr2, why),
             }
         }
@@ -166,6 +179,7 @@ fn outcome(frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
     };
     if translated {
         end_translated(kernel, frame, registers, fault);
+        return Outcome::Restart;
     }
     kernel.interpreting = false;
     kernel.fault(fault);
@@ -179,7 +193,7 @@ fn end_translated(
     frame: &ExceptionFrame,
     registers: &[u64; 16],
     fault: Fault,
-) -> ! {
+) {
     let host = HostFault {
         pc: frame.rip,
         location: kernel.images.locate(frame.rip),
@@ -189,7 +203,7 @@ fn end_translated(
         host: Some(Box::new(host)),
         ..fault
     };
-    exit::end(kernel, &End::Fault(fault))
+    kernel.end_process(&End::Fault(fault));
 }
 
 /// Where an unexpected exception happened.

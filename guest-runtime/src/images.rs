@@ -1,7 +1,9 @@
 //! Translation images: which host function runs which guest address.
 
 use crate::dispatch_cache::DispatchCache;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 use core::ops::Range;
 use hartline_abi::ABI_VERSION;
 use hartline_abi::image::{FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS};
@@ -143,7 +145,7 @@ unsafe impl IntegersOnly for FunctionEntry {}
 
 /// All images of a program. Their texts may overlap: the newest image that has an
 /// entry for an address counts.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Images {
     /// Oldest first.
     images: Vec<Image>,
@@ -154,7 +156,10 @@ pub struct Images {
     near: Range<u64>,
     /// Newest first.
     candidates: Vec<usize>,
-    cache: DispatchCache,
+    /// What was new when the process last asked for images.
+    pub(crate) generation: u64,
+    /// Processes with the same images have one cache.
+    cache: Rc<RefCell<DispatchCache>>,
 }
 
 impl Images {
@@ -187,10 +192,11 @@ impl Images {
         self.images.iter().chain(&self.retired)
     }
 
-    /// Where translated code looks before it calls the dispatcher.
+    /// Where translated code looks before it calls the dispatcher: another place when
+    /// images have changed.
     #[must_use]
     pub fn cache_address(&self) -> u64 {
-        self.cache.address()
+        self.cache.borrow().address()
     }
 
     /// The host function for the guest address `pc`, if it is the entry of one.
@@ -208,7 +214,7 @@ impl Images {
     #[must_use]
     pub fn lookup_jump(&mut self, pc: u64) -> Option<u64> {
         let host = self.lookup(pc)?;
-        self.cache.insert(pc, host);
+        self.cache.borrow_mut().insert(pc, host);
         Some(host)
     }
 
@@ -233,7 +239,10 @@ impl Images {
     fn forget_lookups(&mut self) {
         self.near = 0..0;
         self.candidates.clear();
-        self.cache.clear();
+        match Rc::get_mut(&mut self.cache) {
+            Some(cache) => cache.get_mut().clear(),
+            None => self.cache = Rc::default(),
+        }
     }
 
     /// Whether the host address `rip` is in translated code.
@@ -401,10 +410,10 @@ mod tests {
         images.add(Image::new(bytes, origin(0)).unwrap());
         assert_eq!(images.lookup_jump(0x1004), Some(code + 16));
         assert_eq!(images.lookup_jump(0x1006), None);
-        assert_eq!(images.cache.get(0x1004), Some(code + 16));
-        assert_eq!(images.cache.get(0x1006), None);
+        assert_eq!(images.cache.borrow().get(0x1004), Some(code + 16));
+        assert_eq!(images.cache.borrow().get(0x1006), None);
         images.invalidate(&(0x1000..0x1001));
-        assert_eq!(images.cache.get(0x1004), None);
+        assert_eq!(images.cache.borrow().get(0x1004), None);
     }
 
     #[test]

@@ -1,13 +1,16 @@
-//! All state of the library OS for one program, and what interrupts it.
+//! All state of the library OS, and what interrupts the task that runs.
 
 use crate::dispatch;
 use crate::errno::Errno;
 use crate::exit::{Cause, End, Fault};
+use crate::futex::Futexes;
 use crate::host::Host;
 use crate::hotness::Counters;
 use crate::images::Images;
 use crate::interp::Interpreter;
 use crate::memory::{self, Access, AddressSpace};
+use crate::process::{FIRST, Process};
+use crate::scheduler::Scheduler;
 use crate::signals::{self, Delivery, SigInfo, Signals, number};
 use crate::syscall;
 use crate::syscall::files::Files;
@@ -37,6 +40,8 @@ pub enum Control {
     Continue,
     /// The program goes on at `Hart::pc`, without any host frame.
     Restart,
+    /// The same; the registers are those of another task or program than before.
+    Replaced,
     /// The program has ended.
     End(End),
 }
@@ -45,14 +50,22 @@ pub enum Control {
 pub struct Kernel {
     /// The way out of the VM.
     pub host: Host,
-    /// The program's memory.
+    /// Memory of the running process.
     pub memory: AddressSpace,
-    /// Its files.
+    /// Its files, and those of the VM.
     pub files: Files,
-    /// Identity and limits of the program.
-    pub task: Task,
-    /// Signals.
+    /// The running task.
+    pub task: Box<Task>,
+    /// Its process.
+    pub process: Box<Process>,
+    /// Signals of both.
     pub signals: Signals,
+    /// All other tasks.
+    pub scheduler: Scheduler,
+    /// Tasks that wait for words of memory.
+    pub futexes: Futexes,
+    /// The process group that reads from the terminal.
+    pub foreground: u32,
     /// Random numbers for the program.
     pub random: ChaCha20Rng,
     /// What the call being served decided about the program's way on.
@@ -63,7 +76,7 @@ pub struct Kernel {
     pub missing: Vec<[u32; 2]>,
     /// Times the interpreter was entered from translated code.
     pub interpreter_entries: u64,
-    /// Translation images in use.
+    /// Translation images of the running process.
     pub images: Images,
     /// Translation images that the host gave.
     pub(crate) translations: Translations,
@@ -91,8 +104,12 @@ impl Kernel {
             host,
             memory,
             files,
-            task: Task::new(boot),
+            task: Box::new(Task::new(FIRST)),
+            process: Box::new(Process::new(boot)),
             signals: Signals::default(),
+            scheduler: Scheduler::new(FIRST),
+            futexes: Futexes::default(),
+            foreground: FIRST,
             random: ChaCha20Rng::from_seed(seed),
             control: Control::Continue,
             syscalls: 0,
@@ -161,6 +178,7 @@ impl Kernel {
         drop(overlapping);
         self.forget_decoded();
         if self.images.invalidate(&range) {
+            self.use_dispatch_cache();
             self.control = Control::Restart;
         }
     }
@@ -222,8 +240,20 @@ impl Kernel {
         dispatch::attention(self.hart_pointer())
     }
 
-    /// Takes over the signals that the host has sent.
-    fn absorb_signals(&mut self) {
+    /// Lets translated code look where the images in use remember jumps.
+    pub(crate) fn use_dispatch_cache(&mut self) {
+        self.hart().dispatch_cache = self.images.cache_address();
+    }
+
+    /// Another program may be at the same addresses from now on.
+    pub(crate) fn forget_fetch(&mut self) {
+        self.fetch = 0..0;
+    }
+
+    /// Takes over the signals that the host has sent: those of the terminal are for its
+    /// foreground process group, the others for the first process.
+    pub(crate) fn absorb_signals(&mut self) {
+        use number::{SIGINT, SIGQUIT, SIGWINCH};
         let shared = self.host.shared().as_ptr();
         // SAFETY: the shared pages stay mapped; the word is only accessed atomically.
         let word = unsafe { AtomicU64::from_ptr(&raw mut (*shared).signals as *mut u64) };
@@ -231,8 +261,13 @@ impl Kernel {
         while set != 0 {
             let signal = set.trailing_zeros() as u8 + 1;
             set &= set - 1;
-            self.signals
-                .send(SigInfo::sent(signal, signals::SI_USER, 0, 0));
+            let info = SigInfo::sent(signal, signals::SI_USER, 0, 0);
+            match signal {
+                SIGINT | SIGQUIT | SIGWINCH => {
+                    self.signal_group(self.foreground, info);
+                }
+                _ => self.signal_process(FIRST, info),
+            }
         }
     }
 
@@ -243,8 +278,17 @@ impl Kernel {
         self.signals.is_deliverable()
     }
 
-    /// Serves a request for attention: delivers signals. `Hart::pc` is where the
-    /// program goes on.
+    /// Lets the running task go on at `Hart::pc` without host frames: makes its system
+    /// call again, if it waited in one, and serves a request for attention.
+    pub(crate) fn resume(&mut self) -> Control {
+        match self.task.retry {
+            Some(_) => self.system_call(),
+            None => self.attend(),
+        }
+    }
+
+    /// Serves a request for attention: delivers signals, and lets another task run if
+    /// this one's time is over. `Hart::pc` is where the program goes on.
     pub(crate) fn attend(&mut self) -> Control {
         if !self.attention() {
             return Control::Continue;
@@ -254,7 +298,10 @@ impl Kernel {
             self.renew_translations();
         }
         self.absorb_signals();
-        self.deliver()
+        match self.deliver() {
+            Control::Continue if self.preempt() => Control::Restart,
+            control => control,
+        }
     }
 
     /// Delivers what is pending.
@@ -264,6 +311,12 @@ impl Kernel {
         let hart = unsafe { hart.as_mut() };
         match self.signals.deliver(hart, &mut self.memory) {
             Delivery::Nothing => Control::Continue,
+            Delivery::Stop(signal) => {
+                self.stop_process(signal);
+                // There may be more signals, or another task now.
+                self.ask_attention();
+                Control::Restart
+            }
             Delivery::Handler => {
                 // One frame at a time: the next signal interrupts the handler's first
                 // instruction, as on Linux.
@@ -307,10 +360,29 @@ impl Kernel {
         let number = hart.x[A7];
         let mut arguments = [0; 6];
         arguments.copy_from_slice(&hart.x[A0..A0 + 6]);
-        self.control = Control::Continue;
-        let result = syscall::serve(self, number, &arguments);
+        let result = loop {
+            self.control = Control::Continue;
+            let result = syscall::serve(self, number, &arguments);
+            if !self.files.vfs.changed.is_empty() {
+                self.wake_for_files();
+            }
+            match (&self.control, result) {
+                (Control::Replaced, _) => return Control::Restart,
+                (_, Err(Errno::ERESTARTSYS)) => {}
+                _ => break result,
+            }
+            // What others see of a task that waits: it is about to make the call.
+            let hart = self.hart();
+            hart.pc = hart.pc.wrapping_sub(ECALL_LENGTH);
+            if !self.wait() {
+                return Control::Restart;
+            }
+            let hart = self.hart();
+            hart.pc = hart.pc.wrapping_add(ECALL_LENGTH);
+        };
+        self.task.retry = None;
         match core::mem::replace(&mut self.control, Control::Continue) {
-            Control::Continue => {}
+            Control::Continue | Control::Replaced => {}
             Control::Restart if number == syscall::RT_SIGRETURN => {
                 self.ask_attention();
                 return Control::Restart;

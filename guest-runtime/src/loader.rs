@@ -3,8 +3,11 @@
 use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::memory::{Backing, Label, MapPlace, MapRequest, MappedFile, Protection};
+use crate::process::limit;
 use crate::stack::{Auxiliary, InitialStack, auxiliary};
 use crate::user;
+use crate::vfs::AT_FDCWD;
+use alloc::borrow::Cow;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_abi::boot::{BootInfo, FileEntry};
@@ -81,44 +84,75 @@ pub unsafe fn file_bytes(file: &FileEntry) -> Option<&'static [u8]> {
     Some(unsafe { core::slice::from_raw_parts(file.address as *const u8, file.length as usize) })
 }
 
-/// Loads the program and lets the hart stand at its first instruction.
+/// Loads the first program and lets the hart stand at its first instruction.
 ///
 /// # Errors
 /// Why it cannot be started.
 pub fn load(kernel: &mut Kernel) -> Result<(), LoadError> {
     let boot = kernel.host.boot();
     let strings = Strings::take(kernel, boot)?;
+    let bytes = kernel.files.vfs.fs.origin_bytes(boot.program);
     let file = ElfFile {
         path: Rc::from(&strings.path[..]),
-        inode: boot.program,
-        program: parse(kernel, boot.program).ok_or(LoadError::Boot("no program"))??,
+        inode: Some(boot.program),
+        bytes: Cow::Borrowed(bytes.ok_or(LoadError::Boot("no program"))?),
     };
-    let entry = file.program.entry().ok_or(LoadError::NoEntry)?;
-    let bias = dynamic_bias(&file.program);
-    map_file(kernel, &file, bias)?;
-    let (_, end) = file.program.address_range();
-    let stack = map_stack(kernel, boot, end + bias)?;
-    let interpreter = match file.program.interpreter() {
-        Some(path) => Some(load_interpreter(kernel, path)?),
-        None => None,
-    };
+    let interpreter = open_interpreter(kernel, &file.program()?)?;
+    // A program that the root file system does not have is without `/proc/self/exe`.
+    let _ = kernel.files.set_executable(&strings.path);
+    load_files(kernel, &file, interpreter.as_ref(), strings)
+}
+
+/// Loads a program and its program interpreter into the running process's address
+/// space, which is empty, and lets the hart stand at the first instruction.
+///
+/// # Errors
+/// Why it cannot be started; then part of it may be there.
+pub(crate) fn load_files(
+    kernel: &mut Kernel,
+    file: &ElfFile,
+    interpreter: Option<&ElfFile>,
+    strings: Strings,
+) -> Result<(), LoadError> {
+    let program = file.program()?;
+    let entry = program.entry().ok_or(LoadError::NoEntry)?;
+    let bias = dynamic_bias(&program);
+    map_file(kernel, file, &program, bias)?;
+    let (_, end) = program.address_range();
+    let stack = map_stack(kernel, end + bias)?;
+    let interpreter = interpreter.map(|file| load_interpreter(kernel, file));
+    let interpreter = interpreter.transpose()?;
     map_trampoline(kernel)?;
     let at = Places {
         bias,
         interpreter: interpreter.as_ref().map_or(0, |loaded| loaded.bias),
     };
-    let sp = fill_stack(kernel, &file.program, strings, at, stack)?;
+    let sp = fill_stack(kernel, &program, strings, at, stack)?;
     let hart = kernel.hart();
     hart.pc = interpreter.map_or(entry + bias, |loaded| loaded.entry);
     hart.x[2] = sp;
     Ok(())
 }
 
-/// An ELF file of the root file system tree.
-struct ElfFile {
-    path: Rc<[u8]>,
-    inode: u32,
-    program: Program<'static>,
+/// An ELF file.
+#[derive(Debug)]
+pub(crate) struct ElfFile {
+    /// Its path, for `/proc/self/maps`.
+    pub path: Rc<[u8]>,
+    /// Its inode in the root file system tree, if it is a file of that.
+    pub inode: Option<u32>,
+    /// Its contents; those of the tree stay where they are.
+    pub bytes: Cow<'static, [u8]>,
+}
+
+impl ElfFile {
+    /// What is in it.
+    ///
+    /// # Errors
+    /// If it is no program.
+    pub fn program(&self) -> Result<Program<'_>, ElfError> {
+        Program::parse(&self.bytes)
+    }
 }
 
 /// Where the program's files were loaded: load minus link-time addresses.
@@ -127,42 +161,46 @@ struct Places {
     interpreter: u64,
 }
 
-/// The ELF file that is the inode `inode` of the root file system tree; `None` if that
-/// is no regular file.
-fn parse(kernel: &Kernel, inode: u32) -> Option<Result<Program<'static>, ElfError>> {
-    let bytes = kernel.files.vfs.fs.origin_bytes(inode)?;
-    Some(Program::parse(bytes))
-}
-
 /// A program interpreter that is in place.
 struct Interpreter {
     bias: u64,
     entry: u64,
 }
 
-/// Loads the program interpreter at `path`, as high as a mapping goes.
-fn load_interpreter(kernel: &mut Kernel, path: &[u8]) -> Result<Interpreter, LoadError> {
+/// The program interpreter that a program asks for, checked.
+///
+/// # Errors
+/// Why it cannot be loaded.
+pub(crate) fn open_interpreter(
+    kernel: &mut Kernel,
+    program: &Program<'_>,
+) -> Result<Option<ElfFile>, LoadError> {
+    let Some(path) = program.interpreter() else {
+        return Ok(None);
+    };
     let failed = |why| LoadError::Interpreter {
         path: alloc::string::String::from_utf8_lossy(path).into_owned(),
         why,
     };
-    let inode = kernel.files.tree_file(path);
-    let inode = inode.map_err(|error| failed(InterpreterError::File(error)))?;
-    let program = parse(kernel, inode)
-        .ok_or_else(|| failed(InterpreterError::File(Errno::ENOENT)))?
-        .map_err(|error| failed(InterpreterError::Elf(error)))?;
-    let file = ElfFile {
-        path: Rc::from(path),
-        inode,
-        program,
-    };
-    let entry = program.entry();
-    let entry = entry.ok_or_else(|| failed(InterpreterError::NoEntry))?;
+    let file = kernel.files.executable(AT_FDCWD, path);
+    let (_, file) = file.map_err(|error| failed(InterpreterError::File(error)))?;
+    let interpreter = file.program();
+    let interpreter = interpreter.map_err(|error| failed(InterpreterError::Elf(error)))?;
+    match interpreter.entry() {
+        Some(_) => Ok(Some(file)),
+        None => Err(failed(InterpreterError::NoEntry)),
+    }
+}
+
+/// Loads a program interpreter, as high as a mapping goes.
+fn load_interpreter(kernel: &mut Kernel, file: &ElfFile) -> Result<Interpreter, LoadError> {
+    let program = file.program()?;
+    let entry = program.entry().ok_or(LoadError::NoEntry)?;
     let bias = match program.program_type() {
         ProgramType::Exec => 0,
         ProgramType::Dyn => reserve(kernel, &program)?,
     };
-    map_file(kernel, &file, bias)?;
+    map_file(kernel, file, &program, bias)?;
     Ok(Interpreter {
         bias,
         entry: entry.wrapping_add(bias),
@@ -209,11 +247,16 @@ fn dynamic_bias(program: &Program<'_>) -> u64 {
 }
 
 /// Maps all segments of a file, and its translation.
-fn map_file(kernel: &mut Kernel, file: &ElfFile, bias: u64) -> Result<(), LoadError> {
-    for segment in file.program.segments() {
+fn map_file(
+    kernel: &mut Kernel,
+    file: &ElfFile,
+    program: &Program<'_>,
+    bias: u64,
+) -> Result<(), LoadError> {
+    for segment in program.segments() {
         map_segment(kernel, file, &segment, bias)?;
     }
-    let (low, high) = file.program.address_range();
+    let (low, high) = program.address_range();
     kernel.use_translations(low.wrapping_add(bias)..high.wrapping_add(bias));
     Ok(())
 }
@@ -224,7 +267,6 @@ fn map_segment(
     segment: &Segment,
     bias: u64,
 ) -> Result<(), LoadError> {
-    let bytes = file.program.bytes();
     let vaddr = segment.vaddr.wrapping_add(bias);
     let start = vaddr & !(PAGE_SIZE - 1);
     let file_end = vaddr + segment.file_size;
@@ -241,9 +283,13 @@ fn map_segment(
         // Without zeros to come, the last page shows what follows in the file, as on Linux.
         let to = match segment.mem_size > segment.file_size {
             true => cut,
-            false => cut.next_multiple_of(PAGE_SIZE).min(bytes.len() as u64),
+            false => cut.next_multiple_of(PAGE_SIZE).min(file.bytes.len() as u64),
         };
-        let contents = bytes.get(from as usize..to as usize).unwrap_or_default();
+        let part = from as usize..to as usize;
+        let backing = match &file.bytes {
+            Cow::Borrowed(bytes) => Backing::File(bytes.get(part.clone()).unwrap_or_default()),
+            Cow::Owned(_) => Backing::Zero,
+        };
         at = file_end.next_multiple_of(PAGE_SIZE);
         kernel.memory.map(MapRequest {
             place: MapPlace::Fixed(start),
@@ -251,13 +297,17 @@ fn map_segment(
             protection,
             shared: false,
             no_reserve: true,
-            backing: Backing::File(contents),
+            backing,
             label: Label::File(MappedFile {
                 path: file.path.clone(),
                 offset: from,
-                inode: Some(file.inode),
+                inode: file.inode,
             }),
         })?;
+        if let Cow::Owned(bytes) = &file.bytes {
+            let contents = bytes.get(part).unwrap_or_default();
+            kernel.memory.fill(start, contents).map_err(Errno::from)?;
+        }
     }
     if at < end {
         kernel.memory.map(MapRequest {
@@ -281,12 +331,9 @@ fn segment_protection(segment: &Segment) -> Protection {
 }
 
 /// Maps the stack and fixes the layout. Gives the stack's range.
-fn map_stack(
-    kernel: &mut Kernel,
-    boot: &BootInfo,
-    brk: u64,
-) -> Result<core::ops::Range<u64>, LoadError> {
-    let size = boot.stack_limit.clamp(STACK_SIZES.0, STACK_SIZES.1);
+fn map_stack(kernel: &mut Kernel, brk: u64) -> Result<core::ops::Range<u64>, LoadError> {
+    let limit = kernel.process.limits[limit::STACK].soft;
+    let size = limit.clamp(STACK_SIZES.0, STACK_SIZES.1);
     let size = size & !(PAGE_SIZE - 1);
     kernel.memory.map(MapRequest {
         place: MapPlace::Fixed(STACK_TOP - size),
@@ -316,10 +363,12 @@ fn map_trampoline(kernel: &mut Kernel) -> Result<(), LoadError> {
 }
 
 /// The program's path, arguments and environment.
-struct Strings {
-    path: Vec<u8>,
-    arguments: Vec<Vec<u8>>,
-    environment: Vec<Vec<u8>>,
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Strings {
+    /// As it was given.
+    pub path: Vec<u8>,
+    pub arguments: Vec<Vec<u8>>,
+    pub environment: Vec<Vec<u8>>,
 }
 
 impl Strings {
@@ -364,17 +413,17 @@ fn fill_stack(
     kernel.random.fill_bytes(&mut random);
     let headers = program.headers_vaddr().map_or(0, |vaddr| vaddr + at.bias);
     let entry = program.entry().map_or(0, |vaddr| vaddr + at.bias);
-    let task = &kernel.task;
+    let process = &kernel.process;
     let vector = [
         Auxiliary(auxiliary::PHDR, headers),
         Auxiliary(auxiliary::PHENT, PROGRAM_HEADER_SIZE as u64),
         Auxiliary(auxiliary::PHNUM, u64::from(program.header_count())),
         Auxiliary(auxiliary::BASE, at.interpreter),
         Auxiliary(auxiliary::ENTRY, entry),
-        Auxiliary(auxiliary::UID, u64::from(task.uid)),
-        Auxiliary(auxiliary::EUID, u64::from(task.uid)),
-        Auxiliary(auxiliary::GID, u64::from(task.gid)),
-        Auxiliary(auxiliary::EGID, u64::from(task.gid)),
+        Auxiliary(auxiliary::UID, u64::from(process.uid)),
+        Auxiliary(auxiliary::EUID, u64::from(process.uid)),
+        Auxiliary(auxiliary::GID, u64::from(process.gid)),
+        Auxiliary(auxiliary::EGID, u64::from(process.gid)),
     ];
     let built = InitialStack::build(
         stack.end,
@@ -391,11 +440,10 @@ fn fill_stack(
     let base = strings.path.rsplit(|&byte| byte == b'/').next();
     let name = base.unwrap_or_default();
     let length = name.len().min(15);
+    kernel.task.name = [0; 16];
     kernel.task.name[..length].copy_from_slice(&name[..length]);
-    kernel.task.arguments = built.arguments;
-    kernel.task.environment = built.environment;
-    // A program that the root file system does not have is without `/proc/self/exe`.
-    let _ = kernel.files.set_executable(&strings.path);
-    kernel.task.executable = strings.path;
+    kernel.process.arguments = built.arguments;
+    kernel.process.environment = built.environment;
+    kernel.process.executable = strings.path;
     Ok(built.sp)
 }

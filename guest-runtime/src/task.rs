@@ -1,107 +1,150 @@
-//! Identity, limits and bookkeeping of the one task.
+//! Tasks: the threads of all processes, and what each has of its own.
 
 use crate::exit::Fault;
-use alloc::vec::Vec;
-use hartline_abi::boot::BootInfo;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use crate::interp::fcsr;
+use crate::signals::ThreadSignals;
+use crate::vfs::types::Ino;
+use hartline_abi::hart::{Hart, NO_RESERVATION};
 
-/// The program's process and thread number. 1 is `init`, which programs treat
-/// specially.
-pub const PID: u32 = 2;
-/// Its parent's.
-pub const PARENT: u32 = 1;
+/// No time limit, as a time of `CLOCK_MONOTONIC`.
+pub const NEVER: u64 = u64::MAX;
 
-/// No limit.
-pub const RLIM_INFINITY: u64 = u64::MAX;
-
-/// `struct rlimit64`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-pub struct Limit {
-    /// Limit in force.
-    pub soft: u64,
-    /// What an unprivileged program may raise it to.
-    pub hard: u64,
+/// What ends the waiting of a task. It is only a hint: the system call is made again and
+/// sees for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// Nothing but time or a signal.
+    Nothing,
+    /// Something happened to this pipe or eventfd.
+    File(Ino),
+    /// Something happened to any pipe or eventfd.
+    AnyFile,
+    /// A child ended, stopped or went on.
+    Child,
+    /// A process made by `vfork` gave the memory back.
+    Vfork,
+    /// Another task woke this one by `futex`.
+    Futex,
 }
 
-/// Numbers of resource limits (asm-generic).
-pub mod limit {
-    /// Stack size, bytes.
-    pub const STACK: usize = 3;
-    /// Size of a core file, bytes.
-    pub const CORE: usize = 4;
-    /// Descriptors.
-    pub const NOFILE: usize = 7;
-    /// Number of limits.
-    pub const COUNT: usize = 16;
+/// What a task waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait {
+    /// What wakes it.
+    pub event: Event,
+    /// So does standard input.
+    pub input: bool,
+    /// Latest time of `CLOCK_MONOTONIC`, ns, or [`NEVER`].
+    pub deadline: u64,
 }
 
-/// The task.
+impl Wait {
+    /// Waits for an event without a time limit.
+    #[must_use]
+    pub const fn for_event(event: Event) -> Wait {
+        Wait {
+            event,
+            input: false,
+            deadline: NEVER,
+        }
+    }
+
+    /// Waits for a time.
+    #[must_use]
+    pub const fn until(deadline: u64) -> Wait {
+        Wait {
+            event: Event::Nothing,
+            input: false,
+            deadline,
+        }
+    }
+}
+
+/// State of a system call that has to wait and is made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retry {
+    /// Time limit, computed when the call was made first.
+    pub deadline: u64,
+    /// What the call has done already, in its own terms.
+    pub progress: u64,
+    /// Another task did what the call waits for.
+    pub woken: bool,
+}
+
+/// Registers of a task that does not run.
+#[derive(Debug, Clone)]
+pub struct Registers {
+    /// `x0`–`x31`.
+    pub x: [u64; 32],
+    f: [u64; 32],
+    /// Where it goes on.
+    pub pc: u64,
+    fcsr: u32,
+}
+
+impl Registers {
+    /// The registers of the task that runs on `hart`.
+    #[must_use]
+    pub fn save(hart: &Hart) -> Registers {
+        Registers {
+            x: hart.x,
+            f: hart.f,
+            pc: hart.pc,
+            fcsr: fcsr::fcsr_read(hart),
+        }
+    }
+
+    /// Lets the task run on `hart`. A reservation does not survive a switch.
+    pub fn restore(&self, hart: &mut Hart) {
+        hart.x = self.x;
+        hart.f = self.f;
+        hart.pc = self.pc;
+        hart.reservation = NO_RESERVATION;
+        hart.resume = 0;
+        fcsr::fcsr_write(hart, self.fcsr);
+    }
+}
+
+/// A task.
 #[derive(Debug)]
 pub struct Task {
-    /// User, real and effective.
-    pub uid: u32,
-    /// Group, real and effective.
-    pub gid: u32,
+    /// Its number; that of the process for its first thread.
+    pub tid: u32,
+    /// The process.
+    pub pid: u32,
     /// Name, NUL-padded (`PR_SET_NAME`).
     pub name: [u8; 16],
-    /// Resource limits.
-    pub limits: [Limit; limit::COUNT],
-    /// `set_tid_address`.
+    /// `set_tid_address`: cleared, and its waiters woken, when the task ends.
     pub clear_child_tid: u64,
     /// `set_robust_list`: address and length.
     pub robust_list: [u64; 2],
-    /// `PR_SET_DUMPABLE`.
-    pub dumpable: u64,
-    /// `PR_SET_NO_NEW_PRIVS`.
-    pub no_new_privileges: bool,
-    /// `PR_SET_PDEATHSIG`.
-    pub parent_death_signal: u64,
-    /// `personality`.
-    pub personality: u32,
-    /// Process group and session.
-    pub group: u32,
-    /// Path of the program.
-    pub executable: Vec<u8>,
-    /// Where in memory the arguments and the environment strings are, for `/proc`.
-    pub arguments: core::ops::Range<u64>,
-    /// See [`arguments`](Self::arguments).
-    pub environment: core::ops::Range<u64>,
     /// The fault that ends the program when its signal is delivered.
     pub fault: Option<Fault>,
+    /// The system call at its `pc` is to be made again.
+    pub retry: Option<Retry>,
+    /// What it waits for; none if it can run.
+    pub wait: Option<Wait>,
+    /// Its registers while it does not run.
+    pub(crate) registers: Option<Registers>,
+    /// Its signal state while it does not run.
+    pub(crate) signals: ThreadSignals,
 }
 
 impl Task {
-    /// The task as the VMM described it.
+    /// A task that runs: the first of its process.
     #[must_use]
-    pub fn new(boot: &BootInfo) -> Task {
-        let unlimited = Limit {
-            soft: RLIM_INFINITY,
-            hard: RLIM_INFINITY,
-        };
-        let mut limits = [unlimited; limit::COUNT];
-        limits[limit::STACK].soft = boot.stack_limit;
-        limits[limit::CORE].soft = 0;
-        limits[limit::NOFILE] = Limit {
-            soft: 1024,
-            hard: 1 << 20,
-        };
+    pub fn new(pid: u32) -> Task {
         Task {
-            uid: boot.uid,
-            gid: boot.gid,
+            tid: pid,
+            pid,
             name: [0; 16],
-            limits,
             clear_child_tid: 0,
             robust_list: [0; 2],
-            dumpable: 1,
-            no_new_privileges: false,
-            parent_death_signal: 0,
-            personality: 0,
-            group: PID,
-            executable: Vec::new(),
-            arguments: 0..0,
-            environment: 0..0,
             fault: None,
+            retry: None,
+            wait: None,
+            registers: None,
+            signals: ThreadSignals::default(),
         }
     }
 }

@@ -40,15 +40,26 @@ const UNUSABLE: Slot = Slot { gpa: 0, length: 0 };
 #[derive(Debug, Default)]
 pub struct Translations {
     answers: Vec<Answer>,
-    /// The image that is mapped in each window.
-    windows: Vec<Slot>,
+    /// The image that is mapped in each window, and the bias that its data page has.
+    windows: Vec<(Slot, u64)>,
+    /// How often there was something new.
+    generation: u64,
 }
 
 impl Kernel {
     /// Asks for the newest images of the files of which the host had not made all.
     pub(crate) fn renew_translations(&mut self) {
         self.translations.answers.retain(|answer| !answer.grows);
-        self.use_translations(0..USER_END);
+        self.translations.generation += 1;
+        self.catch_up_translations();
+    }
+
+    /// Puts to use what came while other processes ran.
+    pub(crate) fn catch_up_translations(&mut self) {
+        let newest = self.translations.generation;
+        if core::mem::replace(&mut self.images.generation, newest) != newest {
+            self.use_translations(0..USER_END);
+        }
     }
 
     /// Code in `range` may run from now on. Translations of the files whose code is
@@ -90,6 +101,7 @@ impl Kernel {
             && let Ok(Some(image)) = self.map_image(slot, inode, variant, bias)
         {
             self.images.add(image);
+            self.use_dispatch_cache();
         }
     }
 
@@ -123,6 +135,11 @@ impl Kernel {
         slot
     }
 
+    /// Whether any process uses an image in this window.
+    fn uses_window(&self, window: u64) -> bool {
+        self.images.uses_window(window) || self.scheduler.uses_window(window)
+    }
+
     /// Maps an image for a file with `bias`; `None` if it is not usable or there are no
     /// windows left.
     fn map_image(
@@ -136,19 +153,21 @@ impl Kernel {
             return Ok(None);
         }
         let windows = &self.translations.windows;
-        let is_free =
-            |&number: &usize| windows[number] == slot && !self.images.uses_window(number as u64);
-        let number = match (0..windows.len()).find(is_free) {
+        let suits = |&number: &usize| {
+            let (held, held_bias) = windows[number];
+            held == slot && (held_bias == bias || !self.uses_window(number as u64))
+        };
+        let number = match (0..windows.len()).find(suits) {
             Some(number) => number as u64,
             None if windows.len() as u64 == IMAGE_WINDOWS => return Ok(None),
             None => {
                 let number = windows.len() as u64;
                 // Part of it may be mapped although that fails: it is never used again.
-                self.translations.windows.push(UNUSABLE);
+                self.translations.windows.push((UNUSABLE, 0));
                 if map_window(&mut self.memory, number, slot)?.is_none() {
                     return Ok(None);
                 }
-                self.translations.windows[number as usize] = slot;
+                self.translations.windows[number as usize] = (slot, bias);
                 number
             }
         };
@@ -169,8 +188,9 @@ impl Kernel {
             bias,
             text_start: image.text_start(),
         };
+        self.translations.windows[number as usize].1 = bias;
         // SAFETY: the page before the file is the window's own writable page. Code that
-        // reads it does not run: the window is used by no image.
+        // reads it does not run, or the page has these contents already.
         unsafe { ((file - PAGE_SIZE) as *mut ImageData).write(data) };
         Ok(Some(image))
     }

@@ -84,11 +84,16 @@ impl Calls {
         const WAIT: u32 = Operation::Wait as u32;
         const FLUSH: u32 = Operation::Flush as u32;
         const IOCTL: u32 = Operation::Ioctl as u32;
+        const TICK: u32 = Operation::Tick as u32;
         const STATUS: u32 = Operation::Status as u32;
         const IMAGE: u32 = Operation::Image as u32;
         match operation {
-            READ => self.read(args),
-            WAIT => self.wait(args),
+            READ => self.while_idle(|calls| calls.read(args)),
+            WAIT => self.while_idle(|calls| calls.wait(args)),
+            TICK => {
+                self.control.start_ticking();
+                Ok(Ok(0))
+            }
             FLUSH => {
                 let stopped = || self.control.stopped().is_some();
                 // A broken ring ends the VM by way of the console's own thread.
@@ -103,6 +108,14 @@ impl Calls {
             IMAGE => self.image(args),
             _ => Ok(Err(libc::ENOSYS)),
         }
+    }
+
+    /// Serves a call during which the guest does not need ticks.
+    fn while_idle<T>(&self, serve: impl FnOnce(&Self) -> T) -> T {
+        self.control.set_idle(true);
+        let result = serve(self);
+        self.control.set_idle(false);
+        result
     }
 
     fn read(&self, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {

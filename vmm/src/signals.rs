@@ -23,6 +23,8 @@ const PASSED: [i32; 5] = [
 ];
 /// How long the program may take to end after `SIGTERM`.
 const TERM_GRACE: Duration = Duration::from_secs(2);
+/// Time between two requests for attention while the guest has several tasks.
+const TICK: Duration = Duration::from_millis(10);
 /// Two `SIGINT` within this time end the VM, also if the program catches them.
 const DOUBLE_INTERRUPT: Duration = Duration::from_secs(1);
 
@@ -137,9 +139,13 @@ impl Signals {
     /// Returns when `done` is readable.
     pub fn watch(&mut self, done: RawFd) {
         loop {
-            let (ended, signalled) = self.wait(done);
+            let ticks = self.control.ticks();
+            let (ended, signalled) = self.wait(done, ticks);
             if ended {
                 return;
+            }
+            if ticks {
+                attention::raise(&self.shared, &self.ram, Pending::Tick);
             }
             if signalled {
                 while let Some(signal) = self.set.next() {
@@ -152,20 +158,37 @@ impl Signals {
         }
     }
 
-    fn wait(&self, done: RawFd) -> (bool, bool) {
+    /// Waits for the end, a signal, the deadline, the next tick if there is to be one, or
+    /// a change of that.
+    fn wait(&self, done: RawFd, ticks: bool) -> (bool, bool) {
         let entry = |fd| libc::pollfd {
             fd,
             events: libc::POLLIN,
             revents: 0,
         };
-        let mut polls = [entry(done), entry(self.set.descriptor.as_raw_fd())];
-        let time = self.deadline.map_or(-1, |(at, _)| {
+        let busy = self.control.busy_event();
+        let mut polls = [
+            entry(done),
+            entry(self.set.descriptor.as_raw_fd()),
+            entry(busy.as_raw_fd()),
+        ];
+        let deadline = self.deadline.map(|(at, _)| {
             // Rounded up: a deadline must be over when the wait is.
-            let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+            at.saturating_duration_since(Instant::now()) + Duration::from_millis(1)
+        });
+        let time = match ticks {
+            true => Some(deadline.map_or(TICK, |left| left.min(TICK))),
+            false => deadline,
+        };
+        let time = time.map_or(-1, |left| {
             i32::try_from(left.as_millis()).unwrap_or(i32::MAX)
         });
-        // SAFETY: two valid entries. Interrupted: nothing is ready.
-        unsafe { libc::poll(polls.as_mut_ptr(), 2, time) };
+        // SAFETY: three valid entries. Interrupted: nothing is ready.
+        unsafe { libc::poll(polls.as_mut_ptr(), 3, time) };
+        if polls[2].revents != 0 {
+            // Emptied: what it is about is looked at next.
+            let _: io::Result<u64> = busy.read();
+        }
         (polls[0].revents != 0, polls[1].revents != 0)
     }
 

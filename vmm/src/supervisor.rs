@@ -47,8 +47,8 @@ const TSS_LENGTH: usize = 104;
 /// Bytes of I/O bitmap up to [`port::LAST`], and the byte of ones that ends it.
 const IO_BITMAP_LENGTH: usize = port::LAST as usize / 8 + 2;
 
-/// Vector of the gate that flushes the TLB (`int3`).
-const FLUSH_VECTOR: usize = 3;
+/// Vector of the gate that loads a page table (`int3`).
+const PAGE_TABLE_VECTOR: usize = 3;
 /// Vectors of exceptions that code at CPL 3 can cause, and whether the processor
 /// pushes an error code (Intel SDM volume 3, table 6-1).
 const EXCEPTIONS: [(u8, bool); 13] = [
@@ -127,7 +127,7 @@ fn build_idt(entries: &[Option<u64>; IDT_ENTRIES]) -> Vec<u8> {
     let gate = |(vector, entry): (usize, &Option<u64>)| match *entry {
         None => [0; 16],
         Some(target) => {
-            let dpl = if vector == FLUSH_VECTOR { 3 } else { 0 };
+            let dpl = if vector == PAGE_TABLE_VECTOR { 3 } else { 0 };
             // Present 64-bit interrupt gate.
             let kind = 0x8e00u64 | dpl << 13;
             let low = target & 0xffff
@@ -158,9 +158,9 @@ fn build_tss() -> Vec<u8> {
 
 /// Machine code, and the address of each vector's stub.
 fn assemble_stubs() -> (Vec<u8>, [Option<u64>; IDT_ENTRIES]) {
-    let mut code = flush_stub();
+    let mut code = page_table_stub();
     let mut entries = [None; IDT_ENTRIES];
-    entries[FLUSH_VECTOR] = Some(SUPERVISOR_BASE + STUBS);
+    entries[PAGE_TABLE_VECTOR] = Some(SUPERVISOR_BASE + STUBS);
     let common = code.len();
     code.extend(common_tail());
     for (vector, has_error_code) in EXCEPTIONS {
@@ -176,13 +176,11 @@ fn assemble_stubs() -> (Vec<u8>, [Option<u64>; IDT_ENTRIES]) {
     (code, entries)
 }
 
-/// `int3`: forgets the TLB and goes back.
-fn flush_stub() -> Vec<u8> {
+/// `int3`: loads the top-level page table at the guest-physical address in rax, which
+/// also forgets the TLB, and goes back.
+fn page_table_stub() -> Vec<u8> {
     vec![
-        0x50, // push rax
-        0x0f, 0x20, 0xd8, // mov rax, cr3
         0x0f, 0x22, 0xd8, // mov cr3, rax
-        0x58, // pop rax
         0x48, 0xcf, // iretq
     ]
 }
@@ -240,8 +238,8 @@ mod tests {
         let idt = build_idt(&entries);
         for vector in 0..IDT_ENTRIES {
             let gate = &idt[vector * 16..][..16];
-            let served =
-                vector == FLUSH_VECTOR || EXCEPTIONS.iter().any(|&(v, _)| usize::from(v) == vector);
+            let served = vector == PAGE_TABLE_VECTOR
+                || EXCEPTIONS.iter().any(|&(v, _)| usize::from(v) == vector);
             assert_eq!(gate[5] & 0x80 != 0, served, "vector {vector}");
             if !served {
                 continue;
@@ -252,7 +250,10 @@ mod tests {
             let target = low | middle << 16 | high << 32;
             let start = SUPERVISOR_BASE + STUBS;
             assert!((start..start + stubs.len() as u64).contains(&target));
-            assert_eq!(gate[5] >> 5 & 3, if vector == FLUSH_VECTOR { 3 } else { 0 });
+            assert_eq!(
+                gate[5] >> 5 & 3,
+                if vector == PAGE_TABLE_VECTOR { 3 } else { 0 }
+            );
         }
     }
 

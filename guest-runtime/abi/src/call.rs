@@ -36,6 +36,10 @@ pub enum Operation {
     /// `-EAGAIN`: there is none yet, but one may come. `-ENOENT`: there is none and will
     /// be none. `-EINTR`: a signal came before the answer was known: ask again later.
     Image = 6,
+    /// From now on, ask for attention (`poll_limit`) every few milliseconds while the
+    /// guest is not in [`Operation::Wait`] or [`Operation::Read`]: there is more than one
+    /// task.
+    Tick = 8,
 }
 
 /// The mailbox.

@@ -103,6 +103,8 @@ pub enum Pending {
     Signal = 1,
     /// A translation image: [`crate::boot::Shared::images`].
     Image = 4,
+    /// Time has passed ([`crate::call::Operation::Tick`]).
+    Tick = 8,
 }
 
 /// What the processor and the CPL 0 stub push on an exception, lowest address first.

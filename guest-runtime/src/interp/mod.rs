@@ -39,14 +39,24 @@ const CACHE_ENTRIES: usize = 4096;
 #[derive(Clone, Copy)]
 struct Entry {
     pc: u64,
+    code: CodeId,
     instruction: Instruction,
 }
 
 /// An interpreter: one per vCPU, as its cache is not synchronized.
 pub struct Interpreter {
     cache: [Option<Entry>; CACHE_ENTRIES],
+    /// The code that is executed now.
+    code: CodeId,
+    /// The last value that any code had.
+    last_code: u64,
     executed: u64,
 }
+
+/// Which code the interpreter executes: programs in different address spaces have
+/// different code at the same addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CodeId(u64);
 
 impl Default for Interpreter {
     fn default() -> Self {
@@ -55,12 +65,14 @@ impl Default for Interpreter {
 }
 
 impl Interpreter {
-    /// An interpreter with an empty cache. The structure is large (96 KiB), so
+    /// An interpreter with an empty cache. The structure is large (128 KiB), so
     /// it does not belong on a small stack.
     #[must_use]
     pub const fn new() -> Self {
         Self {
             cache: [None; CACHE_ENTRIES],
+            code: CodeId(0),
+            last_code: 0,
             executed: 0,
         }
     }
@@ -69,7 +81,19 @@ impl Interpreter {
     /// guest executing `fence.i` here (`munmap`, `mprotect`,
     /// `riscv_flush_icache`, a `fence.i` in translated code).
     pub fn flush(&mut self) {
-        self.cache.fill(None);
+        self.last_code += 1;
+        self.code = CodeId(self.last_code);
+    }
+
+    /// Which code is executed.
+    #[must_use]
+    pub const fn code(&self) -> CodeId {
+        self.code
+    }
+
+    /// Executes other code from now on, or the same code as before.
+    pub fn set_code(&mut self, code: CodeId) {
+        self.code = code;
     }
 
     /// Number of instructions executed so far, traps not included.
@@ -165,7 +189,7 @@ impl Interpreter {
     #[inline(always)]
     unsafe fn fetch(&mut self, pc: u64) -> Option<Instruction> {
         match self.cache[slot(pc)] {
-            Some(entry) if entry.pc == pc => Some(entry.instruction),
+            Some(entry) if entry.pc == pc && entry.code == self.code => Some(entry.instruction),
             // SAFETY: the caller's contract.
             _ => unsafe { self.fetch_and_decode(pc) },
         }
@@ -185,7 +209,11 @@ impl Interpreter {
             bits |= (unsafe { memory::load(Width::Half, pc.wrapping_add(2)) } as u32) << 16;
         }
         let instruction = decode(bits)?;
-        self.cache[slot(pc)] = Some(Entry { pc, instruction });
+        self.cache[slot(pc)] = Some(Entry {
+            pc,
+            code: self.code,
+            instruction,
+        });
         Some(instruction)
     }
 }

@@ -4,7 +4,7 @@
 use super::frames::Frames;
 use super::page_table::{Exhausted, Leaf, Window};
 use super::space::{AddressSpace, SharedFrames};
-use super::vma::{Backing, VmaTree};
+use super::vma::{Backing, Vma, VmaTree};
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use core::cell::RefCell;
@@ -67,25 +67,27 @@ impl AddressSpace {
     /// If RAM is used up.
     pub fn sibling(&self) -> Result<AddressSpace, Exhausted> {
         let table = self.table.sibling(&mut self.frames.lock())?;
-        Ok(AddressSpace::new(table, self.frames, self.flush))
+        Ok(AddressSpace::new(table, self.frames, self.load_table))
     }
 
-    /// A copy of this address space.
+    /// A copy of this address space. Private pages in `hot`, where both sides will store
+    /// soon, are copied at once, as are those of short ranges: that is much cheaper than
+    /// two page faults each.
     ///
     /// # Errors
     /// If RAM is used up.
-    pub fn fork(&mut self) -> Result<AddressSpace, Exhausted> {
+    pub fn fork(&mut self, hot: Range<u64>) -> Result<AddressSpace, Exhausted> {
         let mut child = self.sibling()?;
         self.share_memory();
         child.vmas = self.vmas.clone();
         child.brk = self.brk.clone();
         child.map_top = self.map_top;
         let ranges: alloc::vec::Vec<_> = (self.vmas.iter())
-            .map(|(start, vma)| (start..vma.end, vma.shared))
+            .map(|(start, vma)| (start..vma.end, Sharing::of(start, vma, &hot)))
             .collect();
         let copied = (ranges.into_iter())
-            .try_for_each(|(range, shared)| self.copy_leaves(&mut child, range, shared));
-        (self.flush)();
+            .try_for_each(|(range, sharing)| self.copy_leaves(&mut child, range, &sharing));
+        self.load();
         match copied {
             Ok(()) => Ok(child),
             Err(exhausted) => {
@@ -125,22 +127,27 @@ impl AddressSpace {
         });
     }
 
-    /// Gives `child` the pages of `range`. What is not `shared` can be stored to by
-    /// neither from now on. The caller flushes.
+    /// Gives `child` the pages of `range`. Private ones that are not copied can be
+    /// stored to by neither from now on. The caller flushes.
     fn copy_leaves(
         &mut self,
         child: &mut AddressSpace,
         range: Range<u64>,
-        shared: bool,
+        sharing: &Sharing,
     ) -> Result<(), Exhausted> {
         let frames = self.frames;
         let mut frames = frames.lock();
-        let lower = |leaf: Leaf| if shared { leaf } else { leaf.read_only() };
+        let lower = |leaf: Leaf| match sharing {
+            Sharing::Shared => leaf,
+            Sharing::Private { .. } => leaf.read_only(),
+        };
         let mut at = range.start;
         while let Some((part, window)) = self.table.windows(at..range.end).next() {
             at = part.end;
             match window {
-                Window::Huge(leaf) if part.end - part.start == HUGE_PAGE_SIZE => {
+                Window::Huge(leaf)
+                    if part.end - part.start == HUGE_PAGE_SIZE && !sharing.copies_in(&part) =>
+                {
                     child.table.map_huge(&mut frames, part.start, lower(leaf))?;
                     frames.share_huge(leaf.frame());
                     if lower(leaf) != leaf {
@@ -158,6 +165,11 @@ impl AddressSpace {
                         let Some(leaf) = self.table.small(table, page) else {
                             continue;
                         };
+                        if leaf.is_writable() && sharing.copies_in(&(page..page + PAGE_SIZE)) {
+                            let own = leaf.with_frame(copy_frame(&mut frames, leaf.frame())?);
+                            child.table.set_small(copy, page, Some(own));
+                            continue;
+                        }
                         child.table.set_small(copy, page, Some(lower(leaf)));
                         frames.share_small(leaf.frame());
                         if lower(leaf) != leaf {
@@ -211,6 +223,41 @@ impl AddressSpace {
             }
         }
         Ok(())
+    }
+}
+
+/// What becomes of the pages of a range when its address space is copied.
+enum Sharing {
+    /// They are the same for both.
+    Shared,
+    /// They are the same until a store, but those in `copied` are copied at once.
+    Private { copied: Range<u64> },
+}
+
+impl Sharing {
+    /// Longest range that is copied at once, bytes.
+    const SHORT: u64 = 64 << 10;
+
+    fn of(start: u64, vma: &Vma, hot: &Range<u64>) -> Sharing {
+        match vma.shared {
+            true => Sharing::Shared,
+            false => Sharing::Private {
+                copied: match vma.end - start <= Self::SHORT {
+                    true => start..vma.end,
+                    false => hot.start.max(start)..hot.end.min(vma.end),
+                },
+            },
+        }
+    }
+
+    /// Whether a page in `range` is copied at once.
+    fn copies_in(&self, range: &Range<u64>) -> bool {
+        match self {
+            Sharing::Shared => false,
+            Sharing::Private { copied } => {
+                copied.start.max(range.start) < copied.end.min(range.end)
+            }
+        }
     }
 }
 

@@ -40,6 +40,12 @@ impl Leaf {
         (self.0 & ADDRESS) - RAM_GPA
     }
 
+    /// The same for another frame.
+    #[must_use]
+    pub fn with_frame(self, frame: u64) -> Leaf {
+        Leaf(self.0 & !ADDRESS | (RAM_GPA + frame))
+    }
+
     /// The same without permission to store: what more than one process has.
     #[must_use]
     pub fn read_only(self) -> Leaf {
@@ -102,10 +108,28 @@ impl PageTable {
             ram: self.ram,
             root,
         };
-        for index in (USER_END >> 39).max(1)..512 {
+        // The program's half is in what the first entry maps.
+        const _: () = assert!(USER_END <= 1 << 39);
+        for index in 1..512 {
             sibling.store(root, index, self.load(self.root, index));
         }
         Ok(sibling)
+    }
+
+    /// Makes what will be mapped in `range`, outside the program's half, the same in all
+    /// [siblings](Self::sibling): their common tables are there.
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub fn share_outside(
+        &mut self,
+        frames: &mut Frames,
+        range: Range<u64>,
+    ) -> Result<(), Exhausted> {
+        for index in range.start >> 39..=(range.end - 1) >> 39 {
+            self.child_or_new(frames, self.root, index)?;
+        }
+        Ok(())
     }
 
     /// Guest-physical address of the top-level table, for CR3.

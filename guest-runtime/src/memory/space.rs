@@ -67,25 +67,36 @@ pub struct AddressSpace {
     pub(super) vmas: VmaTree,
     pub(super) table: PageTable,
     pub(super) frames: &'static SharedFrames,
-    /// Makes the processor forget translations that were taken back.
-    pub(super) flush: fn(),
+    /// Makes the processor use the page tables at an address and forget all translations.
+    pub(super) load_table: fn(u64),
     pub(super) brk: Range<u64>,
     /// Ranges without a wish are placed below this.
     pub(super) map_top: u64,
 }
 
 impl AddressSpace {
-    /// An empty address space. `flush` makes the processor forget translations.
+    /// An empty address space. `load_table` makes the processor use the top-level page
+    /// table at a guest-physical address and forget all translations.
     #[must_use]
-    pub fn new(table: PageTable, frames: &'static SharedFrames, flush: fn()) -> AddressSpace {
+    pub fn new(
+        table: PageTable,
+        frames: &'static SharedFrames,
+        load_table: fn(u64),
+    ) -> AddressSpace {
         AddressSpace {
             vmas: VmaTree::default(),
             table,
             frames,
-            flush,
+            load_table,
             brk: 0..0,
             map_top: USER_END,
         }
+    }
+
+    /// Makes the processor use this address space, and forget translations that were
+    /// taken back.
+    pub fn load(&self) {
+        (self.load_table)(self.table.address());
     }
 
     /// The mapped ranges.
@@ -184,6 +195,12 @@ impl AddressSpace {
             rest = next;
         }
         Ok(())
+    }
+
+    /// Offset into RAM of the byte at `address`, if its page has been brought in.
+    #[must_use]
+    pub fn ram_offset(&self, address: u64) -> Option<u64> {
+        (address < USER_END).then(|| self.table.translate(address))?
     }
 
     /// Whether the page at `address` has been brought in.
@@ -304,7 +321,7 @@ impl AddressSpace {
             }
         }
         if removed {
-            (self.flush)();
+            self.load();
         }
         Ok(())
     }
@@ -353,7 +370,7 @@ impl AddressSpace {
             }
         }
         if lowered {
-            (self.flush)();
+            self.load();
         }
         Ok(())
     }
@@ -394,7 +411,7 @@ impl AddressSpace {
                 Window::Empty => {}
             }
         }
-        (self.flush)();
+        self.load();
         Ok(())
     }
 }

@@ -22,7 +22,7 @@ fn space(chunks: u64) -> AddressSpace {
     let frames = Box::leak(Box::new(Mutex::new(frames)));
     // SAFETY: the root is an empty table that no processor uses.
     let table = unsafe { PageTable::new(ram, root) };
-    let mut space = AddressSpace::new(table, frames, || FLUSHES.with(|f| f.set(f.get() + 1)));
+    let mut space = AddressSpace::new(table, frames, |_| FLUSHES.with(|f| f.set(f.get() + 1)));
     space.set_layout(0x100_0000, USER_END - (128 << 20));
     space
 }
@@ -291,14 +291,16 @@ fn write_byte(space: &mut AddressSpace, address: u64, value: u8) {
 #[test]
 fn a_fork_shares_until_somebody_stores() {
     let mut parent = space(16);
-    let small = parent.map(request(MapPlace::Hint(0), 0x3000, RW)).unwrap();
+    let small = parent
+        .map(request(MapPlace::Hint(0), 0x1_1000, RW))
+        .unwrap();
     let length = 2 * HUGE_PAGE_SIZE;
     let huge = parent.map(request(MapPlace::Hint(0), length, RW)).unwrap();
     write_byte(&mut parent, small, b'a');
     write_byte(&mut parent, huge + 0x5000, b'b');
     let before = parent.frames.lock().used();
     flushes();
-    let mut child = parent.fork().unwrap();
+    let mut child = parent.fork(0..0).unwrap();
     assert_eq!(flushes(), 1);
     for space in [&parent, &child] {
         assert!(!space.is_present(small, Access::Write));
@@ -334,7 +336,7 @@ fn shared_memory_stays_shared() {
     let empty = parent.frames.lock().used();
     write_byte(&mut parent, at, b'a');
     parent.discard(at + 0x1000, 0x2000).unwrap();
-    let mut child = parent.fork().unwrap();
+    let mut child = parent.fork(0..0).unwrap();
     write_byte(&mut child, at, b'b');
     assert_eq!(byte(&parent, at), b'b');
     // Touched only after the fork, at first by the child.
@@ -350,4 +352,28 @@ fn shared_memory_stays_shared() {
     parent.unmap(at + 0x1000, 0x2000).unwrap();
     // The tables stay.
     assert_eq!(parent.frames.lock().used(), empty + 3 * PAGE_SIZE);
+}
+
+#[test]
+fn a_fork_copies_what_is_stored_to_soon() {
+    let mut parent = space(16);
+    let short = parent.map(request(MapPlace::Hint(0), 0x3000, RW)).unwrap();
+    let length = 2 * HUGE_PAGE_SIZE;
+    let long = parent.map(request(MapPlace::Hint(0), length, RW)).unwrap();
+    write_byte(&mut parent, short, b'a');
+    write_byte(&mut parent, long + 0x5000, b'b');
+    let hot = long + 0x5800..long + 0x6001;
+    let mut child = parent.fork(hot).unwrap();
+    for space in [&parent, &child] {
+        assert!(space.is_present(short + 0x2000, Access::Write));
+        assert!(space.is_present(long + 0x5000, Access::Write));
+        assert!(space.is_present(long + 0x6000, Access::Write));
+        assert!(!space.is_present(long + 0x7000, Access::Write));
+        assert!(!space.is_present(long + 0x4000, Access::Write));
+    }
+    write_byte(&mut child, short, b'c');
+    write_byte(&mut child, long + 0x5000, b'd');
+    assert_eq!([byte(&parent, short), byte(&child, short)], [b'a', b'c']);
+    let at = long + 0x5000;
+    assert_eq!([byte(&parent, at), byte(&child, at)], [b'b', b'd']);
 }

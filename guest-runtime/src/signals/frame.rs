@@ -38,11 +38,30 @@ impl SigInfo {
         SigInfo::new(signal, code, pid as u64 | (uid as u64) << 32)
     }
 
+    /// What a parent is told of its child `pid` of user `uid`: `code` is one of
+    /// [`super::CLD_EXITED`] and its like, `status` the exit status or signal.
+    #[must_use]
+    pub const fn child(code: i32, pid: u32, uid: u32, status: i32) -> SigInfo {
+        let mut info = SigInfo::new(
+            super::number::SIGCHLD,
+            code,
+            pid as u64 | (uid as u64) << 32,
+        );
+        info.rest[0] = status as u32 as u64;
+        info
+    }
+
     /// A signal caused by an instruction; `code` is greater than 0 and less than
     /// `SI_KERNEL`.
     #[must_use]
     pub const fn fault(signal: u8, code: i32, address: u64) -> SigInfo {
         SigInfo::new(signal, code, address)
+    }
+
+    /// The bytes that the program sees.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; 128] {
+        zerocopy::transmute!(*self)
     }
 
     /// The same for another signal, as a program queues it: never as a fault.
@@ -64,7 +83,9 @@ impl SigInfo {
     /// Whether an instruction caused it.
     #[must_use]
     pub fn is_fault(&self) -> bool {
+        use super::number::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP};
         (1..super::SI_KERNEL).contains(&self.code)
+            && matches!(self.signal(), SIGILL | SIGTRAP | SIGBUS | SIGFPE | SIGSEGV)
     }
 }
 

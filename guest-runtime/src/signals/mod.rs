@@ -51,6 +51,8 @@ pub const DEFAULT: u64 = 0;
 /// `SIG_IGN`.
 pub const IGNORE: u64 = 1;
 
+const SA_NOCLDSTOP: u64 = 1;
+const SA_NOCLDWAIT: u64 = 2;
 const SA_ONSTACK: u64 = 0x0800_0000;
 const SA_RESTART: u64 = 0x1000_0000;
 const SA_NODEFER: u64 = 0x4000_0000;
@@ -67,6 +69,14 @@ pub const SS_AUTODISARM: i32 = i32::MIN;
 pub const SI_KERNEL: i32 = 0x80;
 /// `si_code` of `kill`.
 pub const SI_USER: i32 = 0;
+/// `si_code` of `SIGCHLD`: the child ended by itself, by a signal, stopped, goes on.
+pub const CLD_EXITED: i32 = 1;
+/// See [`CLD_EXITED`].
+pub const CLD_KILLED: i32 = 2;
+/// See [`CLD_EXITED`].
+pub const CLD_STOPPED: i32 = 5;
+/// See [`CLD_EXITED`].
+pub const CLD_CONTINUED: i32 = 6;
 /// `si_code` of `tkill` and `tgkill`.
 pub const SI_TKILL: i32 = -6;
 
@@ -114,6 +124,7 @@ impl AltStack {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disposition {
     Ignore,
+    Stop,
     Terminate,
     Handle(Action),
 }
@@ -125,8 +136,10 @@ pub enum Delivery {
     Nothing,
     /// A handler's frame was made: the program goes on at `Hart::pc`.
     Handler,
-    /// The program ends by this signal.
+    /// The process ends by this signal.
     Terminate(u8),
+    /// The process stops by this signal.
+    Stop(u8),
 }
 
 /// The bit of a signal in a mask.
@@ -138,17 +151,14 @@ pub const fn bit(signal: u8) -> u64 {
 /// Signals that cannot be blocked or handled.
 const UNBLOCKABLE: u64 = bit(SIGKILL) | bit(SIGSTOP);
 
-/// Signal state of the program.
+/// Signal state of a process, and of its thread that runs.
 #[derive(Debug)]
 pub struct Signals {
     actions: [Action; COUNT as usize],
-    blocked: u64,
-    pending: VecDeque<SigInfo>,
-    /// Mask to restore when the handler that interrupts `rt_sigsuspend` or `ppoll` is
-    /// entered.
-    saved: Option<u64>,
-    /// Alternate stack.
-    pub stack: AltStack,
+    /// What is pending for the process as a whole.
+    shared: VecDeque<SigInfo>,
+    /// What the running thread has of its own.
+    pub thread: ThreadSignals,
     /// Address of the code that handlers return to.
     pub trampoline: u64,
 }
@@ -157,12 +167,68 @@ impl Default for Signals {
     fn default() -> Self {
         Signals {
             actions: [Action::default(); COUNT as usize],
+            shared: VecDeque::new(),
+            thread: ThreadSignals::default(),
+            trampoline: 0,
+        }
+    }
+}
+
+/// Signal state of a thread.
+#[derive(Debug)]
+pub struct ThreadSignals {
+    blocked: u64,
+    pending: VecDeque<SigInfo>,
+    /// Mask to restore when the handler that interrupts `rt_sigsuspend` or `ppoll` is
+    /// entered.
+    saved: Option<u64>,
+    /// Alternate stack.
+    stack: AltStack,
+}
+
+impl Default for ThreadSignals {
+    fn default() -> Self {
+        ThreadSignals {
             blocked: 0,
             pending: VecDeque::new(),
             saved: None,
             stack: AltStack::DISABLED,
-            trampoline: 0,
         }
+    }
+}
+
+impl ThreadSignals {
+    /// The state of a thread that this one makes: the same mask, nothing pending.
+    #[must_use]
+    pub fn of_new_thread(&self, keeps_stack: bool) -> ThreadSignals {
+        ThreadSignals {
+            blocked: self.saved.unwrap_or(self.blocked),
+            stack: match keeps_stack {
+                true => self.stack,
+                false => AltStack::DISABLED,
+            },
+            ..ThreadSignals::default()
+        }
+    }
+
+    /// The mask of blocked signals.
+    #[must_use]
+    pub fn blocked(&self) -> u64 {
+        self.blocked
+    }
+}
+
+/// Signals of a queue.
+fn set_of(queue: &VecDeque<SigInfo>) -> u64 {
+    (queue.iter()).fold(0, |set, info| set | bit(info.signal()))
+}
+
+/// Queues a signal; a standard signal is pending at most once.
+fn push(queue: &mut VecDeque<SigInfo>, info: SigInfo) {
+    let signal = info.signal();
+    let queued = set_of(queue) & bit(signal) != 0;
+    if !queued || (signal >= REALTIME && queue.len() < QUEUE_LIMIT) {
+        queue.push_back(info);
     }
 }
 
@@ -196,76 +262,128 @@ impl Signals {
         action.mask &= !UNBLOCKABLE;
         self.actions[usize::from(signal - 1)] = action;
         if self.disposition(signal) == Disposition::Ignore {
-            self.pending.retain(|info| info.signal() != signal);
+            self.drop_pending(bit(signal));
         }
         Ok(())
+    }
+
+    /// Forgets the pending signals of `set`.
+    pub fn drop_pending(&mut self, set: u64) {
+        for queue in [&mut self.shared, &mut self.thread.pending] {
+            queue.retain(|info| bit(info.signal()) & set == 0);
+        }
+    }
+
+    /// The state of a process that this one makes: the same actions, nothing pending.
+    #[must_use]
+    pub fn fork(&self) -> Signals {
+        Signals {
+            actions: self.actions,
+            trampoline: self.trampoline,
+            ..Signals::default()
+        }
+    }
+
+    /// What `execve` leaves: handlers and the alternate stack are gone.
+    pub fn reset(&mut self) {
+        self.clear_handlers();
+        self.thread.stack = AltStack::DISABLED;
+    }
+
+    /// Takes all handlers away; what is ignored stays so.
+    pub fn clear_handlers(&mut self) {
+        for action in &mut self.actions {
+            *action = Action {
+                handler: match action.handler {
+                    IGNORE => IGNORE,
+                    _ => DEFAULT,
+                },
+                ..Action::default()
+            };
+        }
     }
 
     /// The mask of blocked signals.
     #[must_use]
     pub fn blocked(&self) -> u64 {
-        self.blocked
+        self.thread.blocked
     }
 
     /// Sets the mask of blocked signals.
     pub fn set_blocked(&mut self, mask: u64) {
-        self.blocked = mask & !UNBLOCKABLE;
+        self.thread.blocked = mask & !UNBLOCKABLE;
     }
 
     /// Sets the mask for the time of one call (`rt_sigsuspend`, `ppoll`, `pselect6`):
     /// the old one comes back when a handler returns, or by [`Self::end_temporary`].
     pub fn set_temporary(&mut self, mask: u64) {
-        self.saved = Some(self.blocked);
+        self.thread.saved = Some(self.thread.blocked);
         self.set_blocked(mask);
     }
 
     /// Ends what [`set_temporary`](Self::set_temporary) began, unless a handler is
     /// about to run, which restores the mask when it returns.
     pub fn end_temporary(&mut self) {
-        if !self.is_deliverable()
-            && let Some(mask) = self.saved.take()
-        {
-            self.blocked = mask;
+        if !self.is_deliverable() {
+            self.restore_mask();
         }
     }
 
-    /// The signals pending.
+    /// Ends what [`set_temporary`](Self::set_temporary) began, whatever is pending.
+    pub fn restore_mask(&mut self) {
+        if let Some(mask) = self.thread.saved.take() {
+            self.thread.blocked = mask;
+        }
+    }
+
+    /// The signals pending, for the thread and for the process.
     #[must_use]
     pub fn pending(&self) -> u64 {
-        self.pending
-            .iter()
-            .fold(0, |mask, info| mask | bit(info.signal()))
+        set_of(&self.shared) | set_of(&self.thread.pending)
     }
 
     /// Whether a signal waits that is not blocked: a blocking call returns `EINTR`.
     #[must_use]
     pub fn is_deliverable(&self) -> bool {
-        self.pending() & !self.blocked != 0
+        self.pending() & !self.thread.blocked != 0
     }
 
-    /// Sends a signal. One that is ignored is dropped, unless it is blocked.
-    pub fn send(&mut self, info: SigInfo) {
-        let signal = info.signal();
-        let blocked = self.blocked & bit(signal) != 0;
-        if !blocked && self.disposition(signal) == Disposition::Ignore {
-            return;
+    /// Sends a signal to the process, whose threads other than the running one block
+    /// `others`. One that is ignored is dropped, unless it is blocked.
+    pub fn send(&mut self, info: SigInfo, others: u64) {
+        if !self.is_dropped(info.signal(), self.thread.blocked | others) {
+            push(&mut self.shared, info);
         }
-        let queued = self.pending() & bit(signal) != 0;
-        if queued && (signal < REALTIME || self.pending.len() >= QUEUE_LIMIT) {
-            return;
+    }
+
+    /// Sends a signal to the running thread.
+    pub fn send_to_thread(&mut self, info: SigInfo) {
+        if !self.is_dropped(info.signal(), self.thread.blocked) {
+            push(&mut self.thread.pending, info);
         }
-        self.pending.push_back(info);
+    }
+
+    /// Sends a signal to a thread of the process that does not run.
+    pub fn send_to_other(&self, thread: &mut ThreadSignals, info: SigInfo) {
+        if !self.is_dropped(info.signal(), thread.blocked) {
+            push(&mut thread.pending, info);
+        }
+    }
+
+    fn is_dropped(&self, signal: u8, blocked: u64) -> bool {
+        blocked & bit(signal) == 0 && self.disposition(signal) == Disposition::Ignore
     }
 
     /// Sends a signal that an instruction has caused. If it is blocked or ignored the
     /// program ends by it.
     pub fn send_fault(&mut self, info: SigInfo) {
         let signal = info.signal();
-        if self.blocked & bit(signal) != 0 || self.disposition(signal) == Disposition::Ignore {
+        let blocked = self.thread.blocked & bit(signal) != 0;
+        if blocked || self.disposition(signal) == Disposition::Ignore {
             self.actions[usize::from(signal - 1)] = Action::default();
-            self.blocked &= !bit(signal);
+            self.thread.blocked &= !bit(signal);
         }
-        self.pending.push_front(info);
+        self.thread.pending.push_front(info);
     }
 
     /// Takes the first pending signal of `set` out (`rt_sigtimedwait`).
@@ -275,25 +393,47 @@ impl Signals {
             return None;
         }
         let signal = mask.trailing_zeros() as u8 + 1;
-        let index = self.pending.iter().position(|i| i.signal() == signal)?;
-        self.pending.remove(index)
+        let take = |queue: &mut VecDeque<SigInfo>| {
+            let index = queue.iter().position(|info| info.signal() == signal)?;
+            queue.remove(index)
+        };
+        take(&mut self.thread.pending).or_else(|| take(&mut self.shared))
     }
 
     /// Whether a handler would run for a fault signal, so that it need not be reported.
     #[must_use]
     pub fn handles(&self, signal: u8) -> bool {
-        self.blocked & bit(signal) == 0
+        self.thread.blocked & bit(signal) == 0
             && matches!(self.disposition(signal), Disposition::Handle(_))
     }
 
-    /// What happens to a signal. Stopping is not possible for a program that is alone
-    /// in its VM: signals that would stop it do nothing.
+    /// Whether the signal of a child that ends is ignored on purpose: then the child
+    /// leaves no zombie.
+    #[must_use]
+    pub fn ignores_children(&self) -> bool {
+        let action = self.action(SIGCHLD);
+        action.handler == IGNORE || action.flags & SA_NOCLDWAIT != 0
+    }
+
+    /// Whether `SIGCHLD` is wanted also for children that stop or go on.
+    #[must_use]
+    pub fn wants_stopped_children(&self) -> bool {
+        self.action(SIGCHLD).flags & SA_NOCLDSTOP == 0
+    }
+
+    /// Whether a signal does nothing now: it is blocked or ignored.
+    #[must_use]
+    pub fn is_held(&self, signal: u8) -> bool {
+        self.thread.blocked & bit(signal) != 0 || self.disposition(signal) == Disposition::Ignore
+    }
+
+    /// What happens to a signal.
     fn disposition(&self, signal: u8) -> Disposition {
         let action = self.action(signal);
         match action.handler {
             DEFAULT => match signal {
                 SIGCHLD | SIGCONT | SIGURG | SIGWINCH => Disposition::Ignore,
-                SIGSTOP | SIGTSTP | SIGTTIN | SIGTTOU => Disposition::Ignore,
+                SIGSTOP | SIGTSTP | SIGTTIN | SIGTTOU => Disposition::Stop,
                 _ => Disposition::Terminate,
             },
             IGNORE => Disposition::Ignore,
@@ -313,12 +453,12 @@ impl Signals {
 
     /// The signal delivered next: faults first, then by number.
     fn next_deliverable(&self) -> Option<u8> {
-        if let Some(first) = self.pending.front()
+        if let Some(first) = self.thread.pending.front()
             && first.is_fault()
         {
             return Some(first.signal());
         }
-        let mask = self.pending() & !self.blocked;
+        let mask = self.pending() & !self.thread.blocked;
         (mask != 0).then(|| mask.trailing_zeros() as u8 + 1)
     }
 
@@ -330,6 +470,7 @@ impl Signals {
             };
             match self.disposition(signal) {
                 Disposition::Ignore => {}
+                Disposition::Stop => return Delivery::Stop(signal),
                 Disposition::Terminate => return Delivery::Terminate(signal),
                 Disposition::Handle(action) => {
                     if self.enter_handler(hart, memory, action, info).is_err() {
@@ -352,27 +493,27 @@ impl Signals {
     ) -> Result<(), Errno> {
         let signal = info.signal();
         let sp = hart.x[2];
-        let use_alternate = action.flags & SA_ONSTACK != 0
-            && self.stack.flags & SS_DISABLE == 0
-            && !self.stack.contains(sp);
+        let stack = self.thread.stack;
+        let use_alternate =
+            action.flags & SA_ONSTACK != 0 && stack.flags & SS_DISABLE == 0 && !stack.contains(sp);
         let top = match use_alternate {
-            true => self.stack.address.wrapping_add(self.stack.size),
+            true => stack.address.wrapping_add(stack.size),
             false => sp,
         };
         let address = top.wrapping_sub(FRAME_SIZE) & !15;
-        let overflows = !use_alternate && self.stack.contains(sp) && address < self.stack.address;
-        if overflows || (use_alternate && address < self.stack.address) {
+        let overflows = !use_alternate && stack.contains(sp) && address < stack.address;
+        if overflows || (use_alternate && address < stack.address) {
             return Err(Errno::EFAULT);
         }
-        let mask = self.saved.take().unwrap_or(self.blocked);
+        let mask = self.thread.saved.take().unwrap_or(self.thread.blocked);
         let frame = RtSigframe::new(hart, info, self.stack_status(sp), mask);
         user::write(memory, address, &frame)?;
-        if self.stack.flags & SS_AUTODISARM != 0 {
-            self.stack = AltStack::DISABLED;
+        if stack.flags & SS_AUTODISARM != 0 {
+            self.thread.stack = AltStack::DISABLED;
         }
-        self.blocked |= action.mask;
+        self.thread.blocked |= action.mask;
         if action.flags & SA_NODEFER == 0 {
-            self.blocked |= bit(signal);
+            self.thread.blocked |= bit(signal);
         }
         if action.flags & SA_RESETHAND != 0 {
             self.actions[usize::from(signal - 1)].handler = DEFAULT;
@@ -389,7 +530,7 @@ impl Signals {
     /// The alternate stack with `SS_ONSTACK` if `sp` is on it.
     #[must_use]
     pub fn stack_status(&self, sp: u64) -> AltStack {
-        let mut stack = self.stack;
+        let mut stack = self.thread.stack;
         if stack.flags & SS_DISABLE == 0 && stack.contains(sp) {
             stack.flags |= SS_ONSTACK;
         }
@@ -406,10 +547,10 @@ impl Signals {
             return Err(Errno::EPERM);
         }
         match new.flags & !SS_AUTODISARM {
-            SS_DISABLE => self.stack = AltStack::DISABLED,
+            SS_DISABLE => self.thread.stack = AltStack::DISABLED,
             0 | SS_ONSTACK if new.size < MINIMUM => return Err(Errno::ENOMEM),
             0 | SS_ONSTACK => {
-                self.stack = AltStack {
+                self.thread.stack = AltStack {
                     flags: new.flags & SS_AUTODISARM,
                     padding: 0,
                     ..new

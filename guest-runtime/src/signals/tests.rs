@@ -20,10 +20,10 @@ fn masks_and_queues() {
     let mut signals = Signals::default();
     signals.set_blocked(u64::MAX);
     assert_eq!(signals.blocked(), !UNBLOCKABLE);
-    signals.send(sent(SIGTERM));
-    signals.send(sent(SIGTERM));
-    signals.send(sent(40));
-    signals.send(sent(40));
+    signals.send(sent(SIGTERM), 0);
+    signals.send(sent(SIGTERM), 0);
+    signals.send(sent(40), 0);
+    signals.send(sent(40), 0);
     assert_eq!(signals.pending(), bit(SIGTERM) | bit(40));
     assert!(!signals.is_deliverable());
     // Standard signals are not queued twice, real-time signals are.
@@ -31,18 +31,18 @@ fn masks_and_queues() {
     assert_eq!(signals.take(bit(40)), Some(sent(40)));
     assert_eq!(signals.take(bit(40)), Some(sent(40)));
     assert_eq!(signals.take(u64::MAX), None);
-    signals.send(sent(SIGKILL));
+    signals.send(sent(SIGKILL), 0);
     assert!(signals.is_deliverable());
 }
 
 #[test]
 fn ignored_signals_vanish() {
     let mut signals = Signals::default();
-    signals.send(sent(SIGCHLD));
+    signals.send(sent(SIGCHLD), 0);
     assert_eq!(signals.pending(), 0);
     // A blocked one waits for its action, and goes when that is to ignore it.
     signals.set_blocked(bit(SIGPIPE));
-    signals.send(sent(SIGPIPE));
+    signals.send(sent(SIGPIPE), 0);
     assert_eq!(signals.pending(), bit(SIGPIPE));
     let ignore = Action {
         handler: IGNORE,
@@ -60,7 +60,7 @@ fn faults_come_first_and_cannot_be_ignored() {
     assert!(signals.handles(SIGSEGV));
     signals.set_blocked(bit(SIGSEGV));
     assert!(!signals.handles(SIGSEGV));
-    signals.send(sent(SIGINT));
+    signals.send(sent(SIGINT), 0);
     signals.send_fault(SigInfo::fault(SIGSEGV, 1, 0x123));
     assert_eq!(signals.next_deliverable(), Some(SIGSEGV));
     assert_eq!(signals.disposition(SIGSEGV), Disposition::Terminate);
@@ -72,7 +72,7 @@ fn interrupted_calls_follow_the_handler() {
     let mut signals = Signals::default();
     assert!(signals.next_restarts());
     signals.set_action(SIGINT, handled(0)).unwrap();
-    signals.send(sent(SIGINT));
+    signals.send(sent(SIGINT), 0);
     assert!(!signals.next_restarts());
     signals.set_action(SIGINT, handled(SA_RESTART)).unwrap();
     assert!(signals.next_restarts());
@@ -108,7 +108,7 @@ fn alternate_stacks_are_checked() {
     assert_eq!(signals.stack_status(0x10_4001).flags, 0);
     assert_eq!(signals.set_stack(stack, 0x10_1000), Err(Errno::EPERM));
     signals.set_stack(AltStack::DISABLED, 0).unwrap();
-    assert_eq!(signals.stack, AltStack::DISABLED);
+    assert_eq!(signals.thread.stack, AltStack::DISABLED);
 }
 
 #[test]

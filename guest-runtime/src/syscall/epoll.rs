@@ -6,6 +6,7 @@ use super::poll::{ALWAYS, POLLNVAL, Watch};
 use crate::clock;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
+use crate::task::{Event, Wait};
 use crate::user;
 use crate::vfs::epoll::{EDGE, Epoll, Interest, ONESHOT};
 use crate::vfs::file::Object;
@@ -99,13 +100,8 @@ fn interests(files: &mut Files, fd: u64) -> Result<Vec<(u32, Interest)>, Errno> 
     Ok(open)
 }
 
-/// Waits once; the events to report.
-fn collect(
-    kernel: &mut Kernel,
-    fd: u64,
-    most: usize,
-    timeout_ns: u64,
-) -> Result<Vec<EpollEvent>, Errno> {
+/// The events to report now, and whether standard input would be a new one.
+fn collect(kernel: &mut Kernel, fd: u64, most: usize) -> Result<(Vec<EpollEvent>, bool), Errno> {
     let interests = interests(&mut kernel.files, fd)?;
     let mut watches: Vec<Watch> = interests
         .iter()
@@ -115,7 +111,7 @@ fn collect(
             ready: 0,
         })
         .collect();
-    kernel.watch(&mut watches, timeout_ns)?;
+    let (_, wants_input) = kernel.watch_now(&mut watches);
     let mut events = Vec::new();
     let epoll = list(&mut kernel.files, fd)?;
     for ((number, interest), watch) in interests.iter().zip(&watches) {
@@ -136,7 +132,7 @@ fn collect(
             epoll.report(*number, interest.reported & ready);
         }
     }
-    Ok(events)
+    Ok((events, wants_input))
 }
 
 fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno> {
@@ -145,24 +141,22 @@ fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno
     if most == 0 || u64::from(most) > MAX_EVENTS {
         return Err(Errno::EINVAL);
     }
-    let end = clock::monotonic().saturating_add(timeout_ns);
-    loop {
-        let left = match timeout_ns {
-            u64::MAX => u64::MAX,
-            _ => end.saturating_sub(clock::monotonic()),
-        };
-        let events = collect(kernel, a[0], most as usize, left)?;
-        if !events.is_empty() {
-            user::write_bytes(&mut kernel.memory, a[1], events.as_bytes())?;
-            return Ok(events.len() as u64);
-        }
-        if left == 0 {
-            return Ok(0);
-        }
-        // Nothing new, although the wait is over: either the time is, or all that is
-        // ready was reported before and nobody but the program could change that.
-        kernel.sleep(0, left)?;
+    let deadline = kernel.deadline(timeout_ns);
+    let (events, input) = collect(kernel, a[0], most as usize)?;
+    if !events.is_empty() {
+        user::write_bytes(&mut kernel.memory, a[1], events.as_bytes())?;
+        return Ok(events.len() as u64);
     }
+    if deadline <= clock::monotonic() {
+        return Ok(0);
+    }
+    let event = Event::AnyFile;
+    let wait = Wait {
+        event,
+        input,
+        deadline,
+    };
+    Err(kernel.block(wait, 0))
 }
 
 fn epoll_pwait(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {

@@ -5,7 +5,8 @@ use crate::console::Streams;
 use crate::errno::Errno;
 use crate::host::Host;
 use crate::kernel::Kernel;
-use crate::task;
+use crate::loader::ElfFile;
+use crate::process;
 use crate::user;
 use crate::vfs::file::{MAX_FILES, Object, OpenFile};
 use crate::vfs::inode::MAY_EXEC;
@@ -13,8 +14,11 @@ use crate::vfs::process::{FileId, Process};
 use crate::vfs::transfer::Outside;
 use crate::vfs::tree::Tree;
 use crate::vfs::types::{Credentials, Ino};
+use crate::vfs::types::{S_IFMT, S_IFREG};
 use crate::vfs::walk::Options;
 use crate::vfs::{AT_FDCWD, Vfs};
+use alloc::borrow::Cow;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::Rng;
@@ -81,7 +85,7 @@ impl Files {
         };
         let terminals = boot.terminals & 7;
         let clock = clock::realtime;
-        let (vfs, process) = Vfs::new(tree, limit, clock, who, task::PID, terminals)?;
+        let (vfs, process) = Vfs::new(tree, limit, clock, who, process::FIRST, terminals)?;
         let streams = Streams::new(host);
         Ok(Self {
             vfs,
@@ -97,27 +101,66 @@ impl Files {
     pub fn set_executable(&mut self, path: &[u8]) -> Result<(), Errno> {
         let options = Options::following(true);
         let found = self.vfs.resolve(&self.process, AT_FDCWD, path, options)?;
-        let ino = found.existing()?;
+        self.set_executable_inode(found.existing()?);
+        Ok(())
+    }
+
+    /// Makes a file that of `/proc/self/exe`.
+    pub fn set_executable_inode(&mut self, ino: Ino) {
         self.vfs.fs.retain(ino);
         if let Some(old) = self.process.executable.replace(ino) {
             self.vfs.fs.release(old);
         }
-        Ok(())
     }
 
-    /// The inode in the root file system tree of the regular file `path`, which the
-    /// program may execute and nobody has changed.
+    /// The regular file at `path`, which the program may execute.
     ///
     /// # Errors
-    /// As `execve(2)`; `ENOEXEC` for what is not of the tree.
-    pub fn tree_file(&mut self, path: &[u8]) -> Result<u32, Errno> {
+    /// As `execve(2)`.
+    pub(crate) fn executable(&mut self, dirfd: i32, path: &[u8]) -> Result<(Ino, ElfFile), Errno> {
         let Files { vfs, process, .. } = self;
         let options = Options::following(true);
-        let ino = vfs.resolve(process, AT_FDCWD, path, options)?.existing()?;
-        vfs.fs
-            .attributes(ino, process)?
-            .check(process.who, MAY_EXEC)?;
-        vfs.fs.unchanged_origin(ino).ok_or(Errno::ENOEXEC)
+        let ino = vfs.resolve(process, dirfd, path, options)?.existing()?;
+        Ok((ino, self.executable_inode(ino, path)?))
+    }
+
+    /// As [`executable`](Self::executable), for an inode that was found.
+    pub(crate) fn executable_inode(&mut self, ino: Ino, path: &[u8]) -> Result<ElfFile, Errno> {
+        let Files { vfs, process, .. } = self;
+        let attributes = vfs.fs.attributes(ino, process)?;
+        if attributes.mode & S_IFMT != S_IFREG {
+            return Err(Errno::EACCES);
+        }
+        attributes.check(process.who, MAY_EXEC)?;
+        let inode = vfs.fs.unchanged_origin(ino);
+        let bytes = match inode.and_then(|inode| vfs.fs.origin_bytes(inode)) {
+            Some(bytes) => Cow::Borrowed(bytes),
+            None => {
+                let data = vfs.fs.inode(ino)?.data()?;
+                let mut bytes = Vec::new();
+                let size = usize::try_from(data.size()).map_err(|_| Errno::ENOMEM)?;
+                bytes.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
+                bytes.resize(size, 0);
+                let length = data.read(0, &mut bytes);
+                bytes.truncate(length);
+                Cow::Owned(bytes)
+            }
+        };
+        Ok(ElfFile {
+            path: Rc::from(path),
+            inode,
+            bytes,
+        })
+    }
+
+    /// The files of a process `pid` that the running one makes.
+    pub fn fork(&mut self, pid: u32) -> Process {
+        self.vfs.fork(&self.process, pid)
+    }
+
+    /// Closes everything that the running process has: it ends.
+    pub fn close_all(&mut self) {
+        self.vfs.close_all(&mut self.process);
     }
 
     /// The open file description behind a descriptor.
@@ -221,33 +264,14 @@ impl Kernel {
         self.files.write(&mut self.random, id, offset, from)
     }
 
-    /// Sleeps until something of `set` is ready ([`Streams::wait`]), `timeout_ns` have
-    /// passed or a signal is to be delivered; the result is what is ready.
-    ///
-    /// An empty set without end is what a call waits for that only the program itself
-    /// could satisfy.
-    pub(super) fn sleep(&mut self, set: u64, timeout_ns: u64) -> Result<u64, Errno> {
-        let end = clock::monotonic().saturating_add(timeout_ns);
-        loop {
-            let left = match timeout_ns {
-                u64::MAX => u64::MAX,
-                _ => end.saturating_sub(clock::monotonic()),
-            };
-            match self.files.streams.wait(set, left) {
-                Err(Errno::EINTR) if !self.interrupted() => {}
-                result => return result,
-            }
-        }
-    }
-
     /// Takes over identity and limits that calls of other areas have changed.
     pub(super) fn sync_identity(&mut self) {
         let process = &mut self.files.process;
         process.who = Credentials {
-            uid: self.task.uid,
-            gid: self.task.gid,
+            uid: self.process.uid,
+            gid: self.process.gid,
         };
-        let limit = self.task.limits[task::limit::NOFILE].soft;
+        let limit = self.process.limits[process::limit::NOFILE].soft;
         process.fds.limit = limit.min(MAX_FILES as u64) as u32;
     }
 

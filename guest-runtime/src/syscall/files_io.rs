@@ -5,8 +5,9 @@ use super::files::Files;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::signals::{SI_USER, SigInfo, number::SIGPIPE};
-use crate::task;
+use crate::task::{Event, Wait};
 use crate::user::{self, IoVec};
+use crate::vfs::devices::Device;
 use crate::vfs::file::Object;
 use crate::vfs::process::FileId;
 use crate::vfs::types::{MAX_RW_COUNT, o};
@@ -69,32 +70,45 @@ fn read_at(
     count: u64,
 ) -> Result<u64, Errno> {
     kernel.refresh_text(id, offset)?;
-    loop {
-        let limit = kernel.files.vfs.read_limit(id, offset, count)?;
-        match kernel.read_into(id, offset, address, limit) {
-            // Only a signal can end this: nobody else runs who could write.
-            Err(Errno::EAGAIN) if waits(kernel, id)? => kernel.sleep(0, u64::MAX)?,
-            result => return result.map(|done| done as u64),
-        };
+    kernel.check_foreground(id)?;
+    let limit = kernel.files.vfs.read_limit(id, offset, count)?;
+    match kernel.read_into(id, offset, address, limit) {
+        Err(Errno::EAGAIN) if waits(kernel, id)? => Err(block(kernel, id, 0)?),
+        result => result.map(|done| done as u64),
     }
+}
+
+/// Waits until reading or writing may go on; the result is for the caller's caller.
+fn block(kernel: &mut Kernel, id: FileId, progress: u64) -> Result<Errno, Errno> {
+    let file = kernel.files.vfs.files.get(id)?;
+    let wait = Wait {
+        input: matches!(
+            file.object,
+            Object::Console(_) | Object::Device(Device::Terminal)
+        ),
+        ..Wait::for_event(Event::File(file.ino))
+    };
+    Ok(kernel.block(wait, progress))
 }
 
 /// Sends `SIGPIPE` for an `EPIPE`.
 fn check_pipe(kernel: &mut Kernel, result: Result<usize, Errno>) -> Result<u64, Errno> {
     if result == Err(Errno::EPIPE) {
-        let info = SigInfo::sent(SIGPIPE, SI_USER, task::PID, kernel.task.uid);
-        kernel.signals.send(info);
+        let (pid, uid) = (kernel.process.pid, kernel.process.uid);
+        let info = SigInfo::sent(SIGPIPE, SI_USER, pid, uid);
+        kernel.signal_thread(kernel.task.tid, info);
     }
     result.map(|done| done as u64)
 }
 
-/// Writes all, waiting if it must.
+/// Writes all, waiting if it must. `before` bytes were written by the same call already.
 fn write_at(
     kernel: &mut Kernel,
     id: FileId,
     offset: Option<u64>,
     address: u64,
     count: u64,
+    before: u64,
 ) -> Result<u64, Errno> {
     let count = count.min(MAX_RW_COUNT as u64);
     let mut done = 0;
@@ -104,9 +118,11 @@ fn write_at(
         match result {
             Ok(n) => done += n as u64,
             Err(Errno::EAGAIN) if waits(kernel, id)? => {
-                if let Err(error) = kernel.sleep(0, u64::MAX) {
-                    return if done > 0 { Ok(done) } else { Err(error) };
-                }
+                let error = block(kernel, id, before + done)?;
+                return match error {
+                    Errno::EINTR if done > 0 => Ok(done),
+                    error => Err(error),
+                };
             }
             Err(_) if done > 0 => return Ok(done),
             Err(error) => return check_pipe(kernel, Err(error)),
@@ -118,14 +134,27 @@ fn write_at(
     }
 }
 
+/// What an earlier try of a call has written counts whatever happens now, unless the call
+/// has to wait again.
+fn with_progress(before: u64, result: Result<u64, Errno>) -> Result<u64, Errno> {
+    match result {
+        Ok(done) => Ok(before + done),
+        Err(Errno::ERESTARTSYS) => result,
+        Err(_) if before > 0 => Ok(before),
+        error => error,
+    }
+}
+
 fn read(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
     read_at(kernel, id, None, a[1], a[2])
 }
 
 fn write(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let id = kernel.files.id(a[0])?;
-    write_at(kernel, id, None, a[1], a[2])
+    let (id, before) = (kernel.files.id(a[0])?, kernel.progress());
+    let (address, count) = (a[1].wrapping_add(before), a[2].saturating_sub(before));
+    let result = write_at(kernel, id, None, address, count, before);
+    with_progress(before, result)
 }
 
 fn pread64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -135,7 +164,7 @@ fn pread64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn pwrite64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
-    write_at(kernel, id, position(a[3])?, a[1], a[2])
+    write_at(kernel, id, position(a[3])?, a[1], a[2], 0)
 }
 
 fn read_vectors(kernel: &mut Kernel, a: &[u64; 6], mut offset: Option<u64>) -> Result<u64, Errno> {
@@ -172,15 +201,20 @@ fn write_vectors(kernel: &mut Kernel, a: &[u64; 6], mut offset: Option<u64>) -> 
         let result = kernel.write_file(id, offset, &bytes);
         return check_pipe(kernel, result);
     }
-    let mut written = 0;
+    let before = kernel.progress();
+    let (mut skipped, mut written) = (before, 0);
     for IoVec { base, length } in vectors {
+        let skip = skipped.min(length);
+        skipped -= skip;
+        let (base, length) = (base.wrapping_add(skip), length - skip);
         if length == 0 {
             continue;
         }
-        let done = match write_at(kernel, id, offset, base, length) {
+        let done = match write_at(kernel, id, offset, base, length, before + written) {
             Ok(done) => done,
+            Err(Errno::ERESTARTSYS) => return Err(Errno::ERESTARTSYS),
             Err(_) if written > 0 => break,
-            Err(error) => return Err(error),
+            Err(error) => return with_progress(before, Err(error)),
         };
         written += done;
         offset = offset.map(|offset| offset + done);
@@ -188,7 +222,7 @@ fn write_vectors(kernel: &mut Kernel, a: &[u64; 6], mut offset: Option<u64>) -> 
             break;
         }
     }
-    Ok(written)
+    Ok(before + written)
 }
 
 /// Whether writing may have to wait, so that it is done in parts.
@@ -340,8 +374,7 @@ fn copy(
         let at = target.map(|target| target + done);
         let written = match kernel.write_file(to, at, &buffer[..got]) {
             Err(Errno::EAGAIN) if done == 0 && waits(kernel, to)? => {
-                kernel.sleep(0, u64::MAX)?;
-                continue;
+                return Err(block(kernel, to, 0)?);
             }
             Err(_) if done > 0 => break,
             result => check_pipe(kernel, result)?,

@@ -5,12 +5,13 @@ use super::Entry;
 use super::files::{AT_EMPTY_PATH, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, Files};
 use crate::errno::Errno;
 use crate::kernel::Kernel;
+use crate::task::{Event, Retry, Wait};
 use crate::user;
 use crate::vfs::AT_FDCWD;
 use crate::vfs::fs::NewInode;
 use crate::vfs::inode::MAY_EXEC;
 use crate::vfs::names::Rename;
-use crate::vfs::open::Request;
+use crate::vfs::open::{OtherEnd, Request};
 use crate::vfs::types::{Ino, PATH_MAX, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG};
 use crate::vfs::types::{S_IFSOCK, S_ISVTX, o};
 use crate::vfs::walk::{Last, Options, Resolved};
@@ -55,14 +56,31 @@ mod resolve {
 }
 
 fn open(kernel: &mut Kernel, request: Request<'_>) -> Result<u64, Errno> {
-    loop {
-        let Files { vfs, process, .. } = &mut kernel.files;
-        match vfs.open(process, request) {
-            // A FIFO waits for its other end, which only this program could open.
-            Err(Errno::EAGAIN) => kernel.sleep(0, u64::MAX)?,
-            result => return result.map(u64::from),
-        };
+    // A FIFO is open while it waits for its other end, so that the other side sees it.
+    let (fd, opens) = match kernel.task.retry {
+        Some(Retry { progress, .. }) => (progress as u32, (progress >> 32) as u32),
+        None => {
+            let Files { vfs, process, .. } = &mut kernel.files;
+            let fd = vfs.open(process, request)?;
+            match vfs.other_end(process, fd) {
+                Some(OtherEnd { open: false, opens }) => (fd, opens),
+                _ => return Ok(u64::from(fd)),
+            }
+        }
+    };
+    let Files { vfs, process, .. } = &mut kernel.files;
+    match vfs.other_end(process, fd) {
+        Some(end) if !end.open && end.opens == opens => {}
+        _ => return Ok(u64::from(fd)),
     }
+    let ino = process.fds.get(fd)?.ino;
+    let progress = u64::from(fd) | u64::from(opens) << 32;
+    let error = kernel.block(Wait::for_event(Event::File(ino)), progress);
+    if error != Errno::ERESTARTSYS {
+        let Files { vfs, process, .. } = &mut kernel.files;
+        vfs.close(process, fd)?;
+    }
+    Err(error)
 }
 
 fn openat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -168,7 +186,7 @@ fn mknodat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         0 | S_IFREG => NewInode::file(permissions),
         S_IFIFO => NewInode::fifo(permissions),
         S_IFSOCK => NewInode::node(kind | permissions, 0),
-        S_IFCHR | S_IFBLK if kernel.task.uid == 0 => {
+        S_IFCHR | S_IFBLK if kernel.process.uid == 0 => {
             NewInode::node(kind | permissions, u64::from(a[3] as u32))
         }
         S_IFCHR | S_IFBLK | S_IFDIR => return Err(Errno::EPERM),
@@ -337,7 +355,7 @@ fn fchdir(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 fn chroot(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let ino = kernel.inode_at(AT_FDCWD as u64, a[0], 0)?;
     check_enter(kernel, ino)?;
-    if kernel.task.uid != 0 {
+    if kernel.process.uid != 0 {
         return Err(Errno::EPERM);
     }
     let Files { vfs, process, .. } = &mut kernel.files;

@@ -23,6 +23,8 @@ struct View<'a> {
     arguments: Vec<u8>,
     environment: Vec<u8>,
     uuid: [u8; 16],
+    family: [u32; 5],
+    cpu_time: u64,
 }
 
 impl System for View<'_> {
@@ -81,13 +83,17 @@ impl System for View<'_> {
         let uptime = clock::since_boot();
         Times {
             uptime,
-            cpu: uptime,
+            cpu: self.cpu_time,
             boot: self.host.boot().realtime_ns,
         }
     }
 
     fn identity(&self) -> [&str; 3] {
         ["6.12.0-hartline", "#1 SMP", "hartline"]
+    }
+
+    fn family(&self) -> [u32; 5] {
+        self.family
     }
 
     fn processors(&self) -> u32 {
@@ -106,10 +112,11 @@ impl Kernel {
     /// Contents of a file of `/proc`.
     pub(super) fn proc_text(&mut self, ino: Ino) -> Result<Vec<u8>, Errno> {
         let node = Node::from_ino(ino).ok_or(Errno::EINVAL)?;
-        let arguments = self.program_bytes(&self.task.arguments.clone());
-        let environment = self.program_bytes(&self.task.environment.clone());
+        let arguments = self.program_bytes(&self.process.arguments.clone());
+        let environment = self.program_bytes(&self.process.environment.clone());
         let mut uuid = [0; 16];
         self.random.fill_bytes(&mut uuid);
+        self.account_time();
         let mut view = View {
             host: self.host,
             memory: &self.memory,
@@ -117,6 +124,14 @@ impl Kernel {
             arguments,
             environment,
             uuid,
+            family: [
+                self.process.parent,
+                self.process.group,
+                self.process.session,
+                self.foreground,
+                self.process.threads,
+            ],
+            cpu_time: self.process.cpu_time,
         };
         let Files { vfs, process, .. } = &self.files;
         contents(node, vfs, process, &mut view)

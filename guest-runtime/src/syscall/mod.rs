@@ -1,7 +1,9 @@
 //! The Linux riscv64 (asm-generic) system calls: one file per area, each with a
 //! table of its calls.
 
+mod clone;
 mod epoll;
+mod exec;
 pub mod files;
 mod files_dir;
 mod files_fd;
@@ -9,6 +11,8 @@ mod files_io;
 mod files_path;
 mod files_proc;
 mod files_stat;
+mod futex;
+mod group;
 mod memory;
 mod poll;
 mod signal;
@@ -16,6 +20,7 @@ mod system;
 mod task;
 mod time;
 mod tty;
+mod wait;
 
 use crate::errno::Errno;
 use crate::kernel::Kernel;
@@ -51,12 +56,16 @@ pub const LIMIT: usize = 512;
 
 /// The tables of all areas.
 const AREAS: &[&[Entry]] = &[
+    clone::CALLS,
     epoll::CALLS,
+    exec::CALLS,
     files_dir::CALLS,
     files_fd::CALLS,
     files_io::CALLS,
     files_path::CALLS,
     files_stat::CALLS,
+    futex::CALLS,
+    group::CALLS,
     memory::CALLS,
     poll::CALLS,
     signal::CALLS,
@@ -64,6 +73,7 @@ const AREAS: &[&[Entry]] = &[
     task::CALLS,
     time::CALLS,
     tty::CALLS,
+    wait::CALLS,
 ];
 
 /// The entry of each number, made from [`AREAS`].
@@ -92,12 +102,13 @@ pub fn entry(number: u64) -> Option<&'static Entry> {
     TABLE.get(usize::try_from(number).ok()?)?.as_ref()
 }
 
-/// Serves system call `number`; an unknown one gives `ENOSYS` and is counted.
+/// Serves system call `number`, which may ask to be made again later
+/// ([`Errno::ERESTARTSYS`]); an unknown one gives `ENOSYS` and is counted.
 ///
 /// # Errors
 /// Those of the call.
 pub fn serve(kernel: &mut Kernel, number: u64, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    kernel.syscalls += 1;
+    kernel.syscalls += u64::from(kernel.task.retry.is_none());
     match entry(number) {
         Some(entry) => (entry.handler)(kernel, arguments),
         None => {

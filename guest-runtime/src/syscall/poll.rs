@@ -3,9 +3,9 @@
 use super::Entry;
 use super::files::Files;
 use crate::clock;
-use crate::console::INPUT_READY;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
+use crate::task::{Event, Wait};
 use crate::user;
 use crate::vfs::devices::Device;
 use crate::vfs::file::{Object, OpenFile};
@@ -128,24 +128,42 @@ impl Kernel {
             if input && input_ready {
                 ready |= READABLE;
             }
-            wants_input |= input;
+            wants_input |= input && !input_ready;
             watch.ready = ready & (watch.events | ALWAYS);
             count += usize::from(watch.ready != 0);
         }
         (count, wants_input)
     }
 
+    /// Fills [`Watch::ready`] without waiting; the result is how many are ready, and
+    /// whether standard input would be something new.
+    pub(super) fn watch_now(&mut self, watches: &mut [Watch]) -> (usize, bool) {
+        let (count, wants_input) = self.look(watches, false);
+        if !wants_input || !self.files.streams.poll_input() {
+            return (count, wants_input);
+        }
+        (self.look(watches, true).0, false)
+    }
+
     /// Waits until something is ready or `timeout_ns` (`u64::MAX`: for ever) have
     /// passed; the result is how many are ready.
-    pub(super) fn watch(&mut self, watches: &mut [Watch], timeout_ns: u64) -> Result<usize, Errno> {
-        let (count, wants_input) = self.look(watches, false);
-        let set = if wants_input { INPUT_READY } else { 0 };
-        let timeout = if count > 0 { 0 } else { timeout_ns };
-        if set == 0 && timeout == 0 {
-            return Ok(count);
+    fn watch(&mut self, watches: &mut [Watch], timeout_ns: u64) -> Result<usize, Errno> {
+        let deadline = self.deadline(timeout_ns);
+        let (count, wants_input) = self.look(watches, self.files.streams.is_input_ready());
+        let over = deadline <= clock::monotonic();
+        match (count, over, wants_input) {
+            // The wait sees whether there is input.
+            (0, false, _) => Err(self.block(
+                Wait {
+                    event: Event::AnyFile,
+                    input: wants_input,
+                    deadline,
+                },
+                0,
+            )),
+            (_, _, true) => Ok(self.watch_now(watches).0),
+            (count, _, false) => Ok(count),
         }
-        let ready = self.sleep(set, timeout)?;
-        Ok(self.look(watches, ready & INPUT_READY != 0).0)
     }
 
     /// Whether reading would not wait.
@@ -155,7 +173,7 @@ impl Kernel {
             events: POLLIN,
             ready: 0,
         }];
-        self.watch(&mut watch, 0).is_ok_and(|count| count > 0)
+        self.watch_now(&mut watch).0 > 0
     }
 
     /// Makes a call under the signal mask at `address`, if that is not null.
@@ -172,9 +190,13 @@ impl Kernel {
             return Err(Errno::EINVAL);
         }
         let mask = user::read(&mut self.memory, address)?;
-        self.signals.set_temporary(mask);
+        if self.task.retry.is_none() {
+            self.signals.set_temporary(mask);
+        }
         let result = call(self);
-        self.signals.end_temporary();
+        if result != Err(Errno::ERESTARTSYS) {
+            self.signals.end_temporary();
+        }
         result
     }
 
@@ -201,9 +223,9 @@ impl Kernel {
         address: u64,
         timeout_ns: u64,
     ) -> Result<usize, Errno> {
-        let end = clock::monotonic().saturating_add(timeout_ns);
+        let end = self.deadline(timeout_ns);
         let result = self.watch(watches, timeout_ns);
-        if address != 0 {
+        if address != 0 && result != Err(Errno::ERESTARTSYS) {
             let left = end.saturating_sub(clock::monotonic());
             let left = RawTimespec {
                 seconds: (left / clock::SECOND).cast_signed(),

@@ -1,14 +1,17 @@
 //! Signals.
 
 use super::Entry;
-use super::time::{read_timespec, sleep_until};
+use super::time::read_timespec;
 use crate::clock;
 use crate::errno::Errno;
 use crate::exit::End;
 use crate::kernel::{Control, Kernel};
-use crate::signals::{Action, AltStack, SI_TKILL, SI_USER, SigInfo, check_number, number::SIGSEGV};
-use crate::task::PID;
+use crate::process::Process;
+use crate::signals::number::{SIGCONT, SIGSEGV};
+use crate::signals::{Action, AltStack, SI_TKILL, SI_USER, SigInfo, check_number};
+use crate::task::{Event, Wait};
 use crate::user;
+use alloc::vec::Vec;
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
@@ -23,6 +26,7 @@ pub const CALLS: &[Entry] = &[
     Entry::new(137, "rt_sigtimedwait", rt_sigtimedwait),
     Entry::new(138, "rt_sigqueueinfo", rt_sigqueueinfo),
     Entry::new(139, "rt_sigreturn", rt_sigreturn),
+    Entry::new(240, "rt_tgsigqueueinfo", rt_tgsigqueueinfo),
 ];
 
 /// Checks the size of a signal set.
@@ -33,49 +37,112 @@ fn check_size(size: u64) -> Result<(), Errno> {
     }
 }
 
-fn send(kernel: &mut Kernel, signal: u64, code: i32) -> Result<u64, Errno> {
+/// What is sent by this call; none for signal 0, which only checks.
+fn info(kernel: &Kernel, signal: u64, code: i32) -> Result<Option<SigInfo>, Errno> {
     if signal == 0 {
-        return Ok(0);
+        return Ok(None);
     }
-    let signal = check_number(signal)?;
-    let info = SigInfo::sent(signal, code, PID, kernel.task.uid);
-    kernel.signals.send(info);
+    let (pid, uid) = (kernel.process.pid, kernel.process.uid);
+    Ok(Some(SigInfo::sent(check_number(signal)?, code, pid, uid)))
+}
+
+/// Whether the running process may send a signal to `target`.
+fn may_signal(kernel: &Kernel, target: &Process, info: Option<SigInfo>) -> bool {
+    let own = &kernel.process;
+    let continues = info.is_some_and(|info| info.signal() == SIGCONT);
+    own.uid == 0 || own.uid == target.uid || (continues && own.session == target.session)
+}
+
+/// Sends a signal to all processes that are `chosen` and that may be sent one.
+fn send(
+    kernel: &mut Kernel,
+    info: Option<SigInfo>,
+    chosen: impl Fn(&Process) -> bool,
+) -> Result<u64, Errno> {
+    let chosen = |process: &&Process| chosen(process);
+    let allowed = |process: &&Process| may_signal(kernel, process, info);
+    let found = kernel.processes().filter(chosen).count();
+    let targets: Vec<u32> = (kernel.processes().filter(chosen).filter(allowed))
+        .map(|process| process.pid)
+        .collect();
+    if targets.is_empty() {
+        return Err(if found > 0 {
+            Errno::EPERM
+        } else {
+            Errno::ESRCH
+        });
+    }
+    if let Some(info) = info {
+        for pid in targets {
+            kernel.signal_process(pid, info);
+        }
+    }
     Ok(0)
 }
 
 fn kill(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let itself = PID as i32;
+    let info = info(kernel, arguments[1], SI_USER)?;
+    let (own, group) = (kernel.process.pid, kernel.process.group);
     match arguments[0] as i32 {
-        0 => {}
-        pid if pid == itself || pid == -itself => {}
-        _ => return Err(Errno::ESRCH),
+        0 => send(kernel, info, |process| process.group == group),
+        -1 => send(kernel, info, |process| process.pid != own),
+        pid @ 1.. => send(kernel, info, |process| process.pid == pid.cast_unsigned()),
+        group => {
+            let group = group.unsigned_abs();
+            send(kernel, info, |process| process.group == group)
+        }
     }
-    send(kernel, arguments[1], SI_USER)
+}
+
+/// Sends a signal to a thread, of the process `pid` if that is given.
+fn send_to_thread(
+    kernel: &mut Kernel,
+    pid: Option<u64>,
+    tid: u64,
+    signal: u64,
+) -> Result<u64, Errno> {
+    let (pid, tid) = (pid.map(|pid| pid as u32), tid as u32);
+    if (tid as i32) <= 0 || pid.is_some_and(|pid| (pid as i32) <= 0) {
+        return Err(Errno::EINVAL);
+    }
+    let owner = kernel.task_mut(tid).ok_or(Errno::ESRCH)?.pid;
+    if pid.is_some_and(|pid| pid != owner) {
+        return Err(Errno::ESRCH);
+    }
+    let info = info(kernel, signal, SI_TKILL)?;
+    let process = kernel.processes().find(|process| process.pid == owner);
+    if !process.is_some_and(|process| may_signal(kernel, process, info)) {
+        return Err(Errno::EPERM);
+    }
+    if let Some(info) = info {
+        kernel.signal_thread(tid, info);
+    }
+    Ok(0)
 }
 
 fn tkill(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    match arguments[0] as u32 {
-        PID => send(kernel, arguments[1], SI_TKILL),
-        tid if (tid as i32) <= 0 => Err(Errno::EINVAL),
-        _ => Err(Errno::ESRCH),
-    }
+    send_to_thread(kernel, None, arguments[0], arguments[1])
 }
 
 fn tgkill(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    match arguments[0] as u32 {
-        PID => tkill(kernel, &[arguments[1], arguments[2], 0, 0, 0, 0]),
-        group if (group as i32) <= 0 => Err(Errno::EINVAL),
-        _ => Err(Errno::ESRCH),
-    }
+    send_to_thread(kernel, Some(arguments[0]), arguments[1], arguments[2])
 }
 
 fn rt_sigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    if arguments[0] as u32 != PID {
-        return Err(Errno::ESRCH);
-    }
     let signal = check_number(arguments[1])?;
     let info: SigInfo = user::read(&mut kernel.memory, arguments[2])?;
-    kernel.signals.send(info.with_signal(signal));
+    let pid = arguments[0] as u32;
+    send(kernel, Some(info.with_signal(signal)), |process| {
+        process.pid == pid
+    })
+}
+
+fn rt_tgsigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let [pid, tid, signal, info, ..] = *arguments;
+    send_to_thread(kernel, Some(pid), tid, 0)?;
+    let signal = check_number(signal)?;
+    let info: SigInfo = user::read(&mut kernel.memory, info)?;
+    kernel.signal_thread(tid as u32, info.with_signal(signal));
     Ok(0)
 }
 
@@ -139,30 +206,45 @@ fn rt_sigpending(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno
 fn rt_sigsuspend(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_size(arguments[1])?;
     let mask: u64 = user::read(&mut kernel.memory, arguments[0])?;
-    kernel.signals.set_temporary(mask);
-    let result = sleep_until(kernel, None);
-    kernel.signals.end_temporary();
-    result.map(|()| 0)
+    if kernel.task.retry.is_none() {
+        kernel.signals.set_temporary(mask);
+    }
+    let error = kernel.block(Wait::for_event(Event::Nothing), 0);
+    if error == Errno::EINTR {
+        kernel.signals.end_temporary();
+    }
+    Err(error)
 }
 
 fn rt_sigtimedwait(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [set, info, timeout, size, ..] = *arguments;
     check_size(size)?;
     let set: u64 = user::read(&mut kernel.memory, set)?;
-    let until = match timeout {
-        0 => None,
-        _ => Some(clock::monotonic().saturating_add(read_timespec(kernel, timeout)?)),
+    let timeout = match timeout {
+        0 => u64::MAX,
+        _ => read_timespec(kernel, timeout)?,
     };
+    let deadline = kernel.deadline(timeout);
+    // The signals waited for end the wait although they are blocked: meanwhile the mask
+    // is a temporary one.
+    if kernel.task.retry.is_some() {
+        kernel.signals.restore_mask();
+    }
     if kernel.signals.pending() & set == 0 {
-        // The signals waited for end the sleep although they are blocked.
+        if deadline <= clock::monotonic() {
+            return Err(Errno::EAGAIN);
+        }
         let blocked = kernel.signals.blocked();
-        kernel.signals.set_blocked(blocked & !set);
-        let slept = sleep_until(kernel, until);
-        kernel.signals.set_blocked(blocked);
-        match slept {
-            Ok(()) => return Err(Errno::EAGAIN),
-            Err(error) if kernel.signals.pending() & set == 0 => return Err(error),
-            Err(_) => {}
+        kernel.signals.set_temporary(blocked & !set);
+        let error = kernel.block(Wait::until(deadline), 0);
+        if error == Errno::EINTR {
+            kernel.signals.restore_mask();
+            // What came just now may be waited for.
+            if kernel.signals.pending() & set == 0 {
+                return Err(error);
+            }
+        } else {
+            return Err(error);
         }
     }
     let taken = kernel.signals.take(set).ok_or(Errno::EAGAIN)?;

@@ -4,8 +4,8 @@ use super::Entry;
 use crate::clock::{self, SECOND};
 use crate::errno::Errno;
 use crate::kernel::Kernel;
+use crate::task::Wait;
 use crate::user;
-use hartline_abi::call::Operation;
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
@@ -20,7 +20,7 @@ pub const CALLS: &[Entry] = &[
 const ABSOLUTE: u64 = 1;
 
 /// The time of a clock, nanoseconds.
-fn read_clock(id: u64) -> Result<u64, Errno> {
+fn read_clock(kernel: &mut Kernel, id: u64) -> Result<u64, Errno> {
     const REALTIME: u64 = 0;
     const MONOTONIC: u64 = 1;
     const PROCESS_CPUTIME: u64 = 2;
@@ -33,7 +33,10 @@ fn read_clock(id: u64) -> Result<u64, Errno> {
     match id {
         REALTIME | REALTIME_COARSE | TAI => Ok(clock::realtime()),
         MONOTONIC | MONOTONIC_RAW | MONOTONIC_COARSE | BOOTTIME => Ok(clock::monotonic()),
-        PROCESS_CPUTIME | THREAD_CPUTIME => Ok(clock::since_boot()),
+        PROCESS_CPUTIME | THREAD_CPUTIME => {
+            kernel.account_time();
+            Ok(kernel.process.cpu_time)
+        }
         // The clocks of a process that is not there.
         _ => Err(Errno::EINVAL),
     }
@@ -56,47 +59,27 @@ fn write_timespec(kernel: &mut Kernel, address: u64, time: u64) -> Result<(), Er
     user::write(&mut kernel.memory, address, &value)
 }
 
-/// Sleeps until a time of `CLOCK_MONOTONIC`, or for ever.
+/// Sleeps until a time of `CLOCK_MONOTONIC` ([`task::NEVER`](crate::task::NEVER): for
+/// ever); the first time counts if the call is made again.
 ///
 /// # Errors
 /// `EINTR` if a signal comes first.
-pub fn sleep_until(kernel: &mut Kernel, until: Option<u64>) -> Result<(), Errno> {
-    /// Shorter waits spin: leaving the VM takes longer.
-    const SPIN: u64 = 50_000;
-    loop {
-        if kernel.interrupted() {
-            return Err(Errno::EINTR);
-        }
-        let left = match until {
-            None => u64::MAX,
-            Some(until) => until.saturating_sub(clock::monotonic()),
-        };
-        if left == 0 {
-            return Ok(());
-        }
-        if left < SPIN {
-            core::hint::spin_loop();
-            continue;
-        }
-        // A failure other than a signal would come back as another turn.
-        match kernel
-            .host
-            .call(Operation::Wait, &mut [0, left, 0, 0, 0, 0])
-        {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(error),
-        }
+pub fn sleep_until(kernel: &mut Kernel, until: u64) -> Result<(), Errno> {
+    let until = kernel.task.retry.map_or(until, |retry| retry.deadline);
+    match until <= clock::monotonic() {
+        true => Ok(()),
+        false => Err(kernel.block(Wait::until(until), 0)),
     }
 }
 
 fn clock_gettime(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    let time = read_clock(arguments[0])?;
+    let time = read_clock(kernel, arguments[0])?;
     write_timespec(kernel, arguments[1], time)?;
     Ok(0)
 }
 
 fn clock_getres(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    read_clock(arguments[0])?;
+    read_clock(kernel, arguments[0])?;
     if arguments[1] != 0 {
         write_timespec(kernel, arguments[1], 1)?;
     }
@@ -122,9 +105,9 @@ fn nanosleep(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 
 /// Sleeps; the rest goes to `rest` if a signal comes first.
 fn sleep_for(kernel: &mut Kernel, time: u64, rest: u64) -> Result<u64, Errno> {
-    let until = clock::monotonic().saturating_add(time);
-    let result = sleep_until(kernel, Some(until));
-    if result.is_err() && rest != 0 {
+    let until = kernel.deadline(time.min(u64::MAX - 1));
+    let result = sleep_until(kernel, until);
+    if result == Err(Errno::EINTR) && rest != 0 {
         let left = until.saturating_sub(clock::monotonic());
         write_timespec(kernel, rest, left)?;
     }
@@ -133,11 +116,11 @@ fn sleep_for(kernel: &mut Kernel, time: u64, rest: u64) -> Result<u64, Errno> {
 
 fn clock_nanosleep(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [id, flags, request, rest, ..] = *arguments;
-    let now = read_clock(id)?;
+    let now = read_clock(kernel, id)?;
     let time = read_timespec(kernel, request)?;
     if flags & ABSOLUTE == 0 {
         return sleep_for(kernel, time, rest);
     }
     let until = clock::monotonic().saturating_add(time.saturating_sub(now));
-    sleep_until(kernel, Some(until)).map(|()| 0)
+    sleep_until(kernel, until).map(|()| 0)
 }

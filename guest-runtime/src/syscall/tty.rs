@@ -5,10 +5,14 @@ use super::files::Files;
 use crate::console::INPUT_READY;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
+use crate::process::FIRST;
+use crate::signals::number::{SIGTTIN, SIGTTOU};
+use crate::signals::{SI_KERNEL, SigInfo};
 use crate::user;
 use crate::vfs::devices::Device;
 use crate::vfs::file::Object;
 use crate::vfs::inode::Kind;
+use crate::vfs::process::FileId;
 use crate::vfs::types::o;
 
 /// The calls of this file.
@@ -108,18 +112,72 @@ fn terminal(kernel: &mut Kernel, fd: u64, request: u32, address: u64) -> Result<
             streams.ioctl(stream, request, &mut data[..WINSIZE])?;
             user::write_bytes(&mut kernel.memory, address, &data[..WINSIZE])?;
         }
-        // The program is alone in its session and in the foreground.
-        request::TIOCGPGRP | request::TIOCGSID => {
-            let group = kernel.task.group;
-            user::write(&mut kernel.memory, address, &group)?;
+        // The terminal belongs to the session of the first process.
+        request::TIOCGPGRP | request::TIOCGSID | request::TIOCSPGRP
+            if kernel.process.session != FIRST =>
+        {
+            return Err(Errno::ENOTTY);
         }
-        request::TIOCSPGRP => {
-            let group: u32 = user::read(&mut kernel.memory, address)?;
-            if group != kernel.task.group {
-                return Err(Errno::EPERM);
-            }
+        request::TIOCGPGRP => {
+            user::write(&mut kernel.memory, address, &kernel.foreground)?;
         }
+        request::TIOCGSID => user::write(&mut kernel.memory, address, &FIRST)?,
+        request::TIOCSPGRP => return set_foreground(kernel, address),
         _ => return Err(Errno::ENOTTY),
     }
     Ok(0)
+}
+
+/// `TIOCSPGRP`.
+fn set_foreground(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
+    let group: u32 = user::read(&mut kernel.memory, address)?;
+    let member = kernel.processes().find(|process| process.group == group);
+    match member {
+        None => return Err(Errno::ESRCH),
+        Some(member) if member.session != FIRST => return Err(Errno::EPERM),
+        Some(_) => {}
+    }
+    if kernel.process.group != kernel.foreground {
+        kernel.stop_background(SIGTTOU)?;
+    }
+    kernel.foreground = group;
+    Ok(0)
+}
+
+impl Kernel {
+    /// Checks that the running process may read from `id`: a background process that
+    /// reads from the terminal stops.
+    ///
+    /// # Errors
+    /// `EIO` if it cannot be stopped, `EINTR` if it is.
+    pub(super) fn check_foreground(&mut self, id: FileId) -> Result<(), Errno> {
+        let own = &self.process;
+        if own.group == self.foreground || own.session != FIRST {
+            return Ok(());
+        }
+        let stream = match self.files.vfs.files.get(id)?.object {
+            Object::Console(stream) => stream,
+            Object::Device(Device::Terminal) => 0,
+            _ => return Ok(()),
+        };
+        if !self.files.streams.is_terminal(stream) {
+            return Ok(());
+        }
+        let (group, session) = (own.group, own.session);
+        if self.signals.is_held(SIGTTIN) || self.is_orphaned(group, session) {
+            return Err(Errno::EIO);
+        }
+        self.stop_background(SIGTTIN)
+    }
+
+    /// Sends the signal of job control to the running process's group, unless the process
+    /// blocks or ignores it.
+    fn stop_background(&mut self, signal: u8) -> Result<(), Errno> {
+        if self.signals.is_held(signal) {
+            return Ok(());
+        }
+        let info = SigInfo::sent(signal, SI_KERNEL, 0, 0);
+        self.signal_group(self.process.group, info);
+        Err(Errno::EINTR)
+    }
 }

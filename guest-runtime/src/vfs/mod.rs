@@ -29,6 +29,7 @@ pub mod walk;
 mod tests;
 
 use crate::errno::Errno;
+use alloc::vec::Vec;
 use file::{Object, OpenFile, OpenFiles};
 use fs::{ANONYMOUS_DEVICE, Clock, FileSystem, NewInode, PIPE_DEVICE, Place, ROOT};
 use inode::Kind;
@@ -47,6 +48,9 @@ pub struct Vfs {
     pub fs: FileSystem,
     /// Open file descriptions.
     pub files: OpenFiles,
+    /// Pipes and eventfds that were read, written, opened or closed: who waits for them
+    /// may go on. Whoever wakes those empties it.
+    pub changed: Vec<Ino>,
     /// Bit n: standard stream n is the terminal.
     terminals: u32,
 }
@@ -69,6 +73,7 @@ impl Vfs {
         let mut vfs = Self {
             fs: FileSystem::new(tree, limit, clock)?,
             files: OpenFiles::default(),
+            changed: Vec::new(),
             terminals,
         };
         let mut process = Process::new(&mut vfs.fs, who, pid);
@@ -159,6 +164,7 @@ impl Vfs {
             }
         };
         self.count_pipe_ends(ino, ends, |count| count.saturating_add(1));
+        self.count_opens(ino, ends);
         self.files.retain(id);
         let descriptor = Descriptor {
             file: id,
@@ -171,8 +177,23 @@ impl Vfs {
             .inspect_err(|_| self.release(id))
     }
 
+    /// Counts how often the ends of a pipe are opened.
+    fn count_opens(&mut self, ino: Ino, ends: PipeEnds) {
+        if let Ok(inode) = self.fs.inode_mut(ino)
+            && let Kind::Fifo(pipe) = &mut inode.kind
+        {
+            for (opens, end) in pipe.opens.iter_mut().zip([ends.reads, ends.writes]) {
+                *opens = opens.wrapping_add(u32::from(end));
+            }
+        }
+    }
+
     /// Counts readers and writers of a pipe.
     fn count_pipe_ends(&mut self, ino: Ino, ends: PipeEnds, change: fn(u32) -> u32) {
+        if !ends.reads && !ends.writes {
+            return;
+        }
+        self.changed.push(ino);
         let Ok(inode) = self.fs.inode_mut(ino) else {
             return;
         };
@@ -192,6 +213,39 @@ impl Vfs {
             let ends = PipeEnds::of(&file);
             self.count_pipe_ends(file.ino, ends, |count| count.saturating_sub(1));
             self.fs.release(file.ino);
+        }
+    }
+
+    /// What a process has of files that `process` makes: the same descriptors.
+    pub fn fork(&mut self, process: &Process, pid: u32) -> Process {
+        for descriptor in process.fds.iter() {
+            self.files.retain(descriptor.file);
+        }
+        for ino in process.inodes() {
+            self.fs.retain(ino);
+        }
+        Process {
+            fds: process.fds.clone(),
+            pid,
+            started: self.fs.now(),
+            ..*process
+        }
+    }
+
+    /// Closes the descriptors that do not survive `execve`.
+    pub fn close_on_exec(&mut self, process: &mut Process) {
+        for descriptor in process.fds.take(|descriptor| descriptor.close_on_exec) {
+            self.release(descriptor.file);
+        }
+    }
+
+    /// Closes everything that a process has: it has ended.
+    pub fn close_all(&mut self, process: &mut Process) {
+        for descriptor in process.fds.take(|_| true) {
+            self.release(descriptor.file);
+        }
+        for ino in process.inodes() {
+            self.fs.release(ino);
         }
     }
 

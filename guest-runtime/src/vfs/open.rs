@@ -27,6 +27,15 @@ pub struct Request<'a> {
     pub options: Options,
 }
 
+/// State of one end of a FIFO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherEnd {
+    /// Somebody has it open.
+    pub open: bool,
+    /// How often it was opened.
+    pub opens: u32,
+}
+
 /// Flags that remain in `F_GETFL`.
 const KEPT: u32 = !(o::CREAT | o::EXCL | o::NOCTTY | o::TRUNC | o::CLOEXEC);
 
@@ -34,7 +43,7 @@ impl Vfs {
     /// Opens a file; the result is its descriptor.
     ///
     /// # Errors
-    /// Those of openat(2); `EAGAIN` for a FIFO that has to wait for its other end.
+    /// Those of openat(2). A FIFO is opened at once: see [`Vfs::other_end`].
     pub fn open(&mut self, process: &mut Process, request: Request<'_>) -> Result<u32, Errno> {
         let mut flags = request.flags & o::VALID;
         if flags & o::PATH != 0 {
@@ -63,6 +72,28 @@ impl Vfs {
             }
         };
         self.install(process, file, flags & o::CLOEXEC != 0)
+    }
+
+    /// The other end of a FIFO for which opening it as `fd` waits; none if it does not.
+    pub fn other_end(&self, process: &Process, fd: u32) -> Option<OtherEnd> {
+        let file = self.file(process, fd).ok()?;
+        let Object::Pipe = file.object else {
+            return None;
+        };
+        let Kind::Fifo(pipe) = &self.fs.inode(file.ino).ok()?.kind else {
+            return None;
+        };
+        match file.flags & o::ACCMODE {
+            o::RDONLY if !file.is_nonblocking() => Some(OtherEnd {
+                open: pipe.writers > 0,
+                opens: pipe.opens[1],
+            }),
+            o::WRONLY if !file.is_nonblocking() => Some(OtherEnd {
+                open: pipe.readers > 0,
+                opens: pipe.opens[0],
+            }),
+            _ => None,
+        }
     }
 
     fn create_file(
@@ -171,9 +202,7 @@ impl Vfs {
             Kind::Fifo(pipe) => {
                 let nonblocking = flags & o::NONBLOCK != 0;
                 match flags & o::ACCMODE {
-                    o::RDONLY if pipe.writers == 0 && !nonblocking => Err(Errno::EAGAIN),
                     o::WRONLY if pipe.readers == 0 && nonblocking => Err(Errno::ENXIO),
-                    o::WRONLY if pipe.readers == 0 => Err(Errno::EAGAIN),
                     _ => Ok(Object::Pipe),
                 }
             }

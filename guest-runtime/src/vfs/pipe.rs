@@ -19,6 +19,8 @@ pub struct Pipe {
     pub readers: u32,
     /// Open descriptions that write.
     pub writers: u32,
+    /// How often it was opened for reading and for writing.
+    pub opens: [u32; 2],
 }
 
 impl Default for Pipe {
@@ -28,6 +30,7 @@ impl Default for Pipe {
             capacity: CAPACITY,
             readers: 0,
             writers: 0,
+            opens: [0; 2],
         }
     }
 }

@@ -7,7 +7,6 @@ use super::proc::{Node, Text};
 use super::process::Process;
 use super::types::Ino;
 use crate::errno::Errno;
-use crate::task::PARENT;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -55,6 +54,9 @@ pub trait System {
     fn times(&self) -> Times;
     /// Release and version of the kernel, and the name of the host, as `uname` tells them.
     fn identity(&self) -> [&str; 3];
+    /// Parent, process group, session, foreground process group of the terminal, and
+    /// number of threads.
+    fn family(&self) -> [u32; 5];
     /// Number of processors.
     fn processors(&self) -> u32;
     /// 16 random bytes; the same ones in the whole life of the VM if `boot`.
@@ -226,12 +228,14 @@ fn system_stat(out: &mut String, times: Times, processors: u32) -> core::fmt::Re
 fn process_stat(process: &Process, system: &mut dyn System) -> Vec<u8> {
     let (memory, times) = (system.memory(), system.times());
     let pid = process.pid;
+    let [parent, group, session, foreground, threads] = system.family();
     let mut line = format!("{pid} (").into_bytes();
     line.extend_from_slice(&system.name());
     // Fields 3 to 52 of proc_pid_stat(5).
     let (user, mapped, resident) = (ticks(times.cpu), memory.mapped, memory.resident / 4096);
     let fields = format!(
-        ") R {PARENT} {pid} {pid} 0 -1 4194304 0 0 0 0 {user} 0 0 0 20 0 1 0 0 {mapped} {resident} \
+        ") R {parent} {group} {session} 0 {foreground} 4194304 0 0 0 0 {user} 0 0 0 20 0 {threads} 0 0 \
+         {mapped} {resident} \
          18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
     );
     line.extend_from_slice(fields.as_bytes());
@@ -240,16 +244,17 @@ fn process_stat(process: &Process, system: &mut dyn System) -> Vec<u8> {
 
 fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
     let memory = system.memory();
+    let [parent, _, _, _, threads] = system.family();
     let mut lines = b"Name:\t".to_vec();
     lines.extend_from_slice(&system.name());
     let (pid, uid, gid) = (process.pid, process.who.uid, process.who.gid);
     let (mapped, resident) = (memory.mapped / 1024, memory.resident / 1024);
     let umask = process.umask;
     let rest = format!(
-        "\nUmask:\t{umask:04o}\nState:\tR (running)\nTgid:\t{pid}\nNgid:\t0\nPid:\t{pid}\nPPid:\t{PARENT}\n\
+        "\nUmask:\t{umask:04o}\nState:\tR (running)\nTgid:\t{pid}\nNgid:\t0\nPid:\t{pid}\nPPid:\t{parent}\n\
          TracerPid:\t0\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t{gid}\t{gid}\t{gid}\t{gid}\n\
          FDSize:\t64\nGroups:\t{gid} \nVmPeak:\t{mapped:>8} kB\nVmSize:\t{mapped:>8} kB\n\
-         VmHWM:\t{resident:>8} kB\nVmRSS:\t{resident:>8} kB\nThreads:\t1\n\
+         VmHWM:\t{resident:>8} kB\nVmRSS:\t{resident:>8} kB\nThreads:\t{threads}\n\
          Cpus_allowed_list:\t0-{}\n",
         system.processors().saturating_sub(1)
     );

@@ -21,7 +21,7 @@ pub struct Descriptor {
 }
 
 /// The descriptors of a process.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct FdTable {
     slots: Vec<Option<Descriptor>>,
     /// No slot below this is free.
@@ -132,6 +132,20 @@ impl FdTable {
         }
     }
 
+    /// What is in use.
+    pub fn iter(&self) -> impl Iterator<Item = Descriptor> {
+        self.slots.iter().copied().flatten()
+    }
+
+    /// Takes out what `chosen` says.
+    pub fn take(&mut self, chosen: impl Fn(&Descriptor) -> bool) -> Vec<Descriptor> {
+        self.lowest_free = 0;
+        let slots = self.slots.iter_mut();
+        slots
+            .filter_map(|slot| slot.take_if(|descriptor| chosen(descriptor)))
+            .collect()
+    }
+
     /// The first descriptor in use that is at least `from`.
     pub fn next(&self, from: u32) -> Option<u32> {
         let rest = self.slots.get(from as usize..)?;
@@ -162,6 +176,13 @@ pub struct Process {
 }
 
 impl Process {
+    /// The inodes that it keeps beside those of descriptors.
+    pub fn inodes(&self) -> impl Iterator<Item = Ino> + use<> {
+        [Some(self.cwd), Some(self.root), self.executable]
+            .into_iter()
+            .flatten()
+    }
+
     /// A process with the file system's root and no descriptors.
     pub fn new(fs: &mut FileSystem, who: Credentials, pid: u32) -> Self {
         use super::fs::ROOT;

@@ -83,9 +83,17 @@ impl Vfs {
             _ if offset.is_some() => Err(Errno::ESPIPE),
             Object::Console(1..) if self.terminals & 1 == 0 => Err(Errno::EIO),
             Object::Console(_) => outside.read_input(to, nonblocking),
-            Object::Event(event) => read_event(event, to),
+            Object::Event(event) => {
+                let done = read_event(event, to)?;
+                self.changed.push(ino);
+                Ok(done)
+            }
             Object::Pipe => match &mut self.fs.inode_mut(ino)?.kind {
-                Kind::Fifo(pipe) => pipe.read(to),
+                Kind::Fifo(pipe) => {
+                    let done = pipe.read(to)?;
+                    self.changed.push(ino);
+                    Ok(done)
+                }
                 _ => Err(Errno::EBADF),
             },
         }
@@ -148,9 +156,17 @@ impl Vfs {
                 outside.write_output(stream, from)
             }
             Object::Console(stream) => outside.write_output(*stream, from),
-            Object::Event(event) => write_event(event, from),
+            Object::Event(event) => {
+                let done = write_event(event, from)?;
+                self.changed.push(ino);
+                Ok(done)
+            }
             Object::Pipe => match &mut self.fs.inode_mut(ino)?.kind {
-                Kind::Fifo(pipe) => pipe.write(from),
+                Kind::Fifo(pipe) => {
+                    let done = pipe.write(from)?;
+                    self.changed.push(ino);
+                    Ok(done)
+                }
                 _ => Err(Errno::EBADF),
             },
         }

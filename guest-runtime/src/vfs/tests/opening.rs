@@ -130,10 +130,19 @@ fn fifos() {
     let mut m = Machine::empty();
     m.make("/tmp/f", NewInode::fifo(0o600)).unwrap();
     assert_eq!(m.stat("/tmp/f").unwrap().mode & S_IFMT, S_IFIFO);
-    assert_eq!(m.open("/tmp/f", o::RDONLY, 0), Err(Errno::EAGAIN));
     let nonblocking = o::WRONLY | o::NONBLOCK;
     assert_eq!(m.open("/tmp/f", nonblocking, 0), Err(Errno::ENXIO));
+    // One that waits for its other end is there, so that the other side sees it.
+    let waiting = m.open("/tmp/f", o::RDONLY, 0).unwrap();
+    let end = m.vfs.other_end(&m.process, waiting).unwrap();
+    assert_eq!((end.open, end.opens), (false, 0));
+    let write = m.open("/tmp/f", nonblocking, 0).unwrap();
+    let end = m.vfs.other_end(&m.process, waiting).unwrap();
+    assert_eq!((end.open, end.opens), (true, 1));
+    m.close(write).unwrap();
+    m.close(waiting).unwrap();
     let read = m.open("/tmp/f", o::RDONLY | o::NONBLOCK, 0).unwrap();
+    assert_eq!(m.vfs.other_end(&m.process, read), None);
     assert_eq!(m.read(read, 1).unwrap(), b"");
     let write = m.open("/tmp/f", nonblocking, 0).unwrap();
     assert_eq!(m.read(read, 1), Err(Errno::EAGAIN));

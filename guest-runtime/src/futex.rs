@@ -1,0 +1,226 @@
+//! Futexes: who waits for which word of memory.
+
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::task::{Event, Wait};
+use crate::user;
+use alloc::collections::{BTreeMap, VecDeque};
+
+/// What identifies a futex: a word of an address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    /// Address space and address.
+    Private(u32, u64),
+    /// Offset into RAM: the word is in memory that several processes may have.
+    Shared(u64),
+}
+
+/// A task that waits.
+#[derive(Debug, Clone, Copy)]
+struct Waiter {
+    tid: u32,
+    /// Woken by wakers that have one of these bits.
+    bits: u32,
+}
+
+/// All waiting tasks, for each word in the order in which they came.
+#[derive(Debug, Default)]
+pub struct Futexes {
+    queues: BTreeMap<Key, VecDeque<Waiter>>,
+}
+
+/// Any bit (`FUTEX_BITSET_MATCH_ANY`).
+pub const ANY: u32 = u32::MAX;
+/// Most entries of a robust list that are looked at (`ROBUST_LIST_LIMIT`).
+const ROBUST_LIMIT: usize = 2048;
+/// Bits of a robust futex: waiters, the owner has died, owner.
+const WAITERS: u32 = 1 << 31;
+const OWNER_DIED: u32 = 1 << 30;
+const OWNER: u32 = (1 << 30) - 1;
+
+/// The word at `address`.
+fn key(kernel: &mut Kernel, address: u64) -> Result<Key, Errno> {
+    if !address.is_multiple_of(4) {
+        return Err(Errno::EINVAL);
+    }
+    let shared = match kernel.memory.vmas().find(address) {
+        None => return Err(Errno::EFAULT),
+        Some((_, vma)) => vma.shared,
+    };
+    if shared {
+        user::slice(&mut kernel.memory, address, 4)?;
+        if let Some(offset) = kernel.memory.ram_offset(address) {
+            return Ok(Key::Shared(offset));
+        }
+    }
+    Ok(Key::Private(kernel.process.space, address))
+}
+
+/// `FUTEX_WAIT`: waits until `deadline` for a wake of the word at `address`, if it still
+/// has this value.
+///
+/// # Errors
+/// `EAGAIN` if it has another value, `ETIMEDOUT`, `EINTR`, `EFAULT`, `EINVAL`.
+pub fn wait(
+    kernel: &mut Kernel,
+    address: u64,
+    value: u32,
+    bits: u32,
+    deadline: u64,
+) -> Result<u64, Errno> {
+    if let Some(retry) = kernel.task.retry {
+        if retry.woken {
+            return Ok(0);
+        }
+        forget(kernel, kernel.task.tid);
+        if retry.deadline <= crate::clock::monotonic() {
+            return Err(Errno::ETIMEDOUT);
+        }
+        if kernel.interrupted() {
+            return Err(Errno::EINTR);
+        }
+    }
+    let key = key(kernel, address)?;
+    if bits == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let word: u32 = user::read(&mut kernel.memory, address)?;
+    if word != value {
+        return Err(Errno::EAGAIN);
+    }
+    let error = kernel.block(
+        Wait {
+            deadline,
+            ..Wait::for_event(Event::Futex)
+        },
+        0,
+    );
+    if error == Errno::ERESTARTSYS {
+        let tid = kernel.task.tid;
+        let queue = kernel.futexes.queues.entry(key).or_default();
+        queue.push_back(Waiter { tid, bits });
+    }
+    Err(error)
+}
+
+/// Wakes up to `count` tasks that wait for the word at `address`; the result is how many.
+///
+/// # Errors
+/// `EFAULT`, `EINVAL`.
+pub fn wake(kernel: &mut Kernel, address: u64, count: u32, bits: u32) -> Result<u64, Errno> {
+    let key = key(kernel, address)?;
+    if bits == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mut left = count;
+    let Some(mut queue) = kernel.futexes.queues.remove(&key) else {
+        return Ok(0);
+    };
+    queue.retain(|waiter| {
+        let wakes = left > 0 && waiter.bits & bits != 0;
+        if wakes {
+            left -= 1;
+            wake_waiter(kernel, waiter.tid);
+        }
+        !wakes
+    });
+    if !queue.is_empty() {
+        kernel.futexes.queues.insert(key, queue);
+    }
+    Ok(u64::from(count - left))
+}
+
+fn wake_waiter(kernel: &mut Kernel, tid: u32) {
+    let retry = kernel.task_mut(tid).and_then(|task| task.retry.as_mut());
+    if let Some(retry) = retry {
+        retry.woken = true;
+    }
+    kernel.wake(tid);
+}
+
+/// Wakes up to `count` waiters if that is possible.
+pub(crate) fn wake_address(kernel: &mut Kernel, address: u64, count: u32) {
+    // Nobody waits at an address that is none.
+    let _ = wake(kernel, address, count, ANY);
+}
+
+/// `FUTEX_REQUEUE`: wakes up to `wakes` tasks and lets up to `moves` others wait for the
+/// word at `to` instead; the result is how many of both.
+///
+/// # Errors
+/// `EFAULT`, `EINVAL`.
+pub fn requeue(
+    kernel: &mut Kernel,
+    address: u64,
+    wakes: u32,
+    moves: u32,
+    to: u64,
+) -> Result<u64, Errno> {
+    let (from, to) = (key(kernel, address)?, key(kernel, to)?);
+    let woken = wake(kernel, address, wakes, ANY)?;
+    if from == to {
+        return Ok(woken);
+    }
+    let Some(mut queue) = kernel.futexes.queues.remove(&from) else {
+        return Ok(woken);
+    };
+    let rest = queue.split_off(queue.len().min(moves as usize));
+    let moved = queue.len() as u64;
+    kernel.futexes.queues.entry(to).or_default().extend(queue);
+    if !rest.is_empty() {
+        kernel.futexes.queues.insert(from, rest);
+    }
+    Ok(woken + moved)
+}
+
+/// A task does not wait any more, for whatever reason.
+pub(crate) fn forget(kernel: &mut Kernel, tid: u32) {
+    kernel.futexes.queues.retain(|_, queue| {
+        queue.retain(|waiter| waiter.tid != tid);
+        !queue.is_empty()
+    });
+}
+
+/// The running task ends: locks of its robust list that it holds are marked, and one
+/// waiter of each is woken.
+pub(crate) fn leave_robust_list(kernel: &mut Kernel) {
+    let [head, _] = core::mem::take(&mut kernel.task.robust_list);
+    if head == 0 {
+        return;
+    }
+    // `struct robust_list_head`: the first entry, offset of the lock in each, and one
+    // that is being changed.
+    let Ok([first, offset, pending]) = user::read::<[u64; 3]>(&mut kernel.memory, head) else {
+        return;
+    };
+    let mut entry = first;
+    for _ in 0..ROBUST_LIMIT {
+        if entry & !1 == head {
+            break;
+        }
+        let next = user::read::<u64>(&mut kernel.memory, entry & !1);
+        if entry != pending {
+            leave_lock(kernel, (entry & !1).wrapping_add(offset));
+        }
+        match next {
+            Ok(next) => entry = next,
+            Err(_) => return,
+        }
+    }
+    if pending != 0 {
+        leave_lock(kernel, (pending & !1).wrapping_add(offset));
+    }
+}
+
+fn leave_lock(kernel: &mut Kernel, address: u64) {
+    let Ok(word) = user::read::<u32>(&mut kernel.memory, address) else {
+        return;
+    };
+    if word & OWNER != kernel.task.tid {
+        return;
+    }
+    let left = word & WAITERS | OWNER_DIED;
+    if user::write(&mut kernel.memory, address, &left).is_ok() && word & WAITERS != 0 {
+        wake_address(kernel, address, 1);
+    }
+}

@@ -1,0 +1,294 @@
+//! How signals reach processes, and how those stop, go on and end.
+
+use crate::dispatch;
+use crate::exit::{self, End};
+use crate::futex;
+use crate::kernel::Kernel;
+use crate::process::{FIRST, INIT, State, Status};
+use crate::signals::number::{SIGCONT, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU};
+use crate::signals::{SigInfo, Signals, bit};
+use crate::task::{Event, Wait};
+use crate::user;
+use alloc::vec::Vec;
+
+/// Signals that stop a process unless they are handled or ignored.
+const STOPPING: u64 = bit(SIGSTOP) | bit(SIGTSTP) | bit(SIGTTIN) | bit(SIGTTOU);
+
+impl Kernel {
+    /// The signal state of a process; none after its end.
+    fn signals_of(&mut self, pid: u32) -> Option<&mut Signals> {
+        match pid == self.process.pid {
+            true => Some(&mut self.signals),
+            false => {
+                let parked = self.scheduler.process(pid)?.parked.as_mut()?;
+                Some(&mut parked.signals)
+            }
+        }
+    }
+
+    /// Sends a signal to a process. One that has ended takes it and does nothing.
+    pub fn signal_process(&mut self, pid: u32, info: SigInfo) {
+        let signal = info.signal();
+        let threads = self.threads(pid);
+        let blocked = threads
+            .iter()
+            .fold(0, |set, &tid| set | self.blocked_by(tid));
+        self.change_state_by(pid, signal);
+        let Some(signals) = self.signals_of(pid) else {
+            return;
+        };
+        signals.send(info, blocked);
+        for tid in threads {
+            self.notice(tid, signal);
+        }
+    }
+
+    /// Sends a signal to a thread.
+    pub fn signal_thread(&mut self, tid: u32, info: SigInfo) {
+        let signal = info.signal();
+        let Some(pid) = self.task_mut(tid).map(|task| task.pid) else {
+            return;
+        };
+        self.change_state_by(pid, signal);
+        if tid == self.task.tid {
+            self.signals.send_to_thread(info);
+        } else if let Some(mut state) = self
+            .scheduler
+            .task(tid)
+            .map(|t| core::mem::take(&mut t.signals))
+        {
+            if let Some(signals) = self.signals_of(pid) {
+                signals.send_to_other(&mut state, info);
+            }
+            if let Some(task) = self.scheduler.task(tid) {
+                task.signals = state;
+            }
+        }
+        self.notice(tid, signal);
+    }
+
+    /// Sends a signal to all processes of a group. Whether there are any.
+    pub fn signal_group(&mut self, group: u32, info: SigInfo) -> bool {
+        let members: Vec<u32> = (self.processes())
+            .filter(|process| process.group == group)
+            .map(|process| process.pid)
+            .collect();
+        for &pid in &members {
+            self.signal_process(pid, info);
+        }
+        !members.is_empty()
+    }
+
+    fn blocked_by(&mut self, tid: u32) -> u64 {
+        match tid == self.task.tid {
+            true => self.signals.blocked(),
+            false => (self.scheduler.task(tid)).map_or(0, |task| task.signals.blocked()),
+        }
+    }
+
+    /// Lets a task see a signal that has been sent to it.
+    fn notice(&mut self, tid: u32, signal: u8) {
+        if self.blocked_by(tid) & bit(signal) != 0 {
+            return;
+        }
+        if tid == self.task.tid {
+            dispatch::ask_attention(self.hart_pointer());
+        }
+        self.wake(tid);
+    }
+
+    /// What sending a signal does at once, handled or not.
+    fn change_state_by(&mut self, pid: u32, signal: u8) {
+        let dropped = match signal {
+            SIGCONT => STOPPING,
+            _ if STOPPING & bit(signal) != 0 => bit(SIGCONT),
+            _ => 0,
+        };
+        if dropped != 0
+            && let Some(signals) = self.signals_of(pid)
+        {
+            signals.drop_pending(dropped);
+        }
+        if !matches!(signal, SIGCONT | SIGKILL) {
+            return;
+        }
+        let Some(process) = self.process_mut(pid) else {
+            return;
+        };
+        if process.state == State::Stopped {
+            process.state = State::Running;
+            if signal == SIGCONT {
+                self.tell_parent(pid, Status::Continued);
+            }
+            self.resume_tasks(pid);
+        }
+    }
+
+    /// Whether the running process stops by a signal of job control: the first process
+    /// does not, and nobody in its group, since nobody could let it go on.
+    fn may_stop(&self, signal: u8) -> bool {
+        let process = &self.process;
+        match signal {
+            SIGSTOP => process.pid != FIRST,
+            _ => !self.is_orphaned(process.group, process.session),
+        }
+    }
+
+    /// Whether no member of a process group has a parent in the same session but
+    /// outside the group.
+    pub(crate) fn is_orphaned(&self, group: u32, session: u32) -> bool {
+        let has_controller = |parent: u32| {
+            let parent = self.processes().find(|process| process.pid == parent);
+            parent.is_some_and(|parent| parent.session == session && parent.group != group)
+        };
+        let mut members = self.processes().filter(|process| process.group == group);
+        !members.any(|process| has_controller(process.parent))
+    }
+
+    /// Stops the running process by a signal, if it may, and lets another one run.
+    pub(crate) fn stop_process(&mut self, signal: u8) {
+        if !self.may_stop(signal) {
+            return;
+        }
+        self.process.state = State::Stopped;
+        self.tell_parent(self.process.pid, Status::Stopped(signal));
+        self.suspend();
+    }
+
+    /// Tells the parent of a process what has become of it.
+    fn tell_parent(&mut self, pid: u32, status: Status) {
+        let Some(process) = self.process_mut(pid) else {
+            return;
+        };
+        let (parent, uid) = (process.parent, process.uid);
+        let ended = process.is_zombie();
+        if !ended {
+            process.news = Some(status);
+        }
+        let wanted = match ended {
+            true => process.exit_signal,
+            false => crate::signals::number::SIGCHLD,
+        };
+        let Some(signals) = self.signals_of(parent) else {
+            return;
+        };
+        if wanted != 0 && (ended || signals.wants_stopped_children()) {
+            let info = status.info(pid, uid);
+            let info = match wanted == info.signal() {
+                true => info,
+                false => SigInfo::sent(wanted, crate::signals::SI_USER, pid, uid),
+            };
+            self.signal_process(parent, info);
+        }
+        self.wake_parent(parent);
+    }
+
+    /// Ends the running process, and the VM with the first one; another task runs then.
+    pub(crate) fn end_process(&mut self, end: &End) {
+        let (pid, status) = (
+            self.process.pid,
+            match end {
+                End::Exited(status) => Status::Exited(*status),
+                End::Signaled(signal) => Status::Signaled(*signal),
+                End::Fault(fault) => Status::Signaled(fault.signal),
+                End::OutOfMemory => Status::Signaled(SIGKILL),
+            },
+        );
+        if pid == FIRST {
+            exit::end(self, end);
+        }
+        for tid in self.threads(pid) {
+            futex::forget(self, tid);
+            self.remove_task(tid);
+        }
+        self.end_task_memory();
+        self.account_time();
+        self.files.close_all();
+        self.give_memory_back();
+        self.scheduler.release_space(self.process.space);
+        self.orphan_children(pid);
+        self.process.state = State::Zombie(status);
+        let parent = self.process.parent;
+        let ignores = self
+            .signals_of(parent)
+            .is_none_or(|signals| signals.ignores_children());
+        self.tell_parent(pid, status);
+        if parent == INIT || ignores {
+            self.process.parent = INIT;
+        }
+        self.wake_for_files();
+        self.leave_task();
+    }
+
+    /// Children of a process that ends go to `init`, which does not wait for them.
+    fn orphan_children(&mut self, pid: u32) {
+        let children: Vec<u32> = (self.processes())
+            .filter(|process| process.parent == pid)
+            .map(|process| process.pid)
+            .collect();
+        for child in children {
+            let Some(process) = self.process_mut(child) else {
+                continue;
+            };
+            process.parent = INIT;
+            let (zombie, death) = (process.is_zombie(), process.parent_death_signal);
+            if zombie {
+                self.scheduler.remove_process(child);
+            } else if death != 0 {
+                let info = SigInfo::sent(death as u8, crate::signals::SI_USER, pid, 0);
+                self.signal_process(child, info);
+            }
+        }
+    }
+
+    /// The running process does not need its address space any more: the parent that
+    /// made it by `vfork` goes on.
+    pub(crate) fn give_memory_back(&mut self) {
+        if let Some(parent) = self.process.vfork_parent.take() {
+            self.wake(parent);
+        }
+    }
+
+    /// What the end of the running task does to the program's memory.
+    fn end_task_memory(&mut self) {
+        futex::leave_robust_list(self);
+        let address = core::mem::take(&mut self.task.clear_child_tid);
+        let shared = self.process.threads > 1 || self.scheduler.space_users(self.process.space) > 1;
+        // A bad address is nobody's problem any more.
+        if address != 0 && shared && user::write(&mut self.memory, address, &0u32).is_ok() {
+            futex::wake_address(self, address, 1);
+        }
+    }
+
+    /// Ends the running thread, which is not the last of its process.
+    pub(crate) fn end_thread(&mut self) {
+        self.end_task_memory();
+        futex::forget(self, self.task.tid);
+        self.process.threads -= 1;
+        self.leave_task();
+    }
+
+    /// Ends all threads of the running process but the running one, which becomes its
+    /// first: for `execve`.
+    pub(crate) fn end_other_threads(&mut self) {
+        for tid in self.threads(self.process.pid) {
+            if tid != self.task.tid {
+                futex::forget(self, tid);
+                self.remove_task(tid);
+            }
+        }
+        self.process.threads = 1;
+        self.task.tid = self.process.pid;
+    }
+
+    /// Lets a task wait for the end of a `vfork`.
+    pub(crate) fn wait_for_vfork(&mut self, child: u32) -> bool {
+        let tid = self.task.tid;
+        let process = self.process_mut(child);
+        let waits = process.is_some_and(|process| process.vfork_parent == Some(tid));
+        if waits {
+            self.block_uninterrupted(Wait::for_event(Event::Vfork), u64::from(child));
+        }
+        waits
+    }
+}

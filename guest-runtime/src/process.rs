@@ -1,0 +1,227 @@
+//! Processes: identity, limits, and what becomes of them.
+
+use crate::signals::{self, SigInfo, Signals};
+use crate::vfs;
+use alloc::vec::Vec;
+use hartline_abi::boot::BootInfo;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// The first process. The VM ends when it does. 1 is `init`, which programs treat
+/// specially.
+pub const FIRST: u32 = 2;
+/// `init`, outside the VM: the parent of [`FIRST`], and of processes whose parent has
+/// ended. It takes zombies away at once.
+pub const INIT: u32 = 1;
+
+/// No limit.
+pub const RLIM_INFINITY: u64 = u64::MAX;
+
+/// `struct rlimit64`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Limit {
+    /// Limit in force.
+    pub soft: u64,
+    /// What an unprivileged program may raise it to.
+    pub hard: u64,
+}
+
+/// Numbers of resource limits (asm-generic).
+pub mod limit {
+    /// Stack size, bytes.
+    pub const STACK: usize = 3;
+    /// Size of a core file, bytes.
+    pub const CORE: usize = 4;
+    /// Tasks of the user.
+    pub const NPROC: usize = 6;
+    /// Descriptors.
+    pub const NOFILE: usize = 7;
+    /// Number of limits.
+    pub const COUNT: usize = 16;
+}
+
+/// A change of a process's state that its parent can ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// `exit_group` with this status.
+    Exited(u8),
+    /// Killed by this signal.
+    Signaled(u8),
+    /// Stopped by this signal.
+    Stopped(u8),
+    /// Goes on after a stop.
+    Continued,
+}
+
+impl Status {
+    /// As `wait4` tells it.
+    #[must_use]
+    pub fn encoded(self) -> u32 {
+        match self {
+            Status::Exited(code) => u32::from(code) << 8,
+            Status::Signaled(signal) => u32::from(signal),
+            Status::Stopped(signal) => u32::from(signal) << 8 | 0x7f,
+            Status::Continued => 0xffff,
+        }
+    }
+
+    /// As `waitid` and `SIGCHLD` tell it of the process `pid` of user `uid`.
+    #[must_use]
+    pub fn info(self, pid: u32, uid: u32) -> SigInfo {
+        let (code, status) = match self {
+            Status::Exited(code) => (signals::CLD_EXITED, i32::from(code)),
+            Status::Signaled(signal) => (signals::CLD_KILLED, i32::from(signal)),
+            Status::Stopped(signal) => (signals::CLD_STOPPED, i32::from(signal)),
+            Status::Continued => {
+                let signal = signals::number::SIGCONT;
+                (signals::CLD_CONTINUED, i32::from(signal))
+            }
+        };
+        SigInfo::child(code, pid, uid, status)
+    }
+}
+
+/// What a process can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Its tasks run or wait.
+    Running,
+    /// Its tasks do not run until `SIGCONT`.
+    Stopped,
+    /// It has ended and waits for its parent to ask.
+    Zombie(Status),
+}
+
+/// Parts of a process that does not run: those of the running one are the kernel's.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    pub files: vfs::process::Process,
+    pub signals: Signals,
+}
+
+/// A process.
+#[derive(Debug)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// The parent's.
+    pub parent: u32,
+    /// Process group.
+    pub group: u32,
+    /// Session.
+    pub session: u32,
+    /// User, real and effective.
+    pub uid: u32,
+    /// Group, real and effective.
+    pub gid: u32,
+    /// Resource limits.
+    pub limits: [Limit; limit::COUNT],
+    /// `PR_SET_DUMPABLE`.
+    pub dumpable: u64,
+    /// `PR_SET_NO_NEW_PRIVS`.
+    pub no_new_privileges: bool,
+    /// `PR_SET_PDEATHSIG`.
+    pub parent_death_signal: u64,
+    /// `personality`.
+    pub personality: u32,
+    /// Path of the program.
+    pub executable: Vec<u8>,
+    /// Where in memory the arguments and the environment strings are, for `/proc`.
+    pub arguments: core::ops::Range<u64>,
+    /// See [`arguments`](Self::arguments).
+    pub environment: core::ops::Range<u64>,
+    /// What it can do.
+    pub state: State,
+    /// A stop or continuation that the parent has not asked for yet.
+    pub news: Option<Status>,
+    /// Signal for the parent at the end; 0: none.
+    pub exit_signal: u8,
+    /// Tasks that have not ended.
+    pub threads: u32,
+    /// It has called `execve`: its parent cannot change its process group any more.
+    pub has_executed: bool,
+    /// The task that waits, after `vfork`, until this process gives the memory back.
+    pub vfork_parent: Option<u32>,
+    /// Number of its address space.
+    pub(crate) space: u32,
+    /// Processor time used, ns; while it runs, up to the last switch.
+    pub cpu_time: u64,
+    /// Processor time of children that were waited for, ns.
+    pub children_time: u64,
+    /// Parts that the kernel has while the process runs, and that are gone after its end.
+    pub(crate) parked: Option<Parked>,
+}
+
+impl Process {
+    /// The first process, as the VMM described it.
+    #[must_use]
+    pub fn new(boot: &BootInfo) -> Process {
+        let unlimited = Limit {
+            soft: RLIM_INFINITY,
+            hard: RLIM_INFINITY,
+        };
+        let mut limits = [unlimited; limit::COUNT];
+        limits[limit::STACK].soft = boot.stack_limit;
+        limits[limit::CORE].soft = 0;
+        limits[limit::NOFILE] = Limit {
+            soft: 1024,
+            hard: 1 << 20,
+        };
+        Process {
+            pid: FIRST,
+            parent: INIT,
+            group: FIRST,
+            session: FIRST,
+            uid: boot.uid,
+            gid: boot.gid,
+            limits,
+            dumpable: 1,
+            no_new_privileges: false,
+            parent_death_signal: 0,
+            personality: 0,
+            executable: Vec::new(),
+            arguments: 0..0,
+            environment: 0..0,
+            state: State::Running,
+            news: None,
+            exit_signal: 0,
+            threads: 1,
+            has_executed: false,
+            vfork_parent: None,
+            space: 0,
+            cpu_time: 0,
+            children_time: 0,
+            parked: None,
+        }
+    }
+
+    /// A process that this one makes: its child `pid` in the address space `space`.
+    #[must_use]
+    pub(crate) fn fork(&self, pid: u32, space: u32, parked: Parked) -> Process {
+        Process {
+            pid,
+            parent: self.pid,
+            executable: self.executable.clone(),
+            arguments: self.arguments.clone(),
+            environment: self.environment.clone(),
+            state: State::Running,
+            parent_death_signal: 0,
+            news: None,
+            exit_signal: 0,
+            threads: 1,
+            has_executed: false,
+            vfork_parent: None,
+            space,
+            cpu_time: 0,
+            children_time: 0,
+            parked: Some(parked),
+            ..*self
+        }
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn is_zombie(&self) -> bool {
+        matches!(self.state, State::Zombie(_))
+    }
+}

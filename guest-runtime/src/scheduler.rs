@@ -1,0 +1,576 @@
+//! Which task runs: the tasks, processes and address spaces of the VM, switching
+//! between them, and waiting.
+//!
+//! What the running task, its process and its address space consist of lies in the
+//! fields of [`Kernel`]; of the others it is here.
+
+use crate::clock;
+use crate::console::INPUT_READY;
+use crate::dispatch;
+use crate::errno::Errno;
+use crate::images::Images;
+use crate::interp::CodeId;
+use crate::kernel::Kernel;
+use crate::memory::AddressSpace;
+use crate::process::{Parked, Process, State};
+use crate::task::{Event, NEVER, Registers, Retry, Task, Wait};
+use crate::vfs::types::Ino;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::mem;
+use hartline_abi::call::Operation;
+
+/// Most tasks of a VM; small enough that the owners of a page can be counted.
+pub const MAX_TASKS: usize = 1 << 14;
+/// Task numbers are less than this (`pid_max`).
+const PID_MAX: u32 = 1 << 22;
+/// A task runs at most this long while others could, ns.
+const SLICE: u64 = 10_000_000;
+/// Shorter waits spin: leaving the VM takes longer. ns.
+const SPIN: u64 = 50_000;
+
+/// An address space with the code in it, while it is not loaded.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub memory: AddressSpace,
+    pub images: Images,
+    pub code: CodeId,
+}
+
+/// An address space and the number of processes that use it.
+#[derive(Debug)]
+struct SpaceUse {
+    users: u32,
+    /// None while it is loaded.
+    space: Option<Box<Space>>,
+}
+
+/// Everything but what runs.
+#[derive(Debug)]
+pub struct Scheduler {
+    tasks: BTreeMap<u32, Box<Task>>,
+    processes: BTreeMap<u32, Box<Process>>,
+    spaces: BTreeMap<u32, SpaceUse>,
+    /// Tasks that can run.
+    ready: VecDeque<u32>,
+    /// Tasks of stopped processes that could run otherwise.
+    suspended: Vec<u32>,
+    /// Times at which waiting tasks are woken.
+    timers: BTreeSet<(u64, u32)>,
+    /// Tasks that wait for files, children, or standard input.
+    waiting: Vec<u32>,
+    /// The last number given to a task.
+    last_tid: u32,
+    last_space: u32,
+    /// When the running task was switched to.
+    started: u64,
+    /// The host asks for attention from time to time.
+    ticking: bool,
+}
+
+impl Scheduler {
+    /// The state with nothing but the running task `first`.
+    #[must_use]
+    pub fn new(first: u32) -> Scheduler {
+        let space = SpaceUse {
+            users: 1,
+            space: None,
+        };
+        Scheduler {
+            tasks: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            spaces: BTreeMap::from([(0, space)]),
+            ready: VecDeque::new(),
+            suspended: Vec::new(),
+            timers: BTreeSet::new(),
+            waiting: Vec::new(),
+            last_tid: first,
+            last_space: 0,
+            started: clock::monotonic(),
+            ticking: false,
+        }
+    }
+
+    /// Whether there is no task but the running one.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Number of all tasks.
+    #[must_use]
+    pub fn task_count(&self) -> usize {
+        self.tasks.len() + 1
+    }
+
+    /// Tasks that do not run, in the order of their numbers.
+    pub fn tasks(&self) -> impl Iterator<Item = &Task> {
+        self.tasks.values().map(|task| &**task)
+    }
+
+    /// Processes that do not run.
+    pub fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.processes.values().map(|process| &**process)
+    }
+
+    /// A process that does not run.
+    pub fn process(&mut self, pid: u32) -> Option<&mut Process> {
+        self.processes.get_mut(&pid).map(|process| &mut **process)
+    }
+
+    /// A task that does not run.
+    pub fn task(&mut self, tid: u32) -> Option<&mut Task> {
+        self.tasks.get_mut(&tid).map(|task| &mut **task)
+    }
+
+    /// Takes a zombie out.
+    pub fn remove_process(&mut self, pid: u32) -> Option<Box<Process>> {
+        self.processes.remove(&pid)
+    }
+
+    /// A number for a new task.
+    ///
+    /// # Errors
+    /// `EAGAIN` beyond [`MAX_TASKS`].
+    pub fn new_tid(&mut self) -> Result<u32, Errno> {
+        if self.tasks.len() + self.processes.len() >= MAX_TASKS {
+            return Err(Errno::EAGAIN);
+        }
+        loop {
+            self.last_tid = match self.last_tid + 1 {
+                PID_MAX => crate::process::FIRST + 1,
+                tid => tid,
+            };
+            let tid = self.last_tid;
+            if !self.tasks.contains_key(&tid) && !self.processes.contains_key(&tid) {
+                return Ok(tid);
+            }
+        }
+    }
+
+    /// Adds a task that can run.
+    pub fn add_task(&mut self, task: Task) {
+        self.ready.push_back(task.tid);
+        self.tasks.insert(task.tid, Box::new(task));
+    }
+
+    /// Adds a process.
+    pub fn add_process(&mut self, process: Process) {
+        self.processes.insert(process.pid, Box::new(process));
+    }
+
+    /// Adds an address space with one user, and gives its number.
+    pub(crate) fn add_space(&mut self, space: Space) -> u32 {
+        self.last_space += 1;
+        let space = Some(Box::new(space));
+        let entry = SpaceUse { users: 1, space };
+        self.spaces.insert(self.last_space, entry);
+        self.last_space
+    }
+
+    /// One more process uses an address space.
+    pub(crate) fn retain_space(&mut self, id: u32) {
+        if let Some(entry) = self.spaces.get_mut(&id) {
+            entry.users += 1;
+        }
+    }
+
+    /// Processes that use an address space.
+    pub(crate) fn space_users(&self, id: u32) -> u32 {
+        self.spaces.get(&id).map_or(0, |entry| entry.users)
+    }
+
+    /// Whether an address space that is not loaded uses the image in a window.
+    pub(crate) fn uses_window(&self, window: u64) -> bool {
+        let spaces = self
+            .spaces
+            .values()
+            .filter_map(|entry| entry.space.as_ref());
+        spaces
+            .into_iter()
+            .any(|space| space.images.uses_window(window))
+    }
+
+    /// One process less does. One that is loaded goes when another one is loaded.
+    pub(crate) fn release_space(&mut self, id: u32) {
+        if let Some(entry) = self.spaces.get_mut(&id) {
+            entry.users = entry.users.saturating_sub(1);
+            if entry.users == 0
+                && let Some(space) = entry.space.take()
+            {
+                space.memory.tear_down();
+                self.spaces.remove(&id);
+            }
+        }
+    }
+
+    /// Forgets everything about tasks that will never run again.
+    fn forget_waiting(&mut self, tid: u32, wait: Option<Wait>) {
+        self.ready.retain(|&other| other != tid);
+        self.suspended.retain(|&other| other != tid);
+        self.waiting.retain(|&other| other != tid);
+        if let Some(wait) = wait {
+            self.timers.remove(&(wait.deadline, tid));
+        }
+    }
+}
+
+impl Kernel {
+    /// A process, running or not.
+    pub fn process_mut(&mut self, pid: u32) -> Option<&mut Process> {
+        match pid == self.process.pid {
+            true => Some(&mut self.process),
+            false => self.scheduler.process(pid),
+        }
+    }
+
+    /// A task, running or not.
+    pub fn task_mut(&mut self, tid: u32) -> Option<&mut Task> {
+        match tid == self.task.tid {
+            true => Some(&mut self.task),
+            false => self.scheduler.task(tid),
+        }
+    }
+
+    /// All processes, zombies included.
+    pub fn processes(&self) -> impl Iterator<Item = &Process> {
+        core::iter::once(&*self.process).chain(self.scheduler.processes())
+    }
+
+    /// Numbers of the tasks of a process.
+    pub fn threads(&self, pid: u32) -> Vec<u32> {
+        let running = (self.process.pid == pid).then_some(self.task.tid);
+        let others = self.scheduler.tasks().filter(|task| task.pid == pid);
+        running
+            .into_iter()
+            .chain(others.map(|task| task.tid))
+            .collect()
+    }
+
+    /// The time at which the call being served gives up that may take `timeout_ns`
+    /// (`u64::MAX`: for ever), also when it is made again.
+    pub fn deadline(&self, timeout_ns: u64) -> u64 {
+        match (&self.task.retry, timeout_ns) {
+            (Some(retry), _) => retry.deadline,
+            (None, u64::MAX) => NEVER,
+            (None, _) => clock::monotonic().saturating_add(timeout_ns).min(NEVER - 1),
+        }
+    }
+
+    /// What the call being served did before it had to wait.
+    pub fn progress(&self) -> u64 {
+        self.task.retry.map_or(0, |retry| retry.progress)
+    }
+
+    /// Lets the call being served wait: it returns the result, and is made again later
+    /// with `progress`. `EINTR` if a signal is to be delivered.
+    pub fn block(&mut self, wait: Wait, progress: u64) -> Errno {
+        match self.interrupted() {
+            true => Errno::EINTR,
+            false => self.block_uninterrupted(wait, progress),
+        }
+    }
+
+    /// As [`block`](Self::block), whatever signals there are.
+    pub fn block_uninterrupted(&mut self, wait: Wait, progress: u64) -> Errno {
+        self.task.retry = Some(Retry {
+            deadline: wait.deadline,
+            progress,
+            woken: false,
+        });
+        self.task.wait = Some(wait);
+        Errno::ERESTARTSYS
+    }
+
+    /// Lets a waiting task run, the running one included.
+    pub fn wake(&mut self, tid: u32) {
+        let Some(task) = self.task_mut(tid) else {
+            return;
+        };
+        let Some(wait) = task.wait.take() else {
+            return;
+        };
+        if wait.deadline != NEVER {
+            self.scheduler.timers.remove(&(wait.deadline, tid));
+        }
+        self.scheduler.waiting.retain(|&other| other != tid);
+        self.scheduler.ready.push_back(tid);
+    }
+
+    /// Wakes tasks that wait for something `of` this kind.
+    fn wake_waiting(&mut self, of: impl Fn(&Wait) -> bool) {
+        for tid in self.scheduler.waiting.clone() {
+            let wait = self.task_mut(tid).and_then(|task| task.wait);
+            if wait.is_some_and(|wait| of(&wait)) {
+                self.wake(tid);
+            }
+        }
+    }
+
+    /// Wakes tasks that wait for what has happened to files since the last time.
+    pub(crate) fn wake_for_files(&mut self) {
+        if self.files.vfs.changed.is_empty() {
+            return;
+        }
+        let changed: Vec<Ino> = mem::take(&mut self.files.vfs.changed);
+        self.wake_waiting(|wait| match wait.event {
+            Event::File(ino) => changed.contains(&ino),
+            event => event == Event::AnyFile,
+        });
+    }
+
+    /// Wakes the tasks of `pid` that wait for children.
+    pub(crate) fn wake_parent(&mut self, pid: u32) {
+        for tid in self.threads(pid) {
+            let wait = self.task_mut(tid).and_then(|task| task.wait);
+            if wait.is_some_and(|wait| wait.event == Event::Child) {
+                self.wake(tid);
+            }
+        }
+    }
+
+    /// Wakes tasks whose time has come.
+    fn expire_timers(&mut self) {
+        let Some(&(first, _)) = self.scheduler.timers.first() else {
+            return;
+        };
+        let now = clock::monotonic();
+        if first > now {
+            return;
+        }
+        let later = self.scheduler.timers.split_off(&(now + 1, 0));
+        for (_, tid) in mem::replace(&mut self.scheduler.timers, later) {
+            self.wake(tid);
+        }
+    }
+
+    /// Lets others run until what the running task waits for may have happened. Whether
+    /// it is the one that goes on.
+    pub(crate) fn wait(&mut self) -> bool {
+        let (tid, wait) = (self.task.tid, self.task.wait);
+        if let Some(wait) = wait {
+            if wait.deadline != NEVER {
+                self.scheduler.timers.insert((wait.deadline, tid));
+            }
+            if wait.input || !matches!(wait.event, Event::Nothing | Event::Futex | Event::Vfork) {
+                self.scheduler.waiting.push(tid);
+            }
+        }
+        let next = self.next_task();
+        if next == tid {
+            self.scheduler.started = clock::monotonic();
+            return true;
+        }
+        self.switch_to(next, true);
+        false
+    }
+
+    /// Lets another task run in place of the running one, which could go on, if one can
+    /// and its time is over. Whether it was done.
+    pub(crate) fn preempt(&mut self) -> bool {
+        if self.scheduler.is_alone() {
+            return false;
+        }
+        self.expire_timers();
+        let now = clock::monotonic();
+        if now.saturating_sub(self.scheduler.started) < SLICE {
+            return false;
+        }
+        self.poll_input();
+        self.yield_now()
+    }
+
+    /// Lets another task run in place of the running one, if one can.
+    pub(crate) fn yield_now(&mut self) -> bool {
+        if self.scheduler.ready.is_empty() {
+            return false;
+        }
+        self.scheduler.ready.push_back(self.task.tid);
+        let next = self.next_task();
+        if next == self.task.tid {
+            self.scheduler.started = clock::monotonic();
+            return false;
+        }
+        self.switch_to(next, true);
+        true
+    }
+
+    /// There is more than one task from now on: none may run for ever.
+    pub(crate) fn start_ticking(&mut self) {
+        if !mem::replace(&mut self.scheduler.ticking, true) {
+            // Without ticks tasks change places only when they wait.
+            let _ = self.host.call(Operation::Tick, &mut [0; 6]);
+        }
+    }
+
+    /// Sees without waiting whether standard input has come for somebody.
+    fn poll_input(&mut self) {
+        if self.wants_input() && self.files.streams.poll_input() {
+            self.wake_waiting(|wait| wait.input);
+        }
+    }
+
+    fn wants_input(&mut self) -> bool {
+        let waiting = self.scheduler.waiting.clone();
+        waiting.into_iter().any(|tid| {
+            let task = self.task_mut(tid);
+            task.is_some_and(|task| task.wait.is_some_and(|wait| wait.input))
+        })
+    }
+
+    /// The next task that can run, in order; waits until there is one.
+    fn next_task(&mut self) -> u32 {
+        loop {
+            while let Some(tid) = self.scheduler.ready.pop_front() {
+                let Some(pid) = self.task_mut(tid).map(|task| task.pid) else {
+                    continue;
+                };
+                match self.process_mut(pid).map(|process| process.state) {
+                    Some(State::Running) => return tid,
+                    Some(State::Stopped) => self.scheduler.suspended.push(tid),
+                    _ => {}
+                }
+            }
+            self.idle();
+        }
+    }
+
+    /// Nobody can run: leaves the VM until time, input or a signal changes that.
+    fn idle(&mut self) {
+        let first = self.scheduler.timers.first();
+        let left = first.map_or(u64::MAX, |&(at, _)| at.saturating_sub(clock::monotonic()));
+        if left >= SPIN {
+            let set = if self.wants_input() { INPUT_READY } else { 0 };
+            // An error is as good as a signal: whoever waits looks again.
+            let ready = self.files.streams.wait(set, left).unwrap_or(0);
+            if ready & INPUT_READY != 0 {
+                self.wake_waiting(|wait| wait.input);
+            }
+        } else {
+            core::hint::spin_loop();
+        }
+        self.expire_timers();
+        self.absorb_signals();
+    }
+
+    /// Tasks of a process that was stopped can run again.
+    pub(crate) fn resume_tasks(&mut self, pid: u32) {
+        for tid in mem::take(&mut self.scheduler.suspended) {
+            match self.task_mut(tid).is_some_and(|task| task.pid == pid) {
+                true => self.scheduler.ready.push_back(tid),
+                false => self.scheduler.suspended.push(tid),
+            }
+        }
+    }
+
+    /// Stops the running process: its tasks wait for `SIGCONT`.
+    pub(crate) fn suspend(&mut self) {
+        self.scheduler.suspended.push(self.task.tid);
+        let next = self.next_task();
+        if next != self.task.tid {
+            self.switch_to(next, true);
+        }
+    }
+
+    /// Ends the running task and lets another one run.
+    pub(crate) fn leave_task(&mut self) {
+        let tid = self.task.tid;
+        self.scheduler.forget_waiting(tid, self.task.wait.take());
+        let next = self.next_task();
+        self.switch_to(next, false);
+    }
+
+    /// Ends another task.
+    pub(crate) fn remove_task(&mut self, tid: u32) {
+        if let Some(task) = self.scheduler.tasks.remove(&tid) {
+            self.scheduler.forget_waiting(tid, task.wait);
+        }
+    }
+
+    /// Lets `tid` run, which is not running. `keep`: the task that runs now goes on later.
+    fn switch_to(&mut self, tid: u32, keep: bool) {
+        let Some(next) = self.scheduler.tasks.remove(&tid) else {
+            return;
+        };
+        self.account_time();
+        let mut previous = mem::replace(&mut self.task, next);
+        let own = mem::take(&mut self.task.signals);
+        if previous.pid != self.task.pid {
+            previous.signals = mem::take(&mut self.signals.thread);
+            self.switch_process(self.task.pid);
+            self.signals.thread = own;
+        } else {
+            previous.signals = mem::replace(&mut self.signals.thread, own);
+        }
+        previous.registers = Some(Registers::save(self.hart()));
+        if let Some(registers) = self.task.registers.take() {
+            registers.restore(self.hart());
+        }
+        if keep {
+            self.scheduler.tasks.insert(previous.tid, previous);
+        }
+        self.files.streams.set_alone(self.scheduler.is_alone());
+        if self.signals.is_deliverable() {
+            dispatch::ask_attention(self.hart_pointer());
+        }
+    }
+
+    /// Adds the time since the last switch to the running process.
+    pub(crate) fn account_time(&mut self) {
+        let now = clock::monotonic();
+        self.process.cpu_time += now.saturating_sub(self.scheduler.started);
+        self.scheduler.started = now;
+    }
+
+    fn switch_process(&mut self, pid: u32) {
+        let Some(next) = self.scheduler.processes.remove(&pid) else {
+            return;
+        };
+        let mut previous = mem::replace(&mut self.process, next);
+        if let Some(Parked { files, signals }) = self.process.parked.take() {
+            let files = mem::replace(&mut self.files.process, files);
+            let signals = mem::replace(&mut self.signals, signals);
+            if !previous.is_zombie() {
+                previous.parked = Some(Parked { files, signals });
+            }
+        }
+        if previous.space != self.process.space {
+            self.load_space(previous.space);
+        }
+        // A zombie that nobody waits for is gone.
+        if !previous.is_zombie() || previous.parent != crate::process::INIT {
+            self.scheduler.processes.insert(previous.pid, previous);
+        }
+    }
+
+    /// Loads the address space of the running process in place of `previous`.
+    pub(crate) fn load_space(&mut self, previous: u32) {
+        let entry = self.scheduler.spaces.get_mut(&self.process.space);
+        let Some(next) = entry.and_then(|entry| entry.space.take()) else {
+            return;
+        };
+        let Space {
+            memory,
+            images,
+            code,
+        } = *next;
+        let old = Space {
+            memory: mem::replace(&mut self.memory, memory),
+            images: mem::replace(&mut self.images, images),
+            code: self.interpreter.code(),
+        };
+        self.interpreter.set_code(code);
+        self.forget_fetch();
+        self.use_dispatch_cache();
+        self.memory.load();
+        self.catch_up_translations();
+        match self.scheduler.spaces.get_mut(&previous) {
+            Some(entry) if entry.users > 0 => entry.space = Some(Box::new(old)),
+            _ => {
+                old.memory.tear_down();
+                self.scheduler.spaces.remove(&previous);
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Making processes and threads: `clone`, `clone3`.
+
+use super::Entry;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::memory::Access;
+use crate::process::{Parked, limit};
+use crate::scheduler::Space;
+use crate::signals::check_number;
+use crate::task::{Registers, Task};
+use crate::user;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// The calls of this area.
+pub const CALLS: &[Entry] = &[
+    Entry::new(220, "clone", clone),
+    Entry::new(435, "clone3", clone3),
+];
+
+/// Flags of `clone(2)`.
+#[allow(missing_docs, reason = "the names are those of clone(2)")]
+mod flag {
+    pub const VM: u64 = 0x100;
+    pub const FS: u64 = 0x200;
+    pub const FILES: u64 = 0x400;
+    pub const SIGHAND: u64 = 0x800;
+    pub const VFORK: u64 = 0x4000;
+    pub const THREAD: u64 = 0x1_0000;
+    pub const SYSVSEM: u64 = 0x4_0000;
+    pub const SETTLS: u64 = 0x8_0000;
+    pub const PARENT_SETTID: u64 = 0x10_0000;
+    pub const CHILD_CLEARTID: u64 = 0x20_0000;
+    pub const DETACHED: u64 = 0x40_0000;
+    pub const CHILD_SETTID: u64 = 0x100_0000;
+    pub const CLEAR_SIGHAND: u64 = 1 << 32;
+    /// What threads share.
+    pub const OF_THREADS: u64 = VM | FS | FILES | SIGHAND;
+    /// What is known; some of it only together with the rest of `OF_THREADS`.
+    pub const KNOWN: u64 = OF_THREADS
+        | VFORK
+        | THREAD
+        | SYSVSEM
+        | SETTLS
+        | PARENT_SETTID
+        | CHILD_CLEARTID
+        | DETACHED
+        | CHILD_SETTID
+        | CLEAR_SIGHAND;
+}
+
+/// `struct clone_args`, first version.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+}
+
+/// How far from the stack pointer stores are expected soon after `fork`, bytes.
+const HOT_STACK: u64 = 4096;
+
+/// Registers that a new task may find changed.
+const SP: usize = 2;
+const TP: usize = 4;
+const A0: usize = 10;
+
+fn clone(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const SIGNAL: u64 = 0xff;
+    let [flags, stack, parent_tid, tls, child_tid, _] = *arguments;
+    make(
+        kernel,
+        &CloneArgs {
+            flags: flags & u64::from(u32::MAX) & !SIGNAL,
+            pidfd: 0,
+            child_tid,
+            parent_tid,
+            exit_signal: flags & SIGNAL,
+            stack,
+            stack_size: 0,
+            tls,
+        },
+    )
+}
+
+fn clone3(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const SIZE: u64 = size_of::<CloneArgs>() as u64;
+    const PAGE: u64 = hartline_abi::layout::PAGE_SIZE;
+    let [address, size, ..] = *arguments;
+    if size < SIZE {
+        return Err(Errno::EINVAL);
+    }
+    if size > PAGE {
+        return Err(Errno::E2BIG);
+    }
+    let args: CloneArgs = user::read(&mut kernel.memory, address)?;
+    // Fields of later versions ask for what is not there.
+    let rest = user::slice(&mut kernel.memory, address + SIZE, size - SIZE)?;
+    if rest.iter().any(|&byte| byte != 0) {
+        return Err(Errno::EINVAL);
+    }
+    if (args.stack == 0) != (args.stack_size == 0) {
+        return Err(Errno::EINVAL);
+    }
+    make(kernel, &args)
+}
+
+/// Checks what is asked for.
+fn check(args: &CloneArgs) -> Result<(), Errno> {
+    let has = |flags: u64| args.flags & flags == flags;
+    if args.flags & !flag::KNOWN != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if has(flag::THREAD) {
+        // Threads share everything, and nobody waits for them.
+        return match has(flag::OF_THREADS) && !has(flag::VFORK) && args.exit_signal == 0 {
+            true => Ok(()),
+            false => Err(Errno::EINVAL),
+        };
+    }
+    // Processes share nothing but memory.
+    if args.flags & (flag::FS | flag::FILES | flag::SIGHAND) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if args.exit_signal != 0 {
+        check_number(args.exit_signal)?;
+    }
+    Ok(())
+}
+
+fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
+    if kernel.task.retry.is_some() {
+        // It was made before, by `vfork`.
+        let child = kernel.progress();
+        return match kernel.wait_for_vfork(child as u32) {
+            true => Err(Errno::ERESTARTSYS),
+            false => Ok(child),
+        };
+    }
+    check(args)?;
+    check_limit(kernel)?;
+    let has = |flag: u64| args.flags & flag != 0;
+    let tid = kernel.scheduler.new_tid()?;
+    let mut registers = Registers::save(kernel.hart());
+    registers.x[A0] = 0;
+    if args.stack != 0 {
+        registers.x[SP] = args.stack + args.stack_size;
+    }
+    if has(flag::SETTLS) {
+        registers.x[TP] = args.tls;
+    }
+    let keeps_stack = !has(flag::VM) || has(flag::VFORK);
+    let task = Task {
+        tid,
+        pid: kernel.process.pid,
+        name: kernel.task.name,
+        clear_child_tid: match has(flag::CHILD_CLEARTID) {
+            true => args.child_tid,
+            false => 0,
+        },
+        registers: Some(registers),
+        signals: kernel.signals.thread.of_new_thread(keeps_stack),
+        ..Task::new(tid)
+    };
+    if has(flag::PARENT_SETTID) {
+        user::write(&mut kernel.memory, args.parent_tid, &tid)?;
+    }
+    match has(flag::THREAD) {
+        true => make_thread(kernel, args, task)?,
+        false => make_process(kernel, args, task)?,
+    }
+    kernel.files.streams.set_alone(false);
+    kernel.start_ticking();
+    match has(flag::VFORK) && kernel.wait_for_vfork(tid) {
+        true => Err(Errno::ERESTARTSYS),
+        false => Ok(u64::from(tid)),
+    }
+}
+
+/// `RLIMIT_NPROC`.
+fn check_limit(kernel: &Kernel) -> Result<(), Errno> {
+    let most = kernel.process.limits[limit::NPROC].soft;
+    let tasks = kernel.scheduler.task_count() as u64;
+    match tasks >= most && kernel.process.uid != 0 {
+        true => Err(Errno::EAGAIN),
+        false => Ok(()),
+    }
+}
+
+fn make_thread(kernel: &mut Kernel, args: &CloneArgs, task: Task) -> Result<(), Errno> {
+    if args.flags & flag::CHILD_SETTID != 0 {
+        user::write(&mut kernel.memory, args.child_tid, &task.tid)?;
+    }
+    kernel.process.threads += 1;
+    kernel.scheduler.add_task(task);
+    Ok(())
+}
+
+fn make_process(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result<(), Errno> {
+    let pid = task.tid;
+    let set_tid = args.flags & flag::CHILD_SETTID != 0;
+    let space = if args.flags & flag::VM != 0 {
+        if set_tid {
+            user::write(&mut kernel.memory, args.child_tid, &pid)?;
+        }
+        kernel.scheduler.retain_space(kernel.process.space);
+        kernel.process.space
+    } else {
+        // Both go on with the same frame of the stack.
+        let sp = kernel.hart().x[SP];
+        let hot = sp.saturating_sub(HOT_STACK)..sp.saturating_add(HOT_STACK);
+        let mut memory = kernel.memory.fork(hot).map_err(|_| Errno::ENOMEM)?;
+        // As on Linux, a bad address is no error.
+        if set_tid && memory.prepare(args.child_tid, 4, Access::Write).is_ok() {
+            let _ = memory.fill(args.child_tid, &pid.to_le_bytes());
+        }
+        kernel.scheduler.add_space(Space {
+            memory,
+            images: kernel.images.clone(),
+            code: kernel.interpreter.code(),
+        })
+    };
+    let mut signals = kernel.signals.fork();
+    if args.flags & flag::CLEAR_SIGHAND != 0 {
+        signals.clear_handlers();
+    }
+    let files = kernel.files.fork(pid);
+    let mut process = kernel.process.fork(pid, space, Parked { files, signals });
+    process.exit_signal = args.exit_signal as u8;
+    if args.flags & flag::VFORK != 0 {
+        process.vfork_parent = Some(kernel.task.tid);
+    }
+    task.pid = pid;
+    kernel.scheduler.add_process(process);
+    kernel.scheduler.add_task(task);
+    Ok(())
+}

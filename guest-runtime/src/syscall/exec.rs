@@ -1,0 +1,217 @@
+//! Replacing the program of a process: `execve`, `execveat`.
+
+use super::Entry;
+use super::files::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
+use crate::errno::Errno;
+use crate::exit::End;
+use crate::interp::fcsr;
+use crate::kernel::{Control, Kernel};
+use crate::loader::{self, ElfFile, InterpreterError, LoadError, Strings};
+use crate::process::limit;
+use crate::scheduler::Space;
+use crate::signals::number::SIGKILL;
+use crate::user;
+use crate::vfs::AT_FDCWD;
+use crate::vfs::types::Ino;
+use alloc::vec::Vec;
+use hartline_abi::hart::NO_RESERVATION;
+
+/// The calls of this area.
+pub const CALLS: &[Entry] = &[
+    Entry::new(221, "execve", execve),
+    Entry::new(281, "execveat", execveat),
+];
+
+/// Longest argument or environment string, with its NUL (`MAX_ARG_STRLEN`).
+const MAX_STRING: usize = 128 << 10;
+/// Least room for arguments and environment, whatever the stack's limit is, and most,
+/// bytes.
+const ROOM: (u64, u64) = (128 << 10, 6 << 20);
+/// Length of a script's first line that is looked at (`BINPRM_BUF_SIZE`).
+const FIRST_LINE: usize = 256;
+/// Deepest nesting of scripts that are interpreters of scripts.
+const MAX_NESTING: usize = 4;
+
+fn execve(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let [path, argv, envp, ..] = *arguments;
+    let path = kernel.path(path)?;
+    let strings = strings(kernel, path, argv, envp)?;
+    let (ino, file) = kernel.files.executable(AT_FDCWD, &strings.path)?;
+    execute(kernel, ino, file, strings)
+}
+
+fn execveat(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let [dirfd, path, argv, envp, flags, _] = *arguments;
+    let flags = flags as u32;
+    if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let ino = kernel.inode_at(dirfd, path, flags)?;
+    let mut path = kernel.path(path)?;
+    if !path.starts_with(b"/") && dirfd as i32 != AT_FDCWD {
+        // As Linux names it, for the interpreter of a script.
+        let prefix = alloc::format!("/dev/fd/{}", dirfd as u32).into_bytes();
+        path = match path.is_empty() {
+            true => prefix,
+            false => [&prefix, &b"/"[..], &path].concat(),
+        };
+    }
+    let strings = strings(kernel, path, argv, envp)?;
+    let file = kernel.files.executable_inode(ino, &strings.path)?;
+    execute(kernel, ino, file, strings)
+}
+
+/// Reads the arguments and environment of the new program.
+fn strings(kernel: &mut Kernel, path: Vec<u8>, argv: u64, envp: u64) -> Result<Strings, Errno> {
+    let limit = kernel.process.limits[limit::STACK].soft / 4;
+    let mut room = limit.clamp(ROOM.0, ROOM.1);
+    let mut arguments = string_list(kernel, argv, &mut room)?;
+    if arguments.is_empty() {
+        // As Linux since 5.18: a program can rely on having a name.
+        arguments.push(Vec::new());
+    }
+    Ok(Strings {
+        path,
+        arguments,
+        environment: string_list(kernel, envp, &mut room)?,
+    })
+}
+
+/// Reads a list of strings that a null pointer ends. `room` is what they may take.
+fn string_list(kernel: &mut Kernel, address: u64, room: &mut u64) -> Result<Vec<Vec<u8>>, Errno> {
+    let mut list = Vec::new();
+    if address == 0 {
+        return Ok(list);
+    }
+    let mut at = address;
+    loop {
+        let pointer: u64 = user::read(&mut kernel.memory, at)?;
+        if pointer == 0 {
+            return Ok(list);
+        }
+        let string = user::cstr(&mut kernel.memory, pointer, MAX_STRING);
+        let string = string.map_err(|error| match error {
+            Errno::ENAMETOOLONG => Errno::E2BIG,
+            error => error,
+        })?;
+        let taken = string.len() as u64 + 1 + size_of::<u64>() as u64;
+        *room = room.checked_sub(taken).ok_or(Errno::E2BIG)?;
+        list.push(string);
+        at = at.checked_add(8).ok_or(Errno::EFAULT)?;
+    }
+}
+
+/// Interpreter of a script and the argument for it, from the script's first line.
+fn script_line(bytes: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
+    let line = bytes
+        .get(..FIRST_LINE)
+        .unwrap_or(bytes)
+        .strip_prefix(b"#!")?;
+    let end = line.iter().position(|&byte| byte == b'\n');
+    let line = line[..end.unwrap_or(line.len())].trim_ascii();
+    let blank = |&byte: &u8| byte == b' ' || byte == b'\t';
+    match line.iter().position(blank) {
+        None => Some((line, None)),
+        Some(at) => Some((&line[..at], Some(line[at..].trim_ascii()))),
+    }
+}
+
+/// Follows scripts to the program that interprets them.
+fn resolve_scripts(
+    kernel: &mut Kernel,
+    mut found: (Ino, ElfFile),
+    strings: &mut Strings,
+) -> Result<(Ino, ElfFile), Errno> {
+    for _ in 0..=MAX_NESTING {
+        let Some((interpreter, argument)) = script_line(&found.1.bytes) else {
+            return Ok(found);
+        };
+        if interpreter.is_empty() {
+            return Err(Errno::ENOEXEC);
+        }
+        let mut arguments = Vec::from([interpreter.to_vec()]);
+        arguments.extend(argument.map(<[u8]>::to_vec));
+        arguments.push(core::mem::replace(&mut strings.path, interpreter.to_vec()));
+        arguments.extend(strings.arguments.drain(..).skip(1));
+        strings.arguments = arguments;
+        found = kernel.files.executable(AT_FDCWD, &strings.path)?;
+    }
+    Err(Errno::ELOOP)
+}
+
+/// Lets the running process execute `file`.
+fn execute(
+    kernel: &mut Kernel,
+    ino: Ino,
+    file: ElfFile,
+    mut strings: Strings,
+) -> Result<u64, Errno> {
+    let (ino, file) = resolve_scripts(kernel, (ino, file), &mut strings)?;
+    let program = file.program().map_err(|_| Errno::ENOEXEC)?;
+    if program.entry().is_none() {
+        return Err(Errno::ENOEXEC);
+    }
+    let interpreter = loader::open_interpreter(kernel, &program);
+    let interpreter = interpreter.map_err(|error| match error {
+        LoadError::Interpreter {
+            why: InterpreterError::File(error),
+            ..
+        } => error,
+        LoadError::Memory(error) => error,
+        _ => Errno::ELIBBAD,
+    })?;
+    let memory = kernel.memory.sibling().map_err(|_| Errno::ENOMEM)?;
+    // From here on the old program is gone.
+    kernel.end_other_threads();
+    let space = Space {
+        memory,
+        images: Default::default(),
+        code: kernel.interpreter.code(),
+    };
+    let old = core::mem::replace(&mut kernel.process.space, kernel.scheduler.add_space(space));
+    kernel.scheduler.release_space(old);
+    kernel.load_space(old);
+    kernel.forget_decoded();
+    kernel.give_memory_back();
+    forget_program(kernel);
+    kernel.files.set_executable_inode(ino);
+    let files = &mut kernel.files;
+    files.vfs.close_on_exec(&mut files.process);
+    kernel.control = match loader::load_files(kernel, &file, interpreter.as_ref(), strings) {
+        Ok(()) => Control::Replaced,
+        // As Linux does when it is too late for an error.
+        Err(_) => Control::End(End::Signaled(SIGKILL)),
+    };
+    Ok(0)
+}
+
+/// What the new program does not inherit.
+fn forget_program(kernel: &mut Kernel) {
+    kernel.signals.reset();
+    kernel.process.has_executed = true;
+    kernel.process.dumpable = 1;
+    kernel.task.clear_child_tid = 0;
+    kernel.task.robust_list = [0; 2];
+    kernel.task.retry = None;
+    let hart = kernel.hart();
+    (hart.x, hart.f) = ([0; 32], [0; 32]);
+    (hart.reservation, hart.resume) = (NO_RESERVATION, 0);
+    fcsr::fcsr_reset(hart);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_lines_of_scripts() {
+        let line = |text: &'static str| script_line(text.as_bytes());
+        assert_eq!(line("#!/bin/sh\necho"), Some((&b"/bin/sh"[..], None)));
+        let with_argument = Some((&b"/bin/sh"[..], Some(&b"-e x"[..])));
+        assert_eq!(line("#! /bin/sh \t-e x \n"), with_argument);
+        assert_eq!(line("#!/bin/sh"), Some((&b"/bin/sh"[..], None)));
+        assert_eq!(line("#!\n"), Some((&b""[..], None)));
+        assert_eq!(line("\x7fELF"), None);
+        assert_eq!(line(""), None);
+    }
+}

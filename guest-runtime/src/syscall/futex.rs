@@ -1,0 +1,145 @@
+//! `futex` and robust lists.
+
+use super::Entry;
+use super::task::find_task;
+use super::time::read_timespec;
+use crate::clock;
+use crate::errno::Errno;
+use crate::futex::{self, ANY};
+use crate::kernel::Kernel;
+use crate::user;
+
+/// The calls of this area.
+pub const CALLS: &[Entry] = &[
+    Entry::new(98, "futex", futex),
+    Entry::new(99, "set_robust_list", set_robust_list),
+    Entry::new(100, "get_robust_list", get_robust_list),
+];
+
+fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const WAIT: u64 = 0;
+    const WAKE: u64 = 1;
+    const REQUEUE: u64 = 3;
+    const CMP_REQUEUE: u64 = 4;
+    const WAKE_OP: u64 = 5;
+    const WAIT_BITSET: u64 = 9;
+    const WAKE_BITSET: u64 = 10;
+    let [address, operation, value, fourth, second, third] = *arguments;
+    let (count, bits) = (value as u32, third as u32);
+    match operation & 127 {
+        WAIT => {
+            let deadline = deadline(kernel, fourth, Timeout::Relative)?;
+            futex::wait(kernel, address, value as u32, ANY, deadline)
+        }
+        WAIT_BITSET => {
+            const CLOCK_REALTIME: u64 = 256;
+            let kind = match operation & CLOCK_REALTIME {
+                0 => Timeout::Monotonic,
+                _ => Timeout::Realtime,
+            };
+            let deadline = deadline(kernel, fourth, kind)?;
+            futex::wait(kernel, address, value as u32, bits, deadline)
+        }
+        WAKE => futex::wake(kernel, address, count, ANY),
+        WAKE_BITSET => futex::wake(kernel, address, count, bits),
+        REQUEUE => futex::requeue(kernel, address, count, fourth as u32, second),
+        CMP_REQUEUE => {
+            let word: u32 = user::read(&mut kernel.memory, address)?;
+            match word == third as u32 {
+                true => futex::requeue(kernel, address, count, fourth as u32, second),
+                false => Err(Errno::EAGAIN),
+            }
+        }
+        WAKE_OP => wake_op(kernel, arguments),
+        _ => Err(Errno::ENOSYS),
+    }
+}
+
+/// What a time limit means.
+enum Timeout {
+    Relative,
+    Monotonic,
+    Realtime,
+}
+
+/// The time limit of a call: of the first try, if it is made again.
+fn deadline(kernel: &mut Kernel, timeout: u64, kind: Timeout) -> Result<u64, Errno> {
+    if let Some(retry) = kernel.task.retry {
+        return Ok(retry.deadline);
+    }
+    if timeout == 0 {
+        return Ok(crate::task::NEVER);
+    }
+    let time = read_timespec(kernel, timeout)?;
+    let now = clock::monotonic();
+    let until = match kind {
+        Timeout::Relative => now.saturating_add(time),
+        Timeout::Monotonic => time,
+        Timeout::Realtime => now.saturating_add(time.saturating_sub(clock::realtime())),
+    };
+    match until <= now {
+        // The value is compared all the same.
+        true => Ok(now),
+        false => Ok(until.min(crate::task::NEVER - 1)),
+    }
+}
+
+/// `FUTEX_WAKE_OP`: changes the second word, wakes waiters of the first, and of the
+/// second if its old value was as asked for.
+fn wake_op(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const SHIFT: u32 = 8;
+    let [address, _, count, second_count, second, encoded] = *arguments;
+    let encoded = encoded as u32;
+    let signed = |field: u32| (field << 20).cast_signed() >> 20;
+    let (operation, compare) = (encoded >> 28, encoded >> 24 & 15);
+    let mut operand = signed(encoded >> 12 & 0xfff);
+    let compared = signed(encoded & 0xfff);
+    if operation & SHIFT != 0 {
+        operand = 1 << (operand & 31);
+    }
+    if !second.is_multiple_of(4) {
+        return Err(Errno::EINVAL);
+    }
+    let old: i32 = user::read(&mut kernel.memory, second)?;
+    let new = match operation & 7 {
+        0 => operand,
+        1 => old.wrapping_add(operand),
+        2 => old | operand,
+        3 => old & !operand,
+        4 => old ^ operand,
+        _ => return Err(Errno::ENOSYS),
+    };
+    let holds = match compare {
+        0 => old == compared,
+        1 => old != compared,
+        2 => old < compared,
+        3 => old <= compared,
+        4 => old > compared,
+        5 => old >= compared,
+        _ => return Err(Errno::ENOSYS),
+    };
+    user::write(&mut kernel.memory, second, &new)?;
+    let woken = futex::wake(kernel, address, count as u32, ANY)?;
+    match holds {
+        true => Ok(woken + futex::wake(kernel, second, second_count as u32, ANY)?),
+        false => Ok(woken),
+    }
+}
+
+fn set_robust_list(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const HEAD_SIZE: u64 = 24;
+    if arguments[1] != HEAD_SIZE {
+        return Err(Errno::EINVAL);
+    }
+    kernel.task.robust_list = [arguments[0], arguments[1]];
+    Ok(0)
+}
+
+fn get_robust_list(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let tid = find_task(kernel, arguments[0])?;
+    let list = kernel.task_mut(tid).map(|task| task.robust_list);
+    let [head, length] = list.ok_or(Errno::ESRCH)?;
+    user::write(&mut kernel.memory, arguments[1], &head)?;
+    user::write(&mut kernel.memory, arguments[2], &length)?;
+    Ok(0)
+}

@@ -1,0 +1,166 @@
+//! Waiting for children: `wait4`, `waitid`.
+
+use super::Entry;
+use super::task::ResourceUsage;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::process::{Process, State, Status};
+use crate::task::{Event, Wait};
+use crate::user;
+
+/// The calls of this area.
+pub const CALLS: &[Entry] = &[
+    Entry::new(95, "waitid", waitid),
+    Entry::new(260, "wait4", wait4),
+];
+
+const WNOHANG: u64 = 1;
+const WSTOPPED: u64 = 2;
+const WEXITED: u64 = 4;
+const WCONTINUED: u64 = 8;
+const WNOWAIT: u64 = 0x100_0000;
+/// `__WNOTHREAD`, `__WALL` and `__WCLONE`: which children, by how they were made.
+const WNOTHREAD: u64 = 0x2000_0000;
+const WALL: u64 = 0x4000_0000;
+const WCLONE: u64 = 0x8000_0000;
+
+/// Which children are waited for.
+#[derive(Debug, Clone, Copy)]
+enum Which {
+    Any,
+    Process(u32),
+    Group(u32),
+}
+
+/// A child and what it has to tell.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    pid: u32,
+    uid: u32,
+    status: Status,
+    /// Its processor time and that of its children, ns.
+    cpu_time: u64,
+}
+
+/// What a child has to tell of what is asked for.
+fn news(child: &Process, options: u64) -> Option<Status> {
+    let status = match child.state {
+        State::Zombie(status) => status,
+        _ => child.news?,
+    };
+    let wanted = match status {
+        Status::Exited(_) | Status::Signaled(_) => options & WEXITED,
+        Status::Stopped(_) => options & WSTOPPED,
+        Status::Continued => options & WCONTINUED,
+    };
+    (wanted != 0).then_some(status)
+}
+
+/// Finds a child with something to tell; none if the call does not wait for one.
+fn find(kernel: &mut Kernel, which: Which, options: u64) -> Result<Option<Found>, Errno> {
+    let own = kernel.process.pid;
+    let is_asked_for = |child: &&Process| {
+        child.parent == own
+            && match which {
+                Which::Any => true,
+                Which::Process(pid) => child.pid == pid,
+                Which::Group(group) => child.group == group,
+            }
+    };
+    let mut children = kernel.processes().filter(is_asked_for);
+    let tell = |child: &Process| {
+        Some(Found {
+            pid: child.pid,
+            uid: child.uid,
+            status: news(child, options)?,
+            cpu_time: child.cpu_time + child.children_time,
+        })
+    };
+    let first = children.next().ok_or(Errno::ECHILD)?;
+    let found = tell(first).or_else(|| children.find_map(tell));
+    drop(children);
+    match found {
+        Some(found) => Ok(Some(found)),
+        None if options & WNOHANG != 0 => Ok(None),
+        None => Err(kernel.block(Wait::for_event(Event::Child), 0)),
+    }
+}
+
+/// What was found is told: it is not found again.
+fn take(kernel: &mut Kernel, found: Found) {
+    if matches!(found.status, Status::Exited(_) | Status::Signaled(_)) {
+        kernel.scheduler.remove_process(found.pid);
+        kernel.process.children_time += found.cpu_time;
+    } else if let Some(child) = kernel.process_mut(found.pid) {
+        child.news = None;
+    }
+}
+
+fn write_usage(kernel: &mut Kernel, address: u64, found: Found) -> Result<(), Errno> {
+    match address {
+        0 => Ok(()),
+        _ => {
+            let usage = ResourceUsage::of(found.cpu_time);
+            user::write(&mut kernel.memory, address, &usage)
+        }
+    }
+}
+
+fn wait4(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let [pid, status, options, usage, ..] = *arguments;
+    if options & !(WNOHANG | WSTOPPED | WCONTINUED | WNOTHREAD | WALL | WCLONE) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let which = match pid as i32 {
+        -1 => Which::Any,
+        0 => Which::Group(kernel.process.group),
+        i32::MIN => return Err(Errno::ESRCH),
+        pid @ 1.. => Which::Process(pid.cast_unsigned()),
+        group => Which::Group(group.unsigned_abs()),
+    };
+    let Some(found) = find(kernel, which, options | WEXITED)? else {
+        return Ok(0);
+    };
+    if status != 0 {
+        user::write(&mut kernel.memory, status, &found.status.encoded())?;
+    }
+    write_usage(kernel, usage, found)?;
+    take(kernel, found);
+    Ok(u64::from(found.pid))
+}
+
+fn waitid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const P_ALL: u64 = 0;
+    const P_PID: u64 = 1;
+    const P_PGID: u64 = 2;
+    const KINDS: u64 = WEXITED | WSTOPPED | WCONTINUED;
+    let [kind, id, info, options, usage, _] = *arguments;
+    let known = KINDS | WNOHANG | WNOWAIT | WNOTHREAD | WALL | WCLONE;
+    if options & !known != 0 || options & KINDS == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let id = id as u32;
+    let which = match kind {
+        P_ALL => Which::Any,
+        P_PID if (id as i32) > 0 => Which::Process(id),
+        P_PGID if id == 0 => Which::Group(kernel.process.group),
+        P_PGID if (id as i32) > 0 => Which::Group(id),
+        _ => return Err(Errno::EINVAL),
+    };
+    let found = find(kernel, which, options)?;
+    if info != 0 {
+        // Without a child only the signal and the number are set, to zero.
+        let bytes = match found {
+            Some(found) => found.status.info(found.pid, found.uid).to_bytes(),
+            None => [0; 128],
+        };
+        user::write(&mut kernel.memory, info, &bytes)?;
+    }
+    if let Some(found) = found {
+        write_usage(kernel, usage, found)?;
+        if options & WNOWAIT == 0 {
+            take(kernel, found);
+        }
+    }
+    Ok(0)
+}
