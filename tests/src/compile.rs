@@ -160,6 +160,39 @@ pub fn programs(variant: Variant) -> Result<PathBuf> {
     Set::Programs.build(variant)
 }
 
+/// Names of the programs in `tests/programs/alone`, which are executables of their own.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn alone_names() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(alone_sources())? {
+        names.push(stem(&entry?.file_name().to_string_lossy()).to_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn alone_sources() -> PathBuf {
+    Set::Programs.folder().join("alone")
+}
+
+/// The program `name` of `tests/programs/alone`, statically linked by `compiler`.
+///
+/// # Errors
+/// The compiler is missing or refuses.
+pub fn alone(name: &str, compiler: &str) -> Result<PathBuf> {
+    let output = paths::work()
+        .join("programs")
+        .join(format!("{name}-{compiler}"));
+    once(&output, || {
+        let source = alone_sources().join(format!("{name}.c"));
+        let mut command = Command::new(compiler);
+        command.args(["-std=gnu17", "-O2", "-static", "-pthread"]);
+        check(command.arg(source).arg("-o").arg(&output))
+    })
+}
+
 /// The C++ program, statically linked and stripped.
 ///
 /// # Errors

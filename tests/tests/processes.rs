@@ -1,0 +1,355 @@
+//! Processes and threads: C programs under Hartline and under the reference, programs
+//! that execute others under Hartline and on this machine, and scripts for Debian's
+//! riscv64 busybox and its amd64 one.
+
+use hartline_tests::compare::{Run, check_equal};
+use hartline_tests::compile::{self, Set, VARIANTS};
+use hartline_tests::process::{self, Outcome};
+use hartline_tests::suite::Suite;
+use hartline_tests::tree::{self, Scratch};
+use hartline_tests::{Result, hartline, paths};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
+
+/// Programs of `tests/programs`.
+const PROGRAMS: &[&str] = &["processes", "threads", "litmus"];
+
+/// Name and text of scripts. They work in a folder of their own.
+const SCRIPTS: &[(&str, &str)] = &[
+    ("pipeline", "echo a b c | tr a-c x-z | sed s/y/Y/"),
+    (
+        "long pipeline",
+        "seq 1 2000 | cat | cat | cat | sort -rn | uniq | head -3 | cat",
+    ),
+    (
+        "reader ends first",
+        "yes | head -2; seq 1 100000 | head -1; echo $?",
+    ),
+    ("much through a pipe", "seq 1 300000 | wc -c"),
+    (
+        "status of a pipeline",
+        "false | true; echo $?; true | false; echo $?",
+    ),
+    (
+        "substitution",
+        "x=$(echo one; echo two); echo \"[$x]\"; echo $(echo $(echo deep))",
+    ),
+    ("backquotes", "echo `echo a; exit 3` $?"),
+    ("much substituted", "x=$(seq 1 20000); echo ${#x}"),
+    (
+        "subshell",
+        "a=1; (a=2; cd /; echo $a $PWD); echo $a; (exit 7); echo $?",
+    ),
+    (
+        "loop in a pipeline",
+        "for i in 1 2 3; do echo $i; done | while read n; do echo got $n; done",
+    ),
+    (
+        "background",
+        "{ sleep 0.05; echo late; } & echo early; wait; echo $?",
+    ),
+    (
+        "status of a job",
+        "(exit 9) & wait $!; echo $?; sleep 0.02 & wait %1; echo $?",
+    ),
+    (
+        "many jobs",
+        "(for i in 1 2 3 4 5 6 7 8 9; do (sleep 0.0$i; echo $i) & done; wait) | sort; echo all",
+    ),
+    (
+        "kill a job",
+        "sleep 60 & kill $!; wait $!; echo $?; sleep 60 & kill -9 $!; wait $!; echo $?",
+    ),
+    (
+        "no such job",
+        "kill -0 99999 2>/dev/null; echo $?; wait 99999; echo $?",
+    ),
+    (
+        "trap",
+        "trap 'echo trapped' USR1; kill -USR1 $$; echo after",
+    ),
+    ("trap at exit", "trap 'echo bye $?' EXIT; exit 5"),
+    (
+        "trap while waiting",
+        "trap 'echo hup' HUP; (sleep 0.05; kill -HUP $$) & wait; echo $?; wait",
+    ),
+    (
+        "ignored signals",
+        "trap '' TERM; sh -c 'kill -TERM $$; echo alive'; trap - TERM; sh -c 'kill -TERM $$; echo no'; echo $?",
+    ),
+    (
+        "here-document",
+        "x=5; cat <<EOF\nvalue $x $((x * 2)) $(echo sub)\nEOF\ncat <<'EOF'\n$x\nEOF",
+    ),
+    (
+        "here-document in a pipeline",
+        "cat <<EOF | sort | tr '\\n' ' '\nb\nc\na\nEOF\necho",
+    ),
+    (
+        "large here-document",
+        "f() { sed -n '$p' <<EOF\n$(seq 1 20000)\nEOF\n}; f",
+    ),
+    (
+        "redirection",
+        "echo one >f; echo two >>f; cat <f; { echo out; echo err >&2; } >o 2>e; cat o e; cat f f >g 2>&1; wc -l <g",
+    ),
+    (
+        "descriptors",
+        "exec 3>f; echo three >&3; exec 3>&-; cat f; { echo x >&3; } 2>/dev/null; echo $?; exec 4<f; read l <&4; echo $l",
+    ),
+    (
+        "FIFO",
+        "mkfifo p; cat p & echo through >p; wait; (echo a; echo b) >p & while read x; do echo $x; done <p; wait",
+    ),
+    (
+        "and, or, not",
+        "true && echo 1 || echo 2; false && echo 3 || echo 4; ! false; echo $?",
+    ),
+    (
+        "not found",
+        "nosuch; echo $?; ./nosuch; echo $?; /; echo $?",
+    ),
+    (
+        "scripts",
+        "echo '#!/bin/sh\necho script $0 $# $*' >s; chmod +x s; ./s a 'b c'; ./s | cat; PATH=.:$PATH; s x",
+    ),
+    (
+        "awk as an interpreter",
+        "printf '#!/bin/awk -f\nBEGIN { print ARGC, 6 * 7 }\n' >s; chmod +x s; ./s",
+    ),
+    ("not executable", "echo 'echo no' >s; ./s; echo $?; . ./s"),
+    (
+        "killed by signals",
+        "for s in TERM KILL SEGV PIPE; do sh -c \"kill -$s \\$\\$\" 2>/dev/null; echo $?; done",
+    ),
+    (
+        "environment",
+        "A=1 sh -c 'echo $A'; export B=2; env | grep ^B=; env -i C=3 /bin/env; unset B; sh -c 'echo [$B]'",
+    ),
+    (
+        "exec",
+        "sh -c 'exec echo replaced; echo no'; (exec 2>&1; ls nothing); exec sh -c 'echo last; exit 4'",
+    ),
+    (
+        "find and xargs",
+        "mkdir -p d/e; for i in 1 2 3; do echo $i >d/e/$i; done; find d -type f | sort | xargs cat; find d -name 2 -exec echo found {} \\;; seq 1 500 | xargs -n 100 echo | wc -l",
+    ),
+    (
+        "tar through a pipe",
+        "mkdir t; seq 1 5000 >t/a; echo b >t/b; tar c t | gzip | gunzip | (mkdir u; cd u; tar x); cat u/t/a u/t/b | md5sum",
+    ),
+    (
+        "timeout",
+        "timeout 0.05 sleep 60; echo $?; timeout 60 true; echo $?; timeout -s KILL 0.05 sleep 60; echo $?",
+    ),
+    (
+        "stop and continue",
+        "sleep 0.1 & kill -STOP $!; kill -CONT $!; wait $!; echo $?",
+    ),
+    (
+        "recursion",
+        "f() { [ $1 -gt 0 ] && (echo $1; f $(($1 - 1))); }; f 12 | tail -1",
+    ),
+    (
+        "two that compute",
+        "f() { i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo $1 $i; }; (f a >x) & (f b >y) & wait; cat x y",
+    ),
+    (
+        "tee and groups",
+        "seq 1 10 | tee a b | wc -l; cat a b | wc -l; { echo 1; { echo 2; (echo 3); } | cat; } | tail -1",
+    ),
+    (
+        "case and arithmetic",
+        "n=0; ls /bin | while read f; do case $f in s*) n=$((n+1));; esac; echo $n; done | tail -1",
+    ),
+    (
+        "time is counted",
+        "times >t; wc -l <t; (i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done); echo $?",
+    ),
+    (
+        "processes of a session",
+        "sh -c 'setsid sh -c \"echo own session\" | cat'; nohup echo hup 2>/dev/null; nice -n 0 echo nice",
+    ),
+];
+
+fn main() -> ExitCode {
+    let mut suite = Suite::new();
+    suite.add("every program is used", every_program_is_used);
+    for program in PROGRAMS {
+        for variant in VARIANTS {
+            suite.add_kvm(format!("{}: {program}", variant.name), move || {
+                Run::new(&Set::Programs.build(variant)?, [*program]).compare()
+            });
+        }
+        suite.add_kvm(format!("interpreted: {program}"), move || {
+            let run = Run::new(&Set::Programs.build(VARIANTS[1])?, [*program]);
+            check_equal(&run.reference()?, &run.interpreted()?)
+        });
+    }
+    suite.add_kvm("execve", execve);
+    suite.add_kvm("fork bomb", fork_bomb);
+    suite.add_kvm("too many threads", || limits("threads", "threads"));
+    suite.add_kvm("memory of many processes", || limits("memory", "ended"));
+    for (name, text) in SCRIPTS {
+        suite.add_kvm(format!("script: {name}"), || script(text));
+    }
+    suite.add_kvm(
+        "signals to the VM are those of its processes",
+        outside_signals,
+    );
+    suite.run()
+}
+
+/// A program of the folder that no row runs would be forgotten.
+fn every_program_is_used() -> Result<()> {
+    let names = compile::alone_names()?;
+    match names.iter().map(String::as_str).eq(["exec", "limits"]) {
+        true => Ok(()),
+        false => Err(format!("not all of {names:?} are run").into()),
+    }
+}
+
+/// The same program on this machine and, as a riscv64 one, in a VM.
+fn execve() -> Result<()> {
+    let native = compile::alone("exec", "cc")?;
+    let folder = Scratch::new()?;
+    let mut command = Command::new(&native);
+    let expected = process::run(command.arg(folder.path()).arg(&native), b"")?;
+    let run = alone("exec", &["/scratch", "/bin/exec"], &["--interpret"])?;
+    check_equal(&expected, &run)?;
+    let run = alone("exec", &["/scratch", "/bin/exec"], &[])?;
+    check_equal(&expected, &run)
+}
+
+/// Runs a program of `tests/programs/alone` in a root directory of its own.
+fn alone(name: &str, arguments: &[&str], options: &[&str]) -> Result<Outcome> {
+    let program = compile::alone(name, "riscv64-linux-gnu-gcc")?;
+    let root = Scratch::new()?;
+    for folder in ["bin", "scratch"] {
+        fs::create_dir(root.path().join(folder))?;
+    }
+    fs::copy(&program, root.path().join("bin").join(name))?;
+    let inside = format!("/bin/{name}");
+    let run = Run::new(&program, arguments.iter().copied()).in_root(root.path(), &inside);
+    process::run(&mut run.hartline_command(options)?, b"")
+}
+
+/// The limit of processes is told, and the VM goes on.
+fn fork_bomb() -> Result<()> {
+    limits("processes", "processes")
+}
+
+/// Uses up what `what` says; the program tells that it was refused and went on.
+fn limits(what: &str, expected: &str) -> Result<()> {
+    let outcome = alone("limits", &[what], &["--interpret", "--mem", "512M"])?;
+    let text = outcome.stdout_text();
+    match outcome.code == 0 && text.starts_with(expected) && text.ends_with("went on\n") {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}").into()),
+    }
+}
+
+/// A root directory with busybox, which is `busybox`, under all its names.
+fn busybox_root(busybox: &Path) -> Result<Scratch> {
+    let root = Scratch::new()?;
+    tree::populate(root.path())?;
+    let inside = root.path().join("bin/busybox");
+    fs::remove_file(&inside)?;
+    fs::copy(busybox, &inside)?;
+    let reference = paths::debian_amd64().join("usr/bin/busybox");
+    let list = process::run(Command::new(reference).arg("--list"), b"")?;
+    for applet in list.stdout_text().lines().filter(|name| *name != "busybox") {
+        let link = root.path().join("bin").join(applet);
+        if !link.exists() {
+            symlink("busybox", link)?;
+        }
+    }
+    fs::create_dir_all(root.path().join("tmp"))?;
+    Ok(root)
+}
+
+/// The root directories of all scripts: for this machine and for the VM.
+fn roots() -> Result<&'static [Scratch; 2]> {
+    static ROOTS: OnceLock<std::result::Result<[Scratch; 2], String>> = OnceLock::new();
+    let make = || -> Result<[Scratch; 2]> {
+        let native = busybox_root(&paths::debian_amd64().join("usr/bin/busybox"))?;
+        let dev = native.path().join("dev");
+        fs::create_dir_all(&dev)?;
+        let null = dev.join("null");
+        let mut make = Command::new("mknod");
+        let made = make.args(["-m", "666"]).arg(&null).args(["c", "1", "3"]);
+        if !made.output()?.status.success() {
+            // An empty file does for a device that not everybody may make.
+            fs::write(null, "")?;
+        }
+        hartline::translate(&paths::busybox())?;
+        Ok([native, busybox_root(&paths::busybox())?])
+    };
+    let roots = ROOTS.get_or_init(|| {
+        make().map_err(|error| error.message().unwrap_or("no root directories").to_owned())
+    });
+    roots.as_ref().map_err(|error| error.as_str().into())
+}
+
+fn script(text: &str) -> Result<()> {
+    let [native, root] = roots()?;
+    let text = format!("mkdir -p /tmp/$$; cd /tmp/$$; export LC_ALL=C\n{text}");
+    let mut command = match fs::metadata("/proc/self").map(|m| owner(&m))? {
+        0 => Command::new("chroot"),
+        _ => {
+            let mut command = Command::new("unshare");
+            command.args(["--map-root-user", "chroot"]);
+            command
+        }
+    };
+    command
+        .arg(native.path())
+        .args(["/bin/busybox", "sh", "-c", &text])
+        .env_clear()
+        .envs(hartline::ENVIRONMENT);
+    let expected = process::run(&mut command, b"")?;
+    let run = Run::new(&paths::busybox(), ["sh", "-c", &text]);
+    let run = run.in_root(root.path(), "/bin/busybox");
+    check_equal(
+        &expected,
+        &process::run(&mut run.hartline_command(&[])?, b"")?,
+    )
+}
+
+fn owner(metadata: &fs::Metadata) -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    metadata.uid()
+}
+
+/// What is sent to `hartline` reaches the first process, `SIGINT` all that are in its
+/// group.
+fn outside_signals() -> Result<()> {
+    let [_, root] = roots()?;
+    let text = "trap 'echo told; exit 3' TERM; trap 'echo parent' INT; \
+                (trap 'echo child; exit 0' INT; echo ready; while :; do sleep 0.01; done); \
+                while :; do sleep 0.01; done";
+    let run = Run::new(&paths::busybox(), ["sh", "-c", text]);
+    let run = run.in_root(root.path(), "/bin/busybox");
+    let mut wrapper = Command::new("sh");
+    let hartline = run.hartline_command(&[])?;
+    let script = "\"$@\" & pid=$!; sleep 3; kill -INT $pid; sleep 1; kill -TERM $pid; wait $pid";
+    wrapper
+        .args(["-c", script, "sh"])
+        .arg(hartline.get_program());
+    wrapper.args(hartline.get_args()).env_clear();
+    for (name, value) in hartline.get_envs() {
+        if let Some(value) = value {
+            wrapper.env(name, value);
+        }
+    }
+    let outcome = process::run(&mut wrapper, b"")?;
+    let mut lines: Vec<_> = outcome.stdout_text().lines().map(str::to_owned).collect();
+    lines.sort();
+    match outcome.code == 3 && lines == ["child", "parent", "ready", "told"] {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}").into()),
+    }
+}
