@@ -73,7 +73,7 @@ pub enum Answer {
     },
     /// There is none yet; one may come.
     NotYet,
-    /// It is not known yet whether there is one; [`Control::wake`] is called when it is.
+    /// It is not known yet whether there is one; the vCPU thread is woken when it is.
     Unknown,
     /// There is none.
     None,
