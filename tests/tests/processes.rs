@@ -175,18 +175,33 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
 ];
 
+/// What the reference does. It aborts now and then where a process with several
+/// threads ends; no program here aborts by itself.
+fn reference(run: &Run) -> Result<Outcome> {
+    const ABORTED: i32 = 128 + 6;
+    let mut outcome = run.reference()?;
+    for _ in 0..8 {
+        if outcome.code != ABORTED {
+            break;
+        }
+        outcome = run.reference()?;
+    }
+    Ok(outcome)
+}
+
 fn main() -> ExitCode {
     let mut suite = Suite::new();
     suite.add("every program is used", every_program_is_used);
     for program in PROGRAMS {
         for variant in VARIANTS {
             suite.add_kvm(format!("{}: {program}", variant.name), move || {
-                Run::new(&Set::Programs.build(variant)?, [*program]).compare()
+                let run = Run::new(&Set::Programs.build(variant)?, [*program]);
+                check_equal(&reference(&run)?, &run.hartline(&[])?)
             });
         }
         suite.add_kvm(format!("interpreted: {program}"), move || {
             let run = Run::new(&Set::Programs.build(VARIANTS[1])?, [*program]);
-            check_equal(&run.reference()?, &run.interpreted()?)
+            check_equal(&reference(&run)?, &run.interpreted()?)
         });
     }
     suite.add_kvm("execve", execve);
