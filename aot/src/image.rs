@@ -3,7 +3,7 @@
 use crate::key::Key;
 use crate::link::{Layout, Linked};
 use hartline_abi::ABI_VERSION;
-use hartline_abi::image::{FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS};
+use hartline_abi::image::{FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS, variant};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::ops::Range;
@@ -38,6 +38,9 @@ pub enum ImageError {
     /// Made for other structures.
     #[error("image of ABI version {0}, not {ABI_VERSION}")]
     Version(u32),
+    /// A variant that does not exist.
+    #[error("image of variant {0}, which is not known")]
+    Variant(u32),
     /// The contents are not those that were written.
     #[error("image checksum does not match")]
     Checksum,
@@ -56,11 +59,17 @@ pub enum ImageError {
     Table,
 }
 
-/// Makes an image file of the code of `text` guest addresses.
+/// Makes an image file of the code of `text` guest addresses. `variant` is
+/// a [variant].
 ///
 /// # Errors
 /// [`ImageError::Function`] or [`ImageError::TooLarge`]: the parts do not fit each other.
-pub fn build(key: &Key, text: Range<u64>, linked: &Linked) -> Result<Vec<u8>, ImageError> {
+pub fn build(
+    key: &Key,
+    variant: u32,
+    text: Range<u64>,
+    linked: &Linked,
+) -> Result<Vec<u8>, ImageError> {
     let lengths = Lengths {
         text: text.end.saturating_sub(text.start).next_multiple_of(2),
         code: linked.code.len() as u64,
@@ -92,7 +101,7 @@ pub fn build(key: &Key, text: Range<u64>, linked: &Linked) -> Result<Vec<u8>, Im
     let header = ImageHeader {
         magic: MAGIC,
         abi_version: ABI_VERSION,
-        reserved: 0,
+        variant,
         key: *key.bytes(),
         checksum: [0; 32],
         file_length,
@@ -165,6 +174,9 @@ impl<'a> Image<'a> {
         }
         if header.abi_version != ABI_VERSION {
             return Err(ImageError::Version(header.abi_version));
+        }
+        if ![variant::NORMAL, variant::PRECISE].contains(&header.variant) {
+            return Err(ImageError::Variant(header.variant));
         }
         if header.file_length != have {
             return Err(ImageError::Length {
@@ -321,7 +333,7 @@ fn header_bytes(header: &ImageHeader) -> [u8; HEADER_FIELDS] {
     let mut bytes = [0; HEADER_FIELDS];
     bytes[..8].copy_from_slice(&header.magic);
     bytes[8..12].copy_from_slice(&header.abi_version.to_le_bytes());
-    bytes[12..16].copy_from_slice(&header.reserved.to_le_bytes());
+    bytes[12..16].copy_from_slice(&header.variant.to_le_bytes());
     bytes[16..48].copy_from_slice(&header.key);
     bytes[48..80].copy_from_slice(&header.checksum);
     let numbers = [
@@ -347,7 +359,7 @@ fn read_header(bytes: &[u8]) -> Option<ImageHeader> {
     Some(ImageHeader {
         magic: *bytes.first_chunk()?,
         abi_version: u32_at(bytes, 8),
-        reserved: u32_at(bytes, 12),
+        variant: u32_at(bytes, 12),
         key: *bytes[16..].first_chunk()?,
         checksum: *bytes[48..].first_chunk()?,
         file_length: u64_at(bytes, 80),
@@ -400,7 +412,7 @@ pub(crate) mod tests {
             data: vec![7; 24],
             functions,
         };
-        build(key, 0x10000..0x10100, &linked).unwrap()
+        build(key, variant::NORMAL, 0x10000..0x10100, &linked).unwrap()
     }
 
     fn key() -> Key {
@@ -435,7 +447,7 @@ pub(crate) mod tests {
                 data: Vec::new(),
                 functions,
             };
-            build(&key(), 0x10000..0x10100, &linked)
+            build(&key(), variant::NORMAL, 0x10000..0x10100, &linked)
         };
         assert!(build_one(0x10002, 16, 48).is_ok());
         for (guest, host, length) in [
@@ -478,6 +490,10 @@ pub(crate) mod tests {
         };
         let functions = Image::open(&file).unwrap().header().functions_offset as usize;
         let table = Image::open(&file).unwrap().header().table_offset as usize;
+        assert_eq!(
+            with(8, 7 << 32 | u64::from(ABI_VERSION)),
+            ImageError::Variant(7)
+        );
         assert_eq!(with(96, u64::MAX - 1), ImageError::TooLarge(u64::MAX - 1));
         assert_eq!(with(120, 5000), ImageError::Layout);
         assert_eq!(with(120, 63), ImageError::Function(0x10006));

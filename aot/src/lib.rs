@@ -14,3 +14,4 @@ pub mod order;
 pub mod pieces;
 pub mod translate;
 pub mod translator;
+pub mod unwind;

@@ -3,7 +3,7 @@
 use std::num::NonZero;
 
 use hartline_abi::elf::ElfError;
-use hartline_abi::image::FunctionEntry;
+use hartline_abi::image::{FunctionEntry, variant};
 use thiserror::Error;
 
 use crate::cfg::{ControlFlow, Function, recover};
@@ -11,6 +11,7 @@ use crate::codegen::Codegen;
 use crate::disasm::side_by_side;
 use crate::elf::Binary;
 use crate::explain::{ExplainError, Explained, HostState, explain};
+use crate::key::Key;
 use crate::lift::{Features, Unit, registers_in_hart};
 use crate::link::Linked;
 use crate::pieces::Piece;
@@ -38,13 +39,25 @@ pub struct Options {
     /// Threads to translate with; all processors if `None`. Makes no difference to
     /// the result.
     pub threads: Option<NonZero<usize>>,
+    /// Make the precise variant, for programs that handle their own faults: it has all
+    /// registers at each access to memory.
+    pub precise: bool,
 }
 
 impl Options {
-    /// The options that make a difference to the result, for the cache key.
+    /// The variant of image that they make.
     #[must_use]
-    pub fn key(&self) -> String {
-        self.features.clone()
+    pub fn variant(&self) -> u32 {
+        match self.precise {
+            true => variant::PRECISE,
+            false => variant::NORMAL,
+        }
+    }
+
+    /// The cache key of the image of `elf`.
+    #[must_use]
+    pub fn key(&self, elf: &[u8]) -> Key {
+        Key::new(elf, &self.features, &format!("variant {}", self.variant()))
     }
 }
 
@@ -120,6 +133,7 @@ impl<'a> Translator<'a> {
                 .map(|function| function.entry)
                 .collect(),
             features: Features::new(&options.features),
+            precise: options.precise,
         };
         Ok(Self {
             binary,
@@ -236,7 +250,7 @@ impl<'a> Translator<'a> {
             return Ok(None);
         };
         let mut x = explained.registers(offset, state)?;
-        let current = registers_in_hart(function, pc, &self.unit.features);
+        let current = registers_in_hart(function, pc, &self.unit);
         for number in current.x_numbers() {
             x[number] = state.hart.get(number).copied();
         }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use hartline_abi::hart::offset;
 use hartline_aot::cfg::{Block, Edge, EdgeKind, Function, Terminator};
 use hartline_aot::codegen::Codegen;
 use hartline_aot::lift::{Features, Ir, Unit, lift};
@@ -16,6 +17,7 @@ fn unit(features: &str, position_independent: bool) -> Unit {
         position_independent,
         entries: HashSet::from([BASE]),
         features: Features::new(features),
+        precise: false,
     }
 }
 
@@ -64,16 +66,18 @@ fn straight_line(count: usize) -> Vec<Instruction> {
     result
 }
 
-fn check(features: &str, position_independent: bool) {
-    let unit = unit(features, position_independent);
-    let codegen = Codegen::new(features).expect("x86-64 is there");
+/// Features of a current processor.
+const CURRENT: &str = "+popcnt,+lzcnt,+bmi,+bmi2,+sse4.2,+avx,+avx2,+fma,+pclmul";
+
+fn check(unit: &Unit) {
+    let codegen = Codegen::new(unit.features.llvm()).expect("x86-64 is there");
     let context = Context::create();
     let ir = Ir::new(&context, "test");
     codegen.prepare(&ir.module);
     for (index, chunk) in straight_line(4000).chunks(20).enumerate() {
         lift(
             &ir,
-            &unit,
+            unit,
             &function(BASE + 0x100 * index as u64, chunk),
             None,
         );
@@ -88,13 +92,59 @@ fn check(features: &str, position_independent: bool) {
 
 #[test]
 fn all_instructions_compile_for_the_baseline() {
-    check("", false);
+    check(&unit("", false));
 }
 
 #[test]
 fn all_instructions_compile_for_a_current_processor() {
-    check(
-        "+popcnt,+lzcnt,+bmi,+bmi2,+sse4.2,+avx,+avx2,+fma,+pclmul",
-        true,
-    );
+    check(&unit(CURRENT, true));
+}
+
+#[test]
+fn all_instructions_compile_precisely() {
+    let precise = Unit {
+        precise: true,
+        ..unit(CURRENT, false)
+    };
+    check(&precise);
+}
+
+/// Before each store, and nowhere else but at the entry, the precise variant says where
+/// it is; what was computed is stored before.
+#[test]
+fn precise_code_has_checkpoints() {
+    // add a0, a1, a2; ld a3, 0(a0); sd a3, 8(a0); add a0, a0, a3; sd a3, 16(a0)
+    let words = [
+        0x00c5_8533,
+        0x0005_3683,
+        0x00d5_3423,
+        0x00d5_0533,
+        0x00d5_3823,
+    ];
+    let instructions: Vec<_> = words.iter().map(|&word| decode(word).unwrap()).collect();
+    let precise = Unit {
+        precise: true,
+        ..unit("", false)
+    };
+    let text = |unit: &Unit| {
+        let context = Context::create();
+        let ir = Ir::new(&context, "test");
+        let codegen = Codegen::new("").expect("x86-64 is there");
+        codegen.prepare(&ir.module);
+        lift(&ir, unit, &function(BASE, &instructions), None);
+        codegen.optimise(&ir.module).expect("optimises");
+        ir.module.print_to_string().to_string()
+    };
+    let stores = |text: &str, what: &str| {
+        let lines = text
+            .lines()
+            .filter(|line| line.contains("store volatile") && line.contains(what));
+        lines.count()
+    };
+    let place = format!("addrspace(256) inttoptr (i64 {} to", offset::FAULT_PLACE);
+    let a0 = format!("addrspace(256) inttoptr (i64 {} to", offset::X + 10 * 8);
+    let code = text(&precise);
+    assert_eq!(stores(&code, &place), 3, "{code}");
+    assert_eq!(stores(&code, &a0), 2, "{code}");
+    assert_eq!(stores(&text(&unit("", false)), "addrspace(256)"), 0);
 }

@@ -1,5 +1,6 @@
 //! Translating some functions of a real program at a time.
 
+use hartline_abi::image::variant;
 use hartline_aot::image::{self, Image};
 use hartline_aot::key::Key;
 use hartline_aot::pieces::link_pieces;
@@ -30,7 +31,7 @@ fn pieces_link_with_what_is_there() {
     for indices in [vec![1000, 1001], vec![2000], (1002..1030).collect()] {
         pieces.push(compiler.compile(&indices).unwrap());
         let linked = link_pieces(&pieces, &text).unwrap();
-        let file = image::build(&key, text.clone(), &linked).unwrap();
+        let file = image::build(&key, variant::NORMAL, text.clone(), &linked).unwrap();
         let image = Image::open(&file).unwrap();
         let translated: Vec<u64> = pieces.iter().flat_map(|p| p.functions.clone()).collect();
         let listed: Vec<u64> = image.functions().map(|function| function.guest).collect();

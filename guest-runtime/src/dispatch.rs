@@ -8,11 +8,13 @@
 
 use crate::interp::Step;
 use crate::kernel::{Control, Kernel};
+use crate::profile::{self, Frame};
 use crate::thunks;
 use core::ptr::addr_of_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use hartline_abi::hart::Hart;
 use hartline_abi::layout::{STACK_BASE, STACK_SIZE, STACK_SLACK, STACK_STRIDE};
+use hartline_abi::profile::Place;
 use hartline_isa::{JumpKind, Trap};
 
 /// x1, the return address.
@@ -112,7 +114,13 @@ unsafe fn interpret(nested: bool) -> Left {
             Step::Next => None,
             Step::Jump(kind) => Some(kind),
         };
+        if matches!(kind, Some(JumpKind::Call | JumpKind::Return)) {
+            // No checkpoint is before a call and its load behind it.
+            kernel.end_replay();
+        }
         if kernel.attention() {
+            // SAFETY: no frame is needed.
+            unsafe { profile::answer(kernel, Place::Interpreter, core::ptr::null()) };
             let control = kernel.attend();
             finish(kernel, control);
         }
@@ -208,25 +216,34 @@ fn finish(kernel: &mut Kernel, control: Control) {
 }
 
 /// `ecall` in translated code.
-pub(crate) extern "C" fn ecall() {
+pub(crate) extern "C" fn ecall(frame: Frame) {
     // SAFETY: translated code called; it does not run until this returns.
     let kernel = unsafe { kernel() };
     let control = kernel.trap(Trap::EnvironmentCall);
+    // After the call: a request that came during it is the call's.
+    // SAFETY: the thunk's frame.
+    unsafe { profile::answer(kernel, Place::Inside, frame) };
     finish(kernel, control);
 }
 
 /// Attention at a loop back-edge of translated code.
-pub(crate) extern "C" fn poll() {
+pub(crate) extern "C" fn poll(frame: Frame) {
+    attend_at(Place::Inside, frame);
+}
+
+fn attend_at(place: Place, frame: Frame) {
     // SAFETY: translated code called; it does not run until this returns.
     let kernel = unsafe { kernel() };
+    // SAFETY: the thunk's frame.
+    unsafe { profile::answer(kernel, place, frame) };
     let control = kernel.attend();
     finish(kernel, control);
     drop_frames_if_deep(kernel);
 }
 
 /// Attention, or no more stack, at the entry of a translated function.
-pub(crate) extern "C" fn poll_entry() -> u64 {
-    poll();
+pub(crate) extern "C" fn poll_entry(frame: Frame) -> u64 {
+    attend_at(Place::Entry, frame);
     dispatch()
 }
 

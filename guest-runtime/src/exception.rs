@@ -17,6 +17,7 @@ use hartline_abi::layout::{KERNEL_CS, USER_END};
 
 /// Vectors (AMD64 manual, volume 2, "Exceptions and Interrupts").
 mod vector {
+    pub const INVALID_OPCODE: u64 = 6;
     pub const GENERAL_PROTECTION: u64 = 13;
     pub const PAGE_FAULT: u64 = 14;
 }
@@ -137,7 +138,8 @@ fn outcome(frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
     let kernel = unsafe { dispatch::kernel() };
     let translated = kernel.images.contains_host(frame.rip);
     let of_program = translated || kernel.interpreting;
-    let is_write = frame.error_code & page_fault::WRITE != 0;
+    let is_page_fault = frame.vector == vector::PAGE_FAULT;
+    let mut is_write = is_page_fault && frame.error_code & page_fault::WRITE != 0;
     let access = match is_write {
         true => Access::Write,
         false => Access::Read,
@@ -164,13 +166,24 @@ fn outcome(frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
             }
         }
         // A non-canonical address: the processor does not tell which.
-        vector::GENERAL_PROTECTION if of_program => (0, memory::Fault::NotMapped),
+        vector::GENERAL_PROTECTION if of_program => {
+            let interpreted = match translated {
+                true => None,
+                false => kernel.interpreted_access(),
+            };
+            let (address, write) = interpreted.unwrap_or_default();
+            is_write = write;
+            (address, memory::Fault::NotMapped)
+        }
+        // Paravirtual KVM emulates instructions that raise #GP, and says this of those
+        // that it does not know: the AVX ones.
+        vector::INVALID_OPCODE if translated => (0, memory::Fault::NotMapped),
         _ => unexpected(frame, place(kernel, frame)),
     };
     let fault = Fault {
         signal: number::SIGSEGV,
         code: segv_code(why),
-        cause: match is_write && frame.vector == vector::PAGE_FAULT {
+        cause: match is_write {
             true => Cause::StorePageFault,
             false => Cause::LoadPageFault,
         },
@@ -178,16 +191,25 @@ fn outcome(frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
         host: None,
     };
     if translated {
-        end_translated(kernel, frame, registers, fault);
-        return Outcome::Restart;
+        let Some(text) = kernel.images.precise_text(frame.rip) else {
+            end_translated(kernel, frame, registers, fault);
+            return Outcome::Restart;
+        };
+        // Only a checkpoint's own instruction writes. Which access was non-canonical is
+        // not known: a store is done again then.
+        kernel.roll_back(text, is_page_fault && !is_write);
+        if !is_write {
+            kernel.replay();
+            return Outcome::Restart;
+        }
     }
     kernel.interpreting = false;
     kernel.fault(fault);
     Outcome::Restart
 }
 
-/// Ends the program by a fault in translated code: its registers are spread over host
-/// registers and stack, so no handler can be given them.
+/// Ends the program by a fault in translated code of the normal variant: its registers
+/// are spread over host registers and stack, so no handler can be given them.
 fn end_translated(
     kernel: &mut Kernel,
     frame: &ExceptionFrame,

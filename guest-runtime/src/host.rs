@@ -110,6 +110,16 @@ impl Host {
         unsafe { &mut (*self.mailbox()).data }
     }
 
+    /// Tells the VMM which image file, by its guest-physical address, is in an image
+    /// window, below [`IMAGE_WINDOWS`](hartline_abi::layout::IMAGE_WINDOWS).
+    pub fn announce_window(&self, number: u64, gpa: u64) {
+        // SAFETY: a place in the array; the VMM reads it only when nothing depends on it.
+        unsafe {
+            let windows = addr_of_mut!((*self.shared.as_ptr()).windows).cast::<u64>();
+            windows.add(number as usize).write_volatile(gpa);
+        }
+    }
+
     /// Writes the exit report; [`port::EXIT`] publishes it.
     pub fn report(&self, report: &ExitReport) {
         // SAFETY: the VMM reads the report only after the exit.

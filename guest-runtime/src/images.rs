@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::ops::Range;
 use hartline_abi::ABI_VERSION;
-use hartline_abi::image::{FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS};
+use hartline_abi::image::{FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS, variant};
 use hartline_abi::layout::PAGE_SIZE;
 
 /// What an image was made from, and where it is mapped.
@@ -85,7 +85,7 @@ impl Image {
     /// The image whose file is `bytes`. `None` if it is not a usable image.
     #[must_use]
     pub fn new(bytes: &'static [u8], origin: Origin) -> Option<Image> {
-        let header = header(bytes)?;
+        let header = header(bytes).filter(|header| header.variant == origin.variant)?;
         let start = header.text_start.checked_add(origin.bias)?;
         let code = part(bytes, header.code_offset, header.code_length)?;
         let code = code.as_ptr_range();
@@ -156,6 +156,8 @@ pub struct Images {
     near: Range<u64>,
     /// Newest first.
     candidates: Vec<usize>,
+    /// The [variant] that the process uses.
+    pub(crate) variant: u32,
     /// What was new when the process last asked for images.
     pub(crate) generation: u64,
     /// Processes with the same images have one cache.
@@ -163,6 +165,15 @@ pub struct Images {
 }
 
 impl Images {
+    /// None yet, for a process that is to use `variant`.
+    #[must_use]
+    pub fn new(variant: u32) -> Self {
+        Self {
+            variant,
+            ..Self::default()
+        }
+    }
+
     /// Adds an image, in place of an older one of the same file, variant and bias.
     pub fn add(&mut self, image: Image) {
         let name = |origin: Origin| (origin.inode, origin.variant, origin.bias);
@@ -251,6 +262,21 @@ impl Images {
         self.all().any(|image| image.code.contains(&rip))
     }
 
+    /// The guest address that the text of the image with the host address `rip` in its
+    /// code starts at, if it is of the precise variant.
+    #[must_use]
+    pub fn precise_text(&self, rip: u64) -> Option<u64> {
+        let image = self.all().find(|image| image.code.contains(&rip))?;
+        (image.origin.variant == variant::PRECISE).then_some(image.text.start)
+    }
+
+    /// Forgets all images: no host frame may be returned to.
+    pub fn clear(&mut self) {
+        self.images.clear();
+        self.retired.clear();
+        self.forget_lookups();
+    }
+
     /// What is at the host address `rip`, if it is translated code.
     #[must_use]
     pub fn locate(&self, rip: u64) -> Option<Location> {
@@ -301,7 +327,7 @@ mod tests {
         let mut header = ImageHeader {
             magic: MAGIC,
             abi_version: ABI_VERSION,
-            reserved: 0,
+            variant: 0,
             key: [0; 32],
             checksum: [0; 32],
             file_length: 3 * HEADER_SIZE,
@@ -360,7 +386,11 @@ mod tests {
     #[test]
     fn the_newest_image_with_an_entry_counts() {
         let code = |bytes: &[u8]| bytes.as_ptr() as u64 + 2 * HEADER_SIZE;
-        let (old, new) = (image_bytes(|_| {}), image_bytes(|h| h.text_start -= 4));
+        let new = image_bytes(|h| {
+            h.text_start -= 4;
+            h.variant = 1;
+        });
+        let old = image_bytes(|_| {});
         let mut images = Images::default();
         images.add(Image::new(old, origin(0)).unwrap());
         assert_eq!(images.lookup(0x1004), Some(code(old) + 16));

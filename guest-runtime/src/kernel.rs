@@ -22,7 +22,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::boot::Shared;
-use hartline_abi::hart::Hart;
+use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE, Hart};
 use hartline_isa::Trap;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -89,6 +89,8 @@ pub struct Kernel {
     pub(crate) interpret_only: bool,
     /// Where the interpreter may fetch, as far as it was looked up.
     fetch: Range<u64>,
+    /// The interpreter is on its way from a checkpoint to the load that faulted.
+    replaying: bool,
 }
 
 impl Kernel {
@@ -98,7 +100,7 @@ impl Kernel {
         let boot = host.boot();
         let mut seed = [0; 32];
         seed.copy_from_slice(&boot.seed[32..]);
-        let images = Images::default();
+        let images = Images::new(boot.variant);
         hart.dispatch_cache = images.cache_address();
         Kernel {
             host,
@@ -123,6 +125,7 @@ impl Kernel {
             hart: NonNull::from(hart),
             interpret_only: boot.interpret_only != 0,
             fetch: 0..0,
+            replaying: false,
         }
     }
 
@@ -142,7 +145,7 @@ impl Kernel {
     /// and no reserved modes.
     #[must_use]
     pub fn may_translate(&mut self) -> bool {
-        !self.interpret_only && self.hart().frm < 4
+        !self.interpret_only && !self.replaying && self.hart().frm < 4
     }
 
     /// The host function for `Hart::pc`, if there is one.
@@ -221,8 +224,44 @@ impl Kernel {
         });
     }
 
+    /// Lets the hart stand at the last checkpoint of translated code of the precise
+    /// variant, whose text starts at `text`; behind it if it is a store that was done
+    /// and `behind` is set.
+    pub(crate) fn roll_back(&mut self, text: u64, behind: bool) {
+        let hart = self.hart();
+        let place = hart.fault_place;
+        let distance = place & !(FAULT_PLACE_STORE | FAULT_PLACE_LONG);
+        let is_store = place & FAULT_PLACE_STORE != 0;
+        let length = match place & FAULT_PLACE_LONG {
+            _ if !(is_store && behind) => 0,
+            0 => 2,
+            _ => 4,
+        };
+        hart.pc = text.wrapping_add(u64::from(distance) + length);
+    }
+
+    /// The address that the instruction being interpreted accesses, and whether it
+    /// writes there.
+    pub(crate) fn interpreted_access(&mut self) -> Option<(u64, bool)> {
+        // SAFETY: as `hart()`; the interpreter was interrupted for good.
+        let hart = unsafe { self.hart.as_ref() };
+        self.interpreter.access(hart)
+    }
+
+    /// Has the interpreter execute what comes until a fault.
+    pub(crate) fn replay(&mut self) {
+        self.replaying = true;
+    }
+
+    /// Ends [`replay`](Self::replay): what comes now comes after the fault, or there is
+    /// none any more.
+    pub(crate) fn end_replay(&mut self) {
+        self.replaying = false;
+    }
+
     /// Sends the signal of a fault whose registers are exact.
     pub(crate) fn fault(&mut self, fault: Fault) {
+        self.end_replay();
         let info = SigInfo::fault(fault.signal, fault.code, fault.address);
         if !self.signals.handles(fault.signal) {
             self.task.fault = Some(fault);
@@ -318,6 +357,7 @@ impl Kernel {
                 Control::Restart
             }
             Delivery::Handler => {
+                self.end_replay();
                 // One frame at a time: the next signal interrupts the handler's first
                 // instruction, as on Linux.
                 self.ask_attention();

@@ -26,6 +26,7 @@ pub mod lifecycle;
 pub mod loader;
 pub mod memory;
 pub mod process;
+pub mod profile;
 pub mod scheduler;
 pub mod signals;
 pub mod stack;

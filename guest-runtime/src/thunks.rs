@@ -49,11 +49,11 @@ macro_rules! thunks {
             "movsd xmm12, gs:[{f12}]", "movsd xmm13, gs:[{f13}]",
             "movsd xmm14, gs:[{f14}]", "movsd xmm15, gs:[{f15}]",
             ".endm",
-            // A called entry point: `handler()` serves it and translated code goes on.
+            // A called entry point: `handler(frame)` serves it and translated code goes on.
             ".macro hartline_called name, handler",
             ".globl \\name", ".type \\name, @function", "\\name:",
             "hartline_store",
-            "push rbx", "mov rbx, rsp", "and rsp, -16", "cld",
+            "push rbx", "mov rbx, rsp", "mov rdi, rbx", "and rsp, -16", "cld",
             "call \\handler",
             "mov rsp, rbx", "pop rbx",
             "hartline_load",
@@ -74,12 +74,12 @@ macro_rules! thunks {
             "jmp [r10 + 8]",
             "3:",
             ".endm",
-            // A tail-called entry point: `handler()` gives the host function to go on
+            // A tail-called entry point: `handler(frame)` gives the host function to go on
             // with, or 0 to return to the caller.
             ".macro hartline_tail name, handler",
             ".globl \\name", ".type \\name, @function", "\\name:",
             "hartline_store",
-            "push rbx", "mov rbx, rsp", "and rsp, -16", "cld",
+            "push rbx", "mov rbx, rsp", "mov rdi, rbx", "and rsp, -16", "cld",
             "call \\handler",
             "mov rsp, rbx", "pop rbx",
             "mov r11, rax",

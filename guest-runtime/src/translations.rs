@@ -4,7 +4,7 @@
 
 use crate::errno::Errno;
 use crate::images::{self, Image, Origin};
-use crate::kernel::Kernel;
+use crate::kernel::{Control, Kernel};
 use crate::memory::{AddressSpace, Exhausted, Label};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -62,6 +62,20 @@ impl Kernel {
         }
     }
 
+    /// From now on a fault in translated code has to find all registers: the program
+    /// handles it. Other translations are used; host frames of those used so far must
+    /// not be returned to.
+    pub fn use_precise_translations(&mut self) {
+        if self.images.variant == variant::PRECISE {
+            return;
+        }
+        self.images.variant = variant::PRECISE;
+        self.images.clear();
+        self.use_dispatch_cache();
+        self.use_translations(0..USER_END);
+        self.control = Control::Restart;
+    }
+
     /// Code in `range` may run from now on. Translations of the files whose code is
     /// mapped there are put to use.
     pub fn use_translations(&mut self, range: Range<u64>) {
@@ -78,7 +92,7 @@ impl Kernel {
             })
             .collect();
         for (inode, file_start) in candidates {
-            self.use_translation(inode, file_start, variant::NORMAL);
+            self.use_translation(inode, file_start, self.images.variant);
         }
     }
 
@@ -168,6 +182,7 @@ impl Kernel {
                     return Ok(None);
                 }
                 self.translations.windows[number as usize] = (slot, bias);
+                self.host.announce_window(number, slot.gpa);
                 number
             }
         };

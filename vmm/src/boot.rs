@@ -78,7 +78,7 @@ pub fn write(
     files: &[layout::GuestFile<'_>],
     vcpu: &Vcpu,
     arguments: &Arguments,
-    interpret_only: bool,
+    (interpret_only, variant): (bool, u32),
 ) -> Result<(), Error> {
     let strings = arguments.encode()?;
     guest
@@ -101,6 +101,7 @@ pub fn write(
         monotonic_ns: 0,
         seed: seed()?,
         interpret_only: interpret_only.into(),
+        variant,
         // SAFETY: no preconditions.
         uid: unsafe { libc::geteuid() },
         // SAFETY: no preconditions.

@@ -12,6 +12,7 @@ pub mod libraries;
 pub mod machine;
 pub mod platform;
 pub mod probe;
+pub mod profile;
 pub mod program;
 pub mod report;
 mod run;

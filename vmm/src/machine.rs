@@ -4,12 +4,14 @@ use crate::boot::{self, Arguments};
 use crate::images::{ImageFile, ImageSource, Images};
 use crate::layout::{self, Contents, GuestFile};
 use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu};
+use crate::profile::Profile;
 use crate::run::{End, Ended, Running, UserExits};
 use crate::supervisor;
-use hartline_abi::image::variant;
-use hartline_abi::layout::STACK_SIZE;
+use hartline_abi::boot::Shared;
+use hartline_abi::layout::{IMAGE_WINDOWS, STACK_SIZE};
 use hartline_devices::console::Console;
 use std::fs::File;
+use std::mem::offset_of;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,10 +50,14 @@ pub struct Settings<'a> {
     pub arguments: &'a Arguments,
     /// Never enter translated code.
     pub interpret_only: bool,
+    /// [Variant](hartline_abi::image::variant) of translations to begin with.
+    pub variant: u32,
     /// Ends the VM after this time.
     pub timeout: Option<Duration>,
     /// Read KVM's counters at the end.
     pub count: bool,
+    /// Take samples of where the program is.
+    pub profile: Option<Profile<'a>>,
 }
 
 /// How a VM ended, and what it cost.
@@ -71,6 +77,22 @@ pub struct Outcome {
     pub images: Images,
     /// For finding the guest's state at a fault in translated code.
     pub stack: HostStack,
+    shared: Arc<Mapping>,
+}
+
+impl Outcome {
+    /// The image windows that the guest says it has used: number, and guest-physical
+    /// address of the image file.
+    #[must_use]
+    pub fn windows(&self) -> Vec<(u64, u64)> {
+        let window = |number| {
+            let at = offset_of!(Shared, windows) as u64 + number * size_of::<u64>() as u64;
+            // SAFETY: integers.
+            let gpa = unsafe { self.shared.read_value::<u64>(at) };
+            Some((number, gpa.ok().filter(|&gpa| gpa != 0)?))
+        };
+        (0..IMAGE_WINDOWS).filter_map(window).collect()
+    }
 }
 
 /// The host stack of a VM that ended.
@@ -105,6 +127,7 @@ pub fn run(settings: Settings<'_>) -> Result<Outcome, Error> {
     let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
     let count = settings.count;
     let (running, stack) = prepare(&kvm, settings)?;
+    let shared = Arc::clone(&running.shared);
     let boot_time = start.elapsed();
     let Ended {
         end,
@@ -126,6 +149,7 @@ pub fn run(settings: Settings<'_>) -> Result<Outcome, Error> {
         counters,
         images,
         stack,
+        shared,
     })
 }
 
@@ -139,7 +163,7 @@ fn tree_length(tree: &File) -> Result<u64, layout::Error> {
         .map_err(|source| layout::Error::File { what: TREE, source })
 }
 
-fn prepare(kvm: &Kvm, settings: Settings<'_>) -> Result<(Running, HostStack), Error> {
+fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostStack), Error> {
     let mut vm = kvm.create_vm()?;
     let tree = match settings.tree {
         Some(file) => Some(GuestFile {
@@ -173,7 +197,7 @@ fn prepare(kvm: &Kvm, settings: Settings<'_>) -> Result<(Running, HostStack), Er
         contents.files,
         &vcpu,
         settings.arguments,
-        settings.interpret_only,
+        (settings.interpret_only, settings.variant),
     )?;
     let console = Arc::<Console>::default();
     let stack = HostStack {
@@ -187,7 +211,7 @@ fn prepare(kvm: &Kvm, settings: Settings<'_>) -> Result<(Running, HostStack), Er
         images.set_source(Arc::clone(tree), Arc::clone(source));
     }
     if let Some(image) = settings.program_image {
-        images.offer(settings.arguments.program, variant::NORMAL, image);
+        images.offer(settings.arguments.program, settings.variant, image);
     }
     let running = Running {
         vcpu,
@@ -196,6 +220,7 @@ fn prepare(kvm: &Kvm, settings: Settings<'_>) -> Result<(Running, HostStack), Er
         shared: guest.shared,
         console,
         timeout: settings.timeout,
+        profile: settings.profile,
     };
     Ok((running, stack))
 }

@@ -5,6 +5,7 @@ use crate::calls::Calls;
 use crate::control::{Control, Stop};
 use crate::images::Images;
 use crate::platform::{self, Exit, Mapping, Vcpu, VmFailure};
+use crate::profile::{self, Profile};
 use crate::signals::{SignalSet, Signals};
 use hartline_abi::boot::Shared;
 use hartline_abi::port;
@@ -60,7 +61,7 @@ pub struct Ended {
 
 /// A VM ready to run.
 #[derive(Debug)]
-pub struct Running {
+pub struct Running<'a> {
     /// The vCPU, set up to start.
     pub vcpu: Vcpu,
     /// The VM, and the images that the guest may ask for.
@@ -73,9 +74,11 @@ pub struct Running {
     pub console: Arc<Console>,
     /// Ends the VM after this time.
     pub timeout: Option<Duration>,
+    /// Takes samples of where the program is.
+    pub profile: Option<Profile<'a>>,
 }
 
-impl Running {
+impl Running<'_> {
     /// Runs the VM to its end. All output that it made is written, all threads have
     /// ended, and the terminal is as it was.
     ///
@@ -88,7 +91,7 @@ impl Running {
         let done = EventFd::new(EFD_CLOEXEC).map_err(failed("eventfd"))?;
         let set = SignalSet::block().map_err(failed("signalfd"))?;
         let mut signals = Signals::new(
-            self.ram,
+            Arc::clone(&self.ram),
             Arc::clone(&self.shared),
             Arc::clone(&control),
             set,
@@ -115,7 +118,12 @@ impl Running {
                 .name("vcpu0".into())
                 .spawn_scoped(scope, || {
                     let _done = SignalOnDrop(&done);
-                    service.run_vcpu(&mut vcpu, &mut exits)
+                    let mut run = || service.run_vcpu(&mut vcpu, &mut exits);
+                    match self.profile {
+                        None => run(),
+                        Some(profile) => profile::during(profile, &self.ram, &self.shared, run)
+                            .and_then(|end| end),
+                    }
                 });
             let runner = runner.map_err(failed("vCPU thread"))?;
             signals.watch(done.as_raw_fd());

@@ -136,6 +136,21 @@ impl Instruction {
         )
     }
 
+    /// Base register and offset of the address of its access to memory, if it has one.
+    #[must_use]
+    pub fn memory_operand(&self) -> Option<(XReg, i32)> {
+        match self.operation() {
+            Operation::Load { rs1, offset, .. }
+            | Operation::Store { rs1, offset, .. }
+            | Operation::LoadFloat { rs1, offset, .. }
+            | Operation::StoreFloat { rs1, offset, .. } => Some((rs1, offset)),
+            Operation::LoadReserved { rs1, .. }
+            | Operation::StoreConditional { rs1, .. }
+            | Operation::Amo { rs1, .. } => Some((rs1, 0)),
+            _ => None,
+        }
+    }
+
     /// Whether it accesses memory, and so may fault.
     #[must_use]
     pub fn may_fault(&self) -> bool {

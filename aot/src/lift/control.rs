@@ -89,6 +89,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             ir.store_hart(offset::RESUME, ir.constant(0));
             self.store_pc(pc);
             self.call_service(offset::FN_POLL);
+            self.checkpoint_at(pc);
             self.registers.load(ir, self.flow.live_in(pc));
             ir.jump(self.block(pc));
             cases.push((ir.constant(pc), block));
@@ -124,6 +125,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.registers.store(ir, self.flow.dirty_in(header));
         self.store_pc(header);
         self.call_service(offset::FN_POLL);
+        self.checkpoint_at(header);
         self.registers.load(ir, self.flow.live_in(header));
         ir.jump(self.block(header));
     }
@@ -143,6 +145,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             let same = ir.compare(IntPredicate::EQ, ra, expected);
             ir.branch(same, here, next, Likely::Unknown);
             ir.position(here);
+            self.checkpoint_at(edge.target);
             self.registers.load(ir, self.flow.live_in(edge.target));
             ir.jump(self.block(edge.target));
             ir.position(next);
@@ -282,6 +285,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.branch(same, here, elsewhere, Likely::Taken);
         ir.position(here);
         if return_to.is_internal() {
+            self.checkpoint_at(return_to.target);
             self.registers.load(ir, self.flow.live_in(return_to.target));
         }
         self.go_to(return_to);

@@ -11,7 +11,8 @@ use super::Unit;
 use super::control::{needs_poll, returns_twice};
 use super::debug::{Debug, FunctionDebug};
 use super::ir::{Ir, Memory, Signature};
-use super::registers::{RegisterFlow, RegisterSet, dead_loads, leaves_code, unpinned};
+use super::precise::tracked;
+use super::registers::{RegisterFlow, RegisterSet, dead_loads, leaves_code};
 use super::state::Registers;
 use crate::cfg::{Block, Function, Terminator};
 
@@ -53,7 +54,7 @@ pub(super) struct Lifter<'a, 'ctx> {
     /// Address and instruction being lifted.
     pub(super) pc: u64,
     pub(super) instruction: Option<Instruction>,
-    /// Unpinned registers whose `Hart` word is out of date here.
+    /// Tracked registers whose `Hart` word is out of date here.
     pub(super) dirty: RegisterSet,
     /// Unpinned registers needed after the instruction.
     pub(super) live_after: RegisterSet,
@@ -74,6 +75,7 @@ pub fn lift<'ctx>(
     debug: Option<&Debug<'ctx>>,
 ) -> FunctionValue<'ctx> {
     let signature = signature(function);
+    ir.set_precise(unit.precise);
     let host = ir.define(function.entry, signature, unit.features.llvm());
     let debug = debug.map(|debug| debug.function(host));
     let entry = ir.block(host, "entry");
@@ -86,7 +88,7 @@ pub fn lift<'ctx>(
         unit,
         function,
         host,
-        flow: RegisterFlow::of(function, &unit.features),
+        flow: RegisterFlow::of(function, unit),
         signature,
         registers: Registers::new(ir, host, signature),
         blocks: HashMap::new(),
@@ -141,6 +143,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         if needs_poll(self.function) {
             self.poll_at_entry();
         }
+        self.checkpoint_at(self.function.entry);
         let live = self.flow.live_in(self.function.entry);
         self.registers.load(self.ir, live);
         self.ir.jump(self.block(self.function.entry));
@@ -194,8 +197,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.dirty = self.flow.dirty_in(block.start);
         self.singles = [None; 32];
         self.control = Control::Direct;
-        let live = self.flow.live_after_each(block, &self.unit.features);
-        let dead = dead_loads(block, &self.unit.features);
+        let live = self.flow.live_after_each(block, self.unit);
+        let dead = dead_loads(block, self.unit);
         for (index, &(pc, instruction)) in block.instructions.iter().enumerate() {
             self.pc = pc;
             if let Some(debug) = &self.debug {
@@ -229,18 +232,20 @@ impl<'ctx> Lifter<'_, 'ctx> {
 
     fn lift_instruction(&mut self, instruction: Instruction) {
         self.instruction = Some(instruction);
+        self.checkpoint_before(&instruction);
         if self.unit.features.interprets(&instruction) {
             self.interpret();
         } else {
             execute(&instruction, self);
         }
-        if !leaves_code(&instruction, &self.unit.features) {
+        if !leaves_code(&instruction, self.unit) {
             let uses = instruction.register_use();
             let written = RegisterSet {
                 x: uses.x_written,
                 f: uses.f_written,
             };
-            self.dirty = self.dirty.union(written.intersection(unpinned()));
+            self.dirty = self.dirty.union(written.intersection(tracked(self.unit)));
+            self.checkpoint_after(&instruction);
         }
     }
 
@@ -267,6 +272,10 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.registers.store(self.ir, self.dirty);
         self.store_pc(self.pc);
         self.call_service(service);
+        let length = self
+            .instruction
+            .map_or(0, |instruction| instruction.length());
+        self.checkpoint_at(self.pc + u64::from(length));
         self.registers.load(self.ir, self.live_after);
         self.dirty = RegisterSet::default();
         self.singles = [None; 32];

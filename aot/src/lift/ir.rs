@@ -2,6 +2,8 @@
 //! building operations that lifting uses.
 
 use hartline_abi::hart::{PINNED_F, PINNED_X};
+use std::cell::Cell;
+
 use inkwell::AddressSpace;
 use inkwell::attributes::{Attribute, AttributeLoc};
 use inkwell::basic_block::BasicBlock;
@@ -14,7 +16,8 @@ use inkwell::types::{
 };
 use inkwell::values::{
     BasicMetadataValueEnum, BasicValue, BasicValueEnum, CallSiteValue, FloatValue, FunctionValue,
-    GlobalValue, InstructionValue, IntValue, MetadataValue, PointerValue, StructValue,
+    GlobalValue, InstructionOpcode, InstructionValue, IntValue, MetadataValue, PointerValue,
+    StructValue,
 };
 use inkwell::{FloatPredicate, GlobalVisibility, IntPredicate};
 
@@ -93,6 +96,7 @@ pub struct Ir<'ctx> {
     empty: MetadataValue<'ctx>,
     stack_pointer: MetadataValue<'ctx>,
     strict: Attribute,
+    precise: Cell<bool>,
 }
 
 /// Metadata kind numbers.
@@ -100,6 +104,13 @@ struct Kinds {
     tbaa: u32,
     prof: u32,
     invariant: u32,
+}
+
+/// Makes an access to memory stay, in order with others of the kind.
+fn keep(access: InstructionValue<'_>) {
+    access
+        .set_volatile(true)
+        .expect("the instruction accesses memory");
 }
 
 /// The value of an operation that fails only when the builder has no position,
@@ -144,7 +155,14 @@ impl<'ctx> Ir<'ctx> {
             empty: context.metadata_node(&[]),
             stack_pointer: context.metadata_node(&[context.metadata_string("rsp").into()]),
             strict: context.create_enum_attribute(Attribute::get_named_enum_kind_id("strictfp"), 0),
+            precise: Cell::new(false),
         }
+    }
+
+    /// From here on, whether accesses to guest memory and stores to the `Hart`
+    /// structure stay and keep their order.
+    pub fn set_precise(&self, precise: bool) {
+        self.precise.set(precise);
     }
 
     /// The host function of the guest function at `guest`, for calls with a
@@ -270,6 +288,14 @@ impl<'ctx> Ir<'ctx> {
                 .set_metadata(self.empty, self.kinds.invariant)
                 .expect("a node is no function-local metadata");
         }
+        let ordered = match memory {
+            Memory::Guest => true,
+            Memory::Hart => access.get_opcode() == InstructionOpcode::Store,
+            Memory::Image => false,
+        };
+        if ordered && self.precise.get() {
+            keep(access);
+        }
     }
 
     /// Loads from memory at any alignment.
@@ -301,9 +327,14 @@ impl<'ctx> Ir<'ctx> {
 
     /// Makes the load that gave `value` stay, even if the value is not used.
     pub fn keep(&self, value: BasicValueEnum<'ctx>) {
-        instruction(value)
-            .set_volatile(true)
-            .expect("the value comes from a load");
+        keep(instruction(value));
+    }
+
+    /// Makes an atomic access to guest memory one that keeps its place, if need be.
+    pub fn order_atomic(&self, value: impl BasicValue<'ctx>) {
+        if self.precise.get() {
+            keep(instruction(value.as_basic_value_enum()));
+        }
     }
 
     /// Stores to memory at any alignment.

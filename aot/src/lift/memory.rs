@@ -112,6 +112,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let value = ir.truncate(value, width.bits());
         let order = AtomicOrdering::SequentiallyConsistent;
         let old = ir.built(ir.builder().build_atomicrmw(op, pointer, value, order));
+        ir.order_atomic(old);
         ir.sign_extend(old, 64)
     }
 
@@ -150,6 +151,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             ir.builder()
                 .build_cmpxchg(pointer, expected, value, order, order),
         );
+        ir.order_atomic(exchange);
         let success = ir.extract(exchange, 1).into_int_value();
         let failure = ir.zero_extend(ir.built(ir.builder().build_not(success, "")), 64);
         ir.jump(done);

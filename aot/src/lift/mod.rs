@@ -15,6 +15,7 @@ mod integer;
 mod ir;
 mod machine;
 mod memory;
+mod precise;
 mod registers;
 mod resume;
 mod state;
@@ -53,4 +54,6 @@ pub struct Unit {
     pub entries: HashSet<u64>,
     /// Extensions of the target.
     pub features: Features,
+    /// Whether all registers are known at each access to guest memory.
+    pub precise: bool,
 }

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use hartline_abi::hart::{PINNED_F, PINNED_X};
 use hartline_isa::{Instruction, Operation};
 
-use super::features::Features;
+use super::Unit;
+use super::precise::{ends_checkpoint, starts_checkpoint, tracked};
 use crate::cfg::{Block, Function, Terminator};
 
 /// A set of integer and floating-point registers.
@@ -74,8 +75,8 @@ pub fn unpinned() -> RegisterSet {
 /// Whether the runtime executes the instruction: all registers are in the `Hart`
 /// structure while it does.
 #[must_use]
-pub fn leaves_code(instruction: &Instruction, features: &Features) -> bool {
-    matches!(instruction.operation(), Operation::Ecall) || features.interprets(instruction)
+pub fn leaves_code(instruction: &Instruction, unit: &Unit) -> bool {
+    matches!(instruction.operation(), Operation::Ecall) || unit.features.interprets(instruction)
 }
 
 /// Registers read and written.
@@ -95,7 +96,8 @@ fn uses(instruction: &Instruction) -> (RegisterSet, RegisterSet) {
 /// The result, per block by start address.
 #[derive(Debug, Default)]
 pub struct RegisterFlow {
-    /// Unpinned registers whose `Hart` word may be out of date at the block's start.
+    /// Registers that are tracked and whose `Hart` word may be out of date at the
+    /// block's start.
     dirty_in: HashMap<u64, RegisterSet>,
     /// Unpinned registers whose value is still needed at the block's start.
     live_in: HashMap<u64, RegisterSet>,
@@ -104,15 +106,15 @@ pub struct RegisterFlow {
 impl RegisterFlow {
     /// Analyses a function.
     #[must_use]
-    pub fn of(function: &Function, features: &Features) -> Self {
+    pub fn of(function: &Function, unit: &Unit) -> Self {
         let mut flow = Self::default();
-        flow.find_dirty(function, features);
-        flow.find_live(function, features);
+        flow.find_dirty(function, unit);
+        flow.find_live(function, unit);
         flow
     }
 
-    /// Unpinned registers whose `Hart` word may be out of date at the start of the
-    /// block at `pc`.
+    /// Registers whose `Hart` word may be out of date at the start of the block at
+    /// `pc`; without those that never need be up to date.
     #[must_use]
     pub fn dirty_in(&self, pc: u64) -> RegisterSet {
         self.dirty_in.get(&pc).copied().unwrap_or_default()
@@ -124,11 +126,11 @@ impl RegisterFlow {
         self.live_in.get(&pc).copied().unwrap_or_default()
     }
 
-    fn find_dirty(&mut self, function: &Function, features: &Features) {
+    fn find_dirty(&mut self, function: &Function, unit: &Unit) {
         let mut work: Vec<&Block> = function.blocks.iter().rev().collect();
         let mut seen = HashMap::new();
         while let Some(block) = work.pop() {
-            let out = dirty_out(block, self.dirty_in(block.start), features);
+            let out = dirty_out(block, self.dirty_in(block.start), unit);
             if seen.insert(block.start, out) == Some(out) {
                 continue;
             }
@@ -143,20 +145,20 @@ impl RegisterFlow {
         }
     }
 
-    fn find_live(&mut self, function: &Function, features: &Features) {
+    fn find_live(&mut self, function: &Function, unit: &Unit) {
         let mut changed = true;
         while changed {
             changed = false;
             for block in function.blocks.iter().rev() {
-                let live = self.live_before(block, features);
+                let live = self.live_before(block, unit);
                 changed |= self.live_in.insert(block.start, live) != Some(live);
             }
         }
     }
 
     /// Liveness at the start of `block`, from that of its successors.
-    fn live_before(&self, block: &Block, features: &Features) -> RegisterSet {
-        self.live_after_each(block, features)
+    fn live_before(&self, block: &Block, unit: &Unit) -> RegisterSet {
+        self.live_after_each(block, unit)
             .first()
             .copied()
             .unwrap_or_default()
@@ -165,22 +167,25 @@ impl RegisterFlow {
     /// Live unpinned registers: element 0 before the first instruction, element
     /// n + 1 after instruction n.
     #[must_use]
-    pub fn live_after_each(&self, block: &Block, features: &Features) -> Vec<RegisterSet> {
-        let dirty = dirty_before_each(block, self.dirty_in(block.start), features);
+    pub fn live_after_each(&self, block: &Block, unit: &Unit) -> Vec<RegisterSet> {
+        let dirty = dirty_before_each(block, self.dirty_in(block.start), unit);
         let mut live = self.live_at_end(block, dirty[block.instructions.len()]);
         let mut result = vec![live];
         for (index, (_, instruction)) in block.instructions.iter().enumerate().rev() {
             let (read, written) = uses(instruction);
             let last = index + 1 == block.instructions.len();
-            live = if leaves_code(instruction, features) {
+            live = if leaves_code(instruction, unit) {
                 // Stored before; everything needed later is loaded again.
                 dirty[index]
             } else if last && is_call(block) {
-                dirty[index].union(read.intersection(unpinned()))
+                dirty[index].union(read)
+            } else if starts_checkpoint(instruction, unit) {
+                live.difference(written).union(read).union(dirty[index])
             } else {
-                live.difference(written)
-                    .union(read.intersection(unpinned()))
+                live.difference(written).union(read)
             };
+            // The others are always there.
+            live = live.intersection(unpinned());
             result.push(live);
         }
         result.reverse();
@@ -197,7 +202,7 @@ impl RegisterFlow {
         if leaves_function(block) {
             live = live.union(dirty);
         }
-        live
+        live.intersection(unpinned())
     }
 }
 
@@ -220,41 +225,41 @@ fn leaves_function(block: &Block) -> bool {
     }
 }
 
-/// Dirty unpinned registers before each instruction, and at the end of the block.
-/// A call's clean-up is not included in the last element.
-fn dirty_before_each(
-    block: &Block,
-    mut dirty: RegisterSet,
-    features: &Features,
-) -> Vec<RegisterSet> {
+/// Dirty registers before each instruction, and at the end of the block. A call's
+/// clean-up is not included in the last element.
+fn dirty_before_each(block: &Block, mut dirty: RegisterSet, unit: &Unit) -> Vec<RegisterSet> {
     let mut result = vec![dirty];
     for (_, instruction) in &block.instructions {
-        dirty = if leaves_code(instruction, features) {
+        let written = uses(instruction).1.intersection(tracked(unit));
+        let clean = leaves_code(instruction, unit) || ends_checkpoint(instruction, unit);
+        dirty = if clean {
             RegisterSet::default()
+        } else if starts_checkpoint(instruction, unit) {
+            written
         } else {
-            dirty.union(uses(instruction).1.intersection(unpinned()))
+            dirty.union(written)
         };
         result.push(dirty);
     }
     result
 }
 
-fn dirty_out(block: &Block, dirty: RegisterSet, features: &Features) -> RegisterSet {
+fn dirty_out(block: &Block, dirty: RegisterSet, unit: &Unit) -> RegisterSet {
     if is_call(block) {
         return RegisterSet::default();
     }
-    let all = dirty_before_each(block, dirty, features);
+    let all = dirty_before_each(block, dirty, unit);
     all.last().copied().unwrap_or_default()
 }
 
 /// Registers whose `Hart` word is right before the instruction at `pc`.
 #[must_use]
-pub fn registers_in_hart(function: &Function, pc: u64, features: &Features) -> RegisterSet {
-    let flow = RegisterFlow::of(function, features);
+pub fn registers_in_hart(function: &Function, pc: u64, unit: &Unit) -> RegisterSet {
+    let flow = RegisterFlow::of(function, unit);
     for block in &function.blocks {
         let position = block.instructions.iter().position(|entry| entry.0 == pc);
         if let Some(position) = position {
-            let dirty = dirty_before_each(block, flow.dirty_in(block.start), features);
+            let dirty = dirty_before_each(block, flow.dirty_in(block.start), unit);
             return unpinned().difference(dirty[position]);
         }
     }
@@ -264,7 +269,7 @@ pub fn registers_in_hart(function: &Function, pc: u64, features: &Features) -> R
 /// For each instruction of a block, whether it is a load whose value nothing in
 /// the block reads before it is overwritten. Such a load still has to fault.
 #[must_use]
-pub fn dead_loads(block: &Block, features: &Features) -> Vec<bool> {
+pub fn dead_loads(block: &Block, unit: &Unit) -> Vec<bool> {
     let everything = RegisterSet { x: !0, f: !0 };
     let mut live = everything;
     let mut result = Vec::with_capacity(block.instructions.len());
@@ -272,7 +277,7 @@ pub fn dead_loads(block: &Block, features: &Features) -> Vec<bool> {
         let (read, written) = uses(instruction);
         let dead = written.intersection(live) == RegisterSet::default();
         result.push(instruction.is_load() && dead);
-        live = if leaves_code(instruction, features) || instruction.is_control_transfer() {
+        live = if leaves_code(instruction, unit) || instruction.is_control_transfer() {
             everything
         } else {
             live.difference(written).union(read)

@@ -5,6 +5,8 @@
 use crate::call::HostCall;
 use crate::console::Console;
 use crate::hotness::Hotness;
+use crate::layout::IMAGE_WINDOWS;
+use crate::profile::Sample;
 use crate::report::ExitReport;
 use core::sync::atomic::AtomicU64;
 
@@ -55,6 +57,8 @@ pub struct BootInfo {
     pub seed: [u8; 64],
     /// 1: never enter translated code (`--interpret`, tests).
     pub interpret_only: u32,
+    /// [Variant](crate::image::variant) of translations to begin with.
+    pub variant: u32,
     /// User and group that the program sees.
     pub uid: u32,
     /// Group.
@@ -96,6 +100,11 @@ pub struct Shared {
     pub console: Console,
     /// Interpreted code.
     pub hotness: Hotness,
+    /// Samples of where the program is.
+    pub sample: Sample,
+    /// Guest-physical address of the image file that the runtime has mapped into each
+    /// window of [`crate::layout::IMAGE_BASE`], or 0. A window never gets another file.
+    pub windows: [u64; IMAGE_WINDOWS as usize],
     /// NUL-terminated strings: the program's path as the guest sees it
     /// (AT_EXECFN), then arguments, then environment.
     pub arguments: [u8; ARGUMENTS_SIZE],

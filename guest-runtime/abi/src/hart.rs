@@ -88,12 +88,25 @@ pub struct Hart {
     /// Address of the cache of host functions by guest address, which
     /// [`fn_dispatch`](Hart::fn_dispatch) looks into first.
     pub dispatch_cache: u64,
+    /// Where the last checkpoint of translated code of the precise variant was: the
+    /// distance of its instruction from the start of the text, bytes. `x` and `f` are as
+    /// before this instruction. With [`FAULT_PLACE_STORE`] it is a store, which has been
+    /// done unless it is what faults; of four bytes with [`FAULT_PLACE_LONG`] too,
+    /// otherwise of two.
+    pub fault_place: u32,
     /// Not used.
-    pub reserved: [u64; 6],
+    pub padding: u32,
+    /// Not used.
+    pub reserved: [u64; 5],
 }
 
 /// Value of [`Hart::reservation`] without a reservation; never a mapped address.
 pub const NO_RESERVATION: u64 = u64::MAX;
+
+/// Bit of [`Hart::fault_place`].
+pub const FAULT_PLACE_STORE: u32 = 1;
+/// Bit of [`Hart::fault_place`]. Text is shorter than this.
+pub const FAULT_PLACE_LONG: u32 = 1 << 31;
 
 /// Bits of [`Hart::pending`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +114,8 @@ pub const NO_RESERVATION: u64 = u64::MAX;
 pub enum Pending {
     /// A signal for the program: its number is in [`crate::boot::Shared::signals`].
     Signal = 1,
+    /// A sample is wanted ([`crate::profile`]).
+    Sample = 2,
     /// A translation image: [`crate::boot::Shared::images`].
     Image = 4,
     /// Time has passed ([`crate::call::Operation::Tick`]).
@@ -145,6 +160,8 @@ pub mod offset {
     pub const POLL_LIMIT: u64 = offset_of!(Hart, poll_limit) as u64;
     /// [`Hart::resume`].
     pub const RESUME: u64 = offset_of!(Hart, resume) as u64;
+    /// [`Hart::fault_place`].
+    pub const FAULT_PLACE: u64 = offset_of!(Hart, fault_place) as u64;
     /// [`Hart::reservation`].
     pub const RESERVATION: u64 = offset_of!(Hart, reservation) as u64;
     /// [`Hart::reserved_value`].

@@ -20,6 +20,10 @@
 pub mod variant {
     /// All of the file, optimised.
     pub const NORMAL: u32 = 0;
+    /// All of the file, for programs that handle their own faults: the code keeps the
+    /// hart as it was at the last checkpoint, which
+    /// [`fault_place`](crate::hart::Hart::fault_place) names.
+    pub const PRECISE: u32 = 1;
 }
 
 /// First bytes of an image file.
@@ -36,8 +40,8 @@ pub struct ImageHeader {
     pub magic: [u8; 8],
     /// [`crate::ABI_VERSION`].
     pub abi_version: u32,
-    /// Not used.
-    pub reserved: u32,
+    /// A [`variant`].
+    pub variant: u32,
     /// SHA-256 of the cache key (guest ELF, translator, CPU features, options).
     pub key: [u8; 32],
     /// SHA-256 of the file with this field zero.

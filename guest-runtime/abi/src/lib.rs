@@ -17,6 +17,7 @@ pub mod image;
 pub mod layout;
 pub mod paging;
 pub mod port;
+pub mod profile;
 pub mod report;
 pub mod tree;
 

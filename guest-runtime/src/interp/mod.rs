@@ -96,6 +96,15 @@ impl Interpreter {
         self.code = code;
     }
 
+    /// The address that the instruction at `hart.pc`, which was fetched, accesses, and
+    /// whether it writes there.
+    pub(crate) fn access(&self, hart: &Hart) -> Option<(u64, bool)> {
+        let entry = self.cache[slot(hart.pc)].filter(|entry| entry.pc == hart.pc)?;
+        let (base, offset) = entry.instruction.memory_operand()?;
+        let address = hart.x[base.index()].wrapping_add_signed(offset.into());
+        Some((address, entry.instruction.is_store()))
+    }
+
     /// Number of instructions executed so far, traps not included.
     #[must_use]
     pub const fn executed(&self) -> u64 {

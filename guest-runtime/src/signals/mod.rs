@@ -400,11 +400,16 @@ impl Signals {
         take(&mut self.thread.pending).or_else(|| take(&mut self.shared))
     }
 
+    /// Whether the program has a handler for a signal.
+    #[must_use]
+    pub fn has_handler(&self, signal: u8) -> bool {
+        matches!(self.disposition(signal), Disposition::Handle(_))
+    }
+
     /// Whether a handler would run for a fault signal, so that it need not be reported.
     #[must_use]
     pub fn handles(&self, signal: u8) -> bool {
-        self.thread.blocked & bit(signal) == 0
-            && matches!(self.disposition(signal), Disposition::Handle(_))
+        self.thread.blocked & bit(signal) == 0 && self.has_handler(signal)
     }
 
     /// Whether the signal of a child that ends is ignored on purpose: then the child

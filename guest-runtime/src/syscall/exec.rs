@@ -4,6 +4,7 @@ use super::Entry;
 use super::files::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
 use crate::errno::Errno;
 use crate::exit::End;
+use crate::images::Images;
 use crate::interp::fcsr;
 use crate::kernel::{Control, Kernel};
 use crate::loader::{self, ElfFile, InterpreterError, LoadError, Strings};
@@ -165,7 +166,7 @@ fn execute(
     kernel.end_other_threads();
     let space = Space {
         memory,
-        images: Default::default(),
+        images: Images::new(kernel.host.boot().variant),
         code: kernel.interpreter.code(),
     };
     let old = core::mem::replace(&mut kernel.process.space, kernel.scheduler.add_space(space));

@@ -7,7 +7,7 @@ use crate::errno::Errno;
 use crate::exit::End;
 use crate::kernel::{Control, Kernel};
 use crate::process::Process;
-use crate::signals::number::{SIGCONT, SIGSEGV};
+use crate::signals::number::{SIGBUS, SIGCONT, SIGSEGV};
 use crate::signals::{Action, AltStack, SI_TKILL, SI_USER, SigInfo, check_number};
 use crate::task::{Event, Wait};
 use crate::user;
@@ -167,6 +167,10 @@ fn rt_sigaction(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno>
     if new != 0 {
         let action: Action = user::read(&mut kernel.memory, new)?;
         kernel.signals.set_action(signal, action)?;
+        // What else instructions cause is exact in all translated code.
+        if matches!(signal, SIGSEGV | SIGBUS) && kernel.signals.has_handler(signal) {
+            kernel.use_precise_translations();
+        }
     }
     if old != 0 {
         user::write(&mut kernel.memory, old, &current)?;

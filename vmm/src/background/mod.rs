@@ -244,6 +244,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Makes an image of `pieces` and puts it into the cache.
 fn store(job: &Job<'_>, text: &Range<u64>, pieces: &[Piece]) -> Result<File, BackgroundError> {
     let linked = link_pieces(pieces, text)?;
-    let image = image::build(&job.key, text.clone(), &linked)?;
+    let image = image::build(&job.key, job.options.variant(), text.clone(), &linked)?;
     Ok(job.cache.store_partial(&job.key, &image, pieces)?)
 }

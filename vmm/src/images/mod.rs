@@ -13,6 +13,8 @@ use hartline_abi::layout::{FILE_GPA_END, HUGE_PAGE_SIZE};
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::thread;
 
@@ -26,6 +28,19 @@ pub struct ImageFile {
     pub file: File,
     /// Its length, bytes.
     pub length: u64,
+}
+
+impl ImageFile {
+    /// The bytes of the file.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(&self) -> io::Result<Vec<u8>> {
+        let length = usize::try_from(self.length).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
 }
 
 /// Where images come from.

@@ -53,6 +53,8 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         program_image: None,
         arguments: &arguments,
         interpret_only: true,
+        variant: 0,
+        profile: None,
         timeout: guest.timeout,
         count: true,
     };

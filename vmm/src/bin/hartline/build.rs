@@ -3,6 +3,7 @@
 use crate::meter::Meter;
 use crate::translation::Translation;
 use anyhow::Context;
+use hartline_abi::image::variant;
 use hartline_vmm::tree::TreeBuilder;
 use hartline_vmm::{libraries, program};
 use std::collections::HashSet;
@@ -15,6 +16,10 @@ use std::time::Instant;
 /// Arguments of `hartline build`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
+    /// Make the precise variant, which programs use that handle SIGSEGV or SIGBUS
+    #[arg(long)]
+    precise: bool,
+
     /// Root file system: a directory or a tar file; each ELF is a program inside it, and
     /// its interpreter and shared libraries are translated too
     #[arg(long, value_name = "DIR|TAR")]
@@ -32,11 +37,15 @@ pub struct Arguments {
 /// translation fails, or the cache cannot be written.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let translation = Translation::for_this_host()?;
+    let variant = match arguments.precise {
+        true => variant::PRECISE,
+        false => variant::NORMAL,
+    };
     match &arguments.rootfs {
-        Some(root) => build_in_root(&translation, root, &arguments.programs)?,
+        Some(root) => build_in_root(&translation, variant, root, &arguments.programs)?,
         None => {
             for path in &arguments.programs {
-                build(&translation, path, &program::read(path)?)?;
+                build(&translation, variant, path, &program::read(path)?)?;
             }
         }
     }
@@ -46,6 +55,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 /// Translates programs of a root file system with all that they load when they start.
 fn build_in_root(
     translation: &Translation,
+    variant: u32,
     root: &Path,
     programs: &[PathBuf],
 ) -> anyhow::Result<()> {
@@ -59,24 +69,24 @@ fn build_in_root(
         let name = path.to_str().context("the program's name is not UTF-8")?;
         let libraries = libraries::of_program(&tree, name, &program.bytes)?;
         if done.insert(program.file.inode()) {
-            build(translation, shown, &program.bytes)?;
+            build(translation, variant, shown, &program.bytes)?;
         }
         for library in libraries {
             let path = library.path()?;
             if done.insert(library.inode()) {
-                build(translation, &path, &library.bytes()?)?;
+                build(translation, variant, &path, &library.bytes()?)?;
             }
         }
     }
     Ok(())
 }
 
-fn build(translation: &Translation, path: &Path, elf: &[u8]) -> anyhow::Result<()> {
+fn build(translation: &Translation, variant: u32, path: &Path, elf: &[u8]) -> anyhow::Result<()> {
     let name = path.display().to_string();
     let start = Instant::now();
     let meter = Meter::new(&name);
     let image = translation
-        .image(elf, &meter)
+        .image(elf, variant, &meter)
         .with_context(|| name.clone())?;
     let seconds = start.elapsed().as_secs_f64();
     meter.finish();

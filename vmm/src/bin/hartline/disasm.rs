@@ -2,6 +2,7 @@
 
 use crate::translation::Translation;
 use anyhow::Context;
+use hartline_abi::image::variant;
 use hartline_aot::translate::Stage;
 use hartline_aot::translator::Translator;
 use hartline_vmm::program;
@@ -41,7 +42,8 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let elf = program::read(path)?;
     let translation = Translation::for_looking()?;
     let name = || path.display().to_string();
-    let translator = Translator::new(&elf, translation.options()).with_context(name)?;
+    let translator =
+        Translator::new(&elf, &translation.options(variant::NORMAL)).with_context(name)?;
     let symbol = arguments.symbol.as_deref();
     let mut output = BufWriter::new(io::stdout().lock());
     let mut written = Ok(());

@@ -3,6 +3,7 @@
 use crate::translation::{CachedImage, Translation};
 use anyhow::Context;
 use hartline_abi::elf::{Program, ProgramType, kind};
+use hartline_abi::image::variant;
 use hartline_aot::elf::Binary;
 use hartline_aot::translator::Translator;
 use hartline_vmm::program;
@@ -83,7 +84,8 @@ impl Inspection {
         let name = || path.display().to_string();
         let elf = program::read(path)?;
         let translation = Translation::for_looking()?;
-        let translator = Translator::new(&elf, translation.options()).with_context(name)?;
+        let translator =
+            Translator::new(&elf, &translation.options(variant::NORMAL)).with_context(name)?;
         let binary = translator.binary();
         let program = binary.program();
         let statistics = translator.flow().statistics(binary);

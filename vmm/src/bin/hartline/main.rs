@@ -6,6 +6,7 @@ mod disasm;
 mod doctor;
 mod inspect;
 mod meter;
+mod perf_data;
 mod run;
 mod translation;
 
@@ -27,7 +28,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a program in a virtual machine of its own
-    Run(run::Arguments),
+    Run(Box<run::Arguments>),
     /// Translate programs ahead of time, into the cache
     Build(build::Arguments),
     /// Tell what is known about a program
@@ -36,6 +37,8 @@ enum Command {
     Disasm(disasm::Arguments),
     /// Tell whether and how well this host can run programs
     Doctor(doctor::Arguments),
+    /// Have perf name the functions of programs run with --perf-map
+    PerfData(perf_data::Arguments),
     /// Compare with native programs and with qemu-user
     Bench(bench::Arguments),
 }
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
             Command::Inspect(arguments) => inspect::main(arguments),
             Command::Disasm(arguments) => disasm::main(arguments),
             Command::Doctor(arguments) => doctor::main(arguments),
+            Command::PerfData(arguments) => perf_data::main(arguments),
             Command::Bench(arguments) => bench::main(arguments),
         },
         Err(error) => usage(&error),

@@ -1,6 +1,7 @@
 //! Translation images for this host: from the cache, or translated into it.
 
 use anyhow::Context;
+use hartline_abi::image::variant;
 use hartline_aot::cache::Cache;
 use hartline_aot::image;
 use hartline_aot::key::Key;
@@ -61,14 +62,17 @@ impl Translation {
     fn new(cache: Cache, features: String) -> Self {
         let options = Options {
             features,
-            threads: None,
+            ..Options::default()
         };
         Self { cache, options }
     }
 
-    /// How to translate.
-    pub fn options(&self) -> &Options {
-        &self.options
+    /// How to translate into a [variant].
+    pub fn options(&self, variant: u32) -> Options {
+        Options {
+            precise: variant == variant::PRECISE,
+            ..self.options.clone()
+        }
     }
 
     /// Where images are kept.
@@ -76,14 +80,9 @@ impl Translation {
         &self.cache
     }
 
-    /// Names the image of a file.
-    pub fn key(&self, elf: &[u8]) -> Key {
-        Key::new(elf, &self.options.features, "")
-    }
-
-    /// The image of a file if it is in the cache.
+    /// The normal image of a file if it is in the cache.
     pub fn find(&self, elf: &[u8]) -> Option<CachedImage> {
-        let key = self.key(elf);
+        let key = self.options.key(elf);
         let size = self.cache.lookup(&key)?.metadata().ok()?.len();
         let path = self.cache.path(&key);
         Some(CachedImage { path, size })
@@ -97,21 +96,27 @@ impl Translation {
         self.cache.lookup(key).map(image_file).transpose()
     }
 
-    /// The image of a file, translated if it is not in the cache.
+    /// The image of a file in a [variant], translated if it is not in the cache.
     ///
     /// # Errors
     /// The file is no riscv64 program, the translation fails, or the cache cannot be
     /// written. Nothing is left of it.
-    pub fn image(&self, elf: &[u8], progress: &dyn Progress) -> anyhow::Result<Translated> {
-        let key = self.key(elf);
+    pub fn image(
+        &self,
+        elf: &[u8],
+        variant: u32,
+        progress: &dyn Progress,
+    ) -> anyhow::Result<Translated> {
+        let options = self.options(variant);
+        let key = options.key(elf);
         let (file, functions) = match self.cache.lookup(&key) {
             Some(file) => (file, None),
             None => {
                 self.cache.prepare()?;
-                let translator = Translator::new(elf, &self.options)?;
+                let translator = Translator::new(elf, &options)?;
                 let linked = translator.translate(progress)?;
                 let text = translator.binary().text_range();
-                let image = image::build(&key, text, &linked)?;
+                let image = image::build(&key, variant, text, &linked)?;
                 let file = self.cache.store(&key, &image)?;
                 (file, Some(translator.flow().functions.len()))
             }

@@ -6,7 +6,7 @@ use hartline_abi::image::variant;
 use hartline_aot::elf::Binary;
 use hartline_aot::key::Key;
 use hartline_aot::order::Heat;
-use hartline_aot::translator::{MAX_TEXT, ReadError};
+use hartline_aot::translator::{MAX_TEXT, Options, ReadError};
 use hartline_vmm::background::{Background, BackgroundError, Guest, Job, Turns, step_back};
 use hartline_vmm::images::{Client, ImageFile, ImageSource};
 use hartline_vmm::program::TreeFile;
@@ -25,6 +25,7 @@ pub struct RunningImages {
 #[derive(Debug)]
 struct Growing {
     elf: Vec<u8>,
+    options: Options,
     key: Key,
     background: Background,
 }
@@ -60,13 +61,14 @@ impl RunningImages {
         &self.translation
     }
 
-    /// The image of all of the program, if there is one; otherwise it is made sure that
+    /// The image of all of the program in a [variant], if there is one; otherwise it is made sure that
     /// the program can be translated while it runs.
     ///
     /// # Errors
     /// The file is no riscv64 program, has too much code, or the cache cannot be written.
-    pub fn of_program(&self, elf: &[u8]) -> anyhow::Result<Option<ImageFile>> {
-        let cached = self.translation.cached(&self.translation.key(elf))?;
+    pub fn of_program(&self, elf: &[u8], variant: u32) -> anyhow::Result<Option<ImageFile>> {
+        let key = self.translation.options(variant).key(elf);
+        let cached = self.translation.cached(&key)?;
         if cached.is_none() {
             let text = Binary::parse(elf).map_err(ReadError::from)?.text_range();
             let span = text.end.saturating_sub(text.start);
@@ -102,7 +104,7 @@ impl RunningImages {
     fn job<'a>(&'a self, file: &'a Growing) -> Job<'a> {
         Job {
             elf: &file.elf,
-            options: self.translation.options(),
+            options: &file.options,
             key: file.key,
             cache: self.translation.cache(),
             turns: &self.turns,
@@ -113,7 +115,8 @@ impl RunningImages {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn grow(&self, elf: Vec<u8>, key: Key, client: &Client) -> Result<(), BackgroundError> {
+    fn grow(&self, elf: Vec<u8>, options: Options, client: &Client) -> Result<(), BackgroundError> {
+        let key = options.key(&elf);
         self.translation.cache().prepare()?;
         let partial = self.translation.cache().lookup_partial(&key);
         match partial.map(image_file) {
@@ -122,6 +125,7 @@ impl RunningImages {
         }
         let file = Arc::new(Growing {
             elf,
+            options,
             key,
             background: Background::new(),
         });
@@ -137,14 +141,15 @@ impl ImageSource for RunningImages {
     fn serve(&self, file: &TreeFile, variant: u32, client: &Client) {
         let Ok(elf) = file.bytes() else { return };
         // What cannot be loaded is not code, whatever it is.
-        if variant != variant::NORMAL || elf::Program::parse(&elf).is_err() {
+        let known = [variant::NORMAL, variant::PRECISE].contains(&variant);
+        if !known || elf::Program::parse(&elf).is_err() {
             return;
         }
-        let key = self.translation.key(&elf);
-        match self.translation.cached(&key) {
+        let options = self.translation.options(variant);
+        match self.translation.cached(&options.key(&elf)) {
             Ok(Some(image)) => client.show(image),
             _ => {
-                if let Err(error) = self.grow(elf, key, client) {
+                if let Err(error) = self.grow(elf, options, client) {
                     let name = file.path().unwrap_or_default();
                     let name = name.display().to_string().escape_debug().to_string();
                     crate::say(&format!("{name}: {error}: code is interpreted"));

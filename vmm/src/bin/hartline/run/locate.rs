@@ -9,7 +9,6 @@ use hartline_vmm::machine::Outcome;
 use hartline_vmm::program::TreeFile;
 use hartline_vmm::report::Located;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// What `report` is about, if it is a fault in the code of an image that the VM used,
@@ -22,8 +21,7 @@ pub fn locate(
     options: &Options,
 ) -> Option<Located> {
     let placed = outcome.images.placed_at(report.image)?;
-    let mut bytes = vec![0; usize::try_from(placed.image.length).ok()?];
-    placed.image.file.read_exact_at(&mut bytes, 0).ok()?;
+    let bytes = placed.image.read().ok()?;
     let image = Image::open(&bytes).ok()?;
     let in_code = report
         .image_offset

@@ -3,16 +3,23 @@
 mod images;
 mod locate;
 mod options;
+mod perf_map;
+mod profile;
+mod ran;
 mod stats;
+mod symbols;
+mod watch;
 
 pub use options::Arguments;
 
 use crate::translation::Translation;
 use anyhow::Context;
+use hartline_abi::image::variant;
 use hartline_abi::report::ExitReport;
 use hartline_vmm::boot;
 use hartline_vmm::images::ImageSource;
 use hartline_vmm::machine::{self, RUNTIME, Settings};
+use hartline_vmm::profile::{Profile, Taken};
 use hartline_vmm::program;
 use hartline_vmm::report::{Program, judge};
 use hartline_vmm::tree::TreeBuilder;
@@ -23,6 +30,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+use watch::Watch;
 
 /// Runs the program; the result is its exit code.
 ///
@@ -36,13 +44,19 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         true => None,
         false => Some(Arc::new(RunningImages::new(Translation::for_this_host()?))),
     };
+    let variant = match arguments.precise {
+        true => variant::PRECISE,
+        false => variant::NORMAL,
+    };
     // Before the VM starts, so that what is wrong with it is known then.
     let program_image = match &images {
         None => None,
         Some(images) => images
-            .of_program(&guest.program.bytes)
+            .of_program(&guest.program.bytes, variant)
             .with_context(|| arguments.program.display().to_string())?,
     };
+    let watch = Watch::new(arguments)?;
+    let record = |taken: &Taken| watch.recorder.record(taken);
     let settings = Settings {
         ram: arguments.memory,
         runtime: RUNTIME,
@@ -53,14 +67,21 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         interpret_only: arguments.interpret,
         timeout: arguments.timeout,
         count: arguments.stats.is_some(),
+        variant,
+        profile: watch.profile.is_some().then_some(Profile {
+            period: arguments.profile_period,
+            recorder: &record,
+        }),
     };
     let outcome = machine::run(settings)?;
     if let Some(images) = &images {
         images.finish();
     }
+    watch.finish(&outcome, &guest.tree, arguments)?;
     let locate = |report: &ExitReport| {
-        let options = images.as_ref()?.translation().options();
-        locate::locate(report, &outcome, &guest.tree, options)
+        // Faults in precise code are located by the guest.
+        let options = images.as_ref()?.translation().options(variant::NORMAL);
+        locate::locate(report, &outcome, &guest.tree, &options)
     };
     let name = arguments.program.display().to_string();
     let program = Program {

@@ -56,6 +56,27 @@ pub struct Arguments {
     )]
     pub stats: Option<StatsFormat>,
 
+    /// Write names of all code for perf (default file: /tmp/perf-PID.map)
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true
+    )]
+    pub perf_map: Option<Option<PathBuf>>,
+
+    /// Write a profile for speedscope or the Firefox Profiler
+    #[arg(long, value_name = "FILE.json")]
+    pub profile: Option<PathBuf>,
+
+    /// Processor time between samples of the profile, in milliseconds
+    #[arg(long, value_name = "MS", default_value = "1", value_parser = parse_period)]
+    pub profile_period: Duration,
+
+    /// Translate so that faults are exact, as for programs that handle them; slower
+    #[arg(long, conflicts_with = "interpret")]
+    pub precise: bool,
+
     /// Interpret everything, translate nothing
     #[arg(long, hide = true)]
     pub interpret: bool,
@@ -177,6 +198,15 @@ fn parse_size(text: &str) -> anyhow::Result<u64> {
     size.context("must be from 64M to 252G")
 }
 
+fn parse_period(text: &str) -> anyhow::Result<Duration> {
+    let milliseconds: f64 = text.parse().context("is no number of milliseconds")?;
+    ensure!(
+        (0.1..=10_000.0).contains(&milliseconds),
+        "must be from 0.1 to 10000 milliseconds"
+    );
+    Ok(Duration::from_secs_f64(milliseconds / 1000.0))
+}
+
 fn parse_seconds(text: &str) -> anyhow::Result<Duration> {
     let seconds: f64 = text.parse().context("is no number of seconds")?;
     let duration = Duration::try_from_secs_f64(seconds)
@@ -220,6 +250,14 @@ mod tests {
         assert!(!parse_volume("/a:/b").unwrap().read_only);
         for bad in ["", "/a", ":/b", "/a:b:ro", "/a:ro"] {
             assert!(parse_volume(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn periods() {
+        assert_eq!(parse_period("0.5").unwrap(), Duration::from_micros(500));
+        for bad in ["0", "0.09", "1e5", "-1", "nan", "1ms"] {
+            assert!(parse_period(bad).is_err(), "{bad}");
         }
     }
 

@@ -1,0 +1,155 @@
+//! Guest call stacks from host stacks. Every host frame of translated code mirrors a
+//! guest call, so its return addresses are the guest's callers. The code has neither
+//! frame pointers nor unwind tables, but a function's frame has one size wherever it
+//! calls, which its instructions tell.
+
+use std::collections::{HashMap, HashSet};
+
+use hartline_abi::image::FunctionEntry;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use crate::image::Image;
+
+/// Walks host stacks through the code of one image.
+#[derive(Debug)]
+pub struct Unwinder<'a> {
+    code: &'a [u8],
+    /// Sorted by host offset.
+    functions: Vec<FunctionEntry>,
+    /// Sizes of frames that are known, by the function's host offset.
+    sizes: HashMap<u32, Option<u64>>,
+}
+
+impl<'a> Unwinder<'a> {
+    /// For the code of `image`.
+    #[must_use]
+    pub fn new(image: &Image<'a>) -> Self {
+        let mut functions: Vec<_> = image.functions().collect();
+        functions.sort_by_key(|function| function.host);
+        Self {
+            code: image.code(),
+            functions,
+            sizes: HashMap::new(),
+        }
+    }
+
+    /// The function whose code contains the host offset `host`.
+    #[must_use]
+    pub fn function_at(&self, host: u64) -> Option<FunctionEntry> {
+        let after = self
+            .functions
+            .partition_point(|function| u64::from(function.host) <= host);
+        let function = *self.functions.get(after.checked_sub(1)?)?;
+        let end = u64::from(function.host) + u64::from(function.host_length);
+        (host < end).then_some(function)
+    }
+
+    /// The function that a call returns to at the host offset `host`, and the bytes
+    /// that its frame has between that return address and its own. `None` if it is no
+    /// return address.
+    pub fn frame(&mut self, host: u64) -> Option<(FunctionEntry, u64)> {
+        // The return address may be the end of the function.
+        let function = self.function_at(host.checked_sub(1)?)?;
+        let code = self.code;
+        let size = *self
+            .sizes
+            .entry(function.host)
+            .or_insert_with(|| frame_size(code, &function));
+        Some((function, size?))
+    }
+}
+
+/// Size in bytes of the frame of a function below its return address, by following
+/// its instructions. `None` if they do something to the stack pointer that is not
+/// understood.
+fn frame_size(code: &[u8], function: &FunctionEntry) -> Option<u64> {
+    let (start, length) = (function.host as usize, function.host_length as usize);
+    let code = code.get(start..start.checked_add(length)?)?;
+    let mut largest = 0;
+    let mut seen = HashSet::new();
+    let mut work = vec![(0u64, 0i64)];
+    while let Some((at, mut depth)) = work.pop() {
+        let Some(bytes) = code.get(at as usize..) else {
+            continue;
+        };
+        for instruction in &mut Decoder::with_ip(64, bytes, at, DecoderOptions::NONE) {
+            if instruction.is_invalid() || !seen.insert(instruction.ip()) {
+                break;
+            }
+            depth = depth.checked_add(pushed(&instruction)?)?;
+            largest = largest.max(depth);
+            match instruction.flow_control() {
+                FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall => {}
+                FlowControl::ConditionalBranch => {
+                    work.push((instruction.near_branch_target(), depth));
+                }
+                FlowControl::UnconditionalBranch => {
+                    // A tail call leads out of the function.
+                    work.push((instruction.near_branch_target(), depth));
+                    break;
+                }
+                _ => break,
+            }
+        }
+    }
+    u64::try_from(largest).ok()
+}
+
+/// Bytes by which an instruction lowers the stack pointer. `None` if that is not known.
+fn pushed(instruction: &Instruction) -> Option<i64> {
+    let on_stack_pointer =
+        instruction.op0_kind() == OpKind::Register && instruction.op0_register() == Register::RSP;
+    match instruction.mnemonic() {
+        Mnemonic::Push | Mnemonic::Pushfq => Some(8),
+        Mnemonic::Pop | Mnemonic::Popfq => Some(-8),
+        Mnemonic::Cmp | Mnemonic::Test => Some(0),
+        Mnemonic::Sub if on_stack_pointer => immediate(instruction),
+        Mnemonic::Add if on_stack_pointer => immediate(instruction).map(|n| -n),
+        Mnemonic::Lea if on_stack_pointer => {
+            let plain = instruction.memory_base() == Register::RSP
+                && instruction.memory_index() == Register::None;
+            plain.then(|| -(instruction.memory_displacement64() as i64))
+        }
+        _ if on_stack_pointer => None,
+        _ => Some(0),
+    }
+}
+
+fn immediate(instruction: &Instruction) -> Option<i64> {
+    match instruction.op1_kind() {
+        OpKind::Immediate8to64 => Some(instruction.immediate8to64()),
+        OpKind::Immediate32to64 => Some(instruction.immediate32to64()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(code: &[u8]) -> Option<u64> {
+        let function = FunctionEntry {
+            guest: 0,
+            host: 0,
+            host_length: code.len() as u32,
+        };
+        frame_size(code, &function)
+    }
+
+    #[test]
+    fn frames_are_measured() {
+        // ret
+        assert_eq!(size(&[0xc3]), Some(0));
+        // push rbx; sub rsp, 16; add rsp, 16; pop rbx; ret
+        let plain = [0x53, 0x48, 0x83, 0xec, 16, 0x48, 0x83, 0xc4, 16, 0x5b, 0xc3];
+        assert_eq!(size(&plain), Some(24));
+        // je +2; push rax; ret; then the way around: sub rsp, 0x1000; ret
+        let around = [0x74, 2, 0x50, 0xc3, 0x48, 0x81, 0xec, 0, 0x10, 0, 0, 0xc3];
+        assert_eq!(size(&around), Some(0x1000));
+        // A loop that pushes ends; and rsp, -16 is not understood.
+        assert_eq!(size(&[0x50, 0xeb, 0xfd]), Some(8));
+        assert_eq!(size(&[0x48, 0x83, 0xe4, 0xf0, 0xc3]), None);
+        // Not code.
+        assert_eq!(size(&[0x06]), Some(0));
+    }
+}
