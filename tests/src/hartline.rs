@@ -118,7 +118,15 @@ const TRANSLATION_DEADLINE: Duration = Duration::from_secs(400);
 /// # Errors
 /// Translation failed; standard error of `hartline build` is the message.
 pub fn translate(program: &Path) -> Result<()> {
-    build_once(None, program)
+    build_once(&[], None, program)
+}
+
+/// The same for the variant that programs use that handle their faults.
+///
+/// # Errors
+/// As [`translate`].
+pub fn translate_precisely(program: &Path) -> Result<()> {
+    build_once(&["--precise"], None, program)
 }
 
 /// The same for the program at a path inside the root directory `root`, with the
@@ -127,21 +135,30 @@ pub fn translate(program: &Path) -> Result<()> {
 /// # Errors
 /// As [`translate`].
 pub fn translate_in_root(root: &Path, program: &Path) -> Result<()> {
-    build_once(Some(root), program)
+    build_once(&[], Some(root), program)
 }
 
-/// Root directory and program of a translation.
-type Built = (Option<PathBuf>, PathBuf);
+/// Options, root directory and program of a translation.
+type Built = (&'static [&'static str], Option<PathBuf>, PathBuf);
 
-fn build_once(root: Option<&Path>, program: &Path) -> Result<()> {
+fn build_once(
+    options: &'static [&'static str],
+    root: Option<&Path>,
+    program: &Path,
+) -> Result<()> {
     static DONE: Mutex<Option<HashMap<Built, std::result::Result<(), String>>>> = Mutex::new(None);
     let mut done = DONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let done = done.get_or_insert_default();
-    let key = (root.map(Path::to_path_buf), program.to_path_buf());
+    let key = (
+        options,
+        root.map(Path::to_path_buf),
+        program.to_path_buf(),
+    );
     if let Some(result) = done.get(&key) {
         return result.clone().map_err(Into::into);
     }
     let mut build = command("build")?;
+    build.args(options);
     if let Some(root) = root {
         build.arg("--rootfs").arg(root);
     }

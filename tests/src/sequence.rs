@@ -14,23 +14,100 @@ use std::process::Command;
 /// Bytes of a dump: the scratch buffer, `x0`–`x31`, `f0`–`f31`, `fcsr`.
 const DUMP: usize = SCRATCH + 32 * 8 + 32 * 8 + 8;
 const SCRATCH: usize = 2 * REACH as usize;
+/// Bytes that the handler of faults writes down: pc, `x1`–`x31`, `f0`–`f31`, `fcsr`,
+/// `si_addr`, `si_code`.
+const RECORD: usize = 67 * 8;
+/// Room for records per case; what is more is not written down.
+const RECORDS: usize = 3;
+
+/// Makes `handler` handle `SIGSEGV` on a stack of its own, since the cases use every
+/// register.
+const INSTALL: &str = "    la a0, alternate
+    li a1, 0
+    li a7, 132
+    ecall
+    li a0, 11
+    la a1, action
+    li a2, 0
+    li a3, 8
+    li a7, 134
+    ecall
+";
+
+/// Copies pc and registers out of the context, then address and code of the fault, and
+/// lets the program go on behind the instruction.
+const HANDLER: &str = ".option norvc
+handler:
+    la t0, next_record
+    ld t1, 0(t0)
+    la t2, records_end
+    bgeu t1, t2, 2f
+    addi t3, a2, 176
+    li t4, 64
+1:  ld t5, 0(t3)
+    sd t5, 0(t1)
+    addi t3, t3, 8
+    addi t1, t1, 8
+    addi t4, t4, -1
+    bnez t4, 1b
+    lwu t5, 0(t3)
+    sd t5, 0(t1)
+    ld t5, 16(a1)
+    sd t5, 8(t1)
+    lw t5, 8(a1)
+    sd t5, 16(t1)
+    addi t1, t1, 24
+    sd t1, 0(t0)
+2:  ld t0, 176(a2)
+    lhu t1, 0(t0)
+    andi t1, t1, 3
+    li t2, 3
+    addi t0, t0, 2
+    bne t1, t2, 3f
+    addi t0, t0, 2
+3:  sd t0, 176(a2)
+    ret
+";
+
+/// What [`INSTALL`] and [`HANDLER`] refer to, but for the records.
+const HANDLER_DATA: &str = ".balign 16
+action: .dword handler, 0x08000004, 0
+alternate: .dword handler_stack, 0, 0x4000
+next_record: .dword records
+handler_stack: .zero 0x4000
+";
 
 /// Assembler text of a program.
 #[derive(Debug, Clone)]
 pub struct Program {
     text: String,
     cases: Vec<String>,
+    faults: bool,
 }
 
 impl Program {
     /// `cases` random cases of `extension`; the same for the same seed.
     pub fn random(extension: Extension, cases: usize, seed: u64) -> Self {
+        Self::new(extension, cases, seed, false)
+    }
+
+    /// The same with an access to memory in each case that faults. A handler writes
+    /// down what it is told and steps over the instruction.
+    pub fn with_faults(extension: Extension, cases: usize, seed: u64) -> Self {
+        Self::new(extension, cases, seed, true)
+    }
+
+    fn new(extension: Extension, cases: usize, seed: u64, faults: bool) -> Self {
         let mut random = Random::new(seed ^ ((extension as u64) << 56));
         let cases = (0..cases)
-            .map(|number| case(number, extension, &mut random))
+            .map(|number| case(number, extension, faults, &mut random))
             .collect::<Vec<_>>();
-        let text = program(&cases, extension, &mut random);
-        Self { text, cases }
+        let text = program(&cases, extension, faults, &mut random);
+        Self {
+            text,
+            cases,
+            faults,
+        }
     }
 
     /// Assembles and links it into `output`; the source is kept beside it.
@@ -55,11 +132,25 @@ impl Program {
     /// # Errors
     /// They differ.
     pub fn compare(&self, expected: &[u8], actual: &[u8]) -> Result<()> {
-        if expected.len() != self.cases.len() * DUMP {
+        let length = self.cases.len() * (DUMP + RECORDS * RECORD * usize::from(self.faults));
+        if expected.len() != length {
             return Err(format!("the reference wrote {} bytes", expected.len()).into());
         }
         if actual.len() != expected.len() {
             return Err(format!("{} bytes instead of {}", actual.len(), expected.len()).into());
+        }
+        let (expected, expected_faults) = expected.split_at(self.cases.len() * DUMP);
+        let (actual, actual_faults) = actual.split_at(expected.len());
+        let faults = expected_faults
+            .chunks(RECORD)
+            .zip(actual_faults.chunks(RECORD));
+        for (number, (expected, actual)) in faults.enumerate() {
+            if expected != actual {
+                return Err(format!("fault {number}: {}", describe_fault(expected, actual)).into());
+            }
+        }
+        if self.faults && expected_faults[0..RECORD] == [0; RECORD] {
+            return Err("there was no fault".into());
         }
         let dumps = expected.chunks(DUMP).zip(actual.chunks(DUMP));
         for (number, (expected, actual)) in dumps.enumerate() {
@@ -74,18 +165,39 @@ impl Program {
 
 /// Names what differs in a dump.
 fn describe(expected: &[u8], actual: &[u8]) -> String {
+    differences(expected, actual, |number| {
+        match number.checked_sub(SCRATCH / 8) {
+            None => format!("scratch{:+}", number as i64 * 8 - REACH),
+            Some(index @ 0..32) => format!("x{index}"),
+            Some(index @ 32..64) => format!("f{}", index - 32),
+            Some(_) => "fcsr".to_owned(),
+        }
+    })
+}
+
+/// Names what differs in the record of a fault.
+fn describe_fault(expected: &[u8], actual: &[u8]) -> String {
+    let pc = expected.iter().take(8).rev();
+    let pc = pc.fold(0, |pc, &byte| pc << 8 | u64::from(byte));
+    let told = differences(expected, actual, |number| match number {
+        0 => "pc".to_owned(),
+        1..32 => format!("x{number}"),
+        32..64 => format!("f{}", number - 32),
+        64 => "fcsr".to_owned(),
+        65 => "si_addr".to_owned(),
+        _ => "si_code".to_owned(),
+    });
+    format!("at pc {pc:#x}: {told}")
+}
+
+/// Names and values of the words that differ.
+fn differences(expected: &[u8], actual: &[u8], name: impl Fn(usize) -> String) -> String {
     let mut text = String::new();
     for (number, (a, b)) in expected.chunks(8).zip(actual.chunks(8)).enumerate() {
         if a == b {
             continue;
         }
-        let at = number * 8;
-        let place = match number.checked_sub(SCRATCH / 8) {
-            None => format!("scratch{:+}", at as i64 - REACH),
-            Some(index @ 0..32) => format!("x{index}"),
-            Some(index @ 32..64) => format!("f{}", index - 32),
-            Some(_) => "fcsr".to_owned(),
-        };
+        let place = name(number);
         let word = |bytes: &[u8]| {
             bytes
                 .iter()
@@ -98,12 +210,16 @@ fn describe(expected: &[u8], actual: &[u8]) -> String {
 }
 
 /// The whole program: calls each case, writes the dumps, exits with 0.
-fn program(cases: &[String], extension: Extension, random: &mut Random) -> String {
+fn program(cases: &[String], extension: Extension, faults: bool, random: &mut Random) -> String {
     let mut text = String::from(".option norelax\n.text\n.globl _start\n_start:\n");
+    if faults {
+        text.push_str(INSTALL);
+    }
     for number in 0..cases.len() {
         let _ = writeln!(text, "    call case{number}");
     }
-    let length = cases.len() * DUMP;
+    let records = cases.len() * RECORDS * RECORD * usize::from(faults);
+    let length = cases.len() * DUMP + records;
     let _ = write!(
         text,
         "    la s0, dumps
@@ -123,6 +239,9 @@ fn program(cases: &[String], extension: Extension, random: &mut Random) -> Strin
 "
     );
     text.push_str(&cases.concat());
+    if faults {
+        text.push_str(HANDLER);
+    }
     text.push_str(".data\n.balign 16\nreturn_address: .dword 0\n");
     for number in 0..cases.len() {
         let _ = writeln!(text, "values{number}:");
@@ -140,11 +259,15 @@ fn program(cases: &[String], extension: Extension, random: &mut Random) -> Strin
         }
         let _ = writeln!(text, "    .zero {}", DUMP - SCRATCH);
     }
+    if faults {
+        let _ = writeln!(text, "records: .zero {records}\nrecords_end:");
+        text.push_str(HANDLER_DATA);
+    }
     text
 }
 
 /// One case: a function without a stack frame that may use every register.
-fn case(number: usize, extension: Extension, random: &mut Random) -> String {
+fn case(number: usize, extension: Extension, faults: bool, random: &mut Random) -> String {
     let base = match extension {
         Extension::C => random.pick(&[2, 2, 8, 9, 10, 11, 12, 13, 14, 15]),
         _ => random.within(1, 31) as u8,
@@ -182,7 +305,7 @@ fn case(number: usize, extension: Extension, random: &mut Random) -> String {
         "    la x{base}, dumps + {}",
         number * DUMP + SCRATCH / 2
     );
-    body(&mut text, number, extension, registers, random);
+    body(&mut text, number, extension, registers, faults, random);
     dump(&mut text, base);
     text.push_str("    la t0, return_address\n    ld ra, 0(t0)\n    ret\n");
     text
@@ -194,10 +317,15 @@ fn body(
     case: usize,
     extension: Extension,
     registers: Registers,
+    faults: bool,
     random: &mut Random,
 ) {
+    let faulting = faults.then(|| random.within(4, 22));
     for step in 0..24 {
         let label = format!(".Lcase{case}_{step}");
+        if faulting == Some(step) {
+            fault(text, registers, random);
+        }
         let emit = |text: &mut String, registers, random: &mut Random| {
             for line in instruction(extension, registers, random).lines() {
                 let _ = writeln!(text, "    {line}");
@@ -236,6 +364,40 @@ fn body(
             _ => emit(text, registers, random),
         }
     }
+}
+
+/// An access to memory near address 0, where there is none.
+fn fault(text: &mut String, registers: Registers, random: &mut Random) {
+    let destination = registers.destination(random);
+    let source = random.below(32);
+    let float = random.below(32);
+    let at = random.below(2000);
+    let _ = match random.below(7) {
+        0 | 1 => {
+            let name = random.pick(&["lb", "lbu", "lh", "lhu", "lw", "lwu", "ld"]);
+            writeln!(text, "    {name} x{destination}, {at}(x0)")
+        }
+        2 | 3 => {
+            let name = random.pick(&["sb", "sh", "sw", "sd"]);
+            writeln!(text, "    {name} x{source}, {at}(x0)")
+        }
+        4 => {
+            let name = random.pick(&["flw", "fld", "fsw", "fsd"]);
+            writeln!(text, "    {name} f{float}, {at}(x0)")
+        }
+        5 => {
+            let name = random.pick(&["lr.w", "lr.d"]);
+            writeln!(text, "    {name} x{destination}, (x0)")
+        }
+        _ => {
+            let name = random.pick(&["swap", "add", "xor", "min", "maxu"]);
+            let width = random.pick(&["w", "d"]);
+            writeln!(
+                text,
+                "    amo{name}.{width} x{destination}, x{source}, (x0)"
+            )
+        }
+    };
 }
 
 /// A jump over the next instruction: direct, or through a register; with or without

@@ -9,7 +9,7 @@ use hartline_tests::operations::Extension;
 use hartline_tests::process::Outcome;
 use hartline_tests::sequence::Program;
 use hartline_tests::suite::Suite;
-use hartline_tests::{Result, paths, random};
+use hartline_tests::{Result, hartline, paths, random};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         suite.add(
             format!("{extension:?}: reference agrees with itself"),
             move || {
-                let (run, program) = build(extension, cases, seed, "reference")?;
+                let (run, program) = build(extension, cases, seed, "reference", false)?;
                 let outcome = run.reference()?;
                 program.compare(&ended_well(&outcome)?, &run.reference()?.stdout)
             },
@@ -29,10 +29,14 @@ fn main() -> ExitCode {
         suite.add_kvm(
             format!("{extension:?}: translated and interpreted"),
             move || {
-                compare(extension, cases, seed)
+                compare(extension, cases, seed, false)
                     .map_err(|error| told(seed, error.message().unwrap_or("failed")).into())
             },
         );
+        suite.add_kvm(format!("{extension:?}: registers at faults"), move || {
+            compare(extension, cases, seed, true)
+                .map_err(|error| told(seed, error.message().unwrap_or("failed")).into())
+        });
     }
     suite.run()
 }
@@ -41,15 +45,28 @@ fn told(seed: u64, message: &str) -> String {
     format!("{message}\nrepeat with HARTLINE_SEED={seed}")
 }
 
-fn build(extension: Extension, cases: usize, seed: u64, name: &str) -> Result<(Run, Program)> {
-    let program = Program::random(extension, cases, seed);
+fn build(
+    extension: Extension,
+    cases: usize,
+    seed: u64,
+    name: &str,
+    faults: bool,
+) -> Result<(Run, Program)> {
+    let program = match faults {
+        true => Program::with_faults(extension, cases, seed),
+        false => Program::random(extension, cases, seed),
+    };
     let path = paths::work().join(format!("sequences/{name}-{extension:?}"));
     program.build(&path)?;
     Ok((Run::new::<&str>(&path, []), program))
 }
 
-fn compare(extension: Extension, cases: usize, seed: u64) -> Result<()> {
-    let (run, program) = build(extension, cases, seed, "program")?;
+fn compare(extension: Extension, cases: usize, seed: u64, faults: bool) -> Result<()> {
+    let name = if faults { "faults" } else { "program" };
+    let (run, program) = build(extension, cases, seed, name, faults)?;
+    if faults {
+        hartline::translate_precisely(&run.program)?;
+    }
     let expected = ended_well(&run.reference()?)?;
     let ways = [
         ("interpreted", run.interpreted()?),

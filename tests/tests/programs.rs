@@ -26,6 +26,8 @@ const PLAIN: &[&[&str]] = &[
     &["recursion"],
     &["times"],
     &["signals"],
+    &["handlers"],
+    &["handlers", "blocked"],
     &["atomics"],
     &["memory"],
     &[
@@ -136,6 +138,11 @@ fn main() -> ExitCode {
             move || signal_ends(&["terminal", "wait"], signal, number),
         );
     }
+    suite.add_kvm("handlers of faults, translated", || {
+        let run = Run::new(&compile::programs(O2)?, ["handlers"]);
+        hartline::translate_precisely(&run.program)?;
+        run.compare()
+    });
     suite.add_kvm("a fault is located", fault_is_located);
     for how in ["misaligned-sc", "misaligned-amo"] {
         suite.add_kvm(format!("fault {how}"), move || misaligned(how));
@@ -157,6 +164,7 @@ fn every_program_is_used() -> Result<()> {
         "hog",
         "spin",
         "terminal",
+        "hotspots",
         // tests/processes.rs
         "processes",
         "threads",
