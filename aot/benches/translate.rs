@@ -2,6 +2,7 @@
 //! input is a shared library of the kernels in `tests/bench/kernels`.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use hartline_abi::image::variant;
 use hartline_aot::cache::Cache;
 use hartline_aot::image::{self, Image};
 use hartline_aot::key::Key;
@@ -71,7 +72,7 @@ fn translation(criterion: &mut Criterion) {
         .translate(&Silent)
         .expect("the kernels translate");
     let text = translator.binary().text_range();
-    let image = image::build(&key, text, &linked).expect("an image");
+    let image = image::build(&key, variant::NORMAL, text, &linked).expect("an image");
     let cache = Cache::new(directory.path().join("cache"));
     cache.store(&key, &image).expect("room for the image");
 

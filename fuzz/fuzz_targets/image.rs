@@ -4,7 +4,7 @@
 
 #![no_main]
 
-use hartline_abi::image::{FunctionEntry, HEADER_SIZE};
+use hartline_abi::image::{FunctionEntry, HEADER_SIZE, variant};
 use hartline_aot::image::{Image, build};
 use hartline_aot::key::Key;
 use hartline_aot::link::Linked;
@@ -118,6 +118,6 @@ fn sample() -> &'static [u8] {
                 })
                 .to_vec(),
         };
-        build(&Key::new(b"elf", "", ""), TEXT, &linked).expect("an image")
+        build(&Key::new(b"elf", "", ""), variant::NORMAL, TEXT, &linked).expect("an image")
     })
 }

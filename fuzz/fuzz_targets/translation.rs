@@ -38,12 +38,13 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
     let options = Options {
         features: features.to_owned(),
         threads: NonZero::new(1),
+        precise: choice >> 2 & 1 == 1,
     };
     let translator = Translator::new(&file, &options).expect("a program");
     verify(&translator);
     let linked = translator.translate(&Silent).expect("translates");
     let key = Key::new(&file, features, "");
-    let image = build(&key, translator.unit().text.clone(), &linked).expect("an image");
+    let image = build(&key, options.variant(), translator.unit().text.clone(), &linked).expect("an image");
     Image::open(&image).expect("a good image");
     Corpus::Keep
 });
