@@ -114,10 +114,6 @@ unsafe fn interpret(nested: bool) -> Left {
             Step::Next => None,
             Step::Jump(kind) => Some(kind),
         };
-        if matches!(kind, Some(JumpKind::Call | JumpKind::Return)) {
-            // No checkpoint is before a call and its load behind it.
-            kernel.end_replay();
-        }
         if kernel.attention() {
             // SAFETY: no frame is needed.
             unsafe { profile::answer(kernel, Place::Interpreter, core::ptr::null()) };
