@@ -141,19 +141,11 @@ pub fn translate_in_root(root: &Path, program: &Path) -> Result<()> {
 /// Options, root directory and program of a translation.
 type Built = (&'static [&'static str], Option<PathBuf>, PathBuf);
 
-fn build_once(
-    options: &'static [&'static str],
-    root: Option<&Path>,
-    program: &Path,
-) -> Result<()> {
+fn build_once(options: &'static [&'static str], root: Option<&Path>, program: &Path) -> Result<()> {
     static DONE: Mutex<Option<HashMap<Built, std::result::Result<(), String>>>> = Mutex::new(None);
     let mut done = DONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let done = done.get_or_insert_default();
-    let key = (
-        options,
-        root.map(Path::to_path_buf),
-        program.to_path_buf(),
-    );
+    let key = (options, root.map(Path::to_path_buf), program.to_path_buf());
     if let Some(result) = done.get(&key) {
         return result.clone().map_err(Into::into);
     }
