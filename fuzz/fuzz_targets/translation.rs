@@ -44,7 +44,13 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
     verify(&translator);
     let linked = translator.translate(&Silent).expect("translates");
     let key = Key::new(&file, features, "");
-    let image = build(&key, options.variant(), translator.unit().text.clone(), &linked).expect("an image");
+    let image = build(
+        &key,
+        options.variant(),
+        translator.unit().text.clone(),
+        &linked,
+    )
+    .expect("an image");
     Image::open(&image).expect("a good image");
     Corpus::Keep
 });

@@ -370,10 +370,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     /// and gives the integer it wrote. Other ways join after it.
     fn interpret_aside(&mut self) -> IntValue<'ctx> {
         let ir = self.ir;
-        self.registers.store(ir, self.dirty);
-        self.store_pc(self.pc);
-        self.call_service(offset::FN_INTERPRET_ONE);
-        self.registers.load(ir, self.live_after);
+        self.call_runtime_aside(offset::FN_INTERPRET_ONE);
         let destination = self.instruction.map(|instruction| instruction.operation());
         match destination {
             Some(Operation::FloatToInt { rd, .. }) if rd.index() != 0 => {

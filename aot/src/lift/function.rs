@@ -269,6 +269,13 @@ impl<'ctx> Lifter<'_, 'ctx> {
     /// Has the runtime do something with the instruction at the current pc: all
     /// registers are in the `Hart` structure meanwhile, and come back changed.
     pub(super) fn call_runtime(&mut self, service: u64) {
+        self.call_runtime_aside(service);
+        self.dirty = RegisterSet::default();
+        self.singles = [None; 32];
+    }
+
+    /// The same on one of several ways through the current instruction.
+    pub(super) fn call_runtime_aside(&mut self, service: u64) {
         self.registers.store(self.ir, self.dirty);
         self.store_pc(self.pc);
         self.call_service(service);
@@ -277,8 +284,6 @@ impl<'ctx> Lifter<'_, 'ctx> {
             .map_or(0, |instruction| instruction.length());
         self.checkpoint_at(self.pc + u64::from(length));
         self.registers.load(self.ir, self.live_after);
-        self.dirty = RegisterSet::default();
-        self.singles = [None; 32];
     }
 
     /// Calls the service whose address is at `service` in the `Hart` structure.
