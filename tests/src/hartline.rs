@@ -1,6 +1,6 @@
 //! The `hartline` command under test.
 
-use crate::process::{self, Outcome};
+use crate::process::{self, Outcome, with_default_signals};
 use crate::{Result, paths};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -92,11 +92,8 @@ fn make_cache(binary: &Path) -> std::io::Result<PathBuf> {
 /// # Errors
 /// There is no binary.
 pub fn command(subcommand: impl AsRef<OsStr>) -> Result<Command> {
-    // A shell starts background jobs with SIGINT ignored, and what is ignored stays so.
-    let mut command = Command::new("env");
+    let mut command = with_default_signals(binary()?);
     command
-        .arg("--default-signal=INT,QUIT,HUP")
-        .arg(binary()?)
         .arg(subcommand)
         .env_clear()
         .env("HARTLINE_CACHE", cache()?);

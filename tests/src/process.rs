@@ -1,6 +1,7 @@
 //! Running a program with given input under a deadline, and what came of it.
 
 use crate::Result;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::io::{Read, Write};
@@ -53,6 +54,14 @@ pub fn shell_code(status: ExitStatus) -> i32 {
     status
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+/// Command that runs `program` with the signals of a terminal at their defaults: a shell
+/// starts background jobs with some ignored, and what is ignored stays so.
+pub fn with_default_signals(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT,QUIT,HUP").arg(program);
+    command
 }
 
 /// Runs `command` with `input` on standard input and collects its output.

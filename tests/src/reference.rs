@@ -1,6 +1,7 @@
 //! The reference: Debian's `qemu-riscv64`, user-mode emulation.
 
 use crate::compile::check;
+use crate::process::with_default_signals;
 use crate::{Result, paths};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -31,7 +32,7 @@ pub fn binary() -> Result<PathBuf> {
 /// # Errors
 /// There is no emulator.
 pub fn command(program: &Path) -> Result<Command> {
-    let mut command = Command::new(binary()?);
+    let mut command = with_default_signals(binary()?);
     command.args(["-cpu", CPU]).arg(program);
     Ok(command)
 }
@@ -54,9 +55,9 @@ pub fn command_in_root(root: &Path, program: &str) -> Result<Command> {
     }
     // Only root may chroot; anybody may in a user namespace.
     let mut command = if fs::metadata("/proc/self")?.uid() == 0 {
-        Command::new("chroot")
+        with_default_signals("chroot")
     } else {
-        let mut command = Command::new("unshare");
+        let mut command = with_default_signals("unshare");
         command.args(["--map-root-user", "chroot"]);
         command
     };
