@@ -34,7 +34,7 @@ done
 chmod 755 "$root/init" "$root/bin/"*
 (cd "$root" && find . | cpio --quiet -o -H newc) >"$work/initramfs"
 
-timeout 270 qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu EPYC,+svm,+npt \
+timeout 270 qemu-system-x86_64 -machine q35 -accel tcg,thread=single -cpu EPYC,+svm,+npt \
     -smp 2 -m 3G -kernel "$kernel" -initrd "$work/initramfs" \
     -append "console=ttyS0 quiet panic=-1 mitigations=off rdinit=/init" \
     -display none -monitor none -serial stdio -no-reboot </dev/null
