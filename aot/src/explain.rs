@@ -84,7 +84,7 @@ impl gimli::read::Relocate for &Relocations {
 pub fn explain(function: &Function, unit: &Unit) -> Result<Explained, ExplainError> {
     let context = Context::create();
     let ir = Ir::new(&context, "guest");
-    let codegen = Codegen::new(unit.features.llvm())?;
+    let codegen = Codegen::new(unit.features.llvm(), &unit.disabled)?;
     codegen.prepare(&ir.module);
     let base = function
         .blocks

@@ -133,7 +133,7 @@ impl Job<'_> {
     }
 
     fn compile_batches(&self) -> Result<(), CodegenError> {
-        let codegen = Codegen::new(self.unit.features.llvm())?;
+        let codegen = Codegen::new(self.unit.features.llvm(), &self.unit.disabled)?;
         loop {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(batch) = self.batches.get(index) else {
@@ -202,7 +202,7 @@ pub enum Stage {
 pub fn emit(functions: &[&Function], unit: &Unit, stage: Stage) -> Result<String, TranslateError> {
     let context = Context::create();
     let ir = Ir::new(&context, "guest");
-    let codegen = Codegen::new(unit.features.llvm())?;
+    let codegen = Codegen::new(unit.features.llvm(), &unit.disabled)?;
     codegen.prepare(&ir.module);
     for function in functions {
         lift(&ir, unit, function, None);

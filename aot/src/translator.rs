@@ -12,9 +12,10 @@ use crate::disasm::side_by_side;
 use crate::elf::Binary;
 use crate::explain::{ExplainError, Explained, HostState, explain};
 use crate::key::Key;
-use crate::lift::{Features, Unit, registers_in_hart};
+use crate::lift::{Features, Liveness, Unit, registers_in_hart};
 use crate::link::Linked;
 use crate::pieces::Piece;
+use crate::technique::{Disabled, Technique};
 use crate::translate::{Progress, Stage, TranslateError, compile, emit, translate};
 
 /// Most addresses from the first to the last byte of code, bytes.
@@ -36,6 +37,8 @@ pub enum ReadError {
 pub struct Options {
     /// Extensions that the code may use, as LLVM feature names (`+popcnt,+bmi2`).
     pub features: String,
+    /// Techniques not to use.
+    pub disabled: Disabled,
     /// Threads to translate with; all processors if `None`. Makes no difference to
     /// the result.
     pub threads: Option<NonZero<usize>>,
@@ -54,10 +57,11 @@ impl Options {
         }
     }
 
-    /// The cache key of the image of `elf`.
+    /// Names the image of `elf` that is translated with these options.
     #[must_use]
     pub fn key(&self, elf: &[u8]) -> Key {
-        Key::new(elf, &self.features, &format!("variant {}", self.variant()))
+        let options = format!("variant {} without {}", self.variant(), self.disabled.key());
+        Key::new(elf, &self.features, &options)
     }
 }
 
@@ -124,6 +128,13 @@ impl<'a> Translator<'a> {
             return Err(ReadError::TextTooLarge(span));
         }
         let flow = recover(&binary);
+        let features = Features::new(&options.features);
+        let disabled = options.disabled.clone();
+        // The precise variant believes nobody.
+        let liveness = match !options.precise && disabled.allows(Technique::Liveness) {
+            true => Liveness::of(&flow.functions, &features),
+            false => Liveness::default(),
+        };
         let unit = Unit {
             text,
             position_independent: binary.is_position_independent(),
@@ -132,7 +143,9 @@ impl<'a> Translator<'a> {
                 .iter()
                 .map(|function| function.entry)
                 .collect(),
-            features: Features::new(&options.features),
+            liveness,
+            disabled,
+            features,
             precise: options.precise,
         };
         Ok(Self {
@@ -174,7 +187,7 @@ impl<'a> Translator<'a> {
     /// # Errors
     /// LLVM has no such target.
     pub fn compiler(&self) -> Result<Compiler<'_>, TranslateError> {
-        let codegen = Codegen::new(self.unit.features.llvm())?;
+        let codegen = Codegen::new(self.unit.features.llvm(), &self.unit.disabled)?;
         Ok(Compiler {
             translator: self,
             codegen,

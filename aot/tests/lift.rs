@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use hartline_abi::hart::offset;
 use hartline_aot::cfg::{Block, Edge, EdgeKind, Function, Terminator};
 use hartline_aot::codegen::Codegen;
-use hartline_aot::lift::{Features, Ir, Unit, lift};
+use hartline_aot::lift::{Features, Ir, Liveness, Unit, lift};
+use hartline_aot::technique::Disabled;
 use hartline_isa::{Flow, Instruction, decode};
 use inkwell::context::Context;
 
@@ -18,6 +19,8 @@ fn unit(features: &str, position_independent: bool) -> Unit {
         entries: HashSet::from([BASE]),
         features: Features::new(features),
         precise: false,
+        disabled: Disabled::default(),
+        liveness: Liveness::default(),
     }
 }
 
@@ -70,7 +73,7 @@ fn straight_line(count: usize) -> Vec<Instruction> {
 const CURRENT: &str = "+popcnt,+lzcnt,+bmi,+bmi2,+sse4.2,+avx,+avx2,+fma,+pclmul";
 
 fn check(unit: &Unit) {
-    let codegen = Codegen::new(unit.features.llvm()).expect("x86-64 is there");
+    let codegen = Codegen::new(unit.features.llvm(), &unit.disabled).expect("x86-64 is there");
     let context = Context::create();
     let ir = Ir::new(&context, "test");
     codegen.prepare(&ir.module);

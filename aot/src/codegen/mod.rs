@@ -9,6 +9,8 @@ use inkwell::targets::{
 };
 use thiserror::Error;
 
+use crate::technique::{Disabled, Technique};
+
 /// LLVM refused something.
 #[derive(Debug, Error)]
 pub enum CodegenError {
@@ -28,9 +30,16 @@ pub enum CodegenError {
     Emit(String),
 }
 
-/// The passes before code generation.
-const PASSES: &str = "function(mem2reg,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,\
-    loop-mssa(loop-rotate,licm),gvn,dse,instcombine<no-verify-fixpoint>,simplifycfg)";
+/// The passes before code generation, with the technique that they belong to.
+const PASSES: [(Option<Technique>, &str); 6] = [
+    (None, "mem2reg,early-cse<memssa>,simplifycfg"),
+    (None, COMBINE),
+    (Some(Technique::LoopPasses), "loop-mssa(loop-rotate,licm)"),
+    (Some(Technique::ValueNumbering), "gvn,dse"),
+    (None, COMBINE),
+    (None, "simplifycfg"),
+];
+const COMBINE: &str = "instcombine<no-verify-fixpoint>";
 
 /// Native integer widths in the target's data layout.
 const NATIVE: &str = "-n8:16:32:64-";
@@ -42,14 +51,16 @@ const NATIVE_NARROW: &str = "-n8:16:32-";
 /// A compiler for one thread.
 pub struct Codegen {
     machine: TargetMachine,
+    passes: String,
+    narrow: bool,
 }
 
 impl Codegen {
-    /// For the target with the given LLVM features.
+    /// For the target with the given LLVM features, without some techniques.
     ///
     /// # Errors
     /// LLVM does not know the target.
-    pub fn new(features: &str) -> Result<Self, CodegenError> {
+    pub fn new(features: &str, disabled: &Disabled) -> Result<Self, CodegenError> {
         Target::initialize_x86(&InitializationConfig::default());
         let error = |reason: String| CodegenError::Target {
             features: features.to_owned(),
@@ -67,7 +78,15 @@ impl Codegen {
                 CodeModel::Small,
             )
             .ok_or_else(|| error("no target machine".to_owned()))?;
-        Ok(Self { machine })
+        let used = PASSES
+            .iter()
+            .filter(|(technique, _)| technique.is_none_or(|technique| disabled.allows(technique)));
+        let passes: Vec<&str> = used.map(|&(_, passes)| passes).collect();
+        Ok(Self {
+            machine,
+            passes: format!("function({})", passes.join(",")),
+            narrow: disabled.allows(Technique::NarrowWords),
+        })
     }
 
     /// Sets what a module has to know of the target.
@@ -83,10 +102,12 @@ impl Codegen {
     pub fn optimise(&self, module: &Module<'_>) -> Result<(), CodegenError> {
         let layout = self.machine.get_target_data().get_data_layout();
         let text = layout.as_str().to_string_lossy();
-        let narrow = TargetData::create(&text.replace(NATIVE, NATIVE_NARROW));
-        module.set_data_layout(&narrow.get_data_layout());
+        if self.narrow {
+            let narrow = TargetData::create(&text.replace(NATIVE, NATIVE_NARROW));
+            module.set_data_layout(&narrow.get_data_layout());
+        }
         let result = module
-            .run_passes(PASSES, &self.machine, PassBuilderOptions::create())
+            .run_passes(&self.passes, &self.machine, PassBuilderOptions::create())
             .map_err(|text| CodegenError::Passes(text.to_string()));
         module.set_data_layout(&layout);
         result

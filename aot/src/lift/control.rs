@@ -6,19 +6,21 @@ use inkwell::basic_block::BasicBlock;
 use inkwell::values::{IntValue, PointerValue};
 
 use super::function::{Control, Lifter};
-use super::ir::{Likely, Memory};
-use super::registers::RegisterSet;
+use super::ir::{Likely, Memory, Signature};
+use super::liveness::returns_with_arguments;
+use super::registers::{RegisterSet, unpinned};
 use super::resume::resume_points;
 use super::symbol;
 use crate::cfg::{Block, Edge, EdgeKind, Function, JumpTable, Terminator};
+use crate::technique::Technique;
 
 /// Whether the function polls at its entry: one that calls or jumps to others may
 /// recurse, and one with a loop can be entered there by way of the poll.
 pub(super) fn needs_poll(function: &Function) -> bool {
-    function.blocks.iter().any(|block| block.is_loop_header) || calls(function)
+    function.blocks.iter().any(|block| block.is_loop_header) || leaves(function)
 }
 
-fn calls(function: &Function) -> bool {
+fn leaves(function: &Function) -> bool {
     function.blocks.iter().any(|block| match &block.terminator {
         Terminator::Call { .. }
         | Terminator::CallIndirect { .. }
@@ -28,12 +30,14 @@ fn calls(function: &Function) -> bool {
     })
 }
 
-/// Whether a call in the function may return twice.
-pub(super) fn returns_twice(function: &Function) -> bool {
-    function
-        .blocks
-        .iter()
-        .any(|block| twice_return_site(block).is_some())
+/// Whether the function calls.
+pub(super) fn calls(function: &Function) -> bool {
+    function.blocks.iter().any(|block| {
+        matches!(
+            block.terminator,
+            Terminator::Call { .. } | Terminator::CallIndirect { .. }
+        )
+    })
 }
 
 fn twice_return_site(block: &Block) -> Option<&Edge> {
@@ -87,9 +91,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             let block = ir.block(self.host, "resume");
             ir.position(block);
             ir.store_hart(offset::RESUME, ir.constant(0));
-            self.store_pc(pc);
-            self.call_service(offset::FN_POLL);
-            self.checkpoint_at(pc);
+            self.notice(pc);
             self.registers.load(ir, self.flow.live_in(pc));
             ir.jump(self.block(pc));
             cases.push((ir.constant(pc), block));
@@ -122,20 +124,36 @@ impl<'ctx> Lifter<'_, 'ctx> {
             Likely::NotTaken,
         );
         ir.position(slow);
-        self.registers.store(ir, self.flow.dirty_in(header));
-        self.store_pc(header);
-        self.call_service(offset::FN_POLL);
-        self.checkpoint_at(header);
-        self.registers.load(ir, self.flow.live_in(header));
+        let needed = self.flow.needed_in(header);
+        self.registers
+            .store(ir, self.flow.dirty_in(header).intersection(needed));
+        self.notice(header);
         ir.jump(self.block(header));
     }
 
-    /// The block that compares the place a call came back to with the places
-    /// where calls of this function may return twice.
-    pub(super) fn make_reentry(&mut self) {
+    /// Has the runtime look at what wants attention before the guest goes on at
+    /// `pc`. The runtime either comes back and nothing has changed, so that the
+    /// loop need not take its registers from here, or drops the host frames.
+    fn notice(&self, pc: u64) {
         let ir = self.ir;
-        let reentry = ir.block(self.host, "reentry");
-        ir.position(reentry);
+        self.registers.store_pinned(ir, self.flow.needed_in(pc));
+        self.checkpoint_at(pc);
+        self.store_pc(pc);
+        let service = match self.signature {
+            Signature::Integer => offset::FN_POLL,
+            Signature::Full => offset::FN_POLL_FLOAT,
+        };
+        ir.call_preserving(ir.guest_pointer(ir.load_hart(service)));
+    }
+
+    /// Makes the block for calls that came back to another place than the one
+    /// after them: where a call of this function may return twice, or in another
+    /// function, which the caller is to find. It jumps to a return instruction
+    /// elsewhere: LLVM would merge it with the function's own.
+    pub(super) fn make_elsewhere(&mut self) {
+        let ir = self.ir;
+        let elsewhere = ir.block(self.host, "elsewhere");
+        ir.position(elsewhere);
         let function = self.function;
         for edge in function.blocks.iter().filter_map(twice_return_site) {
             let here = ir.block(self.host, "again");
@@ -150,8 +168,10 @@ impl<'ctx> Lifter<'_, 'ctx> {
             ir.jump(self.block(edge.target));
             ir.position(next);
         }
-        ir.return_pinned(self.signature, &self.registers.pinned_values(ir));
-        self.reentry = Some(reentry);
+        let needed = self.unit.liveness.elsewhere(function.entry);
+        let arguments = self.registers.pinned_arguments(ir, needed);
+        ir.tail_call_guest(self.signature, ir.symbol(symbol::RETURN), &arguments);
+        self.elsewhere = Some(elsewhere);
     }
 
     /// Ends the block.
@@ -165,13 +185,20 @@ impl<'ctx> Lifter<'_, 'ctx> {
                 target, return_to, ..
             } => self.call(*target, return_to),
             Terminator::CallIndirect { return_to } => self.call_indirect(return_to),
+            Terminator::Return if returns_with_arguments(self.function, block) => {
+                self.jump_indirect();
+            }
             Terminator::Return => {
-                self.registers.store(self.ir, self.dirty);
-                let pinned = self.registers.pinned_values(self.ir);
+                let needed = self.flow.needed_at_return();
+                self.registers
+                    .store(self.ir, self.dirty.intersection(needed));
+                let pinned = self.registers.pinned_values(self.ir, needed);
                 self.ir.return_pinned(self.signature, &pinned);
             }
-            Terminator::JumpTable(table) => self.jump_table(table),
-            Terminator::JumpIndirect => self.jump_indirect(),
+            Terminator::JumpTable(table) if self.unit.disabled.allows(Technique::JumpTables) => {
+                self.jump_table(table);
+            }
+            Terminator::JumpTable(_) | Terminator::JumpIndirect => self.jump_indirect(),
             Terminator::Trap => self.trap_at(self.pc),
             Terminator::Illegal { pc } => self.trap_at(*pc),
         }
@@ -195,7 +222,10 @@ impl<'ctx> Lifter<'_, 'ctx> {
     /// The LLVM block that an internal edge leads to.
     fn way_to(&self, edge: &Edge) -> BasicBlock<'ctx> {
         match edge.kind {
-            EdgeKind::Back => self.latches[&edge.target],
+            EdgeKind::Back => match self.latches.get(&edge.target) {
+                Some(&latch) => latch,
+                None => self.block(edge.target),
+            },
             _ => self.block(edge.target),
         }
     }
@@ -235,10 +265,12 @@ impl<'ctx> Lifter<'_, 'ctx> {
 
     /// Leaves the function for the code at link-time address `pc`, for good.
     fn leave_to(&mut self, pc: u64) {
-        self.registers.store(self.ir, self.dirty);
+        let needed = self.unit.liveness.at_entry(pc);
+        self.registers
+            .store(self.ir, self.dirty.intersection(needed));
         if self.unit.entries.contains(&pc) {
             let callee = self.ir.callee(pc, self.signature);
-            let arguments = self.registers.pinned_arguments(self.ir);
+            let arguments = self.registers.pinned_arguments(self.ir, needed);
             self.ir.tail_call_guest(self.signature, callee, &arguments);
         } else {
             self.store_pc(pc);
@@ -247,7 +279,9 @@ impl<'ctx> Lifter<'_, 'ctx> {
     }
 
     fn call(&mut self, target: u64, return_to: &Edge) {
-        self.registers.store(self.ir, self.dirty);
+        let needed = self.unit.liveness.at_entry(target);
+        self.registers
+            .store(self.ir, self.dirty.intersection(needed));
         let callee = if self.unit.entries.contains(&target) {
             self.ir.callee(target, self.signature)
         } else {
@@ -255,7 +289,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             let service = self.ir.load_hart(offset::FN_DISPATCH);
             self.ir.guest_pointer(service)
         };
-        self.finish_call(callee, return_to);
+        self.finish_call(callee, needed, return_to, Some(target));
     }
 
     fn call_indirect(&mut self, return_to: &Edge) {
@@ -264,13 +298,20 @@ impl<'ctx> Lifter<'_, 'ctx> {
         };
         self.registers.store(self.ir, self.dirty);
         let callee = self.look_up(target);
-        self.finish_call(callee, return_to);
+        self.finish_call(callee, RegisterSet::ALL, return_to, None);
     }
 
-    /// Calls, and checks that the guest came back to the instruction after the call.
-    fn finish_call(&mut self, callee: PointerValue<'ctx>, return_to: &Edge) {
+    /// Calls code that needs the registers `needed`, and checks that the guest came
+    /// back to the instruction after the call.
+    fn finish_call(
+        &mut self,
+        callee: PointerValue<'ctx>,
+        needed: RegisterSet,
+        return_to: &Edge,
+        guest: Option<u64>,
+    ) {
         let ir = self.ir;
-        let arguments = self.registers.pinned_arguments(ir);
+        let arguments = self.registers.pinned_arguments(ir, needed);
         let state = ir.call_guest(self.signature, callee, &arguments);
         self.registers.set_pinned(ir, state);
         self.dirty = RegisterSet::default();
@@ -278,30 +319,17 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let ra = self.registers.x(ir, 1);
         let same = ir.compare(IntPredicate::EQ, ra, expected);
         let here = ir.block(self.host, "returned");
-        let elsewhere = match self.reentry {
-            Some(reentry) => reentry,
-            None => self.unwind(),
-        };
-        ir.branch(same, here, elsewhere, Likely::Taken);
+        if let Some(elsewhere) = self.elsewhere {
+            ir.branch(same, here, elsewhere, Likely::Taken);
+        }
         ir.position(here);
         if return_to.is_internal() {
             self.checkpoint_at(return_to.target);
+            let lost = self.flow.lost(guest, return_to.target);
+            self.registers.forget(ir, lost.difference(unpinned()));
             self.registers.load(ir, self.flow.live_in(return_to.target));
         }
         self.go_to(return_to);
-    }
-
-    /// A block that returns the pinned registers as they are. It jumps to a return
-    /// instruction elsewhere: LLVM would merge it with the function's own.
-    fn unwind(&self) -> BasicBlock<'ctx> {
-        let ir = self.ir;
-        let current = ir.current();
-        let block = ir.block(self.host, "elsewhere");
-        ir.position(block);
-        let arguments = self.registers.pinned_arguments(ir);
-        ir.tail_call_guest(self.signature, ir.symbol(symbol::RETURN), &arguments);
-        ir.position(current);
-        block
     }
 
     fn jump_indirect(&mut self) {
@@ -310,7 +338,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         };
         self.registers.store(self.ir, self.dirty);
         let callee = self.look_up(target);
-        let arguments = self.registers.pinned_arguments(self.ir);
+        let arguments = self.registers.pinned_arguments(self.ir, RegisterSet::ALL);
         self.ir.tail_call_guest(self.signature, callee, &arguments);
     }
 
@@ -318,6 +346,10 @@ impl<'ctx> Lifter<'_, 'ctx> {
     /// runtime's dispatcher, with the guest pc published for it.
     fn look_up(&self, target: IntValue<'ctx>) -> PointerValue<'ctx> {
         let ir = self.ir;
+        if !self.unit.disabled.allows(Technique::InlineLookup) {
+            ir.store_hart(offset::PC, target);
+            return ir.guest_pointer(ir.load_hart(offset::FN_DISPATCH));
+        }
         let [inside, hit, miss, found] =
             ["inside", "hit", "miss", "found"].map(|name| ir.block(self.host, name));
         let start = self.guest_address(self.unit.text.start);

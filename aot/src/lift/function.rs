@@ -8,13 +8,14 @@ use inkwell::basic_block::BasicBlock;
 use inkwell::values::{FloatValue, FunctionValue, IntValue, PointerValue};
 
 use super::Unit;
-use super::control::{needs_poll, returns_twice};
+use super::control::{calls, needs_poll};
 use super::debug::{Debug, FunctionDebug};
 use super::ir::{Ir, Memory, Signature};
 use super::precise::tracked;
 use super::registers::{RegisterFlow, RegisterSet, dead_loads, leaves_code};
 use super::state::Registers;
 use crate::cfg::{Block, Function, Terminator};
+use crate::technique::Technique;
 
 /// What the semantics of a control transfer said.
 #[derive(Debug, Clone, Copy)]
@@ -41,14 +42,14 @@ pub(super) struct Lifter<'a, 'ctx> {
     pub(super) function: &'a Function,
     pub(super) host: FunctionValue<'ctx>,
     pub(super) signature: Signature,
-    pub(super) flow: RegisterFlow,
+    pub(super) flow: RegisterFlow<'a>,
     pub(super) registers: Registers<'ctx>,
     /// LLVM blocks of guest blocks.
     blocks: HashMap<u64, BasicBlock<'ctx>>,
     /// LLVM blocks through which back edges go, by loop header.
     pub(super) latches: HashMap<u64, BasicBlock<'ctx>>,
-    /// Where calls go that came back to another place of this function.
-    pub(super) reentry: Option<BasicBlock<'ctx>>,
+    /// Where calls go that came back to another place.
+    pub(super) elsewhere: Option<BasicBlock<'ctx>>,
     /// Index variables by the address that sets them.
     indexes: HashMap<u64, Vec<IndexVariable<'ctx>>>,
     /// Address and instruction being lifted.
@@ -74,7 +75,10 @@ pub fn lift<'ctx>(
     function: &Function,
     debug: Option<&Debug<'ctx>>,
 ) -> FunctionValue<'ctx> {
-    let signature = signature(function);
+    let signature = match unit.disabled.allows(Technique::IntegerSignature) {
+        true => signature(function),
+        false => Signature::Full,
+    };
     ir.set_precise(unit.precise);
     let host = ir.define(function.entry, signature, unit.features.llvm());
     let debug = debug.map(|debug| debug.function(host));
@@ -93,7 +97,7 @@ pub fn lift<'ctx>(
         registers: Registers::new(ir, host, signature),
         blocks: HashMap::new(),
         latches: HashMap::new(),
-        reentry: None,
+        elsewhere: None,
         indexes: HashMap::new(),
         pc: function.entry,
         instruction: None,
@@ -140,16 +144,19 @@ impl<'ctx> Lifter<'_, 'ctx> {
         if let Some(debug) = &self.debug {
             self.registers.describe(self.ir, debug);
         }
-        if needs_poll(self.function) {
+        let polls = self.unit.disabled.allows(Technique::Polls);
+        if polls && needs_poll(self.function) {
             self.poll_at_entry();
         }
         self.checkpoint_at(self.function.entry);
         let live = self.flow.live_in(self.function.entry);
         self.registers.load(self.ir, live);
         self.ir.jump(self.block(self.function.entry));
-        self.make_latches();
-        if returns_twice(self.function) {
-            self.make_reentry();
+        if polls {
+            self.make_latches();
+        }
+        if calls(self.function) {
+            self.make_elsewhere();
         }
         for block in &self.function.blocks {
             self.lift_block(block);
@@ -197,7 +204,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.dirty = self.flow.dirty_in(block.start);
         self.singles = [None; 32];
         self.control = Control::Direct;
-        let live = self.flow.live_after_each(block, self.unit);
+        let live = self.flow.live_after_each(block);
         let dead = dead_loads(block, self.unit);
         for (index, &(pc, instruction)) in block.instructions.iter().enumerate() {
             self.pc = pc;
@@ -238,7 +245,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         } else {
             execute(&instruction, self);
         }
-        if !leaves_code(&instruction, self.unit) {
+        if !leaves_code(&instruction, &self.unit.features) {
             let uses = instruction.register_use();
             let written = RegisterSet {
                 x: uses.x_written,
@@ -289,7 +296,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     /// Calls the service whose address is at `service` in the `Hart` structure.
     pub(super) fn call_service(&self, service: u64) {
         let callee = self.ir.guest_pointer(self.ir.load_hart(service));
-        let arguments = self.registers.pinned_arguments(self.ir);
+        let arguments = self.registers.pinned_arguments(self.ir, RegisterSet::ALL);
         let state = self.ir.call_guest(self.signature, callee, &arguments);
         self.registers.set_pinned(self.ir, state);
     }
@@ -297,7 +304,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     /// Tail-calls the service whose address is at `service` in the `Hart` structure.
     pub(super) fn leave_to_service(&self, service: u64) {
         let callee = self.ir.guest_pointer(self.ir.load_hart(service));
-        let arguments = self.registers.pinned_arguments(self.ir);
+        let arguments = self.registers.pinned_arguments(self.ir, RegisterSet::ALL);
         self.ir.tail_call_guest(self.signature, callee, &arguments);
     }
 

@@ -24,6 +24,12 @@ use inkwell::{FloatPredicate, GlobalVisibility, IntPredicate};
 /// LLVM's number of `x86_regcallcc`.
 const X86_REGCALL: u32 = 92;
 
+/// LLVM's number of `preserve_allcc`.
+const PRESERVE_ALL: u32 = 15;
+
+/// How often LLVM is told that functions are executed; all alike.
+const ENTRY_COUNT: u64 = 1000;
+
 /// LLVM address space of `gs:`-relative addresses.
 const GS: u16 = 256;
 
@@ -199,6 +205,15 @@ impl<'ctx> Ir<'ctx> {
             let attribute = self.context.create_enum_attribute(kind, 0);
             function.add_attribute(AttributeLoc::Function, attribute);
         }
+        // With a profile, LLVM keeps blocks that are almost never executed (polls) out
+        // of the loops that they belong to.
+        let count = self.context.metadata_node(&[
+            self.context.metadata_string("function_entry_count").into(),
+            self.constant(ENTRY_COUNT).into(),
+        ]);
+        function
+            .as_global_value()
+            .set_metadata(count, self.kinds.prof);
         let features = match signature {
             Signature::Integer => format!("{features},-sse"),
             Signature::Full => features.to_owned(),
@@ -566,6 +581,14 @@ impl<'ctx> Ir<'ctx> {
             .basic()
             .expect("translated functions return the state")
             .into_struct_value()
+    }
+
+    /// Calls a function that changes no register.
+    pub fn call_preserving(&self, callee: PointerValue<'ctx>) {
+        let r#type = self.context.void_type().fn_type(&[], false);
+        let call = built(self.builder.build_indirect_call(r#type, callee, &[], ""));
+        call.set_call_convention(PRESERVE_ALL);
+        call.add_attribute(AttributeLoc::Function, self.strict);
     }
 
     /// Jumps to a function of the translated-code convention, for good.

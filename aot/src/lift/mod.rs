@@ -13,6 +13,7 @@ mod float;
 mod function;
 mod integer;
 mod ir;
+mod liveness;
 mod machine;
 mod memory;
 mod precise;
@@ -23,11 +24,14 @@ mod state;
 use std::collections::HashSet;
 use std::ops::Range;
 
+use crate::technique::Disabled;
+
 pub use debug::Debug;
 pub(crate) use debug::guest_address;
 pub use features::Features;
 pub use function::lift;
 pub use ir::{Ir, function_address, function_name};
+pub use liveness::Liveness;
 pub use registers::{RegisterSet, registers_in_hart};
 pub use resume::resume_points;
 
@@ -56,4 +60,8 @@ pub struct Unit {
     pub features: Features,
     /// Whether all registers are known at each access to guest memory.
     pub precise: bool,
+    /// Techniques not to use.
+    pub disabled: Disabled,
+    /// Registers that functions need of each other.
+    pub liveness: Liveness,
 }

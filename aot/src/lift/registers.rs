@@ -7,6 +7,8 @@ use hartline_abi::hart::{PINNED_F, PINNED_X};
 use hartline_isa::{Instruction, Operation};
 
 use super::Unit;
+use super::features::Features;
+use super::liveness::{Inside, is_plain};
 use super::precise::{ends_checkpoint, starts_checkpoint, tracked};
 use crate::cfg::{Block, Function, Terminator};
 
@@ -20,6 +22,9 @@ pub struct RegisterSet {
 }
 
 impl RegisterSet {
+    /// All registers but `x0`.
+    pub const ALL: Self = Self { x: !1, f: !0 };
+
     /// In either set.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
@@ -75,12 +80,12 @@ pub fn unpinned() -> RegisterSet {
 /// Whether the runtime executes the instruction: all registers are in the `Hart`
 /// structure while it does.
 #[must_use]
-pub fn leaves_code(instruction: &Instruction, unit: &Unit) -> bool {
-    matches!(instruction.operation(), Operation::Ecall) || unit.features.interprets(instruction)
+pub fn leaves_code(instruction: &Instruction, features: &Features) -> bool {
+    matches!(instruction.operation(), Operation::Ecall) || features.interprets(instruction)
 }
 
 /// Registers read and written.
-fn uses(instruction: &Instruction) -> (RegisterSet, RegisterSet) {
+pub(super) fn uses(instruction: &Instruction) -> (RegisterSet, RegisterSet) {
     let registers = instruction.register_use();
     let read = RegisterSet {
         x: registers.x_read,
@@ -94,8 +99,13 @@ fn uses(instruction: &Instruction) -> (RegisterSet, RegisterSet) {
 }
 
 /// The result, per block by start address.
-#[derive(Debug, Default)]
-pub struct RegisterFlow {
+#[derive(Debug)]
+pub struct RegisterFlow<'u> {
+    unit: &'u Unit,
+    entry: u64,
+    plain: bool,
+    /// Registers that something reads later, here or in other functions.
+    needed_in: Inside,
     /// Registers that are tracked and whose `Hart` word may be out of date at the
     /// block's start.
     dirty_in: HashMap<u64, RegisterSet>,
@@ -103,14 +113,31 @@ pub struct RegisterFlow {
     live_in: HashMap<u64, RegisterSet>,
 }
 
-impl RegisterFlow {
+impl<'u> RegisterFlow<'u> {
     /// Analyses a function.
     #[must_use]
-    pub fn of(function: &Function, unit: &Unit) -> Self {
-        let mut flow = Self::default();
-        flow.find_dirty(function, unit);
-        flow.find_live(function, unit);
+    pub fn of(function: &Function, unit: &'u Unit) -> Self {
+        let mut flow = Self {
+            unit,
+            entry: function.entry,
+            plain: is_plain(function),
+            needed_in: unit.liveness.inside(function, &unit.features),
+            dirty_in: HashMap::new(),
+            live_in: HashMap::new(),
+        };
+        flow.find_dirty(function);
+        flow.find_live(function);
         flow
+    }
+
+    /// Registers that something reads after the start of the block at `pc`, here or
+    /// in other functions; all of them in the precise variant.
+    #[must_use]
+    pub fn needed_in(&self, pc: u64) -> RegisterSet {
+        match self.unit.precise {
+            true => RegisterSet::ALL,
+            false => self.needed_in.needed(pc),
+        }
     }
 
     /// Registers whose `Hart` word may be out of date at the start of the block at
@@ -126,11 +153,11 @@ impl RegisterFlow {
         self.live_in.get(&pc).copied().unwrap_or_default()
     }
 
-    fn find_dirty(&mut self, function: &Function, unit: &Unit) {
+    fn find_dirty(&mut self, function: &Function) {
         let mut work: Vec<&Block> = function.blocks.iter().rev().collect();
         let mut seen = HashMap::new();
         while let Some(block) = work.pop() {
-            let out = dirty_out(block, self.dirty_in(block.start), unit);
+            let out = dirty_out(block, self.dirty_in(block.start), self.unit);
             if seen.insert(block.start, out) == Some(out) {
                 continue;
             }
@@ -145,20 +172,20 @@ impl RegisterFlow {
         }
     }
 
-    fn find_live(&mut self, function: &Function, unit: &Unit) {
+    fn find_live(&mut self, function: &Function) {
         let mut changed = true;
         while changed {
             changed = false;
             for block in function.blocks.iter().rev() {
-                let live = self.live_before(block, unit);
+                let live = self.live_before(block);
                 changed |= self.live_in.insert(block.start, live) != Some(live);
             }
         }
     }
 
     /// Liveness at the start of `block`, from that of its successors.
-    fn live_before(&self, block: &Block, unit: &Unit) -> RegisterSet {
-        self.live_after_each(block, unit)
+    fn live_before(&self, block: &Block) -> RegisterSet {
+        self.live_after_each(block)
             .first()
             .copied()
             .unwrap_or_default()
@@ -167,18 +194,20 @@ impl RegisterFlow {
     /// Live unpinned registers: element 0 before the first instruction, element
     /// n + 1 after instruction n.
     #[must_use]
-    pub fn live_after_each(&self, block: &Block, unit: &Unit) -> Vec<RegisterSet> {
+    pub fn live_after_each(&self, block: &Block) -> Vec<RegisterSet> {
+        let unit = self.unit;
         let dirty = dirty_before_each(block, self.dirty_in(block.start), unit);
         let mut live = self.live_at_end(block, dirty[block.instructions.len()]);
         let mut result = vec![live];
         for (index, (_, instruction)) in block.instructions.iter().enumerate().rev() {
             let (read, written) = uses(instruction);
             let last = index + 1 == block.instructions.len();
-            live = if leaves_code(instruction, unit) {
+            live = if leaves_code(instruction, &unit.features) {
                 // Stored before; everything needed later is loaded again.
                 dirty[index]
             } else if last && is_call(block) {
-                dirty[index].union(read)
+                let needed = self.needed_by_callee(block).difference(written);
+                dirty[index].intersection(needed).union(read)
             } else if starts_checkpoint(instruction, unit) {
                 live.difference(written).union(read).union(dirty[index])
             } else {
@@ -195,14 +224,43 @@ impl RegisterFlow {
     fn live_at_end(&self, block: &Block, dirty: RegisterSet) -> RegisterSet {
         let mut live = RegisterSet::default();
         for edge in block.terminator.edges() {
-            if edge.is_internal() {
-                live = live.union(self.live_in(edge.target));
-            }
+            live = live.union(if edge.is_internal() {
+                self.live_in(edge.target)
+            } else {
+                dirty.intersection(self.unit.liveness.at_entry(edge.target))
+            });
         }
-        if leaves_function(block) {
-            live = live.union(dirty);
+        match &block.terminator {
+            Terminator::Return => live.union(dirty.intersection(self.needed_at_return())),
+            Terminator::JumpIndirect
+            | Terminator::JumpTable(_)
+            | Terminator::Trap
+            | Terminator::Illegal { .. } => live.union(dirty),
+            _ => live,
         }
-        live.intersection(unpinned())
+    }
+
+    /// Registers of no use at `return_to` after a call; `callee` if it is known.
+    #[must_use]
+    pub fn lost(&self, callee: Option<u64>, return_to: u64) -> RegisterSet {
+        self.unit.liveness.lost(callee, &self.needed_in, return_to)
+    }
+
+    /// Registers that may be needed after the function's return.
+    #[must_use]
+    pub fn needed_at_return(&self) -> RegisterSet {
+        match self.plain {
+            true => self.unit.liveness.at_return(self.entry),
+            false => RegisterSet::ALL,
+        }
+    }
+
+    /// Registers that the function needs which the block calls.
+    fn needed_by_callee(&self, block: &Block) -> RegisterSet {
+        match block.terminator {
+            Terminator::Call { target, .. } => self.unit.liveness.at_entry(target),
+            _ => RegisterSet::ALL,
+        }
     }
 }
 
@@ -213,25 +271,13 @@ fn is_call(block: &Block) -> bool {
     )
 }
 
-/// Whether some way out of the block leaves the function.
-fn leaves_function(block: &Block) -> bool {
-    match &block.terminator {
-        Terminator::Return
-        | Terminator::JumpIndirect
-        | Terminator::JumpTable(_)
-        | Terminator::Trap
-        | Terminator::Illegal { .. } => true,
-        terminator => terminator.edges().any(|edge| !edge.is_internal()),
-    }
-}
-
 /// Dirty registers before each instruction, and at the end of the block. A call's
 /// clean-up is not included in the last element.
 fn dirty_before_each(block: &Block, mut dirty: RegisterSet, unit: &Unit) -> Vec<RegisterSet> {
     let mut result = vec![dirty];
     for (_, instruction) in &block.instructions {
         let written = uses(instruction).1.intersection(tracked(unit));
-        let clean = leaves_code(instruction, unit) || ends_checkpoint(instruction, unit);
+        let clean = leaves_code(instruction, &unit.features) || ends_checkpoint(instruction, unit);
         dirty = if clean {
             RegisterSet::default()
         } else if starts_checkpoint(instruction, unit) {
@@ -277,7 +323,7 @@ pub fn dead_loads(block: &Block, unit: &Unit) -> Vec<bool> {
         let (read, written) = uses(instruction);
         let dead = written.intersection(live) == RegisterSet::default();
         result.push(instruction.is_load() && dead);
-        live = if leaves_code(instruction, unit) || instruction.is_control_transfer() {
+        live = if leaves_code(instruction, &unit.features) || instruction.is_control_transfer() {
             everything
         } else {
             live.difference(written).union(read)

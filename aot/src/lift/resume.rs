@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 use super::Unit;
 use super::control::needs_poll;
 use crate::cfg::{EdgeKind, Function};
+use crate::technique::Technique;
 
 /// Most steps of the search for one function's loops.
 const EFFORT: usize = 1 << 20;
@@ -20,7 +21,7 @@ const EFFORT: usize = 1 << 20;
 #[must_use]
 pub fn resume_points(function: &Function, unit: &Unit) -> Vec<u64> {
     // The places are told in the slow way of the poll at entry, as 32-bit numbers.
-    if !needs_poll(function) {
+    if !needs_poll(function) || !unit.disabled.allows(Technique::Polls) {
         return Vec::new();
     }
     let mut points = outermost_headers(function);

@@ -55,11 +55,15 @@ impl<'ctx> Registers<'ctx> {
     /// Variables of the pinned registers, in the order of parameters and results.
     fn pinned(&self) -> impl Iterator<Item = PointerValue<'ctx>> {
         let x = PINNED_X.iter().map(|&n| self.x[usize::from(n)]);
-        let floats: &[u8] = match self.signature {
+        let floats = self.pinned_floats();
+        x.chain(floats.iter().map(|&n| self.f[usize::from(n)]))
+    }
+
+    fn pinned_floats(&self) -> &'static [u8] {
+        match self.signature {
             Signature::Integer => &[],
             Signature::Full => &PINNED_F,
-        };
-        x.chain(floats.iter().map(|&n| self.f[usize::from(n)]))
+        }
     }
 
     /// Value of `xn`, `n` not 0.
@@ -82,24 +86,37 @@ impl<'ctx> Registers<'ctx> {
         ir.set(self.f[number], value);
     }
 
-    /// The pinned registers as results.
-    pub fn pinned_values(&self, ir: &Ir<'ctx>) -> Vec<BasicValueEnum<'ctx>> {
-        let integers = PINNED_X.len();
-        self.pinned()
-            .enumerate()
-            .map(|(index, variable)| {
-                if index < integers {
-                    ir.get(variable).into()
-                } else {
-                    ir.get_double(variable).into()
-                }
-            })
-            .collect()
+    /// Stores those of the pinned registers to the `Hart` structure that are in `needed`.
+    pub fn store_pinned(&self, ir: &Ir<'ctx>, needed: RegisterSet) {
+        let set = |numbers: &[u8]| numbers.iter().fold(0, |set, &n| set | 1 << n);
+        let pinned = RegisterSet {
+            x: set(&PINNED_X),
+            f: set(self.pinned_floats()),
+        };
+        self.store(ir, pinned.intersection(needed));
     }
 
-    /// The pinned registers as arguments.
-    pub fn pinned_arguments(&self, ir: &Ir<'ctx>) -> Vec<BasicMetadataValueEnum<'ctx>> {
-        let values = self.pinned_values(ir);
+    /// The pinned registers as results, undefined unless in `needed`.
+    pub fn pinned_values(&self, ir: &Ir<'ctx>, needed: RegisterSet) -> Vec<BasicValueEnum<'ctx>> {
+        let integers = PINNED_X.iter().map(|&n| match needed.x >> n & 1 {
+            0 => ir.int.get_undef().into(),
+            _ => ir.get(self.x[usize::from(n)]).into(),
+        });
+        let floats = self.pinned_floats().iter();
+        let floats = floats.map(|&n| match needed.f >> n & 1 {
+            0 => ir.double.get_undef().into(),
+            _ => ir.get_double(self.f[usize::from(n)]).into(),
+        });
+        integers.chain(floats).collect()
+    }
+
+    /// The pinned registers as arguments, undefined unless in `needed`.
+    pub fn pinned_arguments(
+        &self,
+        ir: &Ir<'ctx>,
+        needed: RegisterSet,
+    ) -> Vec<BasicMetadataValueEnum<'ctx>> {
+        let values = self.pinned_values(ir, needed);
         values.into_iter().map(Into::into).collect()
     }
 
@@ -107,6 +124,16 @@ impl<'ctx> Registers<'ctx> {
     pub fn set_pinned(&self, ir: &Ir<'ctx>, state: StructValue<'ctx>) {
         for (index, variable) in self.pinned().enumerate() {
             ir.set(variable, ir.extract(state, index));
+        }
+    }
+
+    /// Forgets registers.
+    pub fn forget(&self, ir: &Ir<'ctx>, set: RegisterSet) {
+        for n in set.x_numbers() {
+            ir.set(self.x[n], ir.int.get_undef());
+        }
+        for n in set.f_numbers() {
+            ir.set(self.f[n], ir.double.get_undef());
         }
     }
 

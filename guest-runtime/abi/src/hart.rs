@@ -60,7 +60,9 @@ pub struct Hart {
     pub fn_dispatch: u64,
     /// Serves an `ecall` at `pc`: regcall signature, called.
     pub fn_ecall: u64,
-    /// Attention at a loop back-edge: regcall signature, called.
+    /// Attention at a loop back-edge of a function that leaves the SSE registers
+    /// alone: called with the integer registers in `x`, the pinned floating-point
+    /// ones in place; changes no register but r11 and the flags.
     pub fn_poll: u64,
     /// Attention or host stack exhausted at entry of the function at `pc`:
     /// regcall signature, tail-called.
@@ -96,6 +98,8 @@ pub struct Hart {
     pub fault_place: u32,
     /// Not used.
     pub padding: u32,
+    /// As [`fn_poll`](Hart::fn_poll), called with all registers in `x` and `f`.
+    pub fn_poll_float: u64,
     /// Not used.
     pub reserved: [u64; 5],
 }
@@ -174,6 +178,8 @@ pub mod offset {
     pub const FN_ECALL: u64 = offset_of!(Hart, fn_ecall) as u64;
     /// [`Hart::fn_poll`].
     pub const FN_POLL: u64 = offset_of!(Hart, fn_poll) as u64;
+    /// [`Hart::fn_poll_float`].
+    pub const FN_POLL_FLOAT: u64 = offset_of!(Hart, fn_poll_float) as u64;
     /// [`Hart::fn_poll_entry`].
     pub const FN_POLL_ENTRY: u64 = offset_of!(Hart, fn_poll_entry) as u64;
     /// [`Hart::fn_trap`].

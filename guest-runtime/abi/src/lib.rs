@@ -23,4 +23,4 @@ pub mod tree;
 
 /// Version of everything in this crate. A runtime and a VMM work together, and
 /// a cached translation image is usable, only if it is equal.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;

@@ -4,6 +4,7 @@ use crate::meter::Meter;
 use crate::translation::Translation;
 use anyhow::Context;
 use hartline_abi::image::variant;
+use hartline_aot::technique::Technique;
 use hartline_vmm::tree::TreeBuilder;
 use hartline_vmm::{libraries, program};
 use std::collections::HashSet;
@@ -16,6 +17,10 @@ use std::time::Instant;
 /// Arguments of `hartline build`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
+    /// Translate without a technique, to see what it is worth (repeatable)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    disable: Vec<Technique>,
+
     /// Make the precise variant, which programs use that handle SIGSEGV or SIGBUS
     #[arg(long)]
     precise: bool,
@@ -36,7 +41,7 @@ pub struct Arguments {
 /// A file is no riscv64 program, the features of this host cannot be found, the
 /// translation fails, or the cache cannot be written.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let translation = Translation::for_this_host()?;
+    let translation = Translation::for_this_host(&arguments.disable)?;
     let variant = match arguments.precise {
         true => variant::PRECISE,
         false => variant::NORMAL,

@@ -3,6 +3,7 @@
 use crate::translation::Translation;
 use anyhow::Context;
 use hartline_abi::image::variant;
+use hartline_aot::technique::Technique;
 use hartline_aot::translate::Stage;
 use hartline_aot::translator::Translator;
 use hartline_vmm::program;
@@ -13,6 +14,9 @@ use std::process::ExitCode;
 /// Arguments of `hartline disasm`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
+    /// Translate without a technique, to see what it is worth (repeatable)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    disable: Vec<Technique>,
     /// Print a stage of translation instead of RISC-V and x86-64 side by side
     #[arg(long, value_enum, value_name = "STAGE")]
     emit: Option<Emit>,
@@ -40,7 +44,7 @@ enum Emit {
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let path = &arguments.elf;
     let elf = program::read(path)?;
-    let translation = Translation::for_looking()?;
+    let translation = Translation::for_looking(&arguments.disable)?;
     let name = || path.display().to_string();
     let translator =
         Translator::new(&elf, &translation.options(variant::NORMAL)).with_context(name)?;

@@ -83,7 +83,7 @@ impl Inspection {
     fn new(path: &Path) -> anyhow::Result<Self> {
         let name = || path.display().to_string();
         let elf = program::read(path)?;
-        let translation = Translation::for_looking()?;
+        let translation = Translation::for_looking(&[])?;
         let translator =
             Translator::new(&elf, &translation.options(variant::NORMAL)).with_context(name)?;
         let binary = translator.binary();

@@ -5,6 +5,7 @@ use hartline_abi::image::variant;
 use hartline_aot::cache::Cache;
 use hartline_aot::image;
 use hartline_aot::key::Key;
+use hartline_aot::technique::{Disabled, Technique};
 use hartline_aot::translate::Progress;
 use hartline_aot::translator::{Options, Translator};
 use hartline_vmm::images::ImageFile;
@@ -39,15 +40,15 @@ pub struct CachedImage {
 }
 
 impl Translation {
-    /// For the processor features that work in a guest here.
+    /// For the processor features that work in a guest here, without some techniques.
     ///
     /// # Errors
     /// No environment variable says where the cache is, or KVM cannot be used.
-    pub fn for_this_host() -> anyhow::Result<Self> {
+    pub fn for_this_host(disabled: &[Technique]) -> anyhow::Result<Self> {
         let cache = Cache::from_environment()?;
         let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
         let features = probe::cached(&kvm, cache.directory())?.llvm_string();
-        Ok(Self::new(cache, features))
+        Ok(Self::new(cache, features, disabled))
     }
 
     /// As [`for_this_host`](Self::for_this_host); without a usable KVM for every
@@ -55,13 +56,20 @@ impl Translation {
     ///
     /// # Errors
     /// No environment variable says where the cache is.
-    pub fn for_looking() -> anyhow::Result<Self> {
-        Self::for_this_host().or_else(|_| Ok(Self::new(Cache::from_environment()?, String::new())))
+    pub fn for_looking(disabled: &[Technique]) -> anyhow::Result<Self> {
+        Self::for_this_host(disabled).or_else(|_| {
+            Ok(Self::new(
+                Cache::from_environment()?,
+                String::new(),
+                disabled,
+            ))
+        })
     }
 
-    fn new(cache: Cache, features: String) -> Self {
+    fn new(cache: Cache, features: String, disabled: &[Technique]) -> Self {
         let options = Options {
             features,
+            disabled: Disabled::new(disabled),
             ..Options::default()
         };
         Self { cache, options }

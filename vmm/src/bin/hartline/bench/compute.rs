@@ -4,6 +4,7 @@ use super::programs::{Failure, Programs, Way};
 use super::results::{Missing, Results, Row, Samples};
 use super::suite::{self, Benchmark, Program};
 use anyhow::bail;
+use hartline_aot::technique::Technique;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -30,6 +31,9 @@ pub struct Arguments {
     /// Run nothing: print the commands, to run one by hand
     #[arg(long, conflicts_with = "json")]
     commands: bool,
+    /// Translate without a technique, to see what it is worth (repeatable)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    disable: Vec<Technique>,
     /// The directory that `make bench-programs` prepares
     #[arg(long, value_name = "DIR", default_value = "target/bench-programs")]
     programs: PathBuf,
@@ -41,7 +45,12 @@ pub struct Arguments {
 /// As [`super::main`].
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let benchmarks = suite::select(&arguments.filter).map_err(anyhow::Error::msg)?;
-    let programs = Programs::open(&arguments.programs, &benchmarks, arguments.quick)?;
+    let programs = Programs::open(
+        &arguments.programs,
+        &benchmarks,
+        arguments.quick,
+        &arguments.disable,
+    )?;
     if arguments.commands {
         print_commands(&programs, &benchmarks, arguments.quick)?;
         return Ok(ExitCode::SUCCESS);

@@ -2,6 +2,7 @@
 
 use super::suite::{Benchmark, Program};
 use anyhow::{Context, bail};
+use hartline_aot::technique::Technique;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -49,6 +50,8 @@ pub enum Failure {
 pub struct Programs {
     directory: PathBuf,
     hartline: PathBuf,
+    /// Options of `hartline build` and `hartline run`.
+    options: Vec<String>,
 }
 
 impl Programs {
@@ -56,7 +59,12 @@ impl Programs {
     ///
     /// # Errors
     /// Names the first file that is missing.
-    pub fn open(directory: &Path, benchmarks: &[Benchmark], quick: bool) -> anyhow::Result<Self> {
+    pub fn open(
+        directory: &Path,
+        benchmarks: &[Benchmark],
+        quick: bool,
+        disabled: &[Technique],
+    ) -> anyhow::Result<Self> {
         let hint = "make bench-programs prepares it";
         let found = directory
             .canonicalize()
@@ -64,6 +72,10 @@ impl Programs {
         let programs = Self {
             directory: found,
             hartline: std::env::current_exe().context("cannot find the hartline program")?,
+            options: disabled
+                .iter()
+                .map(|name| format!("--disable={name}"))
+                .collect(),
         };
         let mut needed = vec![programs.qemu()];
         for benchmark in benchmarks {
@@ -118,7 +130,10 @@ impl Programs {
             self.run(benchmark, Way::Hartline, true)?;
         }
         let mut command = Command::new(&self.hartline);
-        command.arg("build").args(self.files(benchmark.program)?);
+        command
+            .arg("build")
+            .args(&self.options)
+            .args(self.files(benchmark.program)?);
         let output = finish(&mut command)?;
         if !output.status.success() {
             let name = benchmark.program.name();
@@ -218,7 +233,7 @@ impl Programs {
     /// `hartline run` with each input file as a volume in the guest's working directory.
     fn hartline_command(&self, benchmark: &Benchmark, quick: bool) -> Command {
         let mut command = Command::new(&self.hartline);
-        command.arg("run");
+        command.arg("run").args(&self.options);
         for name in benchmark.inputs(quick) {
             let file = self.input().join(name);
             command

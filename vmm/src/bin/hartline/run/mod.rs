@@ -42,7 +42,10 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let guest = load(arguments)?;
     let images = match arguments.interpret {
         true => None,
-        false => Some(Arc::new(RunningImages::new(Translation::for_this_host()?))),
+        false => {
+            let translation = Translation::for_this_host(&arguments.disable)?;
+            Some(Arc::new(RunningImages::new(translation)))
+        }
     };
     let variant = match arguments.precise {
         true => variant::PRECISE,

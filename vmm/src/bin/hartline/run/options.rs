@@ -1,6 +1,7 @@
 //! The command line of `hartline run`.
 
 use anyhow::{Context, bail, ensure};
+use hartline_aot::technique::Technique;
 use hartline_vmm::layout::{MAX_RAM, MIN_RAM};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -36,6 +37,10 @@ pub struct Arguments {
     /// Forward a port of the host to the program
     #[arg(short = 'p', long = "publish", value_name = "HOST:GUEST")]
     pub ports: Vec<String>,
+
+    /// Translate without a technique, to see what it is worth (repeatable)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub disable: Vec<Technique>,
 
     /// How devices interrupt the guest
     #[arg(long, value_enum, default_value = "auto")]

@@ -1,0 +1,141 @@
+//! Techniques of the translator that can be switched off, to measure what each is
+//! worth. The result is the same program, slower or larger, but for
+//! [`Technique::Polls`].
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Something that makes translated code faster or smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Technique {
+    /// Registers that nothing reads later are not passed between functions.
+    Liveness,
+    /// Polls at function entries and loop back-edges. Not for use: without them no
+    /// signal reaches a loop, and endless recursion overruns the host stack.
+    Polls,
+    /// Indirect jumps look the target up in the dispatch table inline instead of in
+    /// the runtime.
+    InlineLookup,
+    /// Jump tables become switches.
+    JumpTables,
+    /// Functions without floating point leave the SSE registers alone.
+    IntegerSignature,
+    /// LLVM is told that 64-bit integers are not native, so that it leaves 32-bit
+    /// operations alone.
+    NarrowWords,
+    /// Loop rotation and motion of invariant code.
+    LoopPasses,
+    /// Global value numbering, and the elimination of dead stores.
+    ValueNumbering,
+}
+
+impl Technique {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Liveness,
+        Self::Polls,
+        Self::InlineLookup,
+        Self::JumpTables,
+        Self::IntegerSignature,
+        Self::NarrowWords,
+        Self::LoopPasses,
+        Self::ValueNumbering,
+    ];
+
+    /// Name on the command line and in cache keys.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Liveness => "liveness",
+            Self::Polls => "polls",
+            Self::InlineLookup => "inline-lookup",
+            Self::JumpTables => "jump-tables",
+            Self::IntegerSignature => "integer-signature",
+            Self::NarrowWords => "narrow-words",
+            Self::LoopPasses => "loop-passes",
+            Self::ValueNumbering => "value-numbering",
+        }
+    }
+}
+
+impl fmt::Display for Technique {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// There is no technique of this name.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("no technique is called `{0}`; there are {names}", names = Technique::ALL.map(Technique::name).join(", "))]
+pub struct UnknownTechnique(String);
+
+impl FromStr for Technique {
+    type Err = UnknownTechnique;
+
+    fn from_str(name: &str) -> Result<Self, UnknownTechnique> {
+        let found = Self::ALL
+            .into_iter()
+            .find(|technique| technique.name() == name);
+        found.ok_or_else(|| UnknownTechnique(name.to_owned()))
+    }
+}
+
+/// Techniques that are not to be used.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Disabled(Vec<Technique>);
+
+impl Disabled {
+    /// These, in any order.
+    #[must_use]
+    pub fn new(techniques: &[Technique]) -> Self {
+        let mut techniques = techniques.to_vec();
+        techniques.sort_unstable();
+        techniques.dedup();
+        Self(techniques)
+    }
+
+    /// Whether a technique is used.
+    #[must_use]
+    pub fn allows(&self, technique: Technique) -> bool {
+        !self.0.contains(&technique)
+    }
+
+    /// The names, always in the same order, for cache keys.
+    #[must_use]
+    pub fn key(&self) -> String {
+        self.0
+            .iter()
+            .map(|technique| technique.name())
+            .collect::<Vec<_>>()
+            .join(",")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_and_others_refused() {
+        for technique in Technique::ALL {
+            assert_eq!(technique.name().parse(), Ok(technique));
+        }
+        let message = "pols".parse::<Technique>().unwrap_err().to_string();
+        assert!(
+            message.contains("`pols`") && message.contains("polls, "),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn order_makes_no_difference() {
+        use Technique::{Liveness, Polls};
+        let disabled = Disabled::new(&[Polls, Liveness, Polls]);
+        assert_eq!(disabled, Disabled::new(&[Liveness, Polls]));
+        assert_eq!(disabled.key(), "liveness,polls");
+        assert!(!disabled.allows(Polls) && disabled.allows(Technique::JumpTables));
+        assert_eq!(Disabled::default().key(), "");
+    }
+}

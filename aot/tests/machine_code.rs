@@ -1,0 +1,143 @@
+//! What common RISC-V idioms become in x86-64: one instruction where x86 has one.
+
+use std::collections::HashSet;
+
+use hartline_aot::cfg::{Block, Edge, EdgeKind, Function, Terminator};
+use hartline_aot::lift::{Features, Liveness, Unit};
+use hartline_aot::technique::{Disabled, Technique};
+use hartline_aot::translate::{Stage, emit};
+use hartline_isa::decode;
+
+const BASE: u64 = 0x1_0000;
+const RET: u32 = 0x0000_8067;
+
+fn block(start: u64, words: &[u32], terminator: Terminator) -> Block {
+    let decoded = words
+        .iter()
+        .map(|&word| decode(word).expect("an instruction"));
+    Block {
+        start,
+        instructions: (0..).map(|n| start + 4 * n).zip(decoded).collect(),
+        terminator,
+        is_loop_header: false,
+    }
+}
+
+fn assembly_of(blocks: Vec<Block>, disabled: &[Technique]) -> String {
+    let function = Function {
+        entry: BASE,
+        name: None,
+        blocks,
+    };
+    let features = Features::new("+popcnt,+lzcnt,+bmi,+bmi2");
+    let unit = Unit {
+        text: BASE..BASE + 0x1000,
+        position_independent: false,
+        entries: HashSet::from([BASE]),
+        liveness: Liveness::of(std::slice::from_ref(&function), &features),
+        features,
+        disabled: Disabled::new(disabled),
+    };
+    emit(&[&function], &unit, Stage::Assembly).expect("compiles")
+}
+
+/// The instructions of a function that executes `words` and returns.
+fn instructions(words: &[u32]) -> Vec<String> {
+    let mut words = words.to_vec();
+    words.push(RET);
+    let text = assembly_of(vec![block(BASE, &words, Terminator::Return)], &[]);
+    let start = text.find("f_10000:").expect("the function is there");
+    text[start..]
+        .lines()
+        .filter_map(|line| line.strip_prefix('\t'))
+        .filter(|line| !line.starts_with('.'))
+        .take_while(|line| !line.starts_with("ret"))
+        .map(|line| line.split('#').next().unwrap_or_default().trim().to_owned())
+        .collect()
+}
+
+/// Exactly one instruction besides moves between registers, and it starts so.
+fn becomes(words: &[u32], expected: &str) {
+    let all = instructions(words);
+    let others: Vec<_> = all.iter().filter(|line| !line.starts_with("mov")).collect();
+    let one = matches!(others.as_slice(), [line] if line.starts_with(expected));
+    assert!(one, "{words:x?}: {all:#?}");
+}
+
+#[test]
+fn bit_manipulation_is_one_instruction() {
+    becomes(&[0x6025_9513], "popcntq"); // cpop a0, a1
+    becomes(&[0x6005_9513], "lzcntq"); // clz a0, a1
+    becomes(&[0x6015_9513], "tzcntq"); // ctz a0, a1
+    becomes(&[0x40c5_f533], "andnq"); // andn a0, a1, a2
+}
+
+#[test]
+fn addresses_are_folded() {
+    // sh3add a0, a1, a2; ld a0, 8(a0)
+    let all = instructions(&[0x20c5_e533, 0x0085_3503]);
+    assert_eq!(all, ["movq\t8(%rdx,%rdi,8), %rax"]);
+}
+
+#[test]
+fn constants_are_one_move() {
+    // lui a0, 0x12345; addi a0, a0, 0x678
+    let all = instructions(&[0x1234_5537, 0x6785_0513]);
+    assert!(
+        matches!(all.as_slice(), [line] if line.starts_with("movl\t$305419896")),
+        "{all:#?}"
+    );
+}
+
+#[test]
+fn high_and_low_products_are_one_multiplication() {
+    // mul a0, a1, a2; mulhu a3, a1, a2; add a0, a0, a3
+    let all = instructions(&[0x02c5_8533, 0x02c5_b6b3, 0x00d5_0533]);
+    let products = all.iter().filter(|line| line.contains("mul"));
+    assert_eq!(products.count(), 1, "{all:#?}");
+}
+
+#[test]
+fn branches_need_no_flag_in_a_register() {
+    let edge = |target| Edge {
+        target,
+        kind: EdgeKind::Forward,
+    };
+    let (taken, not_taken) = (edge(BASE + 8), edge(BASE + 4));
+    // bltu a0, a1, +8
+    let text = assembly_of(
+        vec![
+            block(
+                BASE,
+                &[0x00b5_6463],
+                Terminator::Branch { taken, not_taken },
+            ),
+            block(BASE + 4, &[0x0000_0513, RET], Terminator::Return), // li a0, 0
+            block(BASE + 8, &[RET], Terminator::Return),
+        ],
+        &[],
+    );
+    assert!(text.contains("cmpq\t%rdi, %rax"), "{text}");
+    assert!(!text.contains("\tset"), "{text}");
+}
+
+#[test]
+fn loops_poll_unless_told_not_to() {
+    let back = Edge {
+        target: BASE,
+        kind: EdgeKind::Back,
+    };
+    let looping = || {
+        // addi a0, a0, 1; j .-4
+        let mut header = block(
+            BASE,
+            &[0x0015_0513, 0xffdf_f06f],
+            Terminator::Jump { target: back },
+        );
+        header.is_loop_header = true;
+        vec![header]
+    };
+    let poll = "cmpq\t%gs:520, %rsp";
+    assert!(assembly_of(looping(), &[]).contains(poll));
+    assert!(!assembly_of(looping(), &[Technique::Polls]).contains(poll));
+}
