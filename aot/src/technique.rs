@@ -25,6 +25,8 @@ pub enum Technique {
     /// LLVM is told that 64-bit integers are not native, so that it leaves 32-bit
     /// operations alone.
     NarrowWords,
+    /// NaNs of intermediate results become canonical only where somebody can see them.
+    RawNans,
     /// Loop rotation and motion of invariant code.
     LoopPasses,
     /// Global value numbering, and the elimination of dead stores.
@@ -33,13 +35,14 @@ pub enum Technique {
 
 impl Technique {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Liveness,
         Self::Polls,
         Self::InlineLookup,
         Self::JumpTables,
         Self::IntegerSignature,
         Self::NarrowWords,
+        Self::RawNans,
         Self::LoopPasses,
         Self::ValueNumbering,
     ];
@@ -54,6 +57,7 @@ impl Technique {
             Self::JumpTables => "jump-tables",
             Self::IntegerSignature => "integer-signature",
             Self::NarrowWords => "narrow-words",
+            Self::RawNans => "raw-nans",
             Self::LoopPasses => "loop-passes",
             Self::ValueNumbering => "value-numbering",
         }

@@ -1,5 +1,7 @@
 //! Control flow: how blocks end, polls, calls, returns and dispatch.
 
+use std::collections::HashMap;
+
 use hartline_abi::hart::offset;
 use inkwell::IntPredicate;
 use inkwell::basic_block::BasicBlock;
@@ -101,34 +103,43 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.position(entry);
     }
 
-    /// Makes the blocks through which back edges go to their loop headers: one
-    /// poll per loop, however many ways lead back.
-    pub(super) fn make_latches(&mut self) {
-        let headers = self.function.blocks.iter().filter(|b| b.is_loop_header);
-        for header in headers.map(|block| block.start) {
-            let latch = self.ir.block(self.host, "latch");
-            self.ir.position(latch);
-            self.poll_at_back_edge(header);
-            self.latches.insert(header, latch);
+    /// Has each loop poll at one place. If one edge leads back, that is on it, so that
+    /// the way in does not poll. If there are more, it is at the header: they need not
+    /// come together before.
+    pub(super) fn make_polls(&mut self) {
+        let function = self.function;
+        let edges = function.blocks.iter().flat_map(|b| b.terminator.edges());
+        let mut ways: HashMap<u64, u32> = HashMap::new();
+        for edge in edges.filter(|edge| edge.kind == EdgeKind::Back) {
+            *ways.entry(edge.target).or_default() += 1;
+        }
+        for header in function.blocks.iter().filter(|b| b.is_loop_header) {
+            let header = header.start;
+            let one = ways.get(&header).is_none_or(|&ways| ways == 1);
+            let (from, to) = match one {
+                true => (self.ir.block(self.host, "latch"), self.block(header)),
+                false => (self.block(header), self.ir.block(self.host, "polled")),
+            };
+            self.ir.position(from);
+            self.poll_at(header, to);
+            match one {
+                true => self.latches.insert(header, from),
+                false => self.polled.insert(header, to),
+            };
         }
     }
 
-    /// Polls on the way to a loop header.
-    fn poll_at_back_edge(&mut self, header: u64) {
+    /// Polls before the guest goes on at a loop header, in the block `then`.
+    fn poll_at(&mut self, header: u64, then: BasicBlock<'ctx>) {
         let ir = self.ir;
         let slow = ir.block(self.host, "poll");
-        ir.branch(
-            self.poll_condition(),
-            slow,
-            self.block(header),
-            Likely::NotTaken,
-        );
+        ir.branch(self.poll_condition(), slow, then, Likely::NotTaken);
         ir.position(slow);
         let needed = self.flow.needed_in(header);
         self.registers
             .store(ir, self.flow.dirty_in(header).intersection(needed));
         self.notice(header);
-        ir.jump(self.block(header));
+        ir.jump(then);
     }
 
     /// Has the runtime look at what wants attention before the guest goes on at
@@ -252,6 +263,11 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
+    fn has_table(&self, edge: &Edge) -> bool {
+        let block = self.function.block(edge.target);
+        block.is_some_and(|block| matches!(block.terminator, Terminator::JumpTable(_)))
+    }
+
     fn branch_to(&mut self, taken: &Edge, not_taken: &Edge) {
         let Control::Condition(condition) = self.control else {
             return self.go_to(not_taken);
@@ -259,7 +275,13 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let mut pending = Vec::new();
         let then = self.landing(taken, &mut pending);
         let otherwise = self.landing(not_taken, &mut pending);
-        self.ir.branch(condition, then, otherwise, Likely::Unknown);
+        // Before a jump table comes the check whether it has an entry; it mostly has.
+        let likely = match (self.has_table(taken), self.has_table(not_taken)) {
+            (true, false) => Likely::Usually,
+            (false, true) => Likely::Seldom,
+            _ => Likely::Unknown,
+        };
+        self.ir.branch(condition, then, otherwise, likely);
         self.fill(pending);
     }
 

@@ -52,6 +52,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         Image {
             bits: ir.bitcast(lanes, ir.double).into_float_value(),
             single: Some(value),
+            raw: None,
         }
     }
 
@@ -84,16 +85,25 @@ impl<'ctx> Lifter<'_, 'ctx> {
     fn image(&self, format: Format, value: FloatValue<'ctx>) -> Image<'ctx> {
         match format {
             Format::Single => self.boxed(value),
-            Format::Double => Image {
-                bits: value,
-                single: None,
-            },
+            Format::Double => Image::of_bits(value),
+        }
+    }
+
+    /// The result of an instruction that propagates NaNs: one that is not canonical
+    /// becomes so where it can be seen ([`raw`](super::raw)).
+    fn result(&self, format: Format, value: FloatValue<'ctx>) -> Image<'ctx> {
+        if !self.keeps_raw() {
+            return self.canonical(format, value, || ());
+        }
+        Image {
+            raw: Some(format),
+            ..self.image(format, value)
         }
     }
 
     /// A result with NaN made canonical. `on_nan` adds what else a NaN needs. A
     /// branch, not a select: it is predicted and off the path of the value.
-    fn canonical(
+    pub(super) fn canonical(
         &self,
         format: Format,
         value: FloatValue<'ctx>,
@@ -141,12 +151,12 @@ impl<'ctx> Lifter<'_, 'ctx> {
         };
         let operands = [self.operand(format, a), self.operand(format, b)];
         let result = self.arithmetic(name, format, &operands);
-        self.canonical(format, result, || ())
+        self.result(format, result)
     }
 
     pub(super) fn float_sqrt(&mut self, format: Format, a: Image<'ctx>) -> Image<'ctx> {
         let result = self.arithmetic("sqrt", format, &[self.operand(format, a)]);
-        self.canonical(format, result, || ())
+        self.result(format, result)
     }
 
     pub(super) fn float_fma(
@@ -466,6 +476,6 @@ impl<'ctx> Lifter<'_, 'ctx> {
                     .into_float_value()
             }
         };
-        self.canonical(to, value, || ())
+        self.result(to, value)
     }
 }

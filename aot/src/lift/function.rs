@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use hartline_abi::hart::offset;
-use hartline_isa::{Instruction, Operation, RegisterOp, XReg, execute};
+use hartline_isa::{Format, Instruction, Operation, RegisterOp, XReg, execute};
 use inkwell::basic_block::BasicBlock;
 use inkwell::values::{FloatValue, FunctionValue, IntValue, PointerValue};
 
@@ -48,6 +48,8 @@ pub(super) struct Lifter<'a, 'ctx> {
     blocks: HashMap<u64, BasicBlock<'ctx>>,
     /// LLVM blocks through which back edges go, by loop header.
     pub(super) latches: HashMap<u64, BasicBlock<'ctx>>,
+    /// Loop headers that poll themselves: the LLVM blocks in which they go on.
+    pub(super) polled: HashMap<u64, BasicBlock<'ctx>>,
     /// Where calls go that came back to another place.
     pub(super) elsewhere: Option<BasicBlock<'ctx>>,
     /// Index variables by the address that sets them.
@@ -63,6 +65,8 @@ pub(super) struct Lifter<'a, 'ctx> {
     pub(super) keep_load: bool,
     /// Single-precision values of registers that were written in this block.
     pub(super) singles: [Option<FloatValue<'ctx>>; 32],
+    /// Formats of registers whose value is [`raw`](Image::raw).
+    pub(super) raw: [Option<Format>; 32],
     pub(super) control: Control<'ctx>,
     debug: Option<FunctionDebug<'a, 'ctx>>,
 }
@@ -97,6 +101,7 @@ pub fn lift<'ctx>(
         registers: Registers::new(ir, host, signature),
         blocks: HashMap::new(),
         latches: HashMap::new(),
+        polled: HashMap::new(),
         elsewhere: None,
         indexes: HashMap::new(),
         pc: function.entry,
@@ -105,6 +110,7 @@ pub fn lift<'ctx>(
         live_after: RegisterSet::default(),
         keep_load: false,
         singles: [None; 32],
+        raw: [None; 32],
         control: Control::Direct,
         debug,
     };
@@ -153,7 +159,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.registers.load(self.ir, live);
         self.ir.jump(self.block(self.function.entry));
         if polls {
-            self.make_latches();
+            self.make_polls();
         }
         if calls(self.function) {
             self.make_elsewhere();
@@ -200,9 +206,12 @@ impl<'ctx> Lifter<'_, 'ctx> {
     }
 
     fn lift_block(&mut self, block: &Block) {
-        self.ir.position(self.block(block.start));
+        let start = self.polled.get(&block.start).copied();
+        self.ir
+            .position(start.unwrap_or_else(|| self.block(block.start)));
         self.dirty = self.flow.dirty_in(block.start);
         self.singles = [None; 32];
+        self.raw = [None; 32];
         self.control = Control::Direct;
         let live = self.flow.live_after_each(block);
         let dead = dead_loads(block, self.unit);
@@ -216,6 +225,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             self.save_indexes();
             self.lift_instruction(instruction);
         }
+        self.settle(self.needed_after(block));
         self.terminate(block);
     }
 
@@ -240,6 +250,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     fn lift_instruction(&mut self, instruction: Instruction) {
         self.instruction = Some(instruction);
         self.checkpoint_before(&instruction);
+        self.settle_before(&instruction);
         if self.unit.features.interprets(&instruction) {
             self.interpret();
         } else {

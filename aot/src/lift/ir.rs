@@ -42,6 +42,10 @@ pub enum Likely {
     Taken,
     /// Almost never.
     NotTaken,
+    /// More often than not.
+    Usually,
+    /// Sometimes.
+    Seldom,
 }
 
 /// Which pinned registers a function takes and returns.
@@ -97,8 +101,7 @@ pub struct Ir<'ctx> {
     functions: [FunctionType<'ctx>; 2],
     kinds: Kinds,
     tags: [MetadataValue<'ctx>; 3],
-    likely: MetadataValue<'ctx>,
-    unlikely: MetadataValue<'ctx>,
+    weights: [MetadataValue<'ctx>; 4],
     empty: MetadataValue<'ctx>,
     stack_pointer: MetadataValue<'ctx>,
     strict: Attribute,
@@ -156,8 +159,8 @@ impl<'ctx> Ir<'ctx> {
                 invariant: context.get_kind_id("invariant.load"),
             },
             tags: access_tags(context),
-            likely: branch_weights(context, 1 << 20, 1),
-            unlikely: branch_weights(context, 1, 1 << 20),
+            weights: [(1 << 20, 1), (1, 1 << 20), (16, 1), (1, 16)]
+                .map(|(taken, not_taken)| branch_weights(context, taken, not_taken)),
             empty: context.metadata_node(&[]),
             stack_pointer: context.metadata_node(&[context.metadata_string("rsp").into()]),
             strict: context.create_enum_attribute(Attribute::get_named_enum_kind_id("strictfp"), 0),
@@ -554,8 +557,10 @@ impl<'ctx> Ir<'ctx> {
         );
         let weights = match likely {
             Likely::Unknown => return,
-            Likely::Taken => self.likely,
-            Likely::NotTaken => self.unlikely,
+            Likely::Taken => self.weights[0],
+            Likely::NotTaken => self.weights[1],
+            Likely::Usually => self.weights[2],
+            Likely::Seldom => self.weights[3],
         };
         branch
             .set_metadata(weights, self.kinds.prof)

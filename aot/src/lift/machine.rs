@@ -17,6 +17,19 @@ pub struct Image<'ctx> {
     pub(super) bits: FloatValue<'ctx>,
     /// The single-precision value, if the image is known to be a NaN-boxed one.
     pub(super) single: Option<FloatValue<'ctx>>,
+    /// If the image is an arithmetic result whose NaN is not canonical yet: its format.
+    pub(super) raw: Option<Format>,
+}
+
+impl<'ctx> Image<'ctx> {
+    /// Bits that are RISC-V's as they are.
+    pub(super) fn of_bits(bits: FloatValue<'ctx>) -> Self {
+        Self {
+            bits,
+            single: None,
+            raw: None,
+        }
+    }
 }
 
 impl<'ctx> Machine for Lifter<'_, 'ctx> {
@@ -46,15 +59,18 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
     }
 
     fn read_f(&mut self, register: FReg) -> Image<'ctx> {
+        let number = register.index();
         Image {
-            bits: self.registers.f(self.ir, register.index()),
-            single: self.singles[register.index()],
+            bits: self.registers.f(self.ir, number),
+            single: self.singles[number],
+            raw: self.raw[number],
         }
     }
 
     fn write_f(&mut self, register: FReg, value: Image<'ctx>) {
         self.registers.set_f(self.ir, register.index(), value.bits);
         self.singles[register.index()] = value.single;
+        self.raw[register.index()] = value.raw;
     }
 
     fn bin(&mut self, op: BinOp, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
@@ -243,10 +259,7 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
     }
 
     fn f_from_bits(&mut self, a: IntValue<'ctx>) -> Image<'ctx> {
-        Image {
-            bits: self.ir.bitcast(a, self.ir.double).into_float_value(),
-            single: None,
-        }
+        Image::of_bits(self.ir.bitcast(a, self.ir.double).into_float_value())
     }
 
     fn csr(

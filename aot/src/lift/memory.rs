@@ -51,10 +51,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
         match format {
             Format::Single => self.boxed(value.into_float_value()),
-            Format::Double => Image {
-                bits: value.into_float_value(),
-                single: None,
-            },
+            Format::Double => Image::of_bits(value.into_float_value()),
         }
     }
 

@@ -17,6 +17,7 @@ mod liveness;
 mod machine;
 mod memory;
 mod precise;
+mod raw;
 mod registers;
 mod resume;
 mod state;

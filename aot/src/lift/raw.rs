@@ -1,0 +1,89 @@
+//! Raw values: arithmetic results whose NaN is not canonical yet.
+//!
+//! RISC-V's arithmetic has one NaN as its result, x86's passes on that of an operand.
+//! But if the result is only an operand of further arithmetic, nobody can tell: a NaN
+//! leads to a NaN, a quiet one raises no flag. So a result stays raw inside its block
+//! until something sees its bits: a store, a move, the end of the block. What is
+//! overwritten before is never compared with itself.
+
+use hartline_isa::{Format, Instruction, Operation};
+
+use super::function::Lifter;
+use super::registers::{RegisterSet, leaves_code};
+use crate::cfg::{Block, Terminator};
+use crate::technique::Technique;
+
+/// The format in which an instruction computes with all its floating-point operands,
+/// if it takes no notice of which NaN they are.
+fn computes_in(instruction: &Instruction) -> Option<Format> {
+    match instruction.operation() {
+        Operation::FloatBinary { format, .. }
+        | Operation::FloatSqrt { format, .. }
+        | Operation::FloatFma { format, .. }
+        | Operation::FloatMinMax { format, .. }
+        | Operation::FloatCompare { format, .. }
+        | Operation::FloatClass { format, .. }
+        | Operation::FloatToInt { format, .. } => Some(format),
+        Operation::FloatConvert { to, .. } => Some(match to {
+            Format::Single => Format::Double,
+            Format::Double => Format::Single,
+        }),
+        _ => None,
+    }
+}
+
+impl Lifter<'_, '_> {
+    /// Whether results may stay raw: not if registers have to be exact everywhere.
+    pub(super) fn keeps_raw(&self) -> bool {
+        !self.unit.precise && self.unit.disabled.allows(Technique::RawNans)
+    }
+
+    /// Makes those registers canonical whose bits an instruction sees.
+    pub(super) fn settle_before(&mut self, instruction: &Instruction) {
+        if leaves_code(instruction, &self.unit.features) {
+            return self.settle(RegisterSet::ALL);
+        }
+        let read = instruction.register_use().f_read;
+        let format = computes_in(instruction);
+        let seen = (0..32)
+            .filter(|&number| read >> number & 1 == 1)
+            .filter(|&number| self.raw[number].is_some() && self.raw[number] != format)
+            .fold(0, |set, number| set | 1 << number);
+        self.settle(RegisterSet { x: 0, f: seen });
+    }
+
+    /// Makes registers canonical.
+    pub(super) fn settle(&mut self, set: RegisterSet) {
+        for number in set.f_numbers() {
+            let Some(format) = self.raw[number].take() else {
+                continue;
+            };
+            let bits = self.registers.f(self.ir, number);
+            let value = self.singles[number].unwrap_or(bits);
+            let image = self.canonical(format, value, || ());
+            self.registers.set_f(self.ir, number, image.bits);
+            self.singles[number] = image.single;
+        }
+    }
+
+    /// Registers that something after a block may read.
+    pub(super) fn needed_after(&self, block: &Block) -> RegisterSet {
+        let liveness = &self.unit.liveness;
+        match &block.terminator {
+            Terminator::FallThrough { .. }
+            | Terminator::Jump { .. }
+            | Terminator::Branch { .. } => {
+                let edges = block.terminator.edges();
+                edges.fold(RegisterSet::default(), |all, edge| {
+                    all.union(match edge.is_internal() {
+                        true => self.flow.needed_in(edge.target),
+                        false => liveness.at_entry(edge.target),
+                    })
+                })
+            }
+            Terminator::Call { target, .. } => liveness.at_entry(*target),
+            Terminator::Return => self.flow.needed_at_return(),
+            _ => RegisterSet::ALL,
+        }
+    }
+}
