@@ -128,7 +128,10 @@ impl<'a> Translator<'a> {
             return Err(ReadError::TextTooLarge(span));
         }
         let flow = recover(&binary);
-        let features = Features::new(&options.features);
+        let features = match options.precise {
+            true => Features::new(&options.features).precise(),
+            false => Features::new(&options.features),
+        };
         let disabled = options.disabled.clone();
         // The precise variant believes nobody.
         let liveness = match !options.precise && disabled.allows(Technique::Liveness) {

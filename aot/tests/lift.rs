@@ -132,7 +132,7 @@ fn precise_code_has_checkpoints() {
     let text = |unit: &Unit| {
         let context = Context::create();
         let ir = Ir::new(&context, "test");
-        let codegen = Codegen::new("").expect("x86-64 is there");
+        let codegen = Codegen::new("", &unit.disabled).expect("x86-64 is there");
         codegen.prepare(&ir.module);
         lift(&ir, unit, &function(BASE, &instructions), None);
         codegen.optimise(&ir.module).expect("optimises");

@@ -37,6 +37,7 @@ fn assembly_of(blocks: Vec<Block>, disabled: &[Technique]) -> String {
         liveness: Liveness::of(std::slice::from_ref(&function), &features),
         features,
         disabled: Disabled::new(disabled),
+        precise: false,
     };
     emit(&[&function], &unit, Stage::Assembly).expect("compiles")
 }
@@ -95,6 +96,20 @@ fn high_and_low_products_are_one_multiplication() {
     let all = instructions(&[0x02c5_8533, 0x02c5_b6b3, 0x00d5_0533]);
     let products = all.iter().filter(|line| line.contains("mul"));
     assert_eq!(products.count(), 1, "{all:#?}");
+}
+
+#[test]
+fn nan_checks_are_where_results_can_be_seen() {
+    // fmul.d fa0, fa1, fa2; fmul.d fa1, fa3, fa4; fsub.d fa0, fa0, fa1; fsub.d fa1, fa0, fa0
+    let chain = [0x12c5_f553, 0x12e6_f5d3, 0x0ab5_7553, 0x0aa5_75d3];
+    let checks = |disabled| {
+        let mut words = chain.to_vec();
+        words.push(RET);
+        let text = assembly_of(vec![block(BASE, &words, Terminator::Return)], disabled);
+        text.matches("ucomisd").count()
+    };
+    assert_eq!(checks(&[]), 2);
+    assert_eq!(checks(&[Technique::RawNans]), 4);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The x86-64 extensions that translated code may use.
 
-use hartline_isa::{Format, Instruction, IntFormat, Operation, RegisterOp, Rounding};
+use hartline_isa::{CSR_FFLAGS, Format, Instruction, IntFormat, Operation, RegisterOp, Rounding};
 
 /// Extensions of the target, as a list of LLVM feature names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub struct Features {
     sse41: bool,
     fma: bool,
     pclmul: bool,
+    /// `fflags` is accessed by the interpreter.
+    flags_aside: bool,
 }
 
 impl Features {
@@ -21,6 +23,17 @@ impl Features {
             sse41: has("+sse4.1") || has("+sse4.2") || has("+avx") || has("+avx2"),
             fma: has("+fma"),
             pclmul: has("+pclmul"),
+            flags_aside: false,
+        }
+    }
+
+    /// The same for the precise variant: what is done again after a fault may not
+    /// have changed `fflags`.
+    #[must_use]
+    pub fn precise(self) -> Self {
+        Self {
+            flags_aside: true,
+            ..self
         }
     }
 
@@ -35,7 +48,8 @@ impl Features {
     #[must_use]
     pub fn interprets(&self, instruction: &Instruction) -> bool {
         match instruction.operation() {
-            Operation::Csr { .. } | Operation::FenceI => true,
+            Operation::Csr { csr, .. } => csr != CSR_FFLAGS || self.flags_aside,
+            Operation::FenceI => true,
             Operation::FloatBinary { rounding, .. } | Operation::FloatSqrt { rounding, .. } => {
                 rounding != Rounding::Dyn
             }

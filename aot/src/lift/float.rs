@@ -230,7 +230,30 @@ impl<'ctx> Lifter<'_, 'ctx> {
             FCmp::Le => ("ole", false),
         };
         let (a, b) = (self.operand(format, a), self.operand(format, b));
+        if self.flag_neutral {
+            return self.flag_neutral_compare(predicate, format, a, b);
+        }
         self.ordered_compare(predicate, quiet, format, a, b)
+    }
+
+    /// A comparison after which all flags are as `frflags` found them before it.
+    fn flag_neutral_compare(
+        &self,
+        predicate: &str,
+        format: Format,
+        a: FloatValue<'ctx>,
+        b: FloatValue<'ctx>,
+    ) -> IntValue<'ctx> {
+        let ir = self.ir;
+        let result = self.ordered_compare(predicate, true, format, a, b);
+        let [nan, done] = ["nan", "compared"].map(|name| ir.block(self.host, name));
+        let unordered = ir.compare_float(FloatPredicate::UNO, a, b);
+        ir.branch(unordered, nan, done, Likely::NotTaken);
+        ir.position(nan);
+        self.restore_flags();
+        ir.jump(done);
+        ir.position(done);
+        result
     }
 
     pub(super) fn float_min_max(
@@ -407,7 +430,6 @@ impl<'ctx> Lifter<'_, 'ctx> {
     /// Rounds to an integral value; sets NX if that changes it. Towards zero is
     /// left to the conversion.
     fn rounded(&self, rounding: Rounding, value: FloatValue<'ctx>) -> FloatValue<'ctx> {
-        let ir = self.ir;
         // Immediate of ROUNDSD: bit 2 takes the mode from MXCSR.
         let mode = match rounding {
             Rounding::Rtz => return value,
@@ -416,26 +438,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             Rounding::Rup => 2,
             Rounding::Rmm | Rounding::Dyn => 4,
         };
-        let pair = self.lanes(value);
-        let mode = ir.context.i32_type().const_int(mode, false);
-        let result = ir.intrinsic(
-            "llvm.x86.sse41.round.sd",
-            &[],
-            &[pair.into(), pair.into(), mode.into()],
-        );
-        let zero = ir.context.i32_type().const_zero();
-        ir.built(
-            ir.builder()
-                .build_extract_element(result.into_vector_value(), zero, ""),
-        )
-        .into_float_value()
-    }
-
-    fn lanes(&self, value: FloatValue<'ctx>) -> inkwell::values::VectorValue<'ctx> {
-        let ir = self.ir;
-        let zero = ir.context.i32_type().const_zero();
-        let pair = ir.double.vec_type(2).const_zero();
-        ir.built(ir.builder().build_insert_element(pair, value, zero, ""))
+        self.ir.round(mode, value)
     }
 
     /// Towards zero; sets NX, so it stays even if the integer is not used.

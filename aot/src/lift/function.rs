@@ -10,6 +10,7 @@ use inkwell::values::{FloatValue, FunctionValue, IntValue, PointerValue};
 use super::Unit;
 use super::control::{calls, needs_poll};
 use super::debug::{Debug, FunctionDebug};
+use super::flags::saves_flags;
 use super::ir::{Ir, Memory, Signature};
 use super::precise::tracked;
 use super::registers::{RegisterFlow, RegisterSet, dead_loads, leaves_code};
@@ -67,6 +68,8 @@ pub(super) struct Lifter<'a, 'ctx> {
     pub(super) singles: [Option<FloatValue<'ctx>>; 32],
     /// Formats of registers whose value is [`raw`](Image::raw).
     pub(super) raw: [Option<Format>; 32],
+    /// The instruction leaves the exception flags as they are.
+    pub(super) flag_neutral: bool,
     pub(super) control: Control<'ctx>,
     debug: Option<FunctionDebug<'a, 'ctx>>,
 }
@@ -111,6 +114,7 @@ pub fn lift<'ctx>(
         keep_load: false,
         singles: [None; 32],
         raw: [None; 32],
+        flag_neutral: false,
         control: Control::Direct,
         debug,
     };
@@ -215,6 +219,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.control = Control::Direct;
         let live = self.flow.live_after_each(block);
         let dead = dead_loads(block, self.unit);
+        let mut saved = None;
         for (index, &(pc, instruction)) in block.instructions.iter().enumerate() {
             self.pc = pc;
             if let Some(debug) = &self.debug {
@@ -223,7 +228,15 @@ impl<'ctx> Lifter<'_, 'ctx> {
             self.live_after = live[index + 1];
             self.keep_load = dead[index];
             self.save_indexes();
-            self.lift_instruction(instruction);
+            if saves_flags(&block.instructions[index..]) {
+                saved = Some(index);
+            }
+            let since = saved.map(|saved| index - saved);
+            self.flag_neutral = since == Some(1);
+            // The comparison has left the flags alone, so there is nothing to restore.
+            if since != Some(2) {
+                self.lift_instruction(instruction);
+            }
         }
         self.settle(self.needed_after(block));
         self.terminate(block);

@@ -19,7 +19,7 @@ use inkwell::values::{
     GlobalValue, InstructionOpcode, InstructionValue, IntValue, MetadataValue, PointerValue,
     StructValue,
 };
-use inkwell::{FloatPredicate, GlobalVisibility, IntPredicate};
+use inkwell::{FloatPredicate, GlobalVisibility, InlineAsmDialect, IntPredicate};
 
 /// LLVM's number of `x86_regcallcc`.
 const X86_REGCALL: u32 = 92;
@@ -526,6 +526,45 @@ impl<'ctx> Ir<'ctx> {
     /// A string as a metadata operand.
     pub fn metadata_string(&self, text: &str) -> BasicMetadataValueEnum<'ctx> {
         self.context.metadata_string(text).into()
+    }
+
+    /// Assembly that reads or writes memory or the state of the processor.
+    pub fn assembly(&self, text: &str) {
+        let r#type = self.context.void_type().fn_type(&[], false);
+        let memory = "~{memory}".to_owned();
+        let code = self.context.create_inline_asm(
+            r#type,
+            text.to_owned(),
+            memory,
+            true,
+            false,
+            Some(InlineAsmDialect::ATT),
+            false,
+        );
+        built(self.builder.build_indirect_call(r#type, code, &[], ""));
+    }
+
+    /// ROUNDSD with an immediate. Assembly, because it keeps its place among what
+    /// raises exceptions and looks at the flags.
+    pub fn round(&self, mode: u8, value: FloatValue<'ctx>) -> FloatValue<'ctx> {
+        let r#type = self.double.fn_type(&[self.double.into()], false);
+        let code = self.context.create_inline_asm(
+            r#type,
+            format!("roundsd $${mode}, $1, $0"),
+            "=x,x".to_owned(),
+            true,
+            false,
+            Some(InlineAsmDialect::ATT),
+            false,
+        );
+        let call = built(
+            self.builder
+                .build_indirect_call(r#type, code, &[value.into()], ""),
+        );
+        call.try_as_basic_value()
+            .basic()
+            .expect("the assembly has a result")
+            .into_float_value()
     }
 
     /// The host stack pointer.

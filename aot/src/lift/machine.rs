@@ -2,8 +2,8 @@
 
 use hartline_abi::hart::offset;
 use hartline_isa::{
-    AmoOp, BinOp, Cmp, CsrOp, DivOp, FBinOp, FCmp, FMinMax, FReg, Fence, Fma, Format, Instruction,
-    IntFormat, Machine, Ordering, Rounding, Trap, UnOp, Width, XReg,
+    AmoOp, BinOp, CSR_FFLAGS, Cmp, CsrOp, DivOp, FBinOp, FCmp, FMinMax, FReg, Fence, Fma, Format,
+    Instruction, IntFormat, Machine, Ordering, Rounding, Trap, UnOp, Width, XReg,
 };
 use inkwell::IntPredicate;
 use inkwell::values::{FloatValue, IntValue};
@@ -264,13 +264,30 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
 
     fn csr(
         &mut self,
-        _csr: u16,
-        _op: CsrOp,
-        _write: Option<IntValue<'ctx>>,
-        _destination: XReg,
-        _raw: &Instruction,
+        csr: u16,
+        op: CsrOp,
+        write: Option<IntValue<'ctx>>,
+        destination: XReg,
+        raw: &Instruction,
     ) {
-        self.interpret();
+        if self.unit.features.interprets(raw) {
+            return self.interpret();
+        }
+        debug_assert_eq!(csr, CSR_FFLAGS, "the only one that is not interpreted");
+        let old = self.exception_flags();
+        if let Some(operand) = write {
+            let builder = self.ir.builder();
+            let new = match op {
+                CsrOp::Write => operand,
+                CsrOp::Set => self.ir.built(builder.build_or(old, operand, "")),
+                CsrOp::Clear => {
+                    let rest = self.ir.built(builder.build_not(operand, ""));
+                    self.ir.built(builder.build_and(old, rest, ""))
+                }
+            };
+            self.set_exception_flags(old, new);
+        }
+        self.write_x(destination, old);
     }
 
     fn jump(&mut self, _link: XReg, _offset: i64) {

@@ -9,6 +9,7 @@
 mod control;
 mod debug;
 mod features;
+mod flags;
 mod float;
 mod function;
 mod integer;

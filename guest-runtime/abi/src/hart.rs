@@ -96,8 +96,8 @@ pub struct Hart {
     /// done unless it is what faults; of four bytes with [`FAULT_PLACE_LONG`] too,
     /// otherwise of two.
     pub fault_place: u32,
-    /// Not used.
-    pub padding: u32,
+    /// Where translated code has MXCSR stored and loaded from.
+    pub mxcsr: u32,
     /// As [`fn_poll`](Hart::fn_poll), called with all registers in `x` and `f`.
     pub fn_poll_float: u64,
     /// Not used.
@@ -164,6 +164,10 @@ pub mod offset {
     pub const POLL_LIMIT: u64 = offset_of!(Hart, poll_limit) as u64;
     /// [`Hart::resume`].
     pub const RESUME: u64 = offset_of!(Hart, resume) as u64;
+    /// [`Hart::mxcsr`].
+    pub const MXCSR: u64 = offset_of!(Hart, mxcsr) as u64;
+    /// [`Hart::fflags`].
+    pub const FFLAGS: u64 = offset_of!(Hart, fflags) as u64;
     /// [`Hart::fault_place`].
     pub const FAULT_PLACE: u64 = offset_of!(Hart, fault_place) as u64;
     /// [`Hart::reservation`].
