@@ -76,6 +76,22 @@ impl Kernel {
         self.control = Control::Restart;
     }
 
+    /// Code in `range` may run from now on. If it is not that of a file, it may call
+    /// translated code in its own way: translations must not believe that others
+    /// follow the psABI.
+    pub fn admit_code(&mut self, range: Range<u64>) {
+        let mut overlapping = self.memory.vmas().overlapping(range.clone());
+        let foreign = overlapping.any(|(_, vma)| {
+            let of_file = matches!(&vma.label, Label::File(file) if file.inode.is_some());
+            vma.protection.executable() && (!of_file || vma.protection.writable())
+        });
+        drop(overlapping);
+        if foreign {
+            self.use_precise_translations();
+        }
+        self.use_translations(range);
+    }
+
     /// Code in `range` may run from now on. Translations of the files whose code is
     /// mapped there are put to use.
     pub fn use_translations(&mut self, range: Range<u64>) {

@@ -91,7 +91,7 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         let _ = kernel.memory.prepare(start, length, Access::Read);
     }
     if protection.executable() {
-        kernel.use_translations(start..start + length);
+        kernel.admit_code(start..start + length);
     }
     Ok(start)
 }
@@ -193,7 +193,7 @@ fn mprotect(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         .memory
         .protect(arguments[0], arguments[1], protection)?;
     if protection.executable() {
-        kernel.use_translations(arguments[0]..arguments[0] + arguments[1]);
+        kernel.admit_code(arguments[0]..arguments[0] + arguments[1]);
     }
     Ok(0)
 }

@@ -177,6 +177,26 @@ static void chain(void) {
     printf("chain %ld\n", sum);
 }
 
+// A function that gives its results in temporary registers, which by the psABI are of no
+// use to callers. Only the generated code, its one caller, knows better.
+long own_way(void);
+__asm__(".text\n.type own_way, @function\nown_way: li t3, 40\n li t4, 2\n li a5, 100\n ret\n"
+        ".size own_way, .-own_way\n");
+static void convention(void) {
+    uint32_t *code = pages(1, PROT_READ | PROT_WRITE | PROT_EXEC);
+    const uint32_t words[] = {
+        addi(2, 2, -16), 0x00113423,                          // addi sp, sp, -16; sd ra, 8(sp)
+        0x000500e7,                                           // jalr ra, a0
+        add(A0, 28, 29), add(A0, A0, 15),                     // add a0, t3, t4; add a0, a0, a5
+        0x00813083, addi(2, 2, 16), RET,                      // ld ra, 8(sp); addi sp, sp, 16; ret
+    };
+    memcpy(code, words, sizeof words);
+    fence();
+    long sum = 0;
+    for (int i = 0; i < 1000; i++) sum += call(code, (long)own_way, 0);
+    printf("convention %ld\n", sum);
+}
+
 int main(void) {
     patched();
     exclusive();
@@ -187,5 +207,6 @@ int main(void) {
     loops();
     printf("stack %ld\n", on_stack());
     chain();
+    convention();
     return 0;
 }
