@@ -25,6 +25,10 @@ pub enum Technique {
     /// LLVM is told that 64-bit integers are not native, so that it leaves 32-bit
     /// operations alone.
     NarrowWords,
+    /// BMI, LZCNT and POPCNT instructions.
+    BitInstructions,
+    /// Exception flags are read and written without the interpreter.
+    InlineFlags,
     /// NaNs of intermediate results become canonical only where somebody can see them.
     RawNans,
     /// Loop rotation and motion of invariant code.
@@ -35,13 +39,15 @@ pub enum Technique {
 
 impl Technique {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Liveness,
         Self::Polls,
         Self::InlineLookup,
         Self::JumpTables,
         Self::IntegerSignature,
         Self::NarrowWords,
+        Self::BitInstructions,
+        Self::InlineFlags,
         Self::RawNans,
         Self::LoopPasses,
         Self::ValueNumbering,
@@ -57,6 +63,8 @@ impl Technique {
             Self::JumpTables => "jump-tables",
             Self::IntegerSignature => "integer-signature",
             Self::NarrowWords => "narrow-words",
+            Self::BitInstructions => "bit-instructions",
+            Self::InlineFlags => "inline-flags",
             Self::RawNans => "raw-nans",
             Self::LoopPasses => "loop-passes",
             Self::ValueNumbering => "value-numbering",

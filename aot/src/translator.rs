@@ -115,6 +115,27 @@ pub struct Translator<'a> {
     threads: Option<NonZero<usize>>,
 }
 
+/// Extensions to use.
+fn features(options: &Options) -> Features {
+    let allows = |technique| options.disabled.allows(technique);
+    let features = match allows(Technique::BitInstructions) {
+        true => Features::new(&options.features),
+        false => Features::new(&without_bit_instructions(&options.features)),
+    };
+    match options.precise || !allows(Technique::InlineFlags) {
+        true => features.with_flags_aside(),
+        false => features,
+    }
+}
+
+fn without_bit_instructions(features: &str) -> String {
+    const BIT_INSTRUCTIONS: [&str; 4] = ["+popcnt", "+lzcnt", "+bmi", "+bmi2"];
+    let others = features
+        .split(',')
+        .filter(|name| !BIT_INSTRUCTIONS.contains(name));
+    others.collect::<Vec<_>>().join(",")
+}
+
 impl<'a> Translator<'a> {
     /// Reads an ELF file and recovers its control flow.
     ///
@@ -128,11 +149,8 @@ impl<'a> Translator<'a> {
             return Err(ReadError::TextTooLarge(span));
         }
         let flow = recover(&binary);
-        let features = match options.precise {
-            true => Features::new(&options.features).precise(),
-            false => Features::new(&options.features),
-        };
         let disabled = options.disabled.clone();
+        let features = features(options);
         // The precise variant believes nobody.
         let liveness = match !options.precise && disabled.allows(Technique::Liveness) {
             true => Liveness::of(&flow.functions, &features),

@@ -257,7 +257,7 @@ fn map_file(
         map_segment(kernel, file, &segment, bias)?;
     }
     let (low, high) = program.address_range();
-    kernel.use_translations(low.wrapping_add(bias)..high.wrapping_add(bias));
+    kernel.admit_code(low.wrapping_add(bias)..high.wrapping_add(bias));
     Ok(())
 }
 

@@ -27,10 +27,10 @@ impl Features {
         }
     }
 
-    /// The same for the precise variant: what is done again after a fault may not
-    /// have changed `fflags`.
+    /// The same, but `fflags` is left to the interpreter. The precise variant needs
+    /// that: what is done again after a fault may not have changed the flags.
     #[must_use]
-    pub fn precise(self) -> Self {
+    pub fn with_flags_aside(self) -> Self {
         Self {
             flags_aside: true,
             ..self
