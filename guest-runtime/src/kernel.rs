@@ -403,7 +403,7 @@ impl Kernel {
         let result = loop {
             self.control = Control::Continue;
             let result = syscall::serve(self, number, &arguments);
-            if !self.files.vfs.changed.is_empty() {
+            if self.files.vfs.has_changes() {
                 self.wake_for_files();
             }
             match (&self.control, result) {

@@ -25,6 +25,7 @@ pub mod kernel;
 pub mod lifecycle;
 pub mod loader;
 pub mod memory;
+pub mod net;
 pub mod process;
 pub mod profile;
 pub mod scheduler;

@@ -310,10 +310,10 @@ impl Kernel {
 
     /// Wakes tasks that wait for what has happened to files since the last time.
     pub(crate) fn wake_for_files(&mut self) {
-        if self.files.vfs.changed.is_empty() {
+        if !self.files.vfs.has_changes() {
             return;
         }
-        let changed: Vec<Ino> = mem::take(&mut self.files.vfs.changed);
+        let changed: Vec<Ino> = self.files.vfs.take_changes();
         self.wake_waiting(|wait| match wait.event {
             Event::File(ino) => changed.contains(&ino),
             event => event == Event::AnyFile,

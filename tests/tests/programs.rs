@@ -26,6 +26,7 @@ const PLAIN: &[&[&str]] = &[
     &["recursion"],
     &["times"],
     &["signals"],
+    &["sockets"],
     &["handlers"],
     &["handlers", "blocked"],
     &["atomics"],

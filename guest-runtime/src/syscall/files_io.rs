@@ -145,13 +145,34 @@ fn with_progress(before: u64, result: Result<u64, Errno>) -> Result<u64, Errno> 
     }
 }
 
+/// The memory of a call that takes no vector.
+fn whole(base: u64, length: u64) -> IoVec {
+    let length = length.min(user::MAX_TRANSFER);
+    IoVec { base, length }
+}
+
+impl Kernel {
+    fn is_socket(&self, id: FileId) -> Result<bool, Errno> {
+        Ok(matches!(
+            self.files.vfs.files.get(id)?.object,
+            Object::Socket(_)
+        ))
+    }
+}
+
 fn read(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
+    if kernel.is_socket(id)? {
+        return kernel.read_socket(a[0], &[whole(a[1], a[2])]);
+    }
     read_at(kernel, id, None, a[1], a[2])
 }
 
 fn write(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (id, before) = (kernel.files.id(a[0])?, kernel.progress());
+    if kernel.is_socket(id)? {
+        return kernel.write_socket(a[0], &[whole(a[1], a[2])]);
+    }
     let (address, count) = (a[1].wrapping_add(before), a[2].saturating_sub(before));
     let result = write_at(kernel, id, None, address, count, before);
     with_progress(before, result)
@@ -169,6 +190,13 @@ fn pwrite64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn read_vectors(kernel: &mut Kernel, a: &[u64; 6], mut offset: Option<u64>) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
+    if kernel.is_socket(id)? {
+        let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
+        return match offset {
+            None => kernel.read_socket(a[0], &vectors),
+            Some(_) => Err(Errno::ESPIPE),
+        };
+    }
     let mut total = 0;
     for IoVec { base, length } in user::iovecs(&mut kernel.memory, a[1], a[2])? {
         if length == 0 {
@@ -195,6 +223,12 @@ fn read_vectors(kernel: &mut Kernel, a: &[u64; 6], mut offset: Option<u64>) -> R
 fn write_vectors(kernel: &mut Kernel, a: &[u64; 6], mut offset: Option<u64>) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
     let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
+    if kernel.is_socket(id)? {
+        return match offset {
+            None => kernel.write_socket(a[0], &vectors),
+            Some(_) => Err(Errno::ESPIPE),
+        };
+    }
     let total: u64 = vectors.iter().map(|vector| vector.length).sum();
     if vectors.len() > 1 && total <= GATHER && !waits_for_room(kernel, id)? {
         let bytes = gather(kernel, &vectors)?;

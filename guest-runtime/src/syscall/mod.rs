@@ -16,6 +16,10 @@ mod group;
 mod memory;
 mod poll;
 mod signal;
+mod socket;
+mod socket_io;
+mod socket_message;
+mod socket_options;
 mod system;
 mod task;
 mod time;
@@ -69,6 +73,9 @@ const AREAS: &[&[Entry]] = &[
     memory::CALLS,
     poll::CALLS,
     signal::CALLS,
+    socket::CALLS,
+    socket_io::CALLS,
+    socket_options::CALLS,
     system::CALLS,
     task::CALLS,
     time::CALLS,

@@ -5,6 +5,7 @@ use super::files::Files;
 use crate::clock;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
+use crate::net::socket::{SocketId, State, Type};
 use crate::task::{Event, Wait};
 use crate::user;
 use crate::vfs::devices::Device;
@@ -33,6 +34,8 @@ pub const POLLHUP: u32 = 0x10;
 /// The descriptor is not open.
 pub const POLLNVAL: u32 = 0x20;
 const POLLRDNORM: u32 = 0x40;
+/// The other end of a stream sends no more.
+const POLLRDHUP: u32 = 0x2000;
 const POLLWRNORM: u32 = 0x100;
 /// All that says "readable".
 const READABLE: u32 = POLLIN | POLLRDNORM;
@@ -97,6 +100,7 @@ fn readiness(files: &Files, file: &OpenFile, input: &mut bool, depth: u32) -> u3
             }
             _ => POLLERR,
         },
+        Object::Socket(id) => socket_readiness(files, *id),
         Object::Epoll(epoll) => {
             let is_ready =
                 depth < MAX_NESTING
@@ -109,6 +113,48 @@ fn readiness(files: &Files, file: &OpenFile, input: &mut bool, depth: u32) -> u3
             readable(is_ready)
         }
     }
+}
+
+/// What a socket can do now.
+fn socket_readiness(files: &Files, id: SocketId) -> u32 {
+    let net = &files.vfs.net;
+    let Ok(socket) = net.get(id) else {
+        return POLLERR;
+    };
+    if let State::Listening(listener) = &socket.state {
+        return if listener.accepted.is_empty() {
+            0
+        } else {
+            READABLE
+        };
+    }
+    let mut ready = 0;
+    if !socket.queue.is_empty() || socket.read_closed {
+        ready |= READABLE;
+    }
+    if socket.read_closed {
+        ready |= POLLRDHUP;
+    }
+    if socket.error.is_some() {
+        ready |= POLLERR | READABLE;
+    }
+    let has_ends = socket.kind != Type::Datagram;
+    let ended = match socket.state {
+        State::Connected => socket.read_closed && socket.write_closed,
+        State::Connecting(_) => false,
+        _ => true,
+    };
+    if has_ends && ended {
+        ready |= POLLHUP;
+    }
+    let has_room = match socket.peer.map(|peer| net.get(peer)) {
+        Some(Ok(peer)) => socket.can_send_to(peer),
+        _ => !matches!(socket.state, State::Connecting(_)),
+    };
+    if has_room || socket.write_closed {
+        ready |= WRITABLE;
+    }
+    ready
 }
 
 impl Kernel {

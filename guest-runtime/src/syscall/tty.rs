@@ -5,6 +5,7 @@ use super::files::Files;
 use crate::console::INPUT_READY;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
+use crate::net::socket::Type;
 use crate::process::FIRST;
 use crate::signals::number::{SIGTTIN, SIGTTOU};
 use crate::signals::{SI_KERNEL, SigInfo};
@@ -80,6 +81,13 @@ fn waiting(kernel: &mut Kernel, fd: u64) -> Result<i32, Errno> {
             Kind::Fifo(pipe) => pipe.len() as u64,
             _ => 0,
         },
+        Object::Socket(id) => {
+            let socket = kernel.socket(*id)?;
+            match (socket.kind, socket.queue.front()) {
+                (Type::Datagram, Some(message)) => message.bytes.len() as u64,
+                _ => socket.queue.len() as u64,
+            }
+        }
         // The host tells whether there is something, not how much.
         Object::Console(0) => kernel.files.streams.wait(INPUT_READY, 0)? & INPUT_READY,
         _ => return Err(Errno::ENOTTY),

@@ -5,6 +5,7 @@ use super::epoll::Epoll;
 use super::process::FileId;
 use super::types::{Ino, o};
 use crate::errno::Errno;
+use crate::net::socket::SocketId;
 use alloc::vec::Vec;
 
 /// What stands behind an open file description.
@@ -26,6 +27,8 @@ pub enum Object {
     Event(EventFd),
     /// An interest list (`epoll_create1`).
     Epoll(Epoll),
+    /// A socket.
+    Socket(SocketId),
     /// A file of `/proc`: its text, made when it was read from the start.
     Proc(Vec<u8>),
 }
@@ -99,6 +102,11 @@ impl OpenFile {
             Object::Path => Err(Errno::EBADF),
             _ => Ok(()),
         }
+    }
+
+    /// Whether no more than one descriptor refers to it.
+    pub fn is_last(&self) -> bool {
+        self.references <= 1
     }
 
     /// Whether calls do not block.

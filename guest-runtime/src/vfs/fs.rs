@@ -32,6 +32,8 @@ pub const DEV_DEVICE: u64 = device_number(0, 5);
 pub const PROC_DEVICE: u64 = device_number(0, 21);
 /// `st_dev` of pipes.
 pub const PIPE_DEVICE: u64 = device_number(0, 13);
+/// `st_dev` of sockets.
+pub const SOCKET_DEVICE: u64 = device_number(0, 8);
 /// `st_dev` of what has no place in a file system: standard streams, eventfds, memfds.
 pub const ANONYMOUS_DEVICE: u64 = device_number(0, 14);
 

@@ -29,13 +29,15 @@ pub mod walk;
 mod tests;
 
 use crate::errno::Errno;
+use crate::net::Network;
+use crate::net::socket::SocketId;
 use alloc::vec::Vec;
 use file::{Object, OpenFile, OpenFiles};
-use fs::{ANONYMOUS_DEVICE, Clock, FileSystem, NewInode, PIPE_DEVICE, Place, ROOT};
+use fs::{ANONYMOUS_DEVICE, Clock, FileSystem, NewInode, PIPE_DEVICE, Place, ROOT, SOCKET_DEVICE};
 use inode::Kind;
 use process::{Descriptor, FileId, Process};
 use tree::Tree;
-use types::{Credentials, Ino, S_IFCHR, S_IFIFO, S_IFREG, o};
+use types::{Credentials, Ino, S_IFCHR, S_IFIFO, S_IFREG, S_IFSOCK, o};
 use walk::{Options, Resolved};
 
 /// `dirfd` of the working directory.
@@ -51,6 +53,8 @@ pub struct Vfs {
     /// Pipes and eventfds that were read, written, opened or closed: who waits for them
     /// may go on. Whoever wakes those empties it.
     pub changed: Vec<Ino>,
+    /// Sockets.
+    pub net: Network,
     /// Bit n: standard stream n is the terminal.
     terminals: u32,
 }
@@ -74,6 +78,7 @@ impl Vfs {
             fs: FileSystem::new(tree, limit, clock)?,
             files: OpenFiles::default(),
             changed: Vec::new(),
+            net: Network::default(),
             terminals,
         };
         let mut process = Process::new(&mut vfs.fs, who, pid);
@@ -213,7 +218,47 @@ impl Vfs {
             let ends = PipeEnds::of(&file);
             self.count_pipe_ends(file.ino, ends, |count| count.saturating_sub(1));
             self.fs.release(file.ino);
+            if let Object::Socket(socket) = file.object {
+                self.close_socket(socket);
+            }
         }
+    }
+
+    /// Closes a socket, and the descriptions that were sent to it and not received,
+    /// which may be sockets too.
+    pub fn close_socket(&mut self, socket: SocketId) {
+        let mut closing = Vec::from([socket]);
+        while let Some(socket) = closing.pop() {
+            let left = self.net.close(socket);
+            left.files.into_iter().for_each(|ino| self.fs.release(ino));
+            for id in left.rights {
+                match self
+                    .files
+                    .get(id)
+                    .map(|file| (&file.object, file.is_last()))
+                {
+                    Ok((&Object::Socket(socket), true)) => {
+                        if let Some(file) = self.files.release(id) {
+                            self.fs.release(file.ino);
+                        }
+                        closing.push(socket);
+                    }
+                    _ => self.release(id),
+                }
+            }
+        }
+    }
+
+    /// Whether something has happened to files that tasks may wait for.
+    pub fn has_changes(&self) -> bool {
+        !self.changed.is_empty() || !self.net.changed.is_empty()
+    }
+
+    /// What has happened to files since the last time.
+    pub fn take_changes(&mut self) -> Vec<Ino> {
+        let mut changed = core::mem::take(&mut self.changed);
+        changed.append(&mut self.net.changed);
+        changed
     }
 
     /// What a process has of files that `process` makes: the same descriptors.
@@ -374,6 +419,31 @@ impl Vfs {
         let ino = self.fs.add_unnamed(new, process.who, ANONYMOUS_DEVICE)?;
         let file = OpenFile::new(ino, flags & !o::CLOEXEC, object);
         self.install(process, file, flags & o::CLOEXEC != 0)
+    }
+
+    /// Gives a socket a descriptor. `flags`: `O_CLOEXEC`, `O_NONBLOCK`.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOSPC`; then the socket is closed.
+    pub fn open_socket(
+        &mut self,
+        process: &mut Process,
+        socket: SocketId,
+        flags: u32,
+    ) -> Result<u32, Errno> {
+        let new = NewInode::node(S_IFSOCK | 0o777, 0);
+        let ino = match self.fs.add_unnamed(new, process.who, SOCKET_DEVICE) {
+            Ok(ino) => ino,
+            Err(error) => {
+                self.close_socket(socket);
+                return Err(error);
+            }
+        };
+        self.net.get_mut(socket)?.ino = Some(ino);
+        let status = o::RDWR | flags & o::NONBLOCK;
+        let file = OpenFile::new(ino, status, Object::Socket(socket));
+        self.install(process, file, flags & o::CLOEXEC != 0)
+            .inspect_err(|_| self.close_socket(socket))
     }
 
     /// Opens an unnamed file in memory (`memfd_create`).

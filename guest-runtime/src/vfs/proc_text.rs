@@ -5,7 +5,7 @@ use super::file::MAX_FILES;
 use super::pipe::MAX_CAPACITY;
 use super::proc::{Node, Text};
 use super::process::Process;
-use super::types::Ino;
+use super::types::{Ino, S_IFMT, S_IFSOCK};
 use crate::errno::Errno;
 use alloc::format;
 use alloc::string::String;
@@ -347,6 +347,9 @@ impl Vfs {
         };
         match inode.kind {
             Kind::Fifo(_) | Kind::Console(_) => format!("pipe:[{}]", ino.0).into_bytes(),
+            Kind::Node if inode.nlink == 0 && inode.mode & S_IFMT == S_IFSOCK => {
+                format!("socket:[{}]", ino.0).into_bytes()
+            }
             Kind::Anonymous(name) => format!("anon_inode:{name}").into_bytes(),
             _ => [b"/", &*inode.name, b" (deleted)"].concat(),
         }

@@ -7,6 +7,7 @@ use super::inode::Kind;
 use super::process::FileId;
 use super::types::{Ino, MAX_RW_COUNT, o};
 use crate::errno::Errno;
+use crate::net::queue::Ucred;
 use hartline_abi::call::CALL_DATA;
 
 /// What lies outside the file system: the VM's streams and its random numbers.
@@ -83,6 +84,14 @@ impl Vfs {
             _ if offset.is_some() => Err(Errno::ESPIPE),
             Object::Console(1..) if self.terminals & 1 == 0 => Err(Errno::EIO),
             Object::Console(_) => outside.read_input(to, nonblocking),
+            // Sockets have calls of their own; this is for copying between files.
+            Object::Socket(socket) => {
+                let received = self.net.receive(*socket, to.len(), false)?;
+                let done = received.bytes.len();
+                to[..done].copy_from_slice(&received.bytes);
+                received.rights.into_iter().for_each(|id| self.release(id));
+                Ok(done)
+            }
             Object::Event(event) => {
                 let done = read_event(event, to)?;
                 self.changed.push(ino);
@@ -156,6 +165,7 @@ impl Vfs {
                 outside.write_output(stream, from)
             }
             Object::Console(stream) => outside.write_output(*stream, from),
+            Object::Socket(socket) => self.net.send(*socket, from, &[], Ucred::NOBODY),
             Object::Event(event) => {
                 let done = write_event(event, from)?;
                 self.changed.push(ino);

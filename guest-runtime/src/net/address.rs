@@ -1,0 +1,233 @@
+//! Socket addresses, as programs give them and as they are compared.
+
+use crate::errno::Errno;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+/// `AF_UNSPEC`
+pub const AF_UNSPEC: u16 = 0;
+/// `AF_UNIX`
+pub const AF_UNIX: u16 = 1;
+/// `AF_INET`
+pub const AF_INET: u16 = 2;
+/// `AF_INET6`
+pub const AF_INET6: u16 = 10;
+
+/// Longest `sun_path`, bytes.
+const UNIX_PATH_MAX: usize = 108;
+/// Size of `struct sockaddr_storage`, bytes: no address is longer.
+pub const STORAGE: usize = 128;
+/// Size of `struct sockaddr_in`, bytes.
+const INET: usize = 16;
+/// Size of `struct sockaddr_in6` without and with its scope, bytes.
+const INET6: (usize, usize) = (24, 28);
+
+/// Family of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Within the VM, by path or abstract name.
+    Unix,
+    /// IPv4.
+    Inet,
+    /// IPv6, and IPv4 by mapped addresses.
+    Inet6,
+}
+
+impl Family {
+    /// Its number.
+    #[must_use]
+    pub fn number(self) -> u16 {
+        match self {
+            Family::Unix => AF_UNIX,
+            Family::Inet => AF_INET,
+            Family::Inet6 => AF_INET6,
+        }
+    }
+}
+
+/// An address. That of an IPv6 socket which is a mapped IPv4 one is an IPv4 address here.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Address {
+    /// None yet, or the name of an unbound Unix socket.
+    Unnamed,
+    /// A socket file.
+    Path(Box<[u8]>),
+    /// A name outside the file system.
+    Abstract(Box<[u8]>),
+    /// Internet address and port.
+    Inet(SocketAddr),
+}
+
+impl Address {
+    /// The family that the bytes of an address name.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is none.
+    pub fn family_of(bytes: &[u8]) -> Result<u16, Errno> {
+        let family = bytes.first_chunk().ok_or(Errno::EINVAL)?;
+        Ok(u16::from_le_bytes(*family))
+    }
+
+    /// The address in `bytes`, for a socket of `family`.
+    ///
+    /// # Errors
+    /// `EINVAL` for a wrong length, `EAFNOSUPPORT` for another family.
+    pub fn parse(bytes: &[u8], family: Family) -> Result<Address, Errno> {
+        let number = Address::family_of(bytes)?;
+        match family {
+            Family::Unix if number != AF_UNIX => Err(Errno::EINVAL),
+            Family::Unix => parse_unix(&bytes[2..]),
+            Family::Inet if bytes.len() < INET => Err(Errno::EINVAL),
+            Family::Inet6 if bytes.len() < INET6.0 => Err(Errno::EINVAL),
+            _ if number != family.number() => Err(Errno::EAFNOSUPPORT),
+            Family::Inet => {
+                let address = array::<4>(bytes, 4);
+                Ok(Address::inet(Ipv4Addr::from(address).into(), port(bytes)))
+            }
+            Family::Inet6 => {
+                let address = Ipv6Addr::from(array::<16>(bytes, 8));
+                let scope = match bytes.len() < INET6.1 {
+                    true => 0,
+                    false => u32::from_le_bytes(array(bytes, 24)),
+                };
+                Ok(match address.to_ipv4_mapped() {
+                    Some(address) => Address::inet(address.into(), port(bytes)),
+                    None => Address::Inet(SocketAddrV6::new(address, port(bytes), 0, scope).into()),
+                })
+            }
+        }
+    }
+
+    /// An internet address.
+    #[must_use]
+    pub fn inet(ip: IpAddr, port: u16) -> Address {
+        Address::Inet(SocketAddr::new(ip, port))
+    }
+
+    /// No address of this family: the wildcard, or no name.
+    #[must_use]
+    pub fn unbound(family: Family) -> Address {
+        match family {
+            Family::Unix => Address::Unnamed,
+            Family::Inet => Address::inet(Ipv4Addr::UNSPECIFIED.into(), 0),
+            Family::Inet6 => Address::inet(Ipv6Addr::UNSPECIFIED.into(), 0),
+        }
+    }
+
+    /// The internet address, if it is one.
+    #[must_use]
+    pub fn socket_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Address::Inet(address) => Some(*address),
+            _ => None,
+        }
+    }
+
+    /// Its bytes for a socket of `family`.
+    #[must_use]
+    pub fn encode(&self, family: Family) -> Vec<u8> {
+        let mut bytes = family.number().to_le_bytes().to_vec();
+        match (self, family) {
+            (Address::Path(path), _) => {
+                bytes.extend_from_slice(path);
+                bytes.push(0);
+            }
+            (Address::Abstract(name), _) => {
+                bytes.push(0);
+                bytes.extend_from_slice(name);
+            }
+            (Address::Inet(address), Family::Inet6) => {
+                let (ip, scope) = match address {
+                    SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
+                    SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
+                };
+                bytes.extend_from_slice(&address.port().to_be_bytes());
+                bytes.extend_from_slice(&[0; 4]);
+                bytes.extend_from_slice(&ip.octets());
+                bytes.extend_from_slice(&scope.to_le_bytes());
+            }
+            (Address::Inet(address), _) => {
+                let ip = match address.ip() {
+                    IpAddr::V4(ip) => ip,
+                    IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+                };
+                bytes.extend_from_slice(&address.port().to_be_bytes());
+                bytes.extend_from_slice(&ip.octets());
+                bytes.extend_from_slice(&[0; 8]);
+            }
+            (Address::Unnamed, Family::Unix) => {}
+            (Address::Unnamed, _) => return Address::unbound(family).encode(family),
+        }
+        bytes
+    }
+}
+
+/// The `N` bytes at `at`, which are there.
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
+}
+
+fn port(bytes: &[u8]) -> u16 {
+    u16::from_be_bytes(array(bytes, 2))
+}
+
+/// What follows the family in a `struct sockaddr_un`.
+fn parse_unix(rest: &[u8]) -> Result<Address, Errno> {
+    match rest {
+        [] => Ok(Address::Unnamed),
+        _ if rest.len() > UNIX_PATH_MAX => Err(Errno::EINVAL),
+        [0, name @ ..] => Ok(Address::Abstract(name.into())),
+        path => {
+            let path = path.split(|&byte| byte == 0).next().unwrap_or(path);
+            Ok(Address::Path(path.into()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_survive_the_way_out_and_back() {
+        let mapped: Ipv6Addr = "::ffff:127.0.0.1".parse().unwrap();
+        for (address, family) in [
+            (Address::Unnamed, Family::Unix),
+            (Address::Path(b"/run/x".as_slice().into()), Family::Unix),
+            (Address::Abstract(b"a\0b".as_slice().into()), Family::Unix),
+            (Address::inet(Ipv4Addr::LOCALHOST.into(), 80), Family::Inet),
+            (
+                Address::inet(Ipv6Addr::LOCALHOST.into(), 443),
+                Family::Inet6,
+            ),
+            (Address::inet(Ipv4Addr::LOCALHOST.into(), 80), Family::Inet6),
+        ] {
+            let bytes = address.encode(family);
+            assert_eq!(Address::parse(&bytes, family), Ok(address));
+        }
+        let bytes = Address::inet(Ipv4Addr::LOCALHOST.into(), 1).encode(Family::Inet6);
+        assert_eq!(bytes[8..24], mapped.octets());
+    }
+
+    #[test]
+    fn wrong_addresses_are_refused() {
+        let inet = Address::inet(Ipv4Addr::LOCALHOST.into(), 80).encode(Family::Inet);
+        for length in 0..INET {
+            assert_eq!(
+                Address::parse(&inet[..length], Family::Inet),
+                Err(Errno::EINVAL)
+            );
+        }
+        assert_eq!(Address::parse(&inet, Family::Unix), Err(Errno::EINVAL));
+        let long = [inet.as_slice(), &[0; 20]].concat();
+        assert_eq!(
+            Address::parse(&long, Family::Inet6),
+            Err(Errno::EAFNOSUPPORT)
+        );
+        let path = [&[1, 0][..], &[b'x'; 109]].concat();
+        assert_eq!(Address::parse(&path, Family::Unix), Err(Errno::EINVAL));
+    }
+}

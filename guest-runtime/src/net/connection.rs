@@ -1,0 +1,416 @@
+//! Connections: listening, connecting, accepting, sending, closing.
+
+use super::address::{Address, Family};
+use super::queue::{Message, Ucred};
+use super::socket::{Listener, Socket, SocketId, State, Type};
+use super::{Network, destination, overlaps};
+use crate::errno::Errno;
+use crate::vfs::process::FileId;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+/// Most connections that wait to be accepted (`somaxconn`).
+const SOMAXCONN: usize = 4096;
+
+/// What connecting has led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Connecting {
+    /// A connection.
+    Done,
+    /// The backlog of the listener is full.
+    Waits,
+}
+
+impl Network {
+    /// Lets a socket accept connections.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`, `EINVAL`, `EADDRINUSE`.
+    pub fn listen(&mut self, id: SocketId, backlog: i32, who: Ucred) -> Result<(), Errno> {
+        let socket = self.get(id)?;
+        match (&socket.state, socket.family) {
+            _ if socket.kind == Type::Datagram => return Err(Errno::EOPNOTSUPP),
+            (State::Idle | State::Listening(_), Family::Unix) if !socket.bound => {
+                return Err(Errno::EINVAL);
+            }
+            (State::Idle, Family::Unix) => {}
+            (State::Idle, _) => {
+                let any = Address::unbound(socket.family).socket_addr();
+                self.bind_for_sending(id, any.ok_or(Errno::EINVAL)?.ip())?;
+                self.check_listeners(id)?;
+            }
+            (State::Listening(_), _) => {}
+            _ => return Err(Errno::EINVAL),
+        }
+        let socket = self.get_mut(id)?;
+        let is_unix = socket.family == Family::Unix;
+        // A negative one is a very large one; Linux takes one more than was asked for.
+        let backlog = usize::try_from(backlog).unwrap_or(SOMAXCONN).min(SOMAXCONN);
+        let backlog = backlog + 1;
+        socket.credentials = who;
+        match &mut socket.state {
+            State::Listening(listener) => listener.backlog = backlog,
+            state => {
+                *state = State::Listening(Listener {
+                    backlog,
+                    ..Listener::default()
+                });
+            }
+        }
+        if !is_unix {
+            socket.read_closed = false;
+        }
+        Ok(())
+    }
+
+    /// Sockets that share a port by `SO_REUSEADDR` may not both listen.
+    fn check_listeners(&self, id: SocketId) -> Result<(), Errno> {
+        use super::options::so::REUSEPORT;
+        let own = self.get(id)?;
+        let address = own.local.socket_addr().ok_or(Errno::EINVAL)?;
+        let others = self.at_port(own.kind, address.port()).iter();
+        let mut others = others.filter(|other| **other != id);
+        let conflict = others.any(|other| {
+            self.get(*other).is_ok_and(|other| {
+                let theirs = other.local.socket_addr();
+                let shares = own.options.is_on(REUSEPORT) && other.options.is_on(REUSEPORT);
+                other.is_listening()
+                    && !shares
+                    && theirs
+                        .is_some_and(|theirs| overlaps((own, address.ip()), (other, theirs.ip())))
+            })
+        });
+        match conflict {
+            true => Err(Errno::EADDRINUSE),
+            false => Ok(()),
+        }
+    }
+
+    /// The listener for connections to an address.
+    fn listener(&self, to: SocketAddr) -> Result<SocketId, Errno> {
+        let mut best = None;
+        for &id in self.at_port(Type::Stream, to.port()) {
+            let socket = self.get(id)?;
+            let Some(local) = socket.local.socket_addr() else {
+                continue;
+            };
+            if !socket.is_listening() || !overlaps((socket, local.ip()), (socket, to.ip())) {
+                continue;
+            }
+            if !local.ip().is_unspecified() {
+                return Ok(id);
+            }
+            best = best.or(Some(id));
+        }
+        best.ok_or(Errno::ECONNREFUSED)
+    }
+
+    /// Connects a TCP socket.
+    ///
+    /// # Errors
+    /// `ECONNREFUSED`, `ENETUNREACH`, `EISCONN`, `EALREADY`, `EADDRNOTAVAIL`.
+    pub fn connect_inet(
+        &mut self,
+        id: SocketId,
+        to: SocketAddr,
+        who: Ucred,
+    ) -> Result<Connecting, Errno> {
+        self.check_idle(id)?;
+        let to = destination(to)?;
+        if let Some(local) = self.get(id)?.local.socket_addr()
+            && local.is_ipv4() != to.is_ipv4()
+            && self.get(id)?.bound
+            && !local.ip().is_unspecified()
+        {
+            return Err(Errno::EINVAL);
+        }
+        let local = match to.ip() {
+            // All of 127.0.0.0/8 is here; the sender's address is the first one.
+            core::net::IpAddr::V4(_) => core::net::Ipv4Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        self.bind_for_sending(id, local)
+            .map_err(|_| Errno::EADDRNOTAVAIL)?;
+        let socket = self.get_mut(id)?;
+        socket.remote = Address::Inet(to);
+        if let Address::Inet(address) = &mut socket.local
+            && address.ip().is_unspecified()
+        {
+            *address = SocketAddr::new(local, address.port());
+        }
+        let listener = self.listener(to)?;
+        self.join(id, listener, who)
+    }
+
+    /// Connects a Unix stream or sequential-packet socket to the socket `to`.
+    ///
+    /// # Errors
+    /// `ECONNREFUSED`, `EPROTOTYPE`, `EISCONN`.
+    pub fn connect_unix(
+        &mut self,
+        id: SocketId,
+        to: SocketId,
+        who: Ucred,
+    ) -> Result<Connecting, Errno> {
+        self.check_idle(id)?;
+        let target = self.get(to)?;
+        if target.kind != self.get(id)?.kind {
+            return Err(Errno::EPROTOTYPE);
+        }
+        if !target.is_listening() || target.read_closed {
+            return Err(Errno::ECONNREFUSED);
+        }
+        self.join(id, to, who)
+    }
+
+    /// Whether a socket may connect now; its last failure is told first.
+    fn check_idle(&mut self, id: SocketId) -> Result<(), Errno> {
+        match &self.get(id)?.state {
+            State::Idle | State::Disconnected => self.take_error(id),
+            State::Connecting(_) => Err(Errno::EALREADY),
+            State::Connected => Err(Errno::EISCONN),
+            State::Listening(_) if self.get(id)?.family == Family::Unix => Err(Errno::EINVAL),
+            State::Listening(_) => Err(Errno::EISCONN),
+        }
+    }
+
+    /// Puts a connection into the backlog of a listener, or lets `id` wait for room.
+    fn join(&mut self, id: SocketId, listener: SocketId, who: Ucred) -> Result<Connecting, Errno> {
+        let socket = self.get_mut(id)?;
+        socket.credentials = who;
+        let (from, to) = (socket.local.clone(), socket.remote.clone());
+        let server = self.get_mut(listener)?;
+        let State::Listening(state) = &mut server.state else {
+            return Err(Errno::ECONNREFUSED);
+        };
+        if state.accepted.len() >= state.backlog {
+            state.waiting.push_back(id);
+            self.get_mut(id)?.state = State::Connecting(listener);
+            return Ok(Connecting::Waits);
+        }
+        let mut accepted = Socket::new(server.family, server.kind, server.credentials);
+        accepted.options = server.options.clone();
+        accepted.local = match &to {
+            Address::Inet(_) => to,
+            _ => server.local.clone(),
+        };
+        accepted.remote = from;
+        accepted.state = State::Connected;
+        accepted.peer = Some(id);
+        accepted.peer_credentials = who;
+        let (server_credentials, server_address) = (server.credentials, server.local.clone());
+        let accepted = self.add(accepted)?;
+        if let State::Listening(state) = &mut self.get_mut(listener)?.state {
+            state.accepted.push_back(accepted);
+        }
+        let socket = self.get_mut(id)?;
+        socket.state = State::Connected;
+        socket.peer = Some(accepted);
+        socket.peer_credentials = server_credentials;
+        if socket.family == Family::Unix {
+            socket.remote = server_address;
+        }
+        (socket.read_closed, socket.write_closed) = (false, false);
+        self.touch_input(listener);
+        self.touch(id, [0, 1]);
+        Ok(Connecting::Done)
+    }
+
+    /// Gives up waiting for room in a backlog.
+    pub fn cancel_connecting(&mut self, id: SocketId) {
+        let Ok(socket) = self.get_mut(id) else {
+            return;
+        };
+        if let State::Connecting(listener) = socket.state {
+            socket.state = State::Idle;
+            if let Ok(listener) = self.get_mut(listener)
+                && let State::Listening(listener) = &mut listener.state
+            {
+                listener.waiting.retain(|waiting| *waiting != id);
+            }
+        }
+    }
+
+    /// The listener of a socket that waits for room is gone.
+    pub(super) fn refuse(&mut self, id: SocketId) {
+        if let Ok(socket) = self.get_mut(id) {
+            socket.state = State::Idle;
+            socket.error = Some(Errno::ECONNREFUSED);
+            self.touch(id, [1, 1]);
+        }
+    }
+
+    /// Takes a connection out of the backlog.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is none, `EINVAL` if it does not listen, `EOPNOTSUPP`.
+    pub fn accept(&mut self, id: SocketId) -> Result<SocketId, Errno> {
+        let socket = self.get_mut(id)?;
+        let (kind, closed) = (socket.kind, socket.read_closed);
+        let State::Listening(listener) = &mut socket.state else {
+            return Err(match kind {
+                Type::Datagram => Errno::EOPNOTSUPP,
+                _ => Errno::EINVAL,
+            });
+        };
+        let accepted = listener.accepted.pop_front();
+        let waiting = match accepted {
+            Some(_) => listener.waiting.pop_front(),
+            None => None,
+        };
+        if let Some(waiting) = waiting {
+            let who = self.get(waiting).map_or(Ucred::NOBODY, |s| s.credentials);
+            if self.join(waiting, id, who).is_err() {
+                self.refuse(waiting);
+            }
+        }
+        match accepted {
+            Some(accepted) => Ok(accepted),
+            None if closed => Err(Errno::EINVAL),
+            None => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// Ends one or both directions: bit 0 of `how` receiving, bit 1 sending.
+    ///
+    /// # Errors
+    /// `ENOTCONN`.
+    pub fn shutdown(&mut self, id: SocketId, how: u32) -> Result<(), Errno> {
+        let socket = self.get_mut(id)?;
+        let listens = socket.is_listening();
+        let connected = socket.is_connected() || socket.remote != Address::Unnamed;
+        let is_idle = !connected && !listens && socket.family != Family::Unix;
+        let (is_tcp, is_unix, peer) = (socket.is_tcp(), socket.family == Family::Unix, socket.peer);
+        socket.read_closed |= how & 1 != 0;
+        socket.write_closed |= how & 2 != 0;
+        let ends_datagrams = socket.kind == Type::Datagram;
+        if listens && is_tcp && how & 1 != 0 {
+            let waiting = match &mut socket.state {
+                State::Listening(listener) => core::mem::take(&mut listener.waiting),
+                _ => return Ok(()),
+            };
+            socket.state = State::Idle;
+            socket.read_closed = false;
+            waiting.into_iter().for_each(|waiting| self.refuse(waiting));
+        }
+        self.touch(id, [1, 1]);
+        if let Some(peer) = peer
+            && !ends_datagrams
+            && let Ok(other) = self.get_mut(peer)
+        {
+            other.read_closed |= how & 2 != 0;
+            other.write_closed |= is_unix && how & 1 != 0;
+            self.touch(peer, [1, 1]);
+        }
+        // Linux notes it all the same.
+        match is_idle {
+            true => Err(Errno::ENOTCONN),
+            false => Ok(()),
+        }
+    }
+
+    /// Tells the other end of a socket that was closed.
+    pub(super) fn leave_peer(&mut self, id: SocketId, socket: &Socket) {
+        let Some(peer) = socket.peer else {
+            return;
+        };
+        let unread = !socket.queue.is_empty();
+        let reset = socket.is_tcp() && (unread || socket.options.linger == (true, 0));
+        let Ok(other) = self.get_mut(peer) else {
+            return;
+        };
+        if other.peer != Some(id) || socket.kind == Type::Datagram && socket.family != Family::Unix
+        {
+            return;
+        }
+        other.peer = None;
+        if socket.kind == Type::Datagram {
+            other.state = State::Disconnected;
+            self.touch(peer, [1, 1]);
+            return;
+        }
+        other.read_closed = true;
+        if reset || (!socket.is_tcp() && unread) {
+            other.error = Some(Errno::ECONNRESET);
+        }
+        if reset || !other.is_tcp() {
+            other.state = State::Disconnected;
+            other.write_closed = true;
+        }
+        self.touch(peer, [1, 1]);
+    }
+
+    /// Sends bytes over a connection; the result is how many the other end took.
+    ///
+    /// # Errors
+    /// `EAGAIN` if it takes none now, `EPIPE`, `ENOTCONN`, an error that is pending.
+    pub fn send(
+        &mut self,
+        id: SocketId,
+        bytes: &[u8],
+        rights: &[FileId],
+        who: Ucred,
+    ) -> Result<usize, Errno> {
+        self.take_error(id)?;
+        let socket = self.get(id)?;
+        if socket.write_closed {
+            return Err(Errno::EPIPE);
+        }
+        match socket.state {
+            State::Connected => {}
+            State::Connecting(_) => return Err(Errno::EAGAIN),
+            State::Idle | State::Listening(_) if !socket.is_tcp() => return Err(Errno::ENOTCONN),
+            _ => return Err(Errno::EPIPE),
+        }
+        let Some(peer) = socket.peer else {
+            return self.send_after_close(id, bytes.len());
+        };
+        let (has_messages, from) = (socket.has_messages(), socket.local.clone());
+        if has_messages && bytes.len() > socket.message_limit() {
+            return Err(Errno::EMSGSIZE);
+        }
+        let other = self.get(peer)?;
+        let count = match has_messages {
+            true if other.has_room_for(bytes.len()) => bytes.len(),
+            true => return Err(Errno::EAGAIN),
+            false => other.room_from(socket).min(bytes.len()),
+        };
+        if count == 0 && !bytes.is_empty() {
+            return Err(Errno::EAGAIN);
+        }
+        if !has_messages && bytes.is_empty() {
+            return Ok(0);
+        }
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
+        copy.extend_from_slice(&bytes[..count]);
+        let message = Message {
+            bytes: copy,
+            read: 0,
+            from,
+            who,
+            rights: rights.to_vec(),
+        };
+        let other = self.get_mut(peer)?;
+        match has_messages {
+            true => other.queue.push(message),
+            false => other.queue.append(message),
+        }
+        self.touch_input(peer);
+        Ok(count)
+    }
+
+    /// The first thing sent to a TCP socket that was closed is answered by a reset; after
+    /// that the connection is broken.
+    fn send_after_close(&mut self, id: SocketId, count: usize) -> Result<usize, Errno> {
+        let socket = self.get_mut(id)?;
+        if !socket.is_tcp() {
+            return Err(Errno::EPIPE);
+        }
+        socket.error = Some(Errno::EPIPE);
+        socket.write_closed = true;
+        socket.state = State::Disconnected;
+        self.touch(id, [1, 1]);
+        Ok(count)
+    }
+}

@@ -1,0 +1,210 @@
+//! Datagrams: UDP and Unix ones.
+
+use super::address::{Address, Family};
+use super::queue::{Message, Ucred};
+use super::socket::{Socket, SocketId, State, Type};
+use super::{Network, destination};
+use crate::errno::Errno;
+use crate::vfs::process::FileId;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+impl Network {
+    /// Gives a UDP socket a default destination, from which alone it receives then.
+    ///
+    /// # Errors
+    /// `ENETUNREACH`, `EAGAIN` if no port is free.
+    pub fn connect_udp(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
+        let to = destination(to)?;
+        let local = sender(to.ip());
+        self.bind_for_sending(id, local)
+            .map_err(|_| Errno::EAGAIN)?;
+        let socket = self.get_mut(id)?;
+        if let Address::Inet(address) = &mut socket.local
+            && address.ip().is_unspecified()
+        {
+            *address = SocketAddr::new(local, address.port());
+        }
+        socket.remote = Address::Inet(to);
+        socket.state = State::Connected;
+        Ok(())
+    }
+
+    /// Gives a Unix datagram socket a default destination.
+    ///
+    /// # Errors
+    /// `EPROTOTYPE`; `EPERM` if that one is connected elsewhere.
+    pub fn connect_unix_datagram(&mut self, id: SocketId, to: SocketId) -> Result<(), Errno> {
+        self.check_datagram_target(id, to)?;
+        let remote = self.get(to)?.local.clone();
+        let credentials = self.get(to)?.credentials;
+        let socket = self.get_mut(id)?;
+        socket.remote = remote;
+        socket.peer = Some(to);
+        socket.peer_credentials = credentials;
+        socket.state = State::Connected;
+        Ok(())
+    }
+
+    /// Takes the default destination away.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn disconnect(&mut self, id: SocketId) -> Result<(), Errno> {
+        let socket = self.get_mut(id)?;
+        socket.remote = Address::Unnamed;
+        socket.peer = None;
+        socket.state = State::Idle;
+        Ok(())
+    }
+
+    fn check_datagram_target(&self, id: SocketId, to: SocketId) -> Result<(), Errno> {
+        let target = self.get(to).map_err(|_| Errno::ECONNREFUSED)?;
+        if target.kind != Type::Datagram {
+            return Err(Errno::EPROTOTYPE);
+        }
+        match target.peer {
+            Some(peer) if peer != id => Err(Errno::EPERM),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends a datagram to a Unix socket, or to the default destination. The error
+    /// `EAGAIN` comes with the inode whose change ends the wait.
+    ///
+    /// # Errors
+    /// `EAGAIN` if its queue is full, `ENOTCONN`, `ECONNREFUSED`, `EMSGSIZE`, `EPIPE`.
+    pub fn send_unix(
+        &mut self,
+        id: SocketId,
+        bytes: &[u8],
+        to: Option<SocketId>,
+        rights: &[FileId],
+        who: Ucred,
+    ) -> Result<usize, Errno> {
+        self.take_error(id)?;
+        let socket = self.get(id)?;
+        if socket.write_closed {
+            return Err(Errno::EPIPE);
+        }
+        let to = match (to, socket.peer, &socket.state) {
+            (Some(to), ..) | (None, Some(to), _) => to,
+            (None, None, State::Disconnected) => return Err(Errno::ECONNREFUSED),
+            _ => return Err(Errno::ENOTCONN),
+        };
+        if bytes.len() > socket.message_limit() {
+            return Err(Errno::EMSGSIZE);
+        }
+        self.check_datagram_target(id, to)?;
+        let from = socket.local.clone();
+        let target = self.get_mut(to)?;
+        if target.read_closed {
+            return Err(Errno::EPIPE);
+        }
+        if !target.has_room_for(bytes.len()) {
+            return Err(Errno::EAGAIN);
+        }
+        deliver(target, bytes, from, rights, who);
+        self.touch_input(to);
+        Ok(bytes.len())
+    }
+
+    /// Sends a UDP datagram to an address, or to the default destination. One that nobody
+    /// receives is lost.
+    ///
+    /// # Errors
+    /// `EDESTADDRREQ`, `ENETUNREACH`, `EMSGSIZE`; `ECONNREFUSED` for the one before.
+    pub fn send_udp(
+        &mut self,
+        id: SocketId,
+        bytes: &[u8],
+        to: Option<SocketAddr>,
+        who: Ucred,
+    ) -> Result<usize, Errno> {
+        self.take_error(id)?;
+        let socket = self.get(id)?;
+        if socket.write_closed {
+            return Err(Errno::EPIPE);
+        }
+        let connected = socket.is_connected();
+        let remote = socket.remote.socket_addr();
+        let to = to.or(remote).ok_or(Errno::EDESTADDRREQ)?;
+        if to.port() == 0 {
+            return Err(Errno::EINVAL);
+        }
+        if bytes.len() > socket.message_limit() {
+            return Err(Errno::EMSGSIZE);
+        }
+        let to = destination(to)?;
+        self.bind_for_sending(id, unbound(self.get(id)?.family))?;
+        let local = self.get(id)?.local.socket_addr().ok_or(Errno::EINVAL)?;
+        let from = match local.ip().is_unspecified() {
+            true => SocketAddr::new(sender(to.ip()), local.port()),
+            false => local,
+        };
+        match self.receiver(to, from) {
+            Some(receiver) => {
+                let target = self.get_mut(receiver)?;
+                if target.has_room_for(bytes.len()) {
+                    deliver(target, bytes, Address::Inet(from), &[], who);
+                    self.touch_input(receiver);
+                }
+            }
+            None if connected => {
+                self.get_mut(id)?.error = Some(Errno::ECONNREFUSED);
+                self.touch(id, [1, 1]);
+            }
+            None => {}
+        }
+        Ok(bytes.len())
+    }
+
+    /// The UDP socket that gets a datagram: the one that fits best.
+    fn receiver(&self, to: SocketAddr, from: SocketAddr) -> Option<SocketId> {
+        let rank = |id: &SocketId| {
+            let socket = self.get(*id).ok()?;
+            let local = socket.local.socket_addr()?.ip();
+            let exact = match local {
+                ip if ip == to.ip() => 1,
+                IpAddr::V4(ip) if ip.is_unspecified() && to.is_ipv4() => 0,
+                IpAddr::V6(ip) if ip.is_unspecified() => {
+                    if to.is_ipv4() && socket.options.is_v6_only() {
+                        return None;
+                    }
+                    0
+                }
+                _ => return None,
+            };
+            match (socket.is_connected(), socket.remote.socket_addr()) {
+                (true, Some(remote)) if remote == from => Some(exact + 2),
+                (true, _) => None,
+                _ => Some(exact),
+            }
+        };
+        let sockets = self.at_port(Type::Datagram, to.port()).iter();
+        let best = sockets.filter_map(|id| Some((rank(id)?, *id))).max();
+        best.map(|(_, id)| id)
+    }
+}
+
+fn deliver(target: &mut Socket, bytes: &[u8], from: Address, rights: &[FileId], who: Ucred) {
+    target.queue.push(Message {
+        bytes: bytes.to_vec(),
+        read: 0,
+        from,
+        who,
+        rights: rights.to_vec(),
+    });
+}
+
+/// The address that packets to `to` come from.
+fn sender(to: IpAddr) -> IpAddr {
+    match to {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        ip => ip,
+    }
+}
+
+fn unbound(family: Family) -> IpAddr {
+    let address = Address::unbound(family).socket_addr();
+    address.map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip())
+}

@@ -1,0 +1,491 @@
+//! Sockets inside the VM: Unix sockets, and TCP and UDP over the loopback interface.
+//!
+//! Both ends of a connection are sockets of one VM, so bytes go from the sender's memory
+//! into the queue of the receiver, without packets. [`route`] decides where an address
+//! leads; the loopback interface is the only one there is.
+
+pub mod address;
+mod connection;
+mod datagram;
+pub mod options;
+pub mod queue;
+pub mod socket;
+#[cfg(test)]
+mod tests;
+
+use crate::errno::Errno;
+use crate::vfs::process::FileId;
+use crate::vfs::types::Ino;
+use address::{Address, Family};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use options::so;
+use queue::{Message, Ucred};
+use socket::{Socket, SocketId, State, Type};
+
+pub use connection::Connecting;
+
+/// Most sockets of a VM.
+const MAX_SOCKETS: usize = 1 << 16;
+/// Ports that are given to who asks for none (`ip_local_port_range`).
+pub const EPHEMERAL: core::ops::RangeInclusive<u16> = 32_768..=60_999;
+/// Ports below this are the superuser's.
+const PRIVILEGED: u16 = 1024;
+
+/// Where packets to an address go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// To a socket of this VM, which sees this address as the sender's unless it is bound.
+    Loopback(IpAddr),
+}
+
+/// Where packets to an address go; the wildcard is this VM.
+///
+/// # Errors
+/// `ENETUNREACH`.
+pub fn route(to: IpAddr) -> Result<Route, Errno> {
+    match to {
+        IpAddr::V4(ip) if ip.is_loopback() => Ok(Route::Loopback(to)),
+        IpAddr::V4(ip) if ip.is_unspecified() => Ok(Route::Loopback(Ipv4Addr::LOCALHOST.into())),
+        IpAddr::V6(ip) if ip.is_loopback() || ip.is_unspecified() => {
+            Ok(Route::Loopback(Ipv6Addr::LOCALHOST.into()))
+        }
+        _ => Err(Errno::ENETUNREACH),
+    }
+}
+
+/// The address that a destination really is: that of the loopback interface for the
+/// wildcard.
+fn destination(to: SocketAddr) -> Result<SocketAddr, Errno> {
+    let Route::Loopback(local) = route(to.ip())?;
+    Ok(match to.ip().is_unspecified() {
+        true => SocketAddr::new(local, to.port()),
+        false => to,
+    })
+}
+
+/// What receiving gave.
+#[derive(Debug)]
+pub struct Received {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Length of the message, which may be more.
+    pub length: usize,
+    /// Who sent it.
+    pub from: Address,
+    /// The same, as a process.
+    pub who: Ucred,
+    /// Descriptions that came with it, which the receiver owns now.
+    pub rights: Vec<FileId>,
+}
+
+/// What is left over of a socket that was closed: the caller releases it.
+#[derive(Debug, Default)]
+pub struct Leftovers {
+    /// Descriptions that were under way.
+    pub rights: Vec<FileId>,
+    /// Inodes of socket files.
+    pub files: Vec<Ino>,
+}
+
+/// All sockets.
+#[derive(Debug, Default)]
+pub struct Network {
+    sockets: BTreeMap<SocketId, Socket>,
+    last: u64,
+    /// Sockets bound to each port, TCP ones and UDP ones.
+    ports: [BTreeMap<u16, Vec<SocketId>>; 2],
+    /// The port that was given last.
+    last_port: u16,
+    names: BTreeMap<Box<[u8]>, SocketId>,
+    files: BTreeMap<Ino, SocketId>,
+    /// Inodes of sockets to which something has happened.
+    pub changed: Vec<Ino>,
+}
+
+impl Network {
+    /// Adds a socket.
+    ///
+    /// # Errors
+    /// `ENFILE` if there are too many.
+    pub fn add(&mut self, socket: Socket) -> Result<SocketId, Errno> {
+        if self.sockets.len() >= MAX_SOCKETS {
+            return Err(Errno::ENFILE);
+        }
+        self.last += 1;
+        let id = SocketId(self.last);
+        self.sockets.insert(id, socket);
+        Ok(id)
+    }
+
+    /// A socket.
+    ///
+    /// # Errors
+    /// `EBADF` if it is closed.
+    pub fn get(&self, id: SocketId) -> Result<&Socket, Errno> {
+        self.sockets.get(&id).ok_or(Errno::EBADF)
+    }
+
+    /// A socket, for changing.
+    ///
+    /// # Errors
+    /// `EBADF` if it is closed.
+    pub fn get_mut(&mut self, id: SocketId) -> Result<&mut Socket, Errno> {
+        self.sockets.get_mut(&id).ok_or(Errno::EBADF)
+    }
+
+    /// All sockets, in the order in which they were made.
+    pub fn iter(&self) -> impl Iterator<Item = &Socket> {
+        self.sockets.values()
+    }
+
+    /// Two connected Unix sockets (`socketpair`).
+    ///
+    /// # Errors
+    /// `ENFILE`.
+    pub fn pair(&mut self, kind: Type, who: Ucred) -> Result<[SocketId; 2], Errno> {
+        let mut make = || {
+            let socket = Socket {
+                state: State::Connected,
+                peer_credentials: who,
+                ..Socket::new(Family::Unix, kind, who)
+            };
+            self.add(socket)
+        };
+        let (first, second) = (make()?, make()?);
+        self.get_mut(first)?.peer = Some(second);
+        self.get_mut(second)?.peer = Some(first);
+        Ok([first, second])
+    }
+
+    /// Something came in for a socket, or its state changed.
+    fn touch_input(&mut self, id: SocketId) {
+        self.touch(id, [1, 0]);
+    }
+
+    /// There is room for sending, or its state changed.
+    fn touch_output(&mut self, id: SocketId) {
+        self.touch(id, [0, 1]);
+    }
+
+    fn touch(&mut self, id: SocketId, edges: [u32; 2]) {
+        if let Some(socket) = self.sockets.get_mut(&id) {
+            for (count, more) in socket.edges.iter_mut().zip(edges) {
+                *count = count.wrapping_add(more);
+            }
+            self.changed.extend(socket.ino);
+        }
+    }
+
+    /// Takes the error of a socket that is pending, which is reported once.
+    ///
+    /// # Errors
+    /// That one.
+    fn take_error(&mut self, id: SocketId) -> Result<(), Errno> {
+        match self.get_mut(id)?.error.take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    fn port_table(&mut self, kind: Type) -> &mut BTreeMap<u16, Vec<SocketId>> {
+        &mut self.ports[usize::from(kind == Type::Datagram)]
+    }
+
+    /// Sockets bound to a port.
+    fn at_port(&self, kind: Type, port: u16) -> &[SocketId] {
+        let table = &self.ports[usize::from(kind == Type::Datagram)];
+        table.get(&port).map_or(&[], Vec::as_slice)
+    }
+
+    /// Binds an internet socket to an address and port, or to a free port if that is 0.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is bound, `EADDRNOTAVAIL`, `EADDRINUSE`, `EACCES`.
+    pub fn bind_inet(&mut self, id: SocketId, to: SocketAddr, uid: u32) -> Result<(), Errno> {
+        let socket = self.get(id)?;
+        let kind = socket.kind;
+        if socket.bound {
+            return Err(Errno::EINVAL);
+        }
+        if !to.ip().is_unspecified() && route(to.ip()).is_err() {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        let to = match to.port() {
+            0 => SocketAddr::new(to.ip(), self.free_port(id, to.ip())?),
+            port if port < PRIVILEGED && uid != 0 => return Err(Errno::EACCES),
+            port if self.is_taken(id, to.ip(), port) => return Err(Errno::EADDRINUSE),
+            _ => to,
+        };
+        self.port_table(kind).entry(to.port()).or_default().push(id);
+        let socket = self.get_mut(id)?;
+        socket.local = Address::Inet(to);
+        socket.bound = true;
+        Ok(())
+    }
+
+    /// Whether another socket keeps `id` from having an address.
+    fn is_taken(&self, id: SocketId, ip: IpAddr, port: u16) -> bool {
+        let Ok(own) = self.get(id) else {
+            return false;
+        };
+        let others = self.at_port(own.kind, port).iter();
+        others
+            .filter_map(|other| self.get(*other).ok())
+            .any(|other| {
+                let both = |option| own.options.is_on(option) && other.options.is_on(option);
+                let shares = both(so::REUSEPORT)
+                    || (both(so::REUSEADDR) && !(other.is_listening() || own.is_listening()));
+                let theirs = other.local.socket_addr().map(|address| address.ip());
+                !shares && theirs.is_some_and(|theirs| overlaps((own, ip), (other, theirs)))
+            })
+    }
+
+    fn free_port(&mut self, id: SocketId, ip: IpAddr) -> Result<u16, Errno> {
+        for _ in EPHEMERAL {
+            self.last_port = match self.last_port {
+                port if EPHEMERAL.contains(&port) && port != *EPHEMERAL.end() => port + 1,
+                _ => *EPHEMERAL.start(),
+            };
+            // Nobody shares a port that it did not ask for.
+            let kind = self.get(id)?.kind;
+            if self.at_port(kind, self.last_port).is_empty()
+                || !self.is_taken(id, ip, self.last_port)
+            {
+                return Ok(self.last_port);
+            }
+        }
+        Err(Errno::EADDRINUSE)
+    }
+
+    /// Gives a socket a port for sending from `ip`, if it has none.
+    fn bind_for_sending(&mut self, id: SocketId, ip: IpAddr) -> Result<(), Errno> {
+        match self.get(id)?.bound {
+            true => Ok(()),
+            false => self.bind_inet(id, SocketAddr::new(ip, 0), 0),
+        }
+    }
+
+    /// Binds a Unix socket to a name outside the file system; an empty one asks for any.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is bound, `EADDRINUSE`.
+    pub fn bind_abstract(&mut self, id: SocketId, name: &[u8]) -> Result<(), Errno> {
+        if self.get(id)?.bound {
+            return Err(Errno::EINVAL);
+        }
+        if self.names.contains_key(name) {
+            return Err(Errno::EADDRINUSE);
+        }
+        self.names.insert(name.into(), id);
+        let socket = self.get_mut(id)?;
+        socket.local = Address::Abstract(name.into());
+        socket.bound = true;
+        Ok(())
+    }
+
+    /// A name that nobody has, for a Unix socket that asks for any.
+    #[must_use]
+    pub fn free_name(&mut self) -> Vec<u8> {
+        loop {
+            self.last += 1;
+            let name = alloc::format!("{:05x}", self.last & 0xf_ffff).into_bytes();
+            if !self.names.contains_key(name.as_slice()) {
+                return name;
+            }
+        }
+    }
+
+    /// Binds a Unix socket to the socket file `ino`, which the caller retains until
+    /// [`Leftovers`] tells otherwise.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is bound.
+    pub fn bind_file(&mut self, id: SocketId, path: &[u8], ino: Ino) -> Result<(), Errno> {
+        let socket = self.get_mut(id)?;
+        if socket.bound {
+            return Err(Errno::EINVAL);
+        }
+        socket.local = Address::Path(path.into());
+        socket.bound = true;
+        socket.file = Some(ino);
+        self.files.insert(ino, id);
+        Ok(())
+    }
+
+    /// The Unix socket with a name outside the file system.
+    ///
+    /// # Errors
+    /// `ECONNREFUSED`.
+    pub fn find_abstract(&self, name: &[u8]) -> Result<SocketId, Errno> {
+        self.names.get(name).copied().ok_or(Errno::ECONNREFUSED)
+    }
+
+    /// The Unix socket that is bound to a socket file.
+    ///
+    /// # Errors
+    /// `ECONNREFUSED`.
+    pub fn find_file(&self, ino: Ino) -> Result<SocketId, Errno> {
+        self.files.get(&ino).copied().ok_or(Errno::ECONNREFUSED)
+    }
+
+    /// Closes a socket, and what nobody has accepted from it.
+    pub fn close(&mut self, id: SocketId) -> Leftovers {
+        let mut left = Leftovers::default();
+        let mut closing = Vec::from([id]);
+        while let Some(id) = closing.pop() {
+            let Some(mut socket) = self.sockets.remove(&id) else {
+                continue;
+            };
+            self.unbind(id, &socket);
+            left.files.extend(socket.file);
+            if let State::Listening(listener) = &mut socket.state {
+                closing.extend(listener.accepted.drain(..));
+                for waiting in core::mem::take(&mut listener.waiting) {
+                    self.refuse(waiting);
+                }
+            }
+            self.leave_peer(id, &socket);
+            left.rights.append(&mut socket.queue.clear());
+        }
+        left
+    }
+
+    fn unbind(&mut self, id: SocketId, socket: &Socket) {
+        match &socket.local {
+            Address::Inet(address) if socket.bound => {
+                let (kind, port) = (socket.kind, address.port());
+                let table = self.port_table(kind);
+                if let Some(list) = table.get_mut(&port) {
+                    list.retain(|other| *other != id);
+                    if list.is_empty() {
+                        table.remove(&port);
+                    }
+                }
+            }
+            Address::Abstract(name) if self.names.get(name) == Some(&id) => {
+                self.names.remove(name);
+            }
+            _ => {}
+        }
+        if let Some(ino) = socket.file {
+            self.files.remove(&ino);
+        }
+    }
+
+    /// Takes bytes of a stream or a message out of the queue of a socket, or only looks at
+    /// them.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there are none yet, `ENOTCONN`, an error that is pending.
+    pub fn receive(&mut self, id: SocketId, most: usize, peek: bool) -> Result<Received, Errno> {
+        let socket = self.get(id)?;
+        if socket.queue.is_empty() {
+            return self.receive_nothing(id);
+        }
+        match socket.has_messages() {
+            true => self.receive_message(id, most, peek),
+            false => self.receive_bytes(id, most, peek),
+        }
+    }
+
+    /// What receiving from an empty queue gives.
+    fn receive_nothing(&mut self, id: SocketId) -> Result<Received, Errno> {
+        // A connection that broke after its orderly end is still at its end.
+        if self.get(id)?.error != Some(Errno::EPIPE) {
+            self.take_error(id)?;
+        }
+        let socket = self.get(id)?;
+        match &socket.state {
+            _ if socket.read_closed => {}
+            State::Idle | State::Listening(_) if socket.kind != Type::Datagram => {
+                let is_tcp = socket.is_tcp();
+                return Err(if is_tcp {
+                    Errno::ENOTCONN
+                } else {
+                    Errno::EINVAL
+                });
+            }
+            State::Disconnected => {}
+            _ => return Err(Errno::EAGAIN),
+        }
+        Ok(Received {
+            bytes: Vec::new(),
+            length: 0,
+            from: Address::Unnamed,
+            who: Ucred::NOBODY,
+            rights: Vec::new(),
+        })
+    }
+
+    fn receive_bytes(&mut self, id: SocketId, most: usize, peek: bool) -> Result<Received, Errno> {
+        let socket = self.get_mut(id)?;
+        let mut bytes = alloc::vec![0; most.min(socket.queue.len())];
+        let count = socket.queue.copy(&mut bytes);
+        bytes.truncate(count);
+        let front = socket.queue.front();
+        let (from, who) = front.map_or((Address::Unnamed, Ucred::NOBODY), |front| {
+            (front.from.clone(), front.who)
+        });
+        let rights = match peek {
+            true => Vec::new(),
+            false => socket.queue.consume(count),
+        };
+        let peer = socket.peer;
+        if !peek
+            && count > 0
+            && let Some(peer) = peer
+        {
+            self.touch_output(peer);
+        }
+        Ok(Received {
+            length: count,
+            bytes,
+            from,
+            who,
+            rights,
+        })
+    }
+
+    fn receive_message(
+        &mut self,
+        id: SocketId,
+        most: usize,
+        peek: bool,
+    ) -> Result<Received, Errno> {
+        let socket = self.get_mut(id)?;
+        let received = |message: &Message| Received {
+            bytes: message.bytes[..most.min(message.bytes.len())].to_vec(),
+            length: message.bytes.len(),
+            from: message.from.clone(),
+            who: message.who,
+            rights: Vec::new(),
+        };
+        if peek {
+            return socket.queue.front().map(received).ok_or(Errno::EAGAIN);
+        }
+        let message = socket.queue.pop().ok_or(Errno::EAGAIN)?;
+        let mut received = received(&message);
+        received.rights = message.rights;
+        self.touch_output(id);
+        if let Some(peer) = self.get(id)?.peer {
+            self.touch_output(peer);
+        }
+        Ok(received)
+    }
+}
+
+/// Whether two sockets of one port are in each other's way.
+fn overlaps((a, a_ip): (&Socket, IpAddr), (b, b_ip): (&Socket, IpAddr)) -> bool {
+    /// Whether the socket takes everything of the family of `other`.
+    fn takes(socket: &Socket, ip: IpAddr, other: IpAddr) -> bool {
+        ip.is_unspecified()
+            && match ip {
+                IpAddr::V4(_) => other.is_ipv4(),
+                IpAddr::V6(_) => other.is_ipv6() || !socket.options.is_v6_only(),
+            }
+    }
+    a_ip == b_ip || takes(a, a_ip, b_ip) || takes(b, b_ip, a_ip)
+}

@@ -1,0 +1,212 @@
+//! Options of sockets: which there are, and what they are at first.
+
+use super::address::Family;
+use super::socket::Type;
+use crate::errno::Errno;
+use alloc::collections::BTreeMap;
+
+/// `SOL_SOCKET` (asm-generic)
+pub const SOL_SOCKET: i32 = 1;
+/// `IPPROTO_IP`
+pub const IPPROTO_IP: i32 = 0;
+/// `IPPROTO_TCP`
+pub const IPPROTO_TCP: i32 = 6;
+/// `IPPROTO_UDP`
+pub const IPPROTO_UDP: i32 = 17;
+/// `IPPROTO_IPV6`
+pub const IPPROTO_IPV6: i32 = 41;
+
+/// Names of options of [`SOL_SOCKET`].
+#[allow(missing_docs, reason = "the names are those of socket(7)")]
+pub mod so {
+    pub const REUSEADDR: i32 = 2;
+    pub const TYPE: i32 = 3;
+    pub const ERROR: i32 = 4;
+    pub const BROADCAST: i32 = 6;
+    pub const SNDBUF: i32 = 7;
+    pub const RCVBUF: i32 = 8;
+    pub const LINGER: i32 = 13;
+    pub const REUSEPORT: i32 = 15;
+    pub const PASSCRED: i32 = 16;
+    pub const PEERCRED: i32 = 17;
+    pub const RCVTIMEO: i32 = 20;
+    pub const SNDTIMEO: i32 = 21;
+    pub const ACCEPTCONN: i32 = 30;
+    pub const SNDBUFFORCE: i32 = 32;
+    pub const RCVBUFFORCE: i32 = 33;
+    pub const PROTOCOL: i32 = 38;
+    pub const DOMAIN: i32 = 39;
+}
+
+/// `IPV6_V6ONLY`
+pub const IPV6_V6ONLY: i32 = 26;
+
+/// Default size of a buffer (`rmem_default`), bytes.
+pub const BUFFER: i32 = 212_992;
+/// Largest size that a program may ask for (`rmem_max`), bytes; twice that is given.
+const BUFFER_MAX: i32 = 4 << 20;
+/// Smallest size of a send and of a receive buffer, bytes.
+const BUFFER_MIN: (i32, i32) = (4608, 2304);
+
+/// What values an option may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Range {
+    /// 0, or else 1.
+    Flag,
+    /// These.
+    Of(i32, i32),
+    /// It can only be read.
+    Fixed,
+}
+use Range::{Fixed, Flag, Of};
+
+/// An option that is a number, which the VM keeps and gives back: level, name, first
+/// value, range. What it says has no effect between sockets of one VM, but for those that
+/// [`Options`] has functions for.
+const NUMBERS: &[(i32, i32, i32, Range)] = &[
+    (SOL_SOCKET, 1, 0, Flag), // SO_DEBUG
+    (SOL_SOCKET, so::REUSEADDR, 0, Flag),
+    (SOL_SOCKET, 5, 0, Flag), // SO_DONTROUTE
+    (SOL_SOCKET, so::BROADCAST, 0, Flag),
+    (SOL_SOCKET, 9, 0, Flag),      // SO_KEEPALIVE
+    (SOL_SOCKET, 10, 0, Flag),     // SO_OOBINLINE
+    (SOL_SOCKET, 12, 0, Of(0, 6)), // SO_PRIORITY
+    (SOL_SOCKET, so::REUSEPORT, 0, Flag),
+    (SOL_SOCKET, so::PASSCRED, 0, Flag),
+    (SOL_SOCKET, 18, 1, Of(0, i32::MAX)),         // SO_RCVLOWAT
+    (SOL_SOCKET, 19, 1, Fixed),                   // SO_SNDLOWAT
+    (SOL_SOCKET, 29, 0, Flag),                    // SO_TIMESTAMP_OLD
+    (SOL_SOCKET, 35, 0, Flag),                    // SO_TIMESTAMPNS_OLD
+    (SOL_SOCKET, 49, -1, Of(i32::MIN, i32::MAX)), // SO_INCOMING_CPU
+    (IPPROTO_IP, 1, 0, Of(0, 255)),               // IP_TOS
+    (IPPROTO_IP, 2, 64, Of(-1, 255)),             // IP_TTL
+    (IPPROTO_IP, 8, 0, Flag),                     // IP_PKTINFO
+    (IPPROTO_IP, 10, 1, Of(0, 5)),                // IP_MTU_DISCOVER
+    (IPPROTO_IP, 11, 0, Flag),                    // IP_RECVERR
+    (IPPROTO_IP, 12, 0, Flag),                    // IP_RECVTTL
+    (IPPROTO_IP, 13, 0, Flag),                    // IP_RECVTOS
+    (IPPROTO_IP, 15, 0, Flag),                    // IP_FREEBIND
+    (IPPROTO_IP, 24, 0, Flag),                    // IP_BIND_ADDRESS_NO_PORT
+    (IPPROTO_IP, 33, 1, Of(-1, 255)),             // IP_MULTICAST_TTL
+    (IPPROTO_IP, 34, 1, Flag),                    // IP_MULTICAST_LOOP
+    (IPPROTO_TCP, 1, 0, Flag),                    // TCP_NODELAY
+    (IPPROTO_TCP, 2, 32_768, Fixed),              // TCP_MAXSEG
+    (IPPROTO_TCP, 3, 0, Flag),                    // TCP_CORK
+    (IPPROTO_TCP, 4, 7200, Of(1, 32_767)),        // TCP_KEEPIDLE
+    (IPPROTO_TCP, 5, 75, Of(1, 32_767)),          // TCP_KEEPINTVL
+    (IPPROTO_TCP, 6, 9, Of(1, 127)),              // TCP_KEEPCNT
+    (IPPROTO_TCP, 7, 6, Of(1, 127)),              // TCP_SYNCNT
+    (IPPROTO_TCP, 8, 60, Of(-1, 120)),            // TCP_LINGER2
+    (IPPROTO_TCP, 9, 0, Of(0, i32::MAX)),         // TCP_DEFER_ACCEPT
+    (IPPROTO_TCP, 10, 0, Of(0, i32::MAX)),        // TCP_WINDOW_CLAMP
+    (IPPROTO_TCP, 12, 1, Flag),                   // TCP_QUICKACK
+    (IPPROTO_TCP, 18, 0, Of(0, i32::MAX)),        // TCP_USER_TIMEOUT
+    (IPPROTO_TCP, 23, 0, Of(0, i32::MAX)),        // TCP_FASTOPEN
+    (IPPROTO_TCP, 25, 0, Of(0, i32::MAX)),        // TCP_NOTSENT_LOWAT
+    (IPPROTO_UDP, 1, 0, Flag),                    // UDP_CORK
+    (IPPROTO_IPV6, 16, 64, Of(-1, 255)),          // IPV6_UNICAST_HOPS
+    (IPPROTO_IPV6, 18, 1, Of(-1, 255)),           // IPV6_MULTICAST_HOPS
+    (IPPROTO_IPV6, 19, 1, Flag),                  // IPV6_MULTICAST_LOOP
+    (IPPROTO_IPV6, 23, 1, Of(0, 5)),              // IPV6_MTU_DISCOVER
+    (IPPROTO_IPV6, 25, 0, Flag),                  // IPV6_RECVERR
+    (IPPROTO_IPV6, IPV6_V6ONLY, 0, Flag),
+    (IPPROTO_IPV6, 49, 0, Flag),        // IPV6_RECVPKTINFO
+    (IPPROTO_IPV6, 67, 0, Of(-1, 255)), // IPV6_TCLASS
+];
+
+/// Options of one socket.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Values of [`NUMBERS`] that were set.
+    set: BTreeMap<(i32, i32), i32>,
+    /// `SO_LINGER`: whether it is on, and seconds.
+    pub linger: (bool, i32),
+    /// Longest time that receiving and sending wait, ns; none: for ever.
+    pub timeouts: [Option<u64>; 2],
+    /// Sizes of the receive and send buffers that the program set, bytes.
+    buffers: [Option<i32>; 2],
+}
+
+/// Whether sockets of this family and type have options of `level`.
+fn has_level(level: i32, family: Family, kind: Type) -> bool {
+    match level {
+        SOL_SOCKET => true,
+        _ if family == Family::Unix => false,
+        IPPROTO_IP => true,
+        IPPROTO_IPV6 => family == Family::Inet6,
+        IPPROTO_TCP => kind == Type::Stream,
+        IPPROTO_UDP => kind == Type::Datagram,
+        _ => false,
+    }
+}
+
+fn find(level: i32, name: i32, family: Family, kind: Type) -> Result<(i32, Range), Errno> {
+    if !has_level(level, family, kind) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let row = NUMBERS.iter().find(|row| (row.0, row.1) == (level, name));
+    row.map(|row| (row.2, row.3)).ok_or(Errno::ENOPROTOOPT)
+}
+
+impl Options {
+    /// The value of an option that is a number.
+    ///
+    /// # Errors
+    /// `ENOPROTOOPT`, `EOPNOTSUPP`.
+    pub fn number(&self, level: i32, name: i32, family: Family, kind: Type) -> Result<i32, Errno> {
+        let (first, _) = find(level, name, family, kind)?;
+        Ok(self.set.get(&(level, name)).copied().unwrap_or(first))
+    }
+
+    /// Sets an option that is a number.
+    ///
+    /// # Errors
+    /// As [`number`](Self::number); `EINVAL` out of its range.
+    pub fn set_number(
+        &mut self,
+        (level, name): (i32, i32),
+        value: i32,
+        family: Family,
+        kind: Type,
+    ) -> Result<(), Errno> {
+        let found = find(level, name, family, kind).map_err(|error| match (error, family) {
+            (Errno::EOPNOTSUPP, Family::Inet | Family::Inet6) => Errno::ENOPROTOOPT,
+            (error, _) => error,
+        });
+        let value = match found?.1 {
+            Flag => i32::from(value != 0),
+            Of(first, last) if (first..=last).contains(&value) => value,
+            Of(..) => return Err(Errno::EINVAL),
+            Fixed => return Err(Errno::ENOPROTOOPT),
+        };
+        self.set.insert((level, name), value);
+        Ok(())
+    }
+
+    /// Whether a flag of [`SOL_SOCKET`] is on.
+    #[must_use]
+    pub fn is_on(&self, name: i32) -> bool {
+        self.set.get(&(SOL_SOCKET, name)) == Some(&1)
+    }
+
+    /// Whether an IPv6 socket is for IPv6 only.
+    #[must_use]
+    pub fn is_v6_only(&self) -> bool {
+        self.set.get(&(IPPROTO_IPV6, IPV6_V6ONLY)) == Some(&1)
+    }
+
+    /// Sets the size of the receive (0) or send (1) buffer; twice what is asked for is
+    /// given, as Linux does for its own needs.
+    pub fn set_buffer(&mut self, which: usize, bytes: i32) {
+        let least = [BUFFER_MIN.1, BUFFER_MIN.0][which];
+        let bytes = bytes.clamp(0, BUFFER_MAX).saturating_mul(2);
+        self.buffers[which] = Some(bytes.max(least));
+    }
+
+    /// Size of the receive (0) or send (1) buffer, bytes, for a socket whose default
+    /// is `default`.
+    #[must_use]
+    pub fn buffer(&self, which: usize, default: i32) -> i32 {
+        self.buffers[which].unwrap_or(default)
+    }
+}

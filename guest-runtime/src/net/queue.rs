@@ -1,0 +1,228 @@
+//! What a socket has received and nobody has read yet.
+
+use super::address::Address;
+use crate::vfs::process::FileId;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// What a message costs besides its bytes, so that empty ones do not come for free.
+const OVERHEAD: usize = 512;
+/// Bytes up to which what a stream sends is added to the message before.
+const MERGED: usize = 64 << 10;
+
+/// `struct ucred`: who sent something.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Ucred {
+    /// Process.
+    pub pid: u32,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl Ucred {
+    /// Nobody known.
+    pub const NOBODY: Ucred = Ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+}
+
+/// A message, or a piece of a stream.
+#[derive(Debug)]
+pub struct Message {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// How many of them have been read.
+    pub read: usize,
+    /// Who sent it.
+    pub from: Address,
+    /// The same, as a process.
+    pub who: Ucred,
+    /// Descriptions that come with its first byte.
+    pub rights: Vec<FileId>,
+}
+
+impl Message {
+    /// What has not been read.
+    #[must_use]
+    pub fn rest(&self) -> &[u8] {
+        &self.bytes[self.read..]
+    }
+}
+
+/// Messages in order.
+#[derive(Debug, Default)]
+pub struct Queue {
+    messages: VecDeque<Message>,
+    /// Bytes not read, and the overhead of datagrams.
+    used: usize,
+    /// Bytes not read.
+    length: usize,
+}
+
+impl Queue {
+    /// Bytes not read.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there is no message, not even an empty one.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Number of messages.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// What counts against the size of the receive buffer, bytes.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// The message that is read next.
+    #[must_use]
+    pub fn front(&self) -> Option<&Message> {
+        self.messages.front()
+    }
+
+    /// Adds a message with its boundaries.
+    pub fn push(&mut self, message: Message) {
+        self.length += message.bytes.len();
+        self.used += message.bytes.len() + OVERHEAD;
+        self.messages.push_back(message);
+    }
+
+    /// Adds a piece of a stream, which may become part of the piece before.
+    pub fn append(&mut self, message: Message) {
+        self.length += message.bytes.len();
+        self.used += message.bytes.len();
+        if let Some(last) = self.messages.back_mut()
+            && message.rights.is_empty()
+            && last.rights.is_empty()
+            && last.who == message.who
+            && last.bytes.len() + message.bytes.len() <= MERGED
+        {
+            last.bytes.extend_from_slice(&message.bytes);
+            return;
+        }
+        self.messages.push_back(message);
+    }
+
+    /// Takes the first message out whole.
+    pub fn pop(&mut self) -> Option<Message> {
+        let message = self.messages.pop_front()?;
+        self.length -= message.bytes.len();
+        self.used -= message.bytes.len() + OVERHEAD;
+        Some(message)
+    }
+
+    /// Copies what a stream gives at once: bytes of one sender, up to the end of a message
+    /// with descriptions.
+    pub fn copy(&self, to: &mut [u8]) -> usize {
+        let mut done = 0;
+        let who = self.front().map(|message| message.who);
+        for message in &self.messages {
+            if Some(message.who) != who {
+                break;
+            }
+            let from = message.rest();
+            let n = from.len().min(to.len() - done);
+            to[done..done + n].copy_from_slice(&from[..n]);
+            done += n;
+            if done == to.len() || !message.rights.is_empty() {
+                break;
+            }
+        }
+        done
+    }
+
+    /// Drops `count` bytes that were copied from a stream; the result are the
+    /// descriptions that came with them.
+    pub fn consume(&mut self, count: usize) -> Vec<FileId> {
+        let mut left = count;
+        let mut rights = Vec::new();
+        while let Some(message) = self.messages.front_mut() {
+            if left > 0 {
+                rights.append(&mut message.rights);
+            }
+            let n = left.min(message.bytes.len() - message.read);
+            message.read += n;
+            left -= n;
+            if message.read < message.bytes.len() {
+                break;
+            }
+            self.messages.pop_front();
+            if left == 0 {
+                break;
+            }
+        }
+        self.length -= count - left;
+        self.used -= count - left;
+        rights
+    }
+
+    /// Empties it; the result are the descriptions that were under way.
+    pub fn clear(&mut self) -> Vec<FileId> {
+        (self.length, self.used) = (0, 0);
+        let messages = core::mem::take(&mut self.messages);
+        messages.into_iter().flat_map(|m| m.rights).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn piece(bytes: &[u8], rights: Vec<FileId>) -> Message {
+        Message {
+            bytes: bytes.to_vec(),
+            read: 0,
+            from: Address::Unnamed,
+            who: Ucred::NOBODY,
+            rights,
+        }
+    }
+
+    #[test]
+    fn a_stream_stops_after_descriptions() {
+        let mut queue = Queue::default();
+        queue.append(piece(b"abc", vec![]));
+        queue.append(piece(b"def", vec![]));
+        queue.append(piece(b"ghi", vec![FileId(7)]));
+        queue.append(piece(b"jkl", vec![]));
+        let mut to = [0; 20];
+        assert_eq!(queue.copy(&mut to[..4]), 4);
+        assert_eq!(queue.copy(&mut to), 9);
+        assert_eq!(&to[..9], b"abcdefghi");
+        assert_eq!(queue.consume(4), vec![]);
+        assert_eq!(queue.consume(5), vec![FileId(7)]);
+        assert_eq!(queue.copy(&mut to), 3);
+        assert_eq!(&to[..3], b"jkl");
+        assert_eq!((queue.len(), queue.used()), (3, 3));
+        assert_eq!(queue.consume(3), vec![]);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn messages_keep_their_boundaries() {
+        let mut queue = Queue::default();
+        queue.push(piece(b"", vec![]));
+        queue.push(piece(b"two", vec![FileId(1)]));
+        assert_eq!((queue.count(), queue.len()), (2, 3));
+        assert_eq!(queue.pop().unwrap().bytes, b"");
+        assert_eq!(queue.clear(), vec![FileId(1)]);
+        assert_eq!((queue.used(), queue.pop().is_none()), (0, true));
+    }
+}

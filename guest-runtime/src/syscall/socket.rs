@@ -1,0 +1,401 @@
+//! Sockets: making, binding, connecting, accepting, addresses.
+
+use super::Entry;
+use super::files::Files;
+use crate::clock;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::net::address::{AF_INET, AF_INET6, AF_UNIX, AF_UNSPEC, Address, Family, STORAGE};
+use crate::net::queue::Ucred;
+use crate::net::socket::{Socket, SocketId, State, Type};
+use crate::net::{Connecting, Network};
+use crate::task::{Event, NEVER, Wait};
+use crate::user;
+use crate::vfs::AT_FDCWD;
+use crate::vfs::file::Object;
+use crate::vfs::fs::NewInode;
+use crate::vfs::inode::{MAY_EXEC, MAY_WRITE};
+use crate::vfs::types::{S_IFMT, S_IFSOCK, o};
+use crate::vfs::walk::Options;
+use alloc::vec::Vec;
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[
+    Entry::new(198, "socket", socket),
+    Entry::new(199, "socketpair", socketpair),
+    Entry::new(200, "bind", bind),
+    Entry::new(201, "listen", listen),
+    Entry::new(202, "accept", |kernel, a| accept(kernel, a, 0)),
+    Entry::new(203, "connect", connect),
+    Entry::new(204, "getsockname", getsockname),
+    Entry::new(205, "getpeername", getpeername),
+    Entry::new(210, "shutdown", shutdown),
+    Entry::new(242, "accept4", |kernel, a| accept(kernel, a, a[3] as u32)),
+];
+
+/// `SOCK_CLOEXEC | SOCK_NONBLOCK`
+const FLAGS: u32 = o::CLOEXEC | o::NONBLOCK;
+
+/// Family, type and flags from the arguments of `socket`.
+fn parse_kind(a: &[u64; 6]) -> Result<(Family, Type, u32), Errno> {
+    const TCP: i32 = 6;
+    const UDP: i32 = 17;
+    let (family, kind, protocol) = (a[0] as u32, a[1] as u32, a[2] as i32);
+    if kind & !FLAGS & !0xf != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let family = match u16::try_from(family) {
+        Ok(AF_UNIX) => Family::Unix,
+        Ok(AF_INET) => Family::Inet,
+        Ok(AF_INET6) => Family::Inet6,
+        _ => return Err(Errno::EAFNOSUPPORT),
+    };
+    let kind_number = kind & 0xf;
+    let kind_flags = kind & FLAGS;
+    let kind = match (kind_number, family) {
+        (1, _) => Type::Stream,
+        (2, _) => Type::Datagram,
+        (5, Family::Unix) => Type::SeqPacket,
+        (1..=10, _) => return Err(Errno::ESOCKTNOSUPPORT),
+        _ => return Err(Errno::EINVAL),
+    };
+    match (family, kind, protocol) {
+        (_, _, 0) | (Family::Unix, _, 1) => {}
+        (Family::Inet | Family::Inet6, Type::Stream, TCP) => {}
+        (Family::Inet | Family::Inet6, Type::Datagram, UDP) => {}
+        _ => return Err(Errno::EPROTONOSUPPORT),
+    }
+    Ok((family, kind, kind_flags))
+}
+
+fn socket(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let (family, kind, flags) = parse_kind(a)?;
+    let who = kernel.credentials();
+    let id = kernel.files.vfs.net.add(Socket::new(family, kind, who))?;
+    open(kernel, id, flags)
+}
+
+/// Gives a socket a descriptor; without one it is closed.
+fn open(kernel: &mut Kernel, id: SocketId, flags: u32) -> Result<u64, Errno> {
+    kernel.sync_identity();
+    let Files { vfs, process, .. } = &mut kernel.files;
+    Ok(u64::from(vfs.open_socket(process, id, flags)?))
+}
+
+fn socketpair(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let (family, kind, flags) = parse_kind(a)?;
+    if family != Family::Unix {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let who = kernel.credentials();
+    let [first, second] = kernel.files.vfs.net.pair(kind, who)?;
+    let close = |kernel: &mut Kernel, fd: u64| {
+        let Files { vfs, process, .. } = &mut kernel.files;
+        vfs.close(process, fd as u32)
+    };
+    let one = open(kernel, first, flags).inspect_err(|_| {
+        kernel.files.vfs.close_socket(second);
+    })?;
+    let two = match open(kernel, second, flags) {
+        Ok(two) => two,
+        Err(error) => {
+            close(kernel, one)?;
+            return Err(error);
+        }
+    };
+    let pair = [one as u32, two as u32];
+    if let Err(error) = user::write(&mut kernel.memory, a[3], &pair) {
+        close(kernel, one)?;
+        close(kernel, two)?;
+        return Err(error);
+    }
+    Ok(0)
+}
+
+impl Kernel {
+    /// Who the running process is to others.
+    pub(super) fn credentials(&self) -> Ucred {
+        Ucred {
+            pid: self.process.pid,
+            uid: self.process.uid,
+            gid: self.process.gid,
+        }
+    }
+
+    /// The socket behind a descriptor.
+    pub(super) fn socket_id(&self, fd: u64) -> Result<SocketId, Errno> {
+        match self.files.file(fd)?.object {
+            Object::Socket(id) => Ok(id),
+            _ => Err(Errno::ENOTSOCK),
+        }
+    }
+
+    /// The socket itself.
+    pub(super) fn socket(&self, id: SocketId) -> Result<&Socket, Errno> {
+        self.files.vfs.net.get(id)
+    }
+
+    pub(super) fn net(&mut self) -> &mut Network {
+        &mut self.files.vfs.net
+    }
+
+    /// Whether calls on a descriptor wait.
+    pub(super) fn socket_waits(&self, fd: u64) -> Result<bool, Errno> {
+        Ok(!self.files.file(fd)?.is_nonblocking())
+    }
+
+    /// Lets the call wait for something to happen to a socket, at most as long as its
+    /// option says: of receiving (0) or sending (1).
+    pub(super) fn wait_for_socket(&mut self, id: SocketId, which: usize, progress: u64) -> Errno {
+        let Ok(socket) = self.socket(id) else {
+            return Errno::EBADF;
+        };
+        let event = match (socket.ino, socket.kind, which) {
+            // Room comes about at another socket.
+            (_, Type::Datagram, 1) | (None, ..) => Event::AnyFile,
+            (Some(ino), ..) => Event::File(ino),
+        };
+        let timeout = socket.options.timeouts[which];
+        let deadline = self.deadline(timeout.unwrap_or(u64::MAX));
+        if deadline != NEVER && deadline <= clock::monotonic() {
+            return Errno::EAGAIN;
+        }
+        let wait = Wait {
+            event,
+            input: false,
+            deadline,
+        };
+        self.block(wait, progress)
+    }
+
+    /// The bytes of an address that the program gives.
+    pub(super) fn address_bytes(&mut self, address: u64, length: u64) -> Result<Vec<u8>, Errno> {
+        match usize::try_from(length as i32) {
+            Ok(length) if length <= STORAGE => {
+                Ok(user::slice(&mut self.memory, address, length as u64)?.to_vec())
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// The Unix socket that an address leads to.
+    pub(super) fn find_unix(&mut self, address: &Address) -> Result<SocketId, Errno> {
+        self.sync_identity();
+        let Files { vfs, process, .. } = &mut self.files;
+        match address {
+            Address::Abstract(name) => vfs.net.find_abstract(name),
+            Address::Path(path) => {
+                let options = Options::following(true);
+                let ino = vfs.resolve(process, AT_FDCWD, path, options)?.existing()?;
+                let attributes = vfs.fs.attributes(ino, process)?;
+                attributes.check(process.who, MAY_WRITE)?;
+                if attributes.mode & S_IFMT != S_IFSOCK {
+                    return Err(Errno::ECONNREFUSED);
+                }
+                vfs.net.find_file(ino)
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Writes an address where the program wants it, cut to the length that it gives, and
+    /// its full length.
+    pub(super) fn write_address(
+        &mut self,
+        (to, length_at): (u64, u64),
+        address: &Address,
+        family: Family,
+    ) -> Result<(), Errno> {
+        let room: i32 = user::read(&mut self.memory, length_at)?;
+        let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
+        let bytes = address.encode(family);
+        let count = bytes.len().min(room);
+        user::write_bytes(&mut self.memory, to, &bytes[..count])?;
+        user::write(&mut self.memory, length_at, &(bytes.len() as u32))
+    }
+}
+
+fn bind(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let id = kernel.socket_id(a[0])?;
+    let family = kernel.socket(id)?.family;
+    let bytes = kernel.address_bytes(a[1], a[2])?;
+    let uid = kernel.process.uid;
+    match Address::parse(&bytes, family)? {
+        Address::Inet(address) => kernel.net().bind_inet(id, address, uid)?,
+        Address::Abstract(name) => kernel.net().bind_abstract(id, &name)?,
+        Address::Unnamed => {
+            let name = kernel.net().free_name();
+            kernel.net().bind_abstract(id, &name)?;
+        }
+        Address::Path(path) => bind_path(kernel, id, &path)?,
+    }
+    Ok(0)
+}
+
+/// Makes a socket file and binds a socket to it.
+fn bind_path(kernel: &mut Kernel, id: SocketId, path: &[u8]) -> Result<(), Errno> {
+    if kernel.socket(id)?.bound {
+        return Err(Errno::EINVAL);
+    }
+    kernel.sync_identity();
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let resolved = vfs.resolve(process, AT_FDCWD, path, Options::following(false))?;
+    if resolved.existing().is_ok() {
+        return Err(Errno::EADDRINUSE);
+    }
+    let place = resolved.place(Errno::EADDRINUSE)?;
+    let directory = vfs.fs.attributes(place.directory, process)?;
+    directory.check(process.who, MAY_WRITE | MAY_EXEC)?;
+    let new = NewInode::node(S_IFSOCK | 0o777 & !process.umask, 0);
+    let ino = vfs.fs.create(place, new, process.who)?;
+    vfs.fs.retain(ino);
+    vfs.net.bind_file(id, path, ino)
+}
+
+fn listen(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let id = kernel.socket_id(a[0])?;
+    let who = kernel.credentials();
+    kernel.net().listen(id, a[1] as i32, who)?;
+    Ok(0)
+}
+
+fn accept(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
+    if flags & !FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let id = kernel.socket_id(a[0])?;
+    // A full table of descriptors does not cost a connection.
+    kernel.sync_identity();
+    kernel.files.process.fds.free_from(0)?;
+    let accepted = match kernel.net().accept(id) {
+        Err(Errno::EAGAIN) if kernel.socket_waits(a[0])? => {
+            return Err(kernel.wait_for_socket(id, 0, 0));
+        }
+        result => result?,
+    };
+    let socket = kernel.socket(accepted)?;
+    let (remote, family) = (socket.remote.clone(), socket.family);
+    let fd = open(kernel, accepted, flags)?;
+    if a[1] != 0
+        && let Err(error) = kernel.write_address((a[1], a[2]), &remote, family)
+    {
+        let Files { vfs, process, .. } = &mut kernel.files;
+        vfs.close(process, fd as u32)?;
+        return Err(error);
+    }
+    Ok(fd)
+}
+
+fn connect(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let id = kernel.socket_id(a[0])?;
+    let bytes = kernel.address_bytes(a[1], a[2])?;
+    let socket = kernel.socket(id)?;
+    let (family, kind) = (socket.family, socket.kind);
+    if Address::family_of(&bytes)? == AF_UNSPEC && kind == Type::Datagram {
+        kernel.net().disconnect(id)?;
+        return Ok(0);
+    }
+    let address = Address::parse(&bytes, family)?;
+    match (kind, address) {
+        (Type::Datagram, Address::Inet(to)) => kernel.net().connect_udp(id, to)?,
+        (Type::Datagram, address) => {
+            let to = kernel.find_unix(&address)?;
+            kernel.net().connect_unix_datagram(id, to)?;
+        }
+        (_, address) => return connect_stream(kernel, a[0], id, &address),
+    }
+    Ok(0)
+}
+
+fn connect_stream(
+    kernel: &mut Kernel,
+    fd: u64,
+    id: SocketId,
+    address: &Address,
+) -> Result<u64, Errno> {
+    let waits = kernel.socket_waits(fd)?;
+    let is_retry = kernel.task.retry.is_some();
+    let socket = kernel.net().get_mut(id)?;
+    let is_tcp = socket.is_tcp();
+    match socket.state {
+        State::Connected if is_retry => return Ok(0),
+        State::Connected if core::mem::take(&mut socket.in_progress) => return Ok(0),
+        State::Connecting(_) if is_retry => return Err(wait_for_room(kernel, id)),
+        State::Idle if is_retry && let Some(error) = socket.error.take() => return Err(error),
+        _ => {}
+    }
+    let who = kernel.credentials();
+    let result = match address {
+        Address::Inet(to) => kernel.net().connect_inet(id, *to, who),
+        address => {
+            let to = kernel.find_unix(address)?;
+            kernel.net().connect_unix(id, to, who)
+        }
+    };
+    match result {
+        Ok(Connecting::Done) if waits || !is_tcp => Ok(0),
+        Ok(Connecting::Waits) if waits => Err(wait_for_room(kernel, id)),
+        Ok(Connecting::Waits) if !is_tcp => {
+            kernel.net().cancel_connecting(id);
+            Err(Errno::EAGAIN)
+        }
+        // As over a wire, the answer comes later.
+        Ok(_) => {
+            kernel.net().get_mut(id)?.in_progress = true;
+            Err(Errno::EINPROGRESS)
+        }
+        Err(Errno::ECONNREFUSED) if is_tcp && !waits && !is_in_error(kernel, id, is_retry) => {
+            let socket = kernel.net().get_mut(id)?;
+            socket.error = Some(Errno::ECONNREFUSED);
+            socket.in_progress = true;
+            Err(Errno::EINPROGRESS)
+        }
+        Err(error) => {
+            kernel.net().get_mut(id)?.in_progress = false;
+            Err(error)
+        }
+    }
+}
+
+/// Whether the refusal that `connect` reports is that of the attempt before.
+fn is_in_error(kernel: &Kernel, id: SocketId, is_retry: bool) -> bool {
+    is_retry || kernel.socket(id).is_ok_and(|socket| socket.in_progress)
+}
+
+fn wait_for_room(kernel: &mut Kernel, id: SocketId) -> Errno {
+    match kernel.wait_for_socket(id, 1, 0) {
+        Errno::EAGAIN => {
+            kernel.net().cancel_connecting(id);
+            Errno::EINPROGRESS
+        }
+        error => error,
+    }
+}
+
+fn getsockname(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let socket = kernel.socket(kernel.socket_id(a[0])?)?;
+    let (address, family) = (socket.local.clone(), socket.family);
+    kernel.write_address((a[1], a[2]), &address, family)?;
+    Ok(0)
+}
+
+fn getpeername(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let socket = kernel.socket(kernel.socket_id(a[0])?)?;
+    if !socket.is_connected() {
+        return Err(Errno::ENOTCONN);
+    }
+    let (address, family) = (socket.remote.clone(), socket.family);
+    kernel.write_address((a[1], a[2]), &address, family)?;
+    Ok(0)
+}
+
+fn shutdown(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let id = kernel.socket_id(a[0])?;
+    // SHUT_RD, SHUT_WR, SHUT_RDWR as two bits.
+    let how = match a[1] as i32 {
+        how @ 0..=2 => how.cast_unsigned() + 1,
+        _ => return Err(Errno::EINVAL),
+    };
+    kernel.net().shutdown(id, how)?;
+    Ok(0)
+}

@@ -1,0 +1,497 @@
+//! Sockets: sending and receiving.
+
+use super::Entry;
+use super::socket_message::{Control, MsgHdr};
+use crate::clock;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::net::Received;
+use crate::net::address::{Address, Family};
+use crate::net::options::so;
+use crate::net::socket::{SocketId, Type};
+use crate::signals::number::SIGPIPE;
+use crate::signals::{SI_USER, SigInfo};
+use crate::task::NEVER;
+use crate::user::{self, IoVec};
+use alloc::vec::Vec;
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[
+    Entry::new(206, "sendto", sendto),
+    Entry::new(207, "recvfrom", recvfrom),
+    Entry::new(211, "sendmsg", sendmsg),
+    Entry::new(212, "recvmsg", recvmsg),
+    Entry::new(243, "recvmmsg", recvmmsg),
+    Entry::new(269, "sendmmsg", sendmmsg),
+];
+
+/// Flags of messages.
+mod msg {
+    pub const OOB: u32 = 1;
+    pub const PEEK: u32 = 2;
+    pub const TRUNC: u32 = 0x20;
+    pub const DONTWAIT: u32 = 0x40;
+    pub const EOR: u32 = 0x80;
+    pub const WAITALL: u32 = 0x100;
+    pub const ERRQUEUE: u32 = 0x2000;
+    pub const NOSIGNAL: u32 = 0x4000;
+    pub const WAITFORONE: u32 = 0x1_0000;
+}
+
+/// Offset of the length in a `struct mmsghdr`, and its size, bytes.
+const MMSG_LENGTH: u64 = size_of::<MsgHdr>() as u64;
+const MMSG_SIZE: u64 = MMSG_LENGTH + 8;
+/// Most messages of one call (`UIO_MAXIOV`).
+const MAX_MESSAGES: u64 = 1024;
+
+/// A message to send.
+struct Outgoing<'a> {
+    vectors: &'a [IoVec],
+    to: Option<Address>,
+    control: Control,
+    flags: u32,
+}
+
+/// The parts of vectors that lie behind their first `skip` bytes.
+fn behind(vectors: &[IoVec], skip: u64) -> impl Iterator<Item = IoVec> {
+    let mut skip = skip;
+    vectors.iter().filter_map(move |vector| {
+        let cut = skip.min(vector.length);
+        skip -= cut;
+        (vector.length > cut).then(|| IoVec {
+            base: vector.base.wrapping_add(cut),
+            length: vector.length - cut,
+        })
+    })
+}
+
+fn total(vectors: &[IoVec]) -> u64 {
+    vectors.iter().map(|vector| vector.length).sum()
+}
+
+impl Kernel {
+    /// All bytes of vectors.
+    fn gather(&mut self, vectors: &[IoVec]) -> Result<Vec<u8>, Errno> {
+        let mut bytes = Vec::new();
+        let length = usize::try_from(total(vectors)).map_err(|_| Errno::EMSGSIZE)?;
+        bytes
+            .try_reserve_exact(length)
+            .map_err(|_| Errno::ENOBUFS)?;
+        for vector in vectors {
+            bytes.extend_from_slice(user::slice(&mut self.memory, vector.base, vector.length)?);
+        }
+        Ok(bytes)
+    }
+
+    /// Sends one message, or all bytes of a stream, waiting if it must.
+    fn send_message(&mut self, fd: u64, message: &Outgoing<'_>) -> Result<u64, Errno> {
+        if message.flags & msg::OOB != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let id = self.socket_id(fd)?;
+        let kind = self.socket(id)?.kind;
+        let waits = self.socket_waits(fd)? && message.flags & msg::DONTWAIT == 0;
+        let result = match kind {
+            Type::Stream => self.send_stream(id, message, waits),
+            _ => match self.send_boundaries(id, message) {
+                Err(Errno::EAGAIN) if waits => Err(self.wait_for_socket(id, 1, 0)),
+                result => result,
+            },
+        };
+        let is_quiet = kind != Type::Stream || message.flags & msg::NOSIGNAL != 0;
+        if result == Err(Errno::EPIPE) && !is_quiet {
+            let (pid, uid) = (self.process.pid, self.process.uid);
+            let info = SigInfo::sent(SIGPIPE, SI_USER, pid, uid);
+            self.signal_thread(self.task.tid, info);
+        }
+        result
+    }
+
+    /// Sends a message with its boundaries.
+    fn send_boundaries(&mut self, id: SocketId, message: &Outgoing<'_>) -> Result<u64, Errno> {
+        /// No message is longer than the largest send buffer, bytes.
+        const LONGEST: u64 = 16 << 20;
+        if total(message.vectors) > LONGEST {
+            return Err(Errno::EMSGSIZE);
+        }
+        let bytes = self.gather(message.vectors)?;
+        let who = message.control.who.unwrap_or(self.credentials());
+        let socket = self.socket(id)?;
+        let (family, kind) = (socket.family, socket.kind);
+        let target = match &message.to {
+            Some(address) if family == Family::Unix && kind == Type::Datagram => {
+                Some(self.find_unix(address)?)
+            }
+            _ => None,
+        };
+        self.with_rights(&message.control, |net, rights| match (kind, family) {
+            (Type::Datagram, Family::Unix) => net.send_unix(id, &bytes, target, rights, who),
+            (Type::Datagram, _) => {
+                let to = message.to.as_ref().and_then(Address::socket_addr);
+                net.send_udp(id, &bytes, to, who)
+            }
+            _ => net.send(id, &bytes, rights, who),
+        })
+    }
+
+    /// Calls `send` with descriptions that the message owns once it is sent.
+    fn with_rights(
+        &mut self,
+        control: &Control,
+        send: impl FnOnce(
+            &mut crate::net::Network,
+            &[crate::vfs::process::FileId],
+        ) -> Result<usize, Errno>,
+    ) -> Result<u64, Errno> {
+        let vfs = &mut self.files.vfs;
+        for &right in &control.rights {
+            vfs.files.retain(right);
+        }
+        let result = send(&mut vfs.net, &control.rights);
+        if result.is_err() {
+            for &right in &control.rights {
+                vfs.release(right);
+            }
+        }
+        result.map(|count| count as u64)
+    }
+
+    fn send_stream(
+        &mut self,
+        id: SocketId,
+        message: &Outgoing<'_>,
+        waits: bool,
+    ) -> Result<u64, Errno> {
+        /// Largest piece that is copied at once, bytes.
+        const PIECE: u64 = 256 << 10;
+        let before = self.progress();
+        let who = message.control.who.unwrap_or(self.credentials());
+        let mut done = before;
+        if message.to.is_some() && self.socket(id)?.family == Family::Unix {
+            let connected = self.socket(id)?.is_connected();
+            return Err(if connected {
+                Errno::EISCONN
+            } else {
+                Errno::EOPNOTSUPP
+            });
+        }
+        loop {
+            let Some(vector) = behind(message.vectors, done).next() else {
+                return Ok(done);
+            };
+            let length = vector.length.min(PIECE);
+            let bytes = match user::slice(&mut self.memory, vector.base, length) {
+                Ok(bytes) => bytes,
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            };
+            let vfs = &mut self.files.vfs;
+            let rights = if done == 0 {
+                message.control.rights.as_slice()
+            } else {
+                &[]
+            };
+            rights.iter().for_each(|&right| vfs.files.retain(right));
+            let result = vfs.net.send(id, bytes, rights, who);
+            if result.is_err() {
+                rights.iter().for_each(|&right| vfs.release(right));
+            }
+            match result {
+                Ok(count) => done += count as u64,
+                Err(Errno::EAGAIN) if waits => {
+                    return match self.wait_for_socket(id, 1, done) {
+                        Errno::EINTR | Errno::EAGAIN if done > 0 => Ok(done),
+                        error => Err(error),
+                    };
+                }
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Receives one message, or bytes of a stream, waiting if it must: the result is what
+    /// came besides bytes, and their number.
+    fn receive_message(
+        &mut self,
+        fd: u64,
+        vectors: &[IoVec],
+        flags: u32,
+    ) -> Result<(Received, u64), Errno> {
+        if flags & msg::OOB != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if flags & msg::ERRQUEUE != 0 {
+            return Err(Errno::EAGAIN);
+        }
+        let id = self.socket_id(fd)?;
+        let waits = self.socket_waits(fd)? && flags & msg::DONTWAIT == 0;
+        let kind = self.socket(id)?.kind;
+        let most = total(vectors);
+        let before = self.progress();
+        // What is here goes to the program, or stays: a bad address loses nothing.
+        let here = self.socket(id)?.queue.len() as u64;
+        for vector in behind(vectors, before) {
+            user::slice_mut(
+                &mut self.memory,
+                vector.base,
+                vector.length.min(here.max(1)),
+            )?;
+        }
+        let peek = flags & msg::PEEK != 0;
+        let all = flags & msg::WAITALL != 0 && kind == Type::Stream && waits && !peek;
+        let mut done = before;
+        loop {
+            let wanted = usize::try_from(most - done).unwrap_or(usize::MAX);
+            let received = match self.net().receive(id, wanted, peek) {
+                Err(Errno::EAGAIN) if waits => {
+                    return match self.wait_for_socket(id, 0, done) {
+                        Errno::EINTR | Errno::EAGAIN if done > 0 => Ok((nothing(), done)),
+                        error => Err(error),
+                    };
+                }
+                Err(_) if done > 0 => return Ok((nothing(), done)),
+                result => result?,
+            };
+            self.scatter(vectors, done, &received.bytes)?;
+            done += received.bytes.len() as u64;
+            let ended = received.bytes.is_empty() || !received.rights.is_empty();
+            if !all || ended || done >= most {
+                return Ok((received, done));
+            }
+        }
+    }
+
+    /// Copies bytes to vectors, behind their first `skip` bytes.
+    fn scatter(&mut self, vectors: &[IoVec], skip: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let mut rest = bytes;
+        for vector in behind(vectors, skip) {
+            let count = usize::try_from(vector.length).map_or(rest.len(), |n| n.min(rest.len()));
+            let (now, later) = rest.split_at(count);
+            user::write_bytes(&mut self.memory, vector.base, now)?;
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads from a socket (`read`).
+    pub(super) fn read_socket(&mut self, fd: u64, vectors: &[IoVec]) -> Result<u64, Errno> {
+        let (received, count) = self.receive_message(fd, vectors, 0)?;
+        self.drop_rights(received);
+        Ok(count)
+    }
+
+    /// Writes to a socket (`write`).
+    pub(super) fn write_socket(&mut self, fd: u64, vectors: &[IoVec]) -> Result<u64, Errno> {
+        let message = Outgoing {
+            vectors,
+            to: None,
+            control: Control::default(),
+            flags: 0,
+        };
+        self.send_message(fd, &message)
+    }
+
+    /// Closes descriptions that came with a message and that nobody wants.
+    fn drop_rights(&mut self, received: Received) {
+        for id in received.rights {
+            self.files.vfs.release(id);
+        }
+    }
+
+    /// The address that a program sends to; none if it gives none.
+    fn target(&mut self, fd: u64, address: u64, length: u64) -> Result<Option<Address>, Errno> {
+        if address == 0 || length as u32 == 0 {
+            return Ok(None);
+        }
+        let family = self.socket(self.socket_id(fd)?)?.family;
+        let bytes = self.address_bytes(address, length)?;
+        Address::parse(&bytes, family).map(Some)
+    }
+
+    fn header(&mut self, address: u64) -> Result<(MsgHdr, Vec<IoVec>), Errno> {
+        let header: MsgHdr = user::read(&mut self.memory, address)?;
+        if header.vector_count > user::MAX_VECTORS {
+            return Err(Errno::EMSGSIZE);
+        }
+        let vectors = user::iovecs(&mut self.memory, header.vectors, header.vector_count)?;
+        Ok((header, vectors))
+    }
+
+    fn send_header(&mut self, fd: u64, address: u64, flags: u32) -> Result<u64, Errno> {
+        let id = self.socket_id(fd)?;
+        let (header, vectors) = self.header(address)?;
+        let control = match self.socket(id)?.family {
+            Family::Unix => self.read_control(&header)?,
+            // Hints for packets: there are none.
+            _ => Control::default(),
+        };
+        let to = self.target(fd, header.name, u64::from(header.name_length))?;
+        let message = Outgoing {
+            vectors: &vectors,
+            to,
+            control,
+            flags,
+        };
+        self.send_message(fd, &message)
+    }
+
+    fn receive_header(&mut self, fd: u64, address: u64, flags: u32) -> Result<u64, Errno> {
+        let (header, vectors) = self.header(address)?;
+        let (mut received, count) = self.receive_message(fd, &vectors, flags)?;
+        let socket = self.socket(self.socket_id(fd)?)?;
+        let (family, kind) = (socket.family, socket.kind);
+        let wants_who = socket.options.is_on(so::PASSCRED) && family == Family::Unix;
+        let who = wants_who.then_some(received.who);
+        let rights = core::mem::take(&mut received.rights);
+        let (control_length, mut told) = self.write_control(&header, who, rights, flags)?;
+        let is_cut = kind != Type::Stream && received.length > received.bytes.len();
+        if is_cut {
+            told |= msg::TRUNC;
+        }
+        if kind == Type::SeqPacket && received.length > 0 {
+            told |= msg::EOR;
+        }
+        let name = match kind {
+            Type::Datagram if received.from != Address::Unnamed => received.from.encode(family),
+            _ => Vec::new(),
+        };
+        let room = name.len().min(header.name_length as usize);
+        if header.name != 0 {
+            user::write_bytes(&mut self.memory, header.name, &name[..room])?;
+        }
+        let header = MsgHdr {
+            name_length: name.len() as u32,
+            control_length,
+            flags: told,
+            ..header
+        };
+        user::write(&mut self.memory, address, &header)?;
+        Ok(match flags & msg::TRUNC != 0 && is_cut {
+            true => received.length as u64,
+            false => count,
+        })
+    }
+}
+
+fn nothing() -> Received {
+    Received {
+        bytes: Vec::new(),
+        length: 0,
+        from: Address::Unnamed,
+        who: crate::net::queue::Ucred::NOBODY,
+        rights: Vec::new(),
+    }
+}
+
+fn one(base: u64, length: u64) -> [IoVec; 1] {
+    [IoVec {
+        base,
+        length: length.min(user::MAX_TRANSFER),
+    }]
+}
+
+fn sendto(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    kernel.socket_id(a[0])?;
+    let to = kernel.target(a[0], a[4], a[5])?;
+    let message = Outgoing {
+        vectors: &one(a[1], a[2]),
+        to,
+        control: Control::default(),
+        flags: a[3] as u32,
+    };
+    kernel.send_message(a[0], &message)
+}
+
+fn recvfrom(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let flags = a[3] as u32;
+    let (received, count) = kernel.receive_message(a[0], &one(a[1], a[2]), flags)?;
+    let socket = kernel.socket(kernel.socket_id(a[0])?)?;
+    let (family, kind) = (socket.family, socket.kind);
+    let length = received.length as u64;
+    if a[4] != 0 {
+        match (kind, &received.from) {
+            (Type::Datagram, from) if *from != Address::Unnamed => {
+                kernel.write_address((a[4], a[5]), from, family)?;
+            }
+            _ => user::write(&mut kernel.memory, a[5], &0u32)?,
+        }
+    }
+    kernel.drop_rights(received);
+    let whole = flags & msg::TRUNC != 0 && kind != Type::Stream;
+    Ok(if whole { length } else { count })
+}
+
+fn sendmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    kernel.send_header(a[0], a[1], a[2] as u32)
+}
+
+fn recvmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    kernel.socket_id(a[0])?;
+    kernel.receive_header(a[0], a[1], a[2] as u32)
+}
+
+/// Notes the length of a message in its `struct mmsghdr`.
+fn set_length(kernel: &mut Kernel, at: u64, length: u64) -> Result<(), Errno> {
+    user::write(
+        &mut kernel.memory,
+        at.wrapping_add(MMSG_LENGTH),
+        &(length as u32),
+    )
+}
+
+fn sendmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    kernel.socket_id(a[0])?;
+    let count = u64::from(a[2] as u32).min(MAX_MESSAGES);
+    for n in 0..count {
+        let at = a[1].wrapping_add(n * MMSG_SIZE);
+        // Only the first message waits: those before are not sent again.
+        let flags = a[3] as u32 | if n > 0 { msg::DONTWAIT } else { 0 };
+        match kernel.send_header(a[0], at, flags) {
+            Ok(length) => set_length(kernel, at, length)?,
+            Err(_) if n > 0 => return Ok(n),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(count)
+}
+
+fn recvmmsg(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let id = kernel.socket_id(a[0])?;
+    let timeout = kernel.timeout(a[4])?;
+    let deadline = kernel.deadline(timeout);
+    let flags = a[3] as u32;
+    let wanted = u64::from(a[2] as u32).min(MAX_MESSAGES);
+    let mut done = kernel.progress();
+    while done < wanted {
+        let at = a[1].wrapping_add(done * MMSG_SIZE);
+        // Bytes of a stream that came before do not count here.
+        if let Some(retry) = &mut kernel.task.retry {
+            retry.progress = 0;
+        }
+        let one = flags & !msg::WAITFORONE | msg::DONTWAIT;
+        match kernel.receive_header(a[0], at, one) {
+            Ok(length) => set_length(kernel, at, length)?,
+            Err(Errno::EAGAIN) => {
+                let waits = kernel.socket_waits(a[0])? && flags & msg::DONTWAIT == 0;
+                let enough = done > 0 && flags & msg::WAITFORONE != 0;
+                let over = deadline != NEVER && deadline <= clock::monotonic();
+                if !waits || enough || over {
+                    return if done > 0 {
+                        Ok(done)
+                    } else {
+                        Err(Errno::EAGAIN)
+                    };
+                }
+                return Err(kernel.wait_for_socket(id, 0, done));
+            }
+            Err(_) if done > 0 => return Ok(done),
+            Err(error) => return Err(error),
+        }
+        done += 1;
+    }
+    Ok(done)
+}

@@ -1,0 +1,183 @@
+//! `struct msghdr` and control messages: descriptors and credentials.
+
+use super::files::Files;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::net::options::SOL_SOCKET;
+use crate::net::queue::Ucred;
+use crate::user;
+use crate::vfs::process::{Descriptor, FileId};
+use alloc::vec::Vec;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+const SCM_RIGHTS: i32 = 1;
+const SCM_CREDENTIALS: i32 = 2;
+/// Most descriptors of one message (`SCM_MAX_FD`).
+const MAX_RIGHTS: usize = 253;
+/// Longest control data of one message, bytes (`optmem_max` is about that).
+const MAX_CONTROL: u64 = 64 << 10;
+/// `MSG_CTRUNC`
+const CTRUNC: u32 = 8;
+/// `MSG_CMSG_CLOEXEC`
+const CMSG_CLOEXEC: u32 = 0x4000_0000;
+
+/// `struct msghdr`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+pub(super) struct MsgHdr {
+    pub name: u64,
+    pub name_length: u32,
+    pub pad1: u32,
+    pub vectors: u64,
+    pub vector_count: u64,
+    pub control: u64,
+    pub control_length: u64,
+    pub flags: u32,
+    pub pad2: u32,
+}
+
+/// `struct cmsghdr`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+struct CmsgHdr {
+    length: u64,
+    level: i32,
+    kind: i32,
+}
+
+const HEADER: usize = size_of::<CmsgHdr>();
+const _: () = assert!(size_of::<MsgHdr>() == 56 && HEADER == 16);
+
+/// What a program sends beside bytes.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    /// Descriptions, not retained.
+    pub rights: Vec<FileId>,
+    /// Who it says that it is.
+    pub who: Option<Ucred>,
+}
+
+impl Kernel {
+    /// Reads the control data of a message that is to be sent.
+    pub(super) fn read_control(&mut self, header: &MsgHdr) -> Result<Control, Errno> {
+        let mut control = Control::default();
+        if header.control_length > MAX_CONTROL {
+            return Err(Errno::ENOBUFS);
+        }
+        let bytes = user::slice(&mut self.memory, header.control, header.control_length)?.to_vec();
+        let mut rest = bytes.as_slice();
+        while let Ok((message, data)) = CmsgHdr::read_from_prefix(rest) {
+            let length = usize::try_from(message.length).map_err(|_| Errno::EINVAL)?;
+            if length < HEADER || length > rest.len() {
+                return Err(Errno::EINVAL);
+            }
+            let data = &data[..length - HEADER];
+            match (message.level, message.kind) {
+                (SOL_SOCKET, SCM_RIGHTS) => self.read_rights(data, &mut control.rights)?,
+                (SOL_SOCKET, SCM_CREDENTIALS) => {
+                    let who = Ucred::read_from_bytes(data).map_err(|_| Errno::EINVAL)?;
+                    let own = self.credentials();
+                    if who != own && own.uid != 0 {
+                        return Err(Errno::EPERM);
+                    }
+                    control.who = Some(who);
+                }
+                _ => return Err(Errno::EINVAL),
+            }
+            rest = rest.get(length.next_multiple_of(8)..).unwrap_or(&[]);
+        }
+        Ok(control)
+    }
+
+    fn read_rights(&self, data: &[u8], rights: &mut Vec<FileId>) -> Result<(), Errno> {
+        for fd in data.chunks_exact(4) {
+            let fd = u32::from_le_bytes([fd[0], fd[1], fd[2], fd[3]]);
+            if rights.len() >= MAX_RIGHTS {
+                return Err(Errno::EINVAL);
+            }
+            rights.push(self.files.process.fds.get(fd)?.file);
+        }
+        Ok(())
+    }
+
+    /// Gives the program the control data of a message that it receives: credentials if it
+    /// wants them, and descriptors, which it owns then. What has no room is dropped.
+    /// The result is the length of the data and the flags of the message.
+    pub(super) fn write_control(
+        &mut self,
+        header: &MsgHdr,
+        who: Option<Ucred>,
+        rights: Vec<FileId>,
+        flags: u32,
+    ) -> Result<(u64, u32), Errno> {
+        let room = usize::try_from(header.control_length.min(MAX_CONTROL)).unwrap_or(0);
+        let mut bytes = Vec::new();
+        let mut told = flags & CMSG_CLOEXEC;
+        if let Some(who) = who {
+            told |= append(&mut bytes, room, SCM_CREDENTIALS, who.as_bytes());
+        }
+        if !rights.is_empty() {
+            let fits = room.saturating_sub(bytes.len()).saturating_sub(HEADER) / 4;
+            let (fds, complete) = self.install_rights(rights, fits, flags & CMSG_CLOEXEC != 0);
+            if !complete {
+                told |= CTRUNC;
+            }
+            if !fds.is_empty() {
+                told |= append(&mut bytes, room, SCM_RIGHTS, fds.as_bytes());
+            }
+        }
+        user::write_bytes(&mut self.memory, header.control, &bytes)?;
+        Ok((bytes.len() as u64, told))
+    }
+
+    /// Gives descriptions that came with a message descriptors, at most `most`. Whether all
+    /// got one; the others are closed.
+    fn install_rights(
+        &mut self,
+        rights: Vec<FileId>,
+        most: usize,
+        close_on_exec: bool,
+    ) -> (Vec<u32>, bool) {
+        self.sync_identity();
+        let Files { vfs, process, .. } = &mut self.files;
+        let mut fds = Vec::new();
+        let mut complete = true;
+        for id in rights {
+            let ino = vfs.files.get(id).map(|file| file.ino);
+            let descriptor = ino.map(|ino| Descriptor {
+                file: id,
+                ino,
+                close_on_exec,
+            });
+            let fd = match descriptor {
+                Ok(descriptor) if fds.len() < most && complete => process.fds.insert(0, descriptor),
+                _ => Err(Errno::EMFILE),
+            };
+            match fd {
+                Ok(fd) => fds.push(fd),
+                Err(_) => {
+                    complete = false;
+                    vfs.release(id);
+                }
+            }
+        }
+        (fds, complete)
+    }
+}
+
+/// Adds a control message, cut to what fits `room`; [`CTRUNC`] if that is less than all.
+fn append(bytes: &mut Vec<u8>, room: usize, kind: i32, data: &[u8]) -> u32 {
+    let Some(left) = room.checked_sub(bytes.len()).filter(|left| *left >= HEADER) else {
+        return CTRUNC;
+    };
+    let count = data.len().min(left - HEADER);
+    let header = CmsgHdr {
+        length: (HEADER + count) as u64,
+        level: SOL_SOCKET,
+        kind,
+    };
+    bytes.extend_from_slice(header.as_bytes());
+    bytes.extend_from_slice(&data[..count]);
+    bytes.resize(bytes.len().next_multiple_of(8).min(room), 0);
+    if count < data.len() { CTRUNC } else { 0 }
+}

@@ -1,0 +1,130 @@
+//! Sockets: options.
+
+use super::Entry;
+use crate::clock::SECOND;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::net::options::{IPPROTO_TCP, SOL_SOCKET, so};
+use crate::net::socket::SocketId;
+use crate::user;
+use alloc::vec::Vec;
+use zerocopy::IntoBytes;
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[
+    Entry::new(208, "setsockopt", setsockopt),
+    Entry::new(209, "getsockopt", getsockopt),
+];
+
+/// `TCP_CONGESTION`, and the algorithm that Linux has without settings.
+const TCP_CONGESTION: i32 = 13;
+const CUBIC: &[u8; 16] = b"cubic\0\0\0\0\0\0\0\0\0\0\0";
+
+fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let id = kernel.socket_id(a[0])?;
+    let (level, name, address) = (a[1] as i32, a[2] as i32, a[3]);
+    let length = usize::try_from(a[4] as i32).map_err(|_| Errno::EINVAL)?;
+    match (level, name) {
+        (SOL_SOCKET, so::LINGER) => {
+            check_length(length, 8)?;
+            let [on, seconds]: [i32; 2] = user::read(&mut kernel.memory, address)?;
+            kernel.net().get_mut(id)?.options.linger = (on != 0, seconds);
+        }
+        (SOL_SOCKET, so::RCVTIMEO | so::SNDTIMEO) => {
+            check_length(length, 16)?;
+            let time = user::read(&mut kernel.memory, address)?;
+            let which = usize::from(name == so::SNDTIMEO);
+            kernel.net().get_mut(id)?.options.timeouts[which] = parse_timeout(time)?;
+        }
+        (IPPROTO_TCP, TCP_CONGESTION) if kernel.socket(id)?.is_tcp() => {
+            let length = length.min(CUBIC.len()) as u64;
+            let wanted = user::slice(&mut kernel.memory, address, length)?;
+            let end = wanted.iter().position(|&byte| byte == 0);
+            if wanted[..end.unwrap_or(wanted.len())] != *b"cubic" {
+                return Err(Errno::ENOENT);
+            }
+        }
+        _ => {
+            check_length(length, 4)?;
+            let value: i32 = user::read(&mut kernel.memory, address)?;
+            set_number(kernel, id, (level, name), value)?;
+        }
+    }
+    Ok(0)
+}
+
+fn check_length(length: usize, least: usize) -> Result<(), Errno> {
+    match length < least {
+        true => Err(Errno::EINVAL),
+        false => Ok(()),
+    }
+}
+
+/// A `struct timeval`; zero is for ever.
+fn parse_timeout([seconds, microseconds]: [i64; 2]) -> Result<Option<u64>, Errno> {
+    let microseconds = match u64::try_from(microseconds) {
+        Ok(us @ 0..1_000_000) => us,
+        _ => return Err(Errno::EDOM),
+    };
+    // A negative time is over at once.
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    let time = seconds.saturating_mul(SECOND) + microseconds * 1000;
+    Ok((time != 0).then_some(time))
+}
+
+fn set_number(kernel: &mut Kernel, id: SocketId, key: (i32, i32), value: i32) -> Result<(), Errno> {
+    let socket = kernel.net().get_mut(id)?;
+    let (family, kind) = (socket.family, socket.kind);
+    match key {
+        (SOL_SOCKET, so::RCVBUF | so::RCVBUFFORCE) => socket.options.set_buffer(0, value),
+        (SOL_SOCKET, so::SNDBUF | so::SNDBUFFORCE) => socket.options.set_buffer(1, value),
+        (
+            SOL_SOCKET,
+            so::TYPE | so::ERROR | so::ACCEPTCONN | so::PROTOCOL | so::DOMAIN | so::PEERCRED,
+        ) => return Err(Errno::ENOPROTOOPT),
+        _ => socket.options.set_number(key, value, family, kind)?,
+    }
+    Ok(())
+}
+
+fn getsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let id = kernel.socket_id(a[0])?;
+    let (level, name) = (a[1] as i32, a[2] as i32);
+    let room: i32 = user::read(&mut kernel.memory, a[4])?;
+    let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
+    let value = value(kernel, id, level, name)?;
+    let count = value.len().min(room);
+    user::write_bytes(&mut kernel.memory, a[3], &value[..count])?;
+    user::write(&mut kernel.memory, a[4], &(count as u32))?;
+    Ok(0)
+}
+
+/// The bytes of an option's value.
+fn value(kernel: &mut Kernel, id: SocketId, level: i32, name: i32) -> Result<Vec<u8>, Errno> {
+    let socket = kernel.net().get_mut(id)?;
+    let number = match (level, name) {
+        (SOL_SOCKET, so::LINGER) => {
+            let (on, seconds) = socket.options.linger;
+            return Ok([i32::from(on), seconds].as_bytes().to_vec());
+        }
+        (SOL_SOCKET, so::RCVTIMEO | so::SNDTIMEO) => {
+            let time = socket.options.timeouts[usize::from(name == so::SNDTIMEO)].unwrap_or(0);
+            let value = [time / SECOND, time % SECOND / 1000];
+            return Ok(value.as_bytes().to_vec());
+        }
+        (SOL_SOCKET, so::PEERCRED) => return Ok(socket.peer_credentials.as_bytes().to_vec()),
+        (IPPROTO_TCP, TCP_CONGESTION) if socket.is_tcp() => return Ok(CUBIC.to_vec()),
+        (SOL_SOCKET, so::ERROR) => socket.error.take().map_or(0, |error| error.number() as i32),
+        (SOL_SOCKET, so::TYPE) => socket.kind.number().cast_signed(),
+        (SOL_SOCKET, so::DOMAIN) => i32::from(socket.family.number()),
+        (SOL_SOCKET, so::PROTOCOL) => socket.protocol(),
+        (SOL_SOCKET, so::ACCEPTCONN) => i32::from(socket.is_listening()),
+        (SOL_SOCKET, so::RCVBUF) => socket.told_buffer(0),
+        (SOL_SOCKET, so::SNDBUF) => socket.told_buffer(1),
+        _ => {
+            let (family, kind) = (socket.family, socket.kind);
+            socket.options.number(level, name, family, kind)?
+        }
+    };
+    Ok(number.to_le_bytes().to_vec())
+}
