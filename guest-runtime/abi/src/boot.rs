@@ -8,6 +8,7 @@ use crate::hotness::Hotness;
 use crate::layout::IMAGE_WINDOWS;
 use crate::profile::Sample;
 use crate::report::ExitReport;
+use crate::volume;
 use core::sync::atomic::AtomicU64;
 
 /// Most read-only files of one VM.
@@ -73,6 +74,8 @@ pub struct BootInfo {
     pub arguments_length: u32,
     /// The program's inode in the tree; 0: there is no program.
     pub program: u32,
+    /// Number of volumes ([`crate::volume`]).
+    pub volumes: u32,
     /// Soft stack limit (RLIMIT_STACK), bytes.
     pub stack_limit: u64,
 }
@@ -98,6 +101,8 @@ pub struct Shared {
     pub call: HostCall,
     /// Console output.
     pub console: Console,
+    /// Files of the host.
+    pub volumes: volume::Channel,
     /// Interpreted code.
     pub hotness: Hotness,
     /// Samples of where the program is.

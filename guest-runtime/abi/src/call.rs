@@ -40,6 +40,9 @@ pub enum Operation {
     /// guest is not in [`Operation::Wait`] or [`Operation::Read`]: there is more than one
     /// task.
     Tick = 8,
+    /// Wait until the request in [`crate::boot::Shared::volumes`] is answered, or a
+    /// signal from outside ends the VM.
+    Volume = 9,
 }
 
 /// The mailbox.

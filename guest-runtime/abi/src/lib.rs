@@ -20,6 +20,7 @@ pub mod port;
 pub mod profile;
 pub mod report;
 pub mod tree;
+pub mod volume;
 
 /// Version of everything in this crate. A runtime and a VMM work together, and
 /// a cached translation image is usable, only if it is equal.

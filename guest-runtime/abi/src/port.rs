@@ -14,5 +14,8 @@ pub const CALL: u16 = 0x511;
 pub const CONSOLE: u16 = 0x512;
 /// The in-guest probe of processor features reports a step.
 pub const PROBE: u16 = 0x513;
+/// Doorbell of the volumes, written only when their server asked for it
+/// ([`crate::volume::Channel::server_waits`]). The value is ignored.
+pub const VOLUME: u16 = 0x514;
 /// Last allowed port.
 pub const LAST: u16 = 0x51f;

@@ -1,0 +1,348 @@
+//! System calls on the host's files: each on a descriptor and at most one path component,
+//! which is never followed if it is a symbolic link.
+
+use hartline_abi::volume::NodeAttributes;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+/// A Linux error number (those of x86-64 and of riscv64 are the same).
+pub type Errno = i32;
+
+/// Longest target of a symbolic link, with a NUL.
+pub const PATH_MAX: usize = 4096;
+
+fn last_error() -> Errno {
+    io::Error::last_os_error()
+        .raw_os_error()
+        .unwrap_or(libc::EIO)
+}
+
+fn check(result: i32) -> Result<(), Errno> {
+    match result {
+        0 => Ok(()),
+        _ => Err(last_error()),
+    }
+}
+
+fn check_size(result: isize) -> Result<u64, Errno> {
+    u64::try_from(result).map_err(|_| last_error())
+}
+
+fn check_descriptor(result: libc::c_long) -> Result<OwnedFd, Errno> {
+    match i32::try_from(result) {
+        // SAFETY: a fresh descriptor that nobody else owns.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(last_error()),
+    }
+}
+
+/// The path of what a descriptor refers to. It leads to that very file, whatever names it
+/// has, so that nothing is resolved.
+fn descriptor_path(fd: BorrowedFd<'_>) -> CString {
+    CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default()
+}
+
+/// Finds `name`, a single component, in a directory, without following it.
+pub fn find(directory: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    open_beneath(directory, name, libc::O_PATH | libc::O_NOFOLLOW, 0)
+}
+
+/// Makes a regular file and opens it for reading and writing.
+pub fn create(directory: BorrowedFd<'_>, name: &CStr, mode: u32) -> Result<OwnedFd, Errno> {
+    let flags = libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_RDWR;
+    open_beneath(directory, name, flags, mode)
+}
+
+fn open_beneath(
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    flags: i32,
+    mode: u32,
+) -> Result<OwnedFd, Errno> {
+    // SAFETY: all zeros are a valid structure.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = (flags | libc::O_CLOEXEC) as u64;
+    how.mode = u64::from(mode);
+    how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS | libc::RESOLVE_NO_SYMLINKS;
+    // SAFETY: a valid path and structure.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_openat2,
+            directory.as_raw_fd(),
+            name.as_ptr(),
+            &raw const how,
+            size_of::<libc::open_how>(),
+        )
+    };
+    check_descriptor(result)
+}
+
+/// Opens the file of an `O_PATH` descriptor anew, with other flags.
+pub fn reopen(fd: BorrowedFd<'_>, flags: i32) -> Result<OwnedFd, Errno> {
+    let path = descriptor_path(fd);
+    // SAFETY: a valid path.
+    let result = unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) };
+    check_descriptor(result.into())
+}
+
+/// A regular file without a name.
+pub fn create_unnamed(directory: BorrowedFd<'_>, mode: u32) -> Result<OwnedFd, Errno> {
+    let path = descriptor_path(directory);
+    let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
+    // SAFETY: a valid path.
+    let result = unsafe { libc::open(path.as_ptr(), flags, mode) };
+    check_descriptor(result.into())
+}
+
+/// Makes a directory.
+pub fn make_directory(directory: BorrowedFd<'_>, name: &CStr, mode: u32) -> Result<(), Errno> {
+    // SAFETY: a valid path; mkdirat does not follow what has the name.
+    check(unsafe { libc::mkdirat(directory.as_raw_fd(), name.as_ptr(), mode) })
+}
+
+/// Makes a symbolic link.
+pub fn symbolic_link(directory: BorrowedFd<'_>, name: &CStr, target: &CStr) -> Result<(), Errno> {
+    // SAFETY: valid paths.
+    check(unsafe { libc::symlinkat(target.as_ptr(), directory.as_raw_fd(), name.as_ptr()) })
+}
+
+/// Gives a file a further name.
+pub fn link(fd: BorrowedFd<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    let path = descriptor_path(fd);
+    // SAFETY: valid paths; the first leads to the file of `fd` itself.
+    check(unsafe {
+        libc::linkat(
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            directory.as_raw_fd(),
+            name.as_ptr(),
+            libc::AT_SYMLINK_FOLLOW,
+        )
+    })
+}
+
+/// Removes a name; `flags` is 0 or `AT_REMOVEDIR`.
+pub fn unlink(directory: BorrowedFd<'_>, name: &CStr, flags: i32) -> Result<(), Errno> {
+    // SAFETY: a valid path.
+    check(unsafe { libc::unlinkat(directory.as_raw_fd(), name.as_ptr(), flags) })
+}
+
+/// Moves a name.
+pub fn rename(
+    (from, old): (BorrowedFd<'_>, &CStr),
+    (to, new): (BorrowedFd<'_>, &CStr),
+    flags: u32,
+) -> Result<(), Errno> {
+    // SAFETY: valid paths.
+    let result = unsafe {
+        libc::renameat2(
+            from.as_raw_fd(),
+            old.as_ptr(),
+            to.as_raw_fd(),
+            new.as_ptr(),
+            flags,
+        )
+    };
+    check(result)
+}
+
+/// Attributes, without the node; and the device of the file system.
+pub fn attributes(fd: BorrowedFd<'_>) -> Result<(NodeAttributes, u64), Errno> {
+    let mut buffer = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: a valid path and buffer.
+    check(unsafe {
+        libc::statx(
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW,
+            libc::STATX_BASIC_STATS | libc::STATX_BTIME,
+            buffer.as_mut_ptr(),
+        )
+    })?;
+    // SAFETY: zeroed before and filled now.
+    let status = unsafe { buffer.assume_init() };
+    let times = [
+        status.stx_atime,
+        status.stx_mtime,
+        status.stx_ctime,
+        status.stx_btime,
+    ];
+    let attributes = NodeAttributes {
+        node: 0,
+        ino: status.stx_ino,
+        size: status.stx_size,
+        blocks: status.stx_blocks,
+        rdev: libc::makedev(status.stx_rdev_major, status.stx_rdev_minor),
+        mode: u32::from(status.stx_mode),
+        nlink: status.stx_nlink,
+        uid: status.stx_uid,
+        gid: status.stx_gid,
+        block_size: status.stx_blksize,
+        nanoseconds: times.map(|time| time.tv_nsec),
+        reserved: 0,
+        seconds: times.map(|time| time.tv_sec),
+    };
+    let device = libc::makedev(status.stx_dev_major, status.stx_dev_minor);
+    Ok((attributes, device))
+}
+
+/// Sets the permissions.
+pub fn set_mode(fd: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
+    let path = descriptor_path(fd);
+    // SAFETY: a valid path.
+    check(unsafe { libc::chmod(path.as_ptr(), mode) })
+}
+
+/// Sets owner and group; `u32::MAX` keeps one.
+pub fn set_owner(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> Result<(), Errno> {
+    // SAFETY: a valid path.
+    check(unsafe { libc::fchownat(fd.as_raw_fd(), c"".as_ptr(), uid, gid, libc::AT_EMPTY_PATH) })
+}
+
+/// Sets access and modification time: seconds and nanoseconds, or `UTIME_NOW` and its like.
+pub fn set_times(fd: BorrowedFd<'_>, times: [(i64, i64); 2]) -> Result<(), Errno> {
+    let times = times.map(|(tv_sec, tv_nsec)| libc::timespec { tv_sec, tv_nsec });
+    // SAFETY: a valid path and two times.
+    check(unsafe {
+        libc::utimensat(
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            times.as_ptr(),
+            libc::AT_EMPTY_PATH,
+        )
+    })
+}
+
+/// Sets the length.
+pub fn truncate(fd: BorrowedFd<'_>, size: i64) -> Result<(), Errno> {
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::ftruncate(fd.as_raw_fd(), size) })
+}
+
+/// Target of a symbolic link.
+pub fn read_link(fd: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
+    let mut target = vec![0_u8; PATH_MAX];
+    // SAFETY: a valid path and buffer.
+    let length = check_size(unsafe {
+        libc::readlinkat(
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            target.as_mut_ptr().cast(),
+            target.len(),
+        )
+    })?;
+    target.truncate(length as usize);
+    Ok(target)
+}
+
+/// Directory entries from a cookie on, as `struct linux_dirent64`.
+pub fn read_directory(fd: BorrowedFd<'_>, cookie: i64, length: usize) -> Result<Vec<u8>, Errno> {
+    // SAFETY: no memory is involved.
+    if unsafe { libc::lseek(fd.as_raw_fd(), cookie, libc::SEEK_SET) } < 0 {
+        return Err(last_error());
+    }
+    let mut entries = vec![0_u8; length];
+    // SAFETY: a valid buffer of that length.
+    let count = unsafe {
+        libc::syscall(
+            libc::SYS_getdents64,
+            fd.as_raw_fd(),
+            entries.as_mut_ptr(),
+            length,
+        )
+    };
+    entries.truncate(check_size(count as isize)? as usize);
+    Ok(entries)
+}
+
+/// Reads into memory that others may change.
+///
+/// # Safety
+/// `to` is writable for `length` bytes.
+pub unsafe fn read(
+    fd: BorrowedFd<'_>,
+    offset: i64,
+    to: NonNull<u8>,
+    length: usize,
+) -> Result<u64, Errno> {
+    // SAFETY: the caller's promise.
+    check_size(unsafe { libc::pread(fd.as_raw_fd(), to.as_ptr().cast(), length, offset) })
+}
+
+/// Writes from memory that others may change.
+///
+/// # Safety
+/// `from` is readable for `length` bytes.
+pub unsafe fn write(
+    fd: BorrowedFd<'_>,
+    offset: i64,
+    from: NonNull<u8>,
+    length: usize,
+) -> Result<u64, Errno> {
+    // SAFETY: the caller's promise.
+    check_size(unsafe { libc::pwrite(fd.as_raw_fd(), from.as_ptr().cast(), length, offset) })
+}
+
+/// Writes at the end. Result: bytes written, and the position after them.
+///
+/// # Safety
+/// As [`write()`].
+pub unsafe fn append(
+    fd: BorrowedFd<'_>,
+    from: NonNull<u8>,
+    length: usize,
+) -> Result<(u64, u64), Errno> {
+    let vector = libc::iovec {
+        iov_base: from.as_ptr().cast(),
+        iov_len: length,
+    };
+    // SAFETY: one valid vector. An offset of −1 is the descriptor's position, which moves.
+    let count = check_size(unsafe {
+        libc::pwritev2(fd.as_raw_fd(), &raw const vector, 1, -1, libc::RWF_APPEND)
+    })?;
+    Ok((count, seek(fd, 0, libc::SEEK_CUR)?))
+}
+
+/// `lseek`.
+pub fn seek(fd: BorrowedFd<'_>, offset: i64, whence: i32) -> Result<u64, Errno> {
+    // SAFETY: no memory is involved.
+    let position = unsafe { libc::lseek(fd.as_raw_fd(), offset, whence) };
+    u64::try_from(position).map_err(|_| last_error())
+}
+
+/// Writes to storage.
+pub fn sync(fd: BorrowedFd<'_>, only_data: bool) -> Result<(), Errno> {
+    // SAFETY: no memory is involved.
+    check(unsafe {
+        match only_data {
+            true => libc::fdatasync(fd.as_raw_fd()),
+            false => libc::fsync(fd.as_raw_fd()),
+        }
+    })
+}
+
+/// `fallocate`.
+pub fn allocate(fd: BorrowedFd<'_>, mode: i32, offset: i64, length: i64) -> Result<(), Errno> {
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::fallocate(fd.as_raw_fd(), mode, offset, length) })
+}
+
+/// Block size, blocks, free blocks, free blocks for users, inodes, free inodes.
+pub fn file_system(fd: BorrowedFd<'_>) -> Result<[u64; 6], Errno> {
+    let mut buffer = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: a valid buffer.
+    check(unsafe { libc::fstatfs(fd.as_raw_fd(), buffer.as_mut_ptr()) })?;
+    // SAFETY: zeroed before and filled now.
+    let s = unsafe { buffer.assume_init() };
+    Ok([
+        s.f_bsize.unsigned_abs(),
+        s.f_blocks,
+        s.f_bfree,
+        s.f_bavail,
+        s.f_files,
+        s.f_ffree,
+    ])
+}

@@ -1,0 +1,165 @@
+//! The files that the guest knows: numbers for descriptors of the host.
+
+use super::host::{self, Errno};
+use hartline_abi::volume::NodeAttributes;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A file that the guest knows.
+#[derive(Debug)]
+pub struct Node {
+    /// The file itself, opened with `O_PATH`.
+    path: OwnedFd,
+    /// The same for reading, and for reading and writing, from the first use on.
+    reader: Option<OwnedFd>,
+    writer: Option<OwnedFd>,
+    identity: Identity,
+}
+
+/// What tells files apart: device and inode number.
+type Identity = (u64, u64);
+
+impl Node {
+    /// The file, whatever it is; not for reading or writing.
+    pub fn path(&self) -> BorrowedFd<'_> {
+        self.path.as_fd()
+    }
+
+    /// The regular file or directory for reading.
+    ///
+    /// # Errors
+    /// `ENXIO` for another file, or the host's.
+    pub fn reader(&mut self) -> Result<BorrowedFd<'_>, Errno> {
+        if let (None, Some(writer)) = (&self.reader, &self.writer) {
+            return Ok(writer.as_fd());
+        }
+        open(&mut self.reader, self.path.as_fd(), libc::O_RDONLY)
+    }
+
+    /// The regular file for reading and writing.
+    ///
+    /// # Errors
+    /// `ENXIO` for another file, or the host's.
+    pub fn writer(&mut self) -> Result<BorrowedFd<'_>, Errno> {
+        open(&mut self.writer, self.path.as_fd(), libc::O_RDWR)
+    }
+}
+
+/// Opens a file if it is not open yet. Devices and FIFOs of the host are never opened:
+/// that alone may do something, or wait.
+fn open<'a>(
+    slot: &'a mut Option<OwnedFd>,
+    path: BorrowedFd<'_>,
+    flags: i32,
+) -> Result<BorrowedFd<'a>, Errno> {
+    if slot.is_none() {
+        let (attributes, _) = host::attributes(path)?;
+        match attributes.mode & libc::S_IFMT {
+            libc::S_IFREG | libc::S_IFDIR => {}
+            libc::S_IFLNK => return Err(libc::ELOOP),
+            _ => return Err(libc::ENXIO),
+        }
+        *slot = Some(host::reopen(path, flags)?);
+    }
+    slot.as_ref().map(OwnedFd::as_fd).ok_or(libc::EIO)
+}
+
+/// All nodes.
+#[derive(Debug)]
+pub struct Nodes {
+    by_number: HashMap<u64, Node>,
+    by_identity: HashMap<Identity, u64>,
+    next: u64,
+    limit: usize,
+}
+
+impl Nodes {
+    /// No nodes; at most `limit`.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            by_number: HashMap::new(),
+            by_identity: HashMap::new(),
+            next: 1,
+            limit,
+        }
+    }
+
+    /// A node.
+    ///
+    /// # Errors
+    /// `ESTALE` if there is none.
+    pub fn get(&self, number: u64) -> Result<&Node, Errno> {
+        self.by_number.get(&number).ok_or(libc::ESTALE)
+    }
+
+    /// A node, for opening it.
+    ///
+    /// # Errors
+    /// `ESTALE` if there is none.
+    pub fn get_mut(&mut self, number: u64) -> Result<&mut Node, Errno> {
+        self.by_number.get_mut(&number).ok_or(libc::ESTALE)
+    }
+
+    /// The node of a file, made if the file has none, and its attributes.
+    ///
+    /// # Errors
+    /// `ENFILE` if there are too many, or the host's.
+    pub fn add(&mut self, path: OwnedFd) -> Result<NodeAttributes, Errno> {
+        let (mut attributes, device) = host::attributes(path.as_fd())?;
+        let identity = (device, attributes.ino);
+        // The node's descriptor keeps the inode, so the number means the same file.
+        if let Some(&number) = self.by_identity.get(&identity) {
+            attributes.node = number;
+            return Ok(attributes);
+        }
+        if self.by_number.len() >= self.limit {
+            return Err(libc::ENFILE);
+        }
+        let number = self.next;
+        self.next += 1;
+        self.by_identity.insert(identity, number);
+        let node = Node {
+            path,
+            reader: None,
+            writer: None,
+            identity,
+        };
+        self.by_number.insert(number, node);
+        attributes.node = number;
+        Ok(attributes)
+    }
+
+    /// Adds a file that was just made, open for reading and writing. Its permissions count
+    /// for those who open it later only.
+    ///
+    /// # Errors
+    /// As [`Nodes::add`].
+    pub fn add_open(&mut self, file: OwnedFd) -> Result<NodeAttributes, Errno> {
+        let path = file.try_clone().map_err(|_| libc::EMFILE)?;
+        let attributes = self.add(path)?;
+        self.get_mut(attributes.node)?.writer = Some(file);
+        Ok(attributes)
+    }
+
+    /// Forgets a node.
+    ///
+    /// # Errors
+    /// `ESTALE` if there is none.
+    pub fn forget(&mut self, number: u64) -> Result<(), Errno> {
+        let node = self.by_number.remove(&number).ok_or(libc::ESTALE)?;
+        self.by_identity.remove(&node.identity);
+        Ok(())
+    }
+
+    /// Attributes of a node.
+    ///
+    /// # Errors
+    /// `ESTALE`, or the host's.
+    pub fn attributes(&self, number: u64) -> Result<NodeAttributes, Errno> {
+        let (attributes, _) = host::attributes(self.get(number)?.path())?;
+        Ok(NodeAttributes {
+            node: number,
+            ..attributes
+        })
+    }
+}

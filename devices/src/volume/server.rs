@@ -1,0 +1,360 @@
+//! Serving requests ([`hartline_abi::volume`]). Every argument comes from the guest.
+
+use super::channel::Data;
+use super::host::{self, Errno};
+use super::nodes::Nodes;
+use hartline_abi::volume::{
+    Answer, NodeAttributes, OPEN_WRITE, Operation, Request, VOLUME_DATA, WRITE_APPEND,
+};
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Longest name, bytes.
+const NAME_MAX: u64 = 255;
+/// Descriptors that the process keeps for other things.
+const OTHER_DESCRIPTORS: u64 = 256;
+/// Descriptors that a node may have.
+const DESCRIPTORS_PER_NODE: u64 = 3;
+/// Nodes that there may always be.
+const MIN_NODES: u64 = 64;
+/// Most nodes.
+const MAX_NODES: u64 = 1 << 16;
+
+/// A file or directory of the host that the guest may use.
+#[derive(Debug)]
+pub struct Volume {
+    path: OwnedFd,
+    guest: Vec<u8>,
+}
+
+impl Volume {
+    /// The file or directory `host`, to be at the absolute path `guest` of the guest.
+    /// Symbolic links in `host` are followed.
+    ///
+    /// # Errors
+    /// If there is no such file or directory.
+    pub fn open(host: &Path, guest: &str) -> io::Result<Self> {
+        let host = fs::canonicalize(host)?;
+        let path = CString::new(host.as_os_str().as_bytes())?;
+        let root = File::open("/")?;
+        // SAFETY: a valid path.
+        let fd = unsafe {
+            use std::os::fd::{AsRawFd, FromRawFd};
+            let flags = libc::O_PATH | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+            let fd = libc::openat(root.as_raw_fd(), path.as_ptr(), flags);
+            match fd {
+                0.. => OwnedFd::from_raw_fd(fd),
+                _ => return Err(io::Error::last_os_error()),
+            }
+        };
+        let kind = fs::metadata(&host)?.file_type();
+        if !kind.is_dir() && !kind.is_file() {
+            return Err(io::Error::other(
+                "a volume must be a regular file or a directory",
+            ));
+        }
+        Ok(Self {
+            path: fd,
+            guest: guest.as_bytes().to_vec(),
+        })
+    }
+}
+
+/// Serves the volumes of one VM.
+#[derive(Debug)]
+pub struct Server {
+    volumes: Vec<Volume>,
+    nodes: Nodes,
+}
+
+impl Server {
+    /// A server of these volumes, which may use as many descriptors as the process is allowed.
+    #[must_use]
+    pub fn new(volumes: Vec<Volume>) -> Self {
+        let limit = descriptor_limit().saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS_PER_NODE;
+        Self {
+            volumes,
+            nodes: Nodes::new(limit.clamp(MIN_NODES, MAX_NODES) as usize),
+        }
+    }
+
+    /// Serves a request.
+    pub fn serve(&mut self, request: &Request, data: Data) -> Answer {
+        let mut answer = Answer::default();
+        let result = match Operation::from_number(request.operation) {
+            Some(operation) => self.dispatch(operation, &request.args, data, &mut answer),
+            None => Err(libc::ENOSYS),
+        };
+        answer.result = match result {
+            Ok(value) => i64::try_from(value).unwrap_or(i64::MAX),
+            Err(errno) => -i64::from(errno),
+        };
+        answer
+    }
+
+    fn dispatch(
+        &mut self,
+        operation: Operation,
+        args: &[u64; 6],
+        data: Data,
+        answer: &mut Answer,
+    ) -> Result<u64, Errno> {
+        match operation {
+            Operation::Forget => self.nodes.forget(args[0])?,
+            Operation::ReadLink => {
+                let target = host::read_link(self.nodes.get(args[0])?.path())?;
+                return Ok(data.put(&target));
+            }
+            Operation::ReadDirectory => {
+                let cookie = position(args[1])?;
+                let directory = self.nodes.get_mut(args[0])?.reader()?;
+                let entries = host::read_directory(directory, cookie, VOLUME_DATA)?;
+                return Ok(data.put(&entries));
+            }
+            Operation::Unlink | Operation::RemoveDirectory => self.remove(operation, args, data)?,
+            Operation::Rename => self.rename(args, data)?,
+            Operation::Open => self.open(args)?,
+            Operation::Read => return self.read(args, data),
+            Operation::Write => return self.write(args, data, answer),
+            Operation::Sync => {
+                host::sync(self.nodes.get_mut(args[0])?.reader()?, args[1] & 1 != 0)?;
+            }
+            Operation::Seek => return self.seek(args),
+            Operation::FileSystem => {
+                answer.args = host::file_system(self.nodes.get(args[0])?.path())?;
+            }
+            Operation::Root => {
+                let index = usize::try_from(args[0]).map_err(|_| libc::ENOENT)?;
+                let volume = self.volumes.get(index).ok_or(libc::ENOENT)?;
+                let path = volume.path.try_clone().map_err(|_| libc::EMFILE)?;
+                answer.attributes = self.nodes.add(path)?;
+                return Ok(data.put(&volume.guest));
+            }
+            _ => answer.attributes = self.described(operation, args, data)?,
+        }
+        Ok(0)
+    }
+
+    /// Operations that answer with attributes.
+    fn described(
+        &mut self,
+        operation: Operation,
+        args: &[u64; 6],
+        data: Data,
+    ) -> Result<NodeAttributes, Errno> {
+        match operation {
+            Operation::Lookup => {
+                let name = name(data, 0, args[1])?;
+                let path = host::find(self.nodes.get(args[0])?.path(), &name)?;
+                return self.nodes.add(path);
+            }
+            Operation::Create
+            | Operation::MakeDirectory
+            | Operation::CreateUnnamed
+            | Operation::SymbolicLink => return self.create(operation, args, data),
+            Operation::Link => {
+                let name = name(data, 0, args[1])?;
+                let directory = self.nodes.get(args[0])?.path();
+                host::link(self.nodes.get(args[2])?.path(), directory, &name)?;
+                return self.nodes.attributes(args[2]);
+            }
+            Operation::SetMode => {
+                let (attributes, _) = host::attributes(self.nodes.get(args[0])?.path())?;
+                let mode = safe_mode(args[1], attributes.mode & libc::S_IFMT == libc::S_IFDIR);
+                host::set_mode(self.nodes.get(args[0])?.path(), mode)?;
+            }
+            Operation::SetOwner => {
+                let id = |id: u64| u32::try_from(id).map_err(|_| libc::EINVAL);
+                let path = self.nodes.get(args[0])?.path();
+                host::set_owner(path, id(args[1])?, id(args[2])?)?;
+            }
+            Operation::SetTimes => {
+                let time = |at: usize| (args[at].cast_signed(), args[at + 1].cast_signed());
+                host::set_times(self.nodes.get(args[0])?.path(), [time(1), time(3)])?;
+            }
+            Operation::Truncate => {
+                let size = position(args[1])?;
+                host::truncate(self.nodes.get_mut(args[0])?.writer()?, size)?;
+            }
+            Operation::Allocate => {
+                let mode = i32::try_from(args[1]).map_err(|_| libc::EOPNOTSUPP)?;
+                let (offset, length) = (position(args[2])?, position(args[3])?);
+                host::allocate(self.nodes.get_mut(args[0])?.writer()?, mode, offset, length)?;
+            }
+            _ => {}
+        }
+        self.nodes.attributes(args[0])
+    }
+
+    fn create(
+        &mut self,
+        operation: Operation,
+        args: &[u64; 6],
+        data: Data,
+    ) -> Result<NodeAttributes, Errno> {
+        let directory = self.nodes.get(args[0])?.path();
+        let mode = safe_mode(args[2], operation == Operation::MakeDirectory);
+        let path = match operation {
+            Operation::CreateUnnamed => host::create_unnamed(directory, mode)?,
+            Operation::Create => host::create(directory, &name(data, 0, args[1])?, mode)?,
+            Operation::MakeDirectory => {
+                let name = name(data, 0, args[1])?;
+                host::make_directory(directory, &name, mode)?;
+                host::find(directory, &name)?
+            }
+            _ => {
+                let name = name(data, 0, args[1])?;
+                let target = Some(args[2]).filter(|&length| length < host::PATH_MAX as u64);
+                let target = target.and_then(|length| data.get(args[1], length));
+                let target = CString::new(target.ok_or(libc::ENAMETOOLONG)?);
+                host::symbolic_link(directory, &name, &target.map_err(|_| libc::EINVAL)?)?;
+                host::find(directory, &name)?
+            }
+        };
+        own(path.as_fd(), args[3], args[4])?;
+        match operation {
+            Operation::Create | Operation::CreateUnnamed => self.nodes.add_open(path),
+            _ => self.nodes.add(path),
+        }
+    }
+
+    fn remove(&mut self, operation: Operation, args: &[u64; 6], data: Data) -> Result<(), Errno> {
+        let name = name(data, 0, args[1])?;
+        let flags = match operation {
+            Operation::RemoveDirectory => libc::AT_REMOVEDIR,
+            _ => 0,
+        };
+        host::unlink(self.nodes.get(args[0])?.path(), &name, flags)
+    }
+
+    fn rename(&mut self, args: &[u64; 6], data: Data) -> Result<(), Errno> {
+        let (old, new) = (name(data, 0, args[1])?, name(data, args[1], args[3])?);
+        let allowed = libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE;
+        let flags = u32::try_from(args[4]).ok();
+        let flags = flags
+            .filter(|flags| flags & !allowed == 0)
+            .ok_or(libc::EINVAL)?;
+        let (from, to) = (self.nodes.get(args[0])?, self.nodes.get(args[2])?);
+        host::rename((from.path(), &old), (to.path(), &new), flags)
+    }
+
+    fn open(&mut self, args: &[u64; 6]) -> Result<(), Errno> {
+        let node = self.nodes.get_mut(args[0])?;
+        match args[1] & OPEN_WRITE {
+            0 => node.reader(),
+            _ => node.writer(),
+        }
+        .map(|_| ())
+    }
+
+    fn read(&mut self, args: &[u64; 6], data: Data) -> Result<u64, Errno> {
+        let length = args[2].min(VOLUME_DATA as u64) as usize;
+        let offset = position(args[1])?;
+        let file = self.nodes.get_mut(args[0])?.reader()?;
+        // SAFETY: the data has that length.
+        unsafe { host::read(file, offset, data.pointer(), length) }
+    }
+
+    fn write(&mut self, args: &[u64; 6], data: Data, answer: &mut Answer) -> Result<u64, Errno> {
+        if args[2] > VOLUME_DATA as u64 {
+            return Err(libc::EINVAL);
+        }
+        let length = args[2] as usize;
+        let offset = position(args[1])?;
+        let file = self.nodes.get_mut(args[0])?.writer()?;
+        let (count, end) = match args[3] & WRITE_APPEND {
+            // SAFETY: the data has that length.
+            0 => unsafe {
+                let count = host::write(file, offset, data.pointer(), length)?;
+                (count, args[1].saturating_add(count))
+            },
+            // SAFETY: as above.
+            _ => unsafe { host::append(file, data.pointer(), length)? },
+        };
+        answer.args[0] = end;
+        Ok(count)
+    }
+
+    fn seek(&mut self, args: &[u64; 6]) -> Result<u64, Errno> {
+        let whence = match args[2] {
+            0 => libc::SEEK_DATA,
+            1 => libc::SEEK_HOLE,
+            _ => return Err(libc::EINVAL),
+        };
+        let file = self.nodes.get_mut(args[0])?.reader()?;
+        host::seek(file, position(args[1])?, whence)
+    }
+}
+
+/// A single path component in the data.
+fn name(data: Data, offset: u64, length: u64) -> Result<CString, Errno> {
+    if length > NAME_MAX {
+        return Err(libc::ENAMETOOLONG);
+    }
+    let name = data.get(offset, length).ok_or(libc::EINVAL)?;
+    if name.is_empty() || name.contains(&b'/') || name == b"." || name == b".." {
+        return Err(libc::EINVAL);
+    }
+    CString::new(name).map_err(|_| libc::EINVAL)
+}
+
+/// A position in a file.
+fn position(value: u64) -> Result<i64, Errno> {
+    i64::try_from(value).map_err(|_| libc::EINVAL)
+}
+
+/// Permissions that a guest may give: a file that takes over the rights of its owner would
+/// let others of the host act as the user of this VM.
+fn safe_mode(mode: u64, is_directory: bool) -> u32 {
+    let allowed = match is_directory {
+        true => 0o3777,
+        false => 0o1777,
+    };
+    mode as u32 & allowed
+}
+
+/// Gives a new file its owner, if this process may do that.
+fn own(file: BorrowedFd<'_>, uid: u64, gid: u64) -> Result<(), Errno> {
+    let (attributes, _) = host::attributes(file)?;
+    let uid = u32::try_from(uid).unwrap_or(u32::MAX);
+    let gid = u32::try_from(gid).unwrap_or(u32::MAX);
+    if (uid == u32::MAX || uid == attributes.uid) && (gid == u32::MAX || gid == attributes.gid) {
+        return Ok(());
+    }
+    match host::set_owner(file, uid, gid) {
+        // Then it belongs to who runs the VM.
+        Err(libc::EPERM) => Ok(()),
+        result => result,
+    }
+}
+
+/// Raises the number of descriptors that this process may have to what it is allowed to
+/// raise it to. Result: that number.
+fn descriptor_limit() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a valid structure.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return 0;
+    }
+    let wanted = limit
+        .rlim_max
+        .min(MAX_NODES * DESCRIPTORS_PER_NODE + OTHER_DESCRIPTORS);
+    if limit.rlim_cur < wanted {
+        let raised = libc::rlimit {
+            rlim_cur: wanted,
+            ..limit
+        };
+        // SAFETY: a valid structure.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) } == 0 {
+            return wanted;
+        }
+    }
+    limit.rlim_cur
+}

@@ -1,0 +1,402 @@
+//! Requests, honest and hostile, against a folder beside files that no guest may reach.
+
+use super::channel::Data;
+use super::*;
+use hartline_abi::volume::{
+    Answer, Channel as Shared, NodeAttributes, Operation, Request, VOLUME_DATA,
+};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// A folder of the host with `inside`, which is the volume, and `outside`.
+struct Host {
+    folder: PathBuf,
+    shared: NonNull<Shared>,
+    server: Server,
+}
+
+impl Host {
+    fn new(name: &str) -> Self {
+        let process = std::process::id();
+        let folder = std::env::temp_dir().join(format!("hartline-volume-{name}-{process}"));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(folder.join("inside/dir")).unwrap();
+        fs::create_dir_all(folder.join("outside")).unwrap();
+        fs::write(folder.join("outside/secret"), "secret").unwrap();
+        fs::write(folder.join("inside/file"), "contents").unwrap();
+        symlink("../outside", folder.join("inside/up")).unwrap();
+        symlink("/etc/passwd", folder.join("inside/absolute")).unwrap();
+        let volume = Volume::open(&folder.join("inside"), "/data").unwrap();
+        // SAFETY: the layout is not empty; zeros are a valid channel.
+        let shared = unsafe { std::alloc::alloc_zeroed(std::alloc::Layout::new::<Shared>()) };
+        Self {
+            folder,
+            shared: NonNull::new(shared.cast()).unwrap(),
+            server: Server::new(vec![volume]),
+        }
+    }
+
+    fn channel(&self) -> Channel {
+        // SAFETY: every test drops it before the host.
+        unsafe { Channel::new(self.shared) }
+    }
+
+    fn data(&self) -> Data {
+        self.channel().data()
+    }
+
+    fn call(&mut self, operation: Operation, args: &[u64], bytes: &[u8]) -> Answer {
+        let mut request = Request {
+            operation: operation as u32,
+            ..Request::default()
+        };
+        request.args[..args.len()].copy_from_slice(args);
+        let data = self.data();
+        data.put(bytes);
+        self.server.serve(&request, data)
+    }
+
+    fn root(&mut self) -> u64 {
+        let answer = self.call(Operation::Root, &[0], b"");
+        assert_eq!(answer.result, 5);
+        assert_eq!(self.data().get(0, 5).unwrap(), b"/data");
+        answer.attributes.node
+    }
+
+    fn look_up(&mut self, directory: u64, name: &str) -> Result<NodeAttributes, i32> {
+        let args = [directory, name.len() as u64];
+        let answer = self.call(Operation::Lookup, &args, name.as_bytes());
+        match answer.result {
+            0 => Ok(answer.attributes),
+            error => Err(-error as i32),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+        // SAFETY: made with that layout; nothing uses it any more.
+        unsafe {
+            let layout = std::alloc::Layout::new::<Shared>();
+            std::alloc::dealloc(self.shared.as_ptr().cast(), layout);
+        }
+    }
+}
+
+#[test]
+fn files_are_made_written_and_read() {
+    let mut host = Host::new("files");
+    let root = host.root();
+    let made = host.call(
+        Operation::Create,
+        &[root, 3, 0o6640, u64::MAX, u64::MAX],
+        b"new",
+    );
+    assert_eq!(made.result, 0);
+    let node = made.attributes.node;
+    // Without set-user-ID and set-group-ID, whatever was asked for.
+    let mode = fs::metadata(host.path("inside/new")).unwrap().mode();
+    assert_eq!(mode & 0o6000, 0);
+    let written = host.call(Operation::Write, &[node, 2, 4, 0], b"data");
+    assert_eq!((written.result, written.args[0]), (4, 6));
+    let written = host.call(Operation::Write, &[node, 0, 3, 1], b"end");
+    assert_eq!((written.result, written.args[0]), (3, 9));
+    assert_eq!(fs::read(host.path("inside/new")).unwrap(), b"\0\0dataend");
+    assert_eq!(host.call(Operation::Truncate, &[node, 4], b"").result, 0);
+    assert_eq!(host.call(Operation::Read, &[node, 1, 100], b"").result, 3);
+    assert_eq!(host.data().get(0, 3).unwrap(), b"\0da");
+    assert_eq!(host.call(Operation::Sync, &[node, 1], b"").result, 0);
+    let attributes = host
+        .call(Operation::SetMode, &[node, 0o4755], b"")
+        .attributes;
+    assert_eq!((attributes.mode & 0o7777, attributes.size), (0o755, 4));
+    // The file lives without a name as long as the guest knows it.
+    assert_eq!(host.call(Operation::Unlink, &[root, 3], b"new").result, 0);
+    assert_eq!(
+        host.call(Operation::Attributes, &[node], b"")
+            .attributes
+            .nlink,
+        0
+    );
+    assert_eq!(host.call(Operation::Read, &[node, 0, 100], b"").result, 4);
+    assert_eq!(host.call(Operation::Forget, &[node], b"").result, 0);
+    assert_eq!(
+        host.call(Operation::Read, &[node, 0, 1], b"").result,
+        -i64::from(libc::ESTALE)
+    );
+}
+
+#[test]
+fn one_file_is_one_node() {
+    let mut host = Host::new("nodes");
+    let root = host.root();
+    let file = host.look_up(root, "file").unwrap().node;
+    assert_eq!(host.look_up(root, "file").unwrap().node, file);
+    assert_eq!(
+        host.call(Operation::Link, &[root, 5, file], b"other")
+            .result,
+        0
+    );
+    let other = host.look_up(root, "other").unwrap();
+    assert_eq!((other.node, other.nlink), (file, 2));
+    let renamed = host.call(Operation::Rename, &[root, 5, root, 3, 0], b"othernew");
+    assert_eq!(renamed.result, 0);
+    assert_eq!(host.look_up(root, "new").unwrap().node, file);
+    assert_eq!(host.look_up(root, "other"), Err(libc::ENOENT));
+}
+
+#[test]
+fn directories_are_listed_from_any_cookie() {
+    let mut host = Host::new("directories");
+    let root = host.root();
+    let mut names = Vec::new();
+    let mut cookie = 0;
+    loop {
+        let length = host
+            .call(Operation::ReadDirectory, &[root, cookie], b"")
+            .result;
+        if length == 0 {
+            break;
+        }
+        let entries = host.data().get(0, length as u64).unwrap();
+        // Only the first: the next call goes on behind it.
+        cookie = u64::from_le_bytes(entries[8..16].try_into().unwrap());
+        let name = entries[19..].split(|&b| b == 0).next().unwrap().to_vec();
+        names.push(String::from_utf8(name).unwrap());
+    }
+    names.sort();
+    assert_eq!(names, [".", "..", "absolute", "dir", "file", "up"]);
+}
+
+#[test]
+fn names_lead_nowhere_else() {
+    let mut host = Host::new("names");
+    let root = host.root();
+    for name in [
+        "..",
+        ".",
+        "",
+        "a/b",
+        "../outside",
+        "/etc",
+        "dir/../..",
+        "up/secret",
+        "x\0y",
+    ] {
+        assert_eq!(host.look_up(root, name), Err(libc::EINVAL), "{name:?}");
+    }
+    let long = "x".repeat(256);
+    assert_eq!(host.look_up(root, &long), Err(libc::ENAMETOOLONG));
+    // Links are found, not followed; what they lead to is the guest's affair.
+    for (name, target) in [("up", &b"../outside"[..]), ("absolute", b"/etc/passwd")] {
+        let link = host.look_up(root, name).unwrap();
+        assert_eq!(link.mode & libc::S_IFMT, libc::S_IFLNK);
+        let length = host.call(Operation::ReadLink, &[link.node], b"").result;
+        assert_eq!(host.data().get(0, length as u64).unwrap(), target);
+        for operation in [Operation::Read, Operation::ReadDirectory, Operation::Open] {
+            let answer = host.call(operation, &[link.node, 0, 10], b"");
+            assert_eq!(answer.result, -i64::from(libc::ELOOP));
+        }
+        let inside = host.look_up(link.node, "secret");
+        assert_eq!(inside, Err(libc::ENOTDIR));
+        let made = host.call(Operation::Create, &[link.node, 1, 0o644, 0, 0], b"x");
+        assert_eq!(made.result, -i64::from(libc::ENOTDIR));
+        let target = host.call(
+            Operation::Create,
+            &[root, name.len() as u64, 0o644],
+            name.as_bytes(),
+        );
+        assert_eq!(target.result, -i64::from(libc::EEXIST));
+    }
+}
+
+#[test]
+fn special_files_are_not_opened() {
+    let mut host = Host::new("special");
+    let path = std::ffi::CString::new(host.path("inside/fifo").to_str().unwrap()).unwrap();
+    // SAFETY: a valid path.
+    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o666) }, 0);
+    let root = host.root();
+    let fifo = host.look_up(root, "fifo").unwrap().node;
+    for (operation, write) in [
+        (Operation::Open, 0),
+        (Operation::Open, 1),
+        (Operation::Read, 0),
+    ] {
+        let answer = host.call(operation, &[fifo, write, 1], b"");
+        assert_eq!(answer.result, -i64::from(libc::ENXIO));
+    }
+}
+
+/// While something on the host swaps a folder for a link to another one, no request reaches
+/// what the link leads to.
+#[test]
+fn swapped_folders_lead_nowhere_else() {
+    let mut host = Host::new("race");
+    let root = host.root();
+    let (inside, outside) = (host.path("inside"), host.path("outside"));
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let swapping = {
+        let stop = Arc::clone(&stop);
+        thread::spawn(move || {
+            let (real, away, link) = (inside.join("dir"), inside.join("away"), inside.join("link"));
+            symlink(&outside, &link).unwrap();
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                fs::rename(&real, &away).unwrap();
+                fs::rename(&link, &real).unwrap();
+                fs::rename(&real, &link).unwrap();
+                fs::rename(&away, &real).unwrap();
+            }
+        })
+    };
+    let mut found = 0;
+    for _ in 0..20_000 {
+        let Ok(directory) = host.look_up(root, "dir") else {
+            continue;
+        };
+        assert!(host.look_up(directory.node, "secret").is_err());
+        found += u32::from(directory.mode & libc::S_IFMT == libc::S_IFDIR);
+        host.call(Operation::Create, &[directory.node, 1, 0o644], b"x");
+        host.call(Operation::Unlink, &[directory.node, 1], b"x");
+        host.call(Operation::Forget, &[directory.node], b"");
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    swapping.join().unwrap();
+    assert!(found > 0);
+    let left: Vec<_> = fs::read_dir(host.path("outside")).unwrap().collect();
+    assert_eq!(left.len(), 1);
+}
+
+/// Whatever a guest asks for, the server answers, and nothing outside changes.
+#[test]
+fn random_requests_stay_inside() {
+    let mut host = Host::new("random");
+    host.root();
+    let outside = host.path("outside/secret");
+    let before = fs::metadata(&outside).unwrap();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = |limit: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % limit
+    };
+    const NAMES: [&[u8]; 8] = [
+        b"file",
+        b"dir",
+        b"up",
+        b"..",
+        b"a",
+        b"b",
+        b"../outside/secret",
+        b"",
+    ];
+    for _ in 0..30_000 {
+        let mut bytes = NAMES[random(8) as usize].to_vec();
+        let first = bytes.len() as u64;
+        bytes.extend_from_slice(NAMES[random(8) as usize]);
+        let odd = [0, 1, u64::MAX, 1 << 63, VOLUME_DATA as u64, 0o100_644];
+        let mut args = [0; 6].map(|_: u64| match random(3) {
+            0 => random(20),
+            1 => odd[random(6) as usize],
+            _ => first,
+        });
+        args[0] = random(12);
+        // Roots of other volumes, and lengths that would fill the disk, are not the point.
+        if matches!(args[2], 3..) && args[2] > 1 << 30 {
+            args[2] = 1 << 20;
+        }
+        let number = random(28) as u32;
+        let large = matches!(
+            Operation::from_number(number),
+            Some(Operation::Truncate | Operation::Allocate)
+        );
+        if large {
+            args = args.map(|arg| arg.min(1 << 20));
+        }
+        let write = Operation::from_number(number) == Some(Operation::Write);
+        if write {
+            args[1] = args[1].min(1 << 20);
+        }
+        let data = host.data();
+        data.put(&bytes);
+        let request = Request {
+            operation: number,
+            reserved: 0,
+            args,
+        };
+        let answer = host.server.serve(&request, data);
+        assert!(answer.result >= -4095, "{request:?}");
+    }
+    let after = fs::metadata(&outside).unwrap();
+    assert_eq!(
+        (
+            before.ino(),
+            before.mtime_nsec(),
+            before.ctime_nsec(),
+            before.len()
+        ),
+        (
+            after.ino(),
+            after.mtime_nsec(),
+            after.ctime_nsec(),
+            after.len()
+        )
+    );
+    assert_eq!(after.permissions().mode(), before.permissions().mode());
+    let folder: Vec<_> = fs::read_dir(&host.folder)
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
+    assert_eq!(folder.len(), 2, "{folder:?}");
+    // What the test made may not be readable.
+    let _ = fs::set_permissions(host.path("inside"), fs::Permissions::from_mode(0o755));
+}
+
+#[test]
+fn the_thread_serves_sleeps_and_ends() {
+    let mut host = Host::new("thread");
+    let volumes = Arc::new(Volumes::default());
+    let server = std::mem::replace(&mut host.server, Server::new(Vec::new()));
+    let (channel, shared) = (host.channel(), host.shared);
+    let thread = {
+        let volumes = Arc::clone(&volumes);
+        thread::spawn(move || volumes.serve(&channel, server))
+    };
+    for round in 0..50 {
+        // Now and then long enough for the thread to sleep.
+        thread::sleep(Duration::from_millis(if round % 10 == 0 { 5 } else { 0 }));
+        // SAFETY: the guest's side: nobody else submits.
+        let waits = unsafe {
+            let channel = shared.as_ptr();
+            (*channel).request = Request {
+                operation: Operation::Root as u32,
+                ..Request::default()
+            };
+            (*channel)
+                .state
+                .store(1, std::sync::atomic::Ordering::SeqCst);
+            (*channel)
+                .server_waits
+                .swap(0, std::sync::atomic::Ordering::SeqCst)
+        };
+        if waits == 1 {
+            volumes.ring_doorbell();
+        }
+        let pending = host.channel();
+        volumes.wait(&|| pending.is_submitted(), &|| false);
+        // SAFETY: as above; the answer is there.
+        let answer = unsafe { (*shared.as_ptr()).answer };
+        assert_eq!(answer.result, 5);
+    }
+    volumes.finish();
+    thread.join().unwrap();
+}
