@@ -37,3 +37,4 @@ pub mod thunks;
 pub mod translations;
 pub mod user;
 pub mod vfs;
+pub mod volume;

@@ -78,6 +78,7 @@ pub fn write(
     files: &[layout::GuestFile<'_>],
     vcpu: &Vcpu,
     arguments: &Arguments,
+    volumes: u32,
     (interpret_only, variant): (bool, u32),
 ) -> Result<(), Error> {
     let strings = arguments.encode()?;
@@ -111,6 +112,7 @@ pub fn write(
         environment_count: arguments.environment.len() as u32,
         arguments_length: strings.len() as u32,
         program: arguments.program,
+        volumes,
         stack_limit: STACK_LIMIT,
     };
     for ((entry, &address), file) in info.files.iter_mut().zip(&guest.file_addresses).zip(files) {

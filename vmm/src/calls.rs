@@ -7,7 +7,9 @@ use crate::platform::{self, Mapping};
 use crate::terminal::Terminal;
 use hartline_abi::boot::Shared;
 use hartline_abi::call::{CALL_DATA, HostCall, Operation};
+use hartline_abi::volume::{Channel, SUBMITTED};
 use hartline_devices::console::Console;
+use hartline_devices::volume::Volumes;
 use std::io;
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -19,6 +21,7 @@ const OPERATION: u64 = MAILBOX + offset_of!(HostCall, operation) as u64;
 const ARGS: u64 = MAILBOX + offset_of!(HostCall, args) as u64;
 const RESULT: u64 = MAILBOX + offset_of!(HostCall, result) as u64;
 const DATA: u64 = MAILBOX + offset_of!(HostCall, data) as u64;
+const VOLUME_STATE: u64 = (offset_of!(Shared, volumes) + offset_of!(Channel, state)) as u64;
 const SIGNALS: u64 = offset_of!(Shared, signals) as u64;
 
 /// Bit of the set of [`Operation::Wait`]: standard input is readable.
@@ -33,6 +36,7 @@ pub struct Calls {
     shared: Arc<Mapping>,
     control: Arc<Control>,
     console: Arc<Console>,
+    volumes: Arc<Volumes>,
     images: Images,
     terminal: Terminal,
 }
@@ -44,12 +48,14 @@ impl Calls {
         shared: Arc<Mapping>,
         control: Arc<Control>,
         console: Arc<Console>,
+        volumes: Arc<Volumes>,
         images: Images,
     ) -> Self {
         Self {
             shared,
             control,
             console,
+            volumes,
             images,
             terminal: Terminal::default(),
         }
@@ -87,6 +93,7 @@ impl Calls {
         const TICK: u32 = Operation::Tick as u32;
         const STATUS: u32 = Operation::Status as u32;
         const IMAGE: u32 = Operation::Image as u32;
+        const VOLUME: u32 = Operation::Volume as u32;
         match operation {
             READ => self.while_idle(|calls| calls.read(args)),
             WAIT => self.while_idle(|calls| calls.wait(args)),
@@ -106,6 +113,13 @@ impl Calls {
             IOCTL => self.ioctl(args),
             STATUS => Ok(status(args)),
             IMAGE => self.image(args),
+            VOLUME => {
+                let state = self.shared.atomic_u32(VOLUME_STATE)?;
+                let is_submitted = || state.load(Ordering::SeqCst) == SUBMITTED;
+                let stopped = || self.control.stopped().is_some();
+                self.volumes.wait(&is_submitted, &stopped);
+                Ok(Ok(0))
+            }
             _ => Ok(Err(libc::ENOSYS)),
         }
     }

@@ -10,6 +10,7 @@ use crate::supervisor;
 use hartline_abi::boot::Shared;
 use hartline_abi::layout::{IMAGE_WINDOWS, STACK_SIZE};
 use hartline_devices::console::Console;
+use hartline_devices::volume::{Server, Volume};
 use std::fs::File;
 use std::mem::offset_of;
 use std::path::Path;
@@ -48,6 +49,8 @@ pub struct Settings<'a> {
     pub program_image: Option<ImageFile>,
     /// Path, arguments and environment of the program.
     pub arguments: &'a Arguments,
+    /// Files of the host that the guest may read and write.
+    pub volumes: Vec<Volume>,
     /// Never enter translated code.
     pub interpret_only: bool,
     /// [Variant](hartline_abi::image::variant) of translations to begin with.
@@ -197,6 +200,7 @@ fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostSt
         contents.files,
         &vcpu,
         settings.arguments,
+        settings.volumes.len() as u32,
         (settings.interpret_only, settings.variant),
     )?;
     let console = Arc::<Console>::default();
@@ -219,6 +223,7 @@ fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostSt
         ram: guest.ram,
         shared: guest.shared,
         console,
+        volumes: (!settings.volumes.is_empty()).then(|| Server::new(settings.volumes)),
         timeout: settings.timeout,
         profile: settings.profile,
     };

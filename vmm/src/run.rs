@@ -11,6 +11,7 @@ use hartline_abi::boot::Shared;
 use hartline_abi::port;
 use hartline_abi::report::ExitReport;
 use hartline_devices::console::{Console, Ring, RingError};
+use hartline_devices::volume::{Channel, Server, Volumes};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -40,7 +41,7 @@ pub enum End {
 pub struct UserExits {
     /// Calls of the runtime to the host.
     pub calls: u64,
-    /// Doorbells of the console.
+    /// Doorbells of the console and of the volumes.
     pub doorbells: u64,
     /// Interruptions by the VMM: signals, the time limit.
     pub interruptions: u64,
@@ -72,6 +73,8 @@ pub struct Running<'a> {
     pub shared: Arc<Mapping>,
     /// The console.
     pub console: Arc<Console>,
+    /// What serves the volumes, if there are any.
+    pub volumes: Option<Server>,
     /// Ends the VM after this time.
     pub timeout: Option<Duration>,
     /// Takes samples of where the program is.
@@ -99,10 +102,16 @@ impl Running<'_> {
         );
         let console = Arc::clone(&self.console);
         let writer = start_console(&self.shared, &console, &control)?;
+        let volumes = Arc::<Volumes>::default();
+        let server = match self.volumes {
+            Some(server) => Some(start_volumes(&self.shared, &volumes, server)?),
+            None => None,
+        };
         let calls = Calls::new(
             Arc::clone(&self.shared),
             Arc::clone(&control),
             self.console,
+            Arc::clone(&volumes),
             self.images,
         );
         let mut vcpu = self.vcpu;
@@ -111,6 +120,7 @@ impl Running<'_> {
             calls,
             control: &control,
             console: &console,
+            volumes: &volumes,
             shared: &self.shared,
         };
         let runner = thread::scope(|scope| {
@@ -132,6 +142,11 @@ impl Running<'_> {
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
         let end = finish(runner?, &console);
+        volumes.finish();
+        if let Some(server) = server {
+            // What the guest has asked for is done, even if it waits for a disk.
+            let _ = server.join();
+        }
         if !matches!(end, End::Stopped(_)) {
             // Its result came through `finish`; a stopped one may still be blocked in a
             // write to a full pipe.
@@ -165,20 +180,43 @@ fn finish(end: End, console: &Console) -> End {
     }
 }
 
+/// Starts the thread that serves the volumes.
+fn start_volumes(
+    shared: &Arc<Mapping>,
+    volumes: &Arc<Volumes>,
+    server: Server,
+) -> Result<thread::JoinHandle<()>, platform::Error> {
+    let failed = |request| move |source| platform::Error::Request { request, source };
+    let address = part_of(shared, offset_of!(Shared, volumes))
+        .ok_or_else(|| failed("volumes")(io::Error::from_raw_os_error(libc::EFAULT)))?;
+    // SAFETY: inside the shared pages, which the thread keeps mapped.
+    let channel = unsafe { Channel::new(address.cast()) };
+    let (shared, volumes) = (Arc::clone(shared), Arc::clone(volumes));
+    let serve = move || {
+        volumes.serve(&channel, server);
+        drop(shared);
+    };
+    thread::Builder::new()
+        .name("volumes".into())
+        .spawn(serve)
+        .map_err(failed("volumes thread"))
+}
+
+/// Where a part of the shared pages is.
+fn part_of(shared: &Mapping, offset: usize) -> Option<NonNull<u8>> {
+    NonNull::new(shared.base().as_ptr().wrapping_add(offset))
+}
+
 fn start_console(
     shared: &Arc<Mapping>,
     console: &Arc<Console>,
     control: &Arc<Control>,
 ) -> Result<thread::JoinHandle<()>, platform::Error> {
     let failed = |request| move |source| platform::Error::Request { request, source };
-    let base = shared
-        .base()
-        .as_ptr()
-        .wrapping_add(offset_of!(Shared, console));
-    let address = NonNull::new(base.cast())
+    let address = part_of(shared, offset_of!(Shared, console))
         .ok_or_else(|| failed("console ring")(io::Error::from_raw_os_error(libc::EFAULT)))?;
     // SAFETY: inside the shared pages, which the thread keeps mapped.
-    let ring = unsafe { Ring::new(address) };
+    let ring = unsafe { Ring::new(address.cast()) };
     let descriptors = [standard_output(1)?, standard_output(2)?];
     let (shared, console, control) = (Arc::clone(shared), Arc::clone(console), Arc::clone(control));
     let serve = move || {
@@ -216,6 +254,7 @@ struct Service<'a> {
     calls: Calls,
     control: &'a Control,
     console: &'a Console,
+    volumes: &'a Volumes,
     shared: &'a Mapping,
 }
 
@@ -243,6 +282,10 @@ impl Service<'_> {
                 Ok(Exit::PortWrite(port::CONSOLE)) => {
                     exits.doorbells += 1;
                     self.console.ring_doorbell();
+                }
+                Ok(Exit::PortWrite(port::VOLUME)) => {
+                    exits.doorbells += 1;
+                    self.volumes.ring_doorbell();
                 }
                 Ok(Exit::PortWrite(other)) => return Ok(End::Failed(VmFailure::PortWrite(other))),
                 Ok(Exit::Interrupted) => exits.interruptions += 1,

@@ -142,7 +142,8 @@ impl Operation {
             Operation::Seek,
             Operation::FileSystem,
         ];
-        ALL.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
+        ALL.get(usize::try_from(number).ok()?.checked_sub(1)?)
+            .copied()
     }
 }
 

@@ -17,6 +17,7 @@ use crate::vfs::types::{Credentials, Ino};
 use crate::vfs::types::{S_IFMT, S_IFREG};
 use crate::vfs::walk::Options;
 use crate::vfs::{AT_FDCWD, Vfs};
+use crate::volume::HostChannel;
 use alloc::borrow::Cow;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -87,11 +88,16 @@ impl Files {
         let clock = clock::realtime;
         let (vfs, process) = Vfs::new(tree, limit, clock, who, process::FIRST, terminals)?;
         let streams = Streams::new(host);
-        Ok(Self {
+        let mut files = Self {
             vfs,
             process,
             streams,
-        })
+        };
+        if boot.volumes > 0 {
+            let transport = Rc::new(HostChannel::new(host));
+            (files.vfs).mount_volumes(&files.process, transport, boot.volumes)?;
+        }
+        Ok(files)
     }
 
     /// Makes the file at `path` that of `/proc/self/exe`.
@@ -136,12 +142,11 @@ impl Files {
         let bytes = match inode.and_then(|inode| vfs.fs.origin_bytes(inode)) {
             Some(bytes) => Cow::Borrowed(bytes),
             None => {
-                let data = vfs.fs.inode(ino)?.data()?;
                 let mut bytes = Vec::new();
-                let size = usize::try_from(data.size()).map_err(|_| Errno::ENOMEM)?;
+                let size = usize::try_from(vfs.fs.size(ino)?).map_err(|_| Errno::ENOMEM)?;
                 bytes.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
                 bytes.resize(size, 0);
-                let length = data.read(0, &mut bytes);
+                let length = vfs.fs.read(ino, 0, &mut bytes)?;
                 bytes.truncate(length);
                 Cow::Owned(bytes)
             }
@@ -181,12 +186,14 @@ impl Files {
         Ok(file)
     }
 
-    /// Before the attributes of an inode are shown: asks the host about a standard stream.
+    /// Before the attributes of an inode are shown: asks the host about a standard stream
+    /// or a file of a volume.
     ///
     /// # Errors
     /// The host's.
     pub fn refresh(&mut self, ino: Ino) -> Result<(), Errno> {
         use crate::vfs::inode::Kind;
+        self.vfs.fs.refresh_volume(ino)?;
         let Ok(Kind::Console(stream)) = self.vfs.fs.inode(ino).map(|inode| &inode.kind) else {
             return Ok(());
         };

@@ -12,6 +12,7 @@ use crate::vfs::inode::directory_type;
 use crate::vfs::proc;
 use crate::vfs::process::Process;
 use crate::vfs::types::{Ino, S_IFDIR};
+use crate::vfs::volume::is_volume;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
@@ -80,6 +81,27 @@ fn append(out: &mut Vec<u8>, item: &Item<'_>, length: usize) {
     out.resize(end, 0);
 }
 
+/// The entries of a volume's directory that fit `room`, and the cookie behind them.
+fn host_entries(entries: &[u8], room: usize, mut cookie: u64) -> Result<(&[u8], u64), Errno> {
+    let mut end = 0;
+    while let Some(entry) = entries.get(end..).filter(|rest| rest.len() >= HEADER) {
+        let next = entry[8..16].try_into().map(u64::from_le_bytes);
+        let length = usize::from(u16::from_le_bytes([entry[16], entry[17]]));
+        if length < HEADER || length > entry.len() {
+            return Err(Errno::EIO);
+        }
+        if end + length > room {
+            break;
+        }
+        cookie = next.map_err(|_| Errno::EIO)?;
+        end += length;
+    }
+    match end {
+        0 if !entries.is_empty() => Err(Errno::EINVAL),
+        _ => Ok((&entries[..end], cookie)),
+    }
+}
+
 fn getdents64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
     let Files { vfs, process, .. } = &mut kernel.files;
@@ -93,6 +115,13 @@ fn getdents64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::ENOENT);
     }
     let room = a[2].min(MAX_BYTES) as usize;
+    if is_volume(directory) {
+        let entries = vfs.fs.volume_entries(directory, cookie)?;
+        let (out, cookie) = host_entries(&entries, room, cookie)?;
+        user::write_bytes(&mut kernel.memory, a[1], out)?;
+        vfs.files.get_mut(id)?.offset = cookie;
+        return Ok(out.len() as u64);
+    }
     let mut out = Vec::new();
     while let Some(item) = next_item(vfs, process, directory, cookie)? {
         let length = (HEADER + item.name.len() + 1).next_multiple_of(8);

@@ -11,6 +11,7 @@ use crate::vfs::devices::Device;
 use crate::vfs::file::Object;
 use crate::vfs::process::FileId;
 use crate::vfs::types::{MAX_RW_COUNT, o};
+use crate::vfs::volume::is_volume;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -31,9 +32,9 @@ pub const CALLS: &[Entry] = &[
     Entry::new(77, "tee", unsupported_splice),
     Entry::new(81, "sync", sync),
     Entry::new(82, "fsync", fsync),
-    Entry::new(83, "fdatasync", fsync),
-    Entry::new(84, "sync_file_range", fsync),
-    Entry::new(213, "readahead", fsync),
+    Entry::new(83, "fdatasync", fdatasync),
+    Entry::new(84, "sync_file_range", fdatasync),
+    Entry::new(213, "readahead", readahead),
     Entry::new(223, "fadvise64", fadvise64),
     Entry::new(267, "syncfs", fsync),
     Entry::new(285, "copy_file_range", copy_file_range),
@@ -433,9 +434,33 @@ fn sync(_: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-fn fsync(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    match kernel.files.file(a[0])?.object {
+fn sync_file(kernel: &mut Kernel, fd: u64, only_data: bool) -> Result<u64, Errno> {
+    let file = kernel.files.file(fd)?;
+    match file.object {
+        Object::File | Object::Directory if is_volume(file.ino) => {
+            let ino = file.ino;
+            kernel.files.vfs.fs.sync_volume(ino, only_data)?;
+            Ok(0)
+        }
         Object::File | Object::Directory | Object::Device(_) => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn fsync(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    sync_file(kernel, a[0], false)
+}
+
+fn fdatasync(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    sync_file(kernel, a[0], true)
+}
+
+/// Nothing is gained by reading ahead: there is no disk, or it is the host's.
+fn readahead(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let file = kernel.files.file(a[0])?;
+    file.check_readable()?;
+    match file.object {
+        Object::File => Ok(0),
         _ => Err(Errno::EINVAL),
     }
 }

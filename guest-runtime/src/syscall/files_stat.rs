@@ -15,6 +15,7 @@ use crate::vfs::fs::{ANONYMOUS_DEVICE, DEV_DEVICE, PIPE_DEVICE, PROC_DEVICE};
 use crate::vfs::inode::{Attributes, Kind, MAY_WRITE};
 use crate::vfs::stat::{RawTimespec, Stat, Statfs, Statx};
 use crate::vfs::types::{Ino, NAME_MAX, Timespec, o};
+use crate::vfs::volume::{is_volume, is_volume_device};
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
@@ -52,14 +53,9 @@ pub const CALLS: &[Entry] = &[
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const PROC_SUPER_MAGIC: u64 = 0x9fa0;
 const PIPEFS_MAGIC: u64 = 0x5049_5045;
+/// As Linux has for files of a host (`FUSE_SUPER_MAGIC`).
+const VIRTIOFS_MAGIC: u64 = 0x6573_5546;
 const ANON_INODE_FS_MAGIC: u64 = 0x0904_1934;
-
-/// Bits of `fallocate`'s mode.
-mod falloc {
-    pub const KEEP_SIZE: u64 = 1;
-    pub const PUNCH_HOLE: u64 = 2;
-    pub const ZERO_RANGE: u64 = 0x10;
-}
 
 fn attributes(kernel: &mut Kernel, ino: Ino) -> Result<Attributes, Errno> {
     kernel.files.refresh(ino)?;
@@ -119,6 +115,14 @@ fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errn
         PIPE_DEVICE => statfs.f_type = PIPEFS_MAGIC,
         ANONYMOUS_DEVICE => statfs.f_type = ANON_INODE_FS_MAGIC,
         DEV_DEVICE => {}
+        device if is_volume_device(device) => {
+            let [size, blocks, free, available, files, free_files] =
+                vfs.fs.volume_file_system(ino)?;
+            statfs.f_type = VIRTIOFS_MAGIC;
+            (statfs.f_bsize, statfs.f_frsize) = (size, size);
+            (statfs.f_blocks, statfs.f_bfree, statfs.f_bavail) = (blocks, free, available);
+            (statfs.f_files, statfs.f_ffree) = (files, free_files);
+        }
         _ => {
             statfs.f_blocks = budget.limit() / BLOCK;
             statfs.f_bfree = free;
@@ -180,19 +184,7 @@ fn fallocate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         _ => return Err(Errno::ENODEV),
     }
     let ino = file.ino;
-    kernel.files.vfs.fs.change_data(ino, |data, budget| {
-        let keep = a[1] & falloc::KEEP_SIZE != 0;
-        match a[1] & !falloc::KEEP_SIZE {
-            0 => data.allocate(budget, from, to)?,
-            falloc::PUNCH_HOLE if keep => data.punch(budget, from, to.min(data.size()))?,
-            falloc::ZERO_RANGE => data.punch(budget, from, to.min(data.size()))?,
-            _ => return Err(Errno::EOPNOTSUPP),
-        }
-        match keep || to <= data.size() {
-            true => Ok(()),
-            false => data.truncate(budget, to),
-        }
-    })?;
+    kernel.files.vfs.fs.allocate(ino, a[1], from, to)?;
     Ok(0)
 }
 
@@ -352,6 +344,9 @@ impl Files {
             _ => return Err(Errno::ENODEV),
         }
         self.vfs.fs.accessed(ino);
+        if is_volume(ino) {
+            return Ok(Mapped::Memory { ino, writable });
+        }
         let Kind::File(data) = &self.vfs.fs.inode(ino)?.kind else {
             return Err(Errno::ENODEV);
         };
@@ -371,7 +366,7 @@ impl Files {
     /// # Errors
     /// `ENOENT` if the file is gone.
     pub fn read_mapped(&self, ino: Ino, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
-        Ok(self.vfs.fs.inode(ino)?.data()?.read(offset, to))
+        self.vfs.fs.read(ino, offset, to)
     }
 
     /// The path of a descriptor's file, for `/proc/self/maps`.

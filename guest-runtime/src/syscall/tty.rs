@@ -74,7 +74,7 @@ fn waiting(kernel: &mut Kernel, fd: u64) -> Result<i32, Errno> {
     let (ino, offset) = (file.ino, file.offset);
     let count = match &file.object {
         Object::File => {
-            let size = kernel.files.vfs.fs.inode(ino)?.data()?.size();
+            let size = kernel.files.vfs.fs.size(ino)?;
             size.saturating_sub(offset)
         }
         Object::Pipe => match &kernel.files.vfs.fs.inode(ino)?.kind {

@@ -5,6 +5,7 @@ use super::data::FileData;
 use super::fs::FileSystem;
 use super::inode::{Inode, Kind};
 use super::types::{Credentials, Ino, S_IFMT, S_ISGID, S_ISUID, Timespec};
+use super::volume;
 use crate::errno::Errno;
 
 /// A new time of `utimensat`.
@@ -34,6 +35,9 @@ impl FileSystem {
         if who.uid != 0 && who.gid != inode.gid {
             mode &= !S_ISGID;
         }
+        if volume::is_volume(ino) {
+            return self.volume_set_mode(ino, mode);
+        }
         inode.mode = inode.mode & S_IFMT | mode;
         inode.ctime = now;
         Ok(())
@@ -57,6 +61,9 @@ impl FileSystem {
         let gid_allowed = gid.is_none_or(|gid| owns && (gid == who.gid || gid == inode.gid));
         if who.uid != 0 && !(uid_allowed && gid_allowed) {
             return Err(Errno::EPERM);
+        }
+        if volume::is_volume(ino) {
+            return self.volume_set_owner(ino, uid, gid);
         }
         inode.uid = uid.unwrap_or(inode.uid);
         inode.gid = gid.unwrap_or(inode.gid);
@@ -89,6 +96,9 @@ impl FileSystem {
                 (false, _) => return Err(error),
             }
         }
+        if volume::is_volume(ino) {
+            return self.volume_set_times(ino, [access, modification]);
+        }
         let apply = |old: &mut Timespec, new| match new {
             NewTime::Keep => {}
             NewTime::Now => *old = now,
@@ -105,7 +115,10 @@ impl FileSystem {
     /// # Errors
     /// `EISDIR`, `EINVAL`, `EFBIG`.
     pub fn truncate(&mut self, ino: Ino, size: u64) -> Result<(), Errno> {
-        self.change_data(ino, |data, budget| data.truncate(budget, size))
+        match volume::is_volume(ino) {
+            true => self.volume_truncate(ino, size),
+            false => self.change_data(ino, |data, budget| data.truncate(budget, size)),
+        }
     }
 
     /// Changes the contents of a regular file by `change`.
@@ -127,9 +140,39 @@ impl FileSystem {
         self.changed(ino, now)
     }
 
+    /// Reserves or frees space of a regular file (`fallocate`), `mode` being Linux's.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for another mode, `ENOSPC`, or the host's.
+    pub fn allocate(&mut self, ino: Ino, mode: u64, from: u64, to: u64) -> Result<(), Errno> {
+        const KEEP_SIZE: u64 = 1;
+        const PUNCH_HOLE: u64 = 2;
+        const ZERO_RANGE: u64 = 0x10;
+        if volume::is_volume(ino) {
+            return self.volume_allocate(ino, mode, from, to - from);
+        }
+        self.change_data(ino, |data, budget| {
+            let keep = mode & KEEP_SIZE != 0;
+            match mode & !KEEP_SIZE {
+                0 => data.allocate(budget, from, to)?,
+                PUNCH_HOLE if keep => data.punch(budget, from, to.min(data.size()))?,
+                ZERO_RANGE => data.punch(budget, from, to.min(data.size()))?,
+                _ => return Err(Errno::EOPNOTSUPP),
+            }
+            match keep || to <= data.size() {
+                true => Ok(()),
+                false => data.truncate(budget, to),
+            }
+        })
+    }
+
     /// Notes an access, as often as the `relatime` mount option does.
     pub fn accessed(&mut self, ino: Ino) {
         const DAY: i64 = 24 * 60 * 60;
+        // The host notes accesses to its files.
+        if volume::is_volume(ino) {
+            return;
+        }
         let now = self.now();
         if let Ok(inode) = self.inode_mut(ino) {
             let stale = inode.atime <= inode.mtime || inode.atime <= inode.ctime;

@@ -15,6 +15,7 @@ use super::tree::Tree;
 use super::types::{
     Credentials, Ino, NAME_MAX, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, Timespec, device_number,
 };
+use super::volume::{self, Volumes};
 use crate::errno::Errno;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -49,6 +50,7 @@ pub struct FileSystem {
     /// Directories that are mounted over, and what is there instead.
     mounts: Vec<(Ino, Ino)>,
     pub(super) budget: Budget,
+    pub(super) volumes: Option<Volumes>,
     clock: Clock,
 }
 
@@ -151,6 +153,7 @@ impl FileSystem {
             inodes: BTreeMap::new(),
             mounts: Vec::new(),
             budget: Budget::new(limit),
+            volumes: None,
             clock,
         };
         let root = match tree {
@@ -208,6 +211,42 @@ impl FileSystem {
         }
     }
 
+    /// Target of a symbolic link.
+    ///
+    /// # Errors
+    /// `EINVAL` for what is no link, or the host's.
+    pub fn link_target(&self, ino: Ino) -> Result<Vec<u8>, Errno> {
+        let inode = self.inode(ino)?;
+        match &inode.kind {
+            Kind::Link(target) => Ok(target.to_vec()),
+            Kind::Volume(_) if inode.mode & S_IFMT == S_IFLNK => self.volume_link_target(ino),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Length of a regular file, bytes.
+    ///
+    /// # Errors
+    /// As [`Inode::data`].
+    pub fn size(&self, ino: Ino) -> Result<u64, Errno> {
+        let inode = self.inode(ino)?;
+        match &inode.kind {
+            Kind::Volume(volume) => Ok(volume.size),
+            _ => Ok(inode.data()?.size()),
+        }
+    }
+
+    /// Reads a regular file; less than all only at its end.
+    ///
+    /// # Errors
+    /// As [`Inode::data`], or the host's.
+    pub fn read(&self, ino: Ino, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
+        match volume::is_volume(ino) {
+            true => self.volume_read(ino, offset, to),
+            false => Ok(self.inode(ino)?.data()?.read(offset, to)),
+        }
+    }
+
     /// What `stat` tells.
     ///
     /// # Errors
@@ -236,15 +275,24 @@ impl FileSystem {
         if let Some(node) = proc::Node::from_ino(directory) {
             return Ok(node.lookup(name, process).map(proc::Node::ino));
         }
-        let found = self
-            .inode(directory)?
-            .directory()?
-            .find(self.tree.as_ref(), name)?;
-        let Some(target) = found else { return Ok(None) };
-        let ino = target.ino();
-        self.load(ino, directory, name)?;
+        let found = match volume::is_volume(directory) {
+            true => self.volume_lookup(directory, name)?,
+            false => self.own_lookup(directory, name)?,
+        };
+        let Some(ino) = found else { return Ok(None) };
         let mount = self.mounts.iter().find(|(point, _)| *point == ino);
         Ok(Some(mount.map_or(ino, |&(_, root)| root)))
+    }
+
+    /// [`lookup`](Self::lookup) in a directory of the root image or in memory.
+    fn own_lookup(&mut self, directory: Ino, name: &[u8]) -> Result<Option<Ino>, Errno> {
+        let directories = self.inode(directory)?.directory()?;
+        let Some(target) = directories.find(self.tree.as_ref(), name)? else {
+            return Ok(None);
+        };
+        let ino = target.ino();
+        self.load(ino, directory, name)?;
+        Ok(Some(ino))
     }
 
     /// The directory above `directory`.
@@ -445,6 +493,18 @@ impl FileSystem {
         ino
     }
 
+    pub(super) fn insert_at(&mut self, ino: Ino, inode: Inode) {
+        self.inodes.insert(ino, inode);
+    }
+
+    pub(super) fn take(&mut self, ino: Ino) -> Option<Inode> {
+        self.inodes.remove(&ino)
+    }
+
+    pub(super) fn inodes_from(&self, first: Ino) -> impl Iterator<Item = (Ino, &Inode)> {
+        self.inodes.range(first..).map(|(&ino, inode)| (ino, inode))
+    }
+
     /// Keeps an inode that may lose its last name.
     pub fn retain(&mut self, ino: Ino) {
         if let Some(inode) = self.inodes.get_mut(&ino) {
@@ -461,6 +521,9 @@ impl FileSystem {
     }
 
     pub(super) fn drop_unused(&mut self, ino: Ino) {
+        if volume::is_volume(ino) {
+            return self.drop_unused_node(ino);
+        }
         let unused = |inode: &Inode| inode.nlink == 0 && inode.users == 0;
         if !self.inodes.get(&ino).is_some_and(unused) {
             return;

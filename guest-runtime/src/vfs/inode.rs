@@ -7,6 +7,7 @@ use super::types::{
     Credentials, Ino, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK,
     Timespec,
 };
+use super::volume::VolumeInode;
 use crate::errno::Errno;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -26,6 +27,8 @@ pub enum Kind {
     Node,
     /// Standard stream 0, 1 or 2 of the VM.
     Console(u32),
+    /// A file of the host, whatever it is: [`Inode::mode`] tells.
+    Volume(Box<VolumeInode>),
     /// No file at all: an eventfd or epoll instance, named in `/proc/self/fd`.
     Anonymous(&'static str),
 }
@@ -139,7 +142,12 @@ impl Attributes {
 impl Inode {
     /// Attributes, `ino` being its number.
     pub fn attributes(&self, ino: Ino) -> Attributes {
+        let (mut shown, mut block_size) = (ino.0, 4096);
         let (size, blocks) = match &self.kind {
+            Kind::Volume(volume) => {
+                (shown, block_size) = (volume.host_ino, volume.block_size);
+                (volume.size, volume.blocks)
+            }
             Kind::File(data) => (data.size(), data.blocks()),
             Kind::Link(target) => (target.len() as u64, 0),
             Kind::Directory(_) => (4096, 8),
@@ -147,14 +155,14 @@ impl Inode {
         };
         Attributes {
             device: self.device,
-            ino: ino.0,
+            ino: shown,
             mode: self.mode,
             nlink: self.nlink,
             uid: self.uid,
             gid: self.gid,
             rdev: self.rdev,
             size,
-            block_size: 4096,
+            block_size,
             blocks,
             atime: self.atime,
             mtime: self.mtime,

@@ -23,6 +23,7 @@ pub mod stat;
 pub mod transfer;
 pub mod tree;
 pub mod types;
+pub mod volume;
 pub mod walk;
 
 #[cfg(test)]
@@ -31,6 +32,7 @@ mod tests;
 use crate::errno::Errno;
 use crate::net::Network;
 use crate::net::socket::SocketId;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 use file::{Object, OpenFile, OpenFiles};
 use fs::{ANONYMOUS_DEVICE, Clock, FileSystem, NewInode, PIPE_DEVICE, Place, ROOT, SOCKET_DEVICE};
@@ -123,6 +125,27 @@ impl Vfs {
             return Ok(());
         }
         self.fs.mount(point, root)
+    }
+
+    /// Mounts the volumes, of which there are `count`, at their places, which the root
+    /// image has.
+    ///
+    /// # Errors
+    /// The host's, or those of path_resolution(7).
+    pub fn mount_volumes(
+        &mut self,
+        process: &Process,
+        transport: Rc<dyn volume::Transport>,
+        count: u32,
+    ) -> Result<(), Errno> {
+        for (root, path) in self.fs.open_volumes(transport, count)? {
+            let options = Options::following(true);
+            let point = self
+                .resolve(process, AT_FDCWD, &path, options)?
+                .existing()?;
+            self.fs.mount(point, root)?;
+        }
+        Ok(())
     }
 
     /// Opens a standard stream, which is the device node `terminal` if that is given.
@@ -372,6 +395,7 @@ impl Vfs {
         path: &[u8],
         options: Options,
     ) -> Result<Resolved, Errno> {
+        self.fs.trim_volumes();
         let start = self.start(process, dirfd, path)?;
         walk::resolve(&mut self.fs, process, start, path, options)
     }

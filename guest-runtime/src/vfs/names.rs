@@ -6,6 +6,7 @@ use super::fs::{FileSystem, NewInode, Place};
 use super::inode::{Kind, MAY_EXEC, MAY_WRITE};
 use super::proc;
 use super::types::{Credentials, Ino, NAME_MAX, S_ISGID, S_ISVTX, Timespec};
+use super::volume;
 use crate::errno::Errno;
 
 /// How [`FileSystem::rename`] treats an existing target.
@@ -31,6 +32,9 @@ impl FileSystem {
         mut new: NewInode,
         who: Credentials,
     ) -> Result<Ino, Errno> {
+        if volume::is_volume(at.directory) {
+            return self.volume_create(at, &new, who);
+        }
         self.check_new_name(at, who)?;
         let parent = self.inode(at.directory)?;
         let is_directory = matches!(new.kind, Kind::Directory(_));
@@ -152,6 +156,9 @@ impl FileSystem {
     /// `EPERM` for a directory or one of `/proc`, `EXDEV` across file systems,
     /// `EMLINK`, otherwise as [`create`](Self::create).
     pub fn link(&mut self, at: Place<'_>, ino: Ino, who: Credentials) -> Result<(), Errno> {
+        if volume::is_volume(at.directory) {
+            return self.volume_link(at, ino, who);
+        }
         self.check_new_name(at, who)?;
         let device = self.inode(at.directory)?.device;
         let inode = self.inode(ino)?;
@@ -196,8 +203,11 @@ impl FileSystem {
     /// `EISDIR`, `EACCES`, `EPERM`.
     pub fn unlink(&mut self, at: Place<'_>, ino: Ino, who: Credentials) -> Result<(), Errno> {
         self.check_delete(at.directory, ino, who)?;
-        if matches!(self.inode(ino)?.kind, Kind::Directory(_)) {
+        if self.inode(ino)?.attributes(ino).is_directory() {
             return Err(Errno::EISDIR);
+        }
+        if volume::is_volume(at.directory) {
+            return self.volume_remove(at, ino, false);
         }
         self.remove_entry(at)?;
         self.drop_name(ino)
@@ -214,6 +224,9 @@ impl FileSystem {
         who: Credentials,
     ) -> Result<(), Errno> {
         self.check_delete(at.directory, ino, who)?;
+        if volume::is_volume(at.directory) {
+            return self.volume_remove(at, ino, true);
+        }
         if !self.inode(ino)?.directory()?.is_empty(self.tree.as_ref())? {
             return Err(Errno::ENOTEMPTY);
         }
@@ -246,6 +259,10 @@ impl FileSystem {
         how: Rename,
         who: Credentials,
     ) -> Result<(), Errno> {
+        if volume::is_volume(from.directory) && volume::is_volume(to.directory) {
+            self.check_volume_rename((from, ino), (to, target), who)?;
+            return self.volume_rename((from, ino), (to, target), how);
+        }
         self.check_rename((from, ino), (to, target), how, who)?;
         if target == Some(ino) {
             return Ok(());
@@ -276,6 +293,25 @@ impl FileSystem {
             }
         }
         self.moved(ino, from.directory, to, moved_directory)
+    }
+
+    /// What the guest's permissions say about moving a name within a volume; the host
+    /// checks the rest.
+    fn check_volume_rename(
+        &self,
+        (from, ino): (Place<'_>, Ino),
+        (to, target): (Place<'_>, Option<Ino>),
+        who: Credentials,
+    ) -> Result<(), Errno> {
+        if self.inode(from.directory)?.device != self.inode(to.directory)?.device {
+            return Err(Errno::EXDEV);
+        }
+        self.check_delete(from.directory, ino, who)?;
+        match target {
+            Some(target) => self.check_delete(to.directory, target, who),
+            None => (self.inode(to.directory)?.attributes(to.directory))
+                .check(who, MAY_WRITE | MAY_EXEC),
+        }
     }
 
     /// Notes in `ino`, and in the link counts of directories, that its place is `to` now.

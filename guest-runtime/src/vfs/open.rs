@@ -7,7 +7,8 @@ use super::fs::NewInode;
 use super::inode::{Kind, MAY_EXEC, MAY_READ, MAY_WRITE};
 use super::proc;
 use super::process::Process;
-use super::types::{Ino, S_IFDIR, S_IFLNK, S_IFMT, o};
+use super::types::{Ino, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, o};
+use super::volume;
 use super::walk::{Options, Resolved};
 use crate::errno::Errno;
 use alloc::vec::Vec;
@@ -68,6 +69,9 @@ impl Vfs {
             None if flags & o::CREAT == 0 => return Err(Errno::ENOENT),
             None => {
                 let ino = self.create_file(process, &resolved, request.mode)?;
+                if volume::is_volume(ino) {
+                    self.fs.volume_open(ino, flags & o::ACCMODE != o::RDONLY)?;
+                }
                 OpenFile::new(ino, flags & KEPT | o::LARGEFILE, Object::File)
             }
         };
@@ -131,8 +135,16 @@ impl Vfs {
             return Err(Errno::EOPNOTSUPP);
         }
         attributes.check(process.who, MAY_WRITE | MAY_EXEC)?;
-        let new = NewInode::file(request.mode & 0o7777 & !process.umask);
-        let ino = self.fs.add_unnamed(new, process.who, attributes.device)?;
+        let mode = request.mode & 0o7777 & !process.umask;
+        let ino = match volume::is_volume(directory) {
+            true => self
+                .fs
+                .volume_create_unnamed(directory, mode, process.who)?,
+            false => {
+                let new = NewInode::file(mode);
+                self.fs.add_unnamed(new, process.who, attributes.device)?
+            }
+        };
         self.fs.inode_mut(ino)?.nameable = flags & o::EXCL == 0;
         let kept = flags & KEPT | o::LARGEFILE;
         let file = OpenFile::new(ino, kept, Object::File);
@@ -179,7 +191,7 @@ impl Vfs {
     }
 
     /// What opening an inode gives.
-    fn object(&self, ino: Ino, flags: u32) -> Result<Object, Errno> {
+    fn object(&mut self, ino: Ino, flags: u32) -> Result<Object, Errno> {
         if let Some(node) = proc::Node::from_ino(ino) {
             let is_text = node.text().is_some() || matches!(node, proc::Node::FdInfo(_));
             return match is_text {
@@ -188,9 +200,19 @@ impl Vfs {
                 false => Ok(Object::Directory),
             };
         }
+        if volume::is_volume(ino) {
+            let kind = self.fs.inode(ino)?.mode & S_IFMT;
+            let writes = flags & o::ACCMODE != o::RDONLY || flags & o::TRUNC != 0;
+            return match kind {
+                S_IFDIR => Ok(Object::Directory),
+                S_IFREG => self.fs.volume_open(ino, writes).map(|()| Object::File),
+                _ => Err(Errno::ENXIO),
+            };
+        }
         let inode = self.fs.inode(ino)?;
         match &inode.kind {
             Kind::File(_) => Ok(Object::File),
+            Kind::Volume(_) => Err(Errno::ENXIO),
             Kind::Directory(_) => Ok(Object::Directory),
             Kind::Link(_) => Err(Errno::ELOOP),
             Kind::Node => match Device::open(inode.mode, inode.rdev)? {

@@ -92,7 +92,7 @@ pub fn contents(
         Text::Stat => return Ok(process_stat(process, system)),
         Text::Status => return Ok(process_status(process, system)),
         Text::Limits => limits(&mut out, process, system),
-        Text::Mounts | Text::MountInfo => mounts(&mut out, text == Text::MountInfo),
+        Text::Mounts | Text::MountInfo => mounts(&mut out, vfs, text == Text::MountInfo),
         Text::CpuInfo => cpu_info(&mut out, system.processors()),
         _ => match constant(text) {
             Some(constant) => out.push_str(constant),
@@ -282,12 +282,18 @@ fn limits(out: &mut String, process: &Process, system: &dyn System) {
     }
 }
 
-fn mounts(out: &mut String, info: bool) {
-    let rows = [
-        (1, 1, "0:20", "/", "tmpfs", "hartline"),
-        (2, 1, "0:5", "/dev", "devtmpfs", "devtmpfs"),
-        (3, 1, "0:21", "/proc", "proc", "proc"),
+fn mounts(out: &mut String, vfs: &Vfs, info: bool) {
+    let mut rows = alloc::vec![
+        (1, 1, "0:20".into(), "/".into(), "tmpfs", "hartline"),
+        (2, 1, "0:5".into(), "/dev".into(), "devtmpfs", "devtmpfs"),
+        (3, 1, "0:21".into(), "/proc".into(), "proc", "proc"),
     ];
+    let volumes = vfs.fs.volumes();
+    for (number, path) in volumes.iter().flat_map(|volumes| volumes.paths()) {
+        let device = format!("259:{number}");
+        let path = String::from_utf8_lossy(path).into_owned();
+        rows.push((4 + number, 1, device, path, "virtiofs", "volume"));
+    }
     for (id, parent, device, point, kind, source) in rows {
         // Writing to a string does not fail.
         let _ = match info {
@@ -317,7 +323,6 @@ impl Vfs {
     /// # Errors
     /// `EINVAL` for what is no link, `ENOENT`.
     pub fn read_link(&self, ino: Ino, process: &Process) -> Result<Vec<u8>, Errno> {
-        use super::inode::Kind;
         if let Some(node) = Node::from_ino(ino) {
             if let Some(target) = node.magic_target(process) {
                 return Ok(self.describe(target, process));
@@ -330,10 +335,7 @@ impl Vfs {
                 Err(Errno::EINVAL)
             };
         }
-        match &self.fs.inode(ino)?.kind {
-            Kind::Link(target) => Ok(target.to_vec()),
-            _ => Err(Errno::EINVAL),
-        }
+        self.fs.link_target(ino)
     }
 
     /// The path of an inode, or what Linux shows in its place.

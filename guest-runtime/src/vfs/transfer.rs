@@ -6,6 +6,7 @@ use super::file::{EventFd, Object};
 use super::inode::Kind;
 use super::process::FileId;
 use super::types::{Ino, MAX_RW_COUNT, o};
+use super::volume;
 use crate::errno::Errno;
 use crate::net::queue::Ucred;
 use hartline_abi::call::CALL_DATA;
@@ -62,7 +63,7 @@ impl Vfs {
             Object::Directory => Err(Errno::EISDIR),
             Object::Epoll(_) => Err(Errno::EINVAL),
             Object::File => {
-                let done = self.fs.inode(ino)?.data()?.read(at, to);
+                let done = self.fs.read(ino, at, to)?;
                 if self.files.get(id)?.flags & o::NOATIME == 0 {
                     self.fs.accessed(ino);
                 }
@@ -119,7 +120,9 @@ impl Vfs {
         let at = offset.unwrap_or(file.offset);
         let limit = match &file.object {
             Object::Directory => return Err(Errno::EISDIR),
-            Object::File => self.fs.inode(file.ino)?.data()?.size().saturating_sub(at),
+            // Others may have written to a file of the host since it was looked at.
+            Object::File if volume::is_volume(file.ino) => u64::MAX,
+            Object::File => self.fs.size(file.ino)?.saturating_sub(at),
             Object::Proc(text) => (text.len() as u64).saturating_sub(at),
             Object::Pipe => match &self.fs.inode(file.ino)?.kind {
                 Kind::Fifo(pipe) => (pipe.len() as u64).max(1),
@@ -192,6 +195,14 @@ impl Vfs {
         let file = self.files.get(id)?;
         let appends = file.flags & o::APPEND != 0;
         let position = file.offset;
+        if volume::is_volume(ino) {
+            let at = (!appends).then(|| offset.unwrap_or(position));
+            let (done, end) = self.fs.volume_write(ino, at, from)?;
+            if offset.is_none() {
+                self.files.get_mut(id)?.offset = end;
+            }
+            return Ok(done);
+        }
         let now = self.fs.now();
         let (inode, budget) = self.fs.parts(ino)?;
         let Kind::File(data) = &mut inode.kind else {
@@ -228,7 +239,13 @@ impl Vfs {
         file.check_located()?;
         let current = file.offset.cast_signed();
         let end = match &file.object {
-            Object::File => self.fs.inode(file.ino)?.data()?.size().cast_signed(),
+            Object::File => {
+                let ino = file.ino;
+                if whence == whence::END {
+                    self.fs.refresh_volume(ino)?;
+                }
+                self.fs.size(ino)?.cast_signed()
+            }
             Object::Directory => i64::MAX,
             Object::Proc(_) => 0,
             Object::Device(Device::Terminal) => return Err(Errno::ESPIPE),
@@ -254,6 +271,13 @@ impl Vfs {
         let Object::File = file.object else {
             return Err(Errno::EINVAL);
         };
+        if volume::is_volume(file.ino) {
+            let position = self
+                .fs
+                .volume_seek(file.ino, from, whence == whence::HOLE)?;
+            self.files.get_mut(id)?.offset = position;
+            return Ok(position);
+        }
         let data = self.fs.inode(file.ino)?.data()?;
         let found = match whence {
             whence::DATA => data.next_data(from),

@@ -1,7 +1,7 @@
 //! Path resolution.
 
 use super::fs::{FileSystem, Place};
-use super::inode::{Kind, MAY_EXEC};
+use super::inode::MAY_EXEC;
 use super::proc;
 use super::process::Process;
 use super::types::{Ino, MAX_LINKS, NAME_MAX, PATH_MAX, S_IFLNK, S_IFMT};
@@ -259,10 +259,7 @@ impl Walk<'_> {
                 }
                 node.link_text(self.process)
             }
-            None => match &self.fs.inode(link)?.kind {
-                Kind::Link(target) => target.to_vec(),
-                _ => return Err(Errno::EIO),
-            },
+            None => self.fs.link_target(link)?,
         };
         if target.is_empty() {
             return Err(Errno::ENOENT);

@@ -19,7 +19,6 @@ use image::Image;
 use nodes::{Attributes, NodeId, Nodes, ROOT};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Largest image, bytes. It is memory of the host until the VM ends.
@@ -143,15 +142,38 @@ impl TreeBuilder {
                 reason: "a volume must be a regular file or a directory",
             });
         }
+        let id = self.graft_directory(guest)?;
+        self.pack_directory(host, id)
+    }
+
+    /// Put an empty file or directory, like `host` is one, at `guest` of the tree, for a
+    /// volume to be mounted over.
+    ///
+    /// # Errors
+    /// As [`graft`](Self::graft).
+    pub fn add_mount_point(&mut self, host: &Path, guest: &str) -> Result<(), TreeError> {
+        let metadata = fs::metadata(host).map_err(TreeError::host(host, "open"))?;
+        if metadata.is_dir() {
+            return self.graft_directory(guest).map(|_| ());
+        }
         let (parent, name) = self.parent_of(guest)?;
-        let shown = host.as_os_str().as_bytes();
+        let content = nodes::Content::File { offset: 0, size: 0 };
+        let shown = guest.as_bytes();
+        let id = self.nodes.add(Attributes::directory(), content, shown)?;
+        self.nodes.replace(parent, &name, id, shown)
+    }
+
+    /// Put an empty directory at `guest` of the tree, hiding what was there.
+    fn graft_directory(&mut self, guest: &str) -> Result<NodeId, TreeError> {
+        let (parent, name) = self.parent_of(guest)?;
         let content = nodes::Content::Directory {
             parent,
             entries: Default::default(),
         };
+        let shown = guest.as_bytes();
         let id = self.nodes.add(Attributes::directory(), content, shown)?;
-        self.pack_directory(host, id)?;
-        self.nodes.replace(parent, &name, id, guest.as_bytes())
+        self.nodes.replace(parent, &name, id, shown)?;
+        Ok(id)
     }
 
     /// Put the regular host file `host` at `guest` of the tree, as [`graft`](Self::graft) does.

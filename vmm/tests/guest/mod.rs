@@ -52,6 +52,7 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         images: None,
         program_image: None,
         arguments: &arguments,
+        volumes: Vec::new(),
         interpret_only: true,
         variant: 0,
         profile: None,

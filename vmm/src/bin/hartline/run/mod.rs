@@ -16,6 +16,7 @@ use crate::translation::Translation;
 use anyhow::Context;
 use hartline_abi::image::variant;
 use hartline_abi::report::ExitReport;
+use hartline_devices::volume::Volume;
 use hartline_vmm::boot;
 use hartline_vmm::images::ImageSource;
 use hartline_vmm::machine::{self, RUNTIME, Settings};
@@ -67,6 +68,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         images: images.clone().map(|source| source as Arc<dyn ImageSource>),
         program_image,
         arguments: &guest_arguments(arguments, &guest),
+        volumes: open_volumes(arguments)?,
         interpret_only: arguments.interpret,
         timeout: arguments.timeout,
         count: arguments.stats.is_some(),
@@ -144,7 +146,10 @@ fn load(arguments: &Arguments) -> anyhow::Result<Guest> {
         }
     }
     for volume in &arguments.volumes {
-        builder.graft(&volume.host, &volume.guest)?;
+        match volume.read_only {
+            true => builder.graft(&volume.host, &volume.guest)?,
+            false => builder.add_mount_point(&volume.host, &volume.guest)?,
+        }
     }
     let tree = Arc::new(builder.build()?);
     let program = program::from_tree(&tree, &path, &arguments.program)?;
@@ -153,6 +158,17 @@ fn load(arguments: &Arguments) -> anyhow::Result<Guest> {
         path,
         tree,
     })
+}
+
+/// The volumes that the program may write.
+fn open_volumes(arguments: &Arguments) -> anyhow::Result<Vec<Volume>> {
+    let writable = arguments.volumes.iter().filter(|volume| !volume.read_only);
+    writable
+        .map(|volume| {
+            Volume::open(&volume.host, &volume.guest)
+                .with_context(|| format!("--volume {}", volume.host.display()))
+        })
+        .collect()
 }
 
 fn guest_arguments(arguments: &Arguments, guest: &Guest) -> boot::Arguments {

@@ -1,6 +1,7 @@
 //! The command line of `hartline run`.
 
 use anyhow::{Context, bail, ensure};
+use hartline_abi::volume::MAX_VOLUMES;
 use hartline_aot::technique::Technique;
 use hartline_vmm::layout::{MAX_RAM, MIN_RAM};
 use std::ffi::OsString;
@@ -14,7 +15,8 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR|TAR")]
     pub rootfs: Option<PathBuf>,
 
-    /// Import a file or directory of the host into the root file system
+    /// File or directory of the host for the program to read and write; with :ro it is
+    /// read once into the root file system, and changes are not kept
     #[arg(long = "volume", value_name = "HOST:GUEST[:ro]", value_parser = parse_volume)]
     pub volumes: Vec<Volume>,
 
@@ -150,13 +152,11 @@ impl Arguments {
             matches!(self.interrupts, Interrupts::Auto | Interrupts::Safepoint),
             "--interrupts: only auto and safepoint are implemented"
         );
-        if let Some(volume) = self.volumes.iter().find(|v| !v.read_only) {
-            bail!(
-                "--volume {}:{}: writable volumes are not implemented: append :ro to import it",
-                volume.host.display(),
-                volume.guest
-            );
-        }
+        let writable = self.volumes.iter().filter(|v| !v.read_only).count();
+        ensure!(
+            writable <= MAX_VOLUMES,
+            "--volume: {writable} writable volumes are more than {MAX_VOLUMES}"
+        );
         Ok(())
     }
 }
