@@ -304,8 +304,12 @@ impl Kernel {
             };
         }
         let options = Options::following(flags & AT_SYMLINK_NOFOLLOW == 0);
-        vfs.resolve(process, dirfd as i32, &path, options)?
-            .existing()
+        let found = vfs.resolve(process, dirfd as i32, &path, options)?;
+        let ino = found.existing()?;
+        if found.trailing_slash && !vfs.fs.attributes(ino, process)?.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        Ok(ino)
     }
 
     /// Makes the text of a file of `/proc` when it is read from its start.

@@ -1,0 +1,272 @@
+// Files of a folder (argument 2) that may be a volume: what calls answer and what is left
+// behind must be the same there as on any Linux file system. Argument 1 says what to do.
+
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SHOW(call) show(#call, (long)(call))
+
+static void show(const char *text, long result) {
+    if (result < 0)
+        printf("%s: %s\n", text, strerrorname_np(errno));
+    else
+        printf("%s: %ld\n", text, result);
+}
+
+static void status(const char *name) {
+    struct stat s;
+    if (lstat(name, &s) < 0)
+        printf("%s: %s\n", name, strerrorname_np(errno));
+    else
+        printf("%s: mode %o links %ld size %ld\n", name, s.st_mode, (long)s.st_nlink,
+               S_ISREG(s.st_mode) || S_ISLNK(s.st_mode) ? (long)s.st_size : 0L);
+}
+
+static int compare(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void list(const char *name) {
+    char *names[256];
+    int count = 0;
+    DIR *directory = opendir(name);
+    if (!directory) {
+        printf("list %s: %s\n", name, strerrorname_np(errno));
+        return;
+    }
+    for (struct dirent *entry; count < 256 && (entry = readdir(directory));)
+        if (asprintf(&names[count++], "%s/%d", entry->d_name, entry->d_type) < 0)
+            abort();
+    closedir(directory);
+    qsort(names, count, sizeof *names, compare);
+    printf("list %s:", name);
+    for (int i = 0; i < count; i++)
+        printf(" %s", names[i]);
+    puts("");
+}
+
+static void contents(int fd) {
+    char text[64];
+    ssize_t count = pread(fd, text, sizeof text - 1, 0);
+    text[count < 0 ? 0 : count] = 0;
+    for (char *c = text; c < text + count; c++)
+        if (!*c)
+            *c = '.';
+    printf("contents: %s\n", text);
+}
+
+static void reading_and_writing(void) {
+    int fd = open("file", O_RDWR | O_CREAT | O_EXCL, 0640);
+    SHOW(write(fd, "hello world", 11));
+    SHOW(pwrite(fd, "W", 1, 6));
+    SHOW(lseek(fd, 0, SEEK_END));
+    SHOW(lseek(fd, -5, SEEK_CUR));
+    SHOW(write(fd, "earth", 5));
+    contents(fd);
+    SHOW(ftruncate(fd, 5));
+    SHOW(pwrite(fd, "!", 1, 8));
+    contents(fd);
+    SHOW(fsync(fd));
+    SHOW(fdatasync(fd));
+    SHOW(fallocate(fd, 0, 0, 20));
+    SHOW(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 8192));
+    SHOW(fallocate(fd, 0, -1, 20));
+    status("file");
+    SHOW(open("file", O_RDWR | O_CREAT | O_EXCL, 0640));
+    int append = open("file", O_WRONLY | O_APPEND);
+    SHOW(write(append, "end", 3));
+    SHOW(lseek(append, 0, SEEK_CUR));
+    SHOW(pwrite(append, "more", 4, 0));
+    SHOW(read(append, &fd, 1));
+    close(append);
+    contents(fd);
+    int again = open("file", O_RDONLY | O_TRUNC);
+    status("file");
+    SHOW(write(again, "x", 1));
+    SHOW(ftruncate(again, 3));
+    close(again);
+    close(fd);
+    SHOW(truncate("file", 100));
+    SHOW(truncate("nothing", 100));
+    status("file");
+    SHOW(close(openat(AT_FDCWD, ".", O_TMPFILE | O_RDWR, 0600)) < 0);
+    list(".");
+}
+
+static void large(void) {
+    enum { SIZE = 3 << 20 };
+    unsigned char *from = malloc(SIZE), *to = malloc(SIZE);
+    for (int i = 0; i < SIZE; i++)
+        from[i] = i * 31 ^ i >> 9;
+    int fd = open("large", O_RDWR | O_CREAT, 0600);
+    SHOW(write(fd, from, SIZE));
+    SHOW(pread(fd, to, SIZE, 0));
+    SHOW(memcmp(from, to, SIZE));
+    SHOW(pread(fd, to, SIZE, SIZE - 1000));
+    SHOW(lseek(fd, 0, SEEK_DATA));
+    SHOW(lseek(fd, SIZE, SEEK_DATA));
+    int copy = open("copy", O_RDWR | O_CREAT, 0600);
+    loff_t start = 0;
+    SHOW(copy_file_range(fd, &start, copy, NULL, SIZE, 0));
+    memset(to, 0, SIZE);
+    SHOW(pread(copy, to, SIZE, 0));
+    SHOW(memcmp(from, to, SIZE));
+    close(copy);
+    close(fd);
+    SHOW(unlink("copy"));
+    SHOW(unlink("large"));
+}
+
+static void names(void) {
+    SHOW(mkdir("d", 0755));
+    SHOW(mkdir("d", 0755));
+    SHOW(mkdir("d/e", 0700));
+    SHOW(close(creat("d/f", 0644)));
+    SHOW(link("d/f", "d/g"));
+    SHOW(link("d/f", "d/g"));
+    SHOW(link("d", "hard"));
+    SHOW(symlink("g", "d/s"));
+    SHOW(symlink("/nowhere/at/all", "d/broken"));
+    SHOW(symlink("loop", "loop"));
+    SHOW(open("loop", O_RDONLY));
+    SHOW(open("d/broken", O_RDONLY));
+    SHOW(open("d/s", O_RDONLY | O_NOFOLLOW));
+    char target[64] = "";
+    SHOW(readlink("d/broken", target, sizeof target));
+    puts(target);
+    SHOW(readlink("d/f", target, sizeof target));
+    status("d/f");
+    status("d/s");
+    list("d");
+    SHOW(rename("d/f", "d/e/moved"));
+    SHOW(rename("d", "d/e/inside"));
+    SHOW(rename("d/e", "d/g"));
+    SHOW(rename("d/g", "d/e"));
+    SHOW(renameat2(AT_FDCWD, "d/g", AT_FDCWD, "d/e/moved", RENAME_NOREPLACE));
+    SHOW(renameat2(AT_FDCWD, "d/s", AT_FDCWD, "d/broken", RENAME_EXCHANGE));
+    status("d/s");
+    SHOW(rmdir("d"));
+    SHOW(unlink("d/e"));
+    SHOW(rmdir("d/g"));
+    SHOW(rmdir("d/e"));
+    SHOW(unlink("d/e/moved"));
+    SHOW(rmdir("d/e"));
+    SHOW(access("d/g", W_OK));
+    SHOW(access("d/g/", F_OK));
+    SHOW(access("d/g/x", F_OK));
+    SHOW(mkfifo("d/g", 0600));
+    list("d");
+    SHOW(unlink("d/g"));
+    SHOW(unlink("d/s"));
+    SHOW(unlink("d/broken"));
+    SHOW(unlink("loop"));
+    SHOW(rmdir("d"));
+    char name[300];
+    memset(name, 'n', sizeof name);
+    name[256] = 0;
+    SHOW(mkdir(name, 0700));
+    name[255] = 0;
+    SHOW(mkdir(name, 0700));
+    SHOW(rmdir(name));
+}
+
+static void attributes(void) {
+    int fd = open("attributes", O_RDWR | O_CREAT, 0666);
+    status("attributes");
+    SHOW(fchmod(fd, 01600));
+    status("attributes");
+    SHOW(chmod("attributes", 0444));
+    struct timespec times[2] = {{.tv_sec = 1000, .tv_nsec = 5}, {.tv_sec = 2000, .tv_nsec = 7}};
+    SHOW(futimens(fd, times));
+    struct stat s;
+    SHOW(fstat(fd, &s));
+    printf("%ld.%09ld %ld.%09ld\n", (long)s.st_atim.tv_sec, s.st_atim.tv_nsec,
+           (long)s.st_mtim.tv_sec, s.st_mtim.tv_nsec);
+    times[0].tv_nsec = UTIME_OMIT;
+    times[1].tv_nsec = UTIME_NOW;
+    SHOW(utimensat(AT_FDCWD, "attributes", times, 0));
+    SHOW(fstat(fd, &s));
+    printf("%ld %d\n", (long)s.st_atim.tv_sec, labs(time(NULL) - s.st_mtim.tv_sec) < 60);
+    SHOW(fchown(fd, getuid(), -1));
+    struct statfs fs;
+    SHOW(fstatfs(fd, &fs));
+    printf("%d\n", fs.f_bfree <= fs.f_blocks && fs.f_bsize > 0);
+    SHOW(unlink("attributes"));
+    // The file goes on without a name.
+    SHOW(write(fd, "gone", 4));
+    contents(fd);
+    SHOW(fstat(fd, &s));
+    printf("links %ld\n", (long)s.st_nlink);
+    close(fd);
+}
+
+static void directories(void) {
+    SHOW(mkdir("many", 0755));
+    char name[32];
+    for (int i = 0; i < 3000; i++) {
+        snprintf(name, sizeof name, "many/file-with-a-long-name-%d", i);
+        int fd = creat(name, 0600);
+        if (fd < 0)
+            show(name, fd);
+        close(fd);
+    }
+    DIR *directory = opendir("many");
+    int seen = 0;
+    long place = 0;
+    struct dirent *entry;
+    char middle[256] = "";
+    while ((entry = readdir(directory))) {
+        if (++seen == 1500)
+            place = telldir(directory);
+        if (seen == 1501)
+            strcpy(middle, entry->d_name);
+    }
+    printf("entries: %d\n", seen);
+    seekdir(directory, place);
+    entry = readdir(directory);
+    printf("same place: %d\n", entry && !strcmp(entry->d_name, middle));
+    rewinddir(directory);
+    int removed = 0;
+    while ((entry = readdir(directory)))
+        if (entry->d_name[0] != '.')
+            removed += !unlinkat(dirfd(directory), entry->d_name, 0);
+    closedir(directory);
+    printf("removed: %d\n", removed);
+    list("many");
+    SHOW(chdir("many"));
+    SHOW(rmdir("../many"));
+    SHOW(close(creat("x", 0600)));
+    char path[256];
+    printf("%d\n", getcwd(path, sizeof path) == NULL);
+    SHOW(chdir(".."));
+}
+
+int main(int count, char **arguments) {
+    if (count != 3 || chdir(arguments[2]) < 0)
+        return 99;
+    umask(022);
+    signal(SIGXFSZ, SIG_IGN);
+    if (!strcmp(arguments[1], "files")) {
+        reading_and_writing();
+        large();
+        names();
+        attributes();
+        directories();
+    }
+    return 0;
+}
