@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 /// What `tests/programs/alone/volumes.c` can do.
-const PARTS: &[&str] = &["files"];
+const PARTS: &[&str] = &["files", "locks"];
 
 fn main() -> ExitCode {
     let mut suite = Suite::new();

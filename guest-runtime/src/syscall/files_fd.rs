@@ -2,6 +2,7 @@
 
 use super::Entry;
 use super::files::Files;
+use super::files_lock::{LockCall, set_lock, test_lock};
 use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::user;
@@ -10,7 +11,6 @@ use crate::vfs::file::{EventFd, Object};
 use crate::vfs::inode::Kind;
 use crate::vfs::pipe::Pipe;
 use crate::vfs::types::{NAME_MAX, o};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
@@ -18,7 +18,6 @@ pub const CALLS: &[Entry] = &[
     Entry::new(23, "dup", dup),
     Entry::new(24, "dup3", dup3),
     Entry::new(25, "fcntl", fcntl),
-    Entry::new(32, "flock", flock),
     Entry::new(57, "close", close),
     Entry::new(59, "pipe2", pipe2),
     Entry::new(166, "umask", umask),
@@ -26,22 +25,6 @@ pub const CALLS: &[Entry] = &[
     Entry::new(436, "close_range", close_range),
 ];
 
-/// `struct flock`
-#[repr(C)]
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
-struct Flock {
-    kind: i16,
-    whence: i16,
-    pad1: u32,
-    start: i64,
-    length: i64,
-    pid: i32,
-    pad2: u32,
-}
-
-const _: () = assert!(size_of::<Flock>() == 32);
-
-const F_UNLCK: i16 = 2;
 const FD_CLOEXEC: u64 = 1;
 
 /// Commands of `fcntl`.
@@ -142,20 +125,27 @@ fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> R
             file.flags = file.flags & !o::SETTABLE | argument as u32 & o::SETTABLE;
             Ok(0)
         }
-        // One process: nobody else holds a lock, and its own do not conflict.
         command::GETLK | command::OFD_GETLK => {
-            let mut lock = read_lock(kernel, argument)?;
-            if lock.kind == F_UNLCK {
-                return Err(Errno::EINVAL);
-            }
-            lock.kind = F_UNLCK;
-            user::write(&mut kernel.memory, argument, &lock)?;
-            Ok(0)
+            test_lock(kernel, fd, command == command::OFD_GETLK, argument)
         }
-        command::SETLK | command::SETLKW | command::OFD_SETLK | command::OFD_SETLKW => {
-            read_lock(kernel, argument)?;
-            Ok(0)
-        }
+        command::SETLK | command::SETLKW => set_lock(
+            kernel,
+            fd,
+            argument,
+            LockCall {
+                of_file: false,
+                waits: command == command::SETLKW,
+            },
+        ),
+        command::OFD_SETLK | command::OFD_SETLKW => set_lock(
+            kernel,
+            fd,
+            argument,
+            LockCall {
+                of_file: true,
+                waits: command == command::OFD_SETLKW,
+            },
+        ),
         command::SETOWN | command::GETOWN => Ok(0),
         command::GETPIPE_SZ => Ok(pipe(kernel, fd)?.capacity() as u64),
         command::SETPIPE_SZ => {
@@ -166,29 +156,12 @@ fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> R
     }
 }
 
-fn read_lock(kernel: &mut Kernel, address: u64) -> Result<Flock, Errno> {
-    let lock: Flock = user::read(&mut kernel.memory, address)?;
-    match (lock.kind, lock.whence) {
-        (0..=F_UNLCK, 0..=2) => Ok(lock),
-        _ => Err(Errno::EINVAL),
-    }
-}
-
 fn pipe(kernel: &mut Kernel, fd: u64) -> Result<&mut Pipe, Errno> {
     let file = kernel.files.file(fd)?;
     let (ino, is_pipe) = (file.ino, matches!(file.object, Object::Pipe));
     match &mut kernel.files.vfs.fs.inode_mut(ino)?.kind {
         Kind::Fifo(pipe) if is_pipe => Ok(pipe),
         _ => Err(Errno::EBADF),
-    }
-}
-
-fn flock(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    const NONBLOCKING: u64 = 4;
-    kernel.files.file(a[0])?;
-    match a[1] & !NONBLOCKING {
-        1 | 2 | 8 => Ok(0),
-        _ => Err(Errno::EINVAL),
     }
 }
 

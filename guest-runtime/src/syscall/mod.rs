@@ -8,6 +8,7 @@ pub mod files;
 mod files_dir;
 mod files_fd;
 mod files_io;
+mod files_lock;
 mod files_path;
 mod files_proc;
 mod files_stat;
@@ -66,6 +67,7 @@ const AREAS: &[&[Entry]] = &[
     files_dir::CALLS,
     files_fd::CALLS,
     files_io::CALLS,
+    files_lock::CALLS,
     files_path::CALLS,
     files_stat::CALLS,
     futex::CALLS,

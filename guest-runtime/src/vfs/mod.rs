@@ -13,6 +13,7 @@ pub mod epoll;
 pub mod file;
 pub mod fs;
 pub mod inode;
+pub mod locks;
 pub mod names;
 pub mod open;
 pub mod pipe;
@@ -37,6 +38,7 @@ use alloc::vec::Vec;
 use file::{Object, OpenFile, OpenFiles};
 use fs::{ANONYMOUS_DEVICE, Clock, FileSystem, NewInode, PIPE_DEVICE, Place, ROOT, SOCKET_DEVICE};
 use inode::Kind;
+use locks::{Locks, Owner};
 use process::{Descriptor, FileId, Process};
 use tree::Tree;
 use types::{Credentials, Ino, S_IFCHR, S_IFIFO, S_IFREG, S_IFSOCK, o};
@@ -52,8 +54,10 @@ pub struct Vfs {
     pub fs: FileSystem,
     /// Open file descriptions.
     pub files: OpenFiles,
-    /// Pipes and eventfds that were read, written, opened or closed: who waits for them
-    /// may go on. Whoever wakes those empties it.
+    /// Locks on files.
+    pub locks: Locks,
+    /// Pipes and eventfds that were read, written, opened or closed, and files that
+    /// lost a lock: who waits for them may go on. Whoever wakes those empties it.
     pub changed: Vec<Ino>,
     /// Sockets.
     pub net: Network,
@@ -79,6 +83,7 @@ impl Vfs {
         let mut vfs = Self {
             fs: FileSystem::new(tree, limit, clock)?,
             files: OpenFiles::default(),
+            locks: Locks::default(),
             changed: Vec::new(),
             net: Network::default(),
             terminals,
@@ -235,11 +240,22 @@ impl Vfs {
         }
     }
 
+    /// Closes a descriptor that a process had: its locks on the file go, as POSIX has it.
+    fn close_descriptor(&mut self, pid: u32, descriptor: Descriptor) {
+        if (self.locks).unlock_all(descriptor.ino, Owner::Process(pid)) {
+            self.changed.push(descriptor.ino);
+        }
+        self.release(descriptor.file);
+    }
+
     /// One descriptor of a description less; the last closes it.
     pub fn release(&mut self, id: FileId) {
         if let Some(file) = self.files.release(id) {
             let ends = PipeEnds::of(&file);
             self.count_pipe_ends(file.ino, ends, |count| count.saturating_sub(1));
+            if self.locks.release(file.ino, id) {
+                self.changed.push(file.ino);
+            }
             self.fs.release(file.ino);
             if let Object::Socket(socket) = file.object {
                 self.close_socket(socket);
@@ -303,14 +319,15 @@ impl Vfs {
     /// Closes the descriptors that do not survive `execve`.
     pub fn close_on_exec(&mut self, process: &mut Process) {
         for descriptor in process.fds.take(|descriptor| descriptor.close_on_exec) {
-            self.release(descriptor.file);
+            self.close_descriptor(process.pid, descriptor);
         }
     }
 
     /// Closes everything that a process has: it has ended.
     pub fn close_all(&mut self, process: &mut Process) {
+        self.locks.end_wait(process.pid);
         for descriptor in process.fds.take(|_| true) {
-            self.release(descriptor.file);
+            self.close_descriptor(process.pid, descriptor);
         }
         for ino in process.inodes() {
             self.fs.release(ino);
@@ -323,7 +340,7 @@ impl Vfs {
     /// `EBADF`.
     pub fn close(&mut self, process: &mut Process, fd: u32) -> Result<(), Errno> {
         let descriptor = process.fds.remove(fd)?;
-        self.release(descriptor.file);
+        self.close_descriptor(process.pid, descriptor);
         Ok(())
     }
 
@@ -363,7 +380,7 @@ impl Vfs {
                 let old = process.fds.place(new, descriptor)?;
                 self.files.retain(descriptor.file);
                 if let Some(old) = old {
-                    self.release(old.file);
+                    self.close_descriptor(process.pid, old);
                 }
                 return Ok(new);
             }

@@ -471,10 +471,11 @@ impl FileSystem {
         if let Some(target) = target.filter(|_| how == Rename::Exchange) {
             place(target, from);
         }
-        for changed in [Some(ino), target, Some(from.directory), Some(to.directory)] {
-            if let Some(changed) = changed {
-                self.renew(changed);
-            }
+        for changed in [ino, from.directory, to.directory]
+            .into_iter()
+            .chain(target)
+        {
+            self.renew(changed);
         }
         Ok(())
     }

@@ -256,6 +256,124 @@ static void directories(void) {
     SHOW(chdir(".."));
 }
 
+static int lock(int fd, int command, int kind, long start, long length) {
+    struct flock lock = {.l_type = kind, .l_start = start, .l_len = length};
+    return fcntl(fd, command, &lock);
+}
+
+static void who(int fd, int kind, long start, long length, int parent) {
+    struct flock lock = {.l_type = kind, .l_start = start, .l_len = length};
+    if (fcntl(fd, F_GETLK, &lock) < 0)
+        printf("getlk: %s\n", strerrorname_np(errno));
+    else if (lock.l_type == F_UNLCK)
+        puts("getlk: free");
+    else
+        printf("getlk: %d %ld %ld parent %d\n", lock.l_type, (long)lock.l_start,
+               (long)lock.l_len, lock.l_pid == parent);
+}
+
+static void in_child(void (*child)(int, int), int fd) {
+    int parent = getpid();
+    fflush(stdout);
+    pid_t pid = fork();
+    if (!pid) {
+        child(fd, parent);
+        fflush(stdout);
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+}
+
+static void other_process(int fd, int parent) {
+    who(fd, F_WRLCK, 0, 0, parent);
+    who(fd, F_RDLCK, 15, 1, parent);
+    who(fd, F_RDLCK, 35, 1, parent);
+    who(fd, F_WRLCK, 200, 0, parent);
+    SHOW(lock(fd, F_SETLK, F_WRLCK, 0, 10));
+    SHOW(lock(fd, F_SETLK, F_WRLCK, 10, 10));
+    SHOW(lock(fd, F_SETLK, F_RDLCK, 35, 5));
+    SHOW(lock(fd, F_SETLK, F_WRLCK, 35, 5));
+    SHOW(lock(fd, F_OFD_SETLK, F_WRLCK, 10, 1));
+    SHOW(lock(fd, F_SETLK, 7, 0, 1));
+    SHOW(lock(fd, F_SETLK, F_WRLCK, -1, 1));
+    SHOW(lock(fd, F_SETLK, F_UNLCK, 0, 0));
+}
+
+static void whole_file(int fd, int parent) {
+    (void)parent;
+    // The same description: the same lock. Another one: in the way.
+    SHOW(flock(fd, LOCK_EX | LOCK_NB));
+    int other = open("locks", O_RDWR);
+    SHOW(flock(other, LOCK_EX | LOCK_NB));
+    SHOW(flock(other, LOCK_SH | LOCK_NB));
+    SHOW(flock(fd, LOCK_UN));
+    SHOW(flock(other, LOCK_SH | LOCK_NB));
+    SHOW(flock(fd, LOCK_EX | LOCK_NB));
+    SHOW(flock(other, 5));
+    close(other);
+    SHOW(flock(fd, LOCK_EX | LOCK_NB));
+}
+
+static void locks(void) {
+    int fd = open("locks", O_RDWR | O_CREAT, 0600);
+    SHOW(ftruncate(fd, 100));
+    SHOW(lock(fd, F_SETLK, F_WRLCK, 10, 20));
+    SHOW(lock(fd, F_SETLK, F_RDLCK, 25, 20));
+    SHOW(lock(fd, F_SETLK, F_WRLCK, 150, 0));
+    in_child(other_process, fd);
+    // Closing any descriptor of the file gives all of them back.
+    close(open("locks", O_RDONLY));
+    in_child(other_process, fd);
+    int reader = open("locks", O_RDONLY);
+    SHOW(lock(reader, F_SETLK, F_WRLCK, 0, 1));
+    SHOW(lock(reader, F_OFD_SETLK, F_RDLCK, 0, 1));
+    SHOW(lock(fd, F_SETLK, F_WRLCK, 0, 1));
+    SHOW(lock(fd, F_OFD_SETLK, F_RDLCK, 0, 1));
+    close(reader);
+    SHOW(lock(fd, F_OFD_SETLK, F_UNLCK, 0, 1));
+    SHOW(flock(fd, LOCK_EX));
+    in_child(whole_file, fd);
+    // A waiting process gets the lock when it is free.
+    SHOW(lock(fd, F_SETLK, F_WRLCK, 0, 10));
+    int pipes[2];
+    if (pipe(pipes) < 0)
+        abort();
+    fflush(stdout);
+    pid_t pid = fork();
+    if (!pid) {
+        (void)!write(pipes[1], "r", 1);
+        SHOW(lock(fd, F_SETLKW, F_WRLCK, 5, 10));
+        SHOW(pwrite(fd, "child", 5, 0));
+        fflush(stdout);
+        _exit(0);
+    }
+    char ready;
+    (void)!read(pipes[0], &ready, 1);
+    usleep(50000);
+    contents(fd);
+    SHOW(lock(fd, F_SETLK, F_UNLCK, 0, 10));
+    fflush(stdout);
+    waitpid(pid, NULL, 0);
+    contents(fd);
+    // Two processes that wait for each other.
+    SHOW(lock(fd, F_SETLK, F_WRLCK, 0, 1));
+    fflush(stdout);
+    pid = fork();
+    if (!pid) {
+        lock(fd, F_SETLK, F_WRLCK, 1, 1);
+        (void)!write(pipes[1], "r", 1);
+        _exit(lock(fd, F_SETLKW, F_WRLCK, 0, 1) < 0 ? errno : 0);
+    }
+    (void)!read(pipes[0], &ready, 1);
+    usleep(50000);
+    SHOW(lock(fd, F_SETLKW, F_WRLCK, 1, 1));
+    SHOW(lock(fd, F_SETLK, F_UNLCK, 0, 1));
+    int code;
+    waitpid(pid, &code, 0);
+    printf("child %d\n", WEXITSTATUS(code));
+    SHOW(unlink("locks"));
+}
+
 int main(int count, char **arguments) {
     if (count != 3 || chdir(arguments[2]) < 0)
         return 99;
@@ -267,6 +385,8 @@ int main(int count, char **arguments) {
         names();
         attributes();
         directories();
+    } else if (!strcmp(arguments[1], "locks")) {
+        locks();
     }
     return 0;
 }

@@ -1,0 +1,195 @@
+//! Advisory locks: `flock`, and the commands of `fcntl`.
+
+use super::Entry;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::task::{Event, Wait};
+use crate::user;
+use crate::vfs::locks::{Owner, RangeLock};
+use core::ops::Range;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[Entry::new(32, "flock", flock)];
+
+/// `struct flock`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+struct Flock {
+    kind: i16,
+    whence: i16,
+    pad1: u32,
+    start: i64,
+    length: i64,
+    pid: i32,
+    pad2: u32,
+}
+
+const _: () = assert!(size_of::<Flock>() == 32);
+
+const F_RDLCK: i16 = 0;
+const F_WRLCK: i16 = 1;
+const F_UNLCK: i16 = 2;
+
+/// Which `fcntl` command sets a lock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LockCall {
+    /// The lock belongs to the open file description, not to the process.
+    pub of_file: bool,
+    /// The call waits until it has the lock.
+    pub waits: bool,
+}
+
+/// The lock at `address` of the program, and the one that it means.
+fn read_lock(
+    kernel: &mut Kernel,
+    fd: u64,
+    of_file: bool,
+    address: u64,
+) -> Result<(Flock, RangeLock), Errno> {
+    let lock: Flock = user::read(&mut kernel.memory, address)?;
+    if !(F_RDLCK..=F_UNLCK).contains(&lock.kind) || (of_file && lock.pid != 0) {
+        return Err(Errno::EINVAL);
+    }
+    let file = kernel.files.file(fd)?;
+    let (ino, offset) = (file.ino, file.offset);
+    let owner = match of_file {
+        true => Owner::File(kernel.files.id(fd)?),
+        false => Owner::Process(kernel.process.pid),
+    };
+    let base = match lock.whence {
+        0 => 0,
+        1 => offset,
+        2 => kernel.files.vfs.fs.size(ino).unwrap_or(0),
+        _ => return Err(Errno::EINVAL),
+    };
+    let wanted = RangeLock {
+        owner,
+        exclusive: lock.kind == F_WRLCK,
+        range: lock_range(base.cast_signed(), lock.start, lock.length)?,
+    };
+    Ok((lock, wanted))
+}
+
+/// The bytes that `struct flock` means: a length of 0 is up to the end of the file, a
+/// negative one what comes before the start.
+fn lock_range(base: i64, start: i64, length: i64) -> Result<Range<u64>, Errno> {
+    let start = base.checked_add(start).ok_or(Errno::EOVERFLOW)?;
+    let end = match length {
+        0 => None,
+        _ => Some(start.checked_add(length).ok_or(Errno::EOVERFLOW)?),
+    };
+    let (start, end) = match end {
+        Some(end) if end < start => (end, Some(start)),
+        end => (start, end),
+    };
+    let start = u64::try_from(start).map_err(|_| Errno::EINVAL)?;
+    let end = end.map_or(u64::MAX, i64::cast_unsigned);
+    Ok(start..end)
+}
+
+/// `F_GETLK` and `F_OFD_GETLK`: who keeps a lock away.
+pub(super) fn test_lock(
+    kernel: &mut Kernel,
+    fd: u64,
+    of_file: bool,
+    address: u64,
+) -> Result<u64, Errno> {
+    let (mut lock, wanted) = read_lock(kernel, fd, of_file, address)?;
+    if lock.kind == F_UNLCK {
+        return Err(Errno::EINVAL);
+    }
+    let ino = kernel.files.file(fd)?.ino;
+    match kernel.files.vfs.locks.conflict(ino, &wanted) {
+        None => lock.kind = F_UNLCK,
+        Some(other) => {
+            lock.kind = if other.exclusive { F_WRLCK } else { F_RDLCK };
+            lock.whence = 0;
+            lock.start = other.range.start.cast_signed();
+            lock.length = match other.range.end {
+                u64::MAX => 0,
+                end => (end - other.range.start).cast_signed(),
+            };
+            lock.pid = match other.owner {
+                Owner::Process(pid) => pid.cast_signed(),
+                Owner::File(_) => -1,
+            };
+        }
+    }
+    user::write(&mut kernel.memory, address, &lock)?;
+    Ok(0)
+}
+
+/// `F_SETLK` and its like.
+pub(super) fn set_lock(
+    kernel: &mut Kernel,
+    fd: u64,
+    address: u64,
+    call: LockCall,
+) -> Result<u64, Errno> {
+    let (lock, wanted) = read_lock(kernel, fd, call.of_file, address)?;
+    let file = kernel.files.file(fd)?;
+    let ino = file.ino;
+    match lock.kind {
+        F_RDLCK => file.check_readable()?,
+        F_WRLCK => file.check_writable()?,
+        _ => {
+            let vfs = &mut kernel.files.vfs;
+            if vfs.locks.unlock(ino, wanted.owner, wanted.range) {
+                vfs.changed.push(ino);
+            }
+            return Ok(0);
+        }
+    }
+    let pid = kernel.process.pid;
+    let locks = &mut kernel.files.vfs.locks;
+    locks.end_wait(pid);
+    match locks.lock(ino, wanted.clone()) {
+        // An exclusive lock that became a shared one lets others in.
+        Ok(()) if !wanted.exclusive => kernel.files.vfs.changed.push(ino),
+        Ok(()) => {}
+        Err(Errno::EAGAIN) if call.waits => {
+            locks.wait(ino, &wanted)?;
+            let error = kernel.block(Wait::for_event(Event::File(ino)), 0);
+            if error != Errno::ERESTARTSYS {
+                kernel.files.vfs.locks.end_wait(pid);
+            }
+            return Err(error);
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(0)
+}
+
+fn flock(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    const SHARED: u64 = 1;
+    const EXCLUSIVE: u64 = 2;
+    const NONBLOCKING: u64 = 4;
+    const UNLOCK: u64 = 8;
+    let id = kernel.files.id(a[0])?;
+    let ino = kernel.files.file(a[0])?.ino;
+    let vfs = &mut kernel.files.vfs;
+    let exclusive = match a[1] & !NONBLOCKING {
+        SHARED => false,
+        EXCLUSIVE => true,
+        UNLOCK => {
+            if vfs.locks.unlock_whole(ino, id) {
+                vfs.changed.push(ino);
+            }
+            return Ok(0);
+        }
+        _ => return Err(Errno::EINVAL),
+    };
+    let held = vfs.locks.holds_whole(ino, id);
+    let result = vfs.locks.lock_whole(ino, id, exclusive);
+    // Whatever came of it, a lock that was there may have become a weaker one.
+    if held {
+        vfs.changed.push(ino);
+    }
+    match result {
+        Err(Errno::EAGAIN) if a[1] & NONBLOCKING == 0 => {
+            Err(kernel.block(Wait::for_event(Event::File(ino)), 0))
+        }
+        result => result.map(|()| 0),
+    }
+}
