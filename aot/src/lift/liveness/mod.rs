@@ -308,8 +308,8 @@ pub fn is_plain(function: &Function) -> bool {
             .iter()
             .map(|(_, instruction)| instruction);
         let writes = |register: XReg| move |i: &&Instruction| uses(i).1.x & register.mask() != 0;
-        let links = instructions.clone().filter(writes(XReg::RA)).next_back();
-        links.is_none_or(gives_return_address)
+        let link = instructions.clone().rfind(writes(XReg::RA));
+        link.is_none_or(gives_return_address)
             && instructions.filter(writes(XReg::SP)).all(moves_stack)
     })
 }
