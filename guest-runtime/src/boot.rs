@@ -1,6 +1,7 @@
 //! From the vCPU's first instruction to the program's.
 
 use crate::clock;
+use crate::cpus::{self, PROCESSORS};
 use crate::dispatch;
 use crate::exception;
 use crate::heap;
@@ -16,12 +17,15 @@ use crate::thunks;
 use crate::vfs::tree::Tree;
 use alloc::boxed::Box;
 use alloc::vec;
+use alloc::vec::Vec;
 use core::ptr::{NonNull, addr_of};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use hartline_abi::ABI_VERSION;
-use hartline_abi::boot::{BootInfo, Shared};
+use hartline_abi::boot::{BootInfo, MAX_CPUS, Shared};
 use hartline_abi::hart::{Hart, NO_RESERVATION};
-use hartline_abi::layout::{IMAGE_BASE, PAGE_SIZE, PHYSMAP_BASE, RAM_GPA, STACK_BASE};
+use hartline_abi::layout::{
+    CPL0_STRIDE, IMAGE_BASE, PAGE_SIZE, PHYSMAP_BASE, RAM_GPA, STACK_BASE, STACK_STRIDE,
+};
 use hartline_abi::port;
 use hartline_abi::report::{ExitKind, ExitReport};
 use spin::Mutex;
@@ -43,16 +47,41 @@ fn doorbell(port: u16) {
 
 /// Makes the processor use the top-level page table at this guest-physical address and
 /// forget all translations. The CPL 0 stub behind the breakpoint vector loads CR3.
-fn load_page_table(address: u64) {
+pub(crate) fn load_page_table(address: u64) {
     // SAFETY: the stub changes nothing else; all tables map the runtime in the same way.
     unsafe { core::arch::asm!("int3", in("rax") address) };
 }
 
-/// Starts the program. `stack_top` is the end of the host stack.
+/// Lets the host run another vCPU, for which this one waits.
+pub(crate) fn yield_processor() {
+    doorbell(port::YIELD);
+}
+
+/// Starts a vCPU: the first one starts the program. `stack_top` is the end of its host
+/// stack.
 ///
 /// # Safety
-/// Called once, on vCPU 0, in the state that [`hartline_abi::boot`] describes.
+/// Called once on each vCPU, in the state that [`hartline_abi::boot`] describes.
 pub unsafe fn start(shared: NonNull<Shared>, stack_top: u64) -> ! {
+    let number = (stack_top - STACK_BASE) / STACK_STRIDE - 1;
+    match number {
+        // SAFETY: as this function's.
+        0 => unsafe { start_first(shared, stack_top) },
+        number => {
+            let hart = cpus::hart(number as usize);
+            // SAFETY: FSGSBASE is enabled; vCPU 0 made the hart and the kernel before it
+            // published them, and the VMM waits for that.
+            unsafe {
+                core::arch::asm!("wrgsbase {}", in(reg) hart);
+                dispatch::start_secondary()
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`start`], on vCPU 0.
+unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     SHARED.store(shared.as_ptr(), Ordering::Release);
     // SAFETY: the VMM wrote the structure; it does not change.
     let boot = unsafe { &*addr_of!((*shared.as_ptr()).boot) };
@@ -65,8 +94,12 @@ pub unsafe fn start(shared: NonNull<Shared>, stack_top: u64) -> ! {
     clock::set_up(boot);
     // SAFETY: as this function's; this is the only value made of the shared pages.
     let host = unsafe { Host::new(shared, doorbell as Doorbell) };
-    let hart = Box::leak(new_hart(boot, stack_top));
-    let hart_offset = frames.lock().ram().offset(core::ptr::from_ref(hart).cast());
+    let count = u64::from(boot.cpus).clamp(1, MAX_CPUS as u64);
+    let harts: Vec<NonNull<Hart>> = (0..count)
+        .map(|number| NonNull::from(Box::leak(new_hart(boot, number, stack_top))))
+        .collect();
+    // SAFETY: leaked just now; the only reference for this vCPU.
+    let hart = unsafe { &mut *harts[0].as_ptr() };
     // SAFETY: FSGSBASE is enabled; GS is free for the hart.
     unsafe { core::arch::asm!("wrgsbase {}", in(reg) core::ptr::from_ref(hart)) };
     fcsr::fcsr_reset(hart);
@@ -77,19 +110,43 @@ pub unsafe fn start(shared: NonNull<Shared>, stack_top: u64) -> ! {
     if table.share_outside(&mut frames.lock(), images).is_err() {
         fail(ExitKind::OutOfMemory, format_args!("the VM has no memory"));
     }
-    let memory = AddressSpace::new(table, frames, load_page_table);
+    cpus::set_up(harts.iter().map(|hart| hart.as_ptr()), boot.page_table);
+    let (memory, idle) = address_spaces(AddressSpace::new(table, frames, &PROCESSORS), count);
     // SAFETY: the VMM mapped the file as it says.
     let tree = unsafe { loader::file_bytes(&boot.files[0]) };
     let files = open_files(host, tree, boot.ram_length / FILES_SHARE);
     let kernel = Box::leak(Box::new(Kernel::new(host, memory, files, hart)));
+    if let Some(idle) = idle {
+        kernel.add_cpus(&harts, idle);
+    }
     if let Err(error) = loader::load(kernel) {
         fail(ExitKind::RuntimeError, format_args!("{error}"));
     }
     dispatch::set_kernel(kernel);
-    // SAFETY: the word is only accessed atomically.
-    unsafe { (*shared.as_ptr()).hart.store(hart_offset, Ordering::SeqCst) };
-    // SAFETY: GS base is the hart, and the frames of `start` own nothing.
+    let ram = frames.lock().ram();
+    for (number, hart) in harts.iter().enumerate() {
+        let offset = ram.offset(hart.as_ptr().cast_const().cast());
+        // SAFETY: the word is only accessed atomically.
+        unsafe { (&(*shared.as_ptr()).harts)[number].store(offset, Ordering::SeqCst) };
+    }
+    // SAFETY: GS base is the hart, the frames of `start` own nothing, and this vCPU has
+    // the lock from the beginning.
     unsafe { thunks::restart() }
+}
+
+/// The address spaces of the program and of vCPUs without a task: with one vCPU there
+/// are none.
+fn address_spaces(boot: AddressSpace, cpus: u64) -> (AddressSpace, Option<AddressSpace>) {
+    if cpus == 1 {
+        return (boot, None);
+    }
+    match boot.sibling() {
+        Ok(memory) => {
+            memory.load();
+            (memory, Some(boot))
+        }
+        Err(_) => fail(ExitKind::OutOfMemory, format_args!("the VM has no memory")),
+    }
 }
 
 /// The files on top of the root file system `tree`.
@@ -127,7 +184,8 @@ unsafe fn set_up_frames(boot: &BootInfo) -> Frames {
     Frames::new(ram, chunks, shares, reserved)
 }
 
-fn new_hart(boot: &BootInfo, stack_top: u64) -> Box<Hart> {
+/// The hart of vCPU `number`; `stack_top` is the end of vCPU 0's host stack.
+fn new_hart(boot: &BootInfo, number: u64, stack_top: u64) -> Box<Hart> {
     let exception_stack = vec![0u8; EXCEPTION_STACK_SIZE].leak();
     // SAFETY: all fields are integers.
     let mut hart: Box<Hart> = unsafe { Box::new_zeroed().assume_init() };
@@ -135,8 +193,9 @@ fn new_hart(boot: &BootInfo, stack_top: u64) -> Box<Hart> {
     hart.reservation = NO_RESERVATION;
     hart.exception_entry = exception::entry_address();
     hart.exception_stack = (exception_stack.as_ptr_range().end as u64) & !15;
-    hart.exception_frame = boot.exception_frame;
-    hart.stack_base = stack_top & !15;
+    hart.exception_frame = boot.exception_frame + number * CPL0_STRIDE;
+    hart.stack_base = (stack_top + number * STACK_STRIDE) & !15;
+    hart.id = number;
     hart.self_address = core::ptr::from_ref(&*hart) as u64;
     thunks::install(&mut hart);
     hart

@@ -6,6 +6,8 @@
 //! returns too. So frames may be dropped at any time ([`thunks::restart`]), and code
 //! is entered by the interpreter as if it were called and returned from at `ra`.
 
+use crate::clock;
+use crate::cpus;
 use crate::interp::Step;
 use crate::kernel::{Control, Kernel};
 use crate::profile::{self, Frame};
@@ -14,6 +16,7 @@ use core::ptr::addr_of_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use hartline_abi::hart::Hart;
 use hartline_abi::layout::{STACK_BASE, STACK_SIZE, STACK_SLACK, STACK_STRIDE};
+use hartline_abi::port;
 use hartline_abi::profile::Place;
 use hartline_isa::{JumpKind, Trap};
 
@@ -28,14 +31,43 @@ pub fn set_kernel(kernel: *mut Kernel) {
     KERNEL.store(kernel, Ordering::Release);
 }
 
-/// The kernel.
+/// The kernel, for the vCPU that has the lock.
 ///
 /// # Safety
-/// [`set_kernel`] was called. The reference must be dead before guest code runs
+/// [`set_kernel`] was called, and this vCPU has the lock ([`cpus::lock`]). The reference must be dead before guest code runs
 /// (interpreted or translated) and before another one is made.
 pub(crate) unsafe fn kernel<'a>() -> &'a mut Kernel {
     // SAFETY: as this function's.
     unsafe { &mut *KERNEL.load(Ordering::Acquire) }
+}
+
+/// Enters the library OS from guest code. What the guest was doing is dropped if another
+/// vCPU has changed what it was doing it with.
+///
+/// # Safety
+/// As [`kernel`], but for the lock, which this takes; no caller up the stack owns anything
+/// that must be dropped.
+unsafe fn enter_kernel<'a>() -> &'a mut Kernel {
+    cpus::lock();
+    // SAFETY: the caller's contract.
+    let kernel = unsafe { kernel() };
+    if kernel.arrive() {
+        // SAFETY: as above.
+        unsafe { thunks::restart() };
+    }
+    kernel
+}
+
+/// A vCPU other than the first comes up, with nothing to run.
+///
+/// # Safety
+/// GS base is its hart; [`set_kernel`] was called.
+pub(crate) unsafe fn start_secondary() -> ! {
+    // SAFETY: the caller's contract; nothing is on the stack.
+    unsafe {
+        enter_kernel();
+        thunks::restart()
+    }
 }
 
 /// Lowest stack pointer of vCPU `id` with which translated code may call on.
@@ -62,8 +94,14 @@ enum Left {
 /// Runs the program from `Hart::pc` for ever, without any host frame.
 pub(crate) extern "C" fn base_loop() -> ! {
     loop {
-        // SAFETY: the frames were dropped, so nobody has a reference; it ends below.
+        // SAFETY: the frames were dropped, so nobody has a reference; it ends below. Who
+        // drops frames has the lock.
         let kernel = unsafe { kernel() };
+        if kernel.is_idle() {
+            // SAFETY: no reference is used from here on.
+            unsafe { wait_for_task() };
+            continue;
+        }
         let control = kernel.resume();
         finish(kernel, control);
         let entry = kernel.translated_entry();
@@ -79,16 +117,48 @@ pub(crate) extern "C" fn base_loop() -> ! {
     }
 }
 
+/// This vCPU has nothing to run: gives it a task, or waits a while.
+///
+/// # Safety
+/// No reference to the kernel may be alive.
+unsafe fn wait_for_task() {
+    // SAFETY: the caller's contract; the frames were dropped.
+    let kernel = unsafe { kernel() };
+    if kernel.take_task() {
+        return;
+    }
+    let (hart, deadline) = kernel.begin_idle();
+    kernel.leave();
+    while !attention(hart) && clock::monotonic() < deadline {
+        core::hint::spin_loop();
+    }
+    // SAFETY: as above.
+    let kernel = unsafe { enter_kernel() };
+    if attention(hart) || kernel.take_task() {
+        return;
+    }
+    let Some(host) = kernel.begin_sleep() else {
+        return;
+    };
+    kernel.leave();
+    host.ring(port::WAIT);
+    // SAFETY: as above.
+    unsafe { enter_kernel() }.end_sleep();
+}
+
 /// Runs translated code until it comes back; the guest then goes on at `Hart::pc`.
 ///
 /// # Safety
-/// As [`thunks::enter_translated`].
+/// As [`thunks::enter_translated`]; no reference to the kernel may be alive.
 unsafe fn enter(host: u64) {
-    // SAFETY: the caller's contract; afterwards no guest code runs.
+    // SAFETY: the caller's contract; the hart is this vCPU's, and afterwards no guest code
+    // runs on it.
     unsafe {
+        let hart = kernel().hart_pointer();
+        kernel().leave();
         thunks::enter_translated(host);
-        let hart = kernel().hart();
-        hart.pc = hart.x[RA] & !1;
+        (*hart).pc = (*hart).x[RA] & !1;
+        enter_kernel();
     }
 }
 
@@ -98,9 +168,18 @@ unsafe fn enter(host: u64) {
 /// # Safety
 /// No reference to the kernel may be alive.
 unsafe fn interpret(nested: bool) -> Left {
+    /// Runs of instructions, each some microseconds at most, after which another vCPU
+    /// gets the lock that wants it.
+    const SLICE: u32 = 256;
     // Calls made by interpreted code that have not returned.
     let mut depth = 0u64;
+    let mut runs = 0u32;
     loop {
+        runs += 1;
+        if runs.is_multiple_of(SLICE) && cpus::is_wanted() {
+            // SAFETY: no reference is alive.
+            unsafe { give_way() };
+        }
         // SAFETY: made anew for each run of instructions and dead while they run.
         let step = unsafe { run_instructions() };
         // SAFETY: no guest code is running now.
@@ -155,6 +234,19 @@ unsafe fn interpret(nested: bool) -> Left {
         if elsewhere && nested {
             return Left::Returned;
         }
+    }
+}
+
+/// Lets another vCPU have the lock.
+///
+/// # Safety
+/// No reference to the kernel may be alive.
+unsafe fn give_way() {
+    // SAFETY: the caller's contract.
+    unsafe {
+        kernel().leave();
+        cpus::give_way();
+        enter_kernel();
     }
 }
 
@@ -214,22 +306,24 @@ fn finish(kernel: &mut Kernel, control: Control) {
 /// `ecall` in translated code.
 pub(crate) extern "C" fn ecall(frame: Frame) {
     // SAFETY: translated code called; it does not run until this returns.
-    let kernel = unsafe { kernel() };
+    let kernel = unsafe { enter_kernel() };
     let control = kernel.trap(Trap::EnvironmentCall);
     // After the call: a request that came during it is the call's.
     // SAFETY: the thunk's frame.
     unsafe { profile::answer(kernel, Place::Inside, frame) };
     finish(kernel, control);
+    kernel.leave();
 }
 
 /// Attention at a loop back-edge of translated code.
 pub(crate) extern "C" fn poll(frame: Frame) {
-    attend_at(Place::Inside, frame);
+    // SAFETY: translated code called; it does not run until this returns.
+    let kernel = unsafe { enter_kernel() };
+    attend_at(kernel, Place::Inside, frame);
+    kernel.leave();
 }
 
-fn attend_at(place: Place, frame: Frame) {
-    // SAFETY: translated code called; it does not run until this returns.
-    let kernel = unsafe { kernel() };
+fn attend_at(kernel: &mut Kernel, place: Place, frame: Frame) {
     // SAFETY: the thunk's frame.
     unsafe { profile::answer(kernel, place, frame) };
     let control = kernel.attend();
@@ -239,21 +333,51 @@ fn attend_at(place: Place, frame: Frame) {
 
 /// Attention, or no more stack, at the entry of a translated function.
 pub(crate) extern "C" fn poll_entry(frame: Frame) -> u64 {
-    attend_at(Place::Entry, frame);
-    dispatch()
+    // SAFETY: translated code called; it does not run until this returns.
+    let kernel = unsafe { enter_kernel() };
+    attend_at(kernel, Place::Entry, frame);
+    // SAFETY: `kernel` is not used any more.
+    unsafe { go_on() }
 }
 
 /// A jump of translated code to a place that its image does not know.
 pub(crate) extern "C" fn dispatch() -> u64 {
     // SAFETY: translated code jumped here; it does not run until this returns.
+    unsafe {
+        enter_kernel();
+        go_on()
+    }
+}
+
+/// The host function for `Hart::pc`, or 0 after interpreting up to the return to the
+/// caller. Leaves the library OS.
+///
+/// # Safety
+/// As [`kernel`]; the caller returns to translated code.
+unsafe fn go_on() -> u64 {
+    // SAFETY: the caller's contract.
     let kernel = unsafe { kernel() };
     drop_frames_if_deep(kernel);
     if let Some(host) = kernel.jump_entry() {
+        kernel.leave();
         return host;
     }
     kernel.interpreter_entries += 1;
     // SAFETY: `kernel` is not used any more.
-    match unsafe { interpret(true) } {
+    unsafe { interpret_nested() }
+}
+
+/// Interprets code that translated code called: the result is a host function to go on
+/// with, or 0 to return. Leaves the library OS.
+///
+/// # Safety
+/// As [`go_on`].
+unsafe fn interpret_nested() -> u64 {
+    // SAFETY: the caller's contract.
+    let left = unsafe { interpret(true) };
+    // SAFETY: as above; no guest code is running.
+    unsafe { kernel() }.leave();
+    match left {
         Left::Tail(host) => host,
         Left::Returned => 0,
     }
@@ -262,10 +386,10 @@ pub(crate) extern "C" fn dispatch() -> u64 {
 /// A trapping instruction in translated code.
 pub(crate) extern "C" fn trap() -> u64 {
     // The interpreter finds the same trap, and it knows its kind.
-    // SAFETY: no reference to the kernel is alive.
-    match unsafe { interpret(true) } {
-        Left::Tail(host) => host,
-        Left::Returned => 0,
+    // SAFETY: translated code called; it does not run until this returns.
+    unsafe {
+        enter_kernel();
+        interpret_nested()
     }
 }
 
@@ -273,6 +397,7 @@ pub(crate) extern "C" fn trap() -> u64 {
 pub(crate) extern "C" fn interpret_one() {
     // SAFETY: translated code called, so no reference to the kernel is alive.
     let step = unsafe {
+        enter_kernel();
         let raw = KERNEL.load(Ordering::Acquire);
         let hart = (*raw).hart_pointer();
         addr_of_mut!((*raw).interpreting).write_volatile(true);
@@ -288,6 +413,7 @@ pub(crate) extern "C" fn interpret_one() {
         Step::Next | Step::Jump(_) => Control::Restart,
     };
     finish(kernel, control);
+    kernel.leave();
 }
 
 /// Starts anew without host frames when they leave too little stack.

@@ -2,6 +2,7 @@
 //! faults bring pages in; what is the program's fault becomes a signal or the end;
 //! anything else is a bug and says so.
 
+use crate::cpus;
 use crate::dispatch;
 use crate::exit::{Cause, End, Fault, HostFault};
 use crate::kernel::{Kernel, segv_code};
@@ -12,6 +13,7 @@ use alloc::boxed::Box;
 use core::arch::{asm, global_asm};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
+use hartline_abi::boot::MAX_CPUS;
 use hartline_abi::hart::{ExceptionFrame, Hart};
 use hartline_abi::layout::{KERNEL_CS, USER_END};
 
@@ -86,8 +88,8 @@ pub fn entry_address() -> u64 {
     hartline_exception_entry as *const () as u64
 }
 
-/// Exceptions being handled, each inside the handler of the one before.
-static DEPTH: AtomicU32 = AtomicU32::new(0);
+/// Exceptions being handled on each vCPU, each inside the handler of the one before.
+static DEPTH: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
 
 /// What becomes of an exception.
 enum Outcome {
@@ -104,14 +106,15 @@ enum Outcome {
 unsafe extern "C" fn handle(pushed: *const Pushed, frame: *mut ExceptionFrame) {
     // SAFETY: the caller's contract; a copy, since another exception would overwrite it.
     let mut state = unsafe { frame.read() };
-    match DEPTH.fetch_add(1, Ordering::Relaxed) {
+    let depth = &DEPTH[cpus::this()];
+    match depth.fetch_add(1, Ordering::Relaxed) {
         0 => {}
         1 => unexpected(&state, "inside an exception handler"),
         _ => give_up(),
     }
     // SAFETY: as above.
     let registers = unsafe { registers(&*pushed, &state) };
-    match outcome(&state, &registers) {
+    match locked(&state, &registers) {
         Outcome::Resume => {}
         Outcome::Restart => {
             state.rip = thunks::restart_address();
@@ -119,7 +122,7 @@ unsafe extern "C" fn handle(pushed: *const Pushed, frame: *mut ExceptionFrame) {
             unsafe { frame.write(state) };
         }
     }
-    DEPTH.store(0, Ordering::Relaxed);
+    depth.store(0, Ordering::Relaxed);
 }
 
 /// The interrupted registers in the order of `ExitReport::host_registers`.
@@ -132,10 +135,28 @@ fn registers(pushed: &Pushed, frame: &ExceptionFrame) -> [u64; 16] {
     registers
 }
 
-fn outcome(frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
-    // SAFETY: what was interrupted holds no reference that is used while guest memory
-    // is accessed: translated code, the interpreter, or code that never faults.
+/// Serves an exception with the lock of the library OS, which the interrupted code may
+/// have already.
+fn locked(frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
+    if cpus::is_owner() {
+        // SAFETY: what was interrupted holds no reference that is used while guest memory
+        // is accessed: the interpreter, or code that never faults.
+        return outcome(unsafe { dispatch::kernel() }, frame, registers);
+    }
+    cpus::lock();
+    // SAFETY: translated code was interrupted, which holds no reference.
     let kernel = unsafe { dispatch::kernel() };
+    if kernel.arrive() {
+        return Outcome::Restart;
+    }
+    let outcome = outcome(kernel, frame, registers);
+    if matches!(outcome, Outcome::Resume) {
+        kernel.leave();
+    }
+    outcome
+}
+
+fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
     let translated = kernel.images.contains_host(frame.rip);
     let of_program = translated || kernel.interpreting;
     let is_page_fault = frame.vector == vector::PAGE_FAULT;

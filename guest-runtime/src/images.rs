@@ -160,8 +160,9 @@ pub struct Images {
     pub(crate) variant: u32,
     /// What was new when the process last asked for images.
     pub(crate) generation: u64,
-    /// Processes with the same images have one cache.
-    cache: Rc<RefCell<DispatchCache>>,
+    /// A cache for each vCPU: translated code of others reads theirs without a lock.
+    /// Processes with the same images have the same ones.
+    caches: Rc<RefCell<Vec<DispatchCache>>>,
 }
 
 impl Images {
@@ -203,11 +204,19 @@ impl Images {
         self.images.iter().chain(&self.retired)
     }
 
-    /// Where translated code looks before it calls the dispatcher: another place when
-    /// images have changed.
+    /// Where translated code on vCPU `cpu` looks before it calls the dispatcher: another
+    /// place when images have changed.
     #[must_use]
-    pub fn cache_address(&self) -> u64 {
-        self.cache.borrow().address()
+    pub fn cache_address(&self, cpu: usize) -> u64 {
+        self.with_cache(cpu, |cache| cache.address())
+    }
+
+    fn with_cache<T>(&self, cpu: usize, work: impl FnOnce(&mut DispatchCache) -> T) -> T {
+        let mut caches = self.caches.borrow_mut();
+        if cpu >= caches.len() {
+            caches.resize_with(cpu + 1, DispatchCache::default);
+        }
+        work(&mut caches[cpu])
     }
 
     /// The host function for the guest address `pc`, if it is the entry of one.
@@ -221,11 +230,12 @@ impl Images {
         candidates.find_map(|&index| self.images[index].lookup(pc))
     }
 
-    /// As [`lookup`](Self::lookup), for a jump that is likely to be made again.
+    /// As [`lookup`](Self::lookup), for a jump that is likely to be made again on vCPU
+    /// `cpu`.
     #[must_use]
-    pub fn lookup_jump(&mut self, pc: u64) -> Option<u64> {
+    pub fn lookup_jump(&mut self, pc: u64, cpu: usize) -> Option<u64> {
         let host = self.lookup(pc)?;
-        self.cache.borrow_mut().insert(pc, host);
+        self.with_cache(cpu, |cache| cache.insert(pc, host));
         Some(host)
     }
 
@@ -250,9 +260,9 @@ impl Images {
     fn forget_lookups(&mut self) {
         self.near = 0..0;
         self.candidates.clear();
-        match Rc::get_mut(&mut self.cache) {
-            Some(cache) => cache.get_mut().clear(),
-            None => self.cache = Rc::default(),
+        match Rc::get_mut(&mut self.caches) {
+            Some(caches) => caches.get_mut().iter_mut().for_each(DispatchCache::clear),
+            None => self.caches = Rc::default(),
         }
     }
 
@@ -438,12 +448,12 @@ mod tests {
         let code = bytes.as_ptr() as u64 + 2 * HEADER_SIZE;
         let mut images = Images::default();
         images.add(Image::new(bytes, origin(0)).unwrap());
-        assert_eq!(images.lookup_jump(0x1004), Some(code + 16));
-        assert_eq!(images.lookup_jump(0x1006), None);
-        assert_eq!(images.cache.borrow().get(0x1004), Some(code + 16));
-        assert_eq!(images.cache.borrow().get(0x1006), None);
+        assert_eq!(images.lookup_jump(0x1004, 1), Some(code + 16));
+        assert_eq!(images.lookup_jump(0x1006, 1), None);
+        assert_eq!(images.with_cache(1, |cache| cache.get(0x1004)), Some(code + 16));
+        assert_eq!(images.with_cache(1, |cache| cache.get(0x1006)), None);
         images.invalidate(&(0x1000..0x1001));
-        assert_eq!(images.cache.borrow().get(0x1004), None);
+        assert_eq!(images.with_cache(1, |cache| cache.get(0x1004)), None);
     }
 
     #[test]

@@ -9,7 +9,8 @@ use crate::hotness::Counters;
 use crate::images::Images;
 use crate::interp::Interpreter;
 use crate::memory::{self, Access, AddressSpace};
-use crate::process::{FIRST, Process};
+use crate::parallel::CpuState;
+use crate::process::{FIRST, Process, State};
 use crate::scheduler::Scheduler;
 use crate::signals::{self, Delivery, SigInfo, Signals, number};
 use crate::syscall;
@@ -85,12 +86,16 @@ pub struct Kernel {
     pub(crate) interpreter: Box<Interpreter>,
     /// The interpreter is executing an instruction: a fault is the program's.
     pub(crate) interpreting: bool,
+    /// What each vCPU runs.
+    pub(crate) cpus: Vec<CpuState>,
+    /// The vCPU that the fields above belong to: the one that has the lock, or had it last.
+    pub(crate) cpu: usize,
     hart: NonNull<Hart>,
     pub(crate) interpret_only: bool,
     /// Where the interpreter may fetch, as far as it was looked up.
     fetch: Range<u64>,
     /// The interpreter is on its way from a checkpoint to the load that faulted.
-    replaying: bool,
+    pub(crate) replaying: bool,
 }
 
 impl Kernel {
@@ -101,7 +106,7 @@ impl Kernel {
         let mut seed = [0; 32];
         seed.copy_from_slice(&boot.seed[32..]);
         let images = Images::new(boot.variant);
-        hart.dispatch_cache = images.cache_address();
+        hart.dispatch_cache = images.cache_address(0);
         Kernel {
             host,
             memory,
@@ -122,6 +127,8 @@ impl Kernel {
             hotness: host.hotness(),
             interpreter: Box::default(),
             interpreting: false,
+            cpus: Vec::new(),
+            cpu: 0,
             hart: NonNull::from(hart),
             interpret_only: boot.interpret_only != 0,
             fetch: 0..0,
@@ -135,6 +142,11 @@ impl Kernel {
         // does not run while the kernel does, but for the fields that are accessed
         // atomically through `hart_pointer`.
         unsafe { self.hart.as_mut() }
+    }
+
+    /// The hart of the vCPU that the kernel works for from now on.
+    pub(crate) fn set_hart(&mut self, hart: NonNull<Hart>) {
+        self.hart = hart;
     }
 
     pub(crate) fn hart_pointer(&self) -> *mut Hart {
@@ -161,7 +173,7 @@ impl Kernel {
     pub(crate) fn jump_entry(&mut self) -> Option<u64> {
         let pc = self.hart().pc;
         match self.may_translate() {
-            true => self.images.lookup_jump(pc),
+            true => self.images.lookup_jump(pc, self.cpu),
             false => None,
         }
     }
@@ -180,6 +192,7 @@ impl Kernel {
         }
         drop(overlapping);
         self.forget_decoded();
+        self.stop_sharers();
         if self.images.invalidate(&range) {
             self.use_dispatch_cache();
             self.control = Control::Restart;
@@ -281,7 +294,7 @@ impl Kernel {
 
     /// Lets translated code look where the images in use remember jumps.
     pub(crate) fn use_dispatch_cache(&mut self) {
-        self.hart().dispatch_cache = self.images.cache_address();
+        self.hart().dispatch_cache = self.images.cache_address(self.cpu);
     }
 
     /// Another program may be at the same addresses from now on.
@@ -337,6 +350,15 @@ impl Kernel {
             self.renew_translations();
         }
         self.absorb_signals();
+        if self.process.state == State::Stopped {
+            // By a thread on another vCPU.
+            self.suspend();
+            return Control::Restart;
+        }
+        if !self.may_stay() {
+            self.move_away();
+            return Control::Restart;
+        }
         match self.deliver() {
             Control::Continue if self.preempt() => Control::Restart,
             control => control,

@@ -1,6 +1,5 @@
 //! How signals reach processes, and how those stop, go on and end.
 
-use crate::dispatch;
 use crate::exit::{self, End};
 use crate::futex;
 use crate::kernel::Kernel;
@@ -91,9 +90,7 @@ impl Kernel {
         if self.blocked_by(tid) & bit(signal) != 0 {
             return;
         }
-        if tid == self.task.tid {
-            dispatch::ask_attention(self.hart_pointer());
-        }
+        self.ask_task(tid);
         self.wake(tid);
     }
 
@@ -151,7 +148,11 @@ impl Kernel {
             return;
         }
         self.process.state = State::Stopped;
-        self.tell_parent(self.process.pid, Status::Stopped(signal));
+        let pid = self.process.pid;
+        self.tell_parent(pid, Status::Stopped(signal));
+        for tid in self.threads(pid) {
+            self.ask_task(tid);
+        }
         self.suspend();
     }
 
@@ -199,6 +200,7 @@ impl Kernel {
         }
         for tid in self.threads(pid) {
             futex::forget(self, tid);
+            self.take_from_cpu(tid);
             self.remove_task(tid);
         }
         self.end_task_memory();
@@ -274,11 +276,15 @@ impl Kernel {
         for tid in self.threads(self.process.pid) {
             if tid != self.task.tid {
                 futex::forget(self, tid);
+                self.take_from_cpu(tid);
                 self.remove_task(tid);
             }
         }
         self.process.threads = 1;
         self.task.tid = self.process.pid;
+        if let Some(cpu) = self.cpus.get_mut(self.cpu) {
+            cpu.running = self.task.tid;
+        }
     }
 
     /// Lets a task wait for the end of a `vfork`.

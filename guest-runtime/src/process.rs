@@ -9,6 +9,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// The first process. The VM ends when it does. 1 is `init`, which programs treat
 /// specially.
 pub const FIRST: u32 = 2;
+/// The process of the tasks that run while there is nothing to do ([`crate::parallel`]).
+/// Nobody sees it.
+pub(crate) const IDLE: u32 = 0;
 /// `init`, outside the VM: the parent of [`FIRST`], and of processes whose parent has
 /// ended. It takes zombies away at once.
 pub const INIT: u32 = 1;

@@ -22,7 +22,8 @@ pub(crate) unsafe fn answer(kernel: &mut Kernel, place: Place, frame: Frame) {
     unsafe {
         let sample = addr_of_mut!((*shared).sample);
         let wanted = (*sample).request.load(Ordering::Acquire);
-        if wanted != (*sample).answer.load(Ordering::Relaxed) {
+        let own = (*sample).cpu.load(Ordering::Relaxed) == kernel.hart().id;
+        if own && wanted != (*sample).answer.load(Ordering::Relaxed) {
             fill(kernel, sample, place, frame);
             (*sample).answer.store(wanted, Ordering::Release);
         }

@@ -6,13 +6,14 @@
 
 use crate::clock;
 use crate::console::INPUT_READY;
+use crate::cpus;
 use crate::dispatch;
 use crate::errno::Errno;
 use crate::images::Images;
 use crate::interp::CodeId;
 use crate::kernel::Kernel;
 use crate::memory::AddressSpace;
-use crate::process::{Parked, Process, State};
+use crate::process::{IDLE, Parked, Process, State};
 use crate::task::{Event, NEVER, Registers, Retry, Task, Wait};
 use crate::vfs::types::Ino;
 use alloc::boxed::Box;
@@ -25,10 +26,12 @@ use hartline_abi::call::Operation;
 pub const MAX_TASKS: usize = 1 << 14;
 /// Task numbers are less than this (`pid_max`).
 const PID_MAX: u32 = 1 << 22;
+/// Number of the first vCPU's idle task; those of the others follow.
+pub(crate) const FIRST_IDLE: u32 = PID_MAX;
 /// A task runs at most this long while others could, ns.
 const SLICE: u64 = 10_000_000;
 /// Shorter waits spin: leaving the VM takes longer. ns.
-const SPIN: u64 = 50_000;
+pub(crate) const SPIN: u64 = 50_000;
 
 /// An address space with the code in it, while it is not loaded.
 #[derive(Debug)]
@@ -64,7 +67,9 @@ pub struct Scheduler {
     last_tid: u32,
     last_space: u32,
     /// When the running task was switched to.
-    started: u64,
+    pub(crate) started: u64,
+    /// There is something new to wait for: a time, or input.
+    pub(crate) has_news: bool,
     /// The host asks for attention from time to time.
     ticking: bool,
 }
@@ -88,38 +93,41 @@ impl Scheduler {
             last_tid: first,
             last_space: 0,
             started: clock::monotonic(),
+            has_news: false,
             ticking: false,
         }
     }
 
-    /// Whether there is no task but the running one.
+    /// Whether there is no task but one that runs.
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        self.tasks.is_empty()
+        self.tasks().next().is_none()
     }
 
     /// Number of all tasks.
     #[must_use]
     pub fn task_count(&self) -> usize {
-        self.tasks.len() + 1
+        let idle = self.tasks.range(FIRST_IDLE..).count();
+        self.tasks.len() - idle + 1
     }
 
-    /// Tasks that do not run, in the order of their numbers.
+    /// Tasks that this vCPU does not run, in the order of their numbers.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
-        self.tasks.values().map(|task| &**task)
+        self.tasks.range(..FIRST_IDLE).map(|(_, task)| &**task)
     }
 
-    /// Processes that do not run.
+    /// Processes that this vCPU does not run.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
-        self.processes.values().map(|process| &**process)
+        let others = self.processes.range(IDLE + 1..);
+        others.map(|(_, process)| &**process)
     }
 
-    /// A process that does not run.
+    /// A process that this vCPU does not run.
     pub fn process(&mut self, pid: u32) -> Option<&mut Process> {
         self.processes.get_mut(&pid).map(|process| &mut **process)
     }
 
-    /// A task that does not run.
+    /// A task that this vCPU does not run.
     pub fn task(&mut self, tid: u32) -> Option<&mut Task> {
         self.tasks.get_mut(&tid).map(|task| &mut **task)
     }
@@ -153,6 +161,33 @@ impl Scheduler {
     pub fn add_task(&mut self, task: Task) {
         self.ready.push_back(task.tid);
         self.tasks.insert(task.tid, Box::new(task));
+    }
+
+    /// Adds a task that runs when there is nothing else.
+    pub(crate) fn add_idle_task(&mut self, task: Task) {
+        self.tasks.insert(task.tid, Box::new(task));
+    }
+
+    /// Takes a task out for a vCPU to run it.
+    pub(crate) fn take_task(&mut self, tid: u32) -> Option<Box<Task>> {
+        self.tasks.remove(&tid)
+    }
+
+    /// Takes a task back.
+    pub(crate) fn keep_task(&mut self, task: Box<Task>) {
+        self.tasks.insert(task.tid, task);
+    }
+
+    /// vCPUs that tasks may run on that can, in order.
+    pub(crate) fn ready_affinities(&self) -> impl Iterator<Item = u64> {
+        let tasks = self.ready.iter().map(|tid| self.tasks.get(tid));
+        // The running one is not there: it may run here.
+        tasks.map(|task| task.map_or(0, |task| task.affinity))
+    }
+
+    /// The next time at which a waiting task is woken.
+    pub(crate) fn first_timer(&self) -> Option<u64> {
+        self.timers.first().map(|&(at, _)| at)
     }
 
     /// Adds a process.
@@ -235,7 +270,8 @@ impl Kernel {
 
     /// All processes, zombies included.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
-        core::iter::once(&*self.process).chain(self.scheduler.processes())
+        let running = (!self.is_idle()).then_some(&*self.process);
+        running.into_iter().chain(self.scheduler.processes())
     }
 
     /// Numbers of the tasks of a process.
@@ -331,7 +367,7 @@ impl Kernel {
     }
 
     /// Wakes tasks whose time has come.
-    fn expire_timers(&mut self) {
+    pub(crate) fn expire_timers(&mut self) {
         let Some(&(first, _)) = self.scheduler.timers.first() else {
             return;
         };
@@ -352,7 +388,9 @@ impl Kernel {
         if let Some(wait) = wait {
             if wait.deadline != NEVER {
                 self.scheduler.timers.insert((wait.deadline, tid));
+                self.scheduler.has_news |= self.scheduler.first_timer() == Some(wait.deadline);
             }
+            self.scheduler.has_news |= wait.input;
             if wait.input || !matches!(wait.event, Event::Nothing | Event::Futex | Event::Vfork) {
                 self.scheduler.waiting.push(tid);
             }
@@ -396,6 +434,18 @@ impl Kernel {
         true
     }
 
+    /// Whether the running task may run on this vCPU.
+    pub(crate) fn may_stay(&self) -> bool {
+        !cpus::several() || self.task.affinity >> self.cpu & 1 != 0
+    }
+
+    /// Lets the running task go on on another vCPU.
+    pub(crate) fn move_away(&mut self) {
+        self.scheduler.ready.push_back(self.task.tid);
+        let next = self.next_task();
+        self.switch_to(next, true);
+    }
+
     /// There is more than one task from now on: none may run for ever.
     pub(crate) fn start_ticking(&mut self) {
         if !mem::replace(&mut self.scheduler.ticking, true) {
@@ -407,11 +457,16 @@ impl Kernel {
     /// Sees without waiting whether standard input has come for somebody.
     fn poll_input(&mut self) {
         if self.wants_input() && self.files.streams.poll_input() {
-            self.wake_waiting(|wait| wait.input);
+            self.input_came();
         }
     }
 
-    fn wants_input(&mut self) -> bool {
+    /// Wakes tasks that wait for standard input.
+    pub(crate) fn input_came(&mut self) {
+        self.wake_waiting(|wait| wait.input);
+    }
+
+    pub(crate) fn wants_input(&mut self) -> bool {
         let waiting = self.scheduler.waiting.clone();
         waiting.into_iter().any(|tid| {
             let task = self.task_mut(tid);
@@ -419,21 +474,44 @@ impl Kernel {
         })
     }
 
-    /// The next task that can run, in order; waits until there is one.
+    /// The next task that can run here, in order. With one vCPU it waits until there is
+    /// one; with more it is the idle task if there is none.
     fn next_task(&mut self) -> u32 {
         loop {
-            while let Some(tid) = self.scheduler.ready.pop_front() {
-                let Some(pid) = self.task_mut(tid).map(|task| task.pid) else {
-                    continue;
-                };
-                match self.process_mut(pid).map(|process| process.state) {
-                    Some(State::Running) => return tid,
-                    Some(State::Stopped) => self.scheduler.suspended.push(tid),
-                    _ => {}
-                }
+            if let Some(tid) = self.take_ready() {
+                return tid;
+            }
+            if cpus::several() {
+                return self.idle_task();
             }
             self.idle();
         }
+    }
+
+    /// Takes the next task that can run on this vCPU, in order.
+    pub(crate) fn take_ready(&mut self) -> Option<u32> {
+        let own = 1 << self.cpu;
+        let mut elsewhere = VecDeque::new();
+        let mut found = None;
+        while let Some(tid) = self.scheduler.ready.pop_front() {
+            let Some(task) = self.task_mut(tid) else {
+                continue;
+            };
+            let (pid, affinity) = (task.pid, task.affinity);
+            match self.process_mut(pid).map(|process| process.state) {
+                Some(State::Running) if affinity & own == 0 => elsewhere.push_back(tid),
+                Some(State::Running) => {
+                    found = Some(tid);
+                    break;
+                }
+                Some(State::Stopped) => self.scheduler.suspended.push(tid),
+                _ => {}
+            }
+        }
+        // They were first, and still are.
+        elsewhere.append(&mut self.scheduler.ready);
+        self.scheduler.ready = elsewhere;
+        found
     }
 
     /// Nobody can run: leaves the VM until time, input or a signal changes that.
@@ -445,7 +523,7 @@ impl Kernel {
             // An error is as good as a signal: whoever waits looks again.
             let ready = self.files.streams.wait(set, left).unwrap_or(0);
             if ready & INPUT_READY != 0 {
-                self.wake_waiting(|wait| wait.input);
+                self.input_came();
             }
         } else {
             core::hint::spin_loop();
@@ -489,19 +567,14 @@ impl Kernel {
     }
 
     /// Lets `tid` run, which is not running. `keep`: the task that runs now goes on later.
-    fn switch_to(&mut self, tid: u32, keep: bool) {
+    pub(crate) fn switch_to(&mut self, tid: u32, keep: bool) {
         let Some(next) = self.scheduler.tasks.remove(&tid) else {
             return;
         };
         self.account_time();
-        let mut previous = mem::replace(&mut self.task, next);
-        let own = mem::take(&mut self.task.signals);
-        if previous.pid != self.task.pid {
-            previous.signals = mem::take(&mut self.signals.thread);
-            self.switch_process(self.task.pid);
-            self.signals.thread = own;
-        } else {
-            previous.signals = mem::replace(&mut self.signals.thread, own);
+        let mut previous = self.exchange_task(next);
+        if let Some(cpu) = self.cpus.get_mut(self.cpu) {
+            cpu.running = tid;
         }
         previous.registers = Some(Registers::save(self.hart()));
         if let Some(registers) = self.task.registers.take() {
@@ -514,6 +587,21 @@ impl Kernel {
         if self.signals.is_deliverable() {
             dispatch::ask_attention(self.hart_pointer());
         }
+    }
+
+    /// Puts another task, with its process and address space, into the fields of the
+    /// kernel. The result is the one that was there.
+    pub(crate) fn exchange_task(&mut self, next: Box<Task>) -> Box<Task> {
+        let mut previous = mem::replace(&mut self.task, next);
+        let own = mem::take(&mut self.task.signals);
+        if previous.pid != self.task.pid {
+            previous.signals = mem::take(&mut self.signals.thread);
+            self.switch_process(self.task.pid);
+            self.signals.thread = own;
+        } else {
+            previous.signals = mem::replace(&mut self.signals.thread, own);
+        }
+        previous
     }
 
     /// Adds the time since the last switch to the running process.
@@ -563,8 +651,11 @@ impl Kernel {
         self.interpreter.set_code(code);
         self.forget_fetch();
         self.use_dispatch_cache();
-        self.memory.load();
-        self.catch_up_translations();
+        // A vCPU without a task goes on using the tables that it has.
+        if !self.is_idle() {
+            self.memory.load();
+            self.catch_up_translations();
+        }
         match self.scheduler.spaces.get_mut(&previous) {
             Some(entry) if entry.users > 0 => entry.space = Some(Box::new(old)),
             _ => {

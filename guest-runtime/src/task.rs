@@ -124,6 +124,8 @@ pub struct Task {
     pub retry: Option<Retry>,
     /// What it waits for; none if it can run.
     pub wait: Option<Wait>,
+    /// vCPUs that may run it, as a set of bits.
+    pub affinity: u64,
     /// Its registers while it does not run.
     pub(crate) registers: Option<Registers>,
     /// Its signal state while it does not run.
@@ -143,6 +145,7 @@ impl Task {
             fault: None,
             retry: None,
             wait: None,
+            affinity: u64::MAX,
             registers: None,
             signals: ThreadSignals::default(),
         }

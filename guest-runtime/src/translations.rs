@@ -69,6 +69,7 @@ impl Kernel {
         if self.images.variant == variant::PRECISE {
             return;
         }
+        self.stop_sharers();
         self.images.variant = variant::PRECISE;
         self.images.clear();
         self.use_dispatch_cache();
@@ -130,6 +131,7 @@ impl Kernel {
             && !self.images.has(slot.gpa, bias)
             && let Ok(Some(image)) = self.map_image(slot, inode, variant, bias)
         {
+            self.stop_sharers();
             self.images.add(image);
             self.use_dispatch_cache();
         }

@@ -1,15 +1,24 @@
-//! Asking the program's hart for attention at its next safepoint.
+//! Asking the program's harts for attention at its next safepoint.
 
 use crate::platform::Mapping;
-use hartline_abi::boot::Shared;
+use hartline_abi::boot::{MAX_CPUS, Shared};
 use hartline_abi::hart::{Hart, Pending};
-use std::mem::offset_of;
+use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 
-/// Sets a bit of hart 0's pending word and raises its poll limit. Before the runtime
-/// has published its hart nothing happens: it looks at everything when it starts.
+/// Sets a bit of the pending word of all harts and raises their poll limits. Before the
+/// runtime has published a hart nothing happens to it: it looks at everything when it
+/// starts.
 pub(crate) fn raise(shared: &Mapping, ram: &Mapping, why: Pending) {
-    let Ok(hart) = shared.atomic_u64(offset_of!(Shared, hart) as u64) else {
+    for cpu in 0..MAX_CPUS {
+        raise_one(shared, ram, cpu, why);
+    }
+}
+
+/// The same for the hart of vCPU `cpu`, less than [`MAX_CPUS`].
+pub(crate) fn raise_one(shared: &Mapping, ram: &Mapping, cpu: usize, why: Pending) {
+    let place = offset_of!(Shared, harts) + cpu * size_of::<u64>();
+    let Ok(hart) = shared.atomic_u64(place as u64) else {
         return;
     };
     let hart = hart.load(Ordering::SeqCst);

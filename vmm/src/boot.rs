@@ -79,7 +79,7 @@ pub fn write(
     vcpu: &Vcpu,
     arguments: &Arguments,
     volumes: u32,
-    (interpret_only, variant): (bool, u32),
+    (cpus, interpret_only, variant): (u32, bool, u32),
 ) -> Result<(), Error> {
     let strings = arguments.encode()?;
     guest
@@ -87,7 +87,7 @@ pub fn write(
         .write(offset_of!(Shared, arguments) as u64, &strings)?;
     let mut info = BootInfo {
         version: hartline_abi::ABI_VERSION,
-        cpus: 1,
+        cpus,
         ram_length: guest.ram.length(),
         ram_free: guest.ram_free,
         page_table: guest.page_table,

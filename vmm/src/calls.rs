@@ -1,4 +1,4 @@
-//! Serving host calls ([`hartline_abi::call`]) on the vCPU thread. Arguments come
+//! Serving host calls ([`hartline_abi::call`]) on the thread of the vCPU that makes them. Arguments come
 //! from the guest: each is read once and checked.
 
 use crate::control::Control;
@@ -12,6 +12,7 @@ use hartline_devices::console::Console;
 use hartline_devices::volume::Volumes;
 use std::io;
 use std::mem::offset_of;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ const INPUT: u64 = 1;
 /// A Linux error number (those of x86-64 and of riscv64 are the same).
 type Errno = i32;
 
-/// Serves the calls of one vCPU.
+/// Serves the calls of the vCPUs.
 #[derive(Debug)]
 pub struct Calls {
     shared: Arc<Mapping>,
@@ -66,16 +67,16 @@ impl Calls {
         self.images
     }
 
-    /// Serves the call in the mailbox. A call cut short by [`Control::stop`] returns
+    /// Serves the call of vCPU `cpu` in the mailbox. A call cut short by the end of the VM returns
     /// too; the caller looks.
     ///
     /// # Errors
     /// Only if the mailbox is not in the shared pages: a mistake of the VMM.
-    pub fn serve(&mut self) -> Result<(), platform::Error> {
+    pub fn serve(&mut self, cpu: usize) -> Result<(), platform::Error> {
         let operation = self.shared.atomic_u32(OPERATION)?.load(Ordering::Acquire);
         // SAFETY: integers.
         let mut args = unsafe { self.shared.read_value::<[u64; 6]>(ARGS) }?;
-        let result = self.dispatch(operation, &mut args)?;
+        let result = self.dispatch(cpu, operation, &mut args)?;
         self.shared.write_value(ARGS, args)?;
         let result = result.unwrap_or_else(|errno| -i64::from(errno));
         self.shared.write_value(RESULT, result)
@@ -83,6 +84,7 @@ impl Calls {
 
     fn dispatch(
         &mut self,
+        cpu: usize,
         operation: u32,
         args: &mut [u64; 6],
     ) -> Result<Result<i64, Errno>, platform::Error> {
@@ -95,14 +97,14 @@ impl Calls {
         const IMAGE: u32 = Operation::Image as u32;
         const VOLUME: u32 = Operation::Volume as u32;
         match operation {
-            READ => self.while_idle(|calls| calls.read(args)),
-            WAIT => self.while_idle(|calls| calls.wait(args)),
+            READ => self.control.while_idle(|| self.read(cpu, args)),
+            WAIT => self.control.while_idle(|| self.wait(cpu, args)),
             TICK => {
                 self.control.start_ticking();
                 Ok(Ok(0))
             }
             FLUSH => {
-                let stopped = || self.control.stopped().is_some();
+                let stopped = || self.control.is_over();
                 // A broken ring ends the VM by way of the console's own thread.
                 Ok(self
                     .console
@@ -112,7 +114,7 @@ impl Calls {
             }
             IOCTL => self.ioctl(args),
             STATUS => Ok(status(args)),
-            IMAGE => self.image(args),
+            IMAGE => self.image(cpu, args),
             VOLUME => {
                 let state = self.shared.atomic_u32(VOLUME_STATE)?;
                 let is_submitted = || state.load(Ordering::SeqCst) == SUBMITTED;
@@ -124,21 +126,13 @@ impl Calls {
         }
     }
 
-    /// Serves a call during which the guest does not need ticks.
-    fn while_idle<T>(&self, serve: impl FnOnce(&Self) -> T) -> T {
-        self.control.set_idle(true);
-        let result = serve(self);
-        self.control.set_idle(false);
-        result
-    }
-
-    fn read(&self, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
+    fn read(&self, cpu: usize, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
         if args[0] != 0 {
             return Ok(Err(libc::EBADF));
         }
         let length = args[1].min(CALL_DATA as u64) as usize;
         loop {
-            if let Err(errno) = self.wait_for(INPUT, None)? {
+            if let Err(errno) = self.wait_for(cpu, INPUT, None)? {
                 return Ok(Err(errno));
             }
             match self
@@ -153,7 +147,11 @@ impl Calls {
         }
     }
 
-    fn wait(&self, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
+    fn wait(
+        &self,
+        cpu: usize,
+        args: &[u64; 6],
+    ) -> Result<Result<i64, Errno>, platform::Error> {
         if args[0] & !INPUT != 0 {
             return Ok(Err(libc::EINVAL));
         }
@@ -162,13 +160,14 @@ impl Calls {
             // A time that the host's clock cannot express is for ever.
             ns => Instant::now().checked_add(Duration::from_nanos(ns)),
         };
-        self.wait_for(args[0], deadline)
+        self.wait_for(cpu, args[0], deadline)
     }
 
     /// Waits for the descriptors of `set`, the deadline, a signal for the program
     /// (`EINTR`), or the end of the VM (likewise).
     fn wait_for(
         &self,
+        cpu: usize,
         set: u64,
         deadline: Option<Instant>,
     ) -> Result<Result<i64, Errno>, platform::Error> {
@@ -177,16 +176,16 @@ impl Calls {
         } else {
             -1
         };
-        let wake = std::os::fd::AsRawFd::as_raw_fd(self.control.wake_event());
+        let (_, wake) = self.control.of_cpu(cpu);
         loop {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            let [ready, woken] = poll_readable([input, wake], left);
+            let [ready, woken] = poll_readable([input, wake.as_raw_fd()], left);
             if ready {
                 return Ok(Ok(INPUT as i64));
             }
             if woken {
                 // Emptied before looking, so that a later wake is seen later.
-                let _: io::Result<u64> = self.control.wake_event().read();
+                let _: io::Result<u64> = wake.read();
             }
             if self.interrupted()? {
                 return Ok(Err(libc::EINTR));
@@ -200,12 +199,16 @@ impl Calls {
     /// Whether a call that waits is to end: the program got a signal, or the VM ends.
     fn interrupted(&self) -> Result<bool, platform::Error> {
         let signals = self.shared.atomic_u64(SIGNALS)?.load(Ordering::SeqCst);
-        Ok(signals != 0 || self.control.stopped().is_some())
+        Ok(signals != 0 || self.control.is_over())
     }
 
     /// [`Operation::Image`].
-    fn image(&mut self, args: &mut [u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
-        let wake = std::os::fd::AsRawFd::as_raw_fd(self.control.wake_event());
+    fn image(
+        &mut self,
+        cpu: usize,
+        args: &mut [u64; 6],
+    ) -> Result<Result<i64, Errno>, platform::Error> {
+        let (_, wake) = self.control.of_cpu(cpu);
         loop {
             let [inode, variant, bias, ..] = *args;
             match self.images.answer(inode, variant, bias, &self.control)? {
@@ -220,9 +223,9 @@ impl Calls {
             if self.interrupted()? {
                 return Ok(Err(libc::EINTR));
             }
-            poll_readable([-1, wake], None);
+            poll_readable([-1, wake.as_raw_fd()], None);
             // Emptied before looking, so that a later wake is seen later.
-            let _: io::Result<u64> = self.control.wake_event().read();
+            let _: io::Result<u64> = wake.read();
         }
     }
 
@@ -276,7 +279,7 @@ fn status(args: &mut [u64; 6]) -> Result<i64, Errno> {
 
 /// Which descriptors can be read without waiting (also: are at their end), after
 /// waiting up to `time` for one. −1 is never ready.
-fn poll_readable(descriptors: [i32; 2], time: Option<Duration>) -> [bool; 2] {
+pub(crate) fn poll_readable(descriptors: [i32; 2], time: Option<Duration>) -> [bool; 2] {
     let mut polls = descriptors.map(|fd| libc::pollfd {
         fd,
         events: libc::POLLIN,

@@ -1,9 +1,9 @@
-//! What other threads want from the vCPU thread.
+//! What other threads want from the vCPU threads.
 
 use crate::platform::{self, Kicker};
 use hartline_devices::console::RingError;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
@@ -18,26 +18,27 @@ pub enum Stop {
     Console(RingError),
 }
 
-/// Ends the vCPU thread's run of the guest, or its waiting in a host call.
+/// Ends the vCPU threads' runs of the guest, or their waiting in host calls.
 #[derive(Debug)]
 pub struct Control {
     stop: OnceLock<Stop>,
-    kicker: Arc<Kicker>,
-    wake: EventFd,
-    /// Whether the guest wants attention from time to time, and whether it waits.
+    /// The guest has ended by itself.
+    ended: AtomicBool,
+    vcpus: Vec<(Arc<Kicker>, EventFd)>,
+    /// Whether the guest wants attention from time to time, and how many vCPUs wait.
     ticking: AtomicBool,
-    idle: AtomicBool,
+    idle: AtomicUsize,
     /// The watching thread sleeps although the guest wants ticks, since that waits.
     asleep: AtomicBool,
     busy: EventFd,
 }
 
 impl Control {
-    /// Nothing is wanted yet.
+    /// Nothing is wanted yet from so many vCPUs, at least one.
     ///
     /// # Errors
     /// If the host has no event descriptor left.
-    pub fn new() -> Result<Self, platform::Error> {
+    pub fn new(cpus: usize) -> Result<Self, platform::Error> {
         let event = || {
             EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC).map_err(|source| platform::Error::Request {
                 request: "eventfd",
@@ -46,27 +47,48 @@ impl Control {
         };
         Ok(Self {
             stop: OnceLock::new(),
-            kicker: Arc::default(),
-            wake: event()?,
+            ended: AtomicBool::new(false),
+            vcpus: (0..cpus.max(1))
+                .map(|_| Ok((Arc::default(), event()?)))
+                .collect::<Result<_, platform::Error>>()?,
             ticking: AtomicBool::new(false),
-            idle: AtomicBool::new(false),
+            idle: AtomicUsize::new(0),
             asleep: AtomicBool::new(false),
             busy: event()?,
         })
     }
 
-    /// The vCPU thread is to end. The first reason counts.
+    /// The vCPU threads are to end. The first reason counts.
     pub fn stop(&self, reason: Stop) {
         // A second reason changes nothing.
         let _ = self.stop.set(reason);
-        self.kicker.kick();
+        self.take_back();
+    }
+
+    /// One vCPU saw the end of the guest: the others' threads are to end too.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.take_back();
+    }
+
+    fn take_back(&self) {
+        for (kicker, _) in &self.vcpus {
+            kicker.kick();
+        }
         self.wake();
     }
 
-    /// Makes a waiting host call look for signals and for [`Control::stopped`].
+    /// Makes waiting host calls look for signals and for [`Control::is_over`].
     pub fn wake(&self) {
-        // Fails only if the counter is at its limit: then it is signalled already.
-        let _: io::Result<()> = self.wake.write(1);
+        (0..self.vcpus.len()).for_each(|cpu| self.wake_cpu(cpu));
+    }
+
+    /// Wakes one vCPU.
+    pub fn wake_cpu(&self, cpu: usize) {
+        if let Some((_, event)) = self.vcpus.get(cpu) {
+            // Fails only if the counter is at its limit: then it is signalled already.
+            let _: io::Result<()> = event.write(1);
+        }
     }
 
     /// The guest has more than one task: it is to be asked to look from time to time.
@@ -75,12 +97,15 @@ impl Control {
         self.rouse();
     }
 
-    /// The guest waits in a host call, or goes on.
-    pub fn set_idle(&self, idle: bool) {
-        self.idle.store(idle, Ordering::SeqCst);
-        if !idle && self.ticking.load(Ordering::SeqCst) {
+    /// Serves a call in which one vCPU waits.
+    pub fn while_idle<T>(&self, serve: impl FnOnce() -> T) -> T {
+        self.idle.fetch_add(1, Ordering::SeqCst);
+        let result = serve();
+        self.idle.fetch_sub(1, Ordering::SeqCst);
+        if self.ticking.load(Ordering::SeqCst) {
             self.rouse();
         }
+        result
     }
 
     fn rouse(&self) {
@@ -96,7 +121,8 @@ impl Control {
     pub fn ticks(&self) -> bool {
         // Noted before looking: whoever changes what is looked at rouses the sleeper.
         self.asleep.store(true, Ordering::SeqCst);
-        let ticks = self.ticking.load(Ordering::SeqCst) && !self.idle.load(Ordering::SeqCst);
+        let busy = self.idle.load(Ordering::SeqCst) < self.vcpus.len();
+        let ticks = self.ticking.load(Ordering::SeqCst) && busy;
         if ticks {
             self.asleep.store(false, Ordering::SeqCst);
         }
@@ -109,21 +135,29 @@ impl Control {
         &self.busy
     }
 
-    /// Whether and why the vCPU thread is to end.
+    /// Whether the vCPU threads are to end, for whatever reason.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.ended.load(Ordering::SeqCst) || self.stopped().is_some()
+    }
+
+    /// Whether and why the VM was stopped from outside.
     #[must_use]
     pub fn stopped(&self) -> Option<Stop> {
         self.stop.get().copied()
     }
 
-    /// For the vCPU.
+    /// Number of vCPUs.
     #[must_use]
-    pub fn kicker(&self) -> Arc<Kicker> {
-        Arc::clone(&self.kicker)
+    pub fn cpus(&self) -> usize {
+        self.vcpus.len()
     }
 
-    /// Readable after [`Control::wake`] or [`Control::stop`], until it is read.
+    /// The kicker of vCPU `cpu`, and an event that is readable when that is to be woken,
+    /// until it is read. Those of the last one, if there are not so many.
     #[must_use]
-    pub fn wake_event(&self) -> &EventFd {
-        &self.wake
+    pub fn of_cpu(&self, cpu: usize) -> (&Arc<Kicker>, &EventFd) {
+        let (kicker, event) = &self.vcpus[cpu.min(self.vcpus.len() - 1)];
+        (kicker, event)
     }
 }

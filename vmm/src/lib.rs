@@ -20,6 +20,7 @@ mod signals;
 mod supervisor;
 mod terminal;
 pub mod tree;
+mod waits;
 
 pub use control::Stop;
 pub use run::{End, UserExits};

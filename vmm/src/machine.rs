@@ -8,7 +8,7 @@ use crate::profile::Profile;
 use crate::run::{End, Ended, Running, UserExits};
 use crate::supervisor;
 use hartline_abi::boot::Shared;
-use hartline_abi::layout::{IMAGE_WINDOWS, STACK_SIZE};
+use hartline_abi::layout::{IMAGE_WINDOWS, STACK_BASE, STACK_SIZE, STACK_STRIDE};
 use hartline_devices::console::Console;
 use hartline_devices::volume::{Server, Volume};
 use std::fs::File;
@@ -39,6 +39,8 @@ pub enum Error {
 pub struct Settings<'a> {
     /// Length of RAM, bytes.
     pub ram: u64,
+    /// Number of vCPUs, 1 to [`MAX_CPUS`](hartline_abi::boot::MAX_CPUS).
+    pub cpus: u32,
     /// The runtime's ELF file: [`RUNTIME`].
     pub runtime: &'a [u8],
     /// The root file system tree; `None`: no files at all.
@@ -68,13 +70,13 @@ pub struct Settings<'a> {
 pub struct Outcome {
     /// How it ended.
     pub end: End,
-    /// From the start of [`run`] until the vCPU entered the guest.
+    /// From the start of [`run`] until the first vCPU entered the guest.
     pub boot_time: Duration,
     /// From then to the end.
     pub run_time: Duration,
-    /// Exits of the vCPU to the VMM.
-    pub exits: UserExits,
-    /// KVM's counters of the vCPU and of the VM, if they were asked for.
+    /// Exits of each vCPU to the VMM.
+    pub exits: Vec<UserExits>,
+    /// KVM's counters of the vCPUs together and of the VM, if they were asked for.
     pub counters: Option<[Counters; 2]>,
     /// The translation images that the guest used.
     pub images: Images,
@@ -98,25 +100,30 @@ impl Outcome {
     }
 }
 
-/// The host stack of a VM that ended.
+/// The host stacks of a VM that ended.
 #[derive(Debug)]
 pub struct HostStack {
     ram: Arc<Mapping>,
-    /// Offset in RAM, and guest address of the end.
+    /// Offset in RAM of that of vCPU 0; the others follow.
     block: u64,
-    top: u64,
+    cpus: u64,
 }
 
 impl HostStack {
-    /// The word at a guest address, if it is on the stack.
+    /// The word at a guest address, if it is on a stack.
     #[must_use]
     pub fn word(&self, address: u64) -> Option<u64> {
-        let offset = address.checked_sub(self.top - STACK_SIZE)?;
+        let cpu = address.checked_sub(STACK_BASE)? / STACK_STRIDE;
+        if cpu >= self.cpus {
+            return None;
+        }
+        let offset = address.checked_sub(layout::stack_top(cpu) - STACK_SIZE)?;
         if offset > STACK_SIZE - 8 {
             return None;
         }
         let mut word = [0; 8];
-        self.ram.read(self.block + offset, &mut word).ok()?;
+        let stack = self.block + cpu * STACK_SIZE;
+        self.ram.read(stack + offset, &mut word).ok()?;
         Some(u64::from_le_bytes(word))
     }
 }
@@ -134,13 +141,14 @@ pub fn run(settings: Settings<'_>) -> Result<Outcome, Error> {
     let boot_time = start.elapsed();
     let Ended {
         end,
-        vcpu,
+        vcpus,
         images,
         exits,
     } = running.run()?;
     let run_time = start.elapsed().saturating_sub(boot_time);
     let counters = if count {
-        Some([Counters::of_vcpu(&vcpu)?, Counters::of_vm(images.vm())?])
+        let each: Result<Vec<_>, _> = vcpus.iter().map(Counters::of_vcpu).collect();
+        Some([Counters::sum(each?), Counters::of_vm(images.vm())?])
     } else {
         None
     };
@@ -167,6 +175,7 @@ fn tree_length(tree: &File) -> Result<u64, layout::Error> {
 }
 
 fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostStack), Error> {
+    kvm.check_cpus(settings.cpus)?;
     let mut vm = kvm.create_vm()?;
     let tree = match settings.tree {
         Some(file) => Some(GuestFile {
@@ -178,6 +187,7 @@ fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostSt
     };
     let contents = Contents {
         ram: settings.ram,
+        cpus: settings.cpus.into(),
         runtime: settings.runtime,
         files: tree.as_slice(),
     };
@@ -185,29 +195,37 @@ fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostSt
     for slot in &guest.slots {
         vm.add_slot(slot.gpa, Arc::clone(&slot.memory), slot.access)?;
     }
-    let vcpu = Vcpu::new(kvm, &vm, 0)?;
-    vcpu.start_at(&UserEntry {
-        rip: guest.entry,
-        rsp: guest.stack_top,
-        rdi: boot::SHARED_ADDRESS,
-        page_table: guest.page_table,
-        gdt: supervisor::gdt(),
-        idt: supervisor::idt(),
-        tss: supervisor::tss(),
-    })?;
+    let vcpus = (0..contents.cpus)
+        .map(|cpu| {
+            let vcpu = Vcpu::new(kvm, &vm, cpu)?;
+            vcpu.start_at(&UserEntry {
+                rip: guest.entry,
+                rsp: layout::stack_top(cpu),
+                rdi: boot::SHARED_ADDRESS,
+                page_table: guest.page_table,
+                gdt: supervisor::gdt(),
+                idt: supervisor::idt(),
+                tss: supervisor::tss(cpu),
+            })?;
+            Ok(vcpu)
+        })
+        .collect::<Result<Vec<_>, platform::Error>>()?;
+    let [first, ..] = &vcpus[..] else {
+        return Err(layout::Error::Cpus { cpus: 0 }.into());
+    };
     boot::write(
         &guest,
         contents.files,
-        &vcpu,
+        first,
         settings.arguments,
         settings.volumes.len() as u32,
-        (settings.interpret_only, settings.variant),
+        (settings.cpus, settings.interpret_only, settings.variant),
     )?;
     let console = Arc::<Console>::default();
     let stack = HostStack {
         ram: Arc::clone(&guest.ram),
         block: guest.stack_block,
-        top: guest.stack_top,
+        cpus: contents.cpus,
     };
     let (ram, shared) = (Arc::clone(&guest.ram), Arc::clone(&guest.shared));
     let mut images = Images::new(vm, ram, shared, guest.slots_free);
@@ -218,7 +236,7 @@ fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostSt
         images.offer(settings.arguments.program, settings.variant, image);
     }
     let running = Running {
-        vcpu,
+        vcpus,
         images,
         ram: guest.ram,
         shared: guest.shared,

@@ -10,6 +10,7 @@ use hartline_abi::profile::{Place, STACK_WORDS, Sample};
 use std::io;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -52,17 +53,23 @@ pub struct Taken {
 
 /// The processor time clock of a thread.
 #[derive(Debug, Clone, Copy)]
-struct ThreadClock(libc::clockid_t);
+pub(crate) struct ThreadClock(libc::clockid_t);
 
 impl ThreadClock {
     /// The clock of the calling thread.
-    fn of_this_thread() -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn of_this_thread() -> Result<Self, platform::Error> {
         let mut clock = 0;
         // SAFETY: a valid thread handle and place for the result.
         let error = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) };
         match error {
             0 => Ok(Self(clock)),
-            error => Err(io::Error::from_raw_os_error(error)),
+            error => Err(platform::Error::Request {
+                request: "processor time clock",
+                source: io::Error::from_raw_os_error(error),
+            }),
         }
     }
 
@@ -80,66 +87,127 @@ impl ThreadClock {
     }
 }
 
-/// Runs the vCPU by `run` on this thread, and takes samples meanwhile.
+/// The thread that takes samples.
+pub(crate) struct Sampler<'scope> {
+    thread: thread::ScopedJoinHandle<'scope, Result<(), platform::Error>>,
+    done: Arc<AtomicBool>,
+}
+
+impl Sampler<'_> {
+    /// Ends it; the result is what it failed by.
+    ///
+    /// # Errors
+    /// If the mailbox is not in the shared pages: a mistake of the VMM.
+    pub fn stop(self) -> Result<(), platform::Error> {
+        self.done.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        match self.thread.join() {
+            Ok(sampled) => sampled,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+/// Takes samples while the vCPUs run, whose threads have these clocks when they started.
 ///
 /// # Errors
 /// If there can be no sampling thread.
-pub(crate) fn during<R>(
-    profile: Profile<'_>,
-    ram: &Mapping,
-    shared: &Mapping,
-    run: impl FnOnce() -> R,
-) -> Result<R, platform::Error> {
-    let failed = |request| move |source| platform::Error::Request { request, source };
-    let clock = ThreadClock::of_this_thread().map_err(failed("processor time clock"))?;
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let sampler = thread::Builder::new()
-            .name("profile".into())
-            .spawn_scoped(scope, || sample(profile, ram, shared, clock, &done))
-            .map_err(failed("sampling thread"))?;
-        let result = run();
-        done.store(true, Ordering::Release);
-        sampler.thread().unpark();
-        match sampler.join() {
-            Ok(sampled) => sampled.map(|()| result),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    })
+pub(crate) fn start<'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    profile: Profile<'scope>,
+    ram: &'scope Mapping,
+    shared: &'scope Mapping,
+    clocks: &'scope [OnceLock<ThreadClock>],
+) -> Result<Sampler<'scope>, platform::Error> {
+    let done = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&done);
+    let thread = thread::Builder::new()
+        .name("profile".into())
+        .spawn_scoped(scope, move || {
+            let sampled = clocks.iter().map(|clock| Sampled {
+                clock,
+                time: Duration::ZERO,
+            });
+            sample(profile, ram, shared, sampled.collect(), &stop)
+        })
+        .map_err(|source| platform::Error::Request {
+            request: "sampling thread",
+            source,
+        })?;
+    Ok(Sampler { thread, done })
 }
 
-/// Takes samples until `done`; whoever sets it unparks this thread.
+/// A vCPU of which samples are taken.
+struct Sampled<'a> {
+    clock: &'a OnceLock<ThreadClock>,
+    /// Its processor time that samples stand for.
+    time: Duration,
+}
+
+impl Sampled<'_> {
+    /// Processor time that no sample stands for yet.
+    fn owed(&self) -> Duration {
+        let now = self.clock.get().and_then(|clock| clock.now());
+        now.map_or(Duration::ZERO, |now| now.saturating_sub(self.time))
+    }
+}
+
+/// A sample that was asked for.
+struct Wanted {
+    cpu: usize,
+    /// Processor time that it stands for.
+    weight: Duration,
+    /// Periods since.
+    age: u32,
+}
+
+/// Takes samples until `done`; whoever sets it unparks this thread. One at a time, of the
+/// vCPU that has run longest without one.
 fn sample(
     profile: Profile<'_>,
     ram: &Mapping,
     shared: &Mapping,
-    clock: ThreadClock,
+    mut sampled: Vec<Sampled<'_>>,
     done: &AtomicBool,
 ) -> Result<(), platform::Error> {
+    /// Periods after which another vCPU is asked, if there is one: this one sleeps.
+    const PATIENCE: u32 = 4;
     let request = shared.atomic_u64(SAMPLE + offset_of!(Sample, request) as u64)?;
+    let asked = shared.atomic_u64(SAMPLE + offset_of!(Sample, cpu) as u64)?;
     let answer = shared.atomic_u64(SAMPLE + offset_of!(Sample, answer) as u64)?;
-    let mut wanted = 0;
-    // Processor time at the last request, and from the one before to it.
-    let (mut last, mut weight) = (Duration::ZERO, None);
+    let mut number = 0;
+    let mut wanted: Option<Wanted> = None;
     while !done.load(Ordering::Acquire) {
         thread::park_timeout(profile.period);
-        if let Some(time) = weight {
-            if answer.load(Ordering::Acquire) != wanted {
+        if let Some(Wanted { cpu, weight, age }) = wanted.take() {
+            if answer.load(Ordering::Acquire) == number {
+                (profile.recorder)(&take(shared, weight)?);
+                sampled[cpu].time += weight;
+            } else if age < PATIENCE || sampled.len() == 1 {
                 // Somebody else may have taken the attention for it.
-                attention::raise(shared, ram, Pending::Sample);
+                attention::raise_one(shared, ram, cpu, Pending::Sample);
+                wanted = Some(Wanted {
+                    cpu,
+                    weight,
+                    age: age + 1,
+                });
                 continue;
             }
-            (profile.recorder)(&take(shared, time)?);
-            weight = None;
         }
-        let Some(now) = clock.now() else { break };
+        let owed = sampled.iter().map(Sampled::owed).enumerate();
         // A vCPU that sleeps gets no sample.
-        if now.saturating_sub(last) >= profile.period / 2 {
-            weight = Some(now.saturating_sub(last));
-            last = now;
-            wanted += 1;
-            request.store(wanted, Ordering::Release);
-            attention::raise(shared, ram, Pending::Sample);
+        if let Some((cpu, weight)) = owed.max_by_key(|&(_, time)| time)
+            && weight >= profile.period / 2
+        {
+            number += 1;
+            asked.store(cpu as u64, Ordering::Relaxed);
+            request.store(number, Ordering::Release);
+            attention::raise_one(shared, ram, cpu, Pending::Sample);
+            wanted = Some(Wanted {
+                cpu,
+                weight,
+                age: 0,
+            });
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Running a VM: the vCPU thread, the console thread, and this one, which waits for
+//! Running a VM: the vCPU threads, the console thread, and this one, which waits for
 //! signals, the time limit and the end.
 
 use crate::calls::Calls;
@@ -7,6 +7,7 @@ use crate::images::Images;
 use crate::platform::{self, Exit, Mapping, Vcpu, VmFailure};
 use crate::profile::{self, Profile};
 use crate::signals::{SignalSet, Signals};
+use crate::waits;
 use hartline_abi::boot::Shared;
 use hartline_abi::port;
 use hartline_abi::report::ExitReport;
@@ -16,7 +17,7 @@ use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EventFd};
@@ -35,7 +36,7 @@ pub enum End {
     Stopped(Stop),
 }
 
-/// How often the vCPU came out to the VMM, by reason. KVM's own counters have no such
+/// How often a vCPU came out to the VMM, by reason. KVM's own counters have no such
 /// figures on every kind of KVM.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UserExits {
@@ -45,6 +46,41 @@ pub struct UserExits {
     pub doorbells: u64,
     /// Interruptions by the VMM: signals, the time limit.
     pub interruptions: u64,
+    /// Times that the vCPU had nothing to do and slept.
+    pub sleeps: u64,
+    /// Times that it woke another one.
+    pub wakes: u64,
+    /// Times that it gave way to another one.
+    pub yields: u64,
+}
+
+impl UserExits {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let Self {
+            calls,
+            doorbells,
+            interruptions,
+            sleeps,
+            wakes,
+            yields,
+        } = *self;
+        calls + doorbells + interruptions + sleeps + wakes + yields
+    }
+
+    /// The sum of those of two vCPUs.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            calls: self.calls + other.calls,
+            doorbells: self.doorbells + other.doorbells,
+            interruptions: self.interruptions + other.interruptions,
+            sleeps: self.sleeps + other.sleeps,
+            wakes: self.wakes + other.wakes,
+            yields: self.yields + other.yields,
+        }
+    }
 }
 
 /// A VM that ended.
@@ -52,19 +88,19 @@ pub struct UserExits {
 pub struct Ended {
     /// How.
     pub end: End,
-    /// The vCPU, for KVM's counters.
-    pub vcpu: Vcpu,
+    /// The vCPUs, for KVM's counters.
+    pub vcpus: Vec<Vcpu>,
     /// The images that the guest asked for, and the VM.
     pub images: Images,
-    /// Its exits to the VMM.
-    pub exits: UserExits,
+    /// The exits of each vCPU to the VMM.
+    pub exits: Vec<UserExits>,
 }
 
 /// A VM ready to run.
 #[derive(Debug)]
 pub struct Running<'a> {
-    /// The vCPU, set up to start.
-    pub vcpu: Vcpu,
+    /// The vCPUs, set up to start.
+    pub vcpus: Vec<Vcpu>,
     /// The VM, and the images that the guest may ask for.
     pub images: Images,
     /// Private RAM, for signals to the program.
@@ -90,7 +126,7 @@ impl Running<'_> {
     pub fn run(self) -> Result<Ended, platform::Error> {
         let failed = |request| move |source| platform::Error::Request { request, source };
         let deadline = self.timeout.and_then(|t| Instant::now().checked_add(t));
-        let control = Arc::new(Control::new()?);
+        let control = Arc::new(Control::new(self.vcpus.len())?);
         let done = EventFd::new(EFD_CLOEXEC).map_err(failed("eventfd"))?;
         let set = SignalSet::block().map_err(failed("signalfd"))?;
         let mut signals = Signals::new(
@@ -114,34 +150,54 @@ impl Running<'_> {
             Arc::clone(&volumes),
             self.images,
         );
-        let mut vcpu = self.vcpu;
-        let mut exits = UserExits::default();
-        let mut service = Service {
-            calls,
+        let service = Service {
+            calls: Mutex::new(calls),
             control: &control,
             console: &console,
             volumes: &volumes,
             shared: &self.shared,
+            clocks: self.vcpus.iter().map(|_| OnceLock::new()).collect(),
+            end: OnceLock::new(),
         };
-        let runner = thread::scope(|scope| {
-            let runner = thread::Builder::new()
-                .name("vcpu0".into())
-                .spawn_scoped(scope, || {
-                    let _done = SignalOnDrop(&done);
-                    let mut run = || service.run_vcpu(&mut vcpu, &mut exits);
-                    match self.profile {
-                        None => run(),
-                        Some(profile) => profile::during(profile, &self.ram, &self.shared, run)
-                            .and_then(|end| end),
+        let (vcpus, exits) = thread::scope(|scope| {
+            let mut threads = Vec::with_capacity(self.vcpus.len());
+            for (cpu, mut vcpu) in self.vcpus.into_iter().enumerate() {
+                let (service, done) = (&service, &done);
+                let run = move || {
+                    let _done = SignalOnDrop(done);
+                    let exits = service.run_to_end(cpu, &mut vcpu);
+                    (vcpu, exits)
+                };
+                let thread = thread::Builder::new()
+                    .name(format!("vcpu{cpu}"))
+                    .spawn_scoped(scope, run)
+                    .map_err(failed("vCPU thread"));
+                match thread {
+                    Ok(thread) => threads.push(thread),
+                    Err(error) => {
+                        service.end_with(Err(error));
+                        break;
                     }
-                });
-            let runner = runner.map_err(failed("vCPU thread"))?;
+                }
+            }
+            let sampler = self.profile.map(|profile| {
+                profile::start(scope, profile, &self.ram, &self.shared, &service.clocks)
+            });
             signals.watch(done.as_raw_fd());
-            runner
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            let ended: (Vec<_>, Vec<_>) = threads.into_iter().map(joined).unzip();
+            if let Some(sampler) = sampler {
+                match sampler {
+                    Ok(sampler) => sampler.stop().unwrap_or_else(|e| service.end_with(Err(e))),
+                    Err(error) => service.end_with(Err(error)),
+                }
+            }
+            ended
         });
-        let end = finish(runner?, &console);
+        let (calls, end) = (service.calls, service.end);
+        let end = end.into_inner().ok_or_else(|| {
+            failed("vCPU threads")(io::Error::from_raw_os_error(libc::ECHILD))
+        })??;
+        let end = finish(end, &console);
         volumes.finish();
         if let Some(server) = server {
             // What the guest has asked for is done, even if it waits for a disk.
@@ -154,8 +210,11 @@ impl Running<'_> {
         }
         Ok(Ended {
             end,
-            vcpu,
-            images: service.calls.into_images(),
+            vcpus,
+            images: calls
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner)
+                .into_images(),
             exits,
         })
     }
@@ -249,33 +308,78 @@ fn standard_output(descriptor: i32) -> Result<OwnedFd, platform::Error> {
         })
 }
 
-/// What the vCPU thread needs to serve the guest.
+/// The result of a thread, or its panic.
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// What the vCPU threads need to serve the guest.
 struct Service<'a> {
-    calls: Calls,
+    calls: Mutex<Calls>,
     control: &'a Control,
     console: &'a Console,
     volumes: &'a Volumes,
     shared: &'a Mapping,
+    /// Processor time of each thread, for profiles.
+    clocks: Vec<OnceLock<profile::ThreadClock>>,
+    /// What the first thread that ended says.
+    end: OnceLock<Result<End, platform::Error>>,
 }
 
 impl Service<'_> {
-    /// The loop of the vCPU thread.
-    fn run_vcpu(&mut self, vcpu: &mut Vcpu, exits: &mut UserExits) -> Result<End, platform::Error> {
-        vcpu.attach(self.control.kicker())?;
+    /// A vCPU thread.
+    fn run_to_end(&self, cpu: usize, vcpu: &mut Vcpu) -> UserExits {
+        let mut exits = UserExits::default();
+        if let Some(end) = self.run_vcpu(cpu, vcpu, &mut exits).transpose() {
+            self.end_with(end);
+        }
+        exits
+    }
+
+    /// The VM ends: the first reason counts.
+    fn end_with(&self, end: Result<End, platform::Error>) {
+        // A later one changes nothing.
+        let _ = self.end.set(end);
+        self.control.end();
+    }
+
+    /// The loop of a vCPU thread; no result if another one ended the VM.
+    fn run_vcpu(
+        &self,
+        cpu: usize,
+        vcpu: &mut Vcpu,
+        exits: &mut UserExits,
+    ) -> Result<Option<End>, platform::Error> {
+        let (kicker, _) = self.control.of_cpu(cpu);
+        vcpu.attach(Arc::clone(kicker))?;
+        if let Some(clock) = self.clocks.get(cpu) {
+            // Set once, here.
+            let _ = clock.set(profile::ThreadClock::of_this_thread()?);
+        }
+        if cpu != 0 {
+            waits::wait_for_start(self.control, self.shared, cpu)?;
+        }
         loop {
             if let Some(reason) = self.control.stopped() {
-                return Ok(End::Stopped(reason));
+                return Ok(Some(End::Stopped(reason)));
+            }
+            if self.control.is_over() {
+                return Ok(None);
             }
             match vcpu.run() {
                 Ok(Exit::PortWrite(port::EXIT)) => {
                     let at = offset_of!(Shared, report) as u64;
                     // SAFETY: the report consists of integers.
                     let report = unsafe { self.shared.read_value(at) }?;
-                    return Ok(End::Report(Box::new(report)));
+                    return Ok(Some(End::Report(Box::new(report))));
                 }
                 Ok(Exit::PortWrite(port::CALL)) => {
                     exits.calls += 1;
-                    self.calls.serve()?;
+                    // The guest makes one call at a time; one that does not harms itself.
+                    let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+                    calls.serve(cpu)?;
                 }
                 // Not an ioeventfd: on Linux 6.18 a VM that ever had one takes 16 ms
                 // longer to destroy, which is more than a short program's whole run.
@@ -287,9 +391,23 @@ impl Service<'_> {
                     exits.doorbells += 1;
                     self.volumes.ring_doorbell();
                 }
-                Ok(Exit::PortWrite(other)) => return Ok(End::Failed(VmFailure::PortWrite(other))),
+                Ok(Exit::PortWrite(port::WAIT)) => {
+                    exits.sleeps += 1;
+                    waits::sleep(self.control, self.shared, cpu)?;
+                }
+                Ok(Exit::PortWrite(port::WAKE)) => {
+                    exits.wakes += 1;
+                    waits::wake(self.control, self.shared)?;
+                }
+                Ok(Exit::PortWrite(port::YIELD)) => {
+                    exits.yields += 1;
+                    thread::yield_now();
+                }
+                Ok(Exit::PortWrite(other)) => {
+                    return Ok(Some(End::Failed(VmFailure::PortWrite(other))));
+                }
                 Ok(Exit::Interrupted) => exits.interruptions += 1,
-                Err(failure) => return Ok(End::Failed(failure)),
+                Err(failure) => return Ok(Some(End::Failed(failure))),
             }
         }
     }

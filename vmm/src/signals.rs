@@ -220,7 +220,7 @@ impl Signals {
         signals.is_ok_and(|s| s.load(Ordering::SeqCst) & bit(signal) != 0)
     }
 
-    /// Sets the signal's bit, asks hart 0 for attention, and wakes a host call.
+    /// Sets the signal's bit, asks the harts for attention, and wakes a host call.
     fn pass(&self, signal: i32) -> Result<(), crate::platform::Error> {
         let signals = self.shared.atomic_u64(offset_of!(Shared, signals) as u64)?;
         signals.fetch_or(bit(signal), Ordering::SeqCst);
@@ -243,7 +243,7 @@ mod tests {
     fn watched() -> (Signals, Arc<Control>) {
         let ram = Arc::new(Mapping::anonymous("ram", 2 << 20).unwrap());
         let shared = Arc::new(Mapping::anonymous("shared", 4 << 20).unwrap());
-        let control = Arc::new(Control::new().unwrap());
+        let control = Arc::new(Control::new(1).unwrap());
         let set = SignalSet::block().unwrap();
         (
             Signals::new(ram, shared, Arc::clone(&control), set, None),
@@ -254,7 +254,7 @@ mod tests {
     fn set_hart(signals: &Signals, offset: u64) {
         let hart = signals
             .shared
-            .atomic_u64(offset_of!(Shared, hart) as u64)
+            .atomic_u64(offset_of!(Shared, harts) as u64)
             .unwrap();
         hart.store(offset, Ordering::SeqCst);
     }

@@ -4,10 +4,10 @@
 //! ```text
 //! SUPERVISOR_BASE + 0x0000  GDT (accessed bits set, so the processor never writes it)
 //!                 + 0x1000  IDT
-//!                 + 0x2000  TSS with the I/O bitmap
-//!                 + 0x3000  stubs
-//!                 + 0x8000  CPL 0 stack: one page of RAM, not of the slot, that CPL 3
-//!                           may read; both neighbours are unmapped
+//!                 + 0x2000  stubs
+//!                 + 0x3000  TSS with the I/O bitmap, for each vCPU
+//!                 + 0x10000 CPL 0 stack for each vCPU: one page of RAM, not of the slot,
+//!                           that CPL 3 may read; both neighbours are unmapped
 //! ```
 //!
 //! An exception at CPL 3 enters a stub, which completes an
@@ -19,21 +19,27 @@
 //! is used up.
 
 use hartline_abi::hart::{ExceptionFrame, offset};
-use hartline_abi::layout::{KERNEL_CS, KERNEL_SS, PAGE_SIZE, SUPERVISOR_BASE, USER_CS, USER_SS};
+use hartline_abi::boot::MAX_CPUS;
+use hartline_abi::layout::{
+    CPL0_STRIDE, KERNEL_CS, KERNEL_SS, PAGE_SIZE, SUPERVISOR_BASE, USER_CS, USER_SS,
+};
 use hartline_abi::port;
 use std::mem::size_of;
 
 /// Length of the slot, bytes.
-pub const SLOT_LENGTH: u64 = 4 * PAGE_SIZE;
+pub const SLOT_LENGTH: u64 = TSS + MAX_CPUS as u64 * TSS_STRIDE;
 
 const GDT: u64 = 0;
 const IDT: u64 = PAGE_SIZE;
-const TSS: u64 = 2 * PAGE_SIZE;
-const STUBS: u64 = 3 * PAGE_SIZE;
+const STUBS: u64 = 2 * PAGE_SIZE;
+const TSS: u64 = 3 * PAGE_SIZE;
+/// Distance between the TSSs of vCPUs: none crosses a page.
+const TSS_STRIDE: u64 = 512;
 
-/// Address of the CPL 0 stack page.
-pub const STACK_PAGE: u64 = SUPERVISOR_BASE + 0x8000;
-/// Address of the exception frame that stubs fill: the top of that page.
+/// Address of the CPL 0 stack page of vCPU 0; those of the others follow, [`CPL0_STRIDE`]
+/// from one another.
+pub const STACK_PAGE: u64 = SUPERVISOR_BASE + 0x1_0000;
+/// Address of the exception frame that stubs fill on vCPU 0: the top of that page.
 pub const EXCEPTION_FRAME: u64 = STACK_PAGE + PAGE_SIZE - size_of::<ExceptionFrame>() as u64;
 
 /// Selector of the TSS.
@@ -79,12 +85,12 @@ pub fn idt() -> (u64, u16) {
     (SUPERVISOR_BASE + IDT, IDT_ENTRIES as u16 * 16 - 1)
 }
 
-/// TSS: selector, address and limit.
+/// TSS of vCPU `cpu`, less than [`MAX_CPUS`]: selector, address and limit.
 #[must_use]
-pub fn tss() -> (u16, u64, u32) {
+pub fn tss(cpu: u64) -> (u16, u64, u32) {
     (
         TSS_SELECTOR,
-        SUPERVISOR_BASE + TSS,
+        SUPERVISOR_BASE + TSS + cpu * TSS_STRIDE,
         (TSS_LENGTH + IO_BITMAP_LENGTH - 1) as u32,
     )
 }
@@ -99,8 +105,10 @@ pub fn slot() -> Vec<u8> {
     };
     put(GDT, &build_gdt());
     put(IDT, &build_idt(&entries));
-    put(TSS, &build_tss());
     put(STUBS, &stubs);
+    for cpu in 0..MAX_CPUS as u64 {
+        put(TSS + cpu * TSS_STRIDE, &build_tss(cpu));
+    }
     slot
 }
 
@@ -114,8 +122,8 @@ fn build_gdt() -> Vec<u8> {
     entries[usize::from(KERNEL_SS / 8)] = DATA;
     entries[usize::from(USER_SS / 8)] = DATA | DPL3;
     entries[usize::from(USER_CS / 8)] = CODE | DPL3;
-    let (selector, base, limit) = tss();
-    // A busy 64-bit TSS: the task register is loaded by the VMM.
+    let (selector, base, limit) = tss(0);
+    // A busy 64-bit TSS: the task register is loaded by the VMM, for each vCPU with its own.
     let low = u64::from(limit) | (base & 0xff_ffff) << 16 | 0x8b << 40 | (base >> 24 & 0xff) << 56;
     entries[usize::from(selector / 8)] = low;
     entries[usize::from(selector / 8) + 1] = base >> 32;
@@ -143,10 +151,11 @@ fn build_idt(entries: &[Option<u64>; IDT_ENTRIES]) -> Vec<u8> {
     entries.iter().enumerate().flat_map(gate).collect()
 }
 
-fn build_tss() -> Vec<u8> {
+fn build_tss(cpu: u64) -> Vec<u8> {
     let mut tss = vec![0; TSS_LENGTH];
     // RSP0, and the offset of the I/O bitmap (Intel SDM volume 3, figure 8-11).
-    tss[4..12].copy_from_slice(&(STACK_PAGE + PAGE_SIZE).to_le_bytes());
+    let stack = STACK_PAGE + cpu * CPL0_STRIDE + PAGE_SIZE;
+    tss[4..12].copy_from_slice(&stack.to_le_bytes());
     tss[102..104].copy_from_slice(&(TSS_LENGTH as u16).to_le_bytes());
     let mut bitmap = [0xff; IO_BITMAP_LENGTH];
     for allowed in port::FIRST..=port::LAST {
@@ -220,7 +229,9 @@ mod tests {
         assert_eq!(slot().len() as u64, SLOT_LENGTH);
         let (stubs, _) = assemble_stubs();
         assert!(stubs.len() <= PAGE_SIZE as usize);
-        let tss = build_tss();
+        let tss = build_tss(1);
+        assert!(tss.len() as u64 <= TSS_STRIDE);
+        assert!(SUPERVISOR_BASE + SLOT_LENGTH < STACK_PAGE);
         let open = |p: u16| tss[TSS_LENGTH + usize::from(p / 8)] & 1 << (p % 8) == 0;
         for p in 0..=port::LAST {
             assert_eq!(

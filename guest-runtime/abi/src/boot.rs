@@ -1,6 +1,6 @@
 //! What the VMM hands to the runtime: the shared pages, whose first part is the
-//! boot information. The vCPU starts at the runtime's ELF entry point at CPL 3
-//! with `rdi` = address of [`Shared`], `rsp` = top of vCPU 0's host stack.
+//! boot information. Each vCPU starts at the runtime's ELF entry point at CPL 3
+//! with `rdi` = address of [`Shared`], `rsp` = top of its host stack.
 
 use crate::call::HostCall;
 use crate::console::Console;
@@ -9,8 +9,10 @@ use crate::layout::IMAGE_WINDOWS;
 use crate::profile::Sample;
 use crate::report::ExitReport;
 use crate::volume;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
+/// Most vCPUs of one VM: a set of them is a word.
+pub const MAX_CPUS: usize = 64;
 /// Most read-only files of one VM.
 pub const MAX_FILES: usize = 16;
 /// Room for arguments and environment, bytes.
@@ -32,7 +34,7 @@ pub struct FileEntry {
 pub struct BootInfo {
     /// [`crate::ABI_VERSION`].
     pub version: u32,
-    /// Number of vCPUs.
+    /// Number of vCPUs, 1 to [`MAX_CPUS`].
     pub cpus: u32,
     /// Length of private RAM, bytes, a multiple of 2 MiB.
     pub ram_length: u64,
@@ -42,7 +44,8 @@ pub struct BootInfo {
     /// Guest-physical address of the top-level page table (in RAM, so it can be
     /// edited through the physmap).
     pub page_table: u64,
-    /// Address of the exception frame (top of the CPL 0 stack) of vCPU 0.
+    /// Address of the exception frame (top of the CPL 0 stack) of vCPU 0; that of vCPU n
+    /// is n times [`CPL0_STRIDE`](crate::layout::CPL0_STRIDE) above.
     pub exception_frame: u64,
     /// Read-only files: 0 is the root file system tree ([`crate::tree`]).
     pub files: [FileEntry; MAX_FILES],
@@ -80,6 +83,22 @@ pub struct BootInfo {
     pub stack_limit: u64,
 }
 
+/// How a vCPU that has nothing to do sleeps ([`crate::port::WAIT`]).
+#[repr(C)]
+#[derive(Debug)]
+pub struct CpuWait {
+    /// Longest time, ns; `u64::MAX`: for ever.
+    pub timeout: AtomicU64,
+    /// 1: until standard input is readable.
+    pub input: AtomicU32,
+    /// Set by the VMM: 1 if standard input was readable.
+    pub ready: AtomicU32,
+    /// 1: the vCPU is to be woken, by [`crate::port::WAKE`].
+    pub wake: AtomicU32,
+    /// Not used.
+    pub reserved: u32,
+}
+
 /// The shared pages.
 #[repr(C, align(4096))]
 #[derive(Debug)]
@@ -89,15 +108,18 @@ pub struct Shared {
     /// How the program ended.
     pub report: ExitReport,
     /// Signals sent from outside: bit n−1 is signal n. Set by the VMM, then
-    /// `poll_limit` of vCPU 0's hart is raised through [`Shared::hart`].
+    /// `poll_limit` of all harts is raised through [`Shared::harts`].
     pub signals: AtomicU64,
     /// Not 0: there are newer translation images than those that were answered with.
     /// Set by the VMM like `signals`.
     pub images: AtomicU64,
-    /// Offset into private RAM of vCPU 0's hart; published by the runtime (0: not yet).
-    /// The VMM checks it and writes `pending` and `poll_limit` there.
-    pub hart: AtomicU64,
-    /// Host calls of vCPU 0.
+    /// Offsets into private RAM of the vCPUs' harts; published by the runtime (0: not
+    /// yet). The VMM checks them and writes `pending` and `poll_limit` there. vCPUs but
+    /// the first start when theirs is published and they are woken.
+    pub harts: [AtomicU64; MAX_CPUS],
+    /// How vCPUs sleep.
+    pub waits: [CpuWait; MAX_CPUS],
+    /// Host calls, of one vCPU at a time.
     pub call: HostCall,
     /// Console output.
     pub console: Console,

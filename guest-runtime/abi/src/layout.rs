@@ -57,6 +57,9 @@ pub const FILE_BASE: u64 = 6 << 40;
 /// Supervisor pages.
 pub const SUPERVISOR_BASE: u64 = 7 << 40;
 
+/// Distance between the CPL 0 stacks of vCPUs, one page each: the other is not mapped.
+pub const CPL0_STRIDE: u64 = 2 * PAGE_SIZE;
+
 /// Physical address of the supervisor slot.
 pub const SUPERVISOR_GPA: u64 = 0x10_0000;
 /// Physical address of the shared pages.

@@ -17,5 +17,11 @@ pub const PROBE: u16 = 0x513;
 /// Doorbell of the volumes, written only when their server asked for it
 /// ([`crate::volume::Channel::server_waits`]). The value is ignored.
 pub const VOLUME: u16 = 0x514;
+/// This vCPU has nothing to do: it sleeps as its [`crate::boot::CpuWait`] says.
+pub const WAIT: u16 = 0x515;
+/// Wakes the vCPUs whose [`crate::boot::CpuWait::wake`] is set.
+pub const WAKE: u16 = 0x516;
+/// This vCPU waits for another one, which the host may not be running: it gives way.
+pub const YIELD: u16 = 0x517;
 /// Last allowed port.
 pub const LAST: u16 = 0x51f;

@@ -29,6 +29,8 @@ pub enum Place {
 pub struct Sample {
     /// Number of the sample that the VMM wants; 0: none yet.
     pub request: AtomicU64,
+    /// Number of the vCPU that is to take it.
+    pub cpu: AtomicU64,
     /// Number of the sample that is here. Stored last by the runtime.
     pub answer: AtomicU64,
     /// A [`Place`].

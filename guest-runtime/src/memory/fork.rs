@@ -67,7 +67,7 @@ impl AddressSpace {
     /// If RAM is used up.
     pub fn sibling(&self) -> Result<AddressSpace, Exhausted> {
         let table = self.table.sibling(&mut self.frames.lock())?;
-        Ok(AddressSpace::new(table, self.frames, self.load_table))
+        Ok(AddressSpace::new(table, self.frames, self.processors))
     }
 
     /// A copy of this address space. Private pages in `hot`, where both sides will store
@@ -87,7 +87,7 @@ impl AddressSpace {
             .collect();
         let copied = (ranges.into_iter())
             .try_for_each(|(range, sharing)| self.copy_leaves(&mut child, range, &sharing));
-        self.load();
+        self.flush();
         match copied {
             Ok(()) => Ok(child),
             Err(exhausted) => {
@@ -97,8 +97,9 @@ impl AddressSpace {
         }
     }
 
-    /// Gives all memory back. The processor does not use the page tables any more.
+    /// Gives all memory back. No processor uses the page tables any more.
     pub fn tear_down(self) {
+        (self.processors.release)(self.table.address());
         // First what owns frames itself: it takes the allocator's lock.
         drop::<VmaTree>(self.vmas);
         self.table.tear_down(&mut self.frames.lock());
@@ -186,10 +187,10 @@ impl AddressSpace {
     /// Makes the page at `address`, whose range may be stored to but whose leaf may not,
     /// this address space's own.
     ///
-    /// The processor may go on using the old translation, which allows loads only, until
-    /// the program stores to the page: that faults and makes it look again. Until then
-    /// the old frame has the same contents, since another owner can change it only after
-    /// a switch of page tables.
+    /// This processor may go on using the old translation, which allows loads only, until
+    /// it stores to the page: that faults and makes it look again. It stores first, since
+    /// this is called for a store. Others, which would not see what is stored, look again
+    /// at once.
     pub(super) fn unshare(&mut self, address: u64) -> Result<(), Exhausted> {
         debug_assert!(address < USER_END);
         let Some((_, vma)) = self.vmas.find(address) else {
@@ -220,6 +221,9 @@ impl AddressSpace {
                 }
                 let leaf = Leaf::new(frame, protection);
                 self.table.set_small(table, address, Some(leaf));
+                if frame != old.frame() {
+                    (self.processors.flush_others)(self.table.address());
+                }
             }
         }
         Ok(())

@@ -4,6 +4,7 @@
 use super::frames::Frames;
 use super::page_table::{Exhausted, Leaf, PageTable, Window};
 use super::vma::{Backing, Protection, Vma, VmaTree};
+use crate::cpus::Processors;
 use crate::errno::Errno;
 use core::ops::Range;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
@@ -67,36 +68,44 @@ pub struct AddressSpace {
     pub(super) vmas: VmaTree,
     pub(super) table: PageTable,
     pub(super) frames: &'static SharedFrames,
-    /// Makes the processor use the page tables at an address and forget all translations.
-    pub(super) load_table: fn(u64),
+    pub(super) processors: &'static Processors,
     pub(super) brk: Range<u64>,
     /// Ranges without a wish are placed below this.
     pub(super) map_top: u64,
 }
 
 impl AddressSpace {
-    /// An empty address space. `load_table` makes the processor use the top-level page
-    /// table at a guest-physical address and forget all translations.
+    /// An empty address space, which `processors` may use.
     #[must_use]
     pub fn new(
         table: PageTable,
         frames: &'static SharedFrames,
-        load_table: fn(u64),
+        processors: &'static Processors,
     ) -> AddressSpace {
         AddressSpace {
             vmas: VmaTree::default(),
             table,
             frames,
-            load_table,
+            processors,
             brk: 0..0,
             map_top: USER_END,
         }
     }
 
-    /// Makes the processor use this address space, and forget translations that were
-    /// taken back.
+    /// Makes this processor use this address space.
     pub fn load(&self) {
-        (self.load_table)(self.table.address());
+        (self.processors.load)(self.table.address());
+    }
+
+    /// Address of its page tables, by which [`crate::cpus`] knows who uses it.
+    pub(crate) fn table_address(&self) -> u64 {
+        self.table.address()
+    }
+
+    /// Makes all processors that use this address space forget translations that were
+    /// taken back. Until then frames must not be used for something else.
+    pub(super) fn flush(&self) {
+        (self.processors.flush)(self.table.address());
     }
 
     /// The mapped ranges.
@@ -289,20 +298,23 @@ impl AddressSpace {
     pub(super) fn release(&mut self, range: Range<u64>) -> Result<(), Exhausted> {
         let frames = self.frames;
         let mut frames = frames.lock();
+        // Tables that this takes must not be frames given back below, which processors
+        // may use until the flush.
+        for end in [range.start, range.end] {
+            if !end.is_multiple_of(HUGE_PAGE_SIZE) {
+                self.table.split(&mut frames, end)?;
+            }
+        }
         let mut removed = false;
         let mut at = range.start;
         while let Some((part, window)) = self.table.windows(at..range.end).next() {
             at = part.end;
             let whole = part.end - part.start == HUGE_PAGE_SIZE;
             match window {
-                Window::Huge(leaf) if whole => {
+                Window::Huge(leaf) => {
                     self.table.take_window(part.start);
                     frames.free_huge(leaf.frame());
                     removed = true;
-                }
-                Window::Huge(_) => {
-                    self.table.split(&mut frames, part.start)?;
-                    at = part.start;
                 }
                 Window::Table(table) => {
                     for page in part.clone().step_by(PAGE_SIZE as usize) {
@@ -321,7 +333,7 @@ impl AddressSpace {
             }
         }
         if removed {
-            self.load();
+            self.flush();
         }
         Ok(())
     }
@@ -370,7 +382,7 @@ impl AddressSpace {
             }
         }
         if lowered {
-            self.load();
+            self.flush();
         }
         Ok(())
     }
@@ -411,7 +423,7 @@ impl AddressSpace {
                 Window::Empty => {}
             }
         }
-        self.load();
+        self.flush();
         Ok(())
     }
 }

@@ -6,6 +6,14 @@ use super::*;
 use hartline_abi::layout::USER_MIN;
 use std::cell::Cell;
 
+/// Of one processor: loading a table is a flush too.
+static PROCESSORS: Processors = Processors {
+    load: |_| FLUSHES.with(|f| f.set(f.get() + 1)),
+    flush: |_| FLUSHES.with(|f| f.set(f.get() + 1)),
+    flush_others: |_| {},
+    release: |_| {},
+};
+
 std::thread_local! {
     static FLUSHES: Cell<u32> = const { Cell::new(0) };
 }
@@ -22,7 +30,7 @@ fn space(chunks: u64) -> AddressSpace {
     let frames = Box::leak(Box::new(Mutex::new(frames)));
     // SAFETY: the root is an empty table that no processor uses.
     let table = unsafe { PageTable::new(ram, root) };
-    let mut space = AddressSpace::new(table, frames, |_| FLUSHES.with(|f| f.set(f.get() + 1)));
+    let mut space = AddressSpace::new(table, frames, &PROCESSORS);
     space.set_layout(0x100_0000, USER_END - (128 << 20));
     space
 }

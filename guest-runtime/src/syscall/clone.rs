@@ -159,6 +159,7 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
         tid,
         pid: kernel.process.pid,
         name: kernel.task.name,
+        affinity: kernel.task.affinity,
         clear_child_tid: match has(flag::CHILD_CLEARTID) {
             true => args.child_tid,
             false => 0,

@@ -138,23 +138,30 @@ fn cpu_mask(kernel: &Kernel) -> u64 {
 }
 
 fn sched_setaffinity(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_task(kernel, arguments[0])?;
+    let tid = find_task(kernel, arguments[0])?;
     let mut mask = [0; 8];
     let length = arguments[1].min(8);
     let bytes = user::slice(&mut kernel.memory, arguments[2], length)?;
     mask[..bytes.len()].copy_from_slice(bytes);
-    match u64::from_le_bytes(mask) & cpu_mask(kernel) {
-        0 => Err(Errno::EINVAL),
-        _ => Ok(0),
+    let mask = u64::from_le_bytes(mask);
+    if mask & cpu_mask(kernel) == 0 {
+        return Err(Errno::EINVAL);
     }
+    if let Some(task) = kernel.task_mut(tid) {
+        task.affinity = mask;
+    }
+    // It may have to go on elsewhere.
+    kernel.ask_task(tid);
+    Ok(0)
 }
 
 fn sched_getaffinity(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_task(kernel, arguments[0])?;
+    let tid = find_task(kernel, arguments[0])?;
     if arguments[1] < 8 || !arguments[1].is_multiple_of(8) {
         return Err(Errno::EINVAL);
     }
-    let mask = cpu_mask(kernel);
+    let affinity = kernel.task_mut(tid).map_or(u64::MAX, |task| task.affinity);
+    let mask = cpu_mask(kernel) & affinity;
     user::write(&mut kernel.memory, arguments[2], &mask)?;
     Ok(8)
 }

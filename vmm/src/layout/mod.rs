@@ -12,13 +12,14 @@
 mod page_tables;
 mod runtime;
 
+pub use hartline_abi::boot::MAX_CPUS;
 pub use page_tables::{PageTables, Permission};
 
 use crate::platform::{self, Access, Mapping, memory_file};
 use crate::supervisor;
 use hartline_abi::boot::{MAX_FILES, Shared};
 use hartline_abi::layout::{
-    FILE_BASE, FILE_GPA, HUGE_PAGE_SIZE, PAGE_SIZE, PHYSMAP_BASE, RAM_GPA, SHARED_BASE, SHARED_GPA,
+    CPL0_STRIDE, FILE_BASE, FILE_GPA, HUGE_PAGE_SIZE, PAGE_SIZE, PHYSMAP_BASE, RAM_GPA, SHARED_BASE, SHARED_GPA,
     STACK_BASE, STACK_SIZE, STACK_STRIDE, SUPERVISOR_BASE, SUPERVISOR_GPA,
 };
 use std::fs::File;
@@ -42,6 +43,12 @@ pub enum Error {
     RamSize {
         /// What was asked for.
         ram: u64,
+    },
+    /// More or fewer vCPUs than there can be.
+    #[error("{cpus} vCPUs are outside 1 to {MAX_CPUS}")]
+    Cpus {
+        /// What was asked for.
+        cpus: u64,
     },
     /// RAM is too small for what must be in it before the program starts.
     #[error("{what} does not fit into {ram} bytes of memory: give more with --mem")]
@@ -92,6 +99,8 @@ pub struct GuestFile<'a> {
 pub struct Contents<'a> {
     /// Length of RAM, bytes; rounded down to 2 MiB.
     pub ram: u64,
+    /// Number of vCPUs, 1 to [`MAX_CPUS`].
+    pub cpus: u64,
     /// The runtime's ELF file.
     pub runtime: &'a [u8],
     /// Files in the order of `BootInfo::files`.
@@ -120,9 +129,7 @@ pub struct Guest {
     pub shared: Arc<Mapping>,
     /// The runtime's entry point.
     pub entry: u64,
-    /// Top of vCPU 0's host stack.
-    pub stack_top: u64,
-    /// Offset in RAM of the lowest byte of that stack.
+    /// Offset in RAM of the lowest byte of vCPU 0's host stack; the others' follow.
     pub stack_block: u64,
     /// Physical address of the top-level page table.
     pub page_table: u64,
@@ -132,6 +139,12 @@ pub struct Guest {
     pub file_addresses: Vec<u64>,
     /// Physical address from which read-only slots are free.
     pub slots_free: u64,
+}
+
+/// Top of the host stack of vCPU `cpu`.
+#[must_use]
+pub const fn stack_top(cpu: u64) -> u64 {
+    STACK_BASE + (cpu + 1) * STACK_STRIDE
 }
 
 /// Makes the guest's memory and puts everything into it.
@@ -145,11 +158,15 @@ pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
     if contents.files.len() > MAX_FILES {
         return Err(Error::TooMany);
     }
+    if !(1..=MAX_CPUS as u64).contains(&contents.cpus) {
+        let cpus = contents.cpus;
+        return Err(Error::Cpus { cpus });
+    }
     let length = contents.ram / HUGE_PAGE_SIZE * HUGE_PAGE_SIZE;
     let ram = Arc::new(Mapping::anonymous("guest RAM", length)?);
     let pages_end = tables_room(length, contents)?;
-    // The CPL 0 stack.
-    let single_pages = PAGE_SIZE;
+    // The CPL 0 stacks.
+    let single_pages = contents.cpus * PAGE_SIZE;
     let mut builder = Builder {
         slots: Vec::new(),
         ram: &ram,
@@ -163,8 +180,8 @@ pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
         .tables
         .map_huge(PHYSMAP_BASE, RAM_GPA, length, Permission::ReadWrite)?;
     let entry = runtime::load(&mut builder, contents.runtime)?;
-    let (stack_top, stack_block) = builder.add_stack()?;
-    builder.add_supervisor()?;
+    let stack_block = builder.add_stacks(contents.cpus)?;
+    builder.add_supervisor(contents.cpus)?;
     let shared = builder.add_shared()?;
     let file_addresses = builder.add_files(contents.files)?;
     let (ram_free, slots_free, slots) = (builder.block_next, builder.slot_next, builder.slots);
@@ -173,7 +190,6 @@ pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
         slots,
         shared,
         entry,
-        stack_top,
         stack_block,
         page_table,
         ram_free,
@@ -259,16 +275,18 @@ impl Builder<'_> {
         Ok(gpa)
     }
 
-    fn add_stack(&mut self) -> Result<(u64, u64), Error> {
-        let top = STACK_BASE + STACK_STRIDE;
-        let block = self.take_block("the host stack", STACK_SIZE)?;
-        let gpa = RAM_GPA + block;
-        self.tables
-            .map_huge(top - STACK_SIZE, gpa, STACK_SIZE, Permission::ReadWrite)?;
-        Ok((top, block))
+    fn add_stacks(&mut self, cpus: u64) -> Result<u64, Error> {
+        let block = self.take_block("the host stacks", cpus * STACK_SIZE)?;
+        for cpu in 0..cpus {
+            let gpa = RAM_GPA + block + cpu * STACK_SIZE;
+            let start = stack_top(cpu) - STACK_SIZE;
+            self.tables
+                .map_huge(start, gpa, STACK_SIZE, Permission::ReadWrite)?;
+        }
+        Ok(block)
     }
 
-    fn add_supervisor(&mut self) -> Result<(), Error> {
+    fn add_supervisor(&mut self, cpus: u64) -> Result<(), Error> {
         let failed = |source| Error::File {
             what: "supervisor slot",
             source,
@@ -283,13 +301,13 @@ impl Builder<'_> {
             length,
             Permission::Supervisor,
         )?;
-        let stack = RAM_GPA + self.take_page();
-        self.tables.map(
-            supervisor::STACK_PAGE,
-            stack,
-            PAGE_SIZE,
-            Permission::ReadWrite,
-        )
+        for cpu in 0..cpus {
+            let address = supervisor::STACK_PAGE + cpu * CPL0_STRIDE;
+            let stack = RAM_GPA + self.take_page();
+            self.tables
+                .map(address, stack, PAGE_SIZE, Permission::ReadWrite)?;
+        }
+        Ok(())
     }
 
     fn add_shared(&mut self) -> Result<Arc<Mapping>, Error> {

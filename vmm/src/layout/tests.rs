@@ -2,7 +2,8 @@
 
 use super::page_tables::tests::{rights, walk};
 use super::*;
-use hartline_abi::layout::{IMAGE_BASE, RUNTIME_BASE};
+use hartline_abi::boot::MAX_CPUS;
+use hartline_abi::layout::{CPL0_STRIDE, IMAGE_BASE, RUNTIME_BASE};
 
 /// Code, constants and data in 2 MiB pages of their own.
 fn runtime_elf() -> Vec<u8> {
@@ -27,6 +28,7 @@ fn runtime_elf() -> Vec<u8> {
 fn contents<'a>(runtime: &'a [u8], files: &'a [GuestFile<'a>]) -> Contents<'a> {
     Contents {
         ram: MIN_RAM,
+        cpus: 2,
         runtime,
         files,
     }
@@ -63,10 +65,10 @@ fn every_part_has_its_rights() {
         (PHYSMAP_BASE, WRITE),
         (PHYSMAP_BASE + MIN_RAM - 1, WRITE),
         (PHYSMAP_BASE + MIN_RAM, None),
-        (guest.stack_top - 1, WRITE),
-        (guest.stack_top - STACK_SIZE, WRITE),
-        (guest.stack_top - STACK_SIZE - 1, None),
-        (guest.stack_top, None),
+        (stack_top(1) - 1, WRITE),
+        (stack_top(1) - STACK_SIZE, WRITE),
+        (stack_top(1) - STACK_SIZE - 1, None),
+        (stack_top(1), None),
         (SHARED_BASE, WRITE),
         (SHARED_BASE + size_of::<Shared>() as u64 - 1, WRITE),
         (guest.file_addresses[0], READ),
@@ -75,6 +77,8 @@ fn every_part_has_its_rights() {
         (supervisor::STACK_PAGE - 1, None),
         (supervisor::STACK_PAGE, WRITE),
         (supervisor::STACK_PAGE + PAGE_SIZE, None),
+        (supervisor::STACK_PAGE + CPL0_STRIDE, WRITE),
+        (supervisor::STACK_PAGE + CPL0_STRIDE + PAGE_SIZE, None),
         (IMAGE_BASE, None),
     ] {
         assert_eq!(right(address), expected, "{address:#x}");
@@ -100,7 +104,7 @@ fn contents_lie_where_the_tables_say_and_below_ram_free() {
         [1, 2, 3]
     );
     assert_eq!([0, 1].map(|n| byte(guest.file_addresses[n])), [b'p', b't']);
-    byte(guest.stack_top - STACK_SIZE);
+    byte(stack_top(1) - STACK_SIZE);
     byte(supervisor::STACK_PAGE);
     assert_eq!(guest.ram_free % HUGE_PAGE_SIZE, 0);
 }
@@ -143,6 +147,13 @@ fn what_does_not_fit_is_refused() {
         ..contents(&runtime, &[])
     };
     assert!(matches!(refused(&large), Error::RamSize { .. }));
+    for cpus in [0, MAX_CPUS as u64 + 1] {
+        let wrong = Contents {
+            cpus,
+            ..contents(&runtime, &[])
+        };
+        assert!(matches!(refused(&wrong), Error::Cpus { .. }));
+    }
     let long = memory(b"");
     long.set_len(MIN_RAM).unwrap();
     let files = [guest_file(&long)];

@@ -51,6 +51,14 @@ pub enum Error {
         /// What KVM_GET_API_VERSION returned.
         version: i32,
     },
+    /// More vCPUs than the host's KVM gives a VM.
+    #[error("{cpus} vCPUs: this host's KVM gives a VM at most {most}")]
+    Cpus {
+        /// What was asked for.
+        cpus: u32,
+        /// What there can be.
+        most: usize,
+    },
     /// A request to KVM failed.
     #[error("KVM: {request}: {source}")]
     Request {

@@ -40,6 +40,17 @@ impl Counters {
         Self::read(vm.fd.as_raw_fd())
     }
 
+    /// The sum of each counter over vCPUs.
+    #[must_use]
+    pub fn sum(each: Vec<Self>) -> Self {
+        let mut sum = BTreeMap::new();
+        for (name, value) in each.into_iter().flat_map(|one| one.0) {
+            let total: &mut u64 = sum.entry(name).or_default();
+            *total = total.saturating_add(value);
+        }
+        Self(sum)
+    }
+
     /// A counter; 0 if this kernel does not have it.
     #[must_use]
     pub fn get(&self, name: &str) -> u64 {

@@ -55,6 +55,18 @@ impl Kvm {
         &self.system
     }
 
+    /// Refuses more vCPUs than a VM can have on this host.
+    ///
+    /// # Errors
+    /// [`Error::Cpus`].
+    pub fn check_cpus(&self, cpus: u32) -> Result<(), Error> {
+        let most = self.system.get_max_vcpus();
+        match usize::try_from(cpus).is_ok_and(|cpus| cpus <= most) {
+            true => Ok(()),
+            false => Err(Error::Cpus { cpus, most }),
+        }
+    }
+
     /// Creates a VM without memory.
     ///
     /// # Errors

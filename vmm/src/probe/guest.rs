@@ -181,7 +181,7 @@ impl Guest {
             page_table: RAM_GPA + PageTables::ROOT,
             gdt: supervisor::gdt(),
             idt: supervisor::idt(),
-            tss: supervisor::tss(),
+            tss: supervisor::tss(0),
         })?;
         Ok(())
     }

@@ -47,6 +47,7 @@ pub fn run_guest(guest: &Guest) -> Outcome {
     };
     let settings = Settings {
         ram: 64 << 20,
+        cpus: 1,
         runtime: &elf(&code::machine_code(), code::entry(guest.name)),
         tree: None,
         images: None,

@@ -63,6 +63,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let record = |taken: &Taken| watch.recorder.record(taken);
     let settings = Settings {
         ram: arguments.memory,
+        cpus: arguments.cpus,
         runtime: RUNTIME,
         tree: Some(&guest.tree),
         images: images.clone().map(|source| source as Arc<dyn ImageSource>),

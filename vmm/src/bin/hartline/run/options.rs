@@ -3,7 +3,7 @@
 use anyhow::{Context, bail, ensure};
 use hartline_abi::volume::MAX_VOLUMES;
 use hartline_aot::technique::Technique;
-use hartline_vmm::layout::{MAX_RAM, MIN_RAM};
+use hartline_vmm::layout::{MAX_CPUS, MAX_RAM, MIN_RAM};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -136,8 +136,8 @@ impl Arguments {
     /// Names the option and its value.
     pub fn check(&self) -> anyhow::Result<()> {
         ensure!(
-            self.cpus == 1,
-            "--cpus {}: only one vCPU is implemented",
+            (1..=MAX_CPUS as u32).contains(&self.cpus),
+            "--cpus {}: a VM has 1 to {MAX_CPUS} vCPUs",
             self.cpus
         );
         ensure!(

@@ -2,6 +2,7 @@
 
 use hartline_abi::report::ExitReport;
 use hartline_vmm::End;
+use hartline_vmm::UserExits;
 use hartline_vmm::machine::Outcome;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -89,18 +90,35 @@ impl Run<'_> {
     /// Rows about exits.
     fn exits(&self) -> Vec<(String, String)> {
         let row = |(what, count): (&str, u64)| (what.to_owned(), count.to_string());
-        let exits = self.outcome.exits;
+        let exits = self.exits_of_all();
         let mut rows = vec![
             row(("host calls", exits.calls)),
             row(("console doorbells", exits.doorbells)),
             row(("interruptions by the VMM", exits.interruptions)),
         ];
+        if self.outcome.exits.len() > 1 {
+            rows.extend([
+                row(("vCPU sleeps", exits.sleeps)),
+                row(("vCPU wake-ups", exits.wakes)),
+                row(("vCPU yields", exits.yields)),
+            ]);
+            let each = self.outcome.exits.iter().enumerate();
+            rows.extend(each.map(|(cpu, exits)| {
+                let what = format!("exits to the VMM, vCPU {cpu}");
+                (what, exits.total().to_string())
+            }));
+        }
         if let Some([vcpu, _]) = &self.outcome.counters {
             rows.insert(0, row(("exits from the guest", vcpu.get("exits"))));
             let counted = EXITS.map(|(name, what)| (what, vcpu.get(name)));
             rows.extend(counted.into_iter().filter(|(_, count)| *count > 0).map(row));
         }
         rows
+    }
+
+    fn exits_of_all(&self) -> UserExits {
+        let each = self.outcome.exits.iter().copied();
+        each.fold(UserExits::default(), UserExits::plus)
     }
 
     /// Prints one JSON object to standard error. Times are seconds.
@@ -124,11 +142,8 @@ impl Run<'_> {
                 Translation::WhileRunning(functions) => functions,
                 _ => 0,
             },
-            "exits": {
-                "calls": outcome.exits.calls,
-                "doorbells": outcome.exits.doorbells,
-                "interruptions": outcome.exits.interruptions,
-            },
+            "exits": exits_json(&self.exits_of_all()),
+            "vcpus": outcome.exits.iter().map(exits_json).collect::<Vec<_>>(),
             "vcpu": counters(0),
             "vm": counters(1),
         });
@@ -167,4 +182,15 @@ fn missing(report: &ExitReport) -> impl Iterator<Item = (u32, u32)> {
 
 fn milliseconds(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1e3)
+}
+
+fn exits_json(exits: &UserExits) -> serde_json::Value {
+    serde_json::json!({
+        "calls": exits.calls,
+        "doorbells": exits.doorbells,
+        "interruptions": exits.interruptions,
+        "sleeps": exits.sleeps,
+        "wakes": exits.wakes,
+        "yields": exits.yields,
+    })
 }

@@ -1,0 +1,264 @@
+//! The vCPUs of the VM: the lock of the library OS, which page table each of them uses,
+//! and how the one that has the lock makes the others let go.
+//!
+//! Translated code runs on all vCPUs at the same time. Whoever enters the library OS
+//! (system call, safepoint, fault, dispatch miss, interpreter) takes the lock, and finds
+//! the kernel's fields changed to its own task ([`Kernel::arrive`](crate::kernel::Kernel)).
+//!
+//! The holder of the lock may ask another vCPU to load a page table, which also flushes
+//! its TLB, and waits until it has. A vCPU does that only while it waits for the lock:
+//! when the holder goes on, the other one is in the library OS, and stays there until the
+//! lock is free. Every vCPU that runs guest code comes here soon, since the holder raises
+//! its `poll_limit`; one that sleeps in the host uses the page table of the boot, which
+//! never changes.
+
+use crate::dispatch;
+use core::arch::asm;
+use core::hint::spin_loop;
+use core::mem::offset_of;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use hartline_abi::boot::MAX_CPUS;
+use hartline_abi::hart::Hart;
+
+/// Rounds of waiting, each about 40 cycles, before the host is asked to run another vCPU:
+/// the one that is waited for may not be running. About as long as an exit.
+const PATIENCE: u32 = 4000;
+
+/// There is more than one vCPU.
+static SEVERAL: AtomicBool = AtomicBool::new(false);
+/// Number of the vCPU that has the lock, plus 1; 0: none.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+/// vCPUs that wait for the lock.
+static WAITING: AtomicU32 = AtomicU32::new(0);
+/// Guest-physical address of the top-level page table of the boot.
+static BOOT_TABLE: AtomicU64 = AtomicU64::new(0);
+
+/// What others need to know about a vCPU.
+struct Cpu {
+    hart: AtomicPtr<Hart>,
+    /// Guest-physical address of the top-level page table that it uses. Changed only by
+    /// the holder of the lock.
+    table: AtomicU64,
+    /// The page table that it has to load, or 0. Set by the holder of the lock, cleared by
+    /// the vCPU.
+    load: AtomicU64,
+}
+
+static CPUS: [Cpu; MAX_CPUS] = [const {
+    Cpu {
+        hart: AtomicPtr::new(ptr::null_mut()),
+        table: AtomicU64::new(0),
+        load: AtomicU64::new(0),
+    }
+}; MAX_CPUS];
+
+/// How page tables are put to use. Addresses are guest-physical, of top-level tables.
+#[derive(Debug)]
+pub struct Processors {
+    /// This processor uses the table from now on.
+    pub load: fn(u64),
+    /// All processors that use the table forget what they know of it.
+    pub flush: fn(u64),
+    /// The same for all processors but this one.
+    pub flush_others: fn(u64),
+    /// No processor uses the table any more.
+    pub release: fn(u64),
+}
+
+/// The processors of this VM.
+pub static PROCESSORS: Processors = Processors {
+    load,
+    flush,
+    flush_others,
+    release,
+};
+
+/// Takes over the harts of all vCPUs, of which this is the first. `table` is what all
+/// of them use.
+pub(crate) fn set_up(harts: impl Iterator<Item = *mut Hart>, table: u64) {
+    BOOT_TABLE.store(table, Ordering::Relaxed);
+    let mut count = 0;
+    for (cpu, hart) in CPUS.iter().zip(harts) {
+        cpu.hart.store(hart, Ordering::Release);
+        cpu.table.store(table, Ordering::Relaxed);
+        count += 1;
+    }
+    if count > 1 {
+        OWNER.store(1, Ordering::Relaxed);
+        SEVERAL.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The hart of a vCPU.
+pub(crate) fn hart(cpu: usize) -> *mut Hart {
+    CPUS[cpu].hart.load(Ordering::Acquire)
+}
+
+/// Whether there is more than one vCPU.
+#[inline]
+pub(crate) fn several() -> bool {
+    SEVERAL.load(Ordering::Relaxed)
+}
+
+/// Number of this vCPU.
+#[inline]
+pub(crate) fn this() -> usize {
+    let id: u64;
+    // SAFETY: GS base is the hart wherever the runtime runs; the number never changes.
+    unsafe {
+        asm!("mov {}, gs:[{offset}]", out(reg) id, offset = const offset_of!(Hart, id),
+            options(nostack, preserves_flags, readonly, pure));
+    }
+    id as usize
+}
+
+/// Whether this vCPU has the lock.
+pub(crate) fn is_owner() -> bool {
+    !several() || OWNER.load(Ordering::Relaxed) == this() as u32 + 1
+}
+
+/// Whether others wait for the lock.
+#[inline]
+pub(crate) fn is_wanted() -> bool {
+    WAITING.load(Ordering::Relaxed) != 0
+}
+
+/// Takes the lock. Meanwhile this vCPU does what the holder asks for.
+pub(crate) fn lock() {
+    let this = this();
+    if try_lock(this) {
+        return;
+    }
+    WAITING.fetch_add(1, Ordering::SeqCst);
+    let mut patience = Patience::default();
+    loop {
+        serve(this);
+        if OWNER.load(Ordering::Relaxed) == 0 && try_lock(this) {
+            break;
+        }
+        patience.wait();
+    }
+    WAITING.fetch_sub(1, Ordering::SeqCst);
+}
+
+fn try_lock(this: usize) -> bool {
+    let owner = this as u32 + 1;
+    OWNER
+        .compare_exchange(0, owner, Ordering::SeqCst, Ordering::Relaxed)
+        .is_ok()
+}
+
+/// Gives the lock up.
+pub(crate) fn unlock() {
+    OWNER.store(0, Ordering::SeqCst);
+}
+
+/// Lets another vCPU that waits for the lock have it, after [`unlock`].
+pub(crate) fn give_way() {
+    const ROUNDS: u32 = 2000;
+    for _ in 0..ROUNDS {
+        if OWNER.load(Ordering::Relaxed) != 0 || !is_wanted() {
+            return;
+        }
+        spin_loop();
+    }
+}
+
+/// Waiting for another vCPU, which the host may not be running.
+#[derive(Default)]
+struct Patience {
+    rounds: u32,
+}
+
+impl Patience {
+    fn wait(&mut self) {
+        spin_loop();
+        self.rounds += 1;
+        if self.rounds >= PATIENCE {
+            self.rounds = 0;
+            crate::boot::yield_processor();
+        }
+    }
+}
+
+/// Does what the holder of the lock asks this vCPU for.
+fn serve(this: usize) {
+    let table = CPUS[this].load.load(Ordering::SeqCst);
+    if table != 0 {
+        crate::boot::load_page_table(table);
+        CPUS[this].load.store(0, Ordering::SeqCst);
+    }
+}
+
+/// Has other vCPUs load a page table, and waits until they have: they wait for the lock
+/// then, which this vCPU has.
+fn have_loaded(which: impl Fn(usize) -> bool, table: u64) {
+    if !several() {
+        return;
+    }
+    let this = this();
+    let mut asked = 0u64;
+    for (number, cpu) in CPUS.iter().enumerate() {
+        if number != this && !hart(number).is_null() && which(number) {
+            cpu.table.store(table, Ordering::Relaxed);
+            cpu.load.store(table, Ordering::SeqCst);
+            dispatch::ask_attention(hart(number));
+            asked |= 1 << number;
+        }
+    }
+    let mut patience = Patience::default();
+    while asked != 0 {
+        let first = asked.trailing_zeros() as usize;
+        match CPUS[first].load.load(Ordering::SeqCst) {
+            0 => asked &= asked - 1,
+            _ => patience.wait(),
+        }
+    }
+}
+
+fn table_of(cpu: usize) -> u64 {
+    CPUS[cpu].table.load(Ordering::Relaxed)
+}
+
+/// Waits until a vCPU, which may run guest code, waits for the lock.
+pub(crate) fn halt(cpu: usize) {
+    have_loaded(|other| other == cpu, table_of(cpu));
+}
+
+fn load(table: u64) {
+    if CPUS[this()].table.swap(table, Ordering::Relaxed) != table {
+        crate::boot::load_page_table(table);
+    }
+}
+
+fn flush(table: u64) {
+    if table_of(this()) == table {
+        crate::boot::load_page_table(table);
+    }
+    flush_others(table);
+}
+
+fn flush_others(table: u64) {
+    have_loaded(|cpu| table_of(cpu) == table, table);
+}
+
+fn release(table: u64) {
+    let boot = BOOT_TABLE.load(Ordering::Relaxed);
+    if table_of(this()) == table {
+        load(boot);
+    }
+    have_loaded(|cpu| table_of(cpu) == table, boot);
+}
+
+/// This vCPU is about to sleep: it uses a page table that nobody gives back.
+pub(crate) fn load_boot_table() {
+    load(BOOT_TABLE.load(Ordering::Relaxed));
+}
+
+/// The vCPUs other than this one that use a page table.
+pub(crate) fn users_of(table: u64) -> impl Iterator<Item = usize> {
+    let this = this();
+    (0..MAX_CPUS)
+        .filter(move |&cpu| cpu != this && !hart(cpu).is_null() && table_of(cpu) == table)
+}

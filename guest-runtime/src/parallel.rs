@@ -1,0 +1,281 @@
+//! Tasks on several vCPUs: whose task lies in the fields of [`Kernel`], vCPUs without one,
+//! and stopping what others run.
+//!
+//! Each vCPU has an idle task, all of an idle process, which "runs" while there is nothing
+//! else to do. It never leaves the library OS. A task that runs on another vCPU is in the
+//! scheduler's maps like one that does not run, but is not ready, and its registers are
+//! in the hart there.
+
+use crate::cpus;
+use crate::dispatch;
+use crate::host::Host;
+use crate::images::Images;
+use crate::kernel::Kernel;
+use crate::memory::AddressSpace;
+use crate::process::{IDLE, Parked, Process};
+use crate::scheduler::{FIRST_IDLE, SPIN, Space};
+use crate::signals::Signals;
+use crate::task::Task;
+use core::ptr::{NonNull, addr_of};
+use core::sync::atomic::Ordering;
+use hartline_abi::boot::CpuWait;
+use hartline_abi::hart::Hart;
+use hartline_abi::port;
+
+/// Whether a vCPU has something to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Activity {
+    /// It has, or has been told that it has.
+    Busy,
+    /// It looks for work.
+    Idle,
+    /// It has left the VM until it is woken.
+    Asleep,
+}
+
+/// What a vCPU runs.
+#[derive(Debug)]
+pub(crate) struct CpuState {
+    hart: NonNull<Hart>,
+    /// The task.
+    pub running: u32,
+    activity: Activity,
+    /// Its host frames are to be dropped: images or the task have changed.
+    restart: bool,
+    /// When the task was switched to.
+    started: u64,
+    /// [`Kernel::replaying`].
+    replaying: bool,
+}
+
+impl Kernel {
+    /// Prepares for the other vCPUs, with their harts, and for having nothing to run:
+    /// `memory` is what the vCPUs use then.
+    pub(crate) fn add_cpus(&mut self, harts: &[NonNull<Hart>], memory: AddressSpace) {
+        let space = self.scheduler.add_space(Space {
+            memory,
+            images: Images::default(),
+            code: self.interpreter.code(),
+        });
+        let mut files = self.files.fork(IDLE);
+        self.files.vfs.close_all(&mut files);
+        let signals = Signals::default();
+        let process = Process::new(self.host.boot());
+        let mut process = process.fork(IDLE, space, Parked { files, signals });
+        process.pid = IDLE;
+        self.scheduler.add_process(process);
+        for (number, &hart) in harts.iter().enumerate() {
+            let idle = FIRST_IDLE + number as u32;
+            self.scheduler.add_idle_task(Task {
+                pid: IDLE,
+                ..Task::new(idle)
+            });
+            let is_first = number == 0;
+            self.cpus.push(CpuState {
+                hart,
+                running: if is_first { self.task.tid } else { idle },
+                activity: match is_first {
+                    true => Activity::Busy,
+                    false => Activity::Asleep,
+                },
+                restart: false,
+                started: 0,
+                replaying: false,
+            });
+        }
+    }
+
+    /// This vCPU has got the lock: its task is what the kernel's fields are about from
+    /// now on. Whether its host frames must be dropped.
+    #[inline]
+    pub(crate) fn arrive(&mut self) -> bool {
+        if !cpus::several() {
+            return false;
+        }
+        self.change_cpu(cpus::this());
+        self.use_dispatch_cache();
+        core::mem::take(&mut self.cpus[self.cpu].restart)
+    }
+
+    fn change_cpu(&mut self, cpu: usize) {
+        if cpu == self.cpu {
+            return;
+        }
+        let old = &mut self.cpus[self.cpu];
+        old.started = self.scheduler.started;
+        old.replaying = self.replaying;
+        self.cpu = cpu;
+        let new = &self.cpus[cpu];
+        self.scheduler.started = new.started;
+        self.replaying = new.replaying;
+        let (hart, running) = (new.hart, new.running);
+        self.set_hart(hart);
+        self.forget_fetch();
+        if let Some(task) = self.scheduler.take_task(running) {
+            let previous = self.exchange_task(task);
+            self.scheduler.keep_task(previous);
+        }
+    }
+
+    /// Gives the lock up, after telling vCPUs that have nothing to do what there is.
+    #[inline]
+    pub(crate) fn leave(&mut self) {
+        if !cpus::several() {
+            return;
+        }
+        let host = self.host;
+        let wakes = self.rouse();
+        cpus::unlock();
+        if wakes {
+            host.ring(port::WAKE);
+        }
+    }
+
+    /// Lets idle vCPUs see what can run, and one of them new times to wait for. Whether
+    /// the host has to wake any.
+    fn rouse(&mut self) -> bool {
+        let news = core::mem::take(&mut self.scheduler.has_news);
+        let mut idle = 0u64;
+        for (number, cpu) in self.cpus.iter().enumerate() {
+            idle |= u64::from(cpu.activity != Activity::Busy) << number;
+        }
+        if idle == 0 {
+            return false;
+        }
+        let mut told = 0u64;
+        for affinity in self.scheduler.ready_affinities() {
+            let suited = affinity & idle & !told;
+            // The lowest of them.
+            told |= suited & suited.wrapping_neg();
+            if told == idle {
+                break;
+            }
+        }
+        if told == 0 && news && !self.is_idle() {
+            told = idle & idle.wrapping_neg();
+        }
+        let mut wakes = false;
+        for number in (0..self.cpus.len()).filter(|&number| told >> number & 1 != 0) {
+            let cpu = &mut self.cpus[number];
+            match cpu.activity {
+                Activity::Busy => {}
+                Activity::Idle => dispatch::ask_attention(cpu.hart.as_ptr()),
+                Activity::Asleep => {
+                    wakes = true;
+                    wait_of(self.host, number).wake.store(1, Ordering::SeqCst);
+                }
+            }
+            cpu.activity = Activity::Busy;
+        }
+        wakes
+    }
+
+    /// Whether this vCPU has no task.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.task.pid == IDLE
+    }
+
+    /// The idle task of this vCPU.
+    pub(crate) fn idle_task(&self) -> u32 {
+        FIRST_IDLE + self.cpu as u32
+    }
+
+    /// Lets this vCPU, which has nothing to do, run a task, if there is one.
+    pub(crate) fn take_task(&mut self) -> bool {
+        dispatch::clear_attention(self.hart_pointer());
+        self.absorb_signals();
+        self.expire_timers();
+        let next = self.take_ready();
+        if let Some(next) = next {
+            self.cpus[self.cpu].activity = Activity::Busy;
+            self.switch_to(next, true);
+        }
+        next.is_some()
+    }
+
+    /// This vCPU looks for work until its `poll_limit` is raised or the time is over.
+    pub(crate) fn begin_idle(&mut self) -> (*mut Hart, u64) {
+        self.cpus[self.cpu].activity = Activity::Idle;
+        let now = crate::clock::monotonic();
+        let soon = now + SPIN;
+        let deadline = match self.scheduler.first_timer() {
+            // Leaving the VM takes longer.
+            Some(at) if at < soon + SPIN => at,
+            _ => soon,
+        };
+        (self.hart_pointer(), deadline)
+    }
+
+    /// This vCPU leaves the VM until it is woken, if no time is near.
+    pub(crate) fn begin_sleep(&mut self) -> Option<Host> {
+        let now = crate::clock::monotonic();
+        let first = self.scheduler.first_timer();
+        let left = first.map_or(u64::MAX, |at| at.saturating_sub(now));
+        if left < SPIN {
+            return None;
+        }
+        cpus::load_boot_table();
+        let wait = wait_of(self.host, self.cpu);
+        wait.timeout.store(left, Ordering::SeqCst);
+        let input = u32::from(self.wants_input());
+        wait.input.store(input, Ordering::SeqCst);
+        self.cpus[self.cpu].activity = Activity::Asleep;
+        Some(self.host)
+    }
+
+    /// This vCPU is back.
+    pub(crate) fn end_sleep(&mut self) {
+        self.cpus[self.cpu].activity = Activity::Busy;
+        let wait = wait_of(self.host, self.cpu);
+        wait.wake.store(0, Ordering::SeqCst);
+        if wait.ready.swap(0, Ordering::SeqCst) != 0 {
+            self.input_came();
+        }
+    }
+
+    /// The other vCPU that runs a task, if one does.
+    fn cpu_of(&self, tid: u32) -> Option<usize> {
+        let is_there = |cpu: &CpuState| cpu.running == tid;
+        let cpu = self.cpus.iter().position(is_there)?;
+        (cpu != self.cpu).then_some(cpu)
+    }
+
+    /// Asks for attention of a task, if it runs.
+    pub(crate) fn ask_task(&self, tid: u32) {
+        if tid == self.task.tid {
+            dispatch::ask_attention(self.hart_pointer());
+        } else if let Some(cpu) = self.cpu_of(tid) {
+            dispatch::ask_attention(self.cpus[cpu].hart.as_ptr());
+        }
+    }
+
+    /// Takes a task away from the vCPU that runs it, which has nothing to do then. Its
+    /// registers are lost.
+    pub(crate) fn take_from_cpu(&mut self, tid: u32) {
+        if let Some(cpu) = self.cpu_of(tid) {
+            cpus::halt(cpu);
+            let state = &mut self.cpus[cpu];
+            state.running = FIRST_IDLE + cpu as u32;
+            state.restart = true;
+        }
+    }
+
+    /// Stops all other vCPUs that run code of the running process's address space, before
+    /// its images change. They go on without host frames when the lock is free.
+    pub(crate) fn stop_sharers(&mut self) {
+        if !cpus::several() {
+            return;
+        }
+        for cpu in cpus::users_of(self.memory.table_address()) {
+            cpus::halt(cpu);
+            self.cpus[cpu].restart = true;
+        }
+    }
+}
+
+/// How vCPU `cpu` sleeps.
+fn wait_of(host: Host, cpu: usize) -> &'static CpuWait {
+    // SAFETY: the shared pages stay mapped; all fields are atomics.
+    unsafe { &(*addr_of!((*host.shared().as_ptr()).waits))[cpu] }
+}

@@ -1,0 +1,132 @@
+//! vCPUs that have nothing to do ([`CpuWait`]): how they sleep and are woken. What the
+//! guest wrote about that concerns itself only.
+
+use crate::calls::poll_readable;
+use crate::control::Control;
+use crate::platform::{self, Mapping};
+use hartline_abi::boot::{CpuWait, MAX_CPUS, Shared};
+use std::io;
+use std::mem::{offset_of, size_of};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const WAITS: u64 = offset_of!(Shared, waits) as u64;
+const HARTS: u64 = offset_of!(Shared, harts) as u64;
+
+/// Where a field of the wait of `cpu` is in the shared pages.
+fn place(cpu: usize, field: usize) -> u64 {
+    WAITS + (cpu * size_of::<CpuWait>() + field) as u64
+}
+
+/// Lets vCPU `cpu` sleep until it is woken, its time is over, or input comes that it
+/// waits for.
+///
+/// # Errors
+/// Only if its [`CpuWait`] is not in the shared pages: a mistake of the VMM.
+pub(crate) fn sleep(
+    control: &Control,
+    shared: &Mapping,
+    cpu: usize,
+) -> Result<(), platform::Error> {
+    let timeout = shared.atomic_u64(place(cpu, offset_of!(CpuWait, timeout)))?;
+    let input = shared.atomic_u32(place(cpu, offset_of!(CpuWait, input)))?;
+    let time = match timeout.load(Ordering::SeqCst) {
+        u64::MAX => None,
+        ns => Some(Duration::from_nanos(ns)),
+    };
+    let input = match input.load(Ordering::SeqCst) {
+        0 => -1,
+        _ => libc::STDIN_FILENO,
+    };
+    let (_, event) = control.of_cpu(cpu);
+    let [ready, woken] =
+        control.while_idle(|| poll_readable([input, event.as_raw_fd()], time));
+    if woken {
+        let _: io::Result<u64> = event.read();
+    }
+    let place = place(cpu, offset_of!(CpuWait, ready));
+    shared
+        .atomic_u32(place)?
+        .store(ready.into(), Ordering::SeqCst);
+    Ok(())
+}
+
+/// Waits until vCPU `cpu` is needed, or the VM ends: the guest has published a hart for
+/// it and woken it.
+///
+/// # Errors
+/// Only if its hart is not in the shared pages: a mistake of the VMM.
+pub(crate) fn wait_for_start(
+    control: &Control,
+    shared: &Mapping,
+    cpu: usize,
+) -> Result<(), platform::Error> {
+    let hart = shared.atomic_u64(HARTS + (cpu * size_of::<u64>()) as u64)?;
+    let (_, event) = control.of_cpu(cpu);
+    control.while_idle(|| {
+        loop {
+            poll_readable([-1, event.as_raw_fd()], None);
+            let _: io::Result<u64> = event.read();
+            if control.is_over() || hart.load(Ordering::SeqCst) != 0 {
+                return Ok(());
+            }
+        }
+    })
+}
+
+/// Wakes all vCPUs that the guest marked.
+///
+/// # Errors
+/// As [`sleep`].
+pub(crate) fn wake(control: &Control, shared: &Mapping) -> Result<(), platform::Error> {
+    for cpu in 0..control.cpus().min(MAX_CPUS) {
+        let marked = shared.atomic_u32(place(cpu, offset_of!(CpuWait, wake)))?;
+        if marked.swap(0, Ordering::SeqCst) != 0 {
+            control.wake_cpu(cpu);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marked_vcpus_are_woken() {
+        let shared = Mapping::anonymous("shared", 4 << 20).unwrap();
+        let control = Control::new(2).unwrap();
+        let word = |cpu, field| shared.atomic_u32(place(cpu, field)).unwrap();
+        word(1, offset_of!(CpuWait, wake)).store(1, Ordering::SeqCst);
+        wake(&control, &shared).unwrap();
+        assert_eq!(control.of_cpu(1).1.read().unwrap(), 1);
+        assert!(control.of_cpu(0).1.read().is_err());
+        assert_eq!(
+            word(1, offset_of!(CpuWait, wake)).load(Ordering::SeqCst),
+            0
+        );
+        // No time, no input: it does not sleep.
+        sleep(&control, &shared, 1).unwrap();
+        assert_eq!(
+            word(1, offset_of!(CpuWait, ready)).load(Ordering::SeqCst),
+            0
+        );
+    }
+
+    #[test]
+    fn a_vcpu_starts_when_its_hart_is_there_or_never() {
+        let shared = Mapping::anonymous("shared", 4 << 20).unwrap();
+        let control = Control::new(2).unwrap();
+        shared
+            .atomic_u64(HARTS + 8)
+            .unwrap()
+            .store(64, Ordering::SeqCst);
+        control.wake_cpu(1);
+        wait_for_start(&control, &shared, 1).unwrap();
+        assert!(!control.is_over());
+        control.end();
+        wait_for_start(&control, &shared, 0).unwrap();
+        assert!(control.is_over() && control.stopped().is_none());
+    }
+}
