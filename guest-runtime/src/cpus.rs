@@ -124,8 +124,16 @@ pub(crate) fn is_wanted() -> bool {
     WAITING.load(Ordering::Relaxed) != 0
 }
 
-/// Takes the lock. Meanwhile this vCPU does what the holder asks for.
+/// Takes the lock, if there is more than one vCPU. Meanwhile this one does what the
+/// holder asks for.
+#[inline]
 pub(crate) fn lock() {
+    if several() {
+        lock_among_several();
+    }
+}
+
+fn lock_among_several() {
     let this = this();
     if try_lock(this) {
         return;

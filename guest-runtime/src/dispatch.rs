@@ -176,9 +176,11 @@ unsafe fn interpret(nested: bool) -> Left {
     let mut runs = 0u32;
     loop {
         runs += 1;
-        if runs.is_multiple_of(SLICE) && cpus::is_wanted() {
-            // SAFETY: no reference is alive.
-            unsafe { give_way() };
+        // SAFETY: no reference is alive, nor is one made that lives on.
+        unsafe {
+            if runs.is_multiple_of(SLICE) && kernel().is_wanted_elsewhere() {
+                give_way();
+            }
         }
         // SAFETY: made anew for each run of instructions and dead while they run.
         let step = unsafe { run_instructions() };

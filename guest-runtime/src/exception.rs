@@ -271,7 +271,7 @@ fn give_up() -> ! {
 
 fn unexpected(frame: &ExceptionFrame, place: &str) -> ! {
     panic!(
-        "exception {} {place}: error code {:#x}, rip {:#x}, rsp {:#x}, address {:#x}",
-        frame.vector, frame.error_code, frame.rip, frame.rsp, frame.cr2
+        "exception {} {place}: cpu {} error code {:#x}, rip {:#x}, rsp {:#x}, address {:#x}",
+        frame.vector, cpus::this(), frame.error_code, frame.rip, frame.rsp, frame.cr2
     );
 }

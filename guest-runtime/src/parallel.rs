@@ -131,6 +131,11 @@ impl Kernel {
         }
     }
 
+    /// Whether another vCPU waits for the lock, or might run what is ready.
+    pub(crate) fn is_wanted_elsewhere(&self) -> bool {
+        cpus::several() && (cpus::is_wanted() || self.scheduler.has_ready())
+    }
+
     /// Lets idle vCPUs see what can run, and one of them new times to wait for. Whether
     /// the host has to wake any.
     fn rouse(&mut self) -> bool {

@@ -178,6 +178,11 @@ impl Scheduler {
         self.tasks.insert(task.tid, task);
     }
 
+    /// Whether there are tasks that can run.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// vCPUs that tasks may run on that can, in order.
     pub(crate) fn ready_affinities(&self) -> impl Iterator<Item = u64> {
         let tasks = self.ready.iter().map(|tid| self.tasks.get(tid));
