@@ -116,12 +116,11 @@ unsafe extern "C" fn handle(pushed: *const Pushed, frame: *mut ExceptionFrame) {
     let registers = unsafe { registers(&*pushed, &state) };
     match locked(&state, &registers) {
         Outcome::Resume => {}
-        Outcome::Restart => {
-            state.rip = thunks::restart_address();
-            // SAFETY: the frame is this vCPU's own page.
-            unsafe { frame.write(state) };
-        }
+        Outcome::Restart => state.rip = thunks::restart_address(),
     }
+    // Loading a page table, which is an exception too, may have overwritten it.
+    // SAFETY: the frame is this vCPU's own page.
+    unsafe { frame.write(state) };
     depth.store(0, Ordering::Relaxed);
 }
 
@@ -271,7 +270,7 @@ fn give_up() -> ! {
 
 fn unexpected(frame: &ExceptionFrame, place: &str) -> ! {
     panic!(
-        "exception {} {place}: cpu {} error code {:#x}, rip {:#x}, rsp {:#x}, address {:#x}",
+        "exception {} {place}: vCPU {}, error code {:#x}, rip {:#x}, rsp {:#x}, address {:#x}",
         frame.vector, cpus::this(), frame.error_code, frame.rip, frame.rsp, frame.cr2
     );
 }
