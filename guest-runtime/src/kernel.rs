@@ -16,6 +16,7 @@ use crate::signals::{self, Delivery, SigInfo, Signals, number};
 use crate::syscall;
 use crate::syscall::files::Files;
 use crate::task::Task;
+use crate::timers::TimerQueue;
 use crate::translations::Translations;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -65,6 +66,8 @@ pub struct Kernel {
     pub scheduler: Scheduler,
     /// Tasks that wait for words of memory.
     pub futexes: Futexes,
+    /// When timers expire.
+    pub timers: TimerQueue,
     /// The process group that reads from the terminal.
     pub foreground: u32,
     /// Random numbers for the program.
@@ -116,6 +119,7 @@ impl Kernel {
             signals: Signals::default(),
             scheduler: Scheduler::new(FIRST),
             futexes: Futexes::default(),
+            timers: TimerQueue::default(),
             foreground: FIRST,
             random: ChaCha20Rng::from_seed(seed),
             control: Control::Continue,
@@ -359,6 +363,8 @@ impl Kernel {
             self.move_away();
             return Control::Restart;
         }
+        self.run_timers();
+        self.run_cpu_timers();
         match self.deliver() {
             Control::Continue if self.preempt() => Control::Restart,
             control => control,

@@ -36,6 +36,7 @@ pub mod stack;
 pub mod syscall;
 pub mod task;
 pub mod thunks;
+pub mod timers;
 pub mod translations;
 pub mod user;
 pub mod vfs;

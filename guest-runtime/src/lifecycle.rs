@@ -8,10 +8,14 @@ use crate::signals::number::{SIGCONT, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTO
 use crate::signals::{SigInfo, Signals, bit};
 use crate::task::{Event, Wait};
 use crate::user;
+use crate::vfs::types::Ino;
 use alloc::vec::Vec;
 
 /// Signals that stop a process unless they are handled or ignored.
 const STOPPING: u64 = bit(SIGSTOP) | bit(SIGTSTP) | bit(SIGTTIN) | bit(SIGTTOU);
+
+/// No file: who waits for any file looks at its pidfds.
+const NOBODY: Ino = Ino(0);
 
 impl Kernel {
     /// The signal state of a process; none after its end.
@@ -23,6 +27,12 @@ impl Kernel {
                 Some(&mut parked.signals)
             }
         }
+    }
+
+    /// Whether the signal of a process's POSIX timer is pending.
+    pub(crate) fn is_timer_pending(&mut self, pid: u32, number: u32) -> bool {
+        let signals = self.signals_of(pid);
+        signals.is_some_and(|signals| signals.is_timer_pending(number))
     }
 
     /// Sends a signal to a process. One that has ended takes it and does nothing.
@@ -88,6 +98,11 @@ impl Kernel {
     /// Lets a task see a signal that has been sent to it.
     fn notice(&mut self, tid: u32, signal: u8) {
         if self.blocked_by(tid) & bit(signal) != 0 {
+            // It may wait for a signalfd.
+            let wait = self.task_mut(tid).and_then(|task| task.wait);
+            if wait.is_some_and(|wait| wait.event == Event::AnyFile) {
+                self.wake(tid);
+            }
             return;
         }
         self.ask_task(tid);
@@ -218,6 +233,7 @@ impl Kernel {
         if parent == INIT || ignores {
             self.process.parent = INIT;
         }
+        self.files.vfs.changed.push(NOBODY);
         self.wake_for_files();
         self.leave_task();
     }

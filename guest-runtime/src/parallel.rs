@@ -204,7 +204,7 @@ impl Kernel {
         self.cpus[self.cpu].activity = Activity::Idle;
         let now = crate::clock::monotonic();
         let soon = now + SPIN;
-        let deadline = match self.scheduler.first_timer() {
+        let deadline = match self.first_time() {
             // Leaving the VM takes longer.
             Some(at) if at < soon + SPIN => at,
             _ => soon,
@@ -215,7 +215,7 @@ impl Kernel {
     /// This vCPU leaves the VM until it is woken, if no time is near.
     pub(crate) fn begin_sleep(&mut self) -> Option<Host> {
         let now = crate::clock::monotonic();
-        let first = self.scheduler.first_timer();
+        let first = self.first_time();
         let left = first.map_or(u64::MAX, |at| at.saturating_sub(now));
         if left < SPIN {
             return None;

@@ -1,6 +1,7 @@
 //! Processes: identity, limits, and what becomes of them.
 
 use crate::signals::{self, SigInfo, Signals};
+use crate::timers::ProcessTimers;
 use crate::vfs;
 use alloc::vec::Vec;
 use hartline_abi::boot::BootInfo;
@@ -151,6 +152,8 @@ pub struct Process {
     pub cpu_time: u64,
     /// Processor time of children that were waited for, ns.
     pub children_time: u64,
+    /// Its timers.
+    pub timers: ProcessTimers,
     /// Parts that the kernel has while the process runs, and that are gone after its end.
     pub(crate) parked: Option<Parked>,
 }
@@ -194,6 +197,7 @@ impl Process {
             space: 0,
             cpu_time: 0,
             children_time: 0,
+            timers: ProcessTimers::default(),
             parked: None,
         }
     }
@@ -217,6 +221,7 @@ impl Process {
             space,
             cpu_time: 0,
             children_time: 0,
+            timers: ProcessTimers::default(),
             parked: Some(parked),
             ..*self
         }

@@ -371,8 +371,15 @@ impl Kernel {
         }
     }
 
+    /// The next time at which something happens by itself, ns of `CLOCK_MONOTONIC`.
+    pub(crate) fn first_time(&self) -> Option<u64> {
+        let waits = self.scheduler.first_timer();
+        waits.into_iter().chain(self.timers.first()).min()
+    }
+
     /// Wakes tasks whose time has come.
     pub(crate) fn expire_timers(&mut self) {
+        self.run_timers();
         let Some(&(first, _)) = self.scheduler.timers.first() else {
             return;
         };
@@ -521,8 +528,8 @@ impl Kernel {
 
     /// Nobody can run: leaves the VM until time, input or a signal changes that.
     fn idle(&mut self) {
-        let first = self.scheduler.timers.first();
-        let left = first.map_or(u64::MAX, |&(at, _)| at.saturating_sub(clock::monotonic()));
+        let first = self.first_time();
+        let left = first.map_or(u64::MAX, |at| at.saturating_sub(clock::monotonic()));
         if left >= SPIN {
             let set = if self.wants_input() { INPUT_READY } else { 0 };
             // An error is as good as a signal: whoever waits looks again.

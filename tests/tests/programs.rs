@@ -27,6 +27,7 @@ const PLAIN: &[&[&str]] = &[
     &["times"],
     &["signals"],
     &["sockets"],
+    &["waiting"],
     &["handlers"],
     &["handlers", "blocked"],
     &["atomics"],

@@ -51,6 +51,53 @@ impl SigInfo {
         info
     }
 
+    /// What the POSIX timer `number` sends.
+    #[must_use]
+    pub const fn timer(signal: u8, number: u32, overrun: i32, value: u64) -> SigInfo {
+        let value_of_timer = number as u64 | (overrun.cast_unsigned() as u64) << 32;
+        let mut info = SigInfo::new(signal, super::SI_TIMER, value_of_timer);
+        info.rest[0] = value;
+        info
+    }
+
+    /// Whether the POSIX timer `number` sent it.
+    #[must_use]
+    pub fn is_of_timer(&self, number: u32) -> bool {
+        self.code == super::SI_TIMER && self.value as u32 == number
+    }
+
+    /// As `struct signalfd_siginfo`.
+    #[must_use]
+    pub fn to_signalfd(&self) -> [u8; 128] {
+        let mut bytes = [0; 128];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, &self.number.to_le_bytes());
+        put(4, &self.errno.to_le_bytes());
+        put(8, &self.code.to_le_bytes());
+        let (low, high) = (self.value as u32, (self.value >> 32) as u32);
+        match self.code {
+            super::SI_TIMER => {
+                put(24, &low.to_le_bytes());
+                put(32, &high.to_le_bytes());
+            }
+            _ if self.is_fault() => put(72, &self.value.to_le_bytes()),
+            _ => {
+                put(12, &low.to_le_bytes());
+                put(16, &high.to_le_bytes());
+            }
+        }
+        // `si_status` of a child, otherwise `si_value`.
+        let rest = self.rest[0];
+        match self.signal() {
+            super::number::SIGCHLD if self.code > 0 => put(40, &(rest as u32).to_le_bytes()),
+            _ => {
+                put(44, &(rest as u32).to_le_bytes());
+                put(48, &rest.to_le_bytes());
+            }
+        }
+        bytes
+    }
+
     /// A signal caused by an instruction; `code` is greater than 0 and less than
     /// `SI_KERNEL`.
     #[must_use]

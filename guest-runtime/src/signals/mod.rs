@@ -41,6 +41,8 @@ pub mod number {
     pub const SIGTTIN: u8 = 21;
     pub const SIGTTOU: u8 = 22;
     pub const SIGURG: u8 = 23;
+    pub const SIGVTALRM: u8 = 26;
+    pub const SIGPROF: u8 = 27;
     pub const SIGWINCH: u8 = 28;
 }
 
@@ -67,6 +69,8 @@ pub const SS_AUTODISARM: i32 = i32::MIN;
 
 /// `si_code` of a signal sent by the kernel.
 pub const SI_KERNEL: i32 = 0x80;
+/// `si_code` of a timer.
+pub const SI_TIMER: i32 = -2;
 /// `si_code` of `kill`.
 pub const SI_USER: i32 = 0;
 /// `si_code` of `SIGCHLD`: the child ended by itself, by a signal, stopped, goes on.
@@ -149,7 +153,7 @@ pub const fn bit(signal: u8) -> u64 {
 }
 
 /// Signals that cannot be blocked or handled.
-const UNBLOCKABLE: u64 = bit(SIGKILL) | bit(SIGSTOP);
+pub const UNBLOCKABLE: u64 = bit(SIGKILL) | bit(SIGSTOP);
 
 /// Signal state of a process, and of its thread that runs.
 #[derive(Debug)]
@@ -384,6 +388,13 @@ impl Signals {
             self.thread.blocked &= !bit(signal);
         }
         self.thread.pending.push_front(info);
+    }
+
+    /// Whether the signal of the POSIX timer `number` is pending.
+    #[must_use]
+    pub fn is_timer_pending(&self, number: u32) -> bool {
+        let mut pending = self.shared.iter().chain(&self.thread.pending);
+        pending.any(|info| info.is_of_timer(number))
     }
 
     /// Takes the first pending signal of `set` out (`rt_sigtimedwait`).

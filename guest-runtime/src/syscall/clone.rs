@@ -9,6 +9,8 @@ use crate::scheduler::Space;
 use crate::signals::check_number;
 use crate::task::{Registers, Task};
 use crate::user;
+use crate::vfs::file::Object;
+use crate::vfs::types::o;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The calls of this area.
@@ -24,6 +26,7 @@ mod flag {
     pub const FS: u64 = 0x200;
     pub const FILES: u64 = 0x400;
     pub const SIGHAND: u64 = 0x800;
+    pub const PIDFD: u64 = 0x1000;
     pub const VFORK: u64 = 0x4000;
     pub const THREAD: u64 = 0x1_0000;
     pub const SYSVSEM: u64 = 0x4_0000;
@@ -37,6 +40,7 @@ mod flag {
     pub const OF_THREADS: u64 = VM | FS | FILES | SIGHAND;
     /// What is known; some of it only together with the rest of `OF_THREADS`.
     pub const KNOWN: u64 = OF_THREADS
+        | PIDFD
         | VFORK
         | THREAD
         | SYSVSEM
@@ -77,7 +81,7 @@ fn clone(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         kernel,
         &CloneArgs {
             flags: flags & u64::from(u32::MAX) & !SIGNAL,
-            pidfd: 0,
+            pidfd: parent_tid,
             child_tid,
             parent_tid,
             exit_signal: flags & SIGNAL,
@@ -114,6 +118,9 @@ fn clone3(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 fn check(args: &CloneArgs) -> Result<(), Errno> {
     let has = |flags: u64| args.flags & flags == flags;
     if args.flags & !flag::KNOWN != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if has(flag::PIDFD) && args.flags & (flag::THREAD | flag::DETACHED) != 0 {
         return Err(Errno::EINVAL);
     }
     if has(flag::THREAD) {
@@ -168,6 +175,9 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
         signals: kernel.signals.thread.of_new_thread(keeps_stack),
         ..Task::new(tid)
     };
+    if has(flag::PIDFD) {
+        open_pidfd(kernel, args, tid)?;
+    }
     if has(flag::PARENT_SETTID) {
         user::write(&mut kernel.memory, args.parent_tid, &tid)?;
     }
@@ -181,6 +191,19 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
         true => Err(Errno::ERESTARTSYS),
         false => Ok(u64::from(tid)),
     }
+}
+
+/// Opens a descriptor for the process `pid` that is about to be made.
+fn open_pidfd(kernel: &mut Kernel, args: &CloneArgs, pid: u32) -> Result<(), Errno> {
+    // `clone` has one argument for both.
+    let one_place = args.pidfd == args.parent_tid;
+    if args.flags & flag::PARENT_SETTID != 0 && one_place {
+        return Err(Errno::EINVAL);
+    }
+    // It is written first: what cannot be told is not opened.
+    user::write(&mut kernel.memory, args.pidfd, &u32::MAX)?;
+    let fd = kernel.open_anonymous("[pidfd]", Object::Process(pid), o::CLOEXEC)?;
+    user::write(&mut kernel.memory, args.pidfd, &(fd as u32))
 }
 
 /// `RLIMIT_NPROC`.

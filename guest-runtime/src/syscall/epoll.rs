@@ -2,7 +2,7 @@
 
 use super::Entry;
 use super::files::Files;
-use super::poll::{ALWAYS, POLLNVAL, Watch};
+use super::poll::{ALWAYS, POLLNVAL, WRITABLE, Watch};
 use crate::clock;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
@@ -10,6 +10,7 @@ use crate::task::{Event, Wait};
 use crate::user;
 use crate::vfs::epoll::{EDGE, Epoll, Interest, ONESHOT};
 use crate::vfs::file::Object;
+use crate::vfs::process::FileId;
 use crate::vfs::types::o;
 use alloc::vec::Vec;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -74,7 +75,10 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         events: event.events | ALWAYS & !POLLNVAL,
         data: event.data,
         reported: 0,
+        seen: [0; 2],
+        turn: 0,
     };
+    check_exclusive(kernel, a[1], target, event.events)?;
     let (epoll, fd) = (list(&mut kernel.files, a[0])?, a[2] as u32);
     match a[1] {
         ADD => epoll.add(fd, interest)?,
@@ -84,19 +88,38 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
+/// `EPOLLEXCLUSIVE` goes with few other events, and not with nesting. Who waits looks for
+/// itself whether there is something left, so it needs nothing else.
+fn check_exclusive(kernel: &Kernel, action: u64, target: FileId, events: u32) -> Result<(), Errno> {
+    const EXCLUSIVE: u32 = 1 << 28;
+    const WAKEUP: u32 = 1 << 29;
+    /// `EPOLLIN | EPOLLOUT`, and what is always reported.
+    const ALLOWED: u32 = 5 | ALWAYS | WAKEUP | EDGE | EXCLUSIVE;
+    if events & EXCLUSIVE == 0 {
+        return Ok(());
+    }
+    let object = &kernel.files.vfs.files.get(target)?.object;
+    let is_nested = matches!(object, Object::Epoll(_));
+    match action != 1 || is_nested || events & !ALLOWED != 0 {
+        true => Err(Errno::EINVAL),
+        false => Ok(()),
+    }
+}
+
 /// Drops interests in what is closed; the others, with their descriptors.
 fn interests(files: &mut Files, fd: u64) -> Result<Vec<(u32, Interest)>, Errno> {
     let all: Vec<_> = list(files, fd)?
         .iter()
         .map(|(fd, &interest)| (fd, interest))
         .collect();
-    let (open, closed): (Vec<_>, Vec<_>) = all
+    let (mut open, closed): (Vec<_>, Vec<_>) = all
         .into_iter()
         .partition(|(_, interest)| files.vfs.files.get(interest.file).is_ok());
     let epoll = list(files, fd)?;
     for (number, _) in closed {
         epoll.remove(number)?;
     }
+    open.sort_unstable_by_key(|(_, interest)| interest.turn);
     Ok(open)
 }
 
@@ -112,14 +135,17 @@ fn collect(kernel: &mut Kernel, fd: u64, most: usize) -> Result<(Vec<EpollEvent>
         })
         .collect();
     let (_, wants_input) = kernel.watch_now(&mut watches);
+    let edges: Vec<[u32; 2]> = interests
+        .iter()
+        .map(|(_, interest)| kernel.files.vfs.edges(interest.file))
+        .collect();
     let mut events = Vec::new();
     let epoll = list(&mut kernel.files, fd)?;
-    for ((number, interest), watch) in interests.iter().zip(&watches) {
+    for (((number, interest), watch), edges) in interests.iter().zip(&watches).zip(edges) {
         let ready = watch.ready & interest.wanted();
-        // Edge-triggered: only what was not ready at the last look.
         let news = match interest.events & EDGE {
             0 => ready,
-            _ => ready & !interest.reported,
+            _ => interest.news(ready, edges),
         };
         if news != 0 && events.len() < most {
             events.push(EpollEvent {
@@ -127,9 +153,9 @@ fn collect(kernel: &mut Kernel, fd: u64, most: usize) -> Result<(Vec<EpollEvent>
                 pad: 0,
                 data: interest.data,
             });
-            epoll.report(*number, ready);
+            epoll.report(*number, ready, edges);
         } else if news == 0 {
-            epoll.report(*number, interest.reported & ready);
+            epoll.report(*number, interest.reported & ready, interest.seen);
         }
     }
     Ok((events, wants_input))
@@ -175,6 +201,19 @@ fn epoll_pwait2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 impl Interest {
+    /// What of `ready` is new to an edge-triggered interest: it was not ready at the last
+    /// look, or something has happened since.
+    fn news(&self, ready: u32, edges: [u32; 2]) -> u32 {
+        let mut news = ready & !self.reported;
+        if edges[0] != self.seen[0] {
+            news |= ready & !WRITABLE;
+        }
+        if edges[1] != self.seen[1] {
+            news |= ready & WRITABLE;
+        }
+        news
+    }
+
     /// What it waits for; nothing after a one-shot interest has been reported.
     fn wanted(&self) -> u32 {
         let events = self.events & !(ONESHOT | EDGE);

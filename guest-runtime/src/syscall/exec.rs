@@ -189,6 +189,7 @@ fn execute(
 /// What the new program does not inherit.
 fn forget_program(kernel: &mut Kernel) {
     kernel.signals.reset();
+    kernel.process.timers.posix.clear();
     kernel.process.has_executed = true;
     kernel.process.dumpable = 1;
     kernel.task.clear_child_tid = 0;

@@ -192,6 +192,7 @@ fn eventfd2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let event = EventFd {
         count: u64::from(a[0] as u32),
         semaphore: flags & SEMAPHORE != 0,
+        edges: [0; 2],
     };
     kernel.open_anonymous("[eventfd]", Object::Event(event), flags & !SEMAPHORE)
 }

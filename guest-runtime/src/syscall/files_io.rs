@@ -159,12 +159,30 @@ impl Kernel {
             Object::Socket(_)
         ))
     }
+
+    /// Reads from what is not in the file system alone: sockets and signals.
+    fn read_special(
+        &mut self,
+        id: FileId,
+        fd: u64,
+        vectors: &[IoVec],
+    ) -> Result<Option<u64>, Errno> {
+        match self.files.vfs.files.get(id)?.object {
+            Object::Socket(_) => self.read_socket(fd, vectors).map(Some),
+            Object::Signal(set) => self.read_signals(fd, set, vectors).map(Some),
+            Object::Timer(_) => {
+                self.run_timers();
+                Ok(None)
+            }
+            _ => Ok(None),
+        }
+    }
 }
 
 fn read(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
-    if kernel.is_socket(id)? {
-        return kernel.read_socket(a[0], &[whole(a[1], a[2])]);
+    if let Some(result) = kernel.read_special(id, a[0], &[whole(a[1], a[2])])? {
+        return Ok(result);
     }
     read_at(kernel, id, None, a[1], a[2])
 }
@@ -191,12 +209,11 @@ fn pwrite64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn read_vectors(kernel: &mut Kernel, a: &[u64; 6], mut offset: Option<u64>) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
-    if kernel.is_socket(id)? {
+    if offset.is_none() {
         let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
-        return match offset {
-            None => kernel.read_socket(a[0], &vectors),
-            Some(_) => Err(Errno::ESPIPE),
-        };
+        if let Some(result) = kernel.read_special(id, a[0], &vectors)? {
+            return Ok(result);
+        }
     }
     let mut total = 0;
     for IoVec { base, length } in user::iovecs(&mut kernel.memory, a[1], a[2])? {
@@ -224,11 +241,8 @@ fn read_vectors(kernel: &mut Kernel, a: &[u64; 6], mut offset: Option<u64>) -> R
 fn write_vectors(kernel: &mut Kernel, a: &[u64; 6], mut offset: Option<u64>) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
     let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
-    if kernel.is_socket(id)? {
-        return match offset {
-            None => kernel.write_socket(a[0], &vectors),
-            Some(_) => Err(Errno::ESPIPE),
-        };
+    if offset.is_none() && kernel.is_socket(id)? {
+        return kernel.write_socket(a[0], &vectors);
     }
     let total: u64 = vectors.iter().map(|vector| vector.length).sum();
     if vectors.len() > 1 && total <= GATHER && !waits_for_room(kernel, id)? {

@@ -15,6 +15,7 @@ mod files_stat;
 mod futex;
 mod group;
 mod memory;
+mod notify;
 mod poll;
 mod signal;
 mod socket;
@@ -24,6 +25,7 @@ mod socket_options;
 mod system;
 mod task;
 mod time;
+mod timer;
 mod tty;
 mod wait;
 
@@ -73,6 +75,7 @@ const AREAS: &[&[Entry]] = &[
     futex::CALLS,
     group::CALLS,
     memory::CALLS,
+    notify::CALLS,
     poll::CALLS,
     signal::CALLS,
     socket::CALLS,
@@ -81,6 +84,7 @@ const AREAS: &[&[Entry]] = &[
     system::CALLS,
     task::CALLS,
     time::CALLS,
+    timer::CALLS,
     tty::CALLS,
     wait::CALLS,
 ];

@@ -40,7 +40,7 @@ const POLLWRNORM: u32 = 0x100;
 /// All that says "readable".
 const READABLE: u32 = POLLIN | POLLRDNORM;
 /// All that says "writable".
-const WRITABLE: u32 = POLLOUT | POLLWRNORM;
+pub const WRITABLE: u32 = POLLOUT | POLLWRNORM;
 /// What is reported without being asked for.
 pub const ALWAYS: u32 = POLLERR | POLLHUP | POLLNVAL;
 
@@ -69,7 +69,8 @@ pub(super) struct Watch {
 
 /// What a description can do now; whether it waits for standard input is told in
 /// `input`, since only the host knows about that.
-fn readiness(files: &Files, file: &OpenFile, input: &mut bool, depth: u32) -> u32 {
+fn readiness(kernel: &Kernel, file: &OpenFile, input: &mut bool, depth: u32) -> u32 {
+    let files = &kernel.files;
     let writable = |on: bool| if on { WRITABLE } else { 0 };
     let readable = |on: bool| if on { READABLE } else { 0 };
     match &file.object {
@@ -101,13 +102,16 @@ fn readiness(files: &Files, file: &OpenFile, input: &mut bool, depth: u32) -> u3
             _ => POLLERR,
         },
         Object::Socket(id) => socket_readiness(files, *id),
+        Object::Timer(timer) => readable(timer.expirations > 0),
+        Object::Signal(set) => readable(kernel.signals.pending() & set != 0),
+        Object::Process(pid) => readable(kernel.has_ended(*pid)),
         Object::Epoll(epoll) => {
             let is_ready =
                 depth < MAX_NESTING
                     && epoll.iter().any(|(_, interest)| {
                         let wanted = interest.events | ALWAYS;
                         files.vfs.files.get(interest.file).is_ok_and(|file| {
-                            readiness(files, file, input, depth + 1) & wanted != 0
+                            readiness(kernel, file, input, depth + 1) & wanted != 0
                         })
                     });
             readable(is_ready)
@@ -167,7 +171,7 @@ impl Kernel {
             let mut input = false;
             let file = watch.file.map(|id| self.files.vfs.files.get(id));
             let mut ready = match file {
-                Some(Ok(file)) => readiness(&self.files, file, &mut input, 0),
+                Some(Ok(file)) => readiness(self, file, &mut input, 0),
                 _ => POLLNVAL,
             };
             input &= watch.events & READABLE != 0;

@@ -54,7 +54,7 @@ fn may_signal(kernel: &Kernel, target: &Process, info: Option<SigInfo>) -> bool 
 }
 
 /// Sends a signal to all processes that are `chosen` and that may be sent one.
-fn send(
+pub(super) fn send(
     kernel: &mut Kernel,
     info: Option<SigInfo>,
     chosen: impl Fn(&Process) -> bool,

@@ -20,7 +20,7 @@ pub const CALLS: &[Entry] = &[
 const ABSOLUTE: u64 = 1;
 
 /// The time of a clock, nanoseconds.
-fn read_clock(kernel: &mut Kernel, id: u64) -> Result<u64, Errno> {
+pub(super) fn read_clock(kernel: &mut Kernel, id: u64) -> Result<u64, Errno> {
     const REALTIME: u64 = 0;
     const MONOTONIC: u64 = 1;
     const PROCESS_CPUTIME: u64 = 2;

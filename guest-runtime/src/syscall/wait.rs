@@ -133,6 +133,7 @@ fn waitid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const P_ALL: u64 = 0;
     const P_PID: u64 = 1;
     const P_PGID: u64 = 2;
+    const P_PIDFD: u64 = 3;
     const KINDS: u64 = WEXITED | WSTOPPED | WCONTINUED;
     let [kind, id, info, options, usage, _] = *arguments;
     let known = KINDS | WNOHANG | WNOWAIT | WNOTHREAD | WALL | WCLONE;
@@ -143,6 +144,15 @@ fn waitid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let which = match kind {
         P_ALL => Which::Any,
         P_PID if (id as i32) > 0 => Which::Process(id),
+        P_PIDFD => {
+            let pid = kernel.pidfd(u64::from(id))?;
+            // A descriptor that does not wait gives EAGAIN in place of waiting.
+            if kernel.files.file(u64::from(id))?.is_nonblocking() && options & WNOHANG == 0 {
+                let found = find(kernel, Which::Process(pid), options | WNOHANG)?;
+                found.ok_or(Errno::EAGAIN)?;
+            }
+            Which::Process(pid)
+        }
         P_PGID if id == 0 => Which::Group(kernel.process.group),
         P_PGID if (id as i32) > 0 => Which::Group(id),
         _ => return Err(Errno::EINVAL),

@@ -20,17 +20,29 @@ pub struct Interest {
     pub events: u32,
     /// What the program wants to see with them.
     pub data: u64,
-    /// Events of the last report, for [`EDGE`].
+    /// For [`EDGE`]: events of the last report, and how often something had come in and
+    /// room had come about by then.
     pub reported: u32,
+    /// See [`reported`](Self::reported).
+    pub seen: [u32; 2],
+    /// Its place among those that are ready: after those with smaller numbers.
+    pub turn: u64,
 }
 
 /// An interest list, by descriptor.
 #[derive(Debug, Default)]
 pub struct Epoll {
     interests: BTreeMap<u32, Interest>,
+    last_turn: u64,
 }
 
 impl Epoll {
+    /// The place behind all others, so that everybody has a turn.
+    fn next_turn(&mut self) -> u64 {
+        self.last_turn += 1;
+        self.last_turn
+    }
+
     /// Adds a descriptor.
     ///
     /// # Errors
@@ -43,7 +55,8 @@ impl Epoll {
         if self.interests.len() >= MAX_INTERESTS {
             return Err(Errno::ENOSPC);
         }
-        self.interests.insert(fd, interest);
+        let turn = self.next_turn();
+        self.interests.insert(fd, Interest { turn, ..interest });
         Ok(())
     }
 
@@ -52,7 +65,8 @@ impl Epoll {
     /// # Errors
     /// `ENOENT`.
     pub fn modify(&mut self, fd: u32, interest: Interest) -> Result<(), Errno> {
-        *self.interests.get_mut(&fd).ok_or(Errno::ENOENT)? = interest;
+        let turn = self.next_turn();
+        *self.interests.get_mut(&fd).ok_or(Errno::ENOENT)? = Interest { turn, ..interest };
         Ok(())
     }
 
@@ -70,9 +84,14 @@ impl Epoll {
     }
 
     /// Notes what was reported for a descriptor.
-    pub fn report(&mut self, fd: u32, ready: u32) {
+    pub fn report(&mut self, fd: u32, ready: u32, seen: [u32; 2]) {
+        let turn = self.next_turn();
         if let Some(interest) = self.interests.get_mut(&fd) {
+            if ready != 0 {
+                interest.turn = turn;
+            }
             interest.reported = ready;
+            interest.seen = seen;
             if interest.events & ONESHOT != 0 && ready != 0 {
                 interest.events &= ONESHOT | EDGE;
             }

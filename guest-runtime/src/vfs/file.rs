@@ -6,6 +6,7 @@ use super::process::FileId;
 use super::types::{Ino, o};
 use crate::errno::Errno;
 use crate::net::socket::SocketId;
+use crate::timers::TimerFd;
 use alloc::vec::Vec;
 
 /// What stands behind an open file description.
@@ -29,6 +30,12 @@ pub enum Object {
     Epoll(Epoll),
     /// A socket.
     Socket(SocketId),
+    /// A timer (`timerfd_create`).
+    Timer(TimerFd),
+    /// The signals of this set that are pending for who reads (`signalfd4`).
+    Signal(u64),
+    /// A process (`pidfd_open`).
+    Process(u32),
     /// A file of `/proc`: its text, made when it was read from the start.
     Proc(Vec<u8>),
 }
@@ -40,6 +47,8 @@ pub struct EventFd {
     pub count: u64,
     /// Reads take one instead of all (`EFD_SEMAPHORE`).
     pub semaphore: bool,
+    /// How often it was written and read.
+    pub edges: [u32; 2],
 }
 
 /// An open file description.

@@ -288,6 +288,24 @@ impl Vfs {
         }
     }
 
+    /// How often something came in for a description, and how often room for writing came
+    /// about: both only grow, and wrap around.
+    pub fn edges(&self, id: FileId) -> [u32; 2] {
+        let Ok(file) = self.files.get(id) else {
+            return [0; 2];
+        };
+        match &file.object {
+            Object::Event(event) => event.edges,
+            Object::Timer(timer) => [timer.edges, 0],
+            Object::Socket(socket) => self.net.get(*socket).map_or([0; 2], |socket| socket.edges),
+            Object::Pipe => match self.fs.inode(file.ino).map(|inode| &inode.kind) {
+                Ok(Kind::Fifo(pipe)) => pipe.edges,
+                _ => [0; 2],
+            },
+            _ => [0; 2],
+        }
+    }
+
     /// Whether something has happened to files that tasks may wait for.
     pub fn has_changes(&self) -> bool {
         !self.changed.is_empty() || !self.net.changed.is_empty()

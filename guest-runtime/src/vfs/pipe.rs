@@ -19,6 +19,8 @@ pub struct Pipe {
     pub readers: u32,
     /// Open descriptions that write.
     pub writers: u32,
+    /// How often something was written, and read from it when it was full.
+    pub edges: [u32; 2],
     /// How often it was opened for reading and for writing.
     pub opens: [u32; 2],
 }
@@ -30,6 +32,7 @@ impl Default for Pipe {
             capacity: CAPACITY,
             readers: 0,
             writers: 0,
+            edges: [0; 2],
             opens: [0; 2],
         }
     }
@@ -67,6 +70,9 @@ impl Pipe {
         if self.bytes.is_empty() && self.writers > 0 {
             return Err(Errno::EAGAIN);
         }
+        if !self.is_writable() {
+            self.edges[1] = self.edges[1].wrapping_add(1);
+        }
         let n = to.len().min(self.bytes.len());
         let (front, back) = self.bytes.as_slices();
         let first = n.min(front.len());
@@ -97,6 +103,7 @@ impl Pipe {
         }
         self.bytes.try_reserve(n).map_err(|_| Errno::ENOMEM)?;
         self.bytes.extend(&from[..n]);
+        self.edges[0] = self.edges[0].wrapping_add(1);
         Ok(n)
     }
 

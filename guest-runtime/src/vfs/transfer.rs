@@ -61,7 +61,7 @@ impl Vfs {
         match &mut file.object {
             Object::Path => Err(Errno::EBADF),
             Object::Directory => Err(Errno::EISDIR),
-            Object::Epoll(_) => Err(Errno::EINVAL),
+            Object::Epoll(_) | Object::Signal(_) | Object::Process(_) => Err(Errno::EINVAL),
             Object::File => {
                 let done = self.fs.read(ino, at, to)?;
                 if self.files.get(id)?.flags & o::NOATIME == 0 {
@@ -97,6 +97,14 @@ impl Vfs {
                 let done = read_event(event, to)?;
                 self.changed.push(ino);
                 Ok(done)
+            }
+            Object::Timer(timer) => {
+                let to = to.get_mut(..8).ok_or(Errno::EINVAL)?;
+                match core::mem::take(&mut timer.expirations) {
+                    0 => return Err(Errno::EAGAIN),
+                    count => to.copy_from_slice(&count.to_le_bytes()),
+                }
+                Ok(8)
             }
             Object::Pipe => match &mut self.fs.inode_mut(ino)?.kind {
                 Kind::Fifo(pipe) => {
@@ -152,7 +160,11 @@ impl Vfs {
         match &mut file.object {
             Object::Path => Err(Errno::EBADF),
             Object::Directory => Err(Errno::EISDIR),
-            Object::Epoll(_) | Object::Proc(_) => Err(Errno::EINVAL),
+            Object::Epoll(_)
+            | Object::Proc(_)
+            | Object::Timer(_)
+            | Object::Signal(_)
+            | Object::Process(_) => Err(Errno::EINVAL),
             Object::File => self.write_file(id, ino, offset, from),
             Object::Device(device) => match *device {
                 Device::Null | Device::Zero | Device::Random => Ok(from.len()),
@@ -311,6 +323,7 @@ fn read_event(event: &mut EventFd, to: &mut [u8]) -> Result<usize, Errno> {
     }
     let taken = if event.semaphore { 1 } else { event.count };
     event.count -= taken;
+    event.edges[1] = event.edges[1].wrapping_add(1);
     to.copy_from_slice(&taken.to_le_bytes());
     Ok(8)
 }
@@ -325,5 +338,6 @@ fn write_event(event: &mut EventFd, from: &[u8]) -> Result<usize, Errno> {
         Some(count) if count < u64::MAX => event.count = count,
         _ => return Err(Errno::EAGAIN),
     }
+    event.edges[0] = event.edges[0].wrapping_add(1);
     Ok(8)
 }

@@ -105,6 +105,7 @@ fn eventfds() {
         let event = EventFd {
             count: 2,
             semaphore,
+            edges: [0; 2],
         };
         m.vfs
             .open_anonymous(&mut m.process, "[eventfd]", Object::Event(event), o::RDWR)

@@ -1,0 +1,314 @@
+//! Timers: interval timers, POSIX timers, timerfds.
+
+use super::Entry;
+use super::time::read_clock;
+use crate::clock::{self, SECOND};
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::signals::check_number;
+use crate::signals::number::SIGALRM;
+use crate::timers::{Notification, Owner, PosixTimer, Timer, TimerFd};
+use crate::user;
+use crate::vfs::file::Object;
+use crate::vfs::process::FileId;
+use crate::vfs::types::o;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[
+    Entry::new(85, "timerfd_create", timerfd_create),
+    Entry::new(86, "timerfd_settime", timerfd_settime),
+    Entry::new(87, "timerfd_gettime", timerfd_gettime),
+    Entry::new(102, "getitimer", getitimer),
+    Entry::new(103, "setitimer", setitimer),
+    Entry::new(107, "timer_create", timer_create),
+    Entry::new(108, "timer_gettime", timer_gettime),
+    Entry::new(109, "timer_getoverrun", timer_getoverrun),
+    Entry::new(110, "timer_settime", timer_settime),
+    Entry::new(111, "timer_delete", timer_delete),
+];
+
+/// `CLOCK_REALTIME`, `CLOCK_MONOTONIC`, `CLOCK_BOOTTIME` and those that wake a machine.
+const REALTIME: u64 = 0;
+const CLOCKS: [u64; 5] = [REALTIME, 1, 7, 8, 9];
+/// `TIMER_ABSTIME`, `TFD_TIMER_ABSTIME`
+const ABSOLUTE: u64 = 1;
+/// `TFD_TIMER_CANCEL_ON_SET`: nobody sets the clock.
+const CANCEL_ON_SET: u64 = 2;
+/// Most timers of a process.
+const MAX_TIMERS: usize = 8192;
+
+/// The time now of a timer's clock, which runs like `CLOCK_MONOTONIC`, ns.
+fn now_of(clock: u64) -> u64 {
+    match clock {
+        REALTIME | 8 => clock::realtime(),
+        _ => clock::monotonic(),
+    }
+}
+
+/// Reads a `struct itimerspec`, interval first.
+fn read_spec(kernel: &mut Kernel, address: u64) -> Result<[u64; 2], Errno> {
+    let value: [[u64; 2]; 2] = user::read(&mut kernel.memory, address)?;
+    let mut times = [0; 2];
+    for (time, [seconds, nanoseconds]) in times.iter_mut().zip(value) {
+        if seconds > i64::MAX as u64 || nanoseconds >= SECOND {
+            return Err(Errno::EINVAL);
+        }
+        *time = seconds.saturating_mul(SECOND).saturating_add(nanoseconds);
+    }
+    Ok(times)
+}
+
+fn write_spec(kernel: &mut Kernel, address: u64, timer: Timer, now: u64) -> Result<(), Errno> {
+    let left = timer.left(now);
+    let split = |time: u64| [time / SECOND, time % SECOND];
+    let value = [split(timer.interval), split(left)];
+    user::write(&mut kernel.memory, address, &value)
+}
+
+/// The timer, of `CLOCK_MONOTONIC`, that a `struct itimerspec` asks for.
+fn timer_of([interval, value]: [u64; 2], clock: u64, flags: u64) -> Timer {
+    if value == 0 {
+        return Timer::default();
+    }
+    let now = clock::monotonic();
+    let left = match flags & ABSOLUTE {
+        0 => value,
+        _ => value.saturating_sub(now_of(clock)),
+    };
+    Timer {
+        next: now.saturating_add(left).min(u64::MAX - 1),
+        interval,
+    }
+}
+
+fn timerfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let flags = a[1] as u32;
+    if flags & !(o::CLOEXEC | o::NONBLOCK) != 0 || !CLOCKS.contains(&a[0]) {
+        return Err(Errno::EINVAL);
+    }
+    let timer = TimerFd {
+        clock: a[0],
+        timer: Timer::default(),
+        expirations: 0,
+        edges: 0,
+    };
+    kernel.open_anonymous("[timerfd]", Object::Timer(timer), flags)
+}
+
+/// A timerfd and its description.
+fn timerfd(kernel: &mut Kernel, fd: u64) -> Result<(FileId, &mut TimerFd), Errno> {
+    let id = kernel.files.id(fd)?;
+    match &mut kernel.files.vfs.files.get_mut(id)?.object {
+        Object::Timer(timer) => Ok((id, timer)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn timerfd_settime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    if a[1] & !(ABSOLUTE | CANCEL_ON_SET) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let spec = read_spec(kernel, a[2])?;
+    kernel.run_timers();
+    let (id, timer) = timerfd(kernel, a[0])?;
+    timer.expirations = 0;
+    let new = timer_of(spec, timer.clock, a[1]);
+    let old = kernel.arm(Owner::File(id), new);
+    kernel.run_timers();
+    match a[3] {
+        0 => Ok(0),
+        address => write_spec(kernel, address, old, clock::monotonic()).map(|()| 0),
+    }
+}
+
+fn timerfd_gettime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    kernel.run_timers();
+    let timer = timerfd(kernel, a[0])?.1.timer;
+    write_spec(kernel, a[1], timer, clock::monotonic())?;
+    Ok(0)
+}
+
+/// A `struct itimerval` of a timer.
+fn write_interval(kernel: &mut Kernel, address: u64, timer: Timer, now: u64) -> Result<(), Errno> {
+    // Rounded up: what is armed has time left.
+    let left = timer.left(now).div_ceil(1000) * 1000;
+    let split = |time: u64| [time / SECOND, time % SECOND / 1000];
+    let value = [split(timer.interval), split(left)];
+    user::write(&mut kernel.memory, address, &value)
+}
+
+/// An interval timer of the running process, and the time now of its clock.
+fn interval_timer(kernel: &mut Kernel, which: u64) -> Result<(Timer, u64), Errno> {
+    match which {
+        0 => {
+            kernel.run_timers();
+            Ok((kernel.process.timers.real, clock::monotonic()))
+        }
+        1 | 2 => {
+            kernel.account_time();
+            let timer = kernel.process.timers.cpu[which as usize - 1];
+            Ok((timer, kernel.process.cpu_time))
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn getitimer(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let (timer, now) = interval_timer(kernel, a[0])?;
+    write_interval(kernel, a[1], timer, now)?;
+    Ok(0)
+}
+
+fn setitimer(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    const MICROSECONDS: u64 = 1_000_000;
+    let (old, now) = interval_timer(kernel, a[0])?;
+    let value: [[u64; 2]; 2] = match a[1] {
+        0 => [[0; 2]; 2],
+        address => user::read(&mut kernel.memory, address)?,
+    };
+    let mut times = [0; 2];
+    for (time, [seconds, microseconds]) in times.iter_mut().zip(value) {
+        if seconds > i64::MAX as u64 || microseconds >= MICROSECONDS {
+            return Err(Errno::EINVAL);
+        }
+        *time = seconds
+            .saturating_mul(SECOND)
+            .saturating_add(microseconds * 1000);
+    }
+    let [interval, left] = times;
+    let new = match left {
+        0 => Timer::default(),
+        _ => Timer {
+            next: now.saturating_add(left).min(u64::MAX - 1),
+            interval,
+        },
+    };
+    match a[0] {
+        0 => {
+            let owner = Owner::Real(kernel.process.pid);
+            kernel.arm(owner, new);
+        }
+        which => {
+            kernel.process.timers.cpu[which as usize - 1] = new;
+            kernel.start_ticking();
+        }
+    }
+    if a[2] != 0 {
+        write_interval(kernel, a[2], old, now)?;
+    }
+    Ok(0)
+}
+
+/// `struct sigevent`, as far as the kernel reads it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+struct SigEvent {
+    value: u64,
+    signal: i32,
+    notify: i32,
+    thread: u32,
+    padding: [u32; 11],
+}
+
+const _: () = assert!(size_of::<SigEvent>() == 64);
+
+fn notification(kernel: &mut Kernel, address: u64, number: u32) -> Result<Notification, Errno> {
+    const SIGEV_SIGNAL: i32 = 0;
+    const SIGEV_NONE: i32 = 1;
+    const SIGEV_THREAD_ID: i32 = 4;
+    if address == 0 {
+        return Ok(Notification {
+            signal: Some(SIGALRM),
+            value: u64::from(number),
+            thread: None,
+        });
+    }
+    let event: SigEvent = user::read(&mut kernel.memory, address)?;
+    let signal = check_number(event.signal as u64);
+    let (signal, thread) = match event.notify {
+        SIGEV_NONE => (None, None),
+        SIGEV_SIGNAL => (Some(signal?), None),
+        SIGEV_THREAD_ID => {
+            let own = kernel.process.pid;
+            let task = kernel.task_mut(event.thread).ok_or(Errno::EINVAL)?;
+            if task.pid != own {
+                return Err(Errno::EINVAL);
+            }
+            (Some(signal?), Some(event.thread))
+        }
+        _ => return Err(Errno::EINVAL),
+    };
+    Ok(Notification {
+        signal,
+        value: event.value,
+        thread,
+    })
+}
+
+fn timer_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    match a[0] {
+        clock if CLOCKS.contains(&clock) || clock == 11 => {}
+        // Those of processor time.
+        clock => {
+            read_clock(kernel, clock)?;
+            return Err(Errno::EOPNOTSUPP);
+        }
+    }
+    let timers = &kernel.process.timers.posix;
+    if timers.len() >= MAX_TIMERS {
+        return Err(Errno::EAGAIN);
+    }
+    let number = timers
+        .last_key_value()
+        .map_or(0, |(&last, _)| last.wrapping_add(1));
+    let notification = notification(kernel, a[1], number)?;
+    user::write(&mut kernel.memory, a[2], &number)?;
+    let timer = PosixTimer {
+        clock: a[0],
+        timer: Timer::default(),
+        notification,
+        overrun: 0,
+    };
+    kernel.process.timers.posix.insert(number, timer);
+    Ok(0)
+}
+
+fn posix_timer(kernel: &mut Kernel, number: u64) -> Result<&mut PosixTimer, Errno> {
+    let timers = &mut kernel.process.timers.posix;
+    timers.get_mut(&(number as u32)).ok_or(Errno::EINVAL)
+}
+
+fn timer_gettime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    kernel.run_timers();
+    let timer = posix_timer(kernel, a[0])?.timer;
+    write_spec(kernel, a[1], timer, clock::monotonic())?;
+    Ok(0)
+}
+
+fn timer_settime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let clock = posix_timer(kernel, a[0])?.clock;
+    let spec = read_spec(kernel, a[2])?;
+    posix_timer(kernel, a[0])?.overrun = 0;
+    let owner = Owner::Posix(kernel.process.pid, a[0] as u32);
+    let now = clock::monotonic();
+    let old = kernel.arm(owner, timer_of(spec, clock, a[1]));
+    kernel.run_timers();
+    match a[3] {
+        0 => Ok(0),
+        address => write_spec(kernel, address, old, now).map(|()| 0),
+    }
+}
+
+fn timer_getoverrun(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let overrun = posix_timer(kernel, a[0])?.overrun;
+    Ok(overrun.min(i32::MAX as u64))
+}
+
+fn timer_delete(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    posix_timer(kernel, a[0])?;
+    let owner = Owner::Posix(kernel.process.pid, a[0] as u32);
+    kernel.arm(owner, Timer::default());
+    kernel.process.timers.posix.remove(&(a[0] as u32));
+    Ok(0)
+}

@@ -1,0 +1,275 @@
+//! Timers that act by themselves: timerfds, POSIX timers, interval timers.
+//!
+//! A timer lies with its owner, an open file description or a process. Here is only when
+//! to look at it; an entry that is no longer true is dropped when its time comes.
+
+use crate::clock;
+use crate::kernel::Kernel;
+use crate::signals::number::{SIGALRM, SIGPROF, SIGVTALRM};
+use crate::signals::{SI_KERNEL, SigInfo};
+use crate::vfs::file::Object;
+use crate::vfs::process::FileId;
+use alloc::collections::{BTreeMap, BTreeSet};
+
+/// Entries of the queue beyond which those that are no longer true are looked for.
+const CROWDED: usize = 4096;
+
+/// A time that may come again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Timer {
+    /// When it expires next, ns of its clock; 0: it is not armed.
+    pub next: u64,
+    /// Time between expirations, ns; 0: it expires once.
+    pub interval: u64,
+}
+
+impl Timer {
+    /// Time until it expires, ns; 0 if it is not armed.
+    #[must_use]
+    pub fn left(&self, now: u64) -> u64 {
+        match self.next {
+            0 => 0,
+            next => next.saturating_sub(now).max(1),
+        }
+    }
+
+    /// Lets it expire as often as it should have by now; the result is how often.
+    pub fn expire(&mut self, now: u64) -> u64 {
+        if self.next == 0 || self.next > now {
+            return 0;
+        }
+        let Some(periods) = (now - self.next).checked_div(self.interval) else {
+            self.next = 0;
+            return 1;
+        };
+        let count = periods + 1;
+        self.next = self
+            .next
+            .saturating_add(count.saturating_mul(self.interval));
+        count
+    }
+}
+
+/// A timerfd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimerFd {
+    /// Its clock.
+    pub clock: u64,
+    /// Its time, of `CLOCK_MONOTONIC`.
+    pub timer: Timer,
+    /// Expirations that nobody has read.
+    pub expirations: u64,
+    /// Expirations ever, for edges.
+    pub edges: u32,
+}
+
+/// How a POSIX timer tells that it has expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Notification {
+    /// The signal; none: it does not tell.
+    pub signal: Option<u8>,
+    /// `si_value`.
+    pub value: u64,
+    /// The thread that gets it; none: the process.
+    pub thread: Option<u32>,
+}
+
+/// A timer of `timer_create`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PosixTimer {
+    /// Its clock.
+    pub clock: u64,
+    /// Its time, of `CLOCK_MONOTONIC`.
+    pub timer: Timer,
+    /// How it tells.
+    pub notification: Notification,
+    /// Expirations since the signal that was sent last.
+    pub overrun: u64,
+}
+
+/// Timers of a process.
+#[derive(Debug, Clone, Default)]
+pub struct ProcessTimers {
+    /// `ITIMER_REAL`, of `CLOCK_MONOTONIC`.
+    pub real: Timer,
+    /// `ITIMER_VIRTUAL` and `ITIMER_PROF`, of the processor time of the process.
+    pub cpu: [Timer; 2],
+    /// POSIX timers by number.
+    pub posix: BTreeMap<u32, PosixTimer>,
+}
+
+/// Whose timer it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// A timerfd.
+    File(FileId),
+    /// `ITIMER_REAL` of a process.
+    Real(u32),
+    /// A POSIX timer: process and number.
+    Posix(u32, u32),
+}
+
+/// When to look at which timer.
+#[derive(Debug, Default)]
+pub struct TimerQueue {
+    entries: BTreeSet<(u64, Owner)>,
+}
+
+impl TimerQueue {
+    /// When the first one expires, ns of `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn first(&self) -> Option<u64> {
+        self.entries.first().map(|&(at, _)| at)
+    }
+
+    /// Takes one out whose time has come.
+    fn pop(&mut self, now: u64) -> Option<Owner> {
+        match self.first() {
+            Some(at) if at <= now => self.entries.pop_first().map(|(_, owner)| owner),
+            _ => None,
+        }
+    }
+}
+
+impl Kernel {
+    /// A timer, if there is one that acts by itself.
+    fn timer(&mut self, owner: Owner) -> Option<&mut Timer> {
+        match owner {
+            Owner::File(id) => match &mut self.files.vfs.files.get_mut(id).ok()?.object {
+                Object::Timer(file) => Some(&mut file.timer),
+                _ => None,
+            },
+            Owner::Real(pid) => Some(&mut self.process_mut(pid)?.timers.real),
+            Owner::Posix(pid, number) => {
+                let timers = &mut self.process_mut(pid)?.timers;
+                timers.posix.get_mut(&number).map(|posix| &mut posix.timer)
+            }
+        }
+    }
+
+    /// Sets a timer of `CLOCK_MONOTONIC`; the result is what it was.
+    pub(crate) fn arm(&mut self, owner: Owner, new: Timer) -> Timer {
+        let Some(timer) = self.timer(owner) else {
+            return Timer::default();
+        };
+        let old = core::mem::replace(timer, new);
+        self.timers.entries.remove(&(old.next, owner));
+        if new.next != 0 {
+            if self.timers.entries.len() >= CROWDED {
+                self.forget_stale_timers();
+            }
+            self.timers.entries.insert((new.next, owner));
+            self.scheduler.has_news |= self.timers.first() == Some(new.next);
+            // A program that computes sees it at a tick.
+            self.start_ticking();
+        }
+        old
+    }
+
+    fn forget_stale_timers(&mut self) {
+        let mut entries = core::mem::take(&mut self.timers.entries);
+        entries.retain(|&(at, owner)| self.timer(owner).is_some_and(|timer| timer.next == at));
+        self.timers.entries = entries;
+    }
+
+    /// Lets all timers act whose time has come.
+    pub(crate) fn run_timers(&mut self) {
+        if self.timers.first().is_none() {
+            return;
+        }
+        let now = clock::monotonic();
+        while let Some(owner) = self.timers.pop(now) {
+            let Some(timer) = self.timer(owner) else {
+                continue;
+            };
+            let count = timer.expire(now);
+            let next = timer.next;
+            if next != 0 {
+                self.timers.entries.insert((next, owner));
+            }
+            if count > 0 {
+                self.act(owner, count);
+            }
+        }
+        self.wake_for_files();
+    }
+
+    fn act(&mut self, owner: Owner, count: u64) {
+        match owner {
+            Owner::File(id) => {
+                let Ok(file) = self.files.vfs.files.get_mut(id) else {
+                    return;
+                };
+                let ino = file.ino;
+                if let Object::Timer(timer) = &mut file.object {
+                    timer.expirations = timer.expirations.saturating_add(count);
+                    timer.edges = timer.edges.wrapping_add(1);
+                }
+                self.files.vfs.changed.push(ino);
+            }
+            Owner::Real(pid) => {
+                self.signal_process(pid, SigInfo::sent(SIGALRM, SI_KERNEL, 0, 0));
+            }
+            Owner::Posix(pid, number) => self.notify(pid, number, count),
+        }
+    }
+
+    /// Sends the signal of a POSIX timer, unless the one before is still pending.
+    fn notify(&mut self, pid: u32, number: u32, count: u64) {
+        let pending = self.is_timer_pending(pid, number);
+        let Some(process) = self.process_mut(pid) else {
+            return;
+        };
+        let Some(posix) = process.timers.posix.get_mut(&number) else {
+            return;
+        };
+        let Some(signal) = posix.notification.signal else {
+            return;
+        };
+        if pending {
+            posix.overrun = posix.overrun.saturating_add(count);
+            return;
+        }
+        posix.overrun = count - 1;
+        let overrun = i32::try_from(posix.overrun).unwrap_or(i32::MAX);
+        let info = SigInfo::timer(signal, number, overrun, posix.notification.value);
+        match posix.notification.thread {
+            Some(tid) => self.signal_thread(tid, info),
+            None => self.signal_process(pid, info),
+        }
+    }
+
+    /// Sends the signals of interval timers of processor time.
+    pub(crate) fn run_cpu_timers(&mut self) {
+        if self.process.timers.cpu == [Timer::default(); 2] {
+            return;
+        }
+        self.account_time();
+        let now = self.process.cpu_time;
+        for (which, signal) in [SIGVTALRM, SIGPROF].into_iter().enumerate() {
+            if self.process.timers.cpu[which].expire(now) > 0 {
+                let info = SigInfo::sent(signal, SI_KERNEL, 0, 0);
+                self.signal_process(self.process.pid, info);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expirations_are_counted() {
+        let mut timer = Timer {
+            next: 100,
+            interval: 10,
+        };
+        assert_eq!((timer.expire(99), timer.left(99)), (0, 1));
+        assert_eq!((timer.expire(100), timer.next), (1, 110));
+        assert_eq!((timer.expire(139), timer.next), (3, 140));
+        timer.interval = 0;
+        assert_eq!((timer.expire(1000), timer.next), (1, 0));
+        assert_eq!((timer.expire(2000), timer.left(0)), (0, 0));
+    }
+}
