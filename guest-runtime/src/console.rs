@@ -175,7 +175,7 @@ impl Streams {
 
     /// Whether the host cannot write to `stream` any more.
     pub fn is_broken(&self, stream: u32) -> bool {
-        let bit = 1 << stream.saturating_sub(1).min(1);
+        let bit = 1 << stream.saturating_sub(1).min(2);
         // SAFETY: the ring is mapped as long as the program runs; the field is atomic.
         let broken = unsafe { &(*self.ring()).broken };
         broken.load(Ordering::Relaxed) & bit != 0

@@ -35,8 +35,15 @@ impl Errno {
     pub fn name(self) -> Option<&'static str> {
         NAMES
             .iter()
-            .find(|(errno, _)| *errno == self)
-            .map(|(_, name)| *name)
+            .find(|(errno, ..)| *errno == self)
+            .map(|(_, name, _)| *name)
+    }
+
+    /// What it means, for people.
+    #[must_use]
+    pub fn description(self) -> &'static str {
+        let row = NAMES.iter().find(|(errno, ..)| *errno == self);
+        row.map_or("", |(.., text)| text.trim().trim_end_matches('.'))
     }
 }
 
@@ -64,11 +71,12 @@ impl fmt::Display for Errno {
 impl core::error::Error for Errno {}
 
 macro_rules! errnos {
-    ($($(#[$doc:meta])* $name:ident = $number:literal;)*) => {
+    ($($(#[doc = $text:literal])* $name:ident = $number:literal;)*) => {
         impl Errno {
-            $($(#[$doc])* pub const $name: Errno = Errno($number);)*
+            $($(#[doc = $text])* pub const $name: Errno = Errno($number);)*
         }
-        const NAMES: &[(Errno, &str)] = &[$((Errno::$name, stringify!($name))),*];
+        const NAMES: &[(Errno, &str, &str)] =
+            &[$((Errno::$name, stringify!($name), concat!($($text),*))),*];
     };
 }
 

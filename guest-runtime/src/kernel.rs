@@ -74,6 +74,8 @@ pub struct Kernel {
     pub random: ChaCha20Rng,
     /// What the call being served decided about the program's way on.
     pub control: Control,
+    /// System calls are traced (`--strace`).
+    pub traces: bool,
     /// System calls made so far.
     pub syscalls: u64,
     /// System calls that are not implemented: number and how often, in order of the first.
@@ -123,6 +125,7 @@ impl Kernel {
             foreground: FIRST,
             random: ChaCha20Rng::from_seed(seed),
             control: Control::Continue,
+            traces: boot.strace != 0,
             syscalls: 0,
             missing: Vec::new(),
             interpreter_entries: 0,
@@ -373,6 +376,11 @@ impl Kernel {
 
     /// Delivers what is pending.
     fn deliver(&mut self) -> Control {
+        if self.traces
+            && let Some(info) = self.signals.next_info()
+        {
+            self.trace_signal(&info);
+        }
         let mut hart = self.hart;
         // SAFETY: as `hart()`; the reference is not kept.
         let hart = unsafe { hart.as_mut() };
@@ -428,6 +436,9 @@ impl Kernel {
         let number = hart.x[A7];
         let mut arguments = [0; 6];
         arguments.copy_from_slice(&hart.x[A0..A0 + 6]);
+        if self.traces {
+            self.trace_entry(number, &arguments);
+        }
         let result = loop {
             self.control = Control::Continue;
             let result = syscall::serve(self, number, &arguments);
@@ -435,7 +446,11 @@ impl Kernel {
                 self.wake_for_files();
             }
             match (&self.control, result) {
-                (Control::Replaced, _) => return Control::Restart,
+                (Control::Replaced, _) => {
+                    // `execve` gave another program.
+                    self.trace_exit(Ok(0));
+                    return Control::Restart;
+                }
                 (_, Err(Errno::ERESTARTSYS)) => {}
                 _ => break result,
             }
@@ -449,6 +464,9 @@ impl Kernel {
             hart.pc = hart.pc.wrapping_add(ECALL_LENGTH);
         };
         self.task.retry = None;
+        if self.traces {
+            self.trace_exit(result);
+        }
         match core::mem::replace(&mut self.control, Control::Continue) {
             Control::Continue | Control::Replaced => {}
             Control::Restart if number == syscall::RT_SIGRETURN => {

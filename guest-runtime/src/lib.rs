@@ -33,6 +33,7 @@ pub mod profile;
 pub mod scheduler;
 pub mod signals;
 pub mod stack;
+pub mod strace;
 pub mod syscall;
 pub mod task;
 pub mod thunks;

@@ -210,6 +210,9 @@ impl Kernel {
                 End::OutOfMemory => Status::Signaled(SIGKILL),
             },
         );
+        if self.traces {
+            self.trace_end(status);
+        }
         if pid == FIRST {
             exit::end(self, end);
         }

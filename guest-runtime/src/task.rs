@@ -3,7 +3,9 @@
 use crate::exit::Fault;
 use crate::interp::fcsr;
 use crate::signals::ThreadSignals;
+use crate::strace::Pending;
 use crate::vfs::types::Ino;
+use alloc::boxed::Box;
 use hartline_abi::hart::{Hart, NO_RESERVATION};
 
 /// No time limit, as a time of `CLOCK_MONOTONIC`.
@@ -122,6 +124,8 @@ pub struct Task {
     pub fault: Option<Fault>,
     /// The system call at its `pc` is to be made again.
     pub retry: Option<Retry>,
+    /// The call that it makes, if calls are traced.
+    pub trace: Option<Box<Pending>>,
     /// What it waits for; none if it can run.
     pub wait: Option<Wait>,
     /// vCPUs that may run it, as a set of bits.
@@ -144,6 +148,7 @@ impl Task {
             robust_list: [0; 2],
             fault: None,
             retry: None,
+            trace: None,
             wait: None,
             affinity: u64::MAX,
             registers: None,

@@ -79,7 +79,7 @@ pub fn write(
     vcpu: &Vcpu,
     arguments: &Arguments,
     volumes: u32,
-    (cpus, interpret_only, variant): (u32, bool, u32),
+    (cpus, interpret_only, variant, strace): (u32, bool, u32, bool),
 ) -> Result<(), Error> {
     let strings = arguments.encode()?;
     guest
@@ -103,6 +103,7 @@ pub fn write(
         seed: seed()?,
         interpret_only: interpret_only.into(),
         variant,
+        strace: strace.into(),
         // SAFETY: no preconditions.
         uid: unsafe { libc::geteuid() },
         // SAFETY: no preconditions.

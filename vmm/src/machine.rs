@@ -13,6 +13,7 @@ use hartline_devices::console::Console;
 use hartline_devices::volume::{Server, Volume};
 use std::fs::File;
 use std::mem::offset_of;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,6 +58,8 @@ pub struct Settings<'a> {
     pub interpret_only: bool,
     /// [Variant](hartline_abi::image::variant) of translations to begin with.
     pub variant: u32,
+    /// Where a trace of system calls goes; none: there is none.
+    pub trace: Option<OwnedFd>,
     /// Ends the VM after this time.
     pub timeout: Option<Duration>,
     /// Read KVM's counters at the end.
@@ -219,7 +222,12 @@ fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostSt
         first,
         settings.arguments,
         settings.volumes.len() as u32,
-        (settings.cpus, settings.interpret_only, settings.variant),
+        (
+            settings.cpus,
+            settings.interpret_only,
+            settings.variant,
+            settings.trace.is_some(),
+        ),
     )?;
     let console = Arc::<Console>::default();
     let stack = HostStack {
@@ -242,6 +250,7 @@ fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostSt
         shared: guest.shared,
         console,
         volumes: (!settings.volumes.is_empty()).then(|| Server::new(settings.volumes)),
+        trace: settings.trace,
         timeout: settings.timeout,
         profile: settings.profile,
     };

@@ -111,6 +111,8 @@ pub struct Running<'a> {
     pub console: Arc<Console>,
     /// What serves the volumes, if there are any.
     pub volumes: Option<Server>,
+    /// Where a trace of system calls goes.
+    pub trace: Option<OwnedFd>,
     /// Ends the VM after this time.
     pub timeout: Option<Duration>,
     /// Takes samples of where the program is.
@@ -137,7 +139,7 @@ impl Running<'_> {
             deadline,
         );
         let console = Arc::clone(&self.console);
-        let writer = start_console(&self.shared, &console, &control)?;
+        let writer = start_console(&self.shared, &console, &control, self.trace)?;
         let volumes = Arc::<Volumes>::default();
         let server = match self.volumes {
             Some(server) => Some(start_volumes(&self.shared, &volumes, server)?),
@@ -270,13 +272,19 @@ fn start_console(
     shared: &Arc<Mapping>,
     console: &Arc<Console>,
     control: &Arc<Control>,
+    trace: Option<OwnedFd>,
 ) -> Result<thread::JoinHandle<()>, platform::Error> {
     let failed = |request| move |source| platform::Error::Request { request, source };
     let address = part_of(shared, offset_of!(Shared, console))
         .ok_or_else(|| failed("console ring")(io::Error::from_raw_os_error(libc::EFAULT)))?;
     // SAFETY: inside the shared pages, which the thread keeps mapped.
     let ring = unsafe { Ring::new(address.cast()) };
-    let descriptors = [standard_output(1)?, standard_output(2)?];
+    let descriptors = [
+        standard_output(1)?,
+        standard_output(2)?,
+        // Nothing comes there without `--strace`.
+        trace.map_or_else(|| standard_output(2), Ok)?,
+    ];
     let (shared, console, control) = (Arc::clone(shared), Arc::clone(console), Arc::clone(control));
     let serve = move || {
         let result: Result<(), RingError> = console.serve(ring, descriptors);

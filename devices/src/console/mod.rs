@@ -46,11 +46,11 @@ impl Console {
     }
 
     /// Writes out the ring until [`Console::finish`]; `descriptors` are those for the
-    /// guest's descriptors 1 and 2.
+    /// guest's descriptors 1 and 2, and that for its traces.
     ///
     /// # Errors
     /// [`RingError`] if the guest broke the ring: its VM is to be ended.
-    pub fn serve(&self, ring: Ring, descriptors: [OwnedFd; 2]) -> Result<(), RingError> {
+    pub fn serve(&self, ring: Ring, descriptors: [OwnedFd; 3]) -> Result<(), RingError> {
         let ending = Ending(self);
         let result = self.run(ring, Output::new(descriptors));
         self.lock().ended = Some(result);

@@ -4,15 +4,15 @@ use super::ring::Batch;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// The two descriptors, and which of them no longer take anything.
+/// The descriptors, and which of them no longer take anything.
 #[derive(Debug)]
 pub(super) struct Output {
-    descriptors: [OwnedFd; 2],
+    descriptors: [OwnedFd; 3],
     broken: u32,
 }
 
 impl Output {
-    pub(super) fn new(descriptors: [OwnedFd; 2]) -> Self {
+    pub(super) fn new(descriptors: [OwnedFd; 3]) -> Self {
         Self {
             descriptors,
             broken: 0,
@@ -22,7 +22,7 @@ impl Output {
     /// Writes a batch completely. A descriptor that failed once swallows the rest.
     /// Result: the set of broken descriptors (bit 0: descriptor 1).
     pub(super) fn write(&mut self, batch: &Batch) -> u32 {
-        let index = usize::from(batch.descriptor == 2);
+        let index = batch.descriptor as usize - 1;
         if self.broken & 1 << index == 0
             && write_all(self.descriptors[index].as_raw_fd(), &mut batch.vectors()).is_err()
         {

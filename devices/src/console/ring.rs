@@ -21,7 +21,7 @@ pub enum RingError {
         /// Ours.
         read: u64,
     },
-    /// A record for a descriptor that is not 1 or 2.
+    /// A record for a descriptor that is not 1, 2 or 3.
     #[error("console ring: record for descriptor {0}")]
     Descriptor(u32),
     /// A record that is empty, too long, or longer than what was written.
@@ -32,7 +32,7 @@ pub enum RingError {
 /// Bytes of consecutive records for one descriptor.
 #[derive(Debug)]
 pub struct Batch {
-    /// 1 or 2.
+    /// 1, 2 or 3.
     pub descriptor: u32,
     /// Places in the ring: start (offset into the data) and length; never empty,
     /// inside the ring.
@@ -103,7 +103,7 @@ impl Ring {
         };
         while batch.end != written && batch.pieces.len() + 2 <= MAX_PIECES {
             let header = self.header(batch.end);
-            if !matches!(header.descriptor, 1 | 2) {
+            if !matches!(header.descriptor, 1..=3) {
                 return Err(RingError::Descriptor(header.descriptor));
             }
             let length = header.length as usize;

@@ -95,6 +95,7 @@ fn megabytes_pass_in_order_through_sleeps_and_wraps() {
     let descriptors = [
         out.try_clone().unwrap().into(),
         err.try_clone().unwrap().into(),
+        memory_file().into(),
     ];
     let server = Arc::clone(&console);
     let worker = thread::spawn(move || server.serve(ring, descriptors));
@@ -137,7 +138,7 @@ fn closed_output_is_told_to_the_guest() {
     guest.put(2, 5, b"error");
     guest.publish(None);
     let server = Arc::clone(&console);
-    let worker = thread::spawn(move || server.serve(ring, [full, other]));
+    let worker = thread::spawn(move || server.serve(ring, [full, other, memory_file().into()]));
     console.finish(None).unwrap();
     worker.join().unwrap().unwrap();
     // SAFETY: mapped as long as the guest.
@@ -182,7 +183,7 @@ fn hostile_positions_and_headers_are_named() {
             read: 0
         }
     );
-    assert_eq!(next(&|g| g.put(3, 1, b"x")), RingError::Descriptor(3));
+    assert_eq!(next(&|g| g.put(4, 1, b"x")), RingError::Descriptor(4));
     assert_eq!(next(&|g| g.put(0, 1, b"x")), RingError::Descriptor(0));
     assert_eq!(next(&|g| g.put(1, 0, b"")), RingError::Length(0));
     assert_eq!(next(&|g| g.put(1, 9, b"x")), RingError::Length(9));

@@ -61,6 +61,8 @@ pub struct BootInfo {
     pub seed: [u8; 64],
     /// 1: never enter translated code (`--interpret`, tests).
     pub interpret_only: u32,
+    /// 1: the runtime traces system calls (`--strace`).
+    pub strace: u32,
     /// [Variant](crate::image::variant) of translations to begin with.
     pub variant: u32,
     /// User and group that the program sees.

@@ -23,7 +23,7 @@ pub const MAX_RECORD: usize = 64 << 10;
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// Host descriptor: 1 or 2.
+    /// Host descriptor: 1 or 2; 3 is where traces go.
     pub descriptor: u32,
     /// Bytes that follow, 1 to [`MAX_RECORD`].
     pub length: u32,
@@ -42,7 +42,7 @@ pub struct Console {
     /// 1 while the host sleeps and wants the doorbell.
     pub reader_waits: AtomicU32,
     /// 1 after writing to descriptor 1 failed on the host (closed pipe): the guest
-    /// answers further writes with `EPIPE`. Bit 1: descriptor 2.
+    /// answers further writes with `EPIPE`. Bit 1: descriptor 2. Bit 2: 3.
     pub broken: AtomicU32,
     /// Not used.
     pub padding1: [u64; 502],

@@ -3,6 +3,8 @@
 
 use super::AltStack;
 use crate::interp::fcsr;
+use alloc::format;
+use alloc::string::String;
 use core::mem::offset_of;
 use hartline_abi::hart::Hart;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -103,6 +105,31 @@ impl SigInfo {
     #[must_use]
     pub const fn fault(signal: u8, code: i32, address: u64) -> SigInfo {
         SigInfo::new(signal, code, address)
+    }
+
+    /// Its fields after the signal, as strace(1) prints them.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let code = match (self.code, self.signal()) {
+            (super::CLD_EXITED, super::number::SIGCHLD) => "CLD_EXITED".into(),
+            (super::CLD_KILLED, super::number::SIGCHLD) => "CLD_KILLED".into(),
+            (super::CLD_STOPPED, super::number::SIGCHLD) => "CLD_STOPPED".into(),
+            (super::CLD_CONTINUED, super::number::SIGCHLD) => "CLD_CONTINUED".into(),
+            (super::SI_USER, _) => "SI_USER".into(),
+            (super::SI_TKILL, _) => "SI_TKILL".into(),
+            (super::SI_TIMER, _) => "SI_TIMER".into(),
+            (super::SI_KERNEL, _) => "SI_KERNEL".into(),
+            (code, _) => format!("{code}"),
+        };
+        let (pid, uid) = (self.value as u32, self.value >> 32);
+        match (self.is_fault(), self.signal()) {
+            (true, _) => format!("si_code={code}, si_addr={:#x}", self.value),
+            (_, super::number::SIGCHLD) if self.code > 0 => {
+                let status = self.rest[0] as u32;
+                format!("si_code={code}, si_pid={pid}, si_uid={uid}, si_status={status}")
+            }
+            _ => format!("si_code={code}, si_pid={pid}, si_uid={uid}"),
+        }
     }
 
     /// The bytes that the program sees.

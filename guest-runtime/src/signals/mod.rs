@@ -478,6 +478,14 @@ impl Signals {
         (mask != 0).then(|| mask.trailing_zeros() as u8 + 1)
     }
 
+    /// What is delivered next.
+    #[must_use]
+    pub fn next_info(&self) -> Option<SigInfo> {
+        let signal = self.next_deliverable()?;
+        let mut pending = self.thread.pending.iter().chain(&self.shared);
+        pending.find(|info| info.signal() == signal).copied()
+    }
+
     /// Delivers one pending signal, if there is one that is not blocked.
     pub fn deliver(&mut self, hart: &mut Hart, memory: &mut AddressSpace) -> Delivery {
         while let Some(signal) = self.next_deliverable() {

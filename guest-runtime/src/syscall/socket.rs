@@ -169,7 +169,7 @@ impl Kernel {
     }
 
     /// The bytes of an address that the program gives.
-    pub(super) fn address_bytes(&mut self, address: u64, length: u64) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn address_bytes(&mut self, address: u64, length: u64) -> Result<Vec<u8>, Errno> {
         match usize::try_from(length as i32) {
             Ok(length) if length <= STORAGE => {
                 Ok(user::slice(&mut self.memory, address, length as u64)?.to_vec())

@@ -55,6 +55,7 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         arguments: &arguments,
         volumes: Vec::new(),
         interpret_only: true,
+        trace: None,
         variant: 0,
         profile: None,
         timeout: guest.timeout,

@@ -27,6 +27,8 @@ use hartline_vmm::tree::TreeBuilder;
 use images::RunningImages;
 use options::StatsFormat;
 use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -71,6 +73,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         arguments: &guest_arguments(arguments, &guest),
         volumes: open_volumes(arguments)?,
         interpret_only: arguments.interpret,
+        trace: open_trace(arguments)?,
         timeout: arguments.timeout,
         count: arguments.stats.is_some(),
         variant,
@@ -117,6 +120,20 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         }
     }
     Ok(verdict.code)
+}
+
+/// Where the trace of `--strace` goes.
+fn open_trace(arguments: &Arguments) -> anyhow::Result<Option<OwnedFd>> {
+    let Some(file) = &arguments.strace else {
+        return Ok(None);
+    };
+    let descriptor = match file {
+        None => io::stderr().as_fd().try_clone_to_owned(),
+        Some(path) => File::create(path).map(Into::into),
+    };
+    let name = file.as_deref().unwrap_or(Path::new("standard error"));
+    let descriptor = descriptor.with_context(|| format!("--strace: {}", name.display()))?;
+    Ok(Some(descriptor))
 }
 
 /// What the VM is given.

@@ -72,6 +72,15 @@ pub struct Arguments {
     )]
     pub perf_map: Option<Option<PathBuf>>,
 
+    /// Print system calls as strace(1) does, on standard error or to FILE
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true
+    )]
+    pub strace: Option<Option<PathBuf>>,
+
     /// Write a profile for speedscope or the Firefox Profiler
     #[arg(long, value_name = "FILE.json")]
     pub profile: Option<PathBuf>,

@@ -1,0 +1,345 @@
+//! `hartline run --strace`: system calls, signals and ends as strace(1) prints them.
+//!
+//! A line is written when its call ends. What goes in is decoded when the call begins, what
+//! comes out when it ends. [`table`] says what the arguments of each call are.
+
+mod flags;
+mod table;
+
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::net::address::{AF_INET, AF_INET6, AF_UNIX, Address, Family};
+use crate::process::Status;
+use crate::signals::{self, SigInfo};
+use crate::{syscall, user};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write;
+use table::{Argument, Outcome};
+
+/// The stream on which the trace leaves the VM.
+const STREAM: u32 = 3;
+/// Bytes of a string that are shown (strace's `-s`).
+const SHOWN: usize = 32;
+/// Elements of an array that are shown.
+const ELEMENTS: u64 = 32;
+
+/// A call that has not ended.
+#[derive(Debug)]
+pub struct Pending {
+    number: u64,
+    arguments: [u64; 6],
+    /// Arguments decoded so far; those that come out are missing.
+    texts: Vec<Option<String>>,
+}
+
+impl Kernel {
+    /// Notes a call that begins.
+    pub(crate) fn trace_entry(&mut self, number: u64, arguments: &[u64; 6]) {
+        if self.task.retry.is_some() {
+            return;
+        }
+        let kinds = table::arguments(number);
+        let texts = kinds.iter().enumerate();
+        let texts = texts
+            .map(|(n, kind)| match kind.comes_out() {
+                true => None,
+                false => Some(self.show_argument(*kind, arguments, n, 0)),
+            })
+            .collect();
+        let pending = Pending {
+            number,
+            arguments: *arguments,
+            texts,
+        };
+        match table::outcome(number) {
+            Outcome::Never => self.trace_call(&pending, None),
+            _ => self.task.trace = Some(Box::new(pending)),
+        }
+    }
+
+    /// Writes the call that ends.
+    pub(crate) fn trace_exit(&mut self, result: Result<u64, Errno>) {
+        if let Some(pending) = self.task.trace.take() {
+            self.trace_call(&pending, Some(result));
+        }
+    }
+
+    fn trace_call(&mut self, pending: &Pending, result: Option<Result<u64, Errno>>) {
+        let Pending {
+            number,
+            arguments,
+            texts,
+        } = pending;
+        let mut line = match syscall::entry(*number) {
+            Some(entry) => format!("{}(", entry.name),
+            None => format!("syscall_{number:#x}("),
+        };
+        let kinds = table::arguments(*number);
+        for (n, (kind, text)) in kinds.iter().zip(texts).enumerate() {
+            if matches!(kind, Argument::OpenMode) && arguments[n - 1] & flags::CREATES == 0 {
+                continue;
+            }
+            if n > 0 {
+                line.push_str(", ");
+            }
+            match (text, result) {
+                (Some(text), _) => line.push_str(text),
+                (None, Some(Ok(result))) => {
+                    line.push_str(&self.show_argument(*kind, arguments, n, result));
+                }
+                (None, _) => line.push_str(&pointer(arguments[n])),
+            }
+        }
+        // strace puts results into a column.
+        let _ = write!(line, "){:1$} = ", "", 38_usize.saturating_sub(line.len()));
+        match (result, table::outcome(*number)) {
+            (None, _) => line.push('?'),
+            (Some(Ok(value)), Outcome::Address) => line.push_str(&format!("{value:#x}")),
+            (Some(Ok(value)), _) => line.push_str(&format!("{}", value.cast_signed())),
+            (Some(Err(error)), _) => {
+                let name = error.name().unwrap_or("EUNKNOWN");
+                let _ = write!(line, "-1 {name} ({})", error.description());
+            }
+        }
+        self.trace_line(&line);
+    }
+
+    /// Writes a signal that is delivered.
+    pub(crate) fn trace_signal(&mut self, info: &SigInfo) {
+        let name = flags::signal(u64::from(info.signal()));
+        let line = format!("--- {name} {{si_signo={name}, {}}} ---", info.describe());
+        self.trace_line(&line);
+    }
+
+    /// Writes the end of the running process.
+    pub(crate) fn trace_end(&mut self, status: Status) {
+        let line = match status {
+            Status::Exited(code) => format!("+++ exited with {code} +++"),
+            Status::Signaled(signal) => {
+                format!("+++ killed by {} +++", flags::signal(u64::from(signal)))
+            }
+            Status::Stopped(_) | Status::Continued => return,
+        };
+        self.trace_line(&line);
+    }
+
+    fn trace_line(&mut self, line: &str) {
+        let line = match self.scheduler.is_alone() {
+            true => format!("{line}\n"),
+            false => format!("[pid {:5}] {line}\n", self.task.tid),
+        };
+        // A trace that nobody reads is no reason to stop.
+        let _ = self.files.streams.write(STREAM, line.as_bytes());
+    }
+
+    /// Argument `n`, which is of this kind.
+    fn show_argument(&mut self, kind: Argument, a: &[u64; 6], n: usize, result: u64) -> String {
+        let value = a[n];
+        match kind {
+            Argument::Int | Argument::Fd => format!("{}", value as i32),
+            Argument::Long => format!("{}", value.cast_signed()),
+            Argument::Size => format!("{value}"),
+            Argument::Octal => format!("0{:o}", value as u32),
+            Argument::Pointer => pointer(value),
+            Argument::Hex => format!("{value:#x}"),
+            Argument::DirFd => match value as i32 {
+                crate::vfs::AT_FDCWD => "AT_FDCWD".into(),
+                fd => format!("{fd}"),
+            },
+            Argument::Path => self.show_path(value),
+            Argument::Strings => self.show_strings(value),
+            Argument::Count => self.show_count(value),
+            Argument::Bytes => self.show_bytes(value, a[n + 1]),
+            Argument::OutBytes => self.show_bytes(value, result.min(a[n + 1])),
+            Argument::OutInts => self.show_ints(value),
+            Argument::Time | Argument::OutTime => self.show_time(value),
+            Argument::Signal => flags::signal(value),
+            Argument::SignalSet => self.show_set(value),
+            Argument::Address => self.show_address(value, a[n + 1]),
+            Argument::OutStatus => self.show_status(value, result),
+            Argument::OpenMode => format!("0{:o}", value as u32),
+            Argument::Flags(names) => flags::show(names, value),
+            Argument::Choice(names) => flags::choose(names, value),
+        }
+    }
+
+    fn show_path(&mut self, address: u64) -> String {
+        match user::path(&mut self.memory, address) {
+            Ok(path) => quoted(&path, path.len()),
+            Err(_) => pointer(address),
+        }
+    }
+
+    fn show_bytes(&mut self, address: u64, length: u64) -> String {
+        let shown = length.min(SHOWN as u64);
+        match user::slice(&mut self.memory, address, shown) {
+            Ok(bytes) if shown == length => quoted(bytes, SHOWN),
+            Ok(bytes) => format!("{}...", quoted(bytes, SHOWN)),
+            Err(_) => pointer(address),
+        }
+    }
+
+    /// The pointers of a vector that ends with a null pointer, and whether all are there.
+    fn pointers(&mut self, address: u64, most: u64) -> Option<(Vec<u64>, bool)> {
+        let mut pointers = Vec::new();
+        for n in 0..most {
+            match user::read(&mut self.memory, address.wrapping_add(8 * n)).ok()? {
+                0 => return Some((pointers, true)),
+                pointer => pointers.push(pointer),
+            }
+        }
+        Some((pointers, false))
+    }
+
+    fn show_strings(&mut self, address: u64) -> String {
+        let Some((pointers, complete)) = self.pointers(address, ELEMENTS) else {
+            return pointer(address);
+        };
+        let strings: Vec<String> = pointers.into_iter().map(|at| self.show_path(at)).collect();
+        let rest = if complete { "" } else { ", ..." };
+        format!("[{}{rest}]", strings.join(", "))
+    }
+
+    /// How many strings there are: strace does the same for the environment.
+    fn show_count(&mut self, address: u64) -> String {
+        match self.pointers(address, 1 << 16) {
+            Some((pointers, _)) => format!("{address:#x} /* {} vars */", pointers.len()),
+            None => pointer(address),
+        }
+    }
+
+    fn show_ints(&mut self, address: u64) -> String {
+        match user::read::<[i32; 2]>(&mut self.memory, address) {
+            Ok([first, second]) => format!("[{first}, {second}]"),
+            Err(_) => pointer(address),
+        }
+    }
+
+    fn show_address(&mut self, address: u64, length: u64) -> String {
+        let Ok(bytes) = self.address_bytes(address, length) else {
+            return pointer(address);
+        };
+        let family = match Address::family_of(&bytes) {
+            Ok(AF_UNIX) => Family::Unix,
+            Ok(AF_INET) => Family::Inet,
+            Ok(AF_INET6) => Family::Inet6,
+            _ => return pointer(address),
+        };
+        let name = flags::choose(flags::FAMILY, u64::from(family.number()));
+        let rest = match Address::parse(&bytes, family) {
+            Ok(Address::Path(path)) => format!("sun_path={}", quoted(&path, path.len())),
+            Ok(Address::Abstract(name)) => format!("sun_path=@{}", quoted(&name, name.len())),
+            Ok(Address::Inet(to)) if family == Family::Inet => {
+                let (port, ip) = (to.port(), to.ip());
+                format!("sin_port=htons({port}), sin_addr=inet_addr(\"{ip}\")")
+            }
+            Ok(Address::Inet(to)) => {
+                let (port, ip) = (to.port(), to.ip());
+                format!("sin6_port=htons({port}), sin6_addr=\"{ip}\"")
+            }
+            _ => return format!("{{sa_family={name}}}"),
+        };
+        format!("{{sa_family={name}, {rest}}}")
+    }
+
+    /// The status that `wait4` gives, if it gives one.
+    fn show_status(&mut self, address: u64, result: u64) -> String {
+        let status = match user::read::<u32>(&mut self.memory, address) {
+            Ok(status) if result != 0 => status,
+            _ => return pointer(address),
+        };
+        let (signal, code) = (u64::from(status & 0x7f), status >> 8 & 0xff);
+        match (status, signal) {
+            (0xffff, _) => "[{WIFCONTINUED(s)}]".into(),
+            (_, 0) => format!("[{{WIFEXITED(s) && WEXITSTATUS(s) == {code}}}]"),
+            (_, 0x7f) => {
+                let name = flags::signal(u64::from(code));
+                format!("[{{WIFSTOPPED(s) && WSTOPSIG(s) == {name}}}]")
+            }
+            _ => format!(
+                "[{{WIFSIGNALED(s) && WTERMSIG(s) == {}}}]",
+                flags::signal(signal)
+            ),
+        }
+    }
+
+    fn show_time(&mut self, address: u64) -> String {
+        match user::read::<[i64; 2]>(&mut self.memory, address) {
+            Ok([seconds, rest]) if address != 0 => {
+                format!("{{tv_sec={seconds}, tv_nsec={rest}}}")
+            }
+            _ => pointer(address),
+        }
+    }
+
+    fn show_set(&mut self, address: u64) -> String {
+        let Ok(set) = user::read::<u64>(&mut self.memory, address) else {
+            return pointer(address);
+        };
+        // Nearly all: those that are missing.
+        let (mark, set) = match set.count_ones() > 32 {
+            true => ("~", !set),
+            false => ("", set),
+        };
+        let names: Vec<String> = (1..=u64::from(signals::COUNT))
+            .filter(|signal| set & 1 << (signal - 1) != 0)
+            .map(|signal| flags::signal(signal).replace("SIG", ""))
+            .collect();
+        format!("{mark}[{}]", names.join(" "))
+    }
+}
+
+fn pointer(address: u64) -> String {
+    match address {
+        0 => "NULL".into(),
+        address => format!("{address:#x}"),
+    }
+}
+
+/// Bytes as a string of C.
+fn quoted(bytes: &[u8], most: usize) -> String {
+    let mut text = String::from("\"");
+    let shown = &bytes[..bytes.len().min(most)];
+    for (n, &byte) in shown.iter().enumerate() {
+        match byte {
+            b'\n' => text.push_str("\\n"),
+            b'\r' => text.push_str("\\r"),
+            b'\t' => text.push_str("\\t"),
+            b'"' | b'\\' => text.extend(['\\', byte as char]),
+            b' '..=b'~' => text.push(byte as char),
+            // Three digits where a digit follows.
+            _ if shown.get(n + 1).is_some_and(u8::is_ascii_digit) => {
+                let _ = write!(text, "\\{byte:03o}");
+            }
+            _ => {
+                let _ = write!(text, "\\{byte:o}");
+            }
+        }
+    }
+    text.push('"');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_quoted_as_in_c() {
+        assert_eq!(
+            quoted(b"a\"b\\\n\t\x01\x019\xff", 32),
+            r#""a\"b\\\n\t\1\0019\377""#
+        );
+        assert_eq!(quoted(b"abcdef", 3), "\"abc\"");
+    }
+
+    #[test]
+    fn every_call_has_arguments() {
+        for number in 0..syscall::LIMIT as u64 {
+            assert!(table::arguments(number).len() <= 6);
+        }
+    }
+}
