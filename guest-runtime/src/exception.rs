@@ -5,9 +5,8 @@
 use crate::cpus;
 use crate::dispatch;
 use crate::exit::{Cause, End, Fault, HostFault};
-use crate::kernel::{Kernel, segv_code};
+use crate::kernel::{Kernel, fault_signal};
 use crate::memory::{self, Access};
-use crate::signals::number;
 use crate::thunks;
 use alloc::boxed::Box;
 use core::arch::{asm, global_asm};
@@ -200,9 +199,10 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
         vector::INVALID_OPCODE if translated => (0, memory::Fault::NotMapped),
         _ => unexpected(frame, place(kernel, frame)),
     };
+    let (signal, code) = fault_signal(why);
     let fault = Fault {
-        signal: number::SIGSEGV,
-        code: segv_code(why),
+        signal,
+        code,
         cause: match is_write {
             true => Cause::StorePageFault,
             false => Cause::LoadPageFault,

@@ -234,9 +234,9 @@ impl Kernel {
     pub(crate) fn fetch_fault(&mut self) {
         let pc = self.hart().pc;
         let why = self.memory.check(pc, Access::Execute);
-        let code = segv_code(why.err().unwrap_or(memory::Fault::NotMapped));
+        let (signal, code) = fault_signal(why.err().unwrap_or(memory::Fault::NotMapped));
         self.fault(Fault {
-            signal: number::SIGSEGV,
+            signal,
             code,
             cause: Cause::InstructionPageFault,
             address: pc,
@@ -503,13 +503,15 @@ impl Kernel {
     }
 }
 
-/// `si_code` of a `SIGSEGV`.
-pub(crate) fn segv_code(fault: memory::Fault) -> i32 {
+/// The signal of a memory access that cannot be made, and its `si_code`.
+pub(crate) fn fault_signal(fault: memory::Fault) -> (u8, i32) {
     const SEGV_MAPERR: i32 = 1;
     const SEGV_ACCERR: i32 = 2;
+    const BUS_ADRERR: i32 = 2;
     match fault {
-        memory::Fault::NotPermitted => SEGV_ACCERR,
-        memory::Fault::NotMapped | memory::Fault::Exhausted => SEGV_MAPERR,
+        memory::Fault::NotPermitted => (number::SIGSEGV, SEGV_ACCERR),
+        memory::Fault::BeyondEnd => (number::SIGBUS, BUS_ADRERR),
+        memory::Fault::NotMapped | memory::Fault::Exhausted => (number::SIGSEGV, SEGV_MAPERR),
     }
 }
 

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 /// What `tests/programs/alone/volumes.c` can do.
-const PARTS: &[&str] = &["files", "locks"];
+const PARTS: &[&str] = &["files", "locks", "maps"];
 
 fn main() -> ExitCode {
     let mut suite = Suite::new();
@@ -36,13 +36,19 @@ fn same(part: &str) -> Result<()> {
     let expected = process::run(command.arg(part).arg(folder.path()), b"")?;
     let program = compile::alone("volumes", "riscv64-linux-gnu-gcc")?;
     let run = Run::new(&program, [part, "/volume"]);
-    let left = |folder: &Scratch| -> Result<Vec<String>> {
-        let mut names = Vec::new();
+    // Files in the VM's memory, too.
+    let inside = Run::new(&program, [part, "/tmp"]);
+    let outcome = process::run(&mut inside.hartline_command(&["--interpret"])?, b"")?;
+    check_equal(&expected, &outcome)?;
+    let left = |folder: &Scratch| -> Result<Vec<(String, Vec<u8>)>> {
+        let mut files = Vec::new();
         for entry in fs::read_dir(folder.path())? {
-            names.push(entry?.file_name().to_string_lossy().into_owned());
+            let entry = entry?;
+            let bytes = fs::read(entry.path()).unwrap_or_default();
+            files.push((entry.file_name().to_string_lossy().into_owned(), bytes));
         }
-        names.sort();
-        Ok(names)
+        files.sort();
+        Ok(files)
     };
     for options in [&["--interpret"][..], &[]] {
         let volume = Scratch::new()?;

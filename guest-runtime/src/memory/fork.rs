@@ -3,62 +3,12 @@
 
 use super::frames::Frames;
 use super::page_table::{Exhausted, Leaf, Window};
-use super::space::{AddressSpace, SharedFrames};
+use super::shared::SharedMemory;
+use super::space::AddressSpace;
 use super::vma::{Backing, Vma, VmaTree};
-use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
-use core::cell::RefCell;
 use core::ops::Range;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
-
-/// Memory of a `MAP_SHARED` range that more than one process has. It owns each of its
-/// frames beside those who have mapped it.
-#[derive(Debug)]
-pub struct SharedMemory {
-    allocator: &'static SharedFrames,
-    /// Frames by offset, which is a multiple of the page size.
-    frames: RefCell<BTreeMap<u64, u64>>,
-}
-
-impl SharedMemory {
-    fn new(allocator: &'static SharedFrames) -> SharedMemory {
-        SharedMemory {
-            allocator,
-            frames: RefCell::default(),
-        }
-    }
-
-    /// The frame at `offset`, owned by the caller too; zeros if nobody has touched it.
-    pub(super) fn frame(&self, allocator: &mut Frames, offset: u64) -> Option<u64> {
-        let mut frames = self.frames.borrow_mut();
-        let frame = match frames.get(&offset) {
-            Some(&frame) => frame,
-            None => {
-                let frame = allocator.allocate_small()?;
-                frames.insert(offset, frame);
-                frame
-            }
-        };
-        allocator.share_small(frame);
-        Some(frame)
-    }
-
-    /// Takes over a frame that one process has mapped at `offset`.
-    fn adopt(&self, allocator: &mut Frames, offset: u64, frame: u64) {
-        if self.frames.borrow_mut().insert(offset, frame).is_none() {
-            allocator.share_small(frame);
-        }
-    }
-}
-
-impl Drop for SharedMemory {
-    fn drop(&mut self) {
-        let mut allocator = self.allocator.lock();
-        for &frame in self.frames.borrow().values() {
-            allocator.free_small(frame);
-        }
-    }
-}
 
 impl AddressSpace {
     /// An empty address space for another program, with page tables of its own.
@@ -113,14 +63,13 @@ impl AddressSpace {
             if !vma.shared || !matches!(vma.backing, Backing::Zero) {
                 return;
             }
-            let memory = SharedMemory::new(frames);
-            let mut allocator = frames.lock();
+            let memory = SharedMemory::anonymous(frames);
             let mut pages = start;
             while let Some((part, _)) = table.windows(pages..vma.end).next() {
                 pages = part.end;
                 for page in part.step_by(PAGE_SIZE as usize) {
                     if let Some(frame) = table.translate(page) {
-                        memory.adopt(&mut allocator, page - start, frame);
+                        memory.adopt(page - start, frame);
                     }
                 }
             }
@@ -193,10 +142,14 @@ impl AddressSpace {
     /// at once.
     pub(super) fn unshare(&mut self, address: u64) -> Result<(), Exhausted> {
         debug_assert!(address < USER_END);
-        let Some((_, vma)) = self.vmas.find(address) else {
+        let Some((start, vma)) = self.vmas.find(address) else {
             return Ok(());
         };
         let protection = vma.protection;
+        let shared = vma.shared;
+        if let (true, Backing::Shared(memory, offset)) = (shared, &vma.backing) {
+            memory.mark_dirty(offset + ((address & !(PAGE_SIZE - 1)) - start));
+        }
         let frames = self.frames;
         let mut frames = frames.lock();
         match self.table.window(address) {
@@ -215,7 +168,7 @@ impl AddressSpace {
                     return Ok(());
                 };
                 let mut frame = old.frame();
-                if frames.is_small_shared(frame) {
+                if !shared && frames.is_small_shared(frame) {
                     frame = copy_frame(&mut frames, frame)?;
                     frames.free_small(old.frame());
                 }

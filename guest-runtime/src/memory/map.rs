@@ -1,5 +1,6 @@
 //! `mmap`, `munmap`, `mprotect`, `mremap` and `brk` as Linux defines them.
 
+use super::shared::SharedMemory;
 use super::space::AddressSpace;
 use super::vma::{Backing, Label, Protection, Vma};
 use crate::errno::Errno;
@@ -203,7 +204,10 @@ impl AddressSpace {
             return Err(Errno::ENOMEM);
         }
         let parts: Vec<_> = (self.vmas.overlapping(range.clone()))
-            .map(|(start, vma)| (start.max(range.start)..vma.end.min(range.end), vma.shared))
+            .map(|(start, vma)| {
+                let part = start.max(range.start)..vma.end.min(range.end);
+                (part, vma.stores_are_shared())
+            })
             .collect();
         for (part, shared) in parts {
             self.change_leaves(part, protection, shared)
@@ -224,6 +228,52 @@ impl AddressSpace {
             Ok(())
         } else {
             Err(Errno::ENOMEM)
+        }
+    }
+
+    /// Writes what was stored to files that are mapped in a range back to them (`msync`).
+    ///
+    /// # Errors
+    /// `EINVAL` for a wrong address, `ENOMEM` if part of the range is not mapped, `EIO`.
+    pub fn write_back(&self, address: u64, length: u64) -> Result<(), Errno> {
+        let range = page_range(address, length).map_err(|error| {
+            match address.is_multiple_of(PAGE_SIZE) {
+                true => Errno::ENOMEM,
+                false => error,
+            }
+        })?;
+        let mut complete = true;
+        for (start, vma) in self.vmas.overlapping(range.clone()) {
+            if let (true, Backing::Shared(memory, offset)) = (vma.shared, &vma.backing) {
+                let part = start.max(range.start)..vma.end.min(range.end);
+                let at = offset + (part.start - start);
+                complete &= memory.write_back(at..at + (part.end - part.start));
+            }
+        }
+        match (self.vmas.is_covered(range), complete) {
+            (false, _) => Err(Errno::ENOMEM),
+            (true, false) => Err(Errno::EIO),
+            (true, true) => Ok(()),
+        }
+    }
+
+    /// Takes pages away that lie behind the end of `memory` now.
+    pub fn forget_beyond(&mut self, memory: &SharedMemory) {
+        let shown: Vec<(Range<u64>, u64)> = (self.vmas.iter())
+            .filter_map(|(start, vma)| match &vma.backing {
+                Backing::Shared(other, offset) if core::ptr::eq(&raw const **other, memory) => {
+                    Some((start..vma.end, *offset))
+                }
+                _ => None,
+            })
+            .collect();
+        for (range, offset) in shown {
+            let mut first = range.start;
+            while first < range.end && !memory.is_beyond(offset + (first - range.start)) {
+                first += PAGE_SIZE;
+            }
+            // Needs memory only to split a huge page, which these ranges do not have.
+            let _ = self.release(first..range.end);
         }
     }
 

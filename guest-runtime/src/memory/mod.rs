@@ -5,12 +5,13 @@ mod fork;
 mod frames;
 mod map;
 mod page_table;
+mod shared;
 mod space;
 mod vma;
 
-pub use fork::SharedMemory;
 pub use frames::{Chunk, Frames, Ram, chunk_table_size, share_table_size};
 pub use map::{MapPlace, MapRequest};
 pub use page_table::{Exhausted, Leaf, PageTable, Window};
+pub use shared::{PageStore, SharedMemory};
 pub use space::{Access, AddressSpace, Fault, SharedFrames};
 pub use vma::{Backing, Label, MappedFile, Protection, Vma, VmaTree};

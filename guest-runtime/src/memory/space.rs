@@ -3,9 +3,11 @@
 
 use super::frames::Frames;
 use super::page_table::{Exhausted, Leaf, PageTable, Window};
+use super::shared::SharedMemory;
 use super::vma::{Backing, Protection, Vma, VmaTree};
 use crate::cpus::Processors;
 use crate::errno::Errno;
+use alloc::rc::Rc;
 use core::ops::Range;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
 use spin::Mutex;
@@ -43,6 +45,8 @@ pub enum Fault {
     NotMapped,
     /// The permissions forbid it (`SEGV_ACCERR`).
     NotPermitted,
+    /// The file that is mapped there ends before (`BUS_ADRERR`).
+    BeyondEnd,
     /// RAM is used up.
     Exhausted,
 }
@@ -56,7 +60,7 @@ impl From<Exhausted> for Fault {
 impl From<Fault> for Errno {
     fn from(fault: Fault) -> Errno {
         match fault {
-            Fault::NotMapped | Fault::NotPermitted => Errno::EFAULT,
+            Fault::NotMapped | Fault::NotPermitted | Fault::BeyondEnd => Errno::EFAULT,
             Fault::Exhausted => Errno::ENOMEM,
         }
     }
@@ -137,6 +141,10 @@ impl AddressSpace {
                 return Err(Fault::NotPermitted);
             }
             let (range, vma_end) = (start..vma.end, vma.end);
+            let memory = match &vma.backing {
+                Backing::Shared(memory, offset) => Some((Rc::clone(memory), *offset)),
+                _ => None,
+            };
             let stop = end.min(vma_end);
             while at < stop {
                 at = match self.table.page(at) {
@@ -146,7 +154,12 @@ impl AddressSpace {
                     }
                     Some((_, page_end)) => page_end,
                     None => {
-                        self.populate(at, range.clone())?;
+                        match &memory {
+                            None => self.populate(at, range.clone())?,
+                            Some((memory, offset)) => {
+                                self.populate_shared(at, range.clone(), memory, *offset)?;
+                            }
+                        }
                         at
                     }
                 };
@@ -191,6 +204,7 @@ impl AddressSpace {
             let (start, vma) = self.vmas.find(at).ok_or(Fault::NotMapped)?;
             let range = start..vma.end;
             let Some(offset) = self.table.translate(at) else {
+                debug_assert!(!matches!(vma.backing, Backing::Shared(..)));
                 self.populate(at, range)?;
                 continue;
             };
@@ -252,6 +266,55 @@ impl AddressSpace {
                 break;
             };
             self.table.set_small(table, page, Some(leaf));
+        }
+        Ok(())
+    }
+
+    /// Fills pages around `address`, which has none, from memory that the range shows from
+    /// `offset` on.
+    fn populate_shared(
+        &mut self,
+        address: u64,
+        range: Range<u64>,
+        memory: &SharedMemory,
+        offset: u64,
+    ) -> Result<(), Fault> {
+        /// What is brought in at once of memory that has to be fetched, bytes.
+        const FETCHED: u64 = 64 << 10;
+        let page = address & !(PAGE_SIZE - 1);
+        let offset_of = |page: u64| offset + (page - range.start);
+        if memory.is_beyond(offset_of(page)) {
+            return Err(Fault::BeyondEnd);
+        }
+        let Some((_, vma)) = self.vmas.find(address) else {
+            return Err(Fault::NotMapped);
+        };
+        let (protection, shared) = (vma.protection, vma.shared);
+        let frames = self.frames;
+        let table = (self.table).small_table(&mut frames.lock(), address)?;
+        let around = match memory.has_store() {
+            true => FETCHED,
+            false => HUGE_PAGE_SIZE,
+        };
+        let window = address & !(around - 1);
+        let part = range.start.max(window)..range.end.min(window + around);
+        let others = part.step_by(PAGE_SIZE as usize).filter(|&at| at != page);
+        for at in core::iter::once(page).chain(others) {
+            if memory.is_beyond(offset_of(at)) || self.table.small(table, at).is_some() {
+                continue;
+            }
+            let (frame, noticed) = match memory.frame(offset_of(at)) {
+                Ok(found) => found,
+                // The page that was asked for is there; more is a bonus.
+                Err(_) if at != page => break,
+                Err(exhausted) => return Err(exhausted.into()),
+            };
+            let leaf = Leaf::new(frame, protection);
+            let leaf = match shared && noticed {
+                true => leaf,
+                false => leaf.read_only(),
+            };
+            self.table.set_small(table, at, Some(leaf));
         }
         Ok(())
     }
@@ -338,8 +401,8 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Gives the pages that `range` has the permissions `protection`; `shared` is that of
-    /// the range.
+    /// Gives the pages that `range` has the permissions `protection`; `shared`: pages with
+    /// more than one owner may be stored to.
     pub(super) fn change_leaves(
         &mut self,
         range: Range<u64>,
@@ -435,10 +498,6 @@ fn is_lowered(old: Leaf, new: Leaf) -> bool {
 
 /// A frame with the first contents of the page at `page` of `vma`, which starts at `start`.
 fn fresh_page(frames: &mut Frames, page: u64, start: u64, vma: &Vma) -> Option<Leaf> {
-    if let Backing::Shared(memory, offset) = &vma.backing {
-        let frame = memory.frame(frames, offset + (page - start))?;
-        return Some(Leaf::new(frame, vma.protection));
-    }
     let frame = frames.allocate_small()?;
     if let Backing::File(bytes) = vma.backing
         && let Some(rest) = bytes.get((page - start) as usize..)

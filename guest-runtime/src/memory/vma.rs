@@ -1,6 +1,6 @@
 //! The map of a program's address space: which ranges are mapped, how, and from what.
 
-use super::fork::SharedMemory;
+use super::shared::SharedMemory;
 use crate::errno::Errno;
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
@@ -75,7 +75,8 @@ pub enum Backing {
     /// The bytes of a file that stays mapped read-only in the VM, from the range's
     /// start; zeros after its end. Stores stay private.
     File(&'static [u8]),
-    /// What other processes have there too, from this offset in bytes.
+    /// What other ranges show too, from this offset in bytes, which is a multiple of the
+    /// page size. Stores stay private unless the range is `MAP_SHARED`.
     Shared(Rc<SharedMemory>, u64),
 }
 
@@ -131,6 +132,13 @@ impl Vma {
         {
             file.inode = None;
         }
+    }
+
+    /// Whether stores to pages with more than one owner are for all of them, and need not
+    /// be noticed.
+    pub(super) fn stores_are_shared(&self) -> bool {
+        let noticed = matches!(&self.backing, Backing::Shared(memory, _) if memory.has_store());
+        self.shared && !noticed
     }
 
     /// The part of this range, which starts at `start`, from `at` on.

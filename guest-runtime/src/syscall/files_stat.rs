@@ -15,7 +15,7 @@ use crate::vfs::fs::{ANONYMOUS_DEVICE, DEV_DEVICE, PIPE_DEVICE, PROC_DEVICE};
 use crate::vfs::inode::{Attributes, Kind, MAY_WRITE};
 use crate::vfs::stat::{RawTimespec, Stat, Statfs, Statx};
 use crate::vfs::types::{Ino, NAME_MAX, Timespec, o};
-use crate::vfs::volume::{is_volume, is_volume_device};
+use crate::vfs::volume::is_volume_device;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
@@ -154,7 +154,15 @@ fn truncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EISDIR);
     }
     attributes.check(process.who, MAY_WRITE)?;
-    vfs.fs.truncate(ino, size.cast_unsigned())?;
+    truncate_mapped(kernel, ino, size.cast_unsigned())
+}
+
+/// Sets the length of a file; pages of the running process behind it are gone.
+fn truncate_mapped(kernel: &mut Kernel, ino: Ino, size: u64) -> Result<u64, Errno> {
+    kernel.files.vfs.fs.truncate(ino, size)?;
+    if let Some(memory) = kernel.files.vfs.fs.shared(ino) {
+        kernel.memory.forget_beyond(&memory);
+    }
     Ok(0)
 }
 
@@ -164,8 +172,7 @@ fn ftruncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     // Linux says EINVAL, not EBADF, for a descriptor that may not write.
     file.check_writable().map_err(|_| Errno::EINVAL)?;
     let ino = file.ino;
-    kernel.files.vfs.fs.truncate(ino, size.cast_unsigned())?;
-    Ok(0)
+    truncate_mapped(kernel, ino, size.cast_unsigned())
 }
 
 fn fallocate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -344,29 +351,18 @@ impl Files {
             _ => return Err(Errno::ENODEV),
         }
         self.vfs.fs.accessed(ino);
-        if is_volume(ino) {
-            return Ok(Mapped::Memory { ino, writable });
-        }
-        let Kind::File(data) = &self.vfs.fs.inode(ino)?.kind else {
-            return Err(Errno::ENODEV);
+        let image = match &self.vfs.fs.inode(ino)?.kind {
+            Kind::File(data) => {
+                (data.as_image()).map(|bytes| (bytes, self.vfs.fs.unchanged_origin(ino)))
+            }
+            Kind::Volume(_) => None,
+            _ => return Err(Errno::ENODEV),
         };
-        Ok(match data.as_image() {
-            Some(bytes) => Mapped::Image {
-                bytes,
-                inode: self.vfs.fs.unchanged_origin(ino),
-                writable,
-            },
-            None => Mapped::Memory { ino, writable },
+        Ok(Mapped::File {
+            ino,
+            writable,
+            image,
         })
-    }
-
-    /// Reads the contents of a mapping made of `Mapped::Memory`; what is beyond the end
-    /// of the file is left as it is.
-    ///
-    /// # Errors
-    /// `ENOENT` if the file is gone.
-    pub fn read_mapped(&self, ino: Ino, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
-        self.vfs.fs.read(ino, offset, to)
     }
 
     /// The path of a descriptor's file, for `/proc/self/maps`.
@@ -379,21 +375,15 @@ impl Files {
 /// Contents of a file mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapped {
-    /// These bytes, which stay where they are; then zeros.
-    Image {
-        /// The whole file.
-        bytes: &'static [u8],
-        /// Its inode in the root file system tree, if it is as it is there.
-        inode: Option<u32>,
-        /// The descriptor may write: a shared mapping may too.
-        writable: bool,
-    },
-    /// Contents in memory, read by [`Files::read_mapped`].
-    Memory {
-        /// The file.
+    /// A file.
+    File {
+        /// Its inode.
         ino: Ino,
         /// The descriptor may write: a shared mapping may too.
         writable: bool,
+        /// Its contents, if they are in the root image; and its inode there, if it is as
+        /// it is there.
+        image: Option<(&'static [u8], Option<u32>)>,
     },
     /// `/dev/zero`: as without a file.
     Zero,

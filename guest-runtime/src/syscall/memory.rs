@@ -6,8 +6,6 @@ use crate::kernel::Kernel;
 use crate::memory::{Access, Backing, Label, MapPlace, MapRequest, MappedFile, Protection};
 use crate::syscall::files_stat::Mapped;
 use crate::user;
-use crate::vfs::types::Ino;
-use alloc::vec;
 use core::ops::Range;
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
 
@@ -63,13 +61,9 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     } else {
         MapPlace::Hint(address)
     };
-    let contents = match flags & MAP_ANONYMOUS {
-        0 => file_contents(kernel, fd, offset, shared, protection)?,
-        _ => Contents::Backed(Backing::Zero, Label::None),
-    };
-    let (backing, label) = match &contents {
-        Contents::Backed(backing, label) => (backing.clone(), label.clone()),
-        Contents::Copied(_, label) => (Backing::Zero, label.clone()),
+    let (backing, label) = match flags & MAP_ANONYMOUS {
+        0 => file_contents(kernel, fd, (offset, length), shared, protection)?,
+        _ => (Backing::Zero, Label::None),
     };
     let start = kernel.memory.map(MapRequest {
         place,
@@ -80,12 +74,6 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         backing,
         label,
     })?;
-    if let Contents::Copied(ino, _) = contents
-        && let Err(error) = copy_contents(kernel, ino, offset, start..start + length)
-    {
-        kernel.memory.unmap(start, length)?;
-        return Err(error);
-    }
     if flags & MAP_POPULATE != 0 && protection.readable() {
         // As on Linux, the mapping holds even if its pages cannot be brought in now.
         let _ = kernel.memory.prepare(start, length, Access::Read);
@@ -96,22 +84,14 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     Ok(start)
 }
 
-/// What a new range shows.
-enum Contents {
-    /// Taken from there when touched.
-    Backed(Backing, Label),
-    /// Copied from a file in memory at once: its later changes do not show.
-    Copied(Ino, Label),
-}
-
-/// The contents of a file mapping.
+/// The contents of a file mapping from `offset` on, of `length` bytes.
 fn file_contents(
     kernel: &mut Kernel,
     fd: u64,
-    offset: u64,
+    (offset, length): (u64, u64),
     shared: bool,
     protection: Protection,
-) -> Result<Contents, Errno> {
+) -> Result<(Backing, Label), Errno> {
     let mapped = kernel.files.mapped(fd)?;
     let path = kernel.files.path_of(fd).unwrap_or_default();
     let mut file = MappedFile {
@@ -119,55 +99,32 @@ fn file_contents(
         offset,
         inode: None,
     };
-    let (writable, contents) = match mapped {
-        Mapped::Zero => return Ok(Contents::Backed(Backing::Zero, Label::None)),
-        Mapped::Image {
-            bytes,
-            inode,
-            writable,
-        } => {
-            let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..));
-            let backing = Backing::File(rest.unwrap_or_default());
-            file.inode = inode;
-            (writable, Contents::Backed(backing, Label::File(file)))
-        }
-        Mapped::Memory { ino, writable } => (writable, Contents::Copied(ino, Label::File(file))),
+    let Mapped::File {
+        ino,
+        writable,
+        image,
+    } = mapped
+    else {
+        return Ok((Backing::Zero, Label::None));
     };
-    if shared && protection.writable() {
-        // Stores would have to reach the file, which is not kept in pages.
-        let error = if writable {
-            Errno::ENODEV
-        } else {
-            Errno::EACCES
-        };
-        return Err(error);
+    if shared && protection.writable() && !writable {
+        return Err(Errno::EACCES);
     }
-    Ok(contents)
-}
-
-/// Copies the file `ino` from `offset` into a new range.
-fn copy_contents(
-    kernel: &mut Kernel,
-    ino: Ino,
-    mut offset: u64,
-    range: Range<u64>,
-) -> Result<(), Errno> {
-    const PART: u64 = 64 << 10;
-    let mut buffer = vec![0; PART as usize];
-    let mut at = range.start;
-    while at < range.end {
-        let length = PART.min(range.end - at) as usize;
-        let count = kernel
-            .files
-            .read_mapped(ino, offset, &mut buffer[..length])?;
-        if count == 0 {
-            break;
-        }
-        kernel.memory.fill(at, &buffer[..count])?;
-        at += count as u64;
-        offset += count as u64;
+    let end = offset.checked_add(length).ok_or(Errno::EOVERFLOW)?;
+    // Stores may have to reach the file, and pages behind its end may be touched: then it
+    // has to be in memory.
+    if let Some((bytes, inode)) = image
+        && !(shared && writable)
+        && end <= (bytes.len() as u64).next_multiple_of(PAGE_SIZE)
+    {
+        file.inode = inode;
+        let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..));
+        let backing = Backing::File(rest.unwrap_or_default());
+        return Ok((backing, Label::File(file)));
     }
-    Ok(())
+    let frames = kernel.memory.frames();
+    let memory = kernel.files.vfs.fs.share(ino, frames)?;
+    Ok((Backing::Shared(memory, offset), Label::File(file)))
 }
 
 /// Code of a range is about to change.
@@ -222,7 +179,7 @@ fn msync(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     if arguments[2] & !FLAGS != 0 || arguments[2] & BOTH == BOTH {
         return Err(Errno::EINVAL);
     }
-    kernel.memory.check_mapped(arguments[0], arguments[1])?;
+    kernel.memory.write_back(arguments[0], arguments[1])?;
     Ok(0)
 }
 

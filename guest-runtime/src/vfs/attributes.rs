@@ -7,6 +7,8 @@ use super::inode::{Inode, Kind};
 use super::types::{Credentials, Ino, S_IFMT, S_ISGID, S_ISUID, Timespec};
 use super::volume;
 use crate::errno::Errno;
+use crate::memory::{SharedFrames, SharedMemory};
+use alloc::rc::Rc;
 
 /// A new time of `utimensat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +140,34 @@ impl FileSystem {
             _ => return Err(Errno::EINVAL),
         }
         self.changed(ino, now)
+    }
+
+    /// The contents of a regular file as memory that programs can map.
+    ///
+    /// # Errors
+    /// `ENOMEM`, `ENODEV` for another file, or the host's.
+    pub fn share(
+        &mut self,
+        ino: Ino,
+        frames: &'static SharedFrames,
+    ) -> Result<Rc<SharedMemory>, Errno> {
+        if volume::is_volume(ino) {
+            return self.volume_memory(ino, frames);
+        }
+        let (inode, budget) = self.parts(ino)?;
+        match &mut inode.kind {
+            Kind::File(data) => data.share(budget, frames),
+            _ => Err(Errno::ENODEV),
+        }
+    }
+
+    /// The memory that programs have mapped, or had, of a regular file.
+    pub fn shared(&self, ino: Ino) -> Option<Rc<SharedMemory>> {
+        match &self.inode(ino).ok()?.kind {
+            Kind::File(data) => data.memory().cloned(),
+            Kind::Volume(_) => self.mapped_volume(ino),
+            _ => None,
+        }
     }
 
     /// Reserves or frees space of a regular file (`fallocate`), `mode` being Linux's.

@@ -5,9 +5,10 @@
 //! image is a hole and reads as zeros.
 
 use super::budget::Budget;
+use super::pages::Pages;
 use crate::errno::Errno;
-use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use crate::memory::{SharedFrames, SharedMemory};
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 
 /// Page size, bytes.
@@ -25,15 +26,9 @@ pub struct FileData {
     /// Bytes in the image; pages hide it. Never longer than `size`.
     base: &'static [u8],
     size: u64,
-    pages: BTreeMap<u64, Box<[u8]>>,
-}
-
-fn new_page() -> Result<Box<[u8]>, Errno> {
-    let mut page = Vec::new();
-    page.try_reserve_exact(PAGE as usize)
-        .map_err(|_| Errno::ENOSPC)?;
-    page.resize(PAGE as usize, 0);
-    Ok(page.into_boxed_slice())
+    pages: Pages,
+    /// Pages that were charged: programs that have the file mapped make more.
+    charged: u64,
 }
 
 impl FileData {
@@ -42,7 +37,7 @@ impl FileData {
         Self {
             base,
             size: base.len() as u64,
-            pages: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
@@ -54,13 +49,13 @@ impl FileData {
     /// Memory and image space that it takes, in units of 512 bytes (`st_blocks`).
     pub fn blocks(&self) -> u64 {
         let base_pages = (self.base.len() as u64).div_ceil(PAGE);
-        let hidden = self.pages.range(..base_pages).count() as u64;
-        (base_pages - hidden + self.pages.len() as u64) * (PAGE / 512)
+        let hidden = self.pages.count_below(base_pages);
+        (base_pages - hidden + self.pages.count()) * (PAGE / 512)
     }
 
     /// The whole contents in one piece, if no page hides a part of the image.
     pub fn as_image(&self) -> Option<&'static [u8]> {
-        (self.pages.is_empty() && self.base.len() as u64 == self.size).then_some(self.base)
+        (self.pages.count() == 0 && self.base.len() as u64 == self.size).then_some(self.base)
     }
 
     /// Reads from `offset`; the result is how many bytes of `to` were filled, less
@@ -73,13 +68,10 @@ impl FileData {
             let at = offset + done as u64;
             let (index, within) = (at / PAGE, (at % PAGE) as usize);
             let part = &mut to[done..length];
-            done += match self.pages.get(&index) {
-                Some(page) => {
-                    let n = part.len().min(page.len() - within);
-                    part[..n].copy_from_slice(&page[within..within + n]);
-                    n
-                }
-                None => self.read_base(index, at, part),
+            let n = part.len().min(PAGE as usize - within);
+            done += match self.pages.copy_out(index, within, &mut part[..n]) {
+                true => n,
+                false => self.read_base(index, at, part),
             };
         }
         length
@@ -87,8 +79,8 @@ impl FileData {
 
     /// Reads at `at`, in page `index`, up to the next page in memory.
     fn read_base(&self, index: u64, at: u64, to: &mut [u8]) -> usize {
-        let next = self.pages.range(index..).next();
-        let limit = next.map_or(u64::MAX, |(&index, _)| index * PAGE - at);
+        let next = self.pages.next(index);
+        let limit = next.map_or(u64::MAX, |index| index * PAGE - at);
         let n = usize::try_from(limit).map_or(to.len(), |n| n.min(to.len()));
         let to = &mut to[..n];
         let base = usize::try_from(at).ok().and_then(|at| self.base.get(at..));
@@ -119,41 +111,71 @@ impl FileData {
             let within = (at % PAGE) as usize;
             let n = (length - done).min(PAGE as usize - within);
             let whole = n == PAGE as usize;
-            let page = match self.page_mut(budget, at / PAGE, whole) {
-                Ok(page) => page,
+            match self.make_page(budget, at / PAGE, whole) {
+                Ok(()) => {}
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
-            };
-            page[within..within + n].copy_from_slice(&from[done..done + n]);
+            }
+            self.pages.copy_in(at / PAGE, within, &from[done..done + n]);
             done += n;
         }
         self.size = self.size.max(offset + done as u64);
+        self.pages.set_size(self.size);
         Ok(done)
     }
 
-    /// The page in memory with index `index`, copied up if it is not there yet;
-    /// `overwritten`: the caller replaces all of it.
-    fn page_mut(
+    /// Brings page `index` into memory, copied up if it is not there yet; `overwritten`:
+    /// the caller replaces all of it.
+    fn make_page(
         &mut self,
         budget: &mut Budget,
         index: u64,
         overwritten: bool,
-    ) -> Result<&mut [u8], Errno> {
-        use alloc::collections::btree_map::Entry;
-        match self.pages.entry(index) {
-            Entry::Occupied(entry) => Ok(entry.into_mut()),
-            Entry::Vacant(entry) => {
-                budget.charge(PAGE_COST)?;
-                let mut page = new_page().inspect_err(|_| budget.refund(PAGE_COST))?;
-                let start = usize::try_from(index * PAGE).ok();
-                let base = start.and_then(|start| self.base.get(start..));
-                if let (Some(base), false) = (base, overwritten) {
-                    let n = base.len().min(page.len());
-                    page[..n].copy_from_slice(&base[..n]);
-                }
-                Ok(entry.insert(page))
-            }
+    ) -> Result<(), Errno> {
+        if self.pages.contains(index) {
+            return Ok(());
         }
+        budget.charge(PAGE_COST)?;
+        self.pages
+            .insert(index)
+            .inspect_err(|_| budget.refund(PAGE_COST))?;
+        self.charged += 1;
+        let start = usize::try_from(index * PAGE).ok();
+        let base = start.and_then(|start| self.base.get(start..));
+        if let (Some(base), false) = (base, overwritten) {
+            let n = base.len().min(PAGE as usize);
+            self.pages.copy_in(index, 0, &base[..n]);
+        }
+        Ok(())
+    }
+
+    /// Takes pages away and gives their memory back.
+    fn drop_pages(&mut self, budget: &mut Budget, first: u64, end: u64) {
+        let refunded = self.pages.remove(first, end).min(self.charged);
+        self.charged -= refunded;
+        budget.refund(refunded * PAGE_COST);
+    }
+
+    /// The contents as memory that programs can map.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn share(
+        &mut self,
+        budget: &mut Budget,
+        frames: &'static SharedFrames,
+    ) -> Result<Rc<SharedMemory>, Errno> {
+        for index in 0..(self.base.len() as u64).div_ceil(PAGE) {
+            self.make_page(budget, index, false)
+                .map_err(|_| Errno::ENOMEM)?;
+        }
+        self.base = &[];
+        self.pages.share(frames, self.size)
+    }
+
+    /// The memory that programs have mapped, or had.
+    pub fn memory(&self) -> Option<&Rc<SharedMemory>> {
+        self.pages.memory()
     }
 
     /// Sets the length; what is added reads as zeros.
@@ -165,15 +187,14 @@ impl FileData {
             return Err(Errno::EFBIG);
         }
         if size < self.size {
-            let cut = self.pages.split_off(&size.div_ceil(PAGE));
-            budget.refund(cut.len() as u64 * PAGE_COST);
-            if let Some(page) = self.pages.get_mut(&(size / PAGE)) {
-                page[(size % PAGE) as usize..].fill(0);
-            }
+            self.drop_pages(budget, size.div_ceil(PAGE), u64::MAX);
+            self.pages
+                .clear(size / PAGE, (size % PAGE) as usize, PAGE as usize);
             let keep = usize::try_from(size).unwrap_or(usize::MAX);
             self.base = &self.base[..self.base.len().min(keep)];
         }
         self.size = size;
+        self.pages.set_size(size);
         Ok(())
     }
 
@@ -190,14 +211,13 @@ impl FileData {
         }
         let mut added = Vec::new();
         for index in first..last {
-            if self.pages.contains_key(&index) {
+            if self.pages.contains(index) {
                 continue;
             }
-            if let Err(error) = self.page_mut(budget, index, false) {
-                for index in &added {
-                    self.pages.remove(index);
+            if let Err(error) = self.make_page(budget, index, false) {
+                for &index in &added {
+                    self.drop_pages(budget, index, index + 1);
                 }
-                budget.refund(added.len() as u64 * PAGE_COST);
                 return Err(error);
             }
             added.push(index);
@@ -214,14 +234,10 @@ impl FileData {
         let first_whole = from.div_ceil(PAGE);
         let last_whole = (to / PAGE).max(first_whole);
         let beyond = first_whole.max(base_pages);
-        let mut gone = 0;
-        while let Some((&index, _)) = self.pages.range(beyond..last_whole.max(beyond)).next() {
-            self.pages.remove(&index);
-            gone += PAGE_COST;
-        }
-        budget.refund(gone);
+        self.drop_pages(budget, beyond, last_whole.max(beyond));
         for index in first_whole..last_whole.min(base_pages) {
-            self.page_mut(budget, index, true)?.fill(0);
+            self.make_page(budget, index, true)?;
+            self.pages.clear(index, 0, PAGE as usize);
         }
         self.zero_edge(budget, from, to.min(first_whole * PAGE))?;
         self.zero_edge(budget, from.max(last_whole * PAGE), to)
@@ -230,13 +246,14 @@ impl FileData {
     /// Zeroes a range within one page.
     fn zero_edge(&mut self, budget: &mut Budget, from: u64, to: u64) -> Result<(), Errno> {
         let index = from / PAGE;
-        let is_hole = !self.pages.contains_key(&index) && from >= self.base.len() as u64;
+        let is_hole = !self.pages.contains(index) && from >= self.base.len() as u64;
         if from >= to || is_hole {
             return Ok(());
         }
         let start = index * PAGE;
-        let page = self.page_mut(budget, index, false)?;
-        page[(from - start) as usize..(to - start) as usize].fill(0);
+        self.make_page(budget, index, false)?;
+        let within = (from - start) as usize..(to - start) as usize;
+        self.pages.clear(index, within.start, within.end);
         Ok(())
     }
 
@@ -245,12 +262,11 @@ impl FileData {
         if offset >= self.size {
             return None;
         }
-        if offset < self.base.len() as u64 || self.pages.contains_key(&(offset / PAGE)) {
+        if offset < self.base.len() as u64 || self.pages.contains(offset / PAGE) {
             return Some(offset);
         }
-        let next = self.pages.range(offset / PAGE..).next();
-        next.map(|(&index, _)| index * PAGE)
-            .filter(|&at| at < self.size)
+        let next = self.pages.next(offset / PAGE);
+        next.map(|index| index * PAGE).filter(|&at| at < self.size)
     }
 
     /// Start of the hole at or after `offset` (`SEEK_HOLE`); the end of the file is one.
@@ -260,7 +276,7 @@ impl FileData {
         }
         let base_pages = (self.base.len() as u64).div_ceil(PAGE);
         let mut index = offset / PAGE;
-        while index < base_pages || self.pages.contains_key(&index) {
+        while index < base_pages || self.pages.contains(index) {
             index = (index + 1).max(base_pages);
         }
         Some((index * PAGE).clamp(offset, self.size))
@@ -268,7 +284,7 @@ impl FileData {
 
     /// Gives all memory back.
     pub fn clear(&mut self, budget: &mut Budget) {
-        budget.refund(self.pages.len() as u64 * PAGE_COST);
+        budget.refund(self.charged * PAGE_COST);
         *self = Self::default();
     }
 }

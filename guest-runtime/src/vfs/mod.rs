@@ -16,6 +16,7 @@ pub mod inode;
 pub mod locks;
 pub mod names;
 pub mod open;
+pub mod pages;
 pub mod pipe;
 pub mod proc;
 pub mod proc_text;

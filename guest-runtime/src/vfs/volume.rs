@@ -9,8 +9,9 @@ use super::inode::{Inode, Kind, MAY_EXEC, MAY_WRITE};
 use super::names::Rename;
 use super::types::{Credentials, Ino, Timespec, device_number};
 use crate::errno::Errno;
+use crate::memory::{PageStore, SharedFrames, SharedMemory};
 use alloc::boxed::Box;
-use alloc::rc::Rc;
+use alloc::rc::{Rc, Weak};
 use alloc::vec;
 use alloc::vec::Vec;
 use hartline_abi::volume::{
@@ -59,6 +60,39 @@ pub struct VolumeInode {
     pub block_size: u32,
     /// When it was looked up last, in lookups.
     touched: u64,
+    /// What programs have mapped of it.
+    memory: Weak<SharedMemory>,
+}
+
+impl VolumeInode {
+    /// Tells programs that have the file mapped its length.
+    fn show_size(&self) {
+        if let Some(memory) = self.memory.upgrade() {
+            memory.set_size(self.size);
+        }
+    }
+}
+
+/// A mapped file of a volume.
+#[derive(Debug)]
+struct MappedNode {
+    transport: Rc<dyn Transport>,
+    node: u64,
+}
+
+impl PageStore for MappedNode {
+    fn read(&self, offset: u64, to: &mut [u8]) -> bool {
+        let args = [self.node, offset, to.len() as u64, 0, 0, 0];
+        self.transport.call(Operation::Read, args, &[], to).is_ok()
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> bool {
+        let args = [self.node, offset, from.len() as u64, 0, 0, 0];
+        let answer = self
+            .transport
+            .call(Operation::Write, args, &[from], &mut []);
+        answer.is_ok_and(|answer| answer.result == from.len() as i64)
+    }
 }
 
 /// All volumes.
@@ -97,6 +131,15 @@ fn times(attributes: &NodeAttributes) -> [Timespec; 4] {
 }
 
 impl Inode {
+    /// Whether somebody has the file open or mapped.
+    fn is_in_use(&self) -> bool {
+        let mapped = match &self.kind {
+            Kind::Volume(inode) => inode.memory.strong_count() > 0,
+            _ => false,
+        };
+        self.users > 0 || mapped
+    }
+
     fn describe(&mut self, from: &NodeAttributes) {
         let [atime, mtime, ctime, btime] = times(from);
         self.mode = from.mode;
@@ -110,6 +153,7 @@ impl Inode {
             inode.size = from.size;
             inode.blocks = from.blocks;
             inode.block_size = from.block_size;
+            inode.show_size();
         }
     }
 }
@@ -221,6 +265,7 @@ impl FileSystem {
                         blocks: 0,
                         block_size: 0,
                         touched,
+                        memory: Weak::new(),
                     })),
                     mode: 0,
                     rdev: 0,
@@ -251,7 +296,7 @@ impl FileSystem {
 
     /// Forgets an inode that has lost its last user, unless it may be needed soon.
     pub(super) fn drop_unused_node(&mut self, ino: Ino) {
-        let gone = |inode: &Inode| inode.nlink == 0 && inode.users == 0;
+        let gone = |inode: &Inode| inode.nlink == 0 && !inode.is_in_use();
         if self.inode(ino).is_ok_and(gone) {
             self.forget(ino);
         }
@@ -267,7 +312,7 @@ impl FileSystem {
         let old: Vec<Ino> = (self.inodes_from(Ino(FIRST)))
             .filter(|(_, inode)| {
                 matches!(&inode.kind, Kind::Volume(node) if node.touched < recent)
-                    && inode.users == 0
+                    && !inode.is_in_use()
             })
             .map(|(ino, _)| ino)
             .collect();
@@ -550,7 +595,54 @@ impl FileSystem {
                 break;
             }
         }
+        if let Some(memory) = self.volume_inode(ino)?.memory.upgrade() {
+            memory.overlay(offset, &mut to[..done]);
+        }
         Ok(done)
+    }
+
+    /// The contents of a file of a volume as memory that programs can map.
+    ///
+    /// # Errors
+    /// The host's.
+    pub(super) fn volume_memory(
+        &mut self,
+        ino: Ino,
+        frames: &'static SharedFrames,
+    ) -> Result<Rc<SharedMemory>, Errno> {
+        self.refresh_volume(ino)?;
+        let transport = &self.volumes.as_ref().ok_or(Errno::EIO)?.transport;
+        let store = MappedNode {
+            transport: Rc::clone(transport),
+            node: self.node(ino)?,
+        };
+        let Kind::Volume(inode) = &mut self.inode_mut(ino)?.kind else {
+            return Err(Errno::EIO);
+        };
+        if let Some(memory) = inode.memory.upgrade() {
+            return Ok(memory);
+        }
+        let memory = SharedMemory::new(frames, inode.size, Some(Box::new(store)));
+        let memory = Rc::new(memory);
+        inode.memory = Rc::downgrade(&memory);
+        Ok(memory)
+    }
+
+    /// The memory that programs have mapped of a file of a volume.
+    pub(super) fn mapped_volume(&self, ino: Ino) -> Option<Rc<SharedMemory>> {
+        self.volume_inode(ino).ok()?.memory.upgrade()
+    }
+
+    /// Writes what programs have stored to mapped files of volumes back to them.
+    pub fn write_back_volumes(&self) {
+        for (_, inode) in self.inodes_from(Ino(FIRST)) {
+            if let Kind::Volume(inode) = &inode.kind
+                && let Some(memory) = inode.memory.upgrade()
+            {
+                // Nobody is left to be told that it failed.
+                let _ = memory.write_back(0..u64::MAX);
+            }
+        }
     }
 
     /// Writes a file of a volume at `offset`, or at its end. Result: bytes written, and
@@ -575,6 +667,9 @@ impl FileSystem {
             };
             let count = usize::try_from(answer.result).map_or(0, |n| n.min(part.len()));
             at = answer.args[0];
+            if let Some(memory) = self.mapped_volume(ino) {
+                memory.stored(at.saturating_sub(count as u64), &part[..count]);
+            }
             done += count;
             if count < part.len() {
                 break;
@@ -582,6 +677,7 @@ impl FileSystem {
         }
         if let Kind::Volume(inode) = &mut self.inode_mut(ino)?.kind {
             inode.size = inode.size.max(at);
+            inode.show_size();
         }
         Ok((done, at))
     }
@@ -591,6 +687,10 @@ impl FileSystem {
     /// # Errors
     /// The host's.
     pub fn sync_volume(&mut self, ino: Ino, only_data: bool) -> Result<(), Errno> {
+        let written = (self.mapped_volume(ino)).is_none_or(|memory| memory.write_back(0..u64::MAX));
+        if !written {
+            return Err(Errno::EIO);
+        }
         let args = [self.node(ino)?, only_data.into(), 0, 0, 0, 0];
         self.ask(Operation::Sync, args, &[], &mut []).map(|_| ())
     }

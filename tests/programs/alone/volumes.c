@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -374,6 +375,102 @@ static void locks(void) {
     SHOW(unlink("locks"));
 }
 
+static sigjmp_buf place;
+
+static void on_fault(int signal, siginfo_t *info, void *context) {
+    (void)context;
+    printf("signal %d code %d\n", signal, info->si_code);
+    siglongjmp(place, 1);
+}
+
+static void touch(volatile char *at, int store) {
+    if (sigsetjmp(place, 1))
+        return;
+    if (store)
+        *at = 'x';
+    printf("touched: %d\n", *at);
+}
+
+static void map_child(int fd, int parent) {
+    (void)parent;
+    char *child = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    strcpy(child + 200, "from the child");
+    munmap(child, 4096);
+}
+
+static void maps(void) {
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, &action, NULL);
+    sigaction(SIGSEGV, &action, NULL);
+    int fd = open("maps", O_RDWR | O_CREAT, 0600);
+    for (int i = 0; i < 3; i++)
+        SHOW(pwrite(fd, "page", 4, i * 4096));
+    char *shared = mmap(NULL, 5 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    char *private = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    char *reader = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 4096);
+    puts(shared);
+    puts(private);
+    puts(reader);
+    // Stores to the file and to shared memory are seen everywhere.
+    strcpy(shared, "stored");
+    strcpy(shared + 4096, "second");
+    puts(private);
+    puts(reader);
+    contents(fd);
+    SHOW(pwrite(fd, "written", 7, 0));
+    puts(shared);
+    // Private ones are not.
+    strcpy(private + 4096, "mine");
+    puts(reader);
+    SHOW(pwrite(fd, "theirs", 6, 4096));
+    puts(private + 4096);
+    puts(reader);
+    in_child(map_child, fd);
+    puts(shared + 200);
+    SHOW(msync(shared, 3 * 4096, MS_SYNC));
+    SHOW(msync(shared + 1, 4096, MS_SYNC));
+    SHOW(msync(shared, 4096, MS_SYNC | MS_ASYNC));
+    SHOW(mprotect(shared, 4096, PROT_READ));
+    touch(shared, 1);
+    SHOW(mprotect(shared, 4096, PROT_READ | PROT_WRITE));
+    touch(shared, 1);
+    contents(fd);
+    // The file ends within the third page: the fourth is not there.
+    touch(shared + 2 * 4096 + 2000, 0);
+    touch(shared + 3 * 4096, 0);
+    touch(shared + 3 * 4096, 1);
+    SHOW(write(fd, shared + 3 * 4096, 1));
+    SHOW(ftruncate(fd, 4 * 4096));
+    touch(shared + 3 * 4096, 1);
+    SHOW(ftruncate(fd, 100));
+    touch(shared + 4096, 0);
+    touch(shared + 3 * 4096, 0);
+    touch(shared + 150, 0);
+    SHOW(ftruncate(fd, 8192));
+    touch(shared + 150, 0);
+    touch(shared + 4096, 0);
+    strcpy(shared + 5000, "at the end");
+    SHOW(close(fd));
+    SHOW(munmap(private, 3 * 4096));
+    SHOW(munmap(reader, 4096));
+    SHOW(munmap(shared, 5 * 4096));
+    fd = open("maps", O_RDONLY);
+    char text[20] = "";
+    SHOW(pread(fd, text, sizeof text, 5000));
+    puts(text);
+    SHOW((long)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    SHOW((long)mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 100));
+    SHOW((long)mmap(NULL, 0, PROT_READ, MAP_SHARED, fd, 0));
+    close(fd);
+    fd = open("maps", O_WRONLY);
+    SHOW((long)mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0));
+    close(fd);
+    // What is never unmapped reaches the file too.
+    fd = open("maps", O_RDWR);
+    shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    strcpy(shared, "left");
+}
+
 int main(int count, char **arguments) {
     if (count != 3 || chdir(arguments[2]) < 0)
         return 99;
@@ -387,6 +484,8 @@ int main(int count, char **arguments) {
         directories();
     } else if (!strcmp(arguments[1], "locks")) {
         locks();
+    } else if (!strcmp(arguments[1], "maps")) {
+        maps();
     }
     return 0;
 }

@@ -1,0 +1,287 @@
+//! Memory that several ranges show: what processes share, and contents of files that are
+//! mapped.
+
+use super::page_table::Exhausted;
+use super::space::SharedFrames;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use core::cell::{Cell, RefCell};
+use core::fmt::Debug;
+use core::ops::Range;
+use hartline_abi::layout::PAGE_SIZE;
+
+/// Where pages come from first, and go to: a file that is not in the VM's memory.
+pub trait PageStore: Debug {
+    /// Reads at `offset`; what is not there stays as it is. Whether that was possible.
+    fn read(&self, offset: u64, to: &mut [u8]) -> bool;
+
+    /// Writes at `offset`. Whether that was possible.
+    fn write(&self, offset: u64, from: &[u8]) -> bool;
+}
+
+/// A page.
+#[derive(Debug, Clone, Copy)]
+struct Page {
+    frame: u64,
+    /// Somebody may have stored to it since it came from its store.
+    dirty: bool,
+}
+
+/// Memory with owners of its own. It owns each of its frames beside those who have
+/// mapped it.
+#[derive(Debug)]
+pub struct SharedMemory {
+    allocator: &'static SharedFrames,
+    /// Pages by offset, which is a multiple of the page size.
+    pages: RefCell<BTreeMap<u64, Page>>,
+    /// Length, bytes: there are no pages beyond it.
+    size: Cell<u64>,
+    store: Option<Box<dyn PageStore>>,
+}
+
+impl SharedMemory {
+    /// Zeros without end.
+    #[must_use]
+    pub fn anonymous(allocator: &'static SharedFrames) -> SharedMemory {
+        SharedMemory::new(allocator, u64::MAX, None)
+    }
+
+    /// Memory of `size` bytes: zeros, or what `store` has.
+    #[must_use]
+    pub fn new(
+        allocator: &'static SharedFrames,
+        size: u64,
+        store: Option<Box<dyn PageStore>>,
+    ) -> SharedMemory {
+        SharedMemory {
+            allocator,
+            pages: RefCell::default(),
+            size: Cell::new(size),
+            store,
+        }
+    }
+
+    /// Whether stores to its pages must be noticed.
+    #[must_use]
+    pub fn has_store(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// Whether there is no page at `offset`.
+    #[must_use]
+    pub fn is_beyond(&self, offset: u64) -> bool {
+        offset >= self.size.get()
+    }
+
+    /// Sets the length. Pages beyond it are gone for who touches them from now on.
+    pub fn set_size(&self, size: u64) {
+        let old = self.size.replace(size);
+        if size >= old {
+            return;
+        }
+        self.discard(size.checked_next_multiple_of(PAGE_SIZE).unwrap_or(u64::MAX)..u64::MAX);
+        if !size.is_multiple_of(PAGE_SIZE) {
+            self.fill(size..size.next_multiple_of(PAGE_SIZE), None);
+        }
+    }
+
+    /// Gives whole pages back: `range` consists of pages. Result: how many there were.
+    pub fn discard(&self, range: Range<u64>) -> u64 {
+        let gone: alloc::vec::Vec<_> = (self.pages.borrow_mut())
+            .extract_if(range, |_, _| true)
+            .collect();
+        let mut allocator = self.allocator.lock();
+        for (_, page) in &gone {
+            allocator.free_small(page.frame);
+        }
+        gone.len() as u64
+    }
+
+    /// The frame at `offset`, if it is there.
+    fn present(&self, offset: u64) -> Option<Page> {
+        self.pages.borrow().get(&offset).copied()
+    }
+
+    /// Whether the page at `offset` is there.
+    #[must_use]
+    pub fn contains(&self, offset: u64) -> bool {
+        self.pages.borrow().contains_key(&offset)
+    }
+
+    /// Offset of the first page that is there, at or after `offset`.
+    #[must_use]
+    pub fn next(&self, offset: u64) -> Option<u64> {
+        let pages = self.pages.borrow();
+        pages.range(offset..).next().map(|(&offset, _)| offset)
+    }
+
+    /// Number of pages that are there.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.pages.borrow().len() as u64
+    }
+
+    /// The page at `offset`, which is made if it is not there: from the store, or zeros.
+    ///
+    /// # Errors
+    /// If RAM is used up, or the store cannot be read.
+    fn page(&self, offset: u64) -> Result<Page, Exhausted> {
+        if let Some(page) = self.present(offset) {
+            return Ok(page);
+        }
+        // Not while the allocator is locked: the map may need memory too.
+        let frame = self.allocator.lock().allocate_small().ok_or(Exhausted)?;
+        let page = Page {
+            frame,
+            dirty: false,
+        };
+        if let Some(store) = &self.store {
+            let mut bytes = vec![0; PAGE_SIZE as usize];
+            if !store.read(offset, &mut bytes) {
+                self.allocator.lock().free_small(frame);
+                return Err(Exhausted);
+            }
+            self.copy_to_frame(frame, 0, &bytes);
+        }
+        self.pages.borrow_mut().insert(offset, page);
+        Ok(page)
+    }
+
+    /// The frame at `offset`, owned by the caller too, and whether stores to it are noticed
+    /// already.
+    ///
+    /// # Errors
+    /// If RAM is used up, or the page cannot be read.
+    pub(super) fn frame(&self, offset: u64) -> Result<(u64, bool), Exhausted> {
+        let page = self.page(offset)?;
+        self.allocator.lock().share_small(page.frame);
+        Ok((page.frame, page.dirty || self.store.is_none()))
+    }
+
+    /// Makes room for a page of zeros at `offset`.
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub fn insert(&self, offset: u64) -> Result<(), Exhausted> {
+        self.page(offset).map(|_| ())
+    }
+
+    /// Notes that somebody may store to the page at `offset`.
+    pub(super) fn mark_dirty(&self, offset: u64) {
+        if let Some(page) = self.pages.borrow_mut().get_mut(&offset) {
+            page.dirty = true;
+        }
+    }
+
+    /// Takes over a frame that one process has mapped at `offset`.
+    pub(super) fn adopt(&self, offset: u64, frame: u64) {
+        let page = Page { frame, dirty: true };
+        if self.pages.borrow_mut().insert(offset, page).is_none() {
+            self.allocator.lock().share_small(frame);
+        }
+    }
+
+    fn copy_to_frame(&self, frame: u64, within: u64, from: &[u8]) {
+        debug_assert!(within + from.len() as u64 <= PAGE_SIZE);
+        let ram = self.allocator.lock().ram();
+        // SAFETY: inside a frame that this memory owns; the program may have it mapped,
+        // and then sees the bytes as those of another process.
+        unsafe {
+            let to = ram.pointer(frame).add(within as usize);
+            core::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len());
+        }
+    }
+
+    /// Copies out of the page at `offset`, from `within`. Whether it is there.
+    pub fn copy_out(&self, offset: u64, within: u64, to: &mut [u8]) -> bool {
+        let Some(page) = self.present(offset) else {
+            return false;
+        };
+        debug_assert!(within + to.len() as u64 <= PAGE_SIZE);
+        let ram = self.allocator.lock().ram();
+        // SAFETY: as in `copy_to_frame`.
+        unsafe {
+            let from = ram.pointer(page.frame).add(within as usize);
+            core::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len());
+        }
+        true
+    }
+
+    /// Copies into the page at `offset`, from `within`. Whether it is there.
+    pub fn copy_in(&self, offset: u64, within: u64, from: &[u8]) -> bool {
+        let page = self.present(offset);
+        if let Some(page) = page {
+            self.copy_to_frame(page.frame, within, from);
+        }
+        page.is_some()
+    }
+
+    /// Copies `from`, or zeros, into those pages of `range` that are there.
+    fn fill(&self, range: Range<u64>, from: Option<&[u8]>) {
+        const ZEROS: [u8; PAGE_SIZE as usize] = [0; PAGE_SIZE as usize];
+        let mut at = range.start;
+        while at < range.end {
+            let (offset, within) = (at & !(PAGE_SIZE - 1), at % PAGE_SIZE);
+            let length = (PAGE_SIZE - within).min(range.end - at);
+            let part = match from {
+                Some(from) => &from[(at - range.start) as usize..][..length as usize],
+                None => &ZEROS[..length as usize],
+            };
+            self.copy_in(offset, within, part);
+            at += length;
+        }
+    }
+
+    /// What was written to the store at `offset` shows in the pages that are there.
+    pub fn stored(&self, offset: u64, bytes: &[u8]) {
+        self.fill(offset..offset + bytes.len() as u64, Some(bytes));
+    }
+
+    /// Puts what was stored to pages over what was read from the store at `offset`.
+    pub fn overlay(&self, offset: u64, bytes: &mut [u8]) {
+        let end = offset + bytes.len() as u64;
+        let first = offset & !(PAGE_SIZE - 1);
+        let dirty: alloc::vec::Vec<u64> = (self.pages.borrow().range(first..end))
+            .filter(|(_, page)| page.dirty)
+            .map(|(&at, _)| at)
+            .collect();
+        for at in dirty {
+            let (from, to) = (at.max(offset), (at + PAGE_SIZE).min(end));
+            let part = &mut bytes[(from - offset) as usize..(to - offset) as usize];
+            self.copy_out(at, from - at, part);
+        }
+    }
+
+    /// Writes pages of `range` that somebody may have stored to back to the store. They stay
+    /// dirty: who has them mapped may go on storing. Whether all could be written.
+    pub fn write_back(&self, range: Range<u64>) -> bool {
+        let Some(store) = &self.store else {
+            return true;
+        };
+        let size = self.size.get();
+        let range = range.start..range.end.min(size);
+        if range.is_empty() {
+            return true;
+        }
+        let dirty: alloc::vec::Vec<u64> = (self.pages.borrow().range(range))
+            .filter(|(_, page)| page.dirty)
+            .map(|(&at, _)| at)
+            .collect();
+        let mut bytes = vec![0; PAGE_SIZE as usize];
+        let mut complete = true;
+        for at in dirty {
+            let part = &mut bytes[..PAGE_SIZE.min(size - at) as usize];
+            complete &= self.copy_out(at, 0, part) && store.write(at, part);
+        }
+        complete
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // Nobody is left to be told that it failed, as on Linux.
+        let _ = self.write_back(0..u64::MAX);
+        self.discard(0..u64::MAX);
+    }
+}
