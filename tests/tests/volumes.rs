@@ -3,14 +3,18 @@
 //! volume is ever reached.
 
 use hartline_tests::compare::{Run, check_equal};
+use hartline_tests::dynamic::Root;
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, compile, paths};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// What `tests/programs/alone/volumes.c` can do.
 const PARTS: &[&str] = &["files", "locks", "maps"];
@@ -25,6 +29,8 @@ fn main() -> ExitCode {
     suite.add_kvm("a file as a volume", single_file);
     suite.add_kvm("read-only folder", read_only_folder);
     suite.add_kvm("volume in a volume", nested);
+    suite.add_kvm("sqlite3 with WAL, killed and opened again", database_killed);
+    suite.add_kvm("sqlite3 with WAL, several processes", database_shared);
     suite.run()
 }
 
@@ -163,6 +169,86 @@ fn read_only_folder() -> Result<()> {
         (1, "one\n") => Ok(()),
         other => Err(format!("{other:?}").into()),
     }
+}
+
+/// A root directory with sqlite3 and a shell.
+fn database_root() -> Result<&'static Root> {
+    static ROOT: OnceLock<std::result::Result<Root, String>> = OnceLock::new();
+    let root = ROOT.get_or_init(|| {
+        Root::new("volumes", ["sqlite3"].into_iter())
+            .map_err(|error| error.message().unwrap_or("no root directory").to_owned())
+    });
+    root.as_ref().map_err(|error| error.as_str().into())
+}
+
+/// Statements that add `count` rows, each in a transaction of its own, whose number is
+/// printed when it is committed.
+fn inserts(count: usize) -> String {
+    let mut text = String::from(
+        ".timeout 60000\npragma journal_mode=wal;\n\
+         create table if not exists t(id integer primary key, name text);\n",
+    );
+    for row in 0..count {
+        text += &format!("insert into t(name) values('{row:0>100}') returning id;\n");
+    }
+    text
+}
+
+/// Every transaction that was committed when the VM was killed is there afterwards.
+fn database_killed() -> Result<()> {
+    let root = database_root()?;
+    let folder = Scratch::new()?;
+    let volume = format!("{}:/volume", folder.path().display());
+    let options = ["--interpret", "--volume", volume.as_str()];
+    let mut sum = 0;
+    for round in 0..3 {
+        let run = root.run("sqlite3", &["/volume/db"]);
+        let input = folder.path().join("input");
+        fs::write(&input, inserts(20_000))?;
+        let mut child = (run.hartline_command(&options)?)
+            .stdin(fs::File::open(&input)?)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let mut output = BufReader::new(child.stdout.take().ok_or("no output")?);
+        let mut last = 0_u64;
+        let mut line = String::new();
+        let end = Instant::now() + Duration::from_millis(700 + 400 * round);
+        while Instant::now() < end && output.read_line(&mut line)? > 0 {
+            last = line.trim().parse().unwrap_or(last);
+            line.clear();
+        }
+        child.kill()?;
+        child.wait()?;
+        let check = "pragma integrity_check; select max(id) = count(*), max(id) from t;";
+        let run = root.run("sqlite3", &["/volume/db", check]);
+        let outcome = process::run(&mut run.hartline_command(&options)?, b"")?;
+        let text = outcome.stdout_text();
+        let rows = text
+            .trim()
+            .strip_prefix("ok\n1|")
+            .and_then(|n| n.parse::<u64>().ok());
+        match rows {
+            Some(rows) if rows >= last && rows > sum => sum = rows,
+            _ => return Err(format!("{last} were committed, {sum} before: {outcome:?}").into()),
+        }
+    }
+    Ok(())
+}
+
+/// Processes that share the database's index in memory lose nothing.
+fn database_shared() -> Result<()> {
+    const WRITERS: usize = 3;
+    const ROWS: usize = 60;
+    let root = database_root()?;
+    let folder = Scratch::new()?;
+    fs::write(folder.path().join("input"), inserts(ROWS))?;
+    let text = "cd /volume; for n in 1 2 3; do /bin/sqlite3 db < input > out$n & done; wait; \
+                /bin/sqlite3 db 'pragma integrity_check; select count(*) from t'";
+    let program = root.path().join("bin/busybox");
+    let run = Run::new(&program, ["sh", "-c", text]).in_root(root.path(), "/bin/busybox");
+    let outcome = in_volume(&run, folder.path(), &["--interpret"])?;
+    expect(&outcome, 0, &format!("ok\n{}\n", WRITERS * ROWS))
 }
 
 /// Volumes are mounted in the order of the command line.
