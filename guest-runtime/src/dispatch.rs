@@ -168,17 +168,14 @@ unsafe fn enter(host: u64) {
 /// # Safety
 /// No reference to the kernel may be alive.
 unsafe fn interpret(nested: bool) -> Left {
-    /// Runs of instructions, each some microseconds at most, after which another vCPU
-    /// gets the lock that wants it.
-    const SLICE: u32 = 256;
     // Calls made by interpreted code that have not returned.
     let mut depth = 0u64;
-    let mut runs = 0u32;
+    // SAFETY: no reference is alive.
+    unsafe { kernel() }.begin_slice();
     loop {
-        runs += 1;
         // SAFETY: no reference is alive, nor is one made that lives on.
         unsafe {
-            if runs.is_multiple_of(SLICE) && kernel().is_wanted_elsewhere() {
+            if kernel().has_interpreted_enough() {
                 give_way();
             }
         }
@@ -248,7 +245,7 @@ unsafe fn give_way() {
     unsafe {
         kernel().leave();
         cpus::give_way();
-        enter_kernel();
+        enter_kernel().begin_slice();
     }
 }
 

@@ -95,6 +95,8 @@ pub struct Kernel {
     pub(crate) cpus: Vec<CpuState>,
     /// The vCPU that the fields above belong to: the one that has the lock, or had it last.
     pub(crate) cpu: usize,
+    /// When the interpreter began while this vCPU has the lock.
+    pub(crate) arrived: u64,
     hart: NonNull<Hart>,
     pub(crate) interpret_only: bool,
     /// Where the interpreter may fetch, as far as it was looked up.
@@ -136,6 +138,7 @@ impl Kernel {
             interpreting: false,
             cpus: Vec::new(),
             cpu: 0,
+            arrived: 0,
             hart: NonNull::from(hart),
             interpret_only: boot.interpret_only != 0,
             fetch: 0..0,

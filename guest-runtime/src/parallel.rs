@@ -6,6 +6,7 @@
 //! scheduler's maps like one that does not run, but is not ready, and its registers are
 //! in the hart there.
 
+use crate::clock;
 use crate::cpus;
 use crate::dispatch;
 use crate::host::Host;
@@ -131,9 +132,21 @@ impl Kernel {
         }
     }
 
-    /// Whether another vCPU waits for the lock, or might run what is ready.
-    pub(crate) fn is_wanted_elsewhere(&self) -> bool {
-        cpus::several() && (cpus::is_wanted() || self.scheduler.has_ready())
+    /// Whether another vCPU waits for the lock, or might run what is ready, and this one
+    /// has had it for a while.
+    #[inline]
+    pub(crate) fn has_interpreted_enough(&self) -> bool {
+        /// Time that the interpreter may take while others wait, ns.
+        const SLICE: u64 = 100_000;
+        let is_wanted = || cpus::is_wanted() || self.scheduler.has_ready();
+        cpus::several() && is_wanted() && clock::monotonic() >= self.arrived + SLICE
+    }
+
+    /// The interpreter starts, or goes on after others have had the lock.
+    pub(crate) fn begin_slice(&mut self) {
+        if cpus::several() {
+            self.arrived = clock::monotonic();
+        }
     }
 
     /// Lets idle vCPUs see what can run, and one of them new times to wait for. Whether
@@ -202,7 +215,7 @@ impl Kernel {
     /// This vCPU looks for work until its `poll_limit` is raised or the time is over.
     pub(crate) fn begin_idle(&mut self) -> (*mut Hart, u64) {
         self.cpus[self.cpu].activity = Activity::Idle;
-        let now = crate::clock::monotonic();
+        let now = clock::monotonic();
         let soon = now + SPIN;
         let deadline = match self.first_time() {
             // Leaving the VM takes longer.
@@ -214,7 +227,7 @@ impl Kernel {
 
     /// This vCPU leaves the VM until it is woken, if no time is near.
     pub(crate) fn begin_sleep(&mut self) -> Option<Host> {
-        let now = crate::clock::monotonic();
+        let now = clock::monotonic();
         let first = self.first_time();
         let left = first.map_or(u64::MAX, |at| at.saturating_sub(now));
         if left < SPIN {
