@@ -231,7 +231,7 @@ mod tests {
         assert!(stubs.len() <= PAGE_SIZE as usize);
         let tss = build_tss(1);
         assert!(tss.len() as u64 <= TSS_STRIDE);
-        assert!(SUPERVISOR_BASE + SLOT_LENGTH < STACK_PAGE);
+        const { assert!(SUPERVISOR_BASE + SLOT_LENGTH < STACK_PAGE) };
         let open = |p: u16| tss[TSS_LENGTH + usize::from(p / 8)] & 1 << (p % 8) == 0;
         for p in 0..=port::LAST {
             assert_eq!(
