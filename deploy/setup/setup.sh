@@ -91,11 +91,13 @@ retry "$here/toolchain.sh"
 if [ "${1:-}" = test ]; then
     install_missing "$test_needs"
     retry "$here/fetch-debian.sh" riscv64 "$root/.debian/riscv64" busybox-static libc6 \
-        coreutils libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0 libcap2 libssl3t64 \
+        coreutils dash libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0 libcap2 libssl3t64 \
         zlib1g libzstd1 \
         xz-utils liblzma5 bzip2 libbz2-1.0 gzip bc libreadline8t64 libtinfo6 \
         sqlite3 libsqlite3-0 lua5.4 perl-base libcrypt1 \
         python3.13-minimal libpython3.13-minimal libpython3.13-stdlib libexpat1
     retry "$here/fetch-debian.sh" amd64 "$root/.debian/amd64" \
-        busybox-static qemu-user linux-image-cloud-amd64/depends
+        busybox-static qemu-user linux-image-cloud-amd64/depends \
+        coreutils dash libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0 libcap2 libssl3t64 \
+        zlib1g libzstd1 libc6
 fi

@@ -126,6 +126,8 @@ pub struct Process {
     pub no_new_privileges: bool,
     /// `PR_SET_PDEATHSIG`.
     pub parent_death_signal: u64,
+    /// Nice value, −20 to 19.
+    pub nice: i8,
     /// `personality`.
     pub personality: u32,
     /// Path of the program.
@@ -184,6 +186,7 @@ impl Process {
             dumpable: 1,
             no_new_privileges: false,
             parent_death_signal: 0,
+            nice: 0,
             personality: 0,
             executable: Vec::new(),
             arguments: 0..0,

@@ -176,13 +176,21 @@ fn getcpu(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
+/// Notes the nice value; the scheduler treats all tasks alike.
 fn setpriority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_priority(kernel, arguments)
+    check_priority(kernel, arguments)?;
+    let wanted = (arguments[2] as i32).clamp(-20, 19) as i8;
+    if wanted < kernel.process.nice && kernel.process.uid != 0 {
+        return Err(Errno::EACCES);
+    }
+    kernel.process.nice = wanted;
+    Ok(0)
 }
 
-/// Nice value 0, as the system call encodes it.
+/// The nice value, as the system call encodes it: 20 less it.
 fn getpriority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    check_priority(kernel, arguments).map(|_| 20)
+    check_priority(kernel, arguments)?;
+    Ok((20 - i64::from(kernel.process.nice)).cast_unsigned())
 }
 
 fn check_priority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
