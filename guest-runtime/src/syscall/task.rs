@@ -27,7 +27,9 @@ pub const CALLS: &[Entry] = &[
     Entry::new(126, "sched_get_priority_min", sched_priority),
     Entry::new(140, "setpriority", setpriority),
     Entry::new(141, "getpriority", getpriority),
+    Entry::new(143, "setregid", setregid),
     Entry::new(144, "setgid", setgid),
+    Entry::new(145, "setreuid", setreuid),
     Entry::new(146, "setuid", setuid),
     Entry::new(147, "setresuid", setresuid),
     Entry::new(148, "getresuid", getresuid),
@@ -229,6 +231,18 @@ fn setuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 fn setgid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_identity(kernel, kernel.process.gid, &arguments[..1])?;
     kernel.process.gid = new_identity(kernel.process.gid, arguments[0]);
+    Ok(0)
+}
+
+fn setreuid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    check_identity(kernel, kernel.process.uid, &arguments[..2])?;
+    kernel.process.uid = new_identity(kernel.process.uid, arguments[1]);
+    Ok(0)
+}
+
+fn setregid(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    check_identity(kernel, kernel.process.gid, &arguments[..2])?;
+    kernel.process.gid = new_identity(kernel.process.gid, arguments[1]);
     Ok(0)
 }
 
