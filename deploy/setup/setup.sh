@@ -95,6 +95,9 @@ if [ "${1:-}" = test ]; then
         zlib1g libzstd1 \
         xz-utils liblzma5 bzip2 libbz2-1.0 gzip bc libreadline8t64 libtinfo6 \
         sqlite3 libsqlite3-0 lua5.4 perl-base libcrypt1 \
+        bash redis-server redis-tools memcached netperf openssl \
+        liblzf1 libjemalloc2 liblua5.1-0 lua-cjson lua-bitop libsystemd0 libatomic1 \
+        libhiredis1.1.0 libevent-2.1-7t64 libsasl2-2 libsctp1 libstdc++6 libgcc-s1 \
         python3.13-minimal libpython3.13-minimal libpython3.13-stdlib libexpat1
     retry "$here/fetch-debian.sh" amd64 "$root/.debian/amd64" \
         busybox-static qemu-user linux-image-cloud-amd64/depends \

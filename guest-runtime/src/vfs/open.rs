@@ -3,7 +3,7 @@
 use super::Vfs;
 use super::devices::Device;
 use super::file::{Object, OpenFile};
-use super::fs::NewInode;
+use super::fs::{NewInode, PIPE_DEVICE};
 use super::inode::{Kind, MAY_EXEC, MAY_READ, MAY_WRITE};
 use super::proc;
 use super::process::Process;
@@ -84,9 +84,14 @@ impl Vfs {
         let Object::Pipe = file.object else {
             return None;
         };
-        let Kind::Fifo(pipe) = &self.fs.inode(file.ino).ok()?.kind else {
+        let inode = self.fs.inode(file.ino).ok()?;
+        let Kind::Fifo(pipe) = &inode.kind else {
             return None;
         };
+        // A pipe that is opened again through `/proc/self/fd` has been opened before.
+        if inode.device == PIPE_DEVICE {
+            return None;
+        }
         match file.flags & o::ACCMODE {
             o::RDONLY if !file.is_nonblocking() => Some(OtherEnd {
                 open: pipe.writers > 0,

@@ -1,0 +1,190 @@
+//! Servers and their clients in one VM over the loopback interface, a long script for
+//! Debian's bash compared with this machine's, and traces of system calls.
+
+use hartline_tests::compare::check_equal;
+use hartline_tests::dynamic::Root;
+use hartline_tests::process::{self, Outcome};
+use hartline_tests::suite::Suite;
+use hartline_tests::{Result, hartline, paths, tree};
+use std::fs;
+use std::process::{Command, ExitCode};
+
+/// Programs of the root directory, besides busybox.
+const PROGRAMS: [&str; 13] = [
+    "bash",
+    "cat",
+    "memcached",
+    "mkfifo",
+    "netperf",
+    "netserver",
+    "openssl",
+    "redis-benchmark",
+    "redis-cli",
+    "redis-server",
+    "sleep",
+    "sort",
+    "stat",
+];
+
+/// Waits until a server answers.
+const UNTIL: &str = "until() { n=0; while ! \"$@\" >/dev/null 2>&1; do n=$((n + 1)); \
+                     [ $n -gt 100 ] && return 1; sleep 0.2; done; }\n";
+
+/// Name, script, what it prints.
+const SERVERS: &[(&str, &str, &[&str])] = &[
+    (
+        "redis",
+        "redis-server --port 7000 --save '' >/tmp/log 2>&1 & until redis-cli -p 7000 ping
+         redis-cli -p 7000 set key 41; redis-cli -p 7000 incr key
+         redis-benchmark -p 7000 -n 500 -c 10 -t set,get --csv | cut -d, -f1
+         redis-cli -p 7000 shutdown nosave; wait $!; echo ended $?",
+        &["OK", "42", "\"test\"", "\"SET\"", "\"GET\"", "ended 0"],
+    ),
+    (
+        "memcached",
+        "memcached -u root -p 7001 -U 0 -t 2 & until busybox nc -z 127.0.0.1 7001
+         { printf 'set k 0 0 5\\r\\nhello\\r\\nget k\\r\\nquit\\r\\n'; sleep 0.5; } |
+             busybox nc 127.0.0.1 7001 | tr -d '\\r'
+         kill $!; wait $!; echo ended $?",
+        &["STORED", "VALUE k 0 5", "hello", "END", "ended 0"],
+    ),
+    (
+        "netperf",
+        "netserver -4 -p 7002 -D >/dev/null 2>&1 & until busybox nc -z 127.0.0.1 7002
+         netperf -4 -H 127.0.0.1 -p 7002 -l 1 -t TCP_RR -P 0 | head -n 1 | awk '{ print ($6 > 10) }'
+         netperf -4 -H 127.0.0.1 -p 7002 -l 1 -t TCP_STREAM -P 0 | awk '{ print ($5 > 1) }'
+         kill $!",
+        &["1", "1"],
+    ),
+    (
+        "TLS handshake",
+        "cd /tmp; openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes \
+             -keyout key -out certificate -subj /CN=localhost -days 3 2>/dev/null
+         openssl s_server -accept 7003 -key key -cert certificate -quiet -www &
+         until busybox nc -z 127.0.0.1 7003
+         echo | openssl s_client -connect localhost:7003 -CAfile certificate 2>/dev/null |
+             grep -E '^(Verification|Protocol)' | sort -u
+         kill $!",
+        &["Protocol: TLSv1.3", "Verification: OK"],
+    ),
+];
+
+fn main() -> ExitCode {
+    let mut suite = Suite::new();
+    for (name, script, expected) in SERVERS {
+        suite.add_kvm(*name, || server(script, expected));
+    }
+    suite.add_kvm("a long script for bash", bash_script);
+    suite.add_kvm("--strace", strace);
+    suite.run()
+}
+
+/// A root directory with the programs and busybox for everything else.
+fn root(name: &str) -> Result<Root> {
+    let root = Root::new(name, PROGRAMS.into_iter())?;
+    let inside = |path: &str| root.path().join(path);
+    fs::copy(paths::busybox(), inside("usr/bin/busybox"))?;
+    let reference = paths::debian_amd64().join("usr/bin/busybox");
+    let list = process::run(Command::new(reference).arg("--list"), b"")?;
+    for applet in list.stdout_text().lines() {
+        let link = inside("usr/bin").join(applet);
+        if !link.exists() {
+            std::os::unix::fs::symlink("busybox", link)?;
+        }
+    }
+    fs::create_dir_all(inside("etc"))?;
+    fs::write(inside("etc/hosts"), "127.0.0.1 localhost\n::1 localhost\n")?;
+    fs::write(inside("etc/passwd"), "root:x:0:0::/:/bin/sh\n")?;
+    fs::create_dir_all(inside("usr/lib/ssl"))?;
+    fs::write(
+        inside("usr/lib/ssl/openssl.cnf"),
+        "[req]\ndistinguished_name = name\n[name]\n",
+    )?;
+    fs::create_dir_all(inside("tmp"))?;
+    Ok(root)
+}
+
+fn server(script: &str, expected: &[&str]) -> Result<()> {
+    let root = root(&format!("servers-{}", expected.len()))?;
+    let script = format!("{UNTIL}{script}");
+    let outcome = root.run("busybox", &["sh", "-c", &script]).hartline(&[])?;
+    let lines: Vec<_> = outcome.stdout_text().lines().map(str::to_owned).collect();
+    match lines == expected {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}").into()),
+    }
+}
+
+fn bash_script() -> Result<()> {
+    let root = root("bash-root")?;
+    let source = paths::repository().join("tests/programs/script.bash");
+    fs::copy(&source, root.path().join("script.bash"))?;
+    let scratch = tree::Scratch::new()?;
+    fs::copy(&source, scratch.path().join("script.bash"))?;
+    let mut native = Command::new("bash");
+    native.arg("script.bash").current_dir(scratch.path());
+    native.env_clear().envs(hartline::ENVIRONMENT);
+    let expected = without_errors(process::run(native.env("TMPDIR", scratch.path()), b"")?);
+    // Its programs are interpreted: there are many, and each does little.
+    let run = root
+        .run("bash", &["script.bash"])
+        .with_env("TMPDIR", "/tmp");
+    let outcome = process::run(&mut run.hartline_command(&[])?, b"")?;
+    check_equal(&expected, &without_errors(outcome))
+}
+
+/// What tells the names of files and processes differs.
+fn without_errors(outcome: Outcome) -> Outcome {
+    Outcome {
+        stderr: Vec::new(),
+        ..outcome
+    }
+}
+
+/// Lines of a trace, by their starts and ends.
+const TRACE: &[(&str, &str)] = &[
+    ("openat(AT_FDCWD, \"/data/words.txt\", O_RDONLY", " = 3"),
+    (
+        "openat(AT_FDCWD, \"/nowhere\", O_RDONLY",
+        " = -1 ENOENT (No such file or directory)",
+    ),
+    (
+        "mmap(NULL, ",
+        "PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0x0) = 0x",
+    ),
+    ("dup3(", ", 1, 0)"),
+    ("wait4(-1, [{WIFEXITED(s) && WEXITSTATUS(s) == 7}], ", " = "),
+    (
+        "--- SIGCHLD {si_signo=SIGCHLD, si_code=CLD_EXITED, si_pid=",
+        "si_status=7} ---",
+    ),
+    ("exit_group(7)", " = ?"),
+    ("+++ exited with 7 +++", ""),
+    ("+++ killed by SIGUSR1 +++", ""),
+];
+
+fn strace() -> Result<()> {
+    let root = root("strace-root")?;
+    let script = "cat /data/words.txt /nowhere | (read line; exit 7); kill -USR1 $$";
+    let run = root.run("busybox", &["sh", "-c", script]);
+    let file = root.path().join("trace");
+    let option = format!("--strace={}", file.display());
+    let quiet = run.hartline(&[&option])?;
+    let trace = fs::read_to_string(&file)?;
+    let loud = run.hartline(&["--strace"])?;
+    if quiet.code != 128 + 10 || loud.code != quiet.code || quiet.stderr_text().contains("openat") {
+        return Err(format!("{quiet:?}, then {loud:?}").into());
+    }
+    for text in [&trace, &loud.stderr_text()] {
+        for (start, end) in TRACE {
+            let mut lines = text.lines().map(|line| match line.split_once("] ") {
+                Some((pid, rest)) if pid.starts_with("[pid") => rest,
+                _ => line,
+            });
+            if !lines.any(|line| line.starts_with(start) && line.contains(end)) {
+                return Err(format!("no line {start} … {end} in {text}").into());
+            }
+        }
+    }
+    Ok(())
+}
