@@ -21,9 +21,10 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use hartline_abi::boot::MAX_CPUS;
 use hartline_abi::hart::Hart;
 
-/// Rounds of waiting, each about 40 cycles, before the host is asked to run another vCPU:
-/// the one that is waited for may not be running. About as long as an exit.
-const PATIENCE: u32 = 4000;
+/// Rounds of waiting, each 40 to 150 cycles, before the host is asked to run another vCPU:
+/// the one that is waited for may not be running. Some times as long as an exit, and as
+/// the interpreter keeps the lock.
+const PATIENCE: u32 = 16_000;
 
 /// There is more than one vCPU.
 static SEVERAL: AtomicBool = AtomicBool::new(false);

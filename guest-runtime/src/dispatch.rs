@@ -187,6 +187,8 @@ unsafe fn interpret(nested: bool) -> Left {
             Step::Trap(trap) => {
                 let control = kernel.trap(trap);
                 finish(kernel, control);
+                // Others that make system calls get their turn, as without interpreter.
+                kernel.end_slice();
                 continue;
             }
             Step::Next => None,

@@ -137,7 +137,7 @@ impl Kernel {
     #[inline]
     pub(crate) fn has_interpreted_enough(&self) -> bool {
         /// Time that the interpreter may take while others wait, ns.
-        const SLICE: u64 = 100_000;
+        const SLICE: u64 = 20_000;
         let is_wanted = || cpus::is_wanted() || self.scheduler.has_ready();
         cpus::several() && is_wanted() && clock::monotonic() >= self.arrived + SLICE
     }
@@ -147,6 +147,11 @@ impl Kernel {
         if cpus::several() {
             self.arrived = clock::monotonic();
         }
+    }
+
+    /// Whoever waits for the lock gets it next.
+    pub(crate) fn end_slice(&mut self) {
+        self.arrived = 0;
     }
 
     /// Lets idle vCPUs see what can run, and one of them new times to wait for. Whether

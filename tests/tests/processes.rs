@@ -15,7 +15,10 @@ use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
 
 /// Programs of `tests/programs`.
-const PROGRAMS: &[&str] = &["processes", "threads", "litmus"];
+const PROGRAMS: &[&str] = &["processes", "threads", "litmus", "parallel"];
+/// Options for more than one vCPU: as many as the machines that run the tests have, and
+/// more.
+const SEVERAL: [&[&str]; 2] = [&["--cpus", "2"], &["--cpus", "4"]];
 
 /// Name and text of scripts. They work in a folder of their own.
 const SCRIPTS: &[(&str, &str)] = &[
@@ -197,6 +200,18 @@ fn main() -> ExitCode {
             suite.add_kvm(format!("{}: {program}", variant.name), move || {
                 let run = Run::new(&Set::Programs.build(variant)?, [*program]);
                 check_equal(&reference(&run)?, &run.hartline(&[])?)
+            });
+        }
+        for options in SEVERAL {
+            suite.add_kvm(format!("{}: {program}", options.join(" ")), move || {
+                let run = Run::new(&Set::Programs.build(VARIANTS[0])?, [*program]);
+                check_equal(&reference(&run)?, &run.hartline(options)?)
+            });
+            suite.add_kvm(format!("interpreted, {}: {program}", options.join(" ")), move || {
+                let run = Run::new(&Set::Programs.build(VARIANTS[1])?, [*program]);
+                let options = [options, &["--interpret"]].concat();
+                let outcome = process::run(&mut run.hartline_command(&options)?, b"")?;
+                check_equal(&reference(&run)?, &outcome)
             });
         }
         suite.add_kvm(format!("interpreted: {program}"), move || {
