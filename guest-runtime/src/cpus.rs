@@ -268,6 +268,5 @@ pub(crate) fn load_boot_table() {
 /// The vCPUs other than this one that use a page table.
 pub(crate) fn users_of(table: u64) -> impl Iterator<Item = usize> {
     let this = this();
-    (0..MAX_CPUS)
-        .filter(move |&cpu| cpu != this && !hart(cpu).is_null() && table_of(cpu) == table)
+    (0..MAX_CPUS).filter(move |&cpu| cpu != this && !hart(cpu).is_null() && table_of(cpu) == table)
 }

@@ -271,6 +271,11 @@ fn give_up() -> ! {
 fn unexpected(frame: &ExceptionFrame, place: &str) -> ! {
     panic!(
         "exception {} {place}: vCPU {}, error code {:#x}, rip {:#x}, rsp {:#x}, address {:#x}",
-        frame.vector, cpus::this(), frame.error_code, frame.rip, frame.rsp, frame.cr2
+        frame.vector,
+        cpus::this(),
+        frame.error_code,
+        frame.rip,
+        frame.rsp,
+        frame.cr2
     );
 }

@@ -450,7 +450,10 @@ mod tests {
         images.add(Image::new(bytes, origin(0)).unwrap());
         assert_eq!(images.lookup_jump(0x1004, 1), Some(code + 16));
         assert_eq!(images.lookup_jump(0x1006, 1), None);
-        assert_eq!(images.with_cache(1, |cache| cache.get(0x1004)), Some(code + 16));
+        assert_eq!(
+            images.with_cache(1, |cache| cache.get(0x1004)),
+            Some(code + 16)
+        );
         assert_eq!(images.with_cache(1, |cache| cache.get(0x1006)), None);
         images.invalidate(&(0x1000..0x1001));
         assert_eq!(images.with_cache(1, |cache| cache.get(0x1004)), None);

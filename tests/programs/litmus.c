@@ -1,16 +1,18 @@
-// What threads that share memory may see of one another: message passing, store
-// buffering, locks made of LR/SC and AMOs. Exact also where threads are interrupted
-// between two instructions.
+// What threads that share memory may see of one another: message passing, store and
+// load buffering, independent reads of independent writes, locks made of LR/SC and AMOs,
+// a sequence lock. Exact also where threads are interrupted between two instructions.
+// The argument is how many times each is tried.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 
-#define PAIRS 2000
-#define ROUNDS 20000
 #define THREADS 4
+
+static int pairs = 2000, rounds = 20000;
 
 static long data[8], flag[8];
 static long x[8], y[8], seen_x, seen_y;
@@ -20,7 +22,7 @@ static long lr_sc_word, amo_word, ticket_next, ticket_serving, protected_word;
 static int small_word;
 
 static void *send(void *argument) {
-    for (long i = 1; i <= PAIRS; i++) {
+    for (long i = 1; i <= pairs; i++) {
         data[0] = i;
         __atomic_store_n(&flag[0], i, __ATOMIC_RELEASE);
         while (__atomic_load_n(&flag[4], __ATOMIC_ACQUIRE) != i) sched_yield();
@@ -29,7 +31,7 @@ static void *send(void *argument) {
 }
 
 static void *receive(void *argument) {
-    for (long i = 1; i <= PAIRS; i++) {
+    for (long i = 1; i <= pairs; i++) {
         while (__atomic_load_n(&flag[0], __ATOMIC_ACQUIRE) != i) sched_yield();
         if (data[0] != i) forbidden++;
         __atomic_store_n(&flag[4], i, __ATOMIC_RELEASE);
@@ -39,7 +41,7 @@ static void *receive(void *argument) {
 
 static void *store_buffer(void *argument) {
     long number = (long)(intptr_t)argument;
-    for (int i = 0; i < PAIRS; i++) {
+    for (int i = 0; i < pairs; i++) {
         pthread_barrier_wait(&barrier);
         if (number == 0) {
             __atomic_store_n(&x[0], 1, __ATOMIC_RELAXED);
@@ -76,7 +78,7 @@ static long add_by_lr_sc(long *word, long value) {
 }
 
 static void *contend(void *argument) {
-    for (int i = 0; i < ROUNDS; i++) {
+    for (int i = 0; i < rounds; i++) {
         add_by_lr_sc(&lr_sc_word, 1);
         __atomic_fetch_add(&amo_word, 3, __ATOMIC_RELAXED);
         __atomic_fetch_xor(&small_word, i, __ATOMIC_RELAXED);
@@ -90,19 +92,104 @@ static void *contend(void *argument) {
     return argument;
 }
 
-static void run(void *(*first)(void *), void *(*second)(void *), int pairs) {
-    pthread_t threads[2 * THREADS];
-    for (long i = 0; i < 2 * pairs; i++)
-        pthread_create(&threads[i], NULL, i % 2 ? second : first, (void *)(intptr_t)(i % 2));
-    for (int i = 0; i < 2 * pairs; i++) pthread_join(threads[i], NULL);
+/* Each thread loads what the other one stores afterwards. */
+static void *load_buffer(void *argument) {
+    long number = (long)(intptr_t)argument;
+    for (int i = 0; i < pairs; i++) {
+        pthread_barrier_wait(&barrier);
+        if (number == 0) {
+            seen_x = __atomic_load_n(&x[0], __ATOMIC_ACQUIRE);
+            __atomic_store_n(&y[0], 1, __ATOMIC_RELEASE);
+        } else {
+            seen_y = __atomic_load_n(&y[0], __ATOMIC_ACQUIRE);
+            __atomic_store_n(&x[0], 1, __ATOMIC_RELEASE);
+        }
+        pthread_barrier_wait(&barrier);
+        if (number == 0) {
+            if (seen_x == 1 && seen_y == 1) forbidden++;
+            x[0] = y[0] = 0;
+        }
+    }
+    return argument;
 }
 
-int main(void) {
+/* Two threads store, and two others must agree on which came first. */
+static long seen[2][2];
+static long turn;
+
+static void *independent(void *argument) {
+    long number = __atomic_fetch_add(&turn, 1, __ATOMIC_RELAXED);
+    for (int i = 0; i < pairs; i++) {
+        pthread_barrier_wait(&barrier);
+        long *first = number % 2 ? x : y, *second = number % 2 ? y : x;
+        if (number < 2) {
+            __atomic_store_n(first, 1, __ATOMIC_SEQ_CST);
+        } else {
+            seen[number - 2][0] = __atomic_load_n(first, __ATOMIC_SEQ_CST);
+            seen[number - 2][1] = __atomic_load_n(second, __ATOMIC_SEQ_CST);
+        }
+        pthread_barrier_wait(&barrier);
+        if (number == 0) {
+            if (seen[0][0] == 1 && seen[0][1] == 0 && seen[1][0] == 1 && seen[1][1] == 0)
+                forbidden++;
+            x[0] = y[0] = 0;
+        }
+    }
+    return argument;
+}
+
+/* A reader that saw the same even number before and after has seen all of one write. */
+static long sequence, halves[2];
+
+static void *write_halves(void *argument) {
+    for (long i = 1; i <= 10L * pairs; i++) {
+        __atomic_store_n(&sequence, 2 * i - 1, __ATOMIC_RELAXED);
+        __atomic_thread_fence(__ATOMIC_RELEASE);
+        __atomic_store_n(&halves[0], i, __ATOMIC_RELAXED);
+        __atomic_store_n(&halves[1], -i, __ATOMIC_RELAXED);
+        __atomic_store_n(&sequence, 2 * i, __ATOMIC_RELEASE);
+    }
+    return argument;
+}
+
+static void *read_halves(void *argument) {
+    long before, after;
+    do {
+        before = __atomic_load_n(&sequence, __ATOMIC_ACQUIRE);
+        long first = __atomic_load_n(&halves[0], __ATOMIC_RELAXED);
+        long second = __atomic_load_n(&halves[1], __ATOMIC_RELAXED);
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        after = __atomic_load_n(&sequence, __ATOMIC_RELAXED);
+        if (before == after && before % 2 == 0 && first + second != 0) forbidden++;
+    } while (before != 20L * pairs);
+    return argument;
+}
+
+static void run(void *(*first)(void *), void *(*second)(void *), int count) {
+    pthread_t threads[2 * THREADS];
+    for (long i = 0; i < 2 * count; i++)
+        pthread_create(&threads[i], NULL, i % 2 ? second : first, (void *)(intptr_t)(i % 2));
+    for (int i = 0; i < 2 * count; i++) pthread_join(threads[i], NULL);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) {
+        pairs = atoi(argv[1]);
+        rounds = 10 * pairs;
+    }
     run(send, receive, 1);
     printf("message passing: forbidden %ld\n", forbidden);
     pthread_barrier_init(&barrier, NULL, 2);
     run(store_buffer, store_buffer, 1);
     printf("store buffering: forbidden %ld of %ld\n", forbidden, counted);
+    run(load_buffer, load_buffer, 1);
+    printf("load buffering: forbidden %ld\n", forbidden);
+    run(write_halves, read_halves, 1);
+    printf("sequence lock: forbidden %ld\n", forbidden);
+    pthread_barrier_destroy(&barrier);
+    pthread_barrier_init(&barrier, NULL, 4);
+    run(independent, independent, 2);
+    printf("independent reads: forbidden %ld\n", forbidden);
     run(contend, contend, THREADS / 2);
     printf("lr/sc %ld, amo %ld, xor %d, ticket lock %ld\n", lr_sc_word, amo_word, small_word,
            protected_word);

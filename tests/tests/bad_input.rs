@@ -213,7 +213,7 @@ const COMMAND_LINES: &[(&[&str], &[&str])] = &[
     (&["--timeout=-1", "GOOD"], &["timeout"]),
     (&["--timeout", "nan", "GOOD"], &["timeout"]),
     (&["--cpus", "0", "GOOD"], &["cpus"]),
-    (&["--cpus", "2", "GOOD"], &["cpus"]),
+    (&["--cpus", "65", "GOOD"], &["cpus"]),
     (
         &["--interrupts", "posted", "GOOD"],
         &["interrupts", "posted"],

@@ -171,6 +171,7 @@ fn every_program_is_used() -> Result<()> {
         "processes",
         "threads",
         "litmus",
+        "parallel",
     ];
     for name in Set::Programs.names()? {
         if !PLAIN.iter().any(|row| row[0] == name) && !elsewhere.contains(&name.as_str()) {

@@ -147,11 +147,7 @@ impl Calls {
         }
     }
 
-    fn wait(
-        &self,
-        cpu: usize,
-        args: &[u64; 6],
-    ) -> Result<Result<i64, Errno>, platform::Error> {
+    fn wait(&self, cpu: usize, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
         if args[0] & !INPUT != 0 {
             return Ok(Err(libc::EINVAL));
         }

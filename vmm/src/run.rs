@@ -199,9 +199,9 @@ impl Running<'_> {
             ended
         });
         let (calls, end) = (service.calls, service.end);
-        let end = end.into_inner().ok_or_else(|| {
-            failed("vCPU threads")(io::Error::from_raw_os_error(libc::ECHILD))
-        })??;
+        let end = end
+            .into_inner()
+            .ok_or_else(|| failed("vCPU threads")(io::Error::from_raw_os_error(libc::ECHILD)))??;
         let end = finish(end, &console);
         volumes.finish();
         if let Some(server) = server {

@@ -18,8 +18,8 @@
 //! way, for instance by a wild GS base: the faults repeat until the CPL 0 stack
 //! is used up.
 
-use hartline_abi::hart::{ExceptionFrame, offset};
 use hartline_abi::boot::MAX_CPUS;
+use hartline_abi::hart::{ExceptionFrame, offset};
 use hartline_abi::layout::{
     CPL0_STRIDE, KERNEL_CS, KERNEL_SS, PAGE_SIZE, SUPERVISOR_BASE, USER_CS, USER_SS,
 };

@@ -40,8 +40,7 @@ pub(crate) fn sleep(
         _ => libc::STDIN_FILENO,
     };
     let (_, event) = control.of_cpu(cpu);
-    let [ready, woken] =
-        control.while_idle(|| poll_readable([input, event.as_raw_fd()], time));
+    let [ready, woken] = control.while_idle(|| poll_readable([input, event.as_raw_fd()], time));
     if woken {
         let _: io::Result<u64> = event.read();
     }
@@ -102,10 +101,7 @@ mod tests {
         wake(&control, &shared).unwrap();
         assert_eq!(control.of_cpu(1).1.read().unwrap(), 1);
         assert!(control.of_cpu(0).1.read().is_err());
-        assert_eq!(
-            word(1, offset_of!(CpuWait, wake)).load(Ordering::SeqCst),
-            0
-        );
+        assert_eq!(word(1, offset_of!(CpuWait, wake)).load(Ordering::SeqCst), 0);
         // No time, no input: it does not sleep.
         sleep(&control, &shared, 1).unwrap();
         assert_eq!(

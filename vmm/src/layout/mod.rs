@@ -19,8 +19,8 @@ use crate::platform::{self, Access, Mapping, memory_file};
 use crate::supervisor;
 use hartline_abi::boot::{MAX_FILES, Shared};
 use hartline_abi::layout::{
-    CPL0_STRIDE, FILE_BASE, FILE_GPA, HUGE_PAGE_SIZE, PAGE_SIZE, PHYSMAP_BASE, RAM_GPA, SHARED_BASE, SHARED_GPA,
-    STACK_BASE, STACK_SIZE, STACK_STRIDE, SUPERVISOR_BASE, SUPERVISOR_GPA,
+    CPL0_STRIDE, FILE_BASE, FILE_GPA, HUGE_PAGE_SIZE, PAGE_SIZE, PHYSMAP_BASE, RAM_GPA,
+    SHARED_BASE, SHARED_GPA, STACK_BASE, STACK_SIZE, STACK_STRIDE, SUPERVISOR_BASE, SUPERVISOR_GPA,
 };
 use std::fs::File;
 use std::io;
