@@ -5,6 +5,7 @@ use crate::kernel::Kernel;
 use crate::task::{Event, Wait};
 use crate::user;
 use alloc::collections::{BTreeMap, VecDeque};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// What identifies a futex: a word of an address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -213,14 +214,19 @@ pub(crate) fn leave_robust_list(kernel: &mut Kernel) {
 }
 
 fn leave_lock(kernel: &mut Kernel, address: u64) {
-    let Ok(word) = user::read::<u32>(&mut kernel.memory, address) else {
-        return;
-    };
-    if word & OWNER != kernel.task.tid {
+    if !address.is_multiple_of(4) {
         return;
     }
-    let left = word & WAITERS | OWNER_DIED;
-    if user::write(&mut kernel.memory, address, &left).is_ok() && word & WAITERS != 0 {
+    let tid = kernel.task.tid;
+    let Ok(bytes) = user::slice_mut(&mut kernel.memory, address, 4) else {
+        return;
+    };
+    // SAFETY: four bytes that may be written, at an aligned address; the program's threads
+    // on other vCPUs change them at the same time.
+    let word = unsafe { AtomicU32::from_ptr(bytes.as_mut_ptr().cast()) };
+    let leave = |word: u32| (word & OWNER == tid).then_some(word & WAITERS | OWNER_DIED);
+    let left = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, leave);
+    if left.is_ok_and(|word| word & WAITERS != 0) {
         wake_address(kernel, address, 1);
     }
 }

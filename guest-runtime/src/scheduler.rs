@@ -520,9 +520,11 @@ impl Kernel {
                 _ => {}
             }
         }
-        // They were first, and still are.
-        elsewhere.append(&mut self.scheduler.ready);
-        self.scheduler.ready = elsewhere;
+        if !elsewhere.is_empty() {
+            // They were first, and still are.
+            elsewhere.append(&mut self.scheduler.ready);
+            self.scheduler.ready = elsewhere;
+        }
         found
     }
 
