@@ -10,15 +10,17 @@ use std::fs;
 use std::process::{Command, ExitCode};
 
 /// Programs of the root directory, besides busybox.
-const PROGRAMS: [&str; 13] = [
+const PROGRAMS: [&str; 15] = [
     "bash",
     "cat",
+    "ls",
     "memcached",
     "mkfifo",
     "netperf",
     "netserver",
     "openssl",
     "redis-benchmark",
+    "redis-check-rdb",
     "redis-cli",
     "redis-server",
     "sleep",
@@ -72,7 +74,7 @@ const SERVERS: &[(&str, &str, &[&str])] = &[
 fn main() -> ExitCode {
     let mut suite = Suite::new();
     for (name, script, expected) in SERVERS {
-        suite.add_kvm(*name, || server(script, expected));
+        suite.add_kvm(*name, || server(name, script, expected));
     }
     suite.add_kvm("a long script for bash", bash_script);
     suite.add_kvm("--strace", strace);
@@ -104,8 +106,8 @@ fn root(name: &str) -> Result<Root> {
     Ok(root)
 }
 
-fn server(script: &str, expected: &[&str]) -> Result<()> {
-    let root = root(&format!("servers-{}", expected.len()))?;
+fn server(name: &str, script: &str, expected: &[&str]) -> Result<()> {
+    let root = root(&name.replace(' ', "-"))?;
     let script = format!("{UNTIL}{script}");
     let run = root.run("busybox", &["sh", "-c", &script]);
     // Nothing is translated ahead: that would take longer than the servers run.
