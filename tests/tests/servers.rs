@@ -29,14 +29,14 @@ const PROGRAMS: [&str; 15] = [
 ];
 
 /// Waits until a server answers.
-const UNTIL: &str = "until() { n=0; while ! \"$@\" >/dev/null 2>&1; do n=$((n + 1)); \
+const UNTIL: &str = "await() { n=0; while ! \"$@\" >/dev/null 2>&1; do n=$((n + 1)); \
                      [ $n -gt 100 ] && return 1; sleep 0.2; done; }\n";
 
 /// Name, script, what it prints.
 const SERVERS: &[(&str, &str, &[&str])] = &[
     (
         "redis",
-        "redis-server --port 7000 --save '' >/tmp/log 2>&1 & until redis-cli -p 7000 ping
+        "redis-server --port 7000 --save '' >/tmp/log 2>&1 & await redis-cli -p 7000 ping
          redis-cli -p 7000 set key 41; redis-cli -p 7000 incr key
          redis-benchmark -p 7000 -n 500 -c 10 -t set,get --csv | cut -d, -f1
          redis-cli -p 7000 shutdown nosave; wait $!; echo ended $?",
@@ -44,7 +44,7 @@ const SERVERS: &[(&str, &str, &[&str])] = &[
     ),
     (
         "memcached",
-        "memcached -u root -p 7001 -U 0 -t 2 & until bash -c ': 3<>/dev/tcp/127.0.0.1/7001'
+        "memcached -u root -p 7001 -U 0 -t 2 & await bash -c ': 3<>/dev/tcp/127.0.0.1/7001'
          { printf 'set k 0 0 5\\r\\nhello\\r\\nget k\\r\\nquit\\r\\n'; sleep 0.5; } |
              busybox nc 127.0.0.1 7001 | tr -d '\\r'
          kill $!; wait $!; echo ended $?",
@@ -52,7 +52,7 @@ const SERVERS: &[(&str, &str, &[&str])] = &[
     ),
     (
         "netperf",
-        "netserver -4 -p 7002 -D >/dev/null 2>&1 & until bash -c ': 3<>/dev/tcp/127.0.0.1/7002'
+        "netserver -4 -p 7002 -D >/dev/null 2>&1 & await bash -c ': 3<>/dev/tcp/127.0.0.1/7002'
          netperf -4 -H 127.0.0.1 -p 7002 -l 1 -t TCP_RR -P 0 | head -n 1 | awk '{ print ($6 > 10) }'
          netperf -4 -H 127.0.0.1 -p 7002 -l 1 -t TCP_STREAM -P 0 | awk '{ print ($5 > 1) }'
          kill $!",
@@ -63,7 +63,7 @@ const SERVERS: &[(&str, &str, &[&str])] = &[
         "cd /tmp; openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes \
              -keyout key -out certificate -subj /CN=localhost -days 3 2>/dev/null
          openssl s_server -accept 7003 -key key -cert certificate -quiet -www &
-         until bash -c ': 3<>/dev/tcp/127.0.0.1/7003'
+         await bash -c ': 3<>/dev/tcp/127.0.0.1/7003'
          echo | openssl s_client -connect localhost:7003 -CAfile certificate 2>/dev/null |
              grep -E '^(Verification|Protocol)' | sort -u
          kill $!",
