@@ -29,7 +29,7 @@ const PROGRAMS: [&str; 15] = [
 ];
 
 /// Waits until a server answers.
-const UNTIL: &str = "await() { n=0; while ! \"$@\" >/dev/null 2>&1; do n=$((n + 1)); \
+const AWAIT: &str = "await() { n=0; while ! \"$@\" >/dev/null 2>&1; do n=$((n + 1)); \
                      [ $n -gt 100 ] && return 1; sleep 0.2; done; }\n";
 
 /// Name, script, what it prints.
@@ -108,7 +108,7 @@ fn root(name: &str) -> Result<Root> {
 
 fn server(name: &str, script: &str, expected: &[&str]) -> Result<()> {
     let root = root(&name.replace(' ', "-"))?;
-    let script = format!("{UNTIL}{script}");
+    let script = format!("{AWAIT}{script}");
     let run = root.run("busybox", &["sh", "-c", &script]);
     // Nothing is translated ahead: that would take longer than the servers run.
     let outcome = process::run(&mut run.hartline_command(&[])?, b"")?;
@@ -173,9 +173,9 @@ fn strace() -> Result<()> {
     let run = root.run("busybox", &["sh", "-c", script]);
     let file = root.path().join("trace");
     let option = format!("--strace={}", file.display());
-    let quiet = run.hartline(&[&option])?;
+    let quiet = process::run(&mut run.hartline_command(&[&option])?, b"")?;
     let trace = fs::read_to_string(&file)?;
-    let loud = run.hartline(&["--strace"])?;
+    let loud = process::run(&mut run.hartline_command(&["--strace"])?, b"")?;
     if quiet.code != 128 + 10 || loud.code != quiet.code || quiet.stderr_text().contains("openat") {
         return Err(format!("{quiet:?}, then {loud:?}").into());
     }
