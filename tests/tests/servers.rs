@@ -169,7 +169,7 @@ const TRACE: &[(&str, &str)] = &[
 
 fn strace() -> Result<()> {
     let root = root("strace-root")?;
-    let script = "cat /data/words.txt /nowhere | (read line; exit 7); kill -USR1 $$";
+    let script = "cat /nowhere /data/words.txt | (read line; exit 7); kill -USR1 $$";
     let run = root.run("busybox", &["sh", "-c", script]);
     let file = root.path().join("trace");
     let option = format!("--strace={}", file.display());
