@@ -1,7 +1,7 @@
 //! `hartline run --strace`: system calls, signals and ends as strace(1) prints them.
 //!
 //! A line is written when its call ends. What goes in is decoded when the call begins, what
-//! comes out when it ends. [`table`] says what the arguments of each call are.
+//! comes out when it ends. `table` says what the arguments of each call are.
 
 mod flags;
 mod table;
