@@ -430,15 +430,21 @@ impl<'ctx> Lifter<'_, 'ctx> {
     /// Rounds to an integral value; sets NX if that changes it. Towards zero is
     /// left to the conversion.
     fn rounded(&self, rounding: Rounding, value: FloatValue<'ctx>) -> FloatValue<'ctx> {
-        // Immediate of ROUNDSD: bit 2 takes the mode from MXCSR.
-        let mode = match rounding {
+        let (name, by_mxcsr) = match rounding {
             Rounding::Rtz => return value,
-            Rounding::Rne => 0,
-            Rounding::Rdn => 1,
-            Rounding::Rup => 2,
-            Rounding::Rmm | Rounding::Dyn => 4,
+            Rounding::Rne => ("roundeven", false),
+            Rounding::Rdn => ("floor", false),
+            Rounding::Rup => ("ceil", false),
+            Rounding::Rmm | Rounding::Dyn => ("rint", true),
         };
-        self.ir.round(mode, value)
+        if !by_mxcsr {
+            // LLVM's other roundings leave NX alone, a conversion does not.
+            self.truncate_double(value);
+        }
+        let types = [self.ir.double.into()];
+        self.ir
+            .constrained(name, &types, &[value.into()], by_mxcsr)
+            .into_float_value()
     }
 
     /// Towards zero; sets NX, so it stays even if the integer is not used.

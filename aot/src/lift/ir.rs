@@ -544,29 +544,6 @@ impl<'ctx> Ir<'ctx> {
         built(self.builder.build_indirect_call(r#type, code, &[], ""));
     }
 
-    /// ROUNDSD with an immediate. Assembly, because it keeps its place among what
-    /// raises exceptions and looks at the flags.
-    pub fn round(&self, mode: u8, value: FloatValue<'ctx>) -> FloatValue<'ctx> {
-        let r#type = self.double.fn_type(&[self.double.into()], false);
-        let code = self.context.create_inline_asm(
-            r#type,
-            format!("roundsd $${mode}, $1, $0"),
-            "=x,x".to_owned(),
-            true,
-            false,
-            Some(InlineAsmDialect::ATT),
-            false,
-        );
-        let call = built(
-            self.builder
-                .build_indirect_call(r#type, code, &[value.into()], ""),
-        );
-        call.try_as_basic_value()
-            .basic()
-            .expect("the assembly has a result")
-            .into_float_value()
-    }
-
     /// The host stack pointer.
     pub fn stack_pointer(&self) -> IntValue<'ctx> {
         self.intrinsic(
