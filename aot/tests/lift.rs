@@ -7,6 +7,7 @@ use hartline_aot::cfg::{Block, Edge, EdgeKind, Function, Terminator};
 use hartline_aot::codegen::Codegen;
 use hartline_aot::lift::{Features, Ir, Liveness, Unit, lift};
 use hartline_aot::technique::Disabled;
+use hartline_aot::translate::{Stage, emit};
 use hartline_isa::{Flow, Instruction, decode};
 use inkwell::context::Context;
 
@@ -150,4 +151,58 @@ fn precise_code_has_checkpoints() {
     assert_eq!(stores(&code, &place), 3, "{code}");
     assert_eq!(stores(&code, &a0), 2, "{code}");
     assert_eq!(stores(&text(&unit("", false)), "addrspace(256)"), 0);
+}
+
+#[test]
+fn a_load_whose_value_may_not_be_used_stays_on_the_way() {
+    // ld a0, 914(x0); bltu a1, a2, +8; li a0, 1; ret
+    let words = [0x3920_3503, 0x00c5_e463];
+    let edge = |target| Edge {
+        target,
+        kind: EdgeKind::Forward,
+    };
+    let block = |start: u64, words: &[u32], terminator| Block {
+        start,
+        instructions: (0..)
+            .map(|n| start + 4 * n)
+            .zip(words.iter().map(|&word| decode(word).unwrap()))
+            .collect(),
+        terminator,
+        is_loop_header: false,
+    };
+    let function = Function {
+        entry: BASE,
+        name: None,
+        blocks: vec![
+            block(
+                BASE,
+                &words,
+                Terminator::Branch {
+                    taken: edge(BASE + 12),
+                    not_taken: edge(BASE + 8),
+                },
+            ),
+            block(
+                BASE + 8,
+                &[0x0010_0513],
+                Terminator::FallThrough {
+                    next: edge(BASE + 12),
+                },
+            ),
+            block(BASE + 12, &[0x0000_8067], Terminator::Return),
+        ],
+    };
+    let precise = Unit {
+        precise: true,
+        ..unit(CURRENT, false)
+    };
+    let text = emit(&[&function], &precise, Stage::Assembly).expect("compiles");
+    let load = text.find("914").expect("the load is there");
+    let comparison = text
+        .find("cmpq\t%rdx, %rdi")
+        .or_else(|| text.find("cmpq\t%rdi, %rdx"));
+    assert!(
+        load < comparison.expect("the comparison is there"),
+        "{text}"
+    );
 }

@@ -1,6 +1,10 @@
 //! LLVM IR to x86-64 object code.
 
+use std::ffi::CStr;
+use std::sync::Once;
+
 use inkwell::OptimizationLevel;
+use inkwell::llvm_sys::support::LLVMParseCommandLineOptions;
 use inkwell::module::Module;
 use inkwell::passes::PassBuilderOptions;
 use inkwell::targets::{
@@ -55,6 +59,19 @@ pub struct Codegen {
     narrow: bool,
 }
 
+/// Has LLVM not turn conditional moves from memory into branches: it does so with
+/// volatile loads too, and then a load that has to fault may not be executed.
+fn keep_loads_unconditional() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let arguments = [c"hartline", c"-x86-cmov-converter-force-mem-operand=0"];
+        let pointers = arguments.map(CStr::as_ptr);
+        let count = i32::try_from(pointers.len()).expect("two arguments");
+        // SAFETY: terminated strings, and nobody else parses options.
+        unsafe { LLVMParseCommandLineOptions(count, pointers.as_ptr(), std::ptr::null()) };
+    });
+}
+
 impl Codegen {
     /// For the target with the given LLVM features, without some techniques.
     ///
@@ -62,6 +79,7 @@ impl Codegen {
     /// LLVM does not know the target.
     pub fn new(features: &str, disabled: &Disabled) -> Result<Self, CodegenError> {
         Target::initialize_x86(&InitializationConfig::default());
+        keep_loads_unconditional();
         let error = |reason: String| CodegenError::Target {
             features: features.to_owned(),
             reason,
