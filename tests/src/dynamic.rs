@@ -186,16 +186,6 @@ impl Root {
         hartline::translate_in_root(&self.path, &Path::new("/usr/bin").join(program))
     }
 
-    /// The same into the precise variant, which processes use that map other code than
-    /// that of files.
-    ///
-    /// # Errors
-    /// As [`Root::translate`].
-    pub fn translate_precisely(&self, program: &str) -> Result<()> {
-        let program = Path::new("/usr/bin").join(program);
-        hartline::translate_precisely_in_root(&self.path, &program)
-    }
-
     fn fill<'p>(&self, programs: impl Iterator<Item = &'p str>) -> Result<()> {
         let (root, debian) = (&self.path, paths::debian_riscv64());
         for folder in ["usr/bin", LIBRARIES] {

@@ -135,14 +135,6 @@ pub fn translate_in_root(root: &Path, program: &Path) -> Result<()> {
     build_once(&[], Some(root), program)
 }
 
-/// The same into the precise variant.
-///
-/// # Errors
-/// As [`translate`].
-pub fn translate_precisely_in_root(root: &Path, program: &Path) -> Result<()> {
-    build_once(&["--precise"], Some(root), program)
-}
-
 /// Options, root directory and program of a translation.
 type Built = (&'static [&'static str], Option<PathBuf>, PathBuf);
 
