@@ -6,7 +6,6 @@ use crate::errno::Errno;
 use crate::images::{self, Image, Origin};
 use crate::kernel::{Control, Kernel};
 use crate::memory::{AddressSpace, Exhausted, Label};
-use crate::user;
 use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::call::Operation;
@@ -15,9 +14,6 @@ use hartline_abi::image::{HEADER_SIZE, ImageData, variant};
 use hartline_abi::layout::{
     IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE, IMAGE_WINDOWS, PAGE_SIZE, USER_END,
 };
-
-/// First bytes of an ELF file.
-const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
 
 /// What the host answered about a file.
 #[derive(Debug, Clone, Copy)]
@@ -81,24 +77,17 @@ impl Kernel {
         self.control = Control::Restart;
     }
 
-    /// Code in `range` may run from now on. If it is not that of an ELF file, it may call
-    /// translated code in its own way: translations must not believe that others
-    /// follow the psABI.
+    /// Code in `range` may run from now on. If it is not that of a file, or somebody may
+    /// go on writing it, it may call translated code in its own way: translations must
+    /// not believe that others follow the psABI.
     pub fn admit_code(&mut self, range: Range<u64>) {
-        let mut foreign = false;
-        let mut written = Vec::new();
-        for (start, vma) in self.memory.vmas().overlapping(range.clone()) {
-            match &vma.label {
-                _ if !vma.protection.executable() => {}
-                _ if vma.protection.writable() => foreign = true,
-                Label::File(file) if file.inode.is_some() => {}
-                // A file that the program wrote: where its first byte would be.
-                Label::File(file) => written.push(start.wrapping_sub(file.offset)),
-                _ => foreign = true,
-            }
-        }
-        let is_elf = |start| matches!(user::read(&mut self.memory, start), Ok(ELF_MAGIC));
-        if foreign || !written.into_iter().all(is_elf) {
+        let mut overlapping = self.memory.vmas().overlapping(range.clone());
+        let foreign = overlapping.any(|(_, vma)| {
+            let of_file = matches!(&vma.label, Label::File(_)) && !vma.shared;
+            vma.protection.executable() && (!of_file || vma.protection.writable())
+        });
+        drop(overlapping);
+        if foreign {
             self.use_precise_translations();
         }
         self.use_translations(range);
