@@ -366,11 +366,12 @@ fn main() -> ExitCode {
         let expected = run.reference()?;
         check_equal(&expected, &run.hartline(&[])?)?;
         check_equal(&expected, &run.interpreted()?)?;
-        // What is unchanged must not have been interpreted, though the result is right.
+        // What is unchanged must not have been interpreted, though the result is right: all
+        // of it would be tens of millions.
         let counted = run.hartline(&["--stats=json"])?;
         let interpreted: u64 = hartline::statistic(&counted, "interpreted")?.parse()?;
         match interpreted {
-            1..100_000 => Ok(()),
+            1..1_000_000 => Ok(()),
             _ => Err(format!("{interpreted} instructions were interpreted").into()),
         }
     });
