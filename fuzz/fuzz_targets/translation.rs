@@ -39,6 +39,7 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
         features: features.to_owned(),
         threads: NonZero::new(1),
         precise: choice >> 2 & 1 == 1,
+        ..Options::default()
     };
     let translator = Translator::new(&file, &options).expect("a program");
     verify(&translator);
@@ -57,12 +58,13 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
 
 /// LLVM's verifier accepts all functions before anything is optimised.
 fn verify(translator: &Translator<'_>) {
-    let codegen = Codegen::new(translator.unit().features.llvm()).expect("x86-64 is there");
+    let unit = translator.unit();
+    let codegen = Codegen::new(unit.features.llvm(), &unit.disabled).expect("x86-64 is there");
     let context = Context::create();
     let ir = Ir::new(&context, "fuzz");
     codegen.prepare(&ir.module);
     for function in &translator.flow().functions {
-        lift(&ir, translator.unit(), function, None);
+        lift(&ir, unit, function, None);
     }
     if let Err(message) = ir.module.verify() {
         panic!("{}", message.to_string());
