@@ -155,7 +155,7 @@ impl AddressSpace {
                     Some((_, page_end)) => page_end,
                     None => {
                         match &memory {
-                            None => self.populate(at, range.clone())?,
+                            None => self.populate(at)?,
                             Some((memory, offset)) => {
                                 self.populate_shared(at, range.clone(), memory, *offset)?;
                             }
@@ -201,11 +201,10 @@ impl AddressSpace {
         let mut rest = bytes;
         let mut at = address;
         while !rest.is_empty() {
-            let (start, vma) = self.vmas.find(at).ok_or(Fault::NotMapped)?;
-            let range = start..vma.end;
+            let (_, vma) = self.vmas.find(at).ok_or(Fault::NotMapped)?;
             let Some(offset) = self.table.translate(at) else {
                 debug_assert!(!matches!(vma.backing, Backing::Shared(..)));
-                self.populate(at, range)?;
+                self.populate(at)?;
                 continue;
             };
             let room = (PAGE_SIZE - at % PAGE_SIZE) as usize;
@@ -232,18 +231,20 @@ impl AddressSpace {
         address < USER_END && self.table.leaf(address).is_some()
     }
 
-    /// Fills the pages around `address`, which has none, inside its `range`: a huge
+    /// Fills the pages around `address`, which has none, inside its range: a huge
     /// page if the range holds the whole of its 2 MiB window, otherwise all pages of
     /// the range in the window that are still missing, since a fault costs more than
     /// filling them.
-    fn populate(&mut self, address: u64, range: Range<u64>) -> Result<(), Exhausted> {
+    fn populate(&mut self, address: u64) -> Result<(), Fault> {
+        let (start, vma) = self.vmas.find(address).ok_or(Fault::NotMapped)?;
+        let end = vma.pages_end(start);
+        if address >= end {
+            return Err(Fault::BeyondEnd);
+        }
         let frames = self.frames;
         let mut frames = frames.lock();
         let window = address & !(HUGE_PAGE_SIZE - 1);
-        let part = range.start.max(window)..range.end.min(window + HUGE_PAGE_SIZE);
-        let Some((start, vma)) = self.vmas.find(address) else {
-            return Ok(());
-        };
+        let part = start.max(window)..end.min(window + HUGE_PAGE_SIZE);
         let whole = part == (window..window + HUGE_PAGE_SIZE);
         if whole
             && matches!(vma.backing, Backing::Zero)
@@ -251,7 +252,7 @@ impl AddressSpace {
             && let Some(frame) = frames.allocate_huge()
         {
             let leaf = Leaf::new(frame, vma.protection);
-            return self.table.map_huge(&mut frames, window, leaf);
+            return Ok(self.table.map_huge(&mut frames, window, leaf)?);
         }
         let table = self.table.small_table(&mut frames, address)?;
         let page = address & !(PAGE_SIZE - 1);

@@ -5,6 +5,7 @@ use crate::errno::Errno;
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use core::ops::Range;
+use hartline_abi::layout::PAGE_SIZE;
 
 /// Permissions of a range: the `PROT_*` bits of `mmap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +74,7 @@ pub enum Backing {
     /// Zeros.
     Zero,
     /// The bytes of a file that stays mapped read-only in the VM, from the range's
-    /// start; zeros after its end. Stores stay private.
+    /// start; zeros in the rest of the last page, no pages after it. Stores stay private.
     File(&'static [u8]),
     /// What other ranges show too, from this offset in bytes, which is a multiple of the
     /// page size. Stores stay private unless the range is `MAP_SHARED`.
@@ -141,16 +142,26 @@ impl Vma {
         self.shared && !noticed
     }
 
+    /// Where the pages of this range end, which starts at `start`: a file may be shorter.
+    pub(super) fn pages_end(&self, start: u64) -> u64 {
+        match self.backing {
+            Backing::File(bytes) => {
+                let pages = (bytes.len() as u64).next_multiple_of(PAGE_SIZE);
+                self.end.min(start.saturating_add(pages))
+            }
+            Backing::Zero | Backing::Shared(..) => self.end,
+        }
+    }
+
     /// The part of this range, which starts at `start`, from `at` on.
     pub(super) fn tail(&self, start: u64, at: u64) -> Vma {
         let skip = at - start;
         let mut tail = self.clone();
         tail.backing = match tail.backing {
             Backing::Zero => Backing::Zero,
-            Backing::File(bytes) => match bytes.get(skip as usize..) {
-                Some(rest) if !rest.is_empty() => Backing::File(rest),
-                _ => Backing::Zero,
-            },
+            Backing::File(bytes) => {
+                Backing::File(bytes.get(skip as usize..).unwrap_or_default())
+            }
             Backing::Shared(memory, offset) => Backing::Shared(memory, offset + skip),
         };
         if let Label::File(file) = &mut tail.label {
@@ -398,8 +409,10 @@ mod tests {
         tree.remove(0x2000..0x3000);
         assert!(matches!(
             tree.find(0x3000).unwrap().1.backing,
-            Backing::Zero
+            Backing::File(&[])
         ));
+        let (start, vma) = tree.find(0x3000).unwrap();
+        assert_eq!(vma.pages_end(start), 0x3000);
     }
 
     #[test]

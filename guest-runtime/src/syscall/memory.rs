@@ -110,12 +110,10 @@ fn file_contents(
     if shared && protection.writable() && !writable {
         return Err(Errno::EACCES);
     }
-    let end = offset.checked_add(length).ok_or(Errno::EOVERFLOW)?;
-    // Stores may have to reach the file, and pages behind its end may be touched: then it
-    // has to be in memory.
+    offset.checked_add(length).ok_or(Errno::EOVERFLOW)?;
+    // Stores may have to reach the file: then it has to be in memory.
     if let Some((bytes, inode)) = image
         && !(shared && writable)
-        && end <= (bytes.len() as u64).next_multiple_of(PAGE_SIZE)
     {
         file.inode = inode;
         let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..));
