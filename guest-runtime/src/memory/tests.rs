@@ -140,11 +140,14 @@ fn file_pages_show_the_file_and_then_zeros() {
     let mut wanted = request(MapPlace::Fixed(0x20_0000), 0x3000, RW);
     wanted.backing = Backing::File(&FILE);
     space.map(wanted).unwrap();
-    space.handle_fault(0x20_2000, Access::Read).unwrap();
-    let seen: Vec<u8> = [0, 4095, 4096, 4999, 5000, 0x2fff]
+    space.handle_fault(0x20_1000, Access::Read).unwrap();
+    let seen: Vec<u8> = [0, 4095, 4096, 4999, 5000, 0x1fff]
         .map(|offset| byte(&space, 0x20_0000 + offset))
         .to_vec();
     assert_eq!(seen, [7, 7, 7, 7, 0, 0]);
+    // No page shows what is behind the file's last one.
+    let behind = space.handle_fault(0x20_2000, Access::Read);
+    assert_eq!(behind, Err(Fault::BeyondEnd));
     // Discarded stores are forgotten.
     space.fill(0x20_0000, b"z").unwrap();
     space.discard(0x20_0000, 0x1000).unwrap();

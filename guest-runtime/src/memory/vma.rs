@@ -159,9 +159,7 @@ impl Vma {
         let mut tail = self.clone();
         tail.backing = match tail.backing {
             Backing::Zero => Backing::Zero,
-            Backing::File(bytes) => {
-                Backing::File(bytes.get(skip as usize..).unwrap_or_default())
-            }
+            Backing::File(bytes) => Backing::File(bytes.get(skip as usize..).unwrap_or_default()),
             Backing::Shared(memory, offset) => Backing::Shared(memory, offset + skip),
         };
         if let Label::File(file) = &mut tail.label {
