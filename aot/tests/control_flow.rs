@@ -148,15 +148,15 @@ fn recovers_libc() {
     assert!(twice.count() > 0, "libc calls setjmp itself");
 }
 
-/// Compiles `programs/switches.c`, strips the result, and returns it.
-fn compile_switches(directory: &Path, options: &[&str]) -> Vec<u8> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/switches.c");
+/// Compiles a file of `programs`, strips the result, and returns it.
+fn compile(source: &str, directory: &Path, options: &[&str]) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let output = directory.join(options.concat());
     let status = Command::new("riscv64-linux-gnu-gcc")
         .args(["-nostdlib", "-ffreestanding", "-fno-builtin", "-s", "-o"])
         .arg(&output)
         .args(options)
-        .arg(source)
+        .arg(path.join(source))
         .status();
     assert!(
         status.expect("the cross compiler runs").success(),
@@ -175,7 +175,7 @@ fn resolves_every_switch() {
             &["-static", "-march=rv64gc_zba_zbb"],
         ] {
             let options = [&[level], kind].concat();
-            let bytes = compile_switches(directory.path(), &options);
+            let bytes = compile("switches.c", directory.path(), &options);
             let (_, statistics) = recover_and_print(&options.join(" "), &bytes);
             let open = &statistics.indirect_jumps;
             assert!(open.is_empty(), "{options:?}: {open:x?}");
@@ -185,6 +185,29 @@ fn resolves_every_switch() {
                 "{options:?}"
             );
         }
+    }
+}
+
+#[test]
+fn resolves_hoisted_tables() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for kind in ["-static", "-static-pie"] {
+        let bytes = compile("hoisted.S", directory.path(), &[kind]);
+        let (flow, statistics) = recover_and_print(kind, &bytes);
+        let open = &statistics.indirect_jumps;
+        assert!(open.is_empty(), "{kind}: {open:x?}");
+        let tables = flow.functions.iter().flat_map(|function| &function.blocks);
+        let tables = tables.filter_map(|block| match &block.terminator {
+            Terminator::JumpTable(table) => {
+                Some((table.index.is_some(), table.certain, table.targets.len()))
+            }
+            _ => None,
+        });
+        let mut tables: Vec<_> = tables.collect();
+        tables.sort_unstable();
+        let mut expected = vec![(false, false, 3), (true, false, 4)];
+        expected.extend([(true, true, 10); 11]);
+        assert_eq!(tables, expected, "{kind}");
     }
 }
 
@@ -198,7 +221,7 @@ fn survives_damaged_files() {
         "-fPIE",
         "-fasynchronous-unwind-tables",
     ];
-    let original = compile_switches(directory.path(), &options);
+    let original = compile("switches.c", directory.path(), &options);
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = |limit: usize| {
         random ^= random << 13;

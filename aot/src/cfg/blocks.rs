@@ -2,19 +2,15 @@
 
 use super::constants::Constants;
 use super::function::{Block, Edge, EdgeKind, Terminator};
+use super::resolved::Resolved;
 use super::{graph, tables};
 use crate::elf::Binary;
 use hartline_isa::{Instruction, Operation, XReg};
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Most instructions of one function. What is beyond becomes functions of its own,
 /// so that no input makes translation take more than linear time.
 pub(super) const MAX_INSTRUCTIONS: usize = 20_000;
-
-/// Most times that jump tables are looked for in one function, each time with the
-/// code behind those found before.
-const MAX_ROUNDS: usize = 16;
 
 /// Per-address marks of the function being built, kept from one to the next.
 #[derive(Debug)]
@@ -273,22 +269,21 @@ pub(super) fn build(
     entry: u64,
 ) -> (Vec<Block>, usize) {
     let mut explorer = Explorer::new(binary, marks, ranges, entry);
-    let mut known: BTreeMap<u64, Terminator> = BTreeMap::new();
+    let mut known = Resolved::default();
     let mut blocks = explorer.blocks();
-    for _ in 0..MAX_ROUNDS {
+    loop {
         let jumps = indirect_jumps(&blocks);
-        set_terminators(&mut blocks, &jumps, &known);
+        known.apply(&mut blocks, &jumps);
         // What is found holds if the edges that it brings were there when it was found.
         let found = tables::resolve(binary, &explorer, &blocks, entry, &jumps);
-        if found == known {
-            graph::mark_loops(&mut blocks, entry);
-            return (blocks, explorer.decoded());
+        if !known.merge(found) {
+            break;
         }
-        for edge in found.values().flat_map(Terminator::edges) {
+        for edge in known.edges() {
             explorer.add(edge.target);
         }
-        known = found;
         blocks = explorer.blocks();
+        known.update_edges(&explorer);
     }
     graph::mark_loops(&mut blocks, entry);
     (blocks, explorer.decoded())
@@ -304,13 +299,4 @@ fn indirect_jumps(blocks: &[Block]) -> Vec<usize> {
         )
     });
     indirect.map(|(index, _)| index).collect()
-}
-
-fn set_terminators(blocks: &mut [Block], jumps: &[usize], known: &BTreeMap<u64, Terminator>) {
-    for &index in jumps {
-        let pc = blocks[index].instructions.last().map(|last| last.0);
-        if let Some(terminator) = pc.and_then(|pc| known.get(&pc)) {
-            blocks[index].terminator = terminator.clone();
-        }
-    }
 }

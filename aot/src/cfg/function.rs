@@ -52,6 +52,9 @@ pub struct JumpTable {
     /// The index. `None`: only the set of targets is known, and the jump's
     /// target address is what to compare.
     pub index: Option<Index>,
+    /// Whether the index tells the target. Otherwise it does so most likely: the
+    /// jump's target address must be compared with that of the entry.
+    pub certain: bool,
     /// With an index: the target for each value from 0; a larger index has an
     /// unknown target. Without: the likely targets, sorted, each once.
     pub targets: Vec<Edge>,

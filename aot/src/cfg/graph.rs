@@ -71,6 +71,16 @@ pub(super) struct Site {
     pub position: usize,
 }
 
+/// How sure an answer must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Care {
+    /// Nothing else is possible.
+    Certain,
+    /// Ways through the function that say nothing may be left out: often the program does
+    /// not take them, such as one past the call of a function that does not return.
+    Likely,
+}
+
 /// The definitions that reach a place.
 #[derive(Debug)]
 pub(super) enum Reaching {
@@ -154,7 +164,7 @@ impl<'b> Graph<'b> {
     }
 
     /// The definitions of a register that reach a site.
-    pub(super) fn reaching(&self, register: XReg, site: Site) -> Reaching {
+    pub(super) fn reaching(&self, register: XReg, site: Site, care: Care) -> Reaching {
         let Site {
             mut block,
             mut position,
@@ -164,7 +174,7 @@ impl<'b> Graph<'b> {
                 return Reaching::One(site);
             }
             let Some(before) = self.only_predecessor(block) else {
-                return self.reaching_start(register, block);
+                return self.reaching_start(register, block, care);
             };
             if self.clobbered_after(before) & register.mask() != 0 {
                 return Reaching::Unknown;
@@ -176,18 +186,19 @@ impl<'b> Graph<'b> {
     }
 
     /// The definitions that reach the start of a block with several ways in.
-    fn reaching_start(&self, register: XReg, block: usize) -> Reaching {
+    fn reaching_start(&self, register: XReg, block: usize, care: Care) -> Reaching {
         let mut seen = HashSet::from([block]);
+        let mut defining = HashSet::new();
         let mut pending = vec![block];
         let mut sites = Vec::new();
+        let mut others = false;
         while let Some(block) = pending.pop() {
-            if self.blocks[block].start == self.entry {
-                return Reaching::Unknown;
-            }
+            others |= self.blocks[block].start == self.entry;
             for &before in &self.predecessors[block] {
                 let before = before as usize;
                 if self.clobbered_after(before) & register.mask() != 0 {
-                    return Reaching::Unknown;
+                    others = true;
+                    continue;
                 }
                 if self.written[before] & register.mask() == 0 {
                     if seen.insert(before) {
@@ -195,11 +206,16 @@ impl<'b> Graph<'b> {
                     }
                     continue;
                 }
+                // The same definition is met on every way out of its block.
+                if !defining.insert(before) {
+                    continue;
+                }
                 let end = self.blocks[before].instructions.len();
                 sites.extend(self.last_in_block(register, before, end));
-                if sites.len() > MAX_DEFINITIONS {
-                    return Reaching::Unknown;
-                }
+            }
+            let too_many = sites.len() > MAX_DEFINITIONS;
+            if too_many || (others && care == Care::Certain) {
+                return Reaching::Unknown;
             }
         }
         Reaching::Many(sites)

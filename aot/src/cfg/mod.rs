@@ -15,6 +15,7 @@ mod constants;
 mod function;
 mod graph;
 mod recover;
+mod resolved;
 mod setjmp;
 mod statistics;
 mod tables;

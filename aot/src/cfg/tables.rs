@@ -2,7 +2,7 @@
 
 use super::blocks::Explorer;
 use super::function::{Block, Edge, Index, JumpTable, Terminator};
-use super::graph::{Graph, Reaching, Site};
+use super::graph::{Care, Graph, Reaching, Site};
 use super::values::{Table, Value, Values, add};
 use crate::elf::Binary;
 use hartline_isa::ImmediateOp::{Addi, Addiw, Andi};
@@ -35,7 +35,8 @@ pub(super) fn resolve(
         binary,
         explorer,
         graph: &graph,
-        values: Values::new(&graph, binary.memory()),
+        values: Values::new(&graph, binary.memory(), Care::Certain),
+        likely: Values::new(&graph, binary.memory(), Care::Likely),
     };
     let found = jumps.iter().filter_map(|&block| {
         let pc = blocks[block].instructions.last()?.0;
@@ -49,6 +50,7 @@ struct Resolver<'r, 'e, 'a, 'b> {
     explorer: &'r Explorer<'e, 'a>,
     graph: &'r Graph<'b>,
     values: Values<'r, 'b, 'a>,
+    likely: Values<'r, 'b, 'a>,
 }
 
 impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
@@ -70,12 +72,30 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
                 let next = pc + u64::from(instruction.length());
                 Some(self.explorer.direct(rd, target & !1, next))
             }
-            Value::Entry { table, addend } if rd == XReg::ZERO => {
+            _ if rd != XReg::ZERO => None,
+            Value::Entry { table, addend } => {
                 let targets = self.targets(table, addend, site);
                 let constant = self.binary.memory().is_constant_after_loading(table.base);
-                self.jump_table(constant.then_some(table.index), targets)
+                self.jump_table(constant.then_some(table.index), true, targets)
             }
-            Value::Unknown if rd == XReg::ZERO && offset == 0 => self.shared_jump(rs1, site),
+            _ => self.likely_table(rs1, offset, site),
+        }
+    }
+
+    /// Where a jump leads of which nothing is certain.
+    fn likely_table(&mut self, register: XReg, offset: i32, jump: Site) -> Option<Terminator> {
+        self.likely.refill();
+        let target = add(self.likely.before(register, jump), i64::from(offset) as u64);
+        match target {
+            Value::Entry { table, addend } => {
+                let targets = self.targets(table, addend, jump);
+                self.jump_table(Some(table.index), false, targets)
+            }
+            Value::Distant { base } => {
+                let targets = self.distant_targets(base);
+                self.jump_table(None, false, targets)
+            }
+            Value::Unknown if offset == 0 => self.shared_jump(register, jump),
             _ => None,
         }
     }
@@ -83,23 +103,36 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
     /// A jump that several tables, or places that read the same one, lead to.
     fn shared_jump(&mut self, register: XReg, jump: Site) -> Option<Terminator> {
         let mut targets = Vec::new();
-        for value in self.values.alternatives(register, jump) {
-            if let Value::Entry { table, addend } = value {
-                targets.append(&mut self.targets(table, addend, jump));
+        for value in self.likely.alternatives(register, jump) {
+            match value {
+                Value::Entry { table, addend } => {
+                    targets.append(&mut self.targets(table, addend, jump));
+                }
+                Value::Distant { base } => targets.append(&mut self.distant_targets(base)),
+                _ => {}
             }
         }
-        self.jump_table(None, targets)
+        self.jump_table(None, false, targets)
     }
 
     /// A terminator, if any target is of use.
-    fn jump_table(&self, index: Option<Index>, mut targets: Vec<Edge>) -> Option<Terminator> {
+    fn jump_table(
+        &self,
+        index: Option<Index>,
+        certain: bool,
+        mut targets: Vec<Edge>,
+    ) -> Option<Terminator> {
         if index.is_none() {
             targets.sort_unstable_by_key(|edge| edge.target);
             targets.dedup_by_key(|edge| edge.target);
         }
         let inside = |edge: &Edge| self.explorer.is_inside(edge.target);
         let any_inside = targets.iter().any(inside);
-        any_inside.then_some(Terminator::JumpTable(JumpTable { index, targets }))
+        any_inside.then_some(Terminator::JumpTable(JumpTable {
+            index,
+            certain: certain && index.is_some(),
+            targets,
+        }))
     }
 
     /// The targets of a table, as far as they are known.
@@ -122,6 +155,19 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
             targets.push(self.explorer.edge(target));
         }
         targets
+    }
+
+    /// The targets of the table at `base`, which holds distances from itself; the place
+    /// of the entry that is used was computed long before.
+    fn distant_targets(&self, base: u64) -> Vec<Edge> {
+        let entry = |number: u64| {
+            let place = base.wrapping_add(number * 4);
+            let distance = self.binary.memory().number(place, 4)? as i32;
+            Some(base.wrapping_add_signed(i64::from(distance)) & !1)
+        };
+        let targets = (0..MAX_UNBOUNDED).map_while(entry);
+        let inside = targets.take_while(|&target| self.explorer.is_inside(target));
+        inside.map(|target| self.explorer.edge(target)).collect()
     }
 
     fn bounds<'s>(&'s mut self) -> Bounds<'s, 'r, 'b, 'a> {
@@ -223,7 +269,7 @@ impl Bounds<'_, '_, '_, '_> {
         let mut bound: Option<u64> = None;
         let (mut register, mut site) = (register, site);
         for _ in 0..MAX_COPIES {
-            let Reaching::One(found) = self.graph.reaching(register, site) else {
+            let Reaching::One(found) = self.graph.reaching(register, site, Care::Certain) else {
                 return (Origin::Register(register, self.top(site.block)), bound);
             };
             let (source, limit) = match self.graph.instruction(found).1.operation() {

@@ -2,7 +2,7 @@
 
 use super::constants::sign_extend_word;
 use super::function::Index;
-use super::graph::{Graph, Reaching, Site};
+use super::graph::{Care, Graph, Reaching, Site};
 use crate::elf::Memory;
 use hartline_isa::ImmediateOp::{Addi, Addiw};
 use hartline_isa::{IntegerOp, Operation, RegisterOp, ShiftOp, Width, XReg, ZbaOp};
@@ -24,6 +24,10 @@ pub(super) enum Value {
     HighWord(Index),
     /// An entry of a table, plus `addend`.
     Entry { table: Table, addend: u64 },
+    /// A word of memory, sign-extended.
+    Word,
+    /// A word of memory plus this address, as with tables of distances from themselves.
+    Distant { base: u64 },
     /// Anything.
     Unknown,
 }
@@ -47,16 +51,18 @@ pub(super) struct Table {
 pub(super) struct Values<'v, 'b, 'a> {
     graph: &'v Graph<'b>,
     memory: &'v Memory<'a>,
+    care: Care,
     /// Results so far; a site that is being looked at counts as unknown.
     known: HashMap<Site, Value>,
     budget: u32,
 }
 
 impl<'v, 'b, 'a> Values<'v, 'b, 'a> {
-    pub(super) fn new(graph: &'v Graph<'b>, memory: &'v Memory<'a>) -> Self {
+    pub(super) fn new(graph: &'v Graph<'b>, memory: &'v Memory<'a>, care: Care) -> Self {
         Self {
             graph,
             memory,
+            care,
             known: HashMap::new(),
             budget: BUDGET,
         }
@@ -72,7 +78,7 @@ impl<'v, 'b, 'a> Values<'v, 'b, 'a> {
         if register == XReg::ZERO {
             return Value::Constant(0);
         }
-        match self.graph.reaching(register, site) {
+        match self.graph.reaching(register, site, self.care) {
             Reaching::One(site) => self.defined(site),
             Reaching::Many(sites) => self.common_constant(&sites),
             Reaching::Unknown => Value::Unknown,
@@ -82,7 +88,7 @@ impl<'v, 'b, 'a> Values<'v, 'b, 'a> {
     /// What a register may hold immediately before a site, by definition that
     /// reaches it; some may be missing.
     pub(super) fn alternatives(&mut self, register: XReg, site: Site) -> Vec<Value> {
-        match self.graph.reaching(register, site) {
+        match self.graph.reaching(register, site, self.care) {
             Reaching::Many(sites) => sites.into_iter().map(|site| self.defined(site)).collect(),
             _ => Vec::new(),
         }
@@ -99,13 +105,18 @@ impl<'v, 'b, 'a> Values<'v, 'b, 'a> {
     /// Of several definitions only a constant that they agree on is of use: for
     /// anything else the paths would have to be told apart.
     fn common_constant(&mut self, sites: &[Site]) -> Value {
-        let Some((&first, others)) = sites.split_first() else {
-            return Value::Unknown;
-        };
-        let value = self.defined(first);
-        let agreed = matches!(value, Value::Constant(_))
-            && others.iter().all(|&site| self.defined(site) == value);
-        if agreed { value } else { Value::Unknown }
+        let mut common = None;
+        for &site in sites {
+            match self.defined(site) {
+                value @ Value::Constant(_) if common.is_none_or(|common| common == value) => {
+                    common = Some(value);
+                }
+                Value::Constant(_) => return Value::Unknown,
+                _ if self.care == Care::Likely => {}
+                _ => return Value::Unknown,
+            }
+        }
+        common.unwrap_or(Value::Unknown)
     }
 
     /// The value that the instruction at a site gives to its destination.
@@ -285,6 +296,7 @@ impl<'v, 'b, 'a> Values<'v, 'b, 'a> {
                     addend: 0,
                 }
             }
+            _ if signed && !wide => Value::Word,
             _ => Value::Unknown,
         }
     }
@@ -304,6 +316,10 @@ pub(super) fn add(value: Value, constant: u64) -> Value {
             addend: addend.wrapping_add(constant),
         },
         value if constant == 0 => value,
+        Value::Word => Value::Distant { base: constant },
+        Value::Distant { base } => Value::Distant {
+            base: base.wrapping_add(constant),
+        },
         _ => Value::Unknown,
     }
 }

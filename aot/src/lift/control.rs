@@ -13,7 +13,7 @@ use super::liveness::returns_with_arguments;
 use super::registers::{RegisterSet, unpinned};
 use super::resume::resume_points;
 use super::symbol;
-use crate::cfg::{Block, Edge, EdgeKind, Function, JumpTable, Terminator};
+use crate::cfg::{Block, Edge, EdgeKind, Function, Terminator};
 use crate::technique::Technique;
 
 /// Whether the function polls at its entry: one that calls or jumps to others may
@@ -231,7 +231,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     }
 
     /// The LLVM block that an internal edge leads to.
-    fn way_to(&self, edge: &Edge) -> BasicBlock<'ctx> {
+    pub(super) fn way_to(&self, edge: &Edge) -> BasicBlock<'ctx> {
         match edge.kind {
             EdgeKind::Back => match self.latches.get(&edge.target) {
                 Some(&latch) => latch,
@@ -243,7 +243,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
 
     /// The block to branch to for an edge: the target itself, or a new one for
     /// what has to happen on the way. New ones are added to `pending`.
-    fn landing<'e>(
+    pub(super) fn landing<'e>(
         &self,
         edge: &'e Edge,
         pending: &mut Vec<(BasicBlock<'ctx>, &'e Edge)>,
@@ -256,7 +256,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         block
     }
 
-    fn fill(&mut self, pending: Vec<(BasicBlock<'ctx>, &Edge)>) {
+    pub(super) fn fill(&mut self, pending: Vec<(BasicBlock<'ctx>, &Edge)>) {
         for (block, edge) in pending {
             self.ir.position(block);
             self.go_to(edge);
@@ -354,7 +354,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.go_to(return_to);
     }
 
-    fn jump_indirect(&mut self) {
+    pub(super) fn jump_indirect(&mut self) {
         let Control::Register(target) = self.control else {
             return;
         };
@@ -403,45 +403,5 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let phi = ir.built(ir.builder().build_phi(ir.int, ""));
         phi.add_incoming(&[(&host, hit), (&service, miss)]);
         ir.guest_pointer(phi.as_basic_value().into_int_value())
-    }
-
-    fn jump_table(&mut self, table: &JumpTable) {
-        let ir = self.ir;
-        let Control::Register(target) = self.control else {
-            return;
-        };
-        let mut pending = Vec::new();
-        let other = ir.block(self.host, "other");
-        let variable = table
-            .index
-            .as_ref()
-            .and_then(|index| self.index_variable(index));
-        let mut cases = Vec::with_capacity(table.targets.len());
-        for (number, edge) in table.targets.iter().enumerate() {
-            let landing = self.landing(edge, &mut pending);
-            let value = match variable {
-                Some(_) => number as u64,
-                None => edge.target,
-            };
-            cases.push((ir.constant(value), landing));
-        }
-        let value = match variable {
-            Some(variable) => ir.get(variable),
-            None => self.link_address(target),
-        };
-        ir.built(ir.builder().build_switch(value, other, &cases));
-        ir.position(other);
-        self.jump_indirect();
-        self.fill(pending);
-    }
-
-    /// The link-time address of the run-time address `target`.
-    fn link_address(&self, target: IntValue<'ctx>) -> IntValue<'ctx> {
-        if !self.unit.position_independent {
-            return target;
-        }
-        let zero = self.guest_address(0);
-        self.ir
-            .built(self.ir.builder().build_int_sub(target, zero, ""))
     }
 }

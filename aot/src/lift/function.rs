@@ -1,6 +1,6 @@
 //! Lifting of one function: blocks, and the instructions in them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use hartline_abi::hart::offset;
 use hartline_isa::{Format, Instruction, Operation, RegisterOp, XReg, execute};
@@ -15,6 +15,7 @@ use super::ir::{Ir, Memory, Signature};
 use super::precise::tracked;
 use super::registers::{RegisterFlow, RegisterSet, dead_loads, leaves_code};
 use super::state::Registers;
+use super::switch::Switch;
 use crate::cfg::{Block, Function, Terminator};
 use crate::technique::Technique;
 
@@ -53,6 +54,8 @@ pub(super) struct Lifter<'a, 'ctx> {
     pub(super) polled: HashMap<u64, BasicBlock<'ctx>>,
     /// Where calls go that came back to another place.
     pub(super) elsewhere: Option<BasicBlock<'ctx>>,
+    /// Jump tables that several jumps use, by their targets.
+    pub(super) switches: BTreeMap<Vec<u64>, Switch<'ctx>>,
     /// Index variables by the address that sets them.
     indexes: HashMap<u64, Vec<IndexVariable<'ctx>>>,
     /// Address and instruction being lifted.
@@ -106,6 +109,7 @@ pub fn lift<'ctx>(
         latches: HashMap::new(),
         polled: HashMap::new(),
         elsewhere: None,
+        switches: BTreeMap::new(),
         indexes: HashMap::new(),
         pc: function.entry,
         instruction: None,
@@ -151,6 +155,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             self.blocks.insert(block.start, host);
         }
         self.make_index_variables();
+        self.declare_switches();
         if let Some(debug) = &self.debug {
             self.registers.describe(self.ir, debug);
         }
@@ -165,6 +170,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         if polls {
             self.make_polls();
         }
+        self.make_switches();
         if calls(self.function) {
             self.make_elsewhere();
         }

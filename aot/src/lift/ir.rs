@@ -1,6 +1,13 @@
 //! A thin layer over the LLVM builder: the types, metadata and infallible
 //! building operations that lifting uses.
 
+mod access;
+mod calls;
+
+pub use access::Memory;
+pub use calls::{Signature, function_address, function_name};
+
+use access::access_tags;
 use hartline_abi::hart::{PINNED_F, PINNED_X};
 use std::cell::Cell;
 
@@ -9,26 +16,15 @@ use inkwell::attributes::{Attribute, AttributeLoc};
 use inkwell::basic_block::BasicBlock;
 use inkwell::builder::{Builder, BuilderError};
 use inkwell::context::Context;
-use inkwell::llvm_sys::LLVMTailCallKind;
 use inkwell::module::{Linkage, Module};
 use inkwell::types::{
     BasicType, BasicTypeEnum, FloatType, FunctionType, IntType, PointerType, StructType,
 };
 use inkwell::values::{
     BasicMetadataValueEnum, BasicValue, BasicValueEnum, CallSiteValue, FloatValue, FunctionValue,
-    GlobalValue, InstructionOpcode, InstructionValue, IntValue, MetadataValue, PointerValue,
-    StructValue,
+    GlobalValue, IntValue, MetadataValue, PointerValue,
 };
 use inkwell::{FloatPredicate, GlobalVisibility, InlineAsmDialect, IntPredicate};
-
-/// LLVM's number of `x86_regcallcc`.
-const X86_REGCALL: u32 = 92;
-
-/// LLVM's number of `preserve_allcc`.
-const PRESERVE_ALL: u32 = 15;
-
-/// How often LLVM is told that functions are executed; all alike.
-const ENTRY_COUNT: u64 = 1000;
 
 /// LLVM address space of `gs:`-relative addresses.
 const GS: u16 = 256;
@@ -46,39 +42,6 @@ pub enum Likely {
     Usually,
     /// Sometimes.
     Seldom,
-}
-
-/// Which pinned registers a function takes and returns.
-///
-/// A function without floating-point code does not touch the SSE registers at
-/// all, so that what its caller and its callees have there passes through it;
-/// both kinds may call each other with either signature.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signature {
-    /// Integer registers.
-    Integer,
-    /// Integer and floating-point registers.
-    Full,
-}
-
-impl Signature {
-    fn prefix(self) -> &'static str {
-        match self {
-            Signature::Integer => "i",
-            Signature::Full => "w",
-        }
-    }
-}
-
-/// Which memory an access belongs to; accesses of different kinds do not alias.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Memory {
-    /// Memory of the RISC-V program.
-    Guest,
-    /// The `Hart` structure.
-    Hart,
-    /// Dispatch table and image data: never changes while code runs.
-    Image,
 }
 
 /// Building blocks of one module.
@@ -113,13 +76,6 @@ struct Kinds {
     tbaa: u32,
     prof: u32,
     invariant: u32,
-}
-
-/// Makes an access to memory stay, in order with others of the kind.
-fn keep(access: InstructionValue<'_>) {
-    access
-        .set_volatile(true)
-        .expect("the instruction accesses memory");
 }
 
 /// The value of an operation that fails only when the builder has no position,
@@ -172,65 +128,6 @@ impl<'ctx> Ir<'ctx> {
     /// structure stay and keep their order.
     pub fn set_precise(&self, precise: bool) {
         self.precise.set(precise);
-    }
-
-    /// The host function of the guest function at `guest`, for calls with a
-    /// signature. The linker of images resolves the name; no function of the
-    /// module has it, so that signatures need not agree.
-    pub fn callee(&self, guest: u64, signature: Signature) -> PointerValue<'ctx> {
-        let name = format!("{}_{guest:x}", signature.prefix());
-        let function = self.module.get_function(&name).unwrap_or_else(|| {
-            let r#type = self.functions[signature as usize];
-            let function = self.module.add_function(&name, r#type, None);
-            function.set_call_conventions(X86_REGCALL);
-            let global = function.as_global_value();
-            global.set_visibility(GlobalVisibility::Hidden);
-            function
-        });
-        function.as_global_value().as_pointer_value()
-    }
-
-    /// Starts the definition of the host function of the guest function at `guest`.
-    /// `features` is LLVM's list of target features.
-    pub fn define(&self, guest: u64, signature: Signature, features: &str) -> FunctionValue<'ctx> {
-        let r#type = self.functions[signature as usize];
-        let function = self
-            .module
-            .add_function(&function_name(guest), r#type, None);
-        function.set_call_conventions(X86_REGCALL);
-        for name in [
-            "nounwind",
-            "null_pointer_is_valid",
-            "strictfp",
-            "noimplicitfloat",
-        ] {
-            let kind = Attribute::get_named_enum_kind_id(name);
-            let attribute = self.context.create_enum_attribute(kind, 0);
-            function.add_attribute(AttributeLoc::Function, attribute);
-        }
-        // With a profile, LLVM keeps blocks that are almost never executed (polls) out
-        // of the loops that they belong to.
-        let count = self.context.metadata_node(&[
-            self.context.metadata_string("function_entry_count").into(),
-            self.constant(ENTRY_COUNT).into(),
-        ]);
-        function
-            .as_global_value()
-            .set_metadata(count, self.kinds.prof);
-        let features = match signature {
-            Signature::Integer => format!("{features},-sse"),
-            Signature::Full => features.to_owned(),
-        };
-        for (name, value) in [
-            ("no-builtins", ""),
-            ("target-cpu", "x86-64"),
-            ("target-features", features.trim_start_matches(',')),
-            ("frame-pointer", "none"),
-        ] {
-            let attribute = self.context.create_string_attribute(name, value);
-            function.add_attribute(AttributeLoc::Function, attribute);
-        }
-        function
     }
 
     /// Declares (once) a symbol that the linker of images resolves.
@@ -295,98 +192,6 @@ impl<'ctx> Ir<'ctx> {
     /// Writes a variable.
     pub fn set(&self, variable: PointerValue<'ctx>, value: impl BasicValue<'ctx>) {
         built(self.builder.build_store(variable, value));
-    }
-
-    fn annotate(&self, access: InstructionValue<'ctx>, memory: Memory) {
-        access
-            .set_metadata(self.tags[memory as usize], self.kinds.tbaa)
-            .expect("a node is no function-local metadata");
-        if memory == Memory::Image {
-            access
-                .set_metadata(self.empty, self.kinds.invariant)
-                .expect("a node is no function-local metadata");
-        }
-        let ordered = match memory {
-            Memory::Guest => true,
-            Memory::Hart => access.get_opcode() == InstructionOpcode::Store,
-            Memory::Image => false,
-        };
-        if ordered && self.precise.get() {
-            keep(access);
-        }
-    }
-
-    /// Loads from memory at any alignment.
-    pub fn load<T: BasicType<'ctx>>(
-        &self,
-        r#type: T,
-        pointer: PointerValue<'ctx>,
-        memory: Memory,
-    ) -> BasicValueEnum<'ctx> {
-        let value = built(self.builder.build_load(r#type, pointer, ""));
-        let access = instruction(value);
-        if memory == Memory::Guest {
-            access.set_alignment(1).expect("1 is a power of two");
-        }
-        self.annotate(access, memory);
-        value
-    }
-
-    /// Loads an integer of `bits` bits.
-    pub fn load_int(
-        &self,
-        bits: u32,
-        pointer: PointerValue<'ctx>,
-        memory: Memory,
-    ) -> IntValue<'ctx> {
-        self.load(self.int_of(bits), pointer, memory)
-            .into_int_value()
-    }
-
-    /// Makes the load that gave `value` stay, even if the value is not used.
-    pub fn keep(&self, value: BasicValueEnum<'ctx>) {
-        keep(instruction(value));
-    }
-
-    /// Makes an atomic access to guest memory one that keeps its place, if need be.
-    pub fn order_atomic(&self, value: impl BasicValue<'ctx>) {
-        if self.precise.get() {
-            keep(instruction(value.as_basic_value_enum()));
-        }
-    }
-
-    /// Stores to memory at any alignment.
-    pub fn store(&self, pointer: PointerValue<'ctx>, value: impl BasicValue<'ctx>, memory: Memory) {
-        let access = built(self.builder.build_store(pointer, value));
-        if memory == Memory::Guest {
-            access.set_alignment(1).expect("1 is a power of two");
-        }
-        self.annotate(access, memory);
-    }
-
-    /// The word of the `Hart` structure at `offset`.
-    pub fn hart_slot(&self, offset: u64) -> PointerValue<'ctx> {
-        self.constant(offset).const_to_pointer(self.hart_pointer)
-    }
-
-    /// Reads an integer word of the `Hart` structure.
-    pub fn load_hart(&self, offset: u64) -> IntValue<'ctx> {
-        self.load_int(64, self.hart_slot(offset), Memory::Hart)
-    }
-
-    /// Writes a word of the `Hart` structure.
-    pub fn store_hart(&self, offset: u64, value: impl BasicValue<'ctx>) {
-        self.store(self.hart_slot(offset), value, Memory::Hart);
-    }
-
-    /// A guest address as a pointer.
-    pub fn guest_pointer(&self, address: IntValue<'ctx>) -> PointerValue<'ctx> {
-        built(self.builder.build_int_to_ptr(address, self.pointer, ""))
-    }
-
-    /// A pointer as an address.
-    pub fn address(&self, pointer: PointerValue<'ctx>) -> IntValue<'ctx> {
-        built(self.builder.build_ptr_to_int(pointer, self.int, ""))
     }
 
     /// An integer type.
@@ -582,114 +387,6 @@ impl<'ctx> Ir<'ctx> {
             .set_metadata(weights, self.kinds.prof)
             .expect("a node is no function-local metadata");
     }
-
-    /// Calls a function of the translated-code convention with the pinned registers.
-    pub fn call_guest(
-        &self,
-        signature: Signature,
-        callee: PointerValue<'ctx>,
-        pinned: &[BasicMetadataValueEnum<'ctx>],
-    ) -> StructValue<'ctx> {
-        let call = built(self.builder.build_indirect_call(
-            self.functions[signature as usize],
-            callee,
-            pinned,
-            "",
-        ));
-        call.set_call_convention(X86_REGCALL);
-        call.add_attribute(AttributeLoc::Function, self.strict);
-        call.try_as_basic_value()
-            .basic()
-            .expect("translated functions return the state")
-            .into_struct_value()
-    }
-
-    /// Calls a function that changes no register.
-    pub fn call_preserving(&self, callee: PointerValue<'ctx>) {
-        let r#type = self.context.void_type().fn_type(&[], false);
-        let call = built(self.builder.build_indirect_call(r#type, callee, &[], ""));
-        call.set_call_convention(PRESERVE_ALL);
-        call.add_attribute(AttributeLoc::Function, self.strict);
-    }
-
-    /// Jumps to a function of the translated-code convention, for good.
-    pub fn tail_call_guest(
-        &self,
-        signature: Signature,
-        callee: PointerValue<'ctx>,
-        pinned: &[BasicMetadataValueEnum<'ctx>],
-    ) {
-        let call = built(self.builder.build_indirect_call(
-            self.functions[signature as usize],
-            callee,
-            pinned,
-            "",
-        ));
-        call.set_call_convention(X86_REGCALL);
-        call.add_attribute(AttributeLoc::Function, self.strict);
-        call.set_tail_call_kind(LLVMTailCallKind::LLVMTailCallKindMustTail);
-        let state = call
-            .try_as_basic_value()
-            .basic()
-            .expect("translated functions return the state");
-        built(self.builder.build_return(Some(&state)));
-    }
-
-    /// Returns a state as it is.
-    pub fn return_state(&self, state: StructValue<'ctx>) {
-        built(self.builder.build_return(Some(&state)));
-    }
-
-    /// Returns the pinned registers.
-    pub fn return_pinned(&self, signature: Signature, pinned: &[BasicValueEnum<'ctx>]) {
-        let mut state = self.states[signature as usize].get_undef();
-        for (index, &value) in pinned.iter().enumerate() {
-            let index = u32::try_from(index).expect("27 pinned registers");
-            state =
-                built(self.builder.build_insert_value(state, value, index, "")).into_struct_value();
-        }
-        self.return_state(state);
-    }
-
-    /// The pinned register at `index` of a returned state.
-    pub fn extract(&self, state: StructValue<'ctx>, index: usize) -> BasicValueEnum<'ctx> {
-        let index = u32::try_from(index).expect("27 pinned registers");
-        built(self.builder.build_extract_value(state, index, ""))
-    }
-}
-
-/// Name of the host function of the guest function at link-time address `guest`.
-pub fn function_name(guest: u64) -> String {
-    format!("f_{guest:x}")
-}
-
-/// The guest address in a name made by [`function_name`] or [`Ir::callee`].
-pub fn function_address(name: &str) -> Option<u64> {
-    let (kind, digits) = name.split_once('_')?;
-    if !["f", "i", "w"].contains(&kind) {
-        return None;
-    }
-    u64::from_str_radix(digits, 16).ok()
-}
-
-fn instruction(value: BasicValueEnum<'_>) -> InstructionValue<'_> {
-    value
-        .as_instruction_value()
-        .expect("a load is an instruction")
-}
-
-/// Type-based alias analysis tags of [`Memory`]'s kinds: siblings under one root.
-fn access_tags(context: &Context) -> [MetadataValue<'_>; 3] {
-    let root = context.metadata_node(&[context.metadata_string("hartline").into()]);
-    ["guest", "hart", "image"].map(|name| {
-        let zero = context.i64_type().const_zero();
-        let r#type = context.metadata_node(&[
-            context.metadata_string(name).into(),
-            root.into(),
-            zero.into(),
-        ]);
-        context.metadata_node(&[r#type.into(), r#type.into(), zero.into()])
-    })
 }
 
 fn branch_weights(context: &Context, taken: u64, not_taken: u64) -> MetadataValue<'_> {

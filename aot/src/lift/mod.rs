@@ -22,6 +22,7 @@ mod raw;
 mod registers;
 mod resume;
 mod state;
+mod switch;
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -105,12 +105,37 @@ __asm__(
     "11: addi a0, a1, 600\n ret\n12: slli a1, a1, 1\n13: addi a1, a1, 1\n j 10b\n9: li a0, 0\n ret\n"
     ".section .rodata\n.balign 4\n1: .word 10b - 1b, 11b - 1b, 12b - 1b, 13b - 1b\n"
     "2: .word 13b - 2b, 10b - 2b, 11b - 2b\n.text\n" END(shared)
+    // The table is most likely the first one, but a variable may tell another.
+    FUNCTION(two_bases) BELOW(8)
+    "la t1, 1f\n li t0, 4\n bltu a0, t0, 3f\n addi a0, a0, -4\n la t1, 4f\n ld t1, 0(t1)\n"
+    "3: bgeu a0, t0, 9f\n slli t2, a0, 2\n add t2, t2, t1\n lw t2, 0(t2)\n add t2, t2, t1\n jr t2\n"
+    ".section .rodata\n.balign 4\n1: .word 10f - 1b, 11f - 1b, 12f - 1b, 13f - 1b\n"
+    "2: .word 13f - 2b, 12f - 2b, 11f - 2b, 10f - 2b\n"
+    ".data\n.balign 8\n4: .dword 2b\n.text\n" CASES
+    END(two_bases)
+    // The entry's address was computed early, and was in memory meanwhile.
+    FUNCTION(spilled) BELOW(4)
+    "la t1, 1f\n slli t2, a0, 2\n add t2, t2, t1\n addi sp, sp, -16\n sd t2, 8(sp)\n ld t2, 8(sp)\n"
+    "addi sp, sp, 16\n la t1, 1f\n lw t2, 0(t2)\n add t2, t2, t1\n jr t2\n"
+    ".section .rodata\n.balign 4\n1: .word 10f - 1b, 11f - 1b, 12f - 1b, 13f - 1b\n.text\n" CASES
+    END(spilled)
+    // Bytecode: every handler ends in the same jump, and the last one takes its own from
+    // another table.
+#define NEXT "lbu t2, 0(t3)\n addi t3, t3, 1\n slli t2, t2, 3\n add t2, t2, t1\n ld t2, 0(t2)\n jr t2\n"
+    FUNCTION(threaded) BELOW(4)
+    "la t1, 1f\n la t3, 2f\n slli t2, a0, 2\n add t3, t3, t2\n" NEXT
+    "10: slli a0, a0, 1\n" NEXT "11: addi a0, a0, 5\n" NEXT "12: xori a0, a0, 9\n" NEXT
+    "13: la t1, 3f\n" NEXT "14: la t1, 1f\n addi a0, a0, 100\n" NEXT "9: li a0, 0\n15: ret\n"
+    ".section .data.rel.ro, \"aw\"\n.balign 8\n1: .dword 10b, 11b, 12b, 13b, 15b\n"
+    "3: .dword 12b, 11b, 10b, 14b, 15b\n"
+    ".section .rodata\n2: .byte 0, 1, 2, 3, 1, 2, 0, 3, 0, 0, 2, 3, 3, 1, 1, 4, 4, 4, 4\n.text\n"
+    END(threaded)
     ".option pop\n");
 
 typedef long shape(long);
 extern shape byte_offsets, halved_bytes, half_offsets, word_offsets, double_offsets, absolute,
     writable, in_text, steps, two_levels, masked, modulo, shifted, backwards, elsewhere,
-    host_of_entries, calls, shared;
+    host_of_entries, calls, shared, two_bases, spilled, threaded;
 extern const void *writable_table[4];
 
 __attribute__((noinline)) static int dense(int v) {
@@ -188,7 +213,8 @@ int main(void) {
         ROW(byte_offsets), ROW(halved_bytes), ROW(half_offsets), ROW(word_offsets),
         ROW(double_offsets), ROW(absolute), ROW(writable), ROW(in_text), ROW(steps),
         ROW(two_levels), ROW(masked), ROW(modulo), ROW(shifted), ROW(backwards),
-        ROW(elsewhere), ROW(host_of_entries), ROW(calls), ROW(shared),
+        ROW(elsewhere), ROW(host_of_entries), ROW(calls), ROW(shared), ROW(two_bases),
+        ROW(spilled), ROW(threaded),
     };
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
         printf("%s:", rows[i].name);

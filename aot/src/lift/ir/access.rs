@@ -1,0 +1,163 @@
+//! Accesses to memory: the program's, the hart state's, the image's.
+
+use super::{Ir, built};
+use inkwell::context::Context;
+use inkwell::module::Linkage;
+use inkwell::types::BasicType;
+use inkwell::values::{
+    BasicValue, BasicValueEnum, InstructionOpcode, InstructionValue, IntValue, MetadataValue,
+    PointerValue,
+};
+
+/// Which memory an access belongs to; accesses of different kinds do not alias.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// Memory of the RISC-V program.
+    Guest,
+    /// The `Hart` structure.
+    Hart,
+    /// Dispatch table and image data: never changes while code runs.
+    Image,
+}
+
+impl<'ctx> Ir<'ctx> {
+    fn annotate(&self, access: InstructionValue<'ctx>, memory: Memory) {
+        access
+            .set_metadata(self.tags[memory as usize], self.kinds.tbaa)
+            .expect("a node is no function-local metadata");
+        if memory == Memory::Image {
+            access
+                .set_metadata(self.empty, self.kinds.invariant)
+                .expect("a node is no function-local metadata");
+        }
+        let ordered = match memory {
+            Memory::Guest => true,
+            Memory::Hart => access.get_opcode() == InstructionOpcode::Store,
+            Memory::Image => false,
+        };
+        if ordered && self.precise.get() {
+            keep(access);
+        }
+    }
+
+    /// Loads from memory at any alignment.
+    pub fn load<T: BasicType<'ctx>>(
+        &self,
+        r#type: T,
+        pointer: PointerValue<'ctx>,
+        memory: Memory,
+    ) -> BasicValueEnum<'ctx> {
+        let value = built(self.builder.build_load(r#type, pointer, ""));
+        let access = instruction(value);
+        if memory == Memory::Guest {
+            access.set_alignment(1).expect("1 is a power of two");
+        }
+        self.annotate(access, memory);
+        value
+    }
+
+    /// Loads an integer of `bits` bits.
+    pub fn load_int(
+        &self,
+        bits: u32,
+        pointer: PointerValue<'ctx>,
+        memory: Memory,
+    ) -> IntValue<'ctx> {
+        self.load(self.int_of(bits), pointer, memory)
+            .into_int_value()
+    }
+
+    /// Makes the load that gave `value` stay, even if the value is not used.
+    pub fn keep(&self, value: BasicValueEnum<'ctx>) {
+        keep(instruction(value));
+    }
+
+    /// Makes an atomic access to guest memory one that keeps its place, if need be.
+    pub fn order_atomic(&self, value: impl BasicValue<'ctx>) {
+        if self.precise.get() {
+            keep(instruction(value.as_basic_value_enum()));
+        }
+    }
+
+    /// Stores to memory at any alignment.
+    pub fn store(&self, pointer: PointerValue<'ctx>, value: impl BasicValue<'ctx>, memory: Memory) {
+        let access = built(self.builder.build_store(pointer, value));
+        if memory == Memory::Guest {
+            access.set_alignment(1).expect("1 is a power of two");
+        }
+        self.annotate(access, memory);
+    }
+
+    /// A constant array of 32-bit words in the image: its address.
+    pub fn word_array(&self, words: impl Iterator<Item = u32>) -> IntValue<'ctx> {
+        let word = self.int_of(32);
+        let words: Vec<_> = words
+            .map(|value| word.const_int(u64::from(value), false))
+            .collect();
+        let array = word.const_array(&words);
+        let global = self.module.add_global(array.get_type(), None, "words");
+        global.set_initializer(&array);
+        global.set_constant(true);
+        global.set_linkage(Linkage::Private);
+        self.address(global.as_pointer_value())
+    }
+
+    /// The word at `index` of the array at `address`.
+    pub fn element(&self, address: IntValue<'ctx>, index: IntValue<'ctx>) -> IntValue<'ctx> {
+        let scaled = built(self.builder.build_left_shift(index, self.constant(2), ""));
+        let place = built(self.builder.build_int_add(address, scaled, ""));
+        self.load_int(32, self.guest_pointer(place), Memory::Image)
+    }
+
+    /// The word of the `Hart` structure at `offset`.
+    pub fn hart_slot(&self, offset: u64) -> PointerValue<'ctx> {
+        self.constant(offset).const_to_pointer(self.hart_pointer)
+    }
+
+    /// Reads an integer word of the `Hart` structure.
+    pub fn load_hart(&self, offset: u64) -> IntValue<'ctx> {
+        self.load_int(64, self.hart_slot(offset), Memory::Hart)
+    }
+
+    /// Writes a word of the `Hart` structure.
+    pub fn store_hart(&self, offset: u64, value: impl BasicValue<'ctx>) {
+        self.store(self.hart_slot(offset), value, Memory::Hart);
+    }
+
+    /// A guest address as a pointer.
+    pub fn guest_pointer(&self, address: IntValue<'ctx>) -> PointerValue<'ctx> {
+        built(self.builder.build_int_to_ptr(address, self.pointer, ""))
+    }
+
+    /// A pointer as an address.
+    pub fn address(&self, pointer: PointerValue<'ctx>) -> IntValue<'ctx> {
+        built(self.builder.build_ptr_to_int(pointer, self.int, ""))
+    }
+}
+
+/// Makes an access to memory stay, in order with others of the kind.
+fn keep(access: InstructionValue<'_>) {
+    access
+        .set_volatile(true)
+        .expect("the instruction accesses memory");
+}
+
+fn instruction(value: BasicValueEnum<'_>) -> InstructionValue<'_> {
+    value
+        .as_instruction_value()
+        .expect("a load is an instruction")
+}
+
+/// Type-based alias analysis tags of [`Memory`]'s kinds: siblings under one root.
+pub(super) fn access_tags(context: &Context) -> [MetadataValue<'_>; 3] {
+    let root = context.metadata_node(&[context.metadata_string("hartline").into()]);
+    ["guest", "hart", "image"].map(|name| {
+        let zero = context.i64_type().const_zero();
+        let r#type = context.metadata_node(&[
+            context.metadata_string(name).into(),
+            root.into(),
+            zero.into(),
+        ]);
+        context.metadata_node(&[r#type.into(), r#type.into(), zero.into()])
+    })
+}
