@@ -72,7 +72,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Says how far it is. That nobody reads it is no reason to fail.
-fn progress(message: &str) {
+pub fn progress(message: &str) {
     let _ = writeln!(io::stderr(), "{message}");
 }
 

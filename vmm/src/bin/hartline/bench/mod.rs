@@ -1,5 +1,6 @@
 //! `hartline bench`: Hartline compared with native programs and with qemu-user.
 
+mod ablation;
 mod compute;
 mod programs;
 mod results;
@@ -18,6 +19,8 @@ pub struct Arguments {
 enum Benchmark {
     /// Computation: the same programs as native code, under qemu-riscv64 and under Hartline
     Compute(compute::Arguments),
+    /// Techniques of the translator: what each is worth on the same programs
+    Ablation(ablation::Arguments),
 }
 
 /// Run the benchmark and print its results.
@@ -27,5 +30,6 @@ enum Benchmark {
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match &arguments.benchmark {
         Benchmark::Compute(arguments) => compute::main(arguments),
+        Benchmark::Ablation(arguments) => ablation::main(arguments),
     }
 }
