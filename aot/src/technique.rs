@@ -33,13 +33,16 @@ pub enum Technique {
     RawNans,
     /// Loop rotation and motion of invariant code.
     LoopPasses,
+    /// Bytes that are put together to a word are loaded as one, before value numbering
+    /// takes them apart.
+    WideAccesses,
     /// Global value numbering, and the elimination of dead stores.
     ValueNumbering,
 }
 
 impl Technique {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Liveness,
         Self::Polls,
         Self::InlineLookup,
@@ -50,6 +53,7 @@ impl Technique {
         Self::InlineFlags,
         Self::RawNans,
         Self::LoopPasses,
+        Self::WideAccesses,
         Self::ValueNumbering,
     ];
 
@@ -67,6 +71,7 @@ impl Technique {
             Self::InlineFlags => "inline-flags",
             Self::RawNans => "raw-nans",
             Self::LoopPasses => "loop-passes",
+            Self::WideAccesses => "wide-accesses",
             Self::ValueNumbering => "value-numbering",
         }
     }

@@ -81,6 +81,27 @@ fn addresses_are_folded() {
 }
 
 #[test]
+fn bytes_of_a_word_are_loaded_as_one() {
+    // lbu a2, 0(a0); lbu a3, 1(a0); slli a3, a3, 8; or a0, a2, a3
+    let words = [0x0005_4603, 0x0015_4683, 0x0086_9693, 0x00d6_6533];
+    let all = instructions(&words);
+    let loads: Vec<_> = all.iter().filter(|line| line.contains("(%rax)")).collect();
+    assert!(
+        matches!(loads.as_slice(), [line] if line.starts_with("movzwl")),
+        "{all:#?}"
+    );
+}
+
+#[test]
+fn what_was_stored_is_not_loaded_again() {
+    // sd a0, 8(sp); sd a1, 16(sp); ld a2, 8(sp); ld a3, 16(sp)
+    let words = [0x00a1_3423, 0x00b1_3823, 0x0081_3603, 0x0101_3683];
+    let all = instructions(&words);
+    let loads = all.iter().filter(|line| line.contains("(%rsi), "));
+    assert_eq!(loads.count(), 0, "{all:#?}");
+}
+
+#[test]
 fn constants_are_one_move() {
     // lui a0, 0x12345; addi a0, a0, 0x678
     let all = instructions(&[0x1234_5537, 0x6785_0513]);

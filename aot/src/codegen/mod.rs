@@ -35,9 +35,10 @@ pub enum CodegenError {
 }
 
 /// The passes before code generation, with the technique that they belong to.
-const PASSES: [(Option<Technique>, &str); 6] = [
+const PASSES: [(Option<Technique>, &str); 7] = [
     (None, "mem2reg,early-cse<memssa>,simplifycfg"),
     (None, COMBINE),
+    (Some(Technique::WideAccesses), "aggressive-instcombine"),
     (Some(Technique::LoopPasses), "loop-mssa(loop-rotate,licm)"),
     (Some(Technique::ValueNumbering), "gvn,dse"),
     (None, COMBINE),

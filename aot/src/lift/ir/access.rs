@@ -124,9 +124,26 @@ impl<'ctx> Ir<'ctx> {
         self.store(self.hart_slot(offset), value, Memory::Hart);
     }
 
-    /// A guest address as a pointer.
+    /// A guest address as a pointer. A sum with a constant becomes an offset from a
+    /// pointer: then LLVM sees which accesses from one base do not overlap, and which
+    /// bytes make a word.
     pub fn guest_pointer(&self, address: IntValue<'ctx>) -> PointerValue<'ctx> {
-        built(self.builder.build_int_to_ptr(address, self.pointer, ""))
+        let sum = address
+            .as_instruction()
+            .filter(|sum| sum.get_opcode() == InstructionOpcode::Add);
+        let operand = |index| Some(sum?.get_operand(index)?.value()?.into_int_value());
+        let (base, offset) = match (operand(0), operand(1)) {
+            (Some(base), Some(offset)) if offset.is_const() => (base, Some(offset)),
+            _ => (address, None),
+        };
+        let pointer = built(self.builder.build_int_to_ptr(base, self.pointer, ""));
+        let Some(offset) = offset else {
+            return pointer;
+        };
+        let byte = self.int_of(8);
+        // SAFETY: one index for a type that is no structure.
+        let moved = unsafe { self.builder.build_gep(byte, pointer, &[offset], "") };
+        built(moved)
     }
 
     /// A pointer as an address.
