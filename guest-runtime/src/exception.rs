@@ -176,6 +176,8 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
         vector::PAGE_FAULT if of_program && frame.error_code & page_fault::FETCH == 0 => {
             match kernel.memory.handle_fault(frame.cr2, access) {
                 Ok(()) => return Outcome::Resume,
+                // The access is made again with the memory of another process.
+                Err(memory::Fault::Exhausted) if kernel.free_memory() => return Outcome::Resume,
                 Err(memory::Fault::Exhausted) => {
                     kernel.interpreting = false;
                     kernel.end_process(&End::OutOfMemory);

@@ -86,9 +86,14 @@ pub fn report(kernel: &mut Kernel, end: &End) -> ExitReport {
         End::OutOfMemory => {
             report.kind = ExitKind::OutOfMemory as u32;
             let ram = kernel.memory.frames().lock().ram().length();
+            let own = kernel.memory.all_resident();
             set_message(
                 &mut report,
-                format_args!("all {} MiB of the VM's memory are used", ram >> 20),
+                format_args!(
+                    "all {} MiB of the VM's memory are used, {} MiB by the first process",
+                    ram >> 20,
+                    own >> 20
+                ),
             );
         }
     }

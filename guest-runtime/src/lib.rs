@@ -27,6 +27,7 @@ pub mod lifecycle;
 pub mod loader;
 pub mod memory;
 pub mod net;
+mod oom;
 pub(crate) mod parallel;
 pub mod process;
 pub mod profile;

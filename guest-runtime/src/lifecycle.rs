@@ -216,6 +216,8 @@ impl Kernel {
         if pid == FIRST {
             exit::end(self, end);
         }
+        let first = self.task_mut(pid).map(|task| task.name);
+        self.process.last_name = first.unwrap_or(self.task.name);
         for tid in self.threads(pid) {
             futex::forget(self, tid);
             self.take_from_cpu(tid);
@@ -228,6 +230,7 @@ impl Kernel {
         self.scheduler.release_space(self.process.space);
         self.orphan_children(pid);
         self.process.state = State::Zombie(status);
+        self.files.process.registry.end_threads(pid);
         let parent = self.process.parent;
         let ignores = self
             .signals_of(parent)
@@ -239,6 +242,12 @@ impl Kernel {
         self.files.vfs.changed.push(NOBODY);
         self.wake_for_files();
         self.leave_task();
+    }
+
+    /// Takes a zombie away.
+    pub(crate) fn reap(&mut self, pid: u32) {
+        self.scheduler.remove_process(pid);
+        self.files.process.registry.remove(pid);
     }
 
     /// Children of a process that ends go to `init`, which does not wait for them.
@@ -254,7 +263,7 @@ impl Kernel {
             process.parent = INIT;
             let (zombie, death) = (process.is_zombie(), process.parent_death_signal);
             if zombie {
-                self.scheduler.remove_process(child);
+                self.reap(child);
             } else if death != 0 {
                 let info = SigInfo::sent(death as u8, crate::signals::SI_USER, pid, 0);
                 self.signal_process(child, info);
@@ -286,6 +295,8 @@ impl Kernel {
         self.end_task_memory();
         futex::forget(self, self.task.tid);
         self.process.threads -= 1;
+        let registry = &self.files.process.registry;
+        registry.remove_thread(self.process.pid, self.task.tid);
         self.leave_task();
     }
 
@@ -300,6 +311,8 @@ impl Kernel {
             }
         }
         self.process.threads = 1;
+        let registry = &self.files.process.registry;
+        registry.end_threads(self.process.pid);
         self.task.tid = self.process.pid;
         if let Some(cpu) = self.cpus.get_mut(self.cpu) {
             cpu.running = self.task.tid;

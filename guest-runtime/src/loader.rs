@@ -302,6 +302,7 @@ fn map_segment(
                 path: file.path.clone(),
                 offset: from,
                 inode: file.inode,
+                read_only: false,
             }),
         })?;
         if let Cow::Owned(bytes) = &file.bytes {

@@ -264,6 +264,18 @@ impl Kernel {
         (cpu != self.cpu).then_some(cpu)
     }
 
+    /// Processor time that other vCPUs have spent on a process since they went over to its
+    /// tasks, ns.
+    pub(crate) fn time_elsewhere(&self, pid: u32) -> u64 {
+        let now = clock::monotonic();
+        let others = (self.cpus.iter().enumerate()).filter(|&(number, _)| number != self.cpu);
+        let time = |(_, cpu): (usize, &CpuState)| match self.scheduler.pid_of(cpu.running) {
+            Some(of) if of == pid => now.saturating_sub(cpu.started),
+            _ => 0,
+        };
+        others.map(time).sum()
+    }
+
     /// Asks for attention of a task, if it runs.
     pub(crate) fn ask_task(&self, tid: u32) {
         if tid == self.task.tid {

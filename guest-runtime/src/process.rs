@@ -138,6 +138,8 @@ pub struct Process {
     pub environment: core::ops::Range<u64>,
     /// What it can do.
     pub state: State,
+    /// Name of its first task when it ended.
+    pub last_name: [u8; 16],
     /// A stop or continuation that the parent has not asked for yet.
     pub news: Option<Status>,
     /// Signal for the parent at the end; 0: none.
@@ -192,6 +194,7 @@ impl Process {
             arguments: 0..0,
             environment: 0..0,
             state: State::Running,
+            last_name: [0; 16],
             news: None,
             exit_signal: 0,
             threads: 1,

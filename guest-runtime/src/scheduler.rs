@@ -127,6 +127,11 @@ impl Scheduler {
         self.processes.get_mut(&pid).map(|process| &mut **process)
     }
 
+    /// The process of a task that this vCPU does not run.
+    pub(crate) fn pid_of(&self, tid: u32) -> Option<u32> {
+        self.tasks.get(&tid).map(|task| task.pid)
+    }
+
     /// A task that this vCPU does not run.
     pub fn task(&mut self, tid: u32) -> Option<&mut Task> {
         self.tasks.get_mut(&tid).map(|task| &mut **task)
@@ -223,13 +228,30 @@ impl Scheduler {
 
     /// Whether an address space that is not loaded uses the image in a window.
     pub(crate) fn uses_window(&self, window: u64) -> bool {
-        let spaces = self
-            .spaces
-            .values()
-            .filter_map(|entry| entry.space.as_ref());
-        spaces
-            .into_iter()
-            .any(|space| space.images.uses_window(window))
+        self.spaces().any(|space| space.images.uses_window(window))
+    }
+
+    /// An address space that is not loaded.
+    pub(crate) fn space(&self, id: u32) -> Option<&Space> {
+        self.spaces.get(&id)?.space.as_deref()
+    }
+
+    /// Takes all pages of an address space that is not loaded away. Whether there were any.
+    pub(crate) fn empty_space(&mut self, id: u32) -> bool {
+        let entry = self.spaces.get_mut(&id);
+        let space = entry.and_then(|entry| entry.space.as_mut());
+        space.is_some_and(|space| space.memory.empty())
+    }
+
+    /// The number that was given to a task last.
+    pub(crate) fn last_tid(&self) -> u32 {
+        self.last_tid
+    }
+
+    /// Address spaces that are not loaded.
+    pub(crate) fn spaces(&self) -> impl Iterator<Item = &Space> {
+        let spaces = self.spaces.values();
+        spaces.filter_map(|entry| entry.space.as_deref())
     }
 
     /// One process less does. One that is loaded goes when another one is loaded.
@@ -645,6 +667,8 @@ impl Kernel {
         // A zombie that nobody waits for is gone.
         if !previous.is_zombie() || previous.parent != crate::process::INIT {
             self.scheduler.processes.insert(previous.pid, previous);
+        } else {
+            self.files.process.registry.remove(previous.pid);
         }
     }
 

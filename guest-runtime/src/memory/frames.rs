@@ -11,6 +11,11 @@ use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
 const FRAMES_PER_CHUNK: u32 = (HUGE_PAGE_SIZE / PAGE_SIZE) as u32;
 const WORDS: usize = (FRAMES_PER_CHUNK / 64) as usize;
 const NIL: u32 = u32::MAX;
+/// So small a part of RAM is kept for the runtime's heap: programs are refused memory
+/// before the runtime is.
+const KEPT_PART: u64 = 32;
+/// Most chunks that are kept.
+const MOST_KEPT: u64 = 8;
 
 /// Private RAM as the runtime sees it. Offsets are bytes from its start.
 #[derive(Debug, Clone, Copy)]
@@ -89,6 +94,10 @@ pub struct Frames {
     free: u32,
     partial: u32,
     used: u64,
+    /// Chunks that are free, those included that were never used.
+    free_chunks: u32,
+    /// Free chunks that are kept for the runtime's heap.
+    kept: u32,
     /// Of `used`, what was there before the first allocation.
     reserved: u64,
     peak: u64,
@@ -116,9 +125,12 @@ impl Frames {
             free: NIL,
             partial: NIL,
             used: reserved,
+            free_chunks: 0,
+            kept: (ram.length / HUGE_PAGE_SIZE / KEPT_PART).min(MOST_KEPT) as u32,
             reserved,
             peak: 0,
         };
+        frames.free_chunks = frames.chunks.len() as u32 - frames.fresh;
         for index in 0..frames.fresh {
             let start = u64::from(index) * HUGE_PAGE_SIZE;
             let count = (reserved - start).div_ceil(PAGE_SIZE) as u32;
@@ -156,7 +168,7 @@ impl Frames {
     /// A zeroed frame of 4 KiB, or `None` when RAM is used up.
     pub fn allocate_small(&mut self) -> Option<u64> {
         if self.partial == NIL {
-            let chunk = self.take_free()?;
+            let chunk = self.take_spare()?;
             self.push(List::Partial, chunk);
         }
         let index = self.partial;
@@ -182,7 +194,7 @@ impl Frames {
 
     /// A zeroed frame of 2 MiB, or `None` when there is none.
     pub fn allocate_huge(&mut self) -> Option<u64> {
-        let index = self.take_free()?;
+        let index = self.take_spare()?;
         let offset = u64::from(index) * HUGE_PAGE_SIZE;
         for word in 0..WORDS {
             let mut dirty = self.chunks[index as usize].dirty[word];
@@ -208,6 +220,7 @@ impl Frames {
             if index < self.fresh {
                 self.unlink(List::Free, index);
             }
+            self.free_chunks -= 1;
             self.fill(index);
         }
         self.fresh = self.fresh.max(first + count);
@@ -283,6 +296,7 @@ impl Frames {
         if count == 0 {
             self.unlink(List::Partial, index);
             self.push(List::Free, index);
+            self.free_chunks += 1;
         }
     }
 
@@ -305,19 +319,31 @@ impl Frames {
         chunk.used_count = 0;
         self.used -= HUGE_PAGE_SIZE;
         self.push(List::Free, index);
+        self.free_chunks += 1;
+    }
+
+    /// Takes a free chunk, unless those that are left are kept.
+    fn take_spare(&mut self) -> Option<u32> {
+        match self.free_chunks > self.kept {
+            true => self.take_free(),
+            false => None,
+        }
     }
 
     fn take_free(&mut self) -> Option<u32> {
         let index = self.free;
         if index != NIL {
             self.unlink(List::Free, index);
-            return Some(index);
-        }
-        if (self.fresh as usize) < self.chunks.len() {
+        } else if (self.fresh as usize) < self.chunks.len() {
             self.fresh += 1;
-            return Some(self.fresh - 1);
+        } else {
+            return None;
         }
-        None
+        self.free_chunks -= 1;
+        Some(match index {
+            NIL => self.fresh - 1,
+            index => index,
+        })
     }
 
     /// Marks all of a chunk as used and touched.

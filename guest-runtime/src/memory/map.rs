@@ -184,7 +184,8 @@ impl AddressSpace {
     /// `mprotect`.
     ///
     /// # Errors
-    /// `EINVAL` for a wrong address, `ENOMEM` if part of the range is not mapped.
+    /// `EINVAL` for a wrong address, `ENOMEM` if part of the range is not mapped, `EACCES`
+    /// for a shared mapping of a file that may not be written.
     pub fn protect(
         &mut self,
         address: u64,
@@ -203,6 +204,11 @@ impl AddressSpace {
         if !self.vmas.is_covered(range.clone()) || self.vmas.count() >= MAX_RANGES {
             return Err(Errno::ENOMEM);
         }
+        let mut overlapping = self.vmas.overlapping(range.clone());
+        if protection.writable() && overlapping.any(|(_, vma)| vma.is_read_only()) {
+            return Err(Errno::EACCES);
+        }
+        drop(overlapping);
         let parts: Vec<_> = (self.vmas.overlapping(range.clone()))
             .map(|(start, vma)| {
                 let part = start.max(range.start)..vma.end.min(range.end);
@@ -255,6 +261,17 @@ impl AddressSpace {
             (true, false) => Err(Errno::EIO),
             (true, true) => Ok(()),
         }
+    }
+
+    /// Whether a range shows `memory` and may be stored to, now or after `mprotect`, so
+    /// that others see it.
+    #[must_use]
+    pub fn stores_to(&self, memory: &SharedMemory) -> bool {
+        self.vmas.iter().any(|(_, vma)| {
+            let shows = matches!(&vma.backing,
+                Backing::Shared(other, _) if core::ptr::eq(&raw const **other, memory));
+            shows && vma.shared && !vma.is_read_only()
+        })
     }
 
     /// Takes pages away that lie behind the end of `memory` now.

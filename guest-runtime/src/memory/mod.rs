@@ -3,6 +3,7 @@
 
 mod fork;
 mod frames;
+mod inspect;
 mod map;
 mod page_table;
 mod shared;

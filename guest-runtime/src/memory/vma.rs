@@ -106,6 +106,8 @@ pub struct MappedFile {
     /// Its inode in the root file system tree, if the range shows it as it is there:
     /// neither the file nor the range can have been written.
     pub inode: Option<u32>,
+    /// Stores would reach the file, and may not: the range never becomes writable.
+    pub read_only: bool,
 }
 
 /// One mapped range with the same properties throughout.
@@ -140,6 +142,11 @@ impl Vma {
     pub(super) fn stores_are_shared(&self) -> bool {
         let noticed = matches!(&self.backing, Backing::Shared(memory, _) if memory.has_store());
         self.shared && !noticed
+    }
+
+    /// Whether the range may never be stored to.
+    pub(super) fn is_read_only(&self) -> bool {
+        matches!(&self.label, Label::File(file) if file.read_only)
     }
 
     /// Where the pages of this range end, which starts at `start`: a file may be shorter.
@@ -387,6 +394,7 @@ mod tests {
             path: Rc::from(&b"f"[..]),
             offset: 0x5000,
             inode: Some(3),
+            read_only: false,
         });
         tree.insert(0x1000, vma);
         tree.remove(0x1000..0x2000);

@@ -220,6 +220,12 @@ impl ThreadSignals {
     pub fn blocked(&self) -> u64 {
         self.blocked
     }
+
+    /// The signals that are pending for the thread alone.
+    #[must_use]
+    pub fn pending(&self) -> u64 {
+        set_of(&self.pending)
+    }
 }
 
 /// Signals of a queue.
@@ -421,6 +427,20 @@ impl Signals {
     #[must_use]
     pub fn handles(&self, signal: u8) -> bool {
         self.thread.blocked & bit(signal) == 0 && self.has_handler(signal)
+    }
+
+    /// The signals that the program ignores, and those that it handles.
+    #[must_use]
+    pub fn dispositions(&self) -> [u64; 2] {
+        let mut sets = [0; 2];
+        for signal in 1..=COUNT {
+            match self.action(signal).handler {
+                DEFAULT => {}
+                IGNORE => sets[0] |= bit(signal),
+                _ => sets[1] |= bit(signal),
+            }
+        }
+        sets
     }
 
     /// Whether the signal of a child that ends is ignored on purpose: then the child

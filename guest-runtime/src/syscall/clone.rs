@@ -221,6 +221,8 @@ fn make_thread(kernel: &mut Kernel, args: &CloneArgs, task: Task) -> Result<(), 
         user::write(&mut kernel.memory, args.child_tid, &task.tid)?;
     }
     kernel.process.threads += 1;
+    let registry = &kernel.files.process.registry;
+    registry.add_thread(task.pid, task.tid);
     kernel.scheduler.add_task(task);
     Ok(())
 }
@@ -254,6 +256,7 @@ fn make_process(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result
         signals.clear_handlers();
     }
     let files = kernel.files.fork(pid);
+    files.registry.add(&files);
     let mut process = kernel.process.fork(pid, space, Parked { files, signals });
     process.exit_signal = args.exit_signal as u8;
     if args.flags & flag::VFORK != 0 {

@@ -2,7 +2,7 @@
 
 use super::Entry;
 use super::files::Files;
-use super::poll::{ALWAYS, POLLNVAL, WRITABLE, Watch};
+use super::poll::{ALWAYS, MAX_NESTING, POLLNVAL, WRITABLE, Watch};
 use crate::clock;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
@@ -63,12 +63,17 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         },
         _ => return Err(Errno::EINVAL),
     };
+    kernel.files.id(a[0])?;
     let target = kernel.files.id(a[2])?;
     match kernel.files.file(a[2])?.object {
         // Linux has no poll for these.
         Object::File | Object::Directory | Object::Proc(_) => return Err(Errno::EPERM),
         _ if target == kernel.files.id(a[0])? => return Err(Errno::EINVAL),
         _ => {}
+    }
+    let own = kernel.files.id(a[0])?;
+    if a[1] == ADD && leads_to(&kernel.files, target, own, MAX_NESTING) {
+        return Err(Errno::ELOOP);
     }
     let interest = Interest {
         file: target,
@@ -86,6 +91,16 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         _ => epoll.remove(fd)?,
     }
     Ok(0)
+}
+
+/// Whether an instance waits for another one, perhaps through others; also if more than
+/// `depth` lie between them.
+fn leads_to(files: &Files, from: FileId, to: FileId, depth: u32) -> bool {
+    let Ok(Object::Epoll(epoll)) = files.vfs.files.get(from).map(|file| &file.object) else {
+        return false;
+    };
+    let mut targets = epoll.iter().map(|(_, interest)| interest.file);
+    from == to || depth == 0 || targets.any(|next| leads_to(files, next, to, depth - 1))
 }
 
 /// `EPOLLEXCLUSIVE` goes with few other events, and not with nesting. Who waits looks for

@@ -114,7 +114,7 @@ impl Files {
     /// Makes a file that of `/proc/self/exe`.
     pub fn set_executable_inode(&mut self, ino: Ino) {
         self.vfs.fs.retain(ino);
-        if let Some(old) = self.process.executable.replace(ino) {
+        if let Some(old) = self.process.set_executable(ino) {
             self.vfs.fs.release(old);
         }
     }
@@ -274,10 +274,14 @@ impl Kernel {
     /// Takes over identity and limits that calls of other areas have changed.
     pub(super) fn sync_identity(&mut self) {
         let process = &mut self.files.process;
-        process.who = Credentials {
+        let who = Credentials {
             uid: self.process.uid,
             gid: self.process.gid,
         };
+        if who != process.who {
+            process.who = who;
+            process.registry.update(process);
+        }
         let limit = self.process.limits[process::limit::NOFILE].soft;
         process.fds.limit = limit.min(MAX_FILES as u64) as u32;
     }

@@ -9,6 +9,7 @@ use crate::vfs::Vfs;
 use crate::vfs::directory::FIRST_COOKIE;
 use crate::vfs::file::Object;
 use crate::vfs::inode::directory_type;
+use crate::vfs::notify::mask;
 use crate::vfs::proc;
 use crate::vfs::process::Process;
 use crate::vfs::types::{Ino, S_IFDIR};
@@ -42,7 +43,7 @@ fn next_item<'a>(
         let (name, ino) = match cookie {
             0 => (b".".as_slice(), directory),
             _ if directory == process.root => (b"..".as_slice(), directory),
-            _ => (b"..".as_slice(), vfs.fs.parent(directory)?),
+            _ => (b"..".as_slice(), vfs.fs.parent(directory, process)?),
         };
         return Ok(Some(Item {
             cookie,
@@ -137,5 +138,6 @@ fn getdents64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     user::write_bytes(&mut kernel.memory, a[1], &out)?;
     vfs.files.get_mut(id)?.offset = cookie;
     vfs.fs.accessed(directory);
+    vfs.fs.tell(directory, mask::ACCESS);
     Ok(out.len() as u64)
 }

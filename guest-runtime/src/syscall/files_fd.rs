@@ -10,6 +10,7 @@ use crate::vfs::Target;
 use crate::vfs::file::{EventFd, Object};
 use crate::vfs::inode::Kind;
 use crate::vfs::pipe::Pipe;
+use crate::vfs::seals;
 use crate::vfs::types::{NAME_MAX, o};
 
 /// The calls of this file.
@@ -45,6 +46,8 @@ mod command {
     pub const DUPFD_CLOEXEC: u32 = 1030;
     pub const SETPIPE_SZ: u32 = 1031;
     pub const GETPIPE_SZ: u32 = 1032;
+    pub const ADD_SEALS: u32 = 1033;
+    pub const GET_SEALS: u32 = 1034;
 }
 
 fn close(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -152,8 +155,27 @@ fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> R
             let bytes = u32::try_from(argument).map_err(|_| Errno::EINVAL)? as usize;
             Ok(pipe(kernel, fd)?.set_capacity(bytes)? as u64)
         }
+        command::GET_SEALS => {
+            let ino = kernel.files.file(fd)?.ino;
+            Ok(u64::from(kernel.files.vfs.fs.seals(ino)?))
+        }
+        command::ADD_SEALS => add_seals(kernel, fd, argument),
         _ => Err(Errno::EINVAL),
     }
+}
+
+fn add_seals(kernel: &mut Kernel, fd: u64, argument: u64) -> Result<u64, Errno> {
+    let seals = u32::try_from(argument).map_err(|_| Errno::EINVAL)?;
+    let file = kernel.files.file(fd)?;
+    let ino = file.ino;
+    kernel.files.vfs.fs.seals(ino)?;
+    file.check_writable().map_err(|_| Errno::EPERM)?;
+    let mapped = match kernel.files.vfs.fs.shared(ino) {
+        Some(memory) => kernel.is_stored_to(&memory),
+        None => false,
+    };
+    kernel.files.vfs.fs.add_seals(ino, seals, mapped)?;
+    Ok(0)
 }
 
 fn pipe(kernel: &mut Kernel, fd: u64) -> Result<&mut Pipe, Errno> {
@@ -219,9 +241,15 @@ fn memfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     const EXEC: u32 = 0x10;
     const PREFIX: usize = "memfd:".len();
     let flags = a[1] as u32;
-    if flags & !(CLOEXEC | ALLOW_SEALING | NOEXEC_SEAL | EXEC) != 0 {
+    let both = flags & NOEXEC_SEAL != 0 && flags & EXEC != 0;
+    if flags & !(CLOEXEC | ALLOW_SEALING | NOEXEC_SEAL | EXEC) != 0 || both {
         return Err(Errno::EINVAL);
     }
+    let seals = match flags & (ALLOW_SEALING | NOEXEC_SEAL) {
+        0 => seals::SEAL,
+        ALLOW_SEALING => 0,
+        _ => seals::EXEC,
+    };
     let name = user::cstr(&mut kernel.memory, a[0], NAME_MAX + 1 - PREFIX);
     let name = name.map_err(|error| match error {
         Errno::ENAMETOOLONG => Errno::EINVAL,
@@ -229,12 +257,14 @@ fn memfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     })?;
     kernel.sync_identity();
     let Files { vfs, process, .. } = &mut kernel.files;
-    let fd = vfs.open_memory(process, &name, flags & CLOEXEC != 0)?;
+    let fd = vfs.open_memory(process, &name, seals, flags & CLOEXEC != 0)?;
     Ok(u64::from(fd))
 }
 
 fn umask(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let new = a[0] as u32 & 0o777;
-    let old = core::mem::replace(&mut kernel.files.process.umask, new);
+    let process = &mut kernel.files.process;
+    let old = core::mem::replace(&mut process.umask, new);
+    process.registry.update(process);
     Ok(u64::from(old))
 }

@@ -27,13 +27,10 @@ pub const CALLS: &[Entry] = &[
     Entry::new(69, "preadv", preadv),
     Entry::new(70, "pwritev", pwritev),
     Entry::new(71, "sendfile", sendfile),
-    Entry::new(75, "vmsplice", unsupported_splice),
-    Entry::new(76, "splice", unsupported_splice),
-    Entry::new(77, "tee", unsupported_splice),
     Entry::new(81, "sync", sync),
     Entry::new(82, "fsync", fsync),
     Entry::new(83, "fdatasync", fdatasync),
-    Entry::new(84, "sync_file_range", fdatasync),
+    Entry::new(84, "sync_file_range", sync_file_range),
     Entry::new(213, "readahead", readahead),
     Entry::new(223, "fadvise64", fadvise64),
     Entry::new(267, "syncfs", fsync),
@@ -50,10 +47,19 @@ const COPY: usize = 64 << 10;
 const RWF_HARMLESS: u64 = 7;
 
 /// A position given by the program.
-fn position(offset: u64) -> Result<Option<u64>, Errno> {
+pub(super) fn position(offset: u64) -> Result<Option<u64>, Errno> {
     match i64::try_from(offset) {
         Ok(_) => Ok(Some(offset)),
         Err(_) => Err(Errno::EINVAL),
+    }
+}
+
+/// The position of `pread64` and its like; the file has one.
+fn place(kernel: &Kernel, a: &[u64; 6]) -> Result<Option<u64>, Errno> {
+    let at = position(a[3])?;
+    match kernel.files.file(a[0])?.object {
+        Object::File | Object::Directory | Object::Proc(_) | Object::Device(_) => Ok(at),
+        _ => Err(Errno::ESPIPE),
     }
 }
 
@@ -93,7 +99,7 @@ fn block(kernel: &mut Kernel, id: FileId, progress: u64) -> Result<Errno, Errno>
 }
 
 /// Sends `SIGPIPE` for an `EPIPE`.
-fn check_pipe(kernel: &mut Kernel, result: Result<usize, Errno>) -> Result<u64, Errno> {
+pub(super) fn check_pipe(kernel: &mut Kernel, result: Result<usize, Errno>) -> Result<u64, Errno> {
     if result == Err(Errno::EPIPE) {
         let (pid, uid) = (kernel.process.pid, kernel.process.uid);
         let info = SigInfo::sent(SIGPIPE, SI_USER, pid, uid);
@@ -198,16 +204,23 @@ fn write(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn pread64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let at = place(kernel, a)?;
     let id = kernel.files.id(a[0])?;
-    read_at(kernel, id, position(a[3])?, a[1], a[2])
+    read_at(kernel, id, at, a[1], a[2])
 }
 
 fn pwrite64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let at = place(kernel, a)?;
     let id = kernel.files.id(a[0])?;
-    write_at(kernel, id, position(a[3])?, a[1], a[2], 0)
+    write_at(kernel, id, at, a[1], a[2], 0)
 }
 
-fn read_vectors(kernel: &mut Kernel, a: &[u64; 6], mut offset: Option<u64>) -> Result<u64, Errno> {
+/// Reads into the vector that the arguments of `readv` describe.
+pub(super) fn read_vectors(
+    kernel: &mut Kernel,
+    a: &[u64; 6],
+    mut offset: Option<u64>,
+) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
     if offset.is_none() {
         let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
@@ -238,7 +251,12 @@ fn read_vectors(kernel: &mut Kernel, a: &[u64; 6], mut offset: Option<u64>) -> R
     Ok(total)
 }
 
-fn write_vectors(kernel: &mut Kernel, a: &[u64; 6], mut offset: Option<u64>) -> Result<u64, Errno> {
+/// Writes from the vector that the arguments of `writev` describe.
+pub(super) fn write_vectors(
+    kernel: &mut Kernel,
+    a: &[u64; 6],
+    mut offset: Option<u64>,
+) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
     let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
     if offset.is_none() && kernel.is_socket(id)? {
@@ -297,11 +315,13 @@ fn writev(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn preadv(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    read_vectors(kernel, a, position(a[3])?)
+    let at = place(kernel, a)?;
+    read_vectors(kernel, a, at)
 }
 
 fn pwritev(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    write_vectors(kernel, a, position(a[3])?)
+    let at = place(kernel, a)?;
+    write_vectors(kernel, a, at)
 }
 
 /// Position and flags of `preadv2` and `pwritev2`.
@@ -439,10 +459,6 @@ fn copy(
     Ok(done)
 }
 
-fn unsupported_splice(_: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
-    Err(Errno::EINVAL)
-}
-
 /// Everything is in memory: there is nothing to write back.
 fn sync(_: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
@@ -467,6 +483,21 @@ fn fsync(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn fdatasync(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     sync_file(kernel, a[0], true)
+}
+
+fn sync_file_range(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    const FLAGS: u64 = 7;
+    let file = kernel.files.file(a[0])?;
+    let end = a[1]
+        .checked_add(a[2])
+        .filter(|&end| i64::try_from(end).is_ok());
+    if a[3] & !FLAGS != 0 || i64::try_from(a[1]).is_err() || end.is_none() {
+        return Err(Errno::EINVAL);
+    }
+    match file.object {
+        Object::File | Object::Directory | Object::Device(_) => sync_file(kernel, a[0], true),
+        _ => Err(Errno::ESPIPE),
+    }
 }
 
 /// Nothing is gained by reading ahead: there is no disk, or it is the host's.

@@ -338,7 +338,7 @@ fn set_cwd(kernel: &mut Kernel, ino: Ino) -> Result<u64, Errno> {
     check_enter(kernel, ino)?;
     let Files { vfs, process, .. } = &mut kernel.files;
     vfs.fs.retain(ino);
-    vfs.fs.release(core::mem::replace(&mut process.cwd, ino));
+    vfs.fs.release(process.set_cwd(ino));
     Ok(0)
 }
 
@@ -360,6 +360,6 @@ fn chroot(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     }
     let Files { vfs, process, .. } = &mut kernel.files;
     vfs.fs.retain(ino);
-    vfs.fs.release(core::mem::replace(&mut process.root, ino));
+    vfs.fs.release(process.set_root(ino));
     Ok(0)
 }

@@ -1,14 +1,17 @@
 //! What `/proc` shows of the rest of the library OS.
 
-use super::files::Files;
 use crate::clock;
 use crate::errno::Errno;
 use crate::host::Host;
 use crate::kernel::Kernel;
-use crate::memory::{AddressSpace, Label};
-use crate::user;
+use crate::memory::{AddressSpace, Label, Vma};
+use crate::process::{Process, State, limit};
+use crate::signals::Signals;
+use crate::syscall::system::NAMES;
+use crate::task::Task;
+use crate::vfs;
 use crate::vfs::proc::Node;
-use crate::vfs::proc_text::{Memory, System, Times, contents};
+use crate::vfs::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
 use crate::vfs::types::Ino;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,24 +19,33 @@ use core::fmt::Write;
 use core::ops::Range;
 use rand_chacha::rand_core::Rng;
 
+/// What the file that is read is about.
 struct View<'a> {
     host: Host,
-    memory: &'a AddressSpace,
-    name: &'a [u8],
-    arguments: Vec<u8>,
-    environment: Vec<u8>,
+    process: &'a Process,
+    /// None if it has ended.
+    memory: Option<&'a AddressSpace>,
+    frames: Memory,
+    name: [u8; 16],
+    facts: TaskFacts,
+    load: Load,
     uuid: [u8; 16],
-    family: [u32; 5],
-    cpu_time: u64,
+}
+
+impl View<'_> {
+    fn bytes(&self, range: &Range<u64>) -> Vec<u8> {
+        let memory = self.memory.map(|memory| memory.peek(range.clone()));
+        memory.unwrap_or_default()
+    }
 }
 
 impl System for View<'_> {
     fn arguments(&self) -> Vec<u8> {
-        self.arguments.clone()
+        self.bytes(&self.process.arguments)
     }
 
     fn environment(&self) -> Vec<u8> {
-        self.environment.clone()
+        self.bytes(&self.process.environment)
     }
 
     fn name(&self) -> Vec<u8> {
@@ -41,59 +53,52 @@ impl System for View<'_> {
         self.name[..end.unwrap_or(self.name.len())].to_vec()
     }
 
-    fn maps(&self, out: &mut String) {
-        for (start, vma) in self.memory.vmas().iter() {
-            let flag = |on, letter| if on { letter } else { '-' };
-            let (label, offset) = match &vma.label {
-                Label::None => ("".into(), 0),
-                Label::Heap => ("[heap]".into(), 0),
-                Label::Stack => ("[stack]".into(), 0),
-                Label::Trampoline => ("[vdso]".into(), 0),
-                Label::File(file) => (String::from_utf8_lossy(&file.path), file.offset),
-            };
-            let head = alloc::format!(
-                "{start:08x}-{:08x} {}{}{}{} {offset:08x} 00:00 0",
-                vma.end,
-                flag(vma.protection.has_read_bit(), 'r'),
-                flag(vma.protection.writable(), 'w'),
-                flag(vma.protection.executable(), 'x'),
-                if vma.shared { 's' } else { 'p' },
-            );
-            // Writing to a string does not fail.
-            let _ = match label.is_empty() {
-                true => writeln!(out, "{head} "),
-                false => writeln!(out, "{head:<72} {label}"),
-            };
+    fn maps(&self, out: &mut String, details: bool) {
+        let Some(memory) = self.memory else { return };
+        for (start, vma) in memory.vmas().iter() {
+            write_range(out, start, vma);
+            if details {
+                let size = (vma.end - start) >> 10;
+                let resident = memory.resident(start..vma.end) >> 10;
+                // Writing to a string does not fail.
+                let _ = write!(
+                    out,
+                    "Size:           {size:>8} kB\nKernelPageSize:        4 kB\n\
+                     MMUPageSize:           4 kB\nRss:            {resident:>8} kB\n\
+                     Pss:            {resident:>8} kB\nSwap:                  0 kB\n"
+                );
+            }
         }
     }
 
     fn memory(&self) -> Memory {
-        let boot = self.host.boot();
-        let used = self.memory.frames().lock().used();
+        let memory = self.memory;
         Memory {
-            total: boot.ram_length,
-            free: boot.ram_length.saturating_sub(used),
-            mapped: self.memory.vmas().mapped(),
-            resident: used,
-            stack_limit: boot.stack_limit,
+            mapped: memory.map_or(0, |memory| memory.vmas().mapped()),
+            resident: memory.map_or(0, AddressSpace::all_resident),
+            stack_limit: self.process.limits[limit::STACK].soft,
+            ..self.frames
         }
     }
 
     fn times(&self) -> Times {
-        let uptime = clock::since_boot();
         Times {
-            uptime,
-            cpu: self.cpu_time,
+            uptime: clock::since_boot(),
             boot: self.host.boot().realtime_ns,
         }
     }
 
     fn identity(&self) -> [&str; 3] {
-        ["6.12.0-hartline", "#1 SMP", "hartline"]
+        let [_, host, release, version, ..] = NAMES;
+        [release, version, host]
     }
 
-    fn family(&self) -> [u32; 5] {
-        self.family
+    fn task(&self) -> TaskFacts {
+        self.facts
+    }
+
+    fn load(&self) -> Load {
+        self.load
     }
 
     fn processors(&self) -> u32 {
@@ -108,39 +113,167 @@ impl System for View<'_> {
     }
 }
 
+/// A line of `maps`.
+fn write_range(out: &mut String, start: u64, vma: &Vma) {
+    let flag = |on, letter| if on { letter } else { '-' };
+    let (label, offset) = match &vma.label {
+        Label::None => ("".into(), 0),
+        Label::Heap => ("[heap]".into(), 0),
+        Label::Stack => ("[stack]".into(), 0),
+        Label::Trampoline => ("[vdso]".into(), 0),
+        Label::File(file) => (String::from_utf8_lossy(&file.path), file.offset),
+    };
+    let head = alloc::format!(
+        "{start:08x}-{:08x} {}{}{}{} {offset:08x} 00:00 0",
+        vma.end,
+        flag(vma.protection.has_read_bit(), 'r'),
+        flag(vma.protection.writable(), 'w'),
+        flag(vma.protection.executable(), 'x'),
+        if vma.shared { 's' } else { 'p' },
+    );
+    // Writing to a string does not fail.
+    let _ = match label.is_empty() {
+        true => writeln!(out, "{head} "),
+        false => writeln!(out, "{head:<72} {label}"),
+    };
+}
+
 impl Kernel {
     /// Contents of a file of `/proc`.
     pub(super) fn proc_text(&mut self, ino: Ino) -> Result<Vec<u8>, Errno> {
         let node = Node::from_ino(ino).ok_or(Errno::EINVAL)?;
-        let arguments = self.program_bytes(&self.process.arguments.clone());
-        let environment = self.program_bytes(&self.process.environment.clone());
+        self.account_time();
         let mut uuid = [0; 16];
         self.random.fill_bytes(&mut uuid);
-        self.account_time();
+        let files = node.subject(&self.files.process).ok_or(Errno::ESRCH)?;
+        let process = self.any_process(files.pid).ok_or(Errno::ESRCH)?;
+        // The first thread may have ended before the others.
+        let asked = node.task().unwrap_or(self.task.tid);
+        let task = self.any_task(asked);
+        let memory = match process.is_zombie() {
+            true => None,
+            false => self.space_of(process),
+        };
         let mut view = View {
             host: self.host,
-            memory: &self.memory,
-            name: &self.task.name,
-            arguments,
-            environment,
+            process,
+            memory,
+            frames: self.frames_facts(),
+            name: task.map_or(process.last_name, |task| task.name),
+            facts: self.task_facts(process, asked, task, &files),
+            load: self.load_facts(),
             uuid,
-            family: [
-                self.process.parent,
-                self.process.group,
-                self.process.session,
-                self.foreground,
-                self.process.threads,
-            ],
-            cpu_time: self.process.cpu_time,
         };
-        let Files { vfs, process, .. } = &self.files;
-        contents(node, vfs, process, &mut view)
+        contents(node, &self.files.vfs, &files, &mut view)
     }
 
-    /// Memory of the program; nothing if it has unmapped it.
-    fn program_bytes(&mut self, range: &Range<u64>) -> Vec<u8> {
-        let length = range.end.saturating_sub(range.start);
-        let bytes = user::slice(&mut self.memory, range.start, length);
-        bytes.map(<[u8]>::to_vec).unwrap_or_default()
+    /// Processor time of the running process, ns.
+    pub(super) fn process_time(&mut self) -> u64 {
+        self.account_time();
+        self.process.cpu_time + self.time_elsewhere(self.process.pid)
+    }
+
+    /// A process, running or not, if it is there.
+    fn any_process(&self, pid: u32) -> Option<&Process> {
+        self.processes().find(|process| process.pid == pid)
+    }
+
+    /// A task, running or not, if it is there.
+    fn any_task(&self, tid: u32) -> Option<&Task> {
+        match tid == self.task.tid {
+            true => Some(&self.task),
+            false => self.scheduler.tasks().find(|task| task.tid == tid),
+        }
+    }
+
+    /// The address space of a process.
+    pub(crate) fn space_of(&self, process: &Process) -> Option<&AddressSpace> {
+        match process.space == self.process.space {
+            true => Some(&self.memory),
+            false => Some(&self.scheduler.space(process.space)?.memory),
+        }
+    }
+
+    fn frames_facts(&self) -> Memory {
+        let frames = self.memory.frames().lock();
+        let total = frames.ram().length();
+        Memory {
+            total,
+            free: total.saturating_sub(frames.used()),
+            ..Memory::default()
+        }
+    }
+
+    /// Signal state of a process that has not ended.
+    fn signals_view<'a>(&'a self, process: &'a Process) -> Option<&'a Signals> {
+        match process.pid == self.process.pid {
+            true => Some(&self.signals),
+            false => Some(&process.parked.as_ref()?.signals),
+        }
+    }
+
+    fn task_facts(
+        &self,
+        process: &Process,
+        tid: u32,
+        task: Option<&Task>,
+        files: &vfs::process::Process,
+    ) -> TaskFacts {
+        let state = match (process.state, task) {
+            (State::Zombie(_), _) | (_, None) => 'Z',
+            (State::Stopped, _) => 'T',
+            (State::Running, Some(task)) if task.wait.is_some() => 'S',
+            (State::Running, Some(_)) => 'R',
+        };
+        let signals = match (self.signals_view(process), task) {
+            (Some(signals), Some(task)) => {
+                let own = match tid == self.task.tid {
+                    true => &signals.thread,
+                    false => &task.signals,
+                };
+                let [ignored, caught] = signals.dispositions();
+                [own.pending(), own.blocked(), ignored, caught]
+            }
+            _ => [0; 4],
+        };
+        debug_assert_eq!(files.pid, process.pid);
+        TaskFacts {
+            tid,
+            state,
+            parent: process.parent,
+            group: process.group,
+            session: process.session,
+            foreground: match process.session {
+                crate::process::FIRST => self.foreground.cast_signed(),
+                _ => -1,
+            },
+            threads: match process.is_zombie() {
+                true => 0,
+                false => process.threads,
+            },
+            nice: process.nice,
+            cpu_time: process.cpu_time + self.time_elsewhere(process.pid),
+            children_time: process.children_time,
+            signals,
+        }
+    }
+
+    fn load_facts(&self) -> Load {
+        let own = (!self.is_idle()).then_some(&*self.task);
+        let tasks = own.into_iter().chain(self.scheduler.tasks());
+        let (mut all, mut running) = (0, 0);
+        for task in tasks {
+            all += 1;
+            running += u64::from(task.wait.is_none());
+        }
+        let cpu_time = |process: &Process| {
+            process.cpu_time + process.children_time + self.time_elsewhere(process.pid)
+        };
+        Load {
+            tasks: all,
+            running,
+            last: self.scheduler.last_tid(),
+            cpu_time: self.processes().map(cpu_time).sum(),
+        }
     }
 }

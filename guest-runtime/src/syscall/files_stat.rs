@@ -19,18 +19,6 @@ use crate::vfs::volume::is_volume_device;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(5, "setxattr", set_path_attribute),
-    Entry::new(6, "lsetxattr", set_path_attribute),
-    Entry::new(7, "fsetxattr", set_descriptor_attribute),
-    Entry::new(8, "getxattr", path_attribute),
-    Entry::new(9, "lgetxattr", path_attribute),
-    Entry::new(10, "fgetxattr", descriptor_attribute),
-    Entry::new(11, "listxattr", path_attribute_list),
-    Entry::new(12, "llistxattr", path_attribute_list),
-    Entry::new(13, "flistxattr", descriptor_attribute_list),
-    Entry::new(14, "removexattr", path_attribute),
-    Entry::new(15, "lremovexattr", path_attribute),
-    Entry::new(16, "fremovexattr", descriptor_attribute),
     Entry::new(43, "statfs", statfs),
     Entry::new(44, "fstatfs", fstatfs),
     Entry::new(45, "truncate", truncate),
@@ -302,37 +290,6 @@ fn utimensat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let attributes = vfs.fs.attributes(ino, process)?;
     let may_write = attributes.check(process.who, MAY_WRITE).is_ok();
     vfs.fs.set_times(ino, times, process.who, may_write)?;
-    Ok(0)
-}
-
-/// Extended attributes cannot be set, so no file has any.
-fn set_path_attribute(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    kernel.inode_at(AT_FDCWD as u64, a[0], AT_SYMLINK_NOFOLLOW)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-fn set_descriptor_attribute(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    kernel.files.file(a[0])?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-fn path_attribute(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    kernel.inode_at(AT_FDCWD as u64, a[0], AT_SYMLINK_NOFOLLOW)?;
-    Err(Errno::ENODATA)
-}
-
-fn descriptor_attribute(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    kernel.files.file(a[0])?;
-    Err(Errno::ENODATA)
-}
-
-fn path_attribute_list(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    kernel.inode_at(AT_FDCWD as u64, a[0], AT_SYMLINK_NOFOLLOW)?;
-    Ok(0)
-}
-
-fn descriptor_attribute_list(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    kernel.files.file(a[0])?;
     Ok(0)
 }
 

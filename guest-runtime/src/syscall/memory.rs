@@ -3,9 +3,12 @@
 use super::Entry;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
-use crate::memory::{Access, Backing, Label, MapPlace, MapRequest, MappedFile, Protection};
+use crate::memory::{
+    Access, Backing, Label, MapPlace, MapRequest, MappedFile, Protection, SharedMemory,
+};
 use crate::syscall::files_stat::Mapped;
 use crate::user;
+use crate::vfs::seals;
 use core::ops::Range;
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
 
@@ -19,12 +22,12 @@ pub const CALLS: &[Entry] = &[
     Entry::new(227, "msync", msync),
     Entry::new(228, "mlock", mlock),
     Entry::new(229, "munlock", mlock),
-    Entry::new(230, "mlockall", |_, _| Ok(0)),
+    Entry::new(230, "mlockall", mlockall),
     Entry::new(231, "munlockall", |_, _| Ok(0)),
     Entry::new(232, "mincore", mincore),
     Entry::new(233, "madvise", madvise),
     Entry::new(259, "riscv_flush_icache", riscv_flush_icache),
-    Entry::new(284, "mlock2", mlock),
+    Entry::new(284, "mlock2", mlock2),
 ];
 
 const MAP_SHARED: u64 = 1;
@@ -98,6 +101,7 @@ fn file_contents(
         path: path.into(),
         offset,
         inode: None,
+        read_only: false,
     };
     let Mapped::File {
         ino,
@@ -110,6 +114,11 @@ fn file_contents(
     if shared && protection.writable() && !writable {
         return Err(Errno::EACCES);
     }
+    let sealed = kernel.files.vfs.fs.seals(ino).unwrap_or(0) & (seals::WRITE | seals::FUTURE_WRITE);
+    if shared && protection.writable() && sealed != 0 {
+        return Err(Errno::EPERM);
+    }
+    file.read_only = shared && (!writable || sealed != 0);
     offset.checked_add(length).ok_or(Errno::EOVERFLOW)?;
     // Stores may have to reach the file: then it has to be in memory.
     if let Some((bytes, inode)) = image
@@ -123,6 +132,14 @@ fn file_contents(
     let frames = kernel.memory.frames();
     let memory = kernel.files.vfs.fs.share(ino, frames)?;
     Ok((Backing::Shared(memory, offset), Label::File(file)))
+}
+
+impl Kernel {
+    /// Whether any process has `memory` mapped so that stores reach it.
+    pub(super) fn is_stored_to(&self, memory: &SharedMemory) -> bool {
+        let mut others = self.scheduler.spaces();
+        self.memory.stores_to(memory) || others.any(|space| space.memory.stores_to(memory))
+    }
 }
 
 /// Code of a range is about to change.
@@ -189,6 +206,23 @@ fn mlock(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         .memory
         .check_mapped(start, length.ok_or(Errno::EINVAL)?)?;
     Ok(0)
+}
+
+fn mlock2(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const ONFAULT: u64 = 1;
+    match arguments[2] & !ONFAULT {
+        0 => mlock(kernel, arguments),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn mlockall(_: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const ONFAULT: u64 = 4;
+    match arguments[0] {
+        // Nothing is ever swapped out.
+        1..=7 if arguments[0] != ONFAULT => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
 }
 
 fn mincore(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {

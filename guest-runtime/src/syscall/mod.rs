@@ -12,8 +12,10 @@ mod files_lock;
 mod files_path;
 mod files_proc;
 mod files_stat;
+mod files_xattr;
 mod futex;
 mod group;
+mod inotify;
 mod memory;
 mod notify;
 mod poll;
@@ -22,6 +24,7 @@ mod socket;
 mod socket_io;
 mod socket_message;
 mod socket_options;
+mod splice;
 mod system;
 mod task;
 mod time;
@@ -72,8 +75,10 @@ const AREAS: &[&[Entry]] = &[
     files_lock::CALLS,
     files_path::CALLS,
     files_stat::CALLS,
+    files_xattr::CALLS,
     futex::CALLS,
     group::CALLS,
+    inotify::CALLS,
     memory::CALLS,
     notify::CALLS,
     poll::CALLS,
@@ -81,6 +86,7 @@ const AREAS: &[&[Entry]] = &[
     socket::CALLS,
     socket_io::CALLS,
     socket_options::CALLS,
+    splice::CALLS,
     system::CALLS,
     task::CALLS,
     time::CALLS,

@@ -45,7 +45,7 @@ pub const WRITABLE: u32 = POLLOUT | POLLWRNORM;
 pub const ALWAYS: u32 = POLLERR | POLLHUP | POLLNVAL;
 
 /// Deepest nesting of epoll instances (`EP_MAX_NESTS`).
-const MAX_NESTING: u32 = 4;
+pub(super) const MAX_NESTING: u32 = 4;
 
 /// `struct pollfd`
 #[repr(C)]
@@ -103,6 +103,7 @@ fn readiness(kernel: &Kernel, file: &OpenFile, input: &mut bool, depth: u32) -> 
         },
         Object::Socket(id) => socket_readiness(files, *id),
         Object::Timer(timer) => readable(timer.expirations > 0),
+        Object::Notify => readable(files.vfs.fs.notify.waiting(file.ino) > 0),
         Object::Signal(set) => readable(kernel.signals.pending() & set != 0),
         Object::Process(pid) => readable(kernel.has_ended(*pid)),
         Object::Epoll(epoll) => {
@@ -289,10 +290,11 @@ impl Kernel {
 
 fn ppoll(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let timeout = kernel.timeout(a[2])?;
-    if a[1] > u64::from(kernel.files.process.fds.limit) {
+    let count = u64::from(a[1] as u32);
+    if count > u64::from(kernel.files.process.fds.limit) {
         return Err(Errno::EINVAL);
     }
-    let mut polled: Vec<PollFd> = user::read_array(&mut kernel.memory, a[0], a[1])?;
+    let mut polled: Vec<PollFd> = user::read_array(&mut kernel.memory, a[0], count)?;
     let fds = &kernel.files.process.fds;
     let mut watches: Vec<Watch> = polled
         .iter()

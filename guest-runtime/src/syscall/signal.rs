@@ -139,9 +139,9 @@ fn rt_sigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Err
 
 fn rt_tgsigqueueinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [pid, tid, signal, info, ..] = *arguments;
+    let info: SigInfo = user::read(&mut kernel.memory, info)?;
     send_to_thread(kernel, Some(pid), tid, 0)?;
     let signal = check_number(signal)?;
-    let info: SigInfo = user::read(&mut kernel.memory, info)?;
     kernel.signal_thread(tid as u32, info.with_signal(signal));
     Ok(0)
 }

@@ -16,15 +16,19 @@ pub const CALLS: &[Entry] = &[
     Entry::new(93, "exit", exit),
     Entry::new(94, "exit_group", exit_group),
     Entry::new(96, "set_tid_address", set_tid_address),
-    Entry::new(118, "sched_setparam", sched_ok),
-    Entry::new(119, "sched_setscheduler", sched_ok),
-    Entry::new(120, "sched_getscheduler", sched_ok),
+    Entry::new(118, "sched_setparam", sched_setparam),
+    Entry::new(119, "sched_setscheduler", sched_setscheduler),
+    Entry::new(120, "sched_getscheduler", sched_getscheduler),
     Entry::new(121, "sched_getparam", sched_getparam),
     Entry::new(122, "sched_setaffinity", sched_setaffinity),
     Entry::new(123, "sched_getaffinity", sched_getaffinity),
     Entry::new(124, "sched_yield", sched_yield),
-    Entry::new(125, "sched_get_priority_max", sched_priority),
-    Entry::new(126, "sched_get_priority_min", sched_priority),
+    Entry::new(125, "sched_get_priority_max", |_, a| {
+        sched_priority(a[0], 99)
+    }),
+    Entry::new(126, "sched_get_priority_min", |_, a| {
+        sched_priority(a[0], 1)
+    }),
     Entry::new(140, "setpriority", setpriority),
     Entry::new(141, "getpriority", getpriority),
     Entry::new(143, "setregid", setregid),
@@ -94,7 +98,10 @@ pub(super) fn find_task(kernel: &mut Kernel, tid: u64) -> Result<u32, Errno> {
 
 /// Checks that a number means a task.
 fn check_task(kernel: &mut Kernel, tid: u64) -> Result<(), Errno> {
-    find_task(kernel, tid).map(|_| ())
+    match tid as i32 {
+        ..0 => Err(Errno::EINVAL),
+        _ => find_task(kernel, tid).map(|_| ()),
+    }
 }
 
 /// The process that a number means; 0 is the caller's.
@@ -105,8 +112,36 @@ pub(super) fn find_process(kernel: &mut Kernel, pid: u64) -> Result<&mut Process
     }
 }
 
-/// Scheduling policy `SCHED_OTHER` (0) is all there is.
-fn sched_ok(_: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
+/// Checks a priority at `address` for a scheduling policy.
+fn check_policy(kernel: &mut Kernel, policy: u64, address: u64) -> Result<(), Errno> {
+    if address == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let range = sched_priority(policy, 1)?..=sched_priority(policy, 99)?;
+    let priority: u32 = user::read(&mut kernel.memory, address)?;
+    match range.contains(&u64::from(priority)) {
+        true => Ok(()),
+        false => Err(Errno::EINVAL),
+    }
+}
+
+/// All tasks are scheduled as `SCHED_OTHER` (0) has it.
+fn sched_setparam(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    check_task(kernel, arguments[0])?;
+    check_policy(kernel, 0, arguments[1])?;
+    Ok(0)
+}
+
+/// Other policies are accepted and change nothing.
+fn sched_setscheduler(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const RESET_ON_FORK: u64 = 0x4000_0000;
+    check_task(kernel, arguments[0])?;
+    check_policy(kernel, arguments[1] & !RESET_ON_FORK, arguments[2])?;
+    Ok(0)
+}
+
+fn sched_getscheduler(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    check_task(kernel, arguments[0])?;
     Ok(0)
 }
 
@@ -119,16 +154,22 @@ fn sched_yield(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-fn sched_priority(_: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    match arguments[0] {
+/// A priority of a policy: `real_time` if that has any.
+fn sched_priority(policy: u64, real_time: u64) -> Result<u64, Errno> {
+    match policy {
         // SCHED_OTHER, SCHED_BATCH, SCHED_IDLE.
         0 | 3 | 5 => Ok(0),
+        // SCHED_FIFO, SCHED_RR.
+        1 | 2 => Ok(real_time),
         _ => Err(Errno::EINVAL),
     }
 }
 
 fn sched_getparam(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     check_task(kernel, arguments[0])?;
+    if arguments[1] == 0 {
+        return Err(Errno::EINVAL);
+    }
     user::write(&mut kernel.memory, arguments[1], &0u32)?;
     Ok(0)
 }
@@ -199,7 +240,7 @@ fn check_priority(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errn
     const PRIO_PROCESS: u64 = 0;
     const PRIO_USER: u64 = 2;
     match arguments[0] {
-        PRIO_PROCESS => check_task(kernel, arguments[1]).map(|()| 0),
+        PRIO_PROCESS => find_task(kernel, arguments[1]).map(|_| 0),
         1 | PRIO_USER => Ok(0),
         _ => Err(Errno::EINVAL),
     }
@@ -284,8 +325,11 @@ fn getgroups(_: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     }
 }
 
-fn setgroups(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
+fn setgroups(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    /// `NGROUPS_MAX`
+    const MOST: u32 = 65536;
     match kernel.process.uid {
+        0 if arguments[0] as u32 > MOST => Err(Errno::EINVAL),
         0 => Ok(0),
         _ => Err(Errno::EPERM),
     }
@@ -399,8 +443,7 @@ fn getrusage(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let mut usage;
     match arguments[0] as i32 {
         SELF | THREAD => {
-            kernel.account_time();
-            usage = ResourceUsage::of(kernel.process.cpu_time);
+            usage = ResourceUsage::of(kernel.process_time());
             usage.max_resident = kernel.memory.frames().lock().peak() >> 10;
         }
         CHILDREN => usage = ResourceUsage::of(kernel.process.children_time),
@@ -413,8 +456,7 @@ fn getrusage(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 fn times(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const TICK: u64 = clock::SECOND / crate::stack::CLOCK_TICKS;
     if arguments[0] != 0 {
-        kernel.account_time();
-        let own = kernel.process.cpu_time / TICK;
+        let own = kernel.process_time() / TICK;
         let children = kernel.process.children_time / TICK;
         user::write(&mut kernel.memory, arguments[0], &[own, 0, children, 0])?;
     }

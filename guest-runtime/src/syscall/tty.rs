@@ -88,6 +88,7 @@ fn waiting(kernel: &mut Kernel, fd: u64) -> Result<i32, Errno> {
                 _ => socket.queue.len() as u64,
             }
         }
+        Object::Notify => kernel.files.vfs.fs.notify.waiting(ino) as u64,
         // The host tells whether there is something, not how much.
         Object::Console(0) => kernel.files.streams.wait(INPUT_READY, 0)? & INPUT_READY,
         _ => return Err(Errno::ENOTTY),

@@ -89,7 +89,7 @@ fn find(kernel: &mut Kernel, which: Which, options: u64) -> Result<Option<Found>
 /// What was found is told: it is not found again.
 fn take(kernel: &mut Kernel, found: Found) {
     if matches!(found.status, Status::Exited(_) | Status::Signaled(_)) {
-        kernel.scheduler.remove_process(found.pid);
+        kernel.reap(found.pid);
         kernel.process.children_time += found.cpu_time;
     } else if let Some(child) = kernel.process_mut(found.pid) {
         child.news = None;

@@ -4,8 +4,9 @@ use super::budget::Budget;
 use super::data::FileData;
 use super::fs::FileSystem;
 use super::inode::{Inode, Kind};
+use super::notify::mask;
 use super::types::{Credentials, Ino, S_IFMT, S_ISGID, S_ISUID, Timespec};
-use super::volume;
+use super::{seals, volume};
 use crate::errno::Errno;
 use crate::memory::{SharedFrames, SharedMemory};
 use alloc::rc::Rc;
@@ -40,8 +41,12 @@ impl FileSystem {
         if volume::is_volume(ino) {
             return self.volume_set_mode(ino, mode);
         }
+        if inode.seals & seals::EXEC != 0 && (inode.mode ^ mode) & 0o111 != 0 {
+            return Err(Errno::EPERM);
+        }
         inode.mode = inode.mode & S_IFMT | mode;
         inode.ctime = now;
+        self.tell(ino, mask::ATTRIB);
         Ok(())
     }
 
@@ -73,6 +78,7 @@ impl FileSystem {
             inode.drop_privileges();
         }
         inode.ctime = now;
+        self.tell(ino, mask::ATTRIB);
         Ok(())
     }
 
@@ -109,6 +115,7 @@ impl FileSystem {
         apply(&mut inode.atime, access);
         apply(&mut inode.mtime, modification);
         inode.ctime = now;
+        self.tell(ino, mask::ATTRIB);
         Ok(())
     }
 
@@ -119,7 +126,10 @@ impl FileSystem {
     pub fn truncate(&mut self, ino: Ino, size: u64) -> Result<(), Errno> {
         match volume::is_volume(ino) {
             true => self.volume_truncate(ino, size),
-            false => self.change_data(ino, |data, budget| data.truncate(budget, size)),
+            false => {
+                self.check_length(ino, size)?;
+                self.change_data(ino, |data, budget| data.truncate(budget, size))
+            }
         }
     }
 
@@ -139,7 +149,9 @@ impl FileSystem {
             Kind::Directory(_) => return Err(Errno::EISDIR),
             _ => return Err(Errno::EINVAL),
         }
-        self.changed(ino, now)
+        self.changed(ino, now)?;
+        self.tell(ino, mask::MODIFY);
+        Ok(())
     }
 
     /// The contents of a regular file as memory that programs can map.
@@ -180,6 +192,10 @@ impl FileSystem {
         const ZERO_RANGE: u64 = 0x10;
         if volume::is_volume(ino) {
             return self.volume_allocate(ino, mode, from, to - from);
+        }
+        match mode & PUNCH_HOLE {
+            0 => self.check_length(ino, to.max(self.size(ino)?))?,
+            _ => self.check_seals(ino, seals::WRITE | seals::FUTURE_WRITE)?,
         }
         self.change_data(ino, |data, budget| {
             let keep = mode & KEEP_SIZE != 0;

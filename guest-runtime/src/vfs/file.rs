@@ -34,6 +34,8 @@ pub enum Object {
     Timer(TimerFd),
     /// The signals of this set that are pending for who reads (`signalfd4`).
     Signal(u64),
+    /// An inotify instance, known by its inode.
+    Notify,
     /// A process (`pidfd_open`).
     Process(u32),
     /// A file of `/proc`: its text, made when it was read from the start.

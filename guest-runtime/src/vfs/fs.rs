@@ -9,6 +9,7 @@ use super::budget::{Budget, INODE_COST};
 use super::data::FileData;
 use super::directory::{Directory, Target};
 use super::inode::{Attributes, Inode, Kind, is_file_type};
+use super::notify::Notifications;
 use super::proc;
 use super::process::Process;
 use super::tree::Tree;
@@ -16,6 +17,7 @@ use super::types::{
     Credentials, Ino, NAME_MAX, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, Timespec, device_number,
 };
 use super::volume::{self, Volumes};
+use super::{seals, xattr};
 use crate::errno::Errno;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -31,6 +33,8 @@ pub const ROOT_DEVICE: u64 = device_number(0, 20);
 pub const DEV_DEVICE: u64 = device_number(0, 5);
 /// `st_dev` of `/proc`.
 pub const PROC_DEVICE: u64 = device_number(0, 21);
+/// `st_dev` of `/sys`.
+pub const SYSFS_DEVICE: u64 = device_number(0, 22);
 /// `st_dev` of pipes.
 pub const PIPE_DEVICE: u64 = device_number(0, 13);
 /// `st_dev` of sockets.
@@ -51,6 +55,8 @@ pub struct FileSystem {
     mounts: Vec<(Ino, Ino)>,
     pub(super) budget: Budget,
     pub(super) volumes: Option<Volumes>,
+    /// inotify.
+    pub notify: Notifications,
     clock: Clock,
 }
 
@@ -154,6 +160,7 @@ impl FileSystem {
             mounts: Vec::new(),
             budget: Budget::new(limit),
             volumes: None,
+            notify: Notifications::default(),
             clock,
         };
         let root = match tree {
@@ -299,11 +306,11 @@ impl FileSystem {
     ///
     /// # Errors
     /// `ENOENT` for an inode that is gone.
-    pub fn parent(&self, directory: Ino) -> Result<Ino, Errno> {
+    pub fn parent(&self, directory: Ino, process: &Process) -> Result<Ino, Errno> {
         match proc::Node::from_ino(directory) {
             Some(node) => Ok(node
-                .parent()
-                .map_or_else(|| self.mounted_under(proc::ROOT), proc::Node::ino)),
+                .parent(process)
+                .map_or_else(|| self.mounted_under(node.root()), proc::Node::ino)),
             None => Ok(self.inode(directory)?.parent),
         }
     }
@@ -322,8 +329,7 @@ impl FileSystem {
         let mut length = 0;
         while at != root && at != ROOT {
             let name = match proc::Node::from_ino(at) {
-                Some(node) if node.parent().is_some() => Cow::Owned(node.name(process)),
-                Some(_) => Cow::Borrowed(b"proc".as_slice()),
+                Some(node) => Cow::Owned(node.name()),
                 None => {
                     let inode = self.inodes.get(&at).filter(|inode| inode.nlink > 0)?;
                     Cow::Borrowed(&*inode.name)
@@ -334,7 +340,7 @@ impl FileSystem {
                 return None;
             }
             names.push(name);
-            at = self.parent(at).ok()?;
+            at = self.parent(at, process).ok()?;
         }
         if at != root {
             return None;
@@ -435,6 +441,8 @@ impl FileSystem {
             parent: ROOT,
             name: Box::default(),
             nameable: false,
+            seals: seals::SEAL,
+            extended: xattr::Attributes::default(),
             origin: Some(index),
         })
     }
@@ -465,6 +473,8 @@ impl FileSystem {
             parent,
             name: name.into(),
             nameable: false,
+            seals: seals::SEAL,
+            extended: xattr::Attributes::default(),
             origin: None,
         }
     }
@@ -529,6 +539,8 @@ impl FileSystem {
             return;
         }
         if let Some(mut inode) = self.inodes.remove(&ino) {
+            self.tell_deleted(ino);
+            self.budget.refund(inode.extended.cost());
             match &mut inode.kind {
                 Kind::File(data) => data.clear(&mut self.budget),
                 Kind::Directory(Directory::Memory(entries)) => entries.clear(&mut self.budget),

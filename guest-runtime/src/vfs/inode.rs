@@ -8,6 +8,7 @@ use super::types::{
     Timespec,
 };
 use super::volume::VolumeInode;
+use super::xattr;
 use crate::errno::Errno;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -66,6 +67,10 @@ pub struct Inode {
     pub name: Box<[u8]>,
     /// It has no name yet and may get one (`O_TMPFILE` without `O_EXCL`).
     pub nameable: bool,
+    /// Seals, of a regular file ([`super::seals`]).
+    pub seals: u32,
+    /// Extended attributes.
+    pub extended: xattr::Attributes,
     /// Inode of the image that it came from.
     pub origin: Option<u32>,
 }

@@ -59,7 +59,7 @@ impl Locks {
     }
 
     /// Gives `wanted` to its owner in place of what that has there, unless somebody else
-    /// is in the way.
+    /// is in the way. It becomes one with locks of the same kind beside it.
     ///
     /// # Errors
     /// `EAGAIN`; `ENOLCK` if there are too many locks.
@@ -72,7 +72,19 @@ impl Locks {
             return Err(Errno::ENOLCK);
         }
         self.unlock(ino, wanted.owner, wanted.range.clone());
-        self.ranges.entry(ino).or_default().push(wanted);
+        let locks = self.ranges.entry(ino).or_default();
+        let touches = |lock: &mut RangeLock| {
+            (lock.owner, lock.exclusive) == (wanted.owner, wanted.exclusive)
+                && lock.range.start <= wanted.range.end
+                && wanted.range.start <= lock.range.end
+        };
+        let mut joined = wanted.clone();
+        for lock in locks.extract_if(.., touches) {
+            joined.range.start = joined.range.start.min(lock.range.start);
+            joined.range.end = joined.range.end.max(lock.range.end);
+            self.count -= 1;
+        }
+        locks.push(joined);
         self.count += 1;
         Ok(())
     }

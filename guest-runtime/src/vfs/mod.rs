@@ -15,18 +15,22 @@ pub mod fs;
 pub mod inode;
 pub mod locks;
 pub mod names;
+pub mod notify;
 pub mod open;
 pub mod pages;
 pub mod pipe;
 pub mod proc;
 pub mod proc_text;
 pub mod process;
+pub mod registry;
+pub mod seals;
 pub mod stat;
 pub mod transfer;
 pub mod tree;
 pub mod types;
 pub mod volume;
 pub mod walk;
+pub mod xattr;
 
 #[cfg(test)]
 mod tests;
@@ -40,6 +44,7 @@ use file::{Object, OpenFile, OpenFiles};
 use fs::{ANONYMOUS_DEVICE, Clock, FileSystem, NewInode, PIPE_DEVICE, Place, ROOT, SOCKET_DEVICE};
 use inode::Kind;
 use locks::{Locks, Owner};
+use notify::mask;
 use process::{Descriptor, FileId, Process};
 use tree::Tree;
 use types::{Credentials, Ino, S_IFCHR, S_IFIFO, S_IFREG, S_IFSOCK, o};
@@ -101,6 +106,7 @@ impl Vfs {
         let dev = devices::populate(&mut vfs.fs)?;
         vfs.mount(b"dev", dev, &process)?;
         vfs.mount(b"proc", proc::ROOT, &process)?;
+        vfs.mount(b"sys", proc::SYSFS_ROOT, &process)?;
         let console = Place {
             directory: dev,
             name: b"console",
@@ -257,6 +263,12 @@ impl Vfs {
             if self.locks.release(file.ino, id) {
                 self.changed.push(file.ino);
             }
+            match file.object {
+                Object::Path => {}
+                Object::Notify => self.fs.notify.remove_instance(file.ino),
+                _ if file.check_writable().is_ok() => self.fs.tell(file.ino, mask::CLOSE_WRITE),
+                _ => self.fs.tell(file.ino, mask::CLOSE_NOWRITE),
+            }
             self.fs.release(file.ino);
             if let Object::Socket(socket) = file.object {
                 self.close_socket(socket);
@@ -298,6 +310,7 @@ impl Vfs {
         match &file.object {
             Object::Event(event) => event.edges,
             Object::Timer(timer) => [timer.edges, 0],
+            Object::Notify => [self.fs.notify.edges(file.ino), 0],
             Object::Socket(socket) => self.net.get(*socket).map_or([0; 2], |socket| socket.edges),
             Object::Pipe => match self.fs.inode(file.ino).map(|inode| &inode.kind) {
                 Ok(Kind::Fifo(pipe)) => pipe.edges,
@@ -309,13 +322,15 @@ impl Vfs {
 
     /// Whether something has happened to files that tasks may wait for.
     pub fn has_changes(&self) -> bool {
-        !self.changed.is_empty() || !self.net.changed.is_empty()
+        let queues = [&self.changed, &self.net.changed, &self.fs.notify.changed];
+        queues.iter().any(|queue| !queue.is_empty())
     }
 
     /// What has happened to files since the last time.
     pub fn take_changes(&mut self) -> Vec<Ino> {
         let mut changed = core::mem::take(&mut self.changed);
         changed.append(&mut self.net.changed);
+        changed.append(&mut self.fs.notify.changed);
         changed
     }
 
@@ -328,7 +343,8 @@ impl Vfs {
             self.fs.retain(ino);
         }
         Process {
-            fds: process.fds.clone(),
+            fds: process.fds.copy(),
+            registry: process.registry.clone(),
             pid,
             started: self.fs.now(),
             ..*process
@@ -506,7 +522,7 @@ impl Vfs {
             .inspect_err(|_| self.close_socket(socket))
     }
 
-    /// Opens an unnamed file in memory (`memfd_create`).
+    /// Opens an unnamed file in memory (`memfd_create`) with these [seals].
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOSPC`.
@@ -514,11 +530,17 @@ impl Vfs {
         &mut self,
         process: &mut Process,
         name: &[u8],
+        seals: u32,
         close_on_exec: bool,
     ) -> Result<u32, Errno> {
-        let new = NewInode::file(0o777);
+        let new = NewInode::file(match seals & seals::EXEC {
+            0 => 0o777,
+            _ => 0o666,
+        });
         let ino = self.fs.add_unnamed(new, process.who, ANONYMOUS_DEVICE)?;
-        self.fs.inode_mut(ino)?.name = [b"memfd:", name].concat().into();
+        let inode = self.fs.inode_mut(ino)?;
+        inode.name = [b"memfd:", name].concat().into();
+        inode.seals = seals;
         let file = OpenFile::new(ino, o::RDWR | o::LARGEFILE, Object::File);
         self.install(process, file, close_on_exec)
     }

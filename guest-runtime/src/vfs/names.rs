@@ -4,6 +4,7 @@ use super::budget::{Budget, INODE_COST};
 use super::directory::{Directory, Entries, FIRST_COOKIE, Target};
 use super::fs::{FileSystem, NewInode, Place};
 use super::inode::{Kind, MAY_EXEC, MAY_WRITE};
+use super::notify::mask;
 use super::proc;
 use super::types::{Credentials, Ino, NAME_MAX, S_ISGID, S_ISVTX, Timespec};
 use super::volume;
@@ -57,6 +58,7 @@ impl FileSystem {
         if is_directory {
             self.inode_mut(at.directory)?.nlink += 1;
         }
+        self.tell_place(at, mask::CREATE, is_directory);
         Ok(ino)
     }
 
@@ -179,6 +181,8 @@ impl FileSystem {
         inode.ctime = now;
         inode.parent = at.directory;
         inode.name = at.name.into();
+        self.tell_self(ino, mask::ATTRIB);
+        self.tell_place(at, mask::CREATE, false);
         Ok(())
     }
 
@@ -210,7 +214,10 @@ impl FileSystem {
             return self.volume_remove(at, ino, false);
         }
         self.remove_entry(at)?;
-        self.drop_name(ino)
+        self.tell_self(ino, mask::ATTRIB);
+        self.drop_name(ino)?;
+        self.tell_place(at, mask::DELETE, false);
+        Ok(())
     }
 
     /// Removes an empty directory.
@@ -232,7 +239,9 @@ impl FileSystem {
         }
         self.remove_entry(at)?;
         self.inode_mut(at.directory)?.nlink -= 1;
-        self.drop_name(ino)
+        self.drop_name(ino)?;
+        self.tell_place(at, mask::DELETE, true);
+        Ok(())
     }
 
     /// One name less; a directory has none left.
@@ -276,6 +285,8 @@ impl FileSystem {
                 self.replace_entry(from, target)?;
                 self.replace_entry(to, ino)?;
                 self.moved(target, to.directory, from, other)?;
+                self.tell_moved(ino, (from, to), None);
+                self.tell_moved(target, (to, from), None);
             }
             Some(target) => {
                 self.copy_up(from.directory)?;
@@ -284,12 +295,14 @@ impl FileSystem {
                 if moved_directory {
                     self.inode_mut(to.directory)?.nlink -= 1;
                 }
+                self.tell_moved(ino, (from, to), Some(target));
                 self.drop_name(target)?;
             }
             None => {
                 self.copy_up(from.directory)?;
                 self.add_entry(to, ino)?;
                 self.remove_entry(from)?;
+                self.tell_moved(ino, (from, to), None);
             }
         }
         self.moved(ino, from.directory, to, moved_directory)

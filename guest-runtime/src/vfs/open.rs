@@ -5,6 +5,7 @@ use super::devices::Device;
 use super::file::{Object, OpenFile};
 use super::fs::{NewInode, PIPE_DEVICE};
 use super::inode::{Kind, MAY_EXEC, MAY_READ, MAY_WRITE};
+use super::notify::mask;
 use super::proc;
 use super::process::Process;
 use super::types::{Ino, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, o};
@@ -75,7 +76,12 @@ impl Vfs {
                 OpenFile::new(ino, flags & KEPT | o::LARGEFILE, Object::File)
             }
         };
-        self.install(process, file, flags & o::CLOEXEC != 0)
+        let ino = file.ino;
+        let fd = self.install(process, file, flags & o::CLOEXEC != 0)?;
+        if flags & o::PATH == 0 {
+            self.fs.tell(ino, mask::OPEN);
+        }
+        Ok(fd)
     }
 
     /// The other end of a FIFO for which opening it as `fd` waits; none if it does not.
@@ -198,7 +204,7 @@ impl Vfs {
     /// What opening an inode gives.
     fn object(&mut self, ino: Ino, flags: u32) -> Result<Object, Errno> {
         if let Some(node) = proc::Node::from_ino(ino) {
-            let is_text = node.text().is_some() || matches!(node, proc::Node::FdInfo(_));
+            let is_text = node.text().is_some() || node.described().is_some();
             return match is_text {
                 true if flags & o::ACCMODE != o::RDONLY => Err(Errno::EACCES),
                 true => Ok(Object::Proc(Vec::new())),

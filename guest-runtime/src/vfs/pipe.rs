@@ -59,6 +59,44 @@ impl Pipe {
         self.capacity - self.bytes.len() >= PIPE_BUF
     }
 
+    /// Bytes that fit in.
+    pub fn room(&self) -> usize {
+        self.capacity - self.bytes.len().min(self.capacity)
+    }
+
+    /// Copies the first bytes, which stay; there are at least as many as `to` has room for.
+    pub fn peek(&self, to: &mut [u8]) {
+        let (front, back) = self.bytes.as_slices();
+        let first = to.len().min(front.len());
+        let rest = to.len() - first;
+        to[..first].copy_from_slice(&front[..first]);
+        to[first..].copy_from_slice(&back[..rest]);
+    }
+
+    /// Takes the first `count` bytes away, which are there.
+    pub fn consume(&mut self, count: usize) {
+        if !self.is_writable() {
+            self.edges[1] = self.edges[1].wrapping_add(1);
+        }
+        self.bytes.drain(..count);
+        if self.bytes.is_empty() {
+            self.bytes.shrink_to(PIPE_BUF);
+        }
+    }
+
+    /// Puts bytes in for which there is [room](Self::room), however many.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn fill(&mut self, from: &[u8]) -> Result<usize, Errno> {
+        self.bytes
+            .try_reserve(from.len())
+            .map_err(|_| Errno::ENOMEM)?;
+        self.bytes.extend(from);
+        self.edges[0] = self.edges[0].wrapping_add(1);
+        Ok(from.len())
+    }
+
     /// Takes bytes out.
     ///
     /// # Errors
@@ -70,18 +108,9 @@ impl Pipe {
         if self.bytes.is_empty() && self.writers > 0 {
             return Err(Errno::EAGAIN);
         }
-        if !self.is_writable() {
-            self.edges[1] = self.edges[1].wrapping_add(1);
-        }
         let n = to.len().min(self.bytes.len());
-        let (front, back) = self.bytes.as_slices();
-        let first = n.min(front.len());
-        to[..first].copy_from_slice(&front[..first]);
-        to[first..n].copy_from_slice(&back[..n - first]);
-        self.bytes.drain(..n);
-        if self.bytes.is_empty() {
-            self.bytes.shrink_to(PIPE_BUF);
-        }
+        self.peek(&mut to[..n]);
+        self.consume(n);
         Ok(n)
     }
 
@@ -96,15 +125,11 @@ impl Pipe {
         if self.readers == 0 {
             return Err(Errno::EPIPE);
         }
-        let room = self.capacity - self.bytes.len();
-        let n = from.len().min(room);
+        let n = from.len().min(self.room());
         if n == 0 || (from.len() <= PIPE_BUF && n < from.len()) {
             return Err(Errno::EAGAIN);
         }
-        self.bytes.try_reserve(n).map_err(|_| Errno::ENOMEM)?;
-        self.bytes.extend(&from[..n]);
-        self.edges[0] = self.edges[0].wrapping_add(1);
-        Ok(n)
+        self.fill(&from[..n])
     }
 
     /// Changes the capacity to at least `bytes`, rounded up to a power of two of

@@ -1,20 +1,30 @@
 //! The names of `/proc`. Their contents are made by [`super::proc_text`].
 //!
-//! An inode of `/proc` is its place in `NODES`, or the number of a descriptor
-//! for what lies in `/proc/self/fd` and `fdinfo`.
+//! An inode of `/proc` is a place in `NODES`, or the number of a descriptor for what lies
+//! in a directory `fd` or `fdinfo`; and the number of the process or thread that it is
+//! about. The few files of `/sys` that programs look for are made in the same way.
 
-use super::fs::PROC_DEVICE;
+use super::fs::{PROC_DEVICE, SYSFS_DEVICE};
 use super::inode::Attributes;
 use super::process::Process;
-use super::types::{Ino, S_IFDIR, S_IFLNK, S_IFREG};
+use super::types::{Credentials, Ino, S_IFDIR, S_IFLNK, S_IFREG};
+use crate::errno::Errno;
 use alloc::format;
 use alloc::vec::Vec;
 
 /// Root of `/proc`.
 pub const ROOT: Ino = Ino(1 << 48);
-const FD_LINKS: u64 = ROOT.0 + (1 << 32);
-const FD_INFOS: u64 = FD_LINKS + (1 << 32);
-const END: u64 = FD_INFOS + (1 << 32);
+/// Root of `/sys`.
+pub const SYSFS_ROOT: Ino = Ino(ROOT.0 + SYSFS as u64);
+const END: u64 = ROOT.0 << 1;
+
+/// Parts of an inode number below [`ROOT`]: a row or descriptor, what of both it is, the
+/// number of a task, and whether the node is in a directory `task`.
+const LOW: u64 = (1 << PART_SHIFT) - 1;
+const PART_SHIFT: u32 = 20;
+const ID_SHIFT: u32 = 22;
+const ID: u64 = (1 << 24) - 1;
+const THREAD: u64 = 1 << 46;
 
 /// A file of `/proc` whose contents are text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +33,7 @@ pub enum Text {
     Cmdline,
     Environ,
     Maps,
+    Smaps,
     Stat,
     Statm,
     Status,
@@ -61,6 +72,11 @@ pub enum Text {
     FileMax,
     NrOpen,
     PipeMaxSize,
+    VmStat,
+    CpuSet,
+    MaxQueuedEvents,
+    MaxUserInstances,
+    MaxUserWatches,
 }
 
 /// What a node of the table is.
@@ -71,6 +87,8 @@ enum Kind {
     PidDirectory,
     FdDirectory,
     FdInfoDirectory,
+    /// The threads of a process.
+    TaskDirectory,
     Text(Text),
     /// To the process directory.
     SelfLink,
@@ -93,10 +111,20 @@ const SYS_FS: u16 = 5;
 const SYS_RANDOM: u16 = 6;
 const FD: u16 = 7;
 const FD_INFO: u16 = 8;
+const TASK: u16 = 9;
+const SYSFS: u16 = 10;
+const SYS_INOTIFY: u16 = 11;
+const SYSFS_DEVICES: u16 = 12;
+const SYSFS_SYSTEM: u16 = 13;
+const SYSFS_CPU: u16 = 14;
+/// Roots and the process directory, before it, are not named by their rows.
+const FIRST_NAMED: u16 = 2;
+/// A row of no directory: it is a root.
+const NOWHERE: u16 = u16::MAX;
 
 const NODES: &[Row] = &[
-    (TOP, b"", Kind::Directory),
-    (TOP, b"", Kind::PidDirectory),
+    (NOWHERE, b"proc", Kind::Directory),
+    (NOWHERE, b"", Kind::PidDirectory),
     (TOP, b"sys", Kind::Directory),
     (SYS, b"kernel", Kind::Directory),
     (SYS, b"vm", Kind::Directory),
@@ -104,12 +132,19 @@ const NODES: &[Row] = &[
     (SYS_KERNEL, b"random", Kind::Directory),
     (PID, b"fd", Kind::FdDirectory),
     (PID, b"fdinfo", Kind::FdInfoDirectory),
+    (PID, b"task", Kind::TaskDirectory),
+    (NOWHERE, b"sys", Kind::Directory),
+    (SYS_FS, b"inotify", Kind::Directory),
+    (SYSFS, b"devices", Kind::Directory),
+    (SYSFS_DEVICES, b"system", Kind::Directory),
+    (SYSFS_SYSTEM, b"cpu", Kind::Directory),
     (PID, b"exe", Kind::Executable),
     (PID, b"cwd", Kind::WorkingDirectory),
     (PID, b"root", Kind::RootDirectory),
     (PID, b"cmdline", Kind::Text(Text::Cmdline)),
     (PID, b"environ", Kind::Text(Text::Environ)),
     (PID, b"maps", Kind::Text(Text::Maps)),
+    (PID, b"smaps", Kind::Text(Text::Smaps)),
     (PID, b"stat", Kind::Text(Text::Stat)),
     (PID, b"statm", Kind::Text(Text::Statm)),
     (PID, b"status", Kind::Text(Text::Status)),
@@ -158,17 +193,54 @@ const NODES: &[Row] = &[
     (SYS_FS, b"file-max", Kind::Text(Text::FileMax)),
     (SYS_FS, b"nr_open", Kind::Text(Text::NrOpen)),
     (SYS_FS, b"pipe-max-size", Kind::Text(Text::PipeMaxSize)),
+    (
+        SYS_INOTIFY,
+        b"max_queued_events",
+        Kind::Text(Text::MaxQueuedEvents),
+    ),
+    (
+        SYS_INOTIFY,
+        b"max_user_instances",
+        Kind::Text(Text::MaxUserInstances),
+    ),
+    (
+        SYS_INOTIFY,
+        b"max_user_watches",
+        Kind::Text(Text::MaxUserWatches),
+    ),
+    (TOP, b"vmstat", Kind::Text(Text::VmStat)),
+    (SYSFS_CPU, b"online", Kind::Text(Text::CpuSet)),
+    (SYSFS_CPU, b"possible", Kind::Text(Text::CpuSet)),
+    (SYSFS_CPU, b"present", Kind::Text(Text::CpuSet)),
 ];
 
-/// An inode of `/proc`.
+/// Whom a node is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Node {
+enum Owner {
+    /// The VM.
+    System,
+    /// The process with this number.
+    Process(u32),
+    /// The task with this number, in the directory `task` of its process.
+    Thread(u32),
+}
+
+/// What of it a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
     /// In `NODES`.
-    Static(u16),
-    /// `/proc/self/fd/N`.
+    Row(u16),
+    /// `fd/N`.
     FdLink(u32),
-    /// `/proc/self/fdinfo/N`.
+    /// `fdinfo/N`.
     FdInfo(u32),
+}
+
+/// An inode of `/proc` or `/sys`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Node {
+    owner: Owner,
+    part: Part,
 }
 
 fn number(name: &[u8]) -> Option<u32> {
@@ -178,131 +250,268 @@ fn number(name: &[u8]) -> Option<u32> {
 }
 
 impl Node {
-    /// The node with this inode number, if it is one of `/proc`.
-    pub fn from_ino(ino: Ino) -> Option<Self> {
-        let part = |base: u64| u32::try_from(ino.0 - base).ok();
-        match ino.0 {
-            FD_INFOS..END => part(FD_INFOS).map(Self::FdInfo),
-            FD_LINKS..FD_INFOS => part(FD_LINKS).map(Self::FdLink),
-            n if n >= ROOT.0 && n < ROOT.0 + NODES.len() as u64 => {
-                Some(Self::Static((n - ROOT.0) as u16))
-            }
-            _ => None,
+    const fn system(row: u16) -> Self {
+        Self {
+            owner: Owner::System,
+            part: Part::Row(row),
         }
+    }
+
+    const fn row(owner: Owner, row: u16) -> Self {
+        Self {
+            owner,
+            part: Part::Row(row),
+        }
+    }
+
+    /// The node with this inode number, if it is one of `/proc` or `/sys`.
+    pub fn from_ino(ino: Ino) -> Option<Self> {
+        if !(ROOT.0..END).contains(&ino.0) {
+            return None;
+        }
+        let bits = ino.0 - ROOT.0;
+        let low = (bits & LOW) as u32;
+        let part = match bits >> PART_SHIFT & 3 {
+            0 => Part::Row(
+                u16::try_from(low)
+                    .ok()
+                    .filter(|&row| usize::from(row) < NODES.len())?,
+            ),
+            1 => Part::FdLink(low),
+            2 => Part::FdInfo(low),
+            _ => return None,
+        };
+        let id = (bits >> ID_SHIFT & ID) as u32;
+        let owner = match (id, bits & THREAD) {
+            (0, _) => Owner::System,
+            (_, 0) => Owner::Process(id),
+            _ => Owner::Thread(id),
+        };
+        Some(Self { owner, part })
     }
 
     /// Its inode number.
     pub fn ino(self) -> Ino {
-        Ino(match self {
-            Self::Static(index) => ROOT.0 + u64::from(index),
-            Self::FdLink(fd) => FD_LINKS + u64::from(fd),
-            Self::FdInfo(fd) => FD_INFOS + u64::from(fd),
-        })
-    }
-
-    fn row(index: u16) -> Row {
-        NODES.get(usize::from(index)).copied().unwrap_or(NODES[0])
+        let owner = match self.owner {
+            Owner::System => 0,
+            Owner::Process(pid) => u64::from(pid) << ID_SHIFT,
+            Owner::Thread(tid) => u64::from(tid) << ID_SHIFT | THREAD,
+        };
+        let part = match self.part {
+            Part::Row(row) => u64::from(row),
+            Part::FdLink(fd) => 1 << PART_SHIFT | u64::from(fd),
+            Part::FdInfo(fd) => 2 << PART_SHIFT | u64::from(fd),
+        };
+        Ino(ROOT.0 + (owner | part))
     }
 
     fn kind(self) -> Option<Kind> {
-        match self {
-            Self::Static(index) => Some(Self::row(index).2),
-            Self::FdLink(_) | Self::FdInfo(_) => None,
+        match self.part {
+            Part::Row(row) => NODES.get(usize::from(row)).map(|row| row.2),
+            Part::FdLink(_) | Part::FdInfo(_) => None,
         }
     }
 
-    /// The directory above; none for the root.
-    pub fn parent(self) -> Option<Self> {
-        match self {
-            Self::Static(0) => None,
-            Self::Static(index) => Some(Self::Static(Self::row(index).0)),
-            Self::FdLink(_) => Some(Self::Static(FD)),
-            Self::FdInfo(_) => Some(Self::Static(FD_INFO)),
+    /// The task that it is about: of a process the first.
+    pub fn task(self) -> Option<u32> {
+        match self.owner {
+            Owner::System => None,
+            Owner::Process(id) | Owner::Thread(id) => Some(id),
         }
     }
 
-    /// Its name.
-    pub fn name(self, process: &Process) -> Vec<u8> {
-        match self {
-            Self::Static(PID) => format!("{}", process.pid).into_bytes(),
-            Self::Static(index) => Self::row(index).1.to_vec(),
-            Self::FdLink(fd) | Self::FdInfo(fd) => format!("{fd}").into_bytes(),
+    /// The descriptor that `fdinfo/N` is about.
+    pub fn described(self) -> Option<u32> {
+        match self.part {
+            Part::FdInfo(fd) => Some(fd),
+            _ => None,
+        }
+    }
+
+    /// What the process that it is about has of files; of the VM's nodes, what `viewer`
+    /// has. None if that process is gone.
+    pub fn subject(self, viewer: &Process) -> Option<Process> {
+        let pid = match self.owner {
+            Owner::System => viewer.pid,
+            Owner::Process(pid) => pid,
+            Owner::Thread(tid) => viewer.registry.process_of(tid)?,
+        };
+        viewer.registry.process(pid)
+    }
+
+    /// The directory above; none for a root.
+    pub fn parent(self, viewer: &Process) -> Option<Self> {
+        let row = match self.part {
+            Part::FdLink(_) => FD,
+            Part::FdInfo(_) => FD_INFO,
+            Part::Row(TOP | SYSFS) => return None,
+            Part::Row(PID) => {
+                return Some(match self.owner {
+                    Owner::Thread(tid) => {
+                        let pid = viewer.registry.process_of(tid).unwrap_or(tid);
+                        Self::row(Owner::Process(pid), TASK)
+                    }
+                    _ => Self::system(TOP),
+                });
+            }
+            Part::Row(row) => NODES.get(usize::from(row)).map_or(TOP, |row| row.0),
+        };
+        Some(Self::row(self.owner, row))
+    }
+
+    /// Its name; of a root, that of its mount point.
+    pub fn name(self) -> Vec<u8> {
+        match (self.part, self.task()) {
+            (Part::Row(PID), Some(id)) => format!("{id}").into_bytes(),
+            (Part::Row(row), _) => NODES[usize::from(row)].1.to_vec(),
+            (Part::FdLink(fd) | Part::FdInfo(fd), _) => format!("{fd}").into_bytes(),
         }
     }
 
     /// Looks a name up in this directory.
-    pub fn lookup(self, name: &[u8], process: &Process) -> Option<Self> {
-        let Self::Static(directory) = self else {
+    pub fn lookup(self, name: &[u8], viewer: &Process) -> Option<Self> {
+        let Part::Row(directory) = self.part else {
             return None;
         };
-        let open = |fd| process.fds.get(fd).is_ok();
-        match directory {
-            FD => number(name).filter(|&fd| open(fd)).map(Self::FdLink),
-            FD_INFO => number(name).filter(|&fd| open(fd)).map(Self::FdInfo),
-            TOP if number(name) == Some(process.pid) => Some(Self::Static(PID)),
-            _ => NODES
-                .iter()
-                .position(|row| row.0 == directory && row.1 == name && !name.is_empty())
-                .map(|index| Self::Static(index as u16)),
+        let of_owner = |part| Self { part, ..self };
+        let registry = &viewer.registry;
+        match (directory, number(name), self.owner) {
+            (FD | FD_INFO, Some(fd), _) => {
+                self.subject(viewer)?.fds.get(fd).ok()?;
+                Some(of_owner(match directory {
+                    FD => Part::FdLink(fd),
+                    _ => Part::FdInfo(fd),
+                }))
+            }
+            (TOP, Some(pid), _) => {
+                let found = registry.contains(pid);
+                found.then_some(Self::row(Owner::Process(pid), PID))
+            }
+            (TASK, Some(tid), Owner::Process(pid)) => {
+                let found = registry.next_thread(pid, tid) == Some(tid);
+                found.then_some(Self::row(Owner::Thread(tid), PID))
+            }
+            (PID, _, _) if self.subject(viewer).is_none() => None,
+            _ => {
+                let is_there = |&row: &u16| {
+                    let (parent, own, _) = NODES[usize::from(row)];
+                    parent == directory && own == name && self.has_row(row)
+                };
+                let found = (FIRST_NAMED..NODES.len() as u16).find(is_there);
+                found.map(|row| of_owner(Part::Row(row)))
+            }
         }
+    }
+
+    /// Whether this directory has the row, which is one of its rows: threads have no
+    /// threads.
+    fn has_row(self, row: u16) -> bool {
+        !(row == TASK && matches!(self.owner, Owner::Thread(_)))
     }
 
     /// The first entry with at least this cookie, as in
     /// [`FileSystem::next_entry`](super::fs::FileSystem::next_entry).
-    pub fn next_entry(self, cookie: u64, process: &Process) -> Option<(u64, Vec<u8>, Self)> {
+    pub fn next_entry(self, cookie: u64, viewer: &Process) -> Option<(u64, Vec<u8>, Self)> {
         use super::directory::FIRST_COOKIE;
-        let Self::Static(directory) = self else {
+        let Part::Row(directory) = self.part else {
             return None;
         };
-        let from = cookie.saturating_sub(FIRST_COOKIE);
-        if directory == FD || directory == FD_INFO {
-            let fd = process.fds.next(u32::try_from(from).ok()?)?;
-            let node = match directory {
-                FD => Self::FdLink(fd),
-                _ => Self::FdInfo(fd),
-            };
-            return Some((u64::from(fd) + FIRST_COOKIE, node.name(process), node));
+        let from = u32::try_from(cookie.saturating_sub(FIRST_COOKIE)).ok()?;
+        let found = |at: u32, node: Self| Some((u64::from(at) + FIRST_COOKIE, node.name(), node));
+        let registry = &viewer.registry;
+        match (directory, self.owner) {
+            (FD | FD_INFO, _) => {
+                let fd = self.subject(viewer)?.fds.next(from)?;
+                let part = match directory {
+                    FD => Part::FdLink(fd),
+                    _ => Part::FdInfo(fd),
+                };
+                return found(fd, Self { part, ..self });
+            }
+            (TASK, Owner::Process(pid)) => {
+                let tid = registry.next_thread(pid, from)?;
+                return found(tid, Self::row(Owner::Thread(tid), PID));
+            }
+            (PID, _) if self.subject(viewer).is_none() => return None,
+            _ => {}
         }
-        let from = usize::try_from(from).ok()?.max(1);
-        let rest = NODES.get(from..)?;
-        let index = from + rest.iter().position(|row| row.0 == directory)?;
-        let node = Self::Static(index as u16);
-        Some((index as u64 + FIRST_COOKIE, node.name(process), node))
+        let rows = NODES.len() as u16;
+        let first = u16::try_from(from).unwrap_or(rows).max(FIRST_NAMED);
+        let is_there = |&row: &u16| NODES[usize::from(row)].0 == directory && self.has_row(row);
+        if let Some(row) = (first..rows).find(is_there) {
+            return found(u32::from(row), Self::row(self.owner, row));
+        }
+        if directory != TOP {
+            return None;
+        }
+        // Processes follow the names of the top.
+        let pid = registry.next(from.saturating_sub(u32::from(rows)))?;
+        found(pid + u32::from(rows), Self::row(Owner::Process(pid), PID))
     }
 
     /// What `stat` tells.
     ///
     /// # Errors
-    /// `ENOENT` for a descriptor that is closed.
-    pub fn attributes(self, process: &Process) -> Result<Attributes, crate::errno::Errno> {
-        let (mode, nlink, size) = match (self, self.kind()) {
-            (Self::FdLink(fd), _) => {
-                let open = process.fds.get(fd);
-                open.map_err(|_| crate::errno::Errno::ENOENT)?;
+    /// `ENOENT` for a process or descriptor that is gone.
+    pub fn attributes(self, viewer: &Process) -> Result<Attributes, Errno> {
+        let subject = self.subject(viewer).ok_or(Errno::ENOENT)?;
+        let (mode, nlink, size) = match (self.part, self.kind()) {
+            (Part::FdLink(fd), _) => {
+                subject.fds.get(fd).map_err(|_| Errno::ENOENT)?;
                 (S_IFLNK | 0o700, 1, 64)
             }
             (_, Some(Kind::FdDirectory | Kind::FdInfoDirectory)) => (S_IFDIR | 0o500, 2, 0),
-            (_, Some(Kind::Directory | Kind::PidDirectory)) => (S_IFDIR | 0o555, 2, 0),
+            (_, Some(Kind::Directory | Kind::PidDirectory | Kind::TaskDirectory)) => {
+                (S_IFDIR | 0o555, 2, 0)
+            }
             (_, Some(Kind::Text(Text::Environ))) => (S_IFREG | 0o400, 1, 0),
             (_, Some(Kind::Text(_)) | None) => (S_IFREG | 0o444, 1, 0),
             (_, Some(_)) => (S_IFLNK | 0o777, 1, 0),
         };
+        let who = match self.owner {
+            Owner::System => Credentials { uid: 0, gid: 0 },
+            _ => subject.who,
+        };
         Ok(Attributes {
-            device: PROC_DEVICE,
+            device: match self.is_sysfs() {
+                true => SYSFS_DEVICE,
+                false => PROC_DEVICE,
+            },
             ino: self.ino().0,
             mode,
             nlink,
-            uid: process.who.uid,
-            gid: process.who.gid,
+            uid: who.uid,
+            gid: who.gid,
             rdev: 0,
             size,
             block_size: 1024,
             blocks: 0,
-            atime: process.started,
-            mtime: process.started,
-            ctime: process.started,
-            btime: process.started,
+            atime: subject.started,
+            mtime: subject.started,
+            ctime: subject.started,
+            btime: subject.started,
         })
+    }
+
+    /// Whether it is one of `/sys`.
+    fn is_sysfs(self) -> bool {
+        let mut part = self.part;
+        while let Part::Row(row) = part {
+            match row {
+                SYSFS => return true,
+                TOP | PID => return false,
+                _ => part = Part::Row(NODES[usize::from(row)].0),
+            }
+        }
+        false
+    }
+
+    /// The root that it lies below.
+    pub fn root(self) -> Ino {
+        match self.is_sysfs() {
+            true => SYSFS_ROOT,
+            false => ROOT,
+        }
     }
 
     /// The text that it contains; none for a directory or link.
@@ -314,20 +523,21 @@ impl Node {
     }
 
     /// The inode that a link leads to without a path: descriptors, `exe`, `cwd`, `root`.
-    pub fn magic_target(self, process: &Process) -> Option<Ino> {
-        match (self, self.kind()) {
-            (Self::FdLink(fd), _) => process.fds.get(fd).ok().map(|found| found.ino),
-            (_, Some(Kind::Executable)) => process.executable,
-            (_, Some(Kind::WorkingDirectory)) => Some(process.cwd),
-            (_, Some(Kind::RootDirectory)) => Some(process.root),
+    pub fn magic_target(self, viewer: &Process) -> Option<Ino> {
+        let subject = self.subject(viewer)?;
+        match (self.part, self.kind()) {
+            (Part::FdLink(fd), _) => subject.fds.get(fd).ok().map(|found| found.ino),
+            (_, Some(Kind::Executable)) => subject.executable,
+            (_, Some(Kind::WorkingDirectory)) => Some(subject.cwd),
+            (_, Some(Kind::RootDirectory)) => Some(subject.root),
             _ => None,
         }
     }
 
     /// The path in a link of another kind; empty for what is no link.
-    pub fn link_text(self, process: &Process) -> Vec<u8> {
+    pub fn link_text(self, viewer: &Process) -> Vec<u8> {
         match self.kind() {
-            Some(Kind::SelfLink) => format!("{}", process.pid).into_bytes(),
+            Some(Kind::SelfLink) => format!("{}", viewer.pid).into_bytes(),
             Some(Kind::Link(target)) => target.to_vec(),
             _ => Vec::new(),
         }

@@ -2,6 +2,7 @@
 
 use super::Vfs;
 use super::file::MAX_FILES;
+use super::notify;
 use super::pipe::MAX_CAPACITY;
 use super::proc::{Node, Text};
 use super::process::Process;
@@ -11,6 +12,46 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
+
+/// A task, and its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TaskFacts {
+    /// Number of the task.
+    pub tid: u32,
+    /// `R`, `S`, `T` or `Z`.
+    pub state: char,
+    /// Number of the parent process.
+    pub parent: u32,
+    /// Process group.
+    pub group: u32,
+    /// Session.
+    pub session: u32,
+    /// Foreground process group of its terminal, or −1.
+    pub foreground: i32,
+    /// Tasks of the process.
+    pub threads: u32,
+    /// Nice value.
+    pub nice: i8,
+    /// Processor time of the process, ns.
+    pub cpu_time: u64,
+    /// Processor time of its children that were waited for, ns.
+    pub children_time: u64,
+    /// Signals: pending, blocked, ignored, with handlers.
+    pub signals: [u64; 4],
+}
+
+/// All tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Load {
+    /// Tasks.
+    pub tasks: u64,
+    /// Tasks that run or could.
+    pub running: u64,
+    /// Number of the newest task.
+    pub last: u32,
+    /// Processor time of all, ns.
+    pub cpu_time: u64,
+}
 
 /// Memory, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,8 +73,6 @@ pub struct Memory {
 pub struct Times {
     /// Since the VM started.
     pub uptime: u64,
-    /// CPU time of the process.
-    pub cpu: u64,
     /// CLOCK_REALTIME when the VM started.
     pub boot: u64,
 }
@@ -46,24 +85,25 @@ pub trait System {
     fn environment(&self) -> Vec<u8>;
     /// The name of the process (`PR_GET_NAME`), at most 15 bytes.
     fn name(&self) -> Vec<u8>;
-    /// Appends the lines of `/proc/self/maps`.
-    fn maps(&self, out: &mut String);
+    /// Appends the lines of `maps`, with the details of `smaps` if `details` is set.
+    fn maps(&self, out: &mut String, details: bool);
     /// Memory.
     fn memory(&self) -> Memory;
     /// Times.
     fn times(&self) -> Times;
     /// Release and version of the kernel, and the name of the host, as `uname` tells them.
     fn identity(&self) -> [&str; 3];
-    /// Parent, process group, session, foreground process group of the terminal, and
-    /// number of threads.
-    fn family(&self) -> [u32; 5];
+    /// The task that the file is about.
+    fn task(&self) -> TaskFacts;
+    /// All tasks.
+    fn load(&self) -> Load;
     /// Number of processors.
     fn processors(&self) -> u32;
     /// 16 random bytes; the same ones in the whole life of the VM if `boot`.
     fn random(&mut self, boot: bool) -> [u8; 16];
 }
 
-/// Contents of `node`; `vfs` and `process` as they are now.
+/// Contents of `node`; `vfs` and the `process` that the node is about as they are now.
 ///
 /// # Errors
 /// `EINVAL` for what has no text, `EBADF` for a closed descriptor.
@@ -74,21 +114,21 @@ pub fn contents(
     system: &mut dyn System,
 ) -> Result<Vec<u8>, Errno> {
     let mut out = String::new();
-    let text = match node {
-        Node::FdInfo(fd) => {
+    let text = match node.described() {
+        Some(fd) => {
             let file = vfs.file(process, fd)?;
             let (at, flags, ino) = (file.offset, file.flags, file.ino.0);
             return Ok(
                 format!("pos:\t{at}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{ino}\n").into_bytes(),
             );
         }
-        _ => node.text().ok_or(Errno::EINVAL)?,
+        None => node.text().ok_or(Errno::EINVAL)?,
     };
     match text {
         Text::Cmdline => return Ok(system.arguments()),
         Text::Environ => return Ok(system.environment()),
         Text::Comm => return Ok([system.name().as_slice(), b"\n"].concat()),
-        Text::Maps => system.maps(&mut out),
+        Text::Maps | Text::Smaps => system.maps(&mut out, text == Text::Smaps),
         Text::Stat => return Ok(process_stat(process, system)),
         Text::Status => return Ok(process_status(process, system)),
         Text::Limits => limits(&mut out, process, system),
@@ -96,7 +136,7 @@ pub fn contents(
         Text::CpuInfo => cpu_info(&mut out, system.processors()),
         _ => match constant(text) {
             Some(constant) => out.push_str(constant),
-            None => variable(&mut out, text, process, system),
+            None => variable(&mut out, text, system),
         },
     }
     Ok(out.into_bytes())
@@ -107,7 +147,10 @@ fn constant(text: Text) -> Option<&'static str> {
     Some(match text {
         Text::OomScoreAdj | Text::OvercommitMemory => "0\n",
         Text::Cgroup => "0::/\n",
-        Text::FileSystems => "nodev\ttmpfs\nnodev\tdevtmpfs\nnodev\tproc\nnodev\tpipefs\n",
+        Text::FileSystems => {
+            "nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\nnodev\tdevtmpfs\nnodev\tsockfs\n\
+             nodev\tpipefs\nnodev\tvirtiofs\n"
+        }
         Text::KernelCmdline => "\n",
         Text::Swaps => "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n",
         Text::Devices => {
@@ -127,7 +170,7 @@ fn constant(text: Text) -> Option<&'static str> {
     })
 }
 
-fn variable(out: &mut String, text: Text, process: &Process, system: &mut dyn System) {
+fn variable(out: &mut String, text: Text, system: &mut dyn System) {
     let (memory, times) = (system.memory(), system.times());
     let [release, version, host] = system.identity();
     // Writing to a string does not fail.
@@ -137,13 +180,32 @@ fn variable(out: &mut String, text: Text, process: &Process, system: &mut dyn Sy
             writeln!(out, "{mapped} {resident} 0 0 0 {resident} 0")
         }
         Text::MemInfo => write!(out, "{}", MemInfo(memory)),
-        Text::SystemStat => system_stat(out, times, system.processors()),
+        Text::SystemStat => system_stat(out, times, system.load(), system.processors()),
+        Text::VmStat => write!(
+            out,
+            "nr_free_pages {}\nnr_anon_pages {}\npgpgin 0\npgpgout 0\npswpin 0\npswpout 0\n",
+            memory.free / 4096,
+            memory.total.saturating_sub(memory.free) / 4096
+        ),
+        Text::CpuSet => match system.processors().saturating_sub(1) {
+            0 => writeln!(out, "0"),
+            last => writeln!(out, "0-{last}"),
+        },
+        Text::MaxQueuedEvents => writeln!(out, "{}", notify::MAX_EVENTS),
+        Text::MaxUserInstances => writeln!(out, "{}", notify::MAX_INSTANCES),
+        Text::MaxUserWatches => writeln!(out, "{}", notify::MAX_WATCHES),
         Text::Uptime => {
             let hundredths = times.uptime / 10_000_000;
             let (seconds, rest) = (hundredths / 100, hundredths % 100);
-            writeln!(out, "{seconds}.{rest:02} 0.00")
+            let busy = ticks(system.load().cpu_time);
+            let idle = (hundredths * u64::from(system.processors())).saturating_sub(busy);
+            writeln!(out, "{seconds}.{rest:02} {}.{:02}", idle / 100, idle % 100)
         }
-        Text::LoadAvg => writeln!(out, "0.00 0.00 0.00 1/1 {}", process.pid),
+        Text::LoadAvg => {
+            let load = system.load();
+            let (running, tasks, last) = (load.running, load.tasks, load.last);
+            writeln!(out, "0.00 0.00 0.00 {running}/{tasks} {last}")
+        }
         Text::Version => writeln!(out, "Linux version {release} (hartline) {version}"),
         Text::OsRelease => writeln!(out, "{release}"),
         Text::KernelVersion => writeln!(out, "{version}"),
@@ -209,53 +271,99 @@ fn ticks(ns: u64) -> u64 {
     ns / 10_000_000
 }
 
-fn system_stat(out: &mut String, times: Times, processors: u32) -> core::fmt::Result {
-    let user = ticks(times.cpu);
-    let idle = (ticks(times.uptime) * u64::from(processors)).saturating_sub(user);
+fn system_stat(out: &mut String, times: Times, load: Load, processors: u32) -> core::fmt::Result {
+    let each = ticks(times.uptime);
+    let user = ticks(load.cpu_time);
+    let idle = (each * u64::from(processors)).saturating_sub(user);
     writeln!(out, "cpu  {user} 0 0 {idle} 0 0 0 0 0 0")?;
+    // Which of them it was is not counted.
+    let share = user / u64::from(processors.max(1));
     for n in 0..processors {
-        let user = if n == 0 { user } else { 0 };
-        let idle = ticks(times.uptime).saturating_sub(user);
-        writeln!(out, "cpu{n} {user} 0 0 {idle} 0 0 0 0 0 0")?;
+        let idle = each.saturating_sub(share);
+        writeln!(out, "cpu{n} {share} 0 0 {idle} 0 0 0 0 0 0")?;
     }
     let boot = times.boot / 1_000_000_000;
+    let (last, running) = (load.last, load.running);
     writeln!(
         out,
-        "intr 0\nctxt 0\nbtime {boot}\nprocesses 1\nprocs_running 1\nprocs_blocked 0"
+        "intr 0\nctxt 0\nbtime {boot}\nprocesses {last}\nprocs_running {running}\n\
+         procs_blocked 0\nsoftirq 0 0 0 0 0 0 0 0 0 0 0"
     )
 }
 
 fn process_stat(process: &Process, system: &mut dyn System) -> Vec<u8> {
-    let (memory, times) = (system.memory(), system.times());
-    let pid = process.pid;
-    let [parent, group, session, foreground, threads] = system.family();
-    let mut line = format!("{pid} (").into_bytes();
+    let (memory, times, task) = (system.memory(), system.times(), system.task());
+    let mut line = format!("{} (", task.tid).into_bytes();
     line.extend_from_slice(&system.name());
+    let TaskFacts {
+        state,
+        parent,
+        group,
+        session,
+        foreground,
+        threads,
+        nice,
+        ..
+    } = task;
+    let (user, children) = (ticks(task.cpu_time), ticks(task.children_time));
+    let (mapped, resident) = (memory.mapped, memory.resident / 4096);
+    let [pending, blocked, ignored, caught] = task.signals;
+    let started = process.started.as_ns().saturating_sub(times.boot);
+    let (started, priority) = (ticks(started), 20 + i32::from(nice));
     // Fields 3 to 52 of proc_pid_stat(5).
-    let (user, mapped, resident) = (ticks(times.cpu), memory.mapped, memory.resident / 4096);
     let fields = format!(
-        ") R {parent} {group} {session} 0 {foreground} 4194304 0 0 0 0 {user} 0 0 0 20 0 {threads} 0 0 \
-         {mapped} {resident} \
-         18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+        ") {state} {parent} {group} {session} 0 {foreground} 4194304 0 0 0 0 \
+         {user} 0 {children} 0 {priority} {nice} {threads} 0 {started} {mapped} {resident} \
+         18446744073709551615 0 0 0 0 0 {pending} {blocked} {ignored} {caught} \
+         0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
     );
     line.extend_from_slice(fields.as_bytes());
     line
 }
 
+/// The word that `status` has for a state.
+fn state_name(state: char) -> &'static str {
+    match state {
+        'R' => "running",
+        'T' => "stopped",
+        'Z' => "zombie",
+        _ => "sleeping",
+    }
+}
+
 fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
-    let memory = system.memory();
-    let [parent, _, _, _, threads] = system.family();
+    let (memory, task) = (system.memory(), system.task());
     let mut lines = b"Name:\t".to_vec();
     lines.extend_from_slice(&system.name());
     let (pid, uid, gid) = (process.pid, process.who.uid, process.who.gid);
+    let TaskFacts {
+        tid,
+        state,
+        parent,
+        threads,
+        ..
+    } = task;
     let (mapped, resident) = (memory.mapped / 1024, memory.resident / 1024);
     let umask = process.umask;
-    let rest = format!(
-        "\nUmask:\t{umask:04o}\nState:\tR (running)\nTgid:\t{pid}\nNgid:\t0\nPid:\t{pid}\nPPid:\t{parent}\n\
-         TracerPid:\t0\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t{gid}\t{gid}\t{gid}\t{gid}\n\
-         FDSize:\t64\nGroups:\t{gid} \nVmPeak:\t{mapped:>8} kB\nVmSize:\t{mapped:>8} kB\n\
-         VmHWM:\t{resident:>8} kB\nVmRSS:\t{resident:>8} kB\nThreads:\t{threads}\n\
-         Cpus_allowed_list:\t0-{}\n",
+    let slots = process.fds.capacity();
+    let mut rest = format!(
+        "\nUmask:\t{umask:04o}\nState:\t{state} ({})\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\n\
+         PPid:\t{parent}\nTracerPid:\t0\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n\
+         Gid:\t{gid}\t{gid}\t{gid}\t{gid}\nFDSize:\t{slots}\nGroups:\t{gid} \n",
+        state_name(state)
+    );
+    // A zombie has no memory to tell of.
+    if state != 'Z' {
+        rest += &format!(
+            "VmPeak:\t{mapped:>8} kB\nVmSize:\t{mapped:>8} kB\nVmHWM:\t{resident:>8} kB\n\
+             VmRSS:\t{resident:>8} kB\n"
+        );
+    }
+    let [pending, blocked, ignored, caught] = task.signals;
+    rest += &format!(
+        "Threads:\t{threads}\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\n\
+         SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\nCpus_allowed_list:\t0-{}\n",
+        0,
         system.processors().saturating_sub(1)
     );
     lines.extend_from_slice(rest.as_bytes());
@@ -287,12 +395,13 @@ fn mounts(out: &mut String, vfs: &Vfs, info: bool) {
         (1, 1, "0:20".into(), "/".into(), "tmpfs", "hartline"),
         (2, 1, "0:5".into(), "/dev".into(), "devtmpfs", "devtmpfs"),
         (3, 1, "0:21".into(), "/proc".into(), "proc", "proc"),
+        (4, 1, "0:22".into(), "/sys".into(), "sysfs", "sysfs"),
     ];
     let volumes = vfs.fs.volumes();
     for (number, path) in volumes.iter().flat_map(|volumes| volumes.paths()) {
         let device = format!("259:{number}");
         let path = String::from_utf8_lossy(path).into_owned();
-        rows.push((4 + number, 1, device, path, "virtiofs", "volume"));
+        rows.push((5 + number, 1, device, path, "virtiofs", "volume"));
     }
     for (id, parent, device, point, kind, source) in rows {
         // Writing to a string does not fail.

@@ -1,9 +1,12 @@
 //! What a process has of files: descriptors, directories, identity.
 
 use super::fs::FileSystem;
+use super::registry::Registry;
 use super::types::{Credentials, Ino, Timespec};
 use crate::errno::Errno;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 
 /// Index of an open file description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,12 +23,18 @@ pub struct Descriptor {
     pub close_on_exec: bool,
 }
 
-/// The descriptors of a process.
-#[derive(Debug, Clone)]
-pub struct FdTable {
+#[derive(Debug, Clone, Default)]
+struct Slots {
     slots: Vec<Option<Descriptor>>,
     /// No slot below this is free.
     lowest_free: usize,
+}
+
+/// The descriptors of a process.
+#[derive(Debug)]
+pub struct FdTable {
+    /// `/proc` shows them to other processes.
+    table: Rc<RefCell<Slots>>,
     /// `RLIMIT_NOFILE`: descriptors are less than this.
     pub limit: u32,
 }
@@ -36,20 +45,36 @@ pub const DEFAULT_LIMIT: u32 = 1024;
 impl Default for FdTable {
     fn default() -> Self {
         Self {
-            slots: Vec::new(),
-            lowest_free: 0,
+            table: Rc::default(),
             limit: DEFAULT_LIMIT,
         }
     }
 }
 
 impl FdTable {
+    /// A table of its own with the same descriptors.
+    pub fn copy(&self) -> Self {
+        Self {
+            table: Rc::new(RefCell::new(self.table.borrow().clone())),
+            limit: self.limit,
+        }
+    }
+
+    /// The same table.
+    pub fn share(&self) -> Self {
+        Self {
+            table: Rc::clone(&self.table),
+            limit: self.limit,
+        }
+    }
+
     /// What descriptor `fd` is.
     ///
     /// # Errors
     /// `EBADF`.
     pub fn get(&self, fd: u32) -> Result<Descriptor, Errno> {
-        let slot = self.slots.get(fd as usize).copied().flatten();
+        let table = self.table.borrow();
+        let slot = table.slots.get(fd as usize).copied().flatten();
         slot.ok_or(Errno::EBADF)
     }
 
@@ -71,8 +96,9 @@ impl FdTable {
         if from != 0 && from >= self.limit {
             return Err(Errno::EINVAL);
         }
-        let mut fd = self.lowest_free.max(from as usize);
-        while self.slots.get(fd).is_some_and(Option::is_some) {
+        let table = self.table.borrow();
+        let mut fd = table.lowest_free.max(from as usize);
+        while table.slots.get(fd).is_some_and(Option::is_some) {
             fd += 1;
         }
         match u32::try_from(fd) {
@@ -89,16 +115,18 @@ impl FdTable {
         if fd >= self.limit {
             return Err(Errno::EBADF);
         }
+        let mut table = self.table.borrow_mut();
+        let Slots { slots, lowest_free } = &mut *table;
         let index = fd as usize;
-        if index >= self.slots.len() {
-            let more = index + 1 - self.slots.len();
-            self.slots.try_reserve(more).map_err(|_| Errno::ENOMEM)?;
-            self.slots.resize(index + 1, None);
+        if index >= slots.len() {
+            let more = index + 1 - slots.len();
+            slots.try_reserve(more).map_err(|_| Errno::ENOMEM)?;
+            slots.resize(index + 1, None);
         }
-        if index == self.lowest_free {
-            self.lowest_free += 1;
+        if index == *lowest_free {
+            *lowest_free += 1;
         }
-        Ok(self.slots[index].replace(descriptor))
+        Ok(slots[index].replace(descriptor))
     }
 
     /// Frees a descriptor; the result is what it was.
@@ -106,9 +134,10 @@ impl FdTable {
     /// # Errors
     /// `EBADF`.
     pub fn remove(&mut self, fd: u32) -> Result<Descriptor, Errno> {
-        let slot = self.slots.get_mut(fd as usize).ok_or(Errno::EBADF)?;
+        let mut table = self.table.borrow_mut();
+        let slot = table.slots.get_mut(fd as usize).ok_or(Errno::EBADF)?;
         let descriptor = slot.take().ok_or(Errno::EBADF)?;
-        self.lowest_free = self.lowest_free.min(fd as usize);
+        table.lowest_free = table.lowest_free.min(fd as usize);
         Ok(descriptor)
     }
 
@@ -117,7 +146,8 @@ impl FdTable {
     /// # Errors
     /// `EBADF`.
     pub fn set_close_on_exec(&mut self, fd: u32, on: bool) -> Result<(), Errno> {
-        let slot = self.slots.get_mut(fd as usize).ok_or(Errno::EBADF)?;
+        let mut table = self.table.borrow_mut();
+        let slot = table.slots.get_mut(fd as usize).ok_or(Errno::EBADF)?;
         slot.as_mut().ok_or(Errno::EBADF)?.close_on_exec = on;
         Ok(())
     }
@@ -126,21 +156,24 @@ impl FdTable {
     pub fn capacity(&self) -> u32 {
         const FIRST: usize = 64;
         const STEP: usize = 128;
-        match self.slots.len() {
+        match self.table.borrow().slots.len() {
             0..=FIRST => FIRST as u32,
             n => (n.div_ceil(STEP).next_power_of_two() * STEP) as u32,
         }
     }
 
     /// What is in use.
-    pub fn iter(&self) -> impl Iterator<Item = Descriptor> {
-        self.slots.iter().copied().flatten()
+    pub fn iter(&self) -> impl Iterator<Item = Descriptor> + use<> {
+        let table = self.table.borrow();
+        let used: Vec<Descriptor> = table.slots.iter().copied().flatten().collect();
+        used.into_iter()
     }
 
     /// Takes out what `chosen` says.
     pub fn take(&mut self, chosen: impl Fn(&Descriptor) -> bool) -> Vec<Descriptor> {
-        self.lowest_free = 0;
-        let slots = self.slots.iter_mut();
+        let mut table = self.table.borrow_mut();
+        table.lowest_free = 0;
+        let slots = table.slots.iter_mut();
         slots
             .filter_map(|slot| slot.take_if(|descriptor| chosen(descriptor)))
             .collect()
@@ -148,7 +181,8 @@ impl FdTable {
 
     /// The first descriptor in use that is at least `from`.
     pub fn next(&self, from: u32) -> Option<u32> {
-        let rest = self.slots.get(from as usize..)?;
+        let table = self.table.borrow();
+        let rest = table.slots.get(from as usize..)?;
         let offset = rest.iter().position(Option::is_some)?;
         u32::try_from(offset).ok()?.checked_add(from)
     }
@@ -173,6 +207,8 @@ pub struct Process {
     pub started: Timespec,
     /// The program's file, for `/proc/self/exe`.
     pub executable: Option<Ino>,
+    /// All processes.
+    pub registry: Registry,
 }
 
 impl Process {
@@ -188,7 +224,7 @@ impl Process {
         use super::fs::ROOT;
         fs.retain(ROOT);
         fs.retain(ROOT);
-        Self {
+        let process = Self {
             fds: FdTable::default(),
             cwd: ROOT,
             root: ROOT,
@@ -197,6 +233,9 @@ impl Process {
             pid,
             started: fs.now(),
             executable: None,
-        }
+            registry: Registry::default(),
+        };
+        process.registry.add(&process);
+        process
     }
 }

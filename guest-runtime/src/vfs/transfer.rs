@@ -4,7 +4,9 @@ use super::Vfs;
 use super::devices::Device;
 use super::file::{EventFd, Object};
 use super::inode::Kind;
+use super::notify::mask;
 use super::process::FileId;
+use super::seals;
 use super::types::{Ino, MAX_RW_COUNT, o};
 use super::volume;
 use crate::errno::Errno;
@@ -67,6 +69,9 @@ impl Vfs {
                 if self.files.get(id)?.flags & o::NOATIME == 0 {
                     self.fs.accessed(ino);
                 }
+                if done > 0 {
+                    self.fs.tell(ino, mask::ACCESS);
+                }
                 self.advance(id, offset, done)
             }
             Object::Proc(text) => {
@@ -106,6 +111,7 @@ impl Vfs {
                 }
                 Ok(8)
             }
+            Object::Notify => self.fs.notify.read(ino, to),
             Object::Pipe => match &mut self.fs.inode_mut(ino)?.kind {
                 Kind::Fifo(pipe) => {
                     let done = pipe.read(to)?;
@@ -164,6 +170,7 @@ impl Vfs {
             | Object::Proc(_)
             | Object::Timer(_)
             | Object::Signal(_)
+            | Object::Notify
             | Object::Process(_) => Err(Errno::EINVAL),
             Object::File => self.write_file(id, ino, offset, from),
             Object::Device(device) => match *device {
@@ -224,10 +231,13 @@ impl Vfs {
             true => data.size(),
             false => offset.unwrap_or(position),
         };
+        let end = at.saturating_add(from.len() as u64);
+        seals::check_write(inode.seals, data.size(), end)?;
         let done = data.write(budget, at, from)?;
         if done > 0 {
             inode.drop_privileges();
             self.fs.changed(ino, now)?;
+            self.fs.tell(ino, mask::MODIFY);
         }
         if offset.is_none() {
             self.files.get_mut(id)?.offset = at + done as u64;

@@ -117,6 +117,13 @@ impl Timespec {
             nanoseconds: (ns % SECOND) as u32,
         }
     }
+
+    /// In nanoseconds; 0 for a time before 1970.
+    pub fn as_ns(self) -> u64 {
+        const SECOND: u64 = 1_000_000_000;
+        let seconds = u64::try_from(self.seconds).unwrap_or(0);
+        (seconds.saturating_mul(SECOND)).saturating_add(u64::from(self.nanoseconds))
+    }
 }
 
 /// An inode of this VM; never reused.

@@ -223,7 +223,7 @@ impl Walk<'_> {
             return Err(Errno::EXDEV);
         }
         if self.at != self.root {
-            self.go(self.fs.parent(self.at)?)?;
+            self.go(self.fs.parent(self.at, self.process)?)?;
         }
         Ok(())
     }

@@ -128,7 +128,7 @@ fn eventfds() {
 #[test]
 fn memory_files() {
     let mut m = Machine::empty();
-    let fd = m.vfs.open_memory(&mut m.process, b"name", true).unwrap();
+    let fd = m.vfs.open_memory(&mut m.process, b"name", 0, true).unwrap();
     m.write(fd, b"abc").unwrap();
     let again = m
         .open(&format!("/proc/self/fd/{fd}"), o::RDONLY, 0)

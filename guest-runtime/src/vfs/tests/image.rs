@@ -32,8 +32,8 @@ fn files_are_read_in_place() {
 fn link_counts_are_right() {
     let mut m = Machine::sample();
     let root = m.stat("/").unwrap();
-    // etc, bin, empty, and the mount points dev and proc.
-    assert_eq!((root.mode, root.nlink), (S_IFDIR | 0o755, 2 + 5));
+    // etc, bin, empty, and the mount points dev, proc and sys.
+    assert_eq!((root.mode, root.nlink), (S_IFDIR | 0o755, 2 + 6));
     assert_eq!(m.stat("/etc").unwrap().nlink, 2);
     let (one, other) = (m.stat("/etc/motd").unwrap(), m.stat("/etc/zmotd").unwrap());
     assert_eq!((one.ino, one.nlink), (other.ino, 2));
@@ -48,7 +48,7 @@ fn directories_are_listed_completely() {
     assert_eq!(
         root,
         [
-            "absolute", "bin", "empty", "etc", "link", "loop", "dev", "proc"
+            "absolute", "bin", "empty", "etc", "link", "loop", "dev", "proc", "sys"
         ]
     );
 }

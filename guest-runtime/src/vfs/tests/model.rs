@@ -135,7 +135,7 @@ fn compare(m: &mut Machine, model: &Model, path: &str) -> usize {
     let mut count = 0;
     let mut directories = 0;
     for name in listed {
-        if path.is_empty() && (name == "dev" || name == "proc") {
+        if path.is_empty() && ["dev", "proc", "sys"].contains(&name.as_str()) {
             directories += 1;
             continue;
         }

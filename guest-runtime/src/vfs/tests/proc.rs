@@ -3,14 +3,34 @@
 use super::Machine;
 use crate::errno::Errno;
 use crate::vfs::proc::Node;
-use crate::vfs::proc_text::{Memory, System, Times, contents};
+use crate::vfs::proc_text::{Load, Memory, System, TaskFacts, Times, contents};
 use crate::vfs::types::{S_IFDIR, S_IFLNK, S_IFMT, o};
 
 struct Facts;
 
 impl System for Facts {
-    fn family(&self) -> [u32; 5] {
-        [1, 2, 2, 2, 1]
+    fn task(&self) -> TaskFacts {
+        TaskFacts {
+            tid: 2,
+            state: 'S',
+            parent: 1,
+            group: 2,
+            session: 2,
+            foreground: 2,
+            threads: 3,
+            nice: 5,
+            cpu_time: 1_000_000_000,
+            ..TaskFacts::default()
+        }
+    }
+
+    fn load(&self) -> Load {
+        Load {
+            tasks: 4,
+            running: 2,
+            last: 9,
+            cpu_time: 10_000_000_000,
+        }
     }
 
     fn arguments(&self) -> Vec<u8> {
@@ -25,7 +45,7 @@ impl System for Facts {
         b"prog".to_vec()
     }
 
-    fn maps(&self, out: &mut String) {
+    fn maps(&self, out: &mut String, _: bool) {
         out.push_str("map\n");
     }
 
@@ -42,7 +62,6 @@ impl System for Facts {
     fn times(&self) -> Times {
         Times {
             uptime: 12_345_678_901,
-            cpu: 1_000_000_000,
             boot: 5_000_000_000,
         }
     }
@@ -81,7 +100,9 @@ fn texts() {
     is("/proc/2/environ", "A=b\0");
     is("/proc/self/maps", "map\n");
     is("/proc/self/comm", "prog\n");
-    is("/proc/uptime", "12.34 0.00\n");
+    is("/proc/uptime", "12.34 14.68\n");
+    is("/proc/loadavg", "0.00 0.00 0.00 2/4 9\n");
+    is("/sys/devices/system/cpu/online", "0-1\n");
     is("/proc/sys/kernel/osrelease", "6.12.0\n");
     is("/proc/sys/kernel/hostname", "host\n");
     is("/proc/self/statm", "2048 1024 0 0 0 1024 0\n");
@@ -92,7 +113,7 @@ fn texts() {
     is(
         "/proc/mounts",
         "hartline / tmpfs rw,relatime 0 0\ndevtmpfs /dev devtmpfs rw,relatime 0 0\n\
-         proc /proc proc rw,relatime 0 0\n",
+         proc /proc proc rw,relatime 0 0\nsysfs /sys sysfs rw,relatime 0 0\n",
     );
     let info = text(&mut m, "/proc/meminfo").unwrap();
     assert!(info.starts_with("MemTotal:        1048576 kB\nMemFree:          524288 kB\n"));
@@ -166,7 +187,8 @@ fn directories() {
         let (mut cookie, mut count) = (0, 0);
         while let Some((at, name, found)) = node.next_entry(cookie, &m.process) {
             assert_eq!(node.lookup(&name, &m.process), Some(found));
-            assert_eq!(found.parent(), Some(node));
+            assert_eq!(found.parent(&m.process), Some(node));
+            assert_eq!(Node::from_ino(found.ino()), Some(found));
             (cookie, count) = (at + 1, count + 1);
         }
         assert!(count >= 3, "{directory}");

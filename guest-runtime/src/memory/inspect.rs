@@ -1,0 +1,88 @@
+//! Looking at an address space that need not be loaded.
+
+use super::page_table::Window;
+use super::space::AddressSpace;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
+
+impl AddressSpace {
+    /// The bytes of `range`, up to the first page that was never touched.
+    #[must_use]
+    pub fn peek(&self, range: Range<u64>) -> Vec<u8> {
+        /// More is not asked for.
+        const MOST: u64 = 1 << 20;
+        let end = range
+            .end
+            .min(range.start.saturating_add(MOST))
+            .min(USER_END);
+        let ram = self.frames().lock().ram();
+        let mut bytes = Vec::new();
+        let mut at = range.start;
+        while at < end {
+            let Some(offset) = self.ram_offset(at) else {
+                break;
+            };
+            let length = (PAGE_SIZE - at % PAGE_SIZE).min(end - at);
+            let mut part = vec![0; length as usize];
+            // SAFETY: inside the frame of a mapped page, which stays while the address
+            // space is borrowed. A program that changes it meanwhile is seen as another
+            // hart would see it.
+            unsafe {
+                core::ptr::copy_nonoverlapping(ram.pointer(offset), part.as_mut_ptr(), part.len());
+            }
+            bytes.extend_from_slice(&part);
+            at += length;
+        }
+        bytes
+    }
+
+    /// Memory of the pages of `range` that have been brought in, bytes.
+    #[must_use]
+    pub fn resident(&self, range: Range<u64>) -> u64 {
+        let mut bytes = 0;
+        for (part, window) in self.table.windows(range) {
+            bytes += match window {
+                Window::Empty => 0,
+                Window::Huge(_) => part.end - part.start,
+                Window::Table(table) => {
+                    let pages = part.step_by(PAGE_SIZE as usize);
+                    let used = pages.filter(|&page| self.table.small(table, page).is_some());
+                    used.count() as u64 * PAGE_SIZE
+                }
+            };
+        }
+        bytes
+    }
+
+    /// Takes all pages away: they go back to their first contents. Whether there were any.
+    pub fn empty(&mut self) -> bool {
+        let had = self.all_resident() > 0;
+        let ranges: Vec<Range<u64>> = (self.vmas().iter())
+            .map(|(start, vma)| start..vma.end)
+            .collect();
+        for range in ranges {
+            // Needs memory only to split a huge page that two ranges share: it stays.
+            let _ = self.release(range);
+        }
+        had
+    }
+
+    /// Memory of all pages that have been brought in, bytes.
+    #[must_use]
+    pub fn all_resident(&self) -> u64 {
+        let mut bytes = 0;
+        let mut counted = 0;
+        // Ranges share tables: each window is looked at once.
+        for (start, vma) in self.vmas().iter() {
+            let first = (start & !(HUGE_PAGE_SIZE - 1)).max(counted);
+            let end = vma.end.next_multiple_of(HUGE_PAGE_SIZE).min(USER_END);
+            if first < end {
+                bytes += self.resident(first..end);
+                counted = end;
+            }
+        }
+        bytes
+    }
+}

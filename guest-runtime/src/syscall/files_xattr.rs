@@ -1,0 +1,125 @@
+//! Extended attributes: `setxattr` and its like.
+
+use super::Entry;
+use super::files::{AT_SYMLINK_NOFOLLOW, Files};
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::user;
+use crate::vfs::AT_FDCWD;
+use crate::vfs::types::Ino;
+use crate::vfs::xattr::{MAX_NAME, MAX_VALUE, When};
+use alloc::vec::Vec;
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[
+    Entry::new(5, "setxattr", |kernel, a| set(kernel, a, Target::Path)),
+    Entry::new(6, "lsetxattr", |kernel, a| set(kernel, a, Target::Link)),
+    Entry::new(7, "fsetxattr", |kernel, a| {
+        set(kernel, a, Target::Descriptor)
+    }),
+    Entry::new(8, "getxattr", |kernel, a| get(kernel, a, Target::Path)),
+    Entry::new(9, "lgetxattr", |kernel, a| get(kernel, a, Target::Link)),
+    Entry::new(10, "fgetxattr", |kernel, a| {
+        get(kernel, a, Target::Descriptor)
+    }),
+    Entry::new(11, "listxattr", |kernel, a| list(kernel, a, Target::Path)),
+    Entry::new(12, "llistxattr", |kernel, a| list(kernel, a, Target::Link)),
+    Entry::new(13, "flistxattr", |kernel, a| {
+        list(kernel, a, Target::Descriptor)
+    }),
+    Entry::new(14, "removexattr", |kernel, a| {
+        remove(kernel, a, Target::Path)
+    }),
+    Entry::new(15, "lremovexattr", |kernel, a| {
+        remove(kernel, a, Target::Link)
+    }),
+    Entry::new(16, "fremovexattr", |kernel, a| {
+        remove(kernel, a, Target::Descriptor)
+    }),
+];
+
+/// What the first argument is.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    /// A path.
+    Path,
+    /// A path; a symbolic link in the last place is not followed.
+    Link,
+    /// A descriptor.
+    Descriptor,
+}
+
+/// The inode that the first argument means.
+fn inode(kernel: &mut Kernel, argument: u64, target: Target) -> Result<Ino, Errno> {
+    let here = AT_FDCWD as u64;
+    match target {
+        Target::Path => kernel.inode_at(here, argument, 0),
+        Target::Link => kernel.inode_at(here, argument, AT_SYMLINK_NOFOLLOW),
+        Target::Descriptor => Ok(kernel.files.file(argument)?.ino),
+    }
+}
+
+/// The name of an attribute.
+fn name(kernel: &mut Kernel, address: u64) -> Result<Vec<u8>, Errno> {
+    match user::cstr(&mut kernel.memory, address, MAX_NAME + 1) {
+        Ok(name) if name.is_empty() => Err(Errno::ERANGE),
+        Err(Errno::ENAMETOOLONG) => Err(Errno::ERANGE),
+        name => name,
+    }
+}
+
+/// Gives the program `bytes`, or their number if it has no room.
+fn give(kernel: &mut Kernel, bytes: &[u8], address: u64, size: u64) -> Result<u64, Errno> {
+    let length = bytes.len() as u64;
+    match size {
+        0 => {}
+        _ if size < length => return Err(Errno::ERANGE),
+        _ => user::write_bytes(&mut kernel.memory, address, bytes)?,
+    }
+    Ok(length)
+}
+
+fn set(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> {
+    let when = match a[4] as u32 {
+        0 => When::Always,
+        1 => When::Missing,
+        2 => When::Present,
+        3 => When::Never,
+        _ => return Err(Errno::EINVAL),
+    };
+    let ino = inode(kernel, a[0], target)?;
+    let name = name(kernel, a[1])?;
+    if a[3] > MAX_VALUE as u64 {
+        return Err(Errno::E2BIG);
+    }
+    let value = user::slice(&mut kernel.memory, a[2], a[3])?.to_vec();
+    kernel.sync_identity();
+    let Files { vfs, process, .. } = &mut kernel.files;
+    vfs.fs.set_extended(ino, &name, &value, when, process.who)?;
+    Ok(0)
+}
+
+fn get(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> {
+    let ino = inode(kernel, a[0], target)?;
+    let name = name(kernel, a[1])?;
+    kernel.sync_identity();
+    let Files { vfs, process, .. } = &kernel.files;
+    let value = vfs.fs.extended(ino, &name, process.who)?.to_vec();
+    give(kernel, &value, a[2], a[3])
+}
+
+fn list(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> {
+    let ino = inode(kernel, a[0], target)?;
+    let Files { vfs, process, .. } = &kernel.files;
+    let names = vfs.fs.extended_names(ino, process.who)?;
+    give(kernel, &names, a[1], a[2])
+}
+
+fn remove(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> {
+    let ino = inode(kernel, a[0], target)?;
+    let name = name(kernel, a[1])?;
+    kernel.sync_identity();
+    let Files { vfs, process, .. } = &mut kernel.files;
+    vfs.fs.remove_extended(ino, &name, process.who)?;
+    Ok(0)
+}

@@ -1,0 +1,91 @@
+//! inotify: `inotify_init1`, `inotify_add_watch`, `inotify_rm_watch`.
+
+use super::Entry;
+use super::files::{AT_SYMLINK_NOFOLLOW, Files};
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::vfs::AT_FDCWD;
+use crate::vfs::file::Object;
+use crate::vfs::inode::MAY_READ;
+use crate::vfs::notify::mask;
+use crate::vfs::types::{Ino, o};
+use crate::vfs::volume::is_volume;
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[
+    Entry::new(26, "inotify_init1", inotify_init1),
+    Entry::new(27, "inotify_add_watch", inotify_add_watch),
+    Entry::new(28, "inotify_rm_watch", inotify_rm_watch),
+];
+
+fn inotify_init1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let flags = a[0] as u32;
+    if flags & !(o::CLOEXEC | o::NONBLOCK) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    kernel.sync_identity();
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let fd = vfs.open_anonymous(process, "inotify", Object::Notify, flags | o::RDONLY)?;
+    let instance = process.fds.get(fd)?.ino;
+    if let Err(error) = vfs.fs.notify.add_instance(instance) {
+        vfs.close(process, fd)?;
+        return Err(error);
+    }
+    Ok(u64::from(fd))
+}
+
+/// The instance behind a descriptor.
+fn instance(kernel: &Kernel, fd: u64) -> Result<Ino, Errno> {
+    let file = kernel.files.file(fd)?;
+    match file.object {
+        Object::Notify => Ok(file.ino),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn inotify_add_watch(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    const OPTIONS: u32 = mask::ONLYDIR
+        | mask::DONT_FOLLOW
+        | mask::EXCL_UNLINK
+        | mask::MASK_CREATE
+        | mask::MASK_ADD
+        | mask::ONESHOT;
+    const BOTH: u32 = mask::MASK_ADD | mask::MASK_CREATE;
+    let wanted = a[2] as u32;
+    if wanted & (mask::ALL_EVENTS | OPTIONS) == 0 {
+        return Err(Errno::EINVAL);
+    }
+    kernel.files.file(a[0])?;
+    if wanted & BOTH == BOTH {
+        return Err(Errno::EINVAL);
+    }
+    let instance = instance(kernel, a[0])?;
+    let nofollow = match wanted & mask::DONT_FOLLOW {
+        0 => 0,
+        _ => AT_SYMLINK_NOFOLLOW,
+    };
+    let ino = kernel.inode_at(AT_FDCWD as u64, a[1], nofollow)?;
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let attributes = vfs.fs.attributes(ino, process)?;
+    if wanted & mask::ONLYDIR != 0 && !attributes.is_directory() {
+        return Err(Errno::ENOTDIR);
+    }
+    attributes.check(process.who, MAY_READ)?;
+    // What others do to files of the host is not told.
+    if is_volume(ino) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let watch = vfs.fs.notify.add_watch(instance, ino, wanted)?;
+    Ok(u64::from(watch.cast_unsigned()))
+}
+
+fn inotify_rm_watch(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let instance = instance(kernel, a[0])?;
+    kernel
+        .files
+        .vfs
+        .fs
+        .notify
+        .remove_watch(instance, a[1] as i32)?;
+    Ok(0)
+}

@@ -1,0 +1,265 @@
+//! Moving bytes through pipes without the program's memory: `splice`, `tee`, `vmsplice`.
+
+use super::Entry;
+use super::files_io::{self, position, read_vectors, write_vectors};
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::task::{Event, Wait};
+use crate::user;
+use crate::vfs::file::Object;
+use crate::vfs::inode::Kind;
+use crate::vfs::pipe::Pipe;
+use crate::vfs::process::FileId;
+use crate::vfs::types::{Ino, MAX_RW_COUNT, o};
+use alloc::vec;
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[
+    Entry::new(75, "vmsplice", vmsplice),
+    Entry::new(76, "splice", splice),
+    Entry::new(77, "tee", tee),
+];
+
+/// `SPLICE_F_*`
+mod flag {
+    pub const NONBLOCK: u32 = 2;
+    pub const ALL: u32 = 15;
+}
+
+/// Most bytes that go through a pipe at once.
+const PIECE: usize = 64 << 10;
+
+fn check_flags(flags: u64) -> Result<u32, Errno> {
+    match flags as u32 {
+        flags if flags & !flag::ALL == 0 => Ok(flags),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// An end of a pipe.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    ino: Ino,
+    /// Calls wait for it.
+    waits: bool,
+}
+
+impl Kernel {
+    /// The end of a pipe that a description is, if it is one.
+    fn pipe_end(&self, id: FileId, flags: u32) -> Result<Option<End>, Errno> {
+        let file = self.files.vfs.files.get(id)?;
+        let waits = flags & flag::NONBLOCK == 0 && !file.is_nonblocking();
+        let ino = file.ino;
+        let is_pipe = matches!(file.object, Object::Pipe);
+        Ok(is_pipe.then_some(End { ino, waits }))
+    }
+
+    fn pipe_mut(&mut self, end: End) -> Result<&mut Pipe, Errno> {
+        match &mut self.files.vfs.fs.inode_mut(end.ino)?.kind {
+            Kind::Fifo(pipe) => Ok(pipe),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Waits for something to happen to a pipe.
+    fn wait_for_pipe(&mut self, end: End) -> Errno {
+        match end.waits {
+            true => self.block(Wait::for_event(Event::File(end.ino)), 0),
+            false => Errno::EAGAIN,
+        }
+    }
+
+    /// How many bytes a pipe has to read; 0 only at its end.
+    fn filled(&mut self, end: End) -> Result<usize, Errno> {
+        let pipe = self.pipe_mut(end)?;
+        match pipe.len() {
+            0 if pipe.writers > 0 => Err(self.wait_for_pipe(end)),
+            length => Ok(length),
+        }
+    }
+
+    /// How many bytes a pipe has room for.
+    fn room(&mut self, end: End, id: FileId) -> Result<usize, Errno> {
+        let pipe = self.pipe_mut(end)?;
+        if pipe.readers == 0 {
+            return files_io::check_pipe(self, Err(Errno::EPIPE)).map(|_| 0);
+        }
+        match pipe.room() {
+            0 => Err(self.wait_for_pipe(End {
+                waits: end.waits && !self.files.vfs.files.get(id)?.is_nonblocking(),
+                ..end
+            })),
+            room => Ok(room),
+        }
+    }
+
+    /// Notes that something happened to pipes.
+    fn pipes_changed(&mut self, ends: &[End]) {
+        let changed = ends.iter().map(|end| end.ino);
+        self.files.vfs.changed.extend(changed);
+    }
+}
+
+/// The position that a program gave at `address`, if it did.
+fn offset(kernel: &mut Kernel, address: u64) -> Result<Option<u64>, Errno> {
+    match address {
+        0 => Ok(None),
+        address => position(user::read(&mut kernel.memory, address)?),
+    }
+}
+
+fn splice(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    if a[4] == 0 {
+        return Ok(0);
+    }
+    let flags = check_flags(a[5])?;
+    let (from, to) = (kernel.files.id(a[0])?, kernel.files.id(a[2])?);
+    kernel.files.vfs.files.get(from)?.check_readable()?;
+    kernel.files.vfs.files.get(to)?.check_writable()?;
+    let ends = [kernel.pipe_end(from, flags)?, kernel.pipe_end(to, flags)?];
+    for (end, address) in ends.iter().zip([a[1], a[3]]) {
+        if end.is_some() && address != 0 {
+            return Err(Errno::ESPIPE);
+        }
+    }
+    let count = a[4].min(MAX_RW_COUNT as u64) as usize;
+    match ends {
+        [Some(input), Some(output)] if input.ino == output.ino => Err(Errno::EINVAL),
+        [Some(input), Some(output)] => {
+            let done = between(kernel, input, (output, to), count)?;
+            kernel.pipe_mut(input)?.consume(done);
+            Ok(done as u64)
+        }
+        [Some(input), None] => from_pipe(kernel, input, (to, a[3]), count),
+        [None, Some(output)] => to_pipe(kernel, (from, a[1]), (output, to), count),
+        [None, None] => Err(Errno::EINVAL),
+    }
+}
+
+/// Copies bytes of one pipe into another. They stay in the first.
+fn between(
+    kernel: &mut Kernel,
+    input: End,
+    (output, to): (End, FileId),
+    count: usize,
+) -> Result<usize, Errno> {
+    let filled = kernel.filled(input)?;
+    if filled == 0 {
+        return Ok(0);
+    }
+    let length = count.min(filled).min(kernel.room(output, to)?);
+    let mut bytes = vec![0; length];
+    kernel.pipe_mut(input)?.peek(&mut bytes);
+    let done = kernel.pipe_mut(output)?.fill(&bytes)?;
+    kernel.pipes_changed(&[input, output]);
+    Ok(done)
+}
+
+/// Moves bytes of a pipe to a file, at the position that the program has at `address`.
+fn from_pipe(
+    kernel: &mut Kernel,
+    input: End,
+    (to, address): (FileId, u64),
+    count: usize,
+) -> Result<u64, Errno> {
+    let file = kernel.files.vfs.files.get(to)?;
+    match file.object {
+        Object::File if file.flags & o::APPEND != 0 => return Err(Errno::EINVAL),
+        Object::File | Object::Device(_) | Object::Console(_) | Object::Socket(_) => {}
+        _ => return Err(Errno::EINVAL),
+    }
+    let start = offset(kernel, address)?;
+    let length = kernel.filled(input)?.min(count).min(PIECE);
+    let mut bytes = vec![0; length];
+    kernel.pipe_mut(input)?.peek(&mut bytes);
+    let done = match kernel.write_file(to, start, &bytes) {
+        Err(Errno::EAGAIN) if input.waits && !kernel.files.vfs.files.get(to)?.is_nonblocking() => {
+            let ino = kernel.files.vfs.files.get(to)?.ino;
+            return Err(kernel.block(Wait::for_event(Event::File(ino)), 0));
+        }
+        result => files_io::check_pipe(kernel, result)?,
+    };
+    kernel.pipe_mut(input)?.consume(done as usize);
+    kernel.pipes_changed(&[input]);
+    tell_offset(kernel, address, start, done)
+}
+
+/// Moves bytes of a file, from the position that the program has at `address`, to a pipe.
+fn to_pipe(
+    kernel: &mut Kernel,
+    (from, address): (FileId, u64),
+    (output, to): (End, FileId),
+    count: usize,
+) -> Result<u64, Errno> {
+    match kernel.files.vfs.files.get(from)?.object {
+        Object::File | Object::Proc(_) | Object::Device(_) | Object::Socket(_) => {}
+        _ => return Err(Errno::EINVAL),
+    }
+    let start = offset(kernel, address)?;
+    kernel.refresh_text(from, start)?;
+    let length = kernel.room(output, to)?.min(count).min(PIECE);
+    let mut bytes = vec![0; length];
+    let got = match kernel.read_file(from, start, &mut bytes) {
+        Err(Errno::EAGAIN)
+            if output.waits && !kernel.files.vfs.files.get(from)?.is_nonblocking() =>
+        {
+            let ino = kernel.files.vfs.files.get(from)?.ino;
+            return Err(kernel.block(Wait::for_event(Event::File(ino)), 0));
+        }
+        result => result?,
+    };
+    if got > 0 {
+        kernel.pipe_mut(output)?.fill(&bytes[..got])?;
+        kernel.pipes_changed(&[output]);
+    }
+    tell_offset(kernel, address, start, got as u64)
+}
+
+/// Gives the program the position behind `done` bytes from `start`.
+fn tell_offset(
+    kernel: &mut Kernel,
+    address: u64,
+    start: Option<u64>,
+    done: u64,
+) -> Result<u64, Errno> {
+    if let Some(start) = start {
+        user::write(&mut kernel.memory, address, &(start + done))?;
+    }
+    Ok(done)
+}
+
+fn tee(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let flags = check_flags(a[3])?;
+    if a[2] == 0 {
+        return Ok(0);
+    }
+    let (from, to) = (kernel.files.id(a[0])?, kernel.files.id(a[1])?);
+    kernel.files.vfs.files.get(from)?.check_readable()?;
+    kernel.files.vfs.files.get(to)?.check_writable()?;
+    let (input, output) = (kernel.pipe_end(from, flags)?, kernel.pipe_end(to, flags)?);
+    let count = a[2].min(MAX_RW_COUNT as u64) as usize;
+    match (input, output) {
+        (Some(input), Some(output)) if input.ino != output.ino => {
+            Ok(between(kernel, input, (output, to), count)? as u64)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn vmsplice(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
+    let flags = check_flags(a[3])?;
+    let id = kernel.files.id(a[0])?;
+    let end = kernel.pipe_end(id, flags)?.ok_or(Errno::EBADF)?;
+    let writes = kernel.files.vfs.files.get(id)?.check_writable().is_ok();
+    // What would wait is asked before: the calls below look at the description only.
+    if flags & flag::NONBLOCK != 0 && a[2] != 0 {
+        match writes {
+            true => kernel.room(end, id)?,
+            false => kernel.filled(end)?,
+        };
+    }
+    match writes {
+        true => write_vectors(kernel, a, None),
+        false => read_vectors(kernel, a, None),
+    }
+}

@@ -1,0 +1,356 @@
+//! inotify: who wants to know what happens to files, and what has happened.
+//!
+//! An instance is known by its anonymous inode. Watches do not keep the inodes that they
+//! look at: a watch ends with its inode.
+
+use super::fs::{ANONYMOUS_DEVICE, FileSystem, Place};
+use super::inode::Kind;
+use super::types::{Ino, S_IFDIR, S_IFMT};
+use super::volume;
+use crate::errno::Errno;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+/// Bits of inotify(7): events, and what `inotify_add_watch` is asked for.
+#[allow(missing_docs, reason = "the names are those of inotify(7)")]
+pub mod mask {
+    pub const ACCESS: u32 = 1;
+    pub const MODIFY: u32 = 2;
+    pub const ATTRIB: u32 = 4;
+    pub const CLOSE_WRITE: u32 = 8;
+    pub const CLOSE_NOWRITE: u32 = 0x10;
+    pub const OPEN: u32 = 0x20;
+    pub const MOVED_FROM: u32 = 0x40;
+    pub const MOVED_TO: u32 = 0x80;
+    pub const CREATE: u32 = 0x100;
+    pub const DELETE: u32 = 0x200;
+    pub const DELETE_SELF: u32 = 0x400;
+    pub const MOVE_SELF: u32 = 0x800;
+    pub const ALL_EVENTS: u32 = 0xfff;
+    pub const Q_OVERFLOW: u32 = 0x4000;
+    pub const IGNORED: u32 = 0x8000;
+    pub const ONLYDIR: u32 = 1 << 24;
+    pub const DONT_FOLLOW: u32 = 1 << 25;
+    pub const EXCL_UNLINK: u32 = 1 << 26;
+    pub const MASK_CREATE: u32 = 1 << 28;
+    pub const MASK_ADD: u32 = 1 << 29;
+    pub const ISDIR: u32 = 1 << 30;
+    pub const ONESHOT: u32 = 1 << 31;
+}
+
+/// Most events that wait in one instance (`fs.inotify.max_queued_events`).
+pub const MAX_EVENTS: usize = 16384;
+/// Most watches of one instance (`fs.inotify.max_user_watches`).
+pub const MAX_WATCHES: usize = 65536;
+/// Most instances (`fs.inotify.max_user_instances`).
+pub const MAX_INSTANCES: usize = 1024;
+/// Length of `struct inotify_event` before the name.
+const HEADER: usize = 16;
+
+/// An event that waits to be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Event {
+    watch: i32,
+    mask: u32,
+    cookie: u32,
+    name: Box<[u8]>,
+}
+
+impl Event {
+    /// Room for the name with its padding, bytes.
+    fn name_length(&self) -> usize {
+        match self.name.len() {
+            0 => 0,
+            length => (length + 1).next_multiple_of(HEADER),
+        }
+    }
+
+    fn length(&self) -> usize {
+        HEADER + self.name_length()
+    }
+
+    fn write(&self, to: &mut [u8]) {
+        let length = self.name_length() as u32;
+        let words = [self.watch.cast_unsigned(), self.mask, self.cookie, length];
+        for (to, word) in to.chunks_exact_mut(4).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        let (name, padding) = to[HEADER..].split_at_mut(self.name.len());
+        name.copy_from_slice(&self.name);
+        padding.fill(0);
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Watch {
+    ino: Ino,
+    mask: u32,
+}
+
+#[derive(Debug, Default)]
+struct Instance {
+    events: VecDeque<Event>,
+    watches: BTreeMap<i32, Watch>,
+    last_watch: i32,
+    /// How often something was queued.
+    edges: u32,
+}
+
+impl Instance {
+    fn push(&mut self, event: Event) {
+        if self.events.back() == Some(&event) {
+            return;
+        }
+        let event = match self.events.len() {
+            0..MAX_EVENTS => event,
+            MAX_EVENTS => Event {
+                watch: -1,
+                mask: mask::Q_OVERFLOW,
+                cookie: 0,
+                name: Box::default(),
+            },
+            _ => return,
+        };
+        self.events.push_back(event);
+        self.edges = self.edges.wrapping_add(1);
+    }
+}
+
+/// All inotify instances.
+#[derive(Debug, Default)]
+pub struct Notifications {
+    instances: BTreeMap<Ino, Instance>,
+    /// Watches of an inode: instance and number.
+    watched: BTreeMap<Ino, Vec<(Ino, i32)>>,
+    last_cookie: u32,
+    /// Instances in which events were queued: who waits for them may go on. Whoever
+    /// wakes those empties it.
+    pub changed: Vec<Ino>,
+}
+
+impl Notifications {
+    /// Adds an instance.
+    ///
+    /// # Errors
+    /// `EMFILE` beyond [`MAX_INSTANCES`].
+    pub fn add_instance(&mut self, instance: Ino) -> Result<(), Errno> {
+        if self.instances.len() >= MAX_INSTANCES {
+            return Err(Errno::EMFILE);
+        }
+        self.instances.insert(instance, Instance::default());
+        Ok(())
+    }
+
+    /// Takes an instance away that is closed.
+    pub fn remove_instance(&mut self, instance: Ino) {
+        let Some(gone) = self.instances.remove(&instance) else {
+            return;
+        };
+        for (number, watch) in gone.watches {
+            self.forget(watch.ino, (instance, number));
+        }
+    }
+
+    fn forget(&mut self, ino: Ino, watch: (Ino, i32)) {
+        if let Some(watches) = self.watched.get_mut(&ino) {
+            watches.retain(|&other| other != watch);
+            if watches.is_empty() {
+                self.watched.remove(&ino);
+            }
+        }
+    }
+
+    /// Watches `ino` for what `wanted` says, or changes that; the result is the number of
+    /// the watch.
+    ///
+    /// # Errors
+    /// `EEXIST` with `MASK_CREATE`, `ENOSPC` beyond [`MAX_WATCHES`], `EINVAL` for what is
+    /// no instance.
+    pub fn add_watch(&mut self, instance: Ino, ino: Ino, wanted: u32) -> Result<i32, Errno> {
+        const KEPT: u32 = mask::ALL_EVENTS | mask::EXCL_UNLINK | mask::ONESHOT;
+        let known = self.instances.get_mut(&instance).ok_or(Errno::EINVAL)?;
+        let mut watches = known.watches.iter_mut();
+        if let Some((&number, watch)) = watches.find(|(_, watch)| watch.ino == ino) {
+            if wanted & mask::MASK_CREATE != 0 {
+                return Err(Errno::EEXIST);
+            }
+            let kept = if wanted & mask::MASK_ADD != 0 {
+                watch.mask
+            } else {
+                0
+            };
+            watch.mask = kept | wanted & KEPT;
+            return Ok(number);
+        }
+        if known.watches.len() >= MAX_WATCHES {
+            return Err(Errno::ENOSPC);
+        }
+        let number = known.last_watch.checked_add(1).ok_or(Errno::ENOSPC)?;
+        known.last_watch = number;
+        let mask = wanted & KEPT;
+        known.watches.insert(number, Watch { ino, mask });
+        self.watched
+            .entry(ino)
+            .or_default()
+            .push((instance, number));
+        Ok(number)
+    }
+
+    /// Ends a watch, which is told as an event.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is none of this number.
+    pub fn remove_watch(&mut self, instance: Ino, number: i32) -> Result<(), Errno> {
+        let known = self.instances.get_mut(&instance).ok_or(Errno::EINVAL)?;
+        let watch = known.watches.remove(&number).ok_or(Errno::EINVAL)?;
+        known.push(Event {
+            watch: number,
+            mask: mask::IGNORED,
+            cookie: 0,
+            name: Box::default(),
+        });
+        self.changed.push(instance);
+        self.forget(watch.ino, (instance, number));
+        Ok(())
+    }
+
+    /// Takes events out, as many as fit.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there are none, `EINVAL` if the first does not fit.
+    pub fn read(&mut self, instance: Ino, to: &mut [u8]) -> Result<usize, Errno> {
+        let known = self.instances.get_mut(&instance).ok_or(Errno::EINVAL)?;
+        let mut done = 0;
+        while let Some(event) = known.events.front() {
+            let Some(part) = to.get_mut(done..done + event.length()) else {
+                break;
+            };
+            event.write(part);
+            done += event.length();
+            known.events.pop_front();
+        }
+        match done {
+            0 if known.events.is_empty() => Err(Errno::EAGAIN),
+            0 => Err(Errno::EINVAL),
+            done => Ok(done),
+        }
+    }
+
+    /// Bytes that [`read`](Self::read) would give.
+    #[must_use]
+    pub fn waiting(&self, instance: Ino) -> usize {
+        let events = self.instances.get(&instance).map(|known| &known.events);
+        events.map_or(0, |events| events.iter().map(Event::length).sum())
+    }
+
+    /// How often something was queued.
+    #[must_use]
+    pub fn edges(&self, instance: Ino) -> u32 {
+        self.instances.get(&instance).map_or(0, |known| known.edges)
+    }
+
+    /// Tells those that watch `ino` of `event`; `unlinked`: of a file without a name.
+    fn tell(&mut self, ino: Ino, event: u32, cookie: u32, name: &[u8], unlinked: bool) {
+        let Some(watches) = self.watched.get(&ino) else {
+            return;
+        };
+        for (instance, number) in watches.clone() {
+            let Some(known) = self.instances.get_mut(&instance) else {
+                continue;
+            };
+            let wanted = known.watches.get(&number).map_or(0, |watch| watch.mask);
+            let excluded = unlinked && wanted & mask::EXCL_UNLINK != 0;
+            if wanted & event & mask::ALL_EVENTS == 0 || excluded {
+                continue;
+            }
+            known.push(Event {
+                watch: number,
+                mask: event,
+                cookie,
+                name: name.into(),
+            });
+            self.changed.push(instance);
+            if wanted & mask::ONESHOT != 0 {
+                // It was there a moment ago.
+                let _ = self.remove_watch(instance, number);
+            }
+        }
+    }
+}
+
+impl FileSystem {
+    /// Tells those that watch a directory of an event of the name `place`.
+    pub(super) fn tell_place(&mut self, place: Place<'_>, event: u32, is_directory: bool) {
+        let directory = if is_directory { mask::ISDIR } else { 0 };
+        let event = event | directory;
+        self.notify
+            .tell(place.directory, event, 0, place.name, false);
+    }
+
+    /// Tells those that watch `ino` itself, or the directory that it is in, of an event.
+    pub fn tell(&mut self, ino: Ino, event: u32) {
+        if self.notify.watched.is_empty() || volume::is_volume(ino) {
+            return;
+        }
+        let Ok(inode) = self.inode(ino) else { return };
+        let event = match inode.mode & S_IFMT {
+            S_IFDIR => event | mask::ISDIR,
+            _ => event,
+        };
+        let unlinked = inode.nlink == 0;
+        let named = !inode.name.is_empty() && inode.device != ANONYMOUS_DEVICE;
+        if named {
+            let (parent, name) = (inode.parent, inode.name.clone());
+            self.notify.tell(parent, event, 0, &name, unlinked);
+        }
+        self.notify.tell(ino, event, 0, b"", false);
+    }
+
+    /// Tells those that watch `ino` itself of an event.
+    pub(super) fn tell_self(&mut self, ino: Ino, event: u32) {
+        self.notify.tell(ino, event, 0, b"", false);
+    }
+
+    /// Tells that the name `from` of `ino` is `to` now, and that this took the name of
+    /// `replaced`.
+    pub(super) fn tell_moved(
+        &mut self,
+        ino: Ino,
+        (from, to): (Place<'_>, Place<'_>),
+        replaced: Option<Ino>,
+    ) {
+        if self.notify.watched.is_empty() {
+            return;
+        }
+        let is_directory = self
+            .inode(ino)
+            .is_ok_and(|inode| matches!(inode.kind, Kind::Directory(_)));
+        let directory = if is_directory { mask::ISDIR } else { 0 };
+        let notify = &mut self.notify;
+        notify.last_cookie = notify.last_cookie.wrapping_add(1).max(1);
+        let cookie = notify.last_cookie;
+        for (place, event) in [(from, mask::MOVED_FROM), (to, mask::MOVED_TO)] {
+            notify.tell(
+                place.directory,
+                event | directory,
+                cookie,
+                place.name,
+                false,
+            );
+        }
+        if let Some(replaced) = replaced {
+            notify.tell(replaced, mask::ATTRIB, 0, b"", false);
+        }
+        notify.tell(ino, mask::MOVE_SELF, 0, b"", false);
+    }
+
+    /// An inode is gone: watches of it end.
+    pub(super) fn tell_deleted(&mut self, ino: Ino) {
+        self.notify.tell(ino, mask::DELETE_SELF, 0, b"", false);
+        for (instance, number) in self.notify.watched.remove(&ino).unwrap_or_default() {
+            // It is there: both maps have it.
+            let _ = self.notify.remove_watch(instance, number);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! All processes of the VM as far as `/proc` shows their files.
+
+use super::process::Process;
+use super::types::Ino;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::rc::Rc;
+use core::cell::RefCell;
+
+/// A process.
+#[derive(Debug)]
+struct Entry {
+    /// Shares its descriptors with the process itself.
+    process: Process,
+    /// Numbers of its tasks.
+    threads: BTreeSet<u32>,
+}
+
+/// All processes, zombies included; everybody has the same.
+#[derive(Debug, Clone, Default)]
+pub struct Registry(Rc<RefCell<BTreeMap<u32, Entry>>>);
+
+impl Registry {
+    /// Adds a process with its first task.
+    pub fn add(&self, process: &Process) {
+        let entry = Entry {
+            process: process.view(),
+            threads: BTreeSet::from([process.pid]),
+        };
+        self.0.borrow_mut().insert(process.pid, entry);
+    }
+
+    /// Takes over what has changed of a process.
+    pub fn update(&self, process: &Process) {
+        if let Some(entry) = self.0.borrow_mut().get_mut(&process.pid) {
+            entry.process = process.view();
+        }
+    }
+
+    /// A process is gone.
+    pub fn remove(&self, pid: u32) {
+        self.0.borrow_mut().remove(&pid);
+    }
+
+    /// A process has another task.
+    pub fn add_thread(&self, pid: u32, tid: u32) {
+        if let Some(entry) = self.0.borrow_mut().get_mut(&pid) {
+            entry.threads.insert(tid);
+        }
+    }
+
+    /// A task of a process has ended.
+    pub fn remove_thread(&self, pid: u32, tid: u32) {
+        if let Some(entry) = self.0.borrow_mut().get_mut(&pid) {
+            entry.threads.remove(&tid);
+        }
+    }
+
+    /// Only the first task of a process is left.
+    pub fn end_threads(&self, pid: u32) {
+        if let Some(entry) = self.0.borrow_mut().get_mut(&pid) {
+            entry.threads = BTreeSet::from([pid]);
+        }
+    }
+
+    /// What a process has of files.
+    #[must_use]
+    pub fn process(&self, pid: u32) -> Option<Process> {
+        let entries = self.0.borrow();
+        entries.get(&pid).map(|entry| entry.process.view())
+    }
+
+    /// Whether there is a process with this number.
+    #[must_use]
+    pub fn contains(&self, pid: u32) -> bool {
+        self.0.borrow().contains_key(&pid)
+    }
+
+    /// The first process with at least this number.
+    #[must_use]
+    pub fn next(&self, from: u32) -> Option<u32> {
+        let entries = self.0.borrow();
+        entries.range(from..).next().map(|(&pid, _)| pid)
+    }
+
+    /// The first task of a process with at least this number.
+    #[must_use]
+    pub fn next_thread(&self, pid: u32, from: u32) -> Option<u32> {
+        let entries = self.0.borrow();
+        let threads = &entries.get(&pid)?.threads;
+        threads.range(from..).next().copied()
+    }
+
+    /// The process that a task belongs to.
+    #[must_use]
+    pub fn process_of(&self, tid: u32) -> Option<u32> {
+        let entries = self.0.borrow();
+        if entries.contains_key(&tid) {
+            return Some(tid);
+        }
+        let mut entries = entries.iter();
+        let found = entries.find(|(_, entry)| entry.threads.contains(&tid));
+        found.map(|(&pid, _)| pid)
+    }
+}
+
+impl Process {
+    /// The same process: descriptors are shared, not copied.
+    fn view(&self) -> Process {
+        Process {
+            fds: self.fds.share(),
+            registry: self.registry.clone(),
+            ..*self
+        }
+    }
+
+    /// The inode of its working directory from now on.
+    pub fn set_cwd(&mut self, ino: Ino) -> Ino {
+        let old = core::mem::replace(&mut self.cwd, ino);
+        self.registry.update(self);
+        old
+    }
+
+    /// The inode of its root directory from now on.
+    pub fn set_root(&mut self, ino: Ino) -> Ino {
+        let old = core::mem::replace(&mut self.root, ino);
+        self.registry.update(self);
+        old
+    }
+
+    /// The inode of its program from now on.
+    pub fn set_executable(&mut self, ino: Ino) -> Option<Ino> {
+        let old = self.executable.replace(ino);
+        self.registry.update(self);
+        old
+    }
+}

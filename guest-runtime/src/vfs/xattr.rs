@@ -1,0 +1,191 @@
+//! Extended attributes (xattr(7)) of files in memory.
+
+use super::budget::ENTRY_COST;
+use super::fs::FileSystem;
+use super::inode::{Inode, Kind, MAY_READ, MAY_WRITE};
+use super::notify::mask;
+use super::types::{Credentials, Ino};
+use super::{proc, volume};
+use crate::errno::Errno;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// Longest name, bytes (`XATTR_NAME_MAX`).
+pub const MAX_NAME: usize = 255;
+/// Longest value, bytes (`XATTR_SIZE_MAX`).
+pub const MAX_VALUE: usize = 65536;
+
+/// Extended attributes of an inode.
+#[derive(Debug, Default)]
+pub struct Attributes(BTreeMap<Box<[u8]>, Box<[u8]>>);
+
+impl Attributes {
+    /// Memory that they take, bytes.
+    #[must_use]
+    pub fn cost(&self) -> u64 {
+        self.0.iter().map(|(name, value)| cost(name, value)).sum()
+    }
+}
+
+fn cost(name: &[u8], value: &[u8]) -> u64 {
+    ENTRY_COST + (name.len() + value.len()) as u64
+}
+
+/// When [`FileSystem::set_extended`] sets an attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Whether there is one or not.
+    Always,
+    /// If there is none (`XATTR_CREATE`).
+    Missing,
+    /// If there is one (`XATTR_REPLACE`).
+    Present,
+    /// Both of these, which cannot be.
+    Never,
+}
+
+/// Namespace of an attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Space {
+    User,
+    Trusted,
+    Security,
+}
+
+/// The namespace of a name.
+fn space(name: &[u8]) -> Result<Space, Errno> {
+    let spaces = [
+        (&b"user."[..], Space::User),
+        (b"trusted.", Space::Trusted),
+        (b"security.", Space::Security),
+    ];
+    let found = spaces
+        .into_iter()
+        .find(|(prefix, _)| name.starts_with(prefix));
+    match found {
+        Some((prefix, _)) if name.len() == prefix.len() => Err(Errno::EINVAL),
+        Some((_, space)) => Ok(space),
+        None => Err(Errno::EOPNOTSUPP),
+    }
+}
+
+impl Inode {
+    /// Whether `who` may read or write, as `access` says, an attribute of this namespace.
+    fn check_space(
+        &self,
+        ino: Ino,
+        space: Space,
+        who: Credentials,
+        access: u32,
+    ) -> Result<(), Errno> {
+        let denied = match access {
+            MAY_WRITE => Errno::EPERM,
+            _ => Errno::ENODATA,
+        };
+        let plain = matches!(self.kind, Kind::File(_) | Kind::Directory(_));
+        match space {
+            Space::User if !plain => Err(denied),
+            Space::User => self.attributes(ino).check(who, access),
+            Space::Trusted if who.uid != 0 => Err(denied),
+            Space::Security if who.uid != 0 && access == MAY_WRITE => Err(Errno::EPERM),
+            Space::Trusted | Space::Security => Ok(()),
+        }
+    }
+}
+
+/// Whether files of this kind have attributes.
+fn check_kind(ino: Ino) -> Result<(), Errno> {
+    match volume::is_volume(ino) || proc::Node::from_ino(ino).is_some() {
+        true => Err(Errno::EOPNOTSUPP),
+        false => Ok(()),
+    }
+}
+
+impl FileSystem {
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// As setxattr(2): `EOPNOTSUPP` for an unknown namespace or a file of a volume,
+    /// `EPERM`, `EACCES`, `EEXIST`, `ENODATA`, `ENOSPC`.
+    pub fn set_extended(
+        &mut self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        when: When,
+        who: Credentials,
+    ) -> Result<(), Errno> {
+        check_kind(ino)?;
+        let space = space(name)?;
+        let now = self.now();
+        let (inode, budget) = self.parts(ino)?;
+        inode.check_space(ino, space, who, MAY_WRITE)?;
+        let old = inode.extended.0.get(name);
+        match when {
+            When::Missing | When::Never if old.is_some() => return Err(Errno::EEXIST),
+            When::Present | When::Never if old.is_none() => return Err(Errno::ENODATA),
+            _ => {}
+        }
+        let refund = old.map_or(0, |old| cost(name, old));
+        budget.charge(cost(name, value))?;
+        budget.refund(refund);
+        inode.extended.0.insert(name.into(), value.into());
+        inode.ctime = now;
+        self.tell(ino, mask::ATTRIB);
+        Ok(())
+    }
+
+    /// An extended attribute.
+    ///
+    /// # Errors
+    /// As getxattr(2): `ENODATA` if there is none, `EOPNOTSUPP`, `EACCES`.
+    pub fn extended(&self, ino: Ino, name: &[u8], who: Credentials) -> Result<&[u8], Errno> {
+        check_kind(ino)?;
+        let space = space(name)?;
+        let inode = self.inode(ino)?;
+        inode.check_space(ino, space, who, MAY_READ)?;
+        let value = inode.extended.0.get(name);
+        value.map(|value| &**value).ok_or(Errno::ENODATA)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// As removexattr(2): `ENODATA` if there is none, `EOPNOTSUPP`, `EPERM`, `EACCES`.
+    pub fn remove_extended(
+        &mut self,
+        ino: Ino,
+        name: &[u8],
+        who: Credentials,
+    ) -> Result<(), Errno> {
+        check_kind(ino)?;
+        let space = space(name)?;
+        let now = self.now();
+        let (inode, budget) = self.parts(ino)?;
+        inode.check_space(ino, space, who, MAY_WRITE)?;
+        let old = inode.extended.0.remove(name).ok_or(Errno::ENODATA)?;
+        budget.refund(cost(name, &old));
+        inode.ctime = now;
+        self.tell(ino, mask::ATTRIB);
+        Ok(())
+    }
+
+    /// Names of the extended attributes that `who` may see, each with its NUL.
+    ///
+    /// # Errors
+    /// `ENOENT` for an inode that is gone.
+    pub fn extended_names(&self, ino: Ino, who: Credentials) -> Result<Vec<u8>, Errno> {
+        if check_kind(ino).is_err() {
+            return Ok(Vec::new());
+        }
+        let mut names = Vec::new();
+        for name in self.inode(ino)?.extended.0.keys() {
+            if who.uid == 0 || !name.starts_with(b"trusted.") {
+                names.extend_from_slice(name);
+                names.push(0);
+            }
+        }
+        Ok(names)
+    }
+}
