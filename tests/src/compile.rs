@@ -60,6 +60,8 @@ pub enum Set {
     Programs,
     /// `tests/programs/control`: control flow that surprises, and atomics.
     Control,
+    /// `tests/programs/conformance`: assertions about the system calls.
+    Conformance,
 }
 
 impl Set {
@@ -68,6 +70,7 @@ impl Set {
         match self {
             Set::Programs => programs,
             Set::Control => programs.join("control"),
+            Set::Conformance => programs.join("conformance"),
         }
     }
 
@@ -94,29 +97,51 @@ impl Set {
         Ok(files.iter().map(|file| stem(file).to_owned()).collect())
     }
 
+    fn name(self) -> &'static str {
+        match self {
+            Set::Programs => "programs",
+            Set::Control => "control",
+            Set::Conformance => "conformance",
+        }
+    }
+
     /// The executable of all of them, built once per test process.
     ///
     /// # Errors
     /// The compiler is missing or refuses.
     pub fn build(self, variant: Variant) -> Result<PathBuf> {
-        let folder = match self {
-            Set::Programs => "programs",
-            Set::Control => "control",
+        self.build_with(variant, [C, CPP])
+    }
+
+    /// The same for this machine.
+    ///
+    /// # Errors
+    /// As [`Set::build`].
+    pub fn build_here(self) -> Result<PathBuf> {
+        let variant = Variant {
+            name: "native",
+            flags: &["-O1", "-pthread"],
         };
-        let output = paths::work().join(folder).join(variant.name);
+        self.build_with(variant, ["cc", "c++"])
+    }
+
+    /// The same with compilers for C and C++.
+    fn build_with(self, variant: Variant, compilers: [&str; 2]) -> Result<PathBuf> {
+        let output = paths::work().join(self.name()).join(variant.name);
         once(&output, || {
             let objects = output.with_extension("objects");
             fs::create_dir_all(&objects)?;
             let table = objects.join("table.c");
             fs::write(&table, table_of(&self.names()?))?;
+            let [c, cpp] = compilers;
             let mut linker = match self {
-                Set::Programs => Command::new(C),
-                Set::Control => Command::new(CPP),
+                Set::Programs | Set::Conformance => Command::new(c),
+                Set::Control => Command::new(cpp),
             };
             linker.args(variant.flags);
             let mut compile = |source: &Path, name: &str, defines: &[String]| -> Result<()> {
                 let object = objects.join(name).with_extension("o");
-                let mut compiler = compiler(name);
+                let mut compiler = compiler(name, compilers);
                 compiler.args(["-frounding-math", "-g1", "-c"]);
                 compiler.args(variant.flags).args(defines);
                 check(compiler.arg(source).arg("-o").arg(&object))?;
@@ -141,11 +166,11 @@ fn stem(file: &str) -> &str {
     file.split('.').next().unwrap_or(file)
 }
 
-/// The compiler for a file, with the standard of its language.
-fn compiler(file: &str) -> Command {
+/// The compiler for a file, of those for C and C++, with the standard of its language.
+fn compiler(file: &str, [c, cpp]: [&str; 2]) -> Command {
     let (name, standard) = match file.ends_with(".cpp") {
-        true => (CPP, "-std=c++17"),
-        false => (C, "-std=gnu17"),
+        true => (cpp, "-std=c++17"),
+        false => (c, "-std=gnu17"),
     };
     let mut command = Command::new(name);
     command.arg(standard);
@@ -200,7 +225,7 @@ pub fn alone(name: &str, compiler: &str) -> Result<PathBuf> {
 pub fn streams() -> Result<PathBuf> {
     let output = paths::work().join("programs/streams");
     once(&output, || {
-        let mut compiler = compiler("streams.cpp");
+        let mut compiler = compiler("streams.cpp", [C, CPP]);
         compiler.args(["-O2", "-static", "-s", "-o"]).arg(&output);
         check(compiler.arg(Set::Programs.folder().join("streams.cpp")))
     })
@@ -214,7 +239,7 @@ pub fn float_cases() -> Result<PathBuf> {
     let output = paths::work().join("programs/float");
     once(&output, || {
         let folder = Set::Programs.folder().join("float");
-        let mut compiler = compiler("cases.c");
+        let mut compiler = compiler("cases.c", [C, CPP]);
         compiler.args(["-O2", "-static", "-nostdlib", "-ffreestanding", "-fno-pic"]);
         compiler.arg(folder.join("cases.c"));
         check(

@@ -217,8 +217,24 @@ fn main() -> ExitCode {
     }
     suite.add_kvm("execve", execve);
     suite.add_kvm("fork bomb", fork_bomb);
-    suite.add_kvm("too many threads", || limits("threads", "threads"));
-    suite.add_kvm("memory of many processes", || limits("memory", "ended"));
+    suite.add_kvm("too many threads", || limits("threads", "threads", "512M"));
+    suite.add_kvm("full file system", || {
+        limits("space", "space much, No space", "64M")
+    });
+    suite.add_kvm("too many files", || {
+        limits("inodes", "inodes many, No space", "64M")
+    });
+    suite.add_kvm("memory of many processes", || {
+        killed(
+            "memory",
+            "ended 9\n",
+            "killed process 3 (limits), which had ",
+        )
+    });
+    suite.add_kvm("the largest process is killed", || {
+        let text = "largest ended 9\nsmall lives\n";
+        killed("largest", text, "killed process 3 (large), which had 2")
+    });
     for (name, text) in SCRIPTS {
         suite.add_kvm(format!("script: {name}"), || script(text));
     }
@@ -247,7 +263,7 @@ fn every_program_is_used() -> Result<()> {
     match names
         .iter()
         .map(String::as_str)
-        .eq(["exec", "limits", "volumes"])
+        .eq(["exec", "fuzzer", "limits", "volumes"])
     {
         true => Ok(()),
         false => Err(format!("not all of {names:?} are run").into()),
@@ -281,12 +297,23 @@ fn alone(name: &str, arguments: &[&str], options: &[&str]) -> Result<Outcome> {
 
 /// The limit of processes is told, and the VM goes on.
 fn fork_bomb() -> Result<()> {
-    limits("processes", "processes")
+    limits("processes", "processes", "512M")
+}
+
+/// Uses up memory: one line says who was killed.
+fn killed(what: &str, expected: &str, told: &str) -> Result<()> {
+    let outcome = alone("limits", &[what], &["--interpret", "--mem", "512M"])?;
+    let message = outcome.stderr_text();
+    let text = format!("{expected}went on\n");
+    match outcome.stdout_text() == text && message.lines().count() == 1 && message.contains(told) {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}").into()),
+    }
 }
 
 /// Uses up what `what` says; the program tells that it was refused and went on.
-fn limits(what: &str, expected: &str) -> Result<()> {
-    let outcome = alone("limits", &[what], &["--interpret", "--mem", "512M"])?;
+fn limits(what: &str, expected: &str, memory: &str) -> Result<()> {
+    let outcome = alone("limits", &[what], &["--interpret", "--mem", memory])?;
     let text = outcome.stdout_text();
     match outcome.code == 0 && text.starts_with(expected) && text.ends_with("went on\n") {
         true => Ok(()),

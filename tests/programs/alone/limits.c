@@ -1,12 +1,14 @@
 // Uses something up until it is refused, and goes on.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -44,6 +46,67 @@ static void processes(void) {
     printf("ended %s\n", ended == count ? "all" : "some");
 }
 
+// The file system is full: what is there stays, and there is room again when it is gone.
+static void space(void) {
+    static char block[1 << 16];
+    long written = 0, got;
+    int fd = open("/scratch/large", O_CREAT | O_RDWR, 0600);
+    while ((got = write(fd, block, sizeof block)) > 0) written += got;
+    printf("space %s, %s\n", written > 1 << 20 ? "much" : "little", strerror(errno));
+    int other = open("/scratch/other", O_CREAT | O_WRONLY, 0600);
+    if (other >= 0 && write(other, block, sizeof block) > 0 && write(other, block, sizeof block) > 0)
+        printf("there was room\n");
+    if (lseek(fd, 0, SEEK_END) != written) printf("not all is there\n");
+    if (ftruncate(fd, 0) < 0 || write(fd, block, sizeof block) != sizeof block)
+        printf("there is no room again\n");
+}
+
+// So many files that there is no room for more.
+static void inodes(void) {
+    char name[32];
+    long made = 0, gone = 0;
+    for (;; made++) {
+        snprintf(name, sizeof name, "/scratch/%ld", made);
+        int fd = open(name, O_CREAT | O_WRONLY, 0600);
+        if (fd < 0) break;
+        close(fd);
+    }
+    printf("inodes %s, %s\n", made > 10000 ? "many" : "few", strerror(errno));
+    for (long i = 0; i < made; i++) {
+        snprintf(name, sizeof name, "/scratch/%ld", i);
+        gone += unlink(name) == 0;
+    }
+    int fd = open("/scratch/again", O_CREAT | O_WRONLY, 0600);
+    if (gone != made || fd < 0) printf("there is no room again\n");
+}
+
+// Of several that use memory the largest ends, whoever asks for more.
+static void largest(void) {
+    int ready[2], status;
+    size_t sizes[2] = {(size_t)240 << 20, (size_t)60 << 20};
+    pid_t pids[2];
+    if (pipe(ready) < 0) abort();
+    for (int i = 0; i < 2; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            prctl(PR_SET_NAME, i == 0 ? "large" : "small");
+            memset(mmap(NULL, sizes[i], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                   1, sizes[i]);
+            if (write(ready[1], "r", 1) != 1) abort();
+            for (;;) pause();
+        }
+        char byte;
+        if (read(ready[0], &byte, 1) != 1) abort();
+    }
+    size_t own = (size_t)230 << 20;
+    char *all = mmap(NULL, own, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (size_t at = 0; at < own; at += 4096) all[at] = 1;
+    waitpid(pids[0], &status, 0);
+    printf("largest ended %d\n", WIFSIGNALED(status) ? WTERMSIG(status) : -1);
+    printf("small %s\n", waitpid(pids[1], &status, WNOHANG) == 0 ? "lives" : "ended");
+    kill(pids[1], SIGKILL);
+}
+
 // A child that uses more than there is ends; its parent does not.
 static void memory(void) {
     size_t size = (size_t)1 << 30;
@@ -64,6 +127,9 @@ int main(int count, char **arguments) {
     if (strcmp(what, "threads") == 0) threads();
     if (strcmp(what, "processes") == 0) processes();
     if (strcmp(what, "memory") == 0) memory();
+    if (strcmp(what, "space") == 0) space();
+    if (strcmp(what, "inodes") == 0) inodes();
+    if (strcmp(what, "largest") == 0) largest();
     printf("went on\n");
     fflush(stdout);
     _exit(0);

@@ -1,0 +1,179 @@
+// Memory: mappings, protections, sharing, files, faults.
+#define _GNU_SOURCE
+#include "check.h"
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/mman.h>
+
+enum { PAGE = 4096, ALL = PROT_READ | PROT_WRITE, OWN = MAP_PRIVATE | MAP_ANONYMOUS };
+
+static sigjmp_buf back;
+static volatile int code;
+static void *volatile place;
+
+static void caught(int signal, siginfo_t *info, void *context) {
+    (void)context;
+    code = signal << 8 | info->si_code;
+    place = info->si_addr;
+    siglongjmp(back, 1);
+}
+
+// What an access gives: 0, or the signal and its code.
+static int load(volatile char *at) {
+    code = 0;
+    if (!sigsetjmp(back, 1)) (void)*at;
+    return code;
+}
+
+static int store(volatile char *at) {
+    code = 0;
+    if (!sigsetjmp(back, 1)) *at = 1;
+    return code;
+}
+
+static void mapping(void) {
+    char *a = mmap(NULL, 3 * PAGE, ALL, OWN, -1, 0);
+    CHECK(a != MAP_FAILED && (uintptr_t)a % PAGE == 0);
+    CHECK(a[0] == 0 && a[3 * PAGE - 1] == 0);
+    a[PAGE] = 7;
+    FAILS(mmap(NULL, 0, ALL, OWN, -1, 0), EINVAL);
+    FAILS(mmap(NULL, PAGE, ALL, MAP_ANONYMOUS, -1, 0), EINVAL);
+    FAILS(mmap(NULL, PAGE, ALL, MAP_PRIVATE, -1, 0), EBADF);
+    FAILS(mmap(a + 1, PAGE, ALL, OWN | MAP_FIXED, -1, 0), EINVAL);
+    FAILS(mmap(a, PAGE, ALL, OWN | MAP_FIXED_NOREPLACE, -1, 0), EEXIST);
+    GIVES(mmap(a, PAGE, ALL, OWN | MAP_FIXED, -1, 0), a);
+    GIVES(a[PAGE], 7);
+    GIVES(munmap(a + PAGE, PAGE), 0);
+    GIVES(load(a + PAGE), SIGSEGV << 8 | SEGV_MAPERR);
+    CHECK(place == a + PAGE);
+    GIVES(load(a + 2 * PAGE), 0);
+    GIVES(munmap(a, 3 * PAGE), 0);
+    FAILS(munmap(a + 1, PAGE), EINVAL);
+    FAILS(munmap(a, 0), EINVAL);
+    GIVES(munmap(a, PAGE), 0);
+}
+
+static void protecting(void) {
+    char *a = mmap(NULL, 4 * PAGE, ALL, OWN, -1, 0);
+    a[0] = a[PAGE] = 5;
+    GIVES(mprotect(a, PAGE, PROT_READ), 0);
+    GIVES(load(a), 0);
+    GIVES(store(a), SIGSEGV << 8 | SEGV_ACCERR);
+    CHECK(place == a);
+    GIVES(store(a + PAGE), 0);
+    GIVES(mprotect(a, PAGE, PROT_NONE), 0);
+    GIVES(load(a), SIGSEGV << 8 | SEGV_ACCERR);
+    GIVES(mprotect(a, 4 * PAGE, ALL), 0);
+    GIVES(a[0], 5);
+    FAILS(mprotect(a + 1, PAGE, ALL), EINVAL);
+    GIVES(munmap(a + 2 * PAGE, PAGE), 0);
+    FAILS(mprotect(a, 4 * PAGE, PROT_READ), ENOMEM);
+    GIVES(madvise(a, PAGE, MADV_DONTNEED), 0);
+    GIVES(a[0], 0);
+    munmap(a, 4 * PAGE);
+    FAILS(read(open("/dev/zero", O_RDONLY), (void *)8, 1), EFAULT);
+}
+
+static void growing(void) {
+    char *a = mmap(NULL, 2 * PAGE, ALL, OWN, -1, 0);
+    strcpy(a, "moved");
+    char *b = mremap(a, 2 * PAGE, 64 * PAGE, MREMAP_MAYMOVE);
+    CHECK(b != MAP_FAILED && !strcmp(b, "moved"));
+    CHECK(b[63 * PAGE] == 0);
+    GIVES(mremap(b, 64 * PAGE, PAGE, 0), b);
+    GIVES(load(b + PAGE), SIGSEGV << 8 | SEGV_MAPERR);
+    char *target = mmap(NULL, 2 * PAGE, ALL, OWN, -1, 0);
+    GIVES(mremap(b, PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, target), target);
+    CHECK(!strcmp(target, "moved"));
+    FAILS(mremap(target + 1, PAGE, PAGE, 0), EINVAL);
+    FAILS(mremap(target, PAGE, 0, 0), EINVAL);
+    FAILS(mremap(b, PAGE, 2 * PAGE, MREMAP_MAYMOVE), EFAULT);
+    munmap(target, 2 * PAGE);
+    char *start = sbrk(0);
+    CHECK(sbrk(5 * PAGE) == start);
+    start[4 * PAGE] = 1;
+    CHECK(sbrk(-5 * PAGE) == start + 5 * PAGE);
+    CHECK(sbrk(0) == start);
+}
+
+static void sharing(void) {
+    int *shared = mmap(NULL, PAGE, ALL, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int *own = mmap(NULL, PAGE, ALL, OWN, -1, 0);
+    *shared = *own = 1;
+    CHILD_EXITS(0, *shared = 2; *own = 2);
+    CHECK(*shared == 2 && *own == 1);
+    CHILD_EXITS(0, _exit(*shared == 2 && *own == 1 ? 0 : 1));
+    munmap(shared, PAGE), munmap(own, PAGE);
+}
+
+static void files(void) {
+    int fd = open("mapped", O_CREAT | O_RDWR | O_TRUNC, 0600);
+    CHECK(write(fd, "0123456789", 10) == 10);
+    char *shared = mmap(NULL, 2 * PAGE, ALL, MAP_SHARED, fd, 0);
+    char *own = mmap(NULL, PAGE, ALL, MAP_PRIVATE, fd, 0);
+    CHECK(!memcmp(shared, "0123456789\0", 11));
+    shared[0] = 'a';
+    char byte = 0;
+    CHECK(pread(fd, &byte, 1, 0) == 1 && byte == 'a');
+    CHECK(pwrite(fd, "b", 1, 1) == 1 && shared[1] == 'b');
+    own[2] = 'c';
+    CHECK(pread(fd, &byte, 1, 2) == 1 && byte == '2' && shared[2] == '2');
+    GIVES(load(shared + PAGE), SIGBUS << 8 | BUS_ADRERR);
+    GIVES(msync(shared, PAGE, MS_SYNC), 0);
+    FAILS(msync(shared, PAGE, MS_SYNC | MS_ASYNC), EINVAL);
+    FAILS(msync(shared + 1, PAGE, MS_SYNC), EINVAL);
+    CHECK(ftruncate(fd, 2 * PAGE) == 0);
+    GIVES(load(shared + PAGE), 0);
+    CHECK(ftruncate(fd, 0) == 0);
+    GIVES(load(shared), SIGBUS << 8 | BUS_ADRERR);
+    munmap(shared, 2 * PAGE), munmap(own, PAGE), close(fd);
+    fd = open("mapped", O_RDONLY);
+    FAILS(mmap(NULL, PAGE, ALL, MAP_SHARED, fd, 0), EACCES);
+    FAILS(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 1), EINVAL);
+    char *readable = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(readable != MAP_FAILED);
+    FAILS(mprotect(readable, PAGE, ALL), EACCES);
+    munmap(readable, PAGE), close(fd);
+    fd = open("mapped", O_WRONLY);
+    FAILS(mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0), EACCES);
+    close(fd);
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    FAILS(mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, ends[0], 0), ENODEV);
+    close(ends[0]), close(ends[1]);
+    fd = open("/dev/zero", O_RDWR);
+    char *zero = mmap(NULL, PAGE, ALL, MAP_PRIVATE, fd, 0);
+    CHECK(zero != MAP_FAILED && zero[10] == 0);
+    munmap(zero, PAGE), close(fd);
+}
+
+static void residing(void) {
+    unsigned char resident[4];
+    char *a = mmap(NULL, 4 * PAGE, ALL, OWN, -1, 0);
+    memset(a, 1, 4 * PAGE);
+    GIVES(mincore(a, 4 * PAGE, resident), 0);
+    CHECK((resident[0] & 1) && (resident[3] & 1));
+    FAILS(mincore(a + 1, PAGE, resident), EINVAL);
+    FAILS(mincore(a, PAGE, (void *)8), EFAULT);
+    GIVES(mlock(a, PAGE), 0);
+    GIVES(munlock(a, PAGE), 0);
+    munmap(a, 4 * PAGE);
+    FAILS(mincore(a, PAGE, resident), ENOMEM);
+    FAILS(mlock(a, PAGE), ENOMEM);
+}
+
+int main(int count, char **arguments) {
+    enter(count, arguments);
+    struct sigaction action = {.sa_sigaction = caught, .sa_flags = SA_SIGINFO};
+    sigaction(SIGSEGV, &action, NULL);
+    sigaction(SIGBUS, &action, NULL);
+    mapping();
+    protecting();
+    growing();
+    sharing();
+    files();
+    residing();
+    return finish("memory");
+}

@@ -1,0 +1,181 @@
+// /proc: the process itself, others, the system.
+#define _GNU_SOURCE
+#include "check.h"
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+static char text[1 << 16];
+
+// A file's contents, or its error as a negative number.
+static long contents(const char *path) {
+    int fd = open(path, O_RDONLY);
+    if (fd < 0) return -errno;
+    long length = 0, got;
+    while ((got = read(fd, text + length, sizeof text - 1 - length)) > 0) length += got;
+    close(fd);
+    text[length] = 0;
+    return got < 0 ? -errno : length;
+}
+
+static char *of(pid_t pid, const char *name) {
+    static char path[128];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+    return path;
+}
+
+// Field `number`, from 3 on, of a stat file.
+static long field(int number) {
+    char *at = strrchr(text, ')');
+    for (int i = 2; at && i < number; i++) at = strchr(at + 1, ' ');
+    return at ? atol(at + 1) : -1;
+}
+
+static int has_entry(const char *path, const char *name) {
+    DIR *directory = opendir(path);
+    int found = 0;
+    if (!directory) return -1;
+    for (struct dirent *entry; (entry = readdir(directory));) found |= !strcmp(entry->d_name, name);
+    closedir(directory);
+    return found;
+}
+
+static void self(void) {
+    char link[4096], name[32];
+    snprintf(name, sizeof name, "%d", getpid());
+    GIVES(readlink("/proc/self", link, sizeof link), strlen(name));
+    CHECK(!strncmp(link, name, strlen(name)));
+    prctl(PR_SET_NAME, "a (name) x");
+    CHECK(contents("/proc/self/comm") > 0 && !strcmp(text, "a (name) x\n"));
+    CHECK(contents("/proc/self/cmdline") > 0 && strlen(text) > 0);
+    CHECK(contents("/proc/self/status") > 0);
+    CHECK(strstr(text, "\nPid:\t") && atoi(strstr(text, "\nPid:\t") + 6) == getpid());
+    CHECK(strstr(text, "\nPPid:\t") && atoi(strstr(text, "\nPPid:\t") + 7) == getppid());
+    CHECK(strstr(text, "\nUid:\t") && (uid_t)atoi(strstr(text, "\nUid:\t") + 6) == getuid());
+    CHECK(strstr(text, "\nState:\t") != NULL);
+    if (!emulated) CHECK(strstr(text, "\nState:\tR") && strstr(text, "\nThreads:\t1\n"));
+    CHECK(contents("/proc/self/maps") > 0 && strstr(text, "[stack]") != NULL);
+    int fd = open("data", O_CREAT | O_RDWR, 0600);
+    CHECK(write(fd, "0123456789", 10) == 10);
+    snprintf(name, sizeof name, "fd/%d", fd);
+    long length = readlink(of(getpid(), name), link, sizeof link - 1);
+    CHECK(length > 5);
+    link[length > 0 ? length : 0] = 0;
+    CHECK(!strcmp(link + length - 5, "/data"));
+    struct stat a, b;
+    CHECK(stat(of(getpid(), name), &a) == 0 && fstat(fd, &b) == 0 && a.st_ino == b.st_ino);
+    int again = open(of(getpid(), name), O_RDONLY);
+    CHECK(again >= 0 && read(again, link, 4) == 4 && !memcmp(link, "0123", 4));
+    close(again);
+    snprintf(name, sizeof name, "/proc/self/fdinfo/%d", fd);
+    CHECK(contents(name) > 0 && strstr(text, "pos:\t10\n") && strstr(text, "flags:\t"));
+    snprintf(name, sizeof name, "%d", fd);
+    GIVES(has_entry("/proc/self/fd", name), 1);
+    GIVES(unlink("data"), 0);
+    length = readlink(of(getpid(), strcat(strcpy(link + 2000, "fd/"), name)), link, 1000);
+    CHECK(length > 10 && !memcmp(link + length - 10, " (deleted)", 10));
+    close(fd);
+    snprintf(link, sizeof link, "/proc/self/fd/%s", name);
+    FAILS(lstat(link, &a), ENOENT);
+    CHECK(getcwd(text, sizeof text) != NULL);
+    length = readlink("/proc/self/cwd", link, sizeof link);
+    CHECK(length == (long)strlen(text) && !memcmp(link, text, length));
+    CHECK(readlink("/proc/self/exe", link, sizeof link) > 0);
+    GIVES(readlink("/proc/self/root", link, sizeof link), 1);
+    snprintf(name, sizeof name, "%d", getpid());
+    GIVES(has_entry("/proc/self/task", name), 1);
+    FAILS(open("/proc/self/none", O_RDONLY), ENOENT);
+    FAILS(open("/proc/self/status/x", O_RDONLY), ENOTDIR);
+    FAILS_EITHER(mkdir("/proc/x", 0755), ENOENT, EACCES);
+    FAILS_EITHER(unlink("/proc/self/status"), EPERM, EACCES);
+}
+
+static void others(void) {
+    char name[32], link[4096];
+    int ready[2];
+    CHECK(pipe(ready) == 0);
+    pid_t child = CHILD(prctl(PR_SET_NAME, "the child"); (void)!write(ready[1], "r", 1);
+                        for (;;) pause());
+    CHECK(read(ready[0], name, 1) == 1);
+    usleep(20000);
+    snprintf(name, sizeof name, "%d", child);
+    GIVES(has_entry("/proc", name), 1);
+    CHECK(contents(of(child, "stat")) > 0);
+    CHECK(atoi(text) == child && strstr(text, "(the child) S "));
+    GIVES(field(4), getpid());
+    GIVES(field(5), getpgrp());
+    if (!emulated) GIVES(field(20), 1);
+    CHECK(contents(of(child, "comm")) > 0 && !strcmp(text, "the child\n"));
+    CHECK(contents(of(child, "status")) > 0);
+    CHECK(strstr(text, "Name:\tthe child\n") && strstr(text, "\nState:\tS (sleeping)\n"));
+    CHECK(contents(of(child, "cmdline")) > 0);
+    CHECK(contents(of(child, "statm")) > 0 && atoi(text) > 0);
+    CHECK(contents(of(child, "maps")) > 0 && strstr(text, "[stack]"));
+    CHECK(contents(of(child, "environ")) >= 0);
+    snprintf(name, sizeof name, "%d", ready[1]);
+    GIVES(has_entry(of(child, "fd"), name), 1);
+    CHECK(readlink(of(child, "cwd"), link, sizeof link) > 0);
+    CHECK(readlink(of(child, "exe"), link, sizeof link) > 0);
+    snprintf(name, sizeof name, "fd/%d", ready[1]);
+    CHECK(readlink(of(child, name), link, sizeof link) > 6 && !memcmp(link, "pipe:[", 6));
+    snprintf(name, sizeof name, "%d", child);
+    GIVES(has_entry(of(child, "task"), name), 1);
+    CHECK(kill(child, SIGSTOP) == 0);
+    int status;
+    CHECK(waitpid(child, &status, WUNTRACED) == child);
+    CHECK(contents(of(child, "stat")) > 0 && strstr(text, "(the child) T "));
+    CHECK(kill(child, SIGKILL) == 0);
+    usleep(20000);
+    CHECK(contents(of(child, "stat")) > 0 && strstr(text, "(the child) Z "));
+    GIVES(contents(of(child, "cmdline")), 0);
+    GIVES(waitpid(child, &status, 0), child);
+    GIVES(contents(of(child, "stat")), -ENOENT);
+    GIVES(has_entry("/proc", name), 0);
+    close(ready[0]), close(ready[1]);
+    struct stat s;
+    GIVES(stat("/proc/1234567", &s), -1);
+}
+
+static void machine(void) {
+    static const struct {
+        const char *path, *part;
+    } files[] = {
+        {"/proc/meminfo", "MemTotal:"},      {"/proc/meminfo", "MemAvailable:"},
+        {"/proc/stat", "\nbtime "},          {"/proc/stat", "cpu0 "},
+        {"/proc/loadavg", "/"},              {"/proc/uptime", "."},
+        {"/proc/version", "Linux version "}, {"/proc/filesystems", "proc\n"},
+        {"/proc/cpuinfo", "processor"},      {"/proc/mounts", " /proc "},
+        {"/proc/vmstat", "nr_free_pages "},  {"/proc/self/limits", "Max open files"},
+        {"/proc/self/mountinfo", " - "},     {"/proc/sys/kernel/ostype", "Linux\n"},
+    };
+    for (unsigned i = 0; i < sizeof files / sizeof *files; i++) {
+        CHECK(contents(files[i].path) > 0);
+        CHECK(strstr(text, files[i].part) != NULL);
+    }
+    static const char *const present[] = {"osrelease", "pid_max", "hostname", "random/uuid"};
+    for (unsigned i = 0; i < sizeof present / sizeof *present; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "/proc/sys/kernel/%s", present[i]);
+        CHECK(contents(path) > 1);
+    }
+    static const char *const sets[] = {"online", "possible", "present"};
+    for (unsigned i = 0; i < sizeof sets / sizeof *sets; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/%s", sets[i]);
+        CHECK(contents(path) > 1 && text[0] == '0');
+    }
+    CHECK(sysconf(_SC_NPROCESSORS_ONLN) >= 1);
+    CHECK(contents("/dev/null") == 0);
+}
+
+int main(int count, char **arguments) {
+    enter(count, arguments);
+    self();
+    others();
+    machine();
+    return finish("proc");
+}

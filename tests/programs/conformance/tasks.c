@@ -1,0 +1,195 @@
+// Processes and threads: making them, waiting for them, groups, identity, futexes.
+#define _GNU_SOURCE
+#include "check.h"
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <time.h>
+
+static long futex(uint32_t *word, int operation, uint32_t value, const struct timespec *timeout) {
+    return syscall(SYS_futex, word, operation, value, timeout, NULL, ~0);
+}
+
+static void waiting(void) {
+    int status;
+    siginfo_t info;
+    CHILD_EXITS(0, (void)0);
+    CHILD_EXITS(77, _exit(77));
+    CHILD_EXITS(1, _exit(257));
+    CHILD_DIES(SIGKILL, raise(SIGKILL));
+    CHILD_DIES(SIGTERM, raise(SIGTERM));
+    CHILD_DIES(SIGABRT, abort());
+    FAILS(wait(&status), ECHILD);
+    FAILS(waitpid(99999, &status, 0), ECHILD);
+    FAILS(waitpid(-1, &status, 1 << 20), EINVAL);
+    pid_t child = CHILD(pause());
+    GIVES(waitpid(child, &status, WNOHANG), 0);
+    GIVES(kill(child, SIGSTOP), 0);
+    GIVES(waitpid(child, &status, WUNTRACED), child);
+    CHECK(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
+    GIVES(kill(child, SIGCONT), 0);
+    GIVES(waitpid(child, &status, WCONTINUED), child);
+    CHECK(WIFCONTINUED(status));
+    GIVES(kill(child, SIGKILL), 0);
+    memset(&info, 0, sizeof info);
+    GIVES(waitid(P_PID, child, &info, WEXITED | WNOWAIT), 0);
+    CHECK(info.si_pid == child && info.si_code == CLD_KILLED && info.si_status == SIGKILL);
+    GIVES(waitid(P_PID, child, &info, WEXITED), 0);
+    FAILS(waitid(P_PID, child, &info, WEXITED), ECHILD);
+    FAILS(waitid(P_PID, child, &info, 0), EINVAL);
+    FAILS(kill(child, 0), ESRCH);
+    FAILS(kill(getpid(), 65), EINVAL);
+    GIVES(kill(getpid(), 0), 0);
+    child = CHILD(_exit(3));
+    struct rusage usage;
+    GIVES(wait4(child, &status, 0, &usage), child);
+    CHECK(usage.ru_utime.tv_sec >= 0);
+    child = vfork();
+    if (child == 0) _exit(4);
+    GIVES(status_of(child), 4 << 8);
+}
+
+static void families(void) {
+    pid_t pid = getpid(), parent = getppid();
+    CHECK(pid > 0 && parent >= 0);
+    GIVES(syscall(SYS_gettid), pid);
+    GIVES(getpgid(0), getpgrp());
+    CHECK(getsid(0) > 0);
+    FAILS(getpgid(99999), ESRCH);
+    FAILS(getsid(99999), ESRCH);
+    CHILD_EXITS(0, _exit(getppid() != pid));
+    CHILD_EXITS(0, _exit(!(setsid() == getpid() && getpgrp() == getpid() && getsid(0) == getpid())));
+    CHILD_EXITS(0, _exit(!(setpgid(0, 0) == 0 && getpgrp() == getpid())));
+    CHILD_EXITS(0, setpgid(0, 0); _exit(!(setsid() == -1 && errno == EPERM)));
+    FAILS(setpgid(99999, 0), ESRCH);
+    FAILS(setpgid(0, -1), EINVAL);
+    // An orphan finds itself another parent.
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    CHILD_EXITS(0, pid_t parent_of_orphan = getpid(); if (fork() == 0) {
+        usleep(30000);
+        int moved = getppid() != parent_of_orphan;
+        _exit(write(ends[1], &moved, sizeof moved) < 0);
+    });
+    int moved = 0;
+    GIVES(read(ends[0], &moved, sizeof moved), sizeof moved);
+    CHECK(moved);
+    close(ends[0]), close(ends[1]);
+}
+
+static void identity(void) {
+    uid_t real, effective, saved;
+    GIVES(getresuid(&real, &effective, &saved), 0);
+    CHECK(real == getuid() && effective == geteuid());
+    FAILS(getresuid((void *)8, &effective, &saved), EFAULT);
+    CHECK(getgroups(0, NULL) >= 0);
+    FAILS(getgroups(-1, NULL), EINVAL);
+    struct utsname names;
+    GIVES(uname(&names), 0);
+    CHECK(!strcmp(names.sysname, "Linux"));
+    char name[16] = "";
+    GIVES(prctl(PR_SET_NAME, "a name that is too long"), 0);
+    GIVES(prctl(PR_GET_NAME, name), 0);
+    CHECK(!strcmp(name, "a name that is "));
+    GIVES(prctl(PR_SET_DUMPABLE, 0), 0);
+    GIVES(prctl(PR_GET_DUMPABLE), 0);
+    GIVES(prctl(PR_SET_DUMPABLE, 1), 0);
+    FAILS(prctl(123456), EINVAL);
+    GIVES(getpriority(PRIO_PROCESS, 0), 0);
+    CHILD_EXITS(0, _exit(!(setpriority(PRIO_PROCESS, 0, 5) == 0 && getpriority(PRIO_PROCESS, 0) == 5)));
+    FAILS(getpriority(99, 0), EINVAL);
+    GIVES(sched_getscheduler(0), SCHED_OTHER);
+    GIVES(sched_get_priority_max(SCHED_FIFO), 99);
+    GIVES(sched_get_priority_min(SCHED_FIFO), 1);
+    FAILS(sched_get_priority_max(99), EINVAL);
+    cpu_set_t set;
+    GIVES(sched_getaffinity(0, sizeof set, &set), 0);
+    CHECK(CPU_COUNT(&set) >= 1);
+    GIVES(sched_setaffinity(0, sizeof set, &set), 0);
+    CPU_ZERO(&set);
+    FAILS(sched_setaffinity(0, sizeof set, &set), EINVAL);
+    GIVES(sched_yield(), 0);
+}
+
+static uint32_t word, stage;
+
+static void *sleeper(void *argument) {
+    while (__atomic_load_n(&word, __ATOMIC_SEQ_CST) == 0) futex(&word, FUTEX_WAIT, 0, NULL);
+    __atomic_store_n(&stage, 1, __ATOMIC_SEQ_CST);
+    return argument;
+}
+
+static void *identify(void *argument) {
+    *(pid_t *)argument = (pid_t)syscall(SYS_gettid);
+    return (void *)7;
+}
+
+static void threads(void) {
+    pthread_t thread;
+    pid_t tid = 0;
+    void *result;
+    GIVES(pthread_create(&thread, NULL, identify, &tid), 0);
+    GIVES(pthread_join(thread, &result), 0);
+    CHECK(result == (void *)7 && tid > 0 && tid != getpid());
+    struct timespec short_time = {0, 5000000}, bad = {0, -1};
+    FAILS(futex(&word, FUTEX_WAIT, 1, NULL), EAGAIN);
+    FAILS(futex(&word, FUTEX_WAIT, 0, &short_time), ETIMEDOUT);
+    FAILS(futex(&word, FUTEX_WAIT, 0, &bad), EINVAL);
+    FAILS(futex((uint32_t *)((char *)&word + 1), FUTEX_WAIT, 0, NULL), EINVAL);
+    FAILS(futex((uint32_t *)8, FUTEX_WAIT, 0, NULL), EFAULT);
+    FAILS(futex(&word, 99, 0, NULL), ENOSYS);
+    GIVES(futex(&word, FUTEX_WAKE, 1, NULL), 0);
+    GIVES(pthread_create(&thread, NULL, sleeper, NULL), 0);
+    usleep(10000);
+    __atomic_store_n(&word, 1, __ATOMIC_SEQ_CST);
+    CHECK(futex(&word, FUTEX_WAKE, 100, NULL) <= 1);
+    GIVES(pthread_join(thread, NULL), 0);
+    GIVES(stage, 1);
+    // Threads that many functions make are many.
+    pthread_t many[50];
+    pid_t tids[50];
+    int made = 0;
+    for (int i = 0; i < 50; i++) made += pthread_create(&many[i], NULL, identify, &tids[i]) == 0;
+    for (int i = 0; i < made; i++) pthread_join(many[i], NULL);
+    GIVES(made, 50);
+    FAILS(syscall(SYS_tgkill, getpid(), 99999, 0), ESRCH);
+    FAILS(syscall(SYS_tgkill, -1, 1, 0), EINVAL);
+    GIVES(syscall(SYS_tgkill, getpid(), getpid(), 0), 0);
+}
+
+static void executing(void) {
+    char *arguments[] = {"x", NULL};
+    FAILS(execve("none", arguments, NULL), ENOENT);
+    FAILS(execve(".", arguments, NULL), EACCES);
+    FAILS(execve("", arguments, NULL), ENOENT);
+    int fd = open("text", O_CREAT | O_WRONLY, 0755);
+    CHECK(write(fd, "not a program at all", 20) == 20);
+    close(fd);
+    FAILS(execve("text", arguments, NULL), ENOEXEC);
+    chmod("text", 0644);
+    FAILS(execve("text", arguments, NULL), EACCES);
+    fd = open("script", O_CREAT | O_WRONLY, 0755);
+    CHECK(write(fd, "#!none\n", 7) == 7);
+    close(fd);
+    FAILS(execve("script", arguments, NULL), ENOENT);
+    FAILS(execve((char *)8, arguments, NULL), EFAULT);
+    FAILS(execve("text/x", arguments, NULL), ENOTDIR);
+}
+
+int main(int count, char **arguments) {
+    enter(count, arguments);
+    waiting();
+    families();
+    identity();
+    threads();
+    executing();
+    return finish("tasks");
+}

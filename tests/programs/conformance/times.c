@@ -1,0 +1,93 @@
+// Clocks, sleeping, timers.
+#define _GNU_SOURCE
+#include "check.h"
+#include <signal.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/sysinfo.h>
+#include <sys/time.h>
+#include <sys/times.h>
+#include <time.h>
+
+static int64_t nanoseconds(clockid_t clock) {
+    struct timespec time = {0, 0};
+    clock_gettime(clock, &time);
+    return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+
+static volatile sig_atomic_t rings;
+
+static void ring(int signal) {
+    (void)signal;
+    rings++;
+}
+
+int main(int count, char **arguments) {
+    enter(count, arguments);
+    struct timespec time, left;
+    static const clockid_t clocks[] = {CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_BOOTTIME,
+                                       CLOCK_MONOTONIC_RAW, CLOCK_REALTIME_COARSE,
+                                       CLOCK_MONOTONIC_COARSE, CLOCK_PROCESS_CPUTIME_ID,
+                                       CLOCK_THREAD_CPUTIME_ID};
+    for (unsigned i = 0; i < sizeof clocks / sizeof *clocks; i++) {
+        GIVES(clock_gettime(clocks[i], &time), 0);
+        CHECK(time.tv_nsec >= 0 && time.tv_nsec < 1000000000);
+        GIVES(clock_getres(clocks[i], &time), 0);
+        int64_t before = nanoseconds(clocks[i]);
+        CHECK(nanoseconds(clocks[i]) >= before);
+    }
+    FAILS(clock_gettime(99, &time), EINVAL);
+    int64_t start = nanoseconds(CLOCK_MONOTONIC);
+    time = (struct timespec){0, 10000000};
+    GIVES(nanosleep(&time, NULL), 0);
+    CHECK(nanoseconds(CLOCK_MONOTONIC) - start >= 10000000);
+    time.tv_nsec = 1000000000;
+    FAILS(nanosleep(&time, NULL), EINVAL);
+    time = (struct timespec){-1, 0};
+    FAILS(nanosleep(&time, NULL), EINVAL);
+    start = nanoseconds(CLOCK_MONOTONIC) + 10000000;
+    time = (struct timespec){start / 1000000000, start % 1000000000};
+    GIVES(clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL), 0);
+    CHECK(nanoseconds(CLOCK_MONOTONIC) >= start);
+    GIVES(clock_nanosleep(99, 0, &time, NULL), EINVAL);
+    struct sigaction action = {.sa_handler = ring};
+    sigaction(SIGALRM, &action, NULL);
+    struct itimerval timer = {.it_value.tv_usec = 5000}, old;
+    GIVES(setitimer(ITIMER_REAL, &timer, NULL), 0);
+    time = (struct timespec){5, 0};
+    FAILS(nanosleep(&time, &left), EINTR);
+    CHECK(rings == 1 && left.tv_sec == 4);
+    GIVES(getitimer(ITIMER_REAL, &old), 0);
+    CHECK(old.it_value.tv_sec == 0 && old.it_value.tv_usec == 0);
+    timer.it_value.tv_usec = 2000000;
+    FAILS(setitimer(ITIMER_REAL, &timer, NULL), EINVAL);
+    FAILS(setitimer(99, &old, NULL), EINVAL);
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+    timer_t id;
+    GIVES(timer_create(CLOCK_MONOTONIC, &event, &id), 0);
+    struct itimerspec interval = {.it_value.tv_nsec = 5000000};
+    rings = 0;
+    GIVES(timer_settime(id, 0, &interval, NULL), 0);
+    while (rings == 0) pause();
+    GIVES(timer_getoverrun(id), 0);
+    GIVES(timer_gettime(id, &interval), 0);
+    CHECK(interval.it_value.tv_sec == 0 && interval.it_value.tv_nsec == 0);
+    GIVES(timer_delete(id), 0);
+    struct rusage usage;
+    GIVES(getrusage(RUSAGE_SELF, &usage), 0);
+    FAILS(getrusage(99, &usage), EINVAL);
+    struct tms ticks;
+    CHECK(times(&ticks) != -1 && ticks.tms_utime >= 0);
+    struct sysinfo info;
+    GIVES(sysinfo(&info), 0);
+    CHECK(info.totalram > 0 && info.procs > 0 && info.uptime >= 0);
+    // Time that a child computes is its parent's after waiting.
+    CHILD_EXITS(0, int64_t end = nanoseconds(CLOCK_PROCESS_CPUTIME_ID) + 30000000;
+                while (nanoseconds(CLOCK_PROCESS_CPUTIME_ID) < end) {});
+    GIVES(getrusage(RUSAGE_CHILDREN, &usage), 0);
+    CHECK(usage.ru_utime.tv_sec * 1000000 + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec >= 20000);
+    struct timeval now;
+    GIVES(gettimeofday(&now, NULL), 0);
+    CHECK(now.tv_sec > 1600000000);
+    return finish("times");
+}
