@@ -97,6 +97,7 @@ if [ "${1:-}" = test ]; then
         sqlite3 libsqlite3-0 lua5.4 perl-base libcrypt1 \
         bash redis-server redis-tools memcached netperf openssl \
         liblzf1 libjemalloc2 liblua5.1-0 lua-cjson lua-bitop libsystemd0 libatomic1 \
+        procps libproc2-0 ncurses-base \
         libhiredis1.1.0 libevent-2.1-7t64 libsasl2-2 libsctp1 libstdc++6 libgcc-s1 \
         python3.13-minimal libpython3.13-minimal libpython3.13-stdlib libexpat1
     retry "$here/fetch-debian.sh" amd64 "$root/.debian/amd64" \

@@ -13,7 +13,7 @@ use std::process::Command;
 const LIBRARIES: &str = "usr/lib/riscv64-linux-gnu";
 
 /// Starts of the names of the libraries that the programs need.
-const NEEDED: [&str; 32] = [
+const NEEDED: [&str; 33] = [
     "ld-linux-riscv64-lp64d.so",
     "libacl.so",
     "libatomic.so",
@@ -35,6 +35,7 @@ const NEEDED: [&str; 32] = [
     "liblzma.so",
     "libm.so",
     "libpcre2-8.so",
+    "libproc2.so",
     "libreadline.so",
     "libsasl2.so",
     "libsctp.so",

@@ -4,6 +4,7 @@
 #[path = "bad_input/interpreter.rs"]
 mod interpreter;
 
+use hartline_tests::compile;
 use hartline_tests::elf::{Elf, field, segment};
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::random::Random;
@@ -285,6 +286,7 @@ fn main() -> ExitCode {
         without_kvm("touch /dev/kvm; ", &["/dev/kvm"])
     });
     suite.add_kvm("random damage to headers", move || random_damage(seed));
+    suite.add_kvm("damaged tar files", move || damaged_tar(seed));
     suite.run()
 }
 
@@ -556,6 +558,46 @@ fn unwritable_cache(subcommand: &str) -> Result<()> {
     // Nothing is translated before: there is no other line.
     let outcome = process::run(command.arg(place.program()), b"")?;
     check_refusal(&outcome, &["good-or-bad/cache"])
+}
+
+/// A tar file that is cut off or changed is refused, or what is in it is used.
+fn damaged_tar(seed: u64) -> Result<()> {
+    let place = Place::new(&Elf::good()?)?;
+    let folder = place.folder.path();
+    fs::write(folder.join("folder/file"), "contents")?;
+    std::os::unix::fs::symlink("file", folder.join("folder/link"))?;
+    let image = folder.join("root.tar");
+    let mut pack = Command::new("tar");
+    pack.arg("-cf").arg(&image).arg("-C").arg(folder);
+    compile::check(pack.args(["good-or-bad", "folder"]))?;
+    let whole = fs::read(&image)?;
+    let mut random = Random::new(seed);
+    let mut damaged: Vec<Vec<u8>> = [0, 1, 511, 512, 700, 1024, whole.len() / 2]
+        .map(|length| whole[..length].to_vec())
+        .to_vec();
+    for _ in 0..40 {
+        let mut bytes = whole.clone();
+        for _ in 0..=random.below(3) {
+            // Headers are where the damage is done.
+            let block = random.within(0, bytes.len() as i64 / 512 - 1) as usize;
+            let at = block * 512 + random.below(512) as usize;
+            bytes[at] = random.bits() as u8;
+        }
+        damaged.push(bytes);
+    }
+    for (number, bytes) in damaged.iter().enumerate() {
+        fs::write(&image, bytes)?;
+        let mut command = place.command("run")?;
+        command.args(["--interpret", "--timeout", "10", "--rootfs"]);
+        let outcome = process::run(command.arg(&image).arg("/good-or-bad"), b"")?;
+        let refused = outcome.code == 125 && check_refusal(&outcome, &[""]).is_ok();
+        if !(refused || matches!(outcome.code, 7 | 124 | 132 | 133 | 135 | 139))
+            || outcome.stderr_text().contains("panicked")
+        {
+            return Err(format!("HARTLINE_SEED={seed}, number {number}: {outcome:?}").into());
+        }
+    }
+    Ok(())
 }
 
 /// Hides `/dev/kvm` in a mount namespace; `prepare` may put something in its place.

@@ -4,6 +4,7 @@
 
 use hartline_tests::compare::{Run, check_equal};
 use hartline_tests::compile::{self, Set, VARIANTS};
+use hartline_tests::dynamic::Root;
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::{self, Scratch};
@@ -238,6 +239,8 @@ fn main() -> ExitCode {
     for (name, text) in SCRIPTS {
         suite.add_kvm(format!("script: {name}"), || script(text));
     }
+    suite.add_kvm("procps", procps);
+    suite.add_kvm("truncated shared library", truncated_library);
     suite.add_kvm(
         "signals to the VM are those of its processes",
         outside_signals,
@@ -361,6 +364,65 @@ fn roots() -> Result<&'static [Scratch; 2]> {
         make().map_err(|error| error.message().unwrap_or("no root directories").to_owned())
     });
     roots.as_ref().map_err(|error| error.as_str().into())
+}
+
+/// Debian's `ps`, `pgrep` and `top` see the processes of the VM.
+fn procps() -> Result<()> {
+    let root = Root::new(
+        "procps",
+        ["dash", "sleep", "ps", "pgrep", "top"].into_iter(),
+    )?;
+    let terminals = root.path().join("usr/share");
+    fs::create_dir_all(&terminals)?;
+    let mut copy = Command::new("cp");
+    let from = paths::debian_riscv64().join("usr/share/terminfo");
+    compile::check(copy.arg("-a").arg(from).arg(&terminals))?;
+    let text = "sleep 60 & one=$!; sleep 61 & ps -eo pid,ppid,stat,args; pgrep -f 'sleep 61'; \
+                ps -o comm= -p $$; top -b -n 1; kill $! $one; wait; ps -eo pid=";
+    let run = root.run("dash", &["-c", text]).with_env("TERM", "vt100");
+    let outcome = process::run(&mut run.hartline_command(&["--interpret"])?, b"")?;
+    let output = outcome.stdout_text();
+    let lines: Vec<Vec<&str>> = output
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let expected: [&[&str]; 7] = [
+        &["PID", "PPID", "STAT", "COMMAND"],
+        &["3", "2", "S+", "sleep", "60"],
+        &["4", "2", "S+", "sleep", "61"],
+        &["5", "2", "R+", "ps", "-eo", "pid,ppid,stat,args"],
+        &["4"],
+        &["dash"],
+        &["Tasks:", "4", "total,", "1", "running,", "3", "sleeping,"],
+    ];
+    for words in expected {
+        if !lines.iter().any(|line| line.starts_with(words)) {
+            return Err(format!("no line {words:?}: {outcome:?}").into());
+        }
+    }
+    // What has ended is gone.
+    let left = lines.iter().rev().take_while(|line| line.len() == 1);
+    match left.count() == 2 {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}").into()),
+    }
+}
+
+/// The loader says of a library that is cut off what it says on Linux.
+fn truncated_library() -> Result<()> {
+    let root = Root::new("truncated", ["ps"].into_iter())?;
+    let library = root
+        .path()
+        .join("usr/lib/riscv64-linux-gnu/libproc2.so.0.0.2");
+    let whole = fs::read(&library)?;
+    for length in [0, 1, 63, 64, 500, 5000, whole.len() / 2] {
+        fs::write(&library, &whole[..length])?;
+        let run = root.run("ps", &["--version"]);
+        let outcome = process::run(&mut run.hartline_command(&["--interpret"])?, b"")?;
+        check_equal(&run.reference()?, &outcome)
+            .map_err(|error| format!("{length} bytes: {}", error.message().unwrap_or_default()))?;
+    }
+    Ok(())
 }
 
 fn script(text: &str) -> Result<()> {
