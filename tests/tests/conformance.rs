@@ -57,7 +57,7 @@ fn path(folder: &Scratch) -> Result<&str> {
 fn in_hartline(area: &str, options: &[&str]) -> Result<Outcome> {
     let program = Set::Conformance.build(BUILD)?;
     hartline::binary()?;
-    let run = Run::new(&program, [area, "/tmp"]);
+    let run = Run::new(&program, [area, "/tmp"]).with_env("HAS_XATTR", "1");
     process::run(&mut run.hartline_command(options)?, b"")
 }
 

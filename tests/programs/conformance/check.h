@@ -93,6 +93,24 @@ static inline int status_of(pid_t child) {
             printf("    its status is %#x\n", status_);                                      \
     } while (0)
 
+// The letter of a process's state in /proc.
+static inline char state_of(pid_t pid) {
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "r");
+    if (!file) return 0;
+    size_t length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[length] = 0;
+    char *end = strrchr(text, ')');
+    return end && end[1] ? end[2] : 0;
+}
+
+// Waits until a process waits for something, for five seconds at most.
+static inline void wait_until_asleep(pid_t pid) {
+    for (int i = 0; i < 5000 && state_of(pid) != 'S'; i++) usleep(1000);
+}
+
 // Goes to a fresh directory inside the one that the argument names.
 static inline void enter(int count, char **arguments) {
     char name[4096];

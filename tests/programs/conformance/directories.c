@@ -117,10 +117,14 @@ static void working(void) {
 static void extended(void) {
     char buffer[64];
     int fd = open("extended", O_CREAT | O_RDWR, 0600);
-    FAILS(getxattr("extended", "user.a", buffer, 64), ENODATA);
+    FAILS_EITHER(getxattr("extended", "user.a", buffer, 64), ENODATA, EOPNOTSUPP);
     FAILS(getxattr("none", "user.a", buffer, 64), ENOENT);
     FAILS(setxattr("extended", "strange", "v", 1, 0), EOPNOTSUPP);
     FAILS(fgetxattr(9999, "user.a", buffer, 64), EBADF);
+    // Not every file system has them.
+    int has = setxattr("extended", "user.a", "value", 5, 0) == 0 || errno != EOPNOTSUPP;
+    CHECK(has || !getenv("HAS_XATTR"));
+    if (!has) return;
     GIVES(setxattr("extended", "user.a", "value", 5, 0), 0);
     GIVES(getxattr("extended", "user.a", NULL, 0), 5);
     GIVES(fgetxattr(fd, "user.a", buffer, 64), 5);

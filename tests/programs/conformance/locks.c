@@ -57,8 +57,13 @@ int main(int count, char **arguments) {
     GIVES(status_of(child), 0);
     // A circle of waiting processes is refused.
     GIVES(set(fd, F_SETLK, F_WRLCK, 0, 1), 0);
-    child = CHILD(set(fd, F_SETLK, F_WRLCK, 1, 1); _exit(set(fd, F_SETLKW, F_WRLCK, 0, 1) != 0));
-    usleep(50000);
+    int ready[2];
+    char byte;
+    CHECK(pipe(ready) == 0);
+    child = CHILD(set(fd, F_SETLK, F_WRLCK, 1, 1); (void)!write(ready[1], "r", 1);
+                  _exit(set(fd, F_SETLKW, F_WRLCK, 0, 1) != 0));
+    GIVES(read(ready[0], &byte, 1), 1);
+    wait_until_asleep(child);
     FAILS(set(fd, F_SETLKW, F_WRLCK, 1, 1), EDEADLK);
     GIVES(set(fd, F_SETLK, F_UNLCK, 0, 0), 0);
     GIVES(status_of(child), 0);

@@ -101,7 +101,7 @@ static void others(void) {
     pid_t child = CHILD(prctl(PR_SET_NAME, "the child"); (void)!write(ready[1], "r", 1);
                         for (;;) pause());
     CHECK(read(ready[0], name, 1) == 1);
-    usleep(20000);
+    wait_until_asleep(child);
     snprintf(name, sizeof name, "%d", child);
     GIVES(has_entry("/proc", name), 1);
     CHECK(contents(of(child, "stat")) > 0);
@@ -129,7 +129,8 @@ static void others(void) {
     CHECK(waitpid(child, &status, WUNTRACED) == child);
     CHECK(contents(of(child, "stat")) > 0 && strstr(text, "(the child) T "));
     CHECK(kill(child, SIGKILL) == 0);
-    usleep(20000);
+    siginfo_t ended;
+    CHECK(waitid(P_PID, child, &ended, WEXITED | WNOWAIT) == 0);
     CHECK(contents(of(child, "stat")) > 0 && strstr(text, "(the child) Z "));
     GIVES(contents(of(child, "cmdline")), 0);
     GIVES(waitpid(child, &status, 0), child);

@@ -131,13 +131,13 @@ static void waiting(void) {
     CHECK(pipe(ends) == 0);
     pid_t parent = getpid();
     install(SIGUSR1, 0);
-    pid_t child = CHILD(usleep(20000); kill(parent, SIGUSR1); usleep(20000);
+    pid_t child = CHILD(wait_until_asleep(parent); kill(parent, SIGUSR1); usleep(20000);
                         (void)!write(ends[1], "x", 1));
     FAILS(read(ends[0], &byte, 1), EINTR);
     GIVES(read(ends[0], &byte, 1), 1);
     GIVES(status_of(child), 0);
     install(SIGUSR1, SA_RESTART);
-    child = CHILD(usleep(20000); kill(parent, SIGUSR1); usleep(20000);
+    child = CHILD(wait_until_asleep(parent); kill(parent, SIGUSR1); usleep(20000);
                   (void)!write(ends[1], "x", 1));
     GIVES(read(ends[0], &byte, 1), 1);
     GIVES(handled, 1);

@@ -52,7 +52,7 @@ int main(int count, char **arguments) {
     GIVES(clock_nanosleep(99, 0, &time, NULL), EINVAL);
     struct sigaction action = {.sa_handler = ring};
     sigaction(SIGALRM, &action, NULL);
-    struct itimerval timer = {.it_value.tv_usec = 5000}, old;
+    struct itimerval timer = {.it_value.tv_usec = 200000}, old;
     GIVES(setitimer(ITIMER_REAL, &timer, NULL), 0);
     time = (struct timespec){5, 0};
     FAILS(nanosleep(&time, &left), EINTR);
@@ -68,7 +68,7 @@ int main(int count, char **arguments) {
     struct itimerspec interval = {.it_value.tv_nsec = 5000000};
     rings = 0;
     GIVES(timer_settime(id, 0, &interval, NULL), 0);
-    while (rings == 0) pause();
+    while (rings == 0) usleep(1000);
     GIVES(timer_getoverrun(id), 0);
     GIVES(timer_gettime(id, &interval), 0);
     CHECK(interval.it_value.tv_sec == 0 && interval.it_value.tv_nsec == 0);
