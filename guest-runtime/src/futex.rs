@@ -182,6 +182,91 @@ pub(crate) fn forget(kernel: &mut Kernel, tid: u32) {
     });
 }
 
+/// `FUTEX_LOCK_PI`: takes the lock at `address`, whose word is its owner's number, and waits
+/// for it until `deadline`; not at all if that is none (`FUTEX_TRYLOCK_PI`). Tasks have no
+/// priorities that could be inherited.
+///
+/// # Errors
+/// `EAGAIN` if it is taken and the call does not wait, `EDEADLK` if the task has it, `ESRCH`
+/// if its owner is gone, `ETIMEDOUT`, `EINTR`, `EFAULT`, `EINVAL`.
+pub fn lock_owned(kernel: &mut Kernel, address: u64, deadline: Option<u64>) -> Result<u64, Errno> {
+    let tid = kernel.task.tid;
+    if let Some(retry) = kernel.task.retry {
+        forget(kernel, tid);
+        let word: u32 = user::read(&mut kernel.memory, address)?;
+        if retry.woken && word & OWNER == tid {
+            return Ok(0);
+        }
+        if retry.deadline <= crate::clock::monotonic() {
+            return Err(Errno::ETIMEDOUT);
+        }
+        if kernel.interrupted() {
+            return Err(Errno::EINTR);
+        }
+    }
+    let key = key(kernel, address)?;
+    let waiters = match kernel.futexes.queues.contains_key(&key) {
+        true => WAITERS,
+        false => 0,
+    };
+    let taken = update(kernel, address, |word| {
+        (word & OWNER == 0).then_some(word & OWNER_DIED | waiters | tid)
+    })?;
+    let Err(word) = taken else {
+        return Ok(0);
+    };
+    if word & OWNER == tid {
+        return Err(Errno::EDEADLK);
+    }
+    let deadline = deadline.ok_or(Errno::EAGAIN)?;
+    if kernel.task_mut(word & OWNER).is_none() {
+        return Err(Errno::ESRCH);
+    }
+    let announced = update(kernel, address, |word| {
+        (word & OWNER != 0).then_some(word | WAITERS)
+    })?;
+    if announced.is_err() {
+        // Its owner, on another vCPU, has just given it up.
+        return lock_owned(kernel, address, Some(deadline));
+    }
+    let wait = Wait {
+        deadline,
+        ..Wait::for_event(Event::Futex)
+    };
+    let error = kernel.block(wait, 0);
+    if error == Errno::ERESTARTSYS {
+        let queue = kernel.futexes.queues.entry(key).or_default();
+        queue.push_back(Waiter { tid, bits: ANY });
+    }
+    Err(error)
+}
+
+/// `FUTEX_UNLOCK_PI`: gives the lock at `address` to the task that waits longest, if one
+/// does.
+///
+/// # Errors
+/// `EPERM` if the task does not have it, `EFAULT`, `EINVAL`.
+pub fn unlock_owned(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
+    let key = key(kernel, address)?;
+    let tid = kernel.task.tid;
+    let word: u32 = user::read(&mut kernel.memory, address)?;
+    if word & OWNER != tid {
+        return Err(Errno::EPERM);
+    }
+    let mut queue = kernel.futexes.queues.remove(&key).unwrap_or_default();
+    let next = queue.pop_front().map_or(0, |waiter| waiter.tid);
+    let waiters = if queue.is_empty() { 0 } else { WAITERS };
+    if !queue.is_empty() {
+        kernel.futexes.queues.insert(key, queue);
+    }
+    // Others only set the bit, and then ask the kernel, which is here.
+    let _ = update(kernel, address, |_| Some(next | waiters))?;
+    if next != 0 {
+        wake_waiter(kernel, next);
+    }
+    Ok(0)
+}
+
 /// The running task ends: locks of its robust list that it holds are marked, and one
 /// waiter of each is woken.
 pub(crate) fn leave_robust_list(kernel: &mut Kernel) {
@@ -218,15 +303,25 @@ fn leave_lock(kernel: &mut Kernel, address: u64) {
         return;
     }
     let tid = kernel.task.tid;
-    let Ok(bytes) = user::slice_mut(&mut kernel.memory, address, 4) else {
-        return;
-    };
+    let leave = |word: u32| (word & OWNER == tid).then_some(word & WAITERS | OWNER_DIED);
+    // An address that is none has no lock.
+    if let Ok(Ok(word)) = update(kernel, address, leave)
+        && word & WAITERS != 0
+    {
+        wake_address(kernel, address, 1);
+    }
+}
+
+/// Changes the word at the aligned address `address` as `change` says, or leaves it. Result:
+/// what it was, as an error if it was left.
+fn update(
+    kernel: &mut Kernel,
+    address: u64,
+    change: impl FnMut(u32) -> Option<u32>,
+) -> Result<Result<u32, u32>, Errno> {
+    let bytes = user::slice_mut(&mut kernel.memory, address, 4)?;
     // SAFETY: four bytes that may be written, at an aligned address; the program's threads
     // on other vCPUs change them at the same time.
     let word = unsafe { AtomicU32::from_ptr(bytes.as_mut_ptr().cast()) };
-    let leave = |word: u32| (word & OWNER == tid).then_some(word & WAITERS | OWNER_DIED);
-    let left = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, leave);
-    if left.is_ok_and(|word| word & WAITERS != 0) {
-        wake_address(kernel, address, 1);
-    }
+    Ok(word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change))
 }

@@ -315,7 +315,7 @@ impl Kernel {
     /// Takes over the signals that the host has sent: those of the terminal are for its
     /// foreground process group, the others for the first process.
     pub(crate) fn absorb_signals(&mut self) {
-        use number::{SIGINT, SIGQUIT, SIGWINCH};
+        use number::{SIGINT, SIGQUIT, SIGTSTP, SIGWINCH};
         let shared = self.host.shared().as_ptr();
         // SAFETY: the shared pages stay mapped; the word is only accessed atomically.
         let word = unsafe { AtomicU64::from_ptr(&raw mut (*shared).signals as *mut u64) };
@@ -325,7 +325,7 @@ impl Kernel {
             set &= set - 1;
             let info = SigInfo::sent(signal, signals::SI_USER, 0, 0);
             match signal {
-                SIGINT | SIGQUIT | SIGWINCH => {
+                SIGINT | SIGQUIT | SIGTSTP | SIGWINCH => {
                     self.signal_group(self.foreground, info);
                 }
                 _ => self.signal_process(FIRST, info),
@@ -466,6 +466,11 @@ impl Kernel {
             let hart = self.hart();
             hart.pc = hart.pc.wrapping_add(ECALL_LENGTH);
         };
+        if result == Err(Errno::EINTR) && self.goes_on_after_stop(number) {
+            let hart = self.hart();
+            hart.pc = hart.pc.wrapping_sub(ECALL_LENGTH);
+            return self.deliver();
+        }
         self.task.retry = None;
         if self.traces {
             self.trace_exit(result);
@@ -484,7 +489,7 @@ impl Kernel {
         }
         self.set_result(result);
         if result == Err(Errno::EINTR) {
-            self.maybe_repeat(number, arguments[0]);
+            self.maybe_repeat(number, &arguments);
         }
         if self.signals.is_deliverable() {
             return self.deliver();
@@ -496,12 +501,24 @@ impl Kernel {
         self.hart().x[A0] = result.unwrap_or_else(Errno::as_result);
     }
 
+    /// Whether the interrupted call is made again, with the time limit that it had, when the
+    /// process goes on after the signal that stops it now.
+    fn goes_on_after_stop(&mut self, number: u64) -> bool {
+        let goes_on = self.signals.next_stops() && syscall::survives_stop(number);
+        if goes_on && self.task.retry.is_none() {
+            // It starts anew, and sets its mask again.
+            self.signals.restore_mask();
+        }
+        goes_on
+    }
+
     /// Lets an interrupted call be made again after the handler, if Linux would.
-    fn maybe_repeat(&mut self, number: u64, a0: u64) {
-        if syscall::is_repeated(number) && self.signals.next_restarts() {
+    fn maybe_repeat(&mut self, number: u64, arguments: &[u64; 6]) {
+        let repeats = syscall::is_repeated(number) && self.signals.next_restarts();
+        if repeats || syscall::always_restarts(number, arguments) {
             let hart = self.hart();
             hart.pc = hart.pc.wrapping_sub(ECALL_LENGTH);
-            hart.x[A0] = a0;
+            hart.x[A0] = arguments[0];
         }
     }
 }

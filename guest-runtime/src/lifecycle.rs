@@ -3,19 +3,28 @@
 use crate::exit::{self, End};
 use crate::futex;
 use crate::kernel::Kernel;
-use crate::process::{FIRST, INIT, State, Status};
-use crate::signals::number::{SIGCONT, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU};
+use crate::process::{FIRST, INIT, Process, State, Status};
+use crate::signals::number::{SIGCONT, SIGHUP, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU};
 use crate::signals::{SigInfo, Signals, bit};
 use crate::task::{Event, Wait};
 use crate::user;
 use crate::vfs::types::Ino;
 use alloc::vec::Vec;
+use hartline_abi::call::Operation;
 
 /// Signals that stop a process unless they are handled or ignored.
 const STOPPING: u64 = bit(SIGSTOP) | bit(SIGTSTP) | bit(SIGTTIN) | bit(SIGTTOU);
 
 /// No file: who waits for any file looks at its pidfds.
 const NOBODY: Ino = Ino(0);
+
+/// What a signal of job control stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stopped {
+    Nothing,
+    Process,
+    Machine,
+}
 
 impl Kernel {
     /// The signal state of a process; none after its end.
@@ -136,14 +145,27 @@ impl Kernel {
         }
     }
 
-    /// Whether the running process stops by a signal of job control: the first process
-    /// does not, and nobody in its group, since nobody could let it go on.
-    fn may_stop(&self, signal: u8) -> bool {
+    /// What stops when the running process is to stop by a signal of job control. Nobody
+    /// in the VM could let the first process go on.
+    fn stopped_by(&self, signal: u8) -> Stopped {
         let process = &self.process;
         match signal {
-            SIGSTOP => process.pid != FIRST,
-            _ => !self.is_orphaned(process.group, process.session),
+            _ if process.pid == FIRST => Stopped::Machine,
+            SIGSTOP => Stopped::Process,
+            _ if process.group == FIRST => Stopped::Machine,
+            _ if self.is_orphaned(process.group, process.session) => Stopped::Nothing,
+            _ => Stopped::Process,
         }
+    }
+
+    /// Stops the VM, as the job that it is of a shell of the host, and lets the first
+    /// process's group go on when it does.
+    fn stop_machine(&mut self) {
+        // What was written before is seen; nobody is there to be told of an error.
+        let _ = self.files.streams.flush();
+        let _ = self.host.call(Operation::Stop, &mut [0; 6]);
+        let info = SigInfo::sent(SIGCONT, crate::signals::SI_KERNEL, 0, 0);
+        self.signal_group(FIRST, info);
     }
 
     /// Whether no member of a process group has a parent in the same session but
@@ -153,14 +175,47 @@ impl Kernel {
             let parent = self.processes().find(|process| process.pid == parent);
             parent.is_some_and(|parent| parent.session == session && parent.group != group)
         };
-        let mut members = self.processes().filter(|process| process.group == group);
+        let is_member = |process: &&Process| process.group == group && !process.is_zombie();
+        let mut members = self.processes().filter(is_member);
         !members.any(|process| has_controller(process.parent))
+    }
+
+    /// Groups of the running process's session whose only link to the rest of it may be
+    /// that process: its own and those of its children.
+    fn dependent_groups(&self) -> Vec<u32> {
+        let Process { pid, session, .. } = *self.process;
+        let children = self.processes().filter(|process| process.parent == pid);
+        let children = children.filter(|child| child.session == session && !child.is_zombie());
+        let own = self.process.group;
+        let mut groups: Vec<u32> = children.map(|child| child.group).chain([own]).collect();
+        groups.retain(|&group| !self.is_orphaned(group, session));
+        groups.sort_unstable();
+        groups.dedup();
+        groups
+    }
+
+    /// Tells stopped processes of `groups` that nobody is left to let them go on: the
+    /// running process has ended.
+    fn hang_up_orphans(&mut self, groups: &[u32]) {
+        let session = self.process.session;
+        for &group in groups {
+            let is_stopped =
+                |process: &Process| process.group == group && process.state == State::Stopped;
+            if self.is_orphaned(group, session) && self.processes().any(is_stopped) {
+                for signal in [SIGHUP, SIGCONT] {
+                    let info = SigInfo::sent(signal, crate::signals::SI_KERNEL, 0, 0);
+                    self.signal_group(group, info);
+                }
+            }
+        }
     }
 
     /// Stops the running process by a signal, if it may, and lets another one run.
     pub(crate) fn stop_process(&mut self, signal: u8) {
-        if !self.may_stop(signal) {
-            return;
+        match self.stopped_by(signal) {
+            Stopped::Nothing => return,
+            Stopped::Machine => return self.stop_machine(),
+            Stopped::Process => {}
         }
         self.process.state = State::Stopped;
         let pid = self.process.pid;
@@ -225,12 +280,15 @@ impl Kernel {
         }
         self.end_task_memory();
         self.account_time();
+        self.leave_terminal();
+        let groups = self.dependent_groups();
         self.files.close_all();
         self.give_memory_back();
         self.scheduler.release_space(self.process.space);
         self.orphan_children(pid);
         self.process.state = State::Zombie(status);
         self.files.process.registry.end_threads(pid);
+        self.hang_up_orphans(&groups);
         let parent = self.process.parent;
         let ignores = self
             .signals_of(parent)

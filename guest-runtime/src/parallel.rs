@@ -17,6 +17,7 @@ use crate::process::{IDLE, Parked, Process};
 use crate::scheduler::{FIRST_IDLE, SPIN, Space};
 use crate::signals::Signals;
 use crate::task::Task;
+use alloc::vec::Vec;
 use core::ptr::{NonNull, addr_of};
 use core::sync::atomic::Ordering;
 use hartline_abi::boot::CpuWait;
@@ -43,8 +44,9 @@ pub(crate) struct CpuState {
     activity: Activity,
     /// Its host frames are to be dropped: images or the task have changed.
     restart: bool,
-    /// When the task was switched to.
-    started: u64,
+    /// When the task was switched to; of the vCPU that has the lock
+    /// [`Scheduler::started`](crate::scheduler::Scheduler) counts.
+    pub(crate) started: u64,
     /// [`Kernel::replaying`].
     replaying: bool,
 }
@@ -255,6 +257,13 @@ impl Kernel {
         if wait.ready.swap(0, Ordering::SeqCst) != 0 {
             self.input_came();
         }
+    }
+
+    /// The other vCPUs that run tasks with these numbers.
+    pub(crate) fn cpus_running(&self, these: impl Fn(u32) -> bool) -> Vec<usize> {
+        let cpus = self.cpus.iter().enumerate();
+        let others = cpus.filter(|&(cpu, state)| cpu != self.cpu && these(state.running));
+        others.map(|(cpu, _)| cpu).collect()
     }
 
     /// The other vCPU that runs a task, if one does.

@@ -72,6 +72,10 @@ pub struct Scheduler {
     pub(crate) has_news: bool,
     /// The host asks for attention from time to time.
     ticking: bool,
+    /// Tasks that are woken now run before the others: their time has come.
+    urgent: bool,
+    /// One of them waits for the vCPU.
+    preempts: bool,
 }
 
 impl Scheduler {
@@ -95,6 +99,8 @@ impl Scheduler {
             started: clock::monotonic(),
             has_news: false,
             ticking: false,
+            urgent: false,
+            preempts: false,
         }
     }
 
@@ -198,6 +204,17 @@ impl Scheduler {
     /// The next time at which a waiting task is woken.
     pub(crate) fn first_timer(&self) -> Option<u64> {
         self.timers.first().map(|&(at, _)| at)
+    }
+
+    /// Tasks that are woken from now on run next, until [`end_urgent`](Self::end_urgent)
+    /// with the result.
+    pub(crate) fn begin_urgent(&mut self) -> bool {
+        mem::replace(&mut self.urgent, true)
+    }
+
+    /// See [`begin_urgent`](Self::begin_urgent).
+    pub(crate) fn end_urgent(&mut self, before: bool) {
+        self.urgent = before;
     }
 
     /// Adds a process.
@@ -358,7 +375,12 @@ impl Kernel {
             self.scheduler.timers.remove(&(wait.deadline, tid));
         }
         self.scheduler.waiting.retain(|&other| other != tid);
-        self.scheduler.ready.push_back(tid);
+        if self.scheduler.urgent {
+            self.scheduler.ready.push_front(tid);
+            self.scheduler.preempts = true;
+        } else {
+            self.scheduler.ready.push_back(tid);
+        }
     }
 
     /// Wakes tasks that wait for something `of` this kind.
@@ -376,6 +398,7 @@ impl Kernel {
         if !self.files.vfs.has_changes() {
             return;
         }
+        self.send_terminal_signals();
         let changed: Vec<Ino> = self.files.vfs.take_changes();
         self.wake_waiting(|wait| match wait.event {
             Event::File(ino) => changed.contains(&ino),
@@ -410,9 +433,14 @@ impl Kernel {
             return;
         }
         let later = self.scheduler.timers.split_off(&(now + 1, 0));
-        for (_, tid) in mem::replace(&mut self.scheduler.timers, later) {
+        let due = mem::replace(&mut self.scheduler.timers, later);
+        let before = self.scheduler.begin_urgent();
+        // The first one comes to the front last.
+        for (_, tid) in due.into_iter().rev() {
             self.wake(tid);
         }
+        self.scheduler.end_urgent(before);
+        self.announce_time();
     }
 
     /// Lets others run until what the running task waits for may have happened. Whether
@@ -435,18 +463,22 @@ impl Kernel {
             return true;
         }
         self.switch_to(next, true);
+        if !self.is_idle() {
+            self.announce_time();
+        }
         false
     }
 
     /// Lets another task run in place of the running one, which could go on, if one can
-    /// and its time is over. Whether it was done.
+    /// and its time is over, or the time of the other one has come. Whether it was done.
     pub(crate) fn preempt(&mut self) -> bool {
         if self.scheduler.is_alone() {
             return false;
         }
         self.expire_timers();
         let now = clock::monotonic();
-        if now.saturating_sub(self.scheduler.started) < SLICE {
+        let preempts = mem::take(&mut self.scheduler.preempts);
+        if !preempts && now.saturating_sub(self.scheduler.started) < SLICE {
             return false;
         }
         self.poll_input();
@@ -645,7 +677,9 @@ impl Kernel {
     /// Adds the time since the last switch to the running process.
     pub(crate) fn account_time(&mut self) {
         let now = clock::monotonic();
-        self.process.cpu_time += now.saturating_sub(self.scheduler.started);
+        let used = now.saturating_sub(self.scheduler.started);
+        self.process.cpu_time += used;
+        self.task.cpu_time += used;
         self.scheduler.started = now;
     }
 

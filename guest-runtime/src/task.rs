@@ -128,6 +128,8 @@ pub struct Task {
     pub trace: Option<Box<Pending>>,
     /// What it waits for; none if it can run.
     pub wait: Option<Wait>,
+    /// Processor time used, ns; while it runs, up to the last switch.
+    pub cpu_time: u64,
     /// vCPUs that may run it, as a set of bits.
     pub affinity: u64,
     /// Its registers while it does not run.
@@ -150,6 +152,7 @@ impl Task {
             retry: None,
             trace: None,
             wait: None,
+            cpu_time: 0,
             affinity: u64::MAX,
             registers: None,
             signals: ThreadSignals::default(),

@@ -7,9 +7,11 @@ use crate::clock;
 use crate::kernel::Kernel;
 use crate::signals::number::{SIGALRM, SIGPROF, SIGVTALRM};
 use crate::signals::{SI_KERNEL, SigInfo};
+use crate::task::NEVER;
 use crate::vfs::file::Object;
 use crate::vfs::process::FileId;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 /// Entries of the queue beyond which those that are no longer true are looked for.
 const CROWDED: usize = 4096;
@@ -74,12 +76,23 @@ pub struct Notification {
     pub thread: Option<u32>,
 }
 
+/// Whose processor time a clock shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CpuClock {
+    /// That of a process.
+    Process(u32),
+    /// That of a thread.
+    Thread(u32),
+}
+
 /// A timer of `timer_create`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PosixTimer {
     /// Its clock.
     pub clock: u64,
-    /// Its time, of `CLOCK_MONOTONIC`.
+    /// The processor time that its clock shows, if it shows that.
+    pub cpu: Option<CpuClock>,
+    /// Its time: of `CLOCK_MONOTONIC`, or of the processor time.
     pub timer: Timer,
     /// How it tells.
     pub notification: Notification,
@@ -96,6 +109,8 @@ pub struct ProcessTimers {
     pub cpu: [Timer; 2],
     /// POSIX timers by number.
     pub posix: BTreeMap<u32, PosixTimer>,
+    /// There may be an armed one of processor time among them.
+    pub has_cpu: bool,
 }
 
 /// Whose timer it is.
@@ -113,6 +128,8 @@ pub enum Owner {
 #[derive(Debug, Default)]
 pub struct TimerQueue {
     entries: BTreeSet<(u64, Owner)>,
+    /// What the VMM knows of the next time.
+    announced: u64,
 }
 
 impl TimerQueue {
@@ -160,8 +177,9 @@ impl Kernel {
             }
             self.timers.entries.insert((new.next, owner));
             self.scheduler.has_news |= self.timers.first() == Some(new.next);
-            // A program that computes sees it at a tick.
+            // A program that computes is interrupted.
             self.start_ticking();
+            self.announce_time();
         }
         old
     }
@@ -172,12 +190,21 @@ impl Kernel {
         self.timers.entries = entries;
     }
 
+    /// Has the VMM ask for attention when the next thing happens by itself.
+    pub(crate) fn announce_time(&mut self) {
+        let first = self.first_time().unwrap_or(NEVER);
+        if core::mem::replace(&mut self.timers.announced, first) != first {
+            self.host.announce_time(first);
+        }
+    }
+
     /// Lets all timers act whose time has come.
     pub(crate) fn run_timers(&mut self) {
-        if self.timers.first().is_none() {
+        let now = clock::monotonic();
+        if self.timers.first().is_none_or(|first| first > now) {
             return;
         }
-        let now = clock::monotonic();
+        let before = self.scheduler.begin_urgent();
         while let Some(owner) = self.timers.pop(now) {
             let Some(timer) = self.timer(owner) else {
                 continue;
@@ -192,6 +219,8 @@ impl Kernel {
             }
         }
         self.wake_for_files();
+        self.scheduler.end_urgent(before);
+        self.announce_time();
     }
 
     fn act(&mut self, owner: Owner, count: u64) {
@@ -241,17 +270,63 @@ impl Kernel {
 
     /// Sends the signals of interval timers of processor time.
     pub(crate) fn run_cpu_timers(&mut self) {
+        self.run_posix_cpu_timers();
         if self.process.timers.cpu == [Timer::default(); 2] {
             return;
         }
-        self.account_time();
-        let now = self.process.cpu_time;
+        let pid = self.process.pid;
+        let now = self.cpu_time(CpuClock::Process(pid));
         for (which, signal) in [SIGVTALRM, SIGPROF].into_iter().enumerate() {
             if self.process.timers.cpu[which].expire(now) > 0 {
                 let info = SigInfo::sent(signal, SI_KERNEL, 0, 0);
                 self.signal_process(self.process.pid, info);
             }
         }
+    }
+}
+
+impl Kernel {
+    /// Lets POSIX timers of processor time act, of the running process.
+    fn run_posix_cpu_timers(&mut self) {
+        if !self.process.timers.has_cpu {
+            return;
+        }
+        let posix = self.process.timers.posix.iter();
+        let armed = posix.filter(|(_, posix)| posix.timer.next != 0);
+        let armed: Vec<_> = armed
+            .filter_map(|(&number, posix)| Some((number, posix.cpu?)))
+            .collect();
+        self.process.timers.has_cpu = !armed.is_empty();
+        for (number, cpu) in armed {
+            let now = self.cpu_time(cpu);
+            let posix = self.process.timers.posix.get_mut(&number);
+            let count = posix.map_or(0, |posix| posix.timer.expire(now));
+            if count > 0 {
+                self.notify(self.process.pid, number, count);
+            }
+        }
+    }
+
+    /// Processor time that was used up to now, also on other vCPUs, ns; 0 if there is no
+    /// such process or thread.
+    pub(crate) fn cpu_time(&mut self, of: CpuClock) -> u64 {
+        self.account_time();
+        let now = clock::monotonic();
+        let (used, running): (u64, Vec<usize>) = match of {
+            CpuClock::Process(pid) => {
+                let tasks = self.threads(pid);
+                let running = self.cpus_running(|tid| tasks.contains(&tid));
+                let process = self.process_mut(pid);
+                (process.map_or(0, |process| process.cpu_time), running)
+            }
+            CpuClock::Thread(tid) => {
+                let running = self.cpus_running(|running| running == tid);
+                let task = self.task_mut(tid);
+                (task.map_or(0, |task| task.cpu_time), running)
+            }
+        };
+        let since = |cpu: usize| now.saturating_sub(self.cpus[cpu].started);
+        used + running.into_iter().map(since).sum::<u64>()
     }
 }
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Prepare the programs and inputs of `hartline bench compute`.
+# Prepare the programs and inputs of `hartline bench`.
 #
 #   build.sh OUT [PART...]
 #
-# PART is one of kernels, secp256k1, busybox and debian; without any, all of them.
+# PART is one of kernels, syscalls, secp256k1, busybox and debian; without any, all of them.
 #
 # OUT/native/     x86-64 programs, statically linked
 # OUT/riscv64/    the same programs for riscv64
 # OUT/roots/amd64/NAME/, OUT/roots/riscv64/NAME/
-#                 root directories with one of Debian's programs and its libraries
+#                 root directories with one of Debian's programs and its libraries, or
+#                 with the program of `hartline bench syscalls`
 # OUT/input/      input files
 # OUT/qemu-riscv64
 #
@@ -20,7 +21,7 @@
 set -euo pipefail
 
 if [ $# -lt 1 ]; then
-    echo "usage: $0 OUT [kernels|secp256k1|busybox|debian]..." >&2
+    echo "usage: $0 OUT [kernels|syscalls|secp256k1|busybox|debian]..." >&2
     exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
@@ -58,6 +59,18 @@ generate() {
 
 make_kernels() {
     compile kernels "$here"/kernels/*.c -lm
+}
+
+# A root directory for each architecture, in which it runs.
+make_syscalls() {
+    local arch
+    compile syscalls "$here/syscalls.c"
+    for arch in amd64 riscv64; do
+        mkdir -p "$out/roots/$arch/syscalls"
+        head -c 1048576 /dev/zero >"$out/roots/$arch/syscalls/data"
+    done
+    place "$out/native/syscalls" "$out/roots/amd64/syscalls/syscalls"
+    place "$out/riscv64/syscalls" "$out/roots/riscv64/syscalls/syscalls"
 }
 
 make_secp256k1() {
@@ -169,11 +182,11 @@ compress() {
 "$fetch" amd64 "$root/.debian/amd64" qemu-user
 place "$root/.debian/amd64/usr/bin/qemu-riscv64" "$out/qemu-riscv64"
 if [ $# -eq 0 ]; then
-    set -- kernels secp256k1 busybox debian
+    set -- kernels syscalls secp256k1 busybox debian
 fi
 for part in "$@"; do
     case $part in
-    kernels | secp256k1 | busybox | debian) make_$part ;;
+    kernels | syscalls | secp256k1 | busybox | debian) make_$part ;;
     *)
         echo "$0: $part: no such part" >&2
         exit 2

@@ -16,7 +16,7 @@ use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
 
 /// Programs of `tests/programs`.
-const PROGRAMS: &[&str] = &["processes", "threads", "litmus", "parallel"];
+const PROGRAMS: &[&str] = &["processes", "threads", "litmus", "parallel", "clocks"];
 /// Options for more than one vCPU: as many as the machines that run the tests have, and
 /// more.
 const SEVERAL: [&[&str]; 2] = [&["--cpus", "2"], &["--cpus", "4"]];

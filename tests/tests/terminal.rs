@@ -2,6 +2,7 @@
 //! looks at its settings before and after.
 
 use hartline_tests::compile::{self, VARIANTS, Variant};
+use hartline_tests::dynamic::Root;
 use hartline_tests::process;
 use hartline_tests::suite::Suite;
 use hartline_tests::{Result, hartline};
@@ -27,6 +28,11 @@ fn main() -> ExitCode {
         let text = Session::start("exec $HARTLINE terminal wait", "")?.finish(b"x\n\x04", 8)?;
         contains(&text, "line")
     });
+    suite.add_kvm("control-Z stops hartline, fg lets it go on", control_z);
+    suite.add_kvm("control-Z in raw mode is a byte", || {
+        raw("", b"\x1aq", "<1a>", 7)
+    });
+    suite.add_kvm("job control in Debian's bash", bash);
     suite.run()
 }
 
@@ -41,23 +47,42 @@ struct Session {
 impl Session {
     /// Runs `script` until a program in it says that it is ready.
     fn start(script: &str, options: &str) -> Result<Self> {
-        let mut child = shell(script, options)?
+        Self::start_until(&mut shell(script, options)?, "ready")
+    }
+
+    /// Runs a command on a terminal until `wanted` is on the screen.
+    fn start_until(command: &mut Command, wanted: &str) -> Result<Self> {
+        let child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut seen = Vec::new();
-        let mut byte = [0];
-        while !seen.ends_with(b"ready") {
-            let count = child.stdout.as_mut().map(|pipe| pipe.read(&mut byte));
-            if count.transpose()? != Some(1) {
-                let code = process::wait(&mut child)?.map(process::shell_code);
-                let seen = String::from_utf8_lossy(&seen);
-                return Err(format!("not ready, exit code {code:?}: {seen}").into());
+        let seen = String::new();
+        let mut session = Self { child, seen };
+        match session.type_until("", wanted) {
+            Ok(()) => Ok(session),
+            Err(error) => {
+                let code = process::wait(&mut session.child)?.map(process::shell_code);
+                Err(format!("{error}; exit code {code:?}").into())
             }
-            seen.push(byte[0]);
         }
-        let seen = String::from_utf8_lossy(&seen).into_owned();
-        Ok(Self { child, seen })
+    }
+
+    /// Types `keys` and reads on until `wanted` is on the screen, after what was there.
+    fn type_until(&mut self, keys: &str, wanted: &str) -> Result<()> {
+        let keyboard = self.child.stdin.as_mut().ok_or("no keyboard")?;
+        keyboard.write_all(keys.as_bytes())?;
+        let screen = self.child.stdout.as_mut().ok_or("no screen")?;
+        let mut bytes = Vec::new();
+        let mut byte = [0];
+        while !bytes.ends_with(wanted.as_bytes()) {
+            if screen.read(&mut byte)? == 0 {
+                let seen = String::from_utf8_lossy(&bytes);
+                return Err(format!("no {wanted:?} after {keys:?}: {seen:?}").into());
+            }
+            bytes.push(byte[0]);
+        }
+        self.seen.push_str(&String::from_utf8_lossy(&bytes));
+        Ok(())
     }
 
     /// Types `keys` and waits for the end with exit code `code`: all that was written.
@@ -76,23 +101,90 @@ impl Session {
     }
 }
 
-/// `script` with a shell command whose exit code it passes on.
+/// A shell command on a terminal, with `$HARTLINE` for `hartline run` of the C programs.
 fn shell(script: &str, options: &str) -> Result<Command> {
     let program = compile::programs(O2)?;
     hartline::translate(&program)?;
     let binary = hartline::binary()?.display().to_string();
+    let run = format!("{binary} run {options} -- {}", program.display());
+    let mut command = on_terminal(script)?;
+    command.env("HARTLINE", run);
+    Ok(command)
+}
+
+/// `script` with a shell command whose exit code it passes on.
+fn on_terminal(script: &str) -> Result<Command> {
     // A shell starts background jobs with SIGINT ignored, and what is ignored stays so.
     let mut command = Command::new("env");
     command
-        .args(["--default-signal=INT,QUIT,HUP", "script"])
+        .args(["--default-signal=INT,QUIT,HUP,TSTP", "script"])
         .args(["--quiet", "--return", "--command", script, "/dev/null"])
         .env("SHELL", "/bin/sh")
-        .env("HARTLINE_CACHE", hartline::cache()?)
-        .env(
-            "HARTLINE",
-            format!("{binary} run {options} -- {}", program.display()),
-        );
+        .env("TERM", "dumb")
+        .env("HARTLINE_CACHE", hartline::cache()?);
     Ok(command)
+}
+
+/// The host's shell sees its job stop, and has its terminal as it was; afterwards the
+/// program goes on where it was.
+fn control_z() -> Result<()> {
+    let script = "set -m; before=$(stty -g); $HARTLINE terminal wait; echo \"stopped $?\"; \
+                  test \"$before\" = \"$(stty -g)\" && echo as before; fg";
+    let mut session = Session::start(script, "")?;
+    session.type_until("a\n", "line")?;
+    session.type_until("\x1a", "stopped 148")?;
+    session.type_until("", "as before")?;
+    session.type_until("b\n", "line")?;
+    session.finish(b"\x04", 8)?;
+    Ok(())
+}
+
+/// An interactive shell in the VM: its jobs stop and go on, and the VM does not.
+fn bash() -> Result<()> {
+    let root = Root::new("terminal", ["bash", "cat", "sleep", "tty"].into_iter())?;
+    let binary = hartline::binary()?.display().to_string();
+    let script = format!(
+        "exec {binary} run --rootfs {} /usr/bin/bash --norc --noprofile -i",
+        root.path().display()
+    );
+    let mut session = Session::start_until(&mut on_terminal(&script)?, "# ")?;
+    // Typed keys and what is on the screen when they have done what they should.
+    for (keys, wanted) in [
+        ("PS1='prompt> '\n", "\nprompt> "),
+        ("tty\n", "/dev/console\r\n"),
+        ("cat\n", "cat\r\n"),
+        ("one\n", "one\r\n"),
+        ("two\n", "two\r\ntwo\r\n"),
+        ("\x1a", "Stopped                 cat\r\nprompt> "),
+        ("jobs\n", "[1]+  Stopped                 cat\r\n"),
+        ("fg\n", "cat\r\n"),
+        ("three\n", "three\r\n"),
+        ("four\n", "four\r\nfour\r\n"),
+        ("\x1a", "Stopped                 cat\r\nprompt> "),
+        // It reads from the terminal, which it may not.
+        (
+            "bg; sleep 0.3; jobs\n",
+            "[1]+  Stopped                 cat\r\n",
+        ),
+        ("fg\n", "cat\r\n"),
+        ("five\n", "five\r\n"),
+        ("six\n", "six\r\nsix\r\n"),
+        ("\x04", "prompt> "),
+        ("sleep 600 &\n", "prompt> "),
+        ("jobs\n", "[1]+  Running                 sleep 600 &\r\n"),
+        ("kill %1; wait\n", "prompt> "),
+        ("bash -c 'echo started; exec sleep 600'\n", "started\r\n"),
+        ("\x03", "prompt> "),
+        ("echo $?\n", "130\r\n"),
+        // Interrupts at the prompt are the shell's, however many.
+        ("\x03", "prompt> "),
+        ("\x03", "prompt> "),
+        ("\x03", "prompt> "),
+    ] {
+        session.type_until(keys, wanted)?;
+    }
+    session.finish(b"exit 42\n", 42)?;
+    Ok(())
 }
 
 fn contains(text: &str, wanted: &str) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use crate::layout::{self, Guest};
 use crate::platform::{self, Vcpu};
+use crate::timers::GuestClock;
 use hartline_abi::boot::{ARGUMENTS_SIZE, BootInfo, FileEntry, MAX_FILES, Shared};
 use hartline_abi::layout::SHARED_BASE;
 use std::fs::File;
@@ -69,7 +70,7 @@ impl Arguments {
     }
 }
 
-/// Fills the shared pages.
+/// Fills the shared pages. Result: the clock that the guest will have.
 ///
 /// # Errors
 /// [`Error`].
@@ -80,7 +81,7 @@ pub fn write(
     arguments: &Arguments,
     volumes: u32,
     (cpus, interpret_only, variant, strace): (u32, bool, u32, bool),
-) -> Result<(), Error> {
+) -> Result<GuestClock, Error> {
     let strings = arguments.encode()?;
     guest
         .shared
@@ -125,10 +126,11 @@ pub fn write(
     info.tsc_boot = vcpu.tsc()?;
     info.realtime_ns = realtime_ns();
     info.monotonic_ns = monotonic_ns();
+    let clock = GuestClock::new(info.tsc_hz, info.monotonic_ns);
     guest
         .shared
         .write_value(offset_of!(Shared, boot) as u64, info)?;
-    Ok(())
+    Ok(clock)
 }
 
 /// Address of the shared pages in the guest: the runtime's argument.

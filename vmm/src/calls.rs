@@ -1,9 +1,10 @@
 //! Serving host calls ([`hartline_abi::call`]) on the thread of the vCPU that makes them. Arguments come
 //! from the guest: each is read once and checked.
 
-use crate::control::Control;
+use crate::control::{Control, Stop};
 use crate::images::{Answer, Images};
 use crate::platform::{self, Mapping};
+use crate::signals;
 use crate::terminal::Terminal;
 use hartline_abi::boot::Shared;
 use hartline_abi::call::{CALL_DATA, HostCall, Operation};
@@ -96,11 +97,16 @@ impl Calls {
         const STATUS: u32 = Operation::Status as u32;
         const IMAGE: u32 = Operation::Image as u32;
         const VOLUME: u32 = Operation::Volume as u32;
+        const STOP: u32 = Operation::Stop as u32;
         match operation {
             READ => self.control.while_idle(|| self.read(cpu, args)),
             WAIT => self.control.while_idle(|| self.wait(cpu, args)),
             TICK => {
                 self.control.start_ticking();
+                Ok(Ok(0))
+            }
+            STOP => {
+                self.terminal.while_stopped(signals::stop_process);
                 Ok(Ok(0))
             }
             FLUSH => {
@@ -119,7 +125,10 @@ impl Calls {
                 let state = self.shared.atomic_u32(VOLUME_STATE)?;
                 let is_submitted = || state.load(Ordering::SeqCst) == SUBMITTED;
                 let stopped = || self.control.stopped().is_some();
-                self.volumes.wait(&is_submitted, &stopped);
+                if !self.volumes.wait(&is_submitted, &stopped) {
+                    // Nobody will answer any more: the guest must not go on asking.
+                    self.control.stop(Stop::Volumes);
+                }
                 Ok(Ok(0))
             }
             _ => Ok(Err(libc::ENOSYS)),
@@ -240,6 +249,9 @@ impl Calls {
         self.shared.read(DATA, &mut argument[..needed])?;
         let result = self.terminal.request(descriptor, request, &mut argument);
         if result.is_ok() {
+            if self.terminal.is_changed() {
+                self.control.manage_terminal();
+            }
             self.shared.write(DATA, &argument[..needed])?;
         }
         Ok(result.map(|()| 0))
@@ -281,12 +293,24 @@ pub(crate) fn poll_readable(descriptors: [i32; 2], time: Option<Duration>) -> [b
         events: libc::POLLIN,
         revents: 0,
     });
+    wait_for(&mut polls, time);
+    polls.map(|p| p.revents != 0)
+}
+
+/// `ppoll`. Interrupted: nothing is ready.
+pub(crate) fn wait_for(polls: &mut [libc::pollfd], time: Option<Duration>) {
     let time = time.map(|t| libc::timespec {
         tv_sec: t.as_secs().try_into().unwrap_or(libc::time_t::MAX),
         tv_nsec: t.subsec_nanos().into(),
     });
     let pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: two valid entries and a valid or null time. Interrupted: nothing is ready.
-    unsafe { libc::ppoll(polls.as_mut_ptr(), 2, pointer, std::ptr::null()) };
-    polls.map(|p| p.revents != 0)
+    // SAFETY: the entries are valid, and so is the time if it is not null.
+    unsafe {
+        libc::ppoll(
+            polls.as_mut_ptr(),
+            polls.len() as libc::nfds_t,
+            pointer,
+            std::ptr::null(),
+        )
+    };
 }

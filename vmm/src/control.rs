@@ -16,6 +16,8 @@ pub enum Stop {
     Signal(i32),
     /// The guest broke its console ring.
     Console(RingError),
+    /// The thread that serves the volumes ended: a mistake of the VMM.
+    Volumes,
 }
 
 /// Ends the vCPU threads' runs of the guest, or their waiting in host calls.
@@ -31,6 +33,8 @@ pub struct Control {
     /// The watching thread sleeps although the guest wants ticks, since that waits.
     asleep: AtomicBool,
     busy: EventFd,
+    /// The program has changed the settings of the terminal.
+    manages_terminal: AtomicBool,
 }
 
 impl Control {
@@ -55,6 +59,7 @@ impl Control {
             idle: AtomicUsize::new(0),
             asleep: AtomicBool::new(false),
             busy: event()?,
+            manages_terminal: AtomicBool::new(false),
         })
     }
 
@@ -97,6 +102,17 @@ impl Control {
         self.rouse();
     }
 
+    /// The program sees to the terminal itself from now on, as a shell does.
+    pub fn manage_terminal(&self) {
+        self.manages_terminal.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the program sees to the terminal itself: all that is typed is for it.
+    #[must_use]
+    pub fn is_terminal_managed(&self) -> bool {
+        self.manages_terminal.load(Ordering::SeqCst)
+    }
+
     /// Serves a call in which one vCPU waits.
     pub fn while_idle<T>(&self, serve: impl FnOnce() -> T) -> T {
         self.idle.fetch_add(1, Ordering::SeqCst);
@@ -110,9 +126,14 @@ impl Control {
 
     fn rouse(&self) {
         if self.asleep.swap(false, Ordering::SeqCst) {
-            // As in `wake`.
-            let _: io::Result<()> = self.busy.write(1);
+            self.look();
         }
+    }
+
+    /// Lets the watching thread look at the guest's next time.
+    pub fn look(&self) {
+        // As in `wake`.
+        let _: io::Result<()> = self.busy.write(1);
     }
 
     /// Whether the watching thread has to tick. If not it may sleep until

@@ -19,6 +19,7 @@ mod run;
 mod signals;
 mod supervisor;
 mod terminal;
+mod timers;
 pub mod tree;
 mod waits;
 

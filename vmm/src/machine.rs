@@ -216,7 +216,7 @@ fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostSt
     let [first, ..] = &vcpus[..] else {
         return Err(layout::Error::Cpus { cpus: 0 }.into());
     };
-    boot::write(
+    let clock = boot::write(
         &guest,
         contents.files,
         first,
@@ -253,6 +253,7 @@ fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostSt
         trace: settings.trace,
         timeout: settings.timeout,
         profile: settings.profile,
+        clock,
     };
     Ok((running, stack))
 }

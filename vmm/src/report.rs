@@ -76,6 +76,13 @@ pub fn judge(end: &End, program: &Program<'_>) -> Verdict {
                 signal_name(signal.unsigned_abs())
             ),
         ),
+        End::Stopped(Stop::Volumes) => fail(
+            FAILURE,
+            format!(
+                "{}: the VM was ended: the thread that serves its volumes has ended",
+                program.name
+            ),
+        ),
         End::Stopped(Stop::Console(broken)) => fail(
             FAILURE,
             format!("{}: the VM was ended: {broken}", program.name),

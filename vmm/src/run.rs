@@ -7,6 +7,7 @@ use crate::images::Images;
 use crate::platform::{self, Exit, Mapping, Vcpu, VmFailure};
 use crate::profile::{self, Profile};
 use crate::signals::{SignalSet, Signals};
+use crate::timers::{self, GuestClock};
 use crate::waits;
 use hartline_abi::boot::Shared;
 use hartline_abi::port;
@@ -45,7 +46,7 @@ pub enum End {
 pub struct UserExits {
     /// Calls of the runtime to the host.
     pub calls: u64,
-    /// Doorbells of the console and of the volumes.
+    /// Doorbells of the console and of the volumes, and for times that come soon.
     pub doorbells: u64,
     /// Interruptions by the VMM: signals, the time limit.
     pub interruptions: u64,
@@ -120,6 +121,8 @@ pub struct Running<'a> {
     pub timeout: Option<Duration>,
     /// Takes samples of where the program is.
     pub profile: Option<Profile<'a>>,
+    /// The clock of the guest.
+    pub clock: GuestClock,
 }
 
 impl Running<'_> {
@@ -140,6 +143,7 @@ impl Running<'_> {
             Arc::clone(&control),
             set,
             deadline,
+            self.clock,
         );
         let console = Arc::clone(&self.console);
         let writer = start_console(&self.shared, &console, &control, self.trace)?;
@@ -365,9 +369,7 @@ impl Service<'_> {
     ) -> Result<Option<End>, platform::Error> {
         let (kicker, _) = self.control.of_cpu(cpu);
         vcpu.attach(Arc::clone(kicker))?;
-        // SAFETY: no memory is involved. The guest's sleeps end when they should, not up to
-        // 50 µs later; if the kernel refuses, they do.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        timers::sleep_precisely();
         if let Some(clock) = self.clocks.get(cpu) {
             // Set once, here.
             let _ = clock.set(profile::ThreadClock::of_this_thread()?);
@@ -408,6 +410,10 @@ impl Service<'_> {
                 Ok(Exit::PortWrite(port::WAIT)) => {
                     exits.sleeps += 1;
                     waits::sleep(self.control, self.shared, cpu)?;
+                }
+                Ok(Exit::PortWrite(port::TIMER)) => {
+                    exits.doorbells += 1;
+                    self.control.look();
                 }
                 Ok(Exit::PortWrite(port::WAKE)) => {
                     exits.wakes += 1;

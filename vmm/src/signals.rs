@@ -2,8 +2,10 @@
 //! does not react is ended.
 
 use crate::attention;
+use crate::calls::wait_for;
 use crate::control::{Control, Stop};
 use crate::platform::Mapping;
+use crate::timers::{self, GuestClock, Times};
 use hartline_abi::boot::Shared;
 use hartline_abi::hart::Pending;
 use std::io;
@@ -13,19 +15,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Signals passed on. `SIGTSTP` is not among them: it stops the VMM and with it the VM.
-const PASSED: [i32; 5] = [
+/// Signals passed on. `SIGTSTP` comes back ([`stop_process`]) unless the program does
+/// something else with it.
+const PASSED: [i32; 6] = [
     libc::SIGINT,
     libc::SIGTERM,
     libc::SIGHUP,
     libc::SIGQUIT,
+    libc::SIGTSTP,
     libc::SIGWINCH,
 ];
 /// How long the program may take to end after `SIGTERM`.
 const TERM_GRACE: Duration = Duration::from_secs(2);
-/// Time between two requests for attention while the guest has several tasks.
-const TICK: Duration = Duration::from_millis(10);
-/// Two `SIGINT` within this time end the VM, also if the program catches them.
+/// Two `SIGINT` within this time end the VM, also if the program catches them, unless it
+/// sees to the terminal itself.
 const DOUBLE_INTERRUPT: Duration = Duration::from_secs(1);
 
 /// The passed signals, blocked in this process (threads started later inherit it),
@@ -103,6 +106,21 @@ fn ignored(signal: i32) -> bool {
     }
 }
 
+/// Stops this process as `SIGTSTP` does by itself: until somebody lets it go on, and not at
+/// all if nobody could, or it ignores the signal.
+pub(crate) fn stop_process() {
+    let mut set = empty_set();
+    let mut before = empty_set();
+    // SAFETY: valid sets and signal number. The signal is for this thread, which does not
+    // block it then; its action, the default one, is about the whole process.
+    unsafe {
+        libc::sigaddset(&mut set, libc::SIGTSTP);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, &mut before);
+        libc::pthread_kill(libc::pthread_self(), libc::SIGTSTP);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+    }
+}
+
 /// Watches over a running VM.
 #[derive(Debug)]
 pub struct Signals {
@@ -113,6 +131,7 @@ pub struct Signals {
     /// When the VM is ended, and why.
     deadline: Option<(Instant, Stop)>,
     last_interrupt: Option<Instant>,
+    times: Times,
 }
 
 impl Signals {
@@ -124,10 +143,12 @@ impl Signals {
         control: Arc<Control>,
         set: SignalSet,
         deadline: Option<Instant>,
+        clock: GuestClock,
     ) -> Self {
         let deadline = deadline.map(|at| (at, Stop::Timeout));
         Self {
             ram,
+            times: Times::new(Arc::clone(&shared), clock),
             shared,
             control,
             set,
@@ -138,13 +159,16 @@ impl Signals {
 
     /// Returns when `done` is readable.
     pub fn watch(&mut self, done: RawFd) {
+        timers::sleep_precisely();
         loop {
             let ticks = self.control.ticks();
-            let (ended, signalled) = self.wait(done, ticks);
+            // Fails only if the shared pages have no room for their own fields.
+            let time = self.times.until_next(ticks).unwrap_or(None);
+            let (ended, signalled) = self.wait(done, time);
             if ended {
                 return;
             }
-            if ticks {
+            if ticks && self.times.is_due().unwrap_or(false) {
                 attention::raise(&self.shared, &self.ram, Pending::Tick);
             }
             if signalled {
@@ -158,9 +182,8 @@ impl Signals {
         }
     }
 
-    /// Waits for the end, a signal, the deadline, the next tick if there is to be one, or
-    /// a change of that.
-    fn wait(&self, done: RawFd, ticks: bool) -> (bool, bool) {
+    /// Waits for the end, a signal, the deadline, the end of `time`, or a change of that.
+    fn wait(&self, done: RawFd, time: Option<Duration>) -> (bool, bool) {
         let entry = |fd| libc::pollfd {
             fd,
             events: libc::POLLIN,
@@ -172,19 +195,8 @@ impl Signals {
             entry(self.set.descriptor.as_raw_fd()),
             entry(busy.as_raw_fd()),
         ];
-        let deadline = self.deadline.map(|(at, _)| {
-            // Rounded up: a deadline must be over when the wait is.
-            at.saturating_duration_since(Instant::now()) + Duration::from_millis(1)
-        });
-        let time = match ticks {
-            true => Some(deadline.map_or(TICK, |left| left.min(TICK))),
-            false => deadline,
-        };
-        let time = time.map_or(-1, |left| {
-            i32::try_from(left.as_millis()).unwrap_or(i32::MAX)
-        });
-        // SAFETY: three valid entries. Interrupted: nothing is ready.
-        unsafe { libc::poll(polls.as_mut_ptr(), 3, time) };
+        let deadline = (self.deadline).map(|(at, _)| at.saturating_duration_since(Instant::now()));
+        wait_for(&mut polls, time.into_iter().chain(deadline).min());
         if polls[2].revents != 0 {
             // Emptied: what it is about is looked at next.
             let _: io::Result<u64> = busy.read();
@@ -197,7 +209,8 @@ impl Signals {
         match signal {
             libc::SIGINT => {
                 let before = self.last_interrupt.replace(now);
-                let soon = before.is_some_and(|at| now - at < DOUBLE_INTERRUPT);
+                let soon = before.is_some_and(|at| now - at < DOUBLE_INTERRUPT)
+                    && !self.control.is_terminal_managed();
                 if soon || before.is_some() && self.untaken(signal) {
                     return self.control.stop(Stop::Signal(signal));
                 }
@@ -245,10 +258,9 @@ mod tests {
         let shared = Arc::new(Mapping::anonymous("shared", 4 << 20).unwrap());
         let control = Arc::new(Control::new(1).unwrap());
         let set = SignalSet::block().unwrap();
-        (
-            Signals::new(ram, shared, Arc::clone(&control), set, None),
-            control,
-        )
+        let clock = GuestClock::new(1_000_000_000, 0);
+        let signals = Signals::new(ram, shared, Arc::clone(&control), set, None, clock);
+        (signals, control)
     }
 
     fn set_hart(signals: &Signals, offset: u64) {
@@ -319,6 +331,25 @@ mod tests {
             control.stopped(),
             Some(Stop::Signal(libc::SIGINT)),
             "twice in short time"
+        );
+    }
+
+    #[test]
+    fn a_program_that_manages_the_terminal_gets_all_interrupts() {
+        let (mut signals, control) = watched();
+        let now = Instant::now();
+        control.manage_terminal();
+        signals.signal(libc::SIGINT, now);
+        let taken = offset_of!(Shared, signals) as u64;
+        let taken = signals.shared.atomic_u64(taken).unwrap();
+        taken.store(0, Ordering::SeqCst);
+        signals.signal(libc::SIGINT, now + Duration::from_millis(100));
+        assert_eq!(control.stopped(), None);
+        signals.signal(libc::SIGINT, now + Duration::from_millis(200));
+        assert_eq!(
+            control.stopped(),
+            Some(Stop::Signal(libc::SIGINT)),
+            "not taken"
         );
     }
 

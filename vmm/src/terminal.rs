@@ -51,6 +51,42 @@ impl Terminal {
         ioctl(descriptor, request, argument)
     }
 
+    /// Whether the program has changed settings.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        self.saved.iter().any(Option::is_some)
+    }
+
+    /// Calls `stop`, which returns when this process goes on after a stop, with the
+    /// settings that there were before the program changed them. Without a terminal it is
+    /// not called.
+    pub fn while_stopped(&mut self, stop: impl FnOnce()) {
+        // SAFETY: no preconditions.
+        let is_terminal = |descriptor| unsafe { libc::isatty(descriptor) == 1 };
+        if !(0..3).any(is_terminal) {
+            return;
+        }
+        let mut of_program = [None; 3];
+        for ((descriptor, saved), current) in (0..).zip(&mut self.saved).zip(&mut of_program) {
+            let mut settings = [0; TERMIOS];
+            if let Some(saved) = saved
+                && ioctl(descriptor, TCGETS, &mut settings).is_ok()
+            {
+                *current = Some(settings);
+                // What cannot be put back has gone away.
+                let _ = ioctl(descriptor, TCSETS, saved);
+            }
+        }
+        stop();
+        for ((descriptor, saved), current) in (0..).zip(&mut self.saved).zip(&mut of_program) {
+            if let (Some(saved), Some(current)) = (saved, current) {
+                // Whoever had the terminal meanwhile may have changed it.
+                let _ = ioctl(descriptor, TCGETS, saved);
+                let _ = ioctl(descriptor, TCSETS, current);
+            }
+        }
+    }
+
     fn save(&mut self, descriptor: i32) -> Result<(), i32> {
         let slot = usize::try_from(descriptor)
             .ok()

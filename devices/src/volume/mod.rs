@@ -45,13 +45,16 @@ impl Volumes {
     }
 
     /// Waits until the request in the channel is answered, if there is one. `is_submitted`
-    /// and `give_up` are asked whether it is not yet, and whether to go on waiting.
-    pub fn wait(&self, is_submitted: &dyn Fn() -> bool, give_up: &dyn Fn() -> bool) {
+    /// and `give_up` are asked whether it is not yet, and whether to go on waiting. Result:
+    /// whether somebody is there to answer.
+    #[must_use]
+    pub fn wait(&self, is_submitted: &dyn Fn() -> bool, give_up: &dyn Fn() -> bool) -> bool {
         let mut state = self.lock();
         while is_submitted() && !state.ended && !give_up() {
             let result = self.changed.wait_timeout(state, LOOK);
             state = result.unwrap_or_else(PoisonError::into_inner).0;
         }
+        !(state.ended && is_submitted())
     }
 
     /// Lets the thread end after the request that it is serving.

@@ -392,11 +392,13 @@ fn the_thread_serves_sleeps_and_ends() {
             volumes.ring_doorbell();
         }
         let pending = host.channel();
-        volumes.wait(&|| pending.is_submitted(), &|| false);
+        assert!(volumes.wait(&|| pending.is_submitted(), &|| false));
         // SAFETY: as above; the answer is there.
         let answer = unsafe { (*shared.as_ptr()).answer };
         assert_eq!(answer.result, 5);
     }
     volumes.finish();
     thread.join().unwrap();
+    // Who waits for one that has ended is told.
+    assert!(!volumes.wait(&|| true, &|| false));
 }

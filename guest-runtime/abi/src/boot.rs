@@ -101,6 +101,18 @@ pub struct CpuWait {
     pub reserved: u32,
 }
 
+/// When the guest is to be asked for attention while it computes
+/// ([`crate::call::Operation::Tick`]). Times are ns of the guest's `CLOCK_MONOTONIC`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct NextTime {
+    /// When the next thing happens by itself; `u64::MAX`: nothing will. Set by the guest.
+    pub at: AtomicU64,
+    /// When the VMM looks at `at` next; 0: whenever the guest comes back from a call. Set
+    /// by the VMM. A guest that sets an earlier time rings [`crate::port::TIMER`].
+    pub looks: AtomicU64,
+}
+
 /// The shared pages.
 #[repr(C, align(4096))]
 #[derive(Debug)]
@@ -119,6 +131,8 @@ pub struct Shared {
     /// yet). The VMM checks them and writes `pending` and `poll_limit` there. vCPUs but
     /// the first start when theirs is published and they are woken.
     pub harts: [AtomicU64; MAX_CPUS],
+    /// What happens next by itself.
+    pub next_time: NextTime,
     /// How vCPUs sleep.
     pub waits: [CpuWait; MAX_CPUS],
     /// Host calls, of one vCPU at a time.

@@ -36,6 +36,10 @@ pub enum Operation {
     /// `-EAGAIN`: there is none yet, but one may come. `-ENOENT`: there is none and will
     /// be none. `-EINTR`: a signal came before the answer was known: ask again later.
     Image = 6,
+    /// The first process's group stops (`SIGTSTP` and its like): the VMM puts the terminal
+    /// back and stops itself, until somebody lets it go on. Nothing happens if it has no
+    /// terminal, or nobody is there who could let it go on.
+    Stop = 7,
     /// From now on, ask for attention (`poll_limit`) every few milliseconds while the
     /// guest is not in [`Operation::Wait`] or [`Operation::Read`]: there is more than one
     /// task.

@@ -23,5 +23,7 @@ pub const WAIT: u16 = 0x515;
 pub const WAKE: u16 = 0x516;
 /// This vCPU waits for another one, which the host may not be running: it gives way.
 pub const YIELD: u16 = 0x517;
+/// The VMM is to look at [`crate::boot::NextTime`] now.
+pub const TIMER: u16 = 0x518;
 /// Last allowed port.
 pub const LAST: u16 = 0x51f;

@@ -487,6 +487,13 @@ impl Signals {
         }
     }
 
+    /// Whether the signal that is delivered next stops the process.
+    #[must_use]
+    pub fn next_stops(&self) -> bool {
+        let next = self.next_deliverable();
+        next.is_some_and(|signal| self.disposition(signal) == Disposition::Stop)
+    }
+
     /// The signal delivered next: faults first, then by number.
     fn next_deliverable(&self) -> Option<u8> {
         if let Some(first) = self.thread.pending.front()

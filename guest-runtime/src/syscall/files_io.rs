@@ -80,7 +80,12 @@ fn read_at(
     kernel.check_foreground(id)?;
     let limit = kernel.files.vfs.read_limit(id, offset, count)?;
     match kernel.read_into(id, offset, address, limit) {
-        Err(Errno::EAGAIN) if waits(kernel, id)? => Err(block(kernel, id, 0)?),
+        Err(Errno::EAGAIN) if waits(kernel, id)? => {
+            match kernel.read_with_limit(id, address, limit)? {
+                Some(done) => Ok(done),
+                None => Err(block(kernel, id, 0)?),
+            }
+        }
         result => result.map(|done| done as u64),
     }
 }
@@ -117,6 +122,7 @@ fn write_at(
     count: u64,
     before: u64,
 ) -> Result<u64, Errno> {
+    kernel.check_output(id)?;
     let count = count.min(MAX_RW_COUNT as u64);
     let mut done = 0;
     loop {
@@ -134,8 +140,9 @@ fn write_at(
             Err(_) if done > 0 => return Ok(done),
             Err(error) => return check_pipe(kernel, Err(error)),
         }
-        let is_pipe = matches!(kernel.files.vfs.files.get(id)?.object, Object::Pipe);
-        if done == count || !is_pipe || !waits(kernel, id)? {
+        let object = &kernel.files.vfs.files.get(id)?.object;
+        let fills = matches!(object, Object::Pipe | Object::Master(_) | Object::Slave(_));
+        if done == count || !fills || !waits(kernel, id)? {
             return Ok(done);
         }
     }
@@ -295,7 +302,10 @@ pub(super) fn write_vectors(
 /// Whether writing may have to wait, so that it is done in parts.
 fn waits_for_room(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
     let object = &kernel.files.vfs.files.get(id)?.object;
-    Ok(matches!(object, Object::Pipe | Object::Event(_)))
+    Ok(matches!(
+        object,
+        Object::Pipe | Object::Event(_) | Object::Master(_) | Object::Slave(_)
+    ))
 }
 
 fn gather(kernel: &mut Kernel, vectors: &[IoVec]) -> Result<Vec<u8>, Errno> {

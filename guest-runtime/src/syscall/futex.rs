@@ -16,14 +16,20 @@ pub const CALLS: &[Entry] = &[
     Entry::new(100, "get_robust_list", get_robust_list),
 ];
 
+const LOCK_PI: u64 = 6;
+const LOCK_PI2: u64 = 13;
+
 fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const WAIT: u64 = 0;
     const WAKE: u64 = 1;
     const REQUEUE: u64 = 3;
     const CMP_REQUEUE: u64 = 4;
     const WAKE_OP: u64 = 5;
+    const UNLOCK_PI: u64 = 7;
+    const TRYLOCK_PI: u64 = 8;
     const WAIT_BITSET: u64 = 9;
     const WAKE_BITSET: u64 = 10;
+    const CLOCK_REALTIME: u64 = 256;
     let [address, operation, value, fourth, second, third] = *arguments;
     let (count, bits) = (value as u32, third as u32);
     match operation & 127 {
@@ -32,7 +38,6 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             futex::wait(kernel, address, value as u32, ANY, deadline)
         }
         WAIT_BITSET => {
-            const CLOCK_REALTIME: u64 = 256;
             let kind = match operation & CLOCK_REALTIME {
                 0 => Timeout::Monotonic,
                 _ => Timeout::Realtime,
@@ -51,8 +56,24 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
             }
         }
         WAKE_OP => wake_op(kernel, arguments),
+        LOCK_PI | LOCK_PI2 => {
+            let kind = match operation & 127 == LOCK_PI || operation & CLOCK_REALTIME != 0 {
+                true => Timeout::Realtime,
+                false => Timeout::Monotonic,
+            };
+            let deadline = deadline(kernel, fourth, kind)?;
+            futex::lock_owned(kernel, address, Some(deadline))
+        }
+        TRYLOCK_PI => futex::lock_owned(kernel, address, None),
+        UNLOCK_PI => futex::unlock_owned(kernel, address),
         _ => Err(Errno::ENOSYS),
     }
+}
+
+/// Whether a `futex` call is made again after any handler: the C library does not expect
+/// that taking a lock is interrupted.
+pub(super) fn locks(arguments: &[u64; 6]) -> bool {
+    matches!(arguments[1] & 127, LOCK_PI | LOCK_PI2)
 }
 
 /// What a time limit means.

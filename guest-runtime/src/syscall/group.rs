@@ -59,5 +59,6 @@ fn setsid(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     }
     kernel.process.session = pid;
     kernel.process.group = pid;
+    kernel.files.process.session = pid;
     Ok(u64::from(pid))
 }

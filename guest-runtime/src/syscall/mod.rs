@@ -19,6 +19,7 @@ mod inotify;
 mod memory;
 mod notify;
 mod poll;
+mod pty;
 mod signal;
 mod socket;
 mod socket_io;
@@ -153,18 +154,33 @@ fn count_missing(kernel: &mut Kernel, number: u64) {
 /// `rt_sigreturn`, which leaves no result in `a0`.
 pub const RT_SIGRETURN: u64 = 139;
 
+const EPOLL_PWAIT: u64 = 22;
+const PSELECT6: u64 = 72;
+const PPOLL: u64 = 73;
+const NANOSLEEP: u64 = 101;
+const CLOCK_NANOSLEEP: u64 = 115;
+const RT_SIGSUSPEND: u64 = 133;
+const RT_SIGTIMEDWAIT: u64 = 137;
+const EPOLL_PWAIT2: u64 = 441;
+
+/// Whether an interrupted call is made again after the handler, whatever that asks for.
+#[must_use]
+pub fn always_restarts(number: u64, arguments: &[u64; 6]) -> bool {
+    const FUTEX: u64 = 98;
+    number == FUTEX && futex::locks(arguments)
+}
+
+/// Whether a call goes on after the process was stopped and continued, as if nothing had
+/// been. The others return `EINTR`.
+#[must_use]
+pub fn survives_stop(number: u64) -> bool {
+    !matches!(number, EPOLL_PWAIT | EPOLL_PWAIT2 | RT_SIGTIMEDWAIT)
+}
+
 /// Whether a call that a signal interrupted is made again after a handler with
 /// `SA_RESTART` (`signal(7)`). Those that wait with a timeout are not.
 #[must_use]
 pub fn is_repeated(number: u64) -> bool {
-    const PPOLL: u64 = 73;
-    const PSELECT6: u64 = 72;
-    const EPOLL_PWAIT: u64 = 22;
-    const EPOLL_PWAIT2: u64 = 441;
-    const NANOSLEEP: u64 = 101;
-    const CLOCK_NANOSLEEP: u64 = 115;
-    const RT_SIGSUSPEND: u64 = 133;
-    const RT_SIGTIMEDWAIT: u64 = 137;
     !matches!(
         number,
         PPOLL

@@ -12,6 +12,7 @@ use crate::vfs::devices::Device;
 use crate::vfs::file::{Object, OpenFile};
 use crate::vfs::inode::Kind;
 use crate::vfs::process::FileId;
+use crate::vfs::pty::PtyId;
 use crate::vfs::stat::RawTimespec;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -85,6 +86,8 @@ fn readiness(kernel: &Kernel, file: &OpenFile, input: &mut bool, depth: u32) -> 
             true => WRITABLE | POLLERR,
             false => WRITABLE,
         },
+        Object::Master(id) => pty_readiness(files, *id, true),
+        Object::Slave(id) => pty_readiness(files, *id, false),
         Object::Event(event) => readable(event.count > 0) | writable(event.count < u64::MAX - 1),
         Object::Pipe => match files.vfs.fs.inode(file.ino).map(|inode| &inode.kind) {
             Ok(Kind::Fifo(pipe)) => {
@@ -118,6 +121,24 @@ fn readiness(kernel: &Kernel, file: &OpenFile, input: &mut bool, depth: u32) -> 
             readable(is_ready)
         }
     }
+}
+
+/// What a side of a pseudo-terminal can do now.
+fn pty_readiness(files: &Files, id: PtyId, is_master: bool) -> u32 {
+    let Ok(pty) = files.vfs.ptys.get(id) else {
+        return POLLERR;
+    };
+    let can = pty.readiness(is_master);
+    let mut ready = 0;
+    for (is, bits) in [
+        (can.readable, READABLE),
+        (can.writable, WRITABLE),
+        (can.hung_up, POLLHUP),
+        (can.hung_up && !is_master, POLLERR),
+    ] {
+        ready |= if is { bits } else { 0 };
+    }
+    ready
 }
 
 /// What a socket can do now.

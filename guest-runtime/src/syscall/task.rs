@@ -2,11 +2,15 @@
 
 use super::Entry;
 use crate::clock;
+use crate::cpus;
 use crate::errno::Errno;
 use crate::exit::End;
 use crate::kernel::{Control, Kernel};
 use crate::process::{Limit, Process, limit};
+use crate::scheduler::FIRST_IDLE;
+use crate::timers::CpuClock;
 use crate::user;
+use alloc::vec::Vec;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The calls of this area.
@@ -442,8 +446,12 @@ fn getrusage(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const THREAD: i32 = 1;
     let mut usage;
     match arguments[0] as i32 {
-        SELF | THREAD => {
-            usage = ResourceUsage::of(kernel.process_time());
+        who @ (SELF | THREAD) => {
+            let clock = match who {
+                SELF => CpuClock::Process(kernel.process.pid),
+                _ => CpuClock::Thread(kernel.task.tid),
+            };
+            usage = ResourceUsage::of(kernel.cpu_time(clock));
             usage.max_resident = kernel.memory.frames().lock().peak() >> 10;
         }
         CHILDREN => usage = ResourceUsage::of(kernel.process.children_time),
@@ -456,7 +464,7 @@ fn getrusage(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 fn times(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const TICK: u64 = clock::SECOND / crate::stack::CLOCK_TICKS;
     if arguments[0] != 0 {
-        let own = kernel.process_time() / TICK;
+        let own = kernel.cpu_time(CpuClock::Process(kernel.process.pid)) / TICK;
         let children = kernel.process.children_time / TICK;
         user::write(&mut kernel.memory, arguments[0], &[own, 0, children, 0])?;
     }
@@ -504,14 +512,19 @@ fn prctl(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// With one thread every barrier holds already.
-fn membarrier(_: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+/// A vCPU that comes to a stop has done all that it did before, as far as others can see.
+fn membarrier(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const QUERY: u64 = 0;
-    /// GLOBAL, PRIVATE_EXPEDITED and its registration.
-    const SUPPORTED: u64 = 1 | 1 << 3 | 1 << 4;
-    match arguments[0] {
-        QUERY => Ok(SUPPORTED),
-        command if command.is_power_of_two() && command & SUPPORTED != 0 => Ok(0),
-        _ => Err(Errno::EINVAL),
-    }
+    const GLOBAL: u64 = 1;
+    const PRIVATE_EXPEDITED: u64 = 1 << 3;
+    const REGISTER_PRIVATE_EXPEDITED: u64 = 1 << 4;
+    let others: Vec<usize> = match arguments[0] {
+        QUERY => return Ok(GLOBAL | PRIVATE_EXPEDITED | REGISTER_PRIVATE_EXPEDITED),
+        GLOBAL => kernel.cpus_running(|tid| tid < FIRST_IDLE),
+        PRIVATE_EXPEDITED => cpus::users_of(kernel.memory.table_address()).collect(),
+        REGISTER_PRIVATE_EXPEDITED => Vec::new(),
+        _ => return Err(Errno::EINVAL),
+    };
+    others.into_iter().for_each(cpus::halt);
+    Ok(0)
 }

@@ -5,6 +5,7 @@ use crate::clock::{self, SECOND};
 use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::task::Wait;
+use crate::timers::CpuClock;
 use crate::user;
 
 /// The calls of this area.
@@ -23,8 +24,6 @@ const ABSOLUTE: u64 = 1;
 pub(super) fn read_clock(kernel: &mut Kernel, id: u64) -> Result<u64, Errno> {
     const REALTIME: u64 = 0;
     const MONOTONIC: u64 = 1;
-    const PROCESS_CPUTIME: u64 = 2;
-    const THREAD_CPUTIME: u64 = 3;
     const MONOTONIC_RAW: u64 = 4;
     const REALTIME_COARSE: u64 = 5;
     const MONOTONIC_COARSE: u64 = 6;
@@ -33,12 +32,47 @@ pub(super) fn read_clock(kernel: &mut Kernel, id: u64) -> Result<u64, Errno> {
     match id {
         REALTIME | REALTIME_COARSE | TAI => Ok(clock::realtime()),
         MONOTONIC | MONOTONIC_RAW | MONOTONIC_COARSE | BOOTTIME => Ok(clock::monotonic()),
-        PROCESS_CPUTIME | THREAD_CPUTIME => {
-            kernel.account_time();
-            Ok(kernel.process.cpu_time)
+        _ => {
+            let clock = cpu_clock(kernel, id)?;
+            Ok(kernel.cpu_time(clock))
         }
-        // The clocks of a process that is not there.
-        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// What a clock of processor time shows: `CLOCK_PROCESS_CPUTIME_ID`,
+/// `CLOCK_THREAD_CPUTIME_ID`, and those of clock_getcpuclockid(3).
+///
+/// # Errors
+/// `EINVAL` for another clock, or if there is no such process or thread.
+pub(super) fn cpu_clock(kernel: &mut Kernel, id: u64) -> Result<CpuClock, Errno> {
+    const PROCESS_CPUTIME: i32 = 2;
+    const THREAD_CPUTIME: i32 = 3;
+    /// `CPUCLOCK_PERTHREAD_MASK` and `CPUCLOCK_CLOCK_MASK`; the other bits are the number's
+    /// complement.
+    const PER_THREAD: i32 = 4;
+    const KIND: i32 = 3;
+    let (pid, tid) = (kernel.process.pid, kernel.task.tid);
+    let id = id as i32;
+    match id {
+        PROCESS_CPUTIME => return Ok(CpuClock::Process(pid)),
+        THREAD_CPUTIME => return Ok(CpuClock::Thread(tid)),
+        // `CLOCKFD`
+        _ if id >= 0 || id & KIND == KIND => return Err(Errno::EINVAL),
+        _ => {}
+    }
+    let number = !(id >> 3);
+    let number = number.cast_unsigned();
+    if id & PER_THREAD != 0 {
+        let tid = if number == 0 { tid } else { number };
+        let task = kernel.task_mut(tid);
+        let is_own = task.is_some_and(|task| task.pid == pid);
+        return is_own.then_some(CpuClock::Thread(tid)).ok_or(Errno::EINVAL);
+    }
+    let number = if number == 0 { pid } else { number };
+    let process = kernel.process_mut(number).ok_or(Errno::EINVAL)?;
+    match process.is_zombie() {
+        true => Err(Errno::EINVAL),
+        false => Ok(CpuClock::Process(number)),
     }
 }
 

@@ -1,13 +1,13 @@
 //! Timers: interval timers, POSIX timers, timerfds.
 
 use super::Entry;
-use super::time::read_clock;
+use super::time::cpu_clock;
 use crate::clock::{self, SECOND};
 use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::signals::check_number;
 use crate::signals::number::SIGALRM;
-use crate::timers::{Notification, Owner, PosixTimer, Timer, TimerFd};
+use crate::timers::{CpuClock, Notification, Owner, PosixTimer, Timer, TimerFd};
 use crate::user;
 use crate::vfs::file::Object;
 use crate::vfs::process::FileId;
@@ -64,6 +64,16 @@ fn write_spec(kernel: &mut Kernel, address: u64, timer: Timer, now: u64) -> Resu
     let split = |time: u64| [time / SECOND, time % SECOND];
     let value = [split(timer.interval), split(left)];
     user::write(&mut kernel.memory, address, &value)
+}
+
+/// The timer of processor time, which is `now`, that a `struct itimerspec` asks for.
+fn cpu_timer_of([interval, value]: [u64; 2], now: u64, flags: u64) -> Timer {
+    let next = match (value, flags & ABSOLUTE) {
+        (0, _) => return Timer::default(),
+        (_, 0) => now.saturating_add(value),
+        _ => value,
+    };
+    Timer { next, interval }
 }
 
 /// The timer, of `CLOCK_MONOTONIC`, that a `struct itimerspec` asks for.
@@ -146,9 +156,9 @@ fn interval_timer(kernel: &mut Kernel, which: u64) -> Result<(Timer, u64), Errno
             Ok((kernel.process.timers.real, clock::monotonic()))
         }
         1 | 2 => {
-            kernel.account_time();
             let timer = kernel.process.timers.cpu[which as usize - 1];
-            Ok((timer, kernel.process.cpu_time))
+            let pid = kernel.process.pid;
+            Ok((timer, kernel.cpu_time(CpuClock::Process(pid))))
         }
         _ => Err(Errno::EINVAL),
     }
@@ -247,13 +257,14 @@ fn notification(kernel: &mut Kernel, address: u64, number: u32) -> Result<Notifi
 }
 
 fn timer_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    match a[0] {
-        clock if CLOCKS.contains(&clock) || clock == 11 => {}
-        // Those of processor time.
-        clock => {
-            read_clock(kernel, clock)?;
-            return Err(Errno::EOPNOTSUPP);
-        }
+    const TAI: u64 = 11;
+    let cpu = match a[0] {
+        clock if CLOCKS.contains(&clock) || clock == TAI => None,
+        clock => Some(cpu_clock(kernel, clock)?),
+    };
+    if matches!(cpu, Some(CpuClock::Process(pid)) if pid != kernel.process.pid) {
+        // Nobody looks at the time of other processes.
+        return Err(Errno::EOPNOTSUPP);
     }
     let timers = &kernel.process.timers.posix;
     if timers.len() >= MAX_TIMERS {
@@ -266,6 +277,7 @@ fn timer_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     user::write(&mut kernel.memory, a[2], &number)?;
     let timer = PosixTimer {
         clock: a[0],
+        cpu,
         timer: Timer::default(),
         notification,
         overrun: 0,
@@ -281,19 +293,38 @@ fn posix_timer(kernel: &mut Kernel, number: u64) -> Result<&mut PosixTimer, Errn
 
 fn timer_gettime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     kernel.run_timers();
-    let timer = posix_timer(kernel, a[0])?.timer;
-    write_spec(kernel, a[1], timer, clock::monotonic())?;
+    let &mut PosixTimer { timer, cpu, .. } = posix_timer(kernel, a[0])?;
+    let now = now_of_timer(kernel, cpu);
+    write_spec(kernel, a[1], timer, now)?;
     Ok(0)
 }
 
+/// The time now of what a POSIX timer counts: `CLOCK_MONOTONIC`, or processor time.
+fn now_of_timer(kernel: &mut Kernel, cpu: Option<CpuClock>) -> u64 {
+    match cpu {
+        Some(cpu) => kernel.cpu_time(cpu),
+        None => clock::monotonic(),
+    }
+}
+
 fn timer_settime(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
-    let clock = posix_timer(kernel, a[0])?.clock;
+    let &mut PosixTimer { clock, cpu, .. } = posix_timer(kernel, a[0])?;
     let spec = read_spec(kernel, a[2])?;
-    posix_timer(kernel, a[0])?.overrun = 0;
-    let owner = Owner::Posix(kernel.process.pid, a[0] as u32);
-    let now = clock::monotonic();
-    let old = kernel.arm(owner, timer_of(spec, clock, a[1]));
-    kernel.run_timers();
+    let now = now_of_timer(kernel, cpu);
+    let posix = posix_timer(kernel, a[0])?;
+    posix.overrun = 0;
+    let old = if cpu.is_some() {
+        let new = cpu_timer_of(spec, now, a[1]);
+        let old = core::mem::replace(&mut posix.timer, new);
+        kernel.process.timers.has_cpu = true;
+        kernel.start_ticking();
+        old
+    } else {
+        let owner = Owner::Posix(kernel.process.pid, a[0] as u32);
+        let old = kernel.arm(owner, timer_of(spec, clock, a[1]));
+        kernel.run_timers();
+        old
+    };
     match a[3] {
         0 => Ok(0),
         address => write_spec(kernel, address, old, now).map(|()| 0),

@@ -2,6 +2,7 @@
 
 use super::Entry;
 use super::files::Files;
+use super::pty::{self, Side};
 use crate::console::INPUT_READY;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
@@ -89,6 +90,8 @@ fn waiting(kernel: &mut Kernel, fd: u64) -> Result<i32, Errno> {
             }
         }
         Object::Notify => kernel.files.vfs.fs.notify.waiting(ino) as u64,
+        Object::Master(id) => kernel.files.vfs.ptys.get(*id)?.line.screen_length() as u64,
+        Object::Slave(id) => kernel.files.vfs.ptys.get(*id)?.line.input_length() as u64,
         // The host tells whether there is something, not how much.
         Object::Console(0) => kernel.files.streams.wait(INPUT_READY, 0)? & INPUT_READY,
         _ => return Err(Errno::ENOTTY),
@@ -97,7 +100,10 @@ fn waiting(kernel: &mut Kernel, fd: u64) -> Result<i32, Errno> {
 }
 
 fn terminal(kernel: &mut Kernel, fd: u64, request: u32, address: u64) -> Result<u64, Errno> {
+    let side = |id, is_master| Side { id, is_master };
     let candidates = match kernel.files.file(fd)?.object {
+        Object::Master(id) => return pty::ioctl(kernel, side(id, true), request, address),
+        Object::Slave(id) => return pty::ioctl(kernel, side(id, false), request, address),
         Object::Console(stream) => stream..stream + 1,
         Object::Device(Device::Terminal) => 0..3,
         _ => return Err(Errno::ENOTTY),
@@ -112,7 +118,10 @@ fn terminal(kernel: &mut Kernel, fd: u64, request: u32, address: u64) -> Result<
             user::write(&mut kernel.memory, address, &data)?;
         }
         request::TCSETS | request::TCSETSW | request::TCSETSF => {
+            let foreground = kernel.foreground;
+            kernel.check_background_write(FIRST, foreground)?;
             // Output that was written before is shown with the old settings.
+            let streams = &mut kernel.files.streams;
             streams.flush()?;
             data = user::read(&mut kernel.memory, address)?;
             streams.ioctl(stream, request, &mut data)?;
@@ -131,48 +140,78 @@ fn terminal(kernel: &mut Kernel, fd: u64, request: u32, address: u64) -> Result<
             user::write(&mut kernel.memory, address, &kernel.foreground)?;
         }
         request::TIOCGSID => user::write(&mut kernel.memory, address, &FIRST)?,
-        request::TIOCSPGRP => return set_foreground(kernel, address),
+        request::TIOCSPGRP => {
+            kernel.foreground = kernel.new_foreground(FIRST, kernel.foreground, address)?;
+        }
         _ => return Err(Errno::ENOTTY),
     }
     Ok(0)
 }
 
-/// `TIOCSPGRP`.
-fn set_foreground(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
-    let group: u32 = user::read(&mut kernel.memory, address)?;
-    let member = kernel.processes().find(|process| process.group == group);
-    match member {
-        None => return Err(Errno::ESRCH),
-        Some(member) if member.session != FIRST => return Err(Errno::EPERM),
-        Some(_) => {}
-    }
-    if kernel.process.group != kernel.foreground {
-        kernel.stop_background(SIGTTOU)?;
-    }
-    kernel.foreground = group;
-    Ok(0)
-}
-
 impl Kernel {
+    /// The process group that `TIOCSPGRP` puts into the foreground of the terminal of
+    /// `session`, in place of `foreground`.
+    ///
+    /// # Errors
+    /// `ESRCH`, `EPERM`, `EFAULT`; those of
+    /// [`check_background_write`](Self::check_background_write).
+    pub(super) fn new_foreground(
+        &mut self,
+        session: u32,
+        foreground: u32,
+        address: u64,
+    ) -> Result<u32, Errno> {
+        self.check_background_write(session, foreground)?;
+        let group: u32 = user::read(&mut self.memory, address)?;
+        let mut processes = self.processes();
+        let member = processes.find(|process| process.group == group);
+        match member {
+            None => Err(Errno::ESRCH),
+            Some(member) if member.session != session => Err(Errno::EPERM),
+            Some(_) => Ok(group),
+        }
+    }
+
+    /// Checks that the running process may write to the terminal of `session`, or change
+    /// it: one in the background stops, unless it blocks or ignores `SIGTTOU`.
+    ///
+    /// # Errors
+    /// `EIO` if it cannot be stopped, `EINTR` if it is.
+    pub(super) fn check_background_write(
+        &mut self,
+        session: u32,
+        foreground: u32,
+    ) -> Result<(), Errno> {
+        let (own, group) = (self.process.session, self.process.group);
+        if own != session || group == foreground || self.signals.is_held(SIGTTOU) {
+            return Ok(());
+        }
+        match self.is_orphaned(group, session) {
+            true => Err(Errno::EIO),
+            false => self.stop_background(SIGTTOU),
+        }
+    }
+
     /// Checks that the running process may read from `id`: a background process that
     /// reads from the terminal stops.
     ///
     /// # Errors
     /// `EIO` if it cannot be stopped, `EINTR` if it is.
     pub(super) fn check_foreground(&mut self, id: FileId) -> Result<(), Errno> {
-        let own = &self.process;
-        if own.group == self.foreground || own.session != FIRST {
-            return Ok(());
-        }
-        let stream = match self.files.vfs.files.get(id)?.object {
-            Object::Console(stream) => stream,
-            Object::Device(Device::Terminal) => 0,
+        let is_terminal = |stream| self.files.streams.is_terminal(stream);
+        let (controlled, foreground) = match self.files.vfs.files.get(id)?.object {
+            Object::Console(stream) if is_terminal(stream) => (FIRST, self.foreground),
+            Object::Device(Device::Terminal) if is_terminal(0) => (FIRST, self.foreground),
+            Object::Slave(id) => {
+                let pair = self.files.vfs.ptys.get(id)?;
+                (pair.session, pair.foreground)
+            }
             _ => return Ok(()),
         };
-        if !self.files.streams.is_terminal(stream) {
+        let (group, session) = (self.process.group, self.process.session);
+        if session != controlled || group == foreground {
             return Ok(());
         }
-        let (group, session) = (own.group, own.session);
         if self.signals.is_held(SIGTTIN) || self.is_orphaned(group, session) {
             return Err(Errno::EIO);
         }

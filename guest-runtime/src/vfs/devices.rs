@@ -24,6 +24,7 @@ const NODES: &[(&[u8], u64, u64, u32)] = &[
     (b"console", 5, 1, 0o600),
     (b"full", 1, 7, 0o666),
     (b"null", 1, 3, 0o666),
+    (b"ptmx", 5, 2, 0o666),
     (b"random", 1, 8, 0o666),
     (b"tty", 5, 0, 0o666),
     (b"urandom", 1, 9, 0o666),
@@ -78,6 +79,7 @@ pub fn populate(fs: &mut FileSystem) -> Result<Ino, Errno> {
     for &(name, target) in LINKS {
         fs.create(place(name), NewInode::link(target), who)?;
     }
+    fs.create(place(b"pts"), NewInode::directory(0o755), who)?;
     let shm = NewInode::directory(S_ISVTX | 0o777);
     fs.create(place(b"shm"), shm, who)?;
     fs.release(root);

@@ -3,6 +3,7 @@
 use super::devices::Device;
 use super::epoll::Epoll;
 use super::process::FileId;
+use super::pty::PtyId;
 use super::types::{Ino, o};
 use crate::errno::Errno;
 use crate::net::socket::SocketId;
@@ -24,6 +25,10 @@ pub enum Object {
     Device(Device),
     /// A standard stream.
     Console(u32),
+    /// The master's side of a pseudo-terminal.
+    Master(PtyId),
+    /// The slave's side.
+    Slave(PtyId),
     /// A counter (`eventfd2`).
     Event(EventFd),
     /// An interest list (`epoll_create1`).

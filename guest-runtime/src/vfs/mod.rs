@@ -24,6 +24,7 @@ pub mod proc_text;
 pub mod process;
 pub mod registry;
 pub mod seals;
+pub mod pty;
 pub mod stat;
 pub mod transfer;
 pub mod tree;
@@ -46,6 +47,7 @@ use inode::Kind;
 use locks::{Locks, Owner};
 use notify::mask;
 use process::{Descriptor, FileId, Process};
+use pty::Ptys;
 use tree::Tree;
 use types::{Credentials, Ino, S_IFCHR, S_IFIFO, S_IFREG, S_IFSOCK, o};
 use walk::{Options, Resolved};
@@ -67,6 +69,8 @@ pub struct Vfs {
     pub changed: Vec<Ino>,
     /// Sockets.
     pub net: Network,
+    /// Pseudo-terminals.
+    pub ptys: Ptys,
     /// Bit n: standard stream n is the terminal.
     terminals: u32,
 }
@@ -92,6 +96,7 @@ impl Vfs {
             locks: Locks::default(),
             changed: Vec::new(),
             net: Network::default(),
+            ptys: Ptys::default(),
             terminals,
         };
         let mut process = Process::new(&mut vfs.fs, who, pid);
@@ -107,6 +112,11 @@ impl Vfs {
         vfs.mount(b"dev", dev, &process)?;
         vfs.mount(b"proc", proc::ROOT, &process)?;
         vfs.mount(b"sys", proc::SYSFS_ROOT, &process)?;
+        let [directory, multiplexer] =
+            [b"pts".as_slice(), b"ptmx"].map(|name| vfs.fs.lookup(dev, name, &process));
+        if let (Some(directory), Some(multiplexer)) = (directory?, multiplexer?) {
+            vfs.ptys.set_places(directory, multiplexer);
+        }
         let console = Place {
             directory: dev,
             name: b"console",
@@ -205,6 +215,9 @@ impl Vfs {
         };
         self.count_pipe_ends(ino, ends, |count| count.saturating_add(1));
         self.count_opens(ino, ends);
+        if let Ok(file) = self.files.get(id) {
+            self.ptys.opened(&file.object);
+        }
         self.files.retain(id);
         let descriptor = Descriptor {
             file: id,
@@ -269,6 +282,7 @@ impl Vfs {
                 _ if file.check_writable().is_ok() => self.fs.tell(file.ino, mask::CLOSE_WRITE),
                 _ => self.fs.tell(file.ino, mask::CLOSE_NOWRITE),
             }
+            self.close_pty(&file.object);
             self.fs.release(file.ino);
             if let Object::Socket(socket) = file.object {
                 self.close_socket(socket);
@@ -311,6 +325,8 @@ impl Vfs {
             Object::Event(event) => event.edges,
             Object::Timer(timer) => [timer.edges, 0],
             Object::Notify => [self.fs.notify.edges(file.ino), 0],
+            Object::Master(id) => self.ptys.get(*id).map_or([0; 2], |pty| pty.edges(true)),
+            Object::Slave(id) => self.ptys.get(*id).map_or([0; 2], |pty| pty.edges(false)),
             Object::Socket(socket) => self.net.get(*socket).map_or([0; 2], |socket| socket.edges),
             Object::Pipe => match self.fs.inode(file.ino).map(|inode| &inode.kind) {
                 Ok(Kind::Fifo(pipe)) => pipe.edges,

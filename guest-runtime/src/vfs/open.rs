@@ -8,10 +8,12 @@ use super::inode::{Kind, MAY_EXEC, MAY_READ, MAY_WRITE};
 use super::notify::mask;
 use super::proc;
 use super::process::Process;
+use super::pty;
 use super::types::{Ino, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, o};
 use super::volume;
 use super::walk::{Options, Resolved};
 use crate::errno::Errno;
+use crate::process::FIRST;
 use alloc::vec::Vec;
 
 /// What `openat` and its like are asked for.
@@ -194,7 +196,9 @@ impl Vfs {
         if flags & o::NOATIME != 0 && !owns {
             return Err(Errno::EPERM);
         }
-        let object = self.object(ino, flags)?;
+        let object = self.object(process, ino, flags)?;
+        // Who waits for a terminal does so under one inode, however it was opened.
+        let ino = self.pty_inode(&object).unwrap_or(ino);
         if flags & o::TRUNC != 0 && matches!(object, Object::File) {
             self.fs.truncate(ino, 0)?;
         }
@@ -202,7 +206,7 @@ impl Vfs {
     }
 
     /// What opening an inode gives.
-    fn object(&mut self, ino: Ino, flags: u32) -> Result<Object, Errno> {
+    fn object(&mut self, process: &Process, ino: Ino, flags: u32) -> Result<Object, Errno> {
         if let Some(node) = proc::Node::from_ino(ino) {
             let is_text = node.text().is_some() || node.described().is_some();
             return match is_text {
@@ -226,9 +230,13 @@ impl Vfs {
             Kind::Volume(_) => Err(Errno::ENXIO),
             Kind::Directory(_) => Ok(Object::Directory),
             Kind::Link(_) => Err(Errno::ELOOP),
-            Kind::Node => match Device::open(inode.mode, inode.rdev)? {
-                Device::Terminal if self.terminals == 0 => Err(Errno::ENXIO),
-                device => Ok(Object::Device(device)),
+            Kind::Node => match pty::Node::of(inode.mode, inode.rdev) {
+                Some(pty::Node::Multiplexer) => self.make_pty(process),
+                Some(pty::Node::Slave(id)) => self.open_slave(process, id, flags),
+                None => match Device::open(inode.mode, inode.rdev)? {
+                    Device::Terminal => self.open_terminal(process, flags),
+                    device => Ok(Object::Device(device)),
+                },
             },
             Kind::Console(stream) => Ok(Object::Console(*stream)),
             Kind::Anonymous(_) => Err(Errno::ENXIO),
@@ -239,6 +247,18 @@ impl Vfs {
                     _ => Ok(Object::Pipe),
                 }
             }
+        }
+    }
+
+    /// The controlling terminal of a process.
+    fn open_terminal(&mut self, process: &Process, flags: u32) -> Result<Object, Errno> {
+        match self.ptys.of_session(process.session) {
+            Some(id) => self.open_slave(process, id, flags | o::NOCTTY),
+            // The VM's own terminal is that of its first process's session.
+            None if process.session == FIRST && self.terminals != 0 => {
+                Ok(Object::Device(Device::Terminal))
+            }
+            None => Err(Errno::ENXIO),
         }
     }
 }

@@ -203,6 +203,8 @@ pub struct Process {
     pub who: Credentials,
     /// Process number.
     pub pid: u32,
+    /// Number of its session.
+    pub session: u32,
     /// When it started; the time stamps of `/proc`.
     pub started: Timespec,
     /// The program's file, for `/proc/self/exe`.
@@ -231,6 +233,7 @@ impl Process {
             umask: 0o022,
             who,
             pid,
+            session: pid,
             started: fs.now(),
             executable: None,
             registry: Registry::default(),

@@ -90,6 +90,14 @@ impl Vfs {
             _ if offset.is_some() => Err(Errno::ESPIPE),
             Object::Console(1..) if self.terminals & 1 == 0 => Err(Errno::EIO),
             Object::Console(_) => outside.read_input(to, nonblocking),
+            Object::Master(id) => {
+                let id = *id;
+                self.read_master(id, to)
+            }
+            Object::Slave(id) => {
+                let id = *id;
+                self.read_slave(id, to, false)
+            }
             // Sockets have calls of their own; this is for copying between files.
             Object::Socket(socket) => {
                 let received = self.net.receive(*socket, to.len(), false)?;
@@ -143,6 +151,7 @@ impl Vfs {
                 _ => 0,
             },
             Object::Console(_) | Object::Device(Device::Terminal) => CALL_DATA as u64,
+            Object::Master(id) => (self.ptys.get(*id)?.line.screen_length() as u64).max(1),
             _ => u64::MAX,
         };
         Ok(limit.min(count).min(MAX_RW_COUNT as u64))
@@ -187,6 +196,14 @@ impl Vfs {
                 outside.write_output(stream, from)
             }
             Object::Console(stream) => outside.write_output(*stream, from),
+            Object::Master(id) => {
+                let id = *id;
+                self.write_master(id, from)
+            }
+            Object::Slave(id) => {
+                let id = *id;
+                self.write_slave(id, from)
+            }
             Object::Socket(socket) => self.net.send(*socket, from, &[], Ucred::NOBODY),
             Object::Event(event) => {
                 let done = write_event(event, from)?;

@@ -77,7 +77,7 @@ pub fn progress(message: &str) {
 }
 
 /// Of the last minute.
-fn load_average() -> Option<f64> {
+pub fn load_average() -> Option<f64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split(' ').next()?.parse().ok()
 }

@@ -5,6 +5,7 @@ mod compute;
 mod programs;
 mod results;
 mod suite;
+mod syscalls;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,8 @@ enum Benchmark {
     Compute(compute::Arguments),
     /// Techniques of the translator: what each is worth on the same programs
     Ablation(ablation::Arguments),
+    /// System calls: the same operations natively and under Hartline, with exits of the VM
+    Syscalls(syscalls::Arguments),
 }
 
 /// Run the benchmark and print its results.
@@ -31,5 +34,6 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match &arguments.benchmark {
         Benchmark::Compute(arguments) => compute::main(arguments),
         Benchmark::Ablation(arguments) => ablation::main(arguments),
+        Benchmark::Syscalls(arguments) => syscalls::main(arguments),
     }
 }

@@ -251,8 +251,8 @@ impl Programs {
     }
 }
 
-/// Run to the end without input and in the environment that all three ways have.
-fn finish(command: &mut Command) -> anyhow::Result<Output> {
+/// Run to the end without input and in the environment that all ways have.
+pub fn finish(command: &mut Command) -> anyhow::Result<Output> {
     command
         .stdin(Stdio::null())
         .env("LC_ALL", "C")
@@ -260,7 +260,8 @@ fn finish(command: &mut Command) -> anyhow::Result<Output> {
         .with_context(|| format!("cannot start {:?}", command.get_program()))
 }
 
-fn last_line(output: &Output) -> String {
+/// The last line of what a program said on standard error.
+pub fn last_line(output: &Output) -> String {
     let message = String::from_utf8_lossy(&output.stderr);
     message.lines().last().unwrap_or("no message").to_owned()
 }

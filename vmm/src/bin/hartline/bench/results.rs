@@ -27,7 +27,7 @@ pub struct Ratio {
 
 impl Ratio {
     /// Of times that were measured in the same rounds, at least one.
-    fn new(above: &[f64], below: &[f64]) -> Self {
+    pub fn new(above: &[f64], below: &[f64]) -> Self {
         let rounds = || above.iter().zip(below).map(|(above, below)| above / below);
         Self {
             value: median(above) / median(below),
@@ -203,7 +203,7 @@ fn optional(value: Option<f64>) -> String {
 }
 
 /// The middle value, or the mean of the two in the middle; of at least one value.
-fn median(values: &[f64]) -> f64 {
+pub fn median(values: &[f64]) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

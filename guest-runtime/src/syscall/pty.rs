@@ -1,0 +1,336 @@
+//! Requests on pseudo-terminals, controlling terminals, and reads with a time limit.
+
+use super::files::Files;
+use crate::clock;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::process::FIRST;
+use crate::signals::number::{SIGCONT, SIGHUP};
+use crate::signals::{SI_KERNEL, SigInfo, check_number};
+use crate::task::{Event, Wait};
+use crate::user;
+use crate::vfs::file::Object;
+use crate::vfs::process::FileId;
+use crate::vfs::pty::termios::{Termios, WindowSize, character, local};
+use crate::vfs::pty::{PtyId, TerminalSignal};
+use crate::vfs::types::o;
+
+/// Requests (asm-generic).
+mod request {
+    pub const TCGETS: u32 = 0x5401;
+    pub const TCSETS: u32 = 0x5402;
+    pub const TCSETSW: u32 = 0x5403;
+    pub const TCSETSF: u32 = 0x5404;
+    pub const TCSBRK: u32 = 0x5409;
+    pub const TCXONC: u32 = 0x540a;
+    pub const TCFLSH: u32 = 0x540b;
+    pub const TIOCSCTTY: u32 = 0x540e;
+    pub const TIOCGPGRP: u32 = 0x540f;
+    pub const TIOCSPGRP: u32 = 0x5410;
+    pub const TIOCOUTQ: u32 = 0x5411;
+    pub const TIOCGWINSZ: u32 = 0x5413;
+    pub const TIOCSWINSZ: u32 = 0x5414;
+    pub const TIOCNOTTY: u32 = 0x5422;
+    pub const TCSBRKP: u32 = 0x5425;
+    pub const TIOCGSID: u32 = 0x5429;
+    pub const TIOCGPTPEER: u32 = 0x5441;
+    pub const TIOCSPTLCK: u32 = 0x4004_5431;
+    pub const TIOCSIG: u32 = 0x4004_5436;
+    pub const TIOCGPTN: u32 = 0x8004_5430;
+    pub const TIOCGPTLCK: u32 = 0x8004_5439;
+}
+
+/// One side of a pair, which a request is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Side {
+    /// The pair.
+    pub id: PtyId,
+    /// Whether it is the master's side.
+    pub is_master: bool,
+}
+
+/// Serves a request on a side of a pair.
+///
+/// # Errors
+/// `ENOTTY` for one that it does not know, and those of ioctl_tty(2).
+pub(super) fn ioctl(
+    kernel: &mut Kernel,
+    side: Side,
+    request: u32,
+    address: u64,
+) -> Result<u64, Errno> {
+    let id = side.id;
+    if !side.is_master && kernel.files.vfs.ptys.get(id)?.is_hung_up() {
+        return Err(Errno::EIO);
+    }
+    match request {
+        request::TCGETS => {
+            let settings = kernel.files.vfs.ptys.get(id)?.line.termios;
+            user::write(&mut kernel.memory, address, &settings)?;
+        }
+        request::TCSETS | request::TCSETSW | request::TCSETSF => {
+            kernel.check_change(side)?;
+            let settings: Termios = user::read(&mut kernel.memory, address)?;
+            kernel.files.vfs.change_line(id, |line| {
+                if request == request::TCSETSF {
+                    line.flush_input();
+                }
+                line.set(settings);
+            })?;
+        }
+        // What was written is on the screen, and there is no line to break.
+        request::TCSBRK | request::TCSBRKP => kernel.check_change(side)?,
+        request::TCXONC | request::TCFLSH => {
+            kernel.check_change(side)?;
+            return control_flow(kernel, side, request, address);
+        }
+        request::TIOCOUTQ => user::write(&mut kernel.memory, address, &0u32)?,
+        request::TIOCGWINSZ => {
+            let window = kernel.files.vfs.ptys.get(id)?.window;
+            user::write(&mut kernel.memory, address, &window)?;
+        }
+        request::TIOCSWINSZ => {
+            let window: WindowSize = user::read(&mut kernel.memory, address)?;
+            kernel.files.vfs.set_window(id, window)?;
+        }
+        _ if side.is_master => return master_request(kernel, id, request, address),
+        _ => return session_request(kernel, side, request, address),
+    }
+    Ok(0)
+}
+
+/// `tcflow` and `tcflush`. The master's input is the slave's output.
+fn control_flow(kernel: &mut Kernel, side: Side, request: u32, action: u64) -> Result<u64, Errno> {
+    kernel.files.vfs.change_line(side.id, |line| {
+        match (request, action) {
+            (request::TCFLSH, 0) if side.is_master => line.flush_output(),
+            (request::TCFLSH, 1) if side.is_master => line.flush_input(),
+            (request::TCFLSH, 0) => line.flush_input(),
+            (request::TCFLSH, 1) => line.flush_output(),
+            (request::TCFLSH, 2) => {
+                line.flush_input();
+                line.flush_output();
+            }
+            (request::TCXONC, 0) => line.stop(true),
+            (request::TCXONC, 1) => line.stop(false),
+            (request::TCXONC, 2) => line.send(character::VSTOP),
+            (request::TCXONC, 3) => line.send(character::VSTART),
+            _ => return Err(Errno::EINVAL),
+        }
+        Ok(0)
+    })?
+}
+
+/// Requests that only a master knows.
+fn master_request(
+    kernel: &mut Kernel,
+    id: PtyId,
+    request: u32,
+    address: u64,
+) -> Result<u64, Errno> {
+    match request {
+        request::TIOCGPTN => user::write(&mut kernel.memory, address, &id.0)?,
+        request::TIOCGPTLCK => {
+            let locked = u32::from(kernel.files.vfs.ptys.get(id)?.locked);
+            user::write(&mut kernel.memory, address, &locked)?;
+        }
+        request::TIOCSPTLCK => {
+            let locked: u32 = user::read(&mut kernel.memory, address)?;
+            kernel.files.vfs.ptys.get_mut(id)?.locked = locked != 0;
+        }
+        request::TIOCGPTPEER => {
+            let flags = address as u32;
+            let Files { vfs, process, .. } = &mut kernel.files;
+            let file = vfs.peer(process, id, flags)?;
+            let fd = vfs.install(process, file, flags & o::CLOEXEC != 0)?;
+            return Ok(u64::from(fd));
+        }
+        request::TIOCSIG => {
+            let signal = check_number(address)?;
+            let group = kernel.files.vfs.ptys.get(id)?.foreground;
+            if group != 0 {
+                kernel.signal_group(group, SigInfo::sent(signal, SI_KERNEL, 0, 0));
+            }
+        }
+        request::TIOCGPGRP => {
+            let group = kernel.files.vfs.ptys.get(id)?.foreground;
+            user::write(&mut kernel.memory, address, &group)?;
+        }
+        request::TIOCGSID => match kernel.files.vfs.ptys.get(id)?.session {
+            0 => return Err(Errno::ENOTTY),
+            session => user::write(&mut kernel.memory, address, &session)?,
+        },
+        _ => return Err(Errno::ENOTTY),
+    }
+    Ok(0)
+}
+
+/// Requests about sessions and process groups, on a slave.
+fn session_request(
+    kernel: &mut Kernel,
+    side: Side,
+    request: u32,
+    address: u64,
+) -> Result<u64, Errno> {
+    if request == request::TIOCSCTTY {
+        return take_control(kernel, side.id, address);
+    }
+    let pair = kernel.files.vfs.ptys.get(side.id)?;
+    let (session, foreground) = (pair.session, pair.foreground);
+    if session != kernel.process.session {
+        return Err(Errno::ENOTTY);
+    }
+    match request {
+        request::TIOCGPGRP => user::write(&mut kernel.memory, address, &foreground)?,
+        request::TIOCGSID => user::write(&mut kernel.memory, address, &session)?,
+        request::TIOCSPGRP => {
+            let group = kernel.new_foreground(session, foreground, address)?;
+            kernel.files.vfs.ptys.get_mut(side.id)?.foreground = group;
+        }
+        // Others of the session would keep it: Linux has a terminal for each process.
+        request::TIOCNOTTY if kernel.process.pid != session => return Err(Errno::ENOTTY),
+        request::TIOCNOTTY => {
+            kernel.give_up_terminal(side.id, &[SIGHUP, SIGCONT]);
+        }
+        _ => return Err(Errno::ENOTTY),
+    }
+    Ok(0)
+}
+
+/// `TIOCSCTTY`: the leader of a session that has no terminal takes this one. 1 takes it
+/// from another session, if the process is privileged.
+fn take_control(kernel: &mut Kernel, id: PtyId, force: u64) -> Result<u64, Errno> {
+    let own = kernel.process.session;
+    let has_terminal = kernel.has_terminal(own);
+    let privileged = kernel.process.uid == 0;
+    let is_leader = kernel.process.pid == own;
+    let pair = kernel.files.vfs.ptys.get_mut(id)?;
+    match pair.session {
+        session if session == own && is_leader => return Ok(0),
+        _ if !is_leader || has_terminal => return Err(Errno::EPERM),
+        0 => {}
+        _ if force == 1 && privileged => {}
+        _ => return Err(Errno::EPERM),
+    }
+    pair.session = own;
+    pair.foreground = kernel.process.group;
+    Ok(0)
+}
+
+impl Kernel {
+    /// Whether a session has a controlling terminal.
+    fn has_terminal(&self, session: u32) -> bool {
+        let of_vm = session == FIRST && self.host.boot().terminals != 0;
+        of_vm || self.files.vfs.ptys.of_session(session).is_some()
+    }
+
+    /// The pair does not control its session any more; its foreground process group gets
+    /// `signals`.
+    fn give_up_terminal(&mut self, id: PtyId, signals: &[u8]) {
+        let Ok(pair) = self.files.vfs.ptys.get_mut(id) else {
+            return;
+        };
+        pair.session = 0;
+        let foreground = core::mem::take(&mut pair.foreground);
+        for &signal in signals {
+            if foreground != 0 {
+                self.signal_group(foreground, SigInfo::sent(signal, SI_KERNEL, 0, 0));
+            }
+        }
+    }
+
+    /// The running process, the leader of its session, ends: its terminal is free, and
+    /// who is in the foreground is told.
+    pub(crate) fn leave_terminal(&mut self) {
+        let pid = self.process.pid;
+        if self.process.session == pid
+            && let Some(id) = self.files.vfs.ptys.of_session(pid)
+        {
+            self.give_up_terminal(id, &[SIGHUP]);
+        }
+    }
+
+    /// Sends the signals that things on pseudo-terminals meant.
+    pub(crate) fn send_terminal_signals(&mut self) {
+        for signal in core::mem::take(&mut self.files.vfs.ptys.signals) {
+            match signal {
+                TerminalSignal::Group(group, signal) => {
+                    self.signal_group(group, SigInfo::sent(signal, SI_KERNEL, 0, 0));
+                }
+                TerminalSignal::Process(pid, signal) => {
+                    self.signal_process(pid, SigInfo::sent(signal, SI_KERNEL, 0, 0));
+                }
+            }
+        }
+    }
+
+    /// Checks that the running process may change a terminal's settings: one in the
+    /// background stops.
+    fn check_change(&mut self, side: Side) -> Result<(), Errno> {
+        let pair = self.files.vfs.ptys.get(side.id)?;
+        let (session, foreground) = (pair.session, pair.foreground);
+        match side.is_master {
+            true => Ok(()),
+            false => self.check_background_write(session, foreground),
+        }
+    }
+
+    /// Checks that the running process may write to `id`: one in the background stops, if
+    /// the terminal is set so (`TOSTOP`).
+    ///
+    /// # Errors
+    /// As [`check_background_write`](Self::check_background_write).
+    pub(super) fn check_output(&mut self, id: FileId) -> Result<(), Errno> {
+        let Object::Slave(pty) = self.files.vfs.files.get(id)?.object else {
+            return Ok(());
+        };
+        let pair = self.files.vfs.ptys.get(pty)?;
+        if !pair.line.termios.has_local(local::TOSTOP) {
+            return Ok(());
+        }
+        let (session, foreground) = (pair.session, pair.foreground);
+        self.check_background_write(session, foreground)
+    }
+
+    /// A read from `id` found too little. With the time limit of a slave's settings
+    /// (`VTIME`): gives what there is when that is over, or waits; none if there is no such
+    /// limit.
+    ///
+    /// # Errors
+    /// Those of reading and of waiting.
+    pub(super) fn read_with_limit(
+        &mut self,
+        id: FileId,
+        address: u64,
+        count: u64,
+    ) -> Result<Option<u64>, Errno> {
+        /// Unit of `VTIME`, ns.
+        const TENTH: u64 = clock::SECOND / 10;
+        let file = self.files.vfs.files.get(id)?;
+        let (Object::Slave(pty), ino) = (&file.object, file.ino) else {
+            return Ok(None);
+        };
+        let pty = *pty;
+        let line = &self.files.vfs.ptys.get(pty)?.line;
+        let ((least, time), waiting) = (line.termios.raw_read(), line.input_length() as u64);
+        if line.termios.has_local(local::ICANON) || time == 0 || (least > 0 && waiting == 0) {
+            return Ok(None);
+        }
+        let now = clock::monotonic();
+        let deadline = match self.task.retry {
+            // It runs anew with each byte.
+            Some(retry) if retry.progress == waiting => retry.deadline,
+            _ => now.saturating_add(time * TENTH),
+        };
+        if deadline > now {
+            let wait = Wait {
+                deadline,
+                ..Wait::for_event(Event::File(ino))
+            };
+            return Err(self.block(wait, waiting));
+        }
+        let to = user::slice_mut(&mut self.memory, address, count)?;
+        let done = self.files.vfs.read_slave(pty, to, true)?;
+        Ok(Some(done as u64))
+    }
+}

@@ -1,0 +1,456 @@
+//! Pseudo-terminals: `/dev/ptmx` and `/dev/pts`.
+//!
+//! A pair has a number, which is the name of its slave's node in `/dev/pts`. It exists as
+//! long as one of its sides is open; the node goes with the master. What happens to a
+//! pair may mean signals: they are collected, since only the kernel knows processes.
+
+pub mod line;
+pub mod termios;
+
+use super::Vfs;
+use super::file::{Object, OpenFile};
+use super::fs::{NewInode, Place};
+use super::process::Process;
+use super::types::{Credentials, Ino, S_IFCHR, S_IFMT, device_number, major, minor, o};
+use crate::errno::Errno;
+use crate::signals::number::{SIGCONT, SIGHUP, SIGWINCH};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
+use line::Line;
+use termios::WindowSize;
+
+/// Most pairs (`kernel.pty.max`).
+const MAX_PAIRS: usize = 4096;
+/// Major number of slaves (`UNIX98_PTY_SLAVE_MAJOR`).
+const SLAVE_MAJOR: u64 = 136;
+/// Group `tty`, which slaves belong to.
+const GROUP: u32 = 5;
+
+/// A pair's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PtyId(pub u32);
+
+/// What a device node is, if it has to do with pseudo-terminals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Node {
+    /// `/dev/ptmx`: opening it makes a pair and gives its master.
+    Multiplexer,
+    /// A slave.
+    Slave(PtyId),
+}
+
+impl Node {
+    /// The node with this mode and device number.
+    #[must_use]
+    pub fn of(mode: u32, rdev: u64) -> Option<Self> {
+        match (mode & S_IFMT, major(rdev), minor(rdev)) {
+            (S_IFCHR, 5, 2) => Some(Self::Multiplexer),
+            (S_IFCHR, SLAVE_MAJOR, number) => u32::try_from(number)
+                .ok()
+                .map(|number| Self::Slave(PtyId(number))),
+            _ => None,
+        }
+    }
+}
+
+/// A signal that something on a terminal means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TerminalSignal {
+    /// For a process group.
+    Group(u32, u8),
+    /// For a process.
+    Process(u32, u8),
+}
+
+/// A pair.
+#[derive(Debug)]
+pub struct Pty {
+    /// What lies between its sides.
+    pub line: Line,
+    /// Size of the window.
+    pub window: WindowSize,
+    /// Number of the session that it controls; 0: none.
+    pub session: u32,
+    /// Foreground process group.
+    pub foreground: u32,
+    /// The slave may not be opened yet (`TIOCSPTLCK`).
+    pub locked: bool,
+    /// How often there was something new to read and to write, on the master's and the
+    /// slave's side.
+    edges: [[u32; 2]; 2],
+    /// The slave's node.
+    ino: Ino,
+    /// The master is open.
+    master: bool,
+    /// Open descriptions of the slave.
+    slaves: u32,
+    /// The slave was opened since the pair was made.
+    was_opened: bool,
+}
+
+/// What one side of a pair can do, for `poll`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Readiness {
+    /// Reading does not wait.
+    pub readable: bool,
+    /// Writing does not wait.
+    pub writable: bool,
+    /// The other side is gone.
+    pub hung_up: bool,
+}
+
+/// All pairs.
+#[derive(Debug, Default)]
+pub struct Ptys {
+    pairs: Vec<Option<Box<Pty>>>,
+    /// Signals that nobody has sent yet. There is an entry in [`Vfs::changed`] for each.
+    pub signals: Vec<TerminalSignal>,
+    /// `/dev/pts` and `/dev/ptmx`.
+    places: Option<[Ino; 2]>,
+}
+
+const MASTER: usize = 0;
+const SLAVE: usize = 1;
+
+impl Ptys {
+    /// Where `/dev/pts` and `/dev/ptmx` are.
+    pub fn set_places(&mut self, directory: Ino, multiplexer: Ino) {
+        self.places = Some([directory, multiplexer]);
+    }
+
+    /// A pair.
+    ///
+    /// # Errors
+    /// `EIO` if there is none of this number.
+    pub fn get(&self, id: PtyId) -> Result<&Pty, Errno> {
+        let pair = self.pairs.get(id.0 as usize).and_then(Option::as_deref);
+        pair.ok_or(Errno::EIO)
+    }
+
+    /// A pair, for changing.
+    ///
+    /// # Errors
+    /// `EIO` if there is none of this number.
+    pub fn get_mut(&mut self, id: PtyId) -> Result<&mut Pty, Errno> {
+        let pair = self.pairs.get_mut(id.0 as usize);
+        pair.and_then(Option::as_deref_mut).ok_or(Errno::EIO)
+    }
+
+    /// The pair that controls a session.
+    pub fn of_session(&self, session: u32) -> Option<PtyId> {
+        let controls = |pair: &Option<Box<Pty>>| {
+            pair.as_deref()
+                .is_some_and(|pair| pair.master && pair.session == session)
+        };
+        let index = self.pairs.iter().position(controls)?;
+        Some(PtyId(index as u32))
+    }
+
+    /// A number that is free: nobody has either side open.
+    fn free_number(&self) -> Result<PtyId, Errno> {
+        let is_free = |pair: &Option<Box<Pty>>| {
+            pair.as_deref()
+                .is_none_or(|pair| !pair.master && pair.slaves == 0)
+        };
+        let index = self.pairs.iter().position(is_free);
+        let index = index.unwrap_or(self.pairs.len());
+        match index < MAX_PAIRS {
+            true => Ok(PtyId(index as u32)),
+            false => Err(Errno::ENOSPC),
+        }
+    }
+
+    /// A description is open: of a side of a pair, or of something else.
+    pub(super) fn opened(&mut self, object: &Object) {
+        match *object {
+            Object::Master(id) => {
+                if let Ok(pair) = self.get_mut(id) {
+                    pair.master = true;
+                }
+            }
+            Object::Slave(id) => {
+                if let Ok(pair) = self.get_mut(id) {
+                    pair.slaves += 1;
+                    pair.was_opened = true;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Pty {
+    /// What a side can do; `is_master` says which.
+    #[must_use]
+    pub fn readiness(&self, is_master: bool) -> Readiness {
+        if is_master {
+            return Readiness {
+                readable: self.line.screen_length() > 0,
+                writable: self.line.takes_input(),
+                hung_up: self.was_opened && self.slaves == 0,
+            };
+        }
+        let hung_up = !self.master;
+        Readiness {
+            readable: hung_up || self.line.is_readable(),
+            writable: hung_up || self.line.takes_output(),
+            hung_up,
+        }
+    }
+
+    /// How often there was something new to read and to write on a side.
+    #[must_use]
+    pub fn edges(&self, is_master: bool) -> [u32; 2] {
+        self.edges[if is_master { MASTER } else { SLAVE }]
+    }
+
+    /// The master's side is closed: the slave reads the end and cannot write.
+    #[must_use]
+    pub fn is_hung_up(&self) -> bool {
+        !self.master
+    }
+}
+
+impl Vfs {
+    /// Makes a pair: its master, not open yet.
+    ///
+    /// # Errors
+    /// `ENOSPC` if there are too many (4096), or without memory for the node.
+    pub(super) fn make_pty(&mut self, process: &Process) -> Result<Object, Errno> {
+        let [directory, _] = self.ptys.places.ok_or(Errno::ENXIO)?;
+        let id = self.ptys.free_number()?;
+        let name = format!("{}", id.0);
+        let place = Place {
+            directory,
+            name: name.as_bytes(),
+        };
+        let root = Credentials { uid: 0, gid: 0 };
+        if let Some(old) = self.fs.lookup(directory, place.name, process)? {
+            // Of a master that could not be opened.
+            self.fs.unlink(place, old, root)?;
+        }
+        let rdev = device_number(SLAVE_MAJOR, u64::from(id.0));
+        let node = NewInode::node(S_IFCHR | 0o620, rdev);
+        // Nobody but root may write in the directory.
+        let node = self.fs.create(place, node, root)?;
+        let inode = self.fs.inode_mut(node)?;
+        (inode.uid, inode.gid) = (process.who.uid, GROUP);
+        let pair = Box::new(Pty {
+            line: Line::default(),
+            window: [0; 4],
+            session: 0,
+            foreground: 0,
+            locked: true,
+            edges: [[0; 2]; 2],
+            ino: node,
+            master: false,
+            slaves: 0,
+            was_opened: false,
+        });
+        match self.ptys.pairs.get_mut(id.0 as usize) {
+            Some(free) => *free = Some(pair),
+            None => self.ptys.pairs.push(Some(pair)),
+        }
+        Ok(Object::Master(id))
+    }
+
+    /// Opens a slave. It becomes the controlling terminal of a session's leader that has
+    /// none, unless `O_NOCTTY` is in `flags`.
+    ///
+    /// # Errors
+    /// `EIO` if there is no such pair, its master is closed, or it is locked.
+    pub(super) fn open_slave(
+        &mut self,
+        process: &Process,
+        id: PtyId,
+        flags: u32,
+    ) -> Result<Object, Errno> {
+        let controls = self.ptys.of_session(process.session).is_some();
+        let pair = self.ptys.get_mut(id)?;
+        if pair.locked || !pair.master {
+            return Err(Errno::EIO);
+        }
+        let is_leader = process.session == process.pid;
+        if flags & o::NOCTTY == 0 && is_leader && !controls && pair.session == 0 {
+            pair.session = process.session;
+            pair.foreground = process.session;
+        }
+        Ok(Object::Slave(id))
+    }
+
+    /// A description of the slave of a pair (`TIOCGPTPEER`).
+    ///
+    /// # Errors
+    /// As [`open_slave`](Self::open_slave).
+    pub fn peer(&mut self, process: &Process, id: PtyId, flags: u32) -> Result<OpenFile, Errno> {
+        let object = self.open_slave(process, id, flags)?;
+        let kept = flags & (o::ACCMODE | o::NONBLOCK);
+        Ok(OpenFile::new(self.ptys.get(id)?.ino, kept, object))
+    }
+
+    /// The inode under which tasks wait for a side of a pair; none for other objects.
+    pub(super) fn pty_inode(&self, object: &Object) -> Option<Ino> {
+        match *object {
+            Object::Master(_) => self.ptys.places.map(|[_, ptmx]| ptmx),
+            Object::Slave(id) => self.ptys.get(id).ok().map(|pair| pair.ino),
+            _ => None,
+        }
+    }
+
+    /// Something happened on a pair that both sides may wait for; `reads` and `writes`
+    /// are the sides that have something new to read and to write.
+    fn pty_changed(&mut self, id: PtyId, reads: Option<usize>, writes: Option<usize>) {
+        let multiplexer = self.ptys.places.map(|[_, ptmx]| ptmx);
+        let Ok(pair) = self.ptys.get_mut(id) else {
+            return;
+        };
+        for (side, edge) in [(reads, 0), (writes, 1)] {
+            if let Some(side) = side {
+                pair.edges[side][edge] = pair.edges[side][edge].wrapping_add(1);
+            }
+        }
+        self.changed.push(pair.ino);
+        self.changed.extend(multiplexer);
+    }
+
+    /// Reads what the program has written, on the master's side.
+    ///
+    /// # Errors
+    /// `EAGAIN` if that would block, `EIO` if the slave was closed.
+    pub(super) fn read_master(&mut self, id: PtyId, to: &mut [u8]) -> Result<usize, Errno> {
+        let pair = self.ptys.get_mut(id)?;
+        let full = !pair.line.takes_output();
+        let done = pair.line.take_screen(to);
+        if done == 0 && !to.is_empty() {
+            let closed = pair.was_opened && pair.slaves == 0;
+            return Err(if closed { Errno::EIO } else { Errno::EAGAIN });
+        }
+        self.pty_changed(id, None, full.then_some(SLAVE));
+        Ok(done)
+    }
+
+    /// Types on the master's side.
+    ///
+    /// # Errors
+    /// `EAGAIN` if that would block, `ENOMEM`.
+    pub(super) fn write_master(&mut self, id: PtyId, from: &[u8]) -> Result<usize, Errno> {
+        let pair = self.ptys.get_mut(id)?;
+        let (done, signals) = pair.line.type_bytes(from)?;
+        let foreground = pair.foreground;
+        let signals = signals.into_iter().filter(|_| foreground != 0);
+        let signals = signals.map(|signal| TerminalSignal::Group(foreground, signal));
+        self.ptys.signals.extend(signals);
+        // It may have been echoed, or have let output go on.
+        self.pty_changed(id, Some(SLAVE), Some(SLAVE));
+        self.pty_changed(id, Some(MASTER), None);
+        Ok(done)
+    }
+
+    /// Reads what was typed, on the slave's side; what is there at once, however little it
+    /// is, if `at_once`. 0 if the master is closed.
+    ///
+    /// # Errors
+    /// `EAGAIN` if that would block.
+    pub fn read_slave(&mut self, id: PtyId, to: &mut [u8], at_once: bool) -> Result<usize, Errno> {
+        let pair = self.ptys.get_mut(id)?;
+        if to.is_empty() {
+            return Ok(0);
+        }
+        let Some(count) = pair.line.available(to.len(), at_once) else {
+            return if pair.master {
+                Err(Errno::EAGAIN)
+            } else {
+                Ok(0)
+            };
+        };
+        let full = !pair.line.takes_input();
+        let done = pair.line.take_input(&mut to[..count]);
+        self.pty_changed(id, None, full.then_some(MASTER));
+        Ok(done)
+    }
+
+    /// Writes on the slave's side.
+    ///
+    /// # Errors
+    /// `EAGAIN` if that would block, `EIO` if the master is closed, `ENOMEM`.
+    pub(super) fn write_slave(&mut self, id: PtyId, from: &[u8]) -> Result<usize, Errno> {
+        let pair = self.ptys.get_mut(id)?;
+        if !pair.master {
+            return Err(Errno::EIO);
+        }
+        let done = pair.line.write(from)?;
+        self.pty_changed(id, Some(MASTER), None);
+        Ok(done)
+    }
+
+    /// Changes what lies between the sides of a pair: who waits looks again.
+    ///
+    /// # Errors
+    /// `EIO` if there is none of this number.
+    pub fn change_line<T>(
+        &mut self,
+        id: PtyId,
+        change: impl FnOnce(&mut Line) -> T,
+    ) -> Result<T, Errno> {
+        let result = change(&mut self.ptys.get_mut(id)?.line);
+        self.pty_changed(id, Some(MASTER), Some(MASTER));
+        self.pty_changed(id, Some(SLAVE), Some(SLAVE));
+        Ok(result)
+    }
+
+    /// Changes the size of a window, which its foreground process group is told.
+    ///
+    /// # Errors
+    /// `EIO` if there is none of this number.
+    pub fn set_window(&mut self, id: PtyId, window: WindowSize) -> Result<(), Errno> {
+        let pair = self.ptys.get_mut(id)?;
+        let foreground = pair.foreground;
+        if core::mem::replace(&mut pair.window, window) != window && foreground != 0 {
+            let signal = TerminalSignal::Group(foreground, SIGWINCH);
+            self.ptys.signals.push(signal);
+            self.pty_changed(id, None, None);
+        }
+        Ok(())
+    }
+
+    /// A description of a side is closed.
+    pub(super) fn close_pty(&mut self, object: &Object) {
+        match *object {
+            Object::Master(id) => self.close_master(id),
+            Object::Slave(id) => {
+                if let Ok(pair) = self.ptys.get_mut(id) {
+                    pair.slaves = pair.slaves.saturating_sub(1);
+                }
+                self.pty_changed(id, Some(MASTER), None);
+            }
+            _ => {}
+        }
+    }
+
+    /// The terminal is gone: the leader of its session is told, and its node removed.
+    fn close_master(&mut self, id: PtyId) {
+        let Ok(pair) = self.ptys.get_mut(id) else {
+            return;
+        };
+        pair.master = false;
+        let ino = pair.ino;
+        let leader = core::mem::take(&mut pair.session);
+        pair.foreground = 0;
+        if leader != 0 {
+            let signals = [SIGHUP, SIGCONT];
+            let signals = signals.map(|signal| TerminalSignal::Process(leader, signal));
+            self.ptys.signals.extend(signals);
+        }
+        self.pty_changed(id, Some(SLAVE), Some(SLAVE));
+        let name = format!("{}", id.0);
+        if let Some([directory, _]) = self.ptys.places {
+            let place = Place {
+                directory,
+                name: name.as_bytes(),
+            };
+            // Gone already, if somebody has removed it.
+            let _ = self.fs.unlink(place, ino, Credentials { uid: 0, gid: 0 });
+        }
+    }
+}
