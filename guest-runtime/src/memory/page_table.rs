@@ -147,9 +147,9 @@ impl PageTable {
                     self.tear_down_directory(frames, directory);
                 }
             }
-            frames.free_small(pointers);
+            frames.free_table(pointers);
         }
-        frames.free_small(self.root);
+        frames.free_table(self.root);
     }
 
     fn tear_down_directory(&self, frames: &mut Frames, directory: u64) {
@@ -164,11 +164,11 @@ impl PageTable {
                             frames.free_small(Leaf(entry).frame());
                         }
                     }
-                    frames.free_small(table);
+                    frames.free_table(table);
                 }
             }
         }
-        frames.free_small(directory);
+        frames.free_table(directory);
     }
 
     fn slot(&self, table: u64, index: u64) -> *mut u64 {

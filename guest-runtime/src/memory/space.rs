@@ -390,7 +390,7 @@ impl AddressSpace {
                     }
                     if whole {
                         self.table.take_window(part.start);
-                        frames.free_small(table);
+                        frames.free_table(table);
                     }
                 }
                 Window::Empty => {}
