@@ -1,7 +1,7 @@
 //! `mmap`, `munmap`, `mprotect`, `mremap` and `brk` as Linux defines them.
 
 use super::shared::SharedMemory;
-use super::space::{Access, AddressSpace};
+use super::space::AddressSpace;
 use super::vma::{Backing, Label, Protection, Vma};
 use crate::errno::Errno;
 use alloc::vec::Vec;
@@ -40,10 +40,6 @@ pub struct MapRequest {
     /// What it is for.
     pub label: Label,
 }
-
-/// Anonymous memory up to this length, bytes, is brought in when it is mapped: a page fault
-/// costs more.
-const PREPARED: u64 = 128 << 10;
 
 /// `length` rounded up to pages.
 fn page_align(length: u64) -> Option<u64> {
@@ -100,15 +96,7 @@ impl AddressSpace {
             label: request.label,
         };
         vma.set_protection(request.protection);
-        let is_soon_used = length <= PREPARED
-            && request.protection.writable()
-            && matches!(vma.backing, Backing::Zero)
-            && !request.shared;
         self.vmas.insert(start, vma);
-        if is_soon_used {
-            // Without memory now there may be some when it is touched.
-            let _ = self.prepare(start, length, Access::Read);
-        }
         Ok(start)
     }
 

@@ -45,6 +45,10 @@ fn brk(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     Ok(kernel.memory.set_break(arguments[0]))
 }
 
+/// Private anonymous memory up to this length, bytes, is brought in when it is mapped: a page
+/// fault costs more.
+const PREPARED: u64 = 128 << 10;
+
 fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [address, length, protection, flags, fd, offset] = *arguments;
     let protection = Protection::from_bits(protection)?;
@@ -77,7 +81,9 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         backing,
         label,
     })?;
-    if flags & MAP_POPULATE != 0 && protection.readable() {
+    let is_short = flags & MAP_ANONYMOUS != 0 && !shared && length <= PREPARED;
+    let wanted = flags & MAP_POPULATE != 0 || is_short && protection.writable();
+    if wanted && protection.readable() {
         // As on Linux, the mapping holds even if its pages cannot be brought in now.
         let _ = kernel.memory.prepare(start, length, Access::Read);
     }
