@@ -14,6 +14,7 @@
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <termios.h>
+#include <utmp.h>
 #include <unistd.h>
 
 static int master, slave;
@@ -83,7 +84,8 @@ static void open_pair(void) {
     int peer = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY);
     printf("peer %d\n", peer >= 0 && isatty(peer));
     close(peer);
-    printf("position %ld %s\n", (long)lseek(slave, 0, SEEK_CUR), strerror(errno));
+    long position = lseek(slave, 0, SEEK_CUR);
+    printf("position %ld %s\n", position, strerror(errno));
 }
 
 static void lines(void) {
@@ -327,7 +329,8 @@ static void hang_up(void) {
     fresh_pair();
     close(master);
     once("hung up", slave, 10);
-    printf("write %zd %s\n", write(slave, &byte, 1), strerror(errno));
+    ssize_t written = write(slave, &byte, 1);
+    printf("write %zd %s\n", written, strerror(errno));
     ready("hung up", slave, POLLIN | POLLOUT);
     printf("terminal %d\n", isatty(slave));
     close(slave);
