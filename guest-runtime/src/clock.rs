@@ -33,7 +33,7 @@ pub fn since_boot() -> u64 {
     // SAFETY: the instruction only reads the counter.
     let now = unsafe { core::arch::x86_64::_rdtsc() };
     let ticks = now.saturating_sub(TSC_BOOT.load(Ordering::Relaxed));
-    (u128::from(ticks) * u128::from(scale) >> SHIFT) as u64
+    ((u128::from(ticks) * u128::from(scale)) >> SHIFT) as u64
 }
 
 /// `CLOCK_REALTIME`, nanoseconds.
