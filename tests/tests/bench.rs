@@ -1,5 +1,6 @@
 //! `hartline bench compute` with two of its quickest benchmarks: that it runs them in
-//! all three ways, compares what they print, and says what is wrong.
+//! all three ways, compares what they print, and says what is wrong. `hartline bench
+//! syscalls` with few operations.
 
 use hartline_tests::compile;
 use hartline_tests::process::{self, Outcome};
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
     suite.add_kvm("another output is a failure", another_output);
     suite.add("commands of one benchmark", commands);
     suite.add("programs that are not there", missing_programs);
+    suite.add_kvm("every system call operation", syscalls);
     suite.run()
 }
 
@@ -109,4 +111,26 @@ fn missing_programs() -> Result<()> {
     check(outcome.code == 125, &outcome)?;
     let told = "secp256k1: missing (make bench-programs prepares it)\n";
     check(outcome.stderr_text().ends_with(told), &outcome)
+}
+
+/// All operations run in both ways; those that stay in the guest take no exits.
+fn syscalls() -> Result<()> {
+    let directory = paths::work().join("bench-syscalls");
+    let script = paths::repository().join("tests/bench/build.sh");
+    compile::check(Command::new(script).arg(&directory).arg("syscalls"))?;
+    hartline::translate(&directory.join("roots/riscv64/syscalls/syscalls"))?;
+    let mut command = hartline::command("bench")?;
+    command.args(["syscalls", "--quick", "--json", "--programs"]);
+    let outcome = process::run(command.arg(&directory), b"")?;
+    let text = outcome.stdout_text();
+    check(outcome.code == 0, &outcome)?;
+    check(text.matches(r#""hartline_ns":"#).count() == 14, &outcome)?;
+    let calls = text.split(r#""name":"getppid""#).nth(1).unwrap_or_default();
+    let exits = calls.split(r#""exits":"#).nth(1).unwrap_or_default();
+    let exits = exits.split('}').next().unwrap_or_default();
+    // But for interrupts of the host.
+    check(
+        exits.parse::<f64>().is_ok_and(|exits| exits < 0.01),
+        &outcome,
+    )
 }
