@@ -1,4 +1,6 @@
 //! The host side of Hartline's devices.
 
 pub mod console;
+pub mod net;
+pub mod virtio;
 pub mod volume;

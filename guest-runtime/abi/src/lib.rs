@@ -20,6 +20,7 @@ pub mod port;
 pub mod profile;
 pub mod report;
 pub mod tree;
+pub mod virtio;
 pub mod volume;
 
 /// Version of everything in this crate. A runtime and a VMM work together, and

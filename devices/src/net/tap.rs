@@ -1,0 +1,217 @@
+//! TAP interfaces of the host (Documentation/networking/tuntap.rst).
+
+use hartline_abi::virtio::{NetHeader, net_feature};
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+const DEVICE: &str = "/dev/net/tun";
+
+const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
+const TUNSETOFFLOAD: libc::c_ulong = 0x4004_54d0;
+const TUNSETVNETHDRSZ: libc::c_ulong = 0x4004_54d8;
+const TUN_F_CSUM: libc::c_uint = 1;
+const TUN_F_TSO4: libc::c_uint = 2;
+const TUN_F_TSO6: libc::c_uint = 4;
+
+/// Why a TAP interface cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TapError {
+    /// The name is none of an interface.
+    #[error("{name:?} is no name of a network interface (1 to 15 bytes)")]
+    Name {
+        /// As it was given.
+        name: String,
+    },
+    /// There is no such interface.
+    #[error(
+        "there is no network interface {name}: make one with `ip tuntap add dev {name} mode tap`"
+    )]
+    Missing {
+        /// Its name.
+        name: String,
+    },
+    /// Another program uses it.
+    #[error("the TAP interface {name} is in use by another program")]
+    Busy {
+        /// Its name.
+        name: String,
+    },
+    /// This user may not use it.
+    #[error("no permission to use the TAP interface {name}: make it with `user` or `group`")]
+    Permission {
+        /// Its name.
+        name: String,
+    },
+    /// It is another kind of interface.
+    #[error("the network interface {name} is no TAP interface with one queue")]
+    Kind {
+        /// Its name.
+        name: String,
+    },
+    /// Another failure.
+    #[error("{what}: {source}")]
+    Failed {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// A TAP interface that is open. Reading and writing do not wait. Each packet comes with a
+/// [`NetHeader`].
+#[derive(Debug)]
+pub struct Tap {
+    file: File,
+    mtu: u16,
+}
+
+impl Tap {
+    /// Opens an interface that there is, and whose name is `name`.
+    ///
+    /// # Errors
+    /// [`TapError`].
+    pub fn open(name: &str) -> Result<Self, TapError> {
+        let bad = || TapError::Name { name: name.into() };
+        let text = CString::new(name).map_err(|_| bad())?;
+        if name.is_empty() || name.len() >= libc::IFNAMSIZ {
+            return Err(bad());
+        }
+        // SAFETY: a valid string. Opening would make an interface that is not there.
+        if unsafe { libc::if_nametoindex(text.as_ptr()) } == 0 {
+            return Err(TapError::Missing { name: name.into() });
+        }
+        let failed = |what| move |source| TapError::Failed { what, source };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(DEVICE)
+            .map_err(failed(DEVICE))?;
+        let mut request = request(&text);
+        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+        request.ifr_ifru.ifru_flags = flags as libc::c_short;
+        ioctl(file.as_raw_fd(), TUNSETIFF, &mut request).map_err(|source| {
+            let name = name.into();
+            match source.raw_os_error() {
+                Some(libc::EBUSY) => TapError::Busy { name },
+                Some(libc::EPERM) => TapError::Permission { name },
+                Some(libc::EINVAL) => TapError::Kind { name },
+                _ => failed("TUNSETIFF")(source),
+            }
+        })?;
+        let mut size = NetHeader::LENGTH as libc::c_int;
+        ioctl(file.as_raw_fd(), TUNSETVNETHDRSZ, &mut size).map_err(failed("TUNSETVNETHDRSZ"))?;
+        let mtu = mtu(&text).map_err(failed("SIOCGIFMTU"))?;
+        Ok(Self { file, mtu })
+    }
+
+    /// Largest IP packet, bytes.
+    #[must_use]
+    pub fn mtu(&self) -> u16 {
+        self.mtu
+    }
+
+    /// Tells the host what packets the guest takes, by its virtio features.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn set_offloads(&self, features: u64) -> io::Result<()> {
+        let mut offloads = 0;
+        for (feature, offload) in [
+            (net_feature::GUEST_CHECKSUM, TUN_F_CSUM),
+            (net_feature::GUEST_TSO4, TUN_F_TSO4),
+            (net_feature::GUEST_TSO6, TUN_F_TSO6),
+        ] {
+            if features & feature != 0 {
+                offloads |= offload;
+            }
+        }
+        // SAFETY: the argument is a number.
+        let result = unsafe {
+            libc::ioctl(
+                self.file.as_raw_fd(),
+                TUNSETOFFLOAD,
+                libc::c_ulong::from(offloads),
+            )
+        };
+        check(result)
+    }
+
+    /// Reads a packet with its header into buffers. Result: its length; `WouldBlock` if
+    /// there is none.
+    ///
+    /// # Errors
+    /// The host's.
+    ///
+    /// # Safety
+    /// The buffers are memory that may be written.
+    pub(super) unsafe fn read(&self, buffers: &[libc::iovec]) -> io::Result<usize> {
+        let count = buffers.len() as libc::c_int;
+        // SAFETY: the caller's contract.
+        let result = unsafe { libc::readv(self.file.as_raw_fd(), buffers.as_ptr(), count) };
+        usize::try_from(result).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Writes a packet with its header.
+    ///
+    /// # Errors
+    /// The host's; the packet is lost.
+    ///
+    /// # Safety
+    /// The buffers are memory that may be read.
+    pub(super) unsafe fn write(&self, buffers: &[libc::iovec]) -> io::Result<()> {
+        let count = buffers.len() as libc::c_int;
+        // SAFETY: the caller's contract.
+        match unsafe { libc::writev(self.file.as_raw_fd(), buffers.as_ptr(), count) } {
+            ..0 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl AsRawFd for Tap {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+fn request(name: &CString) -> libc::ifreq {
+    // SAFETY: all zeros are a valid structure.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.as_bytes()) {
+        *to = from.cast_signed();
+    }
+    request
+}
+
+fn ioctl<T>(fd: RawFd, number: libc::c_ulong, argument: &mut T) -> io::Result<()> {
+    // SAFETY: every request of this file takes a pointer to a structure of this type.
+    check(unsafe { libc::ioctl(fd, number, std::ptr::from_mut(argument)) })
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    match result {
+        ..0 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+fn mtu(name: &CString) -> io::Result<u16> {
+    // SAFETY: no memory is involved; a fresh descriptor or an error.
+    let socket = unsafe {
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        check(fd)?;
+        OwnedFd::from_raw_fd(fd)
+    };
+    let mut request = request(name);
+    ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &mut request)?;
+    // SAFETY: the call has filled this field.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    // More is not made use of.
+    Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
+}
