@@ -119,6 +119,11 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     if let Some(idle) = idle {
         kernel.add_cpus(&harts, idle);
     }
+    if boot.net.present != 0
+        && let Err(error) = kernel.start_network()
+    {
+        fail(ExitKind::RuntimeError, format_args!("network: {error}"));
+    }
     if let Err(error) = loader::load(kernel) {
         fail(ExitKind::RuntimeError, format_args!("{error}"));
     }

@@ -360,6 +360,7 @@ impl Kernel {
             self.renew_translations();
         }
         self.absorb_signals();
+        self.poll_network();
         if self.process.state == State::Stopped {
             // By a thread on another vCPU.
             self.suspend();
@@ -444,6 +445,9 @@ impl Kernel {
         }
         let result = loop {
             self.control = Control::Continue;
+            if self.files.vfs.net.is_pending() {
+                self.poll_network();
+            }
             let result = syscall::serve(self, number, &arguments);
             if self.files.vfs.has_changes() {
                 self.wake_for_files();

@@ -13,6 +13,7 @@ pub mod console;
 pub mod cpus;
 pub mod dispatch;
 pub mod dispatch_cache;
+pub mod drivers;
 pub mod errno;
 pub mod exception;
 pub mod exit;

@@ -210,6 +210,7 @@ impl Kernel {
     pub(crate) fn take_task(&mut self) -> bool {
         dispatch::clear_attention(self.hart_pointer());
         self.absorb_signals();
+        self.poll_network();
         self.expire_timers();
         let next = self.take_ready();
         if let Some(next) = next {
@@ -223,7 +224,7 @@ impl Kernel {
     pub(crate) fn begin_idle(&mut self) -> (*mut Hart, u64) {
         self.cpus[self.cpu].activity = Activity::Idle;
         let now = clock::monotonic();
-        let soon = now + SPIN;
+        let soon = now + SPIN.max(self.most_watching());
         let deadline = match self.first_time() {
             // Leaving the VM takes longer.
             Some(at) if at < soon + SPIN => at,

@@ -13,6 +13,7 @@ use crate::images::Images;
 use crate::interp::CodeId;
 use crate::kernel::Kernel;
 use crate::memory::AddressSpace;
+use crate::net::wire::Wire;
 use crate::process::{IDLE, Parked, Process, State};
 use crate::task::{Event, NEVER, Registers, Retry, Task, Wait};
 use crate::vfs::types::Ino;
@@ -21,6 +22,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::mem;
 use hartline_abi::call::Operation;
+use rand_chacha::rand_core::Rng;
 
 /// Most tasks of a VM; small enough that the owners of a page can be counted.
 pub const MAX_TASKS: usize = 1 << 14;
@@ -76,6 +78,8 @@ pub struct Scheduler {
     urgent: bool,
     /// One of them waits for the vCPU.
     preempts: bool,
+    /// How long the network is watched before the VM is left, ns.
+    watching: u64,
 }
 
 impl Scheduler {
@@ -101,6 +105,7 @@ impl Scheduler {
             ticking: false,
             urgent: false,
             preempts: false,
+            watching: 0,
         }
     }
 
@@ -360,7 +365,20 @@ impl Kernel {
             woken: false,
         });
         self.task.wait = Some(wait);
+        self.task.watched = Vec::new();
         Errno::ERESTARTSYS
+    }
+
+    /// As [`block`](Self::block), for something to happen to one of `files`.
+    pub fn block_for(&mut self, files: Vec<Ino>, input: bool, deadline: u64) -> Errno {
+        let wait = Wait {
+            event: Event::AnyFile,
+            input,
+            deadline,
+        };
+        let result = self.block(wait, 0);
+        self.task.watched = files;
+        result
     }
 
     /// Lets a waiting task run, the running one included.
@@ -400,10 +418,22 @@ impl Kernel {
         }
         self.send_terminal_signals();
         let changed: Vec<Ino> = self.files.vfs.take_changes();
-        self.wake_waiting(|wait| match wait.event {
-            Event::File(ino) => changed.contains(&ino),
-            event => event == Event::AnyFile,
-        });
+        for tid in self.scheduler.waiting.clone() {
+            let Some(task) = self.task_mut(tid) else {
+                continue;
+            };
+            let is_due = match task.wait.map(|wait| wait.event) {
+                Some(Event::File(ino)) => changed.contains(&ino),
+                Some(Event::AnyFile) => {
+                    let watched = &task.watched;
+                    watched.is_empty() || watched.iter().any(|ino| changed.contains(ino))
+                }
+                _ => false,
+            };
+            if is_due {
+                self.wake(tid);
+            }
+        }
     }
 
     /// Wakes the tasks of `pid` that wait for children.
@@ -419,7 +449,20 @@ impl Kernel {
     /// The next time at which something happens by itself, ns of `CLOCK_MONOTONIC`.
     pub(crate) fn first_time(&self) -> Option<u64> {
         let waits = self.scheduler.first_timer();
-        waits.into_iter().chain(self.timers.first()).min()
+        let network = self.files.vfs.net.next_time();
+        waits
+            .into_iter()
+            .chain(self.timers.first())
+            .chain(network)
+            .min()
+    }
+
+    /// Looks at packets that have come, and wakes who waits for them.
+    pub(crate) fn poll_network(&mut self) {
+        if self.files.vfs.net.has_wire() {
+            self.files.vfs.net.poll_wire();
+            self.wake_for_files();
+        }
     }
 
     /// Wakes tasks whose time has come.
@@ -512,6 +555,31 @@ impl Kernel {
         self.switch_to(next, true);
     }
 
+    /// Starts the network device and the stack over it.
+    ///
+    /// # Errors
+    /// [`StartError`](crate::drivers::StartError).
+    pub fn start_network(&mut self) -> Result<(), crate::drivers::StartError> {
+        /// Buffers of connections may take this part of RAM.
+        const SHARE: u64 = 8;
+        let (receive, transmit, capabilities) = crate::drivers::net::start(self.host)?;
+        let boot = self.host.boot();
+        let wire = Wire::new(
+            Box::new(receive),
+            Box::new(transmit),
+            capabilities,
+            &boot.net,
+            self.random.next_u64(),
+            (boot.ram_length / SHARE) as usize,
+        );
+        self.files.vfs.net.set_wire(wire);
+        self.files.streams.set_alone(false);
+        self.scheduler.watching = self.least_watching();
+        // The network has its times also while a task computes.
+        self.start_ticking();
+        Ok(())
+    }
+
     /// There is more than one task from now on: none may run for ever.
     pub(crate) fn start_ticking(&mut self) {
         if !mem::replace(&mut self.scheduler.ticking, true) {
@@ -584,6 +652,10 @@ impl Kernel {
 
     /// Nobody can run: leaves the VM until time, input or a signal changes that.
     fn idle(&mut self) {
+        self.poll_network();
+        if self.scheduler.has_ready() || self.await_packet() {
+            return;
+        }
         let first = self.first_time();
         let left = first.map_or(u64::MAX, |at| at.saturating_sub(clock::monotonic()));
         if left >= SPIN {
@@ -600,6 +672,38 @@ impl Kernel {
         }
         self.expire_timers();
         self.absorb_signals();
+    }
+
+    /// Watches the network for a time that follows how often it was worth it, but not beyond
+    /// the next time limit. Result: whether a packet came.
+    fn await_packet(&mut self) -> bool {
+        if !self.files.vfs.net.has_wire() {
+            return false;
+        }
+        let now = clock::monotonic();
+        let limit = self.first_time().unwrap_or(NEVER);
+        let end = limit.min(now + self.scheduler.watching);
+        while !self.files.vfs.net.is_pending() {
+            if clock::monotonic() >= end {
+                let shorter = self.scheduler.watching / 2;
+                self.scheduler.watching = shorter.max(self.least_watching());
+                return false;
+            }
+            core::hint::spin_loop();
+        }
+        let longer = self.scheduler.watching * 2;
+        self.scheduler.watching = longer.min(self.most_watching());
+        true
+    }
+
+    /// Longest time for which the network is watched, ns.
+    pub(crate) fn most_watching(&self) -> u64 {
+        self.host.boot().net.polling_ns
+    }
+
+    /// Shortest time, ns.
+    fn least_watching(&self) -> u64 {
+        SPIN.min(self.most_watching())
     }
 
     /// Tasks of a process that was stopped can run again.
@@ -653,7 +757,8 @@ impl Kernel {
         if keep {
             self.scheduler.tasks.insert(previous.tid, previous);
         }
-        self.files.streams.set_alone(self.scheduler.is_alone());
+        let alone = self.scheduler.is_alone() && !self.files.vfs.net.has_wire();
+        self.files.streams.set_alone(alone);
         if self.signals.is_deliverable() {
             dispatch::ask_attention(self.hart_pointer());
         }

@@ -6,6 +6,7 @@ use crate::signals::ThreadSignals;
 use crate::strace::Pending;
 use crate::vfs::types::Ino;
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use hartline_abi::hart::{Hart, NO_RESERVATION};
 
 /// No time limit, as a time of `CLOCK_MONOTONIC`.
@@ -130,6 +131,8 @@ pub struct Task {
     pub wait: Option<Wait>,
     /// Processor time used, ns; while it runs, up to the last switch.
     pub cpu_time: u64,
+    /// The files that it waits for with [`Event::AnyFile`]; empty: all there are.
+    pub watched: Vec<Ino>,
     /// vCPUs that may run it, as a set of bits.
     pub affinity: u64,
     /// Its registers while it does not run.
@@ -153,6 +156,7 @@ impl Task {
             trace: None,
             wait: None,
             cpu_time: 0,
+            watched: Vec::new(),
             affinity: u64::MAX,
             registers: None,
             signals: ThreadSignals::default(),

@@ -3,7 +3,7 @@
 use crate::layout::{self, Guest};
 use crate::platform::{self, Vcpu};
 use crate::timers::GuestClock;
-use hartline_abi::boot::{ARGUMENTS_SIZE, BootInfo, FileEntry, MAX_FILES, Shared};
+use hartline_abi::boot::{ARGUMENTS_SIZE, BootInfo, FileEntry, MAX_FILES, NetSettings, Shared};
 use hartline_abi::layout::SHARED_BASE;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
@@ -79,7 +79,7 @@ pub fn write(
     files: &[layout::GuestFile<'_>],
     vcpu: &Vcpu,
     arguments: &Arguments,
-    volumes: u32,
+    (volumes, net): (u32, NetSettings),
     (cpus, interpret_only, variant, strace): (u32, bool, u32, bool),
 ) -> Result<GuestClock, Error> {
     let strings = arguments.encode()?;
@@ -115,6 +115,7 @@ pub fn write(
         arguments_length: strings.len() as u32,
         program: arguments.program,
         volumes,
+        net,
         stack_limit: STACK_LIMIT,
     };
     for ((entry, &address), file) in info.files.iter_mut().zip(&guest.file_addresses).zip(files) {

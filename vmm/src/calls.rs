@@ -2,6 +2,7 @@
 //! from the guest: each is read once and checked.
 
 use crate::control::{Control, Stop};
+use crate::devices;
 use crate::images::{Answer, Images};
 use crate::platform::{self, Mapping};
 use crate::signals;
@@ -141,7 +142,7 @@ impl Calls {
         }
         let length = args[1].min(CALL_DATA as u64) as usize;
         loop {
-            if let Err(errno) = self.wait_for(cpu, INPUT, None)? {
+            if let Err(errno) = self.wait_for(cpu, (INPUT, false), None)? {
                 return Ok(Err(errno));
             }
             match self
@@ -165,15 +166,15 @@ impl Calls {
             // A time that the host's clock cannot express is for ever.
             ns => Instant::now().checked_add(Duration::from_nanos(ns)),
         };
-        self.wait_for(cpu, args[0], deadline)
+        self.wait_for(cpu, (args[0], true), deadline)
     }
 
-    /// Waits for the descriptors of `set`, the deadline, a signal for the program
-    /// (`EINTR`), or the end of the VM (likewise).
+    /// Waits for the descriptors of `set`, interrupts of devices if they are wanted, the
+    /// deadline, a signal for the program (`EINTR`), or the end of the VM (likewise).
     fn wait_for(
         &self,
         cpu: usize,
-        set: u64,
+        (set, interrupts): (u64, bool),
         deadline: Option<Instant>,
     ) -> Result<Result<i64, Errno>, platform::Error> {
         let input = if set & INPUT != 0 {
@@ -183,6 +184,10 @@ impl Calls {
         };
         let (_, wake) = self.control.of_cpu(cpu);
         loop {
+            // After this vCPU is counted as waiting, so that no interrupt is missed.
+            if interrupts && devices::has_interrupts(&self.shared)? {
+                return Ok(Ok(0));
+            }
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             let [ready, woken] = poll_readable([input, wake.as_raw_fd()], left);
             if ready {

@@ -2,6 +2,7 @@
 
 use crate::platform::{self, Kicker};
 use hartline_devices::console::RingError;
+use hartline_devices::virtio::DeviceError;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,6 +19,8 @@ pub enum Stop {
     Console(RingError),
     /// The thread that serves the volumes ended: a mistake of the VMM.
     Volumes,
+    /// The guest broke a ring of a device.
+    Device(DeviceError),
 }
 
 /// Ends the vCPU threads' runs of the guest, or their waiting in host calls.
@@ -136,14 +139,19 @@ impl Control {
         let _: io::Result<()> = self.busy.write(1);
     }
 
+    /// Whether all vCPUs wait.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.idle.load(Ordering::SeqCst) >= self.vcpus.len()
+    }
+
     /// Whether the watching thread has to tick. If not it may sleep until
     /// [`Control::busy_event`] is readable.
     #[must_use]
     pub fn ticks(&self) -> bool {
         // Noted before looking: whoever changes what is looked at rouses the sleeper.
         self.asleep.store(true, Ordering::SeqCst);
-        let busy = self.idle.load(Ordering::SeqCst) < self.vcpus.len();
-        let ticks = self.ticking.load(Ordering::SeqCst) && busy;
+        let ticks = self.ticking.load(Ordering::SeqCst) && !self.is_idle();
         if ticks {
             self.asleep.store(false, Ordering::SeqCst);
         }

@@ -5,6 +5,7 @@ pub mod background;
 pub mod boot;
 mod calls;
 mod control;
+pub mod devices;
 pub mod doctor;
 pub mod images;
 pub mod layout;

@@ -1,15 +1,17 @@
 //! One VM from its settings to its end.
 
 use crate::boot::{self, Arguments};
+use crate::devices::Network;
 use crate::images::{ImageFile, ImageSource, Images};
 use crate::layout::{self, Contents, GuestFile};
 use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu};
 use crate::profile::Profile;
-use crate::run::{End, Ended, Running, UserExits};
+use crate::run::{End, Ended, Running, TakeStatistics, UserExits};
 use crate::supervisor;
-use hartline_abi::boot::Shared;
+use hartline_abi::boot::{NetSettings, Shared};
 use hartline_abi::layout::{IMAGE_WINDOWS, STACK_BASE, STACK_SIZE, STACK_STRIDE};
 use hartline_devices::console::Console;
+use hartline_devices::net::Statistics;
 use hartline_devices::volume::{Server, Volume};
 use std::fs::File;
 use std::mem::offset_of;
@@ -36,7 +38,6 @@ pub enum Error {
 }
 
 /// What to run, and how.
-#[derive(Debug)]
 pub struct Settings<'a> {
     /// Length of RAM, bytes.
     pub ram: u64,
@@ -54,6 +55,8 @@ pub struct Settings<'a> {
     pub arguments: &'a Arguments,
     /// Files of the host that the guest may read and write.
     pub volumes: Vec<Volume>,
+    /// The network interface, and what the guest is told about it; none: there is none.
+    pub network: Option<(Network, NetSettings)>,
     /// Never enter translated code.
     pub interpret_only: bool,
     /// [Variant](hartline_abi::image::variant) of translations to begin with.
@@ -64,6 +67,8 @@ pub struct Settings<'a> {
     pub timeout: Option<Duration>,
     /// Read KVM's counters at the end.
     pub count: bool,
+    /// Takes statistics when `SIGUSR1` comes.
+    pub statistics: Option<TakeStatistics<'a>>,
     /// Take samples of where the program is.
     pub profile: Option<Profile<'a>>,
 }
@@ -79,6 +84,8 @@ pub struct Outcome {
     pub run_time: Duration,
     /// Exits of each vCPU to the VMM.
     pub exits: Vec<UserExits>,
+    /// What the network device did, if there is one.
+    pub network: Option<Statistics>,
     /// KVM's counters of the vCPUs together and of the VM, if they were asked for.
     pub counters: Option<[Counters; 2]>,
     /// The translation images that the guest used.
@@ -147,6 +154,7 @@ pub fn run(settings: Settings<'_>) -> Result<Outcome, Error> {
         vcpus,
         images,
         exits,
+        network,
     } = running.run()?;
     let run_time = start.elapsed().saturating_sub(boot_time);
     let counters = if count {
@@ -160,6 +168,7 @@ pub fn run(settings: Settings<'_>) -> Result<Outcome, Error> {
         boot_time,
         run_time,
         exits,
+        network,
         counters,
         images,
         stack,
@@ -192,6 +201,7 @@ fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostSt
         ram: settings.ram,
         cpus: settings.cpus.into(),
         runtime: settings.runtime,
+        devices: settings.network.is_some().into(),
         files: tree.as_slice(),
     };
     let guest = layout::build(&contents)?;
@@ -216,12 +226,14 @@ fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostSt
     let [first, ..] = &vcpus[..] else {
         return Err(layout::Error::Cpus { cpus: 0 }.into());
     };
+    let (network, net) = settings.network.unzip();
+    let net = net.unwrap_or_default();
     let clock = boot::write(
         &guest,
         contents.files,
         first,
         settings.arguments,
-        settings.volumes.len() as u32,
+        (settings.volumes.len() as u32, net),
         (
             settings.cpus,
             settings.interpret_only,
@@ -250,10 +262,12 @@ fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostSt
         shared: guest.shared,
         console,
         volumes: (!settings.volumes.is_empty()).then(|| Server::new(settings.volumes)),
+        network,
         trace: settings.trace,
         timeout: settings.timeout,
         profile: settings.profile,
         clock,
+        statistics: settings.statistics,
     };
     Ok((running, stack))
 }

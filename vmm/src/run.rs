@@ -3,8 +3,9 @@
 
 use crate::calls::Calls;
 use crate::control::{Control, Stop};
+use crate::devices::{Devices, Network};
 use crate::images::Images;
-use crate::platform::{self, Exit, Mapping, Vcpu, VmFailure};
+use crate::platform::{self, CounterFile, Counters, Exit, Mapping, Vcpu, VmFailure};
 use crate::profile::{self, Profile};
 use crate::signals::{SignalSet, Signals};
 use crate::timers::{self, GuestClock};
@@ -13,6 +14,7 @@ use hartline_abi::boot::Shared;
 use hartline_abi::port;
 use hartline_abi::report::ExitReport;
 use hartline_devices::console::{Console, Ring, RingError};
+use hartline_devices::net::Statistics;
 use hartline_devices::volume::{Channel, Server, Volumes};
 use std::io;
 use std::mem::offset_of;
@@ -56,6 +58,8 @@ pub struct UserExits {
     pub wakes: u64,
     /// Times that it gave way to another one.
     pub yields: u64,
+    /// Accesses to registers of devices: their drivers' starts, and doorbells.
+    pub devices: u64,
 }
 
 impl UserExits {
@@ -69,8 +73,9 @@ impl UserExits {
             sleeps,
             wakes,
             yields,
+            devices,
         } = *self;
-        calls + doorbells + interruptions + sleeps + wakes + yields
+        calls + doorbells + interruptions + sleeps + wakes + yields + devices
     }
 
     /// The sum of those of two vCPUs.
@@ -83,6 +88,7 @@ impl UserExits {
             sleeps: self.sleeps + other.sleeps,
             wakes: self.wakes + other.wakes,
             yields: self.yields + other.yields,
+            devices: self.devices + other.devices,
         }
     }
 }
@@ -98,10 +104,11 @@ pub struct Ended {
     pub images: Images,
     /// The exits of each vCPU to the VMM.
     pub exits: Vec<UserExits>,
+    /// What the network device did, if there is one.
+    pub network: Option<Statistics>,
 }
 
 /// A VM ready to run.
-#[derive(Debug)]
 pub struct Running<'a> {
     /// The vCPUs, set up to start.
     pub vcpus: Vec<Vcpu>,
@@ -115,6 +122,8 @@ pub struct Running<'a> {
     pub console: Arc<Console>,
     /// What serves the volumes, if there are any.
     pub volumes: Option<Server>,
+    /// The network interface, if there is one.
+    pub network: Option<Network>,
     /// Where a trace of system calls goes.
     pub trace: Option<OwnedFd>,
     /// Ends the VM after this time.
@@ -123,7 +132,13 @@ pub struct Running<'a> {
     pub profile: Option<Profile<'a>>,
     /// The clock of the guest.
     pub clock: GuestClock,
+    /// Takes statistics when `SIGUSR1` comes.
+    pub statistics: Option<TakeStatistics<'a>>,
 }
+
+/// Takes KVM's counters of all vCPUs together, and those of the network device, of a VM that
+/// runs.
+pub type TakeStatistics<'a> = &'a dyn Fn(&Counters, Option<Statistics>);
 
 impl Running<'_> {
     /// Runs the VM to its end. All output that it made is written, all threads have
@@ -135,8 +150,27 @@ impl Running<'_> {
         let failed = |request| move |source| platform::Error::Request { request, source };
         let deadline = self.timeout.and_then(|t| Instant::now().checked_add(t));
         let control = Arc::new(Control::new(self.vcpus.len())?);
+        let devices = Devices::new(self.network, &self.ram, &self.shared, &control)?;
         let done = EventFd::new(EFD_CLOEXEC).map_err(failed("eventfd"))?;
-        let set = SignalSet::block().map_err(failed("signalfd"))?;
+        let set = SignalSet::block(self.statistics.is_some()).map_err(failed("signalfd"))?;
+        let files = match self.statistics {
+            Some(_) => self.vcpus.iter().map(CounterFile::of_vcpu).collect(),
+            None => Ok(Vec::new()),
+        };
+        let files: Vec<CounterFile> = files?;
+        let tell = self.statistics.map(|take| {
+            let (files, devices) = (&files, &devices);
+            move || {
+                let each = files
+                    .iter()
+                    .map(CounterFile::read)
+                    .collect::<Result<_, _>>();
+                // Who asks again may be luckier.
+                if let Ok(each) = each {
+                    take(&Counters::sum(each), devices.network());
+                }
+            }
+        });
         let mut signals = Signals::new(
             Arc::clone(&self.ram),
             Arc::clone(&self.shared),
@@ -144,6 +178,7 @@ impl Running<'_> {
             set,
             deadline,
             self.clock,
+            tell.as_ref().map(|tell| tell as &dyn Fn()),
         );
         let console = Arc::clone(&self.console);
         let writer = start_console(&self.shared, &console, &control, self.trace)?;
@@ -164,6 +199,7 @@ impl Running<'_> {
             control: &control,
             console: &console,
             volumes: &volumes,
+            devices: &devices,
             shared: &self.shared,
             clocks: self.vcpus.iter().map(|_| OnceLock::new()).collect(),
             end: OnceLock::new(),
@@ -206,6 +242,8 @@ impl Running<'_> {
         let end = end
             .into_inner()
             .ok_or_else(|| failed("vCPU threads")(io::Error::from_raw_os_error(libc::ECHILD)))??;
+        devices.stop();
+        let network = devices.network();
         let end = finish(end, &console);
         volumes.finish();
         if let Some(server) = server {
@@ -225,6 +263,7 @@ impl Running<'_> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .into_images(),
             exits,
+            network,
         })
     }
 }
@@ -336,6 +375,7 @@ struct Service<'a> {
     control: &'a Control,
     console: &'a Console,
     volumes: &'a Volumes,
+    devices: &'a Devices,
     shared: &'a Mapping,
     /// Processor time of each thread, for profiles.
     clocks: Vec<OnceLock<profile::ThreadClock>>,
@@ -384,7 +424,7 @@ impl Service<'_> {
             if self.control.is_over() {
                 return Ok(None);
             }
-            match vcpu.run() {
+            match vcpu.run(self.devices) {
                 Ok(Exit::PortWrite(port::EXIT)) => {
                     let at = offset_of!(Shared, report) as u64;
                     // SAFETY: the report consists of integers.
@@ -427,6 +467,7 @@ impl Service<'_> {
                 Ok(Exit::PortWrite(other)) => {
                     return Ok(Some(End::Failed(VmFailure::PortWrite(other))));
                 }
+                Ok(Exit::DeviceAccess) => exits.devices += 1,
                 Ok(Exit::Interrupted) => exits.interruptions += 1,
                 Err(failure) => return Ok(Some(End::Failed(failure))),
             }

@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+/// Asks for statistics, if there is somebody who takes them.
+const STATISTICS: i32 = libc::SIGUSR1;
 /// Signals passed on. `SIGTSTP` comes back ([`stop_process`]) unless the program does
 /// something else with it.
 const PASSED: [i32; 6] = [
@@ -40,13 +42,18 @@ pub struct SignalSet {
 }
 
 impl SignalSet {
-    /// Blocks the signals.
+    /// Blocks the signals, and the one that asks for statistics if they are wanted.
     ///
     /// # Errors
     /// If the host has no descriptor left.
-    pub fn block() -> io::Result<Self> {
+    pub fn block(statistics: bool) -> io::Result<Self> {
         let mut set = empty_set();
-        for signal in PASSED.into_iter().filter(|&s| !ignored(s)) {
+        let statistics = statistics.then_some(STATISTICS);
+        for signal in PASSED
+            .into_iter()
+            .chain(statistics)
+            .filter(|&s| !ignored(s))
+        {
             // SAFETY: a valid set and signal number.
             unsafe { libc::sigaddset(&mut set, signal) };
         }
@@ -122,8 +129,7 @@ pub(crate) fn stop_process() {
 }
 
 /// Watches over a running VM.
-#[derive(Debug)]
-pub struct Signals {
+pub struct Signals<'a> {
     ram: Arc<Mapping>,
     shared: Arc<Mapping>,
     control: Arc<Control>,
@@ -132,9 +138,11 @@ pub struct Signals {
     deadline: Option<(Instant, Stop)>,
     last_interrupt: Option<Instant>,
     times: Times,
+    /// Tells statistics.
+    statistics: Option<&'a dyn Fn()>,
 }
 
-impl Signals {
+impl<'a> Signals<'a> {
     /// Watches a VM with these memories; it is ended at `deadline` at the latest.
     #[must_use]
     pub fn new(
@@ -144,6 +152,7 @@ impl Signals {
         set: SignalSet,
         deadline: Option<Instant>,
         clock: GuestClock,
+        statistics: Option<&'a dyn Fn()>,
     ) -> Self {
         let deadline = deadline.map(|at| (at, Stop::Timeout));
         Self {
@@ -154,6 +163,7 @@ impl Signals {
             set,
             deadline,
             last_interrupt: None,
+            statistics,
         }
     }
 
@@ -207,6 +217,10 @@ impl Signals {
     /// Passes a signal on, and decides whether the VM is to be ended.
     fn signal(&mut self, signal: i32, now: Instant) {
         match signal {
+            STATISTICS => {
+                self.statistics.inspect(|tell| tell());
+                return;
+            }
             libc::SIGINT => {
                 let before = self.last_interrupt.replace(now);
                 let soon = before.is_some_and(|at| now - at < DOUBLE_INTERRUPT)
@@ -253,17 +267,17 @@ mod tests {
     use super::*;
     use hartline_abi::hart::Hart;
 
-    fn watched() -> (Signals, Arc<Control>) {
+    fn watched() -> (Signals<'static>, Arc<Control>) {
         let ram = Arc::new(Mapping::anonymous("ram", 2 << 20).unwrap());
         let shared = Arc::new(Mapping::anonymous("shared", 4 << 20).unwrap());
         let control = Arc::new(Control::new(1).unwrap());
-        let set = SignalSet::block().unwrap();
+        let set = SignalSet::block(false).unwrap();
         let clock = GuestClock::new(1_000_000_000, 0);
-        let signals = Signals::new(ram, shared, Arc::clone(&control), set, None, clock);
+        let signals = Signals::new(ram, shared, Arc::clone(&control), set, None, clock, None);
         (signals, control)
     }
 
-    fn set_hart(signals: &Signals, offset: u64) {
+    fn set_hart(signals: &Signals<'_>, offset: u64) {
         let hart = signals
             .shared
             .atomic_u64(offset_of!(Shared, harts) as u64)
@@ -312,7 +326,7 @@ mod tests {
         );
 
         let (mut signals, control) = watched();
-        let take = |s: &Signals| {
+        let take = |s: &Signals<'_>| {
             s.shared
                 .atomic_u64(offset_of!(Shared, signals) as u64)
                 .unwrap()

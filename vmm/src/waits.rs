@@ -3,6 +3,7 @@
 
 use crate::calls::poll_readable;
 use crate::control::Control;
+use crate::devices;
 use crate::platform::{self, Mapping};
 use hartline_abi::boot::{CpuWait, MAX_CPUS, Shared};
 use std::io;
@@ -40,7 +41,13 @@ pub(crate) fn sleep(
         _ => libc::STDIN_FILENO,
     };
     let (_, event) = control.of_cpu(cpu);
-    let [ready, woken] = control.while_idle(|| poll_readable([input, event.as_raw_fd()], time));
+    let [ready, woken] = control.while_idle(|| {
+        // After this vCPU is counted as waiting, so that no interrupt is missed.
+        match devices::has_interrupts(shared)? {
+            true => Ok([false; 2]),
+            false => Ok(poll_readable([input, event.as_raw_fd()], time)),
+        }
+    })?;
     if woken {
         let _: io::Result<u64> = event.read();
     }

@@ -28,6 +28,29 @@ pub struct FileEntry {
     pub length: u64,
 }
 
+/// How the network interface gets its addresses.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NetSettings {
+    /// 1: there is a network device ([`crate::virtio::NET_DEVICE`]).
+    pub present: u32,
+    /// 1: ask by DHCP for an IPv4 address.
+    pub dhcp: u32,
+    /// IPv4 address; 0: none.
+    pub ipv4: [u8; 4],
+    /// IPv4 gateway; 0: none.
+    pub gateway4: [u8; 4],
+    /// Length of the network's prefix, IPv4 and IPv6.
+    pub prefixes: [u32; 2],
+    /// IPv6 address besides the link-local one; 0: none.
+    pub ipv6: [u8; 16],
+    /// IPv6 gateway; 0: none.
+    pub gateway6: [u8; 16],
+    /// Longest time for which a vCPU without work watches the network before it leaves the
+    /// VM, ns.
+    pub polling_ns: u64,
+}
+
 /// Boot information. Written by the VMM before the vCPU starts.
 #[repr(C)]
 #[derive(Debug, Clone)]
@@ -81,6 +104,8 @@ pub struct BootInfo {
     pub program: u32,
     /// Number of volumes ([`crate::volume`]).
     pub volumes: u32,
+    /// The network interface.
+    pub net: NetSettings,
     /// Soft stack limit (RLIMIT_STACK), bytes.
     pub stack_limit: u64,
 }
@@ -127,6 +152,9 @@ pub struct Shared {
     /// Not 0: there are newer translation images than those that were answered with.
     /// Set by the VMM like `signals`.
     pub images: AtomicU64,
+    /// Bit n: device n ([`crate::virtio`]) has done something. Set by the VMM like
+    /// `signals`; cleared by the runtime before it looks.
+    pub interrupts: AtomicU64,
     /// Offsets into private RAM of the vCPUs' harts; published by the runtime (0: not
     /// yet). The VMM checks them and writes `pending` and `poll_limit` there. vCPUs but
     /// the first start when theirs is published and they are woken.

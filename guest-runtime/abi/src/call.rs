@@ -14,8 +14,9 @@ pub enum Operation {
     /// `args[0]` (0 only) into `data`. Result: bytes read, 0 at end of file.
     Read = 1,
     /// Wait until descriptors are ready or `args[1]` ns have passed (`u64::MAX`:
-    /// for ever) or a signal arrives (`-EINTR`). `args[0]` is a set: bit 0 standard
-    /// input readable. Result: the ready set.
+    /// for ever) or a device has done something ([`crate::boot::Shared::interrupts`] is
+    /// not 0) or a signal arrives (`-EINTR`). `args[0]` is a set: bit 0 standard input
+    /// readable. Result: the ready set.
     Wait = 2,
     /// Wait until the console's output ring has been written out.
     Flush = 3,

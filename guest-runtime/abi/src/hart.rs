@@ -124,6 +124,8 @@ pub enum Pending {
     Image = 4,
     /// Time has passed ([`crate::call::Operation::Tick`]).
     Tick = 8,
+    /// A device: [`crate::boot::Shared::interrupts`].
+    Device = 16,
 }
 
 /// What the processor and the CPL 0 stub push on an exception, lowest address first.

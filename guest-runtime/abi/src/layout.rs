@@ -8,11 +8,13 @@
 //!   IMAGE_BASE        translation images, one per IMAGE_STRIDE window (mapped by the runtime)
 //!   STACK_BASE        host stacks of translated code and runtime, one per vCPU
 //!   SHARED_BASE       boot information, console, exit report, host calls
+//!   DEVICE_BASE       registers of devices
 //!   FILE_BASE         read-only files: root file system tree
 //!   SUPERVISOR_BASE   GDT, IDT, TSS, CPL 0 stubs (supervisor pages)
 //! physical
 //!   SUPERVISOR_GPA    read-only slot: tables and stubs
 //!   SHARED_GPA        shared pages
+//!   DEVICE_GPA        registers of devices: no memory, accesses leave the VM
 //!   RAM_GPA           private RAM, contiguous
 //!   FILE_GPA          read-only slots: files, translation images
 //! ```
@@ -51,6 +53,8 @@ pub const STACK_SIZE: u64 = 16 << 20;
 pub const STACK_SLACK: u64 = 512 << 10;
 /// Shared pages ([`crate::boot::Shared`]).
 pub const SHARED_BASE: u64 = 5 << 40;
+/// Registers of devices ([`crate::virtio`]), a page each.
+pub const DEVICE_BASE: u64 = SHARED_BASE + (1 << 39);
 /// Read-only file mappings, in the order of [`crate::boot::BootInfo::files`], each
 /// aligned to [`HUGE_PAGE_SIZE`].
 pub const FILE_BASE: u64 = 6 << 40;
@@ -64,6 +68,8 @@ pub const CPL0_STRIDE: u64 = 2 * PAGE_SIZE;
 pub const SUPERVISOR_GPA: u64 = 0x10_0000;
 /// Physical address of the shared pages.
 pub const SHARED_GPA: u64 = 0x1000_0000;
+/// Physical address of the registers of devices.
+pub const DEVICE_GPA: u64 = 0x2000_0000;
 /// Physical address of private RAM; above the APIC and PCI holes of a PC.
 pub const RAM_GPA: u64 = 1 << 32;
 /// Physical address of the first read-only file slot. Below 2^39, which the

@@ -3,7 +3,7 @@
 use super::address::{Address, Family};
 use super::queue::{Message, Ucred};
 use super::socket::{Listener, Socket, SocketId, State, Type};
-use super::{Network, destination, overlaps};
+use super::{Network, Route, overlaps};
 use crate::errno::Errno;
 use crate::vfs::process::FileId;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ const SOMAXCONN: usize = 4096;
 pub enum Connecting {
     /// A connection.
     Done,
-    /// The backlog of the listener is full.
+    /// The backlog of the listener is full, or the other host has not answered.
     Waits,
 }
 
@@ -87,7 +87,7 @@ impl Network {
     }
 
     /// The listener for connections to an address.
-    fn listener(&self, to: SocketAddr) -> Result<SocketId, Errno> {
+    pub(super) fn listener(&self, to: SocketAddr) -> Result<SocketId, Errno> {
         let mut best = None;
         for &id in self.at_port(Type::Stream, to.port()) {
             let socket = self.get(id)?;
@@ -116,7 +116,7 @@ impl Network {
         who: Ucred,
     ) -> Result<Connecting, Errno> {
         self.check_idle(id)?;
-        let to = destination(to)?;
+        let route = self.route(to.ip())?;
         if let Some(local) = self.get(id)?.local.socket_addr()
             && local.is_ipv4() != to.is_ipv4()
             && self.get(id)?.bound
@@ -124,19 +124,21 @@ impl Network {
         {
             return Err(Errno::EINVAL);
         }
-        let local = match to.ip() {
-            // All of 127.0.0.0/8 is here; the sender's address is the first one.
-            core::net::IpAddr::V4(_) => core::net::Ipv4Addr::LOCALHOST.into(),
-            ip => ip,
+        let (source, to) = match route {
+            Route::Loopback { source, to: ip } => (source, SocketAddr::new(ip, to.port())),
+            Route::Wire { source } => (source, to),
         };
-        self.bind_for_sending(id, local)
+        self.bind_for_sending(id, source)
             .map_err(|_| Errno::EADDRNOTAVAIL)?;
         let socket = self.get_mut(id)?;
         socket.remote = Address::Inet(to);
         if let Address::Inet(address) = &mut socket.local
             && address.ip().is_unspecified()
         {
-            *address = SocketAddr::new(local, address.port());
+            *address = SocketAddr::new(source, address.port());
+        }
+        if let Route::Wire { .. } = route {
+            return self.connect_wire(id, to);
         }
         let listener = self.listener(to)?;
         self.join(id, listener, who)
@@ -167,7 +169,7 @@ impl Network {
     fn check_idle(&mut self, id: SocketId) -> Result<(), Errno> {
         match &self.get(id)?.state {
             State::Idle | State::Disconnected => self.take_error(id),
-            State::Connecting(_) => Err(Errno::EALREADY),
+            State::Connecting(_) | State::Asking => Err(Errno::EALREADY),
             State::Connected => Err(Errno::EISCONN),
             State::Listening(_) if self.get(id)?.family == Family::Unix => Err(Errno::EINVAL),
             State::Listening(_) => Err(Errno::EISCONN),
@@ -281,6 +283,7 @@ impl Network {
         let connected = socket.is_connected() || socket.remote != Address::Unnamed;
         let is_idle = !connected && !listens && socket.family != Family::Unix;
         let (is_tcp, is_unix, peer) = (socket.is_tcp(), socket.family == Family::Unix, socket.peer);
+        let flow = socket.flow.filter(|_| how & 2 != 0);
         socket.read_closed |= how & 1 != 0;
         socket.write_closed |= how & 2 != 0;
         let ends_datagrams = socket.kind == Type::Datagram;
@@ -294,6 +297,9 @@ impl Network {
             waiting.into_iter().for_each(|waiting| self.refuse(waiting));
         }
         self.touch(id, [1, 1]);
+        if let Some(flow) = flow {
+            self.with_wire(|wire, net| wire.finish(flow, net));
+        }
         if let Some(peer) = peer
             && !ends_datagrams
             && let Ok(other) = self.get_mut(peer)
@@ -351,16 +357,16 @@ impl Network {
         rights: &[FileId],
         who: Ucred,
     ) -> Result<usize, Errno> {
-        self.take_error(id)?;
+        self.check_sending(id)?;
         let socket = self.get(id)?;
-        if socket.write_closed {
-            return Err(Errno::EPIPE);
-        }
         match socket.state {
             State::Connected => {}
-            State::Connecting(_) => return Err(Errno::EAGAIN),
+            State::Connecting(_) | State::Asking => return Err(Errno::EAGAIN),
             State::Idle | State::Listening(_) if !socket.is_tcp() => return Err(Errno::ENOTCONN),
             _ => return Err(Errno::EPIPE),
+        }
+        if let Some(flow) = socket.flow {
+            return self.send_wire(id, flow, bytes);
         }
         let Some(peer) = socket.peer else {
             return self.send_after_close(id, bytes.len());
@@ -369,7 +375,7 @@ impl Network {
         if has_messages && bytes.len() > socket.message_limit() {
             return Err(Errno::EMSGSIZE);
         }
-        let other = self.get(peer)?;
+        let (socket, other) = (self.get(id)?, self.get(peer)?);
         let count = match has_messages {
             true if other.has_room_for(bytes.len()) => bytes.len(),
             true => return Err(Errno::EAGAIN),

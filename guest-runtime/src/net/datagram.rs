@@ -3,7 +3,7 @@
 use super::address::{Address, Family};
 use super::queue::{Message, Ucred};
 use super::socket::{Socket, SocketId, State, Type};
-use super::{Network, destination};
+use super::{Network, Route};
 use crate::errno::Errno;
 use crate::vfs::process::FileId;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,8 +14,7 @@ impl Network {
     /// # Errors
     /// `ENETUNREACH`, `EAGAIN` if no port is free.
     pub fn connect_udp(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
-        let to = destination(to)?;
-        let local = sender(to.ip());
+        let (local, to) = self.endpoints(to)?;
         self.bind_for_sending(id, local)
             .map_err(|_| Errno::EAGAIN)?;
         let socket = self.get_mut(id)?;
@@ -27,6 +26,14 @@ impl Network {
         socket.remote = Address::Inet(to);
         socket.state = State::Connected;
         Ok(())
+    }
+
+    /// The address that datagrams to `to` come from, and the address that `to` really is.
+    fn endpoints(&self, to: SocketAddr) -> Result<(IpAddr, SocketAddr), Errno> {
+        Ok(match self.route(to.ip())? {
+            Route::Loopback { source, to: ip } => (source, SocketAddr::new(ip, to.port())),
+            Route::Wire { source } => (source, to),
+        })
     }
 
     /// Gives a Unix datagram socket a default destination.
@@ -81,11 +88,8 @@ impl Network {
         rights: &[FileId],
         who: Ucred,
     ) -> Result<usize, Errno> {
-        self.take_error(id)?;
+        self.check_sending(id)?;
         let socket = self.get(id)?;
-        if socket.write_closed {
-            return Err(Errno::EPIPE);
-        }
         let to = match (to, socket.peer, &socket.state) {
             (Some(to), ..) | (None, Some(to), _) => to,
             (None, None, State::Disconnected) => return Err(Errno::ECONNREFUSED),
@@ -120,11 +124,8 @@ impl Network {
         to: Option<SocketAddr>,
         who: Ucred,
     ) -> Result<usize, Errno> {
-        self.take_error(id)?;
+        self.check_sending(id)?;
         let socket = self.get(id)?;
-        if socket.write_closed {
-            return Err(Errno::EPIPE);
-        }
         let connected = socket.is_connected();
         let remote = socket.remote.socket_addr();
         let to = to.or(remote).ok_or(Errno::EDESTADDRREQ)?;
@@ -134,13 +135,17 @@ impl Network {
         if bytes.len() > socket.message_limit() {
             return Err(Errno::EMSGSIZE);
         }
-        let to = destination(to)?;
+        let route = self.route(to.ip())?;
+        let (source, to) = self.endpoints(to)?;
         self.bind_for_sending(id, unbound(self.get(id)?.family))?;
         let local = self.get(id)?.local.socket_addr().ok_or(Errno::EINVAL)?;
         let from = match local.ip().is_unspecified() {
-            true => SocketAddr::new(sender(to.ip()), local.port()),
+            true => SocketAddr::new(source, local.port()),
             false => local,
         };
+        if let Route::Wire { .. } = route {
+            return self.send_udp_wire(from, to, bytes);
+        }
         match self.receiver(to, from) {
             Some(receiver) => {
                 let target = self.get_mut(receiver)?;
@@ -159,7 +164,7 @@ impl Network {
     }
 
     /// The UDP socket that gets a datagram: the one that fits best.
-    fn receiver(&self, to: SocketAddr, from: SocketAddr) -> Option<SocketId> {
+    pub(super) fn receiver(&self, to: SocketAddr, from: SocketAddr) -> Option<SocketId> {
         let rank = |id: &SocketId| {
             let socket = self.get(*id).ok()?;
             let local = socket.local.socket_addr()?.ip();
@@ -186,7 +191,13 @@ impl Network {
     }
 }
 
-fn deliver(target: &mut Socket, bytes: &[u8], from: Address, rights: &[FileId], who: Ucred) {
+pub(super) fn deliver(
+    target: &mut Socket,
+    bytes: &[u8],
+    from: Address,
+    rights: &[FileId],
+    who: Ucred,
+) {
     target.queue.push(Message {
         bytes: bytes.to_vec(),
         read: 0,
@@ -194,14 +205,6 @@ fn deliver(target: &mut Socket, bytes: &[u8], from: Address, rights: &[FileId], 
         who,
         rights: rights.to_vec(),
     });
-}
-
-/// The address that packets to `to` come from.
-fn sender(to: IpAddr) -> IpAddr {
-    match to {
-        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-        ip => ip,
-    }
 }
 
 fn unbound(family: Family) -> IpAddr {

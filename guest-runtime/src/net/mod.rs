@@ -1,8 +1,8 @@
-//! Sockets inside the VM: Unix sockets, and TCP and UDP over the loopback interface.
+//! Sockets: Unix sockets, and TCP and UDP, within this VM and beyond it.
 //!
-//! Both ends of a connection are sockets of one VM, so bytes go from the sender's memory
-//! into the queue of the receiver, without packets. [`route`] decides where an address
-//! leads; the loopback interface is the only one there is.
+//! Where both ends of a connection are sockets of one VM, bytes go from the sender's memory
+//! into the queue of the receiver, without packets. [`Network::route`] decides where an
+//! address leads; what leaves the VM goes through [`wire`].
 
 pub mod address;
 mod connection;
@@ -12,6 +12,8 @@ pub mod queue;
 pub mod socket;
 #[cfg(test)]
 mod tests;
+pub mod wire;
+mod wired;
 
 use crate::errno::Errno;
 use crate::vfs::process::FileId;
@@ -24,6 +26,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use options::so;
 use queue::{Message, Ucred};
 use socket::{Socket, SocketId, State, Type};
+use wire::Wire;
 
 pub use connection::Connecting;
 
@@ -37,33 +40,18 @@ const PRIVILEGED: u16 = 1024;
 /// Where packets to an address go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// To a socket of this VM, which sees this address as the sender's unless it is bound.
-    Loopback(IpAddr),
-}
-
-/// Where packets to an address go; the wildcard is this VM.
-///
-/// # Errors
-/// `ENETUNREACH`.
-pub fn route(to: IpAddr) -> Result<Route, Errno> {
-    match to {
-        IpAddr::V4(ip) if ip.is_loopback() => Ok(Route::Loopback(to)),
-        IpAddr::V4(ip) if ip.is_unspecified() => Ok(Route::Loopback(Ipv4Addr::LOCALHOST.into())),
-        IpAddr::V6(ip) if ip.is_loopback() || ip.is_unspecified() => {
-            Ok(Route::Loopback(Ipv6Addr::LOCALHOST.into()))
-        }
-        _ => Err(Errno::ENETUNREACH),
-    }
-}
-
-/// The address that a destination really is: that of the loopback interface for the
-/// wildcard.
-fn destination(to: SocketAddr) -> Result<SocketAddr, Errno> {
-    let Route::Loopback(local) = route(to.ip())?;
-    Ok(match to.ip().is_unspecified() {
-        true => SocketAddr::new(local, to.port()),
-        false => to,
-    })
+    /// To a socket of this VM.
+    Loopback {
+        /// The address that it sees as the sender's unless that is bound.
+        source: IpAddr,
+        /// The address itself, which the wildcard is not.
+        to: IpAddr,
+    },
+    /// Out of the VM.
+    Wire {
+        /// The address that they come from unless the sender is bound.
+        source: IpAddr,
+    },
 }
 
 /// What receiving gave.
@@ -103,9 +91,37 @@ pub struct Network {
     files: BTreeMap<Ino, SocketId>,
     /// Inodes of sockets to which something has happened.
     pub changed: Vec<Ino>,
+    /// The network beyond this VM, if there is one.
+    wire: Option<Box<Wire>>,
 }
 
 impl Network {
+    /// Where packets to an address go; the wildcard is this VM.
+    ///
+    /// # Errors
+    /// `ENETUNREACH`.
+    pub fn route(&self, to: IpAddr) -> Result<Route, Errno> {
+        let loopback = |source: IpAddr, to| Ok(Route::Loopback { source, to });
+        let (local4, local6) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
+        match to {
+            // All of 127.0.0.0/8 is here; the sender's address is the first one.
+            IpAddr::V4(ip) if ip.is_loopback() => loopback(local4, to),
+            IpAddr::V4(ip) if ip.is_unspecified() => loopback(local4, local4),
+            IpAddr::V6(ip) if ip.is_loopback() || ip.is_unspecified() => loopback(local6, local6),
+            _ if self.has_address(to) => loopback(to, to),
+            _ => match self.wire.as_ref().and_then(|wire| wire.source(to)) {
+                Some(source) => Ok(Route::Wire { source }),
+                None => Err(Errno::ENETUNREACH),
+            },
+        }
+    }
+
+    /// Whether an address is that of an interface.
+    fn has_address(&self, ip: IpAddr) -> bool {
+        let is_own = |wire: &Box<Wire>| wire.has_address(ip);
+        ip.is_loopback() || self.wire.as_ref().is_some_and(is_own)
+    }
+
     /// Adds a socket.
     ///
     /// # Errors
@@ -190,6 +206,18 @@ impl Network {
         }
     }
 
+    /// Whether a socket may send.
+    ///
+    /// # Errors
+    /// An error that is pending, or `EPIPE`.
+    fn check_sending(&mut self, id: SocketId) -> Result<(), Errno> {
+        self.take_error(id)?;
+        match self.get(id)?.write_closed {
+            true => Err(Errno::EPIPE),
+            false => Ok(()),
+        }
+    }
+
     fn port_table(&mut self, kind: Type) -> &mut BTreeMap<u16, Vec<SocketId>> {
         &mut self.ports[usize::from(kind == Type::Datagram)]
     }
@@ -210,7 +238,7 @@ impl Network {
         if socket.bound {
             return Err(Errno::EINVAL);
         }
-        if !to.ip().is_unspecified() && route(to.ip()).is_err() {
+        if !to.ip().is_unspecified() && !self.has_address(to.ip()) {
             return Err(Errno::EADDRNOTAVAIL);
         }
         let to = match to.port() {
@@ -346,8 +374,10 @@ impl Network {
                 for waiting in core::mem::take(&mut listener.waiting) {
                     self.refuse(waiting);
                 }
+                self.with_wire(|wire, net| wire.close_listener(id, net));
             }
             self.leave_peer(id, &socket);
+            self.leave_wire(&socket);
             left.rights.append(&mut socket.queue.clear());
         }
         left
@@ -385,10 +415,15 @@ impl Network {
         if socket.queue.is_empty() {
             return self.receive_nothing(id);
         }
-        match socket.has_messages() {
+        let flow = socket.flow.filter(|_| !peek);
+        let received = match socket.has_messages() {
             true => self.receive_message(id, most, peek),
             false => self.receive_bytes(id, most, peek),
+        };
+        if let Some(flow) = flow {
+            self.with_wire(|wire, net| wire.refill(flow, net));
         }
+        received
     }
 
     /// What receiving from an empty queue gives.

@@ -3,6 +3,7 @@
 use super::address::{Address, Family};
 use super::options::{BUFFER, IPPROTO_TCP, IPPROTO_UDP, Options};
 use super::queue::{Queue, Ucred};
+use super::wire::FlowId;
 use crate::errno::Errno;
 use crate::vfs::types::Ino;
 use alloc::collections::VecDeque;
@@ -41,6 +42,8 @@ pub enum State {
     Idle,
     /// It waits for room in the backlog of this listener.
     Connecting(SocketId),
+    /// It waits for the answer of the other end, which is not in this VM.
+    Asking,
     /// It accepts connections.
     Listening(Listener),
     /// Connected, or with a default destination.
@@ -58,6 +61,8 @@ pub struct Listener {
     pub accepted: VecDeque<SocketId>,
     /// Sockets that wait for room.
     pub waiting: VecDeque<SocketId>,
+    /// Connections from outside that are being made.
+    pub arriving: usize,
 }
 
 /// Size of the buffers of a TCP connection whose program set none, bytes: about what
@@ -87,6 +92,8 @@ pub struct Socket {
     pub remote: Address,
     /// The other end, while there is one.
     pub peer: Option<SocketId>,
+    /// The connection to another host, while there is one.
+    pub flow: Option<FlowId>,
     /// Who the other end is.
     pub peer_credentials: Ucred,
     /// Who made it, or connected it, or listens with it.
@@ -122,6 +129,7 @@ impl Socket {
             bound: false,
             remote: Address::Unnamed,
             peer: None,
+            flow: None,
             peer_credentials: Ucred::NOBODY,
             credentials,
             queue: Queue::default(),
@@ -177,6 +185,21 @@ impl Socket {
             false => BUFFER,
         };
         self.options.buffer(which, default)
+    }
+
+    /// Size of a buffer that the program wants: receive (0) or send (1), bytes.
+    #[must_use]
+    pub fn wanted_buffer(&self, which: usize) -> Option<usize> {
+        let wanted = self.options.buffer(which, -1);
+        usize::try_from(wanted).ok()
+    }
+
+    /// Bytes of a stream that it can take in from another host.
+    #[must_use]
+    pub fn room_from_wire(&self) -> usize {
+        /// As much again is in the buffer of the connection.
+        const MOST: usize = 256 << 10;
+        self.buffer(0).min(MOST).saturating_sub(self.queue.used())
     }
 
     fn buffer(&self, which: usize) -> usize {

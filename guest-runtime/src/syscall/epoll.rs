@@ -6,7 +6,6 @@ use super::poll::{ALWAYS, MAX_NESTING, POLLNVAL, WRITABLE, Watch};
 use crate::clock;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
-use crate::task::{Event, Wait};
 use crate::user;
 use crate::vfs::epoll::{EDGE, Epoll, Interest, ONESHOT};
 use crate::vfs::file::Object;
@@ -90,6 +89,8 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         MODIFY => epoll.modify(fd, interest)?,
         _ => epoll.remove(fd)?,
     }
+    let ino = kernel.files.file(a[0])?.ino;
+    kernel.files.vfs.changed.push(ino);
     Ok(0)
 }
 
@@ -138,8 +139,13 @@ fn interests(files: &mut Files, fd: u64) -> Result<Vec<(u32, Interest)>, Errno> 
     Ok(open)
 }
 
-/// The events to report now, and whether standard input would be a new one.
-fn collect(kernel: &mut Kernel, fd: u64, most: usize) -> Result<(Vec<EpollEvent>, bool), Errno> {
+/// The events to report now, what was looked at, and whether standard input would be a new
+/// event.
+fn collect(
+    kernel: &mut Kernel,
+    fd: u64,
+    most: usize,
+) -> Result<(Vec<EpollEvent>, Vec<Watch>, bool), Errno> {
     let interests = interests(&mut kernel.files, fd)?;
     let mut watches: Vec<Watch> = interests
         .iter()
@@ -173,7 +179,7 @@ fn collect(kernel: &mut Kernel, fd: u64, most: usize) -> Result<(Vec<EpollEvent>
             epoll.report(*number, interest.reported & ready, interest.seen);
         }
     }
-    Ok((events, wants_input))
+    Ok((events, watches, wants_input))
 }
 
 fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno> {
@@ -183,7 +189,7 @@ fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno
         return Err(Errno::EINVAL);
     }
     let deadline = kernel.deadline(timeout_ns);
-    let (events, input) = collect(kernel, a[0], most as usize)?;
+    let (events, watches, input) = collect(kernel, a[0], most as usize)?;
     if !events.is_empty() {
         user::write_bytes(&mut kernel.memory, a[1], events.as_bytes())?;
         return Ok(events.len() as u64);
@@ -191,13 +197,12 @@ fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno
     if deadline <= clock::monotonic() {
         return Ok(0);
     }
-    let event = Event::AnyFile;
-    let wait = Wait {
-        event,
-        input,
-        deadline,
-    };
-    Err(kernel.block(wait, 0))
+    let mut files = kernel.inodes_of(&watches);
+    if !files.is_empty() {
+        // What another thread adds counts too.
+        files.push(kernel.files.file(a[0])?.ino);
+    }
+    Err(kernel.block_for(files, input, deadline))
 }
 
 fn epoll_pwait(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {

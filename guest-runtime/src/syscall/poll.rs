@@ -5,8 +5,8 @@ use super::files::Files;
 use crate::clock;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
+use crate::net::address::Family;
 use crate::net::socket::{SocketId, State, Type};
-use crate::task::{Event, Wait};
 use crate::user;
 use crate::vfs::devices::Device;
 use crate::vfs::file::{Object, OpenFile};
@@ -14,6 +14,7 @@ use crate::vfs::inode::Kind;
 use crate::vfs::process::FileId;
 use crate::vfs::pty::PtyId;
 use crate::vfs::stat::RawTimespec;
+use crate::vfs::types::Ino;
 use alloc::vec;
 use alloc::vec::Vec;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -167,17 +168,13 @@ fn socket_readiness(files: &Files, id: SocketId) -> u32 {
     let has_ends = socket.kind != Type::Datagram;
     let ended = match socket.state {
         State::Connected => socket.read_closed && socket.write_closed,
-        State::Connecting(_) => false,
+        State::Connecting(_) | State::Asking => false,
         _ => true,
     };
     if has_ends && ended {
         ready |= POLLHUP;
     }
-    let has_room = match socket.peer.map(|peer| net.get(peer)) {
-        Some(Ok(peer)) => socket.can_send_to(peer),
-        _ => !matches!(socket.state, State::Connecting(_)),
-    };
-    if has_room || socket.write_closed {
+    if net.can_send(socket) || socket.write_closed {
         ready |= WRITABLE;
     }
     ready
@@ -225,17 +222,37 @@ impl Kernel {
         let over = deadline <= clock::monotonic();
         match (count, over, wants_input) {
             // The wait sees whether there is input.
-            (0, false, _) => Err(self.block(
-                Wait {
-                    event: Event::AnyFile,
-                    input: wants_input,
-                    deadline,
-                },
-                0,
-            )),
+            (0, false, _) => {
+                let files = self.inodes_of(watches);
+                Err(self.block_for(files, wants_input, deadline))
+            }
             (_, _, true) => Ok(self.watch_now(watches).0),
             (count, _, false) => Ok(count),
         }
+    }
+
+    /// Inodes of watched descriptions whose changes tell that something is ready; none if
+    /// that does not tell it for all of them.
+    pub(super) fn inodes_of(&self, watches: &[Watch]) -> Vec<Ino> {
+        let mut inodes = Vec::new();
+        for watch in watches {
+            let file = watch.file.map(|id| self.files.vfs.files.get(id));
+            let Some(Ok(file)) = file else { continue };
+            match &file.object {
+                Object::Event(_) | Object::Pipe | Object::Timer(_) => inodes.push(file.ino),
+                Object::Socket(id) => match self.files.vfs.net.get(*id) {
+                    // Room comes about at another socket.
+                    Ok(socket) if socket.family == Family::Unix && socket.has_messages() => {
+                        return Vec::new();
+                    }
+                    _ => inodes.push(file.ino),
+                },
+                // Input is waited for in another way, and output does not wait.
+                Object::Console(_) | Object::Device(_) => {}
+                _ => return Vec::new(),
+            }
+        }
+        inodes
     }
 
     /// Whether reading would not wait.

@@ -320,7 +320,7 @@ fn connect_stream(
     match socket.state {
         State::Connected if is_retry => return Ok(0),
         State::Connected if core::mem::take(&mut socket.in_progress) => return Ok(0),
-        State::Connecting(_) if is_retry => return Err(wait_for_room(kernel, id)),
+        State::Connecting(_) | State::Asking if is_retry => return Err(wait_for_room(kernel, id)),
         State::Idle if is_retry && let Some(error) = socket.error.take() => return Err(error),
         _ => {}
     }

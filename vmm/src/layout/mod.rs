@@ -19,8 +19,9 @@ use crate::platform::{self, Access, Mapping, memory_file};
 use crate::supervisor;
 use hartline_abi::boot::{MAX_FILES, Shared};
 use hartline_abi::layout::{
-    CPL0_STRIDE, FILE_BASE, FILE_GPA, HUGE_PAGE_SIZE, PAGE_SIZE, PHYSMAP_BASE, RAM_GPA,
-    SHARED_BASE, SHARED_GPA, STACK_BASE, STACK_SIZE, STACK_STRIDE, SUPERVISOR_BASE, SUPERVISOR_GPA,
+    CPL0_STRIDE, DEVICE_BASE, DEVICE_GPA, FILE_BASE, FILE_GPA, HUGE_PAGE_SIZE, PAGE_SIZE,
+    PHYSMAP_BASE, RAM_GPA, SHARED_BASE, SHARED_GPA, STACK_BASE, STACK_SIZE, STACK_STRIDE,
+    SUPERVISOR_BASE, SUPERVISOR_GPA,
 };
 use std::fs::File;
 use std::io;
@@ -103,6 +104,8 @@ pub struct Contents<'a> {
     pub cpus: u64,
     /// The runtime's ELF file.
     pub runtime: &'a [u8],
+    /// Pages of registers of devices.
+    pub devices: u64,
     /// Files in the order of `BootInfo::files`.
     pub files: &'a [GuestFile<'a>],
 }
@@ -183,6 +186,12 @@ pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
     let stack_block = builder.add_stacks(contents.cpus)?;
     builder.add_supervisor(contents.cpus)?;
     let shared = builder.add_shared()?;
+    builder.tables.map(
+        DEVICE_BASE,
+        DEVICE_GPA,
+        contents.devices * PAGE_SIZE,
+        Permission::ReadWrite,
+    )?;
     let file_addresses = builder.add_files(contents.files)?;
     let (ram_free, slots_free, slots) = (builder.block_next, builder.slot_next, builder.slots);
     let page_table = RAM_GPA + PageTables::ROOT;

@@ -30,6 +30,7 @@ fn contents<'a>(runtime: &'a [u8], files: &'a [GuestFile<'a>]) -> Contents<'a> {
         ram: MIN_RAM,
         cpus: 2,
         runtime,
+        devices: 0,
         files,
     }
 }

@@ -9,8 +9,8 @@ mod vm;
 
 pub use kick::Kicker;
 pub use memory::{Mapping, memory_file};
-pub use stats::Counters;
-pub use vcpu::{Exit, UserEntry, Vcpu, VmFailure};
+pub use stats::{CounterFile, Counters};
+pub use vcpu::{Exit, Mmio, UserEntry, Vcpu, VmFailure};
 pub use vm::{Access, Kvm, Vm};
 
 use std::io;

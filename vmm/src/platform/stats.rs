@@ -19,6 +19,45 @@ const DESCRIPTOR: usize = 16;
 /// More than any kernel has; keeps a broken file from costing memory.
 const MAX_DESCRIPTORS: usize = 4096;
 
+/// Where KVM keeps the counters of a vCPU, which can be read while it runs.
+#[derive(Debug)]
+pub struct CounterFile(File);
+
+impl CounterFile {
+    /// Those of a vCPU that does not run yet: opening waits until it does not.
+    ///
+    /// # Errors
+    /// [`Error::Request`] if the kernel has no such interface.
+    pub fn of_vcpu(vcpu: &Vcpu) -> Result<Self, Error> {
+        Ok(Self(open(vcpu.as_raw_fd()).map_err(failed)?))
+    }
+
+    /// The counters now.
+    ///
+    /// # Errors
+    /// [`Error::Request`] if the file is malformed.
+    pub fn read(&self) -> Result<Counters, Error> {
+        Counters::parse(&self.0).map_err(failed)
+    }
+}
+
+fn failed(source: io::Error) -> Error {
+    Error::Request {
+        request: "KVM_GET_STATS_FD",
+        source,
+    }
+}
+
+fn open(owner: RawFd) -> io::Result<File> {
+    // SAFETY: the ioctl takes no argument and returns a descriptor.
+    let fd = unsafe { ioctl(&owner, KVM_GET_STATS_FD()) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a fresh descriptor owned by nobody else.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
 /// Named counters: single values only, no histograms.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counters(BTreeMap<String, u64>);
@@ -63,18 +102,9 @@ impl Counters {
     }
 
     fn read(owner: RawFd) -> Result<Self, Error> {
-        let failed = |source| Error::Request {
-            request: "KVM_GET_STATS_FD",
-            source,
-        };
-        // SAFETY: the ioctl takes no argument and returns a descriptor.
-        let fd = unsafe { ioctl(&owner, KVM_GET_STATS_FD()) };
-        if fd < 0 {
-            return Err(failed(io::Error::last_os_error()));
-        }
-        // SAFETY: a fresh descriptor owned by nobody else.
-        let file = unsafe { File::from_raw_fd(fd) };
-        Self::parse(&file).map_err(failed)
+        open(owner)
+            .and_then(|file| Self::parse(&file))
+            .map_err(failed)
     }
 
     fn parse(file: &File) -> io::Result<Self> {

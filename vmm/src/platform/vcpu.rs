@@ -55,11 +55,33 @@ pub struct UserEntry {
     pub tss: (u16, u64, u32),
 }
 
+/// Registers in physical memory.
+pub trait Mmio {
+    /// Serves a read at a guest-physical address; the result is whether there is something.
+    fn read(&self, gpa: u64, data: &mut [u8]) -> bool;
+
+    /// The same for a write.
+    fn write(&self, gpa: u64, data: &[u8]) -> bool;
+}
+
+/// No registers at all.
+impl Mmio for () {
+    fn read(&self, _: u64, _: &mut [u8]) -> bool {
+        false
+    }
+
+    fn write(&self, _: u64, _: &[u8]) -> bool {
+        false
+    }
+}
+
 /// Why the guest left, if it can go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// `out` to a port.
     PortWrite(u16),
+    /// An access to registers of devices, which was served.
+    DeviceAccess,
     /// Somebody kicked the vCPU.
     Interrupted,
 }
@@ -236,18 +258,25 @@ impl Vcpu {
         NonNull::from(&mut self.fd.get_kvm_run().immediate_exit)
     }
 
-    /// Runs the guest until it leaves. After [`Exit::Interrupted`] the caller looks
+    /// Runs the guest until it leaves. Accesses to physical memory that is not there go to
+    /// `devices`. After [`Exit::Interrupted`] the caller looks
     /// at what is wanted from it.
     ///
     /// # Errors
     /// The reason for which the guest cannot go on.
-    pub fn run(&mut self) -> Result<Exit, VmFailure> {
+    pub fn run(&mut self, devices: &dyn Mmio) -> Result<Exit, VmFailure> {
         match self.fd.run() {
             Ok(VcpuExit::IoOut(port, _)) => Ok(Exit::PortWrite(port)),
             Ok(VcpuExit::Intr) => Ok(self.interrupted()),
             Ok(VcpuExit::IoIn(port, _)) => Err(VmFailure::PortRead(port)),
-            Ok(VcpuExit::MmioRead(gpa, _)) => Err(VmFailure::WildRead(gpa)),
-            Ok(VcpuExit::MmioWrite(gpa, _)) => Err(VmFailure::WildWrite(gpa)),
+            Ok(VcpuExit::MmioRead(gpa, data)) => match devices.read(gpa, data) {
+                true => Ok(Exit::DeviceAccess),
+                false => Err(VmFailure::WildRead(gpa)),
+            },
+            Ok(VcpuExit::MmioWrite(gpa, data)) => match devices.write(gpa, data) {
+                true => Ok(Exit::DeviceAccess),
+                false => Err(VmFailure::WildWrite(gpa)),
+            },
             Ok(VcpuExit::Hlt) => Err(VmFailure::Halted),
             Ok(VcpuExit::Shutdown) => Err(VmFailure::TripleFault),
             Ok(VcpuExit::FailEntry(reason, _)) => Err(VmFailure::Entry(reason)),

@@ -138,7 +138,7 @@ impl Guest {
         let mut times = Vec::new();
         for _ in 0..code::STEPS {
             let start = Instant::now();
-            match self.vcpu.run() {
+            match self.vcpu.run(&()) {
                 Ok(Exit::PortWrite(port::PROBE)) => times.push(start.elapsed()),
                 Ok(Exit::Interrupted) => {}
                 _ => return Err(ProbeError::Confused),
@@ -152,9 +152,9 @@ impl Guest {
     fn run(&mut self, test: usize) -> Result<Outcome, ProbeError> {
         self.start(test)?;
         for step in 0.. {
-            match self.vcpu.run() {
+            match self.vcpu.run(&()) {
                 Ok(Exit::PortWrite(port::PROBE)) => {}
-                Ok(Exit::PortWrite(_)) => return Err(ProbeError::Confused),
+                Ok(Exit::PortWrite(_) | Exit::DeviceAccess) => return Err(ProbeError::Confused),
                 Ok(Exit::Interrupted) => continue,
                 Err(failure) => return Ok(Outcome::Failed(failure)),
             }

@@ -54,12 +54,14 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         program_image: None,
         arguments: &arguments,
         volumes: Vec::new(),
+        network: None,
         interpret_only: true,
         trace: None,
         variant: 0,
         profile: None,
         timeout: guest.timeout,
         count: true,
+        statistics: None,
     };
     run(settings).expect("the VM starts")
 }

@@ -2,6 +2,7 @@
 
 mod images;
 mod locate;
+mod network;
 mod options;
 mod perf_map;
 mod profile;
@@ -72,10 +73,12 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         program_image,
         arguments: &guest_arguments(arguments, &guest),
         volumes: open_volumes(arguments)?,
+        network: arguments.net.open()?,
         interpret_only: arguments.interpret,
         trace: open_trace(arguments)?,
         timeout: arguments.timeout,
         count: arguments.stats.is_some(),
+        statistics: arguments.stats.is_some().then_some(&stats::print_running),
         variant,
         profile: watch.profile.is_some().then_some(Profile {
             period: arguments.profile_period,

@@ -1,5 +1,6 @@
 //! The command line of `hartline run`.
 
+use super::network::{self, Net};
 use anyhow::{Context, bail, ensure};
 use hartline_abi::volume::MAX_VOLUMES;
 use hartline_aot::technique::Technique;
@@ -32,9 +33,15 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub cpus: u32,
 
-    /// Network: none, or tap:NAME
-    #[arg(long, value_name = "none|tap:NAME", default_value = "none")]
-    pub net: String,
+    /// Network: none, or a TAP interface of the host; without ip=ADDRESS/PREFIX addresses
+    /// come by DHCP; poll=MICROSECONDS is how long rings are watched before sleeping
+    #[arg(
+        long,
+        value_name = "none|tap:NAME[,ip=…][,gw=…][,mac=…][,poll=…]",
+        default_value = "none",
+        value_parser = network::parse
+    )]
+    pub net: Net,
 
     /// Forward a port of the host to the program
     #[arg(short = 'p', long = "publish", value_name = "HOST:GUEST")]
@@ -149,13 +156,11 @@ impl Arguments {
             "--cpus {}: a VM has 1 to {MAX_CPUS} vCPUs",
             self.cpus
         );
-        ensure!(
-            self.net == "none",
-            "--net {}: networks are not implemented",
-            self.net
-        );
         if let Some(port) = self.ports.first() {
-            bail!("-p {port}: networks are not implemented");
+            bail!(
+                "-p {port}: forwarding of ports is not implemented: \
+                 --net tap:NAME gives the VM an address of its own"
+            );
         }
         ensure!(
             matches!(self.interrupts, Interrupts::Auto | Interrupts::Safepoint),

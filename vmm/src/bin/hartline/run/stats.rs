@@ -1,9 +1,11 @@
 //! `--stats`: what a run cost.
 
 use hartline_abi::report::ExitReport;
+use hartline_devices::net::Statistics;
 use hartline_vmm::End;
 use hartline_vmm::UserExits;
 use hartline_vmm::machine::Outcome;
+use hartline_vmm::platform::Counters;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -56,6 +58,10 @@ impl Run<'_> {
             lines.push(row);
         }
         lines.extend(self.exits());
+        if let Some(network) = &outcome.network {
+            let rows = network.rows().into_iter();
+            lines.extend(rows.map(|(name, n)| (format!("net {}", words(name)), n.to_string())));
+        }
         if let End::Report(report) = &outcome.end {
             lines.extend([
                 ("system calls".to_owned(), report.syscalls.to_string()),
@@ -96,6 +102,9 @@ impl Run<'_> {
             row(("console doorbells", exits.doorbells)),
             row(("interruptions by the VMM", exits.interruptions)),
         ];
+        if exits.devices > 0 {
+            rows.push(row(("device accesses", exits.devices)));
+        }
         if self.outcome.exits.len() > 1 {
             rows.extend([
                 row(("vCPU sleeps", exits.sleeps)),
@@ -147,6 +156,9 @@ impl Run<'_> {
             "vcpu": counters(0),
             "vm": counters(1),
         });
+        if let Some(network) = &outcome.network {
+            object["net"] = net_json(*network);
+        }
         if let End::Report(report) = &outcome.end {
             let missing: Vec<_> = missing(report)
                 .map(|(number, count)| serde_json::json!({ "number": number, "count": count }))
@@ -172,12 +184,34 @@ impl Run<'_> {
     }
 }
 
+/// Prints what a VM that runs has cost so far, as one JSON object, to standard error.
+pub fn print_running(vcpus: &Counters, network: Option<Statistics>) {
+    let object = serde_json::json!({
+        "vcpu": vcpus.iter().collect::<std::collections::BTreeMap<_, _>>(),
+        "net": network.map(net_json),
+    });
+    // That nobody reads it is no reason to fail.
+    let _ = writeln!(io::stderr(), "{object}");
+}
+
+fn net_json(network: Statistics) -> serde_json::Value {
+    let rows = network.rows().into_iter();
+    rows.map(|(name, n)| (name.to_owned(), n.into()))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
 fn missing(report: &ExitReport) -> impl Iterator<Item = (u32, u32)> {
     report
         .missing_syscalls
         .iter()
         .filter(|entry| entry[1] > 0)
         .map(|entry| (entry[0], entry[1]))
+}
+
+/// The name of a counter as words.
+fn words(name: &str) -> String {
+    name.replace('_', " ")
 }
 
 fn milliseconds(time: Duration) -> String {
@@ -192,5 +226,6 @@ fn exits_json(exits: &UserExits) -> serde_json::Value {
         "sleeps": exits.sleeps,
         "wakes": exits.wakes,
         "yields": exits.yields,
+        "devices": exits.devices,
     })
 }

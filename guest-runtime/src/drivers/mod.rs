@@ -1,0 +1,8 @@
+//! Drivers of virtio devices ([`hartline_abi::virtio`]). They poll their rings; the doorbell
+//! of a device is rung only when it sleeps.
+
+mod mmio;
+pub mod net;
+mod queue;
+
+pub use mmio::StartError;

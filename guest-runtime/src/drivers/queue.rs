@@ -1,0 +1,203 @@
+//! The driver's end of a split virtqueue (virtio 1.3, section 2.7), with one buffer for each
+//! descriptor, of the same number.
+
+use alloc::alloc::{alloc_zeroed, handle_alloc_error};
+use core::alloc::Layout;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU16, Ordering, fence};
+use hartline_abi::layout::{PAGE_SIZE, PHYSMAP_BASE, RAM_GPA};
+
+/// Flag of a descriptor: the device writes the buffer.
+const WRITE: u16 = 2;
+
+#[repr(C)]
+struct Descriptor {
+    address: u64,
+    length: u32,
+    flags: u16,
+    next: u16,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct UsedElement {
+    id: u32,
+    length: u32,
+}
+
+/// Offsets of the rings behind the descriptor table, which fills a page at most.
+const AVAILABLE: usize = PAGE_SIZE as usize;
+const USED: usize = 2 * PAGE_SIZE as usize;
+/// Largest size of a queue.
+const MAX_SIZE: u16 = (PAGE_SIZE as usize / size_of::<Descriptor>()) as u16;
+
+/// A queue and its buffers.
+#[derive(Debug)]
+pub(super) struct Queue {
+    size: u16,
+    memory: NonNull<u8>,
+    buffers: NonNull<u8>,
+    buffer_length: usize,
+    /// Available index that the device was told, and the one to tell it.
+    published: u16,
+    next_available: u16,
+    /// Used buffers that were taken.
+    next_used: u16,
+}
+
+/// Zeroed memory of private RAM that is never given back.
+fn allocate(length: usize) -> NonNull<u8> {
+    let Ok(layout) = Layout::from_size_align(length, PAGE_SIZE as usize) else {
+        unreachable!("a constant size")
+    };
+    // SAFETY: the length is not 0.
+    let memory = unsafe { alloc_zeroed(layout) };
+    NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+/// Guest-physical address of memory of the heap.
+fn physical(pointer: *const u8) -> u64 {
+    RAM_GPA + (pointer as u64 - PHYSMAP_BASE)
+}
+
+impl Queue {
+    /// A queue of `size` (a power of two) buffers of `buffer_length` bytes; `writable`: the
+    /// device writes them.
+    pub fn new(size: u16, buffer_length: usize, writable: bool) -> Queue {
+        assert!(size.is_power_of_two() && size <= MAX_SIZE);
+        let queue = Queue {
+            size,
+            memory: allocate(3 * PAGE_SIZE as usize),
+            buffers: allocate(usize::from(size) * buffer_length),
+            buffer_length,
+            published: 0,
+            next_available: 0,
+            next_used: 0,
+        };
+        for number in 0..size {
+            let flags = if writable { WRITE } else { 0 };
+            queue.describe(number, buffer_length as u32, flags);
+        }
+        queue
+    }
+
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// Guest-physical addresses of descriptor table, available ring and used ring.
+    pub fn addresses(&self) -> [u64; 3] {
+        let base = physical(self.memory.as_ptr());
+        [base, base + AVAILABLE as u64, base + USED as u64]
+    }
+
+    fn describe(&self, number: u16, length: u32, flags: u16) {
+        let descriptor = Descriptor {
+            address: physical(self.buffer_pointer(number)),
+            length,
+            flags,
+            next: 0,
+        };
+        // SAFETY: inside the table; the device reads it after it is made available.
+        unsafe {
+            let table = self.memory.as_ptr().cast::<Descriptor>();
+            table.add(usize::from(number)).write_volatile(descriptor);
+        }
+    }
+
+    fn buffer_pointer(&self, number: u16) -> *mut u8 {
+        let offset = usize::from(number % self.size) * self.buffer_length;
+        self.buffers.as_ptr().wrapping_add(offset)
+    }
+
+    /// The bytes of a buffer that the device does not have.
+    pub fn buffer(&self, number: u16) -> &[u8] {
+        // SAFETY: allocated by `new`; only buffers that were taken are looked at.
+        unsafe { core::slice::from_raw_parts(self.buffer_pointer(number), self.buffer_length) }
+    }
+
+    /// The same for writing.
+    pub fn buffer_mut(&mut self, number: u16) -> &mut [u8] {
+        // SAFETY: as `buffer`.
+        unsafe { core::slice::from_raw_parts_mut(self.buffer_pointer(number), self.buffer_length) }
+    }
+
+    /// A 16-bit field of a ring.
+    fn field(&self, offset: usize) -> &AtomicU16 {
+        // SAFETY: inside the block, aligned, and accessed atomically by both sides.
+        unsafe { &*self.memory.as_ptr().add(offset).cast() }
+    }
+
+    /// Gives a buffer to the device once [`publish`](Self::publish) is called.
+    pub fn give(&mut self, number: u16) {
+        let slot = usize::from(self.next_available % self.size);
+        self.field(AVAILABLE + 4 + 2 * slot)
+            .store(number, Ordering::Relaxed);
+        self.next_available = self.next_available.wrapping_add(1);
+    }
+
+    /// The same for one of which only the first `length` bytes are filled.
+    pub fn give_filled(&mut self, number: u16, length: usize) {
+        self.describe(number, length as u32, 0);
+        self.give(number);
+    }
+
+    /// Lets the device see what was given. Result: whether it wants the doorbell.
+    pub fn publish(&mut self) -> bool {
+        let (old, new) = (self.published, self.next_available);
+        if old == new {
+            return false;
+        }
+        self.published = new;
+        self.field(AVAILABLE + 2).store(new, Ordering::Release);
+        // The index is visible before the device's wish is looked at.
+        fence(Ordering::SeqCst);
+        let event = USED + 4 + usize::from(self.size) * size_of::<UsedElement>();
+        let event = self.field(event).load(Ordering::Relaxed);
+        new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+    }
+
+    /// Whether the device has given a buffer back.
+    #[inline]
+    pub fn has_used(&self) -> bool {
+        self.field(USED + 2).load(Ordering::Acquire) != self.next_used
+    }
+
+    /// Takes a buffer that the device has given back, and the length that it has written.
+    pub fn take(&mut self) -> Option<(u16, usize)> {
+        if !self.has_used() {
+            return None;
+        }
+        let slot = usize::from(self.next_used % self.size);
+        // SAFETY: inside the used ring; the index was read before, with acquire order.
+        let element = unsafe {
+            let ring = self.memory.as_ptr().add(USED + 4).cast::<UsedElement>();
+            ring.add(slot).read_volatile()
+        };
+        self.next_used = self.next_used.wrapping_add(1);
+        let length = (element.length as usize).min(self.buffer_length);
+        Some(((element.id % u32::from(self.size)) as u16, length))
+    }
+
+    /// Asks for an interrupt at the next buffer that comes back. Result: whether one has
+    /// come meanwhile.
+    pub fn want_interrupt(&self) -> bool {
+        self.set_event(self.next_used);
+        // The wish is visible before the ring is looked at.
+        fence(Ordering::SeqCst);
+        self.has_used()
+    }
+
+    /// Asks for none in the next 65,535 buffers.
+    pub fn want_no_interrupt(&self) {
+        self.set_event(self.next_used.wrapping_sub(1));
+    }
+
+    fn set_event(&self, index: u16) {
+        self.field(AVAILABLE + 4 + 2 * usize::from(self.size))
+            .store(index, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: memory of the VM, used only by who has the queue.
+unsafe impl Send for Queue {}

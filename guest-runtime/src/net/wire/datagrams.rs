@@ -1,0 +1,85 @@
+//! UDP datagrams: sending them through smoltcp, which finds the neighbour and cuts long ones
+//! into fragments, and putting fragments together.
+
+use super::Stack;
+use super::frame::{self, Ends};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use smoltcp::iface::{SocketHandle, SocketSet};
+use smoltcp::socket::raw::{self, PacketBuffer, PacketMetadata};
+use smoltcp::wire::{IpProtocol, IpVersion};
+
+/// Datagrams, and bytes of datagrams, that wait to be sent.
+const QUEUE: (usize, usize) = (64, 256 << 10);
+/// Room for a datagram that is put together, bytes.
+const LONGEST: usize = 64 << 10;
+
+/// Sockets that see IP packets.
+pub(super) struct Datagrams {
+    /// Datagrams to send.
+    outgoing: (SocketSet<'static>, SocketHandle),
+    /// Datagrams that came in fragments.
+    incoming: (SocketSet<'static>, SocketHandle),
+}
+
+impl fmt::Debug for Datagrams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Datagrams").finish_non_exhaustive()
+    }
+}
+
+fn buffer((packets, bytes): (usize, usize)) -> PacketBuffer<'static> {
+    PacketBuffer::new(vec![PacketMetadata::EMPTY; packets], vec![0; bytes])
+}
+
+fn set(
+    version: Option<IpVersion>,
+    receive: (usize, usize),
+    send: (usize, usize),
+) -> (SocketSet<'static>, SocketHandle) {
+    let protocol = Some(IpProtocol::Udp);
+    let socket = raw::Socket::new(version, protocol, buffer(receive), buffer(send));
+    let mut sockets = SocketSet::new(vec![]);
+    let handle = sockets.add(socket);
+    (sockets, handle)
+}
+
+impl Datagrams {
+    pub fn new() -> Datagrams {
+        Datagrams {
+            outgoing: set(None, (0, 0), QUEUE),
+            incoming: set(Some(IpVersion::Ipv4), (1, LONGEST), (0, 0)),
+        }
+    }
+
+    /// Sends a datagram. One for which there is no room is lost.
+    pub fn send(&mut self, stack: &mut Stack, ends: Ends, payload: &[u8]) {
+        let length = frame::udp_packet_length(ends.remote.ip(), payload.len());
+        // Fragments are no use to a device that computes checksums.
+        let with_checksum = length > stack.capabilities.mtu;
+        let (sockets, handle) = &mut self.outgoing;
+        let socket = sockets.get_mut::<raw::Socket<'_>>(*handle);
+        if let Ok(packet) = socket.send(length) {
+            frame::udp_packet(packet, ends, payload, with_checksum);
+        }
+        self.egress(stack);
+    }
+
+    /// Sends what waits.
+    pub fn egress(&mut self, stack: &mut Stack) {
+        let (sockets, handle) = &mut self.outgoing;
+        if sockets.get::<raw::Socket<'_>>(*handle).send_queue() > 0 {
+            stack.egress(sockets);
+        }
+    }
+
+    /// Takes a fragment. Result: the datagram that it completes.
+    pub fn fragment(&mut self, stack: &mut Stack, frame: &[u8]) -> Option<(Ends, Vec<u8>)> {
+        let (sockets, handle) = &mut self.incoming;
+        stack.ingress(frame, sockets);
+        let socket = sockets.get_mut::<raw::Socket<'_>>(*handle);
+        let (ends, payload) = frame::datagram(socket.recv().ok()?)?;
+        Some((ends, payload.to_vec()))
+    }
+}

@@ -1,0 +1,244 @@
+//! Looking into packets: what came, and what the device is to do with those that go.
+
+use super::link::ETHERNET;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use hartline_abi::virtio::NetHeader;
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    ArpPacket, EthernetFrame, EthernetProtocol, IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet,
+    TcpPacket, UdpPacket,
+};
+
+/// Both ends of a packet of TCP or UDP: who sent it, and to whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ends {
+    /// The one at this VM.
+    pub local: SocketAddr,
+    /// The other one.
+    pub remote: SocketAddr,
+}
+
+/// What a packet is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Kind<'a> {
+    /// TCP; whether it asks for a connection.
+    Tcp { ends: Ends, is_first: bool },
+    /// A UDP datagram.
+    Udp { ends: Ends, payload: &'a [u8] },
+    /// A fragment of an IPv4 packet.
+    Fragment,
+    /// About neighbours: addresses of theirs may be known now.
+    Neighbour,
+    /// Something else.
+    Other,
+    /// Damaged.
+    Bad,
+}
+
+/// An IP packet: addresses, protocol, payload, and where that starts in the frame.
+struct Ip<'a> {
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: IpProtocol,
+    payload: &'a [u8],
+    start: usize,
+}
+
+fn parse_ip(frame: &[u8]) -> Result<Ip<'_>, Kind<'static>> {
+    let ethernet = EthernetFrame::new_checked(frame).map_err(|_| Kind::Bad)?;
+    let payload = ethernet.payload();
+    match ethernet.ethertype() {
+        EthernetProtocol::Ipv4 => {
+            let packet = Ipv4Packet::new_checked(payload).map_err(|_| Kind::Bad)?;
+            if packet.more_frags() || packet.frag_offset() != 0 {
+                return Err(Kind::Fragment);
+            }
+            Ok(Ip {
+                source: packet.src_addr().into(),
+                destination: packet.dst_addr().into(),
+                protocol: packet.next_header(),
+                payload: packet.payload(),
+                start: ETHERNET + usize::from(packet.header_len()),
+            })
+        }
+        EthernetProtocol::Ipv6 => {
+            let packet = Ipv6Packet::new_checked(payload).map_err(|_| Kind::Bad)?;
+            Ok(Ip {
+                source: packet.src_addr().into(),
+                destination: packet.dst_addr().into(),
+                protocol: packet.next_header(),
+                payload: packet.payload(),
+                start: ETHERNET + packet.header_len(),
+            })
+        }
+        EthernetProtocol::Arp => Err(match ArpPacket::new_checked(payload) {
+            Ok(_) => Kind::Neighbour,
+            Err(_) => Kind::Bad,
+        }),
+        _ => Err(Kind::Other),
+    }
+}
+
+/// What a frame is. Checksums of TCP and UDP are verified unless `is_verified`.
+pub(super) fn classify(frame: &[u8], is_verified: bool) -> Kind<'_> {
+    let ip = match parse_ip(frame) {
+        Ok(ip) => ip,
+        Err(kind) => return kind,
+    };
+    let (source, destination) = (IpAddress::from(ip.source), IpAddress::from(ip.destination));
+    let ends = |from: u16, to: u16| Ends {
+        local: SocketAddr::new(ip.destination, to),
+        remote: SocketAddr::new(ip.source, from),
+    };
+    match ip.protocol {
+        IpProtocol::Tcp => match TcpPacket::new_checked(ip.payload) {
+            Ok(packet) if is_verified || packet.verify_checksum(&source, &destination) => {
+                Kind::Tcp {
+                    ends: ends(packet.src_port(), packet.dst_port()),
+                    is_first: packet.syn() && !packet.ack() && !packet.rst(),
+                }
+            }
+            _ => Kind::Bad,
+        },
+        IpProtocol::Udp => match UdpPacket::new_checked(ip.payload) {
+            Ok(packet) if is_verified || packet.verify_checksum(&source, &destination) => {
+                let length = usize::from(packet.len());
+                Kind::Udp {
+                    ends: ends(packet.src_port(), packet.dst_port()),
+                    // `new_checked` has compared the length with that of the packet.
+                    payload: ip.payload.get(UDP..length).unwrap_or_default(),
+                }
+            }
+            _ => Kind::Bad,
+        },
+        IpProtocol::Icmpv6 => Kind::Neighbour,
+        _ => Kind::Other,
+    }
+}
+
+/// Whether a packet is about addresses of neighbours.
+pub(super) fn is_about_neighbours(frame: &[u8]) -> bool {
+    match parse_ip(frame) {
+        // Reports of groups come behind a header of options.
+        Ok(ip) => matches!(ip.protocol, IpProtocol::Icmpv6 | IpProtocol::HopByHop),
+        Err(kind) => kind == Kind::Neighbour,
+    }
+}
+
+/// The datagram in an IPv4 packet without Ethernet header that was put together from
+/// fragments.
+pub(super) fn datagram(packet: &[u8]) -> Option<(Ends, &[u8])> {
+    let ip = Ipv4Packet::new_checked(packet).ok()?;
+    let (source, destination) = (ip.src_addr(), ip.dst_addr());
+    let udp = UdpPacket::new_checked(ip.payload()).ok()?;
+    if !udp.verify_checksum(&source.into(), &destination.into()) {
+        return None;
+    }
+    let ends = Ends {
+        local: SocketAddr::new(destination.into(), udp.dst_port()),
+        remote: SocketAddr::new(source.into(), udp.src_port()),
+    };
+    Some((ends, ip.payload().get(UDP..usize::from(udp.len()))?))
+}
+
+/// Length of a UDP header, bytes.
+pub(super) const UDP: usize = 8;
+/// Where the checksum is in TCP and UDP headers.
+const TCP_CHECKSUM: usize = 16;
+const UDP_CHECKSUM: usize = 6;
+
+/// Leaves the checksum of a TCP or UDP packet to the device, and its cutting into packets
+/// with `segment` bytes of payload each.
+pub(super) fn offload(frame: &mut [u8], segment: Option<u16>) -> NetHeader {
+    let mut header = NetHeader::default();
+    let Ok(ip) = parse_ip(frame) else {
+        return header;
+    };
+    let (start, length) = (ip.start, ip.payload.len());
+    let (place, headers) = match (ip.protocol, TcpPacket::new_checked(ip.payload)) {
+        (IpProtocol::Tcp, Ok(tcp)) => (TCP_CHECKSUM, usize::from(tcp.header_len())),
+        (IpProtocol::Udp, _) if length >= UDP => (UDP_CHECKSUM, UDP),
+        _ => return header,
+    };
+    let sum = pseudo_header(ip.source, ip.destination, ip.protocol, length as u32);
+    if let Some(field) = frame.get_mut(start + place..start + place + 2) {
+        field.copy_from_slice(&sum.to_be_bytes());
+    }
+    header.flags = NetHeader::NEEDS_CHECKSUM;
+    header.checksum_start = start as u16;
+    header.checksum_offset = place as u16;
+    if let Some(size) = segment {
+        header.gso_type = NetHeader::GSO_TCP4;
+        header.gso_size = size;
+        header.header_length = (start + headers) as u16;
+    }
+    header
+}
+
+/// Sum of the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1), not inverted.
+fn pseudo_header(from: IpAddr, to: IpAddr, protocol: IpProtocol, length: u32) -> u16 {
+    let words = |bytes: &[u8]| -> u32 {
+        let pairs = bytes.chunks_exact(2);
+        pairs
+            .map(|b| u32::from(u16::from_be_bytes([b[0], b[1]])))
+            .sum()
+    };
+    let address = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => words(&ip.octets()),
+        IpAddr::V6(ip) => words(&ip.octets()),
+    };
+    let mut sum = address(from) + address(to) + u32::from(u8::from(protocol));
+    sum += (length & 0xffff) + (length >> 16);
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// The IP packet, without Ethernet header, of a UDP datagram. Its checksum is computed if
+/// `with_checksum`: otherwise the device does that.
+pub(super) fn udp_packet(
+    to: &mut [u8],
+    ends: Ends,
+    payload: &[u8],
+    with_checksum: bool,
+) -> Option<()> {
+    let length = UDP + payload.len();
+    let checksums = ChecksumCapabilities::ignored();
+    let ip_header = smoltcp::wire::IpRepr::new(
+        ends.local.ip().into(),
+        ends.remote.ip().into(),
+        IpProtocol::Udp,
+        length,
+        64,
+    );
+    let start = ip_header.header_len();
+    ip_header.emit(to.get_mut(..start)?, &checksums);
+    let mut udp = UdpPacket::new_unchecked(to.get_mut(start..start + length)?);
+    udp.set_src_port(ends.local.port());
+    udp.set_dst_port(ends.remote.port());
+    udp.set_len(u16::try_from(length).ok()?);
+    udp.payload_mut().copy_from_slice(payload);
+    udp.set_checksum(0);
+    if with_checksum {
+        udp.fill_checksum(&ends.local.ip().into(), &ends.remote.ip().into());
+    }
+    Some(())
+}
+
+/// Length of the packet that [`udp_packet`] makes, bytes.
+pub(super) fn udp_packet_length(to: IpAddr, payload: usize) -> usize {
+    let header = match to {
+        IpAddr::V4(_) => smoltcp::wire::IPV4_HEADER_LEN,
+        IpAddr::V6(_) => smoltcp::wire::IPV6_HEADER_LEN,
+    };
+    header + UDP + payload
+}
+
+/// Whether a datagram to this address is for several or unknown receivers.
+pub(super) fn is_group(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_multicast() || ip == Ipv4Addr::BROADCAST,
+        IpAddr::V6(ip) => ip.is_multicast() || ip == Ipv6Addr::UNSPECIFIED,
+    }
+}

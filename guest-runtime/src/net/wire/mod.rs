@@ -1,0 +1,458 @@
+//! The network beyond this VM: packets, the TCP/IP stack (smoltcp), and what of it belongs to
+//! which socket.
+//!
+//! smoltcp looks at all its sockets for each packet and at each turn. So that this does not
+//! grow with the number of connections, each connection has a socket set of its own
+//! ([`Flow`]): packets are matched to connections here, and smoltcp sees a packet and the one
+//! socket that it is for. UDP datagrams go straight to the sockets of
+//! [`Network`](super::Network).
+
+mod datagrams;
+mod flow;
+mod frame;
+mod link;
+#[cfg(test)]
+mod tests;
+
+pub use flow::FlowId;
+pub use link::{Capabilities, Packet, Receive, Transmit};
+
+use super::Network;
+use crate::clock;
+use crate::errno::Errno;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+use datagrams::Datagrams;
+use flow::Flow;
+use frame::{Ends, Kind};
+use hartline_abi::boot::NetSettings;
+use link::Port;
+use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
+use smoltcp::socket::dhcpv4;
+use smoltcp::time::Instant;
+use smoltcp::wire::{
+    EthernetAddress, HardwareAddress, IpAddress, IpCidr, Ipv4Address, Ipv6Address,
+};
+
+/// Packets that are looked at before programs have their turn.
+const BATCH: usize = 256;
+
+/// The network interface and the connections over it.
+#[derive(Debug)]
+pub struct Wire {
+    stack: Stack,
+    receive: Box<dyn Receive>,
+    /// Connections, and those by their ends.
+    flows: BTreeMap<FlowId, Flow>,
+    ends: BTreeMap<Ends, FlowId>,
+    last_flow: u64,
+    /// When to look at connections though nothing comes: microseconds since boot.
+    timers: BTreeSet<(i64, FlowId)>,
+    /// Connections that have something to send and could not: the address of a neighbour, or
+    /// a buffer, may be missing.
+    unsent: BTreeSet<FlowId>,
+    datagrams: Datagrams,
+    has_gateway6: bool,
+    /// The DHCP client's set, and it.
+    dhcp: Option<(SocketSet<'static>, SocketHandle)>,
+    /// When to look at the DHCP client.
+    next_control: Option<i64>,
+    /// Memory for the buffers of all connections, bytes.
+    budget: usize,
+}
+
+/// smoltcp's interface and the way out.
+struct Stack {
+    interface: Interface,
+    transmit: Box<dyn Transmit>,
+    /// Packets sent, but for those about neighbours.
+    sent: u64,
+    capabilities: Capabilities,
+}
+
+impl core::fmt::Debug for Stack {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Stack")
+            .field("capabilities", &self.capabilities)
+            .finish_non_exhaustive()
+    }
+}
+
+fn now() -> Instant {
+    Instant::from_micros((clock::monotonic() / 1000).cast_signed())
+}
+
+impl Stack {
+    fn port<'a>(
+        transmit: &'a mut Box<dyn Transmit>,
+        sent: &'a mut u64,
+        capabilities: Capabilities,
+        frame: Option<&'a [u8]>,
+    ) -> Port<'a> {
+        Port {
+            frame,
+            transmit: &mut **transmit,
+            sent,
+            capabilities,
+        }
+    }
+
+    /// Lets the sockets of a set see a packet.
+    fn ingress(&mut self, frame: &[u8], sockets: &mut SocketSet<'static>) {
+        let (transmit, sent) = (&mut self.transmit, &mut self.sent);
+        let mut port = Self::port(transmit, sent, self.capabilities, Some(frame));
+        self.interface
+            .poll_ingress_single(now(), &mut port, sockets);
+    }
+
+    /// Sends what the sockets of a set have to send. Result: packets sent.
+    fn egress(&mut self, sockets: &mut SocketSet<'static>) -> u64 {
+        /// More than fill the largest window.
+        const MOST: usize = 4096;
+        let before = self.sent;
+        for _ in 0..MOST {
+            let last = self.sent;
+            let (transmit, sent) = (&mut self.transmit, &mut self.sent);
+            let mut port = Self::port(transmit, sent, self.capabilities, None);
+            self.interface.poll_egress(now(), &mut port, sockets);
+            if self.sent == last {
+                break;
+            }
+        }
+        self.sent - before
+    }
+
+    /// When a set is to be looked at again; microseconds since boot.
+    fn next(&mut self, sockets: &SocketSet<'static>) -> Option<i64> {
+        let at = self.interface.poll_at(now(), sockets);
+        at.map(|at| at.total_micros())
+    }
+}
+
+impl Wire {
+    /// The interface over these queues, with addresses as `settings` says. `seed` is random;
+    /// the buffers of connections may take `budget` bytes, more if there are many.
+    ///
+    /// # Panics
+    /// If the hardware address is that of a group.
+    #[must_use]
+    pub fn new(
+        receive: Box<dyn Receive>,
+        mut transmit: Box<dyn Transmit>,
+        capabilities: Capabilities,
+        settings: &NetSettings,
+        seed: u64,
+        budget: usize,
+    ) -> Wire {
+        let mac = EthernetAddress(capabilities.mac);
+        let mut config = Config::new(HardwareAddress::Ethernet(mac));
+        config.random_seed = seed;
+        let mut sent = 0;
+        let interface = {
+            let mut port = Stack::port(&mut transmit, &mut sent, capabilities, None);
+            Interface::new(config, &mut port, now())
+        };
+        let mut wire = Wire {
+            stack: Stack {
+                interface,
+                transmit,
+                sent,
+                capabilities,
+            },
+            receive,
+            flows: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            last_flow: 0,
+            timers: BTreeSet::new(),
+            unsent: BTreeSet::new(),
+            datagrams: Datagrams::new(),
+            has_gateway6: settings.gateway6 != [0; 16],
+            dhcp: None,
+            next_control: None,
+            budget,
+        };
+        wire.configure(settings, mac);
+        wire
+    }
+
+    /// Gives the interface its addresses and routes.
+    fn configure(&mut self, settings: &NetSettings, mac: EthernetAddress) {
+        let interface = &mut self.stack.interface;
+        let [length4, length6] = settings.prefixes.map(|length| length.min(128) as u8);
+        interface.update_ip_addrs(|addresses| {
+            let link_local =
+                Ipv6Address::from_bits(0xfe80 << 112 | u128::from(interface_identifier(mac.0)));
+            let own4 = Ipv4Address::from(settings.ipv4);
+            let own6 = Ipv6Address::from(settings.ipv6);
+            let wanted = [
+                (IpAddress::from(own4), length4.min(32)),
+                (own6.into(), length6),
+                (link_local.into(), 64),
+            ];
+            for (address, length) in wanted {
+                if address.is_unicast() {
+                    // There is room for four.
+                    let _ = addresses.push(IpCidr::new(address, length));
+                }
+            }
+        });
+        // Room for two routes; one fails only if there is no room.
+        let gateway4 = Ipv4Address::from(settings.gateway4);
+        if !gateway4.is_unspecified() {
+            let _ = interface.routes_mut().add_default_ipv4_route(gateway4);
+        }
+        let gateway6 = Ipv6Address::from(settings.gateway6);
+        if !gateway6.is_unspecified() {
+            let _ = interface.routes_mut().add_default_ipv6_route(gateway6);
+        }
+        if settings.dhcp != 0 {
+            let mut sockets = SocketSet::new(vec![]);
+            let handle = sockets.add(dhcpv4::Socket::new());
+            self.dhcp = Some((sockets, handle));
+            self.next_control = Some(0);
+        }
+    }
+
+    /// Whether an address is this interface's own.
+    #[must_use]
+    pub fn has_address(&self, ip: IpAddr) -> bool {
+        self.stack.interface.has_ip_addr(IpAddress::from(ip))
+    }
+
+    /// The address that packets to `to` come from; none if none can be sent there.
+    #[must_use]
+    pub fn source(&self, to: IpAddr) -> Option<IpAddr> {
+        let interface = &self.stack.interface;
+        let to = IpAddress::from(to);
+        let is_near = |cidr: &IpCidr| cidr.contains_addr(&to);
+        let is_near = interface.ip_addrs().iter().any(is_near);
+        let has_gateway = match to {
+            IpAddress::Ipv4(_) => interface.routes().get_default_ipv4_route().is_some(),
+            IpAddress::Ipv6(_) => self.has_gateway6,
+        };
+        if !is_near && !has_gateway {
+            return None;
+        }
+        let source = IpAddr::from(interface.get_source_address(&to)?);
+        (!source.is_unspecified()).then_some(source)
+    }
+
+    /// Whether there are packets to look at.
+    #[inline]
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.receive.is_pending()
+    }
+
+    /// When to look though nothing comes, ns of `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn next_time(&self) -> Option<u64> {
+        let flows = self.timers.first().map(|&(at, _)| at);
+        let first = flows.into_iter().chain(self.next_control).min()?;
+        Some(u64::try_from(first).unwrap_or(0).saturating_mul(1000))
+    }
+
+    /// Looks at what has come and whose time has come, and sends what is to be sent.
+    pub(super) fn poll(&mut self, net: &mut Network) {
+        self.receive.begin();
+        let mut touched = Vec::new();
+        let mut left = BATCH;
+        loop {
+            while left > 0
+                && let Some(packet) = self.receive.next()
+            {
+                self.take_packet(&packet, net, &mut touched);
+                self.receive.release(packet);
+                left -= 1;
+            }
+            if !self.receive.rest() || left == 0 {
+                break;
+            }
+        }
+        let time = now().total_micros();
+        while let Some(&(at, id)) = self.timers.first()
+            && at <= time
+        {
+            self.timers.pop_first();
+            if let Some(flow) = self.flows.get_mut(&id) {
+                flow.timer = None;
+            }
+            touched.push(id);
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        for id in touched {
+            self.settle(id, net);
+        }
+        if self.next_control.is_some_and(|at| at <= time) {
+            self.serve_dhcp();
+        }
+        self.datagrams.egress(&mut self.stack);
+        self.flush();
+    }
+
+    /// Sends a datagram.
+    ///
+    /// # Errors
+    /// `EINVAL` if it cannot come from `from`, `EMSGSIZE`.
+    pub(super) fn send_datagram(
+        &mut self,
+        from: SocketAddr,
+        to: SocketAddr,
+        payload: &[u8],
+    ) -> Result<usize, Errno> {
+        if from.is_ipv4() != to.is_ipv4() || !self.has_address(from.ip()) {
+            return Err(Errno::EINVAL);
+        }
+        // smoltcp makes no fragments of IPv6 packets.
+        let length = frame::udp_packet_length(to.ip(), payload.len());
+        if to.is_ipv6() && length > self.stack.capabilities.mtu {
+            return Err(Errno::EMSGSIZE);
+        }
+        let ends = Ends {
+            local: from,
+            remote: to,
+        };
+        self.datagrams.send(&mut self.stack, ends, payload);
+        self.flush();
+        Ok(payload.len())
+    }
+
+    /// Lets the device see what was sent.
+    fn flush(&mut self) {
+        self.stack.transmit.flush();
+        if !self.unsent.is_empty() && !self.stack.transmit.has_room() {
+            self.stack.transmit.want_room();
+        }
+    }
+
+    /// Looks at one packet.
+    fn take_packet(&mut self, packet: &Packet, net: &mut Network, touched: &mut Vec<FlowId>) {
+        let frame = self.receive.bytes(packet);
+        match frame::classify(frame, packet.is_verified) {
+            Kind::Bad => {}
+            Kind::Tcp { ends, is_first } => {
+                let known = self.ends.get(&ends).copied();
+                let id = match known {
+                    Some(id) if is_first && self.flows.get(&id).is_some_and(Flow::is_over) => {
+                        remove(&mut self.flows, &mut self.ends, &mut self.timers, id);
+                        None
+                    }
+                    known => known,
+                };
+                let id = match id {
+                    None if is_first && self.has_address(ends.local.ip()) => {
+                        match self.arrival(ends, net) {
+                            Arrival::Flow(id) => Some(id),
+                            Arrival::Nobody => None,
+                            // As Linux: it is asked again.
+                            Arrival::NoRoom => return,
+                        }
+                    }
+                    id => id,
+                };
+                let frame = self.receive.bytes(packet);
+                match id.and_then(|id| Some((id, self.flows.get_mut(&id)?))) {
+                    Some((id, flow)) => {
+                        self.stack.ingress(frame, flow.sockets());
+                        touched.push(id);
+                    }
+                    None => self.stack.ingress(frame, &mut SocketSet::new(vec![])),
+                }
+            }
+            Kind::Udp { ends, payload } => {
+                let is_own = self.has_address(ends.local.ip()) || frame::is_group(ends.local.ip());
+                if is_own && net.deliver_udp(ends.local, ends.remote, payload) {
+                    return;
+                }
+                match &mut self.dhcp {
+                    Some((sockets, _)) if ends.local.port() == DHCP_CLIENT => {
+                        self.stack.ingress(frame, sockets);
+                        self.serve_dhcp();
+                    }
+                    // It is answered that nobody is there.
+                    _ => self.stack.ingress(frame, &mut SocketSet::new(vec![])),
+                }
+            }
+            Kind::Fragment => {
+                if let Some((ends, payload)) = self.datagrams.fragment(&mut self.stack, frame) {
+                    net.deliver_udp(ends.local, ends.remote, &payload);
+                }
+            }
+            Kind::Neighbour => {
+                self.stack.ingress(frame, &mut SocketSet::new(vec![]));
+                touched.extend(self.unsent.iter());
+            }
+            Kind::Other => self.stack.ingress(frame, &mut SocketSet::new(vec![])),
+        }
+    }
+
+    /// Looks at the DHCP client, and takes over what it was told.
+    fn serve_dhcp(&mut self) {
+        let Some((sockets, handle)) = &mut self.dhcp else {
+            return;
+        };
+        self.stack.egress(sockets);
+        let event = sockets.get_mut::<dhcpv4::Socket<'_>>(*handle).poll();
+        let interface = &mut self.stack.interface;
+        let is_v4 = |cidr: &IpCidr| matches!(cidr, IpCidr::Ipv4(_));
+        match event {
+            Some(dhcpv4::Event::Configured(config)) => {
+                interface.update_ip_addrs(|addresses| {
+                    addresses.retain(|cidr| !is_v4(cidr));
+                    // There is room for four.
+                    let _ = addresses.push(IpCidr::Ipv4(config.address));
+                });
+                interface.routes_mut().remove_default_ipv4_route();
+                if let Some(router) = config.router {
+                    // The one that was there has just been removed.
+                    let _ = interface.routes_mut().add_default_ipv4_route(router);
+                }
+            }
+            Some(dhcpv4::Event::Deconfigured) => {
+                interface.update_ip_addrs(|addresses| addresses.retain(|cidr| !is_v4(cidr)));
+                interface.routes_mut().remove_default_ipv4_route();
+            }
+            None => {}
+        }
+        self.next_control = self.stack.next(sockets);
+    }
+}
+
+/// Port of DHCP clients.
+const DHCP_CLIENT: u16 = 68;
+
+/// What becomes of a packet that asks for a connection.
+enum Arrival {
+    /// A connection is being made.
+    Flow(FlowId),
+    /// Nobody listens.
+    Nobody,
+    /// The one who listens has enough of them.
+    NoRoom,
+}
+
+/// Forgets a connection.
+fn remove(
+    flows: &mut BTreeMap<FlowId, Flow>,
+    ends: &mut BTreeMap<Ends, FlowId>,
+    timers: &mut BTreeSet<(i64, FlowId)>,
+    id: FlowId,
+) {
+    let Some(flow) = flows.remove(&id) else {
+        return;
+    };
+    ends.remove(&flow.ends);
+    if let Some(at) = flow.timer {
+        timers.remove(&(at, id));
+    }
+}
+
+/// The modified EUI-64 of a hardware address (RFC 4291, appendix A).
+fn interface_identifier(mac: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = mac;
+    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}

@@ -1,0 +1,382 @@
+//! Two hosts on one wire, without loss and without time.
+
+use super::*;
+use crate::errno::Errno;
+use crate::net::address::Family;
+use crate::net::connection::Connecting;
+use crate::net::queue::Ucred;
+use crate::net::socket::{Socket, SocketId, State, Type};
+use alloc::collections::VecDeque;
+use alloc::rc::Rc;
+use core::cell::RefCell;
+use core::net::SocketAddr;
+use hartline_abi::virtio::NetHeader;
+
+const WHO: Ucred = Ucred {
+    pid: 2,
+    uid: 1000,
+    gid: 1000,
+};
+
+/// Packets under way in one direction.
+type Pipe = Rc<RefCell<VecDeque<Vec<u8>>>>;
+
+#[derive(Debug)]
+struct In {
+    pipe: Pipe,
+    current: Vec<u8>,
+}
+
+impl Receive for In {
+    fn is_pending(&self) -> bool {
+        !self.pipe.borrow().is_empty()
+    }
+
+    fn begin(&mut self) {}
+
+    fn next(&mut self) -> Option<Packet> {
+        self.current = self.pipe.borrow_mut().pop_front()?;
+        Some(Packet {
+            buffer: 0,
+            length: self.current.len(),
+            is_verified: false,
+        })
+    }
+
+    fn bytes(&self, packet: &Packet) -> &[u8] {
+        &self.current[..packet.length]
+    }
+
+    fn release(&mut self, _: Packet) {}
+
+    fn rest(&mut self) -> bool {
+        self.is_pending()
+    }
+}
+
+/// Packets that fit before the other side looks.
+const ROOM: usize = 20;
+
+#[derive(Debug)]
+struct Out {
+    pipe: Pipe,
+    buffer: Vec<u8>,
+}
+
+impl Transmit for Out {
+    fn has_room(&mut self) -> bool {
+        self.pipe.borrow().len() < ROOM
+    }
+
+    fn buffer(&mut self, length: usize) -> Option<&mut [u8]> {
+        self.buffer = vec![0; length];
+        self.has_room().then_some(&mut self.buffer)
+    }
+
+    fn commit(&mut self, length: usize, header: NetHeader) {
+        assert_eq!(length, self.buffer.len());
+        if header.flags & NetHeader::NEEDS_CHECKSUM != 0 {
+            // What the device does.
+            let start = usize::from(header.checksum_start);
+            let place = start + usize::from(header.checksum_offset);
+            let sum = internet_checksum(&self.buffer[start..]);
+            self.buffer[place..place + 2].copy_from_slice(&sum.to_be_bytes());
+        }
+        let segment = usize::from(header.gso_size);
+        assert!(segment <= 1460 && (segment > 0) == (length > 1514));
+        self.pipe.borrow_mut().push_back(self.buffer.clone());
+    }
+
+    fn flush(&mut self) {}
+
+    fn want_room(&mut self) -> bool {
+        self.has_room()
+    }
+}
+
+fn internet_checksum(bytes: &[u8]) -> u16 {
+    let mut sum = 0u64;
+    for pair in bytes.chunks(2) {
+        let low = pair.get(1).copied().unwrap_or(0);
+        sum += u64::from(u16::from_be_bytes([pair[0], low]));
+    }
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// Host `number` of the network.
+fn host(number: u8, receive: &Pipe, transmit: &Pipe) -> Network {
+    let mut ipv6 = [0; 16];
+    (ipv6[0], ipv6[15]) = (0xfd, number);
+    let settings = NetSettings {
+        ipv4: [10, 0, 0, number],
+        prefixes: [24, 64],
+        ipv6,
+        ..NetSettings::default()
+    };
+    let capabilities = Capabilities {
+        mac: [2, 0, 0, 0, 0, number],
+        mtu: 1500,
+        segments: true,
+    };
+    let receive = In {
+        pipe: Rc::clone(receive),
+        current: Vec::new(),
+    };
+    let transmit = Out {
+        pipe: Rc::clone(transmit),
+        buffer: Vec::new(),
+    };
+    let mut net = Network::default();
+    let (receive, transmit) = (Box::new(receive), Box::new(transmit));
+    let seed = u64::from(number);
+    net.set_wire(Wire::new(
+        receive,
+        transmit,
+        capabilities,
+        &settings,
+        seed,
+        8 << 20,
+    ));
+    net
+}
+
+/// Both hosts.
+struct Hosts([Network; 2]);
+
+impl Hosts {
+    fn new() -> Hosts {
+        let (there, back) = (Pipe::default(), Pipe::default());
+        Hosts([host(1, &back, &there), host(2, &there, &back)])
+    }
+
+    /// Lets packets go to and fro until there are none.
+    fn run(&mut self) {
+        for _ in 0..10_000 {
+            self.0.iter_mut().for_each(Network::poll_wire);
+            if !self.0.iter().any(Network::is_pending) {
+                return;
+            }
+        }
+        panic!("packets without end");
+    }
+}
+
+fn address(number: u8, port: u16) -> SocketAddr {
+    SocketAddr::new([10, 0, 0, number].into(), port)
+}
+
+fn tcp(net: &mut Network) -> SocketId {
+    net.add(Socket::new(Family::Inet, Type::Stream, WHO))
+        .unwrap()
+}
+
+fn listen(net: &mut Network, at: SocketAddr, backlog: i32) -> SocketId {
+    let id = tcp(net);
+    net.bind_inet(id, at, 0).unwrap();
+    net.listen(id, backlog, WHO).unwrap();
+    id
+}
+
+/// A connection from host 1 to a port of host 2.
+fn connect(hosts: &mut Hosts, port: u16) -> (SocketId, SocketId) {
+    let listener = listen(&mut hosts.0[1], address(2, port), 5);
+    let client = tcp(&mut hosts.0[0]);
+    let result = hosts.0[0].connect_inet(client, address(2, port), WHO);
+    assert_eq!(result, Ok(Connecting::Waits));
+    hosts.run();
+    assert!(hosts.0[0].get(client).unwrap().is_connected());
+    let server = hosts.0[1].accept(listener).unwrap();
+    (client, server)
+}
+
+#[test]
+fn bytes_go_both_ways() {
+    let mut hosts = Hosts::new();
+    let (client, server) = connect(&mut hosts, 80);
+    let local = hosts.0[0].get(client).unwrap().local.clone();
+    assert_eq!(hosts.0[1].get(server).unwrap().remote, local);
+    for (from, to, text) in [
+        ((0, client), (1, server), b"question".as_slice()),
+        ((1, server), (0, client), b"answer"),
+    ] {
+        assert_eq!(hosts.0[from.0].send(from.1, text, &[], WHO), Ok(text.len()));
+        hosts.run();
+        let received = hosts.0[to.0].receive(to.1, 100, false).unwrap();
+        assert_eq!(received.bytes, text);
+        let again = hosts.0[to.0].receive(to.1, 100, false);
+        assert_eq!(again.unwrap_err(), Errno::EAGAIN);
+    }
+}
+
+#[test]
+fn large_transfers_arrive_whole() {
+    let mut hosts = Hosts::new();
+    let (client, server) = connect(&mut hosts, 80);
+    let data: Vec<u8> = (0..3_000_000u32).map(|n| (n * 7 % 251) as u8).collect();
+    let (mut sent, mut received) = ([0; 2], [Vec::new(), Vec::new()]);
+    let ends = [client, server];
+    for _ in 0..100_000 {
+        for (side, &id) in ends.iter().enumerate() {
+            let rest = &data[sent[side]..];
+            let piece = &rest[..rest.len().min(200_000)];
+            match hosts.0[side].send(id, piece, &[], WHO) {
+                Ok(count) => sent[side] += count,
+                Err(error) => assert_eq!(error, Errno::EAGAIN),
+            }
+        }
+        hosts.run();
+        for (side, &id) in ends.iter().enumerate() {
+            if let Ok(got) = hosts.0[side].receive(id, 50_000, false) {
+                received[side].extend(got.bytes);
+            }
+        }
+        if received.iter().all(|got| got.len() == data.len()) {
+            break;
+        }
+    }
+    assert!(received.iter().all(|got| *got == data));
+}
+
+#[test]
+fn nobody_listens() {
+    let mut hosts = Hosts::new();
+    let client = tcp(&mut hosts.0[0]);
+    hosts.0[0]
+        .connect_inet(client, address(2, 81), WHO)
+        .unwrap();
+    assert!(!hosts.0[0].can_send(hosts.0[0].get(client).unwrap()));
+    hosts.run();
+    let socket = hosts.0[0].get(client).unwrap();
+    assert_eq!(socket.error, Some(Errno::ECONNREFUSED));
+    assert!(matches!(socket.state, State::Idle) && socket.flow.is_none());
+}
+
+#[test]
+fn ends_are_told() {
+    let mut hosts = Hosts::new();
+    let (client, server) = connect(&mut hosts, 80);
+    hosts.0[0].send(client, b"last", &[], WHO).unwrap();
+    hosts.0[0].shutdown(client, 2).unwrap();
+    hosts.run();
+    assert_eq!(hosts.0[0].send(client, b"x", &[], WHO), Err(Errno::EPIPE));
+    assert_eq!(hosts.0[1].receive(server, 9, false).unwrap().bytes, b"last");
+    assert_eq!(hosts.0[1].receive(server, 9, false).unwrap().length, 0);
+    // The other direction is open.
+    hosts.0[1].send(server, b"more", &[], WHO).unwrap();
+    hosts.0[1].close(server);
+    hosts.run();
+    assert_eq!(hosts.0[0].receive(client, 9, false).unwrap().bytes, b"more");
+    assert_eq!(hosts.0[0].receive(client, 9, false).unwrap().length, 0);
+}
+
+#[test]
+fn closing_with_unread_bytes_resets() {
+    let mut hosts = Hosts::new();
+    let (client, server) = connect(&mut hosts, 80);
+    hosts.0[0].send(client, b"unread", &[], WHO).unwrap();
+    hosts.run();
+    hosts.0[1].close(server);
+    hosts.run();
+    let result = hosts.0[0].receive(client, 9, false);
+    assert_eq!(result.unwrap_err(), Errno::ECONNRESET);
+    assert_eq!(hosts.0[0].send(client, b"x", &[], WHO), Err(Errno::EPIPE));
+}
+
+#[test]
+fn a_full_backlog_takes_no_more() {
+    let mut hosts = Hosts::new();
+    let listener = listen(&mut hosts.0[1], address(2, 80), 0);
+    let clients: Vec<_> = (0..3)
+        .map(|_| {
+            let client = tcp(&mut hosts.0[0]);
+            hosts.0[0]
+                .connect_inet(client, address(2, 80), WHO)
+                .unwrap();
+            hosts.run();
+            client
+        })
+        .collect();
+    let connected = |id: &SocketId| hosts.0[0].get(*id).unwrap().is_connected();
+    let connected: Vec<bool> = clients.iter().map(connected).collect();
+    assert_eq!(connected, [true, false, false]);
+    assert!(hosts.0[1].accept(listener).is_ok());
+    assert_eq!(hosts.0[1].accept(listener).unwrap_err(), Errno::EAGAIN);
+    // Those who were not accepted are refused.
+    let (first, second) = (
+        listen(&mut hosts.0[1], address(2, 82), 1),
+        tcp(&mut hosts.0[0]),
+    );
+    hosts.0[0]
+        .connect_inet(second, address(2, 82), WHO)
+        .unwrap();
+    hosts.run();
+    hosts.0[1].close(first);
+    hosts.run();
+    let result = hosts.0[0].receive(second, 1, false);
+    assert_eq!(result.unwrap_err(), Errno::ECONNRESET);
+}
+
+#[test]
+fn datagrams_of_all_sizes() {
+    let mut hosts = Hosts::new();
+    let udp = |net: &mut Network, family| net.add(Socket::new(family, Type::Datagram, WHO));
+    let server = udp(&mut hosts.0[1], Family::Inet).unwrap();
+    hosts.0[1].bind_inet(server, address(2, 53), 0).unwrap();
+    let client = udp(&mut hosts.0[0], Family::Inet).unwrap();
+    for length in [0, 1, 1472, 1473, 9000, 20_000] {
+        let data: Vec<u8> = (0..length).map(|n| n as u8).collect();
+        let to = Some(address(2, 53));
+        assert_eq!(hosts.0[0].send_udp(client, &data, to, WHO), Ok(data.len()));
+        hosts.run();
+        let received = hosts.0[1].receive(server, 65_536, false).unwrap();
+        assert_eq!(received.bytes, data, "{length}");
+        let from = received.from.socket_addr().unwrap();
+        assert_eq!(from.ip(), address(1, 0).ip());
+        hosts.0[1].send_udp(server, b"ok", Some(from), WHO).unwrap();
+        hosts.run();
+        assert_eq!(hosts.0[0].receive(client, 9, false).unwrap().bytes, b"ok");
+    }
+    let far = Some(SocketAddr::new([10, 9, 9, 9].into(), 1));
+    let result = hosts.0[0].send_udp(client, b"x", far, WHO);
+    assert_eq!(result, Err(Errno::ENETUNREACH));
+    let there = SocketAddr::new("fd00::2".parse().unwrap(), 53);
+    let server = udp(&mut hosts.0[1], Family::Inet6).unwrap();
+    hosts.0[1].bind_inet(server, there, 0).unwrap();
+    let client = udp(&mut hosts.0[0], Family::Inet6).unwrap();
+    hosts.0[0]
+        .send_udp(client, b"six", Some(there), WHO)
+        .unwrap();
+    hosts.run();
+    assert_eq!(hosts.0[1].receive(server, 9, false).unwrap().bytes, b"six");
+    let result = hosts.0[0].send_udp(client, &[0; 1453], Some(there), WHO);
+    assert_eq!(result, Err(Errno::EMSGSIZE));
+}
+
+#[test]
+fn damaged_packets_are_dropped() {
+    let (there, back) = (Pipe::default(), Pipe::default());
+    let mut hosts = Hosts([host(1, &back, &there), host(2, &there, &back)]);
+    let (client, server) = connect(&mut hosts, 80);
+    hosts.0[0].send(client, b"right", &[], WHO).unwrap();
+    let packet = there.borrow()[0].clone();
+    for at in ETHERNET_AND_IP..packet.len() {
+        let mut wrong = packet.clone();
+        wrong[at] ^= 0x10;
+        there.borrow_mut().push_back(wrong);
+    }
+    for length in 0..packet.len() {
+        there.borrow_mut().push_back(packet[..length].to_vec());
+    }
+    hosts.run();
+    assert_eq!(
+        hosts.0[1].receive(server, 99, false).unwrap().bytes,
+        b"right"
+    );
+    let again = hosts.0[1].receive(server, 99, false);
+    assert_eq!(again.unwrap_err(), Errno::EAGAIN);
+}
+
+const ETHERNET_AND_IP: usize = 34;

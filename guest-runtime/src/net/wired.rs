@@ -1,0 +1,277 @@
+//! Sockets whose other end is another host: what [`Wire`] does for them, and what it tells
+//! them.
+
+use super::Network;
+use super::address::Address;
+use super::connection::Connecting;
+use super::datagram::deliver;
+use super::options::IPPROTO_TCP;
+use super::queue::{Message, Ucred};
+use super::socket::{Socket, SocketId, State, Type};
+use super::wire::{FlowId, Wire};
+use crate::errno::Errno;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+use smoltcp::socket::tcp;
+
+/// `TCP_NODELAY`
+const TCP_NODELAY: i32 = 1;
+
+impl Network {
+    /// There is a network beyond this VM from now on.
+    pub fn set_wire(&mut self, wire: Wire) {
+        self.wire = Some(Box::new(wire));
+    }
+
+    /// Whether there is one.
+    #[must_use]
+    pub fn has_wire(&self) -> bool {
+        self.wire.is_some()
+    }
+
+    /// Whether packets have come.
+    #[inline]
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.wire.as_ref().is_some_and(|wire| wire.is_pending())
+    }
+
+    /// When to look at the network though no packet comes, ns of `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn next_time(&self) -> Option<u64> {
+        self.wire.as_ref()?.next_time()
+    }
+
+    /// Looks at packets that have come, and does what time asks for.
+    pub fn poll_wire(&mut self) {
+        self.with_wire(Wire::poll);
+    }
+
+    /// Does something with the wire and with the sockets; nothing without a wire.
+    pub(super) fn with_wire<T>(
+        &mut self,
+        act: impl FnOnce(&mut Wire, &mut Self) -> T,
+    ) -> Option<T> {
+        let mut wire = self.wire.take()?;
+        let result = act(&mut wire, self);
+        self.wire = Some(wire);
+        Some(result)
+    }
+
+    /// Begins to connect to another host.
+    pub(super) fn connect_wire(
+        &mut self,
+        id: SocketId,
+        to: SocketAddr,
+    ) -> Result<Connecting, Errno> {
+        let socket = self.get_mut(id)?;
+        let from = socket.local.socket_addr().ok_or(Errno::EINVAL)?;
+        if to.port() == 0 {
+            return Err(Errno::ECONNREFUSED);
+        }
+        let wanted = [0, 1].map(|which| socket.wanted_buffer(which));
+        // A packet from the loopback interface's address leads nowhere.
+        if from.ip().is_loopback() {
+            return Err(Errno::EINVAL);
+        }
+        let socket = self.get_mut(id)?;
+        socket.state = State::Asking;
+        (socket.read_closed, socket.write_closed) = (false, false);
+        let flow = self
+            .with_wire(|wire, net| wire.connect(id, (from, to), wanted, net))
+            .ok_or(Errno::ENETUNREACH)?;
+        let socket = self.get_mut(id)?;
+        match flow {
+            // Unless it failed at once.
+            Ok(flow) if matches!(socket.state, State::Asking) => socket.flow = Some(flow),
+            Ok(_) => {}
+            Err(error) => {
+                socket.state = State::Idle;
+                return Err(error);
+            }
+        }
+        Ok(Connecting::Waits)
+    }
+
+    /// Sends bytes of a stream to another host.
+    pub(super) fn send_wire(
+        &mut self,
+        id: SocketId,
+        flow: FlowId,
+        bytes: &[u8],
+    ) -> Result<usize, Errno> {
+        let socket = self.get(id)?;
+        let (family, kind) = (socket.family, socket.kind);
+        let quick = socket
+            .options
+            .number(IPPROTO_TCP, TCP_NODELAY, family, kind)?;
+        self.with_wire(|wire, net| wire.send(flow, bytes, quick != 0, net))
+            .unwrap_or(Err(Errno::EPIPE))
+    }
+
+    /// Sends a datagram to another host.
+    pub(super) fn send_udp_wire(
+        &mut self,
+        from: SocketAddr,
+        to: SocketAddr,
+        bytes: &[u8],
+    ) -> Result<usize, Errno> {
+        self.with_wire(|wire, _| wire.send_datagram(from, to, bytes))
+            .unwrap_or(Err(Errno::ENETUNREACH))
+    }
+
+    /// A socket is closed.
+    pub(super) fn leave_wire(&mut self, socket: &Socket) {
+        let reset = !socket.queue.is_empty() || socket.options.linger == (true, 0);
+        if let Some(flow) = socket.flow {
+            self.with_wire(|wire, net| wire.close(flow, reset, net));
+        }
+    }
+
+    /// Whether a program that polls is told that it can send.
+    #[must_use]
+    pub fn can_send(&self, socket: &Socket) -> bool {
+        match (socket.peer.map(|peer| self.get(peer)), socket.flow) {
+            (Some(Ok(peer)), _) => socket.can_send_to(peer),
+            (_, Some(flow)) => match socket.state {
+                State::Asking => false,
+                _ => self.wire.as_ref().is_some_and(|wire| wire.can_send(flow)),
+            },
+            _ => !matches!(socket.state, State::Connecting(_) | State::Asking),
+        }
+    }
+
+    /// A datagram came. Result: whether somebody was there for it.
+    pub(super) fn deliver_udp(&mut self, to: SocketAddr, from: SocketAddr, bytes: &[u8]) -> bool {
+        let Some(receiver) = self.receiver(to, from) else {
+            return false;
+        };
+        let Ok(target) = self.get_mut(receiver) else {
+            return false;
+        };
+        if target.has_room_for(bytes.len()) && !target.read_closed {
+            deliver(target, bytes, Address::Inet(from), &[], Ucred::NOBODY);
+            self.touch_input(receiver);
+        }
+        true
+    }
+
+    /// Takes in what a connection has received, as far as there is room.
+    pub(super) fn take_in(&mut self, id: SocketId, from: &mut tcp::Socket<'_>) {
+        let Ok(socket) = self.get_mut(id) else {
+            return;
+        };
+        let mut came = false;
+        while from.can_recv() {
+            let room = socket.room_from_wire();
+            if room == 0 {
+                break;
+            }
+            let Ok(bytes) = from.recv(|bytes| {
+                let count = bytes.len().min(room);
+                (count, bytes[..count].to_vec())
+            }) else {
+                break;
+            };
+            socket.queue.append(Message {
+                bytes,
+                read: 0,
+                from: socket.remote.clone(),
+                who: Ucred::NOBODY,
+                rights: Vec::new(),
+            });
+            came = true;
+        }
+        if came {
+            self.touch_input(id);
+        }
+    }
+
+    /// A listener takes one more connection that is being made. Result: the sizes of its
+    /// buffers, unless the listener has enough.
+    pub(super) fn arrive(&mut self, id: SocketId) -> Option<[Option<usize>; 2]> {
+        let socket = self.get_mut(id).ok()?;
+        let wanted = [0, 1].map(|which| socket.wanted_buffer(which));
+        let State::Listening(listener) = &mut socket.state else {
+            return None;
+        };
+        if listener.accepted.len() + listener.arriving >= listener.backlog {
+            return None;
+        }
+        listener.arriving += 1;
+        Some(wanted)
+    }
+
+    /// A connection that was being made to a listener is made, or is not.
+    pub(super) fn arrived(&mut self, id: SocketId) {
+        if let Ok(socket) = self.get_mut(id)
+            && let State::Listening(listener) = &mut socket.state
+        {
+            listener.arriving = listener.arriving.saturating_sub(1);
+        }
+    }
+
+    /// Puts a connection into the backlog of a listener. Result: its socket; none if nobody
+    /// listens any more.
+    pub(super) fn wire_accepted(
+        &mut self,
+        id: SocketId,
+        flow: FlowId,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<SocketId> {
+        let server = self.get(id).ok()?;
+        if !server.is_listening() {
+            return None;
+        }
+        let mut accepted = Socket::new(server.family, Type::Stream, server.credentials);
+        accepted.options = server.options.clone();
+        accepted.local = Address::Inet(local);
+        accepted.remote = Address::Inet(remote);
+        accepted.state = State::Connected;
+        accepted.flow = Some(flow);
+        let accepted = self.add(accepted).ok()?;
+        if let Ok(server) = self.get_mut(id)
+            && let State::Listening(listener) = &mut server.state
+        {
+            listener.accepted.push_back(accepted);
+        }
+        self.touch_input(id);
+        Some(accepted)
+    }
+
+    /// The other host has answered.
+    pub(super) fn wire_connected(&mut self, id: SocketId) {
+        if let Ok(socket) = self.get_mut(id)
+            && matches!(socket.state, State::Asking)
+        {
+            socket.state = State::Connected;
+            self.touch_output(id);
+        }
+    }
+
+    /// The other host sends no more.
+    pub(super) fn wire_ended(&mut self, id: SocketId) {
+        if let Ok(socket) = self.get_mut(id) {
+            socket.read_closed = true;
+            self.touch(id, [1, 1]);
+        }
+    }
+
+    /// The connection is gone, with an error or in order.
+    pub(super) fn wire_closed(&mut self, id: SocketId, error: Option<Errno>) {
+        let Ok(socket) = self.get_mut(id) else {
+            return;
+        };
+        socket.flow = None;
+        if matches!(socket.state, State::Asking) {
+            socket.state = State::Idle;
+        } else {
+            socket.state = State::Disconnected;
+            (socket.read_closed, socket.write_closed) = (true, true);
+        }
+        socket.error = error.or(socket.error);
+        self.touch(id, [1, 1]);
+    }
+}
