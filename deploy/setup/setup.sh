@@ -26,6 +26,7 @@ riscv64-linux-gnu-objdump:binutils-riscv64-linux-gnu
 /usr/riscv64-linux-gnu/lib/libc.a:libc6-dev-riscv64-cross
 bzip2:bzip2
 cpio:cpio
+ip:iproute2
 qemu-system-x86_64:qemu-system-x86
 "
 

@@ -3,7 +3,8 @@
 #
 #   build.sh OUT [PART...]
 #
-# PART is one of kernels, syscalls, secp256k1, busybox and debian; without any, all of them.
+# PART is one of kernels, syscalls, secp256k1, busybox, debian and network; without any, all of
+# them.
 #
 # OUT/native/     x86-64 programs, statically linked
 # OUT/riscv64/    the same programs for riscv64
@@ -21,7 +22,7 @@
 set -euo pipefail
 
 if [ $# -lt 1 ]; then
-    echo "usage: $0 OUT [kernels|syscalls|secp256k1|busybox|debian]..." >&2
+    echo "usage: $0 OUT [kernels|syscalls|secp256k1|busybox|debian|network]..." >&2
     exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
@@ -169,6 +170,21 @@ make_debian() {
     compress bzip2 -9 -c
 }
 
+# The servers of `hartline bench io`, and for this machine their clients.
+make_network() {
+    local arch
+    packages+=(libevent-2.1-7t64 libsasl2-2 libsctp1 memcached netperf)
+    for arch in amd64 riscv64; do
+        "$fetch" $arch "$root/.debian/bench/$arch" "${packages[@]}"
+        make_root $arch netserver
+        make_root $arch memcached
+    done
+    "$fetch" amd64 "$root/.debian/bench/amd64" libmemcached-tools libmemcached11t64 \
+        libhashkit2t64 libmemcachedutil2t64 libstdc++6 libgcc-s1
+    make_root amd64 netperf
+    make_root amd64 memcaslap
+}
+
 # compress TOOL OPTION...: corpus.txt with the native tool, for decompression.
 compress() {
     local tree=$out/roots/amd64/$1 file=$out/input/corpus.$1
@@ -182,11 +198,11 @@ compress() {
 "$fetch" amd64 "$root/.debian/amd64" qemu-user
 place "$root/.debian/amd64/usr/bin/qemu-riscv64" "$out/qemu-riscv64"
 if [ $# -eq 0 ]; then
-    set -- kernels syscalls secp256k1 busybox debian
+    set -- kernels syscalls secp256k1 busybox debian network
 fi
 for part in "$@"; do
     case $part in
-    kernels | syscalls | secp256k1 | busybox | debian) make_$part ;;
+    kernels | syscalls | secp256k1 | busybox | debian | network) make_$part ;;
     *)
         echo "$0: $part: no such part" >&2
         exit 2

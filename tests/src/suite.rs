@@ -36,15 +36,24 @@ impl Suite {
         let trial = match (kvm(), kvm_is_required()) {
             (Ok(()), _) => Trial::test(name, test),
             (Err(reason), true) => Trial::test(name, move || Err(reason.into())),
-            (Err(reason), false) => {
-                let name = format!("{} ({reason})", name.into());
-                Trial::test(name, test).with_ignored_flag(true)
-            }
+            (Err(reason), false) => return self.add_unless(name, &reason, test),
         };
         self.trials.push(trial);
     }
 
-    /// The same for a test that takes minutes: it is run when asked for with
+    /// Lists a test as ignored, for a reason that this machine has.
+    pub fn add_unless(
+        &mut self,
+        name: impl Into<String>,
+        reason: &str,
+        test: impl FnOnce() -> Result<()> + Send + 'static,
+    ) {
+        let name = format!("{} ({reason})", name.into());
+        self.trials
+            .push(Trial::test(name, test).with_ignored_flag(true));
+    }
+
+    /// As [`add_kvm`](Self::add_kvm), for a test that takes minutes: it is run when asked for with
     /// `--ignored` or `--include-ignored`.
     pub fn add_long_kvm(
         &mut self,

@@ -1,0 +1,563 @@
+//! The network of a VM: a TAP interface in a network namespace that this process makes for
+//! itself, and peers on this side of it, which are this machine's own.
+//!
+//! Needs to be root and `/dev/net/tun`; otherwise the tests are listed as ignored.
+
+use hartline_tests::process::{self, Outcome};
+use hartline_tests::suite::Suite;
+use hartline_tests::{Result, compile, hartline, paths};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const COMPILER: &str = "riscv64-linux-gnu-gcc";
+/// Longest wait for a packet.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn main() -> ExitCode {
+    let namespace = enter_namespace();
+    let mut suite = Suite::new();
+    for (name, test) in TESTS {
+        let test = *test;
+        match &namespace {
+            Ok(()) => suite.add_kvm(*name, test),
+            Err(reason) => suite.add_unless(*name, reason, test),
+        }
+    }
+    suite.run()
+}
+
+type Test = fn() -> Result<()>;
+
+const TESTS: &[(&str, Test)] = &[
+    ("ping", answers_ping),
+    ("TCP server", tcp_server),
+    ("TCP server on two vCPUs", tcp_server_two),
+    ("TCP client", tcp_client),
+    ("TCP client over IPv6", tcp_client_v6),
+    ("many connections", many_connections),
+    ("UDP server", udp_server),
+    ("UDP client", udp_client),
+    ("connections that are refused or reset", failures),
+    ("large files", large_files),
+    ("DHCP", dhcp),
+    ("a VM that does nothing", idle),
+    ("interfaces that cannot be used", bad_interfaces),
+    ("an interface that goes away", vanishing),
+];
+
+/// Makes a network namespace of this process's own.
+fn enter_namespace() -> std::result::Result<(), String> {
+    if !PathBuf::from("/dev/net/tun").exists() {
+        return Err("skipped: no /dev/net/tun".into());
+    }
+    // SAFETY: no memory is involved; there are no other threads yet.
+    match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(format!(
+            "skipped: a network namespace: {}",
+            std::io::Error::last_os_error()
+        )),
+    }
+}
+
+/// Runs `ip`.
+fn ip(arguments: &str) -> Result<()> {
+    let outcome = process::run(Command::new("ip").args(arguments.split(' ')), b"")?;
+    match outcome.code {
+        0 => Ok(()),
+        _ => Err(format!("ip {arguments}: {}", outcome.stderr_text()).into()),
+    }
+}
+
+/// A TAP interface with a network of its own, deleted when dropped.
+struct Tap {
+    name: String,
+    number: u8,
+}
+
+impl Tap {
+    fn new() -> Result<Tap> {
+        static NUMBER: AtomicU8 = AtomicU8::new(1);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let tap = Tap {
+            name: format!("tap{number}"),
+            number,
+        };
+        let name = &tap.name;
+        ip(&format!("tuntap add dev {name} mode tap"))?;
+        ip(&format!("addr add {}/24 dev {name}", tap.host()))?;
+        ip(&format!("addr add {}/64 dev {name} nodad", tap.host_v6()))?;
+        ip(&format!("link set dev {name} up"))?;
+        Ok(tap)
+    }
+
+    fn host(&self) -> IpAddr {
+        [10, 77, self.number, 1].into()
+    }
+
+    fn guest(&self) -> IpAddr {
+        [10, 77, self.number, 2].into()
+    }
+
+    fn host_v6(&self) -> IpAddr {
+        [0xfd77, self.number.into(), 0, 0, 0, 0, 0, 1].into()
+    }
+
+    fn guest_v6(&self) -> IpAddr {
+        [0xfd77, self.number.into(), 0, 0, 0, 0, 0, 2].into()
+    }
+
+    /// The option of `hartline run` for it.
+    fn option(&self) -> String {
+        let (v4, v6) = (self.guest(), self.guest_v6());
+        format!("tap:{},ip={v4}/24,ip={v6}/64", self.name)
+    }
+
+    /// `hartline run` of `wire.c` over it.
+    fn wire(&self, options: &[&str], arguments: &[&str]) -> Result<Command> {
+        let program = compile::alone("wire", COMPILER)?;
+        let mut command = hartline::command("run")?;
+        command.args(["--net", &self.option()]).args(options);
+        command.arg(program).args(arguments);
+        Ok(command)
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        // It may have been deleted by the test.
+        let _ = ip(&format!("link del dev {}", self.name));
+    }
+}
+
+/// A server in a VM, which has said that it is ready.
+struct Server {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Server {
+    fn start(mut command: Command) -> Result<Server> {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let stdout = child.stdout.take().ok_or("no output")?;
+        let mut server = Server {
+            child,
+            output: BufReader::new(stdout),
+        };
+        let mut line = String::new();
+        server.output.read_line(&mut line)?;
+        match line.as_str() {
+            "ready\n" => Ok(server),
+            _ => Err(format!("{line:?}, {}", server.errors()).into()),
+        }
+    }
+
+    fn errors(&mut self) -> String {
+        let mut text = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            // What came before an error is still worth showing.
+            let _ = stderr.read_to_string(&mut text);
+        }
+        text
+    }
+
+    /// Waits for its end; the result is what it printed.
+    fn finish(mut self) -> Result<String> {
+        let mut text = String::new();
+        self.output.read_to_string(&mut text)?;
+        match process::wait(&mut self.child)? {
+            Some(status) if status.success() => Ok(text),
+            status => Err(format!("{status:?}: {text}{}", self.errors()).into()),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has ended, unless the test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn serve(tap: &Tap, options: &[&str]) -> Result<Server> {
+    Server::start(tap.wire(options, &["serve", "7000"])?)
+}
+
+fn quit(tap: &Tap) -> Result<()> {
+    let socket = UdpSocket::bind((tap.host(), 0))?;
+    socket.send_to(b"quit", (tap.guest(), 7000))?;
+    Ok(())
+}
+
+fn expect(outcome: &Outcome, text: &str) -> Result<()> {
+    match outcome.code == 0 && outcome.stdout_text() == text {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}").into()),
+    }
+}
+
+fn busybox(applet: &str) -> Command {
+    let mut command = Command::new(paths::debian_amd64().join("usr/bin/busybox"));
+    command.arg(applet);
+    command
+}
+
+fn ping(address: IpAddr) -> Result<()> {
+    let mut ping = busybox("ping");
+    ping.args(["-c", "3", "-i", "0.2", "-W", "5", "-s", "1000"]);
+    let outcome = process::run(ping.arg(address.to_string()), b"")?;
+    match outcome.stdout_text().contains(" 3 packets received") {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}").into()),
+    }
+}
+
+/// Bytes that depend on their place.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + (at >> 10)) as u8).collect()
+}
+
+/// Sends bytes to the echo server and reads them back.
+fn echo(stream: &TcpStream, data: &[u8]) -> Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut back = Vec::new();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut stream = stream;
+            stream.write_all(data)?;
+            stream.shutdown(Shutdown::Write)
+        });
+        let mut reader = stream;
+        let read = reader.read_to_end(&mut back);
+        writer.join().map_err(|_| "the writer panicked")??;
+        read?;
+        match back == data {
+            true => Ok(()),
+            false => Err(format!("{} of {} bytes came back", back.len(), data.len()).into()),
+        }
+    })
+}
+
+fn answers_ping() -> Result<()> {
+    let tap = Tap::new()?;
+    let server = serve(&tap, &[])?;
+    ping(tap.guest())?;
+    ping(tap.guest_v6())?;
+    quit(&tap)?;
+    server.finish()?;
+    Ok(())
+}
+
+fn tcp_server() -> Result<()> {
+    serve_tcp(&[])
+}
+
+fn tcp_server_two() -> Result<()> {
+    serve_tcp(&["--cpus", "2"])
+}
+
+fn serve_tcp(options: &[&str]) -> Result<()> {
+    let tap = Tap::new()?;
+    let server = serve(&tap, options)?;
+    for (address, length) in [
+        (tap.guest(), 1),
+        (tap.guest(), 3_000_000),
+        (tap.guest_v6(), 500_000),
+    ] {
+        let stream = TcpStream::connect_timeout(&SocketAddr::new(address, 7000), PATIENCE)?;
+        echo(&stream, &pattern(length))?;
+    }
+    quit(&tap)?;
+    let output = server.finish()?;
+    match output == "3 connections 3500001 bytes\n" {
+        true => Ok(()),
+        false => Err(output.into()),
+    }
+}
+
+/// Echoes what comes over one connection.
+fn echo_once(listener: TcpListener) -> thread::JoinHandle<std::io::Result<u64>> {
+    thread::spawn(move || {
+        let (stream, _) = listener.accept()?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let count = std::io::copy(&mut &stream, &mut &stream)?;
+        stream.shutdown(Shutdown::Write)?;
+        Ok(count)
+    })
+}
+
+fn tcp_client() -> Result<()> {
+    let tap = Tap::new()?;
+    connect(&tap, tap.host())
+}
+
+fn tcp_client_v6() -> Result<()> {
+    let tap = Tap::new()?;
+    connect(&tap, tap.host_v6())
+}
+
+fn connect(tap: &Tap, host: IpAddr) -> Result<()> {
+    let listener = TcpListener::bind((host, 0))?;
+    let port = listener.local_addr()?.port().to_string();
+    let peer = echo_once(listener);
+    let arguments = ["connect", &host.to_string(), &port, "2000000"];
+    let outcome = process::run(&mut tap.wire(&[], &arguments)?, b"")?;
+    expect(&outcome, "2000000 bytes came back\n")?;
+    peer.join().map_err(|_| "the peer panicked")??;
+    Ok(())
+}
+
+fn many_connections() -> Result<()> {
+    const CONNECTIONS: usize = 300;
+    let tap = Tap::new()?;
+    let server = serve(&tap, &[])?;
+    let to = SocketAddr::new(tap.guest(), 7000);
+    let open = |_| TcpStream::connect_timeout(&to, PATIENCE);
+    let streams: Vec<TcpStream> = (0..CONNECTIONS).map(open).collect::<std::io::Result<_>>()?;
+    for stream in streams.iter().rev() {
+        echo(stream, &pattern(500))?;
+    }
+    quit(&tap)?;
+    let output = server.finish()?;
+    match output == format!("{CONNECTIONS} connections {} bytes\n", 500 * CONNECTIONS) {
+        true => Ok(()),
+        false => Err(output.into()),
+    }
+}
+
+fn udp_server() -> Result<()> {
+    let tap = Tap::new()?;
+    let server = serve(&tap, &[])?;
+    for (host, guest) in [(tap.host(), tap.guest()), (tap.host_v6(), tap.guest_v6())] {
+        let socket = UdpSocket::bind((host, 0))?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.connect((guest, 7000))?;
+        // Fragments of IPv6 packets are not put together.
+        let most = if host.is_ipv4() { 6 } else { 3 };
+        for length in [0, 1, 1400, 1473, 8000, 30_000].into_iter().take(most) {
+            let data = pattern(length);
+            socket.send(&data)?;
+            let mut back = vec![0; 65_536];
+            let count = socket.recv(&mut back)?;
+            if back[..count] != data {
+                return Err(format!("{count} of {length} bytes came back").into());
+            }
+        }
+    }
+    quit(&tap)?;
+    server.finish()?;
+    Ok(())
+}
+
+fn udp_client() -> Result<()> {
+    let tap = Tap::new()?;
+    for host in [tap.host(), tap.host_v6()] {
+        let socket = UdpSocket::bind((host, 0))?;
+        let port = socket.local_addr()?.port().to_string();
+        socket.set_read_timeout(Some(PATIENCE))?;
+        let peer = thread::spawn(move || -> std::io::Result<()> {
+            let count = if host.is_ipv4() { 7 } else { 4 };
+            let mut buffer = vec![0; 65_536];
+            for _ in 0..count {
+                let (length, from) = socket.recv_from(&mut buffer)?;
+                socket.send_to(&buffer[..length], from)?;
+            }
+            Ok(())
+        });
+        let arguments = ["udp", &host.to_string(), &port];
+        let outcome = process::run(&mut tap.wire(&[], &arguments)?, b"")?;
+        expect(&outcome, "all datagrams came back\n")?;
+        peer.join().map_err(|_| "the peer panicked")??;
+    }
+    Ok(())
+}
+
+fn failures() -> Result<()> {
+    let tap = Tap::new()?;
+    let host = tap.host().to_string();
+    let outcome = process::run(&mut tap.wire(&[], &["refused", &host, "9"])?, b"")?;
+    expect(&outcome, "refused\n")?;
+    let listener = TcpListener::bind((tap.host(), 0))?;
+    let port = listener.local_addr()?.port().to_string();
+    let peer = thread::spawn(move || -> std::io::Result<()> {
+        let (mut stream, _) = listener.accept()?;
+        let mut byte = [0];
+        stream.peek(&mut byte)?;
+        stream.write_all(&byte)?;
+        thread::sleep(Duration::from_millis(200));
+        // With a byte that was not read: a reset.
+        Ok(())
+    });
+    let outcome = process::run(&mut tap.wire(&[], &["reset", &host, &port])?, b"")?;
+    expect(&outcome, "reset\n")?;
+    peer.join().map_err(|_| "the peer panicked")??;
+    Ok(())
+}
+
+/// Files over HTTP, with busybox at both ends and in both directions.
+fn large_files() -> Result<()> {
+    const LENGTH: usize = 20 << 20;
+    let tap = Tap::new()?;
+    let folder = hartline_tests::tree::Scratch::new()?;
+    let data = pattern(LENGTH);
+    std::fs::write(folder.path().join("file"), &data)?;
+    let address = format!("{}:8000", tap.host());
+    let mut server = busybox("httpd");
+    server.args(["-f", "-p", &address, "-h"]).arg(folder.path());
+    let mut server = server.spawn()?;
+    let script = format!(
+        "busybox wget -q -O /tmp/file http://{address}/file && busybox sha256sum < /tmp/file &&
+         echo ready && exec busybox httpd -f -p 8001 -h /tmp"
+    );
+    let mut command = hartline::command("run")?;
+    command.args(["--net", &tap.option()]).arg(paths::busybox());
+    command.args(["sh", "-c", &script.replace("busybox ", "/busybox ")]);
+    let result = fetch_back(command, &tap, &data);
+    server.kill()?;
+    server.wait()?;
+    result
+}
+
+fn fetch_back(mut command: Command, tap: &Tap, data: &[u8]) -> Result<()> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut output = BufReader::new(child.stdout.take().ok_or("no output")?);
+    let (mut sum, mut ready) = (String::new(), String::new());
+    output.read_line(&mut sum)?;
+    output.read_line(&mut ready)?;
+    let expected = process::run(busybox("sha256sum").arg("-"), data)?;
+    let url = format!("http://{}:8001/file", tap.guest());
+    let fetched = process::run(busybox("wget").args(["-q", "-O", "-", &url]), b"");
+    child.kill()?;
+    child.wait()?;
+    let fetched = fetched?;
+    let same = sum == expected.stdout_text() && ready == "ready\n";
+    match same && fetched.stdout == data {
+        true => Ok(()),
+        false => Err(format!("{sum:?} {ready:?} {:?}", fetched.stdout.len()).into()),
+    }
+}
+
+fn dhcp() -> Result<()> {
+    let tap = Tap::new()?;
+    let folder = hartline_tests::tree::Scratch::new()?;
+    let leases = folder.path().join("leases");
+    std::fs::write(&leases, "")?;
+    let configuration = folder.path().join("configuration");
+    let guest = tap.guest();
+    std::fs::write(
+        &configuration,
+        format!(
+            "start {guest}\nend {guest}\ninterface {}\nlease_file {}\npidfile {}\n\
+             option subnet 255.255.255.0\noption router {}\n",
+            tap.name,
+            leases.display(),
+            folder.path().join("pid").display(),
+            tap.host()
+        ),
+    )?;
+    let mut server = busybox("udhcpd")
+        .arg("-f")
+        .arg(&configuration)
+        .stderr(Stdio::null())
+        .spawn()?;
+    let program = compile::alone("wire", COMPILER)?;
+    let mut command = hartline::command("run")?;
+    command.args(["--net", &format!("tap:{}", tap.name)]);
+    command.arg(program).args(["serve", "7000"]);
+    let result = Server::start(command).and_then(|running| {
+        // The server looks for others with the address before it gives it away.
+        (0..5).find(|_| ping(guest).is_ok()).ok_or("no answer")?;
+        quit(&tap)?;
+        running.finish()
+    });
+    server.kill()?;
+    server.wait()?;
+    result.map(drop)
+}
+
+/// A VM that waits for packets that do not come leaves no trace in the host's load.
+fn idle() -> Result<()> {
+    const TIME: Duration = Duration::from_secs(2);
+    let tap = Tap::new()?;
+    // Translation in the background would be load.
+    let server = serve(&tap, &["--interpret"])?;
+    let used = |server: &Server| -> Result<u64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.child.id()))?;
+        let fields = stat.rsplit(')').next().ok_or("no fields")?;
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        // User and system time, in ticks of 10 ms.
+        Ok(fields[11].parse::<u64>()? + fields[12].parse::<u64>()?)
+    };
+    thread::sleep(TIME / 4);
+    let before = used(&server)?;
+    thread::sleep(TIME);
+    let ticks = used(&server)? - before;
+    quit(&tap)?;
+    server.finish()?;
+    // One per cent of a core, and a tick for rounding.
+    match ticks <= 3 {
+        true => Ok(()),
+        false => Err(format!("{ticks} ticks of 10 ms in {TIME:?}").into()),
+    }
+}
+
+fn bad_interfaces() -> Result<()> {
+    let tap = Tap::new()?;
+    let program = compile::alone("wire", COMPILER)?;
+    let refused = |net: &str, word: &str| -> Result<()> {
+        let mut command = hartline::command("run")?;
+        command
+            .args(["--net", net])
+            .arg(&program)
+            .args(["serve", "1"]);
+        let outcome = process::run(&mut command, b"")?;
+        let text = outcome.stderr_text();
+        match outcome.code == 125 && text.contains(word) && text.lines().count() == 1 {
+            true => Ok(()),
+            false => Err(format!("{net}: {outcome:?}").into()),
+        }
+    };
+    refused("tap:nowhere", "no network interface nowhere")?;
+    refused("tap:lo", "lo is no TAP")?;
+    refused("tap:a-name-that-is-too-long", "no name")?;
+    let server = serve(&tap, &[])?;
+    refused(&tap.option(), "in use")?;
+    quit(&tap)?;
+    server.finish()?;
+    Ok(())
+}
+
+/// The program goes on without its interface.
+fn vanishing() -> Result<()> {
+    let tap = Tap::new()?;
+    let mut command = hartline::command("run")?;
+    command.args(["--net", &tap.option()]).arg(paths::busybox());
+    let host = tap.host();
+    let script = format!(
+        "echo ready; /busybox sleep 1; /busybox nc -w 2 {host} 9 </dev/null; echo $?; exit 7"
+    );
+    command.args(["sh", "-c", &script]);
+    let mut server = Server::start(command)?;
+    ip(&format!("link del dev {}", tap.name))?;
+    let mut text = String::new();
+    server.output.read_to_string(&mut text)?;
+    let code = process::wait(&mut server.child)?.map(process::shell_code);
+    match text == "1\n" && code == Some(7) {
+        true => Ok(()),
+        false => Err(format!("{code:?} {text:?} {}", server.errors()).into()),
+    }
+}
