@@ -362,7 +362,7 @@ impl Network {
     /// Closes a socket, and what nobody has accepted from it.
     pub fn close(&mut self, id: SocketId) -> Leftovers {
         let mut left = Leftovers::default();
-        let mut closing = Vec::from([id]);
+        let (first, mut closing) = (id, Vec::from([id]));
         while let Some(id) = closing.pop() {
             let Some(mut socket) = self.sockets.remove(&id) else {
                 continue;
@@ -377,7 +377,8 @@ impl Network {
                 self.with_wire(|wire, net| wire.close_listener(id, net));
             }
             self.leave_peer(id, &socket);
-            self.leave_wire(&socket);
+            // Who was not accepted is reset.
+            self.leave_wire(&socket, id != first);
             left.rights.append(&mut socket.queue.clear());
         }
         left

@@ -121,9 +121,9 @@ impl Network {
             .unwrap_or(Err(Errno::ENETUNREACH))
     }
 
-    /// A socket is closed.
-    pub(super) fn leave_wire(&mut self, socket: &Socket) {
-        let reset = !socket.queue.is_empty() || socket.options.linger == (true, 0);
+    /// A socket is closed; with `reset` its connection ends at once.
+    pub(super) fn leave_wire(&mut self, socket: &Socket, reset: bool) {
+        let reset = reset || !socket.queue.is_empty() || socket.options.linger == (true, 0);
         if let Some(flow) = socket.flow {
             self.with_wire(|wire, net| wire.close(flow, reset, net));
         }

@@ -18,7 +18,6 @@ pub use flow::FlowId;
 pub use link::{Capabilities, Packet, Receive, Transmit};
 
 use super::Network;
-use crate::clock;
 use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -82,7 +81,11 @@ impl core::fmt::Debug for Stack {
 }
 
 fn now() -> Instant {
-    Instant::from_micros((clock::monotonic() / 1000).cast_signed())
+    #[cfg(not(test))]
+    let time = crate::clock::monotonic();
+    #[cfg(test)]
+    let time = tests::time();
+    Instant::from_micros((time / 1000).cast_signed())
 }
 
 impl Stack {

@@ -1,4 +1,4 @@
-//! Two hosts on one wire, without loss and without time.
+//! Two hosts on one wire, and a time of their own.
 
 use super::*;
 use crate::errno::Errno;
@@ -8,7 +8,7 @@ use crate::net::queue::Ucred;
 use crate::net::socket::{Socket, SocketId, State, Type};
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::net::SocketAddr;
 use hartline_abi::virtio::NetHeader;
 
@@ -17,6 +17,19 @@ const WHO: Ucred = Ucred {
     uid: 1000,
     gid: 1000,
 };
+
+std::thread_local! {
+    /// Nanoseconds since the test began.
+    static TIME: Cell<u64> = const { Cell::new(0) };
+}
+
+pub(super) fn time() -> u64 {
+    TIME.get()
+}
+
+fn advance(milliseconds: u64) {
+    TIME.set(TIME.get() + milliseconds * 1_000_000);
+}
 
 /// Packets under way in one direction.
 type Pipe = Rc<RefCell<VecDeque<Vec<u8>>>>;
@@ -152,13 +165,19 @@ impl Hosts {
         Hosts([host(1, &back, &there), host(2, &there, &back)])
     }
 
-    /// Lets packets go to and fro until there are none.
+    /// Lets packets go to and fro until there are none, delayed acknowledgements included.
     fn run(&mut self) {
+        let mut quiet = 0;
         for _ in 0..10_000 {
             self.0.iter_mut().for_each(Network::poll_wire);
-            if !self.0.iter().any(Network::is_pending) {
+            if self.0.iter().any(Network::is_pending) {
+                continue;
+            }
+            quiet += 1;
+            if quiet == 4 {
                 return;
             }
+            advance(10);
         }
         panic!("packets without end");
     }
@@ -343,6 +362,8 @@ fn datagrams_of_all_sizes() {
     let result = hosts.0[0].send_udp(client, b"x", far, WHO);
     assert_eq!(result, Err(Errno::ENETUNREACH));
     let there = SocketAddr::new("fd00::2".parse().unwrap(), 53);
+    // At most one question for a neighbour in a second.
+    advance(1000);
     let server = udp(&mut hosts.0[1], Family::Inet6).unwrap();
     hosts.0[1].bind_inet(server, there, 0).unwrap();
     let client = udp(&mut hosts.0[0], Family::Inet6).unwrap();
@@ -353,6 +374,30 @@ fn datagrams_of_all_sizes() {
     assert_eq!(hosts.0[1].receive(server, 9, false).unwrap().bytes, b"six");
     let result = hosts.0[0].send_udp(client, &[0; 1453], Some(there), WHO);
     assert_eq!(result, Err(Errno::EMSGSIZE));
+}
+
+#[test]
+fn lost_packets_are_sent_again() {
+    let (there, back) = (Pipe::default(), Pipe::default());
+    let mut hosts = Hosts([host(1, &back, &there), host(2, &there, &back)]);
+    let (client, server) = connect(&mut hosts, 80);
+    let data: Vec<u8> = (0..20_000u32).map(|n| (n % 253) as u8).collect();
+    hosts.0[0].send(client, &data, &[], WHO).unwrap();
+    there.borrow_mut().clear();
+    hosts.run();
+    assert!(hosts.0[1].receive(server, 1, false).is_err());
+    // Retransmission waits a second at most for connections as young as this.
+    let next = hosts.0[0].next_time().unwrap();
+    assert!(next <= time() + 1_100_000_000);
+    let mut received = Vec::new();
+    for _ in 0..20 {
+        advance(200);
+        hosts.run();
+        while let Ok(more) = hosts.0[1].receive(server, 65_536, false) {
+            received.extend(more.bytes);
+        }
+    }
+    assert_eq!(received, data);
 }
 
 #[test]
