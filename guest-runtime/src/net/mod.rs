@@ -118,8 +118,8 @@ impl Network {
 
     /// Whether an address is that of an interface.
     fn has_address(&self, ip: IpAddr) -> bool {
-        let is_own = |wire: &Box<Wire>| wire.has_address(ip);
-        ip.is_loopback() || self.wire.as_ref().is_some_and(is_own)
+        let wire = self.wire.as_ref();
+        ip.is_loopback() || wire.is_some_and(|wire| wire.has_address(ip))
     }
 
     /// Adds a socket.
