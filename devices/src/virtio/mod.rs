@@ -3,6 +3,8 @@
 //! guest's, and checked.
 
 pub mod mmio;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Debug;
 use std::ptr::NonNull;
