@@ -7,7 +7,7 @@ BUSYBOX := .debian/riscv64/usr/bin/busybox
 
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup test-setup build run test fuzz bench-programs bench fmt lint doc clean
+.PHONY: help setup test-setup build run test fuzz bench-programs bench bench-io fmt lint doc clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -37,6 +37,9 @@ bench-programs: test-setup ## Build the programs that the benchmark runs
 
 bench: build bench-programs ## Compare with native code and qemu-riscv64
 	$(RELEASE)/hartline bench compute --programs target/bench-programs
+
+bench-io: build bench-programs ## The same for servers and their network (as root)
+	$(RELEASE)/hartline bench io --programs target/bench-programs
 
 fmt: ## Format the sources
 	cargo fmt --all

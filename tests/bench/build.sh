@@ -178,6 +178,8 @@ make_network() {
         "$fetch" $arch "$root/.debian/bench/$arch" "${packages[@]}"
         make_root $arch netserver
         make_root $arch memcached
+        mkdir -p "$out/roots/$arch/memcached/etc"
+        echo root:x:0:0::/:/bin/sh >"$out/roots/$arch/memcached/etc/passwd"
     done
     "$fetch" amd64 "$root/.debian/bench/amd64" libmemcached-tools libmemcached11t64 \
         libhashkit2t64 libmemcachedutil2t64 libstdc++6 libgcc-s1

@@ -2,6 +2,7 @@
 
 mod ablation;
 mod compute;
+mod io;
 mod programs;
 mod results;
 mod suite;
@@ -24,6 +25,8 @@ enum Benchmark {
     Ablation(ablation::Arguments),
     /// System calls: the same operations natively and under Hartline, with exits of the VM
     Syscalls(syscalls::Arguments),
+    /// Network: a server as native code, under qemu-riscv64 and in a VM, and its client
+    Io(io::Arguments),
 }
 
 /// Run the benchmark and print its results.
@@ -35,5 +38,6 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Benchmark::Compute(arguments) => compute::main(arguments),
         Benchmark::Ablation(arguments) => ablation::main(arguments),
         Benchmark::Syscalls(arguments) => syscalls::main(arguments),
+        Benchmark::Io(arguments) => io::main(arguments),
     }
 }

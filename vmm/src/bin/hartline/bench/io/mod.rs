@@ -1,0 +1,124 @@
+//! `hartline bench io`: a server of Debian's in each configuration, and its client on this
+//! machine, over addresses of a network namespace of the benchmark's own.
+
+mod place;
+mod results;
+mod server;
+mod workload;
+
+use anyhow::{Context, bail};
+use place::Place;
+use results::{Results, Row};
+use server::{Programs, Server};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use workload::Workload;
+
+/// Arguments of `hartline bench io`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Print one JSON object and no table
+    #[arg(long)]
+    json: bool,
+    /// Run only the workloads with this word in their names (repeatable)
+    #[arg(long, value_name = "NAME")]
+    filter: Vec<String>,
+    /// Seconds of each measurement
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+    /// The directory that `make bench-programs` prepares
+    #[arg(long, value_name = "DIR", default_value = "target/bench-programs")]
+    programs: PathBuf,
+}
+
+/// How the server runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Configuration {
+    /// The x86-64 program, in a namespace of its own behind a veth pair.
+    Native,
+    /// The riscv64 program under qemu-riscv64, likewise.
+    Qemu,
+    /// In a VM behind a TAP interface.
+    Exitless,
+    /// The same without busy polling.
+    ExitlessNoPoll,
+}
+
+impl Configuration {
+    const ALL: [Self; 4] = [
+        Self::Native,
+        Self::Qemu,
+        Self::Exitless,
+        Self::ExitlessNoPoll,
+    ];
+
+    /// Whether it is a VM.
+    const fn is_vm(self) -> bool {
+        matches!(self, Self::Exitless | Self::ExitlessNoPoll)
+    }
+
+    /// As the results name it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Qemu => "qemu",
+            Self::Exitless => "exitless",
+            Self::ExitlessNoPoll => "exitless_nopoll",
+        }
+    }
+}
+
+/// Measure, and print the results on standard output, progress on standard error.
+///
+/// # Errors
+/// Not root, a program is missing, or a server or client fails.
+pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let programs = Programs::open(&arguments.programs)?;
+    let chosen = |workload: &Workload| {
+        let filter = &arguments.filter;
+        filter.is_empty() || filter.iter().any(|word| workload.name().contains(word))
+    };
+    let workloads: Vec<_> = Workload::ALL.into_iter().filter(chosen).collect();
+    if workloads.is_empty() {
+        bail!("--filter: no workload of that name");
+    }
+    place::enter_namespace().context("a network namespace: are you root?")?;
+    let time = Duration::from_secs(arguments.seconds.into());
+    let mut rows = Vec::new();
+    for workload in workloads {
+        for configuration in Configuration::ALL {
+            let row = measure(&programs, workload, configuration, time)
+                .with_context(|| format!("{}, {}", workload.name(), configuration.name()))?;
+            // That nobody reads it is no reason to fail.
+            let _ = writeln!(io::stderr(), "{}", row.line());
+            rows.push(row);
+        }
+    }
+    let results = Results::new(rows);
+    match arguments.json {
+        true => writeln!(io::stdout(), "{}", serde_json::to_string(&results)?)?,
+        false => write!(io::stdout(), "{}", results.table())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(
+    programs: &Programs,
+    workload: Workload,
+    configuration: Configuration,
+    time: Duration,
+) -> anyhow::Result<Row> {
+    let place = Place::new(configuration)?;
+    let mut server = Server::start(programs, workload, configuration, &place)?;
+    place.finish(server.id())?;
+    server.go()?;
+    workload.await_server(place.address())?;
+    // Not measured: translations, first touches, connections.
+    workload.run(programs, place.address(), Duration::from_secs(1))?;
+    let before = server.usage()?;
+    let measured = workload.run(programs, place.address(), time)?;
+    let after = server.usage()?;
+    Ok(Row::new(workload, configuration, measured, before, after))
+}

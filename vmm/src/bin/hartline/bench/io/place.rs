@@ -1,0 +1,89 @@
+//! Where a server is and how packets get there.
+
+use super::Configuration;
+use anyhow::{Context, bail};
+use std::io;
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+/// The server's address.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+/// The interface on the client's side.
+const CLIENT: &str = "hartline0";
+/// That on the server's side, if there is one.
+pub const SERVER: &str = "hartline1";
+
+/// Lets this process, which has one thread, and its children have a network of their own.
+///
+/// # Errors
+/// The host's: the right is missing.
+pub fn enter_namespace() -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Runs `ip`.
+fn ip(arguments: &str) -> anyhow::Result<()> {
+    let mut command = Command::new("ip");
+    let output = command.args(arguments.split(' ')).output().context("ip")?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        bail!("ip {arguments}: {}", error.trim());
+    }
+    Ok(())
+}
+
+/// The client's interface, which is deleted when this is dropped.
+#[derive(Debug)]
+pub struct Place {
+    is_vm: bool,
+}
+
+impl Place {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// `ip` failed.
+    pub fn new(configuration: Configuration) -> anyhow::Result<Self> {
+        let is_vm = configuration.is_vm();
+        match is_vm {
+            true => ip(&format!("tuntap add dev {CLIENT} mode tap"))?,
+            false => ip(&format!("link add {CLIENT} type veth peer name {SERVER}"))?,
+        }
+        let place = Self { is_vm };
+        ip(&format!("addr add 10.77.0.1/24 dev {CLIENT}"))?;
+        ip(&format!("link set dev {CLIENT} up"))?;
+        Ok(place)
+    }
+
+    /// Gives the server, a process in a namespace of its own, the other end.
+    ///
+    /// # Errors
+    /// `ip` failed.
+    pub fn finish(&self, server: u32) -> anyhow::Result<()> {
+        match self.is_vm {
+            true => Ok(()),
+            false => ip(&format!("link set dev {SERVER} netns {server}")),
+        }
+    }
+
+    /// The server's address.
+    pub fn address(&self) -> Ipv4Addr {
+        ADDRESS
+    }
+
+    /// Value of `--net` for it.
+    pub fn option(&self) -> String {
+        format!("tap:{CLIENT},ip={ADDRESS}/24")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // The namespace, and all in it, goes with this process anyway.
+        let _ = ip(&format!("link del dev {CLIENT}"));
+    }
+}

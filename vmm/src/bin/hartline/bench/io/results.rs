@@ -1,0 +1,152 @@
+//! Results of `hartline bench io`.
+
+use super::Configuration;
+use super::server::Usage;
+use super::workload::{Measured, Workload};
+use std::fmt::Write;
+
+/// One workload in one configuration.
+#[derive(Debug, serde::Serialize)]
+pub struct Row {
+    name: &'static str,
+    config: &'static str,
+    throughput: f64,
+    unit: &'static str,
+    p50_us: Option<f64>,
+    p99_us: Option<f64>,
+    /// Of the server: the VM with all its threads.
+    cpu_cores: f64,
+    /// All exits of its vCPU.
+    exits_per_s: Option<f64>,
+    /// Those that the guest's doing caused: not those by interrupts of the host, its timer
+    /// above all.
+    exits_per_op: Option<f64>,
+    ratio_to_native: Option<f64>,
+}
+
+impl Row {
+    /// From what the client found and what the server used.
+    pub fn new(
+        workload: Workload,
+        configuration: Configuration,
+        measured: Measured,
+        before: Usage,
+        after: Usage,
+    ) -> Self {
+        let seconds = after.since(&before).as_secs_f64();
+        let exits = before.exits.zip(after.exits).map(|(before, after)| {
+            let [all, by_host] = [0, 1].map(|at| after[at].saturating_sub(before[at]) as f64);
+            (
+                all / seconds,
+                (all - by_host).max(0.0) / measured.operations,
+            )
+        });
+        Self {
+            name: workload.name(),
+            config: configuration.name(),
+            throughput: measured.throughput,
+            unit: workload.unit(),
+            p50_us: measured.latency.map(|[p50, _]| p50),
+            p99_us: measured.latency.map(|[_, p99]| p99),
+            cpu_cores: after.cpu.saturating_sub(before.cpu).as_secs_f64() / seconds,
+            exits_per_s: exits.map(|(per_second, _)| per_second),
+            exits_per_op: exits.map(|(_, per_operation)| per_operation),
+            ratio_to_native: None,
+        }
+    }
+
+    /// The row as a line of the table.
+    pub fn line(&self) -> String {
+        let number = |value: Option<f64>, digits: usize| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+        };
+        format!(
+            "{:<11} {:<16} {:>10.0} {:<7} {:>7} {:>7} {:>6.2} {:>9} {:>9} {:>7}",
+            self.name,
+            self.config,
+            self.throughput,
+            self.unit,
+            number(self.p50_us, 0),
+            number(self.p99_us, 0),
+            self.cpu_cores,
+            number(self.exits_per_s, 0),
+            number(self.exits_per_op, 4),
+            number(self.ratio_to_native, 2),
+        )
+    }
+}
+
+/// All of them.
+#[derive(Debug, serde::Serialize)]
+pub struct Results {
+    workloads: Vec<Row>,
+}
+
+impl Results {
+    /// Compares each with the native one.
+    pub fn new(mut rows: Vec<Row>) -> Self {
+        let native = Configuration::Native.name();
+        let natives: Vec<(&str, f64)> = rows
+            .iter()
+            .filter(|row| row.config == native)
+            .map(|row| (row.name, row.throughput))
+            .collect();
+        for row in &mut rows {
+            let found = natives.iter().find(|(name, _)| *name == row.name);
+            row.ratio_to_native = found.map(|(_, throughput)| row.throughput / throughput);
+        }
+        Self { workloads: rows }
+    }
+
+    /// For people.
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "{:<11} {:<16} {:>18} {:>7} {:>7} {:>6} {:>9} {:>9} {:>7}\n",
+            "workload",
+            "configuration",
+            "throughput",
+            "p50 µs",
+            "p99 µs",
+            "cores",
+            "exits/s",
+            "exits/op",
+            "ratio"
+        );
+        for row in &self.workloads {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{}", row.line());
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_compared_with_native_ones() {
+        let row = |config: &'static str, throughput| Row {
+            name: "tcp_rr",
+            config,
+            throughput,
+            unit: "1/s",
+            p50_us: Some(1.0),
+            p99_us: None,
+            cpu_cores: 1.0,
+            exits_per_s: None,
+            exits_per_op: None,
+            ratio_to_native: None,
+        };
+        let results = Results::new(vec![row("native", 50.0), row("exitless", 60.0)]);
+        let ratios: Vec<_> = results
+            .workloads
+            .iter()
+            .map(|row| row.ratio_to_native)
+            .collect();
+        assert_eq!(ratios, [Some(1.0), Some(1.2)]);
+        assert_eq!(results.table().lines().count(), 3);
+        let json = serde_json::to_string(&results).unwrap();
+        assert!(json.starts_with(r#"{"workloads":[{"name":"tcp_rr","config":"native","#));
+    }
+}

@@ -1,0 +1,292 @@
+//! Starting a server, and what it costs.
+
+use super::Configuration;
+use super::place::{Place, SERVER};
+use super::workload::Workload;
+use anyhow::{Context, bail};
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest wait for the statistics of a VM.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The directory made by `tests/bench/build.sh`.
+#[derive(Debug)]
+pub struct Programs {
+    directory: PathBuf,
+    hartline: PathBuf,
+}
+
+impl Programs {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn open(directory: &Path) -> anyhow::Result<Self> {
+        let shown = directory.display().to_string();
+        let directory = directory
+            .canonicalize()
+            .with_context(|| format!("{shown}: make bench-programs prepares it"))?;
+        Ok(Self {
+            directory,
+            hartline: std::env::current_exe().context("cannot find the hartline program")?,
+        })
+    }
+
+    fn root(&self, architecture: &str, name: &str) -> PathBuf {
+        self.directory.join("roots").join(architecture).join(name)
+    }
+
+    /// A program of this machine's kind, with its own libraries.
+    pub fn native(&self, name: &str) -> Command {
+        let root = self.root("amd64", name);
+        let mut command = Command::new(root.join("lib64/ld-linux-x86-64.so.2"));
+        command.arg("--inhibit-cache").arg("--library-path");
+        command.arg(root.join("usr/lib/x86_64-linux-gnu"));
+        command.arg(root.join("usr/bin").join(name));
+        command
+    }
+
+    fn qemu(&self, name: &str) -> Command {
+        let root = self.root("riscv64", name);
+        let mut command = Command::new(self.directory.join("qemu-riscv64"));
+        command.arg("-L").arg(&root);
+        command.arg(root.join("usr/bin").join(name));
+        command
+    }
+
+    /// Translates a program, so that this is not measured.
+    fn translate(&self, name: &str) -> anyhow::Result<()> {
+        let mut command = Command::new(&self.hartline);
+        command.args(["build", "--rootfs"]);
+        command.arg(self.root("riscv64", name));
+        command.arg(format!("/usr/bin/{name}"));
+        match command.stdin(Stdio::null()).stdout(Stdio::null()).status() {
+            Ok(status) if status.success() => Ok(()),
+            _ => bail!("hartline build {name} failed"),
+        }
+    }
+
+    fn hartline(&self, name: &str, net: &str) -> Command {
+        let mut command = Command::new(&self.hartline);
+        command.args(["run", "--stats=json", "--net", net, "--rootfs"]);
+        command.arg(self.root("riscv64", name));
+        command.arg(format!("/usr/bin/{name}"));
+        command
+    }
+}
+
+/// What a server has cost so far.
+#[derive(Debug, Clone, Copy)]
+pub struct Usage {
+    at: Instant,
+    /// Processor time of all its threads.
+    pub cpu: Duration,
+    /// KVM's count of exits, and of those by interrupts of the host.
+    pub exits: Option<[u64; 2]>,
+}
+
+impl Usage {
+    /// Time between two looks.
+    pub fn since(&self, before: &Self) -> Duration {
+        self.at.saturating_duration_since(before.at)
+    }
+}
+
+/// A server that runs; it is killed when dropped.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    /// Lines of the statistics of a VM.
+    lines: Option<Receiver<String>>,
+}
+
+impl Server {
+    /// Starts a server: one that is no VM waits for [`go`](Self::go), in a network namespace
+    /// of its own.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(
+        programs: &Programs,
+        workload: Workload,
+        configuration: Configuration,
+        place: &Place,
+    ) -> anyhow::Result<Self> {
+        let name = workload.server();
+        let command = match configuration {
+            Configuration::Native => in_namespace(&programs.native(name), place.address()),
+            Configuration::Qemu => in_namespace(&programs.qemu(name), place.address()),
+            Configuration::Exitless => {
+                programs.translate(name)?;
+                programs.hartline(name, &place.option())
+            }
+            Configuration::ExitlessNoPoll => {
+                programs.hartline(name, &format!("{},poll=0", place.option()))
+            }
+        };
+        let mut command = command;
+        command
+            .args(workload.server_arguments())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(match configuration.is_vm() {
+                true => Stdio::piped(),
+                false => Stdio::null(),
+            })
+            // What it starts is found, and killed, by this.
+            .process_group(0);
+        let mut child = command.spawn().with_context(|| name.to_owned())?;
+        let lines = child.stderr.take().map(|stderr| {
+            let (sender, lines) = mpsc::channel();
+            thread::spawn(move || {
+                for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                    if sender.send(line).is_err() {
+                        break;
+                    }
+                }
+            });
+            lines
+        });
+        Ok(Self { child, lines })
+    }
+
+    /// The process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets a server that waits for its interface go on.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn go(&mut self) -> io::Result<()> {
+        match (&self.lines, &mut self.child.stdin) {
+            (None, Some(stdin)) => writeln!(stdin),
+            _ => Ok(()),
+        }
+    }
+
+    /// What it has cost so far.
+    ///
+    /// # Errors
+    /// It has ended, or tells no statistics.
+    pub fn usage(&self) -> anyhow::Result<Usage> {
+        let cpu = family_time(self.id())?;
+        let exits = match &self.lines {
+            None => None,
+            Some(lines) => Some(self.exits(lines)?),
+        };
+        Ok(Usage {
+            at: Instant::now(),
+            cpu,
+            exits,
+        })
+    }
+
+    fn exits(&self, lines: &Receiver<String>) -> anyhow::Result<[u64; 2]> {
+        // SAFETY: a process that is not reaped yet, so the number is its.
+        unsafe { libc::kill(self.id().cast_signed(), libc::SIGUSR1) };
+        loop {
+            let line = lines
+                .recv_timeout(PATIENCE)
+                .context("the VM tells no statistics")?;
+            if let Ok(object) = serde_json::from_str::<serde_json::Value>(&line) {
+                let counter = |name: &str| object["vcpu"][name].as_u64().unwrap_or(0);
+                return Ok([counter("exits"), counter("irq_exits")]);
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // SAFETY: the process group of a child that is not reaped yet.
+        unsafe { libc::kill(-self.id().cast_signed(), libc::SIGKILL) };
+        // It has ended now.
+        let _ = self.child.wait();
+    }
+}
+
+/// A command that waits for a line, gives its interface an address, and goes on.
+fn in_namespace(command: &Command, address: Ipv4Addr) -> Command {
+    let script = format!(
+        "read line && ip link set dev lo up && ip addr add {address}/24 dev {SERVER} && \
+         ip link set dev {SERVER} up && exec \"$@\""
+    );
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, "sh"]);
+    shell.arg(command.get_program()).args(command.get_args());
+    // SAFETY: a system call that is allowed between fork and exec.
+    unsafe {
+        shell.pre_exec(|| match libc::unshare(libc::CLONE_NEWNET) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        });
+    }
+    shell
+}
+
+/// Processor time of a process, its children and theirs, and of those that they have waited
+/// for.
+fn family_time(first: u32) -> anyhow::Result<Duration> {
+    // SAFETY: no memory is involved.
+    let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }
+        .max(1)
+        .unsigned_abs();
+    // Number, parent and ticks of each process.
+    let mut processes = Vec::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let number = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        // Others than processes have no such file; processes may end meanwhile.
+        let stat = fs::read_to_string(entry.path().join("stat"));
+        if let (Some(number), Ok(stat)) = (number, stat)
+            && let Some((parent, ticks)) = parse_stat(&stat)
+        {
+            processes.push((number, parent, ticks));
+        }
+    }
+    let mut family: Vec<u32> = vec![first];
+    let mut total = 0;
+    while let Some(member) = family.pop() {
+        for &(number, parent, ticks) in &processes {
+            total += if number == member { ticks } else { 0 };
+            if parent == member {
+                family.push(number);
+            }
+        }
+    }
+    Ok(Duration::from_nanos(total * 1_000_000_000 / hz))
+}
+
+/// Parent, and user and system time with that of children that were waited for, in ticks
+/// (proc_pid_stat(5)).
+fn parse_stat(stat: &str) -> Option<(u32, u64)> {
+    // From the third field on, behind the name.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let times = fields.get(11..15)?.iter().map(|field| field.parse::<u64>());
+    let ticks = times.sum::<Result<u64, _>>().ok()?;
+    Some((fields.get(1)?.parse().ok()?, ticks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_processes_are_understood() {
+        let line = "12 (a) b) S 7 12 12 0 -1 0 1 2 3 4 10 20 30 40 20 0 1 0";
+        assert_eq!(parse_stat(line), Some((7, 100)));
+        assert_eq!(parse_stat("12 (short) S 7"), None);
+    }
+}

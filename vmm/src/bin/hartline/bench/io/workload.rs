@@ -1,0 +1,227 @@
+//! What clients do.
+
+use super::server::Programs;
+use anyhow::{Context, bail};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest wait for a server to listen.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Where netserver and memcached listen.
+const NETPERF_PORT: u16 = 12_865;
+const MEMCACHED_PORT: u16 = 11_211;
+/// Bytes of one send of TCP_STREAM: an operation.
+const SEND: u64 = 16_384;
+/// Keys of 64 bytes, values of 1 KiB, 90 % get and 10 % set.
+const MEMCACHED_MIX: &str = "key\n64 64 1\nvalue\n1024 1024 1\ncmd\n0 0.1\n1 0.9\n";
+
+/// A workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workload {
+    /// Bytes in one direction.
+    TcpStream,
+    /// A byte to and fro over TCP.
+    TcpRequests,
+    /// The same over UDP.
+    UdpRequests,
+    /// memcached with 16 connections.
+    Memcached,
+}
+
+/// What a client found.
+#[derive(Debug, Clone, Copy)]
+pub struct Measured {
+    /// In the workload's unit.
+    pub throughput: f64,
+    /// Operations.
+    pub operations: f64,
+    /// Latency that half of the operations, and 99 of 100, stay below, µs.
+    pub latency: Option<[f64; 2]>,
+}
+
+impl Workload {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::TcpStream,
+        Self::TcpRequests,
+        Self::UdpRequests,
+        Self::Memcached,
+    ];
+
+    /// As the results name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TcpStream => "tcp_stream",
+            Self::TcpRequests => "tcp_rr",
+            Self::UdpRequests => "udp_rr",
+            Self::Memcached => "memcached",
+        }
+    }
+
+    /// What its throughput is measured in.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::TcpStream => "Mbit/s",
+            _ => "1/s",
+        }
+    }
+
+    /// The server program.
+    pub const fn server(self) -> &'static str {
+        match self {
+            Self::Memcached => "memcached",
+            _ => "netserver",
+        }
+    }
+
+    /// Its arguments.
+    pub const fn server_arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Memcached => &[
+                "-u", "root", "-p", "11211", "-U", "0", "-t", "1", "-m", "512",
+            ],
+            _ => &["-4", "-D", "-p", "12865"],
+        }
+    }
+
+    /// Waits until the server listens.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn await_server(self, address: Ipv4Addr) -> anyhow::Result<()> {
+        let port = match self {
+            Self::Memcached => MEMCACHED_PORT,
+            _ => NETPERF_PORT,
+        };
+        let to = SocketAddr::new(address.into(), port);
+        let start = Instant::now();
+        while TcpStream::connect_timeout(&to, Duration::from_secs(1)).is_err() {
+            if start.elapsed() > PATIENCE {
+                bail!("{} does not listen", self.server());
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// Runs the client for `time`.
+    ///
+    /// # Errors
+    /// It fails, or says nothing that makes sense.
+    pub fn run(
+        self,
+        programs: &Programs,
+        address: Ipv4Addr,
+        time: Duration,
+    ) -> anyhow::Result<Measured> {
+        match self {
+            Self::TcpStream => netperf(programs, "TCP_STREAM", address, time),
+            Self::TcpRequests => netperf(programs, "TCP_RR", address, time),
+            Self::UdpRequests => netperf(programs, "UDP_RR", address, time),
+            Self::Memcached => memcached(programs, address, time),
+        }
+    }
+}
+
+/// Runs a client; the result is its output.
+fn output(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        bail!("{:?}: {}", command.get_program(), error.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn netperf(
+    programs: &Programs,
+    test: &str,
+    address: Ipv4Addr,
+    time: Duration,
+) -> anyhow::Result<Measured> {
+    let mut command = programs.native("netperf");
+    command.args(["-H", &address.to_string(), "-p", &NETPERF_PORT.to_string()]);
+    command.args([
+        "-t",
+        test,
+        "-l",
+        &time.as_secs().to_string(),
+        "-P",
+        "0",
+        "-j",
+    ]);
+    command.args(["--", "-o", "THROUGHPUT,P50_LATENCY,P99_LATENCY"]);
+    parse_netperf(&output(&mut command)?, test == "TCP_STREAM", time)
+}
+
+/// A line of three numbers.
+fn parse_netperf(text: &str, is_stream: bool, time: Duration) -> anyhow::Result<Measured> {
+    let line = text.lines().last().unwrap_or_default();
+    let numbers: Result<Vec<f64>, _> = line.split(',').map(|n| n.trim().parse()).collect();
+    let Ok([throughput, p50, p99]) = numbers.as_deref() else {
+        bail!("netperf says {text:?}");
+    };
+    let operations = match is_stream {
+        true => throughput * 1e6 / 8.0 / SEND as f64,
+        false => *throughput,
+    };
+    Ok(Measured {
+        throughput: *throughput,
+        operations: operations * time.as_secs_f64(),
+        latency: (!is_stream).then_some([*p50, *p99]),
+    })
+}
+
+fn memcached(programs: &Programs, address: Ipv4Addr, time: Duration) -> anyhow::Result<Measured> {
+    let mix = std::env::temp_dir().join(format!("hartline-bench-{}", std::process::id()));
+    std::fs::write(&mix, MEMCACHED_MIX).context("the configuration of memcaslap")?;
+    let mut command = programs.native("memcaslap");
+    command.args(["-s", &format!("{address}:{MEMCACHED_PORT}")]);
+    command.args(["-T", "1", "-c", "16", "-t", &format!("{}s", time.as_secs())]);
+    command.arg("-F").arg(&mix);
+    let result = output(&mut command);
+    // It is a file in the folder for such.
+    let _ = std::fs::remove_file(&mix);
+    parse_memcaslap(&result?)
+}
+
+/// `Run time: 5.0s Ops: 812345 TPS: 162469 Net_rate: 158.2M/s`
+fn parse_memcaslap(text: &str) -> anyhow::Result<Measured> {
+    let number = |name: &str| {
+        let rest = text.rsplit_once(name)?.1;
+        rest.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    match (number("Ops:"), number("TPS:")) {
+        (Some(operations), Some(throughput)) => Ok(Measured {
+            throughput,
+            operations,
+            latency: None,
+        }),
+        _ => bail!("memcaslap says {text:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_understood() {
+        let time = Duration::from_secs(2);
+        let requests = parse_netperf("31735.46,14,42\n", false, time).unwrap();
+        assert_eq!(requests.latency, Some([14.0, 42.0]));
+        assert_eq!(requests.operations, 63_470.92);
+        let stream = parse_netperf("131.072,0,0\n", true, time).unwrap();
+        assert_eq!((stream.operations, stream.latency), (2000.0, None));
+        assert!(parse_netperf("no data", false, time).is_err());
+        let text = "cmd_get: 9\nRun time: 2.0s Ops: 1000 TPS: 500 Net_rate: 1.0M/s\n";
+        let memcached = parse_memcaslap(text).unwrap();
+        assert_eq!(
+            (memcached.operations, memcached.throughput),
+            (1000.0, 500.0)
+        );
+        assert!(parse_memcaslap("Ops: many").is_err());
+    }
+}
