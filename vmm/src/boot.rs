@@ -5,8 +5,7 @@ use crate::platform::{self, Vcpu};
 use crate::timers::GuestClock;
 use hartline_abi::boot::{ARGUMENTS_SIZE, BootInfo, FileEntry, MAX_FILES, NetSettings, Shared};
 use hartline_abi::layout::SHARED_BASE;
-use std::fs::File;
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal};
 use std::mem::offset_of;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,7 +25,7 @@ pub enum Error {
     #[error("an argument or environment string contains a NUL byte")]
     Nul,
     /// The host gives no random bytes.
-    #[error("/dev/urandom: {0}")]
+    #[error("random bytes: {0}")]
     Random(io::Error),
     /// KVM or the host refused.
     #[error(transparent)]
@@ -139,10 +138,13 @@ pub const SHARED_ADDRESS: u64 = SHARED_BASE;
 
 fn seed() -> Result<[u8; 64], Error> {
     let mut seed = [0; 64];
-    File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut seed))
-        .map_err(Error::Random)?;
-    Ok(seed)
+    // Not from /dev/urandom: a jailed VMM has no files.
+    // SAFETY: a buffer of this length, of which the kernel fills all or nothing.
+    let length = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), 0) };
+    match usize::try_from(length) {
+        Ok(length) if length == seed.len() => Ok(seed),
+        _ => Err(Error::Random(io::Error::last_os_error())),
+    }
 }
 
 fn terminals() -> u32 {

@@ -4,6 +4,7 @@ mod attention;
 pub mod background;
 pub mod boot;
 mod calls;
+pub mod confine;
 mod control;
 pub mod devices;
 pub mod doctor;

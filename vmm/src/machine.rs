@@ -1,10 +1,11 @@
 //! One VM from its settings to its end.
 
 use crate::boot::{self, Arguments};
+use crate::confine::Confine;
 use crate::devices::Network;
 use crate::images::{ImageFile, ImageSource, Images};
 use crate::layout::{self, Contents, GuestFile};
-use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu};
+use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
 use crate::profile::Profile;
 use crate::run::{End, Ended, Running, TakeStatistics, UserExits};
 use crate::supervisor;
@@ -71,6 +72,8 @@ pub struct Settings<'a> {
     pub statistics: Option<TakeStatistics<'a>>,
     /// Take samples of where the program is.
     pub profile: Option<Profile<'a>>,
+    /// Takes rights away from the threads; `None`: they have those of the process.
+    pub confine: Option<Arc<dyn Confine>>,
 }
 
 /// How a VM ended, and what it cost.
@@ -138,6 +141,81 @@ impl HostStack {
     }
 }
 
+/// A VM without memory. It can be made before it is known what will run in it, which
+/// takes part of the work off the way of who waits.
+#[derive(Debug)]
+pub struct Blank {
+    kvm: Kvm,
+    vm: Vm,
+    vcpus: Vec<Vcpu>,
+}
+
+impl Blank {
+    /// A VM with so many vCPUs.
+    ///
+    /// # Errors
+    /// KVM refuses it.
+    pub fn new(kvm: Kvm, cpus: u32) -> Result<Self, Error> {
+        let vm = kvm.create_vm()?;
+        let vcpus = Vec::new();
+        let mut blank = Self { kvm, vm, vcpus };
+        blank.add_vcpus(cpus)?;
+        Ok(blank)
+    }
+
+    /// Makes vCPUs until there are so many.
+    fn add_vcpus(&mut self, cpus: u32) -> Result<(), Error> {
+        self.kvm.check_cpus(cpus)?;
+        for cpu in self.vcpus.len() as u64..cpus.into() {
+            self.vcpus.push(Vcpu::new(&self.kvm, &self.vm, cpu)?);
+        }
+        Ok(())
+    }
+
+    /// Runs it to its end, with as many vCPUs as the settings say: those that it has not
+    /// got are made.
+    ///
+    /// # Errors
+    /// As [`run`]; also if it has more vCPUs already.
+    pub fn run(mut self, settings: Settings<'_>) -> Result<Outcome, Error> {
+        let start = Instant::now();
+        self.add_vcpus(settings.cpus)?;
+        if self.vcpus.len() as u64 > settings.cpus.into() {
+            let cpus = settings.cpus.into();
+            return Err(layout::Error::Cpus { cpus }.into());
+        }
+        let count = settings.count;
+        let (running, stack) = prepare(self.vm, self.vcpus, settings)?;
+        let shared = Arc::clone(&running.shared);
+        let boot_time = start.elapsed();
+        let Ended {
+            end,
+            vcpus,
+            images,
+            exits,
+            network,
+        } = running.run()?;
+        let run_time = start.elapsed().saturating_sub(boot_time);
+        let counters = if count {
+            let each: Result<Vec<_>, _> = vcpus.iter().map(Counters::of_vcpu).collect();
+            Some([Counters::sum(each?), Counters::of_vm(images.vm())?])
+        } else {
+            None
+        };
+        Ok(Outcome {
+            end,
+            boot_time,
+            run_time,
+            exits,
+            network,
+            counters,
+            images,
+            stack,
+            shared,
+        })
+    }
+}
+
 /// Runs a VM to its end.
 ///
 /// # Errors
@@ -145,35 +223,11 @@ impl HostStack {
 pub fn run(settings: Settings<'_>) -> Result<Outcome, Error> {
     let start = Instant::now();
     let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
-    let count = settings.count;
-    let (running, stack) = prepare(&kvm, settings)?;
-    let shared = Arc::clone(&running.shared);
-    let boot_time = start.elapsed();
-    let Ended {
-        end,
-        vcpus,
-        images,
-        exits,
-        network,
-    } = running.run()?;
-    let run_time = start.elapsed().saturating_sub(boot_time);
-    let counters = if count {
-        let each: Result<Vec<_>, _> = vcpus.iter().map(Counters::of_vcpu).collect();
-        Some([Counters::sum(each?), Counters::of_vm(images.vm())?])
-    } else {
-        None
-    };
-    Ok(Outcome {
-        end,
-        boot_time,
-        run_time,
-        exits,
-        network,
-        counters,
-        images,
-        stack,
-        shared,
-    })
+    let blank = Blank::new(kvm, settings.cpus)?;
+    let creation = start.elapsed();
+    let mut outcome = blank.run(settings)?;
+    outcome.boot_time += creation;
+    Ok(outcome)
 }
 
 /// The tree, in messages.
@@ -186,9 +240,11 @@ fn tree_length(tree: &File) -> Result<u64, layout::Error> {
         .map_err(|source| layout::Error::File { what: TREE, source })
 }
 
-fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostStack), Error> {
-    kvm.check_cpus(settings.cpus)?;
-    let mut vm = kvm.create_vm()?;
+fn prepare<'a>(
+    mut vm: Vm,
+    vcpus: Vec<Vcpu>,
+    settings: Settings<'a>,
+) -> Result<(Running<'a>, HostStack), Error> {
     let tree = match settings.tree {
         Some(file) => Some(GuestFile {
             what: TREE,
@@ -208,21 +264,17 @@ fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostSt
     for slot in &guest.slots {
         vm.add_slot(slot.gpa, Arc::clone(&slot.memory), slot.access)?;
     }
-    let vcpus = (0..contents.cpus)
-        .map(|cpu| {
-            let vcpu = Vcpu::new(kvm, &vm, cpu)?;
-            vcpu.start_at(&UserEntry {
-                rip: guest.entry,
-                rsp: layout::stack_top(cpu),
-                rdi: boot::SHARED_ADDRESS,
-                page_table: guest.page_table,
-                gdt: supervisor::gdt(),
-                idt: supervisor::idt(),
-                tss: supervisor::tss(cpu),
-            })?;
-            Ok(vcpu)
-        })
-        .collect::<Result<Vec<_>, platform::Error>>()?;
+    for (cpu, vcpu) in (0..).zip(&vcpus) {
+        vcpu.start_at(&UserEntry {
+            rip: guest.entry,
+            rsp: layout::stack_top(cpu),
+            rdi: boot::SHARED_ADDRESS,
+            page_table: guest.page_table,
+            gdt: supervisor::gdt(),
+            idt: supervisor::idt(),
+            tss: supervisor::tss(cpu),
+        })?;
+    }
     let [first, ..] = &vcpus[..] else {
         return Err(layout::Error::Cpus { cpus: 0 }.into());
     };
@@ -268,6 +320,7 @@ fn prepare<'a>(kvm: &Kvm, settings: Settings<'a>) -> Result<(Running<'a>, HostSt
         profile: settings.profile,
         clock,
         statistics: settings.statistics,
+        confine: settings.confine,
     };
     Ok((running, stack))
 }

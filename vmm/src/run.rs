@@ -2,6 +2,7 @@
 //! signals, the time limit and the end.
 
 use crate::calls::Calls;
+use crate::confine::{Confine, Thread};
 use crate::control::{Control, Stop};
 use crate::devices::{Devices, Network};
 use crate::images::Images;
@@ -134,6 +135,8 @@ pub struct Running<'a> {
     pub clock: GuestClock,
     /// Takes statistics when `SIGUSR1` comes.
     pub statistics: Option<TakeStatistics<'a>>,
+    /// Takes rights away from the threads.
+    pub confine: Option<Arc<dyn Confine>>,
 }
 
 /// Takes KVM's counters of all vCPUs together, and those of the network device, of a VM that
@@ -181,7 +184,14 @@ impl Running<'_> {
             tell.as_ref().map(|tell| tell as &dyn Fn()),
         );
         let console = Arc::clone(&self.console);
-        let writer = start_console(&self.shared, &console, &control, self.trace)?;
+        let confine = self.confine;
+        let writer = start_console(
+            &self.shared,
+            &console,
+            &control,
+            self.trace,
+            confine.clone(),
+        )?;
         let volumes = Arc::<Volumes>::default();
         let server = match self.volumes {
             Some(server) => Some(start_volumes(&self.shared, &volumes, server)?),
@@ -207,9 +217,10 @@ impl Running<'_> {
         let (vcpus, exits) = thread::scope(|scope| {
             let mut threads = Vec::with_capacity(self.vcpus.len());
             for (cpu, mut vcpu) in self.vcpus.into_iter().enumerate() {
-                let (service, done) = (&service, &done);
+                let (service, done, confine) = (&service, &done, &confine);
                 let run = move || {
                     let _done = SignalOnDrop(done);
+                    confine_to(Thread::Vcpu, confine.as_ref());
                     let exits = service.run_to_end(cpu, &mut vcpu);
                     (vcpu, exits)
                 };
@@ -287,6 +298,13 @@ fn finish(end: End, console: &Console) -> End {
     }
 }
 
+/// Takes rights away from the calling thread, if that is wanted.
+fn confine_to(thread: Thread, confine: Option<&Arc<dyn Confine>>) {
+    if let Some(confine) = confine {
+        confine.confine(thread);
+    }
+}
+
 /// Starts the thread that serves the volumes.
 fn start_volumes(
     shared: &Arc<Mapping>,
@@ -319,6 +337,7 @@ fn start_console(
     console: &Arc<Console>,
     control: &Arc<Control>,
     trace: Option<OwnedFd>,
+    confine: Option<Arc<dyn Confine>>,
 ) -> Result<thread::JoinHandle<()>, platform::Error> {
     let failed = |request| move |source| platform::Error::Request { request, source };
     let address = part_of(shared, offset_of!(Shared, console))
@@ -333,6 +352,7 @@ fn start_console(
     ];
     let (shared, console, control) = (Arc::clone(shared), Arc::clone(console), Arc::clone(control));
     let serve = move || {
+        confine_to(Thread::Console, confine.as_ref());
         let result: Result<(), RingError> = console.serve(ring, descriptors);
         if let Err(broken) = result {
             control.stop(Stop::Console(broken));

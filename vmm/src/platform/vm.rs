@@ -5,6 +5,7 @@ use kvm_bindings::{KVM_MEM_READONLY, kvm_userspace_memory_region};
 use kvm_ioctls::{Cap, VmFd};
 use std::ffi::CString;
 use std::io;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,6 +41,20 @@ impl Kvm {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| open(io::Error::from_raw_os_error(libc::EINVAL)))?;
         let system = kvm_ioctls::Kvm::new_with_path(&name).map_err(|e| open(e.into()))?;
+        Self::check(system, path)
+    }
+
+    /// Takes the device, opened by somebody else, and checks that it is KVM.
+    ///
+    /// # Errors
+    /// [`Error::NotKvm`].
+    pub fn from_descriptor(device: OwnedFd) -> Result<Self, Error> {
+        // SAFETY: an open descriptor, which is given away.
+        let system = unsafe { kvm_ioctls::Kvm::from_raw_fd(device.into_raw_fd()) };
+        Self::check(system, Path::new(Self::DEVICE))
+    }
+
+    fn check(system: kvm_ioctls::Kvm, path: &Path) -> Result<Self, Error> {
         match system.get_api_version() {
             API_VERSION => Ok(Self { system }),
             version => Err(Error::NotKvm {

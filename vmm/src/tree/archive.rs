@@ -32,7 +32,12 @@ const COMPRESSIONS: [(&[u8], &str); 4] = [
 impl TreeBuilder {
     /// Add all members of the archive `path`.
     pub(super) fn pack_tar(&mut self, path: &Path) -> Result<(), TreeError> {
-        let mut file = File::open(path).map_err(TreeError::host(path, "open"))?;
+        let file = File::open(path).map_err(TreeError::host(path, "open"))?;
+        self.pack_open_tar(file, path)
+    }
+
+    /// Add all members of an open archive; `path` is for messages.
+    pub(super) fn pack_open_tar(&mut self, mut file: File, path: &Path) -> Result<(), TreeError> {
         let mut magic = Vec::new();
         (&mut file)
             .take(8)

@@ -91,6 +91,16 @@ impl TreeBuilder {
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(path)
             .map_err(TreeError::host(path, "open"))?;
+        self.pack_open_file(&mut file, path)
+    }
+
+    /// An inode with the bytes of a regular host file, read from where it stands; `path`
+    /// is for messages.
+    pub(super) fn pack_open_file(
+        &mut self,
+        file: &mut File,
+        path: &Path,
+    ) -> Result<NodeId, TreeError> {
         let metadata = file
             .metadata()
             .map_err(TreeError::host(path, "read attributes of"))?;
@@ -107,7 +117,7 @@ impl TreeBuilder {
             error: &error,
         };
         let size = metadata.size();
-        let offset = self.image.append_file(&mut file, size, source)?;
+        let offset = self.image.append_file(file, size, source)?;
         let offset = offset.ok_or_else(changed)?;
         let content = Content::File { offset, size };
         self.nodes.add(attributes(&metadata), content, shown)

@@ -122,6 +122,15 @@ impl TreeBuilder {
         self.pack_tar(path)
     }
 
+    /// Add an open tar file, which must stand at its start, as [`add_tar`](Self::add_tar)
+    /// does. `name` is what messages call it.
+    ///
+    /// # Errors
+    /// As [`add_tar`](Self::add_tar).
+    pub fn add_open_tar(&mut self, file: File, name: &Path) -> Result<(), TreeError> {
+        self.pack_open_tar(file, name)
+    }
+
     /// Put the host file or directory `host` at `guest` of the tree (a volume),
     /// hiding what was there. Missing parent directories are made; symbolic links
     /// of the tree on the way are followed within the tree.
@@ -185,6 +194,23 @@ impl TreeBuilder {
         let (parent, name) = self.parent_of(guest)?;
         let id = self.pack_file(host)?;
         self.nodes.replace(parent, &name, id, guest.as_bytes())
+    }
+
+    /// Put an open regular file at `guest` of the tree, executable by everybody, hiding what
+    /// was there. `name` is what messages call it.
+    ///
+    /// # Errors
+    /// As [`graft`](Self::graft).
+    pub fn add_open_program(
+        &mut self,
+        mut file: File,
+        name: &Path,
+        guest: &str,
+    ) -> Result<(), TreeError> {
+        let (parent, last) = self.parent_of(guest)?;
+        let id = self.pack_open_file(&mut file, name)?;
+        self.nodes.get_mut(id).attributes = Attributes::directory();
+        self.nodes.replace(parent, &last, id, guest.as_bytes())
     }
 
     /// Write the inodes and names, and give the image away: a memory file sealed

@@ -59,6 +59,7 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         trace: None,
         variant: 0,
         profile: None,
+        confine: None,
         timeout: guest.timeout,
         count: true,
         statistics: None,

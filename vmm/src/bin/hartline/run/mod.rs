@@ -84,6 +84,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
             period: arguments.profile_period,
             recorder: &record,
         }),
+        confine: None,
     };
     let outcome = machine::run(settings)?;
     if let Some(images) = &images {
