@@ -9,6 +9,8 @@ mod control;
 pub mod devices;
 pub mod doctor;
 pub mod images;
+pub mod jail;
+pub mod jailed;
 pub mod layout;
 pub mod libraries;
 pub mod machine;

@@ -1,0 +1,200 @@
+//! What a process takes away from itself before it looks at anything of a stranger's.
+
+use super::{FilterError, Filters, Role};
+use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, Scope};
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// The newest Landlock interface whose rights are taken away, where the kernel has them.
+const LANDLOCK: ABI = ABI::V7;
+
+/// Resource limits of the process (setrlimit(2)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Open descriptors.
+    pub descriptors: u64,
+    /// Processes and threads of its user.
+    pub threads: u64,
+    /// Address space, bytes.
+    pub address_space: u64,
+    /// Processor time, seconds.
+    pub processor_time: u64,
+    /// Length of files that it writes, bytes.
+    pub file_length: u64,
+}
+
+/// What a process is to be locked into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Jail {
+    /// What it is there for.
+    pub role: Role,
+    /// An empty directory of the host, which becomes its root directory.
+    pub root: PathBuf,
+    /// Its user and group; not 0.
+    pub uid: u32,
+    /// Its limits.
+    pub limits: Limits,
+}
+
+/// Why a process could not be locked in. It must end then.
+#[derive(Debug, thiserror::Error)]
+pub enum JailError {
+    /// A system call failed.
+    #[error("{call}: {source}")]
+    Call {
+        /// Which.
+        call: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// User 0 is no user for a jail.
+    #[error("a jailed process may not have user 0")]
+    Root,
+    /// The root directory's path.
+    #[error("the path of the root directory contains a NUL byte")]
+    Path,
+    /// Landlock refused its rules.
+    #[error("Landlock: {0}")]
+    Landlock(#[from] landlock::RulesetError),
+    /// seccomp.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+}
+
+/// Locks the calling process in for good. It must have one thread, be in mount, PID and
+/// network namespaces of its own, and have the capabilities `CAP_SYS_ADMIN`, `CAP_SETPCAP`,
+/// `CAP_SETUID` and `CAP_SETGID`.
+///
+/// # Errors
+/// [`JailError`]; some rights may be gone by then.
+pub fn enter(jail: &Jail, filters: &Filters) -> Result<(), JailError> {
+    if jail.uid == 0 {
+        return Err(JailError::Root);
+    }
+    empty_root(jail)?;
+    limit(&jail.limits)?;
+    drop_capabilities()?;
+    become_user(jail.uid)?;
+    // Landlock and seccomp need it, and nothing here is to be executed anyway.
+    check("PR_SET_NO_NEW_PRIVS", prctl(libc::PR_SET_NO_NEW_PRIVS, 1))?;
+    // After the user changed, which would forget it. The daemon decides otherwise for VMs
+    // that shall outlive it.
+    check("PR_SET_PDEATHSIG", set_parent_death_signal(libc::SIGKILL))?;
+    restrict_paths()?;
+    filters.confine_process(jail.role)?;
+    Ok(())
+}
+
+/// Has the kernel send this process a signal when the daemon ends; 0: none.
+pub(crate) fn set_parent_death_signal(signal: i32) -> i32 {
+    prctl(libc::PR_SET_PDEATHSIG, signal as libc::c_ulong)
+}
+
+/// Leaves nothing of the host's files but an empty, read-only directory.
+fn empty_root(jail: &Jail) -> Result<(), JailError> {
+    let root = CString::new(jail.root.as_os_str().as_bytes()).map_err(|_| JailError::Path)?;
+    mount(c"none", c"/", libc::MS_REC | libc::MS_PRIVATE)?;
+    mount(&root, &root, libc::MS_BIND)?;
+    let closed = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    mount(c"none", &root, libc::MS_BIND | libc::MS_REMOUNT | closed)?;
+    // SAFETY: NUL-terminated paths. The old root ends up on top of the new one, at the
+    // same place, and is taken off.
+    unsafe {
+        check("chdir", libc::chdir(root.as_ptr()))?;
+        let here = c".".as_ptr();
+        let pivoted = libc::syscall(libc::SYS_pivot_root, here, here);
+        check("pivot_root", pivoted as i32)?;
+        check("umount2", libc::umount2(here, libc::MNT_DETACH))?;
+        check("chdir", libc::chdir(c"/".as_ptr()))?;
+        // uname(2) tells it.
+        check("sethostname", libc::sethostname(here, 0))
+    }
+}
+
+fn mount(source: &CStr, target: &CStr, flags: libc::c_ulong) -> Result<(), JailError> {
+    let none = std::ptr::null();
+    // SAFETY: NUL-terminated paths; no type and no data are passed.
+    let done = unsafe { libc::mount(source.as_ptr(), target.as_ptr(), none, flags, none.cast()) };
+    check("mount", done)
+}
+
+fn limit(limits: &Limits) -> Result<(), JailError> {
+    for (resource, most) in [
+        (libc::RLIMIT_NOFILE, limits.descriptors),
+        (libc::RLIMIT_NPROC, limits.threads),
+        (libc::RLIMIT_AS, limits.address_space),
+        (libc::RLIMIT_CPU, limits.processor_time),
+        (libc::RLIMIT_FSIZE, limits.file_length),
+        (libc::RLIMIT_CORE, 0),
+        (libc::RLIMIT_MEMLOCK, 0),
+        (libc::RLIMIT_MSGQUEUE, 0),
+    ] {
+        let limit = libc::rlimit {
+            rlim_cur: most,
+            rlim_max: most,
+        };
+        // SAFETY: a valid structure.
+        check("setrlimit", unsafe { libc::setrlimit(resource, &limit) })?;
+    }
+    // Writing beyond the limit is to fail, not to end the process.
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    Ok(())
+}
+
+/// Takes all capabilities out of reach, also of programs that would give them. Those that
+/// the process has go with its user.
+fn drop_capabilities() -> Result<(), JailError> {
+    for capability in 0..libc::c_ulong::from(u64::BITS) {
+        if prctl(libc::PR_CAPBSET_DROP, capability) != 0 {
+            let source = io::Error::last_os_error();
+            // There are no more.
+            if capability > 0 && source.raw_os_error() == Some(libc::EINVAL) {
+                break;
+            }
+            let call = "PR_CAPBSET_DROP";
+            return Err(JailError::Call { call, source });
+        }
+    }
+    let clear = libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong;
+    check("PR_CAP_AMBIENT", prctl(libc::PR_CAP_AMBIENT, clear))
+}
+
+fn become_user(uid: u32) -> Result<(), JailError> {
+    // SAFETY: no groups are passed; integers.
+    unsafe {
+        check("setgroups", libc::setgroups(0, std::ptr::null()))?;
+        check("setresgid", libc::setresgid(uid, uid, uid))?;
+        check("setresuid", libc::setresuid(uid, uid, uid))
+    }
+}
+
+/// No path leads anywhere, whatever the file system has; no TCP; no signals and abstract
+/// sockets out of here. On older kernels only what they know: seccomp denies it all too.
+fn restrict_paths() -> Result<(), JailError> {
+    Ruleset::default()
+        .handle_access(AccessFs::from_all(LANDLOCK))?
+        .handle_access(AccessNet::from_all(LANDLOCK))?
+        .scope(Scope::from_all(LANDLOCK))?
+        .create()?
+        .restrict_self()?;
+    Ok(())
+}
+
+fn prctl(operation: i32, argument: libc::c_ulong) -> i32 {
+    let zero: libc::c_ulong = 0;
+    // SAFETY: the operations used here take an integer.
+    unsafe { libc::prctl(operation, argument, zero, zero, zero) }
+}
+
+fn check(call: &'static str, result: i32) -> Result<(), JailError> {
+    match result {
+        -1 => Err(JailError::Call {
+            call,
+            source: io::Error::last_os_error(),
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,18 @@
+//! The jail of a process that works on what strangers sent: a VMM, or a worker that packs
+//! or translates files.
+//!
+//! The daemon starts it in namespaces of its own ([`spawn`]) with one socket to talk over
+//! ([`Channel`]). The process then takes everything away from itself ([`enter`]): the file
+//! system, its user, capabilities, and the system calls that it does not need
+//! ([`Filters`]). All that it works with comes through the socket, as open descriptors.
+
+mod channel;
+mod enter;
+mod filter;
+mod spawn;
+
+pub use channel::{Channel, MAX_DESCRIPTORS, MAX_MESSAGE};
+pub(crate) use enter::set_parent_death_signal;
+pub use enter::{Jail, JailError, Limits, enter};
+pub use filter::{FilterError, Filters, Role};
+pub use spawn::{CHANNEL_FD, Child, DEVICE_FD, spawn};

@@ -1,0 +1,223 @@
+//! Starting a jailed process: this program again, in namespaces of its own.
+
+use super::{Channel, Role};
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::time::Duration;
+
+/// Descriptor of the jailed process's end of the channel.
+pub const CHANNEL_FD: RawFd = 3;
+/// Descriptor of `/dev/kvm` in a VMM.
+pub const DEVICE_FD: RawFd = 4;
+
+/// Namespaces that a jailed process gets.
+const NAMESPACES: i32 = libc::CLONE_NEWPID
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP;
+
+/// A process of ours that was started, or found again.
+#[derive(Debug)]
+pub struct Child {
+    /// Its number in the daemon's PID namespace.
+    pid: libc::pid_t,
+    /// Names it even when its number belongs to another process.
+    descriptor: OwnedFd,
+}
+
+impl Child {
+    /// The process with a number, if there is one.
+    ///
+    /// # Errors
+    /// Whatever the host answers; [`io::ErrorKind::NotFound`] is not among them: that is
+    /// `None`.
+    pub fn find(pid: libc::pid_t) -> io::Result<Option<Self>> {
+        // SAFETY: integers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        if fd < 0 {
+            return match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+                error => Err(error),
+            };
+        }
+        // SAFETY: a fresh descriptor that nobody else owns.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+        Ok(Some(Self { pid, descriptor }))
+    }
+
+    /// Its number in the daemon's PID namespace.
+    #[must_use]
+    pub fn pid(&self) -> libc::pid_t {
+        self.pid
+    }
+
+    /// When it started, in clock ticks since the host did (proc(5), `starttime`): with the
+    /// number it names a process for as long as the host is up.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn start_time(&self) -> io::Result<u64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
+        // The name in parentheses may contain anything; 19 fields later it stands.
+        let fields = stat
+            .rsplit_once(')')
+            .map(|(_, rest)| rest.split_whitespace());
+        let field = fields.and_then(|mut fields| fields.nth(19));
+        let time = field.and_then(|field| field.parse().ok());
+        time.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// A descriptor that is readable when it has ended.
+    #[must_use]
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        use std::os::fd::AsFd;
+        self.descriptor.as_fd()
+    }
+
+    /// Sends it a signal. That it has ended is no error.
+    ///
+    /// # Errors
+    /// Whatever the host answers.
+    pub fn signal(&self, signal: i32) -> io::Result<()> {
+        let none = std::ptr::null::<libc::siginfo_t>();
+        let fd = self.descriptor.as_raw_fd();
+        // SAFETY: no signal information is passed.
+        let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, none, 0) };
+        match io::Error::last_os_error() {
+            _ if sent == 0 => Ok(()),
+            error if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            error => Err(error),
+        }
+    }
+
+    /// Waits until it has ended; `false` if it has not in this time.
+    #[must_use]
+    pub fn wait(&self, time: Duration) -> bool {
+        let mut poll = libc::pollfd {
+            fd: self.descriptor.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let time = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: one valid entry.
+        unsafe { libc::poll(&mut poll, 1, time) == 1 }
+    }
+
+    /// Frees what the kernel keeps of a child that has ended. Does nothing to one that
+    /// runs, or that is not a child of this process.
+    pub fn reap(&self) {
+        let id = self.descriptor.as_raw_fd() as libc::id_t;
+        let options = libc::WEXITED | libc::WNOHANG;
+        let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: a valid structure for the answer, which is not looked at.
+        unsafe { libc::waitid(libc::P_PIDFD, id, info.as_mut_ptr(), options) };
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.reap();
+    }
+}
+
+/// Starts `program` (an open executable file) as a jailed process. `root` is an empty
+/// directory that becomes its root directory, `uid` its user and group. It gets one end of
+/// a channel as [`CHANNEL_FD`] and `device` as [`DEVICE_FD`]; the other end is the result.
+/// Standard error stays this process's, for what keeps it from locking itself in.
+///
+/// # Errors
+/// Whatever the host answers. What goes wrong after the start shows as the channel's end.
+pub fn spawn(
+    program: &File,
+    role: Role,
+    root: &Path,
+    uid: u32,
+    device: Option<BorrowedFd<'_>>,
+) -> io::Result<(Child, Channel)> {
+    let text = |text: &str| CString::new(text).map_err(io::Error::from);
+    let root = root.to_str().ok_or(io::ErrorKind::InvalidInput)?;
+    let arguments = [
+        text("hartlined")?,
+        text("jailed")?,
+        text(role.name())?,
+        text(root)?,
+        text(&uid.to_string())?,
+    ];
+    let mut pointers: Vec<*const libc::c_char> = arguments.iter().map(|a| a.as_ptr()).collect();
+    pointers.push(std::ptr::null());
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    let (here, there) = Channel::pair()?;
+    // Above all descriptors that the child's own are put at.
+    let there = above(there.as_raw_fd())?;
+    let null = above(null.as_raw_fd())?;
+    let device = device.map(|device| above(device.as_raw_fd())).transpose()?;
+    let program = above(program.as_raw_fd())?;
+
+    let mut descriptor: RawFd = -1;
+    // SAFETY: all zeros are valid arguments.
+    let mut clone: libc::clone_args = unsafe { std::mem::zeroed() };
+    clone.flags = (NAMESPACES | libc::CLONE_PIDFD) as u64;
+    clone.pidfd = std::ptr::from_mut(&mut descriptor) as u64;
+    clone.exit_signal = libc::SIGCHLD as u64;
+    // SAFETY: without CLONE_VM this is fork(2): the child has a copy of this thread and of
+    // all memory. Other threads may have held locks, so it makes nothing but system calls.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut clone, size_of_val(&clone)) };
+    match pid {
+        0 => {
+            let environment: [*const libc::c_char; 1] = [std::ptr::null()];
+            // SAFETY: the descriptors are open, the strings end with NUL and the lists with
+            // a null pointer; nothing here allocates or takes a lock.
+            unsafe {
+                for standard in 0..2 {
+                    libc::dup2(null.as_raw_fd(), standard);
+                }
+                libc::dup2(there.as_raw_fd(), CHANNEL_FD);
+                match &device {
+                    Some(device) => libc::dup2(device.as_raw_fd(), DEVICE_FD),
+                    None => libc::close(DEVICE_FD),
+                };
+                // Whatever this process was given by who started it is not for the child.
+                let (first, last) = (DEVICE_FD as u32 + 1, u32::MAX);
+                let flags = libc::CLOSE_RANGE_CLOEXEC;
+                if libc::syscall(libc::SYS_close_range, first, last, flags) != 0 {
+                    libc::_exit(127);
+                }
+                let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+                libc::sigemptyset(none.as_mut_ptr());
+                libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+                libc::syscall(
+                    libc::SYS_execveat,
+                    program.as_raw_fd(),
+                    c"".as_ptr(),
+                    pointers.as_ptr(),
+                    environment.as_ptr(),
+                    libc::AT_EMPTY_PATH,
+                );
+                libc::_exit(127)
+            }
+        }
+        -1 => Err(io::Error::last_os_error()),
+        pid => {
+            let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
+            // SAFETY: a fresh descriptor that nobody else owns.
+            let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+            Ok((Child { pid, descriptor }, here))
+        }
+    }
+}
+
+/// A duplicate of a descriptor with a number above [`DEVICE_FD`], closed by `exec`.
+fn above(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved; a fresh descriptor or an error.
+    let fd = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, DEVICE_FD + 1) };
+    match fd {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: fresh, owned by nobody else.
+        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+    }
+}

@@ -1,0 +1,133 @@
+//! What runs in a [jail](crate::jail): a VMM, or a worker that packs uploads or translates.
+//! The daemon starts the same program again for each, as `hartlined jailed ROLE ROOT UID`.
+
+mod pack;
+mod translate;
+mod vmm;
+
+pub mod protocol;
+
+use crate::jail::{self, CHANNEL_FD, Channel, DEVICE_FD, Filters, Jail, Limits, Role};
+use crate::platform::Kvm;
+use protocol::{FromWorker, WorkerJob};
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Most bytes that a VMM's files may have: its program's output.
+pub const MAX_OUTPUT: u64 = 16 << 20;
+/// Most bytes of a tree or image that a worker makes.
+pub const MAX_WORKER_FILE: u64 = 4 << 30;
+
+/// Limits of a VMM. Its address space is that of the guest's memory, up to 252 GiB, the
+/// images and its own; what it touches of it counts, and that is the guest's.
+const VMM: Limits = Limits {
+    descriptors: 1024,
+    threads: 512,
+    address_space: 512 << 30,
+    processor_time: libc::RLIM_INFINITY,
+    file_length: MAX_OUTPUT,
+};
+
+/// Limits of a worker: translation takes some kilobytes of memory for each instruction.
+const WORKER: Limits = Limits {
+    descriptors: 64,
+    threads: 64,
+    address_space: 8 << 30,
+    processor_time: 3600,
+    file_length: MAX_WORKER_FILE,
+};
+
+/// Why a jailed process ended without a result.
+#[derive(Debug, thiserror::Error)]
+pub enum JailedError {
+    /// It was not started by the daemon.
+    #[error("usage: jailed vmm|worker ROOT UID, by hartlined only")]
+    Usage,
+    /// It could not lock itself in.
+    #[error(transparent)]
+    Jail(#[from] jail::JailError),
+    /// The policy.
+    #[error(transparent)]
+    Filter(#[from] jail::FilterError),
+    /// The VM could not be made.
+    #[error(transparent)]
+    Machine(#[from] crate::machine::Error),
+    /// KVM.
+    #[error(transparent)]
+    Platform(#[from] crate::platform::Error),
+    /// The connection to the daemon.
+    #[error("connection to the daemon: {0}")]
+    Channel(#[from] io::Error),
+    /// What the daemon sent is not understood: it is another version.
+    #[error("message of the daemon: {0}")]
+    Message(#[from] serde_json::Error),
+    /// A descriptor did not come with a message.
+    #[error("a descriptor is missing")]
+    Descriptor,
+}
+
+/// Does the work of a jailed process. `arguments` are role, root directory and user.
+///
+/// # Errors
+/// [`JailedError`]; the daemon sees the end of the channel.
+pub fn main(arguments: &[String]) -> Result<(), JailedError> {
+    let [role, root, uid] = arguments else {
+        return Err(JailedError::Usage);
+    };
+    let role = Role::from_name(role).ok_or(JailedError::Usage)?;
+    let uid = uid.parse().map_err(|_| JailedError::Usage)?;
+    let channel = Channel::from(inherited(CHANNEL_FD)?);
+    let filters = Arc::new(Filters::compile()?);
+    let jail = Jail {
+        role,
+        root: PathBuf::from(root),
+        uid,
+        limits: match role {
+            Role::Vmm => VMM,
+            Role::Worker => WORKER,
+        },
+    };
+    jail::enter(&jail, &filters)?;
+    // The daemon's standard error is not for what strangers' files make this process say.
+    // SAFETY: descriptor 0 is /dev/null, and nobody owns number 2.
+    unsafe { libc::dup2(0, 2) };
+    match role {
+        Role::Vmm => {
+            let kvm = Kvm::from_descriptor(inherited(DEVICE_FD)?)?;
+            vmm::serve(kvm, &channel, filters)
+        }
+        Role::Worker => work(&channel),
+    }
+}
+
+/// Takes a descriptor that the daemon put at a number.
+fn inherited(fd: RawFd) -> Result<OwnedFd, JailedError> {
+    // SAFETY: no memory is involved; tells whether the descriptor is open.
+    if unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
+        return Err(JailedError::Usage);
+    }
+    // SAFETY: open, and nobody else in this process knows of it: it is taken once.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Does one job.
+fn work(channel: &Channel) -> Result<(), JailedError> {
+    let (message, descriptors) = channel.receive()?;
+    if message.is_empty() {
+        return Ok(());
+    }
+    let [input] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| JailedError::Descriptor)?;
+    let (answer, file) = match serde_json::from_slice(&message)? {
+        WorkerJob::Pack { kind, programs } => pack::pack(input.into(), kind, &programs),
+        WorkerJob::Translate { inode, features } => {
+            translate::translate(Arc::new(input.into()), inode, features, channel)
+        }
+    }
+    .unwrap_or_else(|message| (FromWorker::Failed { message }, None));
+    use std::os::fd::AsFd;
+    let descriptors: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+    channel.send(&serde_json::to_vec(&answer)?, &descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! Messages between the daemon and jailed processes, as JSON. Both are the same program,
+//! but the daemon believes nothing that a jailed process says about more than its own job.
+
+use crate::run::UserExits;
+use serde::{Deserialize, Serialize};
+
+/// Where the program of an upload that is one ELF file is in its tree.
+pub const PROGRAM_PATH: &str = "/program";
+
+/// To a VMM: what to run. Descriptors that come with it: standard input, output and error
+/// of the program, the file that gets the [`RunResult`], the tree, and the translation
+/// images in the order of `images`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunJob {
+    /// RAM, bytes.
+    pub memory: u64,
+    /// Number of vCPUs.
+    pub cpus: u32,
+    /// Path of the program in the tree.
+    pub path: String,
+    /// `argv`, from `argv[0]`.
+    pub arguments: Vec<String>,
+    /// `NAME=value` strings.
+    pub environment: Vec<String>,
+    /// Ends the program after so many milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// Inodes of the files that there are images of.
+    pub images: Vec<u32>,
+    /// The VM goes on when the daemon ends.
+    pub outlives_daemon: bool,
+}
+
+/// From a VMM.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum FromVmm {
+    /// It is locked in, and its VM is there.
+    Ready,
+    /// The program has ended. The same is in the result file by now.
+    Ended(RunResult),
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunResult {
+    /// Exit code as `hartline run` has it.
+    pub code: u8,
+    /// Why it did not end by itself; empty if it did.
+    pub message: String,
+    /// Microseconds until the program was entered.
+    pub boot_us: u64,
+    /// Microseconds from then to its end.
+    pub run_us: u64,
+    /// Exits of its vCPUs to the VMM.
+    pub exits: Exits,
+    /// Exits that KVM counted, if it counts them.
+    pub kvm_exits: Option<u64>,
+}
+
+/// Exits by reason.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Exits {
+    /// Calls of the guest runtime to the host.
+    pub calls: u64,
+    /// Doorbells of devices.
+    pub doorbells: u64,
+    /// Interruptions by the VMM.
+    pub interruptions: u64,
+    /// Times that a vCPU had nothing to do and slept.
+    pub sleeps: u64,
+    /// Times that one vCPU woke another one.
+    pub wakes: u64,
+    /// Times that one vCPU gave way to another one.
+    pub yields: u64,
+}
+
+impl From<UserExits> for Exits {
+    fn from(exits: UserExits) -> Self {
+        Self {
+            calls: exits.calls,
+            doorbells: exits.doorbells,
+            interruptions: exits.interruptions,
+            sleeps: exits.sleeps,
+            wakes: exits.wakes,
+            yields: exits.yields,
+        }
+    }
+}
+
+/// What an upload is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UploadKind {
+    /// One ELF file, statically linked.
+    Elf,
+    /// A tar file, also compressed with gzip, of a root file system.
+    Rootfs,
+}
+
+/// To a worker, with one descriptor.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum WorkerJob {
+    /// Make a tree of the upload. Descriptor: the upload.
+    Pack {
+        /// What it is.
+        kind: UploadKind,
+        /// Programs in a root file system that are to be translated.
+        programs: Vec<String>,
+    },
+    /// Translate a file. Descriptor: the tree that it is in.
+    Translate {
+        /// Its inode.
+        inode: u32,
+        /// Processor features to use, as LLVM names them.
+        features: String,
+    },
+}
+
+/// From a worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum FromWorker {
+    /// With the tree as descriptor.
+    Packed {
+        /// Inodes of the programs and of what they load when they start.
+        files: Vec<u32>,
+    },
+    /// How far the translation is, in guest instructions.
+    Progress {
+        /// Translated.
+        done: usize,
+        /// To be translated.
+        total: usize,
+    },
+    /// With the image as descriptor.
+    Translated,
+    /// The upload is at fault, or too much.
+    Failed {
+        /// Why.
+        message: String,
+    },
+}

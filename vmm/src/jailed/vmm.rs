@@ -1,0 +1,163 @@
+//! A jailed VMM: makes a VM, waits for what is to run in it, runs that, and ends.
+
+use super::JailedError;
+use super::protocol::{FromVmm, RunJob, RunResult};
+use crate::boot;
+use crate::confine::Confine;
+use crate::images::{Client, ImageFile, ImageSource};
+use crate::jail::{Channel, Filters};
+use crate::machine::{Blank, RUNTIME, Settings};
+use crate::platform::Kvm;
+use crate::program::{self, TreeFile};
+use crate::report::{self, FAILURE, Program, judge};
+use crate::signals::SignalSet;
+use hartline_abi::image::variant;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Makes a VM, says so, and runs what comes. The daemon's end before that is the end of
+/// this process too.
+///
+/// # Errors
+/// [`JailedError`].
+pub fn serve(kvm: Kvm, channel: &Channel, filters: Arc<Filters>) -> Result<(), JailedError> {
+    // Until the VM runs, they wait: the first process of a PID namespace would not get them.
+    let _signals = SignalSet::block()?;
+    let blank = Blank::new(kvm, 1)?;
+    channel.send(&serde_json::to_vec(&FromVmm::Ready)?, &[])?;
+    let (message, descriptors) = channel.receive()?;
+    if message.is_empty() {
+        return Ok(());
+    }
+    let job: RunJob = serde_json::from_slice(&message)?;
+    let (mut result_file, given) = take_descriptors(descriptors)?;
+    if job.outlives_daemon {
+        crate::jail::set_parent_death_signal(0);
+    }
+    let result = run(blank, &job, given, filters).unwrap_or_else(|message| RunResult {
+        code: FAILURE,
+        message,
+        boot_us: 0,
+        run_us: 0,
+        exits: Default::default(),
+        kvm_exits: None,
+    });
+    result_file.write_all(&serde_json::to_vec(&result)?)?;
+    // Nobody may be there any more: the file has it.
+    let _ = channel.send(&serde_json::to_vec(&FromVmm::Ended(result))?, &[]);
+    Ok(())
+}
+
+/// Tree and images.
+struct Given {
+    tree: Arc<File>,
+    images: Vec<File>,
+}
+
+/// Makes the program's standard descriptors this process's own. Result: the file for the
+/// result, and the rest.
+fn take_descriptors(descriptors: Vec<OwnedFd>) -> Result<(File, Given), JailedError> {
+    let mut descriptors = descriptors.into_iter();
+    for standard in 0..3 {
+        let fd = descriptors.next().ok_or(JailedError::Descriptor)?;
+        // SAFETY: replaces one of the standard descriptors, which nobody owns.
+        if unsafe { libc::dup2(fd.as_raw_fd(), standard) } == -1 {
+            return Err(std::io::Error::last_os_error().into());
+        }
+    }
+    let mut file = || descriptors.next().map(File::from);
+    let (Some(result), Some(tree)) = (file(), file()) else {
+        return Err(JailedError::Descriptor);
+    };
+    let given = Given {
+        tree: Arc::new(tree),
+        images: descriptors.map(File::from).collect(),
+    };
+    Ok((result, given))
+}
+
+/// Runs the program; what keeps it from running is a message for its owner.
+fn run(
+    blank: Blank,
+    job: &RunJob,
+    given: Given,
+    filters: Arc<Filters>,
+) -> Result<RunResult, String> {
+    let path = Path::new(&job.path);
+    let found = program::from_tree(&given.tree, path, path);
+    let found = found.map_err(|error| error.to_string())?;
+    let mut images = HashMap::new();
+    for (&inode, file) in job.images.iter().zip(given.images) {
+        let length = file.metadata().map_err(|error| error.to_string())?.len();
+        images.insert(inode, ImageFile { file, length });
+    }
+    let program_image = images.remove(&found.file.inode());
+    let bytes = |strings: &[String]| strings.iter().map(|s| s.clone().into_bytes()).collect();
+    let arguments = boot::Arguments {
+        program: found.file.inode(),
+        path: job.path.clone().into_bytes(),
+        arguments: bytes(&job.arguments),
+        environment: bytes(&job.environment),
+    };
+    let settings = Settings {
+        ram: job.memory,
+        cpus: job.cpus,
+        runtime: RUNTIME,
+        tree: Some(&given.tree),
+        images: Some(Arc::new(Ready(Mutex::new(images)))),
+        program_image,
+        arguments: &arguments,
+        volumes: Vec::new(),
+        interpret_only: false,
+        variant: variant::NORMAL,
+        trace: None,
+        timeout: job.timeout_ms.map(Duration::from_millis),
+        count: true,
+        profile: None,
+        confine: Some(filters as Arc<dyn Confine>),
+    };
+    let outcome = blank.run(settings).map_err(|error| error.to_string())?;
+    // Of what happens in translated code the guest knows where it was, and no registers.
+    let locate = |_: &_| None;
+    let name = job.arguments.first().map_or("", String::as_str);
+    let program = Program {
+        name,
+        elf: &found.bytes,
+        locate: &locate,
+    };
+    let verdict: report::Verdict = judge(&outcome.end, &program);
+    let exits = outcome.exits.iter().copied();
+    let exits = exits.fold(crate::run::UserExits::default(), |sum, exits| {
+        sum.plus(exits)
+    });
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    Ok(RunResult {
+        code: verdict.code,
+        message: verdict.message,
+        boot_us: micros(outcome.boot_time),
+        run_us: micros(outcome.run_time),
+        exits: exits.into(),
+        kvm_exits: outcome.counters.map(|[vcpus, _]| vcpus.get("exits")),
+    })
+}
+
+/// The images that the daemon had made.
+#[derive(Debug)]
+struct Ready(Mutex<HashMap<u32, ImageFile>>);
+
+impl ImageSource for Ready {
+    fn serve(&self, file: &TreeFile, variant: u32, client: &Client) {
+        // There are none of the precise variant: such programs go on interpreted.
+        if variant == variant::NORMAL {
+            let mut images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(image) = images.remove(&file.inode()) {
+                client.show(image);
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The jail from inside: this program starts itself in one, as the daemon does, and tries
+//! to get out.
+
+use hartline_vmm::confine::{Confine, Thread};
+use hartline_vmm::jail::{self, CHANNEL_FD, Channel, Filters, Jail, Limits, Role};
+use hartline_vmm::platform::memory_file;
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::process::ExitCode;
+use std::thread;
+
+const UID: u32 = 0x7000_0123;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, jailed, role, root, uid] = &arguments[..]
+        && jailed == "jailed"
+    {
+        return inside(role, root, uid);
+    }
+    // SAFETY: no preconditions.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let trial = |name: &str, test: fn() -> Result<(), Failed>| {
+        Trial::test(name, test).with_ignored_flag(!is_root)
+    };
+    let trials = vec![
+        trial("a VMM cannot get out", || cannot_get_out(Role::Vmm)),
+        trial("a worker cannot get out", || cannot_get_out(Role::Worker)),
+        trial("it ends with its starter", ends_with_starter),
+        trial("user 0 is refused", refuses_root),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// An empty directory, and a jailed process with this program in it.
+fn start(role: Role, uid: u32) -> io::Result<(tempfile::TempDir, jail::Child, Channel)> {
+    let root = tempfile::tempdir()?;
+    let program = File::open("/proc/self/exe")?;
+    let device = File::options().read(true).write(true).open("/dev/null")?;
+    let device = (role == Role::Vmm).then(|| device.as_fd());
+    let (child, channel) = jail::spawn(&program, role, root.path(), uid, device)?;
+    Ok((root, child, channel))
+}
+
+/// What comes from inside, until its end.
+fn reports(channel: &Channel) -> io::Result<Vec<String>> {
+    let mut reports = Vec::new();
+    loop {
+        match channel.receive()?.0 {
+            message if message.is_empty() => return Ok(reports),
+            message => reports.push(String::from_utf8_lossy(&message).into_owned()),
+        }
+    }
+}
+
+fn cannot_get_out(role: Role) -> Result<(), Failed> {
+    let (_root, child, channel) = start(role, UID)?;
+    channel.send(b"try", &[])?;
+    let mut reports = reports(&channel)?;
+    if reports.pop().as_deref() != Some("done") {
+        return Err(format!("it did not try everything: {reports:?}").into());
+    }
+    let expected = ["pid 1", &format!("uid {UID}"), "root is empty"];
+    let missing: Vec<_> = expected
+        .iter()
+        .filter(|e| !reports.contains(&(**e).to_owned()))
+        .collect();
+    let escapes: Vec<_> = reports.iter().filter(|r| r.starts_with("escape")).collect();
+    if !missing.is_empty() || !escapes.is_empty() {
+        return Err(format!("missing: {missing:?}, escapes: {escapes:?}").into());
+    }
+    if !child.wait(std::time::Duration::from_secs(5)) {
+        return Err("it did not end".into());
+    }
+    Ok(())
+}
+
+fn ends_with_starter() -> Result<(), Failed> {
+    // The thread that starts it is its parent as far as the kernel's signal is concerned;
+    // the end of the channel is what it waits for.
+    let (_root, child, channel) = start(Role::Vmm, UID + 1)?;
+    drop(channel);
+    match child.wait(std::time::Duration::from_secs(5)) {
+        true => Ok(()),
+        false => Err("it goes on without anybody".into()),
+    }
+}
+
+fn refuses_root() -> Result<(), Failed> {
+    let (_root, _child, channel) = start(Role::Vmm, 0)?;
+    match &reports(&channel)?[..] {
+        [.., refused] if refused.contains("user 0") => Ok(()),
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+/// In the jail.
+fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
+    // SAFETY: the descriptor that it was started with.
+    let channel = Channel::from(unsafe { OwnedFd::from_raw_fd(CHANNEL_FD) });
+    let report = |text: &str| {
+        // Nobody else could be told.
+        let _ = channel.send(text.as_bytes(), &[]);
+    };
+    let role = Role::from_name(role).expect("a role");
+    let filters = Filters::compile().expect("the policy");
+    let unlimited = libc::RLIM_INFINITY;
+    let jail = Jail {
+        role,
+        root: root.into(),
+        uid: uid.parse().expect("a number"),
+        limits: Limits {
+            descriptors: 64,
+            threads: 16,
+            address_space: 8 << 30,
+            processor_time: unlimited,
+            file_length: 1 << 20,
+        },
+    };
+    // While it can still be seen.
+    let is_empty = || fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_none());
+    if is_empty() {
+        report("root is empty");
+    }
+    if let Err(error) = jail::enter(&jail, &filters) {
+        report(&error.to_string());
+        return ExitCode::FAILURE;
+    }
+    if channel
+        .receive()
+        .is_ok_and(|(message, _)| message.is_empty())
+    {
+        return ExitCode::SUCCESS;
+    }
+    // SAFETY: no preconditions.
+    report(&format!("pid {}", unsafe { libc::getpid() }));
+    let owner = memory_file(c"mine", b"").and_then(|file| file.metadata());
+    report(&format!("uid {}", owner.map_or(0, |file| file.uid())));
+    for escape in escapes() {
+        report(&format!("escape: {escape}"));
+    }
+    if role == Role::Vmm {
+        let filters = &filters;
+        for kind in Thread::ALL {
+            let escapes = thread::scope(|scope| {
+                let attempt = || {
+                    filters.confine(kind);
+                    escapes()
+                };
+                scope.spawn(attempt).join().unwrap_or_default()
+            });
+            for escape in escapes {
+                report(&format!("escape: {escape} on the thread {kind:?}"));
+            }
+        }
+    }
+    report("done");
+    ExitCode::SUCCESS
+}
+
+/// System calls that lead out, or would be the start of it: those that are not refused.
+fn escapes() -> Vec<&'static str> {
+    let path = |text: &'static std::ffi::CStr| text.as_ptr() as i64;
+    let none = [0; 5];
+    let at = |directory: i32, name| [directory.into(), path(name), 0, 0, 0];
+    let cwd = libc::AT_FDCWD;
+    let mut address = [0u8; 16];
+    address[0] = libc::AF_INET as u8;
+    let address = address.as_ptr() as i64;
+    let executable = i64::from(libc::PROT_READ | libc::PROT_EXEC);
+    let private = i64::from(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let attempts = [
+        ("open", libc::SYS_open, [path(c"/etc/passwd"), 0, 0, 0, 0]),
+        ("openat", libc::SYS_openat, at(cwd, c"/proc/1/status")),
+        ("openat of the root", libc::SYS_openat, at(cwd, c"/")),
+        (
+            "openat of what is above",
+            libc::SYS_openat,
+            at(cwd, c"../../.."),
+        ),
+        ("openat of a device", libc::SYS_openat, at(cwd, c"/dev/kvm")),
+        ("stat by path", libc::SYS_stat, [path(c"/etc"), 0, 0, 0, 0]),
+        ("getdents64", libc::SYS_getdents64, none),
+        ("chdir", libc::SYS_chdir, [path(c"/proc"), 0, 0, 0, 0]),
+        ("mkdirat", libc::SYS_mkdirat, at(cwd, c"/new")),
+        ("mknodat", libc::SYS_mknodat, at(cwd, c"/new")),
+        ("socket IPv4", libc::SYS_socket, [2, 1, 0, 0, 0]),
+        ("socket unix", libc::SYS_socket, [1, 1, 0, 0, 0]),
+        ("socket netlink", libc::SYS_socket, [16, 3, 0, 0, 0]),
+        ("connect", libc::SYS_connect, [0, address, 16, 0, 0]),
+        ("ptrace of itself", libc::SYS_ptrace, none),
+        ("ptrace of another", libc::SYS_ptrace, [16, 1, 0, 0, 0]),
+        (
+            "process_vm_readv",
+            libc::SYS_process_vm_readv,
+            [1, 0, 0, 0, 0],
+        ),
+        ("pidfd_open", libc::SYS_pidfd_open, [1, 0, 0, 0, 0]),
+        ("kill", libc::SYS_kill, [1, 0, 0, 0, 0]),
+        ("kill of everybody", libc::SYS_kill, [-1, 0, 0, 0, 0]),
+        (
+            "mount",
+            libc::SYS_mount,
+            [path(c"none"), path(c"/"), path(c"proc"), 0, 0],
+        ),
+        ("umount", libc::SYS_umount2, [path(c"/"), 2, 0, 0, 0]),
+        (
+            "pivot_root",
+            libc::SYS_pivot_root,
+            [path(c"."), path(c"."), 0, 0, 0],
+        ),
+        ("chroot", libc::SYS_chroot, [path(c"/"), 0, 0, 0, 0]),
+        ("fsopen", libc::SYS_fsopen, [path(c"proc"), 0, 0, 0, 0]),
+        (
+            "unshare",
+            libc::SYS_unshare,
+            [libc::CLONE_NEWUSER.into(), 0, 0, 0, 0],
+        ),
+        ("setns", libc::SYS_setns, none),
+        (
+            "clone in a namespace",
+            libc::SYS_clone,
+            [libc::CLONE_NEWUSER as i64 | 17, 0, 0, 0, 0],
+        ),
+        ("clone3", libc::SYS_clone3, none),
+        ("fork", libc::SYS_fork, none),
+        ("vfork", libc::SYS_vfork, none),
+        (
+            "execve",
+            libc::SYS_execve,
+            [path(c"/proc/self/exe"), 0, 0, 0, 0],
+        ),
+        ("execveat", libc::SYS_execveat, [0, path(c""), 0, 0, 0x1000]),
+        ("setuid", libc::SYS_setuid, none),
+        ("setresuid", libc::SYS_setresuid, none),
+        ("capset", libc::SYS_capset, none),
+        ("setrlimit", libc::SYS_setrlimit, [7, 0, 0, 0, 0]),
+        ("bpf", libc::SYS_bpf, none),
+        ("perf_event_open", libc::SYS_perf_event_open, none),
+        ("keyctl", libc::SYS_keyctl, none),
+        ("io_uring_setup", libc::SYS_io_uring_setup, [1, 0, 0, 0, 0]),
+        ("userfaultfd", libc::SYS_userfaultfd, none),
+        ("open_by_handle_at", libc::SYS_open_by_handle_at, none),
+        ("init_module", libc::SYS_init_module, none),
+        ("kexec_load", libc::SYS_kexec_load, none),
+        ("reboot", libc::SYS_reboot, none),
+        (
+            "sethostname",
+            libc::SYS_sethostname,
+            [path(c"x"), 1, 0, 0, 0],
+        ),
+        ("personality", libc::SYS_personality, none),
+        ("iopl", libc::SYS_iopl, [3, 0, 0, 0, 0]),
+        (
+            "memory to execute",
+            libc::SYS_mmap,
+            [0, 4096, executable, private, -1],
+        ),
+        ("ioctl of a terminal", libc::SYS_ioctl, [0, 0x5412, 0, 0, 0]),
+        (
+            "another KVM ioctl",
+            libc::SYS_ioctl,
+            [4, 0xae04 + 0x1000, 0, 0, 0],
+        ),
+    ];
+    let mut escaped = Vec::new();
+    for (name, number, [a, b, c, d, e]) in attempts {
+        // SAFETY: what is refused touches no memory; pointers are to strings with NUL, or
+        // null. If one is not refused the test fails, whatever it did.
+        let result = unsafe { libc::syscall(number, a, b, c, d, e) };
+        let error = io::Error::last_os_error().raw_os_error();
+        let refused = [libc::EPERM, libc::EACCES, libc::ENOSYS].map(Some);
+        if result != -1 || !refused.contains(&error) {
+            escaped.push(name);
+        }
+    }
+    // Nothing was left open but the standard descriptors, the channel and the device.
+    for fd in 5..64 {
+        // SAFETY: no memory is involved.
+        if unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GETFD) } != -1 {
+            escaped.push("an open descriptor");
+        }
+    }
+    escaped
+}
