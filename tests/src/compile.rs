@@ -251,6 +251,23 @@ pub fn float_cases() -> Result<PathBuf> {
     })
 }
 
+/// The program of `tests/programs/service`, which has no C library either.
+///
+/// # Errors
+/// The compiler is missing or refuses.
+pub fn service() -> Result<PathBuf> {
+    let output = paths::work().join("programs/service");
+    once(&output, || {
+        let mut compiler = compiler("service.c");
+        compiler.args(["-O1", "-static", "-nostdlib", "-ffreestanding", "-o"]);
+        check(
+            compiler
+                .arg(&output)
+                .arg(Set::Programs.folder().join("service/service.c")),
+        )
+    })
+}
+
 /// `tests/programs/libraries/SOURCE`, dynamically linked, as `output`.
 ///
 /// # Errors

@@ -24,6 +24,14 @@ pub fn binary() -> Result<&'static Path> {
         .map_err(|error| error.as_str().into())
 }
 
+/// The daemon, which was built with the command.
+///
+/// # Errors
+/// They cannot be built.
+pub fn daemon() -> Result<PathBuf> {
+    Ok(binary()?.with_file_name("hartlined"))
+}
+
 fn build() -> std::result::Result<PathBuf, String> {
     if let Some(path) = std::env::var_os("HARTLINE") {
         return Ok(path.into());

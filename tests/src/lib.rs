@@ -7,6 +7,7 @@
 
 pub mod compare;
 pub mod compile;
+pub mod daemon;
 pub mod dynamic;
 pub mod elf;
 pub mod hartline;

@@ -2,7 +2,8 @@
 
 use crate::Result;
 use libtest_mimic::{Arguments, Trial};
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::MetadataExt;
 use std::process::ExitCode;
 
 /// Tests of one file.
@@ -51,6 +52,20 @@ impl Suite {
         let name = format!("{} ({reason})", name.into());
         self.trials
             .push(Trial::test(name, test).with_ignored_flag(true));
+    }
+
+    /// As [`add_kvm`](Self::add_kvm), for a test that root alone can run.
+    pub fn add_root_kvm(
+        &mut self,
+        name: impl Into<String>,
+        test: impl FnOnce() -> Result<()> + Send + 'static,
+    ) {
+        self.add_kvm(name, test);
+        let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+        if let Some(trial) = self.trials.pop() {
+            let ignored = trial.has_ignored_flag() || !is_root;
+            self.trials.push(trial.with_ignored_flag(ignored));
+        }
     }
 
     /// As [`add_kvm`](Self::add_kvm), for a test that takes minutes: it is run when asked for with

@@ -7,6 +7,7 @@ mod doctor;
 mod inspect;
 mod meter;
 mod perf_data;
+mod remote;
 mod run;
 mod translation;
 
@@ -39,8 +40,26 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Have perf name the functions of programs run with --perf-map
     PerfData(perf_data::Arguments),
-    /// Compare with native programs and with qemu-user
+    /// Compare with native programs and with qemu-user; measure the daemon
     Bench(bench::Arguments),
+    /// Upload a program to the daemon
+    Push(remote::Push),
+    /// List the programs that the daemon has
+    Programs(remote::Programs),
+    /// List the machines of the daemon
+    Ps(remote::Ps),
+    /// Make a machine of the daemon
+    Create(Box<remote::Create>),
+    /// Start machines
+    Start(remote::Named),
+    /// Ask the programs of machines to end
+    Stop(remote::Named),
+    /// End machines by force
+    Kill(remote::Named),
+    /// Delete machines that have ended
+    Rm(remote::Named),
+    /// Print what a machine wrote
+    Logs(remote::Logs),
 }
 
 fn main() -> ExitCode {
@@ -53,6 +72,15 @@ fn main() -> ExitCode {
             Command::Doctor(arguments) => doctor::main(arguments),
             Command::PerfData(arguments) => perf_data::main(arguments),
             Command::Bench(arguments) => bench::main(arguments),
+            Command::Push(arguments) => remote::push(arguments),
+            Command::Programs(arguments) => remote::programs(arguments),
+            Command::Ps(arguments) => remote::ps(arguments),
+            Command::Create(arguments) => remote::create(arguments),
+            Command::Start(arguments) => remote::start(arguments),
+            Command::Stop(arguments) => remote::stop(arguments),
+            Command::Kill(arguments) => remote::kill(arguments),
+            Command::Rm(arguments) => remote::rm(arguments),
+            Command::Logs(arguments) => remote::logs(arguments),
         },
         Err(error) => usage(&error),
     };

@@ -27,6 +27,8 @@ enum Benchmark {
     Syscalls(syscalls::Arguments),
     /// Network: a server as native code, under qemu-riscv64 and in a VM, and its client
     Io(io::Arguments),
+    /// The daemon: how long a run takes, and how many there are in a second
+    Service(crate::remote::BenchArguments),
 }
 
 /// Run the benchmark and print its results.
@@ -39,5 +41,6 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Benchmark::Ablation(arguments) => ablation::main(arguments),
         Benchmark::Syscalls(arguments) => syscalls::main(arguments),
         Benchmark::Io(arguments) => io::main(arguments),
+        Benchmark::Service(arguments) => crate::remote::bench(arguments),
     }
 }

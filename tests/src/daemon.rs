@@ -1,0 +1,301 @@
+//! A daemon of a test's own, and requests to it.
+
+use crate::tree::Scratch;
+use crate::{Result, hartline};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long to wait for what should happen soon, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A daemon with data and a socket of its own. It and its machines end with this.
+pub struct Daemon {
+    directory: Scratch,
+    options: Vec<String>,
+    child: Child,
+}
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The headers, as they came.
+    pub head: String,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// The body as JSON; null if it is none.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    /// A field of the body as text.
+    pub fn text(&self, field: &str) -> String {
+        match &self.json()[field] {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        }
+    }
+
+    /// The answer, if it has this status.
+    ///
+    /// # Errors
+    /// It has another one.
+    pub fn expect(self, status: u16) -> Result<Self> {
+        match self.status == status {
+            true => Ok(self),
+            false => Err(format!(
+                "{status} expected, not {}: {}",
+                self.status,
+                String::from_utf8_lossy(&self.body)
+            )
+            .into()),
+        }
+    }
+}
+
+impl Daemon {
+    /// Starts one with these lines of configuration, and waits until it can run programs.
+    ///
+    /// # Errors
+    /// It does not come up; what it wrote to standard error.
+    pub fn start(configuration: &str) -> Result<Self> {
+        let directory = Scratch::new()?;
+        let file = directory.path().join("hartlined.toml");
+        fs::write(&file, configuration)?;
+        let options = ["--config", &path_text(&file)].map(str::to_owned).to_vec();
+        let child = spawn(directory.path(), &options)?;
+        let daemon = Self {
+            directory,
+            options,
+            child,
+        };
+        daemon.await_ready()?;
+        Ok(daemon)
+    }
+
+    fn await_ready(&self) -> Result<()> {
+        let ready = || {
+            let answer = self.request("GET", "/readyz", b"");
+            answer.is_ok_and(|answer| answer.status == 200)
+        };
+        until(ready).map_err(|_| format!("the daemon is not ready: {}", self.log()).into())
+    }
+
+    /// What it wrote to standard error.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    /// Its data directory.
+    pub fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it by SIGKILL.
+    ///
+    /// # Errors
+    /// Whatever the host answers.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Starts it again after [`kill`](Self::kill).
+    ///
+    /// # Errors
+    /// As [`Daemon::start`].
+    pub fn restart(&mut self) -> Result<()> {
+        self.child = spawn(self.directory.path(), &self.options)?;
+        self.await_ready()
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    /// A connection.
+    ///
+    /// # Errors
+    /// Nobody listens.
+    pub fn connect(&self) -> Result<UnixStream> {
+        let stream = UnixStream::connect(self.socket())?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(stream)
+    }
+
+    /// Sends bytes as they are and reads the answer to the end of the connection.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub fn raw(&self, request: &[u8]) -> Result<Answer> {
+        let mut stream = self.connect()?;
+        // An answer may come before all of the request is read.
+        let _ = stream.write_all(request);
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes)?;
+        parse(&bytes)
+    }
+
+    /// A request with headers of its own.
+    ///
+    /// # Errors
+    /// As [`raw`](Self::raw).
+    pub fn request_with(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<Answer> {
+        let mut request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {}\r\n",
+            body.len()
+        );
+        for (name, value) in headers {
+            request += &format!("{name}: {value}\r\n");
+        }
+        let request = [request.as_bytes(), b"\r\n", body].concat();
+        self.raw(&request)
+    }
+
+    /// A request as root, with JSON if it has a body.
+    ///
+    /// # Errors
+    /// As [`raw`](Self::raw).
+    pub fn request(&self, method: &str, path: &str, body: &[u8]) -> Result<Answer> {
+        let headers = [("Content-Type", "application/json")];
+        self.request_with(method, path, &headers, body)
+    }
+
+    /// Uploads a program and waits until it is prepared. Result: the program.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn push(&self, query: &str, bytes: &[u8]) -> Result<Value> {
+        let path = format!("/v1/programs?{query}");
+        let mut program = self.request_with("POST", &path, &[], bytes)?;
+        if program.status != 200 {
+            program = program.expect(201)?;
+        }
+        let path = format!("/v1/programs/{}", program.text("id"));
+        let busy = |program: &Value| {
+            ["packing", "translating"].contains(&program["state"].as_str().unwrap_or_default())
+        };
+        let mut program = program.json();
+        let start = Instant::now();
+        while busy(&program) && start.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(50));
+            program = self.request("GET", &path, b"")?.expect(200)?.json();
+        }
+        Ok(program)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Machines would outlive it.
+        let machines = self.request("GET", "/v1/machines?limit=1000", b"");
+        for machine in machines
+            .iter()
+            .flat_map(|m| m.json().as_array().cloned().unwrap_or_default())
+        {
+            let path = format!(
+                "/v1/machines/{}/kill",
+                machine["id"].as_str().unwrap_or_default()
+            );
+            // One that has ended cannot be.
+            let _ = self.request("POST", &path, b"");
+        }
+        let _ = self.kill();
+    }
+}
+
+fn spawn(directory: &Path, options: &[String]) -> Result<Child> {
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(directory.join("log"))?;
+    let child = Command::new(hartline::daemon()?)
+        .args(options)
+        .arg("--data-dir")
+        .arg(directory.join("data"))
+        .arg("--socket")
+        .arg(directory.join("socket"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()?;
+    Ok(child)
+}
+
+fn path_text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Waits until something is so.
+///
+/// # Errors
+/// It does not become so.
+pub fn until(mut condition: impl FnMut() -> bool) -> Result<()> {
+    let start = Instant::now();
+    while !condition() {
+        if start.elapsed() > PATIENCE {
+            return Err("what should happen did not".into());
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn parse(bytes: &[u8]) -> Result<Answer> {
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+    let end = end.ok_or_else(|| format!("no answer: {}", String::from_utf8_lossy(bytes)))?;
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    let body = &bytes[end + 4..];
+    let is_chunked = head.to_lowercase().contains("transfer-encoding: chunked");
+    Ok(Answer {
+        status: status.ok_or("no status")?,
+        body: match is_chunked {
+            true => unchunk(body),
+            false => body.to_vec(),
+        },
+        head,
+    })
+}
+
+/// The contents of a chunked body, as far as it came.
+fn unchunk(mut bytes: &[u8]) -> Vec<u8> {
+    let mut contents = Vec::new();
+    while let Some(end) = bytes.windows(2).position(|two| two == b"\r\n") {
+        let length = String::from_utf8_lossy(&bytes[..end]);
+        let length = usize::from_str_radix(length.trim(), 16).unwrap_or(0);
+        let chunk = &bytes[end + 2..];
+        if length == 0 || chunk.len() < length + 2 {
+            break;
+        }
+        contents.extend_from_slice(&chunk[..length]);
+        bytes = &chunk[length + 2..];
+    }
+    contents
+}

@@ -1,0 +1,39 @@
+//! Tables for people.
+
+use serde_json::Value;
+use std::io::{self, Write};
+
+/// Prints rows under headings, each column as wide as it must be.
+///
+/// # Errors
+/// Standard output takes nothing.
+pub fn print<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([headings[column].len()]).max().unwrap_or(0)
+    };
+    let headings = headings.map(str::to_owned);
+    let mut out = io::stdout().lock();
+    for row in std::iter::once(&headings).chain(rows) {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            line += &format!("{cell:<width$}  ", width = width(column));
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// A field of an answer as text; nothing if it is not there.
+pub fn text(answer: &Value, field: &str) -> String {
+    match answer.get(field) {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.escape_debug().to_string(),
+        Some(other) => other.to_string(),
+    }
+}
+
+/// The first characters of an id, which are enough to tell them apart.
+pub fn short(answer: &Value, field: &str) -> String {
+    text(answer, field).chars().take(12).collect()
+}

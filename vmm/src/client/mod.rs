@@ -1,0 +1,247 @@
+//! A client of the daemon's API.
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Method, Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr;
+use tokio::fs::File;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpStream, UnixStream};
+
+/// Bytes of a file sent at a time.
+const CHUNK: usize = 64 << 10;
+
+/// Where a daemon listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Host {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// An address and port, without TLS.
+    Tcp(String),
+}
+
+impl FromStr for Host {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(path) = text.strip_prefix("unix://") {
+            return Ok(Self::Unix(path.into()));
+        }
+        match text
+            .strip_prefix("http://")
+            .map(|a| a.trim_end_matches('/'))
+        {
+            Some(address) if address.contains(':') => Ok(Self::Tcp(address.to_owned())),
+            _ => Err("needs the form unix://PATH or http://ADDRESS:PORT"),
+        }
+    }
+}
+
+/// Why a request has no good answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No daemon there.
+    #[error("no daemon at {host}: {source}")]
+    Connect {
+        /// Where.
+        host: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The connection broke.
+    #[error("connection to the daemon: {0}")]
+    Http(#[from] hyper::Error),
+    /// The request cannot be expressed.
+    #[error("request: {0}")]
+    Request(#[from] hyper::http::Error),
+    /// The answer is not understood: the daemon is another version.
+    #[error("answer of the daemon: {0}")]
+    Answer(#[from] serde_json::Error),
+    /// A file of this side.
+    #[error("{0}")]
+    File(#[from] io::Error),
+    /// The daemon said no.
+    #[error("{detail}")]
+    Problem {
+        /// The HTTP status.
+        status: u16,
+        /// The stable code.
+        code: String,
+        /// In words, with the field that is wrong.
+        detail: String,
+    },
+}
+
+/// A body of a request.
+pub type Body = BoxBody<Bytes, io::Error>;
+
+/// A connection to a daemon, for one request after another.
+#[derive(Debug)]
+pub struct Connection {
+    sender: SendRequest<Body>,
+    key: Option<String>,
+}
+
+impl Connection {
+    /// Connects; inside a runtime only. `key` is an API key.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`] or [`ClientError::Http`].
+    pub async fn open(host: &Host, key: Option<String>) -> Result<Self, ClientError> {
+        let failed = |host: String| move |source| ClientError::Connect { host, source };
+        let sender = match host {
+            Host::Unix(path) => {
+                let stream = UnixStream::connect(path).await;
+                let stream = stream.map_err(failed(path.display().to_string()))?;
+                let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+                tokio::spawn(connection);
+                sender
+            }
+            Host::Tcp(address) => {
+                let stream = TcpStream::connect(address).await;
+                let stream = stream.map_err(failed(address.clone()))?;
+                stream.set_nodelay(true)?;
+                let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+                tokio::spawn(connection);
+                sender
+            }
+        };
+        Ok(Self { sender, key })
+    }
+
+    /// Sends a request; the answer is one of success.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Problem`] if the daemon refuses.
+    pub async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        content_type: Option<&str>,
+        body: Body,
+    ) -> Result<Response<Incoming>, ClientError> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "hartlined");
+        if let Some(kind) = content_type {
+            request = request.header(header::CONTENT_TYPE, kind);
+        }
+        if let Some(key) = &self.key {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {key}"));
+        }
+        self.sender.ready().await?;
+        let response = self.sender.send_request(request.body(body)?).await?;
+        match response.status() {
+            status if status.is_success() => Ok(response),
+            status => {
+                let bytes = response.into_body().collect().await?.to_bytes();
+                Err(problem(status, &bytes))
+            }
+        }
+    }
+
+    /// Sends a request with JSON, or with nothing, and reads JSON.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); the answer is not as expected.
+    pub async fn json<T: DeserializeOwned>(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<&serde_json::Value>,
+    ) -> Result<T, ClientError> {
+        let bytes = body.map(serde_json::to_vec).transpose()?;
+        let kind = bytes.is_some().then_some("application/json");
+        let body = full(bytes.unwrap_or_default());
+        let response = self.send(method, path, kind, body).await?;
+        let bytes = response.into_body().collect().await?.to_bytes();
+        // An answer without a body is null.
+        let bytes: &[u8] = if bytes.is_empty() { b"null" } else { &bytes };
+        Ok(serde_json::from_slice(bytes)?)
+    }
+}
+
+/// A body of bytes that are there.
+#[must_use]
+pub fn full(bytes: Vec<u8>) -> Body {
+    Full::from(bytes).map_err(|never| match never {}).boxed()
+}
+
+/// A body that is read from a file.
+#[must_use]
+pub fn file(file: File) -> Body {
+    let chunks = stream::try_unfold(file, async |mut file| {
+        let mut chunk = Vec::with_capacity(CHUNK);
+        match file.read_buf(&mut chunk).await? {
+            0 => Ok(None),
+            _ => Ok(Some((Frame::data(Bytes::from(chunk)), file))),
+        }
+    });
+    BodyExt::boxed(StreamBody::new(chunks))
+}
+
+/// A text as a part of a path or of a query.
+#[must_use]
+pub fn escape(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes()
+        .map(|byte| match plain(byte) {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+/// What an answer says that is no success.
+fn problem(status: StatusCode, bytes: &[u8]) -> ClientError {
+    let json: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let text = |name: &str| json.get(name).and_then(serde_json::Value::as_str);
+    let detail = text("detail").unwrap_or("the answer says no more");
+    let detail = match text("field") {
+        Some(field) => format!("{field}: {detail}"),
+        None => detail.to_owned(),
+    };
+    ClientError::Problem {
+        status: status.as_u16(),
+        code: text("code").unwrap_or(status.as_str()).to_owned(),
+        detail,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts() {
+        assert_eq!("unix:///run/x".parse(), Ok(Host::Unix("/run/x".into())));
+        let tcp = Host::Tcp("127.0.0.1:80".to_owned());
+        assert_eq!("http://127.0.0.1:80/".parse(), Ok(tcp));
+        for bad in ["", "127.0.0.1:80", "https://a:1", "http://a"] {
+            assert!(bad.parse::<Host>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn text_is_escaped() {
+        assert_eq!(escape("a b/ä"), "a%20b%2F%C3%A4");
+    }
+
+    #[test]
+    fn problems_are_told() {
+        let body = br#"{"code": "invalid-field", "detail": "no", "field": "cpus"}"#;
+        let told = problem(StatusCode::UNPROCESSABLE_ENTITY, body);
+        assert_eq!(told.to_string(), "cpus: no");
+        let told = problem(StatusCode::BAD_GATEWAY, b"<html>");
+        assert!(matches!(told, ClientError::Problem { status: 502, .. }));
+    }
+}

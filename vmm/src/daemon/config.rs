@@ -1,0 +1,188 @@
+//! The daemon's configuration, `hartlined.toml`.
+
+use serde::Deserialize;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// Everything that can be set; what is left out has a default.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Where the database, uploads, translations and logs are kept.
+    pub data_dir: PathBuf,
+    /// The unix socket; who runs as root or as the daemon's user needs no key there.
+    pub socket: PathBuf,
+    /// TCP address to listen at; loopback only.
+    pub listen: Option<SocketAddr>,
+    /// vCPUs that may run at once, for each processor of the host.
+    pub cpu_overcommit: u32,
+    /// Memory for machines, bytes; three quarters of the host's if not given.
+    pub memory: Option<u64>,
+    /// VMMs that are kept ready.
+    pub pool: usize,
+    /// First of the users that jailed processes run as; each has one of its own.
+    pub first_uid: u32,
+    /// How many users there are for them.
+    pub uids: u32,
+    /// Longest upload, bytes.
+    pub max_upload: u64,
+    /// Most seconds that an upload's body may take without a byte.
+    pub idle_timeout_s: u64,
+    /// Most seconds that the translation of one file may take.
+    pub translation_timeout_s: u64,
+    /// Requests per second and key, averaged over ten seconds.
+    pub requests_per_second: u32,
+    /// Connections at once.
+    pub max_connections: usize,
+    /// Refuse to start where cgroup limits cannot be enforced.
+    pub require_limits: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            data_dir: "/var/lib/hartline".into(),
+            socket: "/run/hartline/hartlined.sock".into(),
+            listen: None,
+            cpu_overcommit: 4,
+            memory: None,
+            pool: 4,
+            first_uid: 0x7000_0000,
+            uids: 4096,
+            max_upload: 4 << 30,
+            idle_timeout_s: 30,
+            translation_timeout_s: 900,
+            requests_per_second: 1000,
+            max_connections: 4096,
+            require_limits: false,
+        }
+    }
+}
+
+/// Why a configuration is no good.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is not understood.
+    #[error("{}: {source}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: Box<toml::de::Error>,
+    },
+    /// A value that cannot be.
+    #[error("{name}: {why}")]
+    Value {
+        /// The setting.
+        name: &'static str,
+        /// What it must be.
+        why: &'static str,
+    },
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.into(),
+            source,
+        })?;
+        toml::from_str(&text).map_err(|source| ConfigError::Parse {
+            path: path.into(),
+            source: Box::new(source),
+        })
+    }
+
+    /// Refuses values that cannot be, and what is not implemented.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`].
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |name, why| Err(ConfigError::Value { name, why });
+        if self
+            .listen
+            .is_some_and(|address| !address.ip().is_loopback())
+        {
+            return wrong("listen", "TLS is not implemented: only a loopback address");
+        }
+        if self.require_limits {
+            return wrong("require_limits", "cgroup limits are not implemented");
+        }
+        if self.pool == 0 || self.pool > 1024 {
+            return wrong("pool", "must be from 1 to 1024");
+        }
+        if self.cpu_overcommit == 0 {
+            return wrong("cpu_overcommit", "must be at least 1");
+        }
+        if self.first_uid < 1000 || self.uids == 0 {
+            return wrong(
+                "first_uid",
+                "must be a range of users that are nobody else's",
+            );
+        }
+        if self
+            .first_uid
+            .checked_add(self.uids)
+            .is_none_or(|end| end == u32::MAX)
+        {
+            return wrong("uids", "the range of users goes beyond the last one");
+        }
+        if self.requests_per_second == 0 || self.max_connections == 0 {
+            return wrong("requests_per_second", "limits of 0 leave nothing to do");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example shows every default as it is.
+    #[test]
+    fn the_example_is_right() {
+        const EXAMPLE: &str = include_str!("../../../deploy/hartlined.toml");
+        let shown: String = EXAMPLE
+            .lines()
+            .filter_map(|line| line.strip_prefix('#'))
+            .filter(|line| !line.starts_with(' '))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        let mut config: Config = toml::from_str(&shown).unwrap();
+        assert!(config.listen.take().is_some() && config.memory.take().is_some());
+        assert_eq!(config, Config::default());
+    }
+
+    #[test]
+    fn defaults_are_valid_and_mistakes_are_named() {
+        Config::default().check().unwrap();
+        let parsed: Config = toml::from_str("listen = '127.0.0.1:80'\npool = 2").unwrap();
+        parsed.check().unwrap();
+        assert_eq!(parsed.pool, 2);
+        assert!(toml::from_str::<Config>("pol = 2").is_err(), "unknown");
+        for wrong in [
+            "listen = '10.0.0.1:80'",
+            "require_limits = true",
+            "pool = 0",
+            "first_uid = 0",
+            "uids = 4294967295",
+        ] {
+            let config: Config = toml::from_str(wrong).unwrap();
+            let name = wrong.split(' ').next().unwrap();
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.starts_with(name), "{wrong}: {error}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What happens to machines, for who wants to know at once.
+
+use super::store::{Machine, MachineState, now_ms};
+use serde::Serialize;
+use tokio::sync::broadcast;
+
+/// Events that a slow reader may be behind before it misses some.
+const BEHIND: usize = 4096;
+
+/// A machine came into a state.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+pub struct Event {
+    /// Whose machine.
+    #[serde(skip)]
+    pub tenant: String,
+    /// Its id.
+    pub machine: String,
+    /// The state.
+    pub state: MachineState,
+    /// When, milliseconds since 1970.
+    pub time_ms: i64,
+}
+
+/// All events. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Events(broadcast::Sender<Event>);
+
+impl Default for Events {
+    fn default() -> Self {
+        Self(broadcast::Sender::new(BEHIND))
+    }
+}
+
+impl Events {
+    /// Tells everybody about a machine's state.
+    pub fn publish(&self, machine: &Machine) {
+        let event = Event {
+            tenant: machine.tenant.clone(),
+            machine: machine.id.clone(),
+            state: machine.state,
+            time_ms: now_ms(),
+        };
+        // Nobody may be listening.
+        let _ = self.0.send(event);
+    }
+
+    /// What happens from now on.
+    #[must_use]
+    pub fn subscribe(&self) -> broadcast::Receiver<Event> {
+        self.0.subscribe()
+    }
+}

@@ -1,0 +1,128 @@
+//! Giving a program to a VMM.
+
+use super::library::{Files, Library};
+use super::process::Jailed;
+use super::store::{Program, ProgramState, Spec};
+use crate::jailed::protocol::{FromVmm, PROGRAM_PATH, RunJob, RunResult, UploadKind};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+/// Descriptors that a program gets.
+#[derive(Debug)]
+pub struct Outputs {
+    /// Standard input.
+    pub input: File,
+    /// Standard output.
+    pub output: File,
+    /// Standard error.
+    pub error: File,
+    /// Where the VMM puts the [`RunResult`].
+    pub result: File,
+}
+
+/// Why a program cannot be run, for who asked for it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotRunnable {
+    /// The program is not ready yet.
+    #[error("the program is still being prepared: ask again when its state is ready")]
+    NotYet,
+    /// It cannot be used.
+    #[error("the program cannot be used: {0}")]
+    Failed(String),
+    /// A root file system needs to be told which program.
+    #[error("path: the upload is a root file system: say which program of it is to run")]
+    NoPath,
+    /// A single program has no path.
+    #[error("path: the upload is one program")]
+    Path,
+}
+
+/// What is to be sent to a VMM.
+#[derive(Debug)]
+pub struct Order {
+    job: RunJob,
+    files: Arc<Files>,
+}
+
+impl Order {
+    /// For a spec, whose program this is.
+    ///
+    /// # Errors
+    /// [`NotRunnable`].
+    pub fn new(
+        spec: &Spec,
+        program: &Program,
+        library: &Library,
+        outlives_daemon: bool,
+    ) -> Result<Self, NotRunnable> {
+        let path = path_in_tree(spec, program)?;
+        let files = library.files(program);
+        let files = files.map_err(|error| NotRunnable::Failed(error.to_string()))?;
+        let name = spec.path.as_ref().unwrap_or(&program.name);
+        let arguments = std::iter::once(name).chain(&spec.args).cloned().collect();
+        let job = RunJob {
+            memory: spec.memory,
+            cpus: spec.cpus,
+            path,
+            arguments,
+            environment: spec
+                .env
+                .iter()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect(),
+            timeout_ms: spec.timeout_ms,
+            images: files.images.iter().map(|(inode, _)| *inode).collect(),
+            outlives_daemon,
+        };
+        Ok(Self { job, files })
+    }
+
+    /// Sends it.
+    ///
+    /// # Errors
+    /// The VMM has ended, or whatever the host answers.
+    pub async fn send(&self, vmm: &Jailed, outputs: &Outputs) -> io::Result<()> {
+        let mut descriptors: Vec<BorrowedFd<'_>> = vec![
+            outputs.input.as_fd(),
+            outputs.output.as_fd(),
+            outputs.error.as_fd(),
+            outputs.result.as_fd(),
+            self.files.tree.as_fd(),
+        ];
+        descriptors.extend(self.files.images.iter().map(|(_, image)| image.as_fd()));
+        let message = serde_json::to_vec(&self.job)?;
+        vmm.send(&message, &descriptors).await
+    }
+}
+
+/// Checks that a spec fits its program. Result: path of the program in the tree.
+///
+/// # Errors
+/// [`NotRunnable`].
+pub fn path_in_tree(spec: &Spec, program: &Program) -> Result<String, NotRunnable> {
+    match program.state {
+        ProgramState::Ready => {}
+        ProgramState::Failed => return Err(NotRunnable::Failed(program.message.clone())),
+        ProgramState::Packing | ProgramState::Translating => return Err(NotRunnable::NotYet),
+    }
+    match (program.kind, &spec.path) {
+        (UploadKind::Elf, None) => Ok(PROGRAM_PATH.to_owned()),
+        (UploadKind::Elf, Some(_)) => Err(NotRunnable::Path),
+        (UploadKind::Rootfs, None) => Err(NotRunnable::NoPath),
+        (UploadKind::Rootfs, Some(path)) => Ok(format!("/{}", path.trim_start_matches('/'))),
+    }
+}
+
+/// Waits for the program's end.
+///
+/// # Errors
+/// `UnexpectedEof`: the VMM ended without telling a result.
+pub async fn result(vmm: &Jailed) -> io::Result<RunResult> {
+    let (message, _) = vmm.receive().await?;
+    match serde_json::from_slice(&message)? {
+        FromVmm::Ended(result) => Ok(result),
+        FromVmm::Ready => Err(io::ErrorKind::InvalidData.into()),
+    }
+}

@@ -1,0 +1,398 @@
+//! Uploaded programs: from the upload to a tree and translations that VMs are given.
+//!
+//! ```text
+//! DATA/uploads/ID    an upload that is not packed yet; ID is the SHA-256 of its bytes
+//! DATA/trees/ID      its tree image
+//! DATA/images/       translation cache: images by content of the ELF file and options
+//! ```
+//! Whatever reads an upload does so in a jailed worker.
+
+use super::process::{Jailed, Launcher};
+use super::store::{Program, ProgramState, Store, StoreError};
+use crate::jail::Role;
+use crate::jailed::MAX_WORKER_FILE;
+use crate::jailed::protocol::{FromWorker, WorkerJob};
+use crate::program::TreeFile;
+use hartline_aot::cache::Cache;
+use hartline_aot::translator::Options;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Programs whose files are kept open.
+const MAX_OPEN: usize = 256;
+/// Most translation images of one program; other files are interpreted.
+const MAX_IMAGES: usize = 200;
+/// How long packing may take.
+const PACK_TIME: Duration = Duration::from_secs(600);
+/// Workers at once: each uses all processors.
+const WORKERS: usize = 1;
+
+/// Why a program cannot be prepared or used.
+#[derive(Debug, thiserror::Error)]
+pub enum LibraryError {
+    /// The upload is at fault.
+    #[error("{0}")]
+    Upload(String),
+    /// It took too long.
+    #[error("{what} took longer than {} s", time.as_secs())]
+    Time {
+        /// What.
+        what: &'static str,
+        /// How long it may take.
+        time: Duration,
+    },
+    /// The host.
+    #[error("{what}: {source}")]
+    Host {
+        /// What failed.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn host(what: &'static str) -> impl Fn(io::Error) -> LibraryError {
+    move |source| LibraryError::Host { what, source }
+}
+
+/// Files of a program, open.
+#[derive(Debug)]
+pub struct Files {
+    /// The tree.
+    pub tree: File,
+    /// Inodes and their translation images.
+    pub images: Vec<(u32, File)>,
+}
+
+/// Tenant and id.
+type Name = (String, String);
+
+/// The programs.
+#[derive(Debug)]
+pub struct Library {
+    store: Arc<Store>,
+    launcher: Arc<Launcher>,
+    directory: PathBuf,
+    cache: Cache,
+    features: String,
+    translation_time: Duration,
+    workers: Semaphore,
+    open: Mutex<HashMap<Name, Arc<Files>>>,
+    progress: Mutex<HashMap<Name, (usize, usize)>>,
+}
+
+impl Library {
+    /// The programs in a directory, translated for processor features `features`.
+    ///
+    /// # Errors
+    /// The directories cannot be made.
+    pub fn new(
+        store: Arc<Store>,
+        launcher: Arc<Launcher>,
+        directory: &Path,
+        features: String,
+        translation_time: Duration,
+    ) -> io::Result<Self> {
+        for name in ["uploads", "trees", "images", "tmp"] {
+            fs::create_dir_all(directory.join(name))?;
+        }
+        // What was being written when the daemon ended.
+        for entry in fs::read_dir(directory.join("tmp"))? {
+            fs::remove_file(entry?.path())?;
+        }
+        Ok(Self {
+            store,
+            launcher,
+            directory: directory.to_path_buf(),
+            cache: Cache::new(directory.join("images")),
+            features,
+            translation_time,
+            workers: Semaphore::new(WORKERS),
+            open: Mutex::default(),
+            progress: Mutex::default(),
+        })
+    }
+
+    /// Where an upload is written to before it is whole.
+    #[must_use]
+    pub fn temporary(&self, name: &str) -> PathBuf {
+        self.directory.join("tmp").join(name)
+    }
+
+    fn upload(&self, id: &str) -> PathBuf {
+        self.directory.join("uploads").join(id)
+    }
+
+    fn tree(&self, id: &str) -> PathBuf {
+        self.directory.join("trees").join(id)
+    }
+
+    /// Keeps an upload that is whole: the file `temporary`, and what the database knows of
+    /// it. On the disk when this returns.
+    ///
+    /// # Errors
+    /// The host or the database; the temporary file is gone in any case.
+    pub fn add(
+        self: &Arc<Self>,
+        temporary: &Path,
+        new: &Program,
+    ) -> Result<(Program, bool), LibraryError> {
+        let kept = match self.tree(&new.id).exists() {
+            true => fs::remove_file(temporary),
+            false => File::open(temporary)
+                .and_then(|file| file.sync_all())
+                .and_then(|()| fs::rename(temporary, self.upload(&new.id)))
+                .and_then(|()| File::open(self.directory.join("uploads"))?.sync_all()),
+        };
+        if kept.is_err() {
+            // The first error is the one to report.
+            let _ = fs::remove_file(temporary);
+        }
+        kept.map_err(host("keeping the upload"))?;
+        let (program, changed) = self.store.add_program(new)?;
+        if changed {
+            self.prepare(program.clone());
+        }
+        Ok((program, changed))
+    }
+
+    /// Goes on with the programs that were not ready when the daemon ended.
+    ///
+    /// # Errors
+    /// The database.
+    pub fn resume(self: &Arc<Self>) -> Result<(), StoreError> {
+        for program in self.store.unfinished_programs()? {
+            self.prepare(program);
+        }
+        Ok(())
+    }
+
+    /// Packs and translates a program in the background.
+    fn prepare(self: &Arc<Self>, mut program: Program) {
+        let library = Arc::clone(self);
+        tokio::spawn(async move {
+            let name = (program.tenant.clone(), program.id.clone());
+            library.lock_open().remove(&name);
+            if let Err(error) = library.make_ready(&mut program).await {
+                tracing::warn!(program = %program.id, "cannot be prepared: {error}");
+                program.state = ProgramState::Failed;
+                program.message = error.to_string();
+            }
+            library.lock_progress().remove(&name);
+            if let Err(error) = library.store.update_program(&program) {
+                tracing::error!(program = %program.id, "{error}");
+            }
+        });
+    }
+
+    async fn make_ready(&self, program: &mut Program) -> Result<(), LibraryError> {
+        let tree = self.pack(program).await?;
+        program.state = ProgramState::Translating;
+        self.store.update_program(program)?;
+        let mut failures = Vec::new();
+        for &inode in program.files.iter().take(MAX_IMAGES) {
+            if let Err(error) = self.translate(program, &tree, inode).await {
+                failures.push(error.to_string());
+            }
+        }
+        program.state = ProgramState::Ready;
+        program.message = match failures.first() {
+            None => String::new(),
+            Some(first) => format!("{} files are interpreted: {first}", failures.len()),
+        };
+        Ok(())
+    }
+
+    /// Makes the tree, and finds what is to be translated.
+    async fn pack(&self, program: &mut Program) -> Result<Arc<File>, LibraryError> {
+        let path = self.tree(&program.id);
+        let upload = match path.exists() {
+            // Packed before, for another tenant or other programs: it is only looked at.
+            true if !program.files.is_empty() => {
+                return File::open(path).map(Arc::new).map_err(host("the tree"));
+            }
+            _ => File::open(self.upload(&program.id)).map_err(host("the upload"))?,
+        };
+        let job = WorkerJob::Pack {
+            kind: program.kind,
+            programs: program.programs.clone(),
+        };
+        let (answer, tree) = self
+            .work(&job, &upload, PACK_TIME, "packing", |_| ())
+            .await?;
+        let FromWorker::Packed { files } = answer else {
+            return Err(LibraryError::Upload("the worker gave no answer".to_owned()));
+        };
+        let tree = tree.ok_or_else(|| host("packing")(io::ErrorKind::InvalidData.into()))?;
+        let temporary = self.temporary(&format!("tree-{}-{}", program.tenant, program.id));
+        let keep = || -> io::Result<File> {
+            let mut source = File::from(tree);
+            source.rewind()?;
+            let mut target = File::create(&temporary)?;
+            io::copy(&mut source.take(MAX_WORKER_FILE), &mut target)?;
+            target.sync_all()?;
+            fs::rename(&temporary, &path)?;
+            File::open(&path)
+        };
+        let tree = tokio::task::block_in_place(keep).map_err(|error| {
+            // It may not have been made.
+            let _ = fs::remove_file(&temporary);
+            host("keeping the tree")(error)
+        })?;
+        program.files = files;
+        Ok(Arc::new(tree))
+    }
+
+    /// Makes sure that there is an image of a file.
+    async fn translate(
+        &self,
+        program: &Program,
+        tree: &Arc<File>,
+        inode: u32,
+    ) -> Result<(), LibraryError> {
+        let key = || -> io::Result<_> {
+            let elf = TreeFile::new(Arc::clone(tree), inode).bytes()?;
+            Ok(self.options().key(&elf))
+        };
+        let key = tokio::task::block_in_place(key).map_err(host("the tree"))?;
+        if tokio::task::block_in_place(|| self.cache.lookup(&key)).is_some() {
+            return Ok(());
+        }
+        let job = WorkerJob::Translate {
+            inode,
+            features: self.features.clone(),
+        };
+        let name = (program.tenant.clone(), program.id.clone());
+        let progress = |so_far| {
+            self.lock_progress().insert(name.clone(), so_far);
+        };
+        let time = self.translation_time;
+        let (_, image) = self.work(&job, tree, time, "translation", progress).await?;
+        let image = image.ok_or_else(|| host("translation")(io::ErrorKind::InvalidData.into()))?;
+        let store = || -> io::Result<()> {
+            let mut bytes = Vec::new();
+            let mut image = File::from(image);
+            image.rewind()?;
+            image.take(MAX_WORKER_FILE).read_to_end(&mut bytes)?;
+            self.cache.store(&key, &bytes).map_err(io::Error::other)?;
+            // Checks it: the worker may have been made to send anything.
+            let found = self.cache.lookup(&key);
+            found
+                .map(drop)
+                .ok_or_else(|| io::ErrorKind::InvalidData.into())
+        };
+        tokio::task::block_in_place(store).map_err(host("translation image"))
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            features: self.features.clone(),
+            ..Options::default()
+        }
+    }
+
+    /// Has a worker do a job.
+    async fn work(
+        &self,
+        job: &WorkerJob,
+        input: &File,
+        time: Duration,
+        what: &'static str,
+        progress: impl Fn((usize, usize)) + Send + Sync,
+    ) -> Result<(FromWorker, Option<OwnedFd>), LibraryError> {
+        let _turn = self.workers.acquire().await;
+        let message = serde_json::to_vec(job).map_err(|error| host(what)(error.into()))?;
+        let conversation = async {
+            let worker: Jailed = self.launcher.start(Role::Worker).await?;
+            worker.send(&message, &[input.as_fd()]).await?;
+            loop {
+                let (answer, mut descriptors) = worker.receive().await?;
+                match serde_json::from_slice(&answer)? {
+                    FromWorker::Progress { done, total } => progress((done, total)),
+                    answer => return io::Result::Ok((answer, descriptors.pop())),
+                }
+            }
+        };
+        // Dropping the conversation ends the worker.
+        match tokio::time::timeout(time, conversation).await {
+            Err(_) => Err(LibraryError::Time { what, time }),
+            Ok(Ok((FromWorker::Failed { message }, _))) => Err(LibraryError::Upload(message)),
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                let message = format!("{what}: the worker ended by its limits or a fault");
+                Err(LibraryError::Upload(message))
+            }
+            Ok(Err(error)) => Err(host(what)(error)),
+        }
+    }
+
+    /// How far the translation of a program is: guest instructions done, and all.
+    #[must_use]
+    pub fn progress(&self, tenant: &str, id: &str) -> Option<(usize, usize)> {
+        let name = (tenant.to_owned(), id.to_owned());
+        self.lock_progress().get(&name).copied()
+    }
+
+    /// The files of a program that is ready. May block for a moment.
+    ///
+    /// # Errors
+    /// The tree cannot be opened. An image that cannot be is left out.
+    pub fn files(&self, program: &Program) -> Result<Arc<Files>, LibraryError> {
+        let name = (program.tenant.clone(), program.id.clone());
+        if let Some(files) = self.lock_open().get(&name) {
+            return Ok(Arc::clone(files));
+        }
+        let open = || -> io::Result<Files> {
+            let tree = Arc::new(File::open(self.tree(&program.id))?);
+            let mut images = Vec::new();
+            for &inode in program.files.iter().take(MAX_IMAGES) {
+                let elf = TreeFile::new(Arc::clone(&tree), inode).bytes()?;
+                let image = self.cache.lookup(&self.options().key(&elf));
+                images.extend(image.map(|image| (inode, image)));
+            }
+            let tree = tree.try_clone()?;
+            Ok(Files { tree, images })
+        };
+        let files = Arc::new(open().map_err(host("the tree"))?);
+        let mut all = self.lock_open();
+        if all.len() >= MAX_OPEN {
+            all.clear();
+        }
+        all.insert(name, Arc::clone(&files));
+        Ok(files)
+    }
+
+    /// Deletes a program of a tenant, and its files if nobody else has it; whether there
+    /// was one.
+    ///
+    /// # Errors
+    /// The database. Files that stay behind are no error.
+    pub fn delete(&self, tenant: &str, id: &str) -> Result<bool, StoreError> {
+        let deleted = self.store.delete_program(tenant, id)?;
+        self.lock_open().remove(&(tenant.to_owned(), id.to_owned()));
+        if deleted && !self.store.is_upload_used(id)? {
+            for path in [self.upload(id), self.tree(id)] {
+                // May not be there; what is used goes when it is closed.
+                let _ = fs::remove_file(path);
+            }
+        }
+        Ok(deleted)
+    }
+
+    fn lock_open(&self) -> MutexGuard<'_, HashMap<Name, Arc<Files>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_progress(&self) -> MutexGuard<'_, HashMap<Name, (usize, usize)>> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

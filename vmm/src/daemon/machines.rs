@@ -1,0 +1,479 @@
+//! The life of machines.
+//!
+//! A machine's process goes on when the daemon ends. The database knows the process before
+//! it is given the program, so a restarted daemon finds it again, or finds that there was
+//! none. What it wrote lies in files of its own:
+//!
+//! ```text
+//! DATA/machines/ID/stdout, stderr    output of the program, at most 16 MiB each
+//! DATA/machines/ID/result            how it ended, written by the VMM
+//! ```
+
+use super::events::Events;
+use super::execute::{Order, Outputs};
+use super::library::Library;
+use super::pool::Pool;
+use super::process::{Launcher, Uid, Watched};
+use super::scheduler::{Permit, Resources, Scheduler};
+use super::store::{Machine, MachineState, Quota, Store, StoreError, now_ms};
+use crate::jail::Child;
+use crate::jailed::protocol::RunResult;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+
+/// Exit code of a machine that was ended by force: 128 + SIGKILL.
+const KILLED: u8 = 137;
+
+/// Why something cannot be done with a machine.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// Not in this state.
+    #[error("the machine is {}", .0.name())]
+    State(MachineState),
+    /// The host.
+    #[error("{0}")]
+    Host(#[from] io::Error),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// All machines.
+#[derive(Debug)]
+pub struct Machines {
+    store: Arc<Store>,
+    library: Arc<Library>,
+    scheduler: Scheduler,
+    pool: Arc<Pool>,
+    launcher: Arc<Launcher>,
+    events: Events,
+    directory: PathBuf,
+    /// What is to be told to the tasks of machines that are queued or running.
+    tasks: Mutex<HashMap<String, Task>>,
+}
+
+/// A machine that has a task of the daemon.
+#[derive(Debug, Default)]
+struct Task {
+    /// Its process, once there is one.
+    process: Option<Arc<Watched>>,
+    /// Takes it out of the queue.
+    cancel: Option<oneshot::Sender<()>>,
+}
+
+impl Machines {
+    /// Machines with their files in `directory`.
+    ///
+    /// # Errors
+    /// The directory cannot be made.
+    pub fn new(
+        store: Arc<Store>,
+        library: Arc<Library>,
+        scheduler: Scheduler,
+        pool: Arc<Pool>,
+        launcher: Arc<Launcher>,
+        events: Events,
+        directory: PathBuf,
+    ) -> io::Result<Self> {
+        fs::create_dir_all(&directory)?;
+        Ok(Self {
+            store,
+            library,
+            scheduler,
+            pool,
+            launcher,
+            events,
+            directory,
+            tasks: Mutex::default(),
+        })
+    }
+
+    /// Where a machine's file is: `stdout`, `stderr` or `result`.
+    #[must_use]
+    pub fn file(&self, id: &str, name: &str) -> PathBuf {
+        self.directory.join(id).join(name)
+    }
+
+    /// Takes care again of the machines that there were when the daemon ended.
+    ///
+    /// # Errors
+    /// The database, or a process cannot be looked at.
+    pub fn recover(self: &Arc<Self>) -> Result<(), MachineError> {
+        for machine in self.store.active_machines()? {
+            let quota = self.quota(&machine.tenant)?;
+            let process = match machine.process {
+                Some(identity) => self.find(identity)?,
+                None => None,
+            };
+            tracing::info!(
+                machine = %machine.id,
+                "was {}, its process {}",
+                machine.state.name(),
+                if process.is_some() { "runs" } else { "is gone" }
+            );
+            match process {
+                Some((watched, uid)) => {
+                    let need = need(&machine);
+                    let permit = self.scheduler.adopt(&machine.tenant, quota, need);
+                    self.adopt(machine, watched, (permit, uid));
+                }
+                None if machine.state == MachineState::Queued
+                    || machine.state == MachineState::Starting
+                        && self.read_result(&machine.id).is_none() =>
+                {
+                    self.queue(machine, quota)?;
+                }
+                None => self.finish(machine)?,
+            }
+        }
+        self.remove_orphans()?;
+        Ok(())
+    }
+
+    /// The process of a machine, if it is still the same.
+    fn find(&self, (pid, start): (i32, u64)) -> io::Result<Option<(Arc<Watched>, Option<Uid>)>> {
+        let Some(child) = Child::find(pid)? else {
+            return Ok(None);
+        };
+        if child.start_time().ok() != Some(start) || child.wait(std::time::Duration::ZERO) {
+            return Ok(None);
+        }
+        let uid = uid_of(pid).and_then(|uid| self.launcher.adopt_uid(uid));
+        Ok(Some((Arc::new(Watched::new(child)?), uid)))
+    }
+
+    /// Deletes the files of machines that the database does not know.
+    fn remove_orphans(&self) -> Result<(), MachineError> {
+        for entry in fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            let id = entry.file_name().to_string_lossy().into_owned();
+            if self.store.machine(&id)?.is_none() {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a machine that is not active: it is queued when this returns.
+    ///
+    /// # Errors
+    /// [`MachineError`].
+    pub fn start(self: &Arc<Self>, machine: &Machine) -> Result<Machine, MachineError> {
+        let quota = self.quota(&machine.tenant)?;
+        let Some(machine) = self.store.queue_machine(&machine.id)? else {
+            return Err(MachineError::State(machine.state));
+        };
+        self.events.publish(&machine);
+        self.queue(machine.clone(), quota)?;
+        Ok(machine)
+    }
+
+    /// Queues a machine whose state says so, and runs it when it is its turn.
+    fn queue(self: &Arc<Self>, mut machine: Machine, quota: Quota) -> Result<(), MachineError> {
+        // One of a daemon that ended may have been about to start.
+        machine.state = MachineState::Queued;
+        let turn = self.scheduler.queue(&machine.tenant, quota, need(&machine));
+        let turn = match turn {
+            Ok(turn) => turn,
+            Err(refused) => return self.fail(machine, refused.to_string()),
+        };
+        let (cancel, cancelled) = oneshot::channel();
+        let task = Task {
+            process: None,
+            cancel: Some(cancel),
+        };
+        self.lock().insert(machine.id.clone(), task);
+        let machines = Arc::clone(self);
+        tokio::spawn(async move {
+            let id = machine.id.clone();
+            let permit = tokio::select! {
+                permit = turn => permit.ok(),
+                _ = cancelled => None,
+            };
+            let done = match permit {
+                Some(permit) => machines.run(machine, permit).await,
+                None => machines.end_killed(machine),
+            };
+            machines.lock().remove(&id);
+            if let Err(error) = done {
+                machines.give_up(&id, &error);
+            }
+        });
+        Ok(())
+    }
+
+    /// Notes that a machine could not be run, for instance because the disk is full.
+    fn give_up(&self, id: &str, error: &MachineError) {
+        tracing::error!(machine = %id, "{error}");
+        let noted = match self.store.machine(id) {
+            Ok(Some(machine)) => self.fail(machine, error.to_string()),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = noted {
+            tracing::error!(machine = %id, "{error}");
+        }
+    }
+
+    /// Runs a machine whose turn it is to its end.
+    async fn run(&self, mut machine: Machine, permit: Permit) -> Result<(), MachineError> {
+        let program = self.store.program(&machine.tenant, &machine.spec.program)?;
+        let Some(program) = program else {
+            return self.fail(machine, "its program was deleted".to_owned());
+        };
+        let library = &self.library;
+        let order =
+            tokio::task::block_in_place(|| Order::new(&machine.spec, &program, library, true));
+        let order = match order {
+            Ok(order) => order,
+            Err(error) => return self.fail(machine, error.to_string()),
+        };
+        let outputs = self.make_files(&machine.id)?;
+        let vmm = self.pool.take().await?;
+        machine.process = Some(vmm.identity()?);
+        machine.state = MachineState::Starting;
+        machine.started_ms = Some(now_ms());
+        self.change(&machine)?;
+        if let Err(error) = order.send(&vmm, &outputs).await {
+            return self.fail(machine, format!("the VMM was not there: {error}"));
+        }
+        let Some((watched, uid)) = vmm.release() else {
+            return self.fail(machine, "the VMM was not there".to_owned());
+        };
+        machine.state = MachineState::Running;
+        self.change(&machine)?;
+        self.watch(machine, Arc::new(watched), (permit, uid)).await
+    }
+
+    /// Takes care of a machine that was found running.
+    fn adopt(
+        self: &Arc<Self>,
+        mut machine: Machine,
+        process: Arc<Watched>,
+        held: (Permit, Option<Uid>),
+    ) {
+        if machine.state == MachineState::Starting {
+            machine.state = MachineState::Running;
+        }
+        let machines = Arc::clone(self);
+        self.lock().insert(machine.id.clone(), Task::default());
+        tokio::spawn(async move {
+            let id = machine.id.clone();
+            let done = machines.watch(machine, process, held).await;
+            machines.lock().remove(&id);
+            if let Err(error) = done {
+                machines.give_up(&id, &error);
+            }
+        });
+    }
+
+    /// Waits for the end of a machine's process.
+    async fn watch(
+        &self,
+        machine: Machine,
+        process: Arc<Watched>,
+        held: (Permit, Option<Uid>),
+    ) -> Result<(), MachineError> {
+        if let Some(task) = self.lock().get_mut(&machine.id) {
+            task.process = Some(Arc::clone(&process));
+            task.cancel = None;
+        }
+        // Somebody may have asked for its end before there was a process to tell.
+        if self
+            .store
+            .machine(&machine.id)?
+            .is_none_or(|now| now.killed)
+        {
+            process.child().signal(libc::SIGKILL)?;
+        }
+        process.ended().await;
+        drop(held);
+        match self.store.machine(&machine.id)? {
+            Some(now) => self.finish(now),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes the end of a machine whose process is gone.
+    fn finish(&self, mut machine: Machine) -> Result<(), MachineError> {
+        match self.read_result(&machine.id) {
+            Some(result) => {
+                machine.state = MachineState::Exited;
+                machine.message.clone_from(&result.message);
+                machine.result = Some(result);
+            }
+            None if machine.killed => return self.end_killed(machine),
+            None => {
+                let message = "the VMM ended without a result: it crashed or was killed";
+                return self.fail(machine, message.to_owned());
+            }
+        }
+        machine.ended_ms = Some(now_ms());
+        self.change(&machine)
+    }
+
+    fn end_killed(&self, mut machine: Machine) -> Result<(), MachineError> {
+        machine.state = MachineState::Exited;
+        machine.killed = true;
+        machine.message = "ended by force".to_owned();
+        machine.ended_ms = Some(now_ms());
+        machine.result = Some(RunResult {
+            code: KILLED,
+            message: machine.message.clone(),
+            boot_us: 0,
+            run_us: 0,
+            exits: Default::default(),
+            kvm_exits: None,
+        });
+        self.change(&machine)
+    }
+
+    fn fail(&self, mut machine: Machine, message: String) -> Result<(), MachineError> {
+        machine.state = MachineState::Failed;
+        machine.message = message;
+        machine.ended_ms = Some(now_ms());
+        self.change(&machine)
+    }
+
+    /// Sends the program `SIGTERM`; it is ended two seconds later if it has not ended
+    /// itself. One that waits is taken out of the queue.
+    ///
+    /// # Errors
+    /// [`MachineError`]: it is not active.
+    pub fn stop(&self, machine: &Machine) -> Result<(), MachineError> {
+        self.end(machine, libc::SIGTERM)
+    }
+
+    /// Ends a machine by force.
+    ///
+    /// # Errors
+    /// [`MachineError`]: it is not active.
+    pub fn kill(&self, machine: &Machine) -> Result<(), MachineError> {
+        self.store.set_killed(&machine.id)?;
+        self.end(machine, libc::SIGKILL)
+    }
+
+    fn end(&self, machine: &Machine, signal: i32) -> Result<(), MachineError> {
+        let mut tasks = self.lock();
+        let task = tasks.get_mut(&machine.id);
+        let Some(task) = task.filter(|_| machine.state.is_active()) else {
+            return Err(MachineError::State(machine.state));
+        };
+        match (&task.process, task.cancel.take()) {
+            (Some(process), _) => {
+                process.child().signal(signal)?;
+                // One that is paused would never see it.
+                process.child().signal(libc::SIGCONT)?;
+            }
+            (None, cancel) => {
+                let cancelled = cancel.is_some_and(|cancel| cancel.send(()).is_ok());
+                // It is being started. Whether it is to end by force is looked at then.
+                if !cancelled && signal != libc::SIGKILL {
+                    return Err(MachineError::State(MachineState::Starting));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all processor time from a running machine, or gives it back.
+    ///
+    /// # Errors
+    /// [`MachineError`]: it is not running, or not paused.
+    pub fn set_paused(&self, mut machine: Machine, paused: bool) -> Result<Machine, MachineError> {
+        use MachineState::{Paused, Running};
+        let (from, to, signal) = match paused {
+            true => (Running, Paused, libc::SIGSTOP),
+            false => (Paused, Running, libc::SIGCONT),
+        };
+        let tasks = self.lock();
+        let task = tasks.get(&machine.id);
+        let process = task.and_then(|task| task.process.as_ref());
+        let Some(process) = process.filter(|_| machine.state == from) else {
+            return Err(MachineError::State(machine.state));
+        };
+        process.child().signal(signal)?;
+        if !self.store.change_state(&machine.id, from, to)? {
+            return Err(MachineError::State(MachineState::Exited));
+        }
+        machine.state = to;
+        self.events.publish(&machine);
+        Ok(machine)
+    }
+
+    /// Deletes a machine that is not active, with its output.
+    ///
+    /// # Errors
+    /// [`MachineError`].
+    pub fn delete(&self, machine: &Machine) -> Result<(), MachineError> {
+        if !self.store.delete_machine(&machine.id)? {
+            return Err(MachineError::State(machine.state));
+        }
+        match fs::remove_dir_all(self.directory.join(&machine.id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a change to the database, then tells those who wait.
+    fn change(&self, machine: &Machine) -> Result<(), MachineError> {
+        self.store.update_machine(machine)?;
+        self.events.publish(machine);
+        Ok(())
+    }
+
+    fn make_files(&self, id: &str) -> io::Result<Outputs> {
+        let directory = self.directory.join(id);
+        fs::create_dir_all(&directory)?;
+        let make = |name| File::create(directory.join(name));
+        Ok(Outputs {
+            input: File::open("/dev/null")?,
+            output: make("stdout")?,
+            error: make("stderr")?,
+            result: make("result")?,
+        })
+    }
+
+    /// What the VMM wrote, if it wrote all of it.
+    fn read_result(&self, id: &str) -> Option<RunResult> {
+        let bytes = fs::read(self.file(id, "result")).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    fn quota(&self, tenant: &str) -> Result<Quota, StoreError> {
+        let tenant = self.store.tenant(tenant)?;
+        Ok(tenant.map(|tenant| tenant.quota).unwrap_or_default())
+    }
+
+    /// The process of a running machine.
+    #[must_use]
+    pub fn pid(&self, id: &str) -> Option<i32> {
+        let tasks = self.lock();
+        let process = tasks.get(id)?.process.as_ref()?;
+        Some(process.child().pid())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Task>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a machine takes of the host.
+fn need(machine: &Machine) -> Resources {
+    Resources {
+        cpus: machine.spec.cpus.into(),
+        memory: machine.spec.memory,
+    }
+}
+
+/// The user of a process.
+fn uid_of(pid: i32) -> Option<u32> {
+    let status = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"));
+    let status = status.ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}

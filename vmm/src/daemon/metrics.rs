@@ -1,0 +1,90 @@
+//! Metrics for Prometheus.
+
+use super::scheduler::Load;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// How runs ended.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    outcome: &'static str,
+}
+
+/// All metrics.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    runs: Family<Outcome, Counter>,
+    running: Gauge,
+    waiting: Gauge,
+    free_memory: Gauge,
+    ready: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("hartline"),
+            runs: Family::default(),
+            running: Gauge::default(),
+            waiting: Gauge::default(),
+            free_memory: Gauge::default(),
+            ready: Gauge::default(),
+        };
+        let registry = &mut metrics.registry;
+        registry.register("runs", "Runs that ended, by how", metrics.runs.clone());
+        for (name, help, gauge) in [
+            (
+                "vms_running",
+                "Machines and runs that run",
+                &metrics.running,
+            ),
+            (
+                "vms_waiting",
+                "Machines and runs that wait",
+                &metrics.waiting,
+            ),
+            (
+                "free_memory_bytes",
+                "Memory that is left for machines and runs",
+                &metrics.free_memory,
+            ),
+            ("vmms_ready", "VMMs that wait for a program", &metrics.ready),
+        ] {
+            registry.register(name, help, gauge.clone());
+        }
+        metrics
+    }
+}
+
+impl Metrics {
+    /// Counts a run with this exit code.
+    pub fn count_run(&self, code: u8) {
+        let outcome = match code {
+            0 => "success",
+            crate::report::TIMED_OUT => "timeout",
+            crate::report::FAILURE => "failure",
+            _ => "nonzero",
+        };
+        self.runs.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// The text that Prometheus reads.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn text(&self, load: Load, ready: usize) -> Result<String, std::fmt::Error> {
+        let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        self.running.set(load.running.into());
+        self.waiting.set(number(load.waiting as u64));
+        self.free_memory.set(number(load.free.memory));
+        self.ready.set(number(ready as u64));
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}

@@ -1,0 +1,210 @@
+//! `hartlined`: takes programs of many tenants over a REST API and runs them, each in a VM
+//! of its own, whose VMM is in a [jail](crate::jail) of its own.
+//!
+//! ```text
+//! server, api   connections, requests             auth       keys
+//! library       uploads, trees, translations      store      the database
+//! machines      VMs that outlive the daemon       scheduler  who is next
+//! pool          VMMs that wait for a program      process    jailed processes
+//! ```
+//! The daemon maps no guest memory and reads no upload: jailed processes do.
+
+pub mod api;
+pub mod auth;
+pub mod config;
+pub mod events;
+pub mod execute;
+pub mod library;
+pub mod machines;
+pub mod metrics;
+pub mod pool;
+pub mod problem;
+pub mod process;
+pub mod scheduler;
+pub mod server;
+pub mod store;
+
+use crate::platform::{self, Kvm};
+use crate::probe;
+use auth::{AuthError, Keys};
+use config::Config;
+use events::Events;
+use library::Library;
+use machines::{MachineError, Machines};
+use metrics::Metrics;
+use pool::Pool;
+use process::Launcher;
+use scheduler::{Resources, Scheduler};
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Store, StoreError};
+
+/// Why the daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] config::ConfigError),
+    /// Namespaces and users of their own need root.
+    #[error("hartlined must be started by root: it gives each VMM a user of its own")]
+    NotRoot,
+    /// Another daemon has the data directory.
+    #[error("{0}: another hartlined uses this data directory: stop it, or give another one")]
+    Locked(String),
+    /// The host.
+    #[error("{what}: {source}")]
+    Host {
+        /// What failed.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Keys.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
+    /// KVM.
+    #[error(transparent)]
+    Platform(#[from] platform::Error),
+    /// The processor's features.
+    #[error(transparent)]
+    Probe(#[from] probe::ProbeError),
+    /// The machines that there were.
+    #[error("the machines that there were: {0}")]
+    Machines(#[from] MachineError),
+}
+
+/// Everything that requests work with.
+#[derive(Debug)]
+pub struct Daemon {
+    /// The configuration.
+    pub config: Config,
+    /// The database.
+    pub store: Arc<Store>,
+    /// API keys.
+    pub keys: Keys,
+    /// Programs.
+    pub library: Arc<Library>,
+    /// Who is next.
+    pub scheduler: Scheduler,
+    /// VMMs that wait.
+    pub pool: Arc<Pool>,
+    /// Machines.
+    pub machines: Arc<Machines>,
+    /// What happens to them.
+    pub events: Events,
+    /// For Prometheus.
+    pub metrics: Metrics,
+    /// Keeps other daemons away from the data directory.
+    _lock: File,
+}
+
+impl Daemon {
+    /// Opens everything and takes care of the machines that there were. Inside a runtime
+    /// with several threads only.
+    ///
+    /// # Errors
+    /// [`DaemonError`].
+    pub fn start(config: Config) -> Result<Arc<Self>, DaemonError> {
+        config.check()?;
+        // SAFETY: no preconditions.
+        if unsafe { libc::geteuid() } != 0 {
+            return Err(DaemonError::NotRoot);
+        }
+        let data = config.data_dir.as_path();
+        let lock = prepare(data)?;
+        let store = Arc::new(Store::open(&data.join("hartline.db"))?);
+        let keys = Keys::open(&data.join("secret"), config.requests_per_second)?;
+        let host = |what: &Path| {
+            let what = what.display().to_string();
+            move |source| DaemonError::Host { what, source }
+        };
+        let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
+        let features = probe::cached(&kvm, data)?.llvm_string();
+        drop(kvm);
+        let users = config.first_uid..config.first_uid + config.uids;
+        let launcher = Launcher::new(&data.join("empty"), users);
+        let launcher = Arc::new(launcher.map_err(host(data))?);
+        let library = Library::new(
+            Arc::clone(&store),
+            Arc::clone(&launcher),
+            data,
+            features,
+            Duration::from_secs(config.translation_timeout_s),
+        );
+        let library = Arc::new(library.map_err(host(data))?);
+        let scheduler = Scheduler::new(capacity(&config));
+        let events = Events::default();
+        let pool = Arc::new(Pool::new(config.pool));
+        let machines = Machines::new(
+            Arc::clone(&store),
+            Arc::clone(&library),
+            scheduler.clone(),
+            Arc::clone(&pool),
+            Arc::clone(&launcher),
+            events.clone(),
+            data.join("machines"),
+        );
+        let machines = Arc::new(machines.map_err(host(data))?);
+        machines.recover()?;
+        // After the machines that run have taken their users.
+        pool.fill(&launcher);
+        library.resume()?;
+        Ok(Arc::new(Self {
+            config,
+            store,
+            keys,
+            library,
+            scheduler,
+            pool,
+            machines,
+            events,
+            metrics: Metrics::default(),
+            _lock: lock,
+        }))
+    }
+}
+
+/// Makes the data directory, which nobody else may look into, and locks it.
+fn prepare(data: &Path) -> Result<File, DaemonError> {
+    let made = fs::create_dir_all(data)
+        .and_then(|()| fs::set_permissions(data, Permissions::from_mode(0o700)))
+        .and_then(|()| File::create(data.join("lock")));
+    let name = || data.display().to_string();
+    let lock = made.map_err(|source| DaemonError::Host {
+        what: name(),
+        source,
+    })?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(_) => Err(DaemonError::Locked(name())),
+    }
+}
+
+/// What this host has for machines.
+fn capacity(config: &Config) -> Resources {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let memory = config.memory.unwrap_or_else(|| total_memory() / 4 * 3);
+    Resources {
+        cpus: cpus as u64 * u64::from(config.cpu_overcommit),
+        memory,
+    }
+}
+
+/// Memory of the host, bytes.
+fn total_memory() -> u64 {
+    // SAFETY: no memory is involved.
+    let (pages, size) = unsafe {
+        (
+            libc::sysconf(libc::_SC_PHYS_PAGES),
+            libc::sysconf(libc::_SC_PAGESIZE),
+        )
+    };
+    u64::try_from(pages).unwrap_or(0) * u64::try_from(size).unwrap_or(0)
+}

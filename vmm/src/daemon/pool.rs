@@ -1,0 +1,93 @@
+//! VMMs that are locked in, with a VM made, waiting for something to run.
+
+use super::process::{Jailed, Launcher};
+use crate::jail::Role;
+use crate::jailed::protocol::FromVmm;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, mpsc};
+
+/// VMMs that are being started at the same time.
+const STARTING: usize = 2;
+/// How long a VMM may take until it is ready.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait after a start that failed.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Keeps VMMs ready. Each is used once.
+#[derive(Debug)]
+pub struct Pool {
+    ready: Mutex<mpsc::Receiver<Jailed>>,
+    sender: mpsc::Sender<Jailed>,
+    /// How many of them are being started at a time.
+    starting: usize,
+}
+
+impl Pool {
+    /// For `size` VMMs, at least one. There are none before [`fill`](Self::fill).
+    #[must_use]
+    pub fn new(size: usize) -> Self {
+        // Each of those who fill it holds one more.
+        let starting = STARTING.min(size.max(1));
+        let (sender, ready) = mpsc::channel(size.saturating_sub(starting).max(1));
+        let ready = Mutex::new(ready);
+        Self {
+            ready,
+            sender,
+            starting,
+        }
+    }
+
+    /// Keeps VMMs ready from now on.
+    pub fn fill(&self, launcher: &Arc<Launcher>) {
+        for _ in 0..self.starting {
+            tokio::spawn(fill(Arc::clone(launcher), self.sender.clone()));
+        }
+    }
+
+    /// A VMM that is ready; waits until there is one.
+    ///
+    /// # Errors
+    /// The daemon is being stopped.
+    pub async fn take(&self) -> io::Result<Jailed> {
+        let mut ready = self.ready.lock().await;
+        let vmm = ready.recv().await;
+        vmm.ok_or_else(|| io::Error::other("no VMMs are started any more"))
+    }
+
+    /// How many are ready.
+    #[must_use]
+    pub fn ready(&self) -> usize {
+        self.sender.max_capacity() - self.sender.capacity()
+    }
+}
+
+async fn fill(launcher: Arc<Launcher>, sender: mpsc::Sender<Jailed>) {
+    loop {
+        match tokio::time::timeout(PATIENCE, start(&launcher)).await {
+            Ok(Ok(vmm)) => {
+                if sender.send(vmm).await.is_err() {
+                    return;
+                }
+            }
+            Ok(Err(error)) => {
+                tracing::error!("a VMM could not be started: {error}");
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(_) => tracing::error!("a VMM was not ready in {PATIENCE:?} and was ended"),
+        }
+    }
+}
+
+async fn start(launcher: &Arc<Launcher>) -> io::Result<Jailed> {
+    let vmm = launcher.start(Role::Vmm).await?;
+    let (message, _) = vmm.receive().await.map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => io::Error::other("it ended before it was ready"),
+        _ => error,
+    })?;
+    match serde_json::from_slice(&message)? {
+        FromVmm::Ready => Ok(vmm),
+        FromVmm::Ended(_) => Err(io::ErrorKind::InvalidData.into()),
+    }
+}

@@ -1,0 +1,296 @@
+//! Errors as the API tells them: RFC 9457 problem details with a stable code.
+
+use super::auth::AuthError;
+use super::execute::NotRunnable;
+use super::library::LibraryError;
+use super::machines::MachineError;
+use super::scheduler::Refused;
+use super::store::StoreError;
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use std::io;
+use std::time::Duration;
+
+/// A problem.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct Problem {
+    /// Names the kind of problem: `urn:hartline:problem:` and the code.
+    #[serde(rename = "type")]
+    kind: String,
+    /// What kind of problem it is, in words.
+    title: &'static str,
+    /// The HTTP status.
+    status: u16,
+    /// What it is about this time.
+    detail: String,
+    /// The stable code.
+    code: &'static str,
+    /// The field of the request that is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    #[serde(skip)]
+    retry_after: Option<Duration>,
+}
+
+impl Problem {
+    fn new(
+        status: StatusCode,
+        code: &'static str,
+        title: &'static str,
+        detail: impl ToString,
+    ) -> Self {
+        Self {
+            kind: format!("urn:hartline:problem:{code}"),
+            title,
+            status: status.as_u16(),
+            detail: detail.to_string(),
+            code,
+            field: None,
+            retry_after: None,
+        }
+    }
+
+    /// There is nothing of this name for the caller.
+    #[must_use]
+    pub fn not_found(what: &str) -> Self {
+        let detail = format!("there is no such {what}");
+        Self::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail)
+    }
+
+    /// A field has a value that it cannot have.
+    #[must_use]
+    pub fn field(field: &str, detail: impl ToString) -> Self {
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        let mut problem = Self::new(status, "invalid-field", "A field is invalid", detail);
+        problem.field = Some(field.to_owned());
+        problem
+    }
+
+    /// JSON of the right form, with something in it that cannot be. What serde says names
+    /// the field: as the path before the colon, or in backticks if it is missing or unknown.
+    fn wrong_json(text: &str) -> Self {
+        let text = text
+            .split_once("target type: ")
+            .map_or(text, |(_, rest)| rest);
+        let quoted = text.split('`').nth(1).filter(|_| text.contains(" field `"));
+        let path = text.split_once(": ").map(|(path, _)| path);
+        let path = path.filter(|path| !path.contains(' '));
+        let field = quoted.or(path).unwrap_or("(body)");
+        Self::field(field, text)
+    }
+
+    /// No key, or one that is not valid.
+    #[must_use]
+    pub fn unauthorized() -> Self {
+        let detail = "send a valid API key as: Authorization: Bearer KEY";
+        let status = StatusCode::UNAUTHORIZED;
+        Self::new(status, "unauthorized", "A valid API key is needed", detail)
+    }
+
+    /// The key's scope is too small.
+    #[must_use]
+    pub fn forbidden(needed: &str) -> Self {
+        let detail = format!("this needs a key with the scope {needed}");
+        let status = StatusCode::FORBIDDEN;
+        Self::new(status, "forbidden", "The API key may not do this", detail)
+    }
+
+    /// The key is used too often.
+    #[must_use]
+    pub fn rate_limited(wait: Duration) -> Self {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        let detail = "this API key is used more often than it may be";
+        let mut problem = Self::new(status, "rate-limited", "Too many requests", detail);
+        problem.retry_after = Some(wait);
+        problem
+    }
+
+    /// Not in this state.
+    #[must_use]
+    pub fn conflict(code: &'static str, detail: impl ToString) -> Self {
+        let title = "The state does not allow this";
+        Self::new(StatusCode::CONFLICT, code, title, detail)
+    }
+
+    /// A body that is longer than it may be.
+    #[must_use]
+    pub fn too_large(most: u64) -> Self {
+        let detail = format!("the body may have {most} bytes");
+        let status = StatusCode::PAYLOAD_TOO_LARGE;
+        Self::new(status, "too-large", "The body is too large", detail)
+    }
+
+    /// A request that is not understood.
+    #[must_use]
+    pub fn bad_request(detail: impl ToString) -> Self {
+        let title = "The request is not understood";
+        Self::new(StatusCode::BAD_REQUEST, "bad-request", title, detail)
+    }
+
+    /// The path exists, the method does not.
+    #[must_use]
+    pub fn method_not_allowed() -> Self {
+        let status = StatusCode::METHOD_NOT_ALLOWED;
+        let detail = "this path does not have this method";
+        Self::new(status, "method-not-allowed", "Method not allowed", detail)
+    }
+
+    /// Something of the host's failed, which is for the log and not for the caller.
+    #[must_use]
+    pub fn internal(error: impl std::fmt::Display) -> Self {
+        tracing::error!("{error}");
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        let detail = "the daemon's log says more";
+        Self::new(status, "internal", "The daemon failed", detail)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status);
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let mut response = (status, body).into_response();
+        let headers = response.headers_mut();
+        let kind = HeaderValue::from_static("application/problem+json");
+        headers.insert(header::CONTENT_TYPE, kind);
+        if let Some(wait) = self.retry_after {
+            let seconds = wait.as_secs_f64().ceil() as u64;
+            headers.insert(header::RETRY_AFTER, seconds.max(1).into());
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            let challenge = HeaderValue::from_static("Bearer");
+            headers.insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        response
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Self::internal(error)
+    }
+}
+
+impl From<AuthError> for Problem {
+    fn from(error: AuthError) -> Self {
+        Self::internal(error)
+    }
+}
+
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                tracing::error!("{error}");
+                let detail = "the host has no room left for this";
+                let status = StatusCode::INSUFFICIENT_STORAGE;
+                Self::new(status, "storage-full", "The disk is full", detail)
+            }
+            _ => Self::internal(error),
+        }
+    }
+}
+
+impl From<LibraryError> for Problem {
+    fn from(error: LibraryError) -> Self {
+        match error {
+            LibraryError::Host { source, .. } => source.into(),
+            error => Self::internal(error),
+        }
+    }
+}
+
+impl From<MachineError> for Problem {
+    fn from(error: MachineError) -> Self {
+        match error {
+            MachineError::State(_) => Self::conflict("wrong-state", error),
+            MachineError::Host(error) => error.into(),
+            MachineError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<NotRunnable> for Problem {
+    fn from(error: NotRunnable) -> Self {
+        match error {
+            NotRunnable::NotYet => {
+                let mut problem = Self::conflict("program-not-ready", error);
+                problem.retry_after = Some(Duration::from_secs(1));
+                problem
+            }
+            NotRunnable::Failed(_) => Self::conflict("program-failed", error),
+            NotRunnable::NoPath | NotRunnable::Path => Self::field("path", error),
+        }
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        let status = match refused {
+            Refused::QueueFull(_) => StatusCode::TOO_MANY_REQUESTS,
+            Refused::Draining => StatusCode::SERVICE_UNAVAILABLE,
+            Refused::Host(_) | Refused::Quota(_) => StatusCode::FORBIDDEN,
+        };
+        let code = match refused {
+            Refused::QueueFull(_) => "queue-full",
+            Refused::Draining => "draining",
+            Refused::Host(_) => "host-too-small",
+            Refused::Quota(_) => "quota",
+        };
+        let mut problem = Self::new(status, code, "There is no room for this", refused);
+        if matches!(refused, Refused::QueueFull(_) | Refused::Draining) {
+            problem.retry_after = Some(Duration::from_secs(1));
+        }
+        problem
+    }
+}
+
+impl From<JsonRejection> for Problem {
+    fn from(rejection: JsonRejection) -> Self {
+        let status = rejection.status();
+        let detail = rejection.body_text();
+        match status {
+            StatusCode::PAYLOAD_TOO_LARGE => Self::too_large(super::api::MAX_JSON as u64),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+                let title = "The body must be JSON";
+                Self::new(status, "unsupported-media-type", title, detail)
+            }
+            StatusCode::UNPROCESSABLE_ENTITY => Self::wrong_json(&detail),
+            _ => Self::bad_request(detail),
+        }
+    }
+}
+
+impl From<QueryRejection> for Problem {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::bad_request(rejection.body_text())
+    }
+}
+
+impl From<PathRejection> for Problem {
+    fn from(rejection: PathRejection) -> Self {
+        Self::bad_request(rejection.body_text())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_json_names_the_field() {
+        for (text, field) in [
+            ("Failed … target type: cpus: invalid type: string", "cpus"),
+            ("target type: env.A: invalid type: integer `1`", "env.A"),
+            ("missing field `program` at line 1", "program"),
+            ("unknown field `x`, expected one of `program`", "x"),
+            ("invalid type: sequence, expected a map", "(body)"),
+        ] {
+            let problem = Problem::wrong_json(text);
+            assert_eq!(problem.field.as_deref(), Some(field), "{text}");
+        }
+    }
+}

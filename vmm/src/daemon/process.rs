@@ -1,0 +1,313 @@
+//! Jailed processes as the daemon sees them: starting them, talking to them, and making
+//! sure that they end.
+
+use crate::jail::{self, Channel, Child, Role};
+use crate::platform::Kvm;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// How long the kernel takes at most to end a process.
+const LAST_BREATH: Duration = Duration::from_secs(5);
+
+/// Starts jailed processes, on a thread of its own: the kernel ends them when the thread
+/// that started them does, so that must last as long as the daemon.
+#[derive(Debug)]
+pub struct Launcher {
+    orders: mpsc::Sender<Order>,
+    uids: Uids,
+}
+
+/// A process that is to be started.
+struct Order {
+    role: Role,
+    uid: u32,
+    answer: oneshot::Sender<io::Result<(Child, Channel)>>,
+}
+
+/// What the thread works with.
+struct Starter {
+    /// This program.
+    program: File,
+    /// `/dev/kvm`.
+    device: File,
+    /// An empty directory.
+    root: PathBuf,
+}
+
+impl Launcher {
+    /// Uses the empty directory `root`, which is made, and users of a range.
+    ///
+    /// # Errors
+    /// The device, the directory or this program's file cannot be opened; `root` is not
+    /// empty.
+    pub fn new(root: &Path, uids: Range<u32>) -> io::Result<Self> {
+        let named = |path: &Path, error: io::Error| {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        };
+        fs::create_dir_all(root).map_err(|error| named(root, error))?;
+        fs::set_permissions(root, fs::Permissions::from_mode(0o555))?;
+        if fs::read_dir(root)?.next().is_some() {
+            return Err(named(root, io::ErrorKind::DirectoryNotEmpty.into()));
+        }
+        let device = Path::new(Kvm::DEVICE);
+        let mut options = File::options();
+        options.read(true).write(true);
+        let starter = Starter {
+            program: File::open("/proc/self/exe")?,
+            device: options.open(device).map_err(|error| named(device, error))?,
+            root: root.to_path_buf(),
+        };
+        let (orders, received) = mpsc::channel::<Order>();
+        let work = move || {
+            for order in received {
+                let started = starter.start(order.role, order.uid);
+                if let Err(Ok((child, _))) = order.answer.send(started) {
+                    // Nobody wants it any more. It can be sent that: it has not been waited for.
+                    let _ = child.signal(libc::SIGKILL);
+                    let _ = child.wait(LAST_BREATH);
+                }
+            }
+        };
+        thread::Builder::new().name("launcher".into()).spawn(work)?;
+        Ok(Self {
+            orders,
+            uids: Uids {
+                range: uids,
+                taken: Arc::default(),
+            },
+        })
+    }
+
+    /// Starts a process.
+    ///
+    /// # Errors
+    /// The host refuses, or there are as many as there are users.
+    pub async fn start(&self, role: Role) -> io::Result<Jailed> {
+        let uid = self.uids.take()?;
+        let (answer, started) = oneshot::channel();
+        let order = Order {
+            role,
+            uid: uid.uid,
+            answer,
+        };
+        let gone = || io::Error::other("the thread that starts processes is gone");
+        self.orders.send(order).map_err(|_| gone())?;
+        let (child, channel) = started.await.map_err(|_| gone())??;
+        // SAFETY: the channel owns its descriptor, which stays the same.
+        let channel = unsafe { AsyncFd::register(channel) }?;
+        Ok(Jailed {
+            child: Some(Watched::new(child)?),
+            channel,
+            uid: Some(uid),
+            runtime: Handle::current(),
+        })
+    }
+
+    /// Takes the user of a process that was found again, so that nobody else gets it.
+    #[must_use]
+    pub fn adopt_uid(&self, uid: u32) -> Option<Uid> {
+        self.uids.take_this(uid)
+    }
+}
+
+impl Starter {
+    fn start(&self, role: Role, uid: u32) -> io::Result<(Child, Channel)> {
+        let device = match role {
+            Role::Vmm => Some(self.device.as_fd()),
+            Role::Worker => None,
+        };
+        let (child, channel) = jail::spawn(&self.program, role, &self.root, uid, device)?;
+        channel.set_nonblocking()?;
+        Ok((child, channel))
+    }
+}
+
+/// Users that are free.
+#[derive(Debug)]
+struct Uids {
+    range: Range<u32>,
+    taken: Arc<Mutex<BTreeSet<u32>>>,
+}
+
+impl Uids {
+    fn take(&self) -> io::Result<Uid> {
+        let free = {
+            let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            self.range.clone().find(|uid| !taken.contains(uid))
+        };
+        free.and_then(|uid| self.take_this(uid))
+            .ok_or_else(|| io::Error::other("no user is left for another jailed process"))
+    }
+
+    fn take_this(&self, uid: u32) -> Option<Uid> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken_now = self.range.contains(&uid) && taken.insert(uid);
+        let set = Arc::clone(&self.taken);
+        taken_now.then_some(Uid { uid, taken: set })
+    }
+}
+
+/// A user that one process has; free again when dropped.
+#[derive(Debug)]
+pub struct Uid {
+    uid: u32,
+    taken: Arc<Mutex<BTreeSet<u32>>>,
+}
+
+impl Drop for Uid {
+    fn drop(&mut self) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.remove(&self.uid);
+    }
+}
+
+/// A process whose end can be awaited.
+#[derive(Debug)]
+pub struct Watched {
+    child: Child,
+    end: AsyncFd<RawDescriptor>,
+}
+
+/// A duplicate of the process's descriptor, for the reactor.
+#[derive(Debug)]
+struct RawDescriptor(OwnedFd);
+
+impl AsRawFd for RawDescriptor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl Watched {
+    /// Watches a process; inside a runtime only.
+    ///
+    /// # Errors
+    /// Whatever the host answers.
+    pub fn new(child: Child) -> io::Result<Self> {
+        let descriptor = RawDescriptor(child.descriptor().try_clone_to_owned()?);
+        // SAFETY: the descriptor is owned, and stays the same.
+        let end = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?;
+        Ok(Self { child, end })
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn child(&self) -> &Child {
+        &self.child
+    }
+
+    /// Returns when it has ended.
+    pub async fn ended(&self) {
+        // An error is the end of the reactor, and with it of the daemon.
+        let _ = self.end.readable().await;
+    }
+}
+
+/// A jailed process and the channel to it. Dropping this ends it.
+#[derive(Debug)]
+pub struct Jailed {
+    child: Option<Watched>,
+    channel: AsyncFd<Channel>,
+    uid: Option<Uid>,
+    runtime: Handle,
+}
+
+impl Jailed {
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// The process has ended, or whatever else the host answers.
+    pub async fn send(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        loop {
+            let mut ready = self.channel.writable().await?;
+            match ready.try_io(|channel| channel.get_ref().send(message, descriptors)) {
+                Ok(result) => return result,
+                Err(_would_block) => {}
+            }
+        }
+    }
+
+    /// Receives a message; `UnexpectedEof` when the process has ended.
+    ///
+    /// # Errors
+    /// Whatever the host answers.
+    pub async fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+        loop {
+            let mut ready = self.channel.readable().await?;
+            match ready.try_io(|channel| channel.get_ref().receive()) {
+                Ok(Ok((message, _))) if message.is_empty() => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                Ok(result) => return result,
+                Err(_would_block) => {}
+            }
+        }
+    }
+
+    /// The process: number and start time.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn identity(&self) -> io::Result<(i32, u64)> {
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        let child = self.child.as_ref().ok_or_else(gone)?.child();
+        Ok((child.pid(), child.start_time()?))
+    }
+
+    /// The process alone, which from now on is not ended by dropping anything.
+    #[must_use]
+    pub fn release(mut self) -> Option<(Watched, Option<Uid>)> {
+        let child = self.child.take()?;
+        Some((child, self.uid.take()))
+    }
+}
+
+impl Drop for Jailed {
+    fn drop(&mut self) {
+        let Some(child) = self.child.take() else {
+            return;
+        };
+        // That it cannot be sent means that it has ended.
+        let _ = child.child().signal(libc::SIGKILL);
+        let uid = self.uid.take();
+        // Its user is free when nothing of it is left.
+        self.runtime.spawn(async move {
+            child.ended().await;
+            drop((child, uid));
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_nobody_elses() {
+        let uids = Uids {
+            range: 5000..5002,
+            taken: Arc::default(),
+        };
+        let first = uids.take().unwrap();
+        let second = uids.take().unwrap();
+        assert_ne!(first.uid, second.uid);
+        assert!(uids.take().is_err());
+        assert!(uids.take_this(first.uid).is_none());
+        let free = first.uid;
+        drop(first);
+        assert_eq!(uids.take().unwrap().uid, free);
+        assert!(uids.take_this(4999).is_none());
+    }
+}

@@ -1,0 +1,440 @@
+//! Who may start next: room on this host, the tenants' quotas, and a fair share for each.
+//!
+//! Each tenant has a queue. When there is room, the tenant starts whose *virtual time* is
+//! least: the vCPUs that it has started, divided by its weight (start-time fair queueing).
+//! So a tenant with one start waits for one start of each other tenant at most, whatever
+//! their queues hold. The first of the chosen queue is never overtaken because it needs
+//! much: room is kept for it.
+
+use super::store::Quota;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+
+/// Virtual time of one vCPU at weight 1.
+const SCALE: u64 = 1_000_000;
+
+/// What a VM takes, or the host has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Resources {
+    /// vCPUs.
+    pub cpus: u64,
+    /// Memory, bytes.
+    pub memory: u64,
+}
+
+impl Resources {
+    fn fits(self, room: Self) -> bool {
+        self.cpus <= room.cpus && self.memory <= room.memory
+    }
+}
+
+/// Why something is not even queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It would never fit.
+    #[error("this host has {} vCPUs and {} bytes of memory for machines", .0.cpus, .0.memory)]
+    Host(Resources),
+    /// It is more than the tenant may have at once.
+    #[error("the tenant's quota is {0} bytes of memory")]
+    Quota(u64),
+    /// The tenant has too much in its queue.
+    #[error("the tenant has {0} machines or runs waiting already")]
+    QueueFull(u32),
+    /// The daemon is being stopped.
+    #[error("the daemon is being stopped")]
+    Draining,
+}
+
+/// The queues. Clones are the same scheduler.
+#[derive(Debug, Clone)]
+pub struct Scheduler {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    capacity: Resources,
+    free: Resources,
+    /// Virtual time of the start before.
+    clock: u64,
+    tenants: BTreeMap<String, Queue>,
+    draining: bool,
+}
+
+/// A tenant's queue.
+#[derive(Debug)]
+struct Queue {
+    quota: Quota,
+    virtual_time: u64,
+    running: u32,
+    used: Resources,
+    waiting: VecDeque<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    need: Resources,
+    start: oneshot::Sender<Permit>,
+}
+
+/// Numbers for metrics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Permits that are out.
+    pub running: u32,
+    /// Requests that wait.
+    pub waiting: usize,
+    /// What is left of the host.
+    pub free: Resources,
+}
+
+impl Scheduler {
+    /// For a host with so much for machines.
+    #[must_use]
+    pub fn new(capacity: Resources) -> Self {
+        let state = State {
+            capacity,
+            free: capacity,
+            clock: 0,
+            tenants: BTreeMap::new(),
+            draining: false,
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// Queues a start. The permit comes when it is its turn; who drops the receiver gives
+    /// its place up. The quota given last counts.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn queue(
+        &self,
+        tenant: &str,
+        quota: Quota,
+        need: Resources,
+    ) -> Result<oneshot::Receiver<Permit>, Refused> {
+        let receiver = {
+            let mut state = self.lock();
+            let (capacity, clock) = (state.capacity, state.clock);
+            if state.draining {
+                return Err(Refused::Draining);
+            }
+            if !need.fits(capacity) {
+                return Err(Refused::Host(capacity));
+            }
+            if need.memory > quota.max_memory || quota.max_machines == 0 {
+                return Err(Refused::Quota(quota.max_memory));
+            }
+            let queue = state.queue_of(tenant, quota);
+            queue.waiting.retain(|waiting| !waiting.start.is_closed());
+            if queue.waiting.len() >= quota.max_queued as usize {
+                return Err(Refused::QueueFull(quota.max_queued));
+            }
+            if queue.waiting.is_empty() {
+                // Time in which it wanted nothing gives no credit.
+                queue.virtual_time = queue.virtual_time.max(clock);
+            }
+            let (start, receiver) = oneshot::channel();
+            queue.waiting.push_back(Waiting { need, start });
+            receiver
+        };
+        self.dispatch();
+        Ok(receiver)
+    }
+
+    /// Takes what a machine needs that runs already, whatever is free: it was found again
+    /// after a restart of the daemon.
+    #[must_use]
+    pub fn adopt(&self, tenant: &str, quota: Quota, need: Resources) -> Permit {
+        self.lock().take(tenant, quota, need);
+        self.permit(tenant, need)
+    }
+
+    /// Refuses everything that is new from now on.
+    pub fn drain(&self) {
+        self.lock().draining = true;
+    }
+
+    /// Numbers for metrics.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let state = self.lock();
+        Load {
+            running: state.tenants.values().map(|queue| queue.running).sum(),
+            waiting: state.tenants.values().map(|q| q.waiting.len()).sum(),
+            free: state.free,
+        }
+    }
+
+    /// Starts all that may start now.
+    fn dispatch(&self) {
+        loop {
+            let chosen = self.lock().choose();
+            let Some((tenant, waiting)) = chosen else {
+                return;
+            };
+            // If nobody waits for it any more the permit is dropped, and its room is free
+            // for the next round.
+            let permit = self.permit(&tenant, waiting.need);
+            drop(waiting.start.send(permit));
+        }
+    }
+
+    fn permit(&self, tenant: &str, need: Resources) -> Permit {
+        Permit {
+            scheduler: self.clone(),
+            tenant: tenant.to_owned(),
+            need,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn queue_of(&mut self, tenant: &str, quota: Quota) -> &mut Queue {
+        let queue = self
+            .tenants
+            .entry(tenant.to_owned())
+            .or_insert_with(|| Queue {
+                quota,
+                virtual_time: 0,
+                running: 0,
+                used: Resources::default(),
+                waiting: VecDeque::new(),
+            });
+        queue.quota = quota;
+        queue
+    }
+
+    /// The start whose turn it is, if there is room for it, which is taken.
+    fn choose(&mut self) -> Option<(String, Waiting)> {
+        let next = self
+            .tenants
+            .iter()
+            .filter(|(_, queue)| queue.may_start())
+            .min_by_key(|(_, queue)| queue.virtual_time);
+        let (tenant, queue) = next?;
+        let need = queue.waiting.front()?.need;
+        if !need.fits(self.free) {
+            return None;
+        }
+        let (tenant, quota) = (tenant.clone(), queue.quota);
+        self.clock = queue.virtual_time;
+        self.take(&tenant, quota, need);
+        let waiting = self.queue_of(&tenant, quota).waiting.pop_front()?;
+        Some((tenant, waiting))
+    }
+
+    fn take(&mut self, tenant: &str, quota: Quota, need: Resources) {
+        self.free.cpus = self.free.cpus.saturating_sub(need.cpus);
+        self.free.memory = self.free.memory.saturating_sub(need.memory);
+        let queue = self.queue_of(tenant, quota);
+        queue.running += 1;
+        queue.used.cpus += need.cpus;
+        queue.used.memory += need.memory;
+        queue.virtual_time += need.cpus * SCALE / u64::from(quota.weight.max(1));
+    }
+
+    fn give_back(&mut self, tenant: &str, need: Resources) {
+        if let Some(queue) = self.tenants.get_mut(tenant) {
+            queue.running -= 1;
+            queue.used.cpus -= need.cpus;
+            queue.used.memory -= need.memory;
+        }
+        // Summed up, since machines that were adopted may have taken more than there is.
+        let used = self.tenants.values().map(|queue| queue.used);
+        let used = used.fold(Resources::default(), |sum, used| Resources {
+            cpus: sum.cpus + used.cpus,
+            memory: sum.memory + used.memory,
+        });
+        self.free = Resources {
+            cpus: self.capacity.cpus.saturating_sub(used.cpus),
+            memory: self.capacity.memory.saturating_sub(used.memory),
+        };
+    }
+}
+
+impl Queue {
+    /// Whether its first one is within the tenant's quota.
+    fn may_start(&self) -> bool {
+        let Some(first) = self.waiting.front() else {
+            return false;
+        };
+        let memory = self.used.memory.saturating_add(first.need.memory);
+        self.running < self.quota.max_machines && memory <= self.quota.max_memory
+    }
+}
+
+/// Room for one VM; it is given back when this is dropped.
+#[derive(Debug)]
+pub struct Permit {
+    scheduler: Scheduler,
+    tenant: String,
+    need: Resources,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.scheduler.lock().give_back(&self.tenant, self.need);
+        self.scheduler.dispatch();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: Resources = Resources {
+        cpus: 1,
+        memory: 64 << 20,
+    };
+
+    fn host(cpus: u64) -> Scheduler {
+        Scheduler::new(Resources {
+            cpus,
+            memory: 1 << 30,
+        })
+    }
+
+    fn weight(weight: u32) -> Quota {
+        Quota {
+            weight,
+            ..Quota::default()
+        }
+    }
+
+    /// Lets so many starts happen one after another; who got them.
+    fn starts(waiting: &mut Vec<(&'static str, oneshot::Receiver<Permit>)>, n: usize) -> String {
+        let mut order = String::new();
+        for _ in 0..n {
+            let index = waiting
+                .iter_mut()
+                .position(|(_, receiver)| match receiver.try_recv() {
+                    Ok(permit) => {
+                        // The next one starts when this one ends.
+                        drop(permit);
+                        true
+                    }
+                    Err(_) => false,
+                });
+            order += waiting.remove(index.expect("somebody starts")).0;
+        }
+        order
+    }
+
+    #[test]
+    fn one_run_does_not_wait_for_a_thousand() {
+        let scheduler = host(1);
+        let held = scheduler.adopt("c", weight(100), SMALL);
+        let mut waiting: Vec<_> = (0..1000)
+            .map(|_| ("a", scheduler.queue("a", weight(100), SMALL).unwrap()))
+            .collect();
+        waiting.push(("b", scheduler.queue("b", weight(100), SMALL).unwrap()));
+        drop(held);
+        assert!(starts(&mut waiting, 2).contains('b'));
+        assert_eq!(starts(&mut waiting, 999), "a".repeat(999));
+    }
+
+    #[test]
+    fn weights_are_shares() {
+        let scheduler = host(1);
+        let held = scheduler.adopt("c", weight(100), SMALL);
+        let mut waiting = Vec::new();
+        for _ in 0..40 {
+            waiting.push(("a", scheduler.queue("a", weight(300), SMALL).unwrap()));
+            waiting.push(("b", scheduler.queue("b", weight(100), SMALL).unwrap()));
+        }
+        drop(held);
+        let order = starts(&mut waiting, 40);
+        let share = order.matches('a').count();
+        assert!((29..=31).contains(&share), "{share} of 40: {order}");
+    }
+
+    #[test]
+    fn who_gives_up_makes_room() {
+        let scheduler = host(1);
+        let mut first = scheduler.queue("a", weight(100), SMALL).unwrap();
+        let permit = first.try_recv().unwrap();
+        let second = scheduler.queue("a", weight(100), SMALL).unwrap();
+        let mut third = scheduler.queue("a", weight(100), SMALL).unwrap();
+        drop(second);
+        assert!(third.try_recv().is_err());
+        drop(permit);
+        assert!(third.try_recv().is_ok());
+        drop(third);
+        assert_eq!(scheduler.load().running, 0);
+        assert_eq!(scheduler.load().free.cpus, 1);
+    }
+
+    #[test]
+    fn quotas_hold_and_keep_nobody_else_back() {
+        let scheduler = host(8);
+        let quota = Quota {
+            max_machines: 1,
+            max_queued: 2,
+            ..Quota::default()
+        };
+        let mut running = scheduler.queue("a", quota, SMALL).unwrap();
+        let _permit = running.try_recv().unwrap();
+        let mut waiting: Vec<_> = (0..2)
+            .map(|_| scheduler.queue("a", quota, SMALL).unwrap())
+            .collect();
+        assert!(
+            waiting
+                .iter_mut()
+                .all(|waiting| waiting.try_recv().is_err())
+        );
+        let refused = scheduler.queue("a", quota, SMALL).unwrap_err();
+        assert_eq!(refused, Refused::QueueFull(2));
+        assert!(
+            scheduler
+                .queue("b", quota, SMALL)
+                .unwrap()
+                .try_recv()
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn what_never_fits_is_refused() {
+        let scheduler = host(2);
+        let need = |cpus, memory| Resources { cpus, memory };
+        for (need, quota) in [
+            (need(3, 1), Quota::default()),
+            (need(1, 2 << 30), Quota::default()),
+            (
+                need(1, 1 << 20),
+                Quota {
+                    max_memory: 1,
+                    ..Quota::default()
+                },
+            ),
+        ] {
+            assert!(scheduler.queue("a", quota, need).is_err(), "{need:?}");
+        }
+        scheduler.drain();
+        let refused = scheduler.queue("a", Quota::default(), SMALL).unwrap_err();
+        assert_eq!(refused, Refused::Draining);
+    }
+
+    #[test]
+    fn a_large_one_is_not_overtaken_for_ever() {
+        let scheduler = host(2);
+        let mut first = scheduler.queue("a", weight(100), SMALL).unwrap();
+        let permit = first.try_recv().unwrap();
+        let large = Resources { cpus: 2, ..SMALL };
+        let mut large = scheduler.queue("a", weight(100), large).unwrap();
+        let mut small = scheduler.queue("a", weight(100), SMALL).unwrap();
+        assert!(small.try_recv().is_err(), "behind the large one");
+        drop(permit);
+        assert!(large.try_recv().is_ok());
+        drop(large);
+        assert!(small.try_recv().is_ok());
+    }
+}

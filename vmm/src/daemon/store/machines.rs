@@ -1,0 +1,367 @@
+//! Machines: programs that run, ran or are to run, each in a VM.
+
+use super::{Store, StoreError, json_column, now_ms, parse_column};
+use crate::jailed::protocol::RunResult;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a machine is to run, and with what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// Id of an uploaded program.
+    #[schema(pattern = "^[0-9a-f]{64}$")]
+    pub program: String,
+    /// Path of the program in an uploaded root file system; nothing for an upload that is
+    /// one ELF file.
+    #[serde(default)]
+    pub path: Option<String>,
+    /// Arguments, without the program's own name.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// Environment variables.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Number of vCPUs.
+    #[serde(default = "default_cpus")]
+    #[schema(minimum = 1, maximum = 64)]
+    pub cpus: u32,
+    /// Memory, bytes.
+    #[serde(default = "default_memory")]
+    #[schema(minimum = 67108864, maximum = 270582939648i64)]
+    pub memory: u64,
+    /// Ends it with exit code 124 when it has run so many milliseconds.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 2592000000i64)]
+    pub timeout_ms: Option<u64>,
+    /// Labels to find it by.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+}
+
+fn default_cpus() -> u32 {
+    1
+}
+
+fn default_memory() -> u64 {
+    256 << 20
+}
+
+/// Where a machine is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum MachineState {
+    /// Never started.
+    Created,
+    /// Waits until there is room for it.
+    Queued,
+    /// Its process is being given the program.
+    Starting,
+    /// Runs.
+    Running,
+    /// Runs, but gets no processor time.
+    Paused,
+    /// Has ended with an exit code.
+    Exited,
+    /// Could not be run to its end: the message says why.
+    Failed,
+}
+
+impl MachineState {
+    const ALL: [Self; 7] = [
+        Self::Created,
+        Self::Queued,
+        Self::Starting,
+        Self::Running,
+        Self::Paused,
+        Self::Exited,
+        Self::Failed,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Queued => "queued",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Exited => "exited",
+            Self::Failed => "failed",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+
+    /// Whether it has a process, or will get one.
+    #[must_use]
+    pub fn is_active(self) -> bool {
+        match self {
+            Self::Queued | Self::Starting | Self::Running | Self::Paused => true,
+            Self::Created | Self::Exited | Self::Failed => false,
+        }
+    }
+}
+
+/// A machine.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// Its id.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// What it runs.
+    pub spec: Spec,
+    /// Where it is.
+    pub state: MachineState,
+    /// Its process: number and start time.
+    pub process: Option<(i32, u64)>,
+    /// Somebody asked for its end by force.
+    pub killed: bool,
+    /// How it ended.
+    pub result: Option<RunResult>,
+    /// What went wrong; empty if nothing did.
+    pub message: String,
+    /// When it was made, milliseconds since 1970.
+    pub created_ms: i64,
+    /// When it was started last.
+    pub started_ms: Option<i64>,
+    /// When it ended last.
+    pub ended_ms: Option<i64>,
+}
+
+impl Machine {
+    fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let pid: Option<i32> = row.get("pid")?;
+        let start: Option<u64> = row.get("pid_start")?;
+        let result: Option<String> = row.get("result")?;
+        let result = match result {
+            Some(_) => Some(json_column(row, "result")?),
+            None => None,
+        };
+        Ok(Self {
+            id: row.get("id")?,
+            tenant: row.get("tenant")?,
+            spec: json_column(row, "spec")?,
+            state: parse_column(row, "state", MachineState::from_name)?,
+            process: pid.zip(start),
+            killed: row.get("killed")?,
+            result,
+            message: row.get("message")?,
+            created_ms: row.get("created_ms")?,
+            started_ms: row.get("started_ms")?,
+            ended_ms: row.get("ended_ms")?,
+        })
+    }
+}
+
+/// What came of a request to make a machine.
+#[derive(Debug)]
+pub enum Created {
+    /// It was made now.
+    New(Machine),
+    /// The same request made it before.
+    Before(Machine),
+    /// Another request had this idempotency key, or its machine was deleted since.
+    Conflict,
+}
+
+impl Store {
+    /// Makes a machine in a state, unless the idempotency key (with a hash of the request)
+    /// was used before.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn create_machine(
+        &self,
+        id: &str,
+        tenant: &str,
+        spec: &Spec,
+        state: MachineState,
+        idempotency: Option<(&str, &[u8])>,
+    ) -> Result<Created, StoreError> {
+        let mut connection = self.connection();
+        let transaction = connection.transaction()?;
+        if let Some((key, request)) = idempotency {
+            let before: Option<(Vec<u8>, String)> = transaction
+                .query_row(
+                    "SELECT request, machine FROM idempotency WHERE tenant = ? AND key = ?",
+                    params![tenant, key],
+                    |row| Ok((row.get(0)?, row.get(1)?)),
+                )
+                .optional()?;
+            if let Some((hash, machine)) = before {
+                let machine = find(&transaction, &machine)?.filter(|_| hash == request);
+                return Ok(machine.map_or(Created::Conflict, Created::Before));
+            }
+            transaction.execute(
+                "INSERT INTO idempotency VALUES (?, ?, ?, ?, ?)",
+                params![tenant, key, request, id, now_ms()],
+            )?;
+        }
+        let machine = transaction.query_row(
+            "INSERT INTO machine (id, tenant, spec, state, created_ms) VALUES (?, ?, ?, ?, ?)
+             RETURNING *",
+            params![
+                id,
+                tenant,
+                serde_json::to_string(spec)?,
+                state.name(),
+                now_ms()
+            ],
+            Machine::from_row,
+        )?;
+        transaction.commit()?;
+        Ok(Created::New(machine))
+    }
+
+    /// A machine.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn machine(&self, id: &str) -> Result<Option<Machine>, StoreError> {
+        Ok(find(&self.connection(), id)?)
+    }
+
+    /// Machines of a tenant by id, those after `after`, in a state if one is given, so many
+    /// at most.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn machines(
+        &self,
+        tenant: &str,
+        after: &str,
+        state: Option<MachineState>,
+        limit: u32,
+    ) -> Result<Vec<Machine>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(
+            "SELECT * FROM machine WHERE tenant = ?1 AND id > ?2 AND (?3 IS NULL OR state = ?3)
+             ORDER BY id LIMIT ?4",
+        )?;
+        let state = state.map(MachineState::name);
+        let machines =
+            statement.query_map(params![tenant, after, state, limit], Machine::from_row)?;
+        Ok(machines.collect::<Result<_, _>>()?)
+    }
+
+    /// All machines that were queued or had a process when the daemon looked last.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn active_machines(&self) -> Result<Vec<Machine>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare(
+            "SELECT * FROM machine WHERE state IN ('queued', 'starting', 'running', 'paused')",
+        )?;
+        let machines = statement.query_map([], Machine::from_row)?;
+        Ok(machines.collect::<Result<_, _>>()?)
+    }
+
+    /// Writes what changes in a machine's life, but for whether its end by force is wanted.
+    /// One that was deleted stays deleted.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn update_machine(&self, machine: &Machine) -> Result<(), StoreError> {
+        let result = machine.result.as_ref().map(serde_json::to_string);
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(
+            "UPDATE machine SET state = ?, pid = ?, pid_start = ?, result = ?, message = ?,
+                 started_ms = ?, ended_ms = ? WHERE id = ?",
+        )?;
+        statement.execute(params![
+            machine.state.name(),
+            machine.process.map(|(pid, _)| pid),
+            machine.process.map(|(_, start)| start),
+            result.transpose()?,
+            machine.message,
+            machine.started_ms,
+            machine.ended_ms,
+            machine.id
+        ])?;
+        Ok(())
+    }
+
+    /// Queues a machine that is not active, without anything of its life before. `None`:
+    /// it is active, or gone.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn queue_machine(&self, id: &str) -> Result<Option<Machine>, StoreError> {
+        let queued = self
+            .connection()
+            .query_row(
+                "UPDATE machine SET state = 'queued', pid = NULL, pid_start = NULL, killed = 0,
+                     result = NULL, message = '', started_ms = NULL, ended_ms = NULL
+                 WHERE id = ? AND state IN ('created', 'exited', 'failed') RETURNING *",
+                [id],
+                Machine::from_row,
+            )
+            .optional()?;
+        Ok(queued)
+    }
+
+    /// Changes the state of a machine if it is in another one; whether it was.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn change_state(
+        &self,
+        id: &str,
+        from: MachineState,
+        to: MachineState,
+    ) -> Result<bool, StoreError> {
+        let changed = self.connection().execute(
+            "UPDATE machine SET state = ? WHERE id = ? AND state = ?",
+            params![to.name(), id, from.name()],
+        )?;
+        Ok(changed == 1)
+    }
+
+    /// Notes that the end of an active machine by force is wanted.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn set_killed(&self, id: &str) -> Result<(), StoreError> {
+        self.connection().execute(
+            "UPDATE machine SET killed = 1
+             WHERE id = ? AND state IN ('queued', 'starting', 'running', 'paused')",
+            [id],
+        )?;
+        Ok(())
+    }
+
+    /// Forgets a machine that is not active; whether there was one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn delete_machine(&self, id: &str) -> Result<bool, StoreError> {
+        let deleted = self.connection().execute(
+            "DELETE FROM machine WHERE id = ? AND state IN ('created', 'exited', 'failed')",
+            [id],
+        )?;
+        Ok(deleted == 1)
+    }
+
+    /// Whether a machine of the tenant uses a program.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn is_program_used(&self, tenant: &str, program: &str) -> Result<bool, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection
+            .prepare_cached("SELECT 1 FROM machine WHERE tenant = ? AND spec ->> 'program' = ?")?;
+        Ok(statement.exists([tenant, program])?)
+    }
+}
+
+fn find(connection: &Connection, id: &str) -> rusqlite::Result<Option<Machine>> {
+    let mut statement = connection.prepare_cached("SELECT * FROM machine WHERE id = ?")?;
+    statement.query_row([id], Machine::from_row).optional()
+}

@@ -1,0 +1,152 @@
+//! What the daemon keeps: an SQLite database. Every change is one transaction, on the disk
+//! before it is acknowledged.
+
+mod keys;
+mod machines;
+mod programs;
+mod tenants;
+
+pub use keys::{ApiKey, NewKey, Scope};
+pub use machines::{Created, Machine, MachineState, Spec};
+pub use programs::{Program, ProgramState};
+pub use tenants::{DEFAULT_TENANT, Quota, Tenant};
+
+use rusqlite::{Connection, OpenFlags};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Statements that bring a database from the version of their index to the next one.
+const MIGRATIONS: [&str; 1] = [include_str!("schema.sql")];
+
+/// How long another program, say a backup, may hold the database.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Why the database does not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It is damaged.
+    #[error(
+        "{}: the database is damaged ({what}): stop hartlined, restore the file from a backup, \
+         or move it away to begin with an empty one", path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite found.
+        what: String,
+    },
+    /// It was written by a newer version of the daemon.
+    #[error(
+        "{}: the database has version {version}, this hartlined knows {known}: install the \
+         version that wrote it", path.display(), known = MIGRATIONS.len()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: usize,
+    },
+    /// A statement failed.
+    #[error("database: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// A column holds what is no JSON of ours.
+    #[error("database: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// The database.
+#[derive(Debug)]
+pub struct Store {
+    connection: Mutex<Connection>,
+}
+
+impl Store {
+    /// Opens the database, which is made if it does not exist, and brings it up to date.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(BUSY)?;
+        let damaged = |error: rusqlite::Error| match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::NotADatabase | rusqlite::ErrorCode::DatabaseCorrupt) => {
+                let (path, what) = (path.to_path_buf(), error.to_string());
+                StoreError::Damaged { path, what }
+            }
+            _ => error.into(),
+        };
+        let found: String = connection
+            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+            .map_err(damaged)?;
+        if found != "ok" {
+            let (path, what) = (path.to_path_buf(), found);
+            return Err(StoreError::Damaged { path, what });
+        }
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "foreign_keys", true)?;
+        migrate(&mut connection, path)?;
+        let store = Self {
+            connection: Mutex::new(connection),
+        };
+        store.ensure_default_tenant()?;
+        Ok(store)
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let version = usize::try_from(version).unwrap_or(usize::MAX);
+    if version > MIGRATIONS.len() {
+        let path = path.to_path_buf();
+        return Err(StoreError::Newer { path, version });
+    }
+    for (index, statements) in MIGRATIONS.iter().enumerate().skip(version) {
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(statements)?;
+        transaction.pragma_update(None, "user_version", index as i64 + 1)?;
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
+/// Milliseconds since 1970.
+#[must_use]
+pub fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    i64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A text column that holds one of the names of an enumeration.
+fn parse_column<T>(
+    row: &rusqlite::Row<'_>,
+    column: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> rusqlite::Result<T> {
+    let text: String = row.get(column)?;
+    parse(&text).ok_or_else(|| rusqlite::Error::InvalidColumnName(format!("{column}: {text}")))
+}
+
+/// A column of JSON.
+fn json_column<T: serde::de::DeserializeOwned>(
+    row: &rusqlite::Row<'_>,
+    column: &str,
+) -> rusqlite::Result<T> {
+    let text: String = row.get(column)?;
+    serde_json::from_str(&text).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
+    })
+}
+
+#[cfg(test)]
+mod tests;

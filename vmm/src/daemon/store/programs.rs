@@ -1,0 +1,228 @@
+//! Uploaded programs.
+
+use super::{Store, StoreError, json_column, now_ms, parse_column};
+use crate::jailed::protocol::UploadKind;
+use rusqlite::{OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
+
+/// How far a program is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProgramState {
+    /// Its files are being read.
+    Packing,
+    /// It is being translated.
+    Translating,
+    /// It can run. If the message is not empty, some of it was not translated and is interpreted.
+    Ready,
+    /// It cannot run: the message says why.
+    Failed,
+}
+
+impl ProgramState {
+    const ALL: [Self; 4] = [Self::Packing, Self::Translating, Self::Ready, Self::Failed];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Packing => "packing",
+            Self::Translating => "translating",
+            Self::Ready => "ready",
+            Self::Failed => "failed",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+}
+
+/// A program of a tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Program {
+    /// Whose it is.
+    #[serde(skip)]
+    pub tenant: String,
+    /// SHA-256 of the upload, hexadecimal.
+    pub id: String,
+    /// What its owner called it.
+    pub name: String,
+    /// What was uploaded.
+    pub kind: UploadKind,
+    /// Length of the upload, bytes.
+    pub size: u64,
+    /// Programs of a root file system that are translated ahead.
+    pub programs: Vec<String>,
+    /// How far it is.
+    pub state: ProgramState,
+    /// What went wrong; empty if nothing did.
+    pub message: String,
+    /// Inodes of the files that are translated.
+    #[serde(skip)]
+    pub files: Vec<u32>,
+    /// When it was uploaded first, milliseconds since 1970.
+    pub created_ms: i64,
+}
+
+impl Program {
+    fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            tenant: row.get("tenant")?,
+            id: row.get("id")?,
+            name: row.get("name")?,
+            kind: parse_column(row, "kind", kind_from_name)?,
+            size: row.get("size")?,
+            programs: json_column(row, "programs")?,
+            state: parse_column(row, "state", ProgramState::from_name)?,
+            message: row.get("message")?,
+            files: json_column(row, "files")?,
+            created_ms: row.get("created_ms")?,
+        })
+    }
+}
+
+fn kind_name(kind: UploadKind) -> &'static str {
+    match kind {
+        UploadKind::Elf => "elf",
+        UploadKind::Rootfs => "rootfs",
+    }
+}
+
+fn kind_from_name(name: &str) -> Option<UploadKind> {
+    [UploadKind::Elf, UploadKind::Rootfs]
+        .into_iter()
+        .find(|kind| kind_name(*kind) == name)
+}
+
+impl Store {
+    /// Notes an upload, which is to be packed then. One that is there already is changed
+    /// if it failed before or other programs of it are to be translated now.
+    /// Result: the program, and whether it is to be packed.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn add_program(&self, new: &Program) -> Result<(Program, bool), StoreError> {
+        let programs = serde_json::to_string(&new.programs)?;
+        let connection = self.connection();
+        let changed = connection.execute(
+            "INSERT INTO program VALUES (?, ?, ?, ?, ?, ?, 'packing', '', '[]', ?)
+             ON CONFLICT (tenant, id) DO UPDATE SET name = excluded.name,
+                 programs = excluded.programs, state = 'packing', message = '', files = '[]'
+             WHERE state = 'failed' OR programs <> excluded.programs",
+            params![
+                new.tenant,
+                new.id,
+                new.name,
+                kind_name(new.kind),
+                new.size,
+                programs,
+                now_ms()
+            ],
+        )?;
+        let program = find(&connection, &new.tenant, &new.id)?;
+        let program = program.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+        Ok((program, changed == 1))
+    }
+
+    /// Notes how far a program is. One that was deleted meanwhile stays deleted.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn update_program(&self, program: &Program) -> Result<(), StoreError> {
+        self.connection().execute(
+            "UPDATE program SET state = ?, message = ?, files = ? WHERE tenant = ? AND id = ?",
+            params![
+                program.state.name(),
+                program.message,
+                serde_json::to_string(&program.files)?,
+                program.tenant,
+                program.id
+            ],
+        )?;
+        Ok(())
+    }
+
+    /// A program of a tenant.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn program(&self, tenant: &str, id: &str) -> Result<Option<Program>, StoreError> {
+        Ok(find(&self.connection(), tenant, id)?)
+    }
+
+    /// Programs of a tenant by id, those after `after`, so many at most.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn programs(
+        &self,
+        tenant: &str,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<Program>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(
+            "SELECT * FROM program WHERE tenant = ? AND id > ? ORDER BY id LIMIT ?",
+        )?;
+        let programs = statement.query_map(params![tenant, after, limit], Program::from_row)?;
+        Ok(programs.collect::<Result<_, _>>()?)
+    }
+
+    /// All programs that are not ready yet and have not failed.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn unfinished_programs(&self) -> Result<Vec<Program>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection
+            .prepare("SELECT * FROM program WHERE state IN ('packing', 'translating')")?;
+        let programs = statement.query_map([], Program::from_row)?;
+        Ok(programs.collect::<Result<_, _>>()?)
+    }
+
+    /// Forgets a program of a tenant; whether there was one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn delete_program(&self, tenant: &str, id: &str) -> Result<bool, StoreError> {
+        let deleted = self.connection().execute(
+            "DELETE FROM program WHERE tenant = ? AND id = ?",
+            params![tenant, id],
+        )?;
+        Ok(deleted == 1)
+    }
+
+    /// Whether any tenant has this upload.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn is_upload_used(&self, id: &str) -> Result<bool, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached("SELECT 1 FROM program WHERE id = ?")?;
+        Ok(statement.exists([id])?)
+    }
+
+    /// Bytes that a tenant has uploaded.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn storage_used(&self, tenant: &str) -> Result<u64, StoreError> {
+        let sum = self.connection().query_row(
+            "SELECT coalesce(sum(size), 0) FROM program WHERE tenant = ?",
+            [tenant],
+            |row| row.get(0),
+        )?;
+        Ok(sum)
+    }
+}
+
+fn find(
+    connection: &rusqlite::Connection,
+    tenant: &str,
+    id: &str,
+) -> rusqlite::Result<Option<Program>> {
+    let mut statement =
+        connection.prepare_cached("SELECT * FROM program WHERE tenant = ? AND id = ?")?;
+    statement
+        .query_row([tenant, id], Program::from_row)
+        .optional()
+}

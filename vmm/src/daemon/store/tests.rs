@@ -1,0 +1,121 @@
+use super::*;
+use crate::jailed::protocol::UploadKind;
+
+fn store() -> (tempfile::TempDir, PathBuf, Store) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("hartline.db");
+    let store = Store::open(&path).unwrap();
+    (directory, path, store)
+}
+
+fn spec() -> Spec {
+    serde_json::from_str(r#"{"program": "aa", "args": ["x"]}"#).unwrap()
+}
+
+#[test]
+fn what_is_written_is_there_after_reopening() {
+    let (_directory, path, store) = store();
+    let Created::New(mut machine) = store
+        .create_machine("m1", DEFAULT_TENANT, &spec(), MachineState::Queued, None)
+        .unwrap()
+    else {
+        panic!("not made");
+    };
+    machine.state = MachineState::Running;
+    machine.process = Some((7, u64::from(u32::MAX) * 8));
+    store.update_machine(&machine).unwrap();
+    drop(store);
+    let store = Store::open(&path).unwrap();
+    let found = &store.active_machines().unwrap()[0];
+    assert_eq!((&found.spec, found.process), (&spec(), machine.process));
+    assert!(store.is_program_used(DEFAULT_TENANT, "aa").unwrap());
+    assert!(!store.is_program_used(DEFAULT_TENANT, "bb").unwrap());
+    assert!(!store.delete_machine("m1").unwrap(), "it is active");
+    assert!(store.queue_machine("m1").unwrap().is_none(), "it is active");
+    store.set_killed("m1").unwrap();
+    let (running, exited) = (MachineState::Running, MachineState::Exited);
+    assert!(store.change_state("m1", running, exited).unwrap());
+    assert!(!store.change_state("m1", running, exited).unwrap());
+    let queued = store.queue_machine("m1").unwrap().unwrap();
+    assert!(!queued.killed && queued.process.is_none());
+    assert!(
+        store
+            .change_state("m1", MachineState::Queued, exited)
+            .unwrap()
+    );
+    assert!(store.delete_machine("m1").unwrap());
+    assert!(store.machine("m1").unwrap().is_none());
+}
+
+#[test]
+fn idempotency_keys_make_one_machine() {
+    let (_directory, _path, store) = store();
+    let create = |id, key, hash: &[u8]| {
+        let (state, spec) = (MachineState::Created, spec());
+        store
+            .create_machine(id, DEFAULT_TENANT, &spec, state, Some((key, hash)))
+            .unwrap()
+    };
+    assert!(matches!(create("m1", "k", b"1"), Created::New(_)));
+    assert!(matches!(create("m2", "k", b"1"), Created::Before(m) if m.id == "m1"));
+    assert!(matches!(create("m3", "k", b"2"), Created::Conflict));
+    assert!(matches!(create("m4", "other", b"2"), Created::New(_)));
+    store.delete_machine("m1").unwrap();
+    assert!(matches!(create("m5", "k", b"1"), Created::Conflict));
+    assert_eq!(
+        store.machines(DEFAULT_TENANT, "", None, 10).unwrap().len(),
+        1
+    );
+}
+
+#[test]
+fn tenants_see_their_own_programs_only() {
+    let (_directory, _path, store) = store();
+    store.put_tenant("other", &Quota::default()).unwrap();
+    let mut program = Program {
+        tenant: DEFAULT_TENANT.to_owned(),
+        id: "aa".to_owned(),
+        name: "hello".to_owned(),
+        kind: UploadKind::Elf,
+        size: 10,
+        programs: Vec::new(),
+        state: ProgramState::Packing,
+        message: String::new(),
+        files: Vec::new(),
+        created_ms: 0,
+    };
+    assert!(store.add_program(&program).unwrap().1);
+    assert!(!store.add_program(&program).unwrap().1, "is there already");
+    program.state = ProgramState::Failed;
+    store.update_program(&program).unwrap();
+    assert!(store.add_program(&program).unwrap().1, "tried again");
+    assert!(store.program("other", "aa").unwrap().is_none());
+    assert!(store.programs("other", "", 10).unwrap().is_empty());
+    assert_eq!(store.storage_used(DEFAULT_TENANT).unwrap(), 10);
+    assert!(!store.delete_program("other", "aa").unwrap());
+    assert!(store.delete_program(DEFAULT_TENANT, "aa").unwrap());
+    assert!(!store.is_upload_used("aa").unwrap());
+}
+
+#[test]
+fn a_damaged_database_is_refused() {
+    let (_directory, path, store) = store();
+    drop(store);
+    std::fs::write(&path, vec![b'x'; 8192]).unwrap();
+    let error = Store::open(&path).unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+    assert!(error.to_string().contains("backup"));
+}
+
+#[test]
+fn a_newer_database_is_refused() {
+    let (_directory, path, store) = store();
+    let connection = store.connection();
+    connection.pragma_update(None, "user_version", 99).unwrap();
+    drop(connection);
+    drop(store);
+    assert!(matches!(
+        Store::open(&path).unwrap_err(),
+        StoreError::Newer { version: 99, .. }
+    ));
+}
