@@ -27,7 +27,7 @@ use std::time::Duration;
 /// [`JailedError`].
 pub fn serve(kvm: Kvm, channel: &Channel, filters: Arc<Filters>) -> Result<(), JailedError> {
     // Until the VM runs, they wait: the first process of a PID namespace would not get them.
-    let _signals = SignalSet::block()?;
+    let _signals = SignalSet::block(false)?;
     let blank = Blank::new(kvm, 1)?;
     channel.send(&serde_json::to_vec(&FromVmm::Ready)?, &[])?;
     let (message, descriptors) = channel.receive()?;
@@ -105,6 +105,8 @@ fn run(
         environment: bytes(&job.environment),
     };
     let settings = Settings {
+        network: None,
+        statistics: None,
         ram: job.memory,
         cpus: job.cpus,
         runtime: RUNTIME,
