@@ -12,7 +12,7 @@ pub use stats::{Counters, Statistics};
 pub use tap::{Tap, TapError};
 
 use crate::virtio::{Device, Guest, Memory};
-use hartline_abi::virtio::{NET_RECEIVE, NET_TRANSMIT, NetConfig, device, net_feature};
+use hartline_abi::virtio::{NET_TRANSMIT, NetConfig, device, net_feature};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -106,7 +106,7 @@ impl Device for Net {
     }
 
     fn queues(&self) -> usize {
-        usize::from(NET_RECEIVE.max(NET_TRANSMIT)) + 1
+        usize::from(NET_TRANSMIT) + 1
     }
 
     fn config(&self) -> &[u8] {

@@ -125,8 +125,8 @@ impl Worker {
         while done < BATCH
             && let Some(chain) = next_chain(&mut self.transmit, &self.memory, false)?
         {
-            // SAFETY: buffers in the guest's RAM, which is mapped as long as `memory`.
             let result = match self.gone {
+                // SAFETY: buffers in the guest's RAM, which is mapped as long as `memory`.
                 false => unsafe { self.tap.write(&chain.buffers) },
                 true => Err(io::ErrorKind::NotConnected.into()),
             };
@@ -235,8 +235,7 @@ impl Worker {
 impl Chain {
     /// Stores bytes at an offset that one of the buffers has room for.
     fn store(&self, offset: usize, bytes: [u8; 2]) {
-        let mut at = offset;
-        for byte in bytes {
+        for (at, byte) in (offset..).zip(bytes) {
             let mut left = at;
             for buffer in &self.buffers {
                 if left < buffer.iov_len {
@@ -246,7 +245,6 @@ impl Chain {
                 }
                 left -= buffer.iov_len;
             }
-            at += 1;
         }
     }
 }

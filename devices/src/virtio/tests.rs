@@ -15,12 +15,18 @@ const AVAILABLE: u64 = BASE + 0x1000;
 const USED: u64 = BASE + 0x2000;
 const SIZE: u16 = 8;
 
+/// A page, which is only reached by its address.
 #[derive(Debug, Clone)]
 #[repr(align(4096))]
-struct Page([u64; 512]);
+struct Page {
+    _bytes: [u8; 4096],
+}
 
 fn memory() -> Memory {
-    let pages = Arc::new(Mutex::new(vec![Page([0; 512]); LENGTH / size_of::<Page>()]));
+    let pages = Arc::new(Mutex::new(vec![
+        Page { _bytes: [0; 4096] };
+        LENGTH / size_of::<Page>()
+    ]));
     let base = NonNull::new(pages.lock().unwrap().as_mut_ptr().cast()).unwrap();
     // SAFETY: the vector is not changed while the memory has it.
     unsafe { Memory::new(base, LENGTH, BASE, pages) }.unwrap()
