@@ -14,8 +14,9 @@ pub struct Row {
     unit: &'static str,
     p50_us: Option<f64>,
     p99_us: Option<f64>,
-    /// Of the server: the VM with all its threads.
-    cpu_cores: f64,
+    /// Of the server: the VM with all its threads. Unknown of netserver outside a VM: it does
+    /// not wait for the children that do its work.
+    cpu_cores: Option<f64>,
     /// All exits of its vCPU.
     exits_per_s: Option<f64>,
     /// Those that the guest's doing caused: not those by interrupts of the host, its timer
@@ -34,6 +35,8 @@ impl Row {
         after: Usage,
     ) -> Self {
         let seconds = after.since(&before).as_secs_f64();
+        let cpu = after.cpu.saturating_sub(before.cpu).as_secs_f64() / seconds;
+        let is_known = configuration.is_vm() || workload == Workload::Memcached;
         let exits = before.exits.zip(after.exits).map(|(before, after)| {
             let [all, by_host] = [0, 1].map(|at| after[at].saturating_sub(before[at]) as f64);
             (
@@ -48,7 +51,7 @@ impl Row {
             unit: workload.unit(),
             p50_us: measured.latency.map(|[p50, _]| p50),
             p99_us: measured.latency.map(|[_, p99]| p99),
-            cpu_cores: after.cpu.saturating_sub(before.cpu).as_secs_f64() / seconds,
+            cpu_cores: is_known.then_some(cpu),
             exits_per_s: exits.map(|(per_second, _)| per_second),
             exits_per_op: exits.map(|(_, per_operation)| per_operation),
             ratio_to_native: None,
@@ -61,14 +64,14 @@ impl Row {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
         };
         format!(
-            "{:<11} {:<16} {:>10.0} {:<7} {:>7} {:>7} {:>6.2} {:>9} {:>9} {:>7}",
+            "{:<11} {:<16} {:>10.0} {:<7} {:>7} {:>7} {:>6} {:>9} {:>9} {:>7}",
             self.name,
             self.config,
             self.throughput,
             self.unit,
             number(self.p50_us, 0),
             number(self.p99_us, 0),
-            self.cpu_cores,
+            number(self.cpu_cores, 2),
             number(self.exits_per_s, 0),
             number(self.exits_per_op, 4),
             number(self.ratio_to_native, 2),
@@ -133,7 +136,7 @@ mod tests {
             unit: "1/s",
             p50_us: Some(1.0),
             p99_us: None,
-            cpu_cores: 1.0,
+            cpu_cores: Some(1.0),
             exits_per_s: None,
             exits_per_op: None,
             ratio_to_native: None,
