@@ -258,7 +258,7 @@ pub fn float_cases() -> Result<PathBuf> {
 pub fn service() -> Result<PathBuf> {
     let output = paths::work().join("programs/service");
     once(&output, || {
-        let mut compiler = compiler("service.c");
+        let mut compiler = compiler("service.c", [C, CPP]);
         compiler.args(["-O1", "-static", "-nostdlib", "-ffreestanding", "-o"]);
         check(
             compiler
