@@ -51,7 +51,9 @@ impl Kernel {
                 victim.pids.push(process.pid);
                 continue;
             }
-            let space = self.space_of(process)?;
+            let Some(space) = self.space_of(process) else {
+                continue;
+            };
             victims.push(Victim {
                 space: process.space,
                 size: space.all_resident(),

@@ -115,16 +115,19 @@ fn hardware_property(key: i64) -> Option<u64> {
     const HIGHEST_VIRT_ADDRESS: i64 = 7;
     const TIME_CSR_FREQ: i64 = 8;
     const MISALIGNED_SCALAR_PERF: i64 = 9;
+    const MISALIGNED_VECTOR_PERF: i64 = 10;
     /// I, M and A.
     const BASE_IMA: u64 = 1;
     /// F and D; C; Zba; Zbb; Zbs; Zbc; Zicond.
     const EXTENSIONS: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 35;
     const MISALIGNED_FAST: u64 = 3;
+    const VECTOR_UNSUPPORTED: u64 = 4;
     match key {
         MVENDORID | MARCHID | MIMPID => Some(0),
         BASE_BEHAVIOR => Some(BASE_IMA),
         IMA_EXT_0 => Some(EXTENSIONS),
         CPUPERF_0 | MISALIGNED_SCALAR_PERF => Some(MISALIGNED_FAST),
+        MISALIGNED_VECTOR_PERF => Some(VECTOR_UNSUPPORTED),
         ZICBOZ_BLOCK_SIZE => Some(0),
         HIGHEST_VIRT_ADDRESS => Some(USER_END - 1),
         TIME_CSR_FREQ => Some(0),
