@@ -167,12 +167,6 @@ impl Kernel {
         contents(node, &self.files.vfs, &files, &mut view)
     }
 
-    /// Processor time of the running process, ns.
-    pub(super) fn process_time(&mut self) -> u64 {
-        self.account_time();
-        self.process.cpu_time + self.time_elsewhere(self.process.pid)
-    }
-
     /// A process, running or not, if it is there.
     fn any_process(&self, pid: u32) -> Option<&Process> {
         self.processes().find(|process| process.pid == pid)

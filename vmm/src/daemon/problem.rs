@@ -18,13 +18,15 @@ use std::time::Duration;
 pub struct Problem {
     /// Names the kind of problem: `urn:hartline:problem:` and the code.
     #[serde(rename = "type")]
-    kind: String,
+    #[schema(value_type = String)]
+    kind: Box<str>,
     /// What kind of problem it is, in words.
     title: &'static str,
     /// The HTTP status.
     status: u16,
     /// What it is about this time.
-    detail: String,
+    #[schema(value_type = String)]
+    detail: Box<str>,
     /// The stable code.
     code: &'static str,
     /// The field of the request that is wrong.
@@ -42,10 +44,10 @@ impl Problem {
         detail: impl ToString,
     ) -> Self {
         Self {
-            kind: format!("urn:hartline:problem:{code}"),
+            kind: format!("urn:hartline:problem:{code}").into(),
             title,
             status: status.as_u16(),
-            detail: detail.to_string(),
+            detail: detail.to_string().into(),
             code,
             field: None,
             retry_after: None,

@@ -32,7 +32,6 @@ pub const MAX_JSON: usize = 256 << 10;
 struct Description;
 
 /// All routes, and the description of them.
-#[must_use]
 pub fn router(daemon: Arc<Daemon>) -> Router {
     let (router, mut description) = OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(system::health))

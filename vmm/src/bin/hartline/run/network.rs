@@ -23,12 +23,15 @@ pub enum Net {
     Tap(TapNet),
 }
 
+/// An address and the length of its prefix, bits.
+type Prefixed<A> = (A, u32);
+
 /// An interface over a TAP interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TapNet {
     name: String,
     /// Addresses with the lengths of their prefixes; without one DHCP is asked.
-    addresses: (Option<(Ipv4Addr, u32)>, Option<(Ipv6Addr, u32)>),
+    addresses: (Option<Prefixed<Ipv4Addr>>, Option<Prefixed<Ipv6Addr>>),
     gateways: (Option<Ipv4Addr>, Option<Ipv6Addr>),
     mac: Option<[u8; 6]>,
     polling: Duration,
