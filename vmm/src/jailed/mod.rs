@@ -1,4 +1,4 @@
-//! What runs in a [jail](crate::jail): a VMM, or a worker that packs uploads or translates.
+//! What runs in a [jail]: a VMM, or a worker that packs uploads or translates.
 //! The daemon starts the same program again for each, as `hartlined jailed ROLE ROOT UID`.
 
 mod pack;

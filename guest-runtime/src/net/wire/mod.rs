@@ -3,9 +3,8 @@
 //!
 //! smoltcp looks at all its sockets for each packet and at each turn. So that this does not
 //! grow with the number of connections, each connection has a socket set of its own
-//! ([`Flow`]): packets are matched to connections here, and smoltcp sees a packet and the one
-//! socket that it is for. UDP datagrams go straight to the sockets of
-//! [`Network`](super::Network).
+//! (`Flow`): packets are matched to connections here, and smoltcp sees a packet and the one
+//! socket that it is for. UDP datagrams go straight to the sockets of [`Network`].
 
 mod datagrams;
 mod flow;

@@ -282,7 +282,7 @@ impl Vfs {
     /// A description of the slave of a pair (`TIOCGPTPEER`).
     ///
     /// # Errors
-    /// As [`open_slave`](Self::open_slave).
+    /// As `open_slave`.
     pub fn peer(&mut self, process: &Process, id: PtyId, flags: u32) -> Result<OpenFile, Errno> {
         let object = self.open_slave(process, id, flags)?;
         let kept = flags & (o::ACCMODE | o::NONBLOCK);
