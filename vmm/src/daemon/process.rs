@@ -154,8 +154,11 @@ impl Uids {
     fn take_this(&self, uid: u32) -> Option<Uid> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let taken_now = self.range.contains(&uid) && taken.insert(uid);
-        let set = Arc::clone(&self.taken);
-        taken_now.then_some(Uid { uid, taken: set })
+        // Not made otherwise: its end would free the user.
+        taken_now.then(|| Uid {
+            uid,
+            taken: Arc::clone(&self.taken),
+        })
     }
 }
 
