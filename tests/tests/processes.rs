@@ -271,7 +271,7 @@ fn every_program_is_used() -> Result<()> {
     match names
         .iter()
         .map(String::as_str)
-        .eq(["clocks", "exec", "fuzzer", "limits", "ptys", "volumes"])
+        .eq(["clocks", "exec", "fuzzer", "limits", "ptys", "volumes", "wire"])
     {
         true => Ok(()),
         false => Err(format!("not all of {names:?} are run").into()),

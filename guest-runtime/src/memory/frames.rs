@@ -42,6 +42,7 @@ impl Ram {
 
     /// Pointer to the byte at `offset`, which must be inside RAM.
     #[must_use]
+    #[track_caller]
     pub fn pointer(self, offset: u64) -> *mut u8 {
         assert!(offset < self.length, "RAM offset {offset:#x} out of range");
         self.base.as_ptr().wrapping_add(offset as usize)
