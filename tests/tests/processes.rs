@@ -268,11 +268,9 @@ fn several(program: &str, options: &[&str]) -> Result<()> {
 /// A program of the folder that no row runs would be forgotten.
 fn every_program_is_used() -> Result<()> {
     let names = compile::alone_names()?;
-    match names
-        .iter()
-        .map(String::as_str)
-        .eq(["clocks", "exec", "fuzzer", "limits", "ptys", "volumes", "wire"])
-    {
+    match names.iter().map(String::as_str).eq([
+        "clocks", "exec", "fuzzer", "limits", "ptys", "volumes", "wire",
+    ]) {
         true => Ok(()),
         false => Err(format!("not all of {names:?} are run").into()),
     }
