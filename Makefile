@@ -27,7 +27,7 @@ run: build ## Translate Debian's riscv64 busybox and run it in a VM
 	$(RELEASE)/hartline run --stats --volume $(BUSYBOX):/input:ro $(BUSYBOX) sha256sum /input
 
 test: build test-setup ## Run every test (HARTLINE_REQUIRE_KVM=1: fail, not skip, without /dev/kvm)
-	cargo test --release --locked --workspace
+	cargo test --release --locked --workspace --no-fail-fast
 
 fuzz: setup ## Run each fuzz target for FUZZ_SECONDS (60)
 	fuzz/run.sh $(FUZZ_SECONDS)

@@ -111,12 +111,12 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
         fail(ExitKind::OutOfMemory, format_args!("the VM has no memory"));
     }
     cpus::set_up(harts.iter().map(|hart| hart.as_ptr()), boot.page_table);
-    let (memory, idle) = address_spaces(AddressSpace::new(table, frames, &PROCESSORS), count);
+    let (memory, idle) = address_spaces(AddressSpace::new(table, frames, &PROCESSORS));
     // SAFETY: the VMM mapped the file as it says.
     let tree = unsafe { loader::file_bytes(&boot.files[0]) };
     let files = open_files(host, tree, boot.ram_length / FILES_SHARE);
     let kernel = Box::leak(Box::new(Kernel::new(host, memory, files, hart)));
-    if let Some(idle) = idle {
+    if count > 1 {
         kernel.add_cpus(&harts, idle);
     }
     if boot.net.present != 0
@@ -139,19 +139,14 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     unsafe { thunks::restart() }
 }
 
-/// The address spaces of the program and of vCPUs without a task: with one vCPU there
-/// are none.
-fn address_spaces(boot: AddressSpace, cpus: u64) -> (AddressSpace, Option<AddressSpace>) {
-    if cpus == 1 {
-        return (boot, None);
-    }
-    match boot.sibling() {
-        Ok(memory) => {
-            memory.load();
-            (memory, Some(boot))
-        }
-        Err(_) => fail(ExitKind::OutOfMemory, format_args!("the VM has no memory")),
-    }
+/// The address space of the program, and that of vCPUs without a task, which stays for
+/// ever: they sleep with its tables.
+fn address_spaces(boot: AddressSpace) -> (AddressSpace, AddressSpace) {
+    let Ok(memory) = boot.sibling() else {
+        fail(ExitKind::OutOfMemory, format_args!("the VM has no memory"));
+    };
+    memory.load();
+    (memory, boot)
 }
 
 /// The files on top of the root file system `tree`.

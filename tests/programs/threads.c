@@ -169,6 +169,13 @@ static void timeouts(void) {
     printf("timed wait: %s\n", result == ETIMEDOUT ? "timed out" : "?");
 }
 
+/* Ends the process when the first thread is gone: exit() beside the unwinding of
+   pthread_exit() takes away the tables that it reads. */
+static void *leave_after(void *first) {
+    pthread_join(*(pthread_t *)first, NULL);
+    exit(42);
+}
+
 int main(void) {
     many();
     run("turns", 4, take_turns);
@@ -207,6 +214,8 @@ int main(void) {
 
     /* The process ends with its last thread, or with exit() in any. */
     pthread_create(&thread, NULL, compute_for_ever, (void *)&stop);
-    pthread_create(&thread, NULL, (void *(*)(void *))exit, (void *)42L);
+    static pthread_t first;
+    first = pthread_self();
+    pthread_create(&thread, NULL, leave_after, &first);
     pthread_exit(NULL);
 }

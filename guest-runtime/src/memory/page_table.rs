@@ -149,8 +149,7 @@ impl PageTable {
             }
             frames.free_table(pointers);
         }
-        // Not as a table: a KVM that forgets a root like that has been seen to go on using it.
-        frames.free_small(self.root);
+        frames.free_table(self.root);
     }
 
     fn tear_down_directory(&self, frames: &mut Frames, directory: u64) {
