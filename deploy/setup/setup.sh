@@ -27,6 +27,7 @@ riscv64-linux-gnu-objdump:binutils-riscv64-linux-gnu
 bzip2:bzip2
 cpio:cpio
 ip:iproute2
+mkfs.erofs:erofs-utils
 qemu-system-x86_64:qemu-system-x86
 "
 

@@ -3,9 +3,9 @@
 //! glibc's loader looks without a cache or environment variables.
 
 use crate::program::TreeFile;
+use crate::tree::TreeImage;
 use hartline_abi::elf::{Program, kind};
 use std::collections::HashSet;
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ const MAX_LIBRARIES: usize = 1024;
 ///
 /// # Errors
 /// The tree cannot be read.
-pub fn of_program(tree: &Arc<File>, path: &str, elf: &[u8]) -> io::Result<Vec<TreeFile>> {
+pub fn of_program(tree: &Arc<TreeImage>, path: &str, elf: &[u8]) -> io::Result<Vec<TreeFile>> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();
     let mut pending = vec![(path.to_owned(), elf.to_vec())];
@@ -52,7 +52,7 @@ pub fn of_program(tree: &Arc<File>, path: &str, elf: &[u8]) -> io::Result<Vec<Tr
 }
 
 /// The first of these paths that is a regular file.
-fn first(tree: &Arc<File>, candidates: Vec<String>) -> io::Result<Option<(String, TreeFile)>> {
+fn first(tree: &Arc<TreeImage>, candidates: Vec<String>) -> io::Result<Option<(String, TreeFile)>> {
     for path in candidates {
         if let Some(file) = TreeFile::find(tree, path.as_bytes())?
             && file.is_regular()

@@ -9,12 +9,12 @@ use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
 use crate::profile::Profile;
 use crate::run::{End, Ended, Running, TakeStatistics, UserExits};
 use crate::supervisor;
+use crate::tree::TreeImage;
 use hartline_abi::boot::{NetSettings, Shared};
 use hartline_abi::layout::{IMAGE_WINDOWS, STACK_BASE, STACK_SIZE, STACK_STRIDE};
 use hartline_devices::console::Console;
 use hartline_devices::net::Statistics;
 use hartline_devices::volume::{Server, Volume};
-use std::fs::File;
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -47,7 +47,7 @@ pub struct Settings<'a> {
     /// The runtime's ELF file: [`RUNTIME`].
     pub runtime: &'a [u8],
     /// The root file system tree; `None`: no files at all.
-    pub tree: Option<&'a Arc<File>>,
+    pub tree: Option<&'a Arc<TreeImage>>,
     /// Makes translation images of its files; `None`: there are none.
     pub images: Option<Arc<dyn ImageSource>>,
     /// The translation image of all of the program itself, if it is there already.
@@ -233,26 +233,17 @@ pub fn run(settings: Settings<'_>) -> Result<Outcome, Error> {
 /// The tree, in messages.
 const TREE: &str = "the root file system";
 
-fn tree_length(tree: &File) -> Result<u64, layout::Error> {
-    let metadata = tree.metadata();
-    metadata
-        .map(|metadata| metadata.len())
-        .map_err(|source| layout::Error::File { what: TREE, source })
-}
-
 fn prepare<'a>(
     mut vm: Vm,
     vcpus: Vec<Vcpu>,
     settings: Settings<'a>,
 ) -> Result<(Running<'a>, HostStack), Error> {
-    let tree = match settings.tree {
-        Some(file) => Some(GuestFile {
-            what: TREE,
-            file,
-            length: tree_length(file)?,
-        }),
-        None => None,
-    };
+    let tree = settings.tree.map(|tree| GuestFile {
+        what: TREE,
+        file: tree.file(),
+        length: tree.length(),
+        base: tree.base(),
+    });
     let contents = Contents {
         ram: settings.ram,
         cpus: settings.cpus.into(),

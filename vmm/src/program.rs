@@ -1,6 +1,7 @@
 //! Finding and reading the program: a host file, or a path inside a root file
 //! system tree ([`hartline_abi::tree`]).
 
+use crate::tree::TreeImage;
 use hartline_abi::elf::{self, ElfError};
 use hartline_abi::tree::{TreeEntry, TreeHeader, TreeInode};
 use std::ffi::OsString;
@@ -8,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::mem::{MaybeUninit, size_of};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -107,14 +108,14 @@ pub enum BadInterpreter {
 /// A regular file of a tree image.
 #[derive(Debug, Clone)]
 pub struct TreeFile {
-    tree: Arc<File>,
+    tree: Arc<TreeImage>,
     inode: u32,
 }
 
 impl TreeFile {
     /// The inode `inode` of the tree image `tree`.
     #[must_use]
-    pub fn new(tree: Arc<File>, inode: u32) -> Self {
+    pub fn new(tree: Arc<TreeImage>, inode: u32) -> Self {
         Self { tree, inode }
     }
 
@@ -122,7 +123,7 @@ impl TreeFile {
     ///
     /// # Errors
     /// Whatever the host answers, and links that lead in circles.
-    pub fn find(tree: &Arc<File>, path: &[u8]) -> io::Result<Option<Self>> {
+    pub fn find(tree: &Arc<TreeImage>, path: &[u8]) -> io::Result<Option<Self>> {
         let found = Tree::open(tree)?.find(path)?;
         Ok(found.map(|inode| Self::new(Arc::clone(tree), inode)))
     }
@@ -232,7 +233,7 @@ pub struct Program {
 ///
 /// # Errors
 /// [`Error`].
-pub fn from_tree(tree: &Arc<File>, path: &Path, shown: &Path) -> Result<Program, Error> {
+pub fn from_tree(tree: &Arc<TreeImage>, path: &Path, shown: &Path) -> Result<Program, Error> {
     let failed = |source| Error::Read {
         path: shown.into(),
         source,
@@ -256,7 +257,7 @@ pub fn from_tree(tree: &Arc<File>, path: &Path, shown: &Path) -> Result<Program,
 }
 
 /// Checks that the interpreter of the program `shown` is in the tree and can run.
-fn check_interpreter(tree: &Arc<File>, path: &[u8], shown: &Path) -> Result<(), Error> {
+fn check_interpreter(tree: &Arc<TreeImage>, path: &[u8], shown: &Path) -> Result<(), Error> {
     let name = || String::from_utf8_lossy(path).escape_debug().to_string();
     let failed = |source| Error::Read {
         path: PathBuf::from(name()),
@@ -298,12 +299,12 @@ fn check_length(path: &Path, length: u64) -> Result<(), Error> {
 
 /// A tree image that is read in place.
 struct Tree<'a> {
-    file: &'a File,
+    file: &'a TreeImage,
     header: TreeHeader,
 }
 
 impl<'a> Tree<'a> {
-    fn open(file: &'a File) -> io::Result<Self> {
+    fn open(file: &'a TreeImage) -> io::Result<Self> {
         // SAFETY: integers.
         let header = unsafe { read_at::<TreeHeader>(file, 0) }?;
         Ok(Self { file, header })
@@ -410,11 +411,11 @@ fn components(path: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Reads a structure from a file.
+/// Reads a structure from an image.
 ///
 /// # Safety
 /// Any bytes must be a valid `T`: it consists of integers.
-unsafe fn read_at<T>(file: &File, offset: u64) -> io::Result<T> {
+unsafe fn read_at<T>(file: &TreeImage, offset: u64) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     // SAFETY: the bytes of the value, which are initialised and exclusively ours.
     let bytes =

@@ -13,6 +13,7 @@ use crate::jail::Role;
 use crate::jailed::MAX_WORKER_FILE;
 use crate::jailed::protocol::{FromWorker, WorkerJob};
 use crate::program::TreeFile;
+use crate::tree::TreeImage;
 use hartline_aot::cache::Cache;
 use hartline_aot::translator::Options;
 use std::collections::HashMap;
@@ -213,12 +214,13 @@ impl Library {
     }
 
     /// Makes the tree, and finds what is to be translated.
-    async fn pack(&self, program: &mut Program) -> Result<Arc<File>, LibraryError> {
+    async fn pack(&self, program: &mut Program) -> Result<Arc<TreeImage>, LibraryError> {
         let path = self.tree(&program.id);
         let upload = match path.exists() {
             // Packed before, for another tenant or other programs: it is only looked at.
             true if !program.files.is_empty() => {
-                return File::open(path).map(Arc::new).map_err(host("the tree"));
+                let tree = File::open(path).and_then(TreeImage::new);
+                return tree.map(Arc::new).map_err(host("the tree"));
             }
             _ => File::open(self.upload(&program.id)).map_err(host("the upload"))?,
         };
@@ -234,14 +236,14 @@ impl Library {
         };
         let tree = tree.ok_or_else(|| host("packing")(io::ErrorKind::InvalidData.into()))?;
         let temporary = self.temporary(&format!("tree-{}-{}", program.tenant, program.id));
-        let keep = || -> io::Result<File> {
+        let keep = || -> io::Result<TreeImage> {
             let mut source = File::from(tree);
             source.rewind()?;
             let mut target = File::create(&temporary)?;
             io::copy(&mut source.take(MAX_WORKER_FILE), &mut target)?;
             target.sync_all()?;
             fs::rename(&temporary, &path)?;
-            File::open(&path)
+            TreeImage::new(File::open(&path)?)
         };
         let tree = tokio::task::block_in_place(keep).map_err(|error| {
             // It may not have been made.
@@ -256,7 +258,7 @@ impl Library {
     async fn translate(
         &self,
         program: &Program,
-        tree: &Arc<File>,
+        tree: &Arc<TreeImage>,
         inode: u32,
     ) -> Result<(), LibraryError> {
         let key = || -> io::Result<_> {
@@ -276,7 +278,9 @@ impl Library {
             self.lock_progress().insert(name.clone(), so_far);
         };
         let time = self.translation_time;
-        let (_, image) = self.work(&job, tree, time, "translation", progress).await?;
+        let (_, image) = self
+            .work(&job, tree.file(), time, "translation", progress)
+            .await?;
         let image = image.ok_or_else(|| host("translation")(io::ErrorKind::InvalidData.into()))?;
         let store = || -> io::Result<()> {
             let mut bytes = Vec::new();
@@ -352,14 +356,14 @@ impl Library {
             return Ok(Arc::clone(files));
         }
         let open = || -> io::Result<Files> {
-            let tree = Arc::new(File::open(self.tree(&program.id))?);
+            let tree = Arc::new(TreeImage::new(File::open(self.tree(&program.id))?)?);
             let mut images = Vec::new();
             for &inode in program.files.iter().take(MAX_IMAGES) {
                 let elf = TreeFile::new(Arc::clone(&tree), inode).bytes()?;
                 let image = self.cache.lookup(&self.options().key(&elf));
                 images.extend(image.map(|image| (inode, image)));
             }
-            let tree = tree.try_clone()?;
+            let tree = tree.file().try_clone()?;
             Ok(Files { tree, images })
         };
         let files = Arc::new(open().map_err(host("the tree"))?);

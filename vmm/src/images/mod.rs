@@ -9,6 +9,7 @@ pub use client::Client;
 use crate::control::Control;
 use crate::platform::{self, Access, Mapping, Vm};
 use crate::program::TreeFile;
+use crate::tree::TreeImage;
 use hartline_abi::layout::{FILE_GPA_END, HUGE_PAGE_SIZE};
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -102,7 +103,7 @@ pub struct Images {
     shared: Arc<Mapping>,
     /// The root file system tree, and what makes images of its files. Without it there
     /// are none.
-    source: Option<(Arc<File>, Arc<dyn ImageSource>)>,
+    source: Option<(Arc<TreeImage>, Arc<dyn ImageSource>)>,
     served: HashMap<Name, Served>,
     placed: Vec<Placed>,
     /// Guest-physical address of the next slot.
@@ -126,7 +127,7 @@ impl Images {
     }
 
     /// Lets the guest ask for images of the files in `tree`.
-    pub fn set_source(&mut self, tree: Arc<File>, source: Arc<dyn ImageSource>) {
+    pub fn set_source(&mut self, tree: Arc<TreeImage>, source: Arc<dyn ImageSource>) {
         self.source = Some((tree, source));
     }
 

@@ -9,6 +9,7 @@ pub mod protocol;
 
 use crate::jail::{self, CHANNEL_FD, Channel, DEVICE_FD, Filters, Jail, Limits, Role};
 use crate::platform::Kvm;
+use crate::tree::TreeImage;
 use protocol::{FromWorker, WorkerJob};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -122,7 +123,8 @@ fn work(channel: &Channel) -> Result<(), JailedError> {
     let (answer, file) = match serde_json::from_slice(&message)? {
         WorkerJob::Pack { kind, programs } => pack::pack(input.into(), kind, &programs),
         WorkerJob::Translate { inode, features } => {
-            translate::translate(Arc::new(input.into()), inode, features, channel)
+            let tree = TreeImage::new(input.into()).map_err(|error| error.to_string());
+            tree.and_then(|tree| translate::translate(Arc::new(tree), inode, features, channel))
         }
     }
     .unwrap_or_else(|message| (FromWorker::Failed { message }, None));

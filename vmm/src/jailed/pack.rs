@@ -50,7 +50,7 @@ pub fn pack(
         files.extend(libraries.iter().map(program::TreeFile::inode));
     }
     let files = files.into_iter().collect();
-    let tree = Arc::try_unwrap(tree).or_else(|tree| tree.try_clone());
+    let tree = tree.file().try_clone();
     let tree = tree.map_err(|error: io::Error| error.to_string())?;
     Ok((FromWorker::Packed { files }, Some(tree)))
 }

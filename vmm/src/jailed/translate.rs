@@ -4,6 +4,7 @@ use super::protocol::FromWorker;
 use crate::jail::Channel;
 use crate::platform::memory_file;
 use crate::program::TreeFile;
+use crate::tree::TreeImage;
 use hartline_abi::image::variant;
 use hartline_aot::image;
 use hartline_aot::translate::Progress;
@@ -20,7 +21,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// # Errors
 /// What is wrong with it, as a message for who sent it.
 pub fn translate(
-    tree: Arc<File>,
+    tree: Arc<TreeImage>,
     inode: u32,
     features: String,
     channel: &Channel,

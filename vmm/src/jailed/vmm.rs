@@ -11,6 +11,7 @@ use crate::platform::Kvm;
 use crate::program::{self, TreeFile};
 use crate::report::{self, FAILURE, Program, judge};
 use crate::signals::SignalSet;
+use crate::tree::TreeImage;
 use hartline_abi::image::variant;
 use std::collections::HashMap;
 use std::fs::File;
@@ -55,7 +56,7 @@ pub fn serve(kvm: Kvm, channel: &Channel, filters: Arc<Filters>) -> Result<(), J
 
 /// Tree and images.
 struct Given {
-    tree: Arc<File>,
+    tree: Arc<TreeImage>,
     images: Vec<File>,
 }
 
@@ -75,7 +76,7 @@ fn take_descriptors(descriptors: Vec<OwnedFd>) -> Result<(File, Given), JailedEr
         return Err(JailedError::Descriptor);
     };
     let given = Given {
-        tree: Arc::new(tree),
+        tree: Arc::new(TreeImage::new(tree)?),
         images: descriptors.map(File::from).collect(),
     };
     Ok((result, given))

@@ -9,6 +9,7 @@
 //! 4 KiB page costs 28 µs under shadow paging, and because a 2 MiB page that holds
 //! a page table is split there.
 
+mod files;
 mod page_tables;
 mod runtime;
 
@@ -17,11 +18,12 @@ pub use page_tables::{PageTables, Permission};
 
 use crate::platform::{self, Access, Mapping, memory_file};
 use crate::supervisor;
+use crate::tree::Base;
 use hartline_abi::boot::{MAX_FILES, Shared};
 use hartline_abi::layout::{
-    CPL0_STRIDE, DEVICE_BASE, DEVICE_GPA, FILE_BASE, FILE_GPA, HUGE_PAGE_SIZE, PAGE_SIZE,
-    PHYSMAP_BASE, RAM_GPA, SHARED_BASE, SHARED_GPA, STACK_BASE, STACK_SIZE, STACK_STRIDE,
-    SUPERVISOR_BASE, SUPERVISOR_GPA,
+    CPL0_STRIDE, DEVICE_BASE, DEVICE_GPA, FILE_GPA, HUGE_PAGE_SIZE, PAGE_SIZE, PHYSMAP_BASE,
+    RAM_GPA, SHARED_BASE, SHARED_GPA, STACK_BASE, STACK_SIZE, STACK_STRIDE, SUPERVISOR_BASE,
+    SUPERVISOR_GPA,
 };
 use std::fs::File;
 use std::io;
@@ -32,10 +34,6 @@ use std::sync::Arc;
 pub const MIN_RAM: u64 = 64 << 20;
 /// Most RAM of a VM, bytes: what fits below the file slots.
 pub const MAX_RAM: u64 = FILE_GPA - RAM_GPA;
-/// Longest file that is copied into RAM, where 2 MiB pages are certain; longer ones
-/// stay in the page cache, in a read-only slot.
-const MAX_COPIED_FILE: u64 = 64 << 20;
-
 /// Why the guest's memory could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -93,6 +91,8 @@ pub struct GuestFile<'a> {
     pub file: &'a File,
     /// Its length, bytes; not 0.
     pub length: u64,
+    /// What is shown instead of parts of it.
+    pub base: Option<&'a Base>,
 }
 
 /// What goes into the guest's memory.
@@ -212,7 +212,12 @@ pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
 fn tables_room(ram: u64, contents: &Contents<'_>) -> Result<u64, Error> {
     let files = contents.files.iter().map(|file| file.length);
     let mapped = files.fold(ram, u64::saturating_add);
-    let tables = mapped / (1 << 30) + 64;
+    // With a base there are 4 KiB pages.
+    let small = contents.files.iter().filter(|file| file.base.is_some());
+    let small = small.fold(0, |sum: u64, file| {
+        sum.saturating_add(file.length / HUGE_PAGE_SIZE + 1)
+    });
+    let tables = (mapped / (1 << 30) + 64).saturating_add(small);
     let room = tables.saturating_mul(PAGE_SIZE);
     if room > ram / 2 {
         return Err(Error::RamFull {
@@ -270,20 +275,6 @@ impl Builder<'_> {
         });
     }
 
-    /// Makes a file read-only physical memory. Result: its address, aligned to 2 MiB.
-    fn add_file_slot(
-        &mut self,
-        what: &'static str,
-        file: &File,
-        length: u64,
-    ) -> Result<u64, Error> {
-        let mapping = Mapping::file(what, file, length)?;
-        let gpa = self.slot_next;
-        self.slot_next += mapping.length().next_multiple_of(HUGE_PAGE_SIZE);
-        self.add_slot(gpa, Arc::new(mapping), Access::ReadOnly);
-        Ok(gpa)
-    }
-
     fn add_stacks(&mut self, cpus: u64) -> Result<u64, Error> {
         let block = self.take_block("the host stacks", cpus * STACK_SIZE)?;
         for cpu in 0..cpus {
@@ -326,31 +317,6 @@ impl Builder<'_> {
         self.tables
             .map_huge(SHARED_BASE, SHARED_GPA, length, Permission::ReadWrite)?;
         Ok(shared)
-    }
-
-    fn add_files(&mut self, files: &[GuestFile<'_>]) -> Result<Vec<u64>, Error> {
-        let mut addresses = Vec::with_capacity(files.len());
-        let mut address = FILE_BASE;
-        for file in files {
-            let mapped = file.length.next_multiple_of(HUGE_PAGE_SIZE);
-            let gpa = if file.length <= MAX_COPIED_FILE {
-                let block = self.take_block(file.what, mapped)?;
-                self.ram
-                    .read_file(block, file.file, file.length)
-                    .map_err(|source| Error::File {
-                        what: file.what,
-                        source,
-                    })?;
-                RAM_GPA + block
-            } else {
-                self.add_file_slot(file.what, file.file, file.length)?
-            };
-            self.tables
-                .map_huge(address, gpa, mapped, Permission::Read)?;
-            addresses.push(address);
-            address += mapped;
-        }
-        Ok(addresses)
     }
 }
 

@@ -44,6 +44,7 @@ fn guest_file(file: &File) -> GuestFile<'_> {
         what: "test file",
         file,
         length: file.metadata().unwrap().len(),
+        base: None,
     }
 }
 
@@ -113,7 +114,7 @@ fn contents_lie_where_the_tables_say_and_below_ram_free() {
 #[test]
 fn what_the_vmm_owns_is_in_read_only_slots() {
     let large = memory(b"");
-    large.set_len(MAX_COPIED_FILE + 1).unwrap();
+    large.set_len(files::MAX_COPIED_FILE + 1).unwrap();
     let files = [guest_file(&large)];
     let guest = build(&contents(&runtime_elf(), &files)).unwrap();
     let access = |gpa| {
@@ -130,7 +131,7 @@ fn what_the_vmm_owns_is_in_read_only_slots() {
     assert_eq!(access(SHARED_GPA), Access::ReadWrite);
     assert_eq!(
         guest.slots_free,
-        FILE_GPA + MAX_COPIED_FILE + HUGE_PAGE_SIZE
+        FILE_GPA + files::MAX_COPIED_FILE + HUGE_PAGE_SIZE
     );
 }
 

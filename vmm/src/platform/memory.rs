@@ -157,11 +157,12 @@ impl Mapping {
         Ok(())
     }
 
-    /// Fills `length` bytes at `offset` with the start of a file.
+    /// Fills `length` bytes at `offset` with those of a file from its byte `from` on.
     ///
     /// # Errors
     /// Whatever the host answers; a file that is shorter is an unexpected end.
-    pub fn read_file(&self, offset: u64, file: &File, length: u64) -> io::Result<()> {
+    pub fn read_file(&self, offset: u64, file: &File, from: u64, length: u64) -> io::Result<()> {
+        let from = libc::off_t::try_from(from).map_err(io::Error::other)?;
         let size = usize::try_from(length).map_err(io::Error::other)?;
         let size = if self.writable { size } else { usize::MAX };
         let target = self.pointer(offset, size).map_err(io::Error::other)?;
@@ -174,7 +175,7 @@ impl Mapping {
                     file.as_raw_fd(),
                     target.add(done).cast(),
                     size - done,
-                    done as libc::off_t,
+                    from.saturating_add(done as libc::off_t),
                 )
             };
             match count {

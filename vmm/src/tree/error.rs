@@ -93,6 +93,14 @@ pub enum TreeError {
         /// What is wrong.
         reason: String,
     },
+    /// The EROFS image is damaged or uses a form that is not supported.
+    #[error("{}: EROFS image: {reason}", image.display())]
+    Erofs {
+        /// The image.
+        image: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
     /// The file is neither a directory nor a tar file of a known compression.
     #[error("{}: {reason}", path.display())]
     Unsupported {

@@ -3,6 +3,7 @@
 
 use super::error::{TreeError, show};
 use super::nodes::{Content, NodeId, Nodes, ROOT};
+use super::packed::{Base, Extent, TreeImage};
 use super::{MAX_LENGTH, Source};
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_abi::{ABI_VERSION, tree as abi};
@@ -22,6 +23,10 @@ pub(super) struct Image {
     /// Where the next data goes, a multiple of the page size.
     end: u64,
     buffer: Vec<u8>,
+    /// The file that is shown in parts, and its length.
+    base: Option<(File, u64)>,
+    /// Its parts.
+    extents: Vec<Extent>,
 }
 
 impl Image {
@@ -39,11 +44,37 @@ impl Image {
             file,
             end: PAGE_SIZE,
             buffer: Vec::new(),
+            base: None,
+            extents: Vec::new(),
         })
     }
 
+    /// The file that [`show`](Self::show) speaks of, of `length` bytes.
+    pub fn set_base(&mut self, file: File, length: u64) {
+        self.base = Some((file, length));
+    }
+
+    /// Shows `length` bytes of the base from `source` at `offset`, in whole pages; nothing
+    /// that was reserved before the last file.
+    pub fn show(&mut self, offset: u64, source: u64, length: u64) {
+        let length = length.next_multiple_of(PAGE_SIZE);
+        match self.extents.last_mut() {
+            _ if length == 0 => {}
+            Some(last)
+                if last.offset + last.length == offset && last.source + last.length == source =>
+            {
+                last.length += length;
+            }
+            _ => self.extents.push(Extent {
+                offset,
+                source,
+                length,
+            }),
+        }
+    }
+
     /// Room for `size` bytes: their offset. Extends the file, with a hole.
-    fn reserve(&mut self, size: u64, path: &[u8]) -> Result<u64, TreeError> {
+    pub fn reserve(&mut self, size: u64, path: &[u8]) -> Result<u64, TreeError> {
         let offset = self.end;
         let end = offset
             .checked_add(size)
@@ -91,7 +122,9 @@ impl Image {
         Ok(Some(start))
     }
 
-    fn copy(
+    /// Copy `left` bytes of `reader` to offset `to`, which is reserved. `Ok(false)`: the
+    /// reader ended before.
+    pub fn copy(
         &mut self,
         reader: &mut dyn Read,
         mut to: u64,
@@ -113,7 +146,7 @@ impl Image {
         Ok(true)
     }
 
-    /// Write `data`, which starts on a page, but for whole pages of zeros.
+    /// Write `data` but for page-sized pieces of zeros.
     fn write_pages(&self, data: &[u8], to: u64) -> Result<(), TreeError> {
         const PAGE: usize = PAGE_SIZE as usize;
         let is_zero = |at: usize| {
@@ -138,7 +171,7 @@ impl Image {
     }
 
     /// Write everything but the file data, seal the file and give it away.
-    pub fn finish(mut self, nodes: &Nodes) -> Result<File, TreeError> {
+    pub fn finish(mut self, nodes: &Nodes) -> Result<TreeImage, TreeError> {
         let metadata = Metadata::new(nodes, self.end);
         let offset = self.reserve(metadata.bytes.len() as u64, b"/")?;
         let write = TreeError::image("write");
@@ -159,7 +192,13 @@ impl Image {
         if unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
             return Err(TreeError::image("seal")(io::Error::last_os_error()));
         }
-        Ok(self.file)
+        let extents = self.extents;
+        let base = self.base.map(|(file, length)| Base {
+            file,
+            length,
+            extents,
+        });
+        Ok(TreeImage::with_base(self.file, self.end, base))
     }
 }
 

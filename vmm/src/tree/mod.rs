@@ -1,19 +1,22 @@
-//! Packs the root file system of a VM: directories, tar files and `--volume`
+//! Packs the root file system of a VM: directories, tar files, EROFS images and `--volume`
 //! imports become one read-only [`hartline_abi::tree`] image in a sealed memory file.
 //!
 //! File data is streamed into the image while the sources are read; the host's
-//! memory holds only names and attributes. Owners, groups, permissions and
+//! memory holds only names and attributes. That of EROFS images is not copied but shown. Owners, groups, permissions and
 //! times are those of the source. Extended attributes are not kept.
 
 mod archive;
 mod directory;
+mod erofs;
 mod error;
 mod image;
 mod nodes;
+mod packed;
 #[cfg(test)]
 mod tests;
 
 pub use error::TreeError;
+pub use packed::{Base, Extent, TreeImage};
 
 use image::Image;
 use nodes::{Attributes, NodeId, Nodes, ROOT};
@@ -87,17 +90,32 @@ impl TreeBuilder {
         Ok(builder)
     }
 
-    /// Add a root file system: a directory, or a tar file (also compressed with gzip).
+    /// Add a root file system: a directory, a tar file (also compressed with gzip), or an
+    /// EROFS image.
     ///
     /// # Errors
-    /// As [`add_directory`](Self::add_directory) and [`add_tar`](Self::add_tar).
+    /// As [`add_directory`](Self::add_directory), [`add_tar`](Self::add_tar) and
+    /// [`add_erofs`](Self::add_erofs).
     pub fn add_root(&mut self, path: &Path) -> Result<(), TreeError> {
         let metadata = fs::metadata(path).map_err(TreeError::host(path, "open"))?;
         if metadata.is_dir() {
-            self.add_directory(path)
-        } else {
-            self.add_tar(path)
+            return self.add_directory(path);
         }
+        let file = File::open(path).map_err(TreeError::host(path, "open"))?;
+        match erofs::is_image(&file) {
+            true => self.add_erofs(file, path),
+            false => self.add_open_tar(file, path),
+        }
+    }
+
+    /// Add what is in an uncompressed EROFS image, which must not change as long as the
+    /// tree is used; there can be one. `name` is what messages call it.
+    ///
+    /// # Errors
+    /// The image cannot be read, is damaged, has compressed files or features that are not
+    /// known, or the tree becomes too large.
+    pub fn add_erofs(&mut self, file: File, name: &Path) -> Result<(), TreeError> {
+        self.pack_erofs(file, name)
     }
 
     /// Add what is in the host directory `path` to the root directory, which gets
@@ -214,11 +232,12 @@ impl TreeBuilder {
     }
 
     /// Write the inodes and names, and give the image away: a memory file sealed
-    /// against every change, a multiple of the page size long.
+    /// against every change, a multiple of the page size long, and the EROFS image, if one
+    /// was added.
     ///
     /// # Errors
     /// The image becomes too large or cannot be written.
-    pub fn build(self) -> Result<File, TreeError> {
+    pub fn build(self) -> Result<TreeImage, TreeError> {
         self.image.finish(&self.nodes)
     }
 

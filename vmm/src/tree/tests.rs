@@ -1,6 +1,6 @@
 //! Images are read back by a checker that trusts nothing, and compared with their sources.
 
-use super::{TreeBuilder, TreeError};
+use super::{TreeBuilder, TreeError, TreeImage};
 use hartline_abi::{ABI_VERSION, tree as abi};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,18 +11,18 @@ use std::path::Path;
 
 /// One file as read back.
 #[derive(Debug, Clone, PartialEq)]
-struct Found {
-    inode: u32,
+pub(super) struct Found {
+    pub inode: u32,
     mode: u32,
     nlink: u32,
     uid: u32,
     gid: u32,
     rdev: u64,
-    mtime: (i64, u32),
-    data: Vec<u8>,
+    pub mtime: (i64, u32),
+    pub data: Vec<u8>,
 }
 
-type Tree = BTreeMap<String, Found>;
+pub(super) type Tree = BTreeMap<String, Found>;
 
 fn u32_at(image: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(image[at..at + 4].try_into().unwrap())
@@ -33,8 +33,8 @@ fn u64_at(image: &[u8], at: usize) -> u64 {
 }
 
 /// Read a whole image back, checking every rule of `hartline_abi::tree`.
-fn read_back(file: &File) -> Tree {
-    let length = file.metadata().unwrap().size();
+pub(super) fn read_back(file: &TreeImage) -> Tree {
+    let length = file.length();
     let mut image = vec![0; length as usize];
     file.read_exact_at(&mut image, 0).unwrap();
     assert_eq!(image[..8], abi::MAGIC);
@@ -109,7 +109,7 @@ fn walk(
 }
 
 /// Compare what was read back with a host directory.
-fn assert_same(tree: &Tree, root: &Path) {
+pub(super) fn assert_same(tree: &Tree, root: &Path) {
     for (path, found) in tree {
         let host = root.join(path.trim_start_matches('/'));
         let metadata = fs::symlink_metadata(&host).unwrap();
@@ -127,7 +127,7 @@ fn assert_same(tree: &Tree, root: &Path) {
     }
 }
 
-fn count_below(root: &Path) -> usize {
+pub(super) fn count_below(root: &Path) -> usize {
     let list = fs::read_dir(root).unwrap().map(|entry| entry.unwrap());
     list.map(|entry| {
         let below = entry.file_type().unwrap().is_dir();
@@ -137,7 +137,7 @@ fn count_below(root: &Path) -> usize {
 }
 
 /// A directory with every kind of file.
-fn sample() -> tempfile::TempDir {
+pub(super) fn sample() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     fs::create_dir_all(at("usr/lib/deep")).unwrap();
@@ -170,15 +170,15 @@ fn directory_round_trip() {
     assert_eq!(tree.len(), 1 + count_below(root.path()));
     assert_same(&tree, root.path());
     assert_eq!(tree["/usr/odd"].inode, tree["/usr/lib/again"].inode);
-    let blocks = image.metadata().unwrap().blocks() * 512;
+    let blocks = image.file().metadata().unwrap().blocks() * 512;
     assert!(blocks < 4 << 20, "the hole takes memory: {blocks} bytes");
 }
 
 #[test]
 fn image_is_sealed() {
     let image = TreeBuilder::minimal().unwrap().build().unwrap();
-    assert!(image.write_all_at(b"x", 0).is_err());
-    assert!(image.set_len(0).is_err());
+    assert!(image.file().write_all_at(b"x", 0).is_err());
+    assert!(image.file().set_len(0).is_err());
     let tree = read_back(&image);
     let names: Vec<_> = tree.keys().map(String::as_str).collect();
     assert_eq!(names, ["", "/dev", "/proc", "/tmp"]);

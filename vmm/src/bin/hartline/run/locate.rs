@@ -8,7 +8,7 @@ use hartline_aot::translator::{Options, Translator};
 use hartline_vmm::machine::Outcome;
 use hartline_vmm::program::TreeFile;
 use hartline_vmm::report::Located;
-use std::fs::File;
+use hartline_vmm::tree::TreeImage;
 use std::sync::Arc;
 
 /// What `report` is about, if it is a fault in the code of an image that the VM used,
@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub fn locate(
     report: &ExitReport,
     outcome: &Outcome,
-    tree: &Arc<File>,
+    tree: &Arc<TreeImage>,
     options: &Options,
 ) -> Option<Located> {
     let placed = outcome.images.placed_at(report.image)?;

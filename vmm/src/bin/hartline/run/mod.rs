@@ -24,7 +24,7 @@ use hartline_vmm::machine::{self, RUNTIME, Settings};
 use hartline_vmm::profile::{Profile, Taken};
 use hartline_vmm::program;
 use hartline_vmm::report::{Program, judge};
-use hartline_vmm::tree::TreeBuilder;
+use hartline_vmm::tree::{TreeBuilder, TreeImage};
 use images::RunningImages;
 use options::StatsFormat;
 use std::fs::File;
@@ -147,7 +147,7 @@ struct Guest {
     /// Its path in the guest.
     path: PathBuf,
     /// The root file system tree.
-    tree: Arc<File>,
+    tree: Arc<TreeImage>,
 }
 
 fn load(arguments: &Arguments) -> anyhow::Result<Guest> {

@@ -7,8 +7,8 @@ use hartline_aot::image::Image;
 use hartline_aot::unwind::Unwinder;
 use hartline_vmm::machine::Outcome;
 use hartline_vmm::program::TreeFile;
+use hartline_vmm::tree::TreeImage;
 use std::collections::{BTreeSet, HashMap};
-use std::fs::File;
 use std::sync::Arc;
 
 /// Contents of the files that [`Ran`] is about.
@@ -22,7 +22,7 @@ pub struct Files {
 impl Files {
     /// What the VM of `outcome` used of the root file system `tree`, and the files of
     /// these inodes. The guest's word is taken for which; what cannot be read is left out.
-    pub fn of(outcome: &Outcome, tree: &Arc<File>, inodes: BTreeSet<u32>) -> Self {
+    pub fn of(outcome: &Outcome, tree: &Arc<TreeImage>, inodes: BTreeSet<u32>) -> Self {
         let mut inodes = inodes;
         let mut images = Vec::new();
         for (number, gpa) in outcome.windows() {

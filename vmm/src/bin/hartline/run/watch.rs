@@ -6,6 +6,7 @@ use super::profile::Recorder;
 use super::ran::{Files, Ran};
 use anyhow::Context;
 use hartline_vmm::machine::Outcome;
+use hartline_vmm::tree::TreeImage;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -47,7 +48,7 @@ impl Watch {
     pub fn finish(
         self,
         outcome: &Outcome,
-        tree: &Arc<File>,
+        tree: &Arc<TreeImage>,
         arguments: &Arguments,
     ) -> anyhow::Result<()> {
         if self.profile.is_none() && self.perf_map.is_none() {

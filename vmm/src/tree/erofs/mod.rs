@@ -1,0 +1,193 @@
+//! Packs EROFS images: names and attributes go into the tree image, contents stay where
+//! they are as far as they lie there in whole pages, so that all VMs share the host's page
+//! cache.
+
+mod format;
+#[cfg(test)]
+mod tests;
+
+pub(in crate::tree) use format::is_image;
+
+use super::error::{TreeError, show};
+use super::nodes::{Attributes, Content, NodeId, ROOT};
+use super::{MAX_INODES, Source, TreeBuilder};
+use format::{Image, Inode, Piece};
+use hartline_abi::layout::PAGE_SIZE;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// Longest link target, PATH_MAX.
+const PATH_MAX: u64 = 4096;
+
+/// An image while it is packed.
+struct Packing<'a> {
+    image: Image<'a>,
+    path: &'a Path,
+    /// Inodes that were met.
+    known: HashMap<u64, NodeId>,
+    /// Directories whose entries are still to be read, and where they go.
+    pending: Vec<(Inode, NodeId)>,
+    /// Number of directory entries.
+    names: u32,
+}
+
+impl TreeBuilder {
+    /// Adds everything in the image to the root directory. It becomes the tree's base.
+    pub(super) fn pack_erofs(&mut self, file: File, path: &Path) -> Result<(), TreeError> {
+        let image = Image::open(&file, path)?;
+        let root = image.inode(image.root)?;
+        if root.mode & libc::S_IFMT != libc::S_IFDIR {
+            return Err(image.damaged("its root is no directory"));
+        }
+        self.nodes.get_mut(ROOT).attributes = attributes(&root);
+        let mut packing = Packing {
+            known: HashMap::from([(root.number, ROOT)]),
+            pending: vec![(root, ROOT)],
+            names: 0,
+            image,
+            path,
+        };
+        while let Some((directory, id)) = packing.pending.pop() {
+            let mut entries = Vec::new();
+            packing.image.entries(&directory, &mut |name, inode| {
+                packing.names += 1;
+                entries.push((Box::<[u8]>::from(name), inode));
+                match packing.names {
+                    0..=MAX_INODES => Ok(()),
+                    _ => Err(TreeError::TooManyFiles {
+                        path: show(name),
+                        limit: MAX_INODES,
+                    }),
+                }
+            })?;
+            for (name, inode) in entries {
+                self.pack_erofs_entry(&mut packing, id, &name, inode)?;
+            }
+        }
+        let length = packing.image.length();
+        self.image.set_base(file, length);
+        Ok(())
+    }
+
+    fn pack_erofs_entry(
+        &mut self,
+        packing: &mut Packing<'_>,
+        parent: NodeId,
+        name: &[u8],
+        number: u64,
+    ) -> Result<(), TreeError> {
+        if self
+            .nodes
+            .entries(parent)
+            .is_some_and(|e| e.contains_key(name))
+        {
+            let reason = format!("a directory has the name {} twice", show(name));
+            return Err(packing.image.damaged(reason));
+        }
+        if let Some(&id) = packing.known.get(&number) {
+            if self.nodes.entries(id).is_some() {
+                let reason = format!("inode {number} is a directory with several names");
+                return Err(packing.image.damaged(reason));
+            }
+            return self.nodes.link(parent, name, id, name);
+        }
+        let inode = packing.image.inode(number)?;
+        let content = match inode.mode & libc::S_IFMT {
+            libc::S_IFREG => self.pack_erofs_file(packing, &inode, name)?,
+            libc::S_IFDIR => Content::Directory {
+                parent,
+                entries: Default::default(),
+            },
+            libc::S_IFLNK => Content::Symlink {
+                target: packing.image.link_target(&inode)?.into(),
+            },
+            format @ (libc::S_IFCHR | libc::S_IFBLK) => Content::Special {
+                format,
+                rdev: packing.image.device(&inode),
+            },
+            format @ (libc::S_IFIFO | libc::S_IFSOCK) => Content::Special { format, rdev: 0 },
+            _ => {
+                let reason = format!("inode {number} is of no known type");
+                return Err(packing.image.damaged(reason));
+            }
+        };
+        let is_directory = matches!(content, Content::Directory { .. });
+        let id = self.nodes.add(attributes(&inode), content, name)?;
+        self.nodes.link(parent, name, id, name)?;
+        packing.known.insert(number, id);
+        if is_directory {
+            packing.pending.push((inode, id));
+        }
+        Ok(())
+    }
+
+    /// Whole pages of the contents are shown where they are in the image, the rest is
+    /// copied.
+    fn pack_erofs_file(
+        &mut self,
+        packing: &Packing<'_>,
+        inode: &Inode,
+        name: &[u8],
+    ) -> Result<Content, TreeError> {
+        let pieces = packing.image.pieces(inode)?;
+        let size = inode.size;
+        let offset = self.image.reserve(size, name)?;
+        let error = |action, error: io::Error| TreeError::host(packing.path, action)(error);
+        let source = Source {
+            path: name,
+            error: &error,
+        };
+        for Piece {
+            at,
+            source: from,
+            length,
+        } in pieces
+        {
+            let Some(from) = from else { continue };
+            let mut shown = 0;
+            if at.is_multiple_of(PAGE_SIZE) && from.is_multiple_of(PAGE_SIZE) {
+                // What follows the end of the file in its last page is seen by nobody.
+                shown = match at + length == size {
+                    true => length,
+                    false => length / PAGE_SIZE * PAGE_SIZE,
+                };
+                self.image.show(offset + at, from, shown);
+            }
+            let mut reader = PieceReader {
+                image: &packing.image,
+                at: from + shown,
+            };
+            let to = offset + at + shown;
+            // The piece lies in the image: the reader does not end before.
+            self.image.copy(&mut reader, to, length - shown, source)?;
+        }
+        Ok(Content::File { offset, size })
+    }
+}
+
+/// Reads on and on from an offset in the image.
+struct PieceReader<'a> {
+    image: &'a Image<'a>,
+    at: u64,
+}
+
+impl io::Read for PieceReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.image.read_into(buffer, self.at);
+        read.map_err(io::Error::other)?;
+        self.at += buffer.len() as u64;
+        Ok(buffer.len())
+    }
+}
+
+fn attributes(inode: &Inode) -> Attributes {
+    Attributes {
+        permissions: inode.mode & 0o7777,
+        uid: inode.uid,
+        gid: inode.gid,
+        mtime_s: inode.mtime.0,
+        mtime_ns: inode.mtime.1,
+    }
+}
