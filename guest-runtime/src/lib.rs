@@ -44,3 +44,4 @@ pub mod translations;
 pub mod user;
 pub mod vfs;
 pub mod volume;
+pub mod volume_code;

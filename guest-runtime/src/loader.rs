@@ -182,7 +182,7 @@ pub(crate) fn open_interpreter(
         path: alloc::string::String::from_utf8_lossy(path).into_owned(),
         why,
     };
-    let file = kernel.files.executable(AT_FDCWD, path);
+    let file = kernel.executable(AT_FDCWD, path);
     let (_, file) = file.map_err(|error| failed(InterpreterError::File(error)))?;
     let interpreter = file.program();
     let interpreter = interpreter.map_err(|error| failed(InterpreterError::Elf(error)))?;

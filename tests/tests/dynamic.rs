@@ -1,11 +1,14 @@
 //! Dynamically linked programs of Debian: loader, shared libraries, translation of each
 //! file on its own; compared byte for byte and by exit code with the reference.
 
-use hartline_tests::compare::check_equal;
+use hartline_tests::compare::{Run, check_equal};
+use hartline_tests::compile::check;
 use hartline_tests::dynamic::{ANSWERS, Root};
 use hartline_tests::suite::Suite;
-use hartline_tests::{Result, hartline};
-use std::process::ExitCode;
+use hartline_tests::tree::Scratch;
+use hartline_tests::{Result, hartline, process};
+use std::fs;
+use std::process::{Command, ExitCode};
 use std::sync::{Arc, OnceLock};
 
 /// How a row is run. Translating everything would take too long: a row that is
@@ -378,14 +381,56 @@ fn main() -> ExitCode {
         let root = libraries_root("truncated-root")?;
         let path = root.path().join(&ANSWERS[0][1..]);
         for length in [100, 0] {
-            let library = std::fs::File::options().write(true).open(&path)?;
+            let library = fs::File::options().write(true).open(&path)?;
             library.set_len(length)?;
             let run = root.run("libraries", &[]);
             check_equal(&run.reference()?, &run.interpreted()?)?;
         }
         Ok(())
     });
+    let image_roots = Arc::clone(&roots);
+    suite.add_kvm("an EROFS image is as its directory", move || {
+        erofs_image(&image_roots)
+    });
     suite.run()
+}
+
+/// Programs from an EROFS image do what they do from the directory it was made of; one that
+/// is cut off is refused.
+fn erofs_image(roots: &Roots) -> Result<()> {
+    let root = roots.with("wc")?;
+    root.translate("wc")?;
+    let place = Scratch::new()?;
+    let image = place.path().join("root.erofs");
+    let mut make = Command::new("mkfs.erofs");
+    let options = ["--quiet", "-d0", "--preserve-mtime"];
+    check(make.args(options).arg(&image).arg(root.path()))?;
+    let mut files = vec!["--".to_owned()];
+    for folder in ["usr/bin", "usr/lib/riscv64-linux-gnu", "data"] {
+        for entry in fs::read_dir(root.path().join(folder))? {
+            let name = entry?.file_name();
+            files.push(format!("/{folder}/{}", name.to_string_lossy()));
+        }
+    }
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    let listing: &[&str] = &["-lnAR", "--full-time", "/usr", "/data", "/scratch"];
+    for (program, arguments) in [("wc", &files[..]), ("ls", listing)] {
+        let path = format!("/usr/bin/{program}");
+        let run = Run::new(&root.path().join(&path[1..]), arguments.iter().copied());
+        let expected = root.run(program, arguments).hartline(&[])?;
+        check_equal(&expected, &run.in_root(&image, &path).hartline(&[])?)?;
+    }
+    let length = fs::metadata(&image)?.len();
+    fs::File::options()
+        .write(true)
+        .open(&image)?
+        .set_len(length - 4096)?;
+    let run = Run::new(&root.path().join("usr/bin/wc"), ["/data"]).in_root(&image, "/usr/bin/wc");
+    let outcome = process::run(&mut run.hartline_command(&[])?, b"")?;
+    match (outcome.code, outcome.stderr_text()) {
+        (125, text) if text.contains("EROFS image: the superblock claims") => Ok(()),
+        _ => Err(format!("{outcome:?}").into()),
+    }
 }
 
 /// A root directory with the program `libraries`.
@@ -399,7 +444,7 @@ fn compare(roots: &Roots, how: How, program: &str, arguments: &[&str], input: In
     let root = roots.with(program)?;
     let mut run = root.run(program, arguments);
     if let Some(input) = input {
-        run = run.with_stdin(std::fs::read(root.path().join(input))?);
+        run = run.with_stdin(fs::read(root.path().join(input))?);
     }
     let actual = match how {
         Interpreted => run.interpreted()?,

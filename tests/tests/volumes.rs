@@ -7,10 +7,10 @@ use hartline_tests::dynamic::Root;
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
-use hartline_tests::{Result, compile, paths};
+use hartline_tests::{Result, compile, hartline, paths};
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::OnceLock;
@@ -28,6 +28,9 @@ fn main() -> ExitCode {
     suite.add_kvm("links stay inside", links);
     suite.add_kvm("a file as a volume", single_file);
     suite.add_kvm("read-only folder", read_only_folder);
+    suite.add_kvm("read-only folder of any size", large_read_only_folder);
+    suite.add_kvm("a program in a volume is translated", program_in_volume);
+    suite.add_kvm("a program in a volume changes", changing_program);
     suite.add_kvm("volume in a volume", nested);
     suite.add_kvm("sqlite3 with WAL, killed and opened again", database_killed);
     suite.add_kvm("sqlite3 with WAL, several processes", database_shared);
@@ -157,11 +160,27 @@ fn read_only_folder() -> Result<()> {
     let folder = Scratch::new()?;
     fs::write(folder.path().join("file"), "one\n")?;
     let volume = format!("{}:/volume:ro", folder.path().display());
-    let text = "cat /volume/file; rm /volume/file; echo x > /volume/new; ls /volume";
+    let text = "exec 2>&1; cd /volume; cat file; rm file; mkdir new; mv file other; chmod 777 file; \
+                ln -s x link; touch -d @1 file; ls; \
+                (echo x > new); (echo x > file); grep -o ' /volume virtiofs r[ow]' /proc/mounts";
     let run = Run::new(&paths::busybox(), ["sh", "-c", text]);
     let options = ["--volume", volume.as_str()];
     let outcome = process::run(&mut run.hartline_command(&options)?, b"")?;
-    expect(&outcome, 0, "one\nnew\n")?;
+    let refused = |what: &str| format!("{what}: Read-only file system\n");
+    let expected = [
+        "one\n".to_owned(),
+        refused("rm: can't remove 'file'"),
+        refused("mkdir: can't create directory 'new'"),
+        refused("mv: can't rename 'file'"),
+        refused("chmod: file"),
+        refused("ln: link"),
+        refused("touch: file"),
+        "file\n".to_owned(),
+        refused("sh: can't create new"),
+        refused("sh: can't create file"),
+        " /volume virtiofs ro\n".to_owned(),
+    ];
+    expect(&outcome, 0, &expected.concat())?;
     let entries = fs::read_dir(folder.path())?.count();
     match (
         entries,
@@ -170,6 +189,81 @@ fn read_only_folder() -> Result<()> {
         (1, "one\n") => Ok(()),
         other => Err(format!("{other:?}").into()),
     }
+}
+
+/// Nothing of a read-only folder is read before the program does.
+fn large_read_only_folder() -> Result<()> {
+    let folder = Scratch::new()?;
+    let large = fs::File::create(folder.path().join("large"))?;
+    large.write_all_at(b"end", (1 << 40) - 3)?;
+    fs::write(folder.path().join("late"), "before\n")?;
+    let volume = format!("{}:/volume:ro", folder.path().display());
+    let text = "tail -c 3 /volume/large; read line; cat /volume/late";
+    let run = Run::new(&paths::busybox(), ["sh", "-c", text]);
+    let mut child = (run.hartline_command(&["--volume", &volume])?)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut output = child.stdout.take().ok_or("no output")?;
+    let mut end = [0; 3];
+    output.read_exact(&mut end)?;
+    fs::write(folder.path().join("late"), "after\n")?;
+    drop(child.stdin.take().map(|mut input| input.write_all(b"\n")));
+    let mut rest = String::new();
+    output.read_to_string(&mut rest)?;
+    child.wait()?;
+    match (&end, rest.as_str()) {
+        (b"end", "after\n") => Ok(()),
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+/// What is executed from a volume, writable or not, runs as fast as from the root.
+fn program_in_volume() -> Result<()> {
+    let folder = Scratch::new()?;
+    fs::copy(paths::busybox(), folder.path().join("busybox"))?;
+    fs::write(folder.path().join("data"), vec![b'x'; 1 << 20])?;
+    let text = "/volume/busybox sha256sum /volume/data";
+    let expected = process::run(
+        Command::new("sha256sum").arg(folder.path().join("data")),
+        b"",
+    )?;
+    let expected = expected
+        .stdout_text()
+        .split(' ')
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    for how in ["", ":ro"] {
+        let volume = format!("{}:/volume{how}", folder.path().display());
+        let run = Run::new(&paths::busybox(), ["sh", "-c", text]);
+        let outcome = run.hartline(&["--stats=json", "--volume", &volume])?;
+        expect(&outcome, 0, &format!("{expected}  /volume/data\n"))?;
+        // Hashing alone is some ten million instructions.
+        let interpreted: u64 = hartline::statistic(&outcome, "interpreted")?.parse()?;
+        if interpreted > 1_000_000 {
+            return Err(format!("{interpreted} instructions were interpreted").into());
+        }
+    }
+    Ok(())
+}
+
+/// A program that is changed while it runs goes on as it was, and is what it is now when it
+/// is executed again.
+fn changing_program() -> Result<()> {
+    let folder = Scratch::new()?;
+    fs::copy(paths::busybox(), folder.path().join("program"))?;
+    let other = compile::alone("volumes", "riscv64-linux-gnu-gcc")?;
+    fs::copy(other, folder.path().join("other"))?;
+    let text = "mkfifo /tmp/pipe; cd /volume; ./program echo one; \
+                ./program sh -c 'read line; echo $line; while [ ${#line} -lt 9 ]; do \
+                line=x$line; done; echo $line' < /tmp/pipe & \
+                exec 3> /tmp/pipe; sleep 1; cat other > program; echo two >&3; wait; \
+                ./program echo three; echo $?; cp /busybox program; ./program echo four";
+    let run = Run::new(&paths::busybox(), ["sh", "-c", text]);
+    let volume = format!("{}:/volume", folder.path().display());
+    let outcome = run.hartline(&["--volume", &volume])?;
+    expect(&outcome, 0, "one\ntwo\nxxxxxxtwo\n99\nfour\n")
 }
 
 /// A root directory with sqlite3 and a shell.

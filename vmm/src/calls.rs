@@ -99,6 +99,7 @@ impl Calls {
         const IMAGE: u32 = Operation::Image as u32;
         const VOLUME: u32 = Operation::Volume as u32;
         const STOP: u32 = Operation::Stop as u32;
+        const COPY: u32 = Operation::Copy as u32;
         match operation {
             READ => self.control.while_idle(|| self.read(cpu, args)),
             WAIT => self.control.while_idle(|| self.wait(cpu, args)),
@@ -122,6 +123,13 @@ impl Calls {
             IOCTL => self.ioctl(args),
             STATUS => Ok(status(args)),
             IMAGE => self.image(cpu, args),
+            COPY => Ok(match self.images.show_copy(args[0])? {
+                Some((gpa, length)) => {
+                    args[..2].copy_from_slice(&[gpa, length]);
+                    Ok(0)
+                }
+                None => Err(libc::ENOSPC),
+            }),
             VOLUME => {
                 let state = self.shared.atomic_u32(VOLUME_STATE)?;
                 let is_submitted = || state.load(Ordering::SeqCst) == SUBMITTED;

@@ -14,7 +14,7 @@ use hartline_abi::boot::{NetSettings, Shared};
 use hartline_abi::layout::{IMAGE_WINDOWS, STACK_BASE, STACK_SIZE, STACK_STRIDE};
 use hartline_devices::console::Console;
 use hartline_devices::net::Statistics;
-use hartline_devices::volume::{Server, Volume};
+use hartline_devices::volume::{Copies, Server, Volume};
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -54,7 +54,7 @@ pub struct Settings<'a> {
     pub program_image: Option<ImageFile>,
     /// Path, arguments and environment of the program.
     pub arguments: &'a Arguments,
-    /// Files of the host that the guest may read and write.
+    /// Files of the host that the guest may read, and write if they say so.
     pub volumes: Vec<Volume>,
     /// The network interface, and what the guest is told about it; none: there is none.
     pub network: Option<(Network, NetSettings)>,
@@ -291,7 +291,9 @@ fn prepare<'a>(
         cpus: contents.cpus,
     };
     let (ram, shared) = (Arc::clone(&guest.ram), Arc::clone(&guest.shared));
+    let copies = Arc::<Copies>::default();
     let mut images = Images::new(vm, ram, shared, guest.slots_free);
+    images.set_copies(Arc::clone(&copies));
     if let (Some(tree), Some(source)) = (settings.tree, &settings.images) {
         images.set_source(Arc::clone(tree), Arc::clone(source));
     }
@@ -304,7 +306,7 @@ fn prepare<'a>(
         ram: guest.ram,
         shared: guest.shared,
         console,
-        volumes: (!settings.volumes.is_empty()).then(|| Server::new(settings.volumes)),
+        volumes: (!settings.volumes.is_empty()).then(|| Server::new(settings.volumes, copies)),
         network,
         trace: settings.trace,
         timeout: settings.timeout,

@@ -3,7 +3,8 @@
 
 use hartline_abi::volume::NodeAttributes;
 use std::ffi::{CStr, CString};
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -345,4 +346,36 @@ pub fn file_system(fd: BorrowedFd<'_>) -> Result<[u64; 6], Errno> {
         s.f_files,
         s.f_ffree,
     ])
+}
+
+/// Reads a file from its start, up to `length` bytes.
+pub fn read_all(fd: BorrowedFd<'_>, length: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| libc::ENOMEM)?;
+    bytes.resize(length, 0);
+    let mut done = 0;
+    while done < length {
+        let rest = NonNull::from(&mut bytes[done..]).cast();
+        // SAFETY: the rest of the bytes.
+        match unsafe { read(fd, done as i64, rest, length - done)? } {
+            0 => break,
+            count => done += count as usize,
+        }
+    }
+    bytes.truncate(done);
+    Ok(bytes)
+}
+
+/// A memory file with these contents that nobody can change any more.
+pub fn sealed_memory_file(bytes: &[u8]) -> Result<File, Errno> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: a valid name.
+    let fd = unsafe { libc::memfd_create(c"hartline-copy".as_ptr(), flags) };
+    let mut file = File::from(check_descriptor(fd.into())?);
+    file.write_all(bytes)
+        .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE | libc::F_SEAL_SEAL;
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
+    Ok(file)
 }

@@ -2,6 +2,7 @@
 //! files of the host that it was given.
 
 mod channel;
+mod copies;
 mod host;
 mod nodes;
 mod server;
@@ -9,6 +10,7 @@ mod server;
 mod tests;
 
 pub use channel::Channel;
+pub use copies::{Copies, FileCopy};
 pub use server::{Server, Volume};
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -16,13 +16,42 @@ pub struct Node {
     identity: Identity,
 }
 
-/// What tells files apart: device and inode number.
-type Identity = (u64, u64);
+/// What tells nodes apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Identity {
+    /// Device of the host's file system.
+    device: u64,
+    /// Inode number on it.
+    ino: u64,
+    /// The guest may not change it: a file that is in a volume of either kind is two nodes.
+    read_only: bool,
+}
 
 impl Node {
     /// The file, whatever it is; not for reading or writing.
     pub fn path(&self) -> BorrowedFd<'_> {
         self.path.as_fd()
+    }
+
+    /// What tells it apart from others.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Whether the guest may not change it, nor what is in it.
+    pub fn is_read_only(&self) -> bool {
+        self.identity.read_only
+    }
+
+    /// The same file, which the guest may change.
+    ///
+    /// # Errors
+    /// `EROFS` if it may not.
+    pub fn changeable(&self) -> Result<&Self, Errno> {
+        match self.is_read_only() {
+            true => Err(libc::EROFS),
+            false => Ok(self),
+        }
     }
 
     /// The regular file or directory for reading.
@@ -39,8 +68,9 @@ impl Node {
     /// The regular file for reading and writing.
     ///
     /// # Errors
-    /// `ENXIO` for another file, or the host's.
+    /// `EROFS`, `ENXIO` for another file, or the host's.
     pub fn writer(&mut self) -> Result<BorrowedFd<'_>, Errno> {
+        self.changeable()?;
         open(&mut self.writer, self.path.as_fd(), libc::O_RDWR)
     }
 }
@@ -100,13 +130,18 @@ impl Nodes {
         self.by_number.get_mut(&number).ok_or(libc::ESTALE)
     }
 
-    /// The node of a file, made if the file has none, and its attributes.
+    /// The node of a file, made if the file has none, and its attributes. `read_only`: the
+    /// guest may not change it.
     ///
     /// # Errors
     /// `ENFILE` if there are too many, or the host's.
-    pub fn add(&mut self, path: OwnedFd) -> Result<NodeAttributes, Errno> {
+    pub fn add(&mut self, path: OwnedFd, read_only: bool) -> Result<NodeAttributes, Errno> {
         let (mut attributes, device) = host::attributes(path.as_fd())?;
-        let identity = (device, attributes.ino);
+        let identity = Identity {
+            device,
+            ino: attributes.ino,
+            read_only,
+        };
         // The node's descriptor keeps the inode, so the number means the same file.
         if let Some(&number) = self.by_identity.get(&identity) {
             attributes.node = number;
@@ -136,7 +171,7 @@ impl Nodes {
     /// As [`Nodes::add`].
     pub fn add_open(&mut self, file: OwnedFd) -> Result<NodeAttributes, Errno> {
         let path = file.try_clone().map_err(|_| libc::EMFILE)?;
-        let attributes = self.add(path)?;
+        let attributes = self.add(path, false)?;
         self.get_mut(attributes.node)?.writer = Some(file);
         Ok(attributes)
     }

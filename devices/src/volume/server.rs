@@ -1,10 +1,12 @@
 //! Serving requests ([`hartline_abi::volume`]). Every argument comes from the guest.
 
 use super::channel::Data;
+use super::copies::{Copies, Taken};
 use super::host::{self, Errno};
-use super::nodes::Nodes;
+use super::nodes::{Node, Nodes};
 use hartline_abi::volume::{
-    Answer, NodeAttributes, OPEN_WRITE, Operation, Request, VOLUME_DATA, WRITE_APPEND,
+    Answer, NodeAttributes, OPEN_WRITE, Operation, ROOT_READ_ONLY, Request, VOLUME_DATA,
+    WRITE_APPEND,
 };
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -12,6 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Longest name, bytes.
 const NAME_MAX: u64 = 255;
@@ -29,15 +32,17 @@ const MAX_NODES: u64 = 1 << 16;
 pub struct Volume {
     path: OwnedFd,
     guest: Vec<u8>,
+    read_only: bool,
 }
 
 impl Volume {
     /// The file or directory `host`, to be at the absolute path `guest` of the guest.
-    /// Symbolic links in `host` are followed.
+    /// Symbolic links in `host` are followed. `read_only`: the guest may change nothing in
+    /// it.
     ///
     /// # Errors
     /// If there is no such file or directory.
-    pub fn open(host: &Path, guest: &str) -> io::Result<Self> {
+    pub fn open(host: &Path, guest: &str, read_only: bool) -> io::Result<Self> {
         let host = fs::canonicalize(host)?;
         let path = CString::new(host.as_os_str().as_bytes())?;
         let root = File::open("/")?;
@@ -60,6 +65,7 @@ impl Volume {
         Ok(Self {
             path: fd,
             guest: guest.as_bytes().to_vec(),
+            read_only,
         })
     }
 }
@@ -69,16 +75,21 @@ impl Volume {
 pub struct Server {
     volumes: Vec<Volume>,
     nodes: Nodes,
+    copies: Arc<Copies>,
+    taken: Taken,
 }
 
 impl Server {
     /// A server of these volumes, which may use as many descriptors as the process is allowed.
+    /// It puts copies of files that the guest executes into `copies`.
     #[must_use]
-    pub fn new(volumes: Vec<Volume>) -> Self {
+    pub fn new(volumes: Vec<Volume>, copies: Arc<Copies>) -> Self {
         let limit = descriptor_limit().saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS_PER_NODE;
         Self {
             volumes,
             nodes: Nodes::new(limit.clamp(MIN_NODES, MAX_NODES) as usize),
+            copies,
+            taken: Taken::default(),
         }
     }
 
@@ -124,6 +135,7 @@ impl Server {
                 host::sync(self.nodes.get_mut(args[0])?.reader()?, args[1] & 1 != 0)?;
             }
             Operation::Seek => return self.seek(args),
+            Operation::Copy => return self.copy(args, answer),
             Operation::FileSystem => {
                 answer.args = host::file_system(self.nodes.get(args[0])?.path())?;
             }
@@ -131,7 +143,8 @@ impl Server {
                 let index = usize::try_from(args[0]).map_err(|_| libc::ENOENT)?;
                 let volume = self.volumes.get(index).ok_or(libc::ENOENT)?;
                 let path = volume.path.try_clone().map_err(|_| libc::EMFILE)?;
-                answer.attributes = self.nodes.add(path)?;
+                answer.attributes = self.nodes.add(path, volume.read_only)?;
+                answer.args[0] = if volume.read_only { ROOT_READ_ONLY } else { 0 };
                 return Ok(data.put(&volume.guest));
             }
             _ => answer.attributes = self.described(operation, args, data)?,
@@ -149,8 +162,10 @@ impl Server {
         match operation {
             Operation::Lookup => {
                 let name = name(data, 0, args[1])?;
-                let path = host::find(self.nodes.get(args[0])?.path(), &name)?;
-                return self.nodes.add(path);
+                let directory = self.nodes.get(args[0])?;
+                let read_only = directory.is_read_only();
+                let path = host::find(directory.path(), &name)?;
+                return self.nodes.add(path, read_only);
             }
             Operation::Create
             | Operation::MakeDirectory
@@ -158,23 +173,24 @@ impl Server {
             | Operation::SymbolicLink => return self.create(operation, args, data),
             Operation::Link => {
                 let name = name(data, 0, args[1])?;
-                let directory = self.nodes.get(args[0])?.path();
-                host::link(self.nodes.get(args[2])?.path(), directory, &name)?;
+                let directory = self.changeable(args[0])?.path();
+                host::link(self.changeable(args[2])?.path(), directory, &name)?;
                 return self.nodes.attributes(args[2]);
             }
             Operation::SetMode => {
-                let (attributes, _) = host::attributes(self.nodes.get(args[0])?.path())?;
+                let path = self.changeable(args[0])?.path();
+                let (attributes, _) = host::attributes(path)?;
                 let mode = safe_mode(args[1], attributes.mode & libc::S_IFMT == libc::S_IFDIR);
-                host::set_mode(self.nodes.get(args[0])?.path(), mode)?;
+                host::set_mode(path, mode)?;
             }
             Operation::SetOwner => {
                 let id = |id: u64| u32::try_from(id).map_err(|_| libc::EINVAL);
-                let path = self.nodes.get(args[0])?.path();
+                let path = self.changeable(args[0])?.path();
                 host::set_owner(path, id(args[1])?, id(args[2])?)?;
             }
             Operation::SetTimes => {
                 let time = |at: usize| (args[at].cast_signed(), args[at + 1].cast_signed());
-                host::set_times(self.nodes.get(args[0])?.path(), [time(1), time(3)])?;
+                host::set_times(self.changeable(args[0])?.path(), [time(1), time(3)])?;
             }
             Operation::Truncate => {
                 let size = position(args[1])?;
@@ -196,7 +212,7 @@ impl Server {
         args: &[u64; 6],
         data: Data,
     ) -> Result<NodeAttributes, Errno> {
-        let directory = self.nodes.get(args[0])?.path();
+        let directory = self.changeable(args[0])?.path();
         let mode = safe_mode(args[2], operation == Operation::MakeDirectory);
         let path = match operation {
             Operation::CreateUnnamed => host::create_unnamed(directory, mode)?,
@@ -218,7 +234,7 @@ impl Server {
         own(path.as_fd(), args[3], args[4])?;
         match operation {
             Operation::Create | Operation::CreateUnnamed => self.nodes.add_open(path),
-            _ => self.nodes.add(path),
+            _ => self.nodes.add(path, false),
         }
     }
 
@@ -228,7 +244,7 @@ impl Server {
             Operation::RemoveDirectory => libc::AT_REMOVEDIR,
             _ => 0,
         };
-        host::unlink(self.nodes.get(args[0])?.path(), &name, flags)
+        host::unlink(self.changeable(args[0])?.path(), &name, flags)
     }
 
     fn rename(&mut self, args: &[u64; 6], data: Data) -> Result<(), Errno> {
@@ -238,8 +254,22 @@ impl Server {
         let flags = flags
             .filter(|flags| flags & !allowed == 0)
             .ok_or(libc::EINVAL)?;
-        let (from, to) = (self.nodes.get(args[0])?, self.nodes.get(args[2])?);
+        let (from, to) = (self.changeable(args[0])?, self.changeable(args[2])?);
         host::rename((from.path(), &old), (to.path(), &new), flags)
+    }
+
+    /// A node that the guest may change.
+    fn changeable(&self, number: u64) -> Result<&Node, Errno> {
+        self.nodes.get(number)?.changeable()
+    }
+
+    fn copy(&mut self, args: &[u64; 6], answer: &mut Answer) -> Result<u64, Errno> {
+        let node = self.nodes.get_mut(args[0])?;
+        let identity = node.identity();
+        let file = node.reader()?;
+        let (number, length) = self.taken.take(&self.copies, file, identity)?;
+        answer.args[0] = length;
+        Ok(number)
     }
 
     fn open(&mut self, args: &[u64; 6]) -> Result<(), Errno> {

@@ -3,10 +3,11 @@
 use super::channel::Data;
 use super::*;
 use hartline_abi::volume::{
-    Answer, Channel as Shared, NodeAttributes, Operation, Request, VOLUME_DATA,
+    Answer, Channel as Shared, NodeAttributes, OPEN_WRITE, Operation, ROOT_READ_ONLY, Request,
+    VOLUME_DATA,
 };
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -16,10 +17,15 @@ struct Host {
     folder: PathBuf,
     shared: NonNull<Shared>,
     server: Server,
+    copies: Arc<Copies>,
 }
 
 impl Host {
     fn new(name: &str) -> Self {
+        Self::with(name, false)
+    }
+
+    fn with(name: &str, read_only: bool) -> Self {
         let process = std::process::id();
         let folder = std::env::temp_dir().join(format!("hartline-volume-{name}-{process}"));
         let _ = fs::remove_dir_all(&folder);
@@ -29,13 +35,15 @@ impl Host {
         fs::write(folder.join("inside/file"), "contents").unwrap();
         symlink("../outside", folder.join("inside/up")).unwrap();
         symlink("/etc/passwd", folder.join("inside/absolute")).unwrap();
-        let volume = Volume::open(&folder.join("inside"), "/data").unwrap();
+        let volume = Volume::open(&folder.join("inside"), "/data", read_only).unwrap();
         // SAFETY: the layout is not empty; zeros are a valid channel.
         let shared = unsafe { std::alloc::alloc_zeroed(std::alloc::Layout::new::<Shared>()) };
+        let copies = Arc::<Copies>::default();
         Self {
             folder,
             shared: NonNull::new(shared.cast()).unwrap(),
-            server: Server::new(vec![volume]),
+            server: Server::new(vec![volume], Arc::clone(&copies)),
+            copies,
         }
     }
 
@@ -132,6 +140,71 @@ fn files_are_made_written_and_read() {
         host.call(Operation::Read, &[node, 0, 1], b"").result,
         -i64::from(libc::ESTALE)
     );
+}
+
+#[test]
+fn nothing_changes_in_a_read_only_volume() {
+    let mut host = Host::with("read-only", true);
+    let root = host.call(Operation::Root, &[0], b"");
+    assert_eq!(root.args[0], ROOT_READ_ONLY);
+    let root = root.attributes.node;
+    let file = host.look_up(root, "file").unwrap().node;
+    let dir = host.look_up(root, "dir").unwrap().node;
+    assert_eq!(host.call(Operation::Open, &[file, 0], b"").result, 0);
+    assert_eq!(host.call(Operation::Read, &[file, 0, 8], b"").result, 8);
+    let none = u64::MAX;
+    for (operation, args, bytes) in [
+        (Operation::Open, &[file, OPEN_WRITE][..], &b""[..]),
+        (Operation::Write, &[file, 0, 4, 0], b"text"),
+        (Operation::Truncate, &[file, 0], b""),
+        (Operation::Allocate, &[file, 0, 0, 9], b""),
+        (Operation::SetMode, &[file, 0o777], b""),
+        (Operation::SetOwner, &[file, 1, 1], b""),
+        (Operation::SetTimes, &[dir, 1, 0, 1, 0], b""),
+        (Operation::Create, &[dir, 1, 0o644, none, none], b"x"),
+        (Operation::CreateUnnamed, &[dir, 0, 0o644, none, none], b""),
+        (Operation::MakeDirectory, &[dir, 1, 0o755, none, none], b"x"),
+        (Operation::SymbolicLink, &[dir, 1, 1, none, none], b"xy"),
+        (Operation::Link, &[dir, 1, file], b"x"),
+        (Operation::Rename, &[root, 4, dir, 1, 0], b"filex"),
+        (Operation::Unlink, &[root, 4], b"file"),
+        (Operation::RemoveDirectory, &[root, 3], b"dir"),
+    ] {
+        let answer = host.call(operation, args, bytes);
+        assert_eq!(answer.result, -i64::from(libc::EROFS), "{operation:?}");
+    }
+    assert_eq!(fs::read(host.path("inside/file")).unwrap(), b"contents");
+    assert_eq!(fs::read_dir(host.path("inside/dir")).unwrap().count(), 0);
+}
+
+#[test]
+fn copies_stay_as_they_are() {
+    let mut host = Host::new("copies");
+    let root = host.root();
+    let file = host.look_up(root, "file").unwrap().node;
+    let copies = Arc::clone(&host.copies);
+    let contents = |number: i64| {
+        let copy = copies.get(number.cast_unsigned()).unwrap();
+        assert!(copy.file.set_len(1).is_err());
+        let mut bytes = vec![0; copy.length as usize];
+        copy.file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let first = host.call(Operation::Copy, &[file], b"");
+    assert_eq!((first.result, first.args[0]), (0, 8));
+    // What is the same is copied once, also if the file's times say nothing.
+    assert_eq!(host.call(Operation::Copy, &[file], b"").result, 0);
+    fs::write(host.path("inside/file"), "CONTENTS").unwrap();
+    let second = host.call(Operation::Copy, &[file], b"");
+    assert_eq!(second.result, 1);
+    assert_eq!(contents(0), b"contents");
+    assert_eq!(contents(1), b"CONTENTS");
+    fs::write(host.path("inside/file"), "").unwrap();
+    let refused = |host: &mut Host, node| -host.call(Operation::Copy, &[node], b"").result as i32;
+    assert_eq!(refused(&mut host, file), libc::ENOEXEC);
+    assert_eq!(refused(&mut host, root), libc::EISDIR);
+    assert_eq!(refused(&mut host, 999), libc::ESTALE);
+    assert!(copies.get(2).is_none());
 }
 
 #[test]
@@ -365,7 +438,7 @@ fn random_requests_stay_inside() {
 fn the_thread_serves_sleeps_and_ends() {
     let mut host = Host::new("thread");
     let volumes = Arc::new(Volumes::default());
-    let server = std::mem::replace(&mut host.server, Server::new(Vec::new()));
+    let server = std::mem::replace(&mut host.server, Server::new(Vec::new(), Arc::default()));
     let (channel, shared) = (host.channel(), host.shared);
     let thread = {
         let volumes = Arc::clone(&volumes);

@@ -6,6 +6,9 @@
 /// Size of the data buffer, bytes.
 pub const CALL_DATA: usize = 64 << 10;
 
+/// Copies of files of volumes have the inodes from here on.
+pub const COPY_INODES: u32 = 1 << 31;
+
 /// What is asked for. Arguments and results are words of [`HostCall::args`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
@@ -28,8 +31,9 @@ pub enum Operation {
     /// File status of descriptor `args[0]` (0, 1 or 2). Results in `args`: `st_mode`,
     /// `st_size`, `st_rdev`, and whether it is at its end for reading (unused: 0).
     Status = 5,
-    /// Translation image of a file of the root file system tree. `args[0]` is the
-    /// file's inode ([`crate::tree`]), `args[1]` a [variant](crate::image::variant),
+    /// Translation image of a file of the root file system tree, or of a copy of a file of a
+    /// volume. `args[0]` is the file's inode ([`crate::tree`]), or [`COPY_INODES`] and the
+    /// number of the copy; `args[1]` a [variant](crate::image::variant),
     /// `args[2]` the load bias of the file's code. Results in `args`: guest-physical
     /// address of the newest image file, a multiple of 2 MiB, in a read-only slot that
     /// stays; its length, bytes; and 1 if newer ones may come, which
@@ -48,6 +52,10 @@ pub enum Operation {
     /// Wait until the request in [`crate::boot::Shared::volumes`] is answered, or a
     /// signal from outside ends the VM.
     Volume = 9,
+    /// Lets the guest see copy `args[0]` of a file of a volume
+    /// ([`crate::volume::Operation::Copy`]). Results in `args`: guest-physical address of its
+    /// contents, a multiple of 2 MiB, in a read-only slot that stays; and its length, bytes.
+    Copy = 10,
 }
 
 /// The mailbox.

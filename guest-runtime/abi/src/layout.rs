@@ -10,6 +10,7 @@
 //!   SHARED_BASE       boot information, console, exit report, host calls
 //!   DEVICE_BASE       registers of devices
 //!   FILE_BASE         read-only files: root file system tree
+//!   COPY_BASE         copies of files of volumes (mapped by the runtime)
 //!   SUPERVISOR_BASE   GDT, IDT, TSS, CPL 0 stubs (supervisor pages)
 //! physical
 //!   SUPERVISOR_GPA    read-only slot: tables and stubs
@@ -58,6 +59,9 @@ pub const DEVICE_BASE: u64 = SHARED_BASE + (1 << 39);
 /// Read-only file mappings, in the order of [`crate::boot::BootInfo::files`], each
 /// aligned to [`HUGE_PAGE_SIZE`].
 pub const FILE_BASE: u64 = 6 << 40;
+/// Copies of files of volumes: what is at the physical address `FILE_GPA + n` is at
+/// `COPY_BASE + n`. Under the same top-level entry as [`FILE_BASE`].
+pub const COPY_BASE: u64 = FILE_BASE + (1 << 38);
 /// Supervisor pages.
 pub const SUPERVISOR_BASE: u64 = 7 << 40;
 

@@ -26,6 +26,8 @@ pub const SUBMITTED: u32 = 1;
 /// [`Channel::state`]: the answer is there.
 pub const ANSWERED: u32 = 2;
 
+/// Flag in the answer to [`Operation::Root`]: nothing in the volume can be changed.
+pub const ROOT_READ_ONLY: u64 = 1;
 /// Flag of [`Operation::Open`]: the file is to be written too.
 pub const OPEN_WRITE: u64 = 1;
 /// Flag of [`Operation::Write`]: at the end of the file, whatever the offset.
@@ -42,7 +44,8 @@ pub const OWNER_KEEP: u64 = u32::MAX as u64;
 #[repr(u32)]
 pub enum Operation {
     /// Root of volume `args[0]`. Attributes; the data is its path in the guest, and the
-    /// result the length of that.
+    /// result the length of that. `args[0]` of the answer: [`ROOT_READ_ONLY`] or 0. What
+    /// would change something in a read-only volume is answered with `EROFS`.
     Root = 1,
     /// The file that directory `args[0]` has under the name in the data, of `args[1]`
     /// bytes. Attributes.
@@ -109,13 +112,17 @@ pub enum Operation {
     /// The file system of node `args[0]`: `args` of the answer are block size, blocks, free
     /// blocks, free blocks for users, inodes, free inodes.
     FileSystem = 25,
+    /// Copies file `args[0]` as it is, for executing it. Result: the number of the copy, for
+    /// [`crate::call::Operation::Copy`]; `args[0]` of the answer is its length, bytes. The
+    /// copy of a file that has not changed is the same.
+    Copy = 26,
 }
 
 impl Operation {
     /// The operation with this number.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
-        const ALL: [Operation; 25] = [
+        const ALL: [Operation; 26] = [
             Operation::Root,
             Operation::Lookup,
             Operation::Forget,
@@ -141,6 +148,7 @@ impl Operation {
             Operation::Allocate,
             Operation::Seek,
             Operation::FileSystem,
+            Operation::Copy,
         ];
         ALL.get(usize::try_from(number).ok()?.checked_sub(1)?)
             .copied()

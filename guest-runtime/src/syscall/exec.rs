@@ -37,7 +37,7 @@ fn execve(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let [path, argv, envp, ..] = *arguments;
     let path = kernel.path(path)?;
     let strings = strings(kernel, path, argv, envp)?;
-    let (ino, file) = kernel.files.executable(AT_FDCWD, &strings.path)?;
+    let (ino, file) = kernel.executable(AT_FDCWD, &strings.path)?;
     execute(kernel, ino, file, strings)
 }
 
@@ -58,7 +58,7 @@ fn execveat(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         };
     }
     let strings = strings(kernel, path, argv, envp)?;
-    let file = kernel.files.executable_inode(ino, &strings.path)?;
+    let file = kernel.executable_inode(ino, &strings.path)?;
     execute(kernel, ino, file, strings)
 }
 
@@ -135,7 +135,7 @@ fn resolve_scripts(
         arguments.push(core::mem::replace(&mut strings.path, interpreter.to_vec()));
         arguments.extend(strings.arguments.drain(..).skip(1));
         strings.arguments = arguments;
-        found = kernel.files.executable(AT_FDCWD, &strings.path)?;
+        found = kernel.executable(AT_FDCWD, &strings.path)?;
     }
     Err(Errno::ELOOP)
 }

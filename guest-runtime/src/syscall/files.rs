@@ -119,25 +119,24 @@ impl Files {
         }
     }
 
-    /// The regular file at `path`, which the program may execute.
+    /// Checks that a file is a regular one that the program may execute.
     ///
     /// # Errors
-    /// As `execve(2)`.
-    pub(crate) fn executable(&mut self, dirfd: i32, path: &[u8]) -> Result<(Ino, ElfFile), Errno> {
-        let Files { vfs, process, .. } = self;
-        let options = Options::following(true);
-        let ino = vfs.resolve(process, dirfd, path, options)?.existing()?;
-        Ok((ino, self.executable_inode(ino, path)?))
+    /// `EACCES`.
+    pub(crate) fn check_executable(&self, ino: Ino) -> Result<(), Errno> {
+        let attributes = self.vfs.fs.attributes(ino, &self.process)?;
+        match attributes.mode & S_IFMT {
+            S_IFREG => attributes.check(self.process.who, MAY_EXEC),
+            _ => Err(Errno::EACCES),
+        }
     }
 
-    /// As [`executable`](Self::executable), for an inode that was found.
-    pub(crate) fn executable_inode(&mut self, ino: Ino, path: &[u8]) -> Result<ElfFile, Errno> {
-        let Files { vfs, process, .. } = self;
-        let attributes = vfs.fs.attributes(ino, process)?;
-        if attributes.mode & S_IFMT != S_IFREG {
-            return Err(Errno::EACCES);
-        }
-        attributes.check(process.who, MAY_EXEC)?;
+    /// The contents of a regular file, for executing them.
+    ///
+    /// # Errors
+    /// `ENOMEM`, or the host's.
+    pub(crate) fn elf_file(&mut self, ino: Ino, path: &[u8]) -> Result<ElfFile, Errno> {
+        let vfs = &mut self.vfs;
         let inode = vfs.fs.unchanged_origin(ino);
         let bytes = match inode.and_then(|inode| vfs.fs.origin_bytes(inode)) {
             Some(bytes) => Cow::Borrowed(bytes),

@@ -84,8 +84,12 @@ fn statx(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errno> {
     const BLOCK: u64 = 4096;
+    const ST_RDONLY: u64 = 0x1;
+    const ST_VALID: u64 = 0x20;
+    const ST_RELATIME: u64 = 0x1000;
     let Files { vfs, process, .. } = &kernel.files;
-    let device = vfs.fs.attributes(ino, process)?.device;
+    let attributes = vfs.fs.attributes(ino, process)?;
+    let device = attributes.device;
     let budget = vfs.fs.budget();
     let free = budget.available() / BLOCK;
     let mut statfs = Statfs {
@@ -93,8 +97,7 @@ fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errn
         f_bsize: BLOCK,
         f_namelen: NAME_MAX as u64,
         f_frsize: BLOCK,
-        // ST_VALID and ST_RELATIME
-        f_flags: 0x1020,
+        f_flags: ST_VALID | ST_RELATIME,
         f_fsid: [device as i32, 0],
         ..Statfs::default()
     };
@@ -107,6 +110,9 @@ fn write_statfs(kernel: &mut Kernel, ino: Ino, address: u64) -> Result<u64, Errn
             let [size, blocks, free, available, files, free_files] =
                 vfs.fs.volume_file_system(ino)?;
             statfs.f_type = VIRTIOFS_MAGIC;
+            if attributes.read_only {
+                statfs.f_flags |= ST_RDONLY;
+            }
             (statfs.f_bsize, statfs.f_frsize) = (size, size);
             (statfs.f_blocks, statfs.f_bfree, statfs.f_bavail) = (blocks, free, available);
             (statfs.f_files, statfs.f_ffree) = (files, free_files);
@@ -294,11 +300,11 @@ fn utimensat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 impl Files {
-    /// What a private mapping of a descriptor shows.
+    /// What a mapping of a descriptor shows. `code`: it is private and will be executed.
     ///
     /// # Errors
     /// `EBADF`, `EACCES` if it may not be read, `ENODEV` for what cannot be mapped.
-    pub fn mapped(&mut self, fd: u64) -> Result<Mapped, Errno> {
+    pub fn mapped(&mut self, fd: u64, code: bool) -> Result<Mapped, Errno> {
         let file = self.file(fd)?;
         file.check_readable().map_err(|_| Errno::EACCES)?;
         let (ino, writable) = (file.ino, file.flags & o::ACCMODE == o::RDWR);
@@ -308,10 +314,12 @@ impl Files {
             _ => return Err(Errno::ENODEV),
         }
         self.vfs.fs.accessed(ino);
-        let image = match &self.vfs.fs.inode(ino)?.kind {
-            Kind::File(data) => {
-                (data.as_image()).map(|bytes| (bytes, self.vfs.fs.unchanged_origin(ino)))
-            }
+        let fs = &self.vfs.fs;
+        let image = match &fs.inode(ino)?.kind {
+            Kind::File(data) => (data.as_image()).map(|bytes| (bytes, fs.unchanged_origin(ino))),
+            Kind::Volume(_) if code => fs
+                .unchanged_origin(ino)
+                .and_then(|origin| Some((fs.origin_bytes(origin)?, Some(origin)))),
             Kind::Volume(_) => None,
             _ => return Err(Errno::ENODEV),
         };

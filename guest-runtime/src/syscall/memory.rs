@@ -101,7 +101,12 @@ fn file_contents(
     shared: bool,
     protection: Protection,
 ) -> Result<(Backing, Label), Errno> {
-    let mapped = kernel.files.mapped(fd)?;
+    let code = !shared && protection.executable();
+    if code {
+        let ino = kernel.files.process.fds.get(fd as u32)?.ino;
+        kernel.copy_code(ino);
+    }
+    let mapped = kernel.files.mapped(fd, code)?;
     let path = kernel.files.path_of(fd).unwrap_or_default();
     let mut file = MappedFile {
         path: path.into(),

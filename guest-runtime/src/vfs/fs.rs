@@ -23,6 +23,7 @@ use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use hartline_abi::call::COPY_INODES;
 use hartline_abi::tree::TreeInode;
 
 /// The root directory.
@@ -377,12 +378,14 @@ impl FileSystem {
     }
 
     /// The inode of the tree that the regular file `ino` came from, if its contents are
-    /// still the same.
+    /// still the same; or the copy that is executed instead of a file of a volume.
     #[must_use]
     pub fn unchanged_origin(&self, ino: Ino) -> Option<u32> {
         let inode = self.inode(ino).ok()?;
-        let Kind::File(data) = &inode.kind else {
-            return None;
+        let data = match &inode.kind {
+            Kind::File(data) => data,
+            Kind::Volume(volume) => return volume.copy,
+            _ => return None,
         };
         let contents = data.as_image()?;
         let origin = inode.origin?;
@@ -390,9 +393,12 @@ impl FileSystem {
         core::ptr::eq(contents, original).then_some(origin)
     }
 
-    /// Contents of a regular file of the tree, as they are there.
+    /// Contents of a regular file of the tree as they are there, or of a copy.
     #[must_use]
     pub fn origin_bytes(&self, origin: u32) -> Option<&'static [u8]> {
+        if origin >= COPY_INODES {
+            return self.copy_bytes(origin);
+        }
         let tree = self.tree.as_ref()?;
         let inode = tree.inode(origin).ok()?;
         match inode.mode & S_IFMT {

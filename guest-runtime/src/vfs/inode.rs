@@ -90,6 +90,8 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// Whether its file system is mounted read-only.
+    pub read_only: bool,
     /// Device number of a device node.
     pub rdev: u64,
     /// Length, bytes.
@@ -119,8 +121,14 @@ impl Attributes {
     /// Checks permission, `mask` being a sum of [`MAY_READ`] and its like.
     ///
     /// # Errors
-    /// `EACCES`.
+    /// `EACCES`, `EROFS`.
     pub fn check(&self, who: Credentials, mask: u32) -> Result<(), Errno> {
+        if mask & MAY_WRITE != 0
+            && self.read_only
+            && matches!(self.mode & S_IFMT, S_IFREG | S_IFDIR | S_IFLNK)
+        {
+            return Err(Errno::EROFS);
+        }
         if who.uid == 0 {
             let executable = self.mode & 0o111 != 0 || self.mode & S_IFMT == S_IFDIR;
             let refused = mask & MAY_EXEC != 0 && !executable;
@@ -147,10 +155,11 @@ impl Attributes {
 impl Inode {
     /// Attributes, `ino` being its number.
     pub fn attributes(&self, ino: Ino) -> Attributes {
-        let (mut shown, mut block_size) = (ino.0, 4096);
+        let (mut shown, mut block_size, mut read_only) = (ino.0, 4096, false);
         let (size, blocks) = match &self.kind {
             Kind::Volume(volume) => {
                 (shown, block_size) = (volume.host_ino, volume.block_size);
+                read_only = volume.read_only;
                 (volume.size, volume.blocks)
             }
             Kind::File(data) => (data.size(), data.blocks()),
@@ -165,6 +174,7 @@ impl Inode {
             nlink: self.nlink,
             uid: self.uid,
             gid: self.gid,
+            read_only,
             rdev: self.rdev,
             size,
             block_size,

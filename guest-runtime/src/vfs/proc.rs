@@ -482,6 +482,7 @@ impl Node {
             nlink,
             uid: who.uid,
             gid: who.gid,
+            read_only: false,
             rdev: 0,
             size,
             block_size: 1024,

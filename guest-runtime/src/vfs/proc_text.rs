@@ -392,25 +392,34 @@ fn limits(out: &mut String, process: &Process, system: &dyn System) {
 
 fn mounts(out: &mut String, vfs: &Vfs, info: bool) {
     let mut rows = alloc::vec![
-        (1, 1, "0:20".into(), "/".into(), "tmpfs", "hartline"),
-        (2, 1, "0:5".into(), "/dev".into(), "devtmpfs", "devtmpfs"),
-        (3, 1, "0:21".into(), "/proc".into(), "proc", "proc"),
-        (4, 1, "0:22".into(), "/sys".into(), "sysfs", "sysfs"),
+        (1, 1, "0:20".into(), "/".into(), "tmpfs", "hartline", "rw"),
+        (
+            2,
+            1,
+            "0:5".into(),
+            "/dev".into(),
+            "devtmpfs",
+            "devtmpfs",
+            "rw"
+        ),
+        (3, 1, "0:21".into(), "/proc".into(), "proc", "proc", "rw"),
+        (4, 1, "0:22".into(), "/sys".into(), "sysfs", "sysfs", "rw"),
     ];
     let volumes = vfs.fs.volumes();
-    for (number, path) in volumes.iter().flat_map(|volumes| volumes.paths()) {
+    for (number, path, read_only) in volumes.iter().flat_map(|volumes| volumes.paths()) {
         let device = format!("259:{number}");
         let path = String::from_utf8_lossy(path).into_owned();
-        rows.push((5 + number, 1, device, path, "virtiofs", "volume"));
+        let how = if read_only { "ro" } else { "rw" };
+        rows.push((5 + number, 1, device, path, "virtiofs", "volume", how));
     }
-    for (id, parent, device, point, kind, source) in rows {
+    for (id, parent, device, point, kind, source, how) in rows {
         // Writing to a string does not fail.
         let _ = match info {
             true => writeln!(
                 out,
-                "{id} {parent} {device} / {point} rw,relatime - {kind} {source} rw"
+                "{id} {parent} {device} / {point} {how},relatime - {kind} {source} {how}"
             ),
-            false => writeln!(out, "{source} {point} {kind} rw,relatime 0 0"),
+            false => writeln!(out, "{source} {point} {kind} {how},relatime 0 0"),
         };
     }
 }

@@ -1,16 +1,20 @@
 //! Translation images for the guest: it asks for them by inode of the root file system
-//! tree ([`Operation::Image`](hartline_abi::call::Operation::Image)), and gets them as
+//! tree, or by copy of a file of a volume ([`Operation::Image`](hartline_abi::call::Operation::Image)), and gets them as
 //! read-only memory.
 
 mod client;
+mod code;
 
 pub use client::Client;
+pub use code::CodeFile;
 
 use crate::control::Control;
 use crate::platform::{self, Access, Mapping, Vm};
 use crate::program::TreeFile;
 use crate::tree::TreeImage;
+use hartline_abi::call::COPY_INODES;
 use hartline_abi::layout::{FILE_GPA_END, HUGE_PAGE_SIZE};
+use hartline_devices::volume::Copies;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::fs::File;
@@ -50,7 +54,7 @@ pub trait ImageSource: Debug + Send + Sync {
     /// to `client`, each with all the code of the ones before; none, if the file is no
     /// program, for instance. Called on a thread of its own, which the end of the VM does
     /// not wait for; it may go on as long as the VM runs.
-    fn serve(&self, file: &TreeFile, variant: u32, client: &Client);
+    fn serve(&self, file: &CodeFile, variant: u32, client: &Client);
 }
 
 /// Names what images are of: inode of the file, and variant.
@@ -104,6 +108,9 @@ pub struct Images {
     /// The root file system tree, and what makes images of its files. Without it there
     /// are none.
     source: Option<(Arc<TreeImage>, Arc<dyn ImageSource>)>,
+    /// Copies of files of volumes, and where the guest sees them.
+    copies: Arc<Copies>,
+    seen_copies: HashMap<u32, u64>,
     served: HashMap<Name, Served>,
     placed: Vec<Placed>,
     /// Guest-physical address of the next slot.
@@ -120,6 +127,8 @@ impl Images {
             ram,
             shared,
             source: None,
+            copies: Arc::default(),
+            seen_copies: HashMap::new(),
             served: HashMap::new(),
             placed: Vec::new(),
             next,
@@ -129,6 +138,11 @@ impl Images {
     /// Lets the guest ask for images of the files in `tree`.
     pub fn set_source(&mut self, tree: Arc<TreeImage>, source: Arc<dyn ImageSource>) {
         self.source = Some((tree, source));
+    }
+
+    /// Lets the guest see the copies of files of volumes, and ask for images of them.
+    pub fn set_copies(&mut self, copies: Arc<Copies>) {
+        self.copies = copies;
     }
 
     /// Has the only image that there will be of a file and variant ready before the guest
@@ -214,7 +228,13 @@ impl Images {
         let Some((tree, source)) = &self.source else {
             return false;
         };
-        let file = TreeFile::new(Arc::clone(tree), name.0);
+        let file = match name.0.checked_sub(COPY_INODES) {
+            None => CodeFile::Tree(TreeFile::new(Arc::clone(tree), name.0)),
+            Some(number) => match self.copies.get(number.into()) {
+                Some(copy) => CodeFile::Copy(copy, number),
+                None => return false,
+            },
+        };
         if self.served.len() >= MAX_FILES || !file.is_regular() {
             return false;
         }
@@ -233,16 +253,48 @@ impl Images {
 
     /// Puts an image into the guest's memory; `None`: there is no room for it.
     fn place(&mut self, inode: u32, image: ImageFile) -> Result<Option<usize>, platform::Error> {
-        let gpa = self.next;
-        let end = gpa.checked_add(image.length);
-        let end = end.and_then(|end| end.checked_next_multiple_of(HUGE_PAGE_SIZE));
-        let Some(end) = end.filter(|&end| end <= FILE_GPA_END && image.length != 0) else {
+        let Some(gpa) = self.add_slot("translation image", &image.file, image.length)? else {
             return Ok(None);
         };
-        let mapping = Mapping::file("translation image", &image.file, image.length)?;
-        self.vm.add_slot(gpa, Arc::new(mapping), Access::ReadOnly)?;
-        self.next = end;
         self.placed.push(Placed { inode, image, gpa });
         Ok(Some(self.placed.len() - 1))
+    }
+
+    /// Puts a file into the guest's memory. Result: its address; `None`: there is no room.
+    fn add_slot(
+        &mut self,
+        what: &'static str,
+        file: &File,
+        length: u64,
+    ) -> Result<Option<u64>, platform::Error> {
+        let gpa = self.next;
+        let end = gpa.checked_add(length);
+        let end = end.and_then(|end| end.checked_next_multiple_of(HUGE_PAGE_SIZE));
+        let Some(end) = end.filter(|&end| end <= FILE_GPA_END && length != 0) else {
+            return Ok(None);
+        };
+        let mapping = Mapping::file(what, file, length)?;
+        self.vm.add_slot(gpa, Arc::new(mapping), Access::ReadOnly)?;
+        self.next = end;
+        Ok(Some(gpa))
+    }
+
+    /// Guest-physical address and length of a copy of a file of a volume; `None`: there is
+    /// none with this number, or no room for it.
+    ///
+    /// # Errors
+    /// KVM refuses the memory.
+    pub(crate) fn show_copy(&mut self, number: u64) -> Result<Option<(u64, u64)>, platform::Error> {
+        let (Ok(key), Some(copy)) = (u32::try_from(number), self.copies.get(number)) else {
+            return Ok(None);
+        };
+        let gpa = match self.seen_copies.get(&key) {
+            Some(&gpa) => Some(gpa),
+            None => self.add_slot("copy of a file", &copy.file, copy.length)?,
+        };
+        Ok(gpa.map(|gpa| {
+            self.seen_copies.insert(key, gpa);
+            (gpa, copy.length)
+        }))
     }
 }

@@ -4,11 +4,11 @@ use super::JailedError;
 use super::protocol::{FromVmm, RunJob, RunResult};
 use crate::boot;
 use crate::confine::Confine;
-use crate::images::{Client, ImageFile, ImageSource};
+use crate::images::{Client, CodeFile, ImageFile, ImageSource};
 use crate::jail::{Channel, Filters};
 use crate::machine::{Blank, RUNTIME, Settings};
 use crate::platform::Kvm;
-use crate::program::{self, TreeFile};
+use crate::program;
 use crate::report::{self, FAILURE, Program, judge};
 use crate::signals::SignalSet;
 use crate::tree::TreeImage;
@@ -154,7 +154,7 @@ fn run(
 struct Ready(Mutex<HashMap<u32, ImageFile>>);
 
 impl ImageSource for Ready {
-    fn serve(&self, file: &TreeFile, variant: u32, client: &Client) {
+    fn serve(&self, file: &CodeFile, variant: u32, client: &Client) {
         // There are none of the precise variant: such programs go on interpreted.
         if variant == variant::NORMAL {
             let mut images = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -48,7 +48,7 @@ impl Source<'_> {
 /// # fn main() -> Result<(), hartline_vmm::tree::TreeError> {
 /// let mut builder = hartline_vmm::tree::TreeBuilder::new()?;
 /// builder.add_directory("rootfs".as_ref())?;
-/// builder.graft("data".as_ref(), "/srv/data")?;
+/// builder.add_file("data".as_ref(), "/srv/data")?;
 /// let memory_file = builder.build()?;
 /// # Ok(())
 /// # }
@@ -72,8 +72,7 @@ impl TreeBuilder {
     }
 
     /// The tree of a VM without a root file system of its own: empty directories
-    /// `/dev`, `/proc` and `/tmp`, for [`add_file`](Self::add_file) and
-    /// [`graft`](Self::graft) to add to.
+    /// `/dev`, `/proc` and `/tmp`, for [`add_file`](Self::add_file) to add to.
     ///
     /// # Errors
     /// The memory file cannot be made.
@@ -149,64 +148,32 @@ impl TreeBuilder {
         self.pack_open_tar(file, name)
     }
 
-    /// Put the host file or directory `host` at `guest` of the tree (a volume),
-    /// hiding what was there. Missing parent directories are made; symbolic links
-    /// of the tree on the way are followed within the tree.
-    ///
-    /// # Errors
-    /// As [`add_directory`](Self::add_directory); `guest` is the root, contains `..`,
-    /// or goes through something that is no directory; `host` is neither file nor directory.
-    pub fn graft(&mut self, host: &Path, guest: &str) -> Result<(), TreeError> {
-        // As mount(8) does, links in `host` itself are followed.
-        let host = &fs::canonicalize(host).map_err(TreeError::host(host, "open"))?;
-        let metadata = fs::metadata(host).map_err(TreeError::host(host, "open"))?;
-        if metadata.is_file() {
-            return self.add_file(host, guest);
-        }
-        if !metadata.is_dir() {
-            return Err(TreeError::Unsupported {
-                path: host.to_path_buf(),
-                reason: "a volume must be a regular file or a directory",
-            });
-        }
-        let id = self.graft_directory(guest)?;
-        self.pack_directory(host, id)
-    }
-
     /// Put an empty file or directory, like `host` is one, at `guest` of the tree, for a
-    /// volume to be mounted over.
+    /// volume to be mounted over, hiding what was there. Missing parent directories are made;
+    /// symbolic links of the tree on the way are followed within the tree.
     ///
     /// # Errors
-    /// As [`graft`](Self::graft).
+    /// `host` cannot be found, or `guest` is the root, contains `..`, or goes through
+    /// something that is no directory.
     pub fn add_mount_point(&mut self, host: &Path, guest: &str) -> Result<(), TreeError> {
         let metadata = fs::metadata(host).map_err(TreeError::host(host, "open"))?;
-        if metadata.is_dir() {
-            return self.graft_directory(guest).map(|_| ());
-        }
         let (parent, name) = self.parent_of(guest)?;
-        let content = nodes::Content::File { offset: 0, size: 0 };
+        let content = match metadata.is_dir() {
+            true => nodes::Content::Directory {
+                parent,
+                entries: Default::default(),
+            },
+            false => nodes::Content::File { offset: 0, size: 0 },
+        };
         let shown = guest.as_bytes();
         let id = self.nodes.add(Attributes::directory(), content, shown)?;
         self.nodes.replace(parent, &name, id, shown)
     }
 
-    /// Put an empty directory at `guest` of the tree, hiding what was there.
-    fn graft_directory(&mut self, guest: &str) -> Result<NodeId, TreeError> {
-        let (parent, name) = self.parent_of(guest)?;
-        let content = nodes::Content::Directory {
-            parent,
-            entries: Default::default(),
-        };
-        let shown = guest.as_bytes();
-        let id = self.nodes.add(Attributes::directory(), content, shown)?;
-        self.nodes.replace(parent, &name, id, shown)?;
-        Ok(id)
-    }
-
-    /// Put the regular host file `host` at `guest` of the tree, as [`graft`](Self::graft) does.
+    /// Put the regular host file `host` at `guest` of the tree, hiding what was there.
     ///
     /// # Errors
-    /// As [`graft`](Self::graft).
+    /// It cannot be read; else as [`add_mount_point`](Self::add_mount_point).
     pub fn add_file(&mut self, host: &Path, guest: &str) -> Result<(), TreeError> {
         let host = &fs::canonicalize(host).map_err(TreeError::host(host, "open"))?;
         let (parent, name) = self.parent_of(guest)?;
@@ -218,7 +185,7 @@ impl TreeBuilder {
     /// was there. `name` is what messages call it.
     ///
     /// # Errors
-    /// As [`graft`](Self::graft).
+    /// As [`add_file`](Self::add_file).
     pub fn add_open_program(
         &mut self,
         mut file: File,

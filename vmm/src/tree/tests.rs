@@ -220,31 +220,39 @@ fn tar_commands_archives() {
 }
 
 #[test]
-fn volumes_replace_and_stay_inside() {
+fn files_and_mount_points_replace_and_stay_inside() {
     let root = sample();
     let volume = tempfile::tempdir().unwrap();
-    fs::write(volume.path().join("data"), b"volume").unwrap();
+    let file = volume.path().join("data");
+    fs::write(&file, b"volume").unwrap();
     let mut builder = TreeBuilder::new().unwrap();
     builder.add_directory(root.path()).unwrap();
-    builder.graft(volume.path(), "/lib/deep").unwrap();
-    builder.graft(volume.path(), "srv/new/place").unwrap();
-    let file = volume.path().join("data");
-    builder.graft(&file, "/etc/name").unwrap();
+    builder.add_mount_point(volume.path(), "/lib/deep").unwrap();
+    builder
+        .add_mount_point(volume.path(), "srv/new/place")
+        .unwrap();
+    builder.add_file(&file, "/etc/name").unwrap();
+    builder.add_mount_point(&file, "/etc/place").unwrap();
     assert!(matches!(
-        builder.graft(&file, "/usr/none/below"),
+        builder.add_file(&file, "/usr/none/below"),
         Err(TreeError::NotADirectory { .. })
     ));
     for bad in ["/", "", "/a/../..", "a\0b"] {
-        let result = builder.graft(&file, bad);
-        assert!(matches!(result, Err(TreeError::BadPath { .. })), "{bad}");
+        for result in [
+            builder.add_file(&file, bad),
+            builder.add_mount_point(&file, bad),
+        ] {
+            assert!(matches!(result, Err(TreeError::BadPath { .. })), "{bad}");
+        }
     }
-    let missing = builder.graft(&root.path().join("dangling"), "/x");
+    let missing = builder.add_file(&root.path().join("dangling"), "/x");
     assert!(missing.unwrap_err().to_string().contains("dangling"));
     let tree = read_back(&builder.build().unwrap());
-    assert_eq!(tree["/usr/lib/deep/data"].data, b"volume");
+    assert!(tree.contains_key("/usr/lib/deep"));
     assert!(!tree.contains_key("/usr/lib/deep/small"));
-    assert_eq!(tree["/srv/new/place/data"].data, b"volume");
+    assert!(tree.contains_key("/srv/new/place"));
     assert_eq!(tree["/etc/name"].data, b"volume");
+    assert_eq!(tree["/etc/place"].data, b"");
 }
 
 /// One member with a header as given.

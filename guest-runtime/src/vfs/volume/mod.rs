@@ -5,6 +5,7 @@
 //! last answer. Inodes that nobody uses are forgotten when there are many.
 
 mod contents;
+mod copies;
 mod names;
 
 use super::attributes::NewTime;
@@ -14,10 +15,13 @@ use super::types::{Credentials, Ino, Timespec, device_number};
 use crate::errno::Errno;
 use crate::memory::SharedMemory;
 use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::{Rc, Weak};
 use alloc::vec;
 use alloc::vec::Vec;
-use hartline_abi::volume::{Answer, NodeAttributes, OWNER_KEEP, Operation, TIME_KEEP, TIME_NOW};
+use hartline_abi::volume::{
+    Answer, NodeAttributes, OWNER_KEEP, Operation, ROOT_READ_ONLY, TIME_KEEP, TIME_NOW,
+};
 
 /// Inodes of volumes are from here; the rest is the node's number.
 const FIRST: u64 = 1 << 56;
@@ -50,6 +54,10 @@ pub struct VolumeInode {
     /// Number of the volume.
     volume: u32,
     node: u64,
+    /// Nothing in its volume can be changed.
+    pub read_only: bool,
+    /// The copy that is executed instead of it.
+    pub copy: Option<u32>,
     /// Inode number on the host, which programs see.
     pub host_ino: u64,
     /// Length, bytes.
@@ -79,15 +87,20 @@ pub struct Volumes {
     transport: Rc<dyn Transport>,
     /// Roots and their paths in the guest.
     roots: Vec<(Ino, Vec<u8>)>,
+    /// Those in which nothing can be changed.
+    read_only: BTreeSet<u32>,
+    /// Contents of copies of files.
+    copies: BTreeMap<u32, &'static [u8]>,
     lookups: u64,
     /// Inodes in the table.
     known: usize,
 }
 
 impl Volumes {
-    /// Number and path of each volume.
-    pub fn paths(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        (0..).zip(self.roots.iter().map(|(_, path)| path.as_slice()))
+    /// Number and path of each volume, and whether nothing in it can be changed.
+    pub fn paths(&self) -> impl Iterator<Item = (u32, &[u8], bool)> {
+        let paths = (0..).zip(self.roots.iter().map(|(_, path)| path.as_slice()));
+        paths.map(|(number, path)| (number, path, self.read_only.contains(&number)))
     }
 }
 
@@ -149,6 +162,8 @@ impl FileSystem {
         self.volumes = Some(Volumes {
             transport,
             roots: Vec::new(),
+            read_only: BTreeSet::new(),
+            copies: BTreeMap::new(),
             lookups: 0,
             known: 0,
         });
@@ -158,6 +173,11 @@ impl FileSystem {
             let args = [u64::from(volume), 0, 0, 0, 0, 0];
             let answer = self.ask(Operation::Root, args, &[], &mut path)?;
             path.truncate(usize::try_from(answer.result).unwrap_or(0));
+            if answer.args[0] & ROOT_READ_ONLY != 0
+                && let Some(volumes) = &mut self.volumes
+            {
+                volumes.read_only.insert(volume);
+            }
             let ino = self.add_node(volume, &answer.attributes, super::fs::ROOT, b"")?;
             self.retain(ino);
             roots.push((ino, path));
@@ -228,6 +248,7 @@ impl FileSystem {
         let volumes = self.volumes.as_mut().ok_or(Errno::EIO)?;
         volumes.lookups += 1;
         let touched = volumes.lookups;
+        let read_only = volumes.read_only.contains(&volume);
         match self.inode_mut(ino) {
             Ok(inode) => {
                 inode.describe(attributes);
@@ -244,6 +265,8 @@ impl FileSystem {
                     kind: Kind::Volume(Box::new(VolumeInode {
                         volume,
                         node: attributes.node,
+                        read_only,
+                        copy: None,
                         host_ino: 0,
                         size: 0,
                         blocks: 0,

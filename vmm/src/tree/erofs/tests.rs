@@ -37,7 +37,7 @@ fn refused(image: &[u8]) -> String {
 fn small() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir(root.path().join("directory")).unwrap();
-    fs::write(root.path().join("directory/file"), [7; 5000]).unwrap();
+    fs::write(root.path().join("directory/file"), [0; 5000]).unwrap();
     std::os::unix::fs::symlink("directory/file", root.path().join("link")).unwrap();
     root
 }
@@ -77,11 +77,11 @@ fn paths_can_be_put_over_an_image() {
     let file = memory_file(c"image", &image_of(root.path(), &[])).unwrap();
     builder.add_erofs(file, Path::new("test.erofs")).unwrap();
     builder
-        .graft(&root.path().join("link"), "/more/file")
+        .add_file(&root.path().join("link"), "/more/file")
         .unwrap();
     let tree = read_back(&builder.build().unwrap());
-    assert_eq!(tree["/more/file"].data, [7; 5000]);
-    assert_eq!(tree["/directory/file"].data, [7; 5000]);
+    assert_eq!(tree["/more/file"].data, [0; 5000]);
+    assert_eq!(tree["/directory/file"].data, [0; 5000]);
 }
 
 #[test]
@@ -139,5 +139,5 @@ fn any_damage_gives_a_tree_or_an_error() {
             errors += usize::from(pack(&damaged).is_err());
         }
     }
-    assert!(errors > tries / 20 && errors < tries, "{errors} of {tries}");
+    assert!(errors > 50 && errors < tries, "{errors} of {tries}");
 }

@@ -8,8 +8,7 @@ use hartline_aot::key::Key;
 use hartline_aot::order::Heat;
 use hartline_aot::translator::{MAX_TEXT, Options, ReadError};
 use hartline_vmm::background::{Background, BackgroundError, Guest, Job, Turns, step_back};
-use hartline_vmm::images::{Client, ImageFile, ImageSource};
-use hartline_vmm::program::TreeFile;
+use hartline_vmm::images::{Client, CodeFile, ImageFile, ImageSource};
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -138,7 +137,7 @@ impl RunningImages {
 }
 
 impl ImageSource for RunningImages {
-    fn serve(&self, file: &TreeFile, variant: u32, client: &Client) {
+    fn serve(&self, file: &CodeFile, variant: u32, client: &Client) {
         let Ok(elf) = file.bytes() else { return };
         // What cannot be loaded is not code, whatever it is.
         let known = [variant::NORMAL, variant::PRECISE].contains(&variant);
@@ -150,8 +149,7 @@ impl ImageSource for RunningImages {
             Ok(Some(image)) => client.show(image),
             _ => {
                 if let Err(error) = self.grow(elf, options, client) {
-                    let name = file.path().unwrap_or_default();
-                    let name = name.display().to_string().escape_debug().to_string();
+                    let name = file.name().escape_debug().to_string();
                     crate::say(&format!("{name}: {error}: code is interpreted"));
                 }
             }

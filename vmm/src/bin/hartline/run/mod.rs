@@ -168,10 +168,7 @@ fn load(arguments: &Arguments) -> anyhow::Result<Guest> {
         }
     }
     for volume in &arguments.volumes {
-        match volume.read_only {
-            true => builder.graft(&volume.host, &volume.guest)?,
-            false => builder.add_mount_point(&volume.host, &volume.guest)?,
-        }
+        builder.add_mount_point(&volume.host, &volume.guest)?;
     }
     let tree = Arc::new(builder.build()?);
     let program = program::from_tree(&tree, &path, &arguments.program)?;
@@ -182,12 +179,12 @@ fn load(arguments: &Arguments) -> anyhow::Result<Guest> {
     })
 }
 
-/// The volumes that the program may write.
+/// The volumes.
 fn open_volumes(arguments: &Arguments) -> anyhow::Result<Vec<Volume>> {
-    let writable = arguments.volumes.iter().filter(|volume| !volume.read_only);
-    writable
+    let volumes = arguments.volumes.iter();
+    volumes
         .map(|volume| {
-            Volume::open(&volume.host, &volume.guest)
+            Volume::open(&volume.host, &volume.guest, volume.read_only)
                 .with_context(|| format!("--volume {}", volume.host.display()))
         })
         .collect()

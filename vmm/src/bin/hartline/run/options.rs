@@ -12,12 +12,12 @@ use std::time::Duration;
 /// Arguments of `hartline run`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Root file system: a directory or a tar file; PROGRAM is a path inside it
-    #[arg(long, value_name = "DIR|TAR")]
+    /// Root file system: a directory, a tar file or an EROFS image; PROGRAM is a path inside it
+    #[arg(long, value_name = "DIR|TAR|EROFS")]
     pub rootfs: Option<PathBuf>,
 
-    /// File or directory of the host for the program to read and write; with :ro it is
-    /// read once into the root file system, and changes are not kept
+    /// File or directory of the host for the program to read and write; with :ro it can only
+    /// be read
     #[arg(long = "volume", value_name = "HOST:GUEST[:ro]", value_parser = parse_volume)]
     pub volumes: Vec<Volume>,
 
@@ -166,10 +166,10 @@ impl Arguments {
             matches!(self.interrupts, Interrupts::Auto | Interrupts::Safepoint),
             "--interrupts: only auto and safepoint are implemented"
         );
-        let writable = self.volumes.iter().filter(|v| !v.read_only).count();
+        let volumes = self.volumes.len();
         ensure!(
-            writable <= MAX_VOLUMES,
-            "--volume: {writable} writable volumes are more than {MAX_VOLUMES}"
+            volumes <= MAX_VOLUMES,
+            "--volume: {volumes} volumes are more than {MAX_VOLUMES}"
         );
         Ok(())
     }

@@ -1,0 +1,163 @@
+//! Copies of files of volumes that the guest executes. The files may change at any time, the
+//! copies do not: a translation of one stays right.
+
+use super::host::{self, Errno};
+use super::nodes::Identity;
+use hartline_abi::volume::NodeAttributes;
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Longest file that is copied, bytes.
+const MAX_LENGTH: u64 = 256 << 20;
+/// Most bytes of all copies of a VM, which are kept until it ends.
+const MAX_TOTAL: u64 = 1 << 30;
+/// Most copies of a VM.
+const MAX_COPIES: usize = 1024;
+/// A change that follows another one sooner may leave the times of the file as they are.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// A copy of a file.
+#[derive(Debug)]
+pub struct FileCopy {
+    /// A memory file that is sealed against every change.
+    pub file: File,
+    /// Its length, bytes; not 0.
+    pub length: u64,
+}
+
+/// All copies of a VM.
+#[derive(Debug, Default)]
+pub struct Copies {
+    copies: Mutex<Vec<Arc<FileCopy>>>,
+}
+
+/// What the server knows of the copies.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    newest: HashMap<Identity, Newest>,
+    total: u64,
+}
+
+/// The newest copy of a file.
+#[derive(Debug)]
+struct Newest {
+    number: u64,
+    stamp: Stamp,
+    /// Whether a change of the file would have changed the stamp.
+    settled: bool,
+}
+
+/// Changes when a file does.
+#[derive(Debug, PartialEq, Eq)]
+struct Stamp {
+    size: u64,
+    modified: (i64, u32),
+    changed: (i64, u32),
+}
+
+impl Stamp {
+    fn of(attributes: &NodeAttributes) -> Self {
+        let time = |at: usize| (attributes.seconds[at], attributes.nanoseconds[at]);
+        Self {
+            size: attributes.size,
+            modified: time(1),
+            changed: time(2),
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let seconds = now.map_or(0, |now| now.saturating_sub(SETTLED).as_secs());
+        u64::try_from(self.changed.0).is_ok_and(|changed| changed < seconds)
+    }
+}
+
+impl Copies {
+    /// The copy with a number.
+    #[must_use]
+    pub fn get(&self, number: u64) -> Option<Arc<FileCopy>> {
+        let copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        copies.get(usize::try_from(number).ok()?).cloned()
+    }
+
+    /// Adds a copy. Result: its number.
+    fn add(&self, copy: FileCopy) -> Result<u64, Errno> {
+        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        if copies.len() >= MAX_COPIES {
+            return Err(libc::ENOSPC);
+        }
+        copies.push(Arc::new(copy));
+        Ok(copies.len() as u64 - 1)
+    }
+}
+
+impl Taken {
+    /// Number and length of a copy of a regular file as it is now: of the last one, if the
+    /// file has not changed since.
+    ///
+    /// # Errors
+    /// `EISDIR`, `ENOEXEC` for an empty file, `EFBIG`, `ENOSPC` if there are too many copies,
+    /// `ETXTBSY` if it changes meanwhile, or the host's.
+    pub(super) fn take(
+        &mut self,
+        copies: &Copies,
+        file: BorrowedFd<'_>,
+        identity: Identity,
+    ) -> Result<(u64, u64), Errno> {
+        let (attributes, _) = host::attributes(file)?;
+        if attributes.mode & libc::S_IFMT == libc::S_IFDIR {
+            return Err(libc::EISDIR);
+        }
+        let stamp = Stamp::of(&attributes);
+        let settled = stamp.is_settled();
+        let length = attributes.size;
+        let last = self.newest.get(&identity);
+        if let Some(last) = last
+            && last.settled
+            && last.stamp == stamp
+        {
+            return Ok((last.number, length));
+        }
+        match length {
+            0 => return Err(libc::ENOEXEC),
+            1..=MAX_LENGTH => {}
+            _ => return Err(libc::EFBIG),
+        }
+        let bytes = host::read_all(file, length as usize)?;
+        let (after, _) = host::attributes(file)?;
+        if bytes.len() as u64 != length || Stamp::of(&after) != stamp {
+            return Err(libc::ETXTBSY);
+        }
+        let same = last.map(|last| last.number).filter(|&number| {
+            let copy = copies.get(number).filter(|copy| copy.length == length);
+            let old = copy.and_then(|copy| {
+                use std::os::fd::AsFd;
+                host::read_all(copy.file.as_fd(), length as usize).ok()
+            });
+            old.is_some_and(|old| old == bytes)
+        });
+        let number = match same {
+            Some(number) => number,
+            None => {
+                let total = self.total + length;
+                if total > MAX_TOTAL {
+                    return Err(libc::ENOSPC);
+                }
+                let file = host::sealed_memory_file(&bytes)?;
+                let number = copies.add(FileCopy { file, length })?;
+                self.total = total;
+                number
+            }
+        };
+        let newest = Newest {
+            number,
+            stamp,
+            settled,
+        };
+        self.newest.insert(identity, newest);
+        Ok((number, length))
+    }
+}

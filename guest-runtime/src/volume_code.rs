@@ -1,0 +1,78 @@
+//! Executing files of volumes. They may change at any time, also on the host, so what is
+//! executed is a copy, which the host makes when the file is executed or its code mapped.
+//! What changes later is seen when that happens again: as on Linux, where a file that is
+//! executed cannot be written, nobody executes a mixture of old and new.
+
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::loader::ElfFile;
+use crate::vfs::types::Ino;
+use crate::vfs::volume::is_volume;
+use crate::vfs::walk::Options;
+use hartline_abi::call::{COPY_INODES, Operation};
+use hartline_abi::layout::{COPY_BASE, FILE_GPA, FILE_GPA_END, PAGE_SIZE};
+
+/// First bytes of an ELF file.
+const ELF: &[u8; 4] = b"\x7fELF";
+
+impl Kernel {
+    /// The regular file at `path`, which the program may execute.
+    ///
+    /// # Errors
+    /// As `execve(2)`.
+    pub(crate) fn executable(&mut self, dirfd: i32, path: &[u8]) -> Result<(Ino, ElfFile), Errno> {
+        let files = &mut self.files;
+        let options = Options::following(true);
+        let found = files.vfs.resolve(&files.process, dirfd, path, options)?;
+        let ino = found.existing()?;
+        Ok((ino, self.executable_inode(ino, path)?))
+    }
+
+    /// As [`executable`](Self::executable), for an inode that was found.
+    pub(crate) fn executable_inode(&mut self, ino: Ino, path: &[u8]) -> Result<ElfFile, Errno> {
+        self.files.check_executable(ino)?;
+        self.copy_code(ino);
+        self.files.elf_file(ino, path)
+    }
+
+    /// Lets `unchanged_origin` of a file that is about to be executed, or its code mapped,
+    /// name a copy if it is a program of a volume. Without one it is interpreted.
+    pub(crate) fn copy_code(&mut self, ino: Ino) {
+        if is_volume(ino) && !self.interpret_only {
+            let copy = self.copy_of(ino);
+            self.files.vfs.fs.set_copy(ino, copy);
+        }
+    }
+
+    fn copy_of(&mut self, ino: Ino) -> Option<u32> {
+        let fs = &mut self.files.vfs.fs;
+        let mut magic = [0; ELF.len()];
+        if fs.read(ino, 0, &mut magic) != Ok(ELF.len()) || magic != *ELF {
+            return None;
+        }
+        let origin = fs.volume_copy(ino).ok()?;
+        if fs.origin_bytes(origin).is_none() {
+            let bytes = self.map_copy(origin - COPY_INODES)?;
+            self.files.vfs.fs.add_copy(origin, bytes);
+        }
+        Some(origin)
+    }
+
+    /// Maps a copy that the host has made.
+    fn map_copy(&mut self, number: u32) -> Option<&'static [u8]> {
+        let mut args = [u64::from(number), 0, 0, 0, 0, 0];
+        self.host.call(Operation::Copy, &mut args).ok()?;
+        let [gpa, length, ..] = args;
+        let end = gpa
+            .checked_add(length)?
+            .checked_next_multiple_of(PAGE_SIZE)?;
+        if gpa < FILE_GPA || end > FILE_GPA_END || !gpa.is_multiple_of(PAGE_SIZE) {
+            return None;
+        }
+        let address = COPY_BASE + (gpa - FILE_GPA);
+        self.memory.map_outside(address, gpa..end, false).ok()?;
+        let length = usize::try_from(length).ok()?;
+        // SAFETY: mapped to a file that never changes, for ever.
+        Some(unsafe { core::slice::from_raw_parts(address as *const u8, length) })
+    }
+}

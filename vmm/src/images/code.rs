@@ -1,0 +1,62 @@
+//! Files with code that the guest maps.
+
+use crate::program::{MAX_LENGTH, TreeFile};
+use hartline_abi::call::COPY_INODES;
+use hartline_devices::volume::FileCopy;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// A file that the guest wants translation images of.
+#[derive(Debug, Clone)]
+pub enum CodeFile {
+    /// A file of the root file system tree.
+    Tree(TreeFile),
+    /// A copy of a file of a volume, and its number.
+    Copy(Arc<FileCopy>, u32),
+}
+
+impl CodeFile {
+    /// The inode that the guest names it by.
+    #[must_use]
+    pub fn inode(&self) -> u32 {
+        match self {
+            Self::Tree(file) => file.inode(),
+            Self::Copy(_, number) => COPY_INODES + number,
+        }
+    }
+
+    /// Whether it may be a program.
+    #[must_use]
+    pub fn is_regular(&self) -> bool {
+        match self {
+            Self::Tree(file) => file.is_regular(),
+            Self::Copy(copy, _) => copy.length <= MAX_LENGTH,
+        }
+    }
+
+    /// Its contents.
+    ///
+    /// # Errors
+    /// Whatever the host answers; also if it is no regular file.
+    pub fn bytes(&self) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Tree(file) => file.bytes(),
+            Self::Copy(copy, _) => {
+                let length = usize::try_from(copy.length).map_err(io::Error::other)?;
+                let mut bytes = vec![0; length];
+                copy.file.read_exact_at(&mut bytes, 0)?;
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// What to call it in messages.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Tree(file) => file.path().unwrap_or_default().display().to_string(),
+            Self::Copy(_, number) => format!("program {number} of the volumes"),
+        }
+    }
+}
