@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// What `tests/programs/alone/volumes.c` can do.
-const PARTS: &[&str] = &["files", "locks", "maps"];
+const PARTS: &[&str] = &["files", "locks", "maps", "watching", "extended"];
 
 fn main() -> ExitCode {
     let mut suite = Suite::new();

@@ -379,3 +379,71 @@ pub fn sealed_memory_file(bytes: &[u8]) -> Result<File, Errno> {
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
     Ok(file)
 }
+
+/// Namespace of the extended attributes that a guest may see.
+pub const USER_NAMESPACE: &[u8] = b"user.";
+/// Longest value of an extended attribute, and list of names, bytes.
+pub const XATTR_SIZE_MAX: u64 = 64 << 10;
+
+/// An extended attribute.
+pub fn extended(fd: BorrowedFd<'_>, name: &CStr) -> Result<Vec<u8>, Errno> {
+    let path = descriptor_path(fd);
+    let mut value = vec![0_u8; XATTR_SIZE_MAX as usize];
+    // SAFETY: a valid path, name and buffer.
+    let length = check_size(unsafe {
+        libc::getxattr(
+            path.as_ptr(),
+            name.as_ptr(),
+            value.as_mut_ptr().cast(),
+            value.len(),
+        )
+    })?;
+    value.truncate(length as usize);
+    Ok(value)
+}
+
+/// Sets an extended attribute; `flags` as in `setxattr`.
+pub fn set_extended(
+    fd: BorrowedFd<'_>,
+    name: &CStr,
+    value: &[u8],
+    flags: i32,
+) -> Result<(), Errno> {
+    let path = descriptor_path(fd);
+    // SAFETY: a valid path, name and value.
+    check(unsafe {
+        libc::setxattr(
+            path.as_ptr(),
+            name.as_ptr(),
+            value.as_ptr().cast(),
+            value.len(),
+            flags,
+        )
+    })
+}
+
+/// Removes an extended attribute.
+pub fn remove_extended(fd: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    let path = descriptor_path(fd);
+    // SAFETY: a valid path and name.
+    check(unsafe { libc::removexattr(path.as_ptr(), name.as_ptr()) })
+}
+
+/// Names of the extended attributes in [`USER_NAMESPACE`], each with its NUL.
+pub fn list_extended(fd: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
+    let path = descriptor_path(fd);
+    let mut names = vec![0_u8; XATTR_SIZE_MAX as usize];
+    // SAFETY: a valid path and buffer.
+    let result = unsafe { libc::listxattr(path.as_ptr(), names.as_mut_ptr().cast(), names.len()) };
+    let length = match check_size(result) {
+        Err(libc::EOPNOTSUPP) => 0,
+        length => length?,
+    };
+    names.truncate(length as usize);
+    let own = names.split_inclusive(|&byte| byte == 0);
+    Ok(own
+        .filter(|name| name.starts_with(USER_NAMESPACE))
+        .flatten()
+        .copied()
+        .collect())
+}

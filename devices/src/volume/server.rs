@@ -136,6 +136,10 @@ impl Server {
             }
             Operation::Seek => return self.seek(args),
             Operation::Copy => return self.copy(args, answer),
+            Operation::GetExtended
+            | Operation::SetExtended
+            | Operation::ListExtended
+            | Operation::RemoveExtended => return self.extended(operation, args, data),
             Operation::FileSystem => {
                 answer.args = host::file_system(self.nodes.get(args[0])?.path())?;
             }
@@ -272,6 +276,37 @@ impl Server {
         Ok(number)
     }
 
+    /// Extended attributes.
+    fn extended(&self, operation: Operation, args: &[u64; 6], data: Data) -> Result<u64, Errno> {
+        let node = self.nodes.get(args[0])?;
+        let (attributes, _) = host::attributes(node.path())?;
+        let kind = attributes.mode & libc::S_IFMT;
+        let plain = kind == libc::S_IFREG || kind == libc::S_IFDIR;
+        if operation == Operation::ListExtended {
+            return match plain {
+                true => Ok(data.put(&host::list_extended(node.path())?)),
+                false => Ok(0),
+            };
+        }
+        if !plain {
+            return Err(libc::EPERM);
+        }
+        let name = extended_name(data, args[1])?;
+        match operation {
+            Operation::GetExtended => Ok(data.put(&host::extended(node.path(), &name)?)),
+            Operation::RemoveExtended => {
+                host::remove_extended(node.changeable()?.path(), &name).map(|()| 0)
+            }
+            _ => {
+                let value = Some(args[2]).filter(|&length| length <= host::XATTR_SIZE_MAX);
+                let value = value.and_then(|length| data.get(args[1], length));
+                let flags = i32::try_from(args[3]).map_err(|_| libc::EINVAL)?;
+                let value = value.ok_or(libc::E2BIG)?;
+                host::set_extended(node.changeable()?.path(), &name, &value, flags).map(|()| 0)
+            }
+        }
+    }
+
     fn open(&mut self, args: &[u64; 6]) -> Result<(), Errno> {
         let node = self.nodes.get_mut(args[0])?;
         match args[1] & OPEN_WRITE {
@@ -330,6 +365,19 @@ fn name(data: Data, offset: u64, length: u64) -> Result<CString, Errno> {
         return Err(libc::EINVAL);
     }
     CString::new(name).map_err(|_| libc::EINVAL)
+}
+
+/// The name of an extended attribute in the data: only users' own may be touched, those of
+/// other namespaces mean something to the host.
+fn extended_name(data: Data, length: u64) -> Result<CString, Errno> {
+    if length > NAME_MAX {
+        return Err(libc::ERANGE);
+    }
+    let name = data.get(0, length).ok_or(libc::EINVAL)?;
+    match name.starts_with(host::USER_NAMESPACE) {
+        true => CString::new(name).map_err(|_| libc::EINVAL),
+        false => Err(libc::EOPNOTSUPP),
+    }
 }
 
 /// A position in a file.

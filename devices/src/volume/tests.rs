@@ -4,7 +4,7 @@ use super::channel::Data;
 use super::*;
 use hartline_abi::volume::{
     Answer, Channel as Shared, NodeAttributes, OPEN_WRITE, Operation, ROOT_READ_ONLY, Request,
-    VOLUME_DATA,
+    SET_CREATE, VOLUME_DATA,
 };
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -205,6 +205,43 @@ fn copies_stay_as_they_are() {
     assert_eq!(refused(&mut host, root), libc::EISDIR);
     assert_eq!(refused(&mut host, 999), libc::ESTALE);
     assert!(copies.get(2).is_none());
+}
+
+#[test]
+fn extended_attributes_are_those_of_users() {
+    let mut host = Host::new("extended");
+    let root = host.root();
+    let file = host.look_up(root, "file").unwrap().node;
+    let link = host.look_up(root, "up").unwrap().node;
+    let set = |host: &mut Host, node, name: &str, value: &str| {
+        let args = [node, name.len() as u64, value.len() as u64, SET_CREATE];
+        let bytes = [name, value].concat();
+        let answer = host.call(Operation::SetExtended, &args, bytes.as_bytes());
+        -answer.result as i32
+    };
+    assert_eq!(set(&mut host, file, "user.a", "value"), 0);
+    assert_eq!(set(&mut host, file, "user.a", "value"), libc::EEXIST);
+    assert_eq!(set(&mut host, link, "user.a", "value"), libc::EPERM);
+    for name in [
+        "security.capability",
+        "trusted.a",
+        "system.posix_acl_access",
+    ] {
+        assert_eq!(set(&mut host, file, name, "value"), libc::EOPNOTSUPP);
+    }
+    assert_eq!(host.call(Operation::ListExtended, &[file], b"").result, 7);
+    assert_eq!(host.data().get(0, 7).unwrap(), b"user.a\0");
+    let got = host.call(Operation::GetExtended, &[file, 6], b"user.a");
+    assert_eq!(got.result, 5);
+    assert_eq!(host.data().get(0, 5).unwrap(), b"value");
+    let remove = |host: &mut Host| host.call(Operation::RemoveExtended, &[file, 6], b"user.a");
+    assert_eq!(remove(&mut host).result, 0);
+    assert_eq!(remove(&mut host).result, -i64::from(libc::ENODATA));
+    assert_eq!(host.call(Operation::ListExtended, &[link], b"").result, 0);
+    assert_eq!(
+        host.call(Operation::GetExtended, &[file, 9999], b"").result,
+        -i64::from(libc::ERANGE)
+    );
 }
 
 #[test]

@@ -32,6 +32,10 @@ pub const ROOT_READ_ONLY: u64 = 1;
 pub const OPEN_WRITE: u64 = 1;
 /// Flag of [`Operation::Write`]: at the end of the file, whatever the offset.
 pub const WRITE_APPEND: u64 = 1;
+/// Flag of [`Operation::SetExtended`]: only if there is none (`XATTR_CREATE`).
+pub const SET_CREATE: u64 = 1;
+/// Flag of [`Operation::SetExtended`]: only if there is one (`XATTR_REPLACE`).
+pub const SET_REPLACE: u64 = 2;
 /// Time of [`Operation::SetTimes`], in place of nanoseconds: now (`UTIME_NOW`).
 pub const TIME_NOW: u64 = (1 << 30) - 1;
 /// Time of [`Operation::SetTimes`], in place of nanoseconds: unchanged (`UTIME_OMIT`).
@@ -116,13 +120,25 @@ pub enum Operation {
     /// [`crate::call::Operation::Copy`]; `args[0]` of the answer is its length, bytes. The
     /// copy of a file that has not changed is the same.
     Copy = 26,
+    /// Extended attribute (`user.` only, as in the next three) of node `args[0]`, a regular
+    /// file or directory, whose name of `args[1]` bytes is in the data: into the data.
+    /// Result: its length.
+    GetExtended = 27,
+    /// Sets it to the value of `args[2]` bytes that follows the name in the data; flags
+    /// [`SET_CREATE`] and [`SET_REPLACE`] in `args[3]`.
+    SetExtended = 28,
+    /// Names of the extended attributes of node `args[0]`, each with a NUL: into the data.
+    /// Result: their length.
+    ListExtended = 29,
+    /// Removes one: as [`Operation::GetExtended`].
+    RemoveExtended = 30,
 }
 
 impl Operation {
     /// The operation with this number.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
-        const ALL: [Operation; 26] = [
+        const ALL: [Operation; 30] = [
             Operation::Root,
             Operation::Lookup,
             Operation::Forget,
@@ -149,6 +165,10 @@ impl Operation {
             Operation::Seek,
             Operation::FileSystem,
             Operation::Copy,
+            Operation::GetExtended,
+            Operation::SetExtended,
+            Operation::ListExtended,
+            Operation::RemoveExtended,
         ];
         ALL.get(usize::try_from(number).ok()?.checked_sub(1)?)
             .copied()

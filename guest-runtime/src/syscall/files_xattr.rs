@@ -104,7 +104,7 @@ fn get(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> 
     let name = name(kernel, a[1])?;
     kernel.sync_identity();
     let Files { vfs, process, .. } = &kernel.files;
-    let value = vfs.fs.extended(ino, &name, process.who)?.to_vec();
+    let value = vfs.fs.extended(ino, &name, process.who)?;
     give(kernel, &value, a[2], a[3])
 }
 

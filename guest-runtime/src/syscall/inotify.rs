@@ -9,7 +9,6 @@ use crate::vfs::file::Object;
 use crate::vfs::inode::MAY_READ;
 use crate::vfs::notify::mask;
 use crate::vfs::types::{Ino, o};
-use crate::vfs::volume::is_volume;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
@@ -71,10 +70,6 @@ fn inotify_add_watch(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::ENOTDIR);
     }
     attributes.check(process.who, MAY_READ)?;
-    // What others do to files of the host is not told.
-    if is_volume(ino) {
-        return Err(Errno::EOPNOTSUPP);
-    }
     let watch = vfs.fs.notify.add_watch(instance, ino, wanted)?;
     Ok(u64::from(watch.cast_unsigned()))
 }

@@ -4,9 +4,7 @@
 //! look at: a watch ends with its inode.
 
 use super::fs::{ANONYMOUS_DEVICE, FileSystem, Place};
-use super::inode::Kind;
 use super::types::{Ino, S_IFDIR, S_IFMT};
-use super::volume;
 use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -237,6 +235,12 @@ impl Notifications {
         }
     }
 
+    /// Whether somebody watches an inode.
+    #[must_use]
+    pub fn is_watched(&self, ino: Ino) -> bool {
+        self.watched.contains_key(&ino)
+    }
+
     /// Bytes that [`read`](Self::read) would give.
     #[must_use]
     pub fn waiting(&self, instance: Ino) -> usize {
@@ -290,7 +294,7 @@ impl FileSystem {
 
     /// Tells those that watch `ino` itself, or the directory that it is in, of an event.
     pub fn tell(&mut self, ino: Ino, event: u32) {
-        if self.notify.watched.is_empty() || volume::is_volume(ino) {
+        if self.notify.watched.is_empty() {
             return;
         }
         let Ok(inode) = self.inode(ino) else { return };
@@ -325,7 +329,7 @@ impl FileSystem {
         }
         let is_directory = self
             .inode(ino)
-            .is_ok_and(|inode| matches!(inode.kind, Kind::Directory(_)));
+            .is_ok_and(|inode| inode.mode & S_IFMT == S_IFDIR);
         let directory = if is_directory { mask::ISDIR } else { 0 };
         let notify = &mut self.notify;
         notify.last_cookie = notify.last_cookie.wrapping_add(1).max(1);

@@ -1,10 +1,10 @@
-//! Extended attributes (xattr(7)) of files in memory.
+//! Extended attributes (xattr(7)). Those of files in memory are here.
 
 use super::budget::ENTRY_COST;
 use super::fs::FileSystem;
-use super::inode::{Inode, Kind, MAY_READ, MAY_WRITE};
+use super::inode::{Inode, MAY_READ, MAY_WRITE};
 use super::notify::mask;
-use super::types::{Credentials, Ino};
+use super::types::{Credentials, Ino, S_IFDIR, S_IFMT, S_IFREG};
 use super::{proc, volume};
 use crate::errno::Errno;
 use alloc::boxed::Box;
@@ -83,7 +83,7 @@ impl Inode {
             MAY_WRITE => Errno::EPERM,
             _ => Errno::ENODATA,
         };
-        let plain = matches!(self.kind, Kind::File(_) | Kind::Directory(_));
+        let plain = matches!(self.mode & S_IFMT, S_IFREG | S_IFDIR);
         match space {
             Space::User if !plain => Err(denied),
             Space::User => self.attributes(ino).check(who, access),
@@ -94,20 +94,42 @@ impl Inode {
     }
 }
 
-/// Whether files of this kind have attributes.
-fn check_kind(ino: Ino) -> Result<(), Errno> {
-    match volume::is_volume(ino) || proc::Node::from_ino(ino).is_some() {
+/// Whether files of this kind have attributes; those of volumes only have `user.`.
+fn check_kind(ino: Ino, space: Space) -> Result<(), Errno> {
+    let foreign = volume::is_volume(ino) && space != Space::User;
+    match foreign || proc::Node::from_ino(ino).is_some() {
         true => Err(Errno::EOPNOTSUPP),
         false => Ok(()),
     }
 }
 
 impl FileSystem {
+    /// Checks that `who` may read or write, as `access` says, an attribute.
+    fn check_extended(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        who: Credentials,
+        access: u32,
+    ) -> Result<(), Errno> {
+        let space = space(name)?;
+        check_kind(ino, space)?;
+        self.inode(ino)?.check_space(ino, space, who, access)
+    }
+
+    /// Notes that attributes of an inode changed.
+    fn extended_changed(&mut self, ino: Ino) -> Result<(), Errno> {
+        let now = self.now();
+        self.inode_mut(ino)?.ctime = now;
+        self.tell(ino, mask::ATTRIB);
+        Ok(())
+    }
+
     /// Sets an extended attribute.
     ///
     /// # Errors
-    /// As setxattr(2): `EOPNOTSUPP` for an unknown namespace or a file of a volume,
-    /// `EPERM`, `EACCES`, `EEXIST`, `ENODATA`, `ENOSPC`.
+    /// As setxattr(2): `EOPNOTSUPP` for an unknown namespace, or another than `user.` of a
+    /// file of a volume, `EPERM`, `EACCES`, `EEXIST`, `ENODATA`, `ENOSPC`, or the host's.
     pub fn set_extended(
         &mut self,
         ino: Ino,
@@ -116,11 +138,12 @@ impl FileSystem {
         when: When,
         who: Credentials,
     ) -> Result<(), Errno> {
-        check_kind(ino)?;
-        let space = space(name)?;
-        let now = self.now();
+        self.check_extended(ino, name, who, MAY_WRITE)?;
+        if volume::is_volume(ino) {
+            self.volume_set_extended(ino, name, value, when)?;
+            return self.extended_changed(ino);
+        }
         let (inode, budget) = self.parts(ino)?;
-        inode.check_space(ino, space, who, MAY_WRITE)?;
         let old = inode.extended.0.get(name);
         match when {
             When::Missing | When::Never if old.is_some() => return Err(Errno::EEXIST),
@@ -131,52 +154,53 @@ impl FileSystem {
         budget.charge(cost(name, value))?;
         budget.refund(refund);
         inode.extended.0.insert(name.into(), value.into());
-        inode.ctime = now;
-        self.tell(ino, mask::ATTRIB);
-        Ok(())
+        self.extended_changed(ino)
     }
 
     /// An extended attribute.
     ///
     /// # Errors
-    /// As getxattr(2): `ENODATA` if there is none, `EOPNOTSUPP`, `EACCES`.
-    pub fn extended(&self, ino: Ino, name: &[u8], who: Credentials) -> Result<&[u8], Errno> {
-        check_kind(ino)?;
-        let space = space(name)?;
-        let inode = self.inode(ino)?;
-        inode.check_space(ino, space, who, MAY_READ)?;
-        let value = inode.extended.0.get(name);
-        value.map(|value| &**value).ok_or(Errno::ENODATA)
+    /// As getxattr(2): `ENODATA` if there is none, `EOPNOTSUPP`, `EACCES`, or the host's.
+    pub fn extended(&self, ino: Ino, name: &[u8], who: Credentials) -> Result<Vec<u8>, Errno> {
+        self.check_extended(ino, name, who, MAY_READ)?;
+        if volume::is_volume(ino) {
+            return self.volume_extended(ino, name);
+        }
+        let value = self.inode(ino)?.extended.0.get(name);
+        value.map(|value| value.to_vec()).ok_or(Errno::ENODATA)
     }
 
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// As removexattr(2): `ENODATA` if there is none, `EOPNOTSUPP`, `EPERM`, `EACCES`.
+    /// As removexattr(2): `ENODATA` if there is none, `EOPNOTSUPP`, `EPERM`, `EACCES`, or
+    /// the host's.
     pub fn remove_extended(
         &mut self,
         ino: Ino,
         name: &[u8],
         who: Credentials,
     ) -> Result<(), Errno> {
-        check_kind(ino)?;
-        let space = space(name)?;
-        let now = self.now();
+        self.check_extended(ino, name, who, MAY_WRITE)?;
+        if volume::is_volume(ino) {
+            self.volume_remove_extended(ino, name)?;
+            return self.extended_changed(ino);
+        }
         let (inode, budget) = self.parts(ino)?;
-        inode.check_space(ino, space, who, MAY_WRITE)?;
         let old = inode.extended.0.remove(name).ok_or(Errno::ENODATA)?;
         budget.refund(cost(name, &old));
-        inode.ctime = now;
-        self.tell(ino, mask::ATTRIB);
-        Ok(())
+        self.extended_changed(ino)
     }
 
     /// Names of the extended attributes that `who` may see, each with its NUL.
     ///
     /// # Errors
-    /// `ENOENT` for an inode that is gone.
+    /// `ENOENT` for an inode that is gone, or the host's.
     pub fn extended_names(&self, ino: Ino, who: Credentials) -> Result<Vec<u8>, Errno> {
-        if check_kind(ino).is_err() {
+        if volume::is_volume(ino) {
+            return self.volume_extended_names(ino);
+        }
+        if proc::Node::from_ino(ino).is_some() {
             return Ok(Vec::new());
         }
         let mut names = Vec::new();

@@ -11,12 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -471,6 +473,94 @@ static void maps(void) {
     strcpy(shared, "left");
 }
 
+static void events(int fd) {
+    char buffer[4096] __attribute__((aligned(8)));
+    ssize_t length = read(fd, buffer, sizeof buffer);
+    for (char *at = buffer; at < buffer + length;) {
+        struct inotify_event *event = (void *)at;
+        printf("event %d %#x%s %s\n", event->wd, event->mask, event->cookie ? " moved" : "",
+               event->len ? event->name : "");
+        at += sizeof *event + event->len;
+    }
+}
+
+// What a program of this machine does is told; the watched directory is emptied and removed.
+static void watching(void) {
+    int notify = inotify_init1(IN_NONBLOCK);
+    SHOW(mkdir("w", 0755));
+    SHOW(inotify_add_watch(notify, "w", IN_ALL_EVENTS));
+    SHOW(inotify_add_watch(notify, "absent", IN_ALL_EVENTS));
+    int fd = open("w/a", O_CREAT | O_RDWR, 0644);
+    SHOW(write(fd, "text", 4));
+    SHOW(pread(fd, (char[4]){0}, 4, 0));
+    SHOW(ftruncate(fd, 2));
+    SHOW(fchmod(fd, 0600));
+    events(notify);
+    SHOW(inotify_add_watch(notify, "w/a", IN_ALL_EVENTS));
+    SHOW(futimens(fd, (struct timespec[2]){{1, 0}, {1, 0}}));
+    SHOW(close(fd));
+    events(notify);
+    SHOW(link("w/a", "w/b"));
+    SHOW(rename("w/a", "w/b"));
+    SHOW(rename("w/a", "w/c"));
+    SHOW(symlink("c", "w/s"));
+    SHOW(mkdir("w/d", 0755));
+    SHOW(rename("w/d", "w/e"));
+    events(notify);
+    SHOW(rename("w/s", "w/c"));
+    SHOW(rmdir("w/e"));
+    events(notify);
+    SHOW(unlink("w/b"));
+    SHOW(unlink("w/c"));
+    SHOW(rmdir("w"));
+    events(notify);
+    close(notify);
+}
+
+static void extended(const char *path, const char *name) {
+    char value[20];
+    long length = getxattr(path, name, value, sizeof value);
+    if (length < 0)
+        printf("%s %s: %s\n", path, name, strerrorname_np(errno));
+    else
+        printf("%s %s: %.*s\n", path, name, (int)length, value);
+}
+
+static void extended_attributes(void) {
+    close(open("x", O_CREAT | O_WRONLY, 0644));
+    SHOW(mkdir("xd", 0755));
+    SHOW(symlink("x", "xl"));
+    char names[100];
+    for (int i = 0; i < 2; i++) {
+        const char *path = i ? "xd" : "x";
+        extended(path, "user.one");
+        SHOW(setxattr(path, "user.one", "1", 1, XATTR_REPLACE));
+        SHOW(setxattr(path, "user.one", "value", 5, XATTR_CREATE));
+        SHOW(setxattr(path, "user.one", "again", 5, XATTR_CREATE));
+        extended(path, "user.one");
+        SHOW(setxattr(path, "user.one", "", 0, 0));
+        extended(path, "user.one");
+        SHOW(listxattr(path, names, sizeof names));
+        printf("%s\n", names);
+        SHOW(listxattr(path, names, 3));
+        SHOW(listxattr(path, NULL, 0));
+    }
+    extended("xl", "user.one");
+    SHOW(lsetxattr("xl", "user.one", "1", 1, 0));
+    SHOW(lgetxattr("xl", "user.one", names, sizeof names));
+    SHOW(llistxattr("xl", names, sizeof names));
+    SHOW(setxattr("x", "none.one", "1", 1, 0));
+    SHOW(setxattr("x", "user.", "1", 1, 0));
+    SHOW(setxattr("absent", "user.one", "1", 1, 0));
+    SHOW(getxattr("x", "user.two", NULL, 0));
+    SHOW(setxattr("x", "user.two", "two", 3, 0));
+    SHOW(getxattr("x", "user.two", NULL, 0));
+    SHOW(getxattr("x", "user.two", names, 2));
+    SHOW(removexattr("x", "user.one"));
+    SHOW(removexattr("x", "user.one"));
+    extended("x", "user.two");
+}
+
 int main(int count, char **arguments) {
     if (count != 3 || chdir(arguments[2]) < 0)
         return 99;
@@ -486,6 +576,10 @@ int main(int count, char **arguments) {
         locks();
     } else if (!strcmp(arguments[1], "maps")) {
         maps();
+    } else if (!strcmp(arguments[1], "watching")) {
+        watching();
+    } else if (!strcmp(arguments[1], "extended")) {
+        extended_attributes();
     }
     return 0;
 }

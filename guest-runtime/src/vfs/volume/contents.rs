@@ -2,6 +2,7 @@
 
 use super::super::fs::FileSystem;
 use super::super::inode::Kind;
+use super::super::notify::mask;
 use super::super::types::Ino;
 use super::{FIRST, Transport};
 use crate::errno::Errno;
@@ -37,8 +38,9 @@ impl FileSystem {
         if self.inode(ino)?.attributes(ino).is_directory() {
             return Err(Errno::EISDIR);
         }
-        self.ask_node(ino, Operation::Truncate, [size, 0, 0, 0, 0])
-            .map(|_| ())
+        self.ask_node(ino, Operation::Truncate, [size, 0, 0, 0, 0])?;
+        self.tell(ino, mask::MODIFY);
+        Ok(())
     }
 
     /// `fallocate`, with Linux's mode bits.
@@ -49,8 +51,9 @@ impl FileSystem {
         from: u64,
         length: u64,
     ) -> Result<(), Errno> {
-        self.ask_node(ino, Operation::Allocate, [mode, from, length, 0, 0])
-            .map(|_| ())
+        self.ask_node(ino, Operation::Allocate, [mode, from, length, 0, 0])?;
+        self.tell(ino, mask::MODIFY);
+        Ok(())
     }
 
     /// Whether a file of a volume can be read, and written.
@@ -165,6 +168,9 @@ impl FileSystem {
         if let Kind::Volume(inode) = &mut self.inode_mut(ino)?.kind {
             inode.size = inode.size.max(at);
             inode.show_size();
+        }
+        if done > 0 {
+            self.tell(ino, mask::MODIFY);
         }
         Ok((done, at))
     }

@@ -6,11 +6,13 @@
 
 mod contents;
 mod copies;
+mod extended;
 mod names;
 
 use super::attributes::NewTime;
 use super::fs::{FileSystem, NewInode};
 use super::inode::{Inode, Kind};
+use super::notify::mask;
 use super::types::{Credentials, Ino, Timespec, device_number};
 use crate::errno::Errno;
 use crate::memory::SharedMemory;
@@ -305,6 +307,7 @@ impl FileSystem {
     pub(in crate::vfs) fn drop_unused_node(&mut self, ino: Ino) {
         let gone = |inode: &Inode| inode.nlink == 0 && !inode.is_in_use();
         if self.inode(ino).is_ok_and(gone) {
+            self.tell_deleted(ino);
             self.forget(ino);
         }
     }
@@ -317,9 +320,10 @@ impl FileSystem {
         }
         let recent = volumes.lookups.saturating_sub(RECENT);
         let old: Vec<Ino> = (self.inodes_from(Ino(FIRST)))
-            .filter(|(_, inode)| {
+            .filter(|(ino, inode)| {
                 matches!(&inode.kind, Kind::Volume(node) if node.touched < recent)
                     && !inode.is_in_use()
+                    && !self.notify.is_watched(*ino)
             })
             .map(|(ino, _)| ino)
             .collect();
@@ -343,8 +347,9 @@ impl FileSystem {
     }
 
     pub(in crate::vfs) fn volume_set_mode(&mut self, ino: Ino, mode: u32) -> Result<(), Errno> {
-        self.ask_node(ino, Operation::SetMode, [mode.into(), 0, 0, 0, 0])
-            .map(|_| ())
+        self.ask_node(ino, Operation::SetMode, [mode.into(), 0, 0, 0, 0])?;
+        self.tell(ino, mask::ATTRIB);
+        Ok(())
     }
 
     pub(in crate::vfs) fn volume_set_owner(
@@ -354,8 +359,9 @@ impl FileSystem {
         gid: Option<u32>,
     ) -> Result<(), Errno> {
         let id = |id: Option<u32>| id.map_or(OWNER_KEEP, u64::from);
-        self.ask_node(ino, Operation::SetOwner, [id(uid), id(gid), 0, 0, 0])
-            .map(|_| ())
+        self.ask_node(ino, Operation::SetOwner, [id(uid), id(gid), 0, 0, 0])?;
+        self.tell(ino, mask::ATTRIB);
+        Ok(())
     }
 
     pub(in crate::vfs) fn volume_set_times(
@@ -369,7 +375,9 @@ impl FileSystem {
             NewTime::At(time) => [time.seconds.cast_unsigned(), time.nanoseconds.into()],
         });
         let rest = [access[0], access[1], modification[0], modification[1], 0];
-        self.ask_node(ino, Operation::SetTimes, rest).map(|_| ())
+        self.ask_node(ino, Operation::SetTimes, rest)?;
+        self.tell(ino, mask::ATTRIB);
+        Ok(())
     }
 
     /// The host's file system under a volume: block size, blocks, free blocks, free blocks

@@ -3,6 +3,7 @@
 use super::super::fs::{FileSystem, NewInode, Place};
 use super::super::inode::{Kind, MAY_EXEC, MAY_WRITE};
 use super::super::names::Rename;
+use super::super::notify::mask;
 use super::super::types::{Credentials, Ino, PATH_MAX};
 use crate::errno::Errno;
 use alloc::vec;
@@ -63,7 +64,9 @@ impl FileSystem {
             _ => return Err(Errno::EPERM),
         };
         let answer = self.ask(operation, args, &[at.name, target], &mut [])?;
-        self.add_node(volume, &answer.attributes, at.directory, at.name)
+        let ino = self.add_node(volume, &answer.attributes, at.directory, at.name)?;
+        self.tell_place(at, mask::CREATE, operation == Operation::MakeDirectory);
+        Ok(ino)
     }
 
     /// Makes a file without a name in a directory of a volume.
@@ -121,6 +124,8 @@ impl FileSystem {
         inode.nameable = false;
         inode.parent = at.directory;
         inode.name = at.name.into();
+        self.tell_self(ino, mask::ATTRIB);
+        self.tell_place(at, mask::CREATE, false);
         Ok(())
     }
 
@@ -137,8 +142,12 @@ impl FileSystem {
         };
         let args = [self.node(at.directory)?, at.name.len() as u64, 0, 0, 0, 0];
         self.ask(operation, args, &[at.name], &mut [])?;
+        if !is_directory {
+            self.tell_self(ino, mask::ATTRIB);
+        }
         self.renew(ino);
         self.renew(at.directory);
+        self.tell_place(at, mask::DELETE, is_directory);
         Ok(())
     }
 
@@ -179,8 +188,17 @@ impl FileSystem {
             }
         };
         place(ino, to);
-        if let Some(target) = target.filter(|_| how == Rename::Exchange) {
+        let exchanged = target.filter(|_| how == Rename::Exchange);
+        if let Some(target) = exchanged {
             place(target, from);
+        }
+        // Two names of one file: nothing happened.
+        if target != Some(ino) {
+            let replaced = target.filter(|_| exchanged.is_none());
+            self.tell_moved(ino, (from, to), replaced);
+            if let Some(target) = exchanged {
+                self.tell_moved(target, (to, from), None);
+            }
         }
         for changed in [ino, from.directory, to.directory]
             .into_iter()
