@@ -163,13 +163,21 @@ impl Machines {
     /// # Errors
     /// [`MachineError`].
     pub fn start(self: &Arc<Self>, machine: &Machine) -> Result<Machine, MachineError> {
-        let quota = self.quota(&machine.tenant)?;
         let Some(machine) = self.store.queue_machine(&machine.id)? else {
             return Err(MachineError::State(machine.state));
         };
         self.events.publish(&machine);
-        self.queue(machine.clone(), quota)?;
+        self.admit(&machine)?;
         Ok(machine)
+    }
+
+    /// Takes care of a machine that was noted as queued just now.
+    ///
+    /// # Errors
+    /// [`MachineError`].
+    pub fn admit(self: &Arc<Self>, machine: &Machine) -> Result<(), MachineError> {
+        let quota = self.quota(&machine.tenant)?;
+        self.queue(machine.clone(), quota)
     }
 
     /// Queues a machine whose state says so, and runs it when it is its turn.

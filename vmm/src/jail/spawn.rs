@@ -159,14 +159,16 @@ pub fn spawn(
     let program = above(program.as_raw_fd())?;
 
     let mut descriptor: RawFd = -1;
-    // SAFETY: all zeros are valid arguments.
-    let mut clone: libc::clone_args = unsafe { std::mem::zeroed() };
-    clone.flags = (NAMESPACES | libc::CLONE_PIDFD) as u64;
-    clone.pidfd = std::ptr::from_mut(&mut descriptor) as u64;
-    clone.exit_signal = libc::SIGCHLD as u64;
+    // Not clone3, whose flags no filter of a service manager around the daemon can look at.
+    let flags = libc::c_long::from(NAMESPACES | libc::CLONE_PIDFD | libc::SIGCHLD);
+    let (stack, child_tid, tls) = (0usize, 0usize, 0usize);
     // SAFETY: without CLONE_VM this is fork(2): the child has a copy of this thread and of
     // all memory. Other threads may have held locks, so it makes nothing but system calls.
-    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut clone, size_of_val(&clone)) };
+    // The kernel writes a descriptor where the third argument says.
+    let pid = unsafe {
+        let pidfd = &raw mut descriptor;
+        libc::syscall(libc::SYS_clone, flags, stack, pidfd, child_tid, tls)
+    };
     match pid {
         0 => {
             let environment: [*const libc::c_char; 1] = [std::ptr::null()];

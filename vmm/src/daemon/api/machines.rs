@@ -257,7 +257,12 @@ pub async fn create(
     let hash = Sha256::digest(text);
     let id = random_hex::<16>().map_err(Problem::internal)?;
     let idempotency = key.map(|key| (key, &hash[..]));
-    let (tenant, state) = (&caller.tenant, MachineState::Created);
+    let tenant = &caller.tenant;
+    // Queued from the first: a daemon that ends now finds it so.
+    let state = match request.start {
+        true => MachineState::Queued,
+        false => MachineState::Created,
+    };
     match daemon
         .store
         .create_machine(&id, tenant, spec, state, idempotency)?
@@ -269,10 +274,9 @@ pub async fn create(
         }
         Created::New(machine) => {
             daemon.events.publish(&machine);
-            let machine = match request.start {
-                true => daemon.machines.start(&machine)?,
-                false => machine,
-            };
+            if request.start {
+                daemon.machines.admit(&machine)?;
+            }
             Ok((StatusCode::CREATED, axum::Json(machine.into())))
         }
     }
