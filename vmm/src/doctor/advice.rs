@@ -16,7 +16,7 @@ pub struct Advice {
 }
 
 impl Advice {
-    fn new(problem: impl Into<String>, change: impl Into<String>) -> Self {
+    pub(super) fn new(problem: impl Into<String>, change: impl Into<String>) -> Self {
         Self {
             problem: problem.into(),
             change: change.into(),
@@ -44,6 +44,7 @@ pub(super) fn advise(
     advice.extend(kind_of_kvm(report, kind, processor));
     advice.extend(module_parameters(report, kind));
     advice.extend(memory(report));
+    advice.extend(report.tuning.advise());
     let missing = report
         .features
         .iter()

@@ -3,9 +3,11 @@
 mod advice;
 mod system;
 mod text;
+mod tuning;
 
 pub use advice::Advice;
 pub use system::{Memory, Virtualization};
+pub use tuning::Tuning;
 
 use crate::platform::Kvm;
 use crate::probe::{Costs, Finding, Host, ProbeError, probe};
@@ -59,6 +61,8 @@ pub struct Report {
     pub capabilities: BTreeMap<&'static str, i32>,
     /// Huge pages and overcommitment.
     pub memory: Memory,
+    /// Settings that matter to many machines.
+    pub tuning: Tuning,
     /// Instruction-set extensions that translated code may use, and why not others.
     pub features: Vec<Finding>,
     /// Features that programs are translated for, as LLVM names them.
@@ -109,6 +113,7 @@ pub fn examine(device: &Path) -> Report {
         virtualization: Virtualization::detect(host.kvm),
         capabilities: BTreeMap::new(),
         memory: Memory::detect(),
+        tuning: Tuning::detect(),
         features: Vec::new(),
         target_features: String::new(),
         costs: None,

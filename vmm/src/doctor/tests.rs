@@ -68,6 +68,12 @@ fn ideal() -> Report {
             defragmentation: "madvise".into(),
             ..Memory::default()
         },
+        tuning: Tuning {
+            smt: Some(false),
+            cgroup_controllers: ["cpu", "io", "memory", "pids"].map(str::to_owned).into(),
+            favordynmods: Some(true),
+            ..Tuning::default()
+        },
         features: Vec::new(),
         target_features: String::new(),
         costs: None,
@@ -89,7 +95,7 @@ fn an_ideal_host_gets_no_advice() {
 fn each_fault_gets_its_change() {
     let vmx = ProcessorSupport::Vmx;
     type Spoil = fn(&mut Report);
-    let cases: [(Spoil, &str); 8] = [
+    let cases: [(Spoil, &str); 13] = [
         (
             |r| r.virtualization.nested_paging = Some(false),
             "kvm_intel ept=1",
@@ -108,6 +114,14 @@ fn each_fault_gets_its_change() {
         ),
         (|r| r.memory.overcommit = 2, "vm.overcommit_memory"),
         (|r| r.hypervisor = Some("X".into()), "bare metal"),
+        (|r| r.tuning.smt = Some(true), "smt/control"),
+        (|r| r.tuning.same_page_merging = true, "ksm/run"),
+        (|r| r.tuning.swap = 1 << 30, "swapoff"),
+        (
+            |r| r.tuning.favordynmods = Some(false),
+            "remount,favordynmods",
+        ),
+        (|r| drop(r.tuning.cgroup_controllers.pop()), "cgroup_no_v1"),
         (
             |r| *r.capabilities.entry("READONLY_MEM").or_default() = 0,
             "Linux 5.10",

@@ -70,7 +70,26 @@ impl Report {
         row(f, "huge pages", &transparent)?;
         let reserved = format!("{} of 2 MiB, {} free", m.hugetlb_pages, m.hugetlb_free);
         row(f, "reserved huge pages", &reserved)?;
-        row(f, "overcommitment", &m.overcommit.to_string())
+        row(f, "overcommitment", &m.overcommit.to_string())?;
+        let t = &self.tuning;
+        let swap = match t.swap {
+            0 => "none".to_owned(),
+            bytes => format!("{} MiB", bytes >> 20),
+        };
+        row(f, "swap", &swap)?;
+        row(f, "KSM", switch(Some(t.same_page_merging)))?;
+        row(f, "SMT", t.smt.map_or("unknown", |smt| switch(Some(smt))))?;
+        let polling = t.halt_poll_ns.map(|ns| format!("{} µs", ns / 1000));
+        row(f, "halt polling", polling.as_deref().unwrap_or("unknown"))?;
+        let controllers = match t.cgroup_controllers.is_empty() {
+            true => "no controllers",
+            false => &t.cgroup_controllers.join(" "),
+        };
+        let quick = match t.favordynmods {
+            Some(true) => ", favordynmods",
+            _ => "",
+        };
+        row(f, "cgroup version 2", &format!("{controllers}{quick}"))
     }
 
     fn write_features(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
