@@ -3,8 +3,8 @@
 #
 #   build.sh OUT [PART...]
 #
-# PART is one of kernels, syscalls, secp256k1, busybox, debian and network; without any, all of
-# them.
+# PART is one of kernels, syscalls, secp256k1, busybox, debian, network and service; without any,
+# all of them.
 #
 # OUT/native/     x86-64 programs, statically linked
 # OUT/riscv64/    the same programs for riscv64
@@ -22,7 +22,7 @@
 set -euo pipefail
 
 if [ $# -lt 1 ]; then
-    echo "usage: $0 OUT [kernels|syscalls|secp256k1|busybox|debian|network]..." >&2
+    echo "usage: $0 OUT [kernels|syscalls|secp256k1|busybox|debian|network|service]..." >&2
     exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
@@ -187,6 +187,14 @@ make_network() {
     make_root amd64 memcaslap
 }
 
+# What the daemon runs in `hartline bench service`: no C library, so that nothing but the
+# daemon and the VMM is measured.
+make_service() {
+    riscv64-linux-gnu-gcc -O1 -static -nostdlib -ffreestanding \
+        -o "$out/riscv64/service.new" "$here/../programs/service/service.c"
+    mv "$out/riscv64/service.new" "$out/riscv64/service"
+}
+
 # compress TOOL OPTION...: corpus.txt with the native tool, for decompression.
 compress() {
     local tree=$out/roots/amd64/$1 file=$out/input/corpus.$1
@@ -200,11 +208,11 @@ compress() {
 "$fetch" amd64 "$root/.debian/amd64" qemu-user
 place "$root/.debian/amd64/usr/bin/qemu-riscv64" "$out/qemu-riscv64"
 if [ $# -eq 0 ]; then
-    set -- kernels syscalls secp256k1 busybox debian network
+    set -- kernels syscalls secp256k1 busybox debian network service
 fi
 for part in "$@"; do
     case $part in
-    kernels | syscalls | secp256k1 | busybox | debian | network) make_$part ;;
+    kernels | syscalls | secp256k1 | busybox | debian | network | service) make_$part ;;
     *)
         echo "$0: $part: no such part" >&2
         exit 2

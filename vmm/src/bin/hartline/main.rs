@@ -11,7 +11,7 @@ mod remote;
 mod run;
 mod translation;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -60,6 +60,17 @@ enum Command {
     Rm(remote::Named),
     /// Print what a machine wrote
     Logs(remote::Logs),
+    /// Show what the running machines use, again and again
+    Top(remote::Top),
+    /// Run a program on the daemon and print its output; nothing of it is kept
+    Submit(Box<remote::Submit>),
+    /// Make an API key of the daemon
+    Key(remote::Key),
+    /// Print what makes a shell complete commands and options
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
 }
 
 fn main() -> ExitCode {
@@ -81,6 +92,10 @@ fn main() -> ExitCode {
             Command::Kill(arguments) => remote::kill(arguments),
             Command::Rm(arguments) => remote::rm(arguments),
             Command::Logs(arguments) => remote::logs(arguments),
+            Command::Top(arguments) => remote::top(arguments),
+            Command::Submit(arguments) => remote::submit(arguments),
+            Command::Key(arguments) => remote::key(arguments),
+            Command::Completions { shell } => completions(*shell),
         },
         Err(error) => usage(&error),
     };
@@ -88,6 +103,14 @@ fn main() -> ExitCode {
         say(&one_line(&error));
         ExitCode::from(FAILURE)
     })
+}
+
+/// Prints the completions of a shell.
+fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "hartline", &mut text);
+    io::stdout().write_all(&text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Ends the process after a run at once: other threads may still be translating, and

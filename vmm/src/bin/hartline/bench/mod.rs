@@ -5,6 +5,7 @@ mod compute;
 mod io;
 mod programs;
 mod results;
+mod service;
 mod suite;
 mod syscalls;
 
@@ -27,8 +28,8 @@ enum Benchmark {
     Syscalls(syscalls::Arguments),
     /// Network: a server as native code, under qemu-riscv64 and in a VM, and its client
     Io(io::Arguments),
-    /// The daemon: how long a run takes, and how many there are in a second
-    Service(crate::remote::BenchArguments),
+    /// The daemon: times of runs, what is left of them, idle machines, restart (as root)
+    Service(service::Arguments),
 }
 
 /// Run the benchmark and print its results.
@@ -41,6 +42,6 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Benchmark::Ablation(arguments) => ablation::main(arguments),
         Benchmark::Syscalls(arguments) => syscalls::main(arguments),
         Benchmark::Io(arguments) => io::main(arguments),
-        Benchmark::Service(arguments) => crate::remote::bench(arguments),
+        Benchmark::Service(arguments) => service::main(arguments),
     }
 }

@@ -1,7 +1,10 @@
 //! `hartline ps`, `create`, `start`, `stop`, `kill`, `rm` and `logs`.
 
-use super::{Remote, done, table, wait};
+use super::{Remote, done, list, table, wait};
 use anyhow::Context;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use hartline_vmm::client;
 use http_body_util::BodyExt;
 use hyper::Method;
 use serde_json::{Value, json};
@@ -25,14 +28,12 @@ pub struct Ps {
 /// The daemon does not answer.
 pub fn ps(arguments: &Ps) -> anyhow::Result<ExitCode> {
     wait(async {
-        let mut path = "/v1/machines?limit=1000".to_owned();
-        if let Some(state) = &arguments.state {
-            path += &format!("&state={}", hartline_vmm::client::escape(state));
-        }
+        let state = arguments.state.as_deref().map(client::escape);
+        let filter = state.map_or(String::new(), |state| format!("state={state}"));
         let mut daemon = arguments.remote.connect().await?;
-        let answer: Value = daemon.json(Method::GET, &path, None).await?;
-        if !arguments.remote.print_json(&answer)? {
-            let rows: Vec<_> = answer.as_array().into_iter().flatten().map(row).collect();
+        let machines = list(&mut daemon, "/v1/machines", &filter).await?;
+        if !arguments.remote.print_json(&machines)? {
+            let rows: Vec<_> = machines.iter().map(row).collect();
             let headings = ["ID", "PROGRAM", "ARGUMENTS", "STATE", "CODE", "MESSAGE"];
             table::print(headings, &rows)?;
         }
@@ -58,12 +59,9 @@ fn row(machine: &Value) -> [String; 6] {
     ]
 }
 
-/// Arguments of `hartline create`.
+/// What to run, for `hartline create` and `hartline submit`.
 #[derive(Debug, clap::Args)]
-pub struct Create {
-    #[command(flatten)]
-    remote: Remote,
-
+pub(super) struct What {
     /// Path of the program in an uploaded root file system
     #[arg(long)]
     path: Option<String>,
@@ -71,10 +69,6 @@ pub struct Create {
     /// Set an environment variable (repeatable)
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = pair)]
     environment: Vec<(String, String)>,
-
-    /// Label to find it by (repeatable)
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
-    labels: Vec<(String, String)>,
 
     /// Number of vCPUs
     #[arg(long, default_value_t = 1)]
@@ -84,10 +78,6 @@ pub struct Create {
     #[arg(long = "mem", value_name = "MIB", default_value_t = 256)]
     memory: u64,
 
-    /// Start it too
-    #[arg(long)]
-    start: bool,
-
     /// Id of the program, as push printed it
     program: String,
 
@@ -96,9 +86,50 @@ pub struct Create {
     arguments: Vec<String>,
 }
 
+impl What {
+    /// A request of the API with these fields.
+    ///
+    /// # Errors
+    /// There cannot be so much memory.
+    pub(super) fn request(&self) -> anyhow::Result<Value> {
+        let memory = self.memory.checked_mul(1 << 20);
+        Ok(json!({
+            "program": self.program,
+            "path": self.path,
+            "args": self.arguments,
+            "env": map(&self.environment),
+            "cpus": self.cpus,
+            "memory": memory.context("--mem is more than there can be")?,
+        }))
+    }
+}
+
 fn pair(text: &str) -> Result<(String, String), &'static str> {
     let pair = text.split_once('=').ok_or("needs the form NAME=VALUE")?;
     Ok((pair.0.to_owned(), pair.1.to_owned()))
+}
+
+fn map(pairs: &[(String, String)]) -> Value {
+    let pairs = pairs.iter().cloned();
+    Value::from_iter(pairs.map(|(name, value)| (name, Value::from(value))))
+}
+
+/// Arguments of `hartline create`.
+#[derive(Debug, clap::Args)]
+pub struct Create {
+    #[command(flatten)]
+    remote: Remote,
+
+    #[command(flatten)]
+    what: What,
+
+    /// Label to find it by (repeatable)
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
+    labels: Vec<(String, String)>,
+
+    /// Start it too
+    #[arg(long)]
+    start: bool,
 }
 
 /// Makes a machine and prints its id.
@@ -106,21 +137,9 @@ fn pair(text: &str) -> Result<(String, String), &'static str> {
 /// # Errors
 /// The daemon refuses.
 pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
-    let map = |pairs: &[(String, String)]| {
-        let pairs = pairs.iter().cloned();
-        Value::from_iter(pairs.map(|(name, value)| (name, Value::from(value))))
-    };
-    let memory = arguments.memory.checked_mul(1 << 20);
-    let request = json!({
-        "program": arguments.program,
-        "path": arguments.path,
-        "args": arguments.arguments,
-        "env": map(&arguments.environment),
-        "labels": map(&arguments.labels),
-        "cpus": arguments.cpus,
-        "memory": memory.context("--mem is more than there can be")?,
-        "start": arguments.start,
-    });
+    let mut request = arguments.what.request()?;
+    request["labels"] = map(&arguments.labels);
+    request["start"] = arguments.start.into();
     wait(async {
         let mut daemon = arguments.remote.connect().await?;
         let machine: Value = daemon
@@ -180,7 +199,7 @@ fn each(arguments: &Named, method: &Method, end: &str) -> anyhow::Result<ExitCod
     wait(async {
         let mut daemon = arguments.remote.connect().await?;
         for id in &arguments.machines {
-            let path = format!("/v1/machines/{}{end}", hartline_vmm::client::escape(id));
+            let path = format!("/v1/machines/{}{end}", client::escape(id));
             let answer: Value = daemon
                 .json(method.clone(), &path, None)
                 .await
@@ -217,23 +236,35 @@ pub struct Logs {
 /// The daemon refuses, or standard output takes nothing.
 pub fn logs(arguments: &Logs) -> anyhow::Result<ExitCode> {
     wait(async {
+        let stream = if arguments.stderr { "stderr" } else { "stdout" };
         let path = format!(
-            "/v1/machines/{}/logs?follow={}&stream={}",
-            hartline_vmm::client::escape(&arguments.machine),
+            "/v1/machines/{}/logs?follow={}&stream={stream}",
+            client::escape(&arguments.machine),
             arguments.follow,
-            if arguments.stderr { "stderr" } else { "stdout" }
         );
         let mut daemon = arguments.remote.connect().await?;
-        let nothing = hartline_vmm::client::full(Vec::new());
+        let nothing = client::full(Vec::new());
         let answer = daemon.send(Method::GET, &path, None, nothing).await?;
         let mut body = answer.into_body();
         let mut out = io::stdout().lock();
         while let Some(frame) = body.frame().await {
-            if let Ok(data) = frame?.into_data() {
-                out.write_all(&data)?;
-                out.flush()?;
+            let Ok(data) = frame?.into_data() else {
+                continue;
+            };
+            match arguments.remote.is_json() {
+                true => writeln!(out, "{}", piece(stream, &data))?,
+                false => out.write_all(&data)?,
             }
+            out.flush()?;
         }
         done()
     })
+}
+
+/// A piece of a log as JSON, with its bytes in base64 if they are no text.
+fn piece(stream: &str, data: &[u8]) -> Value {
+    match std::str::from_utf8(data) {
+        Ok(text) => json!({ "stream": stream, "text": text }),
+        Err(_) => json!({ "stream": stream, "base64": BASE64_STANDARD.encode(data) }),
+    }
 }

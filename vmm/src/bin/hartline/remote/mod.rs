@@ -1,16 +1,22 @@
 //! Commands that talk to the daemon.
 
-mod bench;
+mod keys;
 mod machines;
 mod programs;
+mod runs;
 mod table;
+mod top;
 
-pub use bench::Arguments as BenchArguments;
-pub use bench::main as bench;
+pub use keys::{Key, key};
 pub use machines::{Create, Logs, Named, Ps, create, kill, logs, ps, rm, start, stop};
-pub use programs::{Programs, Push, list as programs, push};
+pub use programs::{Programs, Push, list as programs, push, until_ready, upload};
+pub use runs::{Submit, submit};
+pub use top::{Top, top};
 
-use hartline_vmm::client::{ClientError, Connection, Host};
+use hartline_vmm::client::{ClientError, Connection, Host, escape};
+use hyper::Method;
+use serde::Serialize;
+use serde_json::Value;
 use std::future::Future;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -50,17 +56,44 @@ impl Remote {
         Connection::open(&self.host, self.key.clone()).await
     }
 
+    fn is_json(&self) -> bool {
+        self.output == Format::Json
+    }
+
     /// Prints an answer as it is, if that is wanted; whether it was.
-    fn print_json(&self, answer: &serde_json::Value) -> anyhow::Result<bool> {
-        if self.output == Format::Json {
+    fn print_json(&self, answer: &impl Serialize) -> anyhow::Result<bool> {
+        if self.is_json() {
             writeln!(io::stdout(), "{}", serde_json::to_string_pretty(answer)?)?;
         }
-        Ok(self.output == Format::Json)
+        Ok(self.is_json())
+    }
+}
+
+/// Entries of one answer of a list, at most.
+const PAGE: usize = 1000;
+
+/// Everything of a list that the daemon tells page by page; `filter` is a part of the query.
+async fn list(
+    daemon: &mut Connection,
+    path: &str,
+    filter: &str,
+) -> Result<Vec<Value>, ClientError> {
+    let mut all: Vec<Value> = Vec::new();
+    loop {
+        let after = all.last().map(|entry| escape(&table::text(entry, "id")));
+        let after = after.unwrap_or_default();
+        let path = format!("{path}?limit={PAGE}&after={after}&{filter}");
+        let mut page: Vec<Value> = daemon.json(Method::GET, &path, None).await?;
+        let is_last = page.len() < PAGE;
+        all.append(&mut page);
+        if is_last {
+            return Ok(all);
+        }
     }
 }
 
 /// Runs a command that waits for the daemon.
-fn wait<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+pub fn wait<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?

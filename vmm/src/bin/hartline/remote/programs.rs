@@ -5,7 +5,7 @@ use anyhow::{Context, bail};
 use hartline_vmm::client::{self, Connection, escape};
 use hyper::Method;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -48,19 +48,9 @@ pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
                 name.to_string_lossy().into_owned()
             }
         };
-        let file = tokio::fs::File::open(&arguments.file).await;
-        let body = client::file(file.with_context(|| shown.clone())?);
         let programs = arguments.programs.join(",");
-        let path = format!(
-            "/v1/programs?name={}&programs={}",
-            escape(&name),
-            escape(&programs)
-        );
         let mut daemon = arguments.remote.connect().await?;
-        let kind = Some("application/octet-stream");
-        let answer = daemon.send(Method::POST, &path, kind, body).await?;
-        let bytes = http_body_util::BodyExt::collect(answer.into_body()).await?;
-        let mut program: Value = serde_json::from_slice(&bytes.to_bytes())?;
+        let mut program = upload(&mut daemon, &arguments.file, &name, &programs).await?;
         if !arguments.no_wait {
             program = until_ready(&mut daemon, program).await?;
         }
@@ -74,8 +64,32 @@ pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Asks until a program is ready or has failed.
-async fn until_ready(daemon: &mut Connection, mut program: Value) -> anyhow::Result<Value> {
+/// Uploads a file as a program. Result: the program as it is then. `programs` are paths in a
+/// root file system that are translated ahead, with commas between them.
+///
+/// # Errors
+/// It cannot be read, or is refused.
+pub async fn upload(
+    daemon: &mut Connection,
+    file: &Path,
+    name: &str,
+    programs: &str,
+) -> anyhow::Result<Value> {
+    let opened = tokio::fs::File::open(file).await;
+    let body = client::file(opened.with_context(|| file.display().to_string())?);
+    let (name, programs) = (escape(name), escape(programs));
+    let path = format!("/v1/programs?name={name}&programs={programs}");
+    let kind = Some("application/octet-stream");
+    let answer = daemon.send(Method::POST, &path, kind, body).await?;
+    let bytes = http_body_util::BodyExt::collect(answer.into_body()).await?;
+    Ok(serde_json::from_slice(&bytes.to_bytes())?)
+}
+
+/// Asks until a program is ready or has failed. Result: the program as it is then.
+///
+/// # Errors
+/// The daemon does not answer.
+pub async fn until_ready(daemon: &mut Connection, mut program: Value) -> anyhow::Result<Value> {
     let path = format!("/v1/programs/{}", table::text(&program, "id"));
     while ["packing", "translating"].contains(&table::text(&program, "state").as_str()) {
         tokio::time::sleep(PERIOD).await;
@@ -98,11 +112,9 @@ pub struct Programs {
 pub fn list(arguments: &Programs) -> anyhow::Result<ExitCode> {
     wait(async {
         let mut daemon = arguments.remote.connect().await?;
-        let answer: Value = daemon
-            .json(Method::GET, "/v1/programs?limit=1000", None)
-            .await?;
-        if !arguments.remote.print_json(&answer)? {
-            let rows: Vec<_> = answer.as_array().into_iter().flatten().map(row).collect();
+        let programs = super::list(&mut daemon, "/v1/programs", "").await?;
+        if !arguments.remote.print_json(&programs)? {
+            let rows: Vec<_> = programs.iter().map(row).collect();
             table::print(["ID", "NAME", "KIND", "SIZE", "STATE", "MESSAGE"], &rows)?;
         }
         done()

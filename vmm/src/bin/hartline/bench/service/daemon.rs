@@ -1,0 +1,176 @@
+//! A daemon with data of its own.
+
+use super::left::Left;
+use anyhow::{Context, bail};
+use hartline_vmm::client::{Connection, Host};
+use hyper::Method;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long the daemon may take to start, or what is left of runs to go away.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Time between two questions.
+const PERIOD: Duration = Duration::from_millis(5);
+/// How long everything is left alone before it is counted: the daemon's spare threads end,
+/// and VMMs are made ready.
+const REST: Duration = Duration::from_secs(12);
+
+/// A program runs and machines wait at once, whatever this host has.
+const CONFIGURATION: &str = "cpu_overcommit = 1000\nmemory = 1099511627776\n";
+
+/// A daemon, which ends with this, and its data.
+#[derive(Debug)]
+pub struct Daemon {
+    directory: PathBuf,
+    program: PathBuf,
+    child: Child,
+}
+
+impl Daemon {
+    /// Starts it and waits until it answers.
+    ///
+    /// # Errors
+    /// It does not start: it says why on standard error.
+    pub async fn start() -> anyhow::Result<Self> {
+        let name = format!("hartline-bench-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir(&directory).with_context(|| directory.display().to_string())?;
+        fs::write(directory.join("hartlined.toml"), CONFIGURATION)?;
+        let program = std::env::current_exe()?.with_file_name("hartlined");
+        let child = spawn(&program, &directory)?;
+        let mut daemon = Self {
+            directory,
+            program,
+            child,
+        };
+        daemon.await_answer().await?;
+        Ok(daemon)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where its data are.
+    pub fn data(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+
+    /// A connection to it.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn connect(&self) -> anyhow::Result<Connection> {
+        let host = Host::Unix(self.directory.join("socket"));
+        Ok(Connection::open(&host, None).await?)
+    }
+
+    /// Ends it by force and starts it again. Result: when the new one, which answers by now,
+    /// was started.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn restart(&mut self) -> anyhow::Result<Instant> {
+        self.child.kill()?;
+        self.child.wait()?;
+        let start = Instant::now();
+        self.child = spawn(&self.program, &self.directory)?;
+        self.await_answer().await?;
+        Ok(start)
+    }
+
+    async fn await_answer(&mut self) -> anyhow::Result<()> {
+        let start = Instant::now();
+        while self.connect().await.is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                bail!(
+                    "{}: {status}: {}",
+                    self.program.display(),
+                    self.end_of_log()
+                );
+            }
+            if start.elapsed() > PATIENCE {
+                bail!("the daemon does not answer: {}", self.end_of_log());
+            }
+            tokio::time::sleep(PERIOD).await;
+        }
+        Ok(())
+    }
+
+    /// Uploads a program and waits until it is translated. Result: its id.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub async fn push(&self, file: &Path) -> anyhow::Result<String> {
+        let mut connection = self.connect().await?;
+        let program = crate::remote::upload(&mut connection, file, "service", "").await?;
+        let program = crate::remote::until_ready(&mut connection, program).await?;
+        let text = |field| program.get(field).and_then(Value::as_str);
+        match (text("state"), text("message"), text("id")) {
+            (Some("ready"), Some(""), Some(id)) => Ok(id.to_owned()),
+            _ => bail!("the program was not translated: {program}"),
+        }
+    }
+
+    /// What there is when nothing runs, after a rest; waits until it is no more than
+    /// `before`, for a time.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub async fn settle(&self, before: Option<&Left>) -> anyhow::Result<Left> {
+        tokio::time::sleep(REST).await;
+        let start = Instant::now();
+        loop {
+            let mut connection = self.connect().await?;
+            let ready: Value = connection.json(Method::GET, "/readyz", None).await?;
+            drop(connection);
+            let left = Left::look(self.pid())?;
+            let is_ready = ready.get("ready").and_then(Value::as_bool) == Some(true);
+            let is_settled = before.is_none_or(|before| left.more_than(before).is_empty());
+            if is_ready && is_settled || start.elapsed() > PATIENCE {
+                return Ok(left);
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// The last lines that it wrote to standard error.
+    pub fn end_of_log(&self) -> String {
+        let log = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join("\n")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Nothing can be done about what fails here.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        super::machines::end_all(&self.data());
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn spawn(program: &Path, directory: &Path) -> anyhow::Result<Child> {
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(directory.join("log"))?;
+    Command::new(program)
+        .arg("--config")
+        .arg(directory.join("hartlined.toml"))
+        .arg("--data-dir")
+        .arg(directory.join("data"))
+        .arg("--socket")
+        .arg(directory.join("socket"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .with_context(|| program.display().to_string())
+}

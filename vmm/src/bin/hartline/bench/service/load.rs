@@ -1,0 +1,55 @@
+//! Runs, one after another and several at once.
+
+use super::daemon::Daemon;
+use anyhow::{Context, ensure};
+use hyper::Method;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// So many runs of one client. Result: how long each took, shortest first.
+///
+/// # Errors
+/// A run fails.
+pub async fn sequential(
+    daemon: &Daemon,
+    program: &str,
+    count: u32,
+) -> anyhow::Result<Vec<Duration>> {
+    let mut times = runs(daemon, program, count).await?;
+    times.sort_unstable();
+    Ok(times)
+}
+
+/// At least so many runs of several clients at once. Result: runs per second.
+///
+/// # Errors
+/// A run fails.
+pub async fn parallel(
+    daemon: &Daemon,
+    program: &str,
+    count: u32,
+    clients: u32,
+) -> anyhow::Result<f64> {
+    let each = count.div_ceil(clients);
+    let start = Instant::now();
+    let all = (0..clients).map(|_| runs(daemon, program, each));
+    futures_util::future::try_join_all(all).await?;
+    Ok(f64::from(each * clients) / start.elapsed().as_secs_f64())
+}
+
+async fn runs(daemon: &Daemon, program: &str, count: u32) -> anyhow::Result<Vec<Duration>> {
+    let mut connection = daemon.connect().await?;
+    let request = json!({ "program": program });
+    let mut times = Vec::new();
+    for _ in 0..count {
+        let start = Instant::now();
+        let outcome: Value = connection
+            .json(Method::POST, "/v1/runs", Some(&request))
+            .await?;
+        times.push(start.elapsed());
+        let code = outcome.get("exit_code").and_then(Value::as_u64);
+        let code = code.context("the answer has no exit code")?;
+        ensure!(code == 0, "the program ended with code {code}: {outcome}");
+    }
+    Ok(times)
+}

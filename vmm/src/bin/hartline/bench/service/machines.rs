@@ -1,0 +1,248 @@
+//! Machines that are idle, and that are still there when the daemon was killed.
+
+use super::daemon::Daemon;
+use anyhow::{Context, bail, ensure};
+use hartline_vmm::client::Connection;
+use hyper::Method;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// RAM of a machine, bytes: the least there can be.
+const RAM: u64 = 64 << 20;
+/// How long all machines may take to start, or to end.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Time between two questions.
+const PERIOD: Duration = Duration::from_millis(10);
+/// How long machines are left alone before they are looked at.
+const REST: Duration = Duration::from_secs(3);
+
+/// What idle machines cost.
+#[derive(Debug, Clone, Serialize)]
+pub struct Idle {
+    /// How many.
+    pub machines: usize,
+    /// Memory of each beyond what its guest touched, MiB: what its VMM has, with its share
+    /// of what several have.
+    pub memory_each_mib: f64,
+    /// What the guest of each touched, in pages of the size that the host gave, MiB.
+    pub guest_each_mib: f64,
+    /// Processor time of all and of the daemon, percent of one processor.
+    pub cpu_percent: f64,
+}
+
+/// How machines came back.
+#[derive(Debug, Clone, Serialize)]
+pub struct Restart {
+    /// How many were running.
+    pub machines: usize,
+    /// Seconds from the start of the new daemon until it told all of them to be running.
+    pub seconds: f64,
+    /// How many were lost, or are other processes than before.
+    pub lost: usize,
+}
+
+/// Starts machines whose program sleeps. Result: their ids.
+///
+/// # Errors
+/// One is refused, or does not run.
+pub async fn start(daemon: &Daemon, program: &str, count: u32) -> anyhow::Result<Vec<String>> {
+    let mut connection = daemon.connect().await?;
+    let mut started = Vec::new();
+    let request = json!({
+        "program": program, "args": ["idle"], "memory": RAM, "start": true,
+    });
+    for _ in 0..count {
+        let machine: Value = connection
+            .json(Method::POST, "/v1/machines", Some(&request))
+            .await?;
+        let id = machine.get("id").and_then(Value::as_str);
+        started.push(id.context("the answer has no id")?.to_owned());
+    }
+    until(&mut connection, "running", started.len()).await?;
+    Ok(started)
+}
+
+/// Waits until so many machines are in a state.
+async fn until(connection: &mut Connection, state: &str, count: usize) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let path = format!("/v1/machines?limit=1000&state={state}");
+    loop {
+        let machines: Vec<Value> = connection.json(Method::GET, &path, None).await?;
+        if machines.len() == count {
+            return Ok(());
+        }
+        if start.elapsed() > PATIENCE {
+            bail!("{} machines are {state}, not {count}", machines.len());
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+/// Measures machines that do nothing.
+///
+/// # Errors
+/// One is gone.
+pub async fn idle(daemon: &Daemon, started: &[String], seconds: u32) -> anyhow::Result<Idle> {
+    tokio::time::sleep(REST).await;
+    let processes = processes(&daemon.data());
+    ensure!(
+        processes.len() == started.len(),
+        "{} processes of {} machines were found",
+        processes.len(),
+        started.len()
+    );
+    let used = || -> anyhow::Result<u64> {
+        let pids = processes.values().copied().chain([daemon.pid()]);
+        pids.map(processor_time).sum()
+    };
+    let (before, start) = (used()?, Instant::now());
+    tokio::time::sleep(Duration::from_secs(seconds.into())).await;
+    let (after, time) = (used()?, start.elapsed());
+    let mut own = 0;
+    let mut guest = 0;
+    for &pid in processes.values() {
+        let memory = Memory::of(pid)?;
+        own += memory.own_kib;
+        guest += memory.guest_kib;
+    }
+    let each = |kib: u64| kib as f64 / 1024.0 / started.len() as f64;
+    Ok(Idle {
+        machines: started.len(),
+        memory_each_mib: each(own),
+        guest_each_mib: each(guest),
+        cpu_percent: after.saturating_sub(before) as f64 / time.as_nanos() as f64 * 100.0,
+    })
+}
+
+/// Kills the daemon and starts it again.
+///
+/// # Errors
+/// It does not start again.
+pub async fn restart(daemon: &mut Daemon, kept: &[String]) -> anyhow::Result<Restart> {
+    let data = daemon.data();
+    let before = processes(&data);
+    let start = daemon.restart().await?;
+    let mut connection = daemon.connect().await?;
+    until(&mut connection, "running", kept.len()).await?;
+    let seconds = start.elapsed().as_secs_f64();
+    let after = processes(&data);
+    let lost = |id: &&String| !before.contains_key(*id) || before.get(*id) != after.get(*id);
+    Ok(Restart {
+        machines: kept.len(),
+        seconds,
+        lost: kept.iter().filter(lost).count(),
+    })
+}
+
+/// Ends and deletes machines.
+///
+/// # Errors
+/// The daemon refuses.
+pub async fn end(daemon: &Daemon, machines: &[String]) -> anyhow::Result<()> {
+    let mut connection = daemon.connect().await?;
+    for id in machines {
+        let path = format!("/v1/machines/{id}/kill");
+        let _: Value = connection.json(Method::POST, &path, None).await?;
+    }
+    until(&mut connection, "exited", machines.len()).await?;
+    for id in machines {
+        let path = format!("/v1/machines/{id}");
+        let _: Value = connection.json(Method::DELETE, &path, None).await?;
+    }
+    Ok(())
+}
+
+/// Ends by force what is left of the machines of a data directory. Whoever cannot be ended
+/// has ended.
+pub fn end_all(data: &Path) {
+    for pid in processes(data).into_values() {
+        // SAFETY: no memory is involved.
+        unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+    }
+}
+
+/// Processes of machines by id: those whose standard output is a file of one.
+fn processes(data: &Path) -> BTreeMap<String, u32> {
+    let machines = data.join("machines");
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| {
+        let output = fs::read_link(format!("/proc/{pid}/fd/1")).ok()?;
+        let id = output.strip_prefix(&machines).ok()?.parent()?.to_str()?;
+        Some((id.to_owned(), pid))
+    })
+    .collect()
+}
+
+/// Processor time of all threads of a process, nanoseconds.
+fn processor_time(pid: u32) -> anyhow::Result<u64> {
+    let mut sum = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread that has just ended counts no more.
+        let times = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+        let time = times.split(' ').next().and_then(|time| time.parse().ok());
+        sum += time.unwrap_or(0);
+    }
+    Ok(sum)
+}
+
+/// Memory of a VMM.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Memory {
+    /// Its own, and its share of what it has with others, KiB.
+    own_kib: u64,
+    /// Guest RAM that was touched, KiB.
+    guest_kib: u64,
+}
+
+impl Memory {
+    fn of(pid: u32) -> anyhow::Result<Self> {
+        Ok(Self::parse(&fs::read_to_string(format!(
+            "/proc/{pid}/smaps"
+        ))?))
+    }
+
+    /// Of proc(5) `smaps`. Guest RAM is what huge pages are asked for (`hg`).
+    fn parse(smaps: &str) -> Self {
+        let (mut memory, mut share) = (Self::default(), 0);
+        for line in smaps.lines() {
+            let mut words = line.split_whitespace();
+            match words.next() {
+                Some("Pss:") => {
+                    let number = words.next().and_then(|word| word.parse().ok());
+                    share = number.unwrap_or(0);
+                }
+                // The last line of each mapping.
+                Some("VmFlags:") => match words.any(|word| word == "hg") {
+                    true => memory.guest_kib += share,
+                    false => memory.own_kib += share,
+                },
+                _ => {}
+            }
+        }
+        memory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_told_apart() {
+        let smaps = "00400000-00800000 r-xp 0 00:01 7 /program\n\
+            Size: 4096 kB\nPss: 100 kB\nVmFlags: rd ex mr\n\
+            7f0000000000-7f0004000000 rw-p 0 00:00 0\n\
+            Size: 65536 kB\nPss: 2048 kB\nVmFlags: rd wr mr hg\n";
+        let memory = Memory::parse(smaps);
+        let expected = Memory {
+            own_kib: 100,
+            guest_kib: 2048,
+        };
+        assert_eq!(memory, expected);
+    }
+}

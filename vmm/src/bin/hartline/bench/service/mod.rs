@@ -1,0 +1,121 @@
+//! `hartline bench service`: a daemon of its own, how fast it runs programs, what is left
+//! of runs, what idle machines cost, and how soon machines are back when it was killed.
+
+mod daemon;
+mod left;
+mod load;
+mod machines;
+mod results;
+
+use anyhow::{Context, ensure};
+use daemon::Daemon;
+use left::Left;
+use results::Results;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Arguments of `hartline bench service`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Runs one after another, whose times count
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    sequential: u32,
+
+    /// Runs of several clients at once, of which the rate counts
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    parallel: u32,
+
+    /// Clients at once
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    clients: u32,
+
+    /// Runs between two looks at what is left of them; 0: none
+    #[arg(long, value_name = "N", default_value_t = 5000)]
+    runs: u32,
+
+    /// Idle machines at once; 0: none
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=180))]
+    machines: u32,
+
+    /// Seconds for which the idle machines' processor time is measured
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+
+    /// How many of the machines run while the daemon is killed and started again
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    restart: u32,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    /// The directory that `make bench-programs` prepares
+    #[arg(long, value_name = "DIR", default_value = "target/bench-programs")]
+    programs: PathBuf,
+}
+
+/// Measure, and print the results on standard output, progress on standard error. Exit
+/// code 1 if something is left of runs or a machine was lost.
+///
+/// # Errors
+/// Not root, the program is missing, the daemon does not start or refuses, or a run fails.
+pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let program = arguments.programs.join("riscv64/service");
+    ensure!(
+        program.exists(),
+        "{}: make bench-programs prepares it",
+        program.display()
+    );
+    let results = crate::remote::wait(measure(arguments, &program))?;
+    match arguments.json {
+        true => writeln!(io::stdout(), "{}", serde_json::to_string(&results)?)?,
+        false => write!(io::stdout(), "{results}")?,
+    }
+    Ok(ExitCode::from(u8::from(!results.is_clean())))
+}
+
+async fn measure(arguments: &Arguments, program: &std::path::Path) -> anyhow::Result<Results> {
+    let mut daemon = Daemon::start().await?;
+    let measured = measure_with(&mut daemon, arguments, program).await;
+    measured.with_context(|| format!("the daemon's log ends with:\n{}", daemon.end_of_log()))
+}
+
+async fn measure_with(
+    daemon: &mut Daemon,
+    arguments: &Arguments,
+    program: &std::path::Path,
+) -> anyhow::Result<Results> {
+    let program = daemon.push(program).await?;
+    // The first ones wait until there are VMMs, and start the daemon's threads.
+    load::parallel(daemon, &program, arguments.clients * 4, arguments.clients).await?;
+    let times = load::sequential(daemon, &program, arguments.sequential).await?;
+    let per_second = load::parallel(daemon, &program, arguments.parallel, arguments.clients);
+    let mut results = Results::new(&times, per_second.await?, arguments);
+    progress(&results.speed());
+    if arguments.runs > 0 {
+        let before = daemon.settle(None).await?;
+        progress(&format!("before {} runs: {before}", arguments.runs));
+        load::parallel(daemon, &program, arguments.runs, arguments.clients).await?;
+        let after = daemon.settle(Some(&before)).await?;
+        progress(&format!("after: {after}"));
+        results.set_left(arguments.runs, before, after);
+    }
+    if arguments.machines > 0 {
+        let started = machines::start(daemon, &program, arguments.machines).await?;
+        results.idle = Some(machines::idle(daemon, &started, arguments.seconds).await?);
+        let kept = started.len().min(arguments.restart as usize);
+        let (kept, rest) = started.split_at(kept);
+        machines::end(daemon, rest).await?;
+        if !kept.is_empty() {
+            results.restart = Some(machines::restart(daemon, kept).await?);
+        }
+        machines::end(daemon, kept).await?;
+    }
+    Ok(results)
+}
+
+/// Tells how far it is. That nobody reads it is no reason to fail.
+fn progress(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}

@@ -1,0 +1,135 @@
+//! What was measured, as JSON and as text.
+
+use super::machines::{Idle, Restart};
+use super::{Arguments, Left};
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// Everything that was measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Results {
+    /// Milliseconds of a run from request to answer, one client, half of them.
+    p50_ms: f64,
+    /// 99 of 100 of them.
+    p99_ms: f64,
+    /// Runs per second of all clients at once.
+    runs_per_s: f64,
+    clients: u32,
+    sequential: u32,
+    parallel: u32,
+    /// What is left of many runs.
+    left: Option<Runs>,
+    pub idle: Option<Idle>,
+    pub restart: Option<Restart>,
+}
+
+/// Before and after runs.
+#[derive(Debug, Clone, Serialize)]
+struct Runs {
+    runs: u32,
+    before: Left,
+    after: Left,
+    /// What there is more of.
+    leaks: Vec<&'static str>,
+}
+
+impl Results {
+    /// With times of single runs, shortest first and at least one, and a rate.
+    pub fn new(times: &[Duration], runs_per_s: f64, arguments: &Arguments) -> Self {
+        Self {
+            p50_ms: percentile(times, 50),
+            p99_ms: percentile(times, 99),
+            runs_per_s,
+            clients: arguments.clients,
+            sequential: arguments.sequential,
+            parallel: arguments.parallel,
+            left: None,
+            idle: None,
+            restart: None,
+        }
+    }
+
+    /// Notes what there was before and after so many runs.
+    pub fn set_left(&mut self, runs: u32, before: Left, after: Left) {
+        let leaks = after.more_than(&before);
+        self.left = Some(Runs {
+            runs,
+            before,
+            after,
+            leaks,
+        });
+    }
+
+    /// Whether nothing was left behind and nothing lost.
+    pub fn is_clean(&self) -> bool {
+        let leaks = self
+            .left
+            .as_ref()
+            .is_some_and(|left| !left.leaks.is_empty());
+        let lost = self
+            .restart
+            .as_ref()
+            .is_some_and(|restart| restart.lost > 0);
+        !leaks && !lost
+    }
+
+    /// The times and the rate.
+    pub fn speed(&self) -> String {
+        format!(
+            "one client: p50 {:.1} ms, p99 {:.1} ms; {} clients: {:.1} runs/s",
+            self.p50_ms, self.p99_ms, self.clients, self.runs_per_s
+        )
+    }
+}
+
+impl fmt::Display for Results {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.speed())?;
+        if let Some(left) = &self.left {
+            writeln!(f, "before {} runs: {}", left.runs, left.before)?;
+            writeln!(f, "after:{:>width$} {}", "", left.after, width = 9)?;
+            match left.leaks.is_empty() {
+                true => writeln!(f, "nothing is left of them")?,
+                false => writeln!(f, "LEFT OF THEM: {}", left.leaks.join(", "))?,
+            }
+        }
+        if let Some(idle) = &self.idle {
+            writeln!(
+                f,
+                "{} idle machines: {:.1} MiB each beside {:.1} MiB that the guest touched, \
+                 {:.1} % of a processor together",
+                idle.machines, idle.memory_each_mib, idle.guest_each_mib, idle.cpu_percent
+            )?;
+        }
+        if let Some(restart) = &self.restart {
+            writeln!(
+                f,
+                "daemon killed with {} machines: back in {:.2} s, {} lost",
+                restart.machines, restart.seconds, restart.lost
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The time that so many percent of them do not exceed, milliseconds.
+fn percentile(sorted: &[Duration], percent: usize) -> f64 {
+    let index = (sorted.len() * percent).div_ceil(100).max(1) - 1;
+    sorted
+        .get(index)
+        .map_or(0.0, |time| time.as_secs_f64() * 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles() {
+        let times: Vec<_> = (1..=200).map(Duration::from_millis).collect();
+        assert_eq!(percentile(&times, 50), 100.0);
+        assert_eq!(percentile(&times, 99), 198.0);
+        assert_eq!(percentile(&times[..1], 99), 1.0);
+    }
+}
