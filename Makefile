@@ -7,7 +7,7 @@ BUSYBOX := .debian/riscv64/usr/bin/busybox
 
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup test-setup build run test fuzz bench-programs bench bench-io fmt lint doc clean
+.PHONY: help setup test-setup build run test fuzz bench-programs bench bench-io bench-service deb test-deb fmt lint doc clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -21,10 +21,9 @@ test-setup: ## Install what the tests need too
 build: setup ## Build the hartline command
 	cargo build --release --locked -p hartline
 
-run: build ## Translate Debian's riscv64 busybox and run it in a VM
+run: build ## Start the daemon, run Debian's riscv64 busybox through its API (KEEP=1: leave it up)
 	@$(SETUP)/fetch-debian.sh riscv64 .debian/riscv64 busybox-static
-	$(RELEASE)/hartline build $(BUSYBOX)
-	$(RELEASE)/hartline run --stats --volume $(BUSYBOX):/input:ro $(BUSYBOX) sha256sum /input
+	@deploy/run.sh $(RELEASE) $(BUSYBOX) uname -a
 
 test: build test-setup ## Run every test (HARTLINE_REQUIRE_KVM=1: fail, not skip, without /dev/kvm)
 	cargo test --release --locked --workspace --no-fail-fast
@@ -40,6 +39,15 @@ bench: build bench-programs ## Compare with native code and qemu-riscv64
 
 bench-io: build bench-programs ## The same for servers and their network (as root)
 	$(RELEASE)/hartline bench io --programs target/bench-programs
+
+bench-service: build bench-programs ## Measure the daemon: runs, leaks, idle machines, restart (as root)
+	$(RELEASE)/hartline bench service --programs target/bench-programs
+
+deb: build ## Build the Debian package, in target/deb
+	@deploy/debian/build.sh $(RELEASE) target/deb
+
+test-deb: deb ## Install, upgrade, remove and purge it in a chroot (as root)
+	@deploy/debian/test.sh target/deb/hartline_*.deb
 
 fmt: ## Format the sources
 	cargo fmt --all

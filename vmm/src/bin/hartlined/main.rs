@@ -1,5 +1,7 @@
 //! The daemon.
 
+mod service;
+
 use anyhow::Context;
 use clap::Parser;
 use hartline_vmm::daemon::Daemon;
@@ -9,6 +11,7 @@ use hartline_vmm::{jailed, report};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -47,10 +50,7 @@ fn main() -> ExitCode {
         };
     }
     let arguments = Arguments::parse();
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
+    service::start_log();
     match serve(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
@@ -89,6 +89,8 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
             tcp = listeners.address().map(|address| address.to_string()),
             "ready"
         );
+        let guard = tokio::spawn(service::keep_alive(Arc::clone(&daemon)));
+        service::ready("serving requests");
         let (stop, stopped) = watch::channel(false);
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -98,10 +100,12 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
                 _ = interrupt.recv() => {}
             }
             tracing::info!("stopping; machines go on");
+            service::stopping();
             daemon.scheduler.drain();
             stop.send_replace(true);
         };
         tokio::join!(listeners.serve(&daemon, stopped), ended);
+        guard.abort();
         anyhow::Ok(())
     })
 }

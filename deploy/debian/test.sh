@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Install, upgrade, remove, install again and purge the package in a chroot of Debian
+# trixie, and check after each step what there is. As root; debootstrap is installed if
+# it is missing. The chroot is kept as a tar file for the next time.
+#
+#   test.sh FILE.deb
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+package=$(realpath "$1")
+cache=${HARTLINE_DEBS:-${XDG_CACHE_HOME:-$HOME/.cache}/hartline-debs}
+base=$cache/chroot-trixie.tar
+
+[ "$(id -u)" -eq 0 ] || { echo "test-deb: a chroot needs root" >&2; exit 1; }
+if ! command -v debootstrap >/dev/null; then
+    apt-get -qq update
+    DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends debootstrap
+fi
+
+work=$(mktemp -d)
+chroot=$work/chroot
+finish() {
+    ! mountpoint -q "$chroot/proc" || umount "$chroot/proc"
+    rm -rf --one-file-system "$work"
+}
+trap finish EXIT
+if [ ! -e "$base" ]; then
+    echo "test-deb: making a chroot of Debian trixie"
+    mkdir -p "$cache"
+    debootstrap --variant=minbase --include=systemd trixie "$chroot" \
+        "$("$here/../setup/mirror.sh")" >"$work/debootstrap.log" 2>&1 || {
+        tail -n 20 "$work/debootstrap.log" >&2
+        exit 1
+    }
+    tar -C "$chroot" -cf "$base.new" .
+    mv "$base.new" "$base"
+    rm -rf "$chroot"
+fi
+mkdir "$chroot"
+tar -C "$chroot" -xf "$base"
+mount -t proc proc "$chroot/proc"
+
+inside() { LC_ALL=C DEBIAN_FRONTEND=noninteractive chroot "$chroot" "$@"; }
+say() { echo "test-deb: $*"; }
+fail() { echo "test-deb: FAILED: $*" >&2; exit 1; }
+# A symbolic link leads somewhere inside the chroot only.
+is_there() { [ -e "$chroot$1" ] || [ -L "$chroot$1" ]; }
+there() { for file; do is_there "$file" || fail "$file is not there"; done; }
+gone() { for file; do ! is_there "$file" || fail "$file is there"; done; }
+# Every file of the chroot but logs and what dpkg and systemd keep of their own.
+list() {
+    (cd "$chroot" && find . -xdev -path ./var/lib/dpkg -prune -o -path ./var/log -prune -o \
+        -path ./run/systemd -prune -o \
+        -path ./var/cache -prune -o -print | sort)
+}
+enabled=/etc/systemd/system/multi-user.target.wants/hartlined.service
+config=/etc/hartline/hartlined.toml
+version=$(dpkg-deb -f "$package" Version)
+
+# The same package with a higher version and a changed default configuration.
+upgrade=$work/upgrade
+dpkg-deb -R "$package" "$upgrade"
+sed -i "s/^Version: .*/Version: $version+upgrade/" "$upgrade/DEBIAN/control"
+echo "# another default" >>"$upgrade$config"
+dpkg-deb -Znone --root-owner-group -b "$upgrade" "$work/upgrade.deb" >/dev/null
+cp "$package" "$chroot/package.deb"
+cp "$work/upgrade.deb" "$chroot/upgrade.deb"
+list >"$work/before"
+
+install() { inside dpkg --force-confold -i "$1" >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg -i $1"; }; }
+
+say "install $version"
+install /package.deb
+# Where systemd runs, the package does this itself.
+inside systemd-tmpfiles --create hartline.conf
+there /usr/bin/hartline /usr/sbin/hartlined $config $enabled /var/lib/hartline /run/hartline \
+    /usr/share/bash-completion/completions/hartline /usr/share/doc/hartline/copyright
+[ "$(stat -c %a "$chroot/var/lib/hartline")" = 700 ] || fail "others may look at the data"
+inside hartline --version >/dev/null || fail "hartline does not start"
+inside hartlined --help >/dev/null || fail "hartlined does not start"
+inside bash -c '. /usr/share/bash-completion/completions/hartline; complete -p hartline' \
+    >/dev/null || fail "no completions"
+inside systemd-analyze verify hartlined.service || fail "the unit is wrong"
+
+say "upgrade"
+echo 'pool = 7' >>"$chroot$config"
+touch "$chroot/var/lib/hartline/kept"
+install /upgrade.deb
+[ "$(inside dpkg-query -f '${Version} ${Status}' -W hartline)" = \
+    "$version+upgrade install ok installed" ] || fail "not upgraded"
+grep -qx 'pool = 7' "$chroot$config" || fail "the configuration was replaced"
+there /var/lib/hartline/kept $enabled
+[ -z "$(inside dpkg --verify hartline | grep -v " c $config")" ] || fail "files differ"
+
+say "remove"
+inside dpkg -r hartline >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg -r"; }
+there $config /var/lib/hartline/kept
+gone /usr/bin/hartline /usr/sbin/hartlined /usr/lib/systemd/system/hartlined.service
+
+say "install again and purge"
+install /upgrade.deb
+inside dpkg -P hartline >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg -P"; }
+gone $config /etc/hartline /var/lib/hartline /run/hartline $enabled
+list >"$work/after"
+diff "$work/before" "$work/after" || fail "the purge left what is shown above"
+say "passed"
