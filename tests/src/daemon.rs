@@ -18,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Daemon {
     directory: Scratch,
     options: Vec<String>,
+    environment: Vec<(String, String)>,
     child: Child,
 }
 
@@ -73,10 +74,11 @@ impl Daemon {
         let file = directory.path().join("hartlined.toml");
         fs::write(&file, configuration)?;
         let options = ["--config", &path_text(&file)].map(str::to_owned).to_vec();
-        let child = spawn(directory.path(), &options)?;
+        let child = spawn(directory.path(), &options, &[])?;
         let daemon = Self {
             directory,
             options,
+            environment: Vec::new(),
             child,
         };
         daemon.await_ready()?;
@@ -116,12 +118,31 @@ impl Daemon {
         Ok(())
     }
 
+    /// Ends it as a service manager does, by SIGTERM.
+    ///
+    /// # Errors
+    /// Whatever the host answers; it does not end with exit code 0.
+    pub fn terminate(&mut self) -> Result<()> {
+        // SAFETY: no memory is involved.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
+        match self.child.wait()? {
+            status if status.success() => Ok(()),
+            status => Err(format!("{status}: {}", self.log()).into()),
+        }
+    }
+
+    /// Environment variables that it gets when it is started again.
+    pub fn set_environment(&mut self, variables: &[(&str, &str)]) {
+        let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+        self.environment = variables.iter().map(owned).collect();
+    }
+
     /// Starts it again after [`kill`](Self::kill).
     ///
     /// # Errors
     /// As [`Daemon::start`].
     pub fn restart(&mut self) -> Result<()> {
-        self.child = spawn(self.directory.path(), &self.options)?;
+        self.child = spawn(self.directory.path(), &self.options, &self.environment)?;
         self.await_ready()
     }
 
@@ -227,13 +248,14 @@ impl Drop for Daemon {
     }
 }
 
-fn spawn(directory: &Path, options: &[String]) -> Result<Child> {
+fn spawn(directory: &Path, options: &[String], environment: &[(String, String)]) -> Result<Child> {
     let log = File::options()
         .create(true)
         .append(true)
         .open(directory.join("log"))?;
     let child = Command::new(hartline::daemon()?)
         .args(options)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .arg("--data-dir")
         .arg(directory.join("data"))
         .arg("--socket")

@@ -1,6 +1,11 @@
 //! hartlined: requests, tenants, machines that outlive it, and what goes wrong. It must be
 //! started by root, so the tests are ignored for others.
 
+#[path = "daemon/commands.rs"]
+mod commands;
+#[path = "daemon/faults.rs"]
+mod faults;
+
 use hartline_tests::daemon::{Daemon, until};
 use hartline_tests::suite::Suite;
 use hartline_tests::{Result, compile};
@@ -21,6 +26,18 @@ const TESTS: &[(&str, Test)] = &[
     ("machines outlive it", machines_outlive_it),
     ("idempotency", idempotency),
     ("what is left", what_is_left),
+    ("command line", commands::command_line),
+    ("service", commands::service),
+    ("many connections", faults::many_connections),
+    ("slow clients", faults::slow_clients),
+    ("half uploads", faults::half_uploads),
+    ("log flood", faults::log_flood),
+    ("ids of others", faults::ids_of_others),
+    ("replayed keys", faults::replayed_keys),
+    ("deleted while running", faults::deleted_while_running),
+    ("tar tricks", faults::tar_tricks),
+    ("killed under load", faults::killed_under_load),
+    ("VMM killed", faults::vmm_killed),
 ];
 
 fn main() -> ExitCode {

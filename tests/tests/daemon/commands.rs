@@ -1,0 +1,146 @@
+//! `hartline` as a client, and the daemon as a service of systemd.
+
+use super::{check, machine, start};
+use hartline_tests::daemon::Daemon;
+use hartline_tests::{Result, compile, hartline};
+use serde_json::Value;
+use std::io::Write;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+fn client(daemon: &Daemon, arguments: &[&str], input: &str) -> Result<Output> {
+    let mut command = Command::new(hartline::binary()?);
+    command
+        .args(arguments)
+        .env(
+            "HARTLINE_HOST",
+            format!("unix://{}", daemon.socket().display()),
+        )
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that reads nothing may have ended.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    Ok(child.wait_with_output()?)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_end().to_owned()
+}
+
+/// `push`, `submit`, `create`, `ps`, `top`, `logs`, `kill`, `rm`, `key` and `programs`.
+pub fn command_line() -> Result<()> {
+    let daemon = Daemon::start("pool = 2")?;
+    let file = compile::service()?.display().to_string();
+    let ask = |arguments: &[&str], code: i32| -> Result<String> {
+        let output = client(&daemon, arguments, "typed")?;
+        let right = output.status.code() == Some(code);
+        check(&arguments.join(" "), right, &output)?;
+        Ok(text(&output.stdout))
+    };
+    let json = |arguments: &[&str]| -> Result<Value> {
+        let answer = ask(&[arguments, &["-o", "json"]].concat(), 0)?;
+        Ok(serde_json::from_str(&answer)?)
+    };
+    let id = ask(&["push", "--name", "tool", &file], 0)?;
+    let programs = ask(&["programs"], 0)?;
+    check(
+        "programs",
+        programs.contains("tool") && programs.contains(&id),
+        &programs,
+    )?;
+    check("submit", ask(&["submit", &id], 0)? == "hello, world", &id)?;
+    ask(&["submit", &id, "exit"], 7)?;
+    ask(&["submit", "--timeout", "1", &id, "spin"], 124)?;
+    let copied = ask(&["submit", "--stdin", &id, "copy"], 0)?;
+    check("standard input", copied == "typed", &copied)?;
+    let stats = client(&daemon, &["submit", "--stats", &id], "")?;
+    let told = text(&stats.stderr);
+    check(
+        "statistics",
+        told.contains("exit code 0") && told.contains("exits"),
+        &told,
+    )?;
+    let outcome = json(&["submit", &id])?;
+    check(
+        "JSON",
+        outcome["stdout"]["text"] == "hello, world\n",
+        &outcome,
+    )?;
+
+    let ticking = ask(&["create", "--start", "--label", "a=b", &id, "tick"], 0)?;
+    let top = || json(&["top", "-n", "1"]);
+    hartline_tests::daemon::until(|| top().is_ok_and(|top| top["machines"][0]["id"] == ticking))?;
+    let top = top()?;
+    let memory = top["machines"][0]["memory"].as_u64();
+    check("memory", memory.is_some_and(|bytes| bytes > 1 << 20), &top)?;
+    let table = ask(&["top", "-n", "1"], 0)?;
+    let shown = table.starts_with("1 machines") && table.contains(&ticking);
+    check("table", shown, &table)?;
+    ask(&["kill", &ticking], 0)?;
+    hartline_tests::daemon::until(|| ask(&["rm", &ticking], 0).is_ok())?;
+    let machines = json(&["ps"])?;
+    check("none left", machines == serde_json::json!([]), &machines)?;
+
+    let key = ask(&["key", "--scope", "read", "--label", "a test's"], 0)?;
+    ask(&["ps", "--key", &key], 0)?;
+    ask(&["submit", "--key", &key, &id], 125)?;
+    for shell in ["bash", "zsh", "fish"] {
+        let script = ask(&["completions", shell], 0)?;
+        check(
+            shell,
+            script.contains("hartline") && script.contains("submit"),
+            &script,
+        )?;
+    }
+    Ok(())
+}
+
+/// Readiness and watchdog as sd_notify(3) has them.
+pub fn service() -> Result<()> {
+    let (mut daemon, program) = start()?;
+    let ticking = machine(&daemon, &program, &["tick"])?;
+    daemon.kill()?;
+    let socket = daemon.data().join("notify");
+    let manager = UnixDatagram::bind(&socket)?;
+    manager.set_read_timeout(Some(Duration::from_secs(30)))?;
+    daemon.set_environment(&[
+        ("NOTIFY_SOCKET", &socket.display().to_string()),
+        ("WATCHDOG_USEC", "200000"),
+    ]);
+    daemon.restart()?;
+    let receive = || -> Result<String> {
+        let mut message = [0; 256];
+        let length = manager.recv(&mut message)?;
+        Ok(text(&message[..length]))
+    };
+    let mut told = Vec::new();
+    while told
+        .iter()
+        .filter(|&message| message == "WATCHDOG=1")
+        .count()
+        < 3
+    {
+        told.push(receive()?);
+        check("too many others", told.len() < 10, &told)?;
+    }
+    let ready = |message: &String| message.starts_with("READY=1\nSTATUS=");
+    check(
+        "ready once",
+        told.iter().filter(|m| ready(m)).count() == 1,
+        &told,
+    )?;
+    daemon.terminate()?;
+    let mut last = receive()?;
+    while last == "WATCHDOG=1" {
+        last = receive()?;
+    }
+    check("stopping", last.starts_with("STOPPING=1\n"), &last)?;
+    daemon.restart()?;
+    let running = super::state(&daemon, &ticking)?;
+    check("machines go on", running == "running", &running)
+}

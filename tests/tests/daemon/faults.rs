@@ -1,0 +1,466 @@
+//! Clients that misbehave, ids of others, and a daemon that is killed again and again.
+
+use super::{await_state, check, machine, push, start, state, tar};
+use hartline_tests::Result;
+use hartline_tests::daemon::{Answer, Daemon, until};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Connections of `many_connections`; each is a descriptor here and one in the daemon.
+const CONNECTIONS: usize = 3000;
+
+fn descriptors(daemon: &Daemon) -> usize {
+    let directory = fs::read_dir(format!("/proc/{}/fd", daemon.pid()));
+    directory.map_or(0, Iterator::count)
+}
+
+/// Lets this process have as many descriptors as it may.
+fn raise_limit() -> Result<()> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the structure is written, then read.
+    let done = unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit)
+    };
+    check("limit of descriptors", done == 0, &limit.rlim_max)
+}
+
+/// Thousands of connections that ask for nothing cost nobody else anything.
+pub fn many_connections() -> Result<()> {
+    raise_limit()?;
+    let daemon = Daemon::start("pool = 1")?;
+    let before = descriptors(&daemon);
+    let idle = (0..CONNECTIONS)
+        .map(|_| daemon.connect())
+        .collect::<Result<Vec<_>>>()?;
+    until(|| descriptors(&daemon) >= before + CONNECTIONS)?;
+    let begin = Instant::now();
+    daemon.request("GET", "/readyz", b"")?.expect(200)?;
+    let time = begin.elapsed();
+    check("answered at once", time < Duration::from_secs(5), &time)?;
+    drop(idle);
+    until(|| descriptors(&daemon) <= before)
+        .map_err(|_| format!("{before}, then {} descriptors", descriptors(&daemon)).into())
+}
+
+/// Clients that hold all connections and go no further are cut off: such that send half a
+/// head, that send it byte by byte, and that are silent after a request.
+pub fn slow_clients() -> Result<()> {
+    let daemon = Daemon::start("pool = 1\nmax_connections = 6")?;
+    let mut held = (0..4)
+        .map(|_| daemon.connect())
+        .collect::<Result<Vec<_>>>()?;
+    for stream in &mut held[..2] {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: slo")?;
+    }
+    for stream in &mut held[2..] {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n")?;
+        let mut answer = [0; 15];
+        stream.read_exact(&mut answer)?;
+        check("answer", &answer == b"HTTP/1.1 200 OK", &answer)?;
+    }
+    let cut = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            let slow = daemon.connect()?;
+            scope.spawn(|| drip(slow, &cut));
+        }
+        let answer = daemon.request("GET", "/healthz", b"");
+        cut.store(true, Ordering::Relaxed);
+        answer?.expect(200)
+    })?;
+    Ok(())
+}
+
+/// Sends a head byte by byte, until the other end has enough of it.
+fn drip(mut stream: UnixStream, cut: &AtomicBool) {
+    while !cut.load(Ordering::Relaxed) && stream.write_all(b"x").is_ok() {
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Nothing is kept of uploads that end early.
+pub fn half_uploads() -> Result<()> {
+    let daemon = Daemon::start("pool = 1")?;
+    let head = b"POST /v1/programs?name=x HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
+    let chunked =
+        b"POST /v1/programs?name=x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for number in 0..40 {
+        let mut stream = daemon.connect()?;
+        stream.write_all(if number % 2 == 0 { head } else { chunked })?;
+        stream.write_all(b"4\r\nhalf\r\n")?;
+        if number % 4 == 0 {
+            // The daemon may answer; this end reads nothing.
+            stream.shutdown(Shutdown::Write)?;
+        }
+    }
+    let files = |name: &str| fs::read_dir(daemon.data().join(name)).map_or(99, Iterator::count);
+    until(|| files("tmp") == 0)?;
+    check("uploads", files("uploads") == 0, &files("uploads"))?;
+    let programs = daemon.request("GET", "/v1/programs", b"")?.json();
+    check("programs", programs == json!([]), &programs)
+}
+
+/// A machine's output has an end, whatever its program writes and whoever reads it.
+pub fn log_flood() -> Result<()> {
+    const MOST: u64 = 16 << 20;
+    let (daemon, program) = start()?;
+    let flood = machine(&daemon, &program, &["flood"])?;
+    // A reader that never reads.
+    let mut lazy = daemon.connect()?;
+    let request = format!("GET {flood}/logs?follow=true HTTP/1.1\r\nHost: x\r\n\r\n");
+    lazy.write_all(request.as_bytes())?;
+    let id = flood.rsplit('/').next().unwrap_or_default();
+    let file = daemon.data().join("machines").join(id).join("stdout");
+    let length = || fs::metadata(&file).map_or(0, |file| file.len());
+    until(|| length() == MOST).map_err(|_| format!("{} bytes", length()))?;
+    thread::sleep(Duration::from_millis(300));
+    check("the file has an end", length() == MOST, &length())?;
+    let memory = daemon_memory(&daemon)?;
+    check("the daemon holds none of it", memory < 200 << 20, &memory)?;
+    let log = daemon.request("GET", &format!("{flood}/logs"), b"")?;
+    let read = log.expect(200)?.body.len() as u64;
+    check("all of it can be read", read == MOST, &read)?;
+    // It may have ended by itself when it could write no more.
+    daemon.request("POST", &format!("{flood}/kill"), b"")?;
+    await_state(&daemon, &flood, "exited")
+}
+
+/// Resident memory of the daemon, bytes.
+fn daemon_memory(daemon: &Daemon) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let word = line.and_then(|line| line.split_whitespace().next());
+    Ok(word.ok_or("no VmRSS")?.parse::<u64>()? << 10)
+}
+
+/// What belongs to somebody else answers as what does not exist, word for word.
+pub fn ids_of_others() -> Result<()> {
+    let (daemon, program) = start()?;
+    let theirs = machine(&daemon, &program, &["idle"])?;
+    daemon
+        .request("PUT", "/v1/tenants/other", b"{}")?
+        .expect(200)?;
+    let made = daemon.request("POST", "/v1/tenants/other/keys", br#"{"scope": "write"}"#)?;
+    let key = format!("Bearer {}", made.expect(201)?.text("key"));
+    let ask = |method: &str, path: &str, body: &str| -> Result<(u16, Vec<u8>)> {
+        let headers = [
+            ("Authorization", key.as_str()),
+            ("Content-Type", "application/json"),
+            ("Idempotency-Key", "the same"),
+        ];
+        let answer = daemon.request_with(method, path, &headers, body.as_bytes())?;
+        Ok((answer.status, answer.body))
+    };
+    let none = "0".repeat(32);
+    for (method, end) in [
+        ("GET", ""),
+        ("DELETE", ""),
+        ("POST", "/start"),
+        ("POST", "/stop"),
+        ("POST", "/kill"),
+        ("POST", "/pause"),
+        ("POST", "/resume"),
+        ("GET", "/wait?seconds=0"),
+        ("GET", "/logs"),
+        ("GET", "/stats"),
+    ] {
+        let found = ask(method, &format!("{theirs}{end}"), "")?;
+        let nothing = ask(method, &format!("/v1/machines/{none}{end}"), "")?;
+        check(end, found == nothing && found.0 == 404, &(found, nothing))?;
+    }
+    let with = |program: &str| json!({ "program": program }).to_string();
+    let none = "0".repeat(64);
+    for path in ["/v1/machines", "/v1/runs"] {
+        let found = ask("POST", path, &with(&program))?;
+        let nothing = ask("POST", path, &with(&none))?;
+        check(path, found == nothing && found.0 == 404, &(found, nothing))?;
+    }
+    for method in ["GET", "DELETE"] {
+        let found = ask(method, &format!("/v1/programs/{program}"), "")?;
+        let nothing = ask(method, &format!("/v1/programs/{none}"), "")?;
+        check(
+            method,
+            found == nothing && found.0 == 404,
+            &(found, nothing),
+        )?;
+    }
+    // Lists, filters and events tell nothing either.
+    let mut events = daemon.connect()?;
+    let head = format!("GET /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: {key}\r\n\r\n");
+    events.write_all(head.as_bytes())?;
+    let mut heard = vec![0; 4096];
+    let mut length = events.read(&mut heard)?;
+    for path in ["/v1/machines", "/v1/machines?state=running", "/v1/programs"] {
+        let list = ask("GET", path, "")?;
+        check(path, list == (200, b"[]".to_vec()), &list)?;
+    }
+    check(
+        "it was left alone",
+        state(&daemon, &theirs)? != "exited",
+        &theirs,
+    )?;
+    daemon
+        .request("POST", &format!("{theirs}/kill"), b"")?
+        .expect(200)?;
+    await_state(&daemon, &theirs, "exited")?;
+    events.set_read_timeout(Some(Duration::from_millis(300)))?;
+    // Nothing comes: that is what is hoped for.
+    length += events.read(&mut heard[length..]).unwrap_or(0);
+    let heard = String::from_utf8_lossy(&heard[..length]).into_owned();
+    check("events", !heard.contains("data:"), &heard)
+}
+
+/// The same request many times at once, and again after everything else.
+pub fn replayed_keys() -> Result<()> {
+    let (mut daemon, program) = start()?;
+    let body = json!({ "program": program, "args": ["exit"], "start": true }).to_string();
+    let send = |daemon: &Daemon| -> Result<Answer> {
+        let headers = [
+            ("Idempotency-Key", "again"),
+            ("Content-Type", "application/json"),
+        ];
+        daemon.request_with("POST", "/v1/machines", &headers, body.as_bytes())
+    };
+    let answers: Vec<(u16, String)> = thread::scope(|scope| {
+        let senders: Vec<_> = (0..16)
+            .map(|_| scope.spawn(|| send(&daemon).map(|answer| (answer.status, answer.text("id")))))
+            .collect();
+        let joined = senders.into_iter().map(|sender| match sender.join() {
+            Ok(answer) => answer,
+            Err(_) => Err("a sender panicked".into()),
+        });
+        joined.collect::<Result<_>>()
+    })?;
+    let made = answers.iter().filter(|(status, _)| *status == 201).count();
+    let same = answers
+        .iter()
+        .all(|(status, id)| [200, 201].contains(status) && *id == answers[0].1);
+    check("one machine", made == 1 && same, &answers)?;
+    let path = format!("/v1/machines/{}", answers[0].1);
+    await_state(&daemon, &path, "exited")?;
+    daemon.kill()?;
+    daemon.restart()?;
+    let again = send(&daemon)?.expect(200)?;
+    let known = again.text("id") == answers[0].1 && again.text("state") == "exited";
+    check("after a restart", known, &again)
+}
+
+/// Machines are started, deleted and killed at the same time: each is whole or gone.
+pub fn deleted_while_running() -> Result<()> {
+    let (daemon, program) = start()?;
+    for _ in 0..8 {
+        let path = machine(&daemon, &program, &["tick"])?;
+        let gone = thread::scope(|scope| -> Result<bool> {
+            let killer = scope.spawn(|| daemon.request("POST", &format!("{path}/kill"), b""));
+            let start = Instant::now();
+            let mut gone = false;
+            while !gone && start.elapsed() < Duration::from_secs(30) {
+                let deleted = daemon.request("DELETE", &path, b"")?;
+                check("delete", [204, 409].contains(&deleted.status), &deleted)?;
+                gone = deleted.status == 204;
+            }
+            let killed = killer.join().map_err(|_| "the killer panicked")??;
+            let known = [200, 404, 409].contains(&killed.status);
+            check("kill", known, &killed)?;
+            Ok(gone)
+        })?;
+        // Killed too early it may have had no process yet: it is told so, and runs.
+        if !gone {
+            daemon.request("POST", &format!("{path}/kill"), b"")?;
+            await_state(&daemon, &path, "exited")?;
+            daemon.request("DELETE", &path, b"")?.expect(204)?;
+        }
+        daemon.request("GET", &path, b"")?.expect(404)?;
+    }
+    let left = || fs::read_dir(daemon.data().join("machines")).map_or(99, Iterator::count);
+    until(|| left() == 0)
+}
+
+/// Members of tar files that would get out of their tree, or are more than they look like.
+pub fn tar_tricks() -> Result<()> {
+    let daemon = Daemon::start("pool = 1")?;
+    let refused: [(&str, Vec<u8>, &str); 4] = [
+        ("through ..", tar(&[("a/../../b", b'0', "", b"x")]), ".."),
+        (
+            "links in a circle",
+            tar(&[
+                ("a", b'2', "b", b""),
+                ("b", b'2', "a", b""),
+                ("a/c", b'0', "", b"x"),
+            ]),
+            "symbolic links",
+        ),
+        ("hard link up", tar(&[("a", b'1', "../a", b"")]), ".."),
+        ("larger than it can be", huge(), "larger than"),
+    ];
+    for (name, bytes, message) in refused {
+        let program = daemon.push("name=bad", &bytes)?;
+        let text = program["message"].as_str().unwrap_or_default();
+        let failed = program["state"] == "failed" && text.contains(message);
+        check(name, failed, &program)?;
+    }
+    // These mean what they mean in the tree, and nothing outside.
+    let marker = daemon.data().join("tmp").display().to_string();
+    let accepted = tar(&[
+        (&format!("{marker}/absolute"), b'0', "", b"x"),
+        ("link", b'2', &marker, b""),
+        ("link/through", b'0', "", b"x"),
+        ("disk", b'4', "", b""),
+        ("null", b'3', "", b""),
+        ("pipe", b'6', "", b""),
+    ]);
+    let program = daemon.push("name=odd", &accepted)?;
+    check("accepted", program["state"] == "ready", &program)?;
+    for name in ["absolute", "through"] {
+        let made = fs::exists(format!("{marker}/{name}"))?;
+        check("nothing was made on the host", !made, &name)?;
+    }
+    Ok(())
+}
+
+/// A tar file of a kilobyte whose member claims to have 64 GiB.
+fn huge() -> Vec<u8> {
+    let mut bytes = tar(&[("huge", b'0', "", b"")]);
+    bytes[124..136].copy_from_slice(b"77777777777\0");
+    bytes[148..156].copy_from_slice(b"        ");
+    // Base 256, which is how more than 8 GiB are written.
+    bytes[124..136].copy_from_slice(&[0x80, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0]);
+    let sum: u32 = bytes[..512].iter().map(|&byte| u32::from(byte)).sum();
+    bytes[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    bytes
+}
+
+/// The daemon is killed while clients make machines. Who was told that there is a machine
+/// finds it, once, and it runs to its end.
+pub fn killed_under_load() -> Result<()> {
+    const CLIENTS: usize = 3;
+    const KILLS: usize = 4;
+    let (mut daemon, program) = start()?;
+    let socket = daemon.socket();
+    let told: Mutex<BTreeMap<String, String>> = Mutex::default();
+    let over = AtomicBool::new(false);
+    let (told_to, is_over, program_id) = (&told, &over, &program);
+    let restarted = thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let socket = &socket;
+            scope.spawn(move || {
+                let mut number = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let key = format!("{client}-{number}");
+                    // The same key until there is an answer.
+                    match ask_for_machine(socket, &key, program_id) {
+                        Some(id) => {
+                            let mut told = told_to.lock().unwrap_or_else(|e| e.into_inner());
+                            told.insert(key, id);
+                            number += 1;
+                        }
+                        None => thread::sleep(Duration::from_millis(20)),
+                    }
+                }
+            });
+        }
+        let mut again = || -> Result<()> {
+            for kill in 1..=KILLS {
+                let enough = || told.lock().unwrap_or_else(|e| e.into_inner()).len() >= kill * 6;
+                until(enough)?;
+                daemon.kill()?;
+                daemon.restart()?;
+            }
+            Ok(())
+        };
+        let result = again();
+        over.store(true, Ordering::Relaxed);
+        result
+    });
+    restarted?;
+    let told = told.into_inner().unwrap_or_else(|e| e.into_inner());
+    let all = || -> Result<BTreeMap<String, Value>> {
+        let answer = daemon.request("GET", "/v1/machines?limit=1000", b"")?;
+        let machines = answer.expect(200)?.json();
+        let machines = machines.as_array().cloned().unwrap_or_default();
+        let by_id = machines.into_iter().map(|machine| {
+            let id = machine["id"].as_str().unwrap_or_default().to_owned();
+            (id, machine)
+        });
+        Ok(by_id.collect())
+    };
+    let is_done = |machine: &Value| machine["state"] == "exited" && machine["exit_code"] == 7;
+    let wanted = || all().is_ok_and(|all| all.values().all(is_done));
+    until(wanted).map_err(|_| {
+        let rest = all().map(|all| {
+            all.into_values()
+                .filter(|m| !is_done(m))
+                .collect::<Vec<_>>()
+        });
+        format!("not done: {rest:?}, {}", daemon.log())
+    })?;
+    let all = all()?;
+    for (key, id) in &told {
+        check(key, all.contains_key(id), &id)?;
+    }
+    let distinct: std::collections::BTreeSet<_> = told.values().collect();
+    check("one for each key", distinct.len() == told.len(), &told)?;
+    // One request of each client may have been cut off after its machine was made.
+    let most = told.len() + CLIENTS;
+    check(
+        "no machine twice",
+        all.len() <= most,
+        &(all.len(), told.len()),
+    )
+}
+
+/// Makes and starts a machine; its id, if there was an answer.
+fn ask_for_machine(socket: &std::path::Path, key: &str, program: &str) -> Option<String> {
+    let body = json!({ "program": program, "args": ["exit"], "start": true }).to_string();
+    let request = format!(
+        "POST /v1/machines HTTP/1.1\r\nHost: x\r\nConnection: close\r\nIdempotency-Key: {key}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = UnixStream::connect(socket).ok()?;
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let is_made = head.starts_with("HTTP/1.1 201") || head.starts_with("HTTP/1.1 200");
+    let machine: Value = serde_json::from_str(body).ok()?;
+    is_made.then(|| machine["id"].as_str().map(str::to_owned))?
+}
+
+/// A VMM that is killed from outside is told as a failure, and the machine can run again.
+pub fn vmm_killed() -> Result<()> {
+    let daemon = Daemon::start("pool = 1")?;
+    let program = push(&daemon)?;
+    let path = machine(&daemon, &program, &["tick"])?;
+    await_state(&daemon, &path, "running")?;
+    let id = path.rsplit('/').next().unwrap_or_default();
+    let output = daemon.data().join("machines").join(id).join("stdout");
+    let vmm = fs::read_dir("/proc")?.flatten().find_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse::<i32>().ok()?;
+        let link = fs::read_link(entry.path().join("fd/1")).ok()?;
+        (link == output).then_some(pid)
+    });
+    let vmm = vmm.ok_or("the VMM was not found")?;
+    // SAFETY: no memory is involved.
+    check("kill", unsafe { libc::kill(vmm, libc::SIGKILL) } == 0, &vmm)?;
+    await_state(&daemon, &path, "failed")?;
+    let told = daemon.request("GET", &path, b"")?.text("message");
+    check("message", told.contains("crashed or was killed"), &told)?;
+    daemon
+        .request("POST", &format!("{path}/start"), b"")?
+        .expect(200)?;
+    await_state(&daemon, &path, "running")
+}
