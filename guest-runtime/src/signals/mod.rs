@@ -1,14 +1,13 @@
 //! Signals of the program: actions, masks, what is pending, and delivery.
 
+mod delivery;
 mod frame;
 
+pub use delivery::Delivery;
 pub use frame::{FRAME_SIZE, FpState, RtSigframe, SigContext, SigInfo, UContext};
 
 use crate::errno::Errno;
-use crate::memory::AddressSpace;
-use crate::user;
 use alloc::collections::VecDeque;
-use hartline_abi::hart::Hart;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Number of signals; they are 1 to this.
@@ -131,19 +130,6 @@ enum Disposition {
     Stop,
     Terminate,
     Handle(Action),
-}
-
-/// What [`Signals::deliver`] did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
-    /// There was nothing to do.
-    Nothing,
-    /// A handler's frame was made: the program goes on at `Hart::pc`.
-    Handler,
-    /// The process ends by this signal.
-    Terminate(u8),
-    /// The process stops by this signal.
-    Stop(u8),
 }
 
 /// The bit of a signal in a mask.
@@ -475,159 +461,6 @@ impl Signals {
             IGNORE => Disposition::Ignore,
             _ => Disposition::Handle(action),
         }
-    }
-
-    /// Whether the system call that returned `EINTR` goes on after the handler of the
-    /// signal that is delivered next.
-    #[must_use]
-    pub fn next_restarts(&self) -> bool {
-        match self.next_deliverable().map(|s| self.disposition(s)) {
-            Some(Disposition::Handle(action)) => action.flags & SA_RESTART != 0,
-            _ => true,
-        }
-    }
-
-    /// Whether the signal that is delivered next stops the process.
-    #[must_use]
-    pub fn next_stops(&self) -> bool {
-        let next = self.next_deliverable();
-        next.is_some_and(|signal| self.disposition(signal) == Disposition::Stop)
-    }
-
-    /// The signal delivered next: faults first, then by number.
-    fn next_deliverable(&self) -> Option<u8> {
-        if let Some(first) = self.thread.pending.front()
-            && first.is_fault()
-        {
-            return Some(first.signal());
-        }
-        let mask = self.pending() & !self.thread.blocked;
-        (mask != 0).then(|| mask.trailing_zeros() as u8 + 1)
-    }
-
-    /// What is delivered next.
-    #[must_use]
-    pub fn next_info(&self) -> Option<SigInfo> {
-        let signal = self.next_deliverable()?;
-        let mut pending = self.thread.pending.iter().chain(&self.shared);
-        pending.find(|info| info.signal() == signal).copied()
-    }
-
-    /// Delivers one pending signal, if there is one that is not blocked.
-    pub fn deliver(&mut self, hart: &mut Hart, memory: &mut AddressSpace) -> Delivery {
-        while let Some(signal) = self.next_deliverable() {
-            let Some(info) = self.take(bit(signal)) else {
-                return Delivery::Nothing;
-            };
-            match self.disposition(signal) {
-                Disposition::Ignore => {}
-                Disposition::Stop => return Delivery::Stop(signal),
-                Disposition::Terminate => return Delivery::Terminate(signal),
-                Disposition::Handle(action) => {
-                    if self.enter_handler(hart, memory, action, info).is_err() {
-                        return Delivery::Terminate(number::SIGSEGV);
-                    }
-                    return Delivery::Handler;
-                }
-            }
-        }
-        Delivery::Nothing
-    }
-
-    /// Makes the frame of a handler and lets the hart enter it.
-    fn enter_handler(
-        &mut self,
-        hart: &mut Hart,
-        memory: &mut AddressSpace,
-        action: Action,
-        info: SigInfo,
-    ) -> Result<(), Errno> {
-        let signal = info.signal();
-        let sp = hart.x[2];
-        let stack = self.thread.stack;
-        let use_alternate =
-            action.flags & SA_ONSTACK != 0 && stack.flags & SS_DISABLE == 0 && !stack.contains(sp);
-        let top = match use_alternate {
-            true => stack.address.wrapping_add(stack.size),
-            false => sp,
-        };
-        let address = top.wrapping_sub(FRAME_SIZE) & !15;
-        let overflows = !use_alternate && stack.contains(sp) && address < stack.address;
-        if overflows || (use_alternate && address < stack.address) {
-            return Err(Errno::EFAULT);
-        }
-        let mask = self.thread.saved.take().unwrap_or(self.thread.blocked);
-        let frame = RtSigframe::new(hart, info, self.stack_status(sp), mask);
-        user::write(memory, address, &frame)?;
-        if stack.flags & SS_AUTODISARM != 0 {
-            self.thread.stack = AltStack::DISABLED;
-        }
-        self.thread.blocked |= action.mask;
-        if action.flags & SA_NODEFER == 0 {
-            self.thread.blocked |= bit(signal);
-        }
-        if action.flags & SA_RESETHAND != 0 {
-            self.actions[usize::from(signal - 1)].handler = DEFAULT;
-        }
-        hart.pc = action.handler & !1;
-        hart.x[1] = self.trampoline;
-        hart.x[2] = address;
-        hart.x[10] = u64::from(signal);
-        hart.x[11] = address + RtSigframe::INFO;
-        hart.x[12] = address + RtSigframe::CONTEXT;
-        Ok(())
-    }
-
-    /// The alternate stack with `SS_ONSTACK` if `sp` is on it.
-    #[must_use]
-    pub fn stack_status(&self, sp: u64) -> AltStack {
-        let mut stack = self.thread.stack;
-        if stack.flags & SS_DISABLE == 0 && stack.contains(sp) {
-            stack.flags |= SS_ONSTACK;
-        }
-        stack
-    }
-
-    /// Sets the alternate stack.
-    ///
-    /// # Errors
-    /// `EPERM` while it is in use, `EINVAL` for unknown flags, `ENOMEM` if it is too small.
-    pub fn set_stack(&mut self, new: AltStack, sp: u64) -> Result<(), Errno> {
-        const MINIMUM: u64 = 2048;
-        if self.stack_status(sp).flags & SS_ONSTACK != 0 {
-            return Err(Errno::EPERM);
-        }
-        match new.flags & !SS_AUTODISARM {
-            SS_DISABLE => self.thread.stack = AltStack::DISABLED,
-            0 | SS_ONSTACK if new.size < MINIMUM => return Err(Errno::ENOMEM),
-            0 | SS_ONSTACK => {
-                self.thread.stack = AltStack {
-                    flags: new.flags & SS_AUTODISARM,
-                    padding: 0,
-                    ..new
-                };
-            }
-            _ => return Err(Errno::EINVAL),
-        }
-        Ok(())
-    }
-
-    /// `rt_sigreturn`: takes the frame at `sp` back.
-    ///
-    /// # Errors
-    /// `EFAULT` if there is none that can be read: the program ends by `SIGSEGV`.
-    pub fn leave_handler(
-        &mut self,
-        hart: &mut Hart,
-        memory: &mut AddressSpace,
-    ) -> Result<(), Errno> {
-        let frame: RtSigframe = user::read(memory, hart.x[2])?;
-        frame.restore(hart);
-        self.set_blocked(frame.context.mask);
-        let sp = hart.x[2];
-        // As Linux: a stack that cannot be set back is no reason to fail.
-        let _ = self.set_stack(frame.context.stack, sp);
-        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::number::{SIGCHLD, SIGINT, SIGKILL, SIGPIPE, SIGSEGV, SIGTERM};
 use super::*;
+use hartline_abi::hart::Hart;
 
 fn sent(signal: u8) -> SigInfo {
     SigInfo::sent(signal, SI_USER, 2, 1000)
