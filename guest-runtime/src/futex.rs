@@ -1,5 +1,7 @@
 //! Futexes: who waits for which word of memory.
 
+pub mod owned;
+
 use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::task::{Event, Wait};
@@ -22,12 +24,32 @@ struct Waiter {
     tid: u32,
     /// Woken by wakers that have one of these bits.
     bits: u32,
+    /// The lock that it is to get (`FUTEX_WAIT_REQUEUE_PI`), until it waits for that.
+    lock: Option<Key>,
+}
+
+impl Waiter {
+    fn new(tid: u32, bits: u32) -> Waiter {
+        Waiter {
+            tid,
+            bits,
+            lock: None,
+        }
+    }
 }
 
 /// All waiting tasks, for each word in the order in which they came.
 #[derive(Debug, Default)]
 pub struct Futexes {
     queues: BTreeMap<Key, VecDeque<Waiter>>,
+}
+
+impl Futexes {
+    /// Whether a task waits for a word.
+    fn is_waiting(&self, key: Key, tid: u32) -> bool {
+        let mut waiters = self.queues.get(&key).into_iter().flatten();
+        waiters.any(|waiter| waiter.tid == tid)
+    }
 }
 
 /// Any bit (`FUTEX_BITSET_MATCH_ANY`).
@@ -99,7 +121,7 @@ pub fn wait(
     if error == Errno::ERESTARTSYS {
         let tid = kernel.task.tid;
         let queue = kernel.futexes.queues.entry(key).or_default();
-        queue.push_back(Waiter { tid, bits });
+        queue.push_back(Waiter::new(tid, bits));
     }
     Err(error)
 }
@@ -113,6 +135,7 @@ pub fn wake(kernel: &mut Kernel, address: u64, count: u32, bits: u32) -> Result<
     if bits == 0 {
         return Err(Errno::EINVAL);
     }
+    check_plain(kernel, key)?;
     let mut left = count;
     let Some(mut queue) = kernel.futexes.queues.remove(&key) else {
         return Ok(0);
@@ -129,6 +152,15 @@ pub fn wake(kernel: &mut Kernel, address: u64, count: u32, bits: u32) -> Result<
         kernel.futexes.queues.insert(key, queue);
     }
     Ok(u64::from(count - left))
+}
+
+/// Checks that nobody at a word waits for a lock: those can only be moved there.
+fn check_plain(kernel: &Kernel, key: Key) -> Result<(), Errno> {
+    let mut waiters = kernel.futexes.queues.get(&key).into_iter().flatten();
+    match waiters.any(|waiter| waiter.lock.is_some()) {
+        true => Err(Errno::EINVAL),
+        false => Ok(()),
+    }
 }
 
 fn wake_waiter(kernel: &mut Kernel, tid: u32) {
@@ -180,91 +212,6 @@ pub(crate) fn forget(kernel: &mut Kernel, tid: u32) {
         queue.retain(|waiter| waiter.tid != tid);
         !queue.is_empty()
     });
-}
-
-/// `FUTEX_LOCK_PI`: takes the lock at `address`, whose word is its owner's number, and waits
-/// for it until `deadline`; not at all if that is none (`FUTEX_TRYLOCK_PI`). Tasks have no
-/// priorities that could be inherited.
-///
-/// # Errors
-/// `EAGAIN` if it is taken and the call does not wait, `EDEADLK` if the task has it, `ESRCH`
-/// if its owner is gone, `ETIMEDOUT`, `EINTR`, `EFAULT`, `EINVAL`.
-pub fn lock_owned(kernel: &mut Kernel, address: u64, deadline: Option<u64>) -> Result<u64, Errno> {
-    let tid = kernel.task.tid;
-    if let Some(retry) = kernel.task.retry {
-        forget(kernel, tid);
-        let word: u32 = user::read(&mut kernel.memory, address)?;
-        if retry.woken && word & OWNER == tid {
-            return Ok(0);
-        }
-        if retry.deadline <= crate::clock::monotonic() {
-            return Err(Errno::ETIMEDOUT);
-        }
-        if kernel.interrupted() {
-            return Err(Errno::EINTR);
-        }
-    }
-    let key = key(kernel, address)?;
-    let waiters = match kernel.futexes.queues.contains_key(&key) {
-        true => WAITERS,
-        false => 0,
-    };
-    let taken = update(kernel, address, |word| {
-        (word & OWNER == 0).then_some(word & OWNER_DIED | waiters | tid)
-    })?;
-    let Err(word) = taken else {
-        return Ok(0);
-    };
-    if word & OWNER == tid {
-        return Err(Errno::EDEADLK);
-    }
-    let deadline = deadline.ok_or(Errno::EAGAIN)?;
-    if kernel.task_mut(word & OWNER).is_none() {
-        return Err(Errno::ESRCH);
-    }
-    let announced = update(kernel, address, |word| {
-        (word & OWNER != 0).then_some(word | WAITERS)
-    })?;
-    if announced.is_err() {
-        // Its owner, on another vCPU, has just given it up.
-        return lock_owned(kernel, address, Some(deadline));
-    }
-    let wait = Wait {
-        deadline,
-        ..Wait::for_event(Event::Futex)
-    };
-    let error = kernel.block(wait, 0);
-    if error == Errno::ERESTARTSYS {
-        let queue = kernel.futexes.queues.entry(key).or_default();
-        queue.push_back(Waiter { tid, bits: ANY });
-    }
-    Err(error)
-}
-
-/// `FUTEX_UNLOCK_PI`: gives the lock at `address` to the task that waits longest, if one
-/// does.
-///
-/// # Errors
-/// `EPERM` if the task does not have it, `EFAULT`, `EINVAL`.
-pub fn unlock_owned(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
-    let key = key(kernel, address)?;
-    let tid = kernel.task.tid;
-    let word: u32 = user::read(&mut kernel.memory, address)?;
-    if word & OWNER != tid {
-        return Err(Errno::EPERM);
-    }
-    let mut queue = kernel.futexes.queues.remove(&key).unwrap_or_default();
-    let next = queue.pop_front().map_or(0, |waiter| waiter.tid);
-    let waiters = if queue.is_empty() { 0 } else { WAITERS };
-    if !queue.is_empty() {
-        kernel.futexes.queues.insert(key, queue);
-    }
-    // Others only set the bit, and then ask the kernel, which is here.
-    let _ = update(kernel, address, |_| Some(next | waiters))?;
-    if next != 0 {
-        wake_waiter(kernel, next);
-    }
-    Ok(0)
 }
 
 /// The running task ends: locks of its robust list that it holds are marked, and one

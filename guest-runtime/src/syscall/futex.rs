@@ -5,7 +5,7 @@ use super::task::find_task;
 use super::time::read_timespec;
 use crate::clock;
 use crate::errno::Errno;
-use crate::futex::{self, ANY};
+use crate::futex::{self, ANY, owned};
 use crate::kernel::Kernel;
 use crate::user;
 
@@ -17,6 +17,7 @@ pub const CALLS: &[Entry] = &[
 ];
 
 const LOCK_PI: u64 = 6;
+const WAIT_REQUEUE_PI: u64 = 11;
 const LOCK_PI2: u64 = 13;
 
 fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
@@ -29,6 +30,7 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const TRYLOCK_PI: u64 = 8;
     const WAIT_BITSET: u64 = 9;
     const WAKE_BITSET: u64 = 10;
+    const CMP_REQUEUE_PI: u64 = 12;
     const CLOCK_REALTIME: u64 = 256;
     let [address, operation, value, fourth, second, third] = *arguments;
     let (count, bits) = (value as u32, third as u32);
@@ -62,10 +64,21 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
                 false => Timeout::Monotonic,
             };
             let deadline = deadline(kernel, fourth, kind)?;
-            futex::lock_owned(kernel, address, Some(deadline))
+            owned::lock_owned(kernel, address, Some(deadline))
         }
-        TRYLOCK_PI => futex::lock_owned(kernel, address, None),
-        UNLOCK_PI => futex::unlock_owned(kernel, address),
+        TRYLOCK_PI => owned::lock_owned(kernel, address, None),
+        WAIT_REQUEUE_PI => {
+            let kind = match operation & CLOCK_REALTIME {
+                0 => Timeout::Monotonic,
+                _ => Timeout::Realtime,
+            };
+            let deadline = deadline(kernel, fourth, kind)?;
+            owned::wait_requeue(kernel, address, value as u32, deadline, second)
+        }
+        // It wakes one task, not more.
+        CMP_REQUEUE_PI if count != 1 => Err(Errno::EINVAL),
+        CMP_REQUEUE_PI => owned::requeue(kernel, address, fourth as u32, second, third as u32),
+        UNLOCK_PI => owned::unlock_owned(kernel, address),
         _ => Err(Errno::ENOSYS),
     }
 }
@@ -73,7 +86,7 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
 /// Whether a `futex` call is made again after any handler: the C library does not expect
 /// that taking a lock is interrupted.
 pub(super) fn locks(arguments: &[u64; 6]) -> bool {
-    matches!(arguments[1] & 127, LOCK_PI | LOCK_PI2)
+    matches!(arguments[1] & 127, LOCK_PI | LOCK_PI2 | WAIT_REQUEUE_PI)
 }
 
 /// What a time limit means.
