@@ -103,6 +103,8 @@ packages=(
     base-files libc6 bc bzip2 libbz2-1.0 libcrypt1 libexpat1 liblua5.4-0 liblz4-1 liblzma5 libxxhash0
     libpython3.13-minimal libreadline8t64 libsqlite3-0 libssl3t64 libtinfo6 lua5.4 openssl
     libzstd1 perl-base python3.13-minimal sqlite3 xz-utils zlib1g zstd
+    redis-server redis-tools libjemalloc2 liblzf1 libhiredis1.1.0 libsystemd0
+    libatomic1 libstdc++6 libgcc-s1 libcap2
 )
 
 # make_root ARCH PROGRAM [PATH...]: a root directory of its own for usr/bin/PROGRAM, with
@@ -140,6 +142,25 @@ make_root() {
     mv "$dest.new" "$dest"
 }
 
+# make_script_root ARCH NAME PROGRAM...: a root directory for a script that runs these
+# programs, with busybox for its shell.
+make_script_root() {
+    local arch=$1 name=$2 dest=$out/roots/$1/$2 program
+    shift 2
+    rm -rf "$dest"
+    for program in "$@"; do
+        make_root "$arch" "$program"
+        mkdir -p "$dest"
+        cp -a "$out/roots/$arch/$program/." "$dest"
+        rm -rf "$out/roots/$arch/$program"
+    done
+    mkdir -p "$dest/tmp"
+    case $arch in
+    amd64) cp "$out/native/busybox" "$dest/usr/bin/busybox" ;;
+    riscv64) cp "$out/riscv64/busybox" "$dest/usr/bin/busybox" ;;
+    esac
+}
+
 # Names and versions of what was unpacked, without the number of the rebuild.
 versions() {
     for package in "${packages[@]}"; do
@@ -156,6 +177,7 @@ make_debian() {
             make_root $arch $tool
         done
         make_root $arch python3.13 usr/lib/python3.13
+        make_script_root $arch redis redis-server redis-benchmark redis-cli
     done
     if ! diff <(versions amd64) <(versions riscv64); then
         echo "$0: Debian has different versions for amd64 (<) and riscv64 (>)" >&2

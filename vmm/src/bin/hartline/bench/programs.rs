@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+/// The shell of a script in its root directory: a static busybox.
+const SHELL: &str = "usr/bin/busybox";
+
 /// A way to run the same program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
@@ -108,6 +111,7 @@ impl Programs {
     fn native(&self, program: Program) -> PathBuf {
         match program {
             Program::Static(name) => self.directory.join("native").join(name),
+            Program::Script(name) => self.root("amd64", name).join(SHELL),
             Program::Debian(name) => self.root("amd64", name).join("usr/bin").join(name),
         }
     }
@@ -115,6 +119,7 @@ impl Programs {
     fn riscv64(&self, program: Program) -> PathBuf {
         match program {
             Program::Static(name) => self.directory.join("riscv64").join(name),
+            Program::Script(name) => self.root("riscv64", name).join(SHELL),
             Program::Debian(name) => self.root("riscv64", name).join("usr/bin").join(name),
         }
     }
@@ -125,7 +130,7 @@ impl Programs {
     /// [`Failure::NotYet`] for a dynamically linked program that Hartline refuses.
     pub fn translate(&self, benchmark: &Benchmark) -> Result<Duration, Failure> {
         let start = Instant::now();
-        if matches!(benchmark.program, Program::Debian(_)) {
+        if !matches!(benchmark.program, Program::Static(_)) {
             // Whether it runs at all, before minutes go into its libraries.
             self.run(benchmark, Way::Hartline, true)?;
         }
@@ -143,22 +148,22 @@ impl Programs {
         Ok(start.elapsed())
     }
 
-    /// The riscv64 ELF files of a program: itself, the loader, libraries.
+    /// The riscv64 ELF files of a program: itself or those that it starts, the loader,
+    /// libraries.
     fn files(&self, program: Program) -> anyhow::Result<Vec<PathBuf>> {
-        let mut files = vec![self.riscv64(program)];
-        if let Program::Debian(name) = program {
-            let library = self.root("riscv64", name).join("usr/lib");
-            for folder in [library.join("riscv64-linux-gnu"), library] {
-                let entries = fs::read_dir(&folder)
-                    .with_context(|| format!("cannot read {}", folder.display()))?;
-                for entry in entries {
-                    let path = entry?.path();
-                    let shared = path.as_os_str().as_bytes().windows(3).any(|s| s == b".so");
-                    if shared && path.is_file() {
-                        files.push(path);
-                    }
-                }
+        let (name, mut files) = match program {
+            Program::Static(_) => return Ok(vec![self.riscv64(program)]),
+            Program::Debian(name) => (name, vec![self.riscv64(program)]),
+            Program::Script(name) => {
+                let folder = self.root("riscv64", name).join("usr/bin");
+                (name, files_of(&folder, |_| true)?)
             }
+        };
+        let library = self.root("riscv64", name).join("usr/lib");
+        for folder in [library.join("riscv64-linux-gnu"), library] {
+            files.extend(files_of(&folder, |path| {
+                path.as_os_str().as_bytes().windows(3).any(|s| s == b".so")
+            })?);
         }
         Ok(files)
     }
@@ -183,7 +188,7 @@ impl Programs {
         }
         let line = last_line(&output);
         if way == Way::Hartline
-            && matches!(benchmark.program, Program::Debian(_))
+            && !matches!(benchmark.program, Program::Static(_))
             && output.status.code() == Some(i32::from(crate::FAILURE))
         {
             let reason = line.strip_prefix("hartline: ").unwrap_or(&line);
@@ -196,38 +201,59 @@ impl Programs {
     /// The command of one run, with the input files in its working directory.
     pub fn command(&self, benchmark: &Benchmark, way: Way, quick: bool) -> Command {
         let program = benchmark.program;
+        let start = self.launcher(program, way);
         let mut command = match way {
-            Way::Native => self.native_command(program),
-            Way::Qemu => {
-                let mut command = Command::new(self.qemu());
-                if let Program::Debian(name) = program {
-                    command.arg("-L").arg(self.root("riscv64", name));
-                }
-                command.arg(self.riscv64(program));
+            Way::Hartline => self.hartline_command(benchmark, quick),
+            Way::Native | Way::Qemu => {
+                let file = match way {
+                    Way::Native => self.native(program),
+                    _ => self.riscv64(program),
+                };
+                // The shell that runs a script needs no loader.
+                let words = match program {
+                    Program::Script(_) if way == Way::Native => vec![file],
+                    _ => [start.clone(), vec![file]].concat(),
+                };
+                let mut command = Command::new(&words[0]);
+                command.args(&words[1..]);
                 command
             }
-            Way::Hartline => self.hartline_command(benchmark, quick),
         };
         command.args(benchmark.arguments(quick));
+        if let Program::Script(name) = program {
+            let folder = match way {
+                Way::Native => self.root("amd64", name).join("usr/bin"),
+                Way::Qemu => self.root("riscv64", name).join("usr/bin"),
+                Way::Hartline => PathBuf::from("/usr/bin"),
+            };
+            command.arg(folder).args(start);
+        }
         command.current_dir(self.input());
         command
     }
 
-    /// A dynamically linked program runs with its own libraries and loader, not with
-    /// those of this machine.
-    fn native_command(&self, program: Program) -> Command {
-        let path = self.native(program);
-        let Program::Debian(name) = program else {
-            return Command::new(path);
+    /// The words before a program's file that start it. A dynamically linked one runs with
+    /// its own libraries and loader, not with those of this machine.
+    fn launcher(&self, program: Program, way: Way) -> Vec<PathBuf> {
+        let root = |architecture| match program {
+            Program::Static(_) => None,
+            Program::Debian(name) | Program::Script(name) => Some(self.root(architecture, name)),
         };
-        let root = self.root("amd64", name);
-        let mut command = Command::new(root.join("lib64/ld-linux-x86-64.so.2"));
-        command.arg("--inhibit-cache").arg("--argv0").arg(&path);
-        command
-            .arg("--library-path")
-            .arg(root.join("usr/lib/x86_64-linux-gnu"));
-        command.arg(path);
-        command
+        match way {
+            Way::Hartline => Vec::new(),
+            Way::Qemu => match root("riscv64") {
+                Some(root) => vec![self.qemu(), "-L".into(), root],
+                None => vec![self.qemu()],
+            },
+            Way::Native => root("amd64").map_or_else(Vec::new, |root| {
+                vec![
+                    root.join("lib64/ld-linux-x86-64.so.2"),
+                    "--inhibit-cache".into(),
+                    "--library-path".into(),
+                    root.join("usr/lib/x86_64-linux-gnu"),
+                ]
+            }),
+        }
     }
 
     /// `hartline run` with each input file as a volume in the guest's working directory.
@@ -246,9 +272,27 @@ impl Programs {
                 .arg("--rootfs")
                 .arg(self.root("riscv64", name))
                 .arg(format!("/usr/bin/{name}")),
+            Program::Script(name) => command
+                .arg("--rootfs")
+                .arg(self.root("riscv64", name))
+                .arg(format!("/{SHELL}")),
         };
         command
     }
+}
+
+/// The files in a folder that are `wanted`.
+fn files_of(folder: &Path, wanted: impl Fn(&Path) -> bool) -> anyhow::Result<Vec<PathBuf>> {
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if wanted(&path) && path.is_file() {
+            files.push(path);
+        }
+    }
+    Ok(files)
 }
 
 /// Run to the end without input and in the environment that all ways have.

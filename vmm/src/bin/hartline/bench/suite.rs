@@ -1,7 +1,7 @@
 //! The benchmarks: what is run with which arguments.
 
 use Group::{Assembly, FloatingPoint, General};
-use Program::{Debian, Static};
+use Program::{Debian, Script, Static};
 
 /// What a benchmark says something about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -23,13 +23,17 @@ pub enum Program {
     Static(&'static str),
     /// Debian's `/usr/bin/NAME`, dynamically linked, in a root directory of its own.
     Debian(&'static str),
+    /// A shell script for busybox that starts Debian's programs of the root directory of this
+    /// name. Its arguments are the benchmark's, the folder where these programs are, and
+    /// what starts them.
+    Script(&'static str),
 }
 
 impl Program {
     /// Its file name.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Static(name) | Self::Debian(name) => name,
+            Self::Static(name) | Self::Debian(name) | Self::Script(name) => name,
         }
     }
 }
@@ -264,6 +268,13 @@ pub const BENCHMARKS: &[Benchmark] = &[
         &["log.pl", "5", "logs-quick.txt"],
     )
     .quickly(&["log.pl", "1", "logs-quick.txt"]),
+    Benchmark::new(
+        "redis",
+        General,
+        Script("redis"),
+        &["sh", "redis.sh", "6000"],
+    )
+    .quickly(&["sh", "redis.sh", "200"]),
     Benchmark::new("fft", FloatingPoint, Static("kernels"), &["fft", "1200"])
         .quickly(&["fft", "20"]),
     Benchmark::new(
