@@ -101,7 +101,8 @@ if [ "${1:-}" = test ]; then
         liblzf1 libjemalloc2 liblua5.1-0 lua-cjson lua-bitop libsystemd0 libatomic1 \
         procps libproc2-0 ncurses-base \
         libhiredis1.1.0 libevent-2.1-7t64 libsasl2-2 libsctp1 libstdc++6 libgcc-s1 \
-        python3.13-minimal libpython3.13-minimal libpython3.13-stdlib libexpat1
+        python3.13-minimal libpython3.13-minimal libpython3.13-stdlib libpython3.13-testsuite \
+        libexpat1
     retry "$here/fetch-debian.sh" amd64 "$root/.debian/amd64" \
         busybox-static qemu-user linux-image-cloud-amd64/depends \
         coreutils dash libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0 libcap2 libssl3t64 \

@@ -4,6 +4,7 @@ use crate::compare::Run;
 use crate::compile::{self, check};
 use crate::{Result, hartline, paths, tree};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -143,14 +144,32 @@ impl Root {
         Ok(root)
     }
 
-    /// Adds Python's library.
+    /// Adds Python's library, but for its tests.
     ///
     /// # Errors
     /// It was not fetched, or cannot be copied.
     pub fn add_python(&self) -> Result<()> {
-        let library = paths::debian_riscv64().join("usr/lib/python3.13");
+        self.copy_python(|name| name != "test")
+    }
+
+    /// Adds the tests of Python's library.
+    ///
+    /// # Errors
+    /// As [`Root::add_python`].
+    pub fn add_python_tests(&self) -> Result<()> {
+        self.copy_python(|name| name == "test")
+    }
+
+    /// Copies what is `wanted` of Python's library.
+    fn copy_python(&self, wanted: impl Fn(&OsStr) -> bool) -> Result<()> {
+        const LIBRARY: &str = "usr/lib/python3.13";
+        let to = self.path.join(LIBRARY);
+        fs::create_dir_all(&to)?;
         let mut copy = Command::new("cp");
-        check(copy.arg("-a").arg(library).arg(self.path.join("usr/lib")))
+        copy.args(["-a", "-t"]).arg(to);
+        let entries = fs::read_dir(paths::debian_riscv64().join(LIBRARY))?.flatten();
+        copy.args((entries.filter(|entry| wanted(&entry.file_name()))).map(|entry| entry.path()));
+        check(&mut copy)
     }
 
     /// Adds `/usr/bin/libraries` and the libraries that it opens.
