@@ -252,6 +252,8 @@ impl Kernel {
 
     /// This vCPU is back.
     pub(crate) fn end_sleep(&mut self) {
+        // Before those whose time has come can run.
+        self.sample_load(clock::monotonic());
         self.cpus[self.cpu].activity = Activity::Busy;
         let wait = wait_of(self.host, self.cpu);
         wait.wake.store(0, Ordering::SeqCst);

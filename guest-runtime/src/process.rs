@@ -13,6 +13,8 @@ pub const FIRST: u32 = 2;
 /// The process of the tasks that run while there is nothing to do ([`crate::parallel`]).
 /// Nobody sees it.
 pub(crate) const IDLE: u32 = 0;
+/// Number of no session.
+pub const NO_SESSION: u32 = u32::MAX;
 /// `init`, outside the VM: the parent of [`FIRST`], and of processes whose parent has
 /// ended. It takes zombies away at once.
 pub const INIT: u32 = 1;
@@ -118,6 +120,10 @@ pub struct Process {
     pub uid: u32,
     /// Group, real and effective.
     pub gid: u32,
+    /// Supplementary groups. They open no files.
+    pub groups: Vec<u32>,
+    /// It has given its session's terminal up (`TIOCNOTTY`).
+    pub has_no_terminal: bool,
     /// Resource limits.
     pub limits: [Limit; limit::COUNT],
     /// `PR_SET_DUMPABLE`.
@@ -184,6 +190,8 @@ impl Process {
             session: FIRST,
             uid: boot.uid,
             gid: boot.gid,
+            groups: Vec::new(),
+            has_no_terminal: false,
             limits,
             dumpable: 1,
             no_new_privileges: false,
@@ -217,6 +225,7 @@ impl Process {
             executable: self.executable.clone(),
             arguments: self.arguments.clone(),
             environment: self.environment.clone(),
+            groups: self.groups.clone(),
             state: State::Running,
             parent_death_signal: 0,
             news: None,
@@ -230,6 +239,15 @@ impl Process {
             timers: ProcessTimers::default(),
             parked: Some(parked),
             ..*self
+        }
+    }
+
+    /// The session whose terminal controls it; none if it has given that up.
+    #[must_use]
+    pub fn terminal_session(&self) -> u32 {
+        match self.has_no_terminal {
+            true => NO_SESSION,
+            false => self.session,
         }
     }
 

@@ -4,6 +4,7 @@
 //! What the running task, its process and its address space consist of lies in the
 //! fields of [`Kernel`]; of the others it is here.
 
+pub mod load;
 mod switching;
 mod waiting;
 
@@ -76,6 +77,8 @@ pub struct Scheduler {
     preempts: bool,
     /// How long the network is watched before the VM is left, ns.
     watching: u64,
+    /// Load averages.
+    pub(crate) load: load::LoadAverage,
 }
 
 impl Scheduler {
@@ -102,6 +105,7 @@ impl Scheduler {
             urgent: false,
             preempts: false,
             watching: 0,
+            load: load::LoadAverage::default(),
         }
     }
 

@@ -462,7 +462,8 @@ fn dhcp() -> Result<()> {
         &configuration,
         format!(
             "start {guest}\nend {guest}\ninterface {}\nlease_file {}\npidfile {}\n\
-             option subnet 255.255.255.0\noption router {}\n",
+             option subnet 255.255.255.0\noption router {}\n\
+             option dns 192.0.2.53\n",
             tap.name,
             leases.display(),
             folder.path().join("pid").display(),
@@ -482,11 +483,28 @@ fn dhcp() -> Result<()> {
         // The server looks for others with the address before it gives it away.
         (0..5).find(|_| ping(guest).is_ok()).ok_or("no answer")?;
         quit(&tap)?;
-        running.finish()
+        running.finish()?;
+        name_server(&tap)
     });
     server.kill()?;
     server.wait()?;
     result.map(drop)
+}
+
+/// A program finds the name server that DHCP told of, and its interface has the address.
+fn name_server(tap: &Tap) -> Result<()> {
+    let script = "until [ -e /etc/resolv.conf ]; do usleep 10000; done
+                  read -r line </etc/resolv.conf; echo \"$line\"; ifconfig eth0";
+    let mut command = hartline::command("run")?;
+    command.args(["--interpret", "--net", &format!("tap:{}", tap.name)]);
+    let shell = ["sh", "-c", script];
+    let outcome = process::run(command.arg(paths::busybox()).args(shell), b"")?;
+    let text = outcome.stdout_text();
+    let address = format!("inet addr:{}  Bcast:", tap.guest());
+    match text.starts_with("nameserver 192.0.2.53\n") && text.contains(&address) {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}").into()),
+    }
 }
 
 /// A VM that waits for packets that do not come leaves no trace in the host's load.

@@ -220,6 +220,10 @@ fn main() -> ExitCode {
     suite.add_kvm("too many files", || {
         limits("inodes", "inodes many, No space", "64M")
     });
+    suite.add_kvm("too many open files", || {
+        let text = "sockets many, Too many open files in system\nfiles many, Too many open files in system\nwent on\n";
+        limits("files", text, "1G")
+    });
     suite.add_kvm("memory of many processes", || {
         killed(
             "memory",

@@ -13,6 +13,8 @@ pub const AF_UNIX: u16 = 1;
 pub const AF_INET: u16 = 2;
 /// `AF_INET6`
 pub const AF_INET6: u16 = 10;
+/// `AF_NETLINK`
+pub const AF_NETLINK: u16 = 16;
 
 /// Longest `sun_path`, bytes.
 const UNIX_PATH_MAX: usize = 108;
@@ -22,6 +24,8 @@ pub const STORAGE: usize = 128;
 const INET: usize = 16;
 /// Size of `struct sockaddr_in6` without and with its scope, bytes.
 const INET6: (usize, usize) = (24, 28);
+/// Size of `struct sockaddr_nl`, bytes.
+const NETLINK: usize = 12;
 
 /// Family of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +36,8 @@ pub enum Family {
     Inet,
     /// IPv6, and IPv4 by mapped addresses.
     Inet6,
+    /// Questions to the kernel about the network.
+    Netlink,
 }
 
 impl Family {
@@ -42,6 +48,7 @@ impl Family {
             Family::Unix => AF_UNIX,
             Family::Inet => AF_INET,
             Family::Inet6 => AF_INET6,
+            Family::Netlink => AF_NETLINK,
         }
     }
 }
@@ -57,6 +64,8 @@ pub enum Address {
     Abstract(Box<[u8]>),
     /// Internet address and port.
     Inet(SocketAddr),
+    /// Number of a netlink socket, 0 for the kernel; and a set of groups.
+    Netlink(u32, u32),
 }
 
 impl Address {
@@ -80,7 +89,12 @@ impl Address {
             Family::Unix => parse_unix(&bytes[2..]),
             Family::Inet if bytes.len() < INET => Err(Errno::EINVAL),
             Family::Inet6 if bytes.len() < INET6.0 => Err(Errno::EINVAL),
+            Family::Netlink if bytes.len() < NETLINK || number != AF_NETLINK => Err(Errno::EINVAL),
             _ if number != family.number() => Err(Errno::EAFNOSUPPORT),
+            Family::Netlink => {
+                let field = |at| u32::from_le_bytes(array(bytes, at));
+                Ok(Address::Netlink(field(4), field(8)))
+            }
             Family::Inet => {
                 let address = array::<4>(bytes, 4);
                 Ok(Address::inet(Ipv4Addr::from(address).into(), port(bytes)))
@@ -112,6 +126,7 @@ impl Address {
             Family::Unix => Address::Unnamed,
             Family::Inet => Address::inet(Ipv4Addr::UNSPECIFIED.into(), 0),
             Family::Inet6 => Address::inet(Ipv6Addr::UNSPECIFIED.into(), 0),
+            Family::Netlink => Address::Netlink(0, 0),
         }
     }
 
@@ -155,6 +170,11 @@ impl Address {
                 bytes.extend_from_slice(&address.port().to_be_bytes());
                 bytes.extend_from_slice(&ip.octets());
                 bytes.extend_from_slice(&[0; 8]);
+            }
+            (Address::Netlink(port, groups), _) => {
+                bytes.extend_from_slice(&[0; 2]);
+                bytes.extend_from_slice(&port.to_le_bytes());
+                bytes.extend_from_slice(&groups.to_le_bytes());
             }
             (Address::Unnamed, Family::Unix) => {}
             (Address::Unnamed, _) => return Address::unbound(family).encode(family),
@@ -204,6 +224,7 @@ mod tests {
                 Family::Inet6,
             ),
             (Address::inet(Ipv4Addr::LOCALHOST.into(), 80), Family::Inet6),
+            (Address::Netlink(7, 1 << 31), Family::Netlink),
         ] {
             let bytes = address.encode(family);
             assert_eq!(Address::parse(&bytes, family), Ok(address));

@@ -276,9 +276,12 @@ impl Network {
     /// Ends one or both directions: bit 0 of `how` receiving, bit 1 sending.
     ///
     /// # Errors
-    /// `ENOTCONN`.
+    /// `ENOTCONN`, `EOPNOTSUPP`.
     pub fn shutdown(&mut self, id: SocketId, how: u32) -> Result<(), Errno> {
         let socket = self.get_mut(id)?;
+        if socket.family == Family::Netlink {
+            return Err(Errno::EOPNOTSUPP);
+        }
         let listens = socket.is_listening();
         let connected = socket.is_connected() || socket.remote != Address::Unnamed;
         let is_idle = !connected && !listens && socket.family != Family::Unix;

@@ -7,6 +7,8 @@
 pub mod address;
 mod connection;
 mod datagram;
+pub mod interfaces;
+pub mod netlink;
 pub mod options;
 pub mod queue;
 pub mod socket;

@@ -16,6 +16,9 @@ pub const IPPROTO_UDP: i32 = 17;
 /// `IPPROTO_IPV6`
 pub const IPPROTO_IPV6: i32 = 41;
 
+/// `SOL_NETLINK`
+pub const SOL_NETLINK: i32 = 270;
+
 /// Names of options of [`SOL_SOCKET`].
 #[allow(missing_docs, reason = "the names are those of socket(7)")]
 pub mod so {
@@ -112,6 +115,12 @@ const NUMBERS: &[(i32, i32, i32, Range)] = &[
     (IPPROTO_IPV6, IPV6_V6ONLY, 0, Flag),
     (IPPROTO_IPV6, 49, 0, Flag),        // IPV6_RECVPKTINFO
     (IPPROTO_IPV6, 67, 0, Of(-1, 255)), // IPV6_TCLASS
+    (SOL_NETLINK, 3, 0, Flag),          // NETLINK_PKTINFO
+    (SOL_NETLINK, 4, 0, Flag),          // NETLINK_BROADCAST_ERROR
+    (SOL_NETLINK, 5, 0, Flag),          // NETLINK_NO_ENOBUFS
+    (SOL_NETLINK, 10, 0, Flag),         // NETLINK_CAP_ACK
+    (SOL_NETLINK, 11, 0, Flag),         // NETLINK_EXT_ACK
+    (SOL_NETLINK, 12, 0, Flag),         // NETLINK_GET_STRICT_CHK
 ];
 
 /// Options of one socket.
@@ -132,6 +141,7 @@ fn has_level(level: i32, family: Family, kind: Type) -> bool {
     match level {
         SOL_SOCKET => true,
         _ if family == Family::Unix => false,
+        _ if family == Family::Netlink => level == SOL_NETLINK,
         IPPROTO_IP => true,
         IPPROTO_IPV6 => family == Family::Inet6,
         IPPROTO_TCP => kind == Type::Stream,
@@ -170,7 +180,9 @@ impl Options {
         kind: Type,
     ) -> Result<(), Errno> {
         let found = find(level, name, family, kind).map_err(|error| match (error, family) {
-            (Errno::EOPNOTSUPP, Family::Inet | Family::Inet6) => Errno::ENOPROTOOPT,
+            (Errno::EOPNOTSUPP, Family::Inet | Family::Inet6 | Family::Netlink) => {
+                Errno::ENOPROTOOPT
+            }
             (error, _) => error,
         });
         let value = match found?.1 {

@@ -80,6 +80,8 @@ pub struct Socket {
     pub family: Family,
     /// Its type.
     pub kind: Type,
+    /// It was asked for as `SOCK_RAW`, which netlink does not tell from `SOCK_DGRAM`.
+    pub is_raw: bool,
     /// Its options.
     pub options: Options,
     /// Where it is in its life.
@@ -123,6 +125,7 @@ impl Socket {
         Socket {
             family,
             kind,
+            is_raw: false,
             options: Options::default(),
             state: State::Idle,
             local: Address::unbound(family),
@@ -143,10 +146,26 @@ impl Socket {
         }
     }
 
+    /// Whether it is an internet socket.
+    #[must_use]
+    pub fn is_inet(&self) -> bool {
+        matches!(self.family, Family::Inet | Family::Inet6)
+    }
+
     /// Whether it is a TCP socket.
     #[must_use]
     pub fn is_tcp(&self) -> bool {
-        self.family != Family::Unix && self.kind == Type::Stream
+        self.is_inet() && self.kind == Type::Stream
+    }
+
+    /// Its type, as `SO_TYPE` tells.
+    #[must_use]
+    pub fn told_type(&self) -> u32 {
+        const RAW: u32 = 3;
+        match self.is_raw {
+            true => RAW,
+            false => self.kind.number(),
+        }
     }
 
     /// Whether messages keep their boundaries.
@@ -160,6 +179,7 @@ impl Socket {
     pub fn protocol(&self) -> i32 {
         match (self.family, self.kind) {
             (Family::Unix, _) => 0,
+            (Family::Netlink, _) => super::netlink::ROUTE,
             (_, Type::Datagram) => IPPROTO_UDP,
             _ => IPPROTO_TCP,
         }
@@ -213,7 +233,7 @@ impl Socket {
         /// A UDP datagram and its header fit 16 bits, with the IP header for IPv4.
         const UDP: usize = 65_507;
         match self.family {
-            Family::Unix => self.buffer(1).saturating_sub(32),
+            Family::Unix | Family::Netlink => self.buffer(1).saturating_sub(32),
             _ => UDP,
         }
     }

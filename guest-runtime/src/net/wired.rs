@@ -12,7 +12,7 @@ use super::wire::{FlowId, Wire};
 use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::net::SocketAddr;
+use core::net::{Ipv4Addr, SocketAddr};
 use smoltcp::socket::tcp;
 
 /// `TCP_NODELAY`
@@ -46,6 +46,12 @@ impl Network {
     /// Looks at packets that have come, and does what time asks for.
     pub fn poll_wire(&mut self) {
         self.with_wire(Wire::poll);
+    }
+
+    /// The name servers that the network has told of since the last call.
+    pub fn take_name_servers(&mut self) -> Option<Vec<Ipv4Addr>> {
+        let servers = self.wire.as_mut()?.take_name_servers()?;
+        (!servers.is_empty()).then_some(servers)
     }
 
     /// Does something with the wire and with the sockets; nothing without a wire.

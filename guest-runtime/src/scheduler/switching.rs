@@ -173,6 +173,7 @@ impl Kernel {
     /// Adds the time since the last switch to the running process.
     pub(crate) fn account_time(&mut self) {
         let now = clock::monotonic();
+        self.sample_load(now);
         let used = now.saturating_sub(self.scheduler.started);
         self.process.cpu_time += used;
         self.task.cpu_time += used;

@@ -6,6 +6,7 @@ use crate::console::INPUT_READY;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::net::wire::Wire;
+use crate::syscall::files::Files;
 use crate::task::{Event, NEVER, Retry, Wait};
 use crate::vfs::types::Ino;
 use alloc::boxed::Box;
@@ -143,6 +144,11 @@ impl Kernel {
     pub(crate) fn poll_network(&mut self) {
         if self.files.vfs.net.has_wire() {
             self.files.vfs.net.poll_wire();
+            if let Some(servers) = self.files.vfs.net.take_name_servers() {
+                // Without room for it names are not found, as without name servers.
+                let Files { vfs, process, .. } = &mut self.files;
+                let _ = vfs.set_name_servers(process, &servers);
+            }
             self.wake_for_files();
         }
     }
@@ -261,6 +267,8 @@ impl Kernel {
             let left = if left == u64::MAX { left } else { left - SPIN };
             // An error is as good as a signal: whoever waits looks again.
             let ready = self.files.streams.wait(set, left).unwrap_or(0);
+            // Before those whose time has come can run.
+            self.sample_load(clock::monotonic());
             if ready & INPUT_READY != 0 {
                 self.input_came();
             }

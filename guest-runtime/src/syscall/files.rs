@@ -10,6 +10,7 @@ use crate::process;
 use crate::user;
 use crate::vfs::file::{MAX_FILES, Object, OpenFile};
 use crate::vfs::inode::MAY_EXEC;
+use crate::vfs::notify::mask;
 use crate::vfs::process::{FileId, Process};
 use crate::vfs::transfer::Outside;
 use crate::vfs::tree::Tree;
@@ -137,6 +138,8 @@ impl Files {
     /// `ENOMEM`, or the host's.
     pub(crate) fn elf_file(&mut self, ino: Ino, path: &[u8]) -> Result<ElfFile, Errno> {
         let vfs = &mut self.vfs;
+        vfs.fs.tell(ino, mask::OPEN);
+        vfs.fs.tell(ino, mask::ACCESS);
         let inode = vfs.fs.unchanged_origin(ino);
         let bytes = match inode.and_then(|inode| vfs.fs.origin_bytes(inode)) {
             Some(bytes) => Cow::Borrowed(bytes),

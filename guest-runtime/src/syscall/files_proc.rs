@@ -53,6 +53,10 @@ impl System for View<'_> {
         self.name[..end.unwrap_or(self.name.len())].to_vec()
     }
 
+    fn groups(&self) -> &[u32] {
+        &self.process.groups
+    }
+
     fn maps(&self, out: &mut String, details: bool) {
         let Some(memory) = self.memory else { return };
         for (start, vma) in memory.vmas().iter() {
@@ -237,7 +241,7 @@ impl Kernel {
             parent: process.parent,
             group: process.group,
             session: process.session,
-            foreground: match process.session {
+            foreground: match process.terminal_session() {
                 crate::process::FIRST => self.foreground.cast_signed(),
                 _ => -1,
             },
@@ -268,6 +272,7 @@ impl Kernel {
             running,
             last: self.scheduler.last_tid(),
             cpu_time: self.processes().map(cpu_time).sum(),
+            averages: self.scheduler.load.averages,
         }
     }
 }

@@ -60,5 +60,6 @@ fn setsid(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     kernel.process.session = pid;
     kernel.process.group = pid;
     kernel.files.process.session = pid;
+    kernel.process.has_no_terminal = false;
     Ok(u64::from(pid))
 }

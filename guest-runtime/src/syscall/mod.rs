@@ -16,6 +16,7 @@ mod files_xattr;
 mod futex;
 mod group;
 mod inotify;
+mod interfaces;
 mod memory;
 mod notify;
 mod poll;

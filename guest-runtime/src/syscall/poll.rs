@@ -27,6 +27,8 @@ pub const CALLS: &[Entry] = &[
 
 /// Something can be read.
 pub const POLLIN: u32 = 1;
+/// Something urgent can be read.
+const POLLPRI: u32 = 2;
 /// Something can be written.
 pub const POLLOUT: u32 = 4;
 /// An error is pending, or a pipe has lost its readers.
@@ -136,6 +138,7 @@ fn pty_readiness(files: &Files, id: PtyId, is_master: bool) -> u32 {
         (can.writable, WRITABLE),
         (can.hung_up, POLLHUP),
         (can.hung_up && !is_master, POLLERR),
+        (can.urgent, POLLPRI),
     ] {
         ready |= if is { bits } else { 0 };
     }

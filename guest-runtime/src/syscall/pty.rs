@@ -4,13 +4,14 @@ use super::files::Files;
 use crate::clock;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
-use crate::process::FIRST;
+use crate::process::{FIRST, NO_SESSION};
 use crate::signals::number::{SIGCONT, SIGHUP};
 use crate::signals::{SI_KERNEL, SigInfo, check_number};
 use crate::task::{Event, Wait};
 use crate::user;
 use crate::vfs::file::Object;
 use crate::vfs::process::FileId;
+use crate::vfs::pty::line::packet;
 use crate::vfs::pty::termios::{Termios, WindowSize, character, local};
 use crate::vfs::pty::{PtyId, TerminalSignal};
 use crate::vfs::types::o;
@@ -30,6 +31,7 @@ mod request {
     pub const TIOCOUTQ: u32 = 0x5411;
     pub const TIOCGWINSZ: u32 = 0x5413;
     pub const TIOCSWINSZ: u32 = 0x5414;
+    pub const TIOCPKT: u32 = 0x5420;
     pub const TIOCNOTTY: u32 = 0x5422;
     pub const TCSBRKP: u32 = 0x5425;
     pub const TIOCGSID: u32 = 0x5429;
@@ -37,6 +39,7 @@ mod request {
     pub const TIOCSPTLCK: u32 = 0x4004_5431;
     pub const TIOCSIG: u32 = 0x4004_5436;
     pub const TIOCGPTN: u32 = 0x8004_5430;
+    pub const TIOCGPKT: u32 = 0x8004_5438;
     pub const TIOCGPTLCK: u32 = 0x8004_5439;
 }
 
@@ -74,6 +77,7 @@ pub(super) fn ioctl(
             kernel.files.vfs.change_line(id, |line| {
                 if request == request::TCSETSF {
                     line.flush_input();
+                    line.tell(packet::FLUSH_READ);
                 }
                 line.set(settings);
             })?;
@@ -105,11 +109,19 @@ fn control_flow(kernel: &mut Kernel, side: Side, request: u32, action: u64) -> R
         match (request, action) {
             (request::TCFLSH, 0) if side.is_master => line.flush_output(),
             (request::TCFLSH, 1) if side.is_master => line.flush_input(),
-            (request::TCFLSH, 0) => line.flush_input(),
-            (request::TCFLSH, 1) => line.flush_output(),
-            (request::TCFLSH, 2) => {
+            (request::TCFLSH, 2) if side.is_master => {
                 line.flush_input();
                 line.flush_output();
+            }
+            (request::TCFLSH, what @ 0..=2) => {
+                if what != 1 {
+                    line.flush_input();
+                    line.tell(packet::FLUSH_READ);
+                }
+                if what != 0 {
+                    line.flush_output();
+                    line.tell(packet::FLUSH_WRITE);
+                }
             }
             (request::TCXONC, 0) => line.stop(true),
             (request::TCXONC, 1) => line.stop(false),
@@ -137,6 +149,14 @@ fn master_request(
         request::TIOCSPTLCK => {
             let locked: u32 = user::read(&mut kernel.memory, address)?;
             kernel.files.vfs.ptys.get_mut(id)?.locked = locked != 0;
+        }
+        request::TIOCPKT => {
+            let on: u32 = user::read(&mut kernel.memory, address)?;
+            kernel.files.vfs.ptys.get_mut(id)?.set_packets(on != 0);
+        }
+        request::TIOCGPKT => {
+            let on = u32::from(kernel.files.vfs.ptys.get(id)?.has_packets());
+            user::write(&mut kernel.memory, address, &on)?;
         }
         request::TIOCGPTPEER => {
             let flags = address as u32;
@@ -177,7 +197,7 @@ fn session_request(
     }
     let pair = kernel.files.vfs.ptys.get(side.id)?;
     let (session, foreground) = (pair.session, pair.foreground);
-    if session != kernel.process.session {
+    if session != kernel.process.terminal_session() {
         return Err(Errno::ENOTTY);
     }
     match request {
@@ -187,8 +207,7 @@ fn session_request(
             let group = kernel.new_foreground(session, foreground, address)?;
             kernel.files.vfs.ptys.get_mut(side.id)?.foreground = group;
         }
-        // Others of the session would keep it: Linux has a terminal for each process.
-        request::TIOCNOTTY if kernel.process.pid != session => return Err(Errno::ENOTTY),
+        request::TIOCNOTTY if kernel.process.pid != session => kernel.leave_own_terminal(),
         request::TIOCNOTTY => {
             kernel.give_up_terminal(side.id, &[SIGHUP, SIGCONT]);
         }
@@ -214,6 +233,8 @@ fn take_control(kernel: &mut Kernel, id: PtyId, force: u64) -> Result<u64, Errno
     }
     pair.session = own;
     pair.foreground = kernel.process.group;
+    kernel.process.has_no_terminal = false;
+    kernel.files.process.session = own;
     Ok(0)
 }
 
@@ -222,6 +243,13 @@ impl Kernel {
     fn has_terminal(&self, session: u32) -> bool {
         let of_vm = session == FIRST && self.host.boot().terminals != 0;
         of_vm || self.files.vfs.ptys.of_session(session).is_some()
+    }
+
+    /// The terminal does not control the running process any more, nor those that it makes
+    /// from now on; others of its session are not touched.
+    pub(super) fn leave_own_terminal(&mut self) {
+        self.process.has_no_terminal = true;
+        self.files.process.session = NO_SESSION;
     }
 
     /// The pair does not control its session any more; its foreground process group gets

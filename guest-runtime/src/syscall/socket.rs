@@ -5,7 +5,10 @@ use super::files::Files;
 use crate::clock;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
-use crate::net::address::{AF_INET, AF_INET6, AF_UNIX, AF_UNSPEC, Address, Family, STORAGE};
+use crate::net::address::{
+    AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, AF_UNSPEC, Address, Family, STORAGE,
+};
+use crate::net::netlink;
 use crate::net::queue::Ucred;
 use crate::net::socket::{Socket, SocketId, State, Type};
 use crate::net::{Connecting, Network};
@@ -35,6 +38,8 @@ pub const CALLS: &[Entry] = &[
 
 /// `SOCK_CLOEXEC | SOCK_NONBLOCK`
 const FLAGS: u32 = o::CLOEXEC | o::NONBLOCK;
+/// `SOCK_RAW`
+const RAW: u32 = 3;
 
 /// Family, type and flags from the arguments of `socket`.
 fn parse_kind(a: &[u64; 6]) -> Result<(Family, Type, u32), Errno> {
@@ -48,11 +53,14 @@ fn parse_kind(a: &[u64; 6]) -> Result<(Family, Type, u32), Errno> {
         Ok(AF_UNIX) => Family::Unix,
         Ok(AF_INET) => Family::Inet,
         Ok(AF_INET6) => Family::Inet6,
+        Ok(AF_NETLINK) => Family::Netlink,
         _ => return Err(Errno::EAFNOSUPPORT),
     };
     let kind_number = kind & 0xf;
     let kind_flags = kind & FLAGS;
     let kind = match (kind_number, family) {
+        (2 | RAW, Family::Netlink) => Type::Datagram,
+        (1, Family::Netlink) => return Err(Errno::ESOCKTNOSUPPORT),
         (1, _) => Type::Stream,
         (2, _) => Type::Datagram,
         (5, Family::Unix) => Type::SeqPacket,
@@ -60,6 +68,8 @@ fn parse_kind(a: &[u64; 6]) -> Result<(Family, Type, u32), Errno> {
         _ => return Err(Errno::EINVAL),
     };
     match (family, kind, protocol) {
+        (Family::Netlink, _, netlink::ROUTE) => {}
+        (Family::Netlink, ..) => return Err(Errno::EPROTONOSUPPORT),
         (_, _, 0) | (Family::Unix, _, 1) => {}
         (Family::Inet | Family::Inet6, Type::Stream, TCP) => {}
         (Family::Inet | Family::Inet6, Type::Datagram, UDP) => {}
@@ -71,7 +81,11 @@ fn parse_kind(a: &[u64; 6]) -> Result<(Family, Type, u32), Errno> {
 fn socket(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let (family, kind, flags) = parse_kind(a)?;
     let who = kernel.credentials();
-    let id = kernel.files.vfs.net.add(Socket::new(family, kind, who))?;
+    let socket = Socket {
+        is_raw: a[1] as u32 & 0xf == RAW,
+        ..Socket::new(family, kind, who)
+    };
+    let id = kernel.files.vfs.net.add(socket)?;
     open(kernel, id, flags)
 }
 
@@ -222,6 +236,7 @@ fn bind(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let uid = kernel.process.uid;
     match Address::parse(&bytes, family)? {
         Address::Inet(address) => kernel.net().bind_inet(id, address, uid)?,
+        Address::Netlink(port, groups) => kernel.net().bind_netlink(id, port, groups)?,
         Address::Abstract(name) => kernel.net().bind_abstract(id, &name)?,
         Address::Unnamed => {
             let name = kernel.net().free_name();
@@ -298,6 +313,9 @@ fn connect(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let address = Address::parse(&bytes, family)?;
     match (kind, address) {
         (Type::Datagram, Address::Inet(to)) => kernel.net().connect_udp(id, to)?,
+        // It is connected to the kernel from the start.
+        (_, Address::Netlink(0, 0)) => kernel.net().bind_netlink(id, 0, 0)?,
+        (_, Address::Netlink(..)) => return Err(Errno::ECONNREFUSED),
         (Type::Datagram, address) => {
             let to = kernel.find_unix(&address)?;
             kernel.net().connect_unix_datagram(id, to)?;

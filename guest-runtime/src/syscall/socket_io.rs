@@ -126,6 +126,7 @@ impl Kernel {
         };
         self.with_rights(&message.control, |net, rights| match (kind, family) {
             (Type::Datagram, Family::Unix) => net.send_unix(id, &bytes, target, rights, who),
+            (_, Family::Netlink) => net.send_netlink(id, &bytes, message.to.clone()),
             (Type::Datagram, _) => {
                 let to = message.to.as_ref().and_then(Address::socket_addr);
                 net.send_udp(id, &bytes, to, who)

@@ -115,7 +115,7 @@ fn value(kernel: &mut Kernel, id: SocketId, level: i32, name: i32) -> Result<Vec
         (SOL_SOCKET, so::PEERCRED) => return Ok(socket.peer_credentials.as_bytes().to_vec()),
         (IPPROTO_TCP, TCP_CONGESTION) if socket.is_tcp() => return Ok(CUBIC.to_vec()),
         (SOL_SOCKET, so::ERROR) => socket.error.take().map_or(0, |error| error.number() as i32),
-        (SOL_SOCKET, so::TYPE) => socket.kind.number().cast_signed(),
+        (SOL_SOCKET, so::TYPE) => socket.told_type().cast_signed(),
         (SOL_SOCKET, so::DOMAIN) => i32::from(socket.family.number()),
         (SOL_SOCKET, so::PROTOCOL) => socket.protocol(),
         (SOL_SOCKET, so::ACCEPTCONN) => i32::from(socket.is_listening()),

@@ -4,6 +4,7 @@ use super::Entry;
 use crate::clock::{self, SECOND};
 use crate::errno::Errno;
 use crate::kernel::Kernel;
+use crate::scheduler::load::FRACTION;
 use crate::user;
 use hartline_abi::layout::USER_END;
 use rand_chacha::rand_core::Rng;
@@ -66,20 +67,23 @@ struct SysInfo {
 const _: () = assert!(size_of::<SysInfo>() == 112);
 
 fn sysinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    /// From the bits behind the point of a load average to those that are told.
+    const SHIFT: u32 = 16 - FRACTION;
+    kernel.account_time();
     let (total, used) = {
         let frames = kernel.memory.frames().lock();
         (frames.ram().length(), frames.used())
     };
     let info = SysInfo {
         uptime: clock::since_boot() / SECOND,
-        loads: [0; 3],
+        loads: kernel.scheduler.load.averages.map(|load| load << SHIFT),
         total_ram: total,
         free_ram: total - used,
         shared_ram: 0,
         buffer_ram: 0,
         total_swap: 0,
         free_swap: 0,
-        processes: 1,
+        processes: kernel.scheduler.task_count() as u16,
         padding: [0; 3],
         total_high: 0,
         free_high: 0,
@@ -137,20 +141,70 @@ fn hardware_property(key: i64) -> Option<u64> {
 
 fn riscv_hwprobe(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     const PAIR: u64 = 16;
-    let [pairs, count, _, _, flags, _] = *arguments;
-    if flags != 0 || count > 1 << 16 {
+    const WHICH_CPUS: u64 = 1;
+    let [pairs, count, set_length, set, flags, _] = *arguments;
+    if flags & !WHICH_CPUS != 0 || count > 1 << 16 {
         return Err(Errno::EINVAL);
     }
+    let which = flags == WHICH_CPUS;
+    let cpus = probed_cpus(kernel, (set, set_length), which)?;
+    let mut all_match = true;
     for index in 0..count {
         let address = pairs.wrapping_add(index * PAIR);
-        let [key, _]: [i64; 2] = user::read(&mut kernel.memory, address)?;
-        let pair = match hardware_property(key) {
+        let [key, asked]: [u64; 2] = user::read(&mut kernel.memory, address)?;
+        let value = match hardware_property(key.cast_signed()) {
             // The clock that `rdtime` reads.
-            Some(_) if key == 8 => [8, kernel.host.boot().tsc_hz],
-            Some(value) => [key as u64, value],
+            Some(_) if key == 8 => Some(kernel.host.boot().tsc_hz),
+            value => value,
+        };
+        let pair = match value {
+            Some(value) if which => {
+                all_match &= match IS_SET.contains(&key) {
+                    true => value & asked == asked,
+                    false => value == asked,
+                };
+                continue;
+            }
+            Some(value) => [key, value],
             None => [u64::MAX, 0],
         };
+        all_match = false;
         user::write(&mut kernel.memory, address, &pair)?;
     }
+    if which {
+        // All harts are the same.
+        let cpus = if all_match { cpus } else { 0 };
+        let mut bytes = alloc::vec![0; set_length.min(MAX_SET) as usize];
+        let count = bytes.len().min(8);
+        bytes[..count].copy_from_slice(&cpus.to_le_bytes()[..count]);
+        user::write_bytes(&mut kernel.memory, set, &bytes)?;
+    }
     Ok(0)
+}
+
+/// Keys of `riscv_hwprobe` whose values are sets: base behaviour, extensions, speed.
+const IS_SET: [u64; 3] = [3, 4, 5];
+/// Longest set of vCPUs that is looked at (`cpumask_size` is less), bytes.
+const MAX_SET: u64 = 1024;
+
+/// The vCPUs that `riscv_hwprobe` is asked about, as a set of bits: all of them without a
+/// set, and if none is in it when it asks which.
+fn probed_cpus(kernel: &mut Kernel, (set, length): (u64, u64), which: bool) -> Result<u64, Errno> {
+    let online = u64::MAX >> (64 - kernel.host.boot().cpus.clamp(1, 64));
+    if set == 0 || length == 0 {
+        return match set == 0 && length == 0 && !which {
+            true => Ok(online),
+            false => Err(Errno::EINVAL),
+        };
+    }
+    let bytes = user::slice(&mut kernel.memory, set, length.min(MAX_SET))?;
+    let mut low = [0; 8];
+    let count = bytes.len().min(8);
+    low[..count].copy_from_slice(&bytes[..count]);
+    let is_empty = bytes.iter().all(|&byte| byte == 0);
+    match u64::from_le_bytes(low) & online {
+        0 if which && is_empty => Ok(online),
+        0 if !which => Err(Errno::EINVAL),
+        cpus => Ok(cpus),
+    }
 }

@@ -321,22 +321,33 @@ fn write_three(kernel: &mut Kernel, arguments: &[u64; 6], id: u32) -> Result<u64
     Ok(0)
 }
 
-/// No supplementary groups.
-fn getgroups(_: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    match arguments[0] as i32 {
-        i32::MIN..0 => Err(Errno::EINVAL),
-        _ => Ok(0),
+fn getgroups(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    let groups = &kernel.process.groups;
+    let count = groups.len();
+    match usize::try_from(arguments[0] as i32) {
+        Err(_) => return Err(Errno::EINVAL),
+        Ok(0) => {}
+        Ok(room) if room < count => return Err(Errno::EINVAL),
+        Ok(_) => user::write_bytes(&mut kernel.memory, arguments[1], groups.as_bytes())?,
     }
+    Ok(count as u64)
 }
 
 fn setgroups(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     /// `NGROUPS_MAX`
     const MOST: u32 = 65536;
-    match kernel.process.uid {
-        0 if arguments[0] as u32 > MOST => Err(Errno::EINVAL),
-        0 => Ok(0),
-        _ => Err(Errno::EPERM),
-    }
+    let count = match kernel.process.uid {
+        0 if arguments[0] as u32 > MOST => return Err(Errno::EINVAL),
+        0 => arguments[0] & 0xffff_ffff,
+        _ => return Err(Errno::EPERM),
+    };
+    let bytes = user::slice(&mut kernel.memory, arguments[1], count * 4)?;
+    let groups = bytes.chunks_exact(4);
+    let groups = groups.map(|group| u32::from_le_bytes([group[0], group[1], group[2], group[3]]));
+    let mut groups: Vec<u32> = groups.collect();
+    groups.sort_unstable();
+    kernel.process.groups = groups;
+    Ok(0)
 }
 
 /// All capabilities for root, none for others.

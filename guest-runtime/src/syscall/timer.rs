@@ -78,18 +78,16 @@ fn cpu_timer_of([interval, value]: [u64; 2], now: u64, flags: u64) -> Timer {
 
 /// The timer, of `CLOCK_MONOTONIC`, that a `struct itimerspec` asks for.
 fn timer_of([interval, value]: [u64; 2], clock: u64, flags: u64) -> Timer {
-    if value == 0 {
-        return Timer::default();
-    }
     let now = clock::monotonic();
     let left = match flags & ABSOLUTE {
         0 => value,
         _ => value.saturating_sub(now_of(clock)),
     };
-    Timer {
-        next: now.saturating_add(left).min(u64::MAX - 1),
-        interval,
-    }
+    let next = match value {
+        0 => 0,
+        _ => now.saturating_add(left).min(u64::MAX - 1),
+    };
+    Timer { next, interval }
 }
 
 fn timerfd_create(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {

@@ -2,6 +2,7 @@
 
 use super::Entry;
 use super::files::Files;
+use super::interfaces;
 use super::pty::{self, Side};
 use crate::console::INPUT_READY;
 use crate::errno::Errno;
@@ -31,6 +32,7 @@ mod request {
     pub const TIOCGWINSZ: u32 = 0x5413;
     pub const FIONREAD: u32 = 0x541b;
     pub const FIONBIO: u32 = 0x5421;
+    pub const TIOCNOTTY: u32 = 0x5422;
     pub const TIOCGSID: u32 = 0x5429;
     pub const FIONCLEX: u32 = 0x5450;
     pub const FIOCLEX: u32 = 0x5451;
@@ -64,6 +66,11 @@ fn ioctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             let waiting = waiting(kernel, a[0])?;
             user::write(&mut kernel.memory, address, &waiting)?;
             Ok(0)
+        }
+        _ if interfaces::REQUESTS.contains(&request) => {
+            let id = kernel.socket_id(a[0]).map_err(|_| Errno::ENOTTY)?;
+            let family = kernel.socket(id)?.family;
+            interfaces::ioctl(kernel, family, request, address)
         }
         _ => terminal(kernel, a[0], request, address),
     }
@@ -131,8 +138,8 @@ fn terminal(kernel: &mut Kernel, fd: u64, request: u32, address: u64) -> Result<
             user::write_bytes(&mut kernel.memory, address, &data[..WINSIZE])?;
         }
         // The terminal belongs to the session of the first process.
-        request::TIOCGPGRP | request::TIOCGSID | request::TIOCSPGRP
-            if kernel.process.session != FIRST =>
+        request::TIOCGPGRP | request::TIOCGSID | request::TIOCSPGRP | request::TIOCNOTTY
+            if kernel.process.terminal_session() != FIRST =>
         {
             return Err(Errno::ENOTTY);
         }
@@ -140,6 +147,7 @@ fn terminal(kernel: &mut Kernel, fd: u64, request: u32, address: u64) -> Result<
             user::write(&mut kernel.memory, address, &kernel.foreground)?;
         }
         request::TIOCGSID => user::write(&mut kernel.memory, address, &FIRST)?,
+        request::TIOCNOTTY if kernel.process.pid != FIRST => kernel.leave_own_terminal(),
         request::TIOCSPGRP => {
             kernel.foreground = kernel.new_foreground(FIRST, kernel.foreground, address)?;
         }
@@ -182,7 +190,7 @@ impl Kernel {
         session: u32,
         foreground: u32,
     ) -> Result<(), Errno> {
-        let (own, group) = (self.process.session, self.process.group);
+        let (own, group) = (self.process.terminal_session(), self.process.group);
         if own != session || group == foreground || self.signals.is_held(SIGTTOU) {
             return Ok(());
         }
@@ -208,7 +216,7 @@ impl Kernel {
             }
             _ => return Ok(()),
         };
-        let (group, session) = (self.process.group, self.process.session);
+        let (group, session) = (self.process.group, self.process.terminal_session());
         if session != controlled || group == foreground {
             return Ok(());
         }

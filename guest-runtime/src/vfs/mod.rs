@@ -20,10 +20,12 @@ pub mod open;
 pub mod pages;
 pub mod pipe;
 pub mod proc;
+mod proc_net;
 pub mod proc_text;
 pub mod process;
 pub mod pty;
 pub mod registry;
+mod resolver;
 pub mod seals;
 pub mod stat;
 pub mod transfer;
@@ -73,6 +75,8 @@ pub struct Vfs {
     pub ptys: Ptys,
     /// Bit n: standard stream n is the terminal.
     terminals: u32,
+    /// The `/etc/resolv.conf` that was made here.
+    resolver: Option<Ino>,
 }
 
 impl Vfs {
@@ -98,6 +102,7 @@ impl Vfs {
             net: Network::default(),
             ptys: Ptys::default(),
             terminals,
+            resolver: None,
         };
         let mut process = Process::new(&mut vfs.fs, who, pid);
         if tree.is_none() {

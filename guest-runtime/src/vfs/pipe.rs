@@ -15,6 +15,12 @@ pub const MAX_CAPACITY: usize = 1 << 20;
 pub struct Pipe {
     bytes: VecDeque<u8>,
     capacity: usize,
+    /// Bytes that were ever taken out.
+    taken: u64,
+    /// Where packets (`O_DIRECT`) that are in it start and end, counted as `taken` is.
+    packets: VecDeque<[u64; 2]>,
+    /// What packets take besides their bytes: each has a page.
+    padding: usize,
     /// Open descriptions that read.
     pub readers: u32,
     /// Open descriptions that write.
@@ -30,6 +36,9 @@ impl Default for Pipe {
         Self {
             bytes: VecDeque::new(),
             capacity: CAPACITY,
+            taken: 0,
+            packets: VecDeque::new(),
+            padding: 0,
             readers: 0,
             writers: 0,
             edges: [0; 2],
@@ -56,12 +65,13 @@ impl Pipe {
 
     /// Whether a write of up to [`PIPE_BUF`] bytes would go through.
     pub fn is_writable(&self) -> bool {
-        self.capacity - self.bytes.len() >= PIPE_BUF
+        self.room() >= PIPE_BUF
     }
 
     /// Bytes that fit in.
     pub fn room(&self) -> usize {
-        self.capacity - self.bytes.len().min(self.capacity)
+        self.capacity
+            .saturating_sub(self.bytes.len() + self.padding)
     }
 
     /// Copies the first bytes, which stay; there are at least as many as `to` has room for.
@@ -79,6 +89,13 @@ impl Pipe {
             self.edges[1] = self.edges[1].wrapping_add(1);
         }
         self.bytes.drain(..count);
+        self.taken += count as u64;
+        while let Some(&[start, end]) = self.packets.front()
+            && end <= self.taken
+        {
+            self.packets.pop_front();
+            self.padding -= padding(start, end);
+        }
         if self.bytes.is_empty() {
             self.bytes.shrink_to(PIPE_BUF);
         }
@@ -97,7 +114,7 @@ impl Pipe {
         Ok(from.len())
     }
 
-    /// Takes bytes out.
+    /// Takes bytes out: no more than the rest of a packet, of which what has no room is lost.
     ///
     /// # Errors
     /// `EAGAIN` if there are none but somebody may still write some.
@@ -108,10 +125,57 @@ impl Pipe {
         if self.bytes.is_empty() && self.writers > 0 {
             return Err(Errno::EAGAIN);
         }
-        let n = to.len().min(self.bytes.len());
+        let (n, gone) = match self.packets.front() {
+            Some(&[start, end]) if start <= self.taken => {
+                let rest = (end - self.taken) as usize;
+                (rest.min(to.len()), rest)
+            }
+            first => {
+                let before =
+                    first.map_or(self.bytes.len(), |[start, _]| (start - self.taken) as usize);
+                let n = before.min(to.len());
+                (n, n)
+            }
+        };
         self.peek(&mut to[..n]);
-        self.consume(n);
+        self.consume(gone);
         Ok(n)
+    }
+
+    /// Puts bytes in as packets of up to [`PIPE_BUF`] bytes, as many as fit.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_packets(&mut self, from: &[u8]) -> Result<usize, Errno> {
+        // As Linux: what goes before them is added to, if it is no packet.
+        let tail = self.taken + self.bytes.len() as u64;
+        let is_plain = self.packets.back().is_none_or(|[_, end]| *end < tail);
+        let mut done = from.len() % PIPE_BUF;
+        if self.bytes.is_empty() || !is_plain || done > self.room() || self.readers == 0 {
+            done = 0;
+        }
+        if done > 0 {
+            self.fill(&from[..done])?;
+        }
+        for packet in from[done..].chunks(PIPE_BUF) {
+            if self.readers == 0 {
+                return Err(Errno::EPIPE);
+            }
+            if !self.is_writable() {
+                break;
+            }
+            self.packets.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+            let start = self.taken + self.bytes.len() as u64;
+            self.fill(packet)?;
+            let end = start + packet.len() as u64;
+            self.packets.push_back([start, end]);
+            self.padding += padding(start, end);
+            done += packet.len();
+        }
+        match done {
+            0 if !from.is_empty() => Err(Errno::EAGAIN),
+            _ => Ok(done),
+        }
     }
 
     /// Puts bytes in, as many as fit; up to [`PIPE_BUF`] all or none.
@@ -142,10 +206,49 @@ impl Pipe {
             return Err(Errno::EPERM);
         }
         let capacity = bytes.max(PIPE_BUF).next_power_of_two();
-        if capacity < self.bytes.len() {
+        if capacity < self.bytes.len() + self.padding {
             return Err(Errno::EBUSY);
         }
         self.capacity = capacity;
         Ok(capacity)
+    }
+}
+
+/// What a packet takes besides its bytes.
+fn padding(start: u64, end: u64) -> usize {
+    PIPE_BUF - (end - start) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_read_one_by_one_and_take_a_page_each() {
+        let mut pipe = Pipe {
+            readers: 1,
+            writers: 1,
+            ..Pipe::default()
+        };
+        assert_eq!(pipe.write_packets(b"first"), Ok(5));
+        assert_eq!(pipe.write_packets(&[7; PIPE_BUF + 1]), Ok(PIPE_BUF + 1));
+        assert_eq!(pipe.write(b"plain"), Ok(5));
+        assert_eq!(pipe.write_packets(b" too"), Ok(4));
+        let mut to = [0; 2 * PIPE_BUF];
+        let mut read = |length: usize| pipe.read(&mut to[..length]);
+        // What a packet has more than is asked for is lost.
+        assert_eq!(read(3), Ok(3));
+        assert_eq!(read(2 * PIPE_BUF), Ok(PIPE_BUF));
+        assert_eq!((read(99), read(7), read(99)), (Ok(1), Ok(7), Ok(2)));
+        assert_eq!(read(9), Err(Errno::EAGAIN));
+        assert_eq!((pipe.padding, pipe.room()), (0, CAPACITY));
+        let mut packets = 0;
+        while pipe.write_packets(b"x") == Ok(1) {
+            packets += 1;
+        }
+        assert_eq!((packets, pipe.room()), (CAPACITY / PIPE_BUF, 0));
+        assert_eq!(pipe.set_capacity(CAPACITY / 2), Err(Errno::EBUSY));
+        pipe.consume(1);
+        assert!(pipe.is_writable() && pipe.len() == packets - 1);
     }
 }

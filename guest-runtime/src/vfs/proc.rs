@@ -77,6 +77,14 @@ pub enum Text {
     MaxQueuedEvents,
     MaxUserInstances,
     MaxUserWatches,
+    NetDev,
+    NetIfInet6,
+    NetRoute,
+    NetTcp,
+    NetTcp6,
+    NetUdp,
+    NetUdp6,
+    NetUnix,
 }
 
 /// What a node of the table is.
@@ -117,6 +125,7 @@ const SYS_INOTIFY: u16 = 11;
 const SYSFS_DEVICES: u16 = 12;
 const SYSFS_SYSTEM: u16 = 13;
 const SYSFS_CPU: u16 = 14;
+const NET: u16 = 15;
 /// Roots and the process directory, before it, are not named by their rows.
 const FIRST_NAMED: u16 = 2;
 /// A row of no directory: it is a root.
@@ -138,6 +147,7 @@ const NODES: &[Row] = &[
     (SYSFS, b"devices", Kind::Directory),
     (SYSFS_DEVICES, b"system", Kind::Directory),
     (SYSFS_SYSTEM, b"cpu", Kind::Directory),
+    (PID, b"net", Kind::Directory),
     (PID, b"exe", Kind::Executable),
     (PID, b"cwd", Kind::WorkingDirectory),
     (PID, b"root", Kind::RootDirectory),
@@ -156,6 +166,15 @@ const NODES: &[Row] = &[
     (PID, b"cgroup", Kind::Text(Text::Cgroup)),
     (TOP, b"self", Kind::SelfLink),
     (TOP, b"mounts", Kind::Link(b"self/mounts")),
+    (TOP, b"net", Kind::Link(b"self/net")),
+    (NET, b"dev", Kind::Text(Text::NetDev)),
+    (NET, b"if_inet6", Kind::Text(Text::NetIfInet6)),
+    (NET, b"route", Kind::Text(Text::NetRoute)),
+    (NET, b"tcp", Kind::Text(Text::NetTcp)),
+    (NET, b"tcp6", Kind::Text(Text::NetTcp6)),
+    (NET, b"udp", Kind::Text(Text::NetUdp)),
+    (NET, b"udp6", Kind::Text(Text::NetUdp6)),
+    (NET, b"unix", Kind::Text(Text::NetUnix)),
     (TOP, b"cpuinfo", Kind::Text(Text::CpuInfo)),
     (TOP, b"meminfo", Kind::Text(Text::MemInfo)),
     (TOP, b"stat", Kind::Text(Text::SystemStat)),

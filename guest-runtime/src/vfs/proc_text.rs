@@ -5,9 +5,11 @@ use super::file::MAX_FILES;
 use super::notify;
 use super::pipe::MAX_CAPACITY;
 use super::proc::{Node, Text};
+use super::proc_net;
 use super::process::Process;
 use super::types::{Ino, S_IFMT, S_IFSOCK};
 use crate::errno::Errno;
+use crate::scheduler::load::FRACTION;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -51,6 +53,9 @@ pub struct Load {
     pub last: u32,
     /// Processor time of all, ns.
     pub cpu_time: u64,
+    /// Averages over 1, 5 and 15 minutes of the tasks that run or could, with
+    /// [`FRACTION`] bits behind the point.
+    pub averages: [u64; 3],
 }
 
 /// Memory, bytes.
@@ -85,6 +90,8 @@ pub trait System {
     fn environment(&self) -> Vec<u8>;
     /// The name of the process (`PR_GET_NAME`), at most 15 bytes.
     fn name(&self) -> Vec<u8>;
+    /// The supplementary groups of the process.
+    fn groups(&self) -> &[u32];
     /// Appends the lines of `maps`, with the details of `smaps` if `details` is set.
     fn maps(&self, out: &mut String, details: bool);
     /// Memory.
@@ -134,6 +141,14 @@ pub fn contents(
         Text::Limits => limits(&mut out, process, system),
         Text::Mounts | Text::MountInfo => mounts(&mut out, vfs, text == Text::MountInfo),
         Text::CpuInfo => cpu_info(&mut out, system.processors()),
+        Text::NetDev
+        | Text::NetIfInet6
+        | Text::NetRoute
+        | Text::NetTcp
+        | Text::NetTcp6
+        | Text::NetUdp
+        | Text::NetUdp6
+        | Text::NetUnix => proc_net::write(&mut out, text, &vfs.net),
         _ => match constant(text) {
             Some(constant) => out.push_str(constant),
             None => variable(&mut out, text, system),
@@ -204,7 +219,12 @@ fn variable(out: &mut String, text: Text, system: &mut dyn System) {
         Text::LoadAvg => {
             let load = system.load();
             let (running, tasks, last) = (load.running, load.tasks, load.last);
-            writeln!(out, "0.00 0.00 0.00 {running}/{tasks} {last}")
+            for average in load.averages {
+                // Rounded to hundredths.
+                let hundredths = (average * 100 + (1 << (FRACTION - 1))) >> FRACTION;
+                let _ = write!(out, "{}.{:02} ", hundredths / 100, hundredths % 100);
+            }
+            writeln!(out, "{running}/{tasks} {last}")
         }
         Text::Version => writeln!(out, "Linux version {release} (hartline) {version}"),
         Text::OsRelease => writeln!(out, "{release}"),
@@ -346,10 +366,16 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
     let (mapped, resident) = (memory.mapped / 1024, memory.resident / 1024);
     let umask = process.umask;
     let slots = process.fds.capacity();
+    let groups: Vec<String> = system
+        .groups()
+        .iter()
+        .map(|group| format!("{group}"))
+        .collect();
+    let groups = groups.join(" ");
     let mut rest = format!(
         "\nUmask:\t{umask:04o}\nState:\t{state} ({})\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\n\
          PPid:\t{parent}\nTracerPid:\t0\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n\
-         Gid:\t{gid}\t{gid}\t{gid}\t{gid}\nFDSize:\t{slots}\nGroups:\t{gid} \n",
+         Gid:\t{gid}\t{gid}\t{gid}\t{gid}\nFDSize:\t{slots}\nGroups:\t{groups} \n",
         state_name(state)
     );
     // A zombie has no memory to tell of.

@@ -151,7 +151,8 @@ impl Vfs {
                 _ => 0,
             },
             Object::Console(_) | Object::Device(Device::Terminal) => CALL_DATA as u64,
-            Object::Master(id) => (self.ptys.get(*id)?.line.screen_length() as u64).max(1),
+            // And a byte before them in packet mode.
+            Object::Master(id) => self.ptys.get(*id)?.line.screen_length() as u64 + 1,
             _ => u64::MAX,
         };
         Ok(limit.min(count).min(MAX_RW_COUNT as u64))
@@ -171,7 +172,7 @@ impl Vfs {
     ) -> Result<usize, Errno> {
         let file = self.files.get_mut(id)?;
         file.check_writable()?;
-        let ino = file.ino;
+        let (ino, packets) = (file.ino, file.flags & o::DIRECT != 0);
         match &mut file.object {
             Object::Path => Err(Errno::EBADF),
             Object::Directory => Err(Errno::EISDIR),
@@ -212,7 +213,10 @@ impl Vfs {
             }
             Object::Pipe => match &mut self.fs.inode_mut(ino)?.kind {
                 Kind::Fifo(pipe) => {
-                    let done = pipe.write(from)?;
+                    let done = match packets {
+                        true => pipe.write_packets(from)?,
+                        false => pipe.write(from)?,
+                    };
                     self.changed.push(ino);
                     Ok(done)
                 }

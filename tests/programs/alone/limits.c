@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,6 +82,38 @@ static void inodes(void) {
     if (gone != made || fd < 0) printf("there is no room again\n");
 }
 
+// All open files that the system has, though each process could have more.
+static void files(void) {
+    int first = -1, last = -1, fd, ready[2], status;
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    while ((fd = socket(AF_UNIX, SOCK_STREAM, 0)) >= 0) {
+        if (first < 0) first = fd;
+        last = fd;
+    }
+    printf("sockets %s, %s\n", last - first > 50000 ? "many" : "few", strerror(errno));
+    close_range(first, last, 0);
+    if (pipe(ready) < 0) abort();
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (int i = 0; i < 600000; i++)
+            if (open("/dev/null", O_RDONLY) < 0) abort();
+        if (write(ready[1], "r", 1) != 1) abort();
+        for (;;) pause();
+    }
+    char byte;
+    if (read(ready[0], &byte, 1) != 1) abort();
+    while ((fd = open("/dev/null", O_RDONLY)) >= 0) last = fd;
+    printf("files %s, %s\n", last > 400000 ? "many" : "few", strerror(errno));
+    if (pipe(ready) == 0 || errno != ENFILE || eventfd(0, 0) >= 0 || errno != ENFILE)
+        printf("others are refused otherwise: %s\n", strerror(errno));
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    if (open("/dev/null", O_RDONLY) < 0) printf("there is no room again\n");
+}
+
 // Of several that use memory the largest ends, whoever asks for more.
 static void largest(void) {
     int ready[2], status;
@@ -130,6 +164,7 @@ int main(int count, char **arguments) {
     if (strcmp(what, "space") == 0) space();
     if (strcmp(what, "inodes") == 0) inodes();
     if (strcmp(what, "largest") == 0) largest();
+    if (strcmp(what, "files") == 0) files();
     printf("went on\n");
     fflush(stdout);
     _exit(0);

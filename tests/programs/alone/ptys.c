@@ -375,6 +375,74 @@ static void volume(void) {
     close(master);
 }
 
+// A master in packet mode: a byte before what is written, or one that tells what happens.
+static void packets(void) {
+    int on = 1;
+    struct termios settings;
+    fresh_pair();
+    printf("packet mode %d\n", ioctl(master, TIOCPKT, &on));
+    on = 0;
+    printf("told %d", ioctl(master, TIOCGPKT, &on));
+    printf(" %d\n", on);
+    int slave_too = ioctl(slave, TIOCPKT, &on);
+    printf("slave %d %s\n", slave_too, strerror(errno));
+    if (write(slave, "out", 3) != 3) fail("write");
+    once("packet", master, 10);
+    type("\x13");
+    ready("stopped", master, POLLIN | POLLPRI);
+    once("stopped", master, 10);
+    type("\x11");
+    once("started", master, 10);
+    if (write(slave, "more", 4) != 4) fail("write");
+    tcflush(slave, TCIFLUSH);
+    once("flushed", master, 10);
+    once("short", master, 3);
+    once("rest", master, 10);
+    tcgetattr(slave, &settings);
+    settings.c_iflag &= ~IXON;
+    tcsetattr(slave, TCSANOW, &settings);
+    once("no stop", master, 10);
+    settings.c_iflag |= IXON;
+    tcsetattr(slave, TCSANOW, &settings);
+    once("stop", master, 10);
+    on = 0;
+    ioctl(master, TIOCPKT, &on);
+    if (write(slave, "plain", 5) != 5) fail("write");
+    once("plain", master, 10);
+    close(slave);
+    close(master);
+}
+
+// One process of a session gives its terminal up; the others keep it.
+static void give_up(void) {
+    fresh_pair();
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) {
+        if (login_tty(dup(slave))) fail("login_tty");
+        pid_t other = fork();
+        if (!other) {
+            int own = open("/dev/tty", O_RDWR), code = own < 0;
+            if (ioctl(0, TIOCNOTTY)) code |= 2;
+            if (open("/dev/tty", O_RDWR) >= 0 || errno != ENXIO) code |= 4;
+            if (tcgetpgrp(0) >= 0 || errno != ENOTTY) code |= 8;
+            if (ioctl(0, TIOCNOTTY) == 0 || errno != ENOTTY) code |= 16;
+            pid_t inner = fork();
+            if (!inner) _exit(open("/dev/tty", O_RDWR) < 0 && errno == ENXIO ? 0 : 1);
+            int status;
+            waitpid(inner, &status, 0);
+            _exit(code | (status ? 32 : 0));
+        }
+        int status;
+        waitpid(other, &status, 0);
+        if (open("/dev/tty", O_RDWR) < 0) _exit(64);
+        _exit(WEXITSTATUS(status));
+    }
+    status_of("giving up", child, 0);
+    close(slave);
+    close(master);
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     // Sessions start with what a terminal's programs expect.
@@ -388,5 +456,7 @@ int main(void) {
     job_control();
     hang_up();
     volume();
+    packets();
+    give_up();
     return 0;
 }

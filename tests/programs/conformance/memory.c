@@ -149,6 +149,21 @@ static void files(void) {
     munmap(zero, PAGE), close(fd);
 }
 
+// More than there is can be mapped if it is not to be written, or need not be there.
+static void promising(void) {
+    size_t much = 1ul << 37;
+    char *a = mmap(NULL, much, PROT_NONE, OWN, -1, 0);
+    CHECK(a != MAP_FAILED);
+    GIVES(munmap(a, much), 0);
+    a = mmap(NULL, much, ALL, OWN | MAP_NORESERVE, -1, 0);
+    if (CHECK(a != MAP_FAILED)) {
+        a[much / 2] = 1;
+        GIVES(a[much / 2] + a[much - 1], 1);
+        GIVES(munmap(a, much), 0);
+    }
+    FAILS(mmap(NULL, 1ul << 50, ALL, OWN, -1, 0), ENOMEM);
+}
+
 static void residing(void) {
     unsigned char resident[4];
     char *a = mmap(NULL, 4 * PAGE, ALL, OWN, -1, 0);
@@ -174,6 +189,7 @@ int main(int count, char **arguments) {
     growing();
     sharing();
     files();
+    promising();
     residing();
     return finish("memory");
 }

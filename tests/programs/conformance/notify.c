@@ -158,6 +158,22 @@ static void errors(int fd) {
     FAILS(write(fd, "x", 1), EBADF);
 }
 
+// A program that is executed is opened and read.
+static void executing(void) {
+    int fd = inotify_init1(IN_NONBLOCK);
+    int script = open("script", O_CREAT | O_WRONLY, 0700);
+    GIVES(write(script, "#!/no/such/program\n", 19), 19);
+    close(script);
+    int watch = inotify_add_watch(fd, "script", IN_OPEN | IN_ACCESS);
+    CHECK(watch > 0);
+    char *arguments[] = {"script", NULL};
+    FAILS(execv("./script", arguments), ENOENT);
+    at = filled = 0;
+    EVENT(fd, watch, IN_OPEN, "");
+    EVENT(fd, watch, IN_ACCESS, "");
+    close(fd);
+}
+
 // More events than the queue takes: the last that is told says so.
 static void overflow(void) {
     int fd = inotify_init1(IN_NONBLOCK), count = 0;
@@ -181,6 +197,7 @@ int main(int count, char **arguments) {
     files(fd);
     waiting(fd);
     errors(fd);
+    executing();
     overflow();
     GIVES(close(fd), 0);
     return finish("notify");

@@ -49,6 +49,46 @@ static void pipes(void) {
     FAILS(pipe((int *)8), EFAULT);
 }
 
+// Pipes that keep the boundaries of writes.
+static void packets(void) {
+    int ends[2], waiting;
+    GIVES(pipe2(ends, O_DIRECT | O_NONBLOCK), 0);
+    CHECK(fcntl(ends[1], F_GETFL) & O_DIRECT);
+    GIVES(write(ends[1], "one", 3), 3);
+    GIVES(write(ends[1], "three", 5), 5);
+    GIVES(ioctl(ends[0], FIONREAD, &waiting), 0);
+    GIVES(waiting, 8);
+    GIVES(read(ends[0], buffer, 100), 3);
+    // What a packet has more than is asked for is lost.
+    GIVES(read(ends[0], buffer, 2), 2);
+    FAILS(read(ends[0], buffer, 100), EAGAIN);
+    GIVES(write(ends[1], buffer, 5000), 5000);
+    GIVES(read(ends[0], buffer, 10000), 4096);
+    GIVES(read(ends[0], buffer, 10000), 904);
+    int count = 0;
+    while (write(ends[1], "x", 1) == 1) count++;
+    GIVES(count, 16);
+    GIVES(read(ends[0], buffer, 100), 1);
+    GIVES(write(ends[1], "y", 1), 1);
+    for (; count > 0; count--) GIVES(read(ends[0], buffer, 100), 1);
+    // The flag counts when something is written.
+    GIVES(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+    GIVES(write(ends[1], "ab", 2), 2);
+    GIVES(write(ends[1], "cd", 2), 2);
+    GIVES(read(ends[0], buffer, 3), 3);
+    GIVES(fcntl(ends[1], F_SETFL, O_DIRECT), 0);
+    GIVES(write(ends[1], "ef", 2), 2);
+    GIVES(write(ends[1], "gh", 2), 2);
+    GIVES(read(ends[0], buffer, 4), 4);
+    GIVES(read(ends[0], buffer, 4), 1);
+    GIVES(write(ends[1], "ij", 2), 2);
+    GIVES(write(ends[1], "kl", 2), 2);
+    GIVES(read(ends[0], buffer, 1), 1);
+    GIVES(read(ends[0], buffer, 4), 2);
+    FAILS(read(ends[0], buffer, 100), EAGAIN);
+    close(ends[0]), close(ends[1]);
+}
+
 static void fifos(void) {
     GIVES(mkfifo("fifo", 0600), 0);
     FAILS(open("fifo", O_WRONLY | O_NONBLOCK), ENXIO);
@@ -200,6 +240,7 @@ static void seals(void) {
 int main(int count, char **arguments) {
     enter(count, arguments);
     pipes();
+    packets();
     fifos();
     counters();
     splicing();

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 
 static char text[1 << 16];
 
@@ -169,6 +170,16 @@ static void machine(void) {
         snprintf(path, sizeof path, "/sys/devices/system/cpu/%s", sets[i]);
         CHECK(contents(path) > 1 && text[0] == '0');
     }
+    double loads[3];
+    int running, tasks, last;
+    CHECK(contents("/proc/loadavg") > 0);
+    GIVES(sscanf(text, "%lf %lf %lf %d/%d %d", &loads[0], &loads[1], &loads[2], &running, &tasks,
+                 &last),
+          6);
+    CHECK(loads[0] >= 0 && running >= 1 && tasks >= running && last >= 1);
+    struct sysinfo info;
+    GIVES(sysinfo(&info), 0);
+    CHECK(info.procs >= 1 && info.loads[0] < 1ul << 32);
     CHECK(sysconf(_SC_NPROCESSORS_ONLN) >= 1);
     CHECK(contents("/dev/null") == 0);
 }

@@ -1,6 +1,7 @@
 //! Where packets come from and go to, and how smoltcp sees that.
 
 use super::frame;
+use crate::net::interfaces::Traffic;
 use alloc::vec;
 use core::fmt::Debug;
 use core::num::NonZeroUsize;
@@ -75,14 +76,23 @@ pub struct Capabilities {
     pub segments: bool,
 }
 
+/// What was sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sent {
+    /// Packets, but for those about neighbours.
+    pub counted: u64,
+    /// Everything.
+    pub traffic: Traffic,
+}
+
 /// A smoltcp device that has received at most one packet.
 pub(super) struct Port<'a> {
     /// That one.
     pub frame: Option<&'a [u8]>,
     /// Where packets go.
     pub transmit: &'a mut dyn Transmit,
-    /// Packets sent, but for those about neighbours.
-    pub sent: &'a mut u64,
+    /// What was sent.
+    pub sent: &'a mut Sent,
     /// What the interface can.
     pub capabilities: Capabilities,
 }
@@ -143,7 +153,7 @@ impl RxToken for Incoming<'_> {
 /// A packet to send.
 pub(super) struct Outgoing<'a> {
     transmit: &'a mut dyn Transmit,
-    sent: &'a mut u64,
+    sent: &'a mut Sent,
     /// Payload of each packet that the device is to cut it into.
     segment: Option<u16>,
 }
@@ -159,7 +169,8 @@ impl TxToken for Outgoing<'_> {
         // Asking for an address is not yet sending.
         let counts = !frame::is_about_neighbours(buffer);
         self.transmit.commit(length, header);
-        *self.sent += u64::from(counts);
+        self.sent.counted += u64::from(counts);
+        self.sent.traffic.add(length);
         result
     }
 

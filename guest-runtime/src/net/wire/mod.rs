@@ -17,6 +17,7 @@ pub use flow::FlowId;
 pub use link::{Capabilities, Packet, Receive, Transmit};
 
 use super::Network;
+use super::interfaces::{self, Traffic};
 use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -27,7 +28,7 @@ use datagrams::Datagrams;
 use flow::Flow;
 use frame::{Ends, Kind};
 use hartline_abi::boot::NetSettings;
-use link::Port;
+use link::{Port, Sent};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::socket::dhcpv4;
 use smoltcp::time::Instant;
@@ -54,8 +55,12 @@ pub struct Wire {
     unsent: BTreeSet<FlowId>,
     datagrams: Datagrams,
     has_gateway6: bool,
+    /// Packets that came.
+    received: Traffic,
     /// The DHCP client's set, and it.
     dhcp: Option<(SocketSet<'static>, SocketHandle)>,
+    /// Name servers that it was told and nobody has taken.
+    name_servers: Option<Vec<Ipv4Address>>,
     /// When to look at the DHCP client.
     next_control: Option<i64>,
     /// Memory for the buffers of all connections, bytes.
@@ -66,8 +71,7 @@ pub struct Wire {
 struct Stack {
     interface: Interface,
     transmit: Box<dyn Transmit>,
-    /// Packets sent, but for those about neighbours.
-    sent: u64,
+    sent: Sent,
     capabilities: Capabilities,
 }
 
@@ -90,7 +94,7 @@ fn now() -> Instant {
 impl Stack {
     fn port<'a>(
         transmit: &'a mut Box<dyn Transmit>,
-        sent: &'a mut u64,
+        sent: &'a mut Sent,
         capabilities: Capabilities,
         frame: Option<&'a [u8]>,
     ) -> Port<'a> {
@@ -114,17 +118,17 @@ impl Stack {
     fn egress(&mut self, sockets: &mut SocketSet<'static>) -> u64 {
         /// More than fill the largest window.
         const MOST: usize = 4096;
-        let before = self.sent;
+        let before = self.sent.counted;
         for _ in 0..MOST {
-            let last = self.sent;
+            let last = self.sent.counted;
             let (transmit, sent) = (&mut self.transmit, &mut self.sent);
             let mut port = Self::port(transmit, sent, self.capabilities, None);
             self.interface.poll_egress(now(), &mut port, sockets);
-            if self.sent == last {
+            if self.sent.counted == last {
                 break;
             }
         }
-        self.sent - before
+        self.sent.counted - before
     }
 
     /// When a set is to be looked at again; microseconds since boot.
@@ -152,7 +156,7 @@ impl Wire {
         let mac = EthernetAddress(capabilities.mac);
         let mut config = Config::new(HardwareAddress::Ethernet(mac));
         config.random_seed = seed;
-        let mut sent = 0;
+        let mut sent = Sent::default();
         let interface = {
             let mut port = Stack::port(&mut transmit, &mut sent, capabilities, None);
             Interface::new(config, &mut port, now())
@@ -172,7 +176,9 @@ impl Wire {
             unsent: BTreeSet::new(),
             datagrams: Datagrams::new(),
             has_gateway6: settings.gateway6 != [0; 16],
+            received: Traffic::default(),
             dhcp: None,
+            name_servers: None,
             next_control: None,
             budget,
         };
@@ -242,6 +248,41 @@ impl Wire {
         (!source.is_unspecified()).then_some(source)
     }
 
+    /// The interface, as programs are told of it.
+    #[must_use]
+    pub fn interface(&self) -> interfaces::Interface {
+        use interfaces::flag::{BROADCAST, LOWER_UP, RUNNING, UP};
+        let addresses = self.stack.interface.ip_addrs().iter();
+        interfaces::Interface {
+            index: interfaces::ETHERNET,
+            name: "eth0",
+            flags: UP | BROADCAST | RUNNING | LOWER_UP,
+            mac: self.stack.capabilities.mac,
+            mtu: self.stack.capabilities.mtu as u32,
+            addresses: addresses
+                .map(|cidr| (IpAddr::from(cidr.address()), cidr.prefix_len()))
+                .collect(),
+            traffic: [self.received, self.stack.sent.traffic],
+        }
+    }
+
+    /// The name servers that the network has told of since the last call.
+    pub fn take_name_servers(&mut self) -> Option<Vec<Ipv4Address>> {
+        self.name_servers.take()
+    }
+
+    /// The default gateways, of IPv4 and IPv6.
+    #[must_use]
+    pub fn gateways(&self) -> Vec<IpAddr> {
+        let routes = self.stack.interface.routes();
+        let defaults = [
+            routes.get_default_ipv4_route(),
+            routes.get_default_ipv6_route(),
+        ];
+        let defaults = defaults.into_iter().flatten();
+        defaults.map(|route| route.via_router.into()).collect()
+    }
+
     /// Whether there are packets to look at.
     #[inline]
     #[must_use]
@@ -266,6 +307,7 @@ impl Wire {
             while left > 0
                 && let Some(packet) = self.receive.next()
             {
+                self.received.add(packet.length);
                 self.take_packet(&packet, net, &mut touched);
                 self.receive.release(packet);
                 left -= 1;
@@ -403,6 +445,7 @@ impl Wire {
         let is_v4 = |cidr: &IpCidr| matches!(cidr, IpCidr::Ipv4(_));
         match event {
             Some(dhcpv4::Event::Configured(config)) => {
+                self.name_servers = Some(config.dns_servers.iter().copied().collect());
                 interface.update_ip_addrs(|addresses| {
                     addresses.retain(|cidr| !is_v4(cidr));
                     // There is room for four.

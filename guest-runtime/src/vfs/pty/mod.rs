@@ -76,6 +76,8 @@ pub struct Pty {
     pub foreground: u32,
     /// The slave may not be opened yet (`TIOCSPTLCK`).
     pub locked: bool,
+    /// The master is told what happens besides output (`TIOCPKT`).
+    packets: bool,
     /// How often there was something new to read and to write, on the master's and the
     /// slave's side.
     edges: [[u32; 2]; 2],
@@ -98,6 +100,8 @@ pub struct Readiness {
     pub writable: bool,
     /// The other side is gone.
     pub hung_up: bool,
+    /// Something else than output is there to read.
+    pub urgent: bool,
 }
 
 /// All pairs.
@@ -185,8 +189,10 @@ impl Pty {
     #[must_use]
     pub fn readiness(&self, is_master: bool) -> Readiness {
         if is_master {
+            let urgent = self.packets && self.line.has_news();
             return Readiness {
-                readable: self.line.screen_length() > 0,
+                readable: urgent || self.line.screen_length() > 0,
+                urgent,
                 writable: self.line.takes_input(),
                 hung_up: self.was_opened && self.slaves == 0,
             };
@@ -196,6 +202,7 @@ impl Pty {
             readable: hung_up || self.line.is_readable(),
             writable: hung_up || self.line.takes_output(),
             hung_up,
+            urgent: false,
         }
     }
 
@@ -203,6 +210,20 @@ impl Pty {
     #[must_use]
     pub fn edges(&self, is_master: bool) -> [u32; 2] {
         self.edges[if is_master { MASTER } else { SLAVE }]
+    }
+
+    /// Whether the master is in packet mode.
+    #[must_use]
+    pub fn has_packets(&self) -> bool {
+        self.packets
+    }
+
+    /// Puts the master into packet mode or out of it.
+    pub fn set_packets(&mut self, on: bool) {
+        if on && !self.packets {
+            self.line.take_news();
+        }
+        self.packets = on;
     }
 
     /// The master's side is closed: the slave reads the end and cannot write.
@@ -242,6 +263,7 @@ impl Vfs {
             session: 0,
             foreground: 0,
             locked: true,
+            packets: false,
             edges: [[0; 2]; 2],
             ino: node,
             master: false,
@@ -314,14 +336,25 @@ impl Vfs {
         self.changed.extend(multiplexer);
     }
 
-    /// Reads what the program has written, on the master's side.
+    /// Reads what the program has written, on the master's side; in packet mode behind a byte
+    /// that is 0, or else such a byte that tells what has happened.
     ///
     /// # Errors
     /// `EAGAIN` if that would block, `EIO` if the slave was closed.
     pub(super) fn read_master(&mut self, id: PtyId, to: &mut [u8]) -> Result<usize, Errno> {
         let pair = self.ptys.get_mut(id)?;
         let full = !pair.line.takes_output();
-        let done = pair.line.take_screen(to);
+        let done = match to.split_first_mut() {
+            Some((kind, _)) if pair.packets && pair.line.has_news() => {
+                *kind = pair.line.take_news();
+                return Ok(1);
+            }
+            Some((kind, rest)) if pair.packets && pair.line.screen_length() > 0 => {
+                *kind = 0;
+                1 + pair.line.take_screen(rest)
+            }
+            _ => pair.line.take_screen(to),
+        };
         if done == 0 && !to.is_empty() {
             let closed = pair.was_opened && pair.slaves == 0;
             return Err(if closed { Errno::EIO } else { Errno::EAGAIN });

@@ -30,6 +30,7 @@ impl System for Facts {
             running: 2,
             last: 9,
             cpu_time: 10_000_000_000,
+            averages: [3 << 10, 1 << 11, 51],
         }
     }
 
@@ -39,6 +40,10 @@ impl System for Facts {
 
     fn environment(&self) -> Vec<u8> {
         b"A=b\0".to_vec()
+    }
+
+    fn groups(&self) -> &[u32] {
+        &[4, 20]
     }
 
     fn name(&self) -> Vec<u8> {
@@ -101,7 +106,7 @@ fn texts() {
     is("/proc/self/maps", "map\n");
     is("/proc/self/comm", "prog\n");
     is("/proc/uptime", "12.34 14.68\n");
-    is("/proc/loadavg", "0.00 0.00 0.00 2/4 9\n");
+    is("/proc/loadavg", "1.50 1.00 0.02 2/4 9\n");
     is("/sys/devices/system/cpu/online", "0-1\n");
     is("/proc/sys/kernel/osrelease", "6.12.0\n");
     is("/proc/sys/kernel/hostname", "host\n");

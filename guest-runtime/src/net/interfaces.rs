@@ -1,0 +1,210 @@
+//! The network interfaces and routes, as programs are told of them.
+
+use super::Network;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Flags of an interface (netdevice(7)).
+pub mod flag {
+    /// It is running.
+    pub const UP: u32 = 1;
+    /// It has a broadcast address.
+    pub const BROADCAST: u32 = 2;
+    /// It leads back to this machine.
+    pub const LOOPBACK: u32 = 8;
+    /// Its resources are there.
+    pub const RUNNING: u32 = 0x40;
+    /// Its cable is plugged in.
+    pub const LOWER_UP: u32 = 0x1_0000;
+}
+
+/// Number of the loopback interface and of the one that leads out of the VM.
+pub const LOOPBACK: u32 = 1;
+/// See [`LOOPBACK`].
+pub const ETHERNET: u32 = 2;
+
+/// Packets and bytes that went through an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes, with Ethernet headers.
+    pub bytes: u64,
+}
+
+impl Traffic {
+    /// Counts one more packet of `length` bytes.
+    pub fn add(&mut self, length: usize) {
+        self.packets += 1;
+        self.bytes += length as u64;
+    }
+}
+
+/// A network interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Its number, from 1.
+    pub index: u32,
+    /// Its name.
+    pub name: &'static str,
+    /// Set of [`flag`]s.
+    pub flags: u32,
+    /// Hardware address.
+    pub mac: [u8; 6],
+    /// Largest IP packet, bytes.
+    pub mtu: u32,
+    /// Its addresses and the lengths of their networks' prefixes, bits.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// What it has received and sent. What stays in the VM is no packet.
+    pub traffic: [Traffic; 2],
+}
+
+/// A way to a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouteEntry {
+    /// Address and prefix length of the network.
+    pub network: (IpAddr, u8),
+    /// The next host; none if the network is directly there.
+    pub gateway: Option<IpAddr>,
+    /// The address that packets come from, where there is no gateway.
+    pub source: Option<IpAddr>,
+    /// Number of the interface.
+    pub interface: u32,
+}
+
+impl Interface {
+    /// The interface that leads back.
+    fn loopback() -> Interface {
+        Interface {
+            index: LOOPBACK,
+            name: "lo",
+            flags: flag::UP | flag::LOOPBACK | flag::RUNNING | flag::LOWER_UP,
+            mac: [0; 6],
+            mtu: 65_536,
+            addresses: vec![
+                (Ipv4Addr::LOCALHOST.into(), 8),
+                (Ipv6Addr::LOCALHOST.into(), 128),
+            ],
+            traffic: [Traffic::default(); 2],
+        }
+    }
+
+    /// Whether it is the loopback interface.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        self.flags & flag::LOOPBACK != 0
+    }
+
+    /// Its IPv4 address and the length of its prefix.
+    #[must_use]
+    pub fn ipv4(&self) -> Option<(Ipv4Addr, u8)> {
+        let mut addresses = self.addresses.iter();
+        addresses.find_map(|&(address, length)| match address {
+            IpAddr::V4(address) => Some((address, length)),
+            IpAddr::V6(_) => None,
+        })
+    }
+
+    /// The address of all hosts of the network of its IPv4 address, if there is one.
+    #[must_use]
+    pub fn broadcast(&self) -> Option<Ipv4Addr> {
+        let (address, length) = self.ipv4()?;
+        let has = self.flags & flag::BROADCAST != 0 && length < 31;
+        has.then(|| Ipv4Addr::from_bits(address.to_bits() | !netmask(length).to_bits()))
+    }
+}
+
+/// The mask of an IPv4 prefix.
+#[must_use]
+pub fn netmask(length: u8) -> Ipv4Addr {
+    let mask = u32::MAX.checked_shl(32 - u32::from(length.min(32)));
+    Ipv4Addr::from_bits(mask.unwrap_or(0))
+}
+
+/// The network that an address with this prefix is in.
+#[must_use]
+pub fn network_of(address: IpAddr, length: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => {
+            Ipv4Addr::from_bits(address.to_bits() & netmask(length).to_bits()).into()
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(length.min(128)));
+            Ipv6Addr::from_bits(address.to_bits() & mask.unwrap_or(0)).into()
+        }
+    }
+}
+
+impl Network {
+    /// All interfaces, in the order of their numbers.
+    #[must_use]
+    pub fn interfaces(&self) -> Vec<Interface> {
+        let mut interfaces = vec![Interface::loopback()];
+        interfaces.extend(self.wire.as_ref().map(|wire| wire.interface()));
+        interfaces
+    }
+
+    /// The routes out of the VM: default gateways first, then the networks that are
+    /// directly there.
+    #[must_use]
+    pub fn routes(&self) -> Vec<RouteEntry> {
+        let Some(wire) = &self.wire else {
+            return Vec::new();
+        };
+        let gateways = wire.gateways().into_iter().map(|gateway| RouteEntry {
+            network: match gateway {
+                IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), 0),
+                IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), 0),
+            },
+            gateway: Some(gateway),
+            source: None,
+            interface: ETHERNET,
+        });
+        let addresses = wire.interface().addresses;
+        let near = addresses.into_iter().map(|(address, length)| RouteEntry {
+            network: (network_of(address, length), length),
+            gateway: None,
+            source: Some(address),
+            interface: ETHERNET,
+        });
+        gateways.chain(near).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_become_masks_networks_and_broadcast_addresses() {
+        assert_eq!(netmask(0), Ipv4Addr::UNSPECIFIED);
+        assert_eq!(netmask(20), Ipv4Addr::new(255, 255, 240, 0));
+        assert_eq!(netmask(32), Ipv4Addr::BROADCAST);
+        let network = |text: &str, length| network_of(text.parse().unwrap(), length).to_string();
+        assert_eq!(network("10.1.2.3", 8), "10.0.0.0");
+        assert_eq!(network("10.1.2.3", 0), "0.0.0.0");
+        assert_eq!(network("fd00:1:2:3:4::1", 48), "fd00:1:2::");
+        assert_eq!(network("fd00::1", 0), "::");
+        let mut interface = Interface {
+            flags: flag::BROADCAST,
+            addresses: vec![("192.0.2.77".parse().unwrap(), 26)],
+            ..Interface::loopback()
+        };
+        assert_eq!(interface.broadcast(), Some(Ipv4Addr::new(192, 0, 2, 127)));
+        interface.addresses[0].1 = 31;
+        assert_eq!(interface.broadcast(), None);
+        assert_eq!(Interface::loopback().broadcast(), None);
+    }
+
+    #[test]
+    fn without_a_wire_there_is_loopback_only() {
+        let net = Network::default();
+        assert_eq!(net.routes(), []);
+        let interfaces = net.interfaces();
+        assert_eq!(interfaces.len(), 1);
+        assert!(
+            interfaces[0].is_loopback() && interfaces[0].ipv4() == Some((Ipv4Addr::LOCALHOST, 8))
+        );
+    }
+}

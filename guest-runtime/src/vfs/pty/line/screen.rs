@@ -1,0 +1,112 @@
+//! What the program writes, and what is echoed, on its way to the screen.
+
+use super::super::termios::{input, output};
+use super::{CAPACITY, DELETE, Line, ROOM, TAB, take};
+use crate::errno::Errno;
+
+impl Line {
+    pub(super) fn show_raw(&mut self, bytes: &[u8]) {
+        if self.screen.len() < 2 * CAPACITY {
+            self.screen.extend(bytes);
+        }
+    }
+
+    /// Takes bytes of the program for the screen, as many as there is room for.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is no room, or output was stopped; `ENOMEM`.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        if !self.takes_output() {
+            return Err(Errno::EAGAIN);
+        }
+        let room = CAPACITY - self.screen.len();
+        // The last byte may become several.
+        self.screen
+            .try_reserve(room + TAB)
+            .map_err(|_| Errno::ENOMEM)?;
+        if self.termios.output & output::OPOST == 0 {
+            let count = bytes.len().min(room);
+            self.screen.extend(&bytes[..count]);
+            return Ok(count);
+        }
+        let mut done = 0;
+        while done < bytes.len() && self.screen.len() < CAPACITY {
+            self.show(bytes[done]);
+            done += 1;
+        }
+        Ok(done)
+    }
+
+    /// Whether the program can write.
+    pub fn takes_output(&self) -> bool {
+        !self.stopped && self.screen.len() + ROOM <= CAPACITY
+    }
+
+    /// Puts a byte on the screen as `c_oflag` says, and follows the cursor.
+    pub(super) fn show(&mut self, byte: u8) {
+        let settings = self.termios;
+        match byte {
+            b'\n' => {
+                if settings.has_output(output::ONLCR) {
+                    self.show_raw(b"\r");
+                }
+                if settings.has_output(output::ONLCR | output::ONLRET) {
+                    self.column = 0;
+                }
+                self.show_raw(b"\n");
+            }
+            b'\r' if settings.has_output(output::ONOCR) && self.column == 0 => {}
+            b'\r' if settings.has_output(output::OCRNL) => {
+                if settings.has_output(output::ONLRET) {
+                    self.column = 0;
+                }
+                self.show_raw(b"\n");
+            }
+            b'\r' => {
+                self.column = 0;
+                self.show_raw(b"\r");
+            }
+            b'\t' => {
+                let columns = TAB - self.column % TAB;
+                self.column += columns;
+                if settings.has_output(output::TABDLY)
+                    && settings.output & output::TABDLY == output::TABDLY
+                {
+                    self.show_raw(&[b' '; TAB][..columns]);
+                } else {
+                    self.show_raw(b"\t");
+                }
+            }
+            0x08 => {
+                self.column = self.column.saturating_sub(1);
+                self.show_raw(&[byte]);
+            }
+            _ => {
+                let upper = settings.has_output(output::OLCUC);
+                let byte = if upper {
+                    byte.to_ascii_uppercase()
+                } else {
+                    byte
+                };
+                let is_continuation = byte & 0xc0 == 0x80 && settings.has_input(input::IUTF8);
+                if byte >= 0x20 && byte != DELETE && !is_continuation {
+                    self.column += 1;
+                }
+                self.show_raw(&[byte]);
+            }
+        }
+    }
+
+    /// Takes bytes off for the screen: as many as there are.
+    pub fn take_screen(&mut self, to: &mut [u8]) -> usize {
+        take(&mut self.screen, to)
+    }
+
+    /// Bytes for the screen.
+    pub fn screen_length(&self) -> usize {
+        self.screen.len()
+    }
+}

@@ -1,0 +1,56 @@
+//! `/etc/resolv.conf`, where the network has told of name servers and the root file system
+//! says nothing of them.
+
+use super::Vfs;
+use super::fs::{NewInode, Place, ROOT};
+use super::process::Process;
+use super::types::Credentials;
+use crate::errno::Errno;
+use alloc::format;
+use alloc::string::String;
+use core::net::Ipv4Addr;
+
+const NAME: &[u8] = b"resolv.conf";
+
+impl Vfs {
+    /// Writes the name servers, as resolv.conf(5) says, unless there is a file with that
+    /// name that was not made here.
+    ///
+    /// # Errors
+    /// `ENOTDIR` if `/etc` is something else, `ENOSPC`.
+    pub fn set_name_servers(
+        &mut self,
+        process: &Process,
+        servers: &[Ipv4Addr],
+    ) -> Result<(), Errno> {
+        let who = Credentials { uid: 0, gid: 0 };
+        let etc = Place {
+            directory: ROOT,
+            name: b"etc",
+        };
+        let directory = match self.fs.lookup(ROOT, etc.name, process)? {
+            Some(found) => found,
+            None => self.fs.create(etc, NewInode::directory(0o755), who)?,
+        };
+        let file = match self.fs.lookup(directory, NAME, process)? {
+            Some(found) if Some(found) == self.resolver => found,
+            Some(_) => return Ok(()),
+            None => {
+                let place = Place {
+                    directory,
+                    name: NAME,
+                };
+                self.fs.create(place, NewInode::file(0o644), who)?
+            }
+        };
+        self.resolver = Some(file);
+        let lines = servers
+            .iter()
+            .map(|server| format!("nameserver {server}\n"));
+        let text: String = lines.collect();
+        self.fs.change_data(file, |data, budget| {
+            data.truncate(budget, 0)?;
+            data.write(budget, 0, text.as_bytes()).map(drop)
+        })
+    }
+}
