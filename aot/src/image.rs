@@ -2,8 +2,11 @@
 
 use crate::key::Key;
 use crate::link::{Layout, Linked};
+use crate::table::{table, table_length};
 use hartline_abi::ABI_VERSION;
-use hartline_abi::image::{FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS, variant};
+use hartline_abi::image::{
+    FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, directory_length, variant,
+};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::ops::Range;
@@ -19,7 +22,7 @@ const CODE_PADDING: u32 = 16;
 /// Largest guest text and largest part of an image, bytes: offsets stay far from wrapping.
 const MAX_PART: u64 = 1 << 32;
 
-const _: () = assert!(HEADER_FIELDS == 160 && FUNCTION_SIZE == 16);
+const _: () = assert!(HEADER_FIELDS == 168 && FUNCTION_SIZE == 16);
 
 /// Why bytes are not an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -70,8 +73,16 @@ pub fn build(
     text: Range<u64>,
     linked: &Linked,
 ) -> Result<Vec<u8>, ImageError> {
+    let text_length = text.end.saturating_sub(text.start).next_multiple_of(2);
+    let mut last = None;
+    for function in &linked.functions {
+        check_function(function, last, &text, linked.code.len() as u64)?;
+        last = Some(function.guest);
+    }
+    let table = table(text.start, text_length, &linked.functions);
     let lengths = Lengths {
-        text: text.end.saturating_sub(text.start).next_multiple_of(2),
+        text: text_length,
+        table: table.len() as u64,
         code: linked.code.len() as u64,
         data: linked.data.len() as u64,
         functions: linked.functions.len() as u64,
@@ -83,16 +94,10 @@ pub fn build(
         let offset = offset as usize;
         file[offset..offset + bytes.len()].copy_from_slice(bytes);
     };
+    put(layout.table, &table);
     put(layout.code, &linked.code);
     put(layout.data, &linked.data);
-    let mut last = None;
     for (number, function) in linked.functions.iter().enumerate() {
-        check_function(function, last, &text, lengths.code)?;
-        last = Some(function.guest);
-        put(
-            layout.table + (function.guest - text.start) * 2,
-            &function.host.to_le_bytes(),
-        );
         put(
             layout.functions + number as u64 * FUNCTION_SIZE,
             &function_bytes(function),
@@ -108,6 +113,7 @@ pub fn build(
         text_start: text.start,
         text_length: lengths.text,
         table_offset: layout.table,
+        table_length: lengths.table,
         code_offset: layout.code,
         code_length: lengths.code,
         data_offset: layout.data,
@@ -125,6 +131,8 @@ pub fn build(
 struct Lengths {
     /// Guest text, bytes.
     text: u64,
+    /// Dispatch table, bytes.
+    table: u64,
     /// Host code, bytes.
     code: u64,
     /// Constants, bytes.
@@ -135,10 +143,10 @@ struct Lengths {
 
 impl Lengths {
     fn layout(&self) -> Result<Layout, ImageError> {
-        let parts = [self.text, self.code, self.data, self.functions];
+        let parts = [self.text, self.table, self.code, self.data, self.functions];
         match parts.into_iter().find(|&length| length > MAX_PART) {
             Some(length) => Err(ImageError::TooLarge(length)),
-            None => Ok(Layout::new(self.text, self.code, self.data)),
+            None => Ok(Layout::new(self.table, self.code, self.data)),
         }
     }
 }
@@ -242,6 +250,7 @@ impl<'a> Image<'a> {
         let header = &self.header;
         let lengths = Lengths {
             text: header.text_length,
+            table: header.table_length,
             code: header.code_length,
             data: header.data_length,
             functions: header.functions_count,
@@ -257,7 +266,8 @@ impl<'a> Image<'a> {
         let end = layout.functions + lengths.functions * FUNCTION_SIZE;
         let even = header.text_start.is_multiple_of(2) && header.text_length.is_multiple_of(2);
         let wraps = header.text_start.checked_add(header.text_length).is_none();
-        if expected != found || end != header.file_length || !even || wraps {
+        let short = directory_length(header.text_length) > header.table_length;
+        if expected != found || end != header.file_length || !even || wraps || short {
             return Err(ImageError::Layout);
         }
         Ok(())
@@ -266,26 +276,21 @@ impl<'a> Image<'a> {
     fn check_functions(&self) -> Result<(), ImageError> {
         let header = &self.header;
         let text = header.text_start..header.text_start + header.text_length;
-        let (table, _) = self
-            .part(header.table_offset, header.text_length * 2)
-            .as_chunks::<4>();
-        let listed = table
-            .iter()
-            .filter(|entry| u32::from_le_bytes(**entry) != MISS)
-            .count();
-        if listed as u64 != header.functions_count {
+        let functions: Vec<FunctionEntry> = self.functions().collect();
+        let mut last = None;
+        for function in &functions {
+            check_function(function, last, &text, header.code_length)?;
+            last = Some(function.guest);
+        }
+        let offsets = functions.iter().map(|f| f.guest - header.text_start);
+        if table_length(header.text_length, offsets) != header.table_length {
             return Err(ImageError::Table);
         }
-        let mut last = None;
-        for function in self.functions() {
-            check_function(&function, last, &text, header.code_length)?;
-            last = Some(function.guest);
-            let entry = table.get(((function.guest - text.start) / 2) as usize);
-            if entry != Some(&function.host.to_le_bytes()) {
-                return Err(ImageError::Table);
-            }
+        let expected = table(header.text_start, header.text_length, &functions);
+        match *self.part(header.table_offset, header.table_length) == *expected {
+            true => Ok(()),
+            false => Err(ImageError::Table),
         }
-        Ok(())
     }
 }
 
@@ -341,6 +346,7 @@ fn header_bytes(header: &ImageHeader) -> [u8; HEADER_FIELDS] {
         header.text_start,
         header.text_length,
         header.table_offset,
+        header.table_length,
         header.code_offset,
         header.code_length,
         header.data_offset,
@@ -366,12 +372,13 @@ fn read_header(bytes: &[u8]) -> Option<ImageHeader> {
         text_start: u64_at(bytes, 88),
         text_length: u64_at(bytes, 96),
         table_offset: u64_at(bytes, 104),
-        code_offset: u64_at(bytes, 112),
-        code_length: u64_at(bytes, 120),
-        data_offset: u64_at(bytes, 128),
-        data_length: u64_at(bytes, 136),
-        functions_offset: u64_at(bytes, 144),
-        functions_count: u64_at(bytes, 152),
+        table_length: u64_at(bytes, 112),
+        code_offset: u64_at(bytes, 120),
+        code_length: u64_at(bytes, 128),
+        data_offset: u64_at(bytes, 136),
+        data_length: u64_at(bytes, 144),
+        functions_offset: u64_at(bytes, 152),
+        functions_count: u64_at(bytes, 160),
     })
 }
 
@@ -430,8 +437,10 @@ pub(crate) mod tests {
         assert_eq!(image.function_at(63).unwrap().guest, 0x10006);
         assert_eq!(image.function_at(64), None);
         let table = image.header().table_offset as usize;
-        assert_eq!(file[table..table + 4], [16, 0, 0, 0]);
-        assert_eq!(file[table + 12..table + 16], [24, 0, 0, 0]);
+        // After the directory and the block without entries.
+        let block = table + 64 + 32;
+        assert_eq!(file[block..block + 4], [16, 0, 0, 0]);
+        assert_eq!(file[block + 12..block + 16], [24, 0, 0, 0]);
     }
 
     #[test]
@@ -495,8 +504,10 @@ pub(crate) mod tests {
             ImageError::Variant(7)
         );
         assert_eq!(with(96, u64::MAX - 1), ImageError::TooLarge(u64::MAX - 1));
-        assert_eq!(with(120, 5000), ImageError::Layout);
-        assert_eq!(with(120, 63), ImageError::Function(0x10006));
+        assert_eq!(with(96, 1 << 31), ImageError::Layout);
+        assert_eq!(with(128, 5000), ImageError::Layout);
+        assert_eq!(with(128, 63), ImageError::Function(0x10006));
+        assert_eq!(with(96, 0x80), ImageError::Table);
         assert_eq!(with(88, 0x10001), ImageError::Layout);
         assert_eq!(with(88, 0x20000), ImageError::Function(0x10000));
         assert_eq!(with(functions, 0x10006), ImageError::Table);

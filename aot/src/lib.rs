@@ -12,6 +12,7 @@ pub mod lift;
 pub mod link;
 pub mod order;
 pub mod pieces;
+mod table;
 pub mod technique;
 pub mod translate;
 pub mod translator;

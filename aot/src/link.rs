@@ -2,6 +2,7 @@
 //! relocations applied, ways to what is not in them added.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 
 use hartline_abi::hart::offset;
 use hartline_abi::image::{FunctionEntry, HEADER_SIZE};
@@ -14,13 +15,16 @@ use object::{
 };
 use thiserror::Error;
 
-use crate::lift::{function_address, function_name, symbol};
+use crate::lift::{Service, function_address, function_name, symbol};
+use crate::table::table_length;
 
-/// What is before the first function, so that none is at offset 0: a return
-/// instruction ([`symbol::RETURN`]), then `int3`.
-const CODE_START: [u8; 16] = [
-    0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
-];
+/// `ret`: what is before the first function ([`symbol::RETURN`]), so that none is at
+/// offset 0. The ways to the [`Service`]s follow.
+const RETURN: u8 = 0xc3;
+/// Room for [`RETURN`].
+const RETURN_LENGTH: usize = 16;
+/// Room for the way to a service.
+const SERVICE_LENGTH: usize = 48;
 /// Room for the code of a resume point: two stores of 13 bytes and a jump of 5.
 const STUB_LENGTH: usize = 32;
 /// Room for the code that leaves for a function that is not in the image.
@@ -73,10 +77,10 @@ pub struct Layout {
 impl Layout {
     /// The layout for parts of these lengths in bytes.
     #[must_use]
-    pub fn new(text_length: u64, code_length: u64, data_length: u64) -> Self {
+    pub fn new(table_length: u64, code_length: u64, data_length: u64) -> Self {
         let page = |offset: u64| offset.next_multiple_of(PAGE_SIZE);
         let table = HEADER_SIZE;
-        let code = page(table + text_length * 2);
+        let code = page(table + table_length);
         let data = page(code + code_length);
         let functions = (data + data_length).next_multiple_of(8);
         Self {
@@ -113,7 +117,7 @@ pub struct ResumePoint {
     pub function: u64,
 }
 
-/// Links object files, in order, into an image of `text_length` bytes of guest text.
+/// Links object files, in order, into an image of the guest code `text`.
 /// Each resume point gets code of its own, as if it were a function. Calls of guest
 /// functions that no object defines go to the dispatcher.
 ///
@@ -122,23 +126,29 @@ pub struct ResumePoint {
 pub fn link(
     objects: &[&[u8]],
     resume: &[ResumePoint],
-    text_length: u64,
+    text: &Range<u64>,
 ) -> Result<Linked, LinkError> {
     let mut linked = Linked {
-        code: CODE_START.to_vec(),
+        code: vec![0xcc; RETURN_LENGTH + Service::ALL.len() * SERVICE_LENGTH],
         data: Vec::new(),
         functions: Vec::new(),
     };
+    linked.code[0] = RETURN;
     let mut inputs = Vec::with_capacity(objects.len());
     for bytes in objects {
         inputs.push(place(bytes, &mut linked)?);
     }
-    let missing = missing_functions(&inputs)?;
+    let (defined, missing) = function_symbols(&inputs)?;
+    let mut resume = resume.to_vec();
+    resume.retain(|point| defined.contains(&point.function) && !defined.contains(&point.guest));
+    let mut entries = defined;
+    entries.extend(resume.iter().map(|point| point.guest));
+    let offsets = entries.iter().map(|guest| guest.wrapping_sub(text.start));
     let stubs = linked.code.len().next_multiple_of(ALIGNMENT as usize);
     let away = stubs + resume.len() * STUB_LENGTH;
     linked.code.resize(away + missing.len() * AWAY_LENGTH, 0xcc);
     let layout = Layout::new(
-        text_length,
+        table_length(text.end.saturating_sub(text.start), offsets),
         linked.code.len() as u64,
         linked.data.len() as u64,
     );
@@ -149,20 +159,30 @@ pub fn link(
     let mut symbols = define(&inputs, &layout, &mut linked)?;
     for (index, &guest) in missing.iter().enumerate() {
         let at = away + index * AWAY_LENGTH;
-        let code = leave_for(guest, layout.code + at as u64)?;
+        let mut code = vec![0x49, 0xbb]; // mov r11, guest
+        code.extend(guest.to_le_bytes());
+        leave(&mut code, Service::Dispatch, layout.code + at as u64)?;
         linked.code[at..at + code.len()].copy_from_slice(&code);
         symbols.insert(function_name(guest), layout.code + at as u64);
+    }
+    for (index, service) in Service::ALL.into_iter().enumerate() {
+        let at = RETURN_LENGTH + index * SERVICE_LENGTH;
+        let mut code = vec![0x65, 0x4c, 0x8b, 0x1c, 0x25]; // mov r11, gs:[pc]
+        code.extend((offset::PC as u32).to_le_bytes());
+        leave(&mut code, service, layout.code + at as u64)?;
+        linked.code[at..at + code.len()].copy_from_slice(&code);
+        symbols.insert(service.symbol().to_owned(), layout.code + at as u64);
     }
     for input in &inputs {
         relocate(input, &layout, &symbols, &mut linked)?;
     }
-    add_stubs(resume, stubs, &mut linked)?;
+    add_stubs(&resume, stubs, &mut linked)?;
     linked.functions.sort_by_key(|function| function.guest);
     Ok(linked)
 }
 
-/// Guest functions that are called and that no object defines.
-fn missing_functions(inputs: &[Input<'_>]) -> Result<BTreeSet<u64>, LinkError> {
+/// Guest functions that the objects define, and those that they call and none defines.
+fn function_symbols(inputs: &[Input<'_>]) -> Result<(BTreeSet<u64>, BTreeSet<u64>), LinkError> {
     let (mut defined, mut called) = (BTreeSet::new(), BTreeSet::new());
     for symbol in inputs.iter().flat_map(|input| input.file.symbols()) {
         if let Some(guest) = function_address(symbol.name()?) {
@@ -172,15 +192,14 @@ fn missing_functions(inputs: &[Input<'_>]) -> Result<BTreeSet<u64>, LinkError> {
             };
         }
     }
-    Ok(&called - &defined)
+    let missing = &called - &defined;
+    Ok((defined, missing))
 }
 
-/// Code at image offset `here` that goes to the guest function at link-time address
-/// `guest` by way of the runtime's dispatcher. r11 is the one register that neither
-/// callers nor callees of the regcall convention keep anything in.
-fn leave_for(guest: u64, here: u64) -> Result<Vec<u8>, LinkError> {
-    let mut code = vec![0x49, 0xbb]; // mov r11, guest
-    code.extend(guest.to_le_bytes());
+/// Completes `code` at image offset `here`, which has loaded a link-time address to r11:
+/// it goes on to a service with that pc. r11 is the one register that neither callers nor
+/// callees of translated code and services keep anything in.
+fn leave(code: &mut Vec<u8>, service: Service, here: u64) -> Result<(), LinkError> {
     code.extend([0x4c, 0x03, 0x1d]); // add r11, [rip + bias]
     let next = here + code.len() as u64 + 4;
     // The data page, which starts with the bias, is before the file.
@@ -188,9 +207,9 @@ fn leave_for(guest: u64, here: u64) -> Result<Vec<u8>, LinkError> {
     code.extend((-distance).to_le_bytes());
     code.extend([0x65, 0x4c, 0x89, 0x1c, 0x25]); // mov gs:[pc], r11
     code.extend((offset::PC as u32).to_le_bytes());
-    code.extend([0x65, 0xff, 0x24, 0x25]); // jmp gs:[fn_dispatch]
-    code.extend((offset::FN_DISPATCH as u32).to_le_bytes());
-    Ok(code)
+    code.extend([0x65, 0xff, 0x24, 0x25]); // jmp gs:[service]
+    code.extend((service.offset() as u32).to_le_bytes());
+    Ok(())
 }
 
 /// Fills the room at `start` with the code of the resume points: the place is

@@ -43,7 +43,7 @@ pub fn link_pieces(pieces: &[Piece], text: &Range<u64>) -> Result<Linked, LinkEr
     let mut points: Vec<ResumePoint> = pieces.iter().flat_map(|p| &p.resume).copied().collect();
     points.sort_unstable_by_key(|point| (point.guest, point.function));
     points.dedup_by_key(|point| point.guest);
-    link(&objects, &points, text.end.saturating_sub(text.start))
+    link(&objects, &points, text)
 }
 
 /// The file of `pieces`.

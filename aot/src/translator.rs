@@ -12,7 +12,7 @@ use crate::disasm::side_by_side;
 use crate::elf::Binary;
 use crate::explain::{ExplainError, Explained, HostState, explain};
 use crate::key::Key;
-use crate::lift::{Features, Liveness, Unit, registers_in_hart};
+use crate::lift::{Features, Liveness, Unit, needs_poll, registers_in_hart};
 use crate::link::Linked;
 use crate::pieces::Piece;
 use crate::technique::{Disabled, Technique};
@@ -162,6 +162,12 @@ impl<'a> Translator<'a> {
             entries: flow
                 .functions
                 .iter()
+                .map(|function| function.entry)
+                .collect(),
+            polling: flow
+                .functions
+                .iter()
+                .filter(|function| needs_poll(function))
                 .map(|function| function.entry)
                 .collect(),
             liveness,

@@ -18,6 +18,7 @@ fn unit(features: &str, position_independent: bool) -> Unit {
         text: BASE..BASE + 0x1_0000,
         position_independent,
         entries: HashSet::from([BASE]),
+        polling: HashSet::from([BASE]),
         features: Features::new(features),
         precise: false,
         disabled: Disabled::default(),

@@ -34,6 +34,7 @@ fn assembly_of(blocks: Vec<Block>, disabled: &[Technique]) -> String {
         text: BASE..BASE + 0x1000,
         position_independent: false,
         entries: HashSet::from([BASE]),
+        polling: HashSet::from([BASE]),
         liveness: Liveness::of(std::slice::from_ref(&function), &features),
         features,
         disabled: Disabled::new(disabled),
@@ -176,4 +177,30 @@ fn loops_poll_unless_told_not_to() {
     let poll = "cmpq\t%gs:520, %rsp";
     assert!(assembly_of(looping(), &[]).contains(poll));
     assert!(!assembly_of(looping(), &[Technique::Polls]).contains(poll));
+}
+
+#[test]
+fn loops_whose_calls_poll_do_not() {
+    let edge = |target, kind| Edge { target, kind };
+    let looping = |callee: u64| {
+        // jal ra, callee; j .-4
+        let jump = 0x0000_00ef | (callee.wrapping_sub(BASE) as u32 & 0xf_f000);
+        let call = Terminator::Call {
+            target: callee,
+            return_to: edge(BASE + 4, EdgeKind::Forward),
+            returns_twice: false,
+        };
+        let mut header = block(BASE, &[jump], call);
+        header.is_loop_header = true;
+        let back = edge(BASE, EdgeKind::Back);
+        let latch = block(BASE + 4, &[0xffdf_f06f], Terminator::Jump { target: back });
+        vec![header, latch]
+    };
+    let polls = |callee| {
+        let text = assembly_of(looping(callee), &[]);
+        text.matches("cmpq\t%gs:520, %rsp").count()
+    };
+    // The function itself polls at its entry; nothing is known of the other.
+    assert_eq!(polls(BASE), 1);
+    assert_eq!(polls(BASE + 0x1000), 2);
 }

@@ -22,7 +22,7 @@ use core::ptr::{NonNull, addr_of};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use hartline_abi::ABI_VERSION;
 use hartline_abi::boot::{BootInfo, MAX_CPUS, Shared};
-use hartline_abi::hart::{Hart, NO_RESERVATION};
+use hartline_abi::hart::{Hart, MIDDLE_OFFSET, NO_RESERVATION};
 use hartline_abi::layout::{
     CPL0_STRIDE, IMAGE_BASE, PAGE_SIZE, PHYSMAP_BASE, RAM_GPA, STACK_BASE, STACK_STRIDE,
 };
@@ -197,6 +197,7 @@ fn new_hart(boot: &BootInfo, number: u64, stack_top: u64) -> Box<Hart> {
     hart.stack_base = (stack_top + number * STACK_STRIDE) & !15;
     hart.id = number;
     hart.self_address = core::ptr::from_ref(&*hart) as u64;
+    hart.middle = hart.self_address + MIDDLE_OFFSET;
     thunks::install(&mut hart);
     hart
 }

@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::ops::Range;
 use hartline_abi::ABI_VERSION;
-use hartline_abi::image::{FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS, variant};
+use hartline_abi::image::{
+    FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS, TABLE_BLOCK_TEXT, slot_in_block, variant,
+};
 use hartline_abi::layout::PAGE_SIZE;
 
 /// What an image was made from, and where it is mapped.
@@ -95,7 +97,7 @@ impl Image {
             text: start..start.checked_add(header.text_length)?,
             file: file.start as u64..file.end as u64,
             code: code.start as u64..code.end as u64,
-            table: array(bytes, header.table_offset, header.text_length / 2)?,
+            table: array(bytes, header.table_offset, header.table_length / 4)?,
             functions: array(bytes, header.functions_offset, header.functions_count)?,
         })
     }
@@ -110,7 +112,9 @@ impl Image {
         if !self.text.contains(&pc) {
             return None;
         }
-        let slot = *self.table.get(((pc - self.text.start) / 2) as usize)?;
+        let offset = pc - self.text.start;
+        let block = *self.table.get((offset / TABLE_BLOCK_TEXT) as usize)? as usize / 4;
+        let slot = *self.table.get(block + slot_in_block(offset))?;
         let host = self.code.start + u64::from(slot);
         (slot != MISS && host < self.code.end).then_some(host)
     }
@@ -344,6 +348,7 @@ mod tests {
             text_start: 0x1000,
             text_length: 16,
             table_offset: HEADER_SIZE,
+            table_length: 96,
             code_offset: 2 * HEADER_SIZE,
             code_length: 64,
             data_offset: 2 * HEADER_SIZE,
@@ -362,7 +367,10 @@ mod tests {
         // SAFETY: all inside the leaked array, at aligned places.
         unsafe {
             base.cast::<ImageHeader>().write(header);
-            base.add(HEADER_SIZE as usize + 8).cast::<u32>().write(16);
+            // The directory, a block without entries, and one with the function.
+            let table = base.add(HEADER_SIZE as usize).cast::<u32>();
+            table.write(64);
+            table.add(18).write(16);
             base.add(2 * HEADER_SIZE as usize + 64)
                 .cast::<FunctionEntry>()
                 .write(function);

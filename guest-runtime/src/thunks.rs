@@ -156,6 +156,7 @@ thunks! {
     "hartline_fn_poll:",
     "hartline_store_f",
     "hartline_noticed hartline_fn_poll_float, {poll}",
+    "hartline_called hartline_fn_resume, {poll}",
     "hartline_called hartline_fn_interpret_one, {interpret_one}",
     ".globl hartline_fn_dispatch", ".type hartline_fn_dispatch, @function",
     "hartline_fn_dispatch:",
@@ -190,6 +191,7 @@ unsafe extern "C" {
     fn hartline_fn_ecall();
     fn hartline_fn_poll();
     fn hartline_fn_poll_float();
+    fn hartline_fn_resume();
     fn hartline_fn_interpret_one();
     fn hartline_fn_dispatch();
     fn hartline_fn_poll_entry();
@@ -203,6 +205,7 @@ pub fn install(hart: &mut Hart) {
     hart.fn_ecall = hartline_fn_ecall as *const () as u64;
     hart.fn_poll = hartline_fn_poll as *const () as u64;
     hart.fn_poll_float = hartline_fn_poll_float as *const () as u64;
+    hart.fn_resume = hartline_fn_resume as *const () as u64;
     hart.fn_interpret_one = hartline_fn_interpret_one as *const () as u64;
     hart.fn_dispatch = hartline_fn_dispatch as *const () as u64;
     hart.fn_poll_entry = hartline_fn_poll_entry as *const () as u64;

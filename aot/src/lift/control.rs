@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use hartline_abi::hart::offset;
+use hartline_abi::image::TABLE_BLOCK_TEXT;
 use inkwell::IntPredicate;
 use inkwell::basic_block::BasicBlock;
 use inkwell::values::{IntValue, PointerValue};
@@ -10,27 +11,13 @@ use inkwell::values::{IntValue, PointerValue};
 use super::function::{Control, Lifter};
 use super::ir::{Likely, Memory, Signature};
 use super::liveness::returns_with_arguments;
+use super::polls::polled_loops;
 use super::registers::{RegisterSet, unpinned};
 use super::resume::resume_points;
+use super::service::Service;
 use super::symbol;
 use crate::cfg::{Block, Edge, EdgeKind, Function, Terminator};
 use crate::technique::Technique;
-
-/// Whether the function polls at its entry: one that calls or jumps to others may
-/// recurse, and one with a loop can be entered there by way of the poll.
-pub(super) fn needs_poll(function: &Function) -> bool {
-    function.blocks.iter().any(|block| block.is_loop_header) || leaves(function)
-}
-
-fn leaves(function: &Function) -> bool {
-    function.blocks.iter().any(|block| match &block.terminator {
-        Terminator::Call { .. }
-        | Terminator::CallIndirect { .. }
-        | Terminator::JumpIndirect
-        | Terminator::JumpTable(_) => true,
-        terminator => terminator.edges().any(|edge| !edge.is_internal()),
-    })
-}
 
 /// Whether the function calls.
 pub(super) fn calls(function: &Function) -> bool {
@@ -73,7 +60,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.position(slow);
         self.resume();
         self.store_pc(self.function.entry);
-        self.leave_to_service(offset::FN_POLL_ENTRY);
+        self.leave_to_service(Service::PollEntry);
         ir.position(go_on);
     }
 
@@ -86,26 +73,32 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
         let ir = self.ir;
         let place = ir.load_hart(offset::RESUME);
-        let current = ir.current();
-        let entry = ir.block(self.host, "entered");
+        let [inside, entry] = ["inside", "entered"].map(|name| ir.block(self.host, name));
+        let entered = ir.compare(IntPredicate::EQ, place, ir.constant(0));
+        ir.branch(entered, entry, inside, Likely::Unknown);
+        ir.position(inside);
+        ir.store_hart(offset::RESUME, ir.constant(0));
+        ir.store_hart(offset::PC, place);
+        self.call_service(Service::Resume);
         let mut cases = Vec::with_capacity(points.len());
         for pc in points {
             let block = ir.block(self.host, "resume");
             ir.position(block);
-            ir.store_hart(offset::RESUME, ir.constant(0));
-            self.notice(pc);
+            self.checkpoint_at(pc);
             self.registers.load(ir, self.flow.live_in(pc));
             ir.jump(self.block(pc));
             cases.push((ir.constant(pc), block));
         }
-        ir.position(current);
-        ir.built(ir.builder().build_switch(place, entry, &cases));
+        ir.position(inside);
+        // Only the image itself says where to go on.
+        let first = cases.pop().map_or(entry, |(_, block)| block);
+        ir.built(ir.builder().build_switch(place, first, &cases));
         ir.position(entry);
     }
 
     /// Has each loop poll at one place. If one edge leads back, that is on it, so that
     /// the way in does not poll. If there are more, it is at the header: they need not
-    /// come together before.
+    /// come together before. Where each way round calls a function that polls, none does.
     pub(super) fn make_polls(&mut self) {
         let function = self.function;
         let edges = function.blocks.iter().flat_map(|b| b.terminator.edges());
@@ -113,8 +106,12 @@ impl<'ctx> Lifter<'_, 'ctx> {
         for edge in edges.filter(|edge| edge.kind == EdgeKind::Back) {
             *ways.entry(edge.target).or_default() += 1;
         }
-        for header in function.blocks.iter().filter(|b| b.is_loop_header) {
-            let header = header.start;
+        let polled = polled_loops(function, self.unit);
+        // In the order of the blocks, for the same code each time.
+        for header in function.blocks.iter().map(|block| block.start) {
+            if !polled.contains(&header) {
+                continue;
+            }
             let one = ways.get(&header).is_none_or(|&ways| ways == 1);
             let (from, to) = match one {
                 true => (self.ir.block(self.host, "latch"), self.block(header)),
@@ -135,9 +132,6 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let slow = ir.block(self.host, "poll");
         ir.branch(self.poll_condition(), slow, then, Likely::NotTaken);
         ir.position(slow);
-        let needed = self.flow.needed_in(header);
-        self.registers
-            .store(ir, self.flow.dirty_in(header).intersection(needed));
         self.notice(header);
         ir.jump(then);
     }
@@ -147,14 +141,17 @@ impl<'ctx> Lifter<'_, 'ctx> {
     /// loop need not take its registers from here, or drops the host frames.
     fn notice(&self, pc: u64) {
         let ir = self.ir;
-        self.registers.store_pinned(ir, self.flow.needed_in(pc));
+        let pinned = self.registers.pinned_set();
+        let stored = self.flow.dirty_in(pc).union(pinned);
+        let needed = stored.intersection(self.flow.needed_in(pc));
+        self.registers.store_apart(ir, needed);
         self.checkpoint_at(pc);
         self.store_pc(pc);
         let service = match self.signature {
-            Signature::Integer => offset::FN_POLL,
-            Signature::Full => offset::FN_POLL_FLOAT,
+            Signature::Integer => Service::Poll,
+            Signature::Full => Service::PollFloat,
         };
-        ir.call_preserving(ir.guest_pointer(ir.load_hart(service)));
+        ir.call_preserving(ir.symbol(service.symbol()));
     }
 
     /// Makes the block for calls that came back to another place than the one
@@ -218,7 +215,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     pub(super) fn trap_at(&mut self, pc: u64) {
         self.registers.store(self.ir, self.dirty);
         self.store_pc(pc);
-        self.leave_to_service(offset::FN_TRAP);
+        self.leave_to_service(Service::Trap);
     }
 
     /// Continues at the target of an edge.
@@ -296,7 +293,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             self.ir.tail_call_guest(self.signature, callee, &arguments);
         } else {
             self.store_pc(pc);
-            self.leave_to_service(offset::FN_DISPATCH);
+            self.leave_to_service(Service::Dispatch);
         }
     }
 
@@ -308,8 +305,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             self.ir.callee(target, self.signature)
         } else {
             self.store_pc(target);
-            let service = self.ir.load_hart(offset::FN_DISPATCH);
-            self.ir.guest_pointer(service)
+            self.ir.symbol(Service::Dispatch.symbol())
         };
         self.finish_call(callee, needed, return_to, Some(target));
     }
@@ -364,6 +360,22 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.ir.tail_call_guest(self.signature, callee, &arguments);
     }
 
+    /// The dispatch table's entry for the guest code `offset` bytes into the text.
+    fn table_entry(&self, table: IntValue<'ctx>, offset: IntValue<'ctx>) -> IntValue<'ctx> {
+        let ir = self.ir;
+        let builder = ir.builder();
+        let length = ir.constant(TABLE_BLOCK_TEXT);
+        let number = ir.built(builder.build_int_unsigned_div(offset, length, ""));
+        let block = ir.zero_extend(ir.element(table, number), 64);
+        let low = ir.constant(TABLE_BLOCK_TEXT - 1);
+        // Two bytes of text have a slot of four.
+        let inside = ir.built(builder.build_and(offset, low, ""));
+        let inside = ir.built(builder.build_left_shift(inside, ir.constant(1), ""));
+        let place = ir.built(builder.build_int_add(block, inside, ""));
+        let slot = ir.built(builder.build_int_add(table, place, ""));
+        ir.load_int(32, ir.guest_pointer(slot), Memory::Image)
+    }
+
     /// The host function of the guest code at `target`; if there is none, the
     /// runtime's dispatcher, with the guest pc published for it.
     fn look_up(&self, target: IntValue<'ctx>) -> PointerValue<'ctx> {
@@ -382,9 +394,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
 
         ir.position(inside);
         let table = ir.address(ir.symbol(symbol::TABLE));
-        let scaled = ir.built(ir.builder().build_left_shift(offset, ir.constant(1), ""));
-        let slot = ir.built(ir.builder().build_int_add(table, scaled, ""));
-        let entry = ir.load_int(32, ir.guest_pointer(slot), Memory::Image);
+        let entry = self.table_entry(table, offset);
         let known = ir.compare(IntPredicate::NE, entry, entry.get_type().const_zero());
         ir.branch(known, hit, miss, Likely::Taken);
 

@@ -1,7 +1,6 @@
 //! Floating point on SSE: MXCSR holds rounding mode and accrued flags; what SSE
 //! does differently (NaN results, ranges of conversions) is put right here.
 
-use hartline_abi::hart::offset;
 use hartline_isa::{FBinOp, FCmp, FMinMax, Fma, Format, IntFormat, Operation, Rounding};
 use inkwell::types::{FloatType, VectorType};
 use inkwell::values::{BasicMetadataValueEnum, FloatValue, IntValue};
@@ -10,6 +9,7 @@ use inkwell::{FloatPredicate, IntPredicate};
 use super::function::Lifter;
 use super::ir::Likely;
 use super::machine::Image;
+use super::service::Service;
 
 /// Canonical NaN of binary32.
 const NAN_SINGLE: u64 = 0x7fc0_0000;
@@ -403,7 +403,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     /// and gives the integer it wrote. Other ways join after it.
     fn interpret_aside(&mut self) -> IntValue<'ctx> {
         let ir = self.ir;
-        self.call_runtime_aside(offset::FN_INTERPRET_ONE);
+        self.call_runtime_aside(Service::InterpretOne);
         let destination = self.instruction.map(|instruction| instruction.operation());
         match destination {
             Some(Operation::FloatToInt { rd, .. }) if rd.index() != 0 => {

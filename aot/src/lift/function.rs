@@ -8,12 +8,14 @@ use inkwell::basic_block::BasicBlock;
 use inkwell::values::{FloatValue, FunctionValue, IntValue, PointerValue};
 
 use super::Unit;
-use super::control::{calls, needs_poll};
+use super::control::calls;
 use super::debug::{Debug, FunctionDebug};
 use super::flags::saves_flags;
 use super::ir::{Ir, Memory, Signature};
+use super::polls::needs_poll;
 use super::precise::tracked;
 use super::registers::{RegisterFlow, RegisterSet, dead_loads, leaves_code};
+use super::service::Service;
 use super::state::Registers;
 use super::switch::Switch;
 use crate::cfg::{Block, Function, Terminator};
@@ -298,21 +300,21 @@ impl<'ctx> Lifter<'_, 'ctx> {
             .built(self.ir.builder().build_int_add(bias, constant, ""))
     }
 
-    /// Publishes the guest pc for the runtime.
+    /// Tells a [`Service`] the guest pc.
     pub(super) fn store_pc(&self, link: u64) {
-        self.ir.store_hart(offset::PC, self.guest_address(link));
+        self.ir.store_hart(offset::PC, self.ir.constant(link));
     }
 
     /// Has the runtime do something with the instruction at the current pc: all
     /// registers are in the `Hart` structure meanwhile, and come back changed.
-    pub(super) fn call_runtime(&mut self, service: u64) {
+    pub(super) fn call_runtime(&mut self, service: Service) {
         self.call_runtime_aside(service);
         self.dirty = RegisterSet::default();
         self.singles = [None; 32];
     }
 
     /// The same on one of several ways through the current instruction.
-    pub(super) fn call_runtime_aside(&mut self, service: u64) {
+    pub(super) fn call_runtime_aside(&mut self, service: Service) {
         self.registers.store(self.ir, self.dirty);
         self.store_pc(self.pc);
         self.call_service(service);
@@ -323,23 +325,23 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.registers.load(self.ir, self.live_after);
     }
 
-    /// Calls the service whose address is at `service` in the `Hart` structure.
-    pub(super) fn call_service(&self, service: u64) {
-        let callee = self.ir.guest_pointer(self.ir.load_hart(service));
+    /// Calls a service that takes the pinned registers and gives them back.
+    pub(super) fn call_service(&self, service: Service) {
+        let callee = self.ir.symbol(service.symbol());
         let arguments = self.registers.pinned_arguments(self.ir, RegisterSet::ALL);
         let state = self.ir.call_guest(self.signature, callee, &arguments);
         self.registers.set_pinned(self.ir, state);
     }
 
-    /// Tail-calls the service whose address is at `service` in the `Hart` structure.
-    pub(super) fn leave_to_service(&self, service: u64) {
-        let callee = self.ir.guest_pointer(self.ir.load_hart(service));
+    /// Tail-calls a service.
+    pub(super) fn leave_to_service(&self, service: Service) {
+        let callee = self.ir.symbol(service.symbol());
         let arguments = self.registers.pinned_arguments(self.ir, RegisterSet::ALL);
         self.ir.tail_call_guest(self.signature, callee, &arguments);
     }
 
     /// Has the interpreter execute the current instruction.
     pub(super) fn interpret(&mut self) {
-        self.call_runtime(offset::FN_INTERPRET_ONE);
+        self.call_runtime(Service::InterpretOne);
     }
 }

@@ -1,6 +1,5 @@
 //! The lifter as a [`Machine`]: instruction semantics become LLVM IR.
 
-use hartline_abi::hart::offset;
 use hartline_isa::{
     AmoOp, BinOp, CSR_FFLAGS, Cmp, CsrOp, DivOp, FBinOp, FCmp, FMinMax, FReg, Fence, Fma, Format,
     Instruction, IntFormat, Machine, Ordering, Rounding, Trap, UnOp, Width, XReg,
@@ -9,6 +8,7 @@ use inkwell::IntPredicate;
 use inkwell::values::{FloatValue, IntValue};
 
 use super::function::{Control, Lifter};
+use super::service::Service;
 
 /// A floating-point register image.
 #[derive(Debug, Clone, Copy)]
@@ -306,7 +306,7 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
 
     fn trap(&mut self, trap: Trap) {
         if trap == Trap::EnvironmentCall {
-            self.call_runtime(offset::FN_ECALL);
+            self.call_runtime(Service::Ecall);
         }
     }
 }

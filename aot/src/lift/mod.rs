@@ -17,10 +17,12 @@ mod ir;
 mod liveness;
 mod machine;
 mod memory;
+mod polls;
 mod precise;
 mod raw;
 mod registers;
 mod resume;
+mod service;
 mod state;
 mod switch;
 
@@ -35,8 +37,10 @@ pub use features::Features;
 pub use function::lift;
 pub use ir::{Ir, function_address, function_name};
 pub use liveness::Liveness;
+pub use polls::needs_poll;
 pub use registers::{RegisterSet, registers_in_hart};
 pub use resume::resume_points;
+pub use service::Service;
 
 /// Symbols that the linker of images defines.
 pub mod symbol {
@@ -59,6 +63,8 @@ pub struct Unit {
     pub position_independent: bool,
     /// Link-time entry addresses of all functions that are translated.
     pub entries: HashSet<u64>,
+    /// Those of functions that poll at their entry ([`needs_poll`]).
+    pub polling: HashSet<u64>,
     /// Extensions of the target.
     pub features: Features,
     /// Whether all registers are known at each access to guest memory.

@@ -10,7 +10,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Unit;
-use super::control::needs_poll;
+use super::polls::needs_poll;
 use crate::cfg::{EdgeKind, Function};
 use crate::technique::Technique;
 

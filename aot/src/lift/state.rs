@@ -86,14 +86,13 @@ impl<'ctx> Registers<'ctx> {
         ir.set(self.f[number], value);
     }
 
-    /// Stores those of the pinned registers to the `Hart` structure that are in `needed`.
-    pub fn store_pinned(&self, ir: &Ir<'ctx>, needed: RegisterSet) {
+    /// The pinned registers.
+    pub fn pinned_set(&self) -> RegisterSet {
         let set = |numbers: &[u8]| numbers.iter().fold(0, |set, &n| set | 1 << n);
-        let pinned = RegisterSet {
+        RegisterSet {
             x: set(&PINNED_X),
             f: set(self.pinned_floats()),
-        };
-        self.store(ir, pinned.intersection(needed));
+        }
     }
 
     /// The pinned registers as results, undefined unless in `needed`.
@@ -139,22 +138,59 @@ impl<'ctx> Registers<'ctx> {
 
     /// Loads registers from the `Hart` structure.
     pub fn load(&self, ir: &Ir<'ctx>, set: RegisterSet) {
+        let places = Places::of(ir, set, MANY);
         for n in set.x_numbers() {
-            ir.set(self.x[n], ir.load_hart(x_offset(n)));
+            let value = ir.load_int(64, places.at(ir, x_offset(n)), Memory::Hart);
+            ir.set(self.x[n], value);
         }
         for n in set.f_numbers() {
-            let value = ir.load(ir.double, ir.hart_slot(f_offset(n)), Memory::Hart);
+            let value = ir.load(ir.double, places.at(ir, f_offset(n)), Memory::Hart);
             ir.set(self.f[n], value);
         }
     }
 
     /// Stores registers to the `Hart` structure.
     pub fn store(&self, ir: &Ir<'ctx>, set: RegisterSet) {
+        self.store_to(ir, set, &Places::of(ir, set, MANY));
+    }
+
+    /// The same where time does not matter, but size does.
+    pub fn store_apart(&self, ir: &Ir<'ctx>, set: RegisterSet) {
+        self.store_to(ir, set, &Places::of(ir, set, 2));
+    }
+
+    fn store_to(&self, ir: &Ir<'ctx>, set: RegisterSet, places: &Places<'ctx>) {
         for n in set.x_numbers() {
-            ir.store_hart(x_offset(n), ir.get(self.x[n]));
+            ir.store(places.at(ir, x_offset(n)), ir.get(self.x[n]), Memory::Hart);
         }
         for n in set.f_numbers() {
-            ir.store_hart(f_offset(n), ir.get_double(self.f[n]));
+            let value = ir.get_double(self.f[n]);
+            ir.store(places.at(ir, f_offset(n)), value, Memory::Hart);
+        }
+    }
+}
+
+/// Number of integer registers from which on the address of the `Hart` structure is worth
+/// a register: an access by way of it takes 4 bytes, one by way of `gs:` takes 9.
+const MANY: usize = 4;
+
+/// How words of the `Hart` structure are addressed.
+struct Places<'ctx> {
+    /// The address of the middle of the integer registers, if not by `gs:`.
+    middle: Option<IntValue<'ctx>>,
+}
+
+impl<'ctx> Places<'ctx> {
+    /// For access to the registers `set`; `many` integer ones are worth an address.
+    fn of(ir: &Ir<'ctx>, set: RegisterSet, many: usize) -> Self {
+        let middle = (set.x_numbers().count() >= many).then(|| ir.load_hart(offset::MIDDLE));
+        Self { middle }
+    }
+
+    fn at(&self, ir: &Ir<'ctx>, offset: u64) -> PointerValue<'ctx> {
+        match self.middle {
+            Some(middle) => ir.hart_slot_from(middle, offset),
+            None => ir.hart_slot(offset),
         }
     }
 }

@@ -100,9 +100,16 @@ pub struct Hart {
     pub mxcsr: u32,
     /// As [`fn_poll`](Hart::fn_poll), called with all registers in `x` and `f`.
     pub fn_poll_float: u64,
+    /// Attention where a function is entered in its middle: regcall signature, called.
+    pub fn_resume: u64,
+    /// Address of the byte at [`MIDDLE_OFFSET`]: all of `x` is within 128 bytes of it.
+    pub middle: u64,
     /// Not used.
-    pub reserved: [u64; 5],
+    pub reserved: [u64; 3],
 }
+
+/// Offset of the middle of [`Hart::x`].
+pub const MIDDLE_OFFSET: u64 = offset::X + 128;
 
 /// Value of [`Hart::reservation`] without a reservation; never a mapped address.
 pub const NO_RESERVATION: u64 = u64::MAX;
@@ -192,6 +199,10 @@ pub mod offset {
     pub const FN_TRAP: u64 = offset_of!(Hart, fn_trap) as u64;
     /// [`Hart::fn_interpret_one`].
     pub const FN_INTERPRET_ONE: u64 = offset_of!(Hart, fn_interpret_one) as u64;
+    /// [`Hart::fn_resume`].
+    pub const FN_RESUME: u64 = offset_of!(Hart, fn_resume) as u64;
+    /// [`Hart::middle`].
+    pub const MIDDLE: u64 = offset_of!(Hart, middle) as u64;
     /// [`Hart::exception_entry`].
     pub const EXCEPTION_ENTRY: u64 = offset_of!(Hart, exception_entry) as u64;
     /// [`Hart::exception_stack`].

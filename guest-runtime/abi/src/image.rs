@@ -3,11 +3,16 @@
 //! ```text
 //! file - 4096         private data page of each use ([`ImageData`]; not in the file)
 //! file + 0            [`ImageHeader`], then at the offsets it names:
-//!                     dispatch table   u32 per 2 bytes of guest text
+//!                     dispatch table   which guest addresses have host code
 //!                     code             x86-64, position-independent, entered at function entries
 //!                     read-only data   constants and jump tables of the code
 //!                     functions        [`FunctionEntry`], sorted by guest address
 //! ```
+//!
+//! The dispatch table is a directory and blocks. The directory has a u32 per
+//! [`TABLE_BLOCK_TEXT`] bytes of guest text: the distance of their block from the table's
+//! start, in bytes. A block has a u32 per 2 bytes of text: the offset of the host function
+//! from `code_offset`, or [`MISS`]. Text without entries shares the first block.
 //!
 //! Code addresses the data page and the dispatch table rip-relative, so their
 //! distance from the code is fixed when the image is linked. All guest addresses
@@ -32,6 +37,24 @@ pub const MAGIC: [u8; 8] = *b"HARTIMG\0";
 /// Dispatch table entry of a guest address that is no function entry.
 pub const MISS: u32 = 0;
 
+/// Bytes of guest text that a block of the dispatch table is for.
+pub const TABLE_BLOCK_TEXT: u64 = 16;
+/// Bytes of a block of the dispatch table.
+pub const TABLE_BLOCK_SIZE: u64 = TABLE_BLOCK_TEXT / 2 * 4;
+
+/// Bytes of the dispatch table's directory for `text_length` bytes of guest text,
+/// padded to a whole block.
+#[must_use]
+pub const fn directory_length(text_length: u64) -> u64 {
+    (text_length.div_ceil(TABLE_BLOCK_TEXT) * 4).next_multiple_of(TABLE_BLOCK_SIZE)
+}
+
+/// Index in its block of the slot for the guest address `offset` bytes into the text.
+#[must_use]
+pub const fn slot_in_block(offset: u64) -> usize {
+    (offset % TABLE_BLOCK_TEXT / 2) as usize
+}
+
 /// Start of an image file. Offsets and lengths are bytes from the file's start.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,9 +75,10 @@ pub struct ImageHeader {
     pub text_start: u64,
     /// Its length, bytes.
     pub text_length: u64,
-    /// Dispatch table: offset, a multiple of 4096; `text_length / 2` entries. An entry
-    /// is the offset of the host function from `code_offset`, or [`MISS`].
+    /// Dispatch table: offset, a multiple of 4096.
     pub table_offset: u64,
+    /// Its length, bytes.
+    pub table_length: u64,
     /// Code: offset, a multiple of 4096. The first 16 bytes belong to no function,
     /// so that none has offset 0.
     pub code_offset: u64,

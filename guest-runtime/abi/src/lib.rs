@@ -25,4 +25,4 @@ pub mod volume;
 
 /// Version of everything in this crate. A runtime and a VMM work together, and
 /// a cached translation image is usable, only if it is equal.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;

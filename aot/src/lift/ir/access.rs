@@ -1,6 +1,7 @@
 //! Accesses to memory: the program's, the hart state's, the image's.
 
 use super::{Ir, built};
+use hartline_abi::hart::MIDDLE_OFFSET;
 use inkwell::context::Context;
 use inkwell::module::Linkage;
 use inkwell::types::BasicType;
@@ -112,6 +113,12 @@ impl<'ctx> Ir<'ctx> {
     /// The word of the `Hart` structure at `offset`.
     pub fn hart_slot(&self, offset: u64) -> PointerValue<'ctx> {
         self.constant(offset).const_to_pointer(self.hart_pointer)
+    }
+
+    /// The same by the address of the middle of its integer registers, `middle`.
+    pub fn hart_slot_from(&self, middle: IntValue<'ctx>, offset: u64) -> PointerValue<'ctx> {
+        let distance = self.constant(offset.wrapping_sub(MIDDLE_OFFSET));
+        self.guest_pointer(built(self.builder.build_int_add(middle, distance, "")))
     }
 
     /// Reads an integer word of the `Hart` structure.
