@@ -3,6 +3,7 @@
 use crate::clock;
 use crate::cpus::{self, PROCESSORS};
 use crate::dispatch;
+use crate::drivers::vectors;
 use crate::exception;
 use crate::heap;
 use crate::host::{Doorbell, Host};
@@ -118,6 +119,12 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     let kernel = Box::leak(Box::new(Kernel::new(host, memory, files, hart)));
     if count > 1 {
         kernel.add_cpus(&harts, idle);
+    }
+    if let Err(error) = vectors::request(host) {
+        fail(
+            ExitKind::RuntimeError,
+            format_args!("interrupt vectors: {error}"),
+        );
     }
     if boot.net.present != 0
         && let Err(error) = kernel.start_network()

@@ -6,6 +6,7 @@
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::suite::Suite;
 use hartline_tests::{Result, compile, hartline, paths};
+use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
@@ -37,6 +38,11 @@ const TESTS: &[(&str, Test)] = &[
     ("ping", answers_ping),
     ("TCP server", tcp_server),
     ("TCP server on two vCPUs", tcp_server_two),
+    ("TCP server, injected interrupts", tcp_server_injected),
+    (
+        "TCP server on two vCPUs, injected interrupts",
+        tcp_server_injected_two,
+    ),
     ("TCP client", tcp_client),
     ("TCP client over IPv6", tcp_client_v6),
     ("many connections", many_connections),
@@ -267,9 +273,49 @@ fn tcp_server_two() -> Result<()> {
     serve_tcp(&["--cpus", "2"])
 }
 
+fn tcp_server_injected() -> Result<()> {
+    let stats = serve_tcp_counted(&["--interrupts", "injected"])?;
+    let count = |name: &str| stats["interrupts"][name].as_u64().unwrap_or(0);
+    let per_packet = stats["net"]["exits_per_packet"].as_f64();
+    let right = stats["interrupts"]["mode"] == "injected"
+        && count("delivered_by_vector") > 0
+        && count("delivered_by_vector") <= count("raised")
+        && per_packet.is_some_and(|exits| exits > 0.0);
+    match right {
+        true => Ok(()),
+        false => Err(stats.to_string().into()),
+    }
+}
+
+fn tcp_server_injected_two() -> Result<()> {
+    let stats = serve_tcp_counted(&["--interrupts", "injected", "--cpus", "2"])?;
+    match stats["interrupts"]["delivered_by_vector"].as_u64() {
+        Some(1..) => Ok(()),
+        _ => Err(stats.to_string().into()),
+    }
+}
+
+/// Result: the statistics.
+fn serve_tcp_counted(options: &[&str]) -> Result<Value> {
+    let options = [options, &["--stats=json"]].concat();
+    let tap = Tap::new()?;
+    let mut server = serve(&tap, &options)?;
+    let errors = server.child.stderr.take().ok_or("no stderr")?;
+    serve_all(&tap, server)?;
+    let errors = std::io::read_to_string(errors)?;
+    let json = errors
+        .lines()
+        .find_map(|line| serde_json::from_str(line).ok());
+    json.ok_or_else(|| errors.into())
+}
+
 fn serve_tcp(options: &[&str]) -> Result<()> {
     let tap = Tap::new()?;
     let server = serve(&tap, options)?;
+    serve_all(&tap, server)
+}
+
+fn serve_all(tap: &Tap, server: Server) -> Result<()> {
     for (address, length) in [
         (tap.guest(), 1),
         (tap.guest(), 3_000_000),
@@ -278,7 +324,7 @@ fn serve_tcp(options: &[&str]) -> Result<()> {
         let stream = TcpStream::connect_timeout(&SocketAddr::new(address, 7000), PATIENCE)?;
         echo(&stream, &pattern(length))?;
     }
-    quit(&tap)?;
+    quit(tap)?;
     let output = server.finish()?;
     match output == "3 connections 3500001 bytes\n" {
         true => Ok(()),
@@ -512,7 +558,8 @@ fn idle() -> Result<()> {
     const TIME: Duration = Duration::from_secs(2);
     let tap = Tap::new()?;
     // Translation in the background would be load.
-    let server = serve(&tap, &["--interpret"])?;
+    let mut server = serve(&tap, &["--interpret", "--stats=json"])?;
+    let mut errors = BufReader::new(server.child.stderr.take().ok_or("no stderr")?);
     let used = |server: &Server| -> Result<u64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.child.id()))?;
         let fields = stat.rsplit(')').next().ok_or("no fields")?;
@@ -520,16 +567,26 @@ fn idle() -> Result<()> {
         // User and system time, in ticks of 10 ms.
         Ok(fields[11].parse::<u64>()? + fields[12].parse::<u64>()?)
     };
+    // Of the vCPU, as KVM counts them.
+    let mut exits = |server: &Server| -> Result<u64> {
+        // SAFETY: a child that was not waited for.
+        unsafe { libc::kill(server.child.id().cast_signed(), libc::SIGUSR1) };
+        let mut line = String::new();
+        errors.read_line(&mut line)?;
+        let stats: Value = serde_json::from_str(&line)?;
+        Ok(stats["vcpu"]["exits"].as_u64().ok_or("no exits")?)
+    };
     thread::sleep(TIME / 4);
-    let before = used(&server)?;
+    let before = (used(&server)?, exits(&server)?);
     thread::sleep(TIME);
-    let ticks = used(&server)? - before;
+    let ticks = used(&server)? - before.0;
+    let exits = exits(&server)? - before.1;
     quit(&tap)?;
     server.finish()?;
-    // One per cent of a core, and a tick for rounding.
-    match ticks <= 3 {
+    // One per cent of a core, and a tick for rounding; 20 exits a second.
+    match ticks <= 3 && exits <= 20 * TIME.as_secs() {
         true => Ok(()),
-        false => Err(format!("{ticks} ticks of 10 ms in {TIME:?}").into()),
+        false => Err(format!("{ticks} ticks of 10 ms, {exits} exits in {TIME:?}").into()),
     }
 }
 

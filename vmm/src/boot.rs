@@ -78,7 +78,7 @@ pub fn write(
     files: &[layout::GuestFile<'_>],
     vcpu: &Vcpu,
     arguments: &Arguments,
-    (volumes, net): (u32, NetSettings),
+    (volumes, vectors, net): (u32, u32, NetSettings),
     (cpus, interpret_only, variant, strace): (u32, bool, u32, bool),
 ) -> Result<GuestClock, Error> {
     let strings = arguments.encode()?;
@@ -114,6 +114,7 @@ pub fn write(
         arguments_length: strings.len() as u32,
         program: arguments.program,
         volumes,
+        vectors,
         net,
         stack_limit: STACK_LIMIT,
     };

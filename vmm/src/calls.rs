@@ -2,13 +2,16 @@
 //! from the guest: each is read once and checked.
 
 use crate::control::{Control, Stop};
-use crate::devices;
+use crate::idt::{GateError, ShadowIdt};
 use crate::images::{Answer, Images};
+use crate::interrupts;
 use crate::platform::{self, Mapping};
 use crate::signals;
 use crate::terminal::Terminal;
 use hartline_abi::boot::Shared;
 use hartline_abi::call::{CALL_DATA, HostCall, Operation};
+use hartline_abi::interrupt::TABLE_LENGTH;
+use hartline_abi::layout::{PAGE_SIZE, RAM_GPA};
 use hartline_abi::volume::{Channel, SUBMITTED};
 use hartline_devices::console::Console;
 use hartline_devices::volume::Volumes;
@@ -41,11 +44,13 @@ pub struct Calls {
     console: Arc<Console>,
     volumes: Arc<Volumes>,
     images: Images,
+    ram: Arc<Mapping>,
+    idt: ShadowIdt,
     terminal: Terminal,
 }
 
 impl Calls {
-    /// Serves the mailbox in `shared`.
+    /// Serves the mailbox in `shared`, of a VM with this RAM and interrupt descriptor table.
     #[must_use]
     pub fn new(
         shared: Arc<Mapping>,
@@ -53,6 +58,7 @@ impl Calls {
         console: Arc<Console>,
         volumes: Arc<Volumes>,
         images: Images,
+        (ram, idt): (Arc<Mapping>, ShadowIdt),
     ) -> Self {
         Self {
             shared,
@@ -60,6 +66,8 @@ impl Calls {
             console,
             volumes,
             images,
+            ram,
+            idt,
             terminal: Terminal::default(),
         }
     }
@@ -100,9 +108,10 @@ impl Calls {
         const VOLUME: u32 = Operation::Volume as u32;
         const STOP: u32 = Operation::Stop as u32;
         const COPY: u32 = Operation::Copy as u32;
+        const VECTORS: u32 = Operation::Vectors as u32;
         match operation {
-            READ => self.control.while_idle(|| self.read(cpu, args)),
-            WAIT => self.control.while_idle(|| self.wait(cpu, args)),
+            READ => self.control.while_idle(cpu, || self.read(cpu, args)),
+            WAIT => self.control.while_idle(cpu, || self.wait(cpu, args)),
             TICK => {
                 self.control.start_ticking();
                 Ok(Ok(0))
@@ -140,6 +149,7 @@ impl Calls {
                 }
                 Ok(Ok(0))
             }
+            VECTORS => self.vectors(args),
             _ => Ok(Err(libc::ENOSYS)),
         }
     }
@@ -193,7 +203,7 @@ impl Calls {
         let (_, wake) = self.control.of_cpu(cpu);
         loop {
             // After this vCPU is counted as waiting, so that no interrupt is missed.
-            if interrupts && devices::has_interrupts(&self.shared)? {
+            if interrupts && interrupts::is_pending(&self.control, &self.shared, cpu)? {
                 return Ok(Ok(0));
             }
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
@@ -245,6 +255,27 @@ impl Calls {
             // Emptied before looking, so that a later wake is seen later.
             let _: io::Result<u64> = wake.read();
         }
+    }
+
+    /// [`Operation::Vectors`].
+    fn vectors(&self, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
+        if !self.idt.has_devices() {
+            return Ok(Err(libc::EOPNOTSUPP));
+        }
+        // A copy, which the guest cannot change while it is looked at.
+        let mut table = [0; TABLE_LENGTH];
+        let offset = args[0].checked_sub(RAM_GPA);
+        let read = offset
+            .filter(|offset| offset.is_multiple_of(PAGE_SIZE))
+            .is_some_and(|offset| self.ram.read(offset, &mut table).is_ok());
+        let assigned = match read {
+            true => self.idt.assign(&table)?,
+            false => Err(GateError::Place),
+        };
+        if let Err(error) = assigned {
+            self.control.stop(Stop::Gate(error));
+        }
+        Ok(Ok(0))
     }
 
     fn ioctl(&mut self, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {

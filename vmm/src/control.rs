@@ -1,10 +1,12 @@
 //! What other threads want from the vCPU threads.
 
+use crate::idt::GateError;
 use crate::platform::{self, Kicker};
+use hartline_abi::handshake;
 use hartline_devices::console::RingError;
 use hartline_devices::virtio::DeviceError;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
@@ -21,6 +23,8 @@ pub enum Stop {
     Volumes,
     /// The guest broke a ring of a device.
     Device(DeviceError),
+    /// The guest asked for an interrupt gate that it may not have.
+    Gate(GateError),
 }
 
 /// Ends the vCPU threads' runs of the guest, or their waiting in host calls.
@@ -30,9 +34,14 @@ pub struct Control {
     /// The guest has ended by itself.
     ended: AtomicBool,
     vcpus: Vec<(Arc<Kicker>, EventFd)>,
-    /// Whether the guest wants attention from time to time, and how many vCPUs wait.
+    /// Whether the guest wants attention from time to time.
     ticking: AtomicBool,
-    idle: AtomicUsize,
+    /// vCPUs that wait, a bit for each.
+    sleepers: AtomicU64,
+    /// vCPUs that can take an interrupt by a vector while they do not wait.
+    reachable: AtomicU64,
+    /// vCPUs that have one to take.
+    interrupted: AtomicU64,
     /// The watching thread sleeps although the guest wants ticks, since that waits.
     asleep: AtomicBool,
     busy: EventFd,
@@ -59,7 +68,10 @@ impl Control {
                 .map(|_| Ok((Arc::default(), event()?)))
                 .collect::<Result<_, platform::Error>>()?,
             ticking: AtomicBool::new(false),
-            idle: AtomicUsize::new(0),
+            sleepers: AtomicU64::new(0),
+            // The first one has set its hart up before a device is started.
+            reachable: AtomicU64::new(1),
+            interrupted: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
             busy: event()?,
             manages_terminal: AtomicBool::new(false),
@@ -116,11 +128,12 @@ impl Control {
         self.manages_terminal.load(Ordering::SeqCst)
     }
 
-    /// Serves a call in which one vCPU waits.
-    pub fn while_idle<T>(&self, serve: impl FnOnce() -> T) -> T {
-        self.idle.fetch_add(1, Ordering::SeqCst);
+    /// Serves a call in which vCPU `cpu` waits. What it is to be woken for has to be looked
+    /// at in `serve`.
+    pub fn while_idle<T>(&self, cpu: usize, serve: impl FnOnce() -> T) -> T {
+        handshake::lie_down(&self.sleepers, bit(cpu));
         let result = serve();
-        self.idle.fetch_sub(1, Ordering::SeqCst);
+        handshake::rise(&self.sleepers, bit(cpu));
         if self.ticking.load(Ordering::SeqCst) {
             self.rouse();
         }
@@ -142,7 +155,48 @@ impl Control {
     /// Whether all vCPUs wait.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.idle.load(Ordering::SeqCst) >= self.vcpus.len()
+        self.are_all(self.sleepers.load(Ordering::SeqCst))
+    }
+
+    /// The vCPUs that wait, a bit for each.
+    #[must_use]
+    pub fn sleepers(&self) -> &AtomicU64 {
+        &self.sleepers
+    }
+
+    /// Whether a set has all vCPUs.
+    #[must_use]
+    pub fn are_all(&self, set: u64) -> bool {
+        set.count_ones() as usize >= self.vcpus.len()
+    }
+
+    /// The hart of a vCPU is set up, so that it can take interrupts by vectors.
+    pub fn make_reachable(&self, cpu: usize) {
+        self.reachable.fetch_or(bit(cpu), Ordering::SeqCst);
+    }
+
+    /// The vCPU that is best interrupted by a vector: one that runs, or the first.
+    #[must_use]
+    pub fn interrupt_target(&self) -> usize {
+        let sleepers = self.sleepers.load(Ordering::SeqCst);
+        let running = self.reachable.load(Ordering::SeqCst) & !sleepers;
+        match running {
+            0 => 0,
+            _ => running.trailing_zeros() as usize,
+        }
+    }
+
+    /// A vCPU has an interrupt by a vector to take: it is woken if it waits.
+    pub fn interrupt(&self, cpu: usize) {
+        let sleepers = handshake::raise(&self.interrupted, bit(cpu), &self.sleepers);
+        if sleepers & bit(cpu) != 0 {
+            self.wake_cpu(cpu);
+        }
+    }
+
+    /// Whether a vCPU had an interrupt by a vector to take since it was last asked.
+    pub fn take_interrupt(&self, cpu: usize) -> bool {
+        self.interrupted.fetch_and(!bit(cpu), Ordering::SeqCst) & bit(cpu) != 0
     }
 
     /// Whether the watching thread has to tick. If not it may sleep until
@@ -189,4 +243,9 @@ impl Control {
         let (kicker, event) = &self.vcpus[cpu.min(self.vcpus.len() - 1)];
         (kicker, event)
     }
+}
+
+/// A vCPU in a set.
+fn bit(cpu: usize) -> u64 {
+    1 << (cpu % u64::BITS as usize)
 }

@@ -1,18 +1,14 @@
 //! Virtio devices: their registers in the guest's physical memory, and their interrupts.
 
-use crate::attention;
 use crate::control::{Control, Stop};
+use crate::interrupts::{Interrupt, Lines};
 use crate::platform::{self, Mapping, Mmio};
-use hartline_abi::boot::Shared;
-use hartline_abi::hart::Pending;
 use hartline_abi::layout::{DEVICE_GPA, PAGE_SIZE, RAM_GPA};
 use hartline_abi::virtio::NET_DEVICE;
 use hartline_devices::net::{Counters, Net, Statistics, Tap};
 use hartline_devices::virtio::mmio::Transport;
 use hartline_devices::virtio::{DeviceError, Guest, Memory};
 use std::io;
-use std::mem::offset_of;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,7 +31,8 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// The devices of a VM with these memories, none without `network`.
+    /// The devices of a VM with these memories, none without `network`. They interrupt by
+    /// `lines`, or, without those, at safepoints.
     ///
     /// # Errors
     /// If the host has no descriptors left.
@@ -44,6 +41,7 @@ impl Devices {
         ram: &Arc<Mapping>,
         shared: &Arc<Mapping>,
         control: &Arc<Control>,
+        lines: Option<&mut Lines>,
     ) -> Result<Self, platform::Error> {
         let Some(network) = network else {
             return Ok(Self::default());
@@ -52,12 +50,8 @@ impl Devices {
             request: "network device",
             source,
         };
-        let guest = Arc::new(Interrupts {
-            ram: Arc::clone(ram),
-            shared: Arc::clone(shared),
-            control: Arc::clone(control),
-            bit: 1 << NET_DEVICE,
-        });
+        let device = NET_DEVICE as u8;
+        let guest = Arc::new(Interrupt::new(ram, shared, control, device, lines));
         let length = usize::try_from(ram.length())
             .map_err(|_| failed(io::Error::from_raw_os_error(libc::ENOMEM)))?;
         // SAFETY: all of the mapping, which the value keeps.
@@ -114,43 +108,12 @@ impl Mmio for Devices {
     }
 }
 
-/// How a device reaches the guest: by a word that harts look at when their poll limit is
-/// raised, and when they are about to sleep.
-#[derive(Debug)]
-struct Interrupts {
-    ram: Arc<Mapping>,
-    shared: Arc<Mapping>,
-    control: Arc<Control>,
-    bit: u64,
-}
-
-impl Guest for Interrupts {
+impl Guest for Interrupt {
     fn interrupt(&self) {
-        // Fails only if the shared pages have no room for their own fields.
-        let Ok(word) = self
-            .shared
-            .atomic_u64(offset_of!(Shared, interrupts) as u64)
-        else {
-            return;
-        };
-        word.fetch_or(self.bit, Ordering::SeqCst);
-        attention::raise(&self.shared, &self.ram, Pending::Device);
-        // A vCPU that goes to sleep is counted first, and looks at the word then.
-        if self.control.is_idle() {
-            self.control.wake_cpu(0);
-        }
+        self.raise();
     }
 
     fn fail(&self, error: DeviceError) {
-        self.control.stop(Stop::Device(error));
+        self.control().stop(Stop::Device(error));
     }
-}
-
-/// Whether a device has done something that the guest has not looked at.
-///
-/// # Errors
-/// Only if the shared pages have no room for their own fields.
-pub(crate) fn has_interrupts(shared: &Mapping) -> Result<bool, platform::Error> {
-    let word = shared.atomic_u64(offset_of!(Shared, interrupts) as u64)?;
-    Ok(word.load(Ordering::SeqCst) != 0)
 }

@@ -10,7 +10,9 @@ mod control;
 pub mod daemon;
 pub mod devices;
 pub mod doctor;
+mod idt;
 pub mod images;
+pub mod interrupts;
 pub mod jail;
 pub mod jailed;
 pub mod layout;
@@ -30,4 +32,5 @@ pub mod tree;
 mod waits;
 
 pub use control::Stop;
+pub use idt::GateError;
 pub use run::{End, UserExits};

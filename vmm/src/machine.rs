@@ -3,15 +3,19 @@
 use crate::boot::{self, Arguments};
 use crate::confine::Confine;
 use crate::devices::Network;
+use crate::idt::ShadowIdt;
 use crate::images::{ImageFile, ImageSource, Images};
+use crate::interrupts::{Lines, Mode};
 use crate::layout::{self, Contents, GuestFile};
 use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
 use crate::profile::Profile;
 use crate::run::{End, Ended, Running, TakeStatistics, UserExits};
 use crate::supervisor;
 use crate::tree::TreeImage;
-use hartline_abi::boot::{NetSettings, Shared};
+use hartline_abi::boot::{MAX_CPUS, NetSettings, Shared};
+use hartline_abi::hart::Hart;
 use hartline_abi::layout::{IMAGE_WINDOWS, STACK_BASE, STACK_SIZE, STACK_STRIDE};
+use hartline_abi::virtio::NET_DEVICE;
 use hartline_devices::console::Console;
 use hartline_devices::net::Statistics;
 use hartline_devices::volume::{Copies, Server, Volume};
@@ -89,6 +93,8 @@ pub struct Outcome {
     pub exits: Vec<UserExits>,
     /// What the network device did, if there is one.
     pub network: Option<Statistics>,
+    /// How devices interrupted it, and how often a vector was delivered, as the guest says.
+    pub interrupts: (Mode, u64),
     /// KVM's counters of the vCPUs together and of the VM, if they were asked for.
     pub counters: Option<[Counters; 2]>,
     /// The translation images that the guest used.
@@ -148,17 +154,26 @@ pub struct Blank {
     kvm: Kvm,
     vm: Vm,
     vcpus: Vec<Vcpu>,
+    mode: Mode,
 }
 
 impl Blank {
-    /// A VM with so many vCPUs.
+    /// A VM with so many vCPUs, whose devices interrupt it in this way.
     ///
     /// # Errors
     /// KVM refuses it.
-    pub fn new(kvm: Kvm, cpus: u32) -> Result<Self, Error> {
-        let vm = kvm.create_vm()?;
+    pub fn new(kvm: Kvm, cpus: u32, mode: Mode) -> Result<Self, Error> {
+        let mut vm = kvm.create_vm()?;
+        if mode.has_vectors() {
+            vm.add_apics()?;
+        }
         let vcpus = Vec::new();
-        let mut blank = Self { kvm, vm, vcpus };
+        let mut blank = Self {
+            kvm,
+            vm,
+            vcpus,
+            mode,
+        };
         blank.add_vcpus(cpus)?;
         Ok(blank)
     }
@@ -185,7 +200,7 @@ impl Blank {
             return Err(layout::Error::Cpus { cpus }.into());
         }
         let count = settings.count;
-        let (running, stack) = prepare(self.vm, self.vcpus, settings)?;
+        let (running, stack) = prepare(self.vm, self.vcpus, self.mode, settings)?;
         let shared = Arc::clone(&running.shared);
         let boot_time = start.elapsed();
         let Ended {
@@ -208,6 +223,7 @@ impl Blank {
             run_time,
             exits,
             network,
+            interrupts: (self.mode, delivered(&shared, &stack.ram)),
             counters,
             images,
             stack,
@@ -216,14 +232,28 @@ impl Blank {
     }
 }
 
-/// Runs a VM to its end.
+/// Interrupts by vectors that the harts have counted. The guest may have written anything.
+fn delivered(shared: &Mapping, ram: &Mapping) -> u64 {
+    let count = |cpu: usize| {
+        let place = offset_of!(Shared, harts) + cpu * size_of::<u64>();
+        // SAFETY: integers.
+        let hart = unsafe { shared.read_value::<u64>(place as u64) };
+        let field = hart.ok().filter(|&hart| hart != 0)?;
+        let field = field.checked_add(offset_of!(Hart, interrupts) as u64)?;
+        // SAFETY: integers.
+        unsafe { ram.read_value::<u64>(field) }.ok()
+    };
+    (0..MAX_CPUS).filter_map(count).fold(0, u64::saturating_add)
+}
+
+/// Runs a VM to its end, whose devices interrupt it in this way.
 ///
 /// # Errors
 /// [`Error`] for what fails before the guest starts.
-pub fn run(settings: Settings<'_>) -> Result<Outcome, Error> {
+pub fn run(mode: Mode, settings: Settings<'_>) -> Result<Outcome, Error> {
     let start = Instant::now();
     let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
-    let blank = Blank::new(kvm, settings.cpus)?;
+    let blank = Blank::new(kvm, settings.cpus, mode)?;
     let creation = start.elapsed();
     let mut outcome = blank.run(settings)?;
     outcome.boot_time += creation;
@@ -236,6 +266,7 @@ const TREE: &str = "the root file system";
 fn prepare<'a>(
     mut vm: Vm,
     vcpus: Vec<Vcpu>,
+    mode: Mode,
     settings: Settings<'a>,
 ) -> Result<(Running<'a>, HostStack), Error> {
     let tree = settings.tree.map(|tree| GuestFile {
@@ -269,6 +300,14 @@ fn prepare<'a>(
     let [first, ..] = &vcpus[..] else {
         return Err(layout::Error::Cpus { cpus: 0 }.into());
     };
+    let vectors = match mode.has_vectors() {
+        true => u32::from(settings.network.is_some()) << NET_DEVICE,
+        false => 0,
+    };
+    let lines = match vectors {
+        0 => None,
+        devices => Some(Lines::new(&vm, devices, settings.cpus)?),
+    };
     let (network, net) = settings.network.unzip();
     let net = net.unwrap_or_default();
     let clock = boot::write(
@@ -276,7 +315,7 @@ fn prepare<'a>(
         contents.files,
         first,
         settings.arguments,
-        (settings.volumes.len() as u32, net),
+        (settings.volumes.len() as u32, vectors, net),
         (
             settings.cpus,
             settings.interpret_only,
@@ -308,6 +347,8 @@ fn prepare<'a>(
         console,
         volumes: (!settings.volumes.is_empty()).then(|| Server::new(settings.volumes, copies)),
         network,
+        lines,
+        idt: ShadowIdt::new(guest.supervisor, supervisor::IDT, vectors),
         trace: settings.trace,
         timeout: settings.timeout,
         profile: settings.profile,

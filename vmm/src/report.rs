@@ -87,6 +87,10 @@ pub fn judge(end: &End, program: &Program<'_>) -> Verdict {
             FAILURE,
             format!("{}: the VM was ended: {broken}", program.name),
         ),
+        End::Stopped(Stop::Gate(error)) => fail(
+            FAILURE,
+            format!("{}: the VM was ended: {error}", program.name),
+        ),
         End::Stopped(Stop::Device(broken)) => fail(
             FAILURE,
             format!("{}: the VM was ended: {broken}", program.name),

@@ -5,7 +5,9 @@ use crate::calls::Calls;
 use crate::confine::{Confine, Thread};
 use crate::control::{Control, Stop};
 use crate::devices::{Devices, Network};
+use crate::idt::ShadowIdt;
 use crate::images::Images;
+use crate::interrupts::Lines;
 use crate::platform::{self, CounterFile, Counters, Exit, Mapping, Vcpu, VmFailure};
 use crate::profile::{self, Profile};
 use crate::signals::{SignalSet, Signals};
@@ -110,7 +112,7 @@ pub struct Ended {
 }
 
 /// A VM ready to run.
-pub struct Running<'a> {
+pub(crate) struct Running<'a> {
     /// The vCPUs, set up to start.
     pub vcpus: Vec<Vcpu>,
     /// The VM, and the images that the guest may ask for.
@@ -125,6 +127,10 @@ pub struct Running<'a> {
     pub volumes: Option<Server>,
     /// The network interface, if there is one.
     pub network: Option<Network>,
+    /// Events that interrupt the guest by vectors; none: interrupts are read at safepoints.
+    pub lines: Option<Lines>,
+    /// The interrupt descriptor table.
+    pub idt: ShadowIdt,
     /// Where a trace of system calls goes.
     pub trace: Option<OwnedFd>,
     /// Ends the VM after this time.
@@ -149,11 +155,12 @@ impl Running<'_> {
     ///
     /// # Errors
     /// Only for what the host refuses before the VM starts.
-    pub fn run(self) -> Result<Ended, platform::Error> {
+    pub fn run(mut self) -> Result<Ended, platform::Error> {
         let failed = |request| move |source| platform::Error::Request { request, source };
         let deadline = self.timeout.and_then(|t| Instant::now().checked_add(t));
         let control = Arc::new(Control::new(self.vcpus.len())?);
-        let devices = Devices::new(self.network, &self.ram, &self.shared, &control)?;
+        let lines = self.lines.as_mut();
+        let devices = Devices::new(self.network, &self.ram, &self.shared, &control, lines)?;
         let done = EventFd::new(EFD_CLOEXEC).map_err(failed("eventfd"))?;
         let set = SignalSet::block(self.statistics.is_some()).map_err(failed("signalfd"))?;
         let files = match self.statistics {
@@ -203,6 +210,7 @@ impl Running<'_> {
             self.console,
             Arc::clone(&volumes),
             self.images,
+            (Arc::clone(&self.ram), self.idt),
         );
         let service = Service {
             calls: Mutex::new(calls),
@@ -437,6 +445,7 @@ impl Service<'_> {
         if cpu != 0 {
             waits::wait_for_start(self.control, self.shared, cpu)?;
         }
+        let mut is_reachable = false;
         loop {
             if let Some(reason) = self.control.stopped() {
                 return Ok(Some(End::Stopped(reason)));
@@ -444,7 +453,13 @@ impl Service<'_> {
             if self.control.is_over() {
                 return Ok(None);
             }
-            match vcpu.run(self.devices) {
+            let exit = vcpu.run(self.devices);
+            if !is_reachable && matches!(exit, Ok(Exit::PortWrite(_))) {
+                // Its hart was set up before it wrote any port.
+                self.control.make_reachable(cpu);
+                is_reachable = true;
+            }
+            match exit {
                 Ok(Exit::PortWrite(port::EXIT)) => {
                     let at = offset_of!(Shared, report) as u64;
                     // SAFETY: the report consists of integers.

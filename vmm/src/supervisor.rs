@@ -5,34 +5,43 @@
 //! SUPERVISOR_BASE + 0x0000  GDT (accessed bits set, so the processor never writes it)
 //!                 + 0x1000  IDT
 //!                 + 0x2000  stubs
-//!                 + 0x3000  TSS with the I/O bitmap, for each vCPU
+//!                 + 0x3000  entry points of devices' interrupts
+//!                 + 0x4000  TSS with the I/O bitmap, for each vCPU
 //!                 + 0x10000 CPL 0 stack for each vCPU: one page of RAM, not of the slot,
 //!                           that CPL 3 may read; both neighbours are unmapped
 //! ```
 //!
 //! An exception at CPL 3 enters a stub, which completes an
 //! [`hartline_abi::hart::ExceptionFrame`] on the CPL 0 stack and goes on at CPL 3 at
-//! [`hartline_abi::hart::Hart::exception_entry`]. Vectors that no stub serves (NMI,
-//! double fault, machine check, everything from 32) are not present: they end in a
-//! triple fault, which comes out to the VMM. So does a guest that broke the stubs'
-//! way, for instance by a wild GS base: the faults repeat until the CPL 0 stack
-//! is used up.
+//! [`hartline_abi::hart::Hart::exception_entry`]. Vectors of nobody (NMI, double fault,
+//! machine check, those of no device) are not present: they raise #NP, whose stub tells the
+//! VMM. A guest that broke the stubs' way, for instance by a wild GS base, faults until the
+//! CPL 0 stack is used up, and ends in a triple fault.
+//!
+//! An interrupt of a device does at its entry point what the VMM does to harts where
+//! interrupts are read at safepoints ([`crate::attention`]). It has a stack of its own,
+//! since the frame of an exception may be in use.
 
-use hartline_abi::boot::MAX_CPUS;
+use crate::idt;
+use hartline_abi::boot::{MAX_CPUS, Shared};
 use hartline_abi::hart::{ExceptionFrame, offset};
+use hartline_abi::interrupt::{self, Gate, MAX_DEVICES, STUB_STRIDE, TABLE_LENGTH};
 use hartline_abi::layout::{
-    CPL0_STRIDE, KERNEL_CS, KERNEL_SS, PAGE_SIZE, SUPERVISOR_BASE, USER_CS, USER_SS,
+    CPL0_STRIDE, INTERRUPT_STUBS, KERNEL_CS, KERNEL_SS, PAGE_SIZE, SHARED_BASE, SUPERVISOR_BASE,
+    SUPERVISOR_GPA, USER_CS, USER_SS,
 };
 use hartline_abi::port;
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 
 /// Length of the slot, bytes.
 pub const SLOT_LENGTH: u64 = TSS + MAX_CPUS as u64 * TSS_STRIDE;
 
 const GDT: u64 = 0;
-const IDT: u64 = PAGE_SIZE;
+/// Offset of the interrupt descriptor table.
+pub const IDT: u64 = PAGE_SIZE;
 const STUBS: u64 = 2 * PAGE_SIZE;
-const TSS: u64 = 3 * PAGE_SIZE;
+const INTERRUPTS: u64 = INTERRUPT_STUBS - SUPERVISOR_BASE;
+const TSS: u64 = INTERRUPTS + PAGE_SIZE;
 /// Distance between the TSSs of vCPUs: none crosses a page.
 const TSS_STRIDE: u64 = 512;
 
@@ -46,12 +55,20 @@ pub const EXCEPTION_FRAME: u64 = STACK_PAGE + PAGE_SIZE - size_of::<ExceptionFra
 const TSS_SELECTOR: u16 = 0x40;
 /// Entries of the GDT, 8 bytes each; the TSS descriptor takes two.
 const GDT_ENTRIES: usize = 10;
-/// Entries of the IDT.
-const IDT_ENTRIES: usize = 32;
+/// Vectors of exceptions.
+const EXCEPTION_VECTORS: usize = 32;
 /// Length of a 64-bit TSS before its I/O bitmap.
 const TSS_LENGTH: usize = 104;
 /// Bytes of I/O bitmap up to [`port::LAST`], and the byte of ones that ends it.
 const IO_BITMAP_LENGTH: usize = port::LAST as usize / 8 + 2;
+
+/// RFLAGS of the exception handler: interrupts are allowed, since CPL 3 could not allow them
+/// again.
+const HANDLER_FLAGS: u32 = 0x202;
+/// x2APIC MSR by which an interrupt ends (Intel SDM volume 3, table 10-6).
+const MSR_X2APIC_EOI: u32 = 0x80b;
+/// #NP.
+const NOT_PRESENT: u8 = 11;
 
 /// Vector of the gate that loads a page table (`int3`).
 const PAGE_TABLE_VECTOR: usize = 3;
@@ -82,7 +99,7 @@ pub fn gdt() -> (u64, u16) {
 /// IDT: address and limit.
 #[must_use]
 pub fn idt() -> (u64, u16) {
-    (SUPERVISOR_BASE + IDT, IDT_ENTRIES as u16 * 16 - 1)
+    (SUPERVISOR_BASE + IDT, TABLE_LENGTH as u16 - 1)
 }
 
 /// TSS of vCPU `cpu`, less than [`MAX_CPUS`]: selector, address and limit.
@@ -106,6 +123,10 @@ pub fn slot() -> Vec<u8> {
     put(GDT, &build_gdt());
     put(IDT, &build_idt(&entries));
     put(STUBS, &stubs);
+    for device in 0..MAX_DEVICES {
+        let at = INTERRUPTS + u64::from(device) * STUB_STRIDE;
+        put(at, &interrupt_stub(device));
+    }
     for cpu in 0..MAX_CPUS as u64 {
         put(TSS + cpu * TSS_STRIDE, &build_tss(cpu));
     }
@@ -130,25 +151,14 @@ fn build_gdt() -> Vec<u8> {
     entries.iter().flat_map(|e| e.to_le_bytes()).collect()
 }
 
-/// `entries[vector]` is the address of the vector's stub.
-fn build_idt(entries: &[Option<u64>; IDT_ENTRIES]) -> Vec<u8> {
-    let gate = |(vector, entry): (usize, &Option<u64>)| match *entry {
-        None => [0; 16],
-        Some(target) => {
-            let dpl = if vector == PAGE_TABLE_VECTOR { 3 } else { 0 };
-            // Present 64-bit interrupt gate.
-            let kind = 0x8e00u64 | dpl << 13;
-            let low = target & 0xffff
-                | u64::from(KERNEL_CS) << 16
-                | kind << 32
-                | (target >> 16 & 0xffff) << 48;
-            let mut bytes = [0; 16];
-            bytes[..8].copy_from_slice(&low.to_le_bytes());
-            bytes[8..].copy_from_slice(&(target >> 32).to_le_bytes());
-            bytes
-        }
+/// `entries[vector]` is the address of the stub of an exception.
+fn build_idt(entries: &[Option<u64>; EXCEPTION_VECTORS]) -> Vec<u8> {
+    let gate = |(vector, entry): (usize, &Option<u64>)| {
+        let privilege = if vector == PAGE_TABLE_VECTOR { 3 } else { 0 };
+        Some((vector as u8, Gate::interrupt((*entry)?, privilege, 0)))
     };
-    entries.iter().enumerate().flat_map(gate).collect()
+    let gates: Vec<_> = entries.iter().enumerate().filter_map(gate).collect();
+    idt::encode(&gates)
 }
 
 fn build_tss(cpu: u64) -> Vec<u8> {
@@ -156,6 +166,9 @@ fn build_tss(cpu: u64) -> Vec<u8> {
     // RSP0, and the offset of the I/O bitmap (Intel SDM volume 3, figure 8-11).
     let stack = STACK_PAGE + cpu * CPL0_STRIDE + PAGE_SIZE;
     tss[4..12].copy_from_slice(&stack.to_le_bytes());
+    // The first entry of the interrupt stack table: the lower half of the page.
+    const { assert!(interrupt::STACK == 1) };
+    tss[36..44].copy_from_slice(&(stack - PAGE_SIZE / 2).to_le_bytes());
     tss[102..104].copy_from_slice(&(TSS_LENGTH as u16).to_le_bytes());
     let mut bitmap = [0xff; IO_BITMAP_LENGTH];
     for allowed in port::FIRST..=port::LAST {
@@ -166,14 +179,17 @@ fn build_tss(cpu: u64) -> Vec<u8> {
 }
 
 /// Machine code, and the address of each vector's stub.
-fn assemble_stubs() -> (Vec<u8>, [Option<u64>; IDT_ENTRIES]) {
+fn assemble_stubs() -> (Vec<u8>, [Option<u64>; EXCEPTION_VECTORS]) {
     let mut code = page_table_stub();
-    let mut entries = [None; IDT_ENTRIES];
+    let mut entries = [None; EXCEPTION_VECTORS];
     entries[PAGE_TABLE_VECTOR] = Some(SUPERVISOR_BASE + STUBS);
     let common = code.len();
     code.extend(common_tail());
     for (vector, has_error_code) in EXCEPTIONS {
         entries[usize::from(vector)] = Some(SUPERVISOR_BASE + STUBS + code.len() as u64);
+        if vector == NOT_PRESENT {
+            code.extend(nobody_stub());
+        }
         if !has_error_code {
             code.extend([0x6a, 0x00]); // push 0
         }
@@ -194,6 +210,64 @@ fn page_table_stub() -> Vec<u8> {
     ]
 }
 
+/// The beginning of the stub of #NP: if it is because of a gate, the VMM is told.
+fn nobody_stub() -> Vec<u8> {
+    let mut code = vec![
+        0xf6, 0x04, 0x24, 0x02, // test byte ptr [rsp], 2: the error code's IDT bit
+        0x74, 0x0b, // jz past the stub
+        0x8b, 0x04, 0x24, // mov eax, [rsp]
+        0xba, // mov edx, port
+    ];
+    code.extend(u32::from(port::NOBODY).to_le_bytes());
+    code.extend([
+        0xef, // out dx, eax
+        0xeb, 0xfd, // jmp to the out: the VMM does not come back
+    ]);
+    code
+}
+
+/// Where a device's interrupt enters. Each instruction costs 0.65 µs on paravirtual KVM.
+fn interrupt_stub(device: u8) -> Vec<u8> {
+    let word = SHARED_BASE + offset_of!(Shared, interrupts) as u64;
+    let gs =
+        |opcode: &[u8], displacement: u64| [opcode, &(displacement as u32).to_le_bytes()].concat();
+    let mut code = vec![0x50, 0x48, 0xb8]; // push rax; mov rax, the word
+    code.extend(word.to_le_bytes());
+    code.extend([0xf0, 0x0f, 0xba, 0x28, device]); // lock bts dword ptr [rax], device
+    // lock or qword ptr gs:[pending], bit
+    code.extend(gs(&[0xf0, 0x65, 0x48, 0x83, 0x0c, 0x25], offset::PENDING));
+    code.push(interrupt::PENDING as u8);
+    // mov qword ptr gs:[poll_limit], -1
+    code.extend(gs(&[0x65, 0x48, 0xc7, 0x04, 0x25], offset::POLL_LIMIT));
+    code.extend(u32::MAX.to_le_bytes());
+    // inc qword ptr gs:[interrupts]
+    code.extend(gs(&[0x65, 0x48, 0xff, 0x04, 0x25], offset::INTERRUPTS));
+    code.extend([0x51, 0x52]); // push rcx; push rdx
+    code.push(0xb9); // mov ecx, the EOI register
+    code.extend(MSR_X2APIC_EOI.to_le_bytes());
+    code.extend([
+        0x31, 0xc0, // xor eax, eax
+        0x31, 0xd2, // xor edx, edx
+        0x0f, 0x30, // wrmsr
+        0x5a, 0x59, 0x58, // pop rdx; pop rcx; pop rax
+        0x48, 0xcf, // iretq
+    ]);
+    code
+}
+
+/// What is at a guest-physical address of the slot, if it is in that.
+#[must_use]
+pub fn part_at(gpa: u64) -> Option<&'static str> {
+    let offset = gpa.checked_sub(SUPERVISOR_GPA)?;
+    match offset {
+        SLOT_LENGTH.. => None,
+        TSS.. => Some("a task state segment"),
+        STUBS.. => Some("the CPL 0 stubs"),
+        IDT.. => Some("the interrupt descriptor table"),
+        GDT.. => Some("the global descriptor table"),
+    }
+}
+
 /// Completes the exception frame and enters the runtime's handler.
 fn common_tail() -> Vec<u8> {
     let mut code = vec![
@@ -206,7 +280,8 @@ fn common_tail() -> Vec<u8> {
         USER_SS as u8, // push USER_SS
     ];
     code.extend(push_gs(offset::EXCEPTION_STACK));
-    code.extend([0x6a, 0x02]); // push flags
+    code.push(0x68); // push flags
+    code.extend(HANDLER_FLAGS.to_le_bytes());
     code.extend([0x6a, USER_CS as u8]); // push USER_CS
     code.extend(push_gs(offset::EXCEPTION_ENTRY));
     code.extend([0x48, 0xcf]); // iretq
@@ -229,6 +304,7 @@ mod tests {
         assert_eq!(slot().len() as u64, SLOT_LENGTH);
         let (stubs, _) = assemble_stubs();
         assert!(stubs.len() <= PAGE_SIZE as usize);
+        assert!(interrupt_stub(MAX_DEVICES - 1).len() as u64 <= STUB_STRIDE);
         let tss = build_tss(1);
         assert!(tss.len() as u64 <= TSS_STRIDE);
         const { assert!(SUPERVISOR_BASE + SLOT_LENGTH < STACK_PAGE) };
@@ -247,12 +323,14 @@ mod tests {
     fn gates_point_at_stubs() {
         let (stubs, entries) = assemble_stubs();
         let idt = build_idt(&entries);
-        for vector in 0..IDT_ENTRIES {
+        assert_eq!(idt.len(), TABLE_LENGTH);
+        for vector in 0..interrupt::VECTORS {
             let gate = &idt[vector * 16..][..16];
             let served = vector == PAGE_TABLE_VECTOR
                 || EXCEPTIONS.iter().any(|&(v, _)| usize::from(v) == vector);
             assert_eq!(gate[5] & 0x80 != 0, served, "vector {vector}");
             if !served {
+                assert_eq!(gate[5], 0x0e, "#NP, not #GP");
                 continue;
             }
             let low = u64::from(u16::from_le_bytes([gate[0], gate[1]]));

@@ -3,7 +3,7 @@
 
 use crate::calls::poll_readable;
 use crate::control::Control;
-use crate::devices;
+use crate::interrupts;
 use crate::platform::{self, Mapping};
 use hartline_abi::boot::{CpuWait, MAX_CPUS, Shared};
 use std::io;
@@ -41,9 +41,9 @@ pub(crate) fn sleep(
         _ => libc::STDIN_FILENO,
     };
     let (_, event) = control.of_cpu(cpu);
-    let [ready, woken] = control.while_idle(|| {
+    let [ready, woken] = control.while_idle(cpu, || {
         // After this vCPU is counted as waiting, so that no interrupt is missed.
-        match devices::has_interrupts(shared)? {
+        match interrupts::is_pending(control, shared, cpu)? {
             true => Ok([false; 2]),
             false => Ok(poll_readable([input, event.as_raw_fd()], time)),
         }
@@ -70,7 +70,7 @@ pub(crate) fn wait_for_start(
 ) -> Result<(), platform::Error> {
     let hart = shared.atomic_u64(HARTS + (cpu * size_of::<u64>()) as u64)?;
     let (_, event) = control.of_cpu(cpu);
-    control.while_idle(|| {
+    control.while_idle(cpu, || {
         loop {
             poll_readable([-1, event.as_raw_fd()], None);
             let _: io::Result<u64> = event.read();

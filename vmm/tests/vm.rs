@@ -1,6 +1,8 @@
 //! The VM with small guests in place of the runtime: boot at CPL 3, console, host
 //! calls, exceptions, and every way a guest can break itself.
 
+#[path = "vm/code.rs"]
+mod code;
 mod guest;
 
 use guest::{Guest, run_guest};
@@ -20,6 +22,11 @@ macro_rules! kvm_test {
     };
 }
 
+/// One of the guests.
+fn named(name: &str) -> Guest {
+    Guest::new(code::machine_code(), code::entry(name))
+}
+
 fn exit_code(end: &End) -> Option<u32> {
     match end {
         End::Report(report) if report.kind == ExitKind::Exited as u32 => Some(report.code),
@@ -36,7 +43,7 @@ fn failure(end: &End) -> Option<VmFailure> {
 
 kvm_test! {
     fn boots_at_cpl_3_and_reports_its_end() {
-        assert_eq!(exit_code(&run_guest(&Guest::new("exit")).end), Some(42));
+        assert_eq!(exit_code(&run_guest(&named("exit")).end), Some(42));
     }
 }
 
@@ -44,52 +51,52 @@ kvm_test! {
     /// #UD goes through the stub to the handler at CPL 3, which checks vector and
     /// rip in the frame and goes on after the instruction by its own `iretq`.
     fn exceptions_reach_cpl_3_and_resume() {
-        assert_eq!(exit_code(&run_guest(&Guest::new("exception")).end), Some(6));
+        assert_eq!(exit_code(&run_guest(&named("exception")).end), Some(6));
     }
 }
 
 kvm_test! {
     /// #PF: vector, error code and address.
     fn page_faults_tell_their_address() {
-        assert_eq!(exit_code(&run_guest(&Guest::new("page_fault")).end), Some(14));
+        assert_eq!(exit_code(&run_guest(&named("page_fault")).end), Some(14));
     }
 }
 
 kvm_test! {
     fn tlb_flush_gate_returns() {
-        assert_eq!(exit_code(&run_guest(&Guest::new("flush")).end), Some(3));
+        assert_eq!(exit_code(&run_guest(&named("flush")).end), Some(3));
     }
 }
 
 kvm_test! {
     fn ports_outside_ours_fault() {
-        assert_eq!(exit_code(&run_guest(&Guest::new("port")).end), Some(13));
+        assert_eq!(exit_code(&run_guest(&named("port")).end), Some(13));
     }
 }
 
 kvm_test! {
     fn tsc_is_the_one_that_was_told() {
-        assert_eq!(exit_code(&run_guest(&Guest::new("tsc")).end), Some(1));
+        assert_eq!(exit_code(&run_guest(&named("tsc")).end), Some(1));
     }
 }
 
 kvm_test! {
     fn fxsave_area_and_avx_work_if_offered() {
-        assert_eq!(exit_code(&run_guest(&Guest::new("avx")).end), Some(1));
+        assert_eq!(exit_code(&run_guest(&named("avx")).end), Some(1));
     }
 }
 
 kvm_test! {
     fn unknown_host_calls_are_answered() {
-        assert_eq!(exit_code(&run_guest(&Guest::new("bad_call")).end), Some(38));
+        assert_eq!(exit_code(&run_guest(&named("bad_call")).end), Some(38));
     }
 }
 
 kvm_test! {
     fn write_to_the_supervisor_slot_ends_the_vm() {
-        let end = run_guest(&Guest::new("write_supervisor")).end;
+        let end = run_guest(&named("write_supervisor")).end;
         assert!(
-            matches!(failure(&end), Some(VmFailure::WildWrite(_))),
+            matches!(failure(&end), Some(VmFailure::ProtectedWrite(_))),
             "{end:?}"
         );
     }
@@ -97,7 +104,7 @@ kvm_test! {
 
 kvm_test! {
     fn broken_gs_ends_the_vm() {
-        let end = run_guest(&Guest::new("broken_gs")).end;
+        let end = run_guest(&named("broken_gs")).end;
         assert!(
             matches!(failure(&end), Some(VmFailure::TripleFault | VmFailure::Internal(_))),
             "{end:?}"
@@ -107,13 +114,13 @@ kvm_test! {
 
 kvm_test! {
     fn reading_a_port_ends_the_vm() {
-        assert_eq!(failure(&run_guest(&Guest::new("port_read")).end), Some(VmFailure::PortRead(0x510)));
+        assert_eq!(failure(&run_guest(&named("port_read")).end), Some(VmFailure::PortRead(0x510)));
     }
 }
 
 kvm_test! {
     fn corrupt_console_ring_ends_the_vm() {
-        let end = run_guest(&Guest::new("bad_ring")).end;
+        let end = run_guest(&named("bad_ring")).end;
         assert!(matches!(end, End::Stopped(Stop::Console(_))), "{end:?}");
     }
 }
@@ -121,7 +128,7 @@ kvm_test! {
 kvm_test! {
     fn a_spinning_guest_is_ended_in_time() {
         let start = Instant::now();
-        let guest = Guest { timeout: Some(Duration::from_millis(100)), ..Guest::new("spin") };
+        let guest = Guest { timeout: Some(Duration::from_millis(100)), ..named("spin") };
         let end = run_guest(&guest).end;
         assert!(matches!(end, End::Stopped(Stop::Timeout)), "{end:?}");
         assert!(start.elapsed() < Duration::from_secs(5));
@@ -131,7 +138,7 @@ kvm_test! {
 kvm_test! {
     fn a_waiting_guest_is_ended_in_time() {
         let start = Instant::now();
-        let guest = Guest { timeout: Some(Duration::from_millis(100)), ..Guest::new("wait") };
+        let guest = Guest { timeout: Some(Duration::from_millis(100)), ..named("wait") };
         let end = run_guest(&guest).end;
         assert!(matches!(end, End::Stopped(Stop::Timeout)), "{end:?}");
         assert!(start.elapsed() < Duration::from_secs(5));
@@ -140,7 +147,7 @@ kvm_test! {
 
 kvm_test! {
     fn counters_count() {
-        let outcome = run_guest(&Guest::new("flush"));
+        let outcome = run_guest(&named("flush"));
         let [vcpu, _] = outcome.counters.as_ref().expect("asked for");
         assert!(vcpu.get("exits") > 0, "{vcpu:?}");
     }

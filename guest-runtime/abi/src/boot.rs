@@ -104,6 +104,9 @@ pub struct BootInfo {
     pub program: u32,
     /// Number of volumes ([`crate::volume`]).
     pub volumes: u32,
+    /// Devices whose interrupts are delivered by vectors ([`crate::interrupt`]), a bit for
+    /// each; 0: interrupts are read from [`Shared::interrupts`] at safepoints.
+    pub vectors: u32,
     /// The network interface.
     pub net: NetSettings,
     /// Soft stack limit (RLIMIT_STACK), bytes.
@@ -153,7 +156,8 @@ pub struct Shared {
     /// Set by the VMM like `signals`.
     pub images: AtomicU64,
     /// Bit n: device n ([`crate::virtio`]) has done something. Set by the VMM like
-    /// `signals`; cleared by the runtime before it looks.
+    /// `signals`, or by the CPL 0 stub of the device's vector; cleared by the runtime before
+    /// it looks.
     pub interrupts: AtomicU64,
     /// Offsets into private RAM of the vCPUs' harts; published by the runtime (0: not
     /// yet). The VMM checks them and writes `pending` and `poll_limit` there. vCPUs but

@@ -56,6 +56,11 @@ pub enum Operation {
     /// ([`crate::volume::Operation::Copy`]). Results in `args`: guest-physical address of its
     /// contents, a multiple of 2 MiB, in a read-only slot that stays; and its length, bytes.
     Copy = 10,
+    /// Use the gates of the VM's devices in the [`crate::interrupt::Table`] at the
+    /// guest-physical address `args[0]`, in private RAM, a multiple of 4 KiB. `-EOPNOTSUPP`:
+    /// this VM's devices have no vectors. A table with a gate that the runtime may not have
+    /// ends the VM.
+    Vectors = 11,
 }
 
 /// The mailbox.

@@ -104,8 +104,10 @@ pub struct Hart {
     pub fn_resume: u64,
     /// Address of the byte at [`MIDDLE_OFFSET`]: all of `x` is within 128 bytes of it.
     pub middle: u64,
+    /// Interrupts of devices that were delivered by a vector. Counted up at CPL 0.
+    pub interrupts: u64,
     /// Not used.
-    pub reserved: [u64; 3],
+    pub reserved: [u64; 2],
 }
 
 /// Offset of the middle of [`Hart::x`].
@@ -171,6 +173,10 @@ pub mod offset {
     pub const PC: u64 = offset_of!(Hart, pc) as u64;
     /// [`Hart::poll_limit`].
     pub const POLL_LIMIT: u64 = offset_of!(Hart, poll_limit) as u64;
+    /// [`Hart::pending`].
+    pub const PENDING: u64 = offset_of!(Hart, pending) as u64;
+    /// [`Hart::interrupts`].
+    pub const INTERRUPTS: u64 = offset_of!(Hart, interrupts) as u64;
     /// [`Hart::resume`].
     pub const RESUME: u64 = offset_of!(Hart, resume) as u64;
     /// [`Hart::mxcsr`].

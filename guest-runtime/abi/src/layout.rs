@@ -65,6 +65,9 @@ pub const COPY_BASE: u64 = FILE_BASE + (1 << 38);
 /// Supervisor pages.
 pub const SUPERVISOR_BASE: u64 = 7 << 40;
 
+/// Entry points of devices' interrupts at CPL 0 ([`crate::interrupt`]).
+pub const INTERRUPT_STUBS: u64 = SUPERVISOR_BASE + 3 * PAGE_SIZE;
+
 /// Distance between the CPL 0 stacks of vCPUs, one page each: the other is not mapped.
 pub const CPL0_STRIDE: u64 = 2 * PAGE_SIZE;
 

@@ -27,3 +27,6 @@ pub const YIELD: u16 = 0x517;
 pub const TIMER: u16 = 0x518;
 /// Last allowed port.
 pub const LAST: u16 = 0x51f;
+/// Written at CPL 0 only, which is why it is not among those that are allowed: an interrupt
+/// or exception by a vector of nobody. The value is the error code of its #NP.
+pub const NOBODY: u16 = 0x520;

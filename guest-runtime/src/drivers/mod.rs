@@ -4,5 +4,6 @@
 mod mmio;
 pub mod net;
 mod queue;
+pub mod vectors;
 
 pub use mmio::StartError;

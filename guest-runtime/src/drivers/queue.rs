@@ -4,7 +4,8 @@
 use alloc::alloc::{alloc_zeroed, handle_alloc_error};
 use core::alloc::Layout;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU16, Ordering, fence};
+use core::sync::atomic::{AtomicU16, Ordering};
+use hartline_abi::handshake;
 use hartline_abi::layout::{PAGE_SIZE, PHYSMAP_BASE, RAM_GPA};
 
 /// Flag of a descriptor: the device writes the buffer.
@@ -149,12 +150,8 @@ impl Queue {
             return false;
         }
         self.published = new;
-        self.field(AVAILABLE + 2).store(new, Ordering::Release);
-        // The index is visible before the device's wish is looked at.
-        fence(Ordering::SeqCst);
         let event = USED + 4 + usize::from(self.size) * size_of::<UsedElement>();
-        let event = self.field(event).load(Ordering::Relaxed);
-        new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+        handshake::publish(self.field(AVAILABLE + 2), self.field(event), old, new)
     }
 
     /// Whether the device has given a buffer back.
@@ -182,20 +179,18 @@ impl Queue {
     /// Asks for an interrupt at the next buffer that comes back. Result: whether one has
     /// come meanwhile.
     pub fn want_interrupt(&self) -> bool {
-        self.set_event(self.next_used);
-        // The wish is visible before the ring is looked at.
-        fence(Ordering::SeqCst);
-        self.has_used()
+        handshake::ask(self.event(), self.field(USED + 2), self.next_used)
     }
 
     /// Asks for none in the next 65,535 buffers.
     pub fn want_no_interrupt(&self) {
-        self.set_event(self.next_used.wrapping_sub(1));
+        let index = self.next_used.wrapping_sub(1);
+        self.event().store(index, Ordering::Relaxed);
     }
 
-    fn set_event(&self, index: u16) {
+    /// At which used index this end wants to be interrupted.
+    fn event(&self) -> &AtomicU16 {
         self.field(AVAILABLE + 4 + 2 * usize::from(self.size))
-            .store(index, Ordering::Relaxed);
     }
 }
 

@@ -9,6 +9,7 @@ pub use advice::Advice;
 pub use system::{Memory, Virtualization};
 pub use tuning::Tuning;
 
+use crate::interrupts::Mode;
 use crate::platform::Kvm;
 use crate::probe::{Costs, Finding, Host, ProbeError, probe};
 use serde::Serialize;
@@ -69,8 +70,10 @@ pub struct Report {
     pub target_features: String,
     /// Measured costs; absent without a usable device.
     pub costs: Option<MeasuredCosts>,
-    /// How devices interrupt a guest here.
-    pub interrupts: &'static str,
+    /// How devices interrupt a guest here, unless it is asked for another way.
+    pub interrupts: Mode,
+    /// All ways that work here.
+    pub interrupt_modes: Vec<Mode>,
     /// What to change.
     pub advice: Vec<Advice>,
 }
@@ -117,8 +120,8 @@ pub fn examine(device: &Path) -> Report {
         features: Vec::new(),
         target_features: String::new(),
         costs: None,
-        // The mode that needs nothing from the host; the only one that is implemented.
-        interrupts: "safepoint",
+        interrupts: Mode::best(),
+        interrupt_modes: Vec::new(),
         advice: Vec::new(),
     };
     let result = Kvm::open(device)
@@ -138,11 +141,22 @@ impl Report {
             let value = kvm.system().check_extension_raw(u64::from(number));
             self.capabilities.insert(name, value);
         }
+        self.interrupt_modes = self.possible_modes();
         let features = probe(kvm)?;
         self.features = features.findings().to_vec();
         self.target_features = features.llvm_string();
         self.costs = Some(Costs::measure(kvm)?.into());
         Ok(())
+    }
+
+    /// Ways in which devices can interrupt a guest.
+    fn possible_modes(&self) -> Vec<Mode> {
+        let has = |name| self.capabilities.get(name).is_some_and(|&value| value > 0);
+        let can = |mode: &Mode| {
+            !mode.has_vectors() || has("IRQFD") && has("X2APIC_API") && mode.check().is_ok()
+        };
+        let modes = [Mode::Safepoint, Mode::Posted, Mode::Injected];
+        modes.into_iter().filter(can).collect()
     }
 
     /// The names of required capabilities that this KVM does not have.

@@ -77,7 +77,8 @@ fn ideal() -> Report {
         features: Vec::new(),
         target_features: String::new(),
         costs: None,
-        interrupts: "safepoint",
+        interrupts: Mode::Safepoint,
+        interrupt_modes: vec![Mode::Safepoint, Mode::Injected],
         advice: Vec::new(),
     }
 }

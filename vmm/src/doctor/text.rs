@@ -32,7 +32,13 @@ impl fmt::Display for Report {
                 &format!("{create:.0} µs, {destroy:.0} µs"),
             )?;
         }
-        row(f, "interrupt mode", self.interrupts)?;
+        let others = self.interrupt_modes.iter();
+        let others: Vec<_> = others.filter(|&&mode| mode != self.interrupts).collect();
+        let mut modes = self.interrupts.to_string();
+        for mode in others {
+            modes += &format!(", or {mode}");
+        }
+        row(f, "interrupt mode", &modes)?;
         for advice in &self.advice {
             writeln!(f, "\n* {}\n  change: {}", advice.problem, advice.change)?;
         }

@@ -5,6 +5,7 @@ use super::protocol::{FromVmm, RunJob, RunResult};
 use crate::boot;
 use crate::confine::Confine;
 use crate::images::{Client, CodeFile, ImageFile, ImageSource};
+use crate::interrupts::Mode;
 use crate::jail::{Channel, Filters};
 use crate::machine::{Blank, RUNTIME, Settings};
 use crate::platform::Kvm;
@@ -29,7 +30,7 @@ use std::time::Duration;
 pub fn serve(kvm: Kvm, channel: &Channel, filters: Arc<Filters>) -> Result<(), JailedError> {
     // Until the VM runs, they wait: the first process of a PID namespace would not get them.
     let _signals = SignalSet::block(false)?;
-    let blank = Blank::new(kvm, 1)?;
+    let blank = Blank::new(kvm, 1, Mode::Safepoint)?;
     channel.send(&serde_json::to_vec(&FromVmm::Ready)?, &[])?;
     let (message, descriptors) = channel.receive()?;
     if message.is_empty() {

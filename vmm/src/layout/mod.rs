@@ -16,7 +16,7 @@ mod runtime;
 pub use hartline_abi::boot::MAX_CPUS;
 pub use page_tables::{PageTables, Permission};
 
-use crate::platform::{self, Access, Mapping, memory_file};
+use crate::platform::{self, Access, Mapping};
 use crate::supervisor;
 use crate::tree::Base;
 use hartline_abi::boot::{MAX_FILES, Shared};
@@ -130,6 +130,8 @@ pub struct Guest {
     pub ram: Arc<Mapping>,
     /// The shared pages.
     pub shared: Arc<Mapping>,
+    /// The slot with tables and stubs.
+    pub supervisor: Arc<Mapping>,
     /// The runtime's entry point.
     pub entry: u64,
     /// Offset in RAM of the lowest byte of vCPU 0's host stack; the others' follow.
@@ -184,7 +186,7 @@ pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
         .map_huge(PHYSMAP_BASE, RAM_GPA, length, Permission::ReadWrite)?;
     let entry = runtime::load(&mut builder, contents.runtime)?;
     let stack_block = builder.add_stacks(contents.cpus)?;
-    builder.add_supervisor(contents.cpus)?;
+    let supervisor = builder.add_supervisor(contents.cpus)?;
     let shared = builder.add_shared()?;
     builder.tables.map(
         DEVICE_BASE,
@@ -198,6 +200,7 @@ pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
     Ok(Guest {
         slots,
         shared,
+        supervisor,
         entry,
         stack_block,
         page_table,
@@ -286,14 +289,14 @@ impl Builder<'_> {
         Ok(block)
     }
 
-    fn add_supervisor(&mut self, cpus: u64) -> Result<(), Error> {
-        let failed = |source| Error::File {
-            what: "supervisor slot",
-            source,
-        };
-        let file = memory_file(c"hartline-supervisor", &supervisor::slot()).map_err(failed)?;
-        let mapping = Mapping::file("supervisor slot", &file, supervisor::SLOT_LENGTH)?;
-        self.add_slot(SUPERVISOR_GPA, Arc::new(mapping), Access::ReadOnly);
+    fn add_supervisor(&mut self, cpus: u64) -> Result<Arc<Mapping>, Error> {
+        // Read-only for the guest; the VMM changes gates of devices in it.
+        let mapping = Arc::new(Mapping::anonymous(
+            "supervisor slot",
+            supervisor::SLOT_LENGTH,
+        )?);
+        mapping.write(0, &supervisor::slot())?;
+        self.add_slot(SUPERVISOR_GPA, Arc::clone(&mapping), Access::ReadOnly);
         let length = supervisor::SLOT_LENGTH;
         self.tables.map(
             SUPERVISOR_BASE,
@@ -307,7 +310,7 @@ impl Builder<'_> {
             self.tables
                 .map(address, stack, PAGE_SIZE, Permission::ReadWrite)?;
         }
-        Ok(())
+        Ok(mapping)
     }
 
     fn add_shared(&mut self) -> Result<Arc<Mapping>, Error> {

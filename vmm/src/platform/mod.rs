@@ -1,12 +1,14 @@
 //! Everything that is KVM's own: the rest of the VMM sees memory, a VM, a vCPU
 //! and its exits.
 
+mod interrupts;
 mod kick;
 mod memory;
 mod stats;
 mod vcpu;
 mod vm;
 
+pub use interrupts::Message;
 pub use kick::Kicker;
 pub use memory::{Mapping, memory_file};
 pub use stats::{CounterFile, Counters};

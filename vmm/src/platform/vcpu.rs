@@ -1,7 +1,10 @@
 //! A vCPU that starts at CPL 3 in 64-bit mode, and why it leaves the guest.
 
+use super::interrupts::APIC_BASE_X2APIC;
 use super::{Error, Kicker, Kvm, Vm};
+use crate::supervisor;
 use hartline_abi::layout::{USER_CS, USER_SS};
+use hartline_abi::port;
 use kvm_bindings::{
     CpuId, KVM_MAX_CPUID_ENTRIES, Msrs, kvm_msr_entry, kvm_regs, kvm_segment, kvm_sregs, kvm_xcr,
     kvm_xcrs,
@@ -27,8 +30,8 @@ const EFER: u64 = 1 | 1 << 8 | 1 << 10 | 1 << 11;
 const XCR0_WANTED: u64 = 0b1110_0111;
 /// The time-stamp counter.
 const MSR_IA32_TSC: u32 = 0x10;
-/// RFLAGS with nothing but the bit that is always set.
-const RFLAGS: u64 = 2;
+/// RFLAGS: the bit that is always set, and IF, which CPL 3 cannot set later.
+const RFLAGS: u64 = 2 | 1 << 9;
 /// Segment type of an available 64-bit TSS.
 const TSS_AVAILABLE: u8 = 9;
 /// Segment type of a busy 64-bit TSS.
@@ -95,6 +98,10 @@ pub enum VmFailure {
     WildRead(u64),
     /// Write to physical memory that is not there or read-only.
     WildWrite(u64),
+    /// Write to a part of the pages that belong to the VMM.
+    ProtectedWrite(&'static str),
+    /// An interrupt or exception by this vector, which nobody has.
+    Nobody(u8),
     /// `out` to a port that means nothing.
     PortWrite(u16),
     /// `in` from a port.
@@ -120,6 +127,8 @@ impl fmt::Display for VmFailure {
                     "write to missing or read-only physical memory at {gpa:#x}"
                 )
             }
+            Self::ProtectedWrite(what) => write!(f, "write to {what}, which is the VMM's"),
+            Self::Nobody(vector) => write!(f, "interrupt vector {vector} belongs to nobody"),
             Self::PortWrite(port) => write!(f, "write to I/O port {port:#x}"),
             Self::PortRead(port) => write!(f, "read of I/O port {port:#x}"),
             Self::Halted => f.write_str("processor halted"),
@@ -133,7 +142,9 @@ impl fmt::Display for VmFailure {
 /// A vCPU, owned by the thread that runs it.
 #[derive(Debug)]
 pub struct Vcpu {
-    fd: VcpuFd,
+    pub(super) fd: VcpuFd,
+    /// It has a local APIC in the kernel.
+    has_apic: bool,
     /// XCR0 of the guest, if its processor has XSAVE.
     xcr0: Option<u64>,
     /// Segment type of the task register.
@@ -159,6 +170,7 @@ impl Vcpu {
             .map_err(Error::request("KVM_SET_CPUID2"))?;
         Ok(Self {
             fd,
+            has_apic: vm.has_apics,
             xcr0: usable_xcr0(&cpuid),
             tss_type: task_register_type(&cpuid),
             kicker: None,
@@ -175,6 +187,9 @@ impl Vcpu {
             .get_sregs()
             .map_err(Error::request("KVM_GET_SREGS"))?;
         set_system_registers(&mut sregs, entry, self.tss_type);
+        if self.has_apic {
+            sregs.apic_base |= APIC_BASE_X2APIC;
+        }
         if let Some(value) = self.xcr0 {
             sregs.cr4 |= CR4_OSXSAVE;
             let mut xcrs = kvm_xcrs {
@@ -193,6 +208,9 @@ impl Vcpu {
         self.fd
             .set_sregs(&sregs)
             .map_err(Error::request("KVM_SET_SREGS"))?;
+        if self.has_apic {
+            self.start_apic()?;
+        }
         let registers = kvm_regs {
             rip: entry.rip,
             rsp: entry.rsp,
@@ -266,6 +284,7 @@ impl Vcpu {
     /// The reason for which the guest cannot go on.
     pub fn run(&mut self, devices: &dyn Mmio) -> Result<Exit, VmFailure> {
         match self.fd.run() {
+            Ok(VcpuExit::IoOut(port::NOBODY, data)) => Err(VmFailure::Nobody(vector_in(data))),
             Ok(VcpuExit::IoOut(port, _)) => Ok(Exit::PortWrite(port)),
             Ok(VcpuExit::Intr) => Ok(self.interrupted()),
             Ok(VcpuExit::IoIn(port, _)) => Err(VmFailure::PortRead(port)),
@@ -275,7 +294,8 @@ impl Vcpu {
             },
             Ok(VcpuExit::MmioWrite(gpa, data)) => match devices.write(gpa, data) {
                 true => Ok(Exit::DeviceAccess),
-                false => Err(VmFailure::WildWrite(gpa)),
+                false => Err(supervisor::part_at(gpa)
+                    .map_or(VmFailure::WildWrite(gpa), VmFailure::ProtectedWrite)),
             },
             Ok(VcpuExit::Hlt) => Err(VmFailure::Halted),
             Ok(VcpuExit::Shutdown) => Err(VmFailure::TripleFault),
@@ -314,6 +334,13 @@ impl Drop for Vcpu {
             kicker.unregister();
         }
     }
+}
+
+/// The vector in the error code of a #NP because of a gate (Intel SDM volume 3, 6.13).
+fn vector_in(error_code: &[u8]) -> u8 {
+    let bytes = error_code.iter().rev();
+    let code = bytes.fold(0u32, |code, &byte| code << 8 | u32::from(byte));
+    (code >> 3) as u8
 }
 
 /// The XCR0 to set, if the processor that KVM offers has XSAVE.

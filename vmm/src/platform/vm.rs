@@ -109,6 +109,7 @@ impl Kvm {
         Ok(Vm {
             fd,
             slots: Vec::new(),
+            has_apics: false,
         })
     }
 }
@@ -127,6 +128,8 @@ pub enum Access {
 pub struct Vm {
     pub(super) fd: VmFd,
     slots: Vec<(u64, Arc<Mapping>)>,
+    /// Local APICs are in the kernel.
+    pub(super) has_apics: bool,
 }
 
 impl Vm {

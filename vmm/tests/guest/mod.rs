@@ -1,16 +1,49 @@
 //! Guests written in assembly, packed as the ELF file of a runtime.
 
-mod code;
+/// What is between two labels of assembly, and the entry points in it.
+macro_rules! blob {
+    ($start:ident, $end:ident, $($name:literal => $symbol:ident),+ $(,)?) => {
+        unsafe extern "C" {
+            static $start: u8;
+            static $end: u8;
+            $(static $symbol: u8;)+
+        }
 
+        /// Offset of a guest's first instruction.
+        pub fn entry(name: &str) -> u64 {
+            let address = match name {
+                $($name => &raw const $symbol,)+
+                other => panic!("no guest {other}"),
+            };
+            (address as usize - (&raw const $start) as usize) as u64
+        }
+
+        /// All of the code.
+        pub fn machine_code() -> Vec<u8> {
+            let (start, end) = (&raw const $start, &raw const $end);
+            // SAFETY: the bytes between the two labels are read-only data of this program.
+            unsafe { std::slice::from_raw_parts(start, end as usize - start as usize) }.to_vec()
+        }
+    };
+}
+pub(crate) use blob;
+
+use hartline_abi::boot::NetSettings;
 use hartline_abi::layout::RUNTIME_BASE;
+use hartline_devices::net::Tap;
 use hartline_vmm::boot::Arguments;
+use hartline_vmm::devices::Network;
+use hartline_vmm::interrupts::Mode;
 use hartline_vmm::machine::{Outcome, Settings, run};
+use std::fs::OpenOptions;
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::time::Duration;
 
 /// Whether there is KVM; if not, the test is reported as skipped, or fails where KVM
 /// is required.
 pub fn kvm_available(test: &str) -> bool {
-    if std::path::Path::new("/dev/kvm").exists() {
+    if Path::new("/dev/kvm").exists() {
         return true;
     }
     assert!(
@@ -23,18 +56,27 @@ pub fn kvm_available(test: &str) -> bool {
 
 /// What to run.
 pub struct Guest {
-    /// Name of its code.
-    pub name: &'static str,
+    /// Its code.
+    pub code: Vec<u8>,
+    /// Offset of its first instruction.
+    pub entry: u64,
     /// As `Settings::timeout`.
     pub timeout: Option<Duration>,
+    /// How devices interrupt it.
+    pub mode: Mode,
+    /// It has a network device.
+    pub has_network: bool,
 }
 
 impl Guest {
     /// A guest that ends by itself (or is broken, and ended after ten seconds).
-    pub fn new(name: &'static str) -> Self {
+    pub fn new(code: Vec<u8>, entry: u64) -> Self {
         Self {
-            name,
+            code,
+            entry,
             timeout: Some(Duration::from_secs(10)),
+            mode: Mode::Safepoint,
+            has_network: false,
         }
     }
 }
@@ -48,13 +90,13 @@ pub fn run_guest(guest: &Guest) -> Outcome {
     let settings = Settings {
         ram: 64 << 20,
         cpus: 1,
-        runtime: &elf(&code::machine_code(), code::entry(guest.name)),
+        runtime: &elf(&guest.code, guest.entry),
         tree: None,
         images: None,
         program_image: None,
         arguments: &arguments,
         volumes: Vec::new(),
-        network: None,
+        network: guest.has_network.then(network),
         interpret_only: true,
         trace: None,
         variant: 0,
@@ -64,7 +106,48 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         count: true,
         statistics: None,
     };
-    run(settings).expect("the VM starts")
+    run(guest.mode, settings).expect("the VM starts")
+}
+
+/// A TAP interface in a network namespace of this thread.
+fn network() -> (Network, NetSettings) {
+    // SAFETY: no memory is involved.
+    let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+    assert_eq!(result, 0, "a network namespace");
+    make_interface();
+    let network = Network {
+        tap: Tap::open("tap0").expect("the interface"),
+        mac: [2, 0, 0, 0, 0, 1],
+        polling: Duration::ZERO,
+    };
+    (network, NetSettings::default())
+}
+
+/// Makes the TAP interface, which stays without a program that has it open.
+fn make_interface() {
+    /// `TUNSETIFF` and `TUNSETPERSIST` of `<linux/if_tun.h>`.
+    const SET_INTERFACE: libc::c_ulong = 0x4004_54ca;
+    const SET_PERSISTENT: libc::c_ulong = 0x4004_54cb;
+    let device = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun");
+    let device = device.expect("/dev/net/tun");
+    // SAFETY: all zeros are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(c"tap0".to_bytes()) {
+        *to = *from as libc::c_char;
+    }
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    request.ifr_ifru.ifru_flags = flags as i16;
+    // SAFETY: the structure that the first request wants, and a number for the second.
+    let results = unsafe {
+        [
+            libc::ioctl(device.as_raw_fd(), SET_INTERFACE, &raw mut request),
+            libc::ioctl(device.as_raw_fd(), SET_PERSISTENT, 1),
+        ]
+    };
+    assert_eq!(results, [0, 0], "{}", std::io::Error::last_os_error());
 }
 
 /// An ELF file with one executable segment.

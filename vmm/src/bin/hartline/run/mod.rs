@@ -86,7 +86,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         }),
         confine: None,
     };
-    let outcome = machine::run(settings)?;
+    let outcome = machine::run(arguments.interrupt_mode()?, settings)?;
     if let Some(images) = &images {
         images.finish();
     }

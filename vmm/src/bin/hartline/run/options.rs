@@ -4,6 +4,7 @@ use super::network::{self, Net};
 use anyhow::{Context, bail, ensure};
 use hartline_abi::volume::MAX_VOLUMES;
 use hartline_aot::technique::Technique;
+use hartline_vmm::interrupts::Mode;
 use hartline_vmm::layout::{MAX_CPUS, MAX_RAM, MIN_RAM};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -162,16 +163,30 @@ impl Arguments {
                  --net tap:NAME gives the VM an address of its own"
             );
         }
-        ensure!(
-            matches!(self.interrupts, Interrupts::Auto | Interrupts::Safepoint),
-            "--interrupts: only auto and safepoint are implemented"
-        );
+        self.interrupt_mode()?;
         let volumes = self.volumes.len();
         ensure!(
             volumes <= MAX_VOLUMES,
             "--volume: {volumes} volumes are more than {MAX_VOLUMES}"
         );
         Ok(())
+    }
+
+    /// How devices interrupt the guest.
+    ///
+    /// # Errors
+    /// This host cannot do what is asked for.
+    pub fn interrupt_mode(&self) -> anyhow::Result<Mode> {
+        let mode = match self.interrupts {
+            Interrupts::Auto if self.net == Net::None => Mode::Safepoint,
+            Interrupts::Auto => Mode::best(),
+            Interrupts::Safepoint => Mode::Safepoint,
+            Interrupts::Posted => Mode::Posted,
+            Interrupts::Injected => Mode::Injected,
+        };
+        mode.check()
+            .with_context(|| format!("--interrupts {mode}"))?;
+        Ok(mode)
     }
 }
 

@@ -61,6 +61,12 @@ impl Run<'_> {
         if let Some(network) = &outcome.network {
             let rows = network.rows().into_iter();
             lines.extend(rows.map(|(name, n)| (format!("net {}", words(name)), n.to_string())));
+            let (mode, delivered) = outcome.interrupts;
+            lines.push(("interrupt mode".to_owned(), mode.to_string()));
+            lines.push(("interrupts by vector".to_owned(), delivered.to_string()));
+            if let Some(each) = self.exits_per_packet() {
+                lines.push(("exits per packet".to_owned(), format!("{each:.4}")));
+            }
         }
         if let End::Report(report) = &outcome.end {
             lines.extend([
@@ -125,6 +131,15 @@ impl Run<'_> {
         rows
     }
 
+    /// Exits that the host's own interrupts did not cause, for each packet of the network.
+    fn exits_per_packet(&self) -> Option<f64> {
+        let network = self.outcome.network?;
+        let [vcpu, _] = self.outcome.counters.as_ref()?;
+        let packets = network.received_packets + network.sent_packets;
+        let exits = vcpu.get("exits").saturating_sub(vcpu.get("irq_exits"));
+        (packets > 0).then(|| exits as f64 / packets as f64)
+    }
+
     fn exits_of_all(&self) -> UserExits {
         let each = self.outcome.exits.iter().copied();
         each.fold(UserExits::default(), UserExits::plus)
@@ -158,6 +173,13 @@ impl Run<'_> {
         });
         if let Some(network) = &outcome.network {
             object["net"] = net_json(*network);
+            let (mode, delivered) = outcome.interrupts;
+            object["net"]["exits_per_packet"] = self.exits_per_packet().into();
+            object["interrupts"] = serde_json::json!({
+                "mode": mode,
+                "raised": network.interrupts,
+                "delivered_by_vector": delivered,
+            });
         }
         if let End::Report(report) = &outcome.end {
             let missing: Vec<_> = missing(report)

@@ -40,6 +40,9 @@ pub enum Configuration {
     Native,
     /// The riscv64 program under qemu-riscv64, likewise.
     Qemu,
+    /// In a VM behind a TAP interface, as KVM does it by itself: KVM injects each interrupt,
+    /// and nobody polls.
+    Injected,
     /// In a VM behind a TAP interface.
     Exitless,
     /// The same without busy polling.
@@ -47,16 +50,17 @@ pub enum Configuration {
 }
 
 impl Configuration {
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 5] = [
         Self::Native,
         Self::Qemu,
+        Self::Injected,
         Self::Exitless,
         Self::ExitlessNoPoll,
     ];
 
     /// Whether it is a VM.
     const fn is_vm(self) -> bool {
-        matches!(self, Self::Exitless | Self::ExitlessNoPoll)
+        matches!(self, Self::Injected | Self::Exitless | Self::ExitlessNoPoll)
     }
 
     /// As the results name it.
@@ -64,6 +68,7 @@ impl Configuration {
         match self {
             Self::Native => "native",
             Self::Qemu => "qemu",
+            Self::Injected => "injected",
             Self::Exitless => "exitless",
             Self::ExitlessNoPoll => "exitless_nopoll",
         }

@@ -74,9 +74,10 @@ impl Programs {
         }
     }
 
-    fn hartline(&self, name: &str, net: &str) -> Command {
+    fn hartline(&self, name: &str, net: &str, interrupts: &str) -> Command {
         let mut command = Command::new(&self.hartline);
-        command.args(["run", "--stats=json", "--net", net, "--rootfs"]);
+        command.args(["run", "--stats=json", "--interrupts", interrupts]);
+        command.args(["--net", net, "--rootfs"]);
         command.arg(self.root("riscv64", name));
         command.arg(format!("/usr/bin/{name}"));
         command
@@ -121,18 +122,17 @@ impl Server {
         place: &Place,
     ) -> anyhow::Result<Self> {
         let name = workload.server();
-        let command = match configuration {
+        if configuration.is_vm() {
+            programs.translate(name)?;
+        }
+        let quiet = format!("{},poll=0", place.option());
+        let mut command = match configuration {
             Configuration::Native => in_namespace(&programs.native(name), place.address()),
             Configuration::Qemu => in_namespace(&programs.qemu(name), place.address()),
-            Configuration::Exitless => {
-                programs.translate(name)?;
-                programs.hartline(name, &place.option())
-            }
-            Configuration::ExitlessNoPoll => {
-                programs.hartline(name, &format!("{},poll=0", place.option()))
-            }
+            Configuration::Injected => programs.hartline(name, &quiet, "injected"),
+            Configuration::Exitless => programs.hartline(name, &place.option(), "auto"),
+            Configuration::ExitlessNoPoll => programs.hartline(name, &quiet, "auto"),
         };
-        let mut command = command;
         command
             .args(workload.server_arguments())
             .stdin(Stdio::piped())

@@ -236,26 +236,8 @@ global_asm!(
     frame_ss = const offset_of!(ExceptionFrame, ss),
 );
 
-macro_rules! entries {
-    ($($name:literal => $symbol:ident),+ $(,)?) => {
-        unsafe extern "C" {
-            static guest_code_start: u8;
-            static guest_code_end: u8;
-            $(static $symbol: u8;)+
-        }
-
-        /// Offset of a guest's first instruction.
-        pub fn entry(name: &str) -> u64 {
-            let address = match name {
-                $($name => &raw const $symbol,)+
-                other => panic!("no guest {other}"),
-            };
-            (address as usize - (&raw const guest_code_start) as usize) as u64
-        }
-    };
-}
-
-entries! {
+crate::guest::blob! {
+    guest_code_start, guest_code_end,
     "exit" => guest_exit,
     "exception" => guest_exception,
     "page_fault" => guest_page_fault,
@@ -270,11 +252,4 @@ entries! {
     "broken_gs" => guest_broken_gs,
     "port_read" => guest_port_read,
     "bad_ring" => guest_bad_ring,
-}
-
-/// All of the code.
-pub fn machine_code() -> Vec<u8> {
-    let (start, end) = (&raw const guest_code_start, &raw const guest_code_end);
-    // SAFETY: the bytes between the two labels are read-only data of this program.
-    unsafe { std::slice::from_raw_parts(start, end as usize - start as usize) }.to_vec()
 }

@@ -1,0 +1,130 @@
+//! Interrupts of devices that are delivered by the processor's vectors, where the VM was
+//! made for that ([`crate::boot::BootInfo::vectors`]).
+//!
+//! The interrupt descriptor table that the processor uses belongs to the VMM. The runtime
+//! writes the one that it wants into its own memory and asks for it
+//! ([`crate::call::Operation::Vectors`]). The VMM checks it and copies the gates of devices.
+
+use crate::hart::Pending;
+use crate::layout::{INTERRUPT_STUBS, KERNEL_CS, PAGE_SIZE};
+
+/// Entries of the table.
+pub const VECTORS: usize = 256;
+/// Length of the table, bytes.
+pub const TABLE_LENGTH: usize = VECTORS * size_of::<Gate>();
+/// Vector of device 0 ([`crate::virtio`]); the others follow.
+pub const FIRST_VECTOR: u8 = 0x40;
+/// Most devices: a set of them is a word.
+pub const MAX_DEVICES: u8 = 32;
+/// Distance between the entry points of devices in [`INTERRUPT_STUBS`].
+pub const STUB_STRIDE: u64 = PAGE_SIZE / MAX_DEVICES as u64;
+/// Entry of the interrupt stack table that all gates of devices name: an interrupt must not
+/// overwrite the frame of an exception that is being handled.
+pub const STACK: u8 = 1;
+/// What the stubs set in [`crate::hart::Hart::pending`].
+pub const PENDING: u64 = Pending::Device as u64;
+
+/// Type of a 64-bit interrupt gate, which masks further interrupts.
+const INTERRUPT_GATE: u64 = 0xe << 40;
+const PRESENT: u64 = 1 << 47;
+
+/// Vector of a device, below [`MAX_DEVICES`].
+#[must_use]
+pub const fn vector_of(device: u8) -> u8 {
+    FIRST_VECTOR + device
+}
+
+/// Device of a vector, if it can be that of one.
+#[must_use]
+pub const fn device_of(vector: usize) -> Option<u8> {
+    match vector.checked_sub(FIRST_VECTOR as usize) {
+        Some(device) if device < MAX_DEVICES as usize => Some(device as u8),
+        _ => None,
+    }
+}
+
+/// Address of the entry point of a device.
+#[must_use]
+pub const fn stub_of(device: u8) -> u64 {
+    INTERRUPT_STUBS + device as u64 * STUB_STRIDE
+}
+
+/// A gate of the table (Intel SDM volume 3, 6.14.1).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gate {
+    /// Bits 63 to 0.
+    pub low: u64,
+    /// Bits 127 to 64.
+    pub high: u64,
+}
+
+impl Gate {
+    /// A vector of nobody: it raises #NP. Its type is valid, since another one would raise
+    /// #GP, as a wild `int` does.
+    pub const ABSENT: Self = Self {
+        low: INTERRUPT_GATE | (KERNEL_CS as u64) << 16,
+        high: 0,
+    };
+
+    /// An interrupt gate to CPL 0. `privilege` is what may use it by `int`, 0 or 3; `stack`
+    /// is an entry of the interrupt stack table, or 0 for none.
+    #[must_use]
+    pub const fn interrupt(handler: u64, privilege: u8, stack: u8) -> Self {
+        let low = handler & 0xffff
+            | (KERNEL_CS as u64) << 16
+            | (stack as u64 & 7) << 32
+            | INTERRUPT_GATE
+            | (privilege as u64 & 3) << 45
+            | PRESENT
+            | (handler >> 16 & 0xffff) << 48;
+        let high = handler >> 32;
+        Self { low, high }
+    }
+
+    /// Gate of a device's interrupts.
+    #[must_use]
+    pub const fn of_device(device: u8) -> Self {
+        Self::interrupt(stub_of(device), 0, STACK)
+    }
+
+    /// Whether the vector may be used.
+    #[must_use]
+    pub const fn is_present(self) -> bool {
+        self.low & PRESENT != 0
+    }
+
+    /// Where it leads.
+    #[must_use]
+    pub const fn handler(self) -> u64 {
+        self.low & 0xffff | (self.low >> 48) << 16 | self.high << 32
+    }
+}
+
+/// The table that a runtime wants.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Table {
+    /// By vector.
+    pub gates: [Gate; VECTORS],
+}
+
+impl Table {
+    /// Gates of the devices in a set of bits, and no others.
+    #[must_use]
+    pub const fn of_devices(devices: u32) -> Self {
+        let mut gates = [Gate::ABSENT; VECTORS];
+        let mut device = 0;
+        while device < MAX_DEVICES {
+            if devices & 1 << device != 0 {
+                gates[vector_of(device) as usize] = Gate::of_device(device);
+            }
+            device += 1;
+        }
+        Self { gates }
+    }
+}
+
+const _: () = assert!(size_of::<Table>() == TABLE_LENGTH);
+const _: () =
+    assert!(FIRST_VECTOR >= 32 && FIRST_VECTOR as usize + (MAX_DEVICES as usize) < VECTORS);

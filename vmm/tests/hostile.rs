@@ -1,0 +1,191 @@
+//! Guests that attack interrupts and rings: each harms only itself, and ends with a reason
+//! that names what it did.
+
+#[path = "hostile/code.rs"]
+mod code;
+mod guest;
+
+use guest::{Guest, run_guest};
+use hartline_abi::interrupt::{FIRST_VECTOR, stub_of};
+use hartline_abi::layout::{PAGE_SIZE, SUPERVISOR_BASE};
+use hartline_abi::report::ExitKind;
+use hartline_devices::virtio::DeviceError;
+use hartline_vmm::interrupts::Mode;
+use hartline_vmm::platform::VmFailure;
+use hartline_vmm::{End, GateError, Stop};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Defines tests that need KVM and, if they say so, a network interface.
+macro_rules! kvm_tests {
+    ($($(#[$meta:meta])* fn $name:ident() $body:block)*) => {$(
+        $(#[$meta])*
+        #[test]
+        fn $name() {
+            let name = stringify!($name);
+            if guest::kvm_available(name) && network_available(name) $body
+        }
+    )*};
+}
+
+/// A guest with a network device that interrupts it by a vector.
+fn with_vectors(name: &str) -> Guest {
+    Guest {
+        mode: Mode::Injected,
+        has_network: true,
+        ..code::guest(name)
+    }
+}
+
+/// Whether tests may make network interfaces; said by name if not.
+fn network_available(test: &str) -> bool {
+    // SAFETY: no preconditions.
+    let available = unsafe { libc::geteuid() } == 0 && Path::new("/dev/net/tun").exists();
+    if !available {
+        eprintln!("skipped: {test}: needs root and /dev/net/tun");
+    }
+    available
+}
+
+fn end_of(name: &str) -> End {
+    run_guest(&with_vectors(name)).end
+}
+
+fn exit_code(end: &End) -> Option<u32> {
+    match end {
+        End::Report(report) if report.kind == ExitKind::Exited as u32 => Some(report.code),
+        _ => None,
+    }
+}
+
+#[track_caller]
+fn expect_failure(name: &str, failure: VmFailure) {
+    let end = end_of(name);
+    assert!(
+        matches!(end, End::Failed(found) if found == failure),
+        "{end:?}"
+    );
+}
+
+#[track_caller]
+fn expect_stop(name: &str, stop: Stop) {
+    let end = end_of(name);
+    assert!(
+        matches!(end, End::Stopped(found) if found == stop),
+        "{end:?}"
+    );
+}
+
+kvm_tests! {
+    fn a_device_interrupts_by_its_vector() {
+        let outcome = run_guest(&with_vectors("delivered"));
+        assert_eq!(exit_code(&outcome.end), Some(1), "{:?}", outcome.end);
+    }
+
+    fn the_table_cannot_be_written() {
+        expect_failure("write_idt", VmFailure::ProtectedWrite("the interrupt descriptor table"));
+    }
+
+    fn gates_lead_to_stubs_of_interrupts_only() {
+        let (vector, handler) = (FIRST_VECTOR, SUPERVISOR_BASE + 2 * PAGE_SIZE);
+        assert_ne!(handler, stub_of(0));
+        expect_stop("gate_to_stubs", Stop::Gate(GateError::Gate { vector, handler }));
+    }
+
+    fn vectors_of_others_are_refused() {
+        expect_stop("gate_of_another", Stop::Gate(GateError::Vector(FIRST_VECTOR + 1)));
+        expect_stop("gate_of_exception", Stop::Gate(GateError::Vector(14)));
+    }
+
+    fn the_wanted_table_is_in_ram() {
+        expect_stop("table_elsewhere", Stop::Gate(GateError::Place));
+    }
+
+    fn without_vectors_there_are_no_gates() {
+        let guest = Guest { has_network: true, ..code::guest("no_vectors") };
+        assert_eq!(guest.mode, Mode::Safepoint);
+        let end = run_guest(&guest).end;
+        assert_eq!(exit_code(&end), Some(libc::EOPNOTSUPP.unsigned_abs()), "{end:?}");
+    }
+
+    fn a_vector_of_nobody_ends_the_vm() {
+        expect_failure("nobody", VmFailure::Nobody(code::NOBODY));
+    }
+
+    fn a_device_without_a_gate_ends_the_vm() {
+        expect_failure("no_gate", VmFailure::Nobody(FIRST_VECTOR));
+    }
+
+    /// Interrupts still come after acknowledging what was never raised.
+    fn acknowledging_nothing_does_nothing() {
+        let end = end_of("acknowledge");
+        assert_eq!(exit_code(&end), Some(3), "{end:?}");
+    }
+
+    /// The host's timer takes the processor back.
+    fn masked_interrupts_do_not_keep_the_processor() {
+        let start = Instant::now();
+        let guest = Guest {
+            timeout: Some(Duration::from_millis(200)),
+            ..with_vectors("mask")
+        };
+        let end = run_guest(&guest).end;
+        assert!(matches!(end, End::Stopped(Stop::Timeout)), "{end:?}");
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+
+    fn all_doorbells_may_be_rung() {
+        let end = end_of("doorbells");
+        assert_eq!(exit_code(&end), Some(11), "{end:?}");
+    }
+
+    fn a_corrupt_ring_ends_the_vm() {
+        expect_stop("ring", Stop::Device(DeviceError::Ring));
+    }
+
+    fn a_corrupt_descriptor_ends_the_vm() {
+        expect_stop("descriptor", Stop::Device(DeviceError::Buffer));
+    }
+
+    /// One that masks interrupts and one that rings doorbells take their share of a processor
+    /// and no more.
+    fn another_vm_keeps_its_throughput() {
+        pin();
+        let victim = || {
+            let start = Instant::now();
+            let end = run_guest(&code::guest("victim")).end;
+            assert_eq!(exit_code(&end), Some(7), "{end:?}");
+            start.elapsed()
+        };
+        // Other load of the machine comes and goes.
+        let slower = (0..5).map(|_| {
+            let alone = victim();
+            let attackers = ["mask", "doorbells"].map(|name| {
+                thread::spawn(move || {
+                    let timeout = Some(Duration::from_secs(3));
+                    run_guest(&Guest { timeout, ..with_vectors(name) });
+                })
+            });
+            let attacked = victim();
+            for attacker in attackers {
+                attacker.join().expect("no panic");
+            }
+            attacked.as_secs_f64() / alone.as_secs_f64()
+        });
+        // Three VMs on one processor, and the threads of one's device.
+        let best = slower.take_while(|&slower| slower > 5.0).count();
+        assert!(best < 5, "more than five times slower, each time");
+    }
+}
+
+/// All threads that this one starts share one processor.
+fn pin() {
+    // SAFETY: all zeros are an empty set; a valid structure is passed.
+    let result = unsafe {
+        let mut set = std::mem::zeroed::<libc::cpu_set_t>();
+        libc::CPU_SET(0, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+    };
+    assert_eq!(result, 0, "processor 0");
+}
