@@ -6,8 +6,10 @@ RELEASE := $(or $(CARGO_TARGET_DIR),target)/x86_64-unknown-linux-gnu/release
 BUSYBOX := .debian/riscv64/usr/bin/busybox
 
 FUZZ_SECONDS ?= 60
+STRESS_SECONDS ?= 600
+MODELS := cargo test --release --locked --manifest-path tests/models/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target)/models
 
-.PHONY: help setup test-setup build run test fuzz bench-programs bench bench-io bench-service deb test-deb fmt lint doc clean
+.PHONY: help setup test-setup build run test test-emulated models stress fuzz bench-programs bench bench-io bench-service deb test-deb fmt lint doc clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -27,6 +29,17 @@ run: build ## Start the daemon, run Debian's riscv64 busybox through its API (KE
 
 test: build test-setup ## Run every test (HARTLINE_REQUIRE_KVM=1: fail, not skip, without /dev/kvm)
 	cargo test --release --locked --workspace --no-fail-fast
+	@$(MAKE) --no-print-directory models
+
+test-emulated: build test-setup ## Test interrupts on SVM and VT-x, as QEMU and bochs emulate them (minutes)
+	@$(SETUP)/setup.sh emulated
+	cargo test --release --locked -p hartline-tests --test svm -- --ignored --test-threads=1
+
+models: setup ## Model-check the handshakes between guest and host, and stress them for 10 s
+	$(MODELS)
+
+stress: setup ## Stress the handshakes for STRESS_SECONDS (600)
+	HARTLINE_STRESS_SECONDS=$(STRESS_SECONDS) $(MODELS) --test stress
 
 fuzz: setup ## Run each fuzz target for FUZZ_SECONDS (60)
 	fuzz/run.sh $(FUZZ_SECONDS)
@@ -52,10 +65,12 @@ test-deb: deb ## Install, upgrade, remove and purge it in a chroot (as root)
 fmt: ## Format the sources
 	cargo fmt --all
 	cargo fmt --manifest-path fuzz/Cargo.toml
+	cargo fmt --manifest-path tests/models/Cargo.toml
 
 lint: setup ## Check format, clippy, documentation and, with cargo-deny, licences
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cargo fmt --manifest-path tests/models/Cargo.toml --check
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --release --locked --workspace --no-deps
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny --locked check; \

@@ -4,6 +4,7 @@
 #
 #   setup.sh           what building and running need
 #   setup.sh test      also what the tests need
+#   setup.sh emulated  what make test-emulated needs besides
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -29,6 +30,17 @@ cpio:cpio
 ip:iproute2
 mkfs.erofs:erofs-utils
 qemu-system-x86_64:qemu-system-x86
+"
+
+emulated_needs="
+bochs:bochs
+/usr/share/bochs/BIOS-bochs-latest:bochsbios
+/usr/share/doc/bochs-term:bochs-term
+/usr/share/vgabios:vgabios
+grub-mkrescue:grub-common
+/usr/lib/grub/i386-pc:grub-pc-bin
+xorriso:xorriso
+mformat:mtools
 "
 
 as_root() {
@@ -107,4 +119,7 @@ if [ "${1:-}" = test ]; then
         busybox-static qemu-user linux-image-cloud-amd64/depends \
         coreutils dash libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0 libcap2 libssl3t64 \
         zlib1g libzstd1 libc6
+fi
+if [ "${1:-}" = emulated ]; then
+    install_missing "$emulated_needs"
 fi

@@ -2,6 +2,7 @@
 
 use crate::process::{self, Outcome, with_default_signals};
 use crate::{Result, paths};
+use serde_json::Value;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
@@ -32,27 +33,40 @@ pub fn daemon() -> Result<PathBuf> {
     Ok(binary()?.with_file_name("hartlined"))
 }
 
-fn build() -> std::result::Result<PathBuf, String> {
-    if let Some(path) = std::env::var_os("HARTLINE") {
-        return Ok(path.into());
-    }
+/// The program of a file of tests of the VMM, which runs them on other machines too.
+///
+/// # Errors
+/// It cannot be built.
+pub fn unit_tests(name: &str) -> Result<PathBuf> {
+    let output = cargo(&["test", "--no-run", "--message-format=json", "--test", name])?;
+    let lines = output.lines();
+    let messages = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut programs = messages.filter(|message| message["target"]["name"] == name);
+    let program = programs.find_map(|message| Some(message["executable"].as_str()?.into()));
+    program.ok_or_else(|| format!("no program of the tests {name}").into())
+}
+
+/// Runs a command of cargo on the VMM. Result: its output.
+fn cargo(command: &[&str]) -> std::result::Result<String, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args([
-            "build",
-            "--release",
-            "--locked",
-            "-p",
-            "hartline",
-            "--target-dir",
-        ])
+        .args(command)
+        .args(["--release", "--locked", "-p", "hartline", "--target-dir"])
         .arg(paths::target())
         .current_dir(paths::repository())
         .output()
         .map_err(|error| format!("cannot run cargo: {error}"))?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
     }
+}
+
+fn build() -> std::result::Result<PathBuf, String> {
+    if let Some(path) = std::env::var_os("HARTLINE") {
+        return Ok(path.into());
+    }
+    cargo(&["build"])?;
     Ok(paths::target().join("x86_64-unknown-linux-gnu/release/hartline"))
 }
 

@@ -1,19 +1,26 @@
 #!/usr/bin/env bash
-# Run cases on hardware KVM that QEMU emulates: an AMD processor with SVM and nested
-# paging, Debian's cloud kernel, an initramfs of ours.
+# Run cases on hardware KVM that is emulated: Debian's cloud kernel, an initramfs of ours.
 #
-#   run.sh HARTLINE CASES
+#   run.sh svm|ept HARTLINE CASES
 #
-# HARTLINE is the static binary. CASES is a folder with the file `list`, a line per
-# case "NAME CODE ARGUMENTS…" (of hartline), NAME.expected with its standard output or
-# NAME.contains with pieces of it, one per line, and whatever else the arguments name as /cases/FILE. The machine's console goes to
-# standard output: "svm: passed NAME" or "svm: FAILED NAME: why", then "svm: done".
+# svm is an AMD processor with SVM and nested paging, as QEMU emulates it; ept an Intel one with
+# VT-x and extended page tables, as bochs does. HARTLINE is the static binary. CASES is a
+# folder with the file `list`, a line per case "NAME CODE ARGUMENTS…" (of hartline, or of a
+# program named by its path), NAME.expected with its standard output or
+# NAME.contains with pieces of it, one per line, and whatever else the arguments name as
+# /cases/FILE. The machine's console goes to standard output: "svm: passed NAME" or
+# "svm: FAILED NAME: why", then "svm: done".
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-hartline=$1 cases=$2
+machine=$1 hartline=$2 cases=$3
 amd64=$(cd "$here/../../.debian/amd64" && pwd)
 kernel=$(ls "$amd64"/boot/vmlinuz-*-cloud-amd64 | sort -V | tail -n 1)
 modules=$amd64/usr/lib/modules/${kernel##*/vmlinuz-}/kernel
+case $machine in
+svm) kvm="drivers/crypto/ccp/ccp arch/x86/kvm/kvm arch/x86/kvm/kvm-amd" ;;
+ept) kvm="arch/x86/kvm/kvm arch/x86/kvm/kvm-intel" ;;
+*) echo "$0: svm or ept, not $machine" >&2 && exit 2 ;;
+esac
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -25,7 +32,7 @@ strip -o "$root/bin/hartline" "$hartline"
 cp -r "$cases/." "$root/cases"
 [ -d "$cases/cache" ] && cp -r "$cases/cache/." "$root/cache"
 number=0
-for module in virt/lib/irqbypass drivers/crypto/ccp/ccp arch/x86/kvm/kvm arch/x86/kvm/kvm-amd; do
+for module in virt/lib/irqbypass $kvm drivers/net/tun; do
     # Some kernels have one built in, or do without.
     [ -e "$modules/$module.ko.xz" ] || continue
     xz -dc "$modules/$module.ko.xz" >"$root/modules/$number-${module##*/}.ko"
@@ -34,7 +41,51 @@ done
 chmod 755 "$root/init" "$root/bin/"*
 (cd "$root" && find . | cpio --quiet -o -H newc) >"$work/initramfs"
 
-timeout 270 qemu-system-x86_64 -machine q35 -accel tcg,thread=single -cpu EPYC,+svm,+npt \
-    -smp 2 -m 3G -kernel "$kernel" -initrd "$work/initramfs" \
-    -append "console=ttyS0 quiet panic=-1 mitigations=off rdinit=/init" \
-    -display none -monitor none -serial stdio -no-reboot </dev/null
+if [ "$machine" = svm ]; then
+    timeout "${EMULATED_SECONDS:-270}" qemu-system-x86_64 -machine q35 -accel tcg,thread=single -cpu EPYC,+svm,+npt \
+        -smp 2 -m 3G -kernel "$kernel" -initrd "$work/initramfs" \
+        -append "console=ttyS0 quiet panic=-1 mitigations=off rdinit=/init" \
+        -display none -monitor none -serial stdio -no-reboot </dev/null
+    exit
+fi
+
+iso=$work/iso
+mkdir -p "$iso/boot/grub"
+cp "$kernel" "$iso/boot/vmlinuz"
+cp "$work/initramfs" "$iso/boot/initramfs"
+cat >"$iso/boot/grub/grub.cfg" <<'CFG'
+set timeout=0
+menuentry hartline {
+    linux /boot/vmlinuz console=ttyS0 earlyprintk=serial,ttyS0,115200 quiet panic=-1 mitigations=off no_timer_check rdinit=/init
+    initrd /boot/initramfs
+}
+CFG
+grub-mkrescue -o "$work/machine.iso" "$iso" >"$work/grub.log" 2>&1 || {
+    cat "$work/grub.log" >&2
+    exit 1
+}
+cat >"$work/bochsrc" <<RC
+megs: 1536
+cpu: model=broadwell_ult, count=1, ips=50000000, reset_on_triple_fault=0
+romimage: file=/usr/share/bochs/BIOS-bochs-latest
+vgaromimage: file=/usr/share/bochs/VGABIOS-lgpl-latest
+ata0-master: type=cdrom, path=$work/machine.iso, status=inserted
+boot: cdrom
+com1: enabled=1, mode=file, dev=$work/serial
+display_library: term
+clock: sync=none
+log: $work/bochs.log
+RC
+# Some builds have a debugger, which waits for its first command.
+echo c >"$work/commands"
+: >"$work/serial"
+# The display wants a terminal. The machine cannot switch itself off: the last line ends it.
+TERM=xterm setsid timeout "${EMULATED_SECONDS:-1500}" script -qefc \
+    "bochs -q -f '$work/bochsrc' -rc '$work/commands'" /dev/null >/dev/null 2>&1 </dev/null &
+bochs=$!
+trap 'kill -- -"$bochs" 2>/dev/null; rm -rf "$work"' EXIT
+while kill -0 "$bochs" 2>/dev/null && ! grep -q '^svm: done' "$work/serial"; do
+    sleep 1
+done
+tr -d '\r' <"$work/serial"
+grep -q '^svm: done' "$work/serial" || tail -n 20 "$work/bochs.log" >&2

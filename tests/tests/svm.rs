@@ -1,5 +1,6 @@
 //! The same on another kind of KVM: hardware virtualisation with nested paging, as
-//! QEMU emulates it (`tests/svm/run.sh`). Needs no `/dev/kvm` of this machine.
+//! QEMU emulates it (`tests/svm/run.sh`). The tests of interrupts run there, and on VT-x with
+//! extended page tables, as bochs emulates it, when asked for. Needs no `/dev/kvm` of this machine.
 
 use hartline_tests::compare::Run;
 use hartline_tests::compile::{self, VARIANTS};
@@ -30,25 +31,54 @@ const DOCTOR: &str = r#""can_run":true
 "interrupt_virtualization":false
 {"name":"avx2","works":true
 {"name":"avx512f","works":false
-"interrupts":"safepoint"
+"interrupts":"safepoint","interrupt_modes":["safepoint","injected"]
 "#;
 
 fn main() -> ExitCode {
     let mut suite = Suite::new();
     suite.add("small suite in emulated SVM", small_suite);
+    let reason = "takes minutes: make test-emulated";
+    for (machine, name) in [("svm", "SVM"), ("ept", "VT-x")] {
+        let name = format!("interrupts in emulated {name}");
+        suite.add_unless(name, reason, move || interrupts(machine));
+    }
     suite.run()
 }
 
 fn small_suite() -> Result<()> {
     let folder = Scratch::new()?;
     let cases = Cases::prepare(folder.path())?;
-    let mut outcome = boot(folder.path())?;
+    let mut outcome = boot("svm", folder.path(), DEADLINE)?;
     if !outcome.stdout_text().contains(DONE) {
         // QEMU's emulation, not what runs in it, ended: seen once in many runs on a
         // busy machine. A case that fails does not end the suite, and is not tried again.
         println!("svm: the emulated machine ended early, once more");
-        outcome = boot(folder.path())?;
+        outcome = boot("svm", folder.path(), DEADLINE)?;
     }
+    judge(&cases, &outcome, "svm: npt Y")
+}
+
+/// What depends on the processor's virtualisation most.
+fn interrupts(machine: &str) -> Result<()> {
+    const DEADLINE: Duration = Duration::from_secs(1600);
+    let folder = Scratch::new()?;
+    let mut cases = Cases::new(folder.path());
+    cases.add_interrupts()?;
+    fs::write(folder.path().join("list"), &cases.list)?;
+    let outcome = boot(machine, folder.path(), DEADLINE)?;
+    judge(
+        &cases,
+        &outcome,
+        if machine == "svm" {
+            "svm: npt Y"
+        } else {
+            "svm: ept Y"
+        },
+    )
+}
+
+/// Whether all cases passed, on a processor that says `paging`.
+fn judge(cases: &Cases<'_>, outcome: &Outcome, paging: &str) -> Result<()> {
     let console = outcome.stdout_text();
     let all_passed = cases
         .names
@@ -57,7 +87,7 @@ fn small_suite() -> Result<()> {
     for line in console.lines().filter(|line| line.starts_with("svm:")) {
         println!("{line}");
     }
-    if outcome.code == 0 && console.contains("svm: npt Y") && console.contains(DONE) && all_passed {
+    if outcome.code == 0 && console.contains(paging) && console.contains(DONE) && all_passed {
         Ok(())
     } else {
         Err(format!(
@@ -70,9 +100,13 @@ fn small_suite() -> Result<()> {
 }
 
 /// Boots the emulated machine, which runs the cases in `folder`.
-fn boot(folder: &Path) -> Result<Outcome> {
+fn boot(machine: &str, folder: &Path, deadline: Duration) -> Result<Outcome> {
     let mut script = Command::new(paths::repository().join("tests/svm/run.sh"));
-    run_for(script.arg(hartline::binary()?).arg(folder), b"", DEADLINE)
+    script.arg(machine).arg(hartline::binary()?).arg(folder);
+    // A little earlier, so that what it printed is not lost.
+    let time = deadline.saturating_sub(Duration::from_secs(10));
+    script.env("EMULATED_SECONDS", time.as_secs().to_string());
+    run_for(&mut script, b"", deadline)
 }
 
 /// The folder that `run.sh` takes.
@@ -83,12 +117,16 @@ struct Cases<'a> {
 }
 
 impl<'a> Cases<'a> {
-    fn prepare(folder: &'a Path) -> Result<Self> {
-        let mut cases = Self {
+    fn new(folder: &'a Path) -> Self {
+        Self {
             folder,
             list: String::new(),
             names: Vec::new(),
-        };
+        }
+    }
+
+    fn prepare(folder: &'a Path) -> Result<Self> {
+        let mut cases = Self::new(folder);
         cases.add("doctor", 0, "doctor --json", None)?;
         fs::write(folder.join("doctor.contains"), DOCTOR)?;
         fs::write(folder.join("tiny"), Elf::good()?.bytes)?;
@@ -127,6 +165,15 @@ impl<'a> Cases<'a> {
             fs::write(self.folder.join(format!("{name}.expected")), expected)?;
         }
         Ok(())
+    }
+
+    /// The tests of interrupts, guests that attack them among them.
+    fn add_interrupts(&mut self) -> Result<()> {
+        let program = self.folder.join("interrupts");
+        fs::copy(hartline::unit_tests("hostile")?, program)?;
+        // How fast one VM is beside others says nothing in an emulated machine.
+        let arguments = "/cases/interrupts --test-threads=1 --skip throughput";
+        self.add("interrupts", 0, arguments, None)
     }
 
     fn add_programs(&mut self) -> Result<()> {

@@ -36,8 +36,10 @@ use hartline_vmm::devices::Network;
 use hartline_vmm::interrupts::Mode;
 use hartline_vmm::machine::{Outcome, Settings, run};
 use std::fs::OpenOptions;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Whether there is KVM; if not, the test is reported as skipped, or fails where KVM
@@ -87,6 +89,7 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         path: b"/guest".to_vec(),
         ..Default::default()
     };
+    let interface = guest.has_network.then(Interface::new);
     let settings = Settings {
         ram: 64 << 20,
         cpus: 1,
@@ -96,7 +99,7 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         program_image: None,
         arguments: &arguments,
         volumes: Vec::new(),
-        network: guest.has_network.then(network),
+        network: interface.as_ref().map(Interface::network),
         interpret_only: true,
         trace: None,
         variant: 0,
@@ -109,45 +112,61 @@ pub fn run_guest(guest: &Guest) -> Outcome {
     run(guest.mode, settings).expect("the VM starts")
 }
 
-/// A TAP interface in a network namespace of this thread.
-fn network() -> (Network, NetSettings) {
-    // SAFETY: no memory is involved.
-    let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-    assert_eq!(result, 0, "a network namespace");
-    make_interface();
-    let network = Network {
-        tap: Tap::open("tap0").expect("the interface"),
-        mac: [2, 0, 0, 0, 0, 1],
-        polling: Duration::ZERO,
-    };
-    (network, NetSettings::default())
+/// A TAP interface of its own, deleted when dropped.
+struct Interface(String);
+
+impl Interface {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let interface = Self(format!("ht{}x{number}", std::process::id()));
+        interface.set_persistent(true).expect("a TAP interface");
+        interface
+    }
+
+    /// Whether it stays without a program that has it open.
+    fn set_persistent(&self, stays: bool) -> io::Result<()> {
+        /// `TUNSETIFF` and `TUNSETPERSIST` of `<linux/if_tun.h>`.
+        const SET_INTERFACE: libc::c_ulong = 0x4004_54ca;
+        const SET_PERSISTENT: libc::c_ulong = 0x4004_54cb;
+        let mut options = OpenOptions::new();
+        let device = options.read(true).write(true).open("/dev/net/tun")?;
+        // SAFETY: all zeros are valid.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(self.0.bytes()) {
+            *to = from as libc::c_char;
+        }
+        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+        request.ifr_ifru.ifru_flags = flags as i16;
+        let stays = libc::c_ulong::from(stays);
+        // SAFETY: the structure that the first request wants, and a number for the second.
+        let results = unsafe {
+            [
+                libc::ioctl(device.as_raw_fd(), SET_INTERFACE, &raw mut request),
+                libc::ioctl(device.as_raw_fd(), SET_PERSISTENT, stays),
+            ]
+        };
+        match results {
+            [0, 0] => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn network(&self) -> (Network, NetSettings) {
+        let network = Network {
+            tap: Tap::open(&self.0).expect("the interface"),
+            mac: [2, 0, 0, 0, 0, 1],
+            polling: Duration::ZERO,
+        };
+        (network, NetSettings::default())
+    }
 }
 
-/// Makes the TAP interface, which stays without a program that has it open.
-fn make_interface() {
-    /// `TUNSETIFF` and `TUNSETPERSIST` of `<linux/if_tun.h>`.
-    const SET_INTERFACE: libc::c_ulong = 0x4004_54ca;
-    const SET_PERSISTENT: libc::c_ulong = 0x4004_54cb;
-    let device = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/net/tun");
-    let device = device.expect("/dev/net/tun");
-    // SAFETY: all zeros are valid.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(c"tap0".to_bytes()) {
-        *to = *from as libc::c_char;
+impl Drop for Interface {
+    fn drop(&mut self) {
+        // One that is gone already is as good.
+        let _ = self.set_persistent(false);
     }
-    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
-    request.ifr_ifru.ifru_flags = flags as i16;
-    // SAFETY: the structure that the first request wants, and a number for the second.
-    let results = unsafe {
-        [
-            libc::ioctl(device.as_raw_fd(), SET_INTERFACE, &raw mut request),
-            libc::ioctl(device.as_raw_fd(), SET_PERSISTENT, 1),
-        ]
-    };
-    assert_eq!(results, [0, 0], "{}", std::io::Error::last_os_error());
 }
 
 /// An ELF file with one executable segment.
