@@ -1,6 +1,7 @@
 //! The host side of Hartline's devices.
 
 pub mod console;
+pub mod limiter;
 pub mod net;
 pub mod virtio;
 pub mod volume;

@@ -221,7 +221,7 @@ const COMMAND_LINES: &[(&[&str], &[&str])] = &[
     ),
     (&["--interrupts", "sometimes", "GOOD"], &["interrupts"]),
     (&["--net", "tap:tap0", "GOOD"], &["net"]),
-    (&["-p", "8080:80", "GOOD"], &["8080", "-p", "port"]),
+    (&["-p", "0:80", "GOOD"], &["0:80", "-p", "HOST:GUEST"]),
     (&["--env", "novalue", "GOOD"], &["env", "novalue"]),
     (
         &["--volume", "/nonexistent:/x:ro", "GOOD"],

@@ -1,7 +1,10 @@
 //! The network of a VM: a TAP interface in a network namespace that this process makes for
-//! itself, and peers on this side of it, which are this machine's own.
+//! itself, or none of those, and peers on this side of it, which are this machine's own.
 //!
 //! Needs to be root and `/dev/net/tun`; otherwise the tests are listed as ignored.
+
+#[path = "net/nat.rs"]
+mod nat;
 
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::suite::Suite;
@@ -54,6 +57,15 @@ const TESTS: &[(&str, Test)] = &[
     ("a VM that does nothing", idle),
     ("interfaces that cannot be used", bad_interfaces),
     ("an interface that goes away", vanishing),
+    ("NAT: TCP server", nat::tcp_server),
+    ("NAT: TCP client", nat::tcp_client),
+    ("NAT: limited", nat::limited),
+    ("NAT: many connections", nat::many_connections),
+    ("NAT: UDP server", nat::udp_server),
+    ("NAT: UDP client", nat::udp_client),
+    ("NAT: connections that are refused or reset", nat::failures),
+    ("NAT: ports that cannot be had", nat::bad_ports),
+    ("NAT: large files", nat::large_files),
 ];
 
 /// Makes a network namespace of this process's own.
@@ -469,13 +481,13 @@ fn large_files() -> Result<()> {
     let mut command = hartline::command("run")?;
     command.args(["--net", &tap.option()]).arg(paths::busybox());
     command.args(["sh", "-c", &script.replace("busybox ", "/busybox ")]);
-    let result = fetch_back(command, &tap, &data);
+    let result = fetch_back(command, &format!("http://{}:8001/file", tap.guest()), &data);
     server.kill()?;
     server.wait()?;
     result
 }
 
-fn fetch_back(mut command: Command, tap: &Tap, data: &[u8]) -> Result<()> {
+fn fetch_back(mut command: Command, url: &str, data: &[u8]) -> Result<()> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -485,8 +497,7 @@ fn fetch_back(mut command: Command, tap: &Tap, data: &[u8]) -> Result<()> {
     output.read_line(&mut sum)?;
     output.read_line(&mut ready)?;
     let expected = process::run(busybox("sha256sum").arg("-"), data)?;
-    let url = format!("http://{}:8001/file", tap.guest());
-    let fetched = process::run(busybox("wget").args(["-q", "-O", "-", &url]), b"");
+    let fetched = process::run(busybox("wget").args(["-q", "-O", "-", url]), b"");
     child.kill()?;
     child.wait()?;
     let fetched = fetched?;

@@ -5,7 +5,8 @@ use crate::interrupts::{Interrupt, Lines};
 use crate::platform::{self, Mapping, Mmio};
 use hartline_abi::layout::{DEVICE_GPA, PAGE_SIZE, RAM_GPA};
 use hartline_abi::virtio::NET_DEVICE;
-use hartline_devices::net::{Counters, Net, Statistics, Tap};
+use hartline_devices::limiter::Limits;
+use hartline_devices::net::{Backend, Counters, Net, Statistics};
 use hartline_devices::virtio::mmio::Transport;
 use hartline_devices::virtio::{DeviceError, Guest, Memory};
 use std::io;
@@ -15,12 +16,14 @@ use std::time::Duration;
 /// A network interface for a VM.
 #[derive(Debug)]
 pub struct Network {
-    /// The host's interface.
-    pub tap: Tap,
+    /// What it leads to.
+    pub backend: Box<dyn Backend>,
     /// Address of the guest's interface.
     pub mac: [u8; 6],
     /// Longest time for which host and guest watch the rings before they sleep.
     pub polling: Duration,
+    /// Limits of each direction, which may be changed while the VM runs.
+    pub limits: Arc<Limits>,
 }
 
 /// The devices of a VM.
@@ -57,8 +60,14 @@ impl Devices {
         // SAFETY: all of the mapping, which the value keeps.
         let memory = unsafe { Memory::new(ram.base(), length, RAM_GPA, Arc::clone(ram) as Arc<_>) }
             .ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EINVAL)))?;
-        let Network { tap, mac, polling } = network;
-        let net = Net::new(tap, mac, polling, memory.clone(), guest).map_err(failed)?;
+        let Network {
+            backend,
+            mac,
+            polling,
+            limits,
+        } = network;
+        let net = Net::new(backend, mac, polling, limits, memory.clone(), guest);
+        let net = net.map_err(failed)?;
         let counters = net.counters();
         let transport = Transport::new(Box::new(net), memory);
         Ok(Self {

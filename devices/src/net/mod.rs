@@ -1,33 +1,31 @@
-//! The network device (virtio 1.3, section 5.1): a TAP interface of the host, and one thread
-//! that moves packets between it and the rings.
+//! The network device (virtio 1.3, section 5.1): a [`Backend`], which is a TAP interface of the
+//! host or a network that ends in this process, and one thread that moves packets between it
+//! and the rings.
 //!
 //! A packet is in one receive buffer: the driver gives buffers that the largest segment fits
 //! into, which saves merging. What is not used of them is not touched.
 
+mod backend;
 mod stats;
 mod tap;
+pub mod user;
 mod worker;
 
+pub use backend::Backend;
 pub use stats::{Counters, Statistics};
 pub use tap::{Tap, TapError};
 
+use crate::limiter::Limits;
+use crate::virtio::stats::count;
+use crate::virtio::worker::Bell;
 use crate::virtio::{Device, Guest, Memory};
 use hartline_abi::virtio::{NET_TRANSMIT, NetConfig, device, net_feature};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use virtio_queue::Queue;
-use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use worker::Worker;
-
-/// What other threads tell the device's own.
-#[derive(Debug)]
-struct Bell {
-    event: EventFd,
-    stop: AtomicBool,
-}
 
 /// A network device.
 #[derive(Debug)]
@@ -39,20 +37,23 @@ pub struct Net {
     bell: Arc<Bell>,
     /// Longest time that the thread watches the rings before it sleeps.
     polling: Duration,
+    limits: Arc<Limits>,
     /// None while the thread has it.
-    tap: Option<Tap>,
-    worker: Option<JoinHandle<Tap>>,
+    backend: Option<Box<dyn Backend>>,
+    worker: Option<JoinHandle<Box<dyn Backend>>>,
 }
 
 impl Net {
-    /// A device with the address `mac`, whose rings and buffers are in `memory`.
+    /// A device with the address `mac`, whose rings and buffers are in `memory`. `limits` hold
+    /// for each direction, and may be changed at any time.
     ///
     /// # Errors
     /// If the host has no event descriptor left.
     pub fn new(
-        tap: Tap,
+        backend: Box<dyn Backend>,
         mac: [u8; 6],
         polling: Duration,
+        limits: Arc<Limits>,
         memory: Memory,
         guest: Arc<dyn Guest>,
     ) -> io::Result<Self> {
@@ -60,19 +61,17 @@ impl Net {
             mac,
             status: 0,
             queue_pairs: 1,
-            mtu: tap.mtu(),
+            mtu: backend.mtu(),
         };
         Ok(Self {
             config: config.to_bytes(),
             memory,
             guest,
             counters: Arc::default(),
-            bell: Arc::new(Bell {
-                event: EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)?,
-                stop: AtomicBool::new(false),
-            }),
+            bell: Arc::new(Bell::new()?),
             polling,
-            tap: Some(tap),
+            limits,
+            backend: Some(backend),
             worker: None,
         })
     }
@@ -81,11 +80,6 @@ impl Net {
     #[must_use]
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
-    }
-
-    fn ring(&self) {
-        // Fails only if the counter is at its limit: then it is signalled already.
-        let _: io::Result<()> = self.bell.event.write(1);
     }
 }
 
@@ -114,18 +108,18 @@ impl Device for Net {
     }
 
     fn activate(&mut self, features: u64, queues: Vec<Queue>) -> bool {
-        let (Some(tap), Ok([receive, transmit])) =
-            (self.tap.take(), <[Queue; 2]>::try_from(queues))
+        let (Some(mut backend), Ok([receive, transmit])) =
+            (self.backend.take(), <[Queue; 2]>::try_from(queues))
         else {
             return false;
         };
-        if tap.set_offloads(features).is_err() {
-            self.tap = Some(tap);
+        if backend.set_offloads(features).is_err() {
+            self.backend = Some(backend);
             return false;
         }
-        self.bell.stop.store(false, Ordering::SeqCst);
+        self.bell.stop(false);
         let worker = Worker::new(
-            tap,
+            backend,
             [receive, transmit],
             features,
             self.memory.clone(),
@@ -133,6 +127,7 @@ impl Device for Net {
             Arc::clone(&self.counters),
             Arc::clone(&self.bell),
             self.polling,
+            Arc::clone(&self.limits),
         );
         let thread = thread::Builder::new().name("net".into());
         self.worker = thread.spawn(move || worker.run()).ok();
@@ -140,16 +135,15 @@ impl Device for Net {
     }
 
     fn notify(&self, _: u32) {
-        stats::count(&self.counters.doorbells, 1);
-        self.ring();
+        count(&self.counters.doorbells, 1);
+        self.bell.ring();
     }
 
     fn reset(&mut self) {
         if let Some(worker) = self.worker.take() {
-            self.bell.stop.store(true, Ordering::SeqCst);
-            self.ring();
-            // After a panic there is no interface any more, and no second start.
-            self.tap = worker.join().ok();
+            self.bell.stop(true);
+            // After a panic there is no backend any more, and no second start.
+            self.backend = worker.join().ok();
         }
     }
 }

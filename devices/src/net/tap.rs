@@ -1,5 +1,6 @@
 //! TAP interfaces of the host (Documentation/networking/tuntap.rst).
 
+use super::Backend;
 use hartline_abi::virtio::{NetHeader, net_feature};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -109,18 +110,14 @@ impl Tap {
         let mtu = mtu(&text).map_err(failed("SIOCGIFMTU"))?;
         Ok(Self { file, mtu })
     }
+}
 
-    /// Largest IP packet, bytes.
-    #[must_use]
-    pub fn mtu(&self) -> u16 {
+impl Backend for Tap {
+    fn mtu(&self) -> u16 {
         self.mtu
     }
 
-    /// Tells the host what packets the guest takes, by its virtio features.
-    ///
-    /// # Errors
-    /// The host's.
-    pub fn set_offloads(&self, features: u64) -> io::Result<()> {
+    fn set_offloads(&mut self, features: u64) -> io::Result<()> {
         let mut offloads = 0;
         for (feature, offload) in [
             (net_feature::GUEST_CHECKSUM, TUN_F_CSUM),
@@ -142,29 +139,14 @@ impl Tap {
         check(result)
     }
 
-    /// Reads a packet with its header into buffers. Result: its length; `WouldBlock` if
-    /// there is none.
-    ///
-    /// # Errors
-    /// The host's.
-    ///
-    /// # Safety
-    /// The buffers are memory that may be written.
-    pub(super) unsafe fn read(&self, buffers: &[libc::iovec]) -> io::Result<usize> {
+    unsafe fn read(&mut self, buffers: &[libc::iovec]) -> io::Result<usize> {
         let count = buffers.len() as libc::c_int;
         // SAFETY: the caller's contract.
         let result = unsafe { libc::readv(self.file.as_raw_fd(), buffers.as_ptr(), count) };
         usize::try_from(result).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Writes a packet with its header.
-    ///
-    /// # Errors
-    /// The host's; the packet is lost.
-    ///
-    /// # Safety
-    /// The buffers are memory that may be read.
-    pub(super) unsafe fn write(&self, buffers: &[libc::iovec]) -> io::Result<()> {
+    unsafe fn write(&mut self, buffers: &[libc::iovec]) -> io::Result<()> {
         let count = buffers.len() as libc::c_int;
         // SAFETY: the caller's contract.
         match unsafe { libc::writev(self.file.as_raw_fd(), buffers.as_ptr(), count) } {
@@ -172,10 +154,8 @@ impl Tap {
             _ => Ok(()),
         }
     }
-}
 
-impl AsRawFd for Tap {
-    fn as_raw_fd(&self) -> RawFd {
+    fn descriptor(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 }

@@ -1,29 +1,27 @@
-//! The thread of a network device. While there are packets, and for some time after, it
-//! watches rings and interface, so that the guest need not ring; then it asks for the
-//! doorbell, looks once more, and sleeps.
+//! The thread of a network device: packets between the rings and the backend.
 
-use super::Bell;
-use super::stats::{Counters, count};
-use super::tap::Tap;
+use super::{Backend, Counters};
+use crate::limiter::{Limiter, Limits};
+use crate::virtio::stats::count;
+use crate::virtio::worker::{self, Bell, Work};
 use crate::virtio::{
     Chain, DeviceError, Guest, Memory, give_back, interrupt_for, next_chain, want_doorbell,
 };
 use hartline_abi::virtio::{MAX_FRAME, NetHeader, net_feature};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::{Duration, Instant};
 use virtio_queue::Queue;
 
 /// Packets that are moved in one direction before the other one is looked at.
 const BATCH: usize = 64;
-/// Shortest time for which the rings are watched, unless they are not at all.
-const MIN_POLLING: Duration = Duration::from_micros(20);
+/// Directions, as the limiters have them.
+const SENDING: usize = 0;
+const RECEIVING: usize = 1;
 
 pub(super) struct Worker {
-    tap: Tap,
+    backend: Box<dyn Backend>,
     receive: Queue,
     transmit: Queue,
     /// A receive buffer that was taken and not used yet.
@@ -35,16 +33,19 @@ pub(super) struct Worker {
     counters: Arc<Counters>,
     bell: Arc<Bell>,
     polling: Duration,
+    limits: Arc<Limits>,
+    /// Of packets that go, and that come.
+    limiters: [Limiter; 2],
     /// There was no receive buffer.
     starved: bool,
-    /// The interface was taken away.
+    /// The backend has gone.
     gone: bool,
 }
 
 impl Worker {
     #[expect(clippy::too_many_arguments, reason = "one caller, which has them all")]
     pub(super) fn new(
-        tap: Tap,
+        backend: Box<dyn Backend>,
         [receive, transmit]: [Queue; 2],
         features: u64,
         memory: Memory,
@@ -52,14 +53,16 @@ impl Worker {
         counters: Arc<Counters>,
         bell: Arc<Bell>,
         polling: Duration,
+        limits: Arc<Limits>,
     ) -> Self {
+        let now = Instant::now();
         let large = net_feature::GUEST_TSO4 | net_feature::GUEST_TSO6;
         let frame = match features & large {
-            0 => usize::from(tap.mtu()) + 14,
+            0 => usize::from(backend.mtu()) + 14,
             _ => MAX_FRAME,
         };
         Self {
-            tap,
+            backend,
             receive,
             transmit,
             spare: None,
@@ -69,65 +72,35 @@ impl Worker {
             counters,
             bell,
             polling,
+            limits,
+            limiters: [Limiter::new(now), Limiter::new(now)],
             starved: false,
             gone: false,
         }
     }
 
     /// Moves packets until the device is reset, or the guest breaks a ring. Result: the
-    /// interface.
-    pub(super) fn run(mut self) -> Tap {
-        if let Err(error) = self.serve() {
+    /// backend.
+    pub(super) fn run(mut self) -> Box<dyn Backend> {
+        let bell = Arc::clone(&self.bell);
+        let longest = self.polling;
+        if let Err(error) = worker::run(&mut self, &bell, longest) {
             self.guest.fail(error);
         }
-        self.tap
-    }
-
-    fn serve(&mut self) -> Result<(), DeviceError> {
-        let mut budget = MIN_POLLING.min(self.polling);
-        while !self.bell.stop.load(Ordering::SeqCst) {
-            if self.turn()? {
-                continue;
-            }
-            count(&self.counters.polls, 1);
-            if self.watch(budget)? {
-                budget = (budget * 2).min(self.polling);
-            } else {
-                budget = (budget / 2).max(MIN_POLLING.min(self.polling));
-                self.sleep()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Moves what there is. Result: whether there was anything.
-    fn turn(&mut self) -> Result<bool, DeviceError> {
-        let sent = self.send()?;
-        let received = self.receive()?;
-        Ok(sent || received)
-    }
-
-    /// Moves packets if some come within `time`. Result: whether there were any.
-    fn watch(&mut self, time: Duration) -> Result<bool, DeviceError> {
-        let start = Instant::now();
-        while start.elapsed() < time {
-            thread::yield_now();
-            if self.turn()? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        self.backend
     }
 
     /// Sends what the guest has made available.
     fn send(&mut self) -> Result<bool, DeviceError> {
         let mut done = 0;
         while done < BATCH
+            && self.limiters[SENDING].wait(&self.limits).is_none()
             && let Some(chain) = next_chain(&mut self.transmit, &self.memory, false)?
         {
+            self.limiters[SENDING].take(chain.length);
             let result = match self.gone {
                 // SAFETY: buffers in the guest's RAM, which is mapped as long as `memory`.
-                false => unsafe { self.tap.write(&chain.buffers) },
+                false => unsafe { self.backend.write(&chain.buffers) },
                 true => Err(io::ErrorKind::NotConnected.into()),
             };
             match result {
@@ -154,7 +127,11 @@ impl Worker {
     /// Gives the guest what has come.
     fn receive(&mut self) -> Result<bool, DeviceError> {
         let mut done = 0;
-        while done < BATCH && !self.gone && self.receive_one()? {
+        while done < BATCH
+            && !self.gone
+            && self.limiters[RECEIVING].wait(&self.limits).is_none()
+            && self.receive_one()?
+        {
             done += 1;
         }
         if done > 0 && interrupt_for(&mut self.receive, &self.memory, &*self.guest)? {
@@ -176,7 +153,7 @@ impl Worker {
             return Err(DeviceError::Buffer);
         }
         // SAFETY: buffers in the guest's RAM, which is mapped as long as `memory`.
-        let length = match unsafe { self.tap.read(&chain.buffers) } {
+        let length = match unsafe { self.backend.read(&chain.buffers) } {
             Ok(length) => length,
             Err(error) => {
                 self.note(&error);
@@ -185,6 +162,7 @@ impl Worker {
             }
         };
         let bytes = length.saturating_sub(NetHeader::LENGTH);
+        self.limiters[RECEIVING].take(length);
         count(&self.counters.received_packets, 1);
         count(&self.counters.received_bytes, bytes as u64);
         // The packet is in one buffer.
@@ -194,15 +172,33 @@ impl Worker {
         Ok(true)
     }
 
-    /// Looks at an error of the interface.
+    /// Looks at an error of the backend.
     fn note(&mut self, error: &io::Error) {
-        // It was deleted.
+        // The interface was deleted.
         self.gone |= error.raw_os_error() == Some(libc::EBADFD);
     }
+}
 
-    /// Sleeps until the guest rings or a packet comes.
+impl Work for Worker {
+    fn turn(&mut self) -> Result<bool, DeviceError> {
+        let sent = self.send()?;
+        let received = self.receive()?;
+        Ok(sent || received)
+    }
+
+    fn watches(&self) {
+        count(&self.counters.polls, 1);
+    }
+
     fn sleep(&mut self) -> Result<(), DeviceError> {
-        let more = want_doorbell(&mut self.transmit, &self.memory)?;
+        let waits = self
+            .limiters
+            .each_mut()
+            .map(|limiter| limiter.wait(&self.limits));
+        let waits_for_limits = waits.iter().any(Option::is_some);
+        count(&self.counters.throttled, waits_for_limits.into());
+        // What may not be sent yet is no reason to look again.
+        let more = waits[SENDING].is_none() && want_doorbell(&mut self.transmit, &self.memory)?;
         let more = more || self.starved && want_doorbell(&mut self.receive, &self.memory)?;
         if more {
             return Ok(());
@@ -213,17 +209,24 @@ impl Worker {
             events: libc::POLLIN,
             revents: 0,
         };
-        let tap = match self.starved || self.gone {
+        let cannot_receive = self.starved || self.gone || waits[RECEIVING].is_some();
+        let (descriptor, timeout) = match cannot_receive {
             // Nothing can be done about what it has.
-            true => -1,
-            false => self.tap.as_raw_fd(),
+            true => (-1, None),
+            false => (self.backend.descriptor(), self.backend.timeout()),
         };
-        let mut polls = [entry(self.bell.event.as_raw_fd()), entry(tap)];
-        // SAFETY: two valid entries. Interrupted: the next turn finds nothing.
-        unsafe { libc::poll(polls.as_mut_ptr(), 2, -1) };
+        let mut polls = [entry(self.bell.descriptor()), entry(descriptor)];
+        let timeout = waits.into_iter().flatten().chain(timeout).min();
+        let timeout = timeout.map(|time| libc::timespec {
+            tv_sec: time.as_secs().cast_signed(),
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+        // SAFETY: two valid entries, and a time or none. Interrupted: the next turn finds
+        // nothing.
+        unsafe { libc::ppoll(polls.as_mut_ptr(), 2, timeout, ptr::null()) };
         if polls[0].revents != 0 {
-            // Emptied before looking, so that a later ring is seen later.
-            let _: io::Result<u64> = self.bell.event.read();
+            self.bell.quiet();
         }
         if polls[1].revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0 {
             self.gone = true;

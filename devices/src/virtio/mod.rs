@@ -3,8 +3,10 @@
 //! guest's, and checked.
 
 pub mod mmio;
+pub(crate) mod stats;
 #[cfg(test)]
 mod tests;
+pub(crate) mod worker;
 
 use std::fmt::Debug;
 use std::ptr::NonNull;

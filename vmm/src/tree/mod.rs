@@ -181,6 +181,31 @@ impl TreeBuilder {
         self.nodes.replace(parent, &name, id, guest.as_bytes())
     }
 
+    /// Put a file with these bytes at `guest` of the tree, hiding what was there.
+    ///
+    /// # Errors
+    /// As [`graft`](Self::graft).
+    pub fn add_text(&mut self, text: &[u8], guest: &str) -> Result<(), TreeError> {
+        let (parent, name) = self.parent_of(guest)?;
+        let (path, size) = (Path::new(guest), text.len() as u64);
+        let error = |action, source: io::Error| TreeError::host(path, action)(source);
+        let source = Source {
+            path: guest.as_bytes(),
+            error: &error,
+        };
+        let offset = self.image.append(&mut &*text, size, source)?;
+        let content = nodes::Content::File {
+            offset: offset.unwrap_or_default(),
+            size,
+        };
+        let attributes = Attributes {
+            permissions: 0o644,
+            ..Attributes::directory()
+        };
+        let id = self.nodes.add(attributes, content, guest.as_bytes())?;
+        self.nodes.replace(parent, &name, id, guest.as_bytes())
+    }
+
     /// Put an open regular file at `guest` of the tree, executable by everybody, hiding what
     /// was there. `name` is what messages call it.
     ///

@@ -26,6 +26,7 @@ use hartline_vmm::program;
 use hartline_vmm::report::{Program, judge};
 use hartline_vmm::tree::{TreeBuilder, TreeImage};
 use images::RunningImages;
+use network::Net;
 use options::StatsFormat;
 use std::fs::File;
 use std::io;
@@ -43,7 +44,8 @@ use watch::Watch;
 pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let start = Instant::now();
     arguments.check()?;
-    let guest = load(arguments)?;
+    let net = arguments.net.with_forwards(&arguments.ports)?;
+    let guest = load(arguments, &net)?;
     let images = match arguments.interpret {
         true => None,
         false => {
@@ -73,7 +75,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         program_image,
         arguments: &guest_arguments(arguments, &guest),
         volumes: open_volumes(arguments)?,
-        network: arguments.net.open()?,
+        network: net.open(&arguments.ports)?,
         interpret_only: arguments.interpret,
         trace: open_trace(arguments)?,
         timeout: arguments.timeout,
@@ -150,7 +152,7 @@ struct Guest {
     tree: Arc<TreeImage>,
 }
 
-fn load(arguments: &Arguments) -> anyhow::Result<Guest> {
+fn load(arguments: &Arguments, net: &Net) -> anyhow::Result<Guest> {
     let (mut builder, path);
     match &arguments.rootfs {
         Some(root) => {
@@ -166,6 +168,9 @@ fn load(arguments: &Arguments) -> anyhow::Result<Guest> {
             let guest_path = path.to_str().context("the program's name is not UTF-8")?;
             builder.add_file(&arguments.program, guest_path)?;
         }
+    }
+    if let Some(resolver) = net.resolver() {
+        builder.add_text(resolver.as_bytes(), "/etc/resolv.conf")?;
     }
     for volume in &arguments.volumes {
         builder.add_mount_point(&volume.host, &volume.guest)?;

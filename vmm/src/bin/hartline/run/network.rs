@@ -1,12 +1,17 @@
-//! `--net`: which interface of the host the VM gets, and its addresses.
+//! `--net` and `-p`: what the VM's network interface leads to, and its addresses.
 
 use anyhow::{Context, bail, ensure};
 use hartline_abi::boot::NetSettings;
-use hartline_devices::net::Tap;
+use hartline_devices::limiter::Limits;
+use hartline_devices::net::user::{
+    Forward, GATEWAY, GUEST, GUEST_MAC, NAME_SERVER, PREFIX, Protocol, User,
+};
+use hartline_devices::net::{Backend, Tap};
 use hartline_vmm::devices::Network;
 use std::fs::File;
 use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long host and guest watch the rings before they sleep, if nothing else is asked for.
@@ -21,6 +26,50 @@ pub enum Net {
     None,
     /// An interface over a TAP interface of the host.
     Tap(TapNet),
+    /// A network that ends in this process.
+    User(Pace),
+}
+
+/// How fast an interface is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Longest time for which host and guest watch the rings.
+    polling: Duration,
+    /// Most bytes, and packets, a second in each direction; 0: no limit.
+    limits: [u64; 2],
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            polling: POLLING,
+            limits: [0; 2],
+        }
+    }
+}
+
+impl Pace {
+    /// Takes over what a key says; whether it is one of these.
+    fn set(&mut self, key: &str, value: &str) -> anyhow::Result<bool> {
+        match key {
+            "poll" => self.polling = parse_polling(value)?,
+            "rate" => self.limits[0] = parse_limit(value)?,
+            "ops" => self.limits[1] = parse_limit(value)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The interface with this pace.
+    fn network(&self, backend: Box<dyn Backend>, mac: [u8; 6]) -> Network {
+        let [bytes, packets] = self.limits;
+        Network {
+            backend,
+            mac,
+            polling: self.polling,
+            limits: Arc::new(Limits::new(bytes, packets)),
+        }
+    }
 }
 
 /// An address and the length of its prefix, bits.
@@ -34,7 +83,7 @@ pub struct TapNet {
     addresses: (Option<Prefixed<Ipv4Addr>>, Option<Prefixed<Ipv6Addr>>),
     gateways: (Option<Ipv4Addr>, Option<Ipv6Addr>),
     mac: Option<[u8; 6]>,
-    polling: Duration,
+    pace: Pace,
 }
 
 /// Parses the value of `--net`.
@@ -46,15 +95,16 @@ pub fn parse(text: &str) -> anyhow::Result<Net> {
     let first = parts.next().unwrap_or_default();
     let name = match first.split_once(':') {
         None if text == "none" => return Ok(Net::None),
+        None if first == "user" => return parse_user(parts),
         Some(("tap", name)) if !name.is_empty() => name,
-        _ => bail!("must be none or tap:NAME[,ip=ADDRESS/PREFIX][,gw=ADDRESS][,mac=ADDRESS]"),
+        _ => bail!("must be none, user or tap:NAME[,ip=ADDRESS/PREFIX][,gw=ADDRESS][,mac=ADDRESS]"),
     };
     let mut net = TapNet {
         name: name.into(),
         addresses: (None, None),
         gateways: (None, None),
         mac: None,
-        polling: POLLING,
+        pace: Pace::default(),
     };
     for part in parts {
         let (key, value) = part.split_once('=').context("needs the form KEY=VALUE")?;
@@ -71,11 +121,49 @@ pub fn parse(text: &str) -> anyhow::Result<Net> {
                 IpAddr::V6(ip) => net.gateways.1 = Some(ip),
             },
             "mac" => net.mac = Some(parse_mac(value)?),
-            "poll" => net.polling = parse_polling(value)?,
-            _ => bail!("unknown key {key:?}: there are ip, gw, mac and poll"),
+            _ if net.pace.set(key, value)? => {}
+            _ => bail!("unknown key {key:?}: there are ip, gw, mac, rate, ops and poll"),
         }
     }
     Ok(Net::Tap(net))
+}
+
+/// What follows `user`.
+fn parse_user<'a>(parts: impl Iterator<Item = &'a str>) -> anyhow::Result<Net> {
+    let mut pace = Pace::default();
+    for part in parts {
+        let (key, value) = part.split_once('=').context("needs the form KEY=VALUE")?;
+        ensure!(
+            pace.set(key, value)?,
+            "unknown key {key:?}: of user there are rate, ops and poll"
+        );
+    }
+    Ok(Net::User(pace))
+}
+
+/// Parses the value of `-p`: `[ADDRESS:]HOST:GUEST[/tcp|/udp]`.
+///
+/// # Errors
+/// Says what is wrong.
+pub fn parse_forward(text: &str) -> anyhow::Result<Forward> {
+    let (ends, protocol) = match text.split_once('/') {
+        None | Some((_, "tcp")) => (text.trim_end_matches("/tcp"), Protocol::Tcp),
+        Some((ends, "udp")) => (ends, Protocol::Udp),
+        Some((_, other)) => bail!("{other:?} is neither tcp nor udp"),
+    };
+    let form = || format!("{text:?} needs the form [ADDRESS:]HOST:GUEST[/tcp|/udp]");
+    let (host, guest) = ends.rsplit_once(':').with_context(form)?;
+    let port = |text: &str| text.parse::<u16>().ok().filter(|&port| port != 0);
+    let host = match host.contains(':') {
+        true => host.parse::<SocketAddr>().ok(),
+        // Nobody else's business, unless it is asked for.
+        false => port(host).map(|port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)),
+    };
+    Ok(Forward {
+        protocol,
+        host: host.filter(|host| host.port() != 0).with_context(form)?,
+        guest: port(guest).with_context(form)?,
+    })
 }
 
 /// `ADDRESS/PREFIX`
@@ -116,6 +204,20 @@ fn parse_polling(text: &str) -> anyhow::Result<Duration> {
         .with_context(|| format!("{text:?} is no number of microseconds up to 100000"))
 }
 
+/// A number a second, with suffixes of thousands.
+fn parse_limit(text: &str) -> anyhow::Result<u64> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1000),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1_000_000),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 1_000_000_000),
+        _ => (text, 1),
+    };
+    let number = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    number
+        .filter(|&number| number > 0)
+        .with_context(|| format!("{text:?} is no number a second (suffixes: K, M, G)"))
+}
+
 /// A random address that is nobody's.
 fn random_mac() -> anyhow::Result<[u8; 6]> {
     let mut mac = [0; 6];
@@ -128,24 +230,65 @@ fn random_mac() -> anyhow::Result<[u8; 6]> {
 }
 
 impl Net {
-    /// Opens the interface of the host. The results are that and what the guest is told.
+    /// What it is with these ports forwarded, which needs a network.
     ///
     /// # Errors
-    /// The interface is missing, in use, or of another kind.
-    pub fn open(&self) -> anyhow::Result<Option<(Network, NetSettings)>> {
-        let Net::Tap(net) = self else {
-            return Ok(None);
-        };
-        let tap = Tap::open(&net.name).context("--net")?;
-        let mac = match net.mac {
+    /// The VM has an interface that nothing is forwarded to.
+    pub fn with_forwards(&self, forwards: &[Forward]) -> anyhow::Result<Net> {
+        match self {
+            Self::None if !forwards.is_empty() => Ok(Self::User(Pace::default())),
+            Self::Tap(_) if !forwards.is_empty() => {
+                bail!("-p: over a TAP interface the VM has an address of its own")
+            }
+            net => Ok(net.clone()),
+        }
+    }
+
+    /// The resolv.conf(5) that the guest needs, if it is not the one that it brings.
+    pub fn resolver(&self) -> Option<String> {
+        matches!(self, Self::User(_)).then(|| format!("nameserver {NAME_SERVER}\n"))
+    }
+
+    /// Opens it. The results are the interface and what the guest is told.
+    ///
+    /// # Errors
+    /// The interface of the host is missing, in use, or of another kind; a port cannot be had.
+    pub fn open(&self, forwards: &[Forward]) -> anyhow::Result<Option<(Network, NetSettings)>> {
+        match self {
+            Self::None => Ok(None),
+            Self::Tap(net) => net.open().map(Some),
+            Self::User(pace) => {
+                let user = User::new(forwards).context("-p")?;
+                let settings = NetSettings {
+                    present: 1,
+                    ipv4: GUEST.octets(),
+                    gateway4: GATEWAY.octets(),
+                    prefixes: [PREFIX, 0],
+                    polling_ns: nanoseconds(pace.polling),
+                    ..NetSettings::default()
+                };
+                Ok(Some((pace.network(Box::new(user), GUEST_MAC), settings)))
+            }
+        }
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl TapNet {
+    fn open(&self) -> anyhow::Result<(Network, NetSettings)> {
+        let tap = Tap::open(&self.name).context("--net")?;
+        let mac = match self.mac {
             Some(mac) => mac,
             None => random_mac()?,
         };
-        let (ipv4, ipv6) = net.addresses;
+        let (ipv4, ipv6) = self.addresses;
         let (ipv4_address, ipv4_length) = ipv4.unwrap_or((Ipv4Addr::UNSPECIFIED, 0));
         let (ipv6_address, ipv6_length) = ipv6.unwrap_or((Ipv6Addr::UNSPECIFIED, 0));
-        let gateway4 = net.gateways.0.unwrap_or(Ipv4Addr::UNSPECIFIED);
-        let gateway6 = net.gateways.1.unwrap_or(Ipv6Addr::UNSPECIFIED);
+        let gateway4 = self.gateways.0.unwrap_or(Ipv4Addr::UNSPECIFIED);
+        let gateway6 = self.gateways.1.unwrap_or(Ipv6Addr::UNSPECIFIED);
         let settings = NetSettings {
             present: 1,
             dhcp: (ipv4.is_none() && ipv6.is_none()).into(),
@@ -154,14 +297,9 @@ impl Net {
             prefixes: [ipv4_length, ipv6_length],
             ipv6: ipv6_address.octets(),
             gateway6: gateway6.octets(),
-            polling_ns: u64::try_from(net.polling.as_nanos()).unwrap_or(u64::MAX),
+            polling_ns: nanoseconds(self.pace.polling),
         };
-        let network = Network {
-            tap,
-            mac,
-            polling: net.polling,
-        };
-        Ok(Some((network, settings)))
+        Ok((self.pace.network(Box::new(tap), mac), settings))
     }
 }
 
@@ -173,7 +311,7 @@ mod tests {
     fn networks() {
         assert_eq!(parse("none").unwrap(), Net::None);
         let Net::Tap(net) =
-            parse("tap:t0,ip=10.0.0.2/24,gw=10.0.0.1,ip=fd00::2/64,poll=0").unwrap()
+            parse("tap:t0,ip=10.0.0.2/24,gw=10.0.0.1,ip=fd00::2/64,poll=0,rate=2M").unwrap()
         else {
             panic!("no TAP")
         };
@@ -181,12 +319,17 @@ mod tests {
         assert_eq!(net.addresses.0, Some((Ipv4Addr::new(10, 0, 0, 2), 24)));
         assert_eq!(net.addresses.1.map(|(_, length)| length), Some(64));
         assert_eq!(net.gateways.0, Some(Ipv4Addr::new(10, 0, 0, 1)));
-        assert_eq!(net.polling, Duration::ZERO);
+        assert_eq!(net.pace.polling, Duration::ZERO);
+        assert_eq!(net.pace.limits, [2_000_000, 0]);
         for bad in [
             "",
             "tap",
             "tap:",
             "bridge:b",
+            "user:x",
+            "user,ip=10.0.0.1/8",
+            "user,rate=0",
+            "user,ops=much",
             "tap:t0,ip=10.0.0.2",
             "tap:t0,ip=10.0.0.2/33",
             "tap:t0,ip=224.0.0.1/8",
@@ -199,5 +342,35 @@ mod tests {
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn forwards() {
+        let forward = parse_forward("8080:80").unwrap();
+        assert_eq!(forward.host, "127.0.0.1:8080".parse().unwrap());
+        assert_eq!((forward.guest, forward.protocol), (80, Protocol::Tcp));
+        let forward = parse_forward("[::]:53:5353/udp").unwrap();
+        assert_eq!(forward.host, "[::]:53".parse().unwrap());
+        assert_eq!((forward.guest, forward.protocol), (5353, Protocol::Udp));
+        for bad in [
+            "",
+            "80",
+            "80:",
+            ":80",
+            "0:80",
+            "80:0",
+            "80:65536",
+            "80:80/sctp",
+            "x:80:80",
+            "::1:80:80",
+            "80:80/tcp/tcp/x",
+        ] {
+            assert!(parse_forward(bad).is_err(), "{bad}");
+        }
+        let forward = [parse_forward("1:1").unwrap()];
+        let user = Net::None.with_forwards(&forward).unwrap();
+        assert!(matches!(user, Net::User(_)));
+        assert_eq!(Net::None.with_forwards(&[]).unwrap(), Net::None);
+        assert!(parse("tap:t").unwrap().with_forwards(&forward).is_err());
     }
 }

@@ -1,10 +1,11 @@
 //! The command line of `hartline run`.
 
 use super::network::{self, Net};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use hartline_abi::volume::MAX_VOLUMES;
 use hartline_aot::technique::Technique;
 use hartline_vmm::interrupts::Mode;
+use hartline_devices::net::user::Forward;
 use hartline_vmm::layout::{MAX_CPUS, MAX_RAM, MIN_RAM};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -34,19 +35,27 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub cpus: u32,
 
-    /// Network: none, or a TAP interface of the host; without ip=ADDRESS/PREFIX addresses
-    /// come by DHCP; poll=MICROSECONDS is how long rings are watched before sleeping
+    /// Network: none; user, over sockets of this process; or a TAP interface of the host,
+    /// where without ip=ADDRESS/PREFIX addresses come by DHCP; rate=BYTES and ops=PACKETS
+    /// limit a second in each direction; poll=MICROSECONDS is how long rings are watched
+    /// before sleeping
     #[arg(
         long,
-        value_name = "none|tap:NAME[,ip=…][,gw=…][,mac=…][,poll=…]",
+        value_name = "none|user|tap:NAME[,ip=…][,gw=…][,mac=…][,rate=…][,ops=…][,poll=…]",
         default_value = "none",
         value_parser = network::parse
     )]
     pub net: Net,
 
-    /// Forward a port of the host to the program
-    #[arg(short = 'p', long = "publish", value_name = "HOST:GUEST")]
-    pub ports: Vec<String>,
+    /// Forward a port of the host to the program, from 127.0.0.1 unless there is an address;
+    /// implies --net user
+    #[arg(
+        short = 'p',
+        long = "publish",
+        value_name = "[ADDRESS:]HOST:GUEST[/tcp|/udp]",
+        value_parser = network::parse_forward
+    )]
+    pub ports: Vec<Forward>,
 
     /// Translate without a technique, to see what it is worth (repeatable)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -157,12 +166,6 @@ impl Arguments {
             "--cpus {}: a VM has 1 to {MAX_CPUS} vCPUs",
             self.cpus
         );
-        if let Some(port) = self.ports.first() {
-            bail!(
-                "-p {port}: forwarding of ports is not implemented: \
-                 --net tap:NAME gives the VM an address of its own"
-            );
-        }
         self.interrupt_mode()?;
         let volumes = self.volumes.len();
         ensure!(

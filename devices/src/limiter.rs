@@ -1,0 +1,142 @@
+//! Limits of how fast a device works: token buckets for bytes and for operations, which others
+//! may change while it does.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Limits of a device, in each direction; 0: none.
+#[derive(Debug, Default)]
+pub struct Limits {
+    /// Bytes per second.
+    pub bytes: AtomicU64,
+    /// Packets or requests per second.
+    pub operations: AtomicU64,
+}
+
+impl Limits {
+    /// Limits of bytes and operations per second, 0 being none.
+    #[must_use]
+    pub fn new(bytes: u64, operations: u64) -> Self {
+        Self {
+            bytes: AtomicU64::new(bytes),
+            operations: AtomicU64::new(operations),
+        }
+    }
+}
+
+/// For this long what was not used is kept, to be used at once.
+const BURST: f64 = 0.02;
+
+/// What is left of one limit. It may be overdrawn by one operation, for which the next one waits:
+/// so an operation that is larger than the burst is possible.
+#[derive(Debug, Default)]
+struct Bucket {
+    left: f64,
+}
+
+impl Bucket {
+    /// Time has passed.
+    fn fill(&mut self, rate: u64, passed: f64) {
+        if rate == 0 {
+            // What was used then is no debt later.
+            self.left = 0.0;
+            return;
+        }
+        let rate = rate as f64;
+        self.left = (self.left + rate * passed).min((rate * BURST).max(1.0));
+    }
+
+    /// How long to wait for the next operation, seconds.
+    fn wait(&self, rate: u64) -> f64 {
+        match rate {
+            0 => 0.0,
+            rate => (-self.left).max(0.0) / rate as f64,
+        }
+    }
+}
+
+/// One direction of a device under its limits.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    bytes: Bucket,
+    operations: Bucket,
+    last: Instant,
+}
+
+impl Limiter {
+    pub fn new(now: Instant) -> Self {
+        Self {
+            bytes: Bucket::default(),
+            operations: Bucket::default(),
+            last: now,
+        }
+    }
+
+    /// How long the next operation is to wait; none if it need not.
+    pub fn wait(&mut self, limits: &Limits) -> Option<Duration> {
+        // What has no limit does not look at the clock.
+        let is_limited = [&limits.bytes, &limits.operations]
+            .iter()
+            .any(|limit| limit.load(Ordering::Relaxed) != 0);
+        is_limited.then(|| self.wait_at(limits, Instant::now()))?
+    }
+
+    fn wait_at(&mut self, limits: &Limits, now: Instant) -> Option<Duration> {
+        let bytes = limits.bytes.load(Ordering::Relaxed);
+        let operations = limits.operations.load(Ordering::Relaxed);
+        let passed = now.duration_since(self.last).as_secs_f64();
+        self.last = now;
+        self.bytes.fill(bytes, passed);
+        self.operations.fill(operations, passed);
+        let wait = self.bytes.wait(bytes).max(self.operations.wait(operations));
+        (wait > 0.0).then(|| Duration::from_secs_f64(wait.min(1.0)))
+    }
+
+    /// An operation was made.
+    pub fn take(&mut self, bytes: usize) {
+        self.bytes.left -= bytes as f64;
+        self.operations.left -= 1.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds that so many operations of so many bytes take.
+    fn time(limits: &Limits, operations: usize, bytes: usize) -> f64 {
+        let start = Instant::now();
+        let (mut now, mut limiter) = (start, Limiter::new(start));
+        for _ in 0..operations {
+            while let Some(wait) = limiter.wait_at(limits, now) {
+                now += wait;
+            }
+            limiter.take(bytes);
+        }
+        (now - start).as_secs_f64()
+    }
+
+    #[test]
+    fn limits_hold_over_time() {
+        let near = |time: f64, expected: f64| (time - expected).abs() < 0.05 * expected + 0.03;
+        assert!(near(time(&Limits::new(1_000_000, 0), 1000, 5000), 5.0));
+        assert!(near(time(&Limits::new(0, 100), 300, 5000), 3.0));
+        assert!(near(time(&Limits::new(1_000_000, 100), 300, 5000), 3.0));
+        // One operation may be larger than all that is kept.
+        assert!(near(time(&Limits::new(1000, 0), 3, 10_000), 20.0));
+    }
+
+    #[test]
+    fn limits_can_be_changed() {
+        let limits = Limits::new(1000, 0);
+        let now = Instant::now();
+        let mut limiter = Limiter::new(now);
+        limiter.take(1_000_000);
+        assert!(limiter.wait_at(&limits, now).is_some());
+        limits.bytes.store(0, Ordering::Relaxed);
+        assert_eq!(limiter.wait(&limits), None);
+        limits.operations.store(1, Ordering::Relaxed);
+        assert!(limiter.wait_at(&limits, now).is_some());
+        assert_eq!(limiter.wait_at(&limits, now + Duration::from_secs(1)), None);
+    }
+}

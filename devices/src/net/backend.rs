@@ -1,0 +1,46 @@
+//! What is at the other end of a network device.
+
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// Where packets of a device go, and come from. Each comes with a
+/// [`NetHeader`](hartline_abi::virtio::NetHeader). Nothing waits.
+pub trait Backend: Send + Debug {
+    /// Largest IP packet, bytes.
+    fn mtu(&self) -> u16;
+
+    /// Tells it what packets the guest takes, by its virtio features.
+    ///
+    /// # Errors
+    /// The host's.
+    fn set_offloads(&mut self, features: u64) -> io::Result<()>;
+
+    /// Reads a packet with its header into buffers. Result: its length; `WouldBlock` if
+    /// there is none.
+    ///
+    /// # Errors
+    /// The host's; `EBADFD` if no packet will come any more.
+    ///
+    /// # Safety
+    /// The buffers are memory that may be written.
+    unsafe fn read(&mut self, buffers: &[libc::iovec]) -> io::Result<usize>;
+
+    /// Writes a packet with its header.
+    ///
+    /// # Errors
+    /// The host's; the packet is lost.
+    ///
+    /// # Safety
+    /// The buffers are memory that may be read.
+    unsafe fn write(&mut self, buffers: &[libc::iovec]) -> io::Result<()>;
+
+    /// A descriptor that is readable when there may be a packet to read.
+    fn descriptor(&self) -> RawFd;
+
+    /// After which time there may be one though the descriptor is not readable.
+    fn timeout(&self) -> Option<Duration> {
+        None
+    }
+}

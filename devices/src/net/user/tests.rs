@@ -1,0 +1,200 @@
+//! What the network answers to packets of a guest, good and bad.
+
+use super::*;
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol,
+    Ipv4Packet, Ipv4Repr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber, UdpPacket, UdpRepr,
+};
+use std::net::{SocketAddrV4, UdpSocket};
+use std::time::Instant;
+
+/// A packet of the guest.
+fn frame(protocol: EthernetProtocol, length: usize, fill: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let mut frame = vec![0; 14 + length];
+    let mut ethernet = EthernetFrame::new_unchecked(&mut frame[..]);
+    ethernet.set_src_addr(EthernetAddress(GUEST_MAC));
+    ethernet.set_dst_addr(EthernetAddress::BROADCAST);
+    ethernet.set_ethertype(protocol);
+    fill(&mut frame[14..]);
+    frame
+}
+
+fn ip_frame(
+    to: Ipv4Addr,
+    protocol: IpProtocol,
+    length: usize,
+    fill: impl FnOnce(&mut [u8]),
+) -> Vec<u8> {
+    let ip = Ipv4Repr {
+        src_addr: GUEST,
+        dst_addr: to,
+        next_header: protocol,
+        payload_len: length,
+        hop_limit: 64,
+    };
+    let total = ip.buffer_len() + length;
+    frame(EthernetProtocol::Ipv4, total, |bytes| {
+        let mut packet = Ipv4Packet::new_unchecked(&mut *bytes);
+        ip.emit(&mut packet, &ChecksumCapabilities::default());
+        fill(&mut bytes[ip.buffer_len()..]);
+    })
+}
+
+fn tcp_frame(to: SocketAddrV4, control: TcpControl) -> Vec<u8> {
+    let tcp = TcpRepr {
+        src_port: 5000,
+        dst_port: to.port(),
+        control,
+        seq_number: TcpSeqNumber(7),
+        ack_number: None,
+        window_len: 1000,
+        window_scale: None,
+        max_seg_size: Some(1460),
+        sack_permitted: false,
+        sack_ranges: [None; 3],
+        timestamp: None,
+        payload: &[],
+    };
+    ip_frame(*to.ip(), IpProtocol::Tcp, tcp.buffer_len(), |bytes| {
+        let mut packet = TcpPacket::new_unchecked(bytes);
+        let ignored = ChecksumCapabilities::ignored();
+        tcp.emit(&mut packet, &GUEST.into(), &(*to.ip()).into(), &ignored);
+    })
+}
+
+fn udp_frame(from: u16, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
+    let udp = UdpRepr {
+        src_port: from,
+        dst_port: to.port(),
+    };
+    ip_frame(*to.ip(), IpProtocol::Udp, 8 + payload.len(), |bytes| {
+        udp.emit(
+            &mut UdpPacket::new_unchecked(bytes),
+            &GUEST.into(),
+            &(*to.ip()).into(),
+            payload.len(),
+            |to| to.copy_from_slice(payload),
+            &ChecksumCapabilities::ignored(),
+        );
+    })
+}
+
+/// The packets that come for the guest within some time, without their first header.
+fn answers(user: &mut User, wanted: usize) -> Vec<Vec<u8>> {
+    let (start, mut all) = (Instant::now(), Vec::new());
+    let mut buffer = vec![0; NetHeader::LENGTH + hartline_abi::virtio::MAX_FRAME];
+    while all.len() < wanted && start.elapsed() < Duration::from_secs(5) {
+        let io = [libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        }];
+        // SAFETY: a buffer of this function's.
+        if let Ok(length) = unsafe { user.read(&io) } {
+            all.push(buffer[NetHeader::LENGTH..length].to_vec());
+        }
+    }
+    all
+}
+
+fn parse_tcp(frame: &[u8]) -> (SocketAddrV4, bool) {
+    let ip = Ipv4Packet::new_checked(&frame[14..]).unwrap();
+    let tcp = TcpPacket::new_checked(ip.payload()).unwrap();
+    let from = SocketAddrV4::new(ip.src_addr(), tcp.src_port());
+    (from, tcp.rst())
+}
+
+#[test]
+fn every_other_address_is_here() {
+    let mut user = User::new(&[]).unwrap();
+    for (target, expected) in [(GATEWAY, 1), (NAME_SERVER, 1), (GUEST, 0)] {
+        let request = ArpRepr::EthernetIpv4 {
+            operation: ArpOperation::Request,
+            source_hardware_addr: EthernetAddress(GUEST_MAC),
+            source_protocol_addr: GUEST,
+            target_hardware_addr: EthernetAddress([0; 6]),
+            target_protocol_addr: target,
+        };
+        let bytes = frame(EthernetProtocol::Arp, request.buffer_len(), |bytes| {
+            request.emit(&mut ArpPacket::new_unchecked(bytes));
+        });
+        user.take(&bytes);
+        let frames: Vec<_> = std::iter::from_fn(|| user.link.pop()).collect();
+        assert_eq!(frames.len(), expected, "{target}");
+    }
+}
+
+#[test]
+fn what_is_not_allowed_is_refused() {
+    let mut user = User::new(&[]).unwrap();
+    for to in ["127.0.0.1:22", "169.254.169.254:80", "10.0.2.2:22"] {
+        let to: SocketAddrV4 = to.parse().unwrap();
+        user.take(&tcp_frame(to, TcpControl::Syn));
+        let answers = answers(&mut user, 1);
+        assert_eq!(parse_tcp(&answers[0]), (to, true));
+    }
+    // Part of a connection that there is not.
+    user.take(&tcp_frame("192.0.2.1:9".parse().unwrap(), TcpControl::None));
+    assert!(parse_tcp(&answers(&mut user, 1)[0]).1);
+}
+
+#[test]
+fn forwarded_datagrams_come_back() {
+    let host = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let forward = Forward {
+        protocol: Protocol::Udp,
+        host: address,
+        guest: 53,
+    };
+    let mut user = User::new(&[forward]).unwrap();
+    assert!(matches!(
+        User::new(&[forward]),
+        Err(ForwardError::Port { .. })
+    ));
+    host.send_to(b"question", address).unwrap();
+    let packets = answers(&mut user, 1);
+    let ip = Ipv4Packet::new_checked(&packets[0][14..]).unwrap();
+    let udp = UdpPacket::new_checked(ip.payload()).unwrap();
+    assert_eq!((ip.src_addr(), ip.dst_addr()), (GATEWAY, GUEST));
+    assert_eq!((udp.dst_port(), udp.payload()), (53, &b"question"[..]));
+    let back = SocketAddrV4::new(GATEWAY, udp.src_port());
+    // Another port of the guest has no answer to give.
+    user.take(&udp_frame(54, back, b"wrong"));
+    user.take(&udp_frame(53, back, b"answer"));
+    let mut buffer = [0; 16];
+    let (length, from) = host.recv_from(&mut buffer).unwrap();
+    assert_eq!((&buffer[..length], from), (&b"answer"[..], address));
+}
+
+#[test]
+fn a_guest_that_takes_nothing_costs_little() {
+    let mut user = User::new(&[]).unwrap();
+    let packet = tcp_frame("192.0.2.1:9".parse().unwrap(), TcpControl::None);
+    for _ in 0..10_000 {
+        user.take(&packet);
+    }
+    let waiting = std::iter::from_fn(|| user.link.pop()).count();
+    assert!((1..1000).contains(&waiting), "{waiting}");
+}
+
+#[test]
+fn damaged_packets_are_dropped() {
+    // Changed addresses are real ones.
+    let mut user = User::with_policy(&[], |_| None).unwrap();
+    let good = tcp_frame("10.0.2.2:9".parse().unwrap(), TcpControl::Syn);
+    for length in 0..good.len() {
+        user.take(&good[..length]);
+        let mut changed = good.clone();
+        changed[length] ^= 0xff;
+        user.take(&changed);
+    }
+    let io = [libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    }];
+    // SAFETY: a buffer without bytes.
+    assert!(unsafe { user.write(&io) }.is_err());
+}

@@ -1,0 +1,99 @@
+//! The life of a device's thread: while there is work, and for some time after, it watches the
+//! rings, so that the guest need not ring; then it asks for the doorbell, looks once more, and
+//! sleeps.
+
+use super::DeviceError;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+/// Shortest time for which the rings are watched, unless they are not at all.
+const MIN_POLLING: Duration = Duration::from_micros(20);
+
+/// What other threads tell the device's own.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    event: EventFd,
+    stop: AtomicBool,
+}
+
+impl Bell {
+    /// # Errors
+    /// If the host has no descriptor left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            event: EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)?,
+            stop: AtomicBool::new(false),
+        })
+    }
+
+    /// Wakes the thread.
+    pub fn ring(&self) {
+        // Fails only if the counter is at its limit: then it is signalled already.
+        let _: io::Result<()> = self.event.write(1);
+    }
+
+    /// Lets the thread end, or a new one begin.
+    pub fn stop(&self, stop: bool) {
+        self.stop.store(stop, Ordering::SeqCst);
+        self.ring();
+    }
+
+    /// What is readable when it was rung.
+    pub fn descriptor(&self) -> RawFd {
+        self.event.as_raw_fd()
+    }
+
+    /// It was heard. To be called before the rings are looked at, so that a later ring is seen
+    /// later.
+    pub fn quiet(&self) {
+        let _: io::Result<u64> = self.event.read();
+    }
+}
+
+/// What a device's thread does.
+pub(crate) trait Work {
+    /// Does what there is to do. Result: whether there was anything.
+    fn turn(&mut self) -> Result<bool, DeviceError>;
+
+    /// There was nothing to do: the rings are watched.
+    fn watches(&self);
+
+    /// Asks for the doorbell, looks once more, and sleeps until it rings.
+    fn sleep(&mut self) -> Result<(), DeviceError>;
+}
+
+/// Works until the thread is to end, or the guest breaks a ring. The rings are watched for
+/// `longest` at most.
+pub(crate) fn run(work: &mut impl Work, bell: &Bell, longest: Duration) -> Result<(), DeviceError> {
+    let shortest = MIN_POLLING.min(longest);
+    let mut budget = shortest;
+    while !bell.stop.load(Ordering::SeqCst) {
+        if work.turn()? {
+            continue;
+        }
+        work.watches();
+        if watch(work, budget)? {
+            budget = (budget * 2).min(longest);
+        } else {
+            budget = (budget / 2).max(shortest);
+            work.sleep()?;
+        }
+    }
+    Ok(())
+}
+
+/// Works if there is something to do within `time`. Result: whether there was.
+fn watch(work: &mut impl Work, time: Duration) -> Result<bool, DeviceError> {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        thread::yield_now();
+        if work.turn()? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
