@@ -252,14 +252,14 @@ fn program_in_volume() -> Result<()> {
 /// is executed again.
 fn changing_program() -> Result<()> {
     let folder = Scratch::new()?;
-    fs::copy(paths::busybox(), folder.path().join("program"))?;
+    fs::copy(paths::busybox(), folder.path().join("busybox"))?;
     let other = compile::alone("volumes", "riscv64-linux-gnu-gcc")?;
     fs::copy(other, folder.path().join("other"))?;
-    let text = "mkfifo /tmp/pipe; cd /volume; ./program echo one; \
-                ./program sh -c 'read line; echo $line; while [ ${#line} -lt 9 ]; do \
+    let text = "mkfifo /tmp/pipe; cd /volume; ./busybox echo one; \
+                ./busybox sh -c 'read line; echo $line; while [ ${#line} -lt 9 ]; do \
                 line=x$line; done; echo $line' < /tmp/pipe & \
-                exec 3> /tmp/pipe; sleep 1; cat other > program; echo two >&3; wait; \
-                ./program echo three; echo $?; cp /busybox program; ./program echo four";
+                exec 3> /tmp/pipe; sleep 1; cat other > busybox; echo two >&3; wait; \
+                ./busybox echo three; echo $?; cp /busybox busybox; ./busybox echo four";
     let run = Run::new(&paths::busybox(), ["sh", "-c", text]);
     let volume = format!("{}:/volume", folder.path().display());
     let outcome = run.hartline(&["--volume", &volume])?;
