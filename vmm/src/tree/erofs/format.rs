@@ -440,7 +440,7 @@ impl<'a> Image<'a> {
             0..ENTRY => 0,
             _ => u16_at(block, 8) as usize,
         };
-        if names == 0 || names % ENTRY != 0 || names > block.len() {
+        if names == 0 || !names.is_multiple_of(ENTRY) || names > block.len() {
             return Err(damaged("is a damaged directory"));
         }
         let starts: Vec<usize> = (0..names / ENTRY)
