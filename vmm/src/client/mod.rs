@@ -1,5 +1,11 @@
 //! A client of the daemon's API.
 
+mod attach;
+mod connect;
+
+pub use attach::{Attached, Input, Output, Received};
+pub use connect::DEFAULT_CA;
+
 use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::combinators::BoxBody;
@@ -14,7 +20,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
-use tokio::net::{TcpStream, UnixStream};
+use tokio_tungstenite::tungstenite;
 
 /// Bytes of a file sent at a time.
 const CHUNK: usize = 64 << 10;
@@ -26,6 +32,8 @@ pub enum Host {
     Unix(PathBuf),
     /// An address and port, without TLS.
     Tcp(String),
+    /// A name or address and port, with TLS.
+    Tls(String),
 }
 
 impl FromStr for Host {
@@ -35,14 +43,27 @@ impl FromStr for Host {
         if let Some(path) = text.strip_prefix("unix://") {
             return Ok(Self::Unix(path.into()));
         }
-        match text
-            .strip_prefix("http://")
-            .map(|a| a.trim_end_matches('/'))
-        {
-            Some(address) if address.contains(':') => Ok(Self::Tcp(address.to_owned())),
-            _ => Err("needs the form unix://PATH or http://ADDRESS:PORT"),
-        }
+        let with_port = |scheme| {
+            let rest: &str = text.strip_prefix(scheme)?;
+            let address = rest.trim_end_matches('/');
+            address.contains(':').then(|| address.to_owned())
+        };
+        let http = with_port("http://").map(Self::Tcp);
+        let https = || with_port("https://").map(Self::Tls);
+        http.or_else(https)
+            .ok_or("needs the form unix://PATH, http://ADDRESS:PORT or https://NAME:PORT")
     }
+}
+
+/// How to reach a daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Where it listens.
+    pub host: Host,
+    /// An API key.
+    pub key: Option<String>,
+    /// PEM file of the certificates that are trusted with TLS.
+    pub ca: PathBuf,
 }
 
 /// Why a request has no good answer.
@@ -59,6 +80,9 @@ pub enum ClientError {
     /// The connection broke.
     #[error("connection to the daemon: {0}")]
     Http(#[from] hyper::Error),
+    /// A WebSocket broke.
+    #[error("connection to the daemon: {0}")]
+    WebSocket(Box<tungstenite::Error>),
     /// The request cannot be expressed.
     #[error("request: {0}")]
     Request(#[from] hyper::http::Error),
@@ -91,29 +115,15 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects; inside a runtime only. `key` is an API key.
+    /// Connects; inside a runtime only.
     ///
     /// # Errors
     /// [`ClientError::Connect`] or [`ClientError::Http`].
-    pub async fn open(host: &Host, key: Option<String>) -> Result<Self, ClientError> {
-        let failed = |host: String| move |source| ClientError::Connect { host, source };
-        let sender = match host {
-            Host::Unix(path) => {
-                let stream = UnixStream::connect(path).await;
-                let stream = stream.map_err(failed(path.display().to_string()))?;
-                let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-                tokio::spawn(connection);
-                sender
-            }
-            Host::Tcp(address) => {
-                let stream = TcpStream::connect(address).await;
-                let stream = stream.map_err(failed(address.clone()))?;
-                stream.set_nodelay(true)?;
-                let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-                tokio::spawn(connection);
-                sender
-            }
-        };
+    pub async fn open(target: &Target) -> Result<Self, ClientError> {
+        let stream = connect::connect(target).await?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let key = target.key.clone();
         Ok(Self { sender, key })
     }
 
@@ -226,7 +236,8 @@ mod tests {
         assert_eq!("unix:///run/x".parse(), Ok(Host::Unix("/run/x".into())));
         let tcp = Host::Tcp("127.0.0.1:80".to_owned());
         assert_eq!("http://127.0.0.1:80/".parse(), Ok(tcp));
-        for bad in ["", "127.0.0.1:80", "https://a:1", "http://a"] {
+        assert_eq!("https://a:1".parse(), Ok(Host::Tls("a:1".to_owned())));
+        for bad in ["", "127.0.0.1:80", "https://a", "http://a"] {
             assert!(bad.parse::<Host>().is_err(), "{bad}");
         }
     }

@@ -13,8 +13,12 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// The unix socket; who runs as root or as the daemon's user needs no key there.
     pub socket: PathBuf,
-    /// TCP address to listen at; loopback only.
+    /// TCP address to listen at; loopback only without TLS.
     pub listen: Option<SocketAddr>,
+    /// Certificates for TLS there (a PEM file), the daemon's own first.
+    pub tls_certificate: Option<PathBuf>,
+    /// Private key of the first of them (a PEM file).
+    pub tls_key: Option<PathBuf>,
     /// vCPUs that may run at once, for each processor of the host.
     pub cpu_overcommit: u32,
     /// Memory for machines, bytes; three quarters of the host's if not given.
@@ -45,6 +49,8 @@ impl Default for Config {
             data_dir: "/var/lib/hartline".into(),
             socket: "/run/hartline/hartlined.sock".into(),
             listen: None,
+            tls_certificate: None,
+            tls_key: None,
             cpu_overcommit: 4,
             memory: None,
             pool: 4,
@@ -111,11 +117,18 @@ impl Config {
     /// [`ConfigError::Value`].
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |name, why| Err(ConfigError::Value { name, why });
-        if self
-            .listen
-            .is_some_and(|address| !address.ip().is_loopback())
-        {
-            return wrong("listen", "TLS is not implemented: only a loopback address");
+        if self.tls_certificate.is_some() != self.tls_key.is_some() {
+            return wrong(
+                "tls_certificate",
+                "needs tls_key too, and the other way round",
+            );
+        }
+        let is_local = |address: SocketAddr| address.ip().is_loopback();
+        if self.tls_key.is_none() && !self.listen.is_none_or(is_local) {
+            return wrong(
+                "listen",
+                "only a loopback address without tls_certificate and tls_key",
+            );
         }
         if self.require_limits {
             return wrong("require_limits", "cgroup limits are not implemented");
@@ -162,6 +175,7 @@ mod tests {
             .collect();
         let mut config: Config = toml::from_str(&shown).unwrap();
         assert!(config.listen.take().is_some() && config.memory.take().is_some());
+        assert!(config.tls_certificate.take().is_some() && config.tls_key.take().is_some());
         assert_eq!(config, Config::default());
     }
 
@@ -171,9 +185,12 @@ mod tests {
         let parsed: Config = toml::from_str("listen = '127.0.0.1:80'\npool = 2").unwrap();
         parsed.check().unwrap();
         assert_eq!(parsed.pool, 2);
+        let tls = "listen = '10.0.0.1:80'\ntls_certificate = '/c'\ntls_key = '/k'";
+        toml::from_str::<Config>(tls).unwrap().check().unwrap();
         assert!(toml::from_str::<Config>("pol = 2").is_err(), "unknown");
         for wrong in [
             "listen = '10.0.0.1:80'",
+            "tls_certificate = '/x'",
             "require_limits = true",
             "pool = 0",
             "first_uid = 0",

@@ -1,13 +1,20 @@
 //! Giving a program to a VMM.
 
 use super::library::{Files, Library};
-use super::process::Jailed;
+use super::process::Line;
 use super::store::{Program, ProgramState, Spec};
-use crate::jailed::protocol::{FromVmm, PROGRAM_PATH, RunJob, RunResult, UploadKind};
+use crate::jailed::protocol::{
+    FromVmm, ImageAnswer, ImageName, PROGRAM_PATH, RunJob, RunResult, UploadKind,
+};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+
+/// Images that a VMM waits for at a time.
+const MAX_WANTED: usize = 512;
 
 /// Descriptors that a program gets.
 #[derive(Debug)]
@@ -20,6 +27,8 @@ pub struct Outputs {
     pub error: File,
     /// Where the VMM puts the [`RunResult`].
     pub result: File,
+    /// The other end of standard input, if it is to stay open.
+    pub keep_input: Option<OwnedFd>,
 }
 
 /// Why a program cannot be run, for who asked for it.
@@ -43,6 +52,7 @@ pub enum NotRunnable {
 #[derive(Debug)]
 pub struct Order {
     job: RunJob,
+    library: Arc<Library>,
     files: Arc<Files>,
 }
 
@@ -54,7 +64,7 @@ impl Order {
     pub fn new(
         spec: &Spec,
         program: &Program,
-        library: &Library,
+        library: &Arc<Library>,
         outlives_daemon: bool,
     ) -> Result<Self, NotRunnable> {
         let path = path_in_tree(spec, program)?;
@@ -74,26 +84,64 @@ impl Order {
                 .collect(),
             timeout_ms: spec.timeout_ms,
             images: files.images.iter().map(|(inode, _)| *inode).collect(),
+            interactive: spec.interactive,
             outlives_daemon,
         };
-        Ok(Self { job, files })
+        let library = Arc::clone(library);
+        Ok(Self {
+            job,
+            library,
+            files,
+        })
     }
 
     /// Sends it.
     ///
     /// # Errors
     /// The VMM has ended, or whatever the host answers.
-    pub async fn send(&self, vmm: &Jailed, outputs: &Outputs) -> io::Result<()> {
+    pub async fn send(&self, vmm: &Line, outputs: &Outputs) -> io::Result<()> {
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![
             outputs.input.as_fd(),
             outputs.output.as_fd(),
             outputs.error.as_fd(),
             outputs.result.as_fd(),
-            self.files.tree.as_fd(),
+            self.files.tree.file().as_fd(),
         ];
+        descriptors.extend(outputs.keep_input.iter().map(AsFd::as_fd));
         descriptors.extend(self.files.images.iter().map(|(_, image)| image.as_fd()));
         let message = serde_json::to_vec(&self.job)?;
         vmm.send(&message, &descriptors).await
+    }
+
+    /// Gives the VMM the images that it wants until its program has ended.
+    ///
+    /// # Errors
+    /// `UnexpectedEof`: the VMM ended without telling a result.
+    pub async fn result(&self, vmm: &Line) -> io::Result<RunResult> {
+        let mut wanted = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                message = vmm.receive() => match serde_json::from_slice(&message?.0)? {
+                    FromVmm::Ended(result) => return Ok(result),
+                    // A VMM of ours asks for each once, and not for more than that.
+                    FromVmm::Wants(name) if wanted.len() < MAX_WANTED => {
+                        wanted.push(self.image(name));
+                    }
+                    FromVmm::Wants(_) | FromVmm::Ready => {
+                        return Err(io::ErrorKind::InvalidData.into());
+                    }
+                },
+                Some((name, image)) = wanted.next() => {
+                    let message = serde_json::to_vec(&ImageAnswer(name))?;
+                    let image = image.as_ref().map(AsFd::as_fd);
+                    vmm.send(&message, image.as_slice()).await?;
+                }
+            }
+        }
+    }
+
+    async fn image(&self, name: ImageName) -> (ImageName, Option<File>) {
+        (name, self.library.image(&self.files, name).await)
     }
 }
 
@@ -112,17 +160,5 @@ pub fn path_in_tree(spec: &Spec, program: &Program) -> Result<String, NotRunnabl
         (UploadKind::Elf, Some(_)) => Err(NotRunnable::Path),
         (UploadKind::Rootfs, None) => Err(NotRunnable::NoPath),
         (UploadKind::Rootfs, Some(path)) => Ok(format!("/{}", path.trim_start_matches('/'))),
-    }
-}
-
-/// Waits for the program's end.
-///
-/// # Errors
-/// `UnexpectedEof`: the VMM ended without telling a result.
-pub async fn result(vmm: &Jailed) -> io::Result<RunResult> {
-    let (message, _) = vmm.receive().await?;
-    match serde_json::from_slice(&message)? {
-        FromVmm::Ended(result) => Ok(result),
-        FromVmm::Ready => Err(io::ErrorKind::InvalidData.into()),
     }
 }

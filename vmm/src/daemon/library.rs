@@ -11,11 +11,16 @@ use super::process::{Jailed, Launcher};
 use super::store::{Program, ProgramState, Store, StoreError};
 use crate::jail::Role;
 use crate::jailed::MAX_WORKER_FILE;
-use crate::jailed::protocol::{FromWorker, WorkerJob};
+use crate::jailed::protocol::{FromWorker, ImageName, WorkerJob};
 use crate::program::TreeFile;
 use crate::tree::TreeImage;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use hartline_abi::image::variant;
 use hartline_aot::cache::Cache;
+use hartline_aot::key::Key;
 use hartline_aot::translator::Options;
+use object::elf::ELFMAG as ELF_MAGIC;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
@@ -27,8 +32,11 @@ use tokio::sync::Semaphore;
 
 /// Programs whose files are kept open.
 const MAX_OPEN: usize = 256;
-/// Most translation images of one program; other files are interpreted.
+/// Most translation images of one program that a VM is given at its start; it gets others
+/// when it wants them.
 const MAX_IMAGES: usize = 200;
+/// Translations that failed, or are being made for VMs, that are kept in mind.
+const MAX_WANTED: usize = 4096;
 /// How long packing may take.
 const PACK_TIME: Duration = Duration::from_secs(600);
 /// Workers at once: each uses all processors.
@@ -61,6 +69,12 @@ pub enum LibraryError {
     Store(#[from] StoreError),
 }
 
+/// Names the normal image of a file.
+fn normal(inode: u32) -> ImageName {
+    let variant = variant::NORMAL;
+    ImageName { inode, variant }
+}
+
 fn host(what: &'static str) -> impl Fn(io::Error) -> LibraryError {
     move |source| LibraryError::Host { what, source }
 }
@@ -69,13 +83,16 @@ fn host(what: &'static str) -> impl Fn(io::Error) -> LibraryError {
 #[derive(Debug)]
 pub struct Files {
     /// The tree.
-    pub tree: File,
+    pub tree: Arc<TreeImage>,
     /// Inodes and their translation images.
     pub images: Vec<(u32, File)>,
 }
 
 /// Tenant and id.
 type Name = (String, String);
+
+/// A translation that is being made; it can be awaited by many. Whether there is one.
+type Wanted = Shared<BoxFuture<'static, bool>>;
 
 /// The programs.
 #[derive(Debug)]
@@ -87,7 +104,11 @@ pub struct Library {
     features: String,
     translation_time: Duration,
     workers: Semaphore,
+    /// Whose turn it is among what VMs want, so that uploads wait for one of it at most.
+    turns: Semaphore,
     open: Mutex<HashMap<Name, Arc<Files>>>,
+    /// Translations that VMs wanted, by key, also those that cannot be made.
+    wanted: Mutex<HashMap<Key, Wanted>>,
     progress: Mutex<HashMap<Name, (usize, usize)>>,
 }
 
@@ -118,7 +139,9 @@ impl Library {
             features,
             translation_time,
             workers: Semaphore::new(WORKERS),
+            turns: Semaphore::new(1),
             open: Mutex::default(),
+            wanted: Mutex::default(),
             progress: Mutex::default(),
         })
     }
@@ -201,7 +224,12 @@ impl Library {
         self.store.update_program(program)?;
         let mut failures = Vec::new();
         for &inode in program.files.iter().take(MAX_IMAGES) {
-            if let Err(error) = self.translate(program, &tree, inode).await {
+            let progress = |so_far| {
+                let name = (program.tenant.clone(), program.id.clone());
+                self.lock_progress().insert(name, so_far);
+            };
+            let name = normal(inode);
+            if let Err(error) = self.translate(&tree, name, progress).await {
                 failures.push(error.to_string());
             }
         }
@@ -257,25 +285,18 @@ impl Library {
     /// Makes sure that there is an image of a file.
     async fn translate(
         &self,
-        program: &Program,
         tree: &Arc<TreeImage>,
-        inode: u32,
+        name: ImageName,
+        progress: impl Fn((usize, usize)) + Send + Sync,
     ) -> Result<(), LibraryError> {
-        let key = || -> io::Result<_> {
-            let elf = TreeFile::new(Arc::clone(tree), inode).bytes()?;
-            Ok(self.options().key(&elf))
-        };
-        let key = tokio::task::block_in_place(key).map_err(host("the tree"))?;
+        let key = tokio::task::block_in_place(|| self.key(tree, name));
+        let key = key.map_err(host("the tree"))?;
         if tokio::task::block_in_place(|| self.cache.lookup(&key)).is_some() {
             return Ok(());
         }
         let job = WorkerJob::Translate {
-            inode,
+            image: name,
             features: self.features.clone(),
-        };
-        let name = (program.tenant.clone(), program.id.clone());
-        let progress = |so_far| {
-            self.lock_progress().insert(name.clone(), so_far);
         };
         let time = self.translation_time;
         let (_, image) = self
@@ -297,11 +318,60 @@ impl Library {
         tokio::task::block_in_place(store).map_err(host("translation image"))
     }
 
-    fn options(&self) -> Options {
-        Options {
-            features: self.features.clone(),
-            ..Options::default()
+    /// An image that a running VM wants of a file of its tree; `None`: there is none. It is
+    /// made only once, and to its end even if the VM that wanted it has ended by then.
+    pub async fn image(self: &Arc<Self>, files: &Arc<Files>, name: ImageName) -> Option<File> {
+        if ![variant::NORMAL, variant::PRECISE].contains(&name.variant) {
+            return None;
         }
+        let key = tokio::task::block_in_place(|| self.key(&files.tree, name)).ok()?;
+        let lookup = || tokio::task::block_in_place(|| self.cache.lookup(&key));
+        if let Some(image) = lookup() {
+            return Some(image);
+        }
+        match self.make(files, name, key).await {
+            true => lookup(),
+            false => None,
+        }
+    }
+
+    /// Has an image made, unless that was begun before.
+    fn make(self: &Arc<Self>, files: &Arc<Files>, name: ImageName, key: Key) -> Wanted {
+        let mut all = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(wanted) = all.get(&key) {
+            return wanted.clone();
+        }
+        if all.len() >= MAX_WANTED {
+            all.clear();
+        }
+        let (library, tree) = (Arc::clone(self), Arc::clone(&files.tree));
+        let work = tokio::spawn(async move {
+            let _turn = library.turns.acquire().await;
+            let made = library.translate(&tree, name, |_| ()).await;
+            if made.is_ok() {
+                // It is in the cache from now on, until garbage collection.
+                let mut all = library.wanted.lock();
+                all.as_mut().map(|all| all.remove(&key)).ok();
+            }
+            made.is_ok()
+        });
+        let wanted: Wanted = work.map(|made| made.unwrap_or(false)).boxed().shared();
+        all.insert(key, wanted.clone());
+        wanted
+    }
+
+    /// Names the image of a file of a tree. Reads the file.
+    fn key(&self, tree: &Arc<TreeImage>, name: ImageName) -> io::Result<Key> {
+        let elf = TreeFile::new(Arc::clone(tree), name.inode).bytes()?;
+        if !elf.starts_with(&ELF_MAGIC) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let options = Options {
+            features: self.features.clone(),
+            precise: name.variant == variant::PRECISE,
+            ..Options::default()
+        };
+        Ok(options.key(&elf))
     }
 
     /// Has a worker do a job.
@@ -317,9 +387,9 @@ impl Library {
         let message = serde_json::to_vec(job).map_err(|error| host(what)(error.into()))?;
         let conversation = async {
             let worker: Jailed = self.launcher.start(Role::Worker).await?;
-            worker.send(&message, &[input.as_fd()]).await?;
+            worker.line().send(&message, &[input.as_fd()]).await?;
             loop {
-                let (answer, mut descriptors) = worker.receive().await?;
+                let (answer, mut descriptors) = worker.line().receive().await?;
                 match serde_json::from_slice(&answer)? {
                     FromWorker::Progress { done, total } => progress((done, total)),
                     answer => return io::Result::Ok((answer, descriptors.pop())),
@@ -359,11 +429,9 @@ impl Library {
             let tree = Arc::new(TreeImage::new(File::open(self.tree(&program.id))?)?);
             let mut images = Vec::new();
             for &inode in program.files.iter().take(MAX_IMAGES) {
-                let elf = TreeFile::new(Arc::clone(&tree), inode).bytes()?;
-                let image = self.cache.lookup(&self.options().key(&elf));
+                let image = self.cache.lookup(&self.key(&tree, normal(inode))?);
                 images.extend(image.map(|image| (inode, image)));
             }
-            let tree = tree.file().try_clone()?;
             Ok(Files { tree, images })
         };
         let files = Arc::new(open().map_err(host("the tree"))?);

@@ -5,26 +5,32 @@
 //! none. What it wrote lies in files of its own:
 //!
 //! ```text
+//! DATA/machines/ID/stdin             input of an asynchronous run
 //! DATA/machines/ID/stdout, stderr    output of the program, at most 16 MiB each
 //! DATA/machines/ID/result            how it ended, written by the VMM
 //! ```
+//! An asynchronous run is a machine that is shown as a run.
 
 use super::events::Events;
 use super::execute::{Order, Outputs};
 use super::library::Library;
 use super::pool::Pool;
 use super::process::{Launcher, Uid, Watched};
-use super::scheduler::{Permit, Resources, Scheduler};
+use super::scheduler::{Permit, Refused, Resources, Scheduler};
 use super::store::{Machine, MachineState, Quota, Store, StoreError, now_ms};
 use crate::jail::Child;
-use crate::jailed::protocol::RunResult;
+use crate::jailed::protocol::{INPUT_FD, RunResult};
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
+/// Name of the file with standard input.
+const INPUT: &str = "stdin";
 /// Exit code of a machine that was ended by force: 128 + SIGKILL.
 const KILLED: u8 = 137;
 
@@ -34,6 +40,12 @@ pub enum MachineError {
     /// Not in this state.
     #[error("the machine is {}", .0.name())]
     State(MachineState),
+    /// There is no room for it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// Its standard input was not to be kept open.
+    #[error("the machine was not made interactive: its standard input is empty")]
+    NoInput,
     /// The host.
     #[error("{0}")]
     Host(#[from] io::Error),
@@ -125,10 +137,17 @@ impl Machines {
                     || machine.state == MachineState::Starting
                         && self.read_result(&machine.id).is_none() =>
                 {
-                    self.queue(machine, quota)?;
+                    let id = machine.id.clone();
+                    if let Err(error) = self.queue(machine, quota) {
+                        self.give_up(&id, &error);
+                    }
                 }
                 None => self.finish(machine)?,
             }
+        }
+        // Their requests were not answered.
+        for id in self.store.unstarted_runs()? {
+            self.unmake(&id)?;
         }
         self.remove_orphans()?;
         Ok(())
@@ -171,24 +190,27 @@ impl Machines {
         Ok(machine)
     }
 
-    /// Takes care of a machine that was noted as queued just now.
+    /// Takes care of a machine that was noted as queued just now. It has failed if it is
+    /// refused.
     ///
     /// # Errors
     /// [`MachineError`].
     pub fn admit(self: &Arc<Self>, machine: &Machine) -> Result<(), MachineError> {
-        let quota = self.quota(&machine.tenant)?;
-        self.queue(machine.clone(), quota)
+        let quota = self.quota(&machine.tenant).map_err(MachineError::from);
+        let admitted = quota.and_then(|quota| self.queue(machine.clone(), quota));
+        if let Err(error) = &admitted {
+            self.fail(machine.clone(), error.to_string())?;
+        }
+        admitted
     }
 
     /// Queues a machine whose state says so, and runs it when it is its turn.
     fn queue(self: &Arc<Self>, mut machine: Machine, quota: Quota) -> Result<(), MachineError> {
         // One of a daemon that ended may have been about to start.
         machine.state = MachineState::Queued;
-        let turn = self.scheduler.queue(&machine.tenant, quota, need(&machine));
-        let turn = match turn {
-            Ok(turn) => turn,
-            Err(refused) => return self.fail(machine, refused.to_string()),
-        };
+        let turn = self
+            .scheduler
+            .queue(&machine.tenant, quota, need(&machine))?;
         let (cancel, cancelled) = oneshot::channel();
         let task = Task {
             process: None,
@@ -240,21 +262,32 @@ impl Machines {
             Ok(order) => order,
             Err(error) => return self.fail(machine, error.to_string()),
         };
-        let outputs = self.make_files(&machine.id)?;
+        let outputs = self.make_files(&machine)?;
         let vmm = self.pool.take().await?;
         machine.process = Some(vmm.identity()?);
         machine.state = MachineState::Starting;
         machine.started_ms = Some(now_ms());
         self.change(&machine)?;
-        if let Err(error) = order.send(&vmm, &outputs).await {
+        if let Err(error) = order.send(vmm.line(), &outputs).await {
             return self.fail(machine, format!("the VMM was not there: {error}"));
         }
-        let Some((watched, uid)) = vmm.release() else {
+        let Some(vmm) = vmm.release() else {
             return self.fail(machine, "the VMM was not there".to_owned());
         };
+        // The VMM has its own now.
+        drop(outputs);
         machine.state = MachineState::Running;
         self.change(&machine)?;
-        self.watch(machine, Arc::new(watched), (permit, uid)).await
+        let serve_images = async {
+            // How it ended the file tells, once the process has.
+            let _ = order.result(&vmm.line).await;
+            std::future::pending().await
+        };
+        let watch = self.watch(machine, Arc::new(vmm.process), (permit, vmm.uid));
+        tokio::select! {
+            done = watch => done,
+            never = serve_images => never,
+        }
     }
 
     /// Takes care of a machine that was found running.
@@ -329,14 +362,7 @@ impl Machines {
         machine.killed = true;
         machine.message = "ended by force".to_owned();
         machine.ended_ms = Some(now_ms());
-        machine.result = Some(RunResult {
-            code: KILLED,
-            message: machine.message.clone(),
-            boot_us: 0,
-            run_us: 0,
-            exits: Default::default(),
-            kvm_exits: None,
-        });
+        machine.result = Some(RunResult::not_run(KILLED, machine.message.clone()));
         self.change(&machine)
     }
 
@@ -392,7 +418,7 @@ impl Machines {
     ///
     /// # Errors
     /// [`MachineError`]: it is not running, or not paused.
-    pub fn set_paused(&self, mut machine: Machine, paused: bool) -> Result<Machine, MachineError> {
+    pub fn set_paused(&self, mut machine: Machine, paused: bool) -> Result<(), MachineError> {
         use MachineState::{Paused, Running};
         let (from, to, signal) = match paused {
             true => (Running, Paused, libc::SIGSTOP),
@@ -410,7 +436,17 @@ impl Machines {
         }
         machine.state = to;
         self.events.publish(&machine);
-        Ok(machine)
+        Ok(())
+    }
+
+    /// Makes a machine or run that was made just now unmade: its request is refused. The
+    /// same idempotency key may be used again.
+    ///
+    /// # Errors
+    /// [`MachineError`].
+    pub fn unmake(&self, id: &str) -> Result<(), MachineError> {
+        self.store.unmake_machine(id)?;
+        self.remove_files(id)
     }
 
     /// Deletes a machine that is not active, with its output.
@@ -421,7 +457,11 @@ impl Machines {
         if !self.store.delete_machine(&machine.id)? {
             return Err(MachineError::State(machine.state));
         }
-        match fs::remove_dir_all(self.directory.join(&machine.id)) {
+        self.remove_files(&machine.id)
+    }
+
+    fn remove_files(&self, id: &str) -> Result<(), MachineError> {
+        match fs::remove_dir_all(self.directory.join(id)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
         }
@@ -434,16 +474,63 @@ impl Machines {
         Ok(())
     }
 
-    fn make_files(&self, id: &str) -> io::Result<Outputs> {
+    /// Keeps the standard input of a machine that is to be made, on the disk when this
+    /// returns.
+    ///
+    /// # Errors
+    /// Whatever the host answers.
+    pub fn keep_input(&self, id: &str, input: &[u8]) -> io::Result<()> {
         let directory = self.directory.join(id);
         fs::create_dir_all(&directory)?;
+        let mut file = File::create(directory.join(INPUT))?;
+        file.write_all(input)?;
+        file.sync_all()?;
+        File::open(&directory)?.sync_all()?;
+        File::open(&self.directory)?.sync_all()
+    }
+
+    fn make_files(&self, machine: &Machine) -> io::Result<Outputs> {
+        let directory = self.directory.join(&machine.id);
+        fs::create_dir_all(&directory)?;
         let make = |name| File::create(directory.join(name));
+        let (input, keep_input) = match machine.spec.interactive {
+            true => {
+                let (input, other) = UnixStream::pair()?;
+                (File::from(OwnedFd::from(input)), Some(other.into()))
+            }
+            false => match File::open(directory.join(INPUT)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    (File::open("/dev/null")?, None)
+                }
+                input => (input?, None),
+            },
+        };
         Ok(Outputs {
-            input: File::open("/dev/null")?,
+            input,
             output: make("stdout")?,
             error: make("stderr")?,
             result: make("result")?,
+            keep_input,
         })
+    }
+
+    /// The other end of the standard input of a machine that runs. The VMM keeps it open, so
+    /// that it lasts longer than those who attach, and the daemon.
+    ///
+    /// # Errors
+    /// [`MachineError`]: it does not run, or is not interactive.
+    pub fn input(&self, machine: &Machine) -> Result<UnixStream, MachineError> {
+        if !machine.spec.interactive {
+            return Err(MachineError::NoInput);
+        }
+        let tasks = self.lock();
+        let task = tasks.get(&machine.id);
+        let Some(process) = task.and_then(|task| task.process.as_ref()) else {
+            return Err(MachineError::State(machine.state));
+        };
+        let stream = process.child().take_socket(INPUT_FD)?;
+        stream.set_nonblocking(true)?;
+        Ok(stream)
     }
 
     /// What the VMM wrote, if it wrote all of it.

@@ -23,6 +23,7 @@ pub mod process;
 pub mod scheduler;
 pub mod server;
 pub mod store;
+mod tls;
 
 use crate::platform::{self, Kvm};
 use crate::probe;

@@ -82,12 +82,16 @@ async fn fill(launcher: Arc<Launcher>, sender: mpsc::Sender<Jailed>) {
 
 async fn start(launcher: &Arc<Launcher>) -> io::Result<Jailed> {
     let vmm = launcher.start(Role::Vmm).await?;
-    let (message, _) = vmm.receive().await.map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => io::Error::other("it ended before it was ready"),
-        _ => error,
-    })?;
+    let (message, _) = vmm
+        .line()
+        .receive()
+        .await
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::other("it ended before it was ready"),
+            _ => error,
+        })?;
     match serde_json::from_slice(&message)? {
         FromVmm::Ready => Ok(vmm),
-        FromVmm::Ended(_) => Err(io::ErrorKind::InvalidData.into()),
+        FromVmm::Ended(_) | FromVmm::Wants(_) => Err(io::ErrorKind::InvalidData.into()),
     }
 }

@@ -139,6 +139,13 @@ impl Problem {
         Self::new(status, "method-not-allowed", "Method not allowed", detail)
     }
 
+    /// The path is a WebSocket.
+    #[must_use]
+    pub fn upgrade_required(detail: impl ToString) -> Self {
+        let status = StatusCode::UPGRADE_REQUIRED;
+        Self::new(status, "upgrade-required", "This is a WebSocket", detail)
+    }
+
     /// Something of the host's failed, which is for the log and not for the caller.
     #[must_use]
     pub fn internal(error: impl std::fmt::Display) -> Self {
@@ -209,6 +216,8 @@ impl From<MachineError> for Problem {
     fn from(error: MachineError) -> Self {
         match error {
             MachineError::State(_) => Self::conflict("wrong-state", error),
+            MachineError::NoInput => Self::conflict("not-interactive", error),
+            MachineError::Refused(refused) => refused.into(),
             MachineError::Host(error) => error.into(),
             MachineError::Store(error) => error.into(),
         }

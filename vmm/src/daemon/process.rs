@@ -105,11 +105,9 @@ impl Launcher {
         let gone = || io::Error::other("the thread that starts processes is gone");
         self.orders.send(order).map_err(|_| gone())?;
         let (child, channel) = started.await.map_err(|_| gone())??;
-        // SAFETY: the channel owns its descriptor, which stays the same.
-        let channel = unsafe { AsyncFd::register(channel) }?;
         Ok(Jailed {
             child: Some(Watched::new(child)?),
-            channel,
+            line: Line::new(channel)?,
             uid: Some(uid),
             runtime: Handle::current(),
         })
@@ -218,23 +216,24 @@ impl Watched {
     }
 }
 
-/// A jailed process and the channel to it. Dropping this ends it.
-#[derive(Debug)]
-pub struct Jailed {
-    child: Option<Watched>,
-    channel: AsyncFd<Channel>,
-    uid: Option<Uid>,
-    runtime: Handle,
-}
+/// The channel to a jailed process. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Line(Arc<AsyncFd<Channel>>);
 
-impl Jailed {
+impl Line {
+    fn new(channel: Channel) -> io::Result<Self> {
+        // SAFETY: the channel owns its descriptor, which stays the same.
+        let channel = unsafe { AsyncFd::register(channel) }?;
+        Ok(Self(Arc::new(channel)))
+    }
+
     /// Sends a message.
     ///
     /// # Errors
     /// The process has ended, or whatever else the host answers.
     pub async fn send(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         loop {
-            let mut ready = self.channel.writable().await?;
+            let mut ready = self.0.writable().await?;
             match ready.try_io(|channel| channel.get_ref().send(message, descriptors)) {
                 Ok(result) => return result,
                 Err(_would_block) => {}
@@ -242,13 +241,14 @@ impl Jailed {
         }
     }
 
-    /// Receives a message; `UnexpectedEof` when the process has ended.
+    /// Receives a message; `UnexpectedEof` when the process has ended. One that is
+    /// cancelled has received nothing.
     ///
     /// # Errors
     /// Whatever the host answers.
     pub async fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         loop {
-            let mut ready = self.channel.readable().await?;
+            let mut ready = self.0.readable().await?;
             match ready.try_io(|channel| channel.get_ref().receive()) {
                 Ok(Ok((message, _))) if message.is_empty() => {
                     return Err(io::ErrorKind::UnexpectedEof.into());
@@ -257,6 +257,34 @@ impl Jailed {
                 Err(_would_block) => {}
             }
         }
+    }
+}
+
+/// A jailed process and the channel to it. Dropping this ends it.
+#[derive(Debug)]
+pub struct Jailed {
+    child: Option<Watched>,
+    line: Line,
+    uid: Option<Uid>,
+    runtime: Handle,
+}
+
+/// A jailed process that is not ended by dropping anything.
+#[derive(Debug)]
+pub struct Released {
+    /// The process.
+    pub process: Watched,
+    /// The channel to it.
+    pub line: Line,
+    /// Its user.
+    pub uid: Option<Uid>,
+}
+
+impl Jailed {
+    /// The channel to it.
+    #[must_use]
+    pub fn line(&self) -> &Line {
+        &self.line
     }
 
     /// The process: number and start time.
@@ -269,11 +297,14 @@ impl Jailed {
         Ok((child.pid(), child.start_time()?))
     }
 
-    /// The process alone, which from now on is not ended by dropping anything.
+    /// The process, which from now on is not ended by dropping anything.
     #[must_use]
-    pub fn release(mut self) -> Option<(Watched, Option<Uid>)> {
-        let child = self.child.take()?;
-        Some((child, self.uid.take()))
+    pub fn release(mut self) -> Option<Released> {
+        Some(Released {
+            process: self.child.take()?,
+            line: self.line.clone(),
+            uid: self.uid.take(),
+        })
     }
 }
 

@@ -36,6 +36,15 @@ pub struct ImageFile {
 }
 
 impl ImageFile {
+    /// An image in an open file.
+    ///
+    /// # Errors
+    /// The host cannot tell how long it is.
+    pub fn open(file: File) -> io::Result<Self> {
+        let length = file.metadata()?.len();
+        Ok(Self { file, length })
+    }
+
     /// The bytes of the file.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -92,6 +93,38 @@ impl Child {
             _ if sent == 0 => Ok(()),
             error if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
             error => Err(error),
+        }
+    }
+
+    /// A duplicate of one of its descriptors, which must be a stream socket: others would
+    /// let a process that was taken over have this one write to what it chose.
+    ///
+    /// # Errors
+    /// It has ended, the descriptor is none or another one, or this process may not.
+    pub fn take_socket(&self, number: RawFd) -> io::Result<UnixStream> {
+        let own = self.descriptor.as_raw_fd();
+        // SAFETY: integers; a fresh descriptor or an error.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, own, number, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a fresh descriptor that nobody else owns.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+        let option = |name| {
+            let mut value: libc::c_int = 0;
+            let mut length = size_of_val(&value) as libc::socklen_t;
+            let to = (&raw mut value).cast();
+            // SAFETY: the kernel writes an integer, whose length is given.
+            match unsafe { libc::getsockopt(fd as RawFd, libc::SOL_SOCKET, name, to, &mut length) }
+            {
+                0 => Ok(value),
+                _ => Err(io::Error::last_os_error()),
+            }
+        };
+        let (domain, kind) = (option(libc::SO_DOMAIN)?, option(libc::SO_TYPE)?);
+        match (domain, kind) {
+            (libc::AF_UNIX, libc::SOCK_STREAM) => Ok(socket.into()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What runs in a [jail]: a VMM, or a worker that packs uploads or translates.
 //! The daemon starts the same program again for each, as `hartlined jailed ROLE ROOT UID`.
 
+mod images;
 mod pack;
 mod translate;
 mod vmm;
@@ -97,7 +98,7 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
     match role {
         Role::Vmm => {
             let kvm = Kvm::from_descriptor(inherited(DEVICE_FD)?)?;
-            vmm::serve(kvm, &channel, filters)
+            vmm::serve(kvm, Arc::new(channel), filters)
         }
         Role::Worker => work(&channel),
     }
@@ -122,9 +123,9 @@ fn work(channel: &Channel) -> Result<(), JailedError> {
     let [input] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| JailedError::Descriptor)?;
     let (answer, file) = match serde_json::from_slice(&message)? {
         WorkerJob::Pack { kind, programs } => pack::pack(input.into(), kind, &programs),
-        WorkerJob::Translate { inode, features } => {
+        WorkerJob::Translate { image, features } => {
             let tree = TreeImage::new(input.into()).map_err(|error| error.to_string());
-            tree.and_then(|tree| translate::translate(Arc::new(tree), inode, features, channel))
+            tree.and_then(|tree| translate::translate(Arc::new(tree), image, features, channel))
         }
     }
     .unwrap_or_else(|message| (FromWorker::Failed { message }, None));

@@ -7,9 +7,14 @@ use serde::{Deserialize, Serialize};
 /// Where the program of an upload that is one ELF file is in its tree.
 pub const PROGRAM_PATH: &str = "/program";
 
+/// Descriptor of an interactive VMM that keeps its program's standard input open: the other
+/// end of the socket that the program reads. The daemon takes a duplicate when somebody
+/// attaches, also one that was started later. Above all that a VMM opens itself.
+pub const INPUT_FD: i32 = 1000;
+
 /// To a VMM: what to run. Descriptors that come with it: standard input, output and error
-/// of the program, the file that gets the [`RunResult`], the tree, and the translation
-/// images in the order of `images`.
+/// of the program, the file that gets the [`RunResult`], the tree, the other end of standard
+/// input if it is interactive, and the translation images in the order of `images`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunJob {
     /// RAM, bytes.
@@ -24,8 +29,10 @@ pub struct RunJob {
     pub environment: Vec<String>,
     /// Ends the program after so many milliseconds.
     pub timeout_ms: Option<u64>,
-    /// Inodes of the files that there are images of.
+    /// Inodes of the files that there are images of, of the normal variant.
     pub images: Vec<u32>,
+    /// Keep standard input open: at [`INPUT_FD`].
+    pub interactive: bool,
     /// The VM goes on when the daemon ends.
     pub outlives_daemon: bool,
 }
@@ -35,9 +42,24 @@ pub struct RunJob {
 pub enum FromVmm {
     /// It is locked in, and its VM is there.
     Ready,
+    /// Another image is wanted.
+    Wants(ImageName),
     /// The program has ended. The same is in the result file by now.
     Ended(RunResult),
 }
+
+/// Names a translation image of a VM's program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ImageName {
+    /// Inode of the file.
+    pub inode: u32,
+    /// [Variant](hartline_abi::image::variant).
+    pub variant: u32,
+}
+
+/// To a VMM that wanted an image, which comes as descriptor. Without one there is none.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ImageAnswer(pub ImageName);
 
 /// How a program ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -71,6 +93,21 @@ pub struct Exits {
     pub wakes: u64,
     /// Times that one vCPU gave way to another one.
     pub yields: u64,
+}
+
+impl RunResult {
+    /// Of a program that was not run to its end by its VMM.
+    #[must_use]
+    pub fn not_run(code: u8, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            boot_us: 0,
+            run_us: 0,
+            exits: Exits::default(),
+            kvm_exits: None,
+        }
+    }
 }
 
 impl From<UserExits> for Exits {
@@ -108,8 +145,8 @@ pub enum WorkerJob {
     },
     /// Translate a file. Descriptor: the tree that it is in.
     Translate {
-        /// Its inode.
-        inode: u32,
+        /// Which, and how.
+        image: ImageName,
         /// Processor features to use, as LLVM names them.
         features: String,
     },

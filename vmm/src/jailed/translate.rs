@@ -1,6 +1,6 @@
 //! Translating one file of a tree.
 
-use super::protocol::FromWorker;
+use super::protocol::{FromWorker, ImageName};
 use crate::jail::Channel;
 use crate::platform::memory_file;
 use crate::program::TreeFile;
@@ -16,21 +16,22 @@ use std::time::{Duration, Instant};
 /// Time between two messages about progress.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// Translates the file `inode` of a tree as a whole.
+/// Translates a file of a tree as a whole.
 ///
 /// # Errors
 /// What is wrong with it, as a message for who sent it.
 pub fn translate(
     tree: Arc<TreeImage>,
-    inode: u32,
+    name: ImageName,
     features: String,
     channel: &Channel,
 ) -> Result<(FromWorker, Option<File>), String> {
     let message = |error: &dyn std::error::Error| error.to_string();
-    let elf = TreeFile::new(tree, inode).bytes();
+    let elf = TreeFile::new(tree, name.inode).bytes();
     let elf = elf.map_err(|error| message(&error))?;
     let options = Options {
         features,
+        precise: name.variant == variant::PRECISE,
         ..Options::default()
     };
     let translator = Translator::new(&elf, &options).map_err(|error| message(&error))?;
@@ -41,7 +42,7 @@ pub fn translate(
     let linked = translator.translate(&progress);
     let linked = linked.map_err(|error| message(&error))?;
     let text = translator.binary().text_range();
-    let image = image::build(&options.key(&elf), variant::NORMAL, text, &linked);
+    let image = image::build(&options.key(&elf), options.variant(), text, &linked);
     let image = image.map_err(|error| message(&error))?;
     let file = memory_file(c"hartline-image", &image);
     let file = file.map_err(|error| format!("translation image: {error}"))?;

@@ -1,10 +1,11 @@
 //! A jailed VMM: makes a VM, waits for what is to run in it, runs that, and ends.
 
 use super::JailedError;
-use super::protocol::{FromVmm, RunJob, RunResult};
+use super::images::FromDaemon;
+use super::protocol::{FromVmm, INPUT_FD, ImageName, RunJob, RunResult};
 use crate::boot;
 use crate::confine::Confine;
-use crate::images::{Client, CodeFile, ImageFile, ImageSource};
+use crate::images::ImageFile;
 use crate::interrupts::Mode;
 use crate::jail::{Channel, Filters};
 use crate::machine::{Blank, RUNTIME, Settings};
@@ -17,9 +18,9 @@ use hartline_abi::image::variant;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Makes a VM, says so, and runs what comes. The daemon's end before that is the end of
@@ -27,7 +28,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// [`JailedError`].
-pub fn serve(kvm: Kvm, channel: &Channel, filters: Arc<Filters>) -> Result<(), JailedError> {
+pub fn serve(kvm: Kvm, channel: Arc<Channel>, filters: Arc<Filters>) -> Result<(), JailedError> {
     // Until the VM runs, they wait: the first process of a PID namespace would not get them.
     let _signals = SignalSet::block(false)?;
     let blank = Blank::new(kvm, 1, Mode::Safepoint)?;
@@ -37,18 +38,13 @@ pub fn serve(kvm: Kvm, channel: &Channel, filters: Arc<Filters>) -> Result<(), J
         return Ok(());
     }
     let job: RunJob = serde_json::from_slice(&message)?;
-    let (mut result_file, given) = take_descriptors(descriptors)?;
+    let (mut result_file, given) = take_descriptors(descriptors, &job)?;
     if job.outlives_daemon {
         crate::jail::set_parent_death_signal(0);
     }
-    let result = run(blank, &job, given, filters).unwrap_or_else(|message| RunResult {
-        code: FAILURE,
-        message,
-        boot_us: 0,
-        run_us: 0,
-        exits: Default::default(),
-        kvm_exits: None,
-    });
+    let images = FromDaemon::start(Arc::clone(&channel), given.images)?;
+    let result = run(blank, &job, given.tree, images, filters)
+        .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));
     result_file.write_all(&serde_json::to_vec(&result)?)?;
     // Nobody may be there any more: the file has it.
     let _ = channel.send(&serde_json::to_vec(&FromVmm::Ended(result))?, &[]);
@@ -58,47 +54,64 @@ pub fn serve(kvm: Kvm, channel: &Channel, filters: Arc<Filters>) -> Result<(), J
 /// Tree and images.
 struct Given {
     tree: Arc<TreeImage>,
-    images: Vec<File>,
+    images: HashMap<ImageName, ImageFile>,
 }
 
 /// Makes the program's standard descriptors this process's own. Result: the file for the
 /// result, and the rest.
-fn take_descriptors(descriptors: Vec<OwnedFd>) -> Result<(File, Given), JailedError> {
+fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Given), JailedError> {
     let mut descriptors = descriptors.into_iter();
     for standard in 0..3 {
-        let fd = descriptors.next().ok_or(JailedError::Descriptor)?;
-        // SAFETY: replaces one of the standard descriptors, which nobody owns.
-        if unsafe { libc::dup2(fd.as_raw_fd(), standard) } == -1 {
-            return Err(std::io::Error::last_os_error().into());
-        }
+        put(descriptors.next(), standard)?;
     }
     let mut file = || descriptors.next().map(File::from);
     let (Some(result), Some(tree)) = (file(), file()) else {
         return Err(JailedError::Descriptor);
     };
+    if job.interactive {
+        put(descriptors.next(), INPUT_FD)?;
+    }
+    let mut images = HashMap::new();
+    for (&inode, descriptor) in job.images.iter().zip(descriptors) {
+        let name = ImageName {
+            inode,
+            variant: variant::NORMAL,
+        };
+        images.insert(name, ImageFile::open(descriptor.into())?);
+    }
     let given = Given {
         tree: Arc::new(TreeImage::new(tree)?),
-        images: descriptors.map(File::from).collect(),
+        images,
     };
     Ok((result, given))
+}
+
+/// Puts a descriptor at a number for good.
+fn put(descriptor: Option<OwnedFd>, number: RawFd) -> Result<(), JailedError> {
+    let descriptor = descriptor.ok_or(JailedError::Descriptor)?;
+    // SAFETY: replaces a standard descriptor, which nobody owns, or takes a number above all
+    // that are in use.
+    match unsafe { libc::dup2(descriptor.as_raw_fd(), number) } {
+        -1 => Err(std::io::Error::last_os_error().into()),
+        _ => Ok(()),
+    }
 }
 
 /// Runs the program; what keeps it from running is a message for its owner.
 fn run(
     blank: Blank,
     job: &RunJob,
-    given: Given,
+    tree: Arc<TreeImage>,
+    images: Arc<FromDaemon>,
     filters: Arc<Filters>,
 ) -> Result<RunResult, String> {
     let path = Path::new(&job.path);
-    let found = program::from_tree(&given.tree, path, path);
+    let found = program::from_tree(&tree, path, path);
     let found = found.map_err(|error| error.to_string())?;
-    let mut images = HashMap::new();
-    for (&inode, file) in job.images.iter().zip(given.images) {
-        let length = file.metadata().map_err(|error| error.to_string())?.len();
-        images.insert(inode, ImageFile { file, length });
-    }
-    let program_image = images.remove(&found.file.inode());
+    let program_image = images.take(ImageName {
+        inode: found.file.inode(),
+        variant: variant::NORMAL,
+    });
     let bytes = |strings: &[String]| strings.iter().map(|s| s.clone().into_bytes()).collect();
     let arguments = boot::Arguments {
         program: found.file.inode(),
@@ -112,8 +125,8 @@ fn run(
         ram: job.memory,
         cpus: job.cpus,
         runtime: RUNTIME,
-        tree: Some(&given.tree),
-        images: Some(Arc::new(Ready(Mutex::new(images)))),
+        tree: Some(&tree),
+        images: Some(images),
         program_image,
         arguments: &arguments,
         volumes: Vec::new(),
@@ -148,20 +161,4 @@ fn run(
         exits: exits.into(),
         kvm_exits: outcome.counters.map(|[vcpus, _]| vcpus.get("exits")),
     })
-}
-
-/// The images that the daemon had made.
-#[derive(Debug)]
-struct Ready(Mutex<HashMap<u32, ImageFile>>);
-
-impl ImageSource for Ready {
-    fn serve(&self, file: &CodeFile, variant: u32, client: &Client) {
-        // There are none of the precise variant: such programs go on interpreted.
-        if variant == variant::NORMAL {
-            let mut images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(image) = images.remove(&file.inode()) {
-                client.show(image);
-            }
-        }
-    }
 }

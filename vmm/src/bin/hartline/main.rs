@@ -71,6 +71,8 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Be the input and output of a machine
+    Attach(remote::Attach),
 }
 
 fn main() -> ExitCode {
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
             Command::Submit(arguments) => remote::submit(arguments),
             Command::Key(arguments) => remote::key(arguments),
             Command::Completions { shell } => completions(*shell),
+            Command::Attach(arguments) => remote::attach(arguments),
         },
         Err(error) => usage(&error),
     };

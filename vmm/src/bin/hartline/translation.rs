@@ -11,7 +11,6 @@ use hartline_aot::translator::{Options, Translator};
 use hartline_vmm::images::ImageFile;
 use hartline_vmm::platform::Kvm;
 use hartline_vmm::probe;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// The user's cache, and how to translate for this host.
@@ -101,7 +100,8 @@ impl Translation {
     /// # Errors
     /// The host cannot tell how long it is.
     pub fn cached(&self, key: &Key) -> anyhow::Result<Option<ImageFile>> {
-        self.cache.lookup(key).map(image_file).transpose()
+        let image = self.cache.lookup(key).map(ImageFile::open);
+        image.transpose().context("image in the cache")
     }
 
     /// The image of a file in a [variant], translated if it is not in the cache.
@@ -130,17 +130,8 @@ impl Translation {
             }
         };
         Ok(Translated {
-            image: image_file(file)?,
+            image: ImageFile::open(file).context("image in the cache")?,
             functions,
         })
     }
-}
-
-/// An image that the cache opened.
-///
-/// # Errors
-/// The host cannot tell how long it is.
-pub fn image_file(file: File) -> anyhow::Result<ImageFile> {
-    let length = file.metadata().context("image in the cache")?.len();
-    Ok(ImageFile { file, length })
 }

@@ -34,7 +34,7 @@ struct Arguments {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// Loopback address to listen at, for instance 127.0.0.1:8720
+    /// TCP address to listen at (without TLS a loopback one), for instance 127.0.0.1:8720
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
 }
@@ -81,9 +81,7 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
     runtime.block_on(async {
         let daemon = Daemon::start(config)?;
         let config = &daemon.config;
-        let listeners = Listeners::open(&config.socket, config.listen)
-            .await
-            .with_context(|| config.socket.display().to_string())?;
+        let listeners = Listeners::open(config).await?;
         tracing::info!(
             socket = %config.socket.display(),
             tcp = listeners.address().map(|address| address.to_string()),

@@ -1,39 +1,20 @@
 //! Machines.
 
 use super::extract::{Caller, Json, Path, Query, from_object};
-use super::programs::check_limit;
+use super::lookup::{
+    check_limit, find, find_program, idempotency_key, insert, start_new, wait_for_end,
+};
+use super::spec::check_spec;
 use crate::daemon::Daemon;
-use crate::daemon::auth::random_hex;
 use crate::daemon::execute::path_in_tree;
+use crate::daemon::machines::{MachineError, Machines};
 use crate::daemon::problem::Problem;
-use crate::daemon::store::{Created, Machine, MachineState, Scope, Spec};
-use crate::jail::MAX_MESSAGE;
-use crate::jailed::protocol::Exits;
-use crate::layout::{MAX_CPUS, MAX_RAM, MIN_RAM};
-use axum::body::Body;
+use crate::daemon::store::{Kind, Machine, MachineState, Scope, Spec};
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
-use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
-
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
-const MAX_TIMEOUT_MS: u64 = 30 * 24 * 3600 * 1000;
-/// Longest arguments and environment together, bytes: they go to the VMM in one message.
-const MAX_STRINGS: usize = MAX_MESSAGE / 4;
-const MAX_LABELS: usize = 64;
-/// Longest wait of one request.
-const MAX_WAIT: Duration = Duration::from_secs(300);
-/// Time between two looks at a log that is followed.
-const FOLLOW: Duration = Duration::from_millis(100);
-/// Bytes of a log sent at a time.
-const CHUNK: usize = 64 << 10;
 
 /// A machine as the API shows it.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -72,74 +53,6 @@ impl From<Machine> for MachineView {
 }
 
 type Answer = Result<axum::Json<MachineView>, Problem>;
-
-/// Checks everything of a spec that needs no database.
-///
-/// # Errors
-/// Names the field.
-pub(super) fn check_spec(spec: &Spec) -> Result<(), Problem> {
-    if !(1..=MAX_CPUS as u32).contains(&spec.cpus) {
-        return Err(Problem::field(
-            "cpus",
-            format!("must be from 1 to {MAX_CPUS}"),
-        ));
-    }
-    if !(MIN_RAM..=MAX_RAM).contains(&spec.memory) {
-        let rule = format!("must be from {MIN_RAM} to {MAX_RAM} bytes");
-        return Err(Problem::field("memory", rule));
-    }
-    if !spec
-        .timeout_ms
-        .is_none_or(|ms| (1..=MAX_TIMEOUT_MS).contains(&ms))
-    {
-        let rule = format!("must be from 1 to {MAX_TIMEOUT_MS}");
-        return Err(Problem::field("timeout_ms", rule));
-    }
-    let path = spec.path.iter().map(|path| ("path", path));
-    let args = spec.args.iter().map(|argument| ("args", argument));
-    let env = spec
-        .env
-        .iter()
-        .flat_map(|(name, value)| [("env", name), ("env", value)]);
-    let mut length = 0;
-    for (field, text) in path.chain(args).chain(env) {
-        length += text.len() + 4;
-        if text.contains('\0') {
-            return Err(Problem::field(field, "must have no NUL"));
-        }
-        if length > MAX_STRINGS {
-            let rule = format!("path, args and env may have {MAX_STRINGS} bytes together");
-            return Err(Problem::field(field, rule));
-        }
-    }
-    if spec.path.as_ref().is_some_and(String::is_empty) {
-        return Err(Problem::field("path", "must not be empty"));
-    }
-    if spec
-        .env
-        .keys()
-        .any(|name| name.is_empty() || name.contains('='))
-    {
-        return Err(Problem::field(
-            "env",
-            "names must not be empty or contain =",
-        ));
-    }
-    if spec.labels.len() > MAX_LABELS {
-        return Err(Problem::field(
-            "labels",
-            format!("may be {MAX_LABELS} at most"),
-        ));
-    }
-    Ok(())
-}
-
-/// The caller's machine of an id. What belongs to others is not there.
-fn find(daemon: &Daemon, caller: &Caller, id: &str) -> Result<Machine, Problem> {
-    let machine = daemon.store.machine(id)?;
-    let own = machine.filter(|machine| machine.tenant == caller.tenant);
-    own.ok_or_else(|| Problem::not_found("machine"))
-}
 
 /// Which machines.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -247,39 +160,34 @@ pub async fn create(
 ) -> Result<(StatusCode, axum::Json<MachineView>), Problem> {
     caller.needs(Scope::Write)?;
     check_spec(&request.spec)?;
-    let spec = &request.spec;
-    let program = daemon.store.program(&caller.tenant, &spec.program)?;
-    let program = program.ok_or_else(|| Problem::not_found("program"))?;
-    path_in_tree(spec, &program)?;
-    let key = headers.get(IDEMPOTENCY_KEY).map(|key| key.to_str());
-    let key = key.transpose().map_err(Problem::bad_request)?;
-    let text = serde_json::to_vec(&(spec, request.start)).map_err(Problem::internal)?;
-    let hash = Sha256::digest(text);
-    let id = random_hex::<16>().map_err(Problem::internal)?;
-    let idempotency = key.map(|key| (key, &hash[..]));
-    let tenant = &caller.tenant;
-    // Queued from the first: a daemon that ends now finds it so.
-    let state = match request.start {
-        true => MachineState::Queued,
-        false => MachineState::Created,
-    };
-    match daemon
-        .store
-        .create_machine(&id, tenant, spec, state, idempotency)?
-    {
-        Created::Before(machine) => Ok((StatusCode::OK, axum::Json(machine.into()))),
-        Created::Conflict => {
-            let detail = "this idempotency key was used for another request";
-            Err(Problem::conflict("idempotency-conflict", detail))
-        }
-        Created::New(machine) => {
-            daemon.events.publish(&machine);
-            if request.start {
-                daemon.machines.admit(&machine)?;
+    let key = idempotency_key(&headers)?;
+    let (program, extra) = (
+        find_program(&daemon, &caller, &request.spec)?,
+        &request.start,
+    );
+    path_in_tree(&request.spec, &program)?;
+    let make = || -> Result<_, Problem> {
+        // Queued from the first: a daemon that ends now finds it so.
+        let state = match request.start {
+            true => MachineState::Queued,
+            false => MachineState::Created,
+        };
+        let kind = (Kind::Machine, state);
+        match insert(&daemon, &caller, kind, &request.spec, extra, key)? {
+            (machine, false) => Ok((StatusCode::OK, machine)),
+            (machine, true) => {
+                daemon.events.publish(&machine);
+                let machine = match request.start {
+                    true => start_new(&daemon, &machine)?,
+                    false => machine,
+                };
+                Ok((StatusCode::CREATED, machine))
             }
-            Ok((StatusCode::CREATED, axum::Json(machine.into())))
         }
-    }
+    };
+    // Waits for the disk.
+    let (status, machine) = tokio::task::block_in_place(make)?;
+    Ok((status, axum::Json(machine.into())))
 }
 
 /// A machine of the tenant
@@ -292,7 +200,9 @@ pub async fn get(
     Path(id): Path<String>,
 ) -> Answer {
     caller.needs(Scope::Read)?;
-    Ok(axum::Json(find(&daemon, &caller, &id)?.into()))
+    Ok(axum::Json(
+        find(&daemon, &caller, Kind::Machine, &id)?.into(),
+    ))
 }
 
 /// Delete a machine that is not running, and its output
@@ -305,9 +215,23 @@ pub async fn delete(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     caller.needs(Scope::Write)?;
-    let machine = find(&daemon, &caller, &id)?;
-    daemon.machines.delete(&machine)?;
+    let machine = find(&daemon, &caller, Kind::Machine, &id)?;
+    tokio::task::block_in_place(|| daemon.machines.delete(&machine))?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Does something with the caller's machine of an id, and shows it afterwards.
+fn act(
+    daemon: &Daemon,
+    caller: &Caller,
+    id: &str,
+    action: impl FnOnce(&Arc<Machines>, Machine) -> Result<(), MachineError>,
+) -> Answer {
+    caller.needs(Scope::Write)?;
+    let machine = find(daemon, caller, Kind::Machine, id)?;
+    // Waits for the disk.
+    tokio::task::block_in_place(|| action(&daemon.machines, machine))?;
+    Ok(axum::Json(find(daemon, caller, Kind::Machine, id)?.into()))
 }
 
 /// Start a machine, or start it again
@@ -319,9 +243,9 @@ pub async fn start(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Answer {
-    caller.needs(Scope::Write)?;
-    let machine = find(&daemon, &caller, &id)?;
-    Ok(axum::Json(daemon.machines.start(&machine)?.into()))
+    act(&daemon, &caller, &id, |machines, machine| {
+        machines.start(&machine).map(drop)
+    })
 }
 
 /// Ask the program to end (`SIGTERM`); two seconds later it is ended
@@ -333,10 +257,9 @@ pub async fn stop(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Answer {
-    caller.needs(Scope::Write)?;
-    let machine = find(&daemon, &caller, &id)?;
-    daemon.machines.stop(&machine)?;
-    Ok(axum::Json(find(&daemon, &caller, &id)?.into()))
+    act(&daemon, &caller, &id, |machines, machine| {
+        machines.stop(&machine)
+    })
 }
 
 /// End a machine by force
@@ -348,10 +271,9 @@ pub async fn kill(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Answer {
-    caller.needs(Scope::Write)?;
-    let machine = find(&daemon, &caller, &id)?;
-    daemon.machines.kill(&machine)?;
-    Ok(axum::Json(find(&daemon, &caller, &id)?.into()))
+    act(&daemon, &caller, &id, |machines, machine| {
+        machines.kill(&machine)
+    })
 }
 
 /// Give a running machine no more processor time
@@ -363,11 +285,9 @@ pub async fn pause(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Answer {
-    caller.needs(Scope::Write)?;
-    let machine = find(&daemon, &caller, &id)?;
-    Ok(axum::Json(
-        daemon.machines.set_paused(machine, true)?.into(),
-    ))
+    act(&daemon, &caller, &id, |machines, machine| {
+        machines.set_paused(machine, true)
+    })
 }
 
 /// Let a paused machine go on
@@ -379,11 +299,9 @@ pub async fn resume(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Answer {
-    caller.needs(Scope::Write)?;
-    let machine = find(&daemon, &caller, &id)?;
-    Ok(axum::Json(
-        daemon.machines.set_paused(machine, false)?.into(),
-    ))
+    act(&daemon, &caller, &id, |machines, machine| {
+        machines.set_paused(machine, false)
+    })
 }
 
 /// How long to wait.
@@ -412,180 +330,8 @@ pub async fn wait(
     Query(wait): Query<Wait>,
 ) -> Answer {
     caller.needs(Scope::Read)?;
-    if wait.seconds > MAX_WAIT.as_secs() {
-        let rule = format!("must be at most {}", MAX_WAIT.as_secs());
-        return Err(Problem::field("seconds", rule));
-    }
-    // Before looking, so that nothing is missed.
-    let mut events = daemon.events.subscribe();
-    let ended = async {
-        while find(&daemon, &caller, &id).is_ok_and(|machine| machine.state.is_active()) {
-            // An event of this machine, or of so many that some were missed.
-            while events.recv().await.is_ok_and(|event| event.machine != id) {}
-        }
-    };
-    // Whether it has ended or not, it is told as it is now.
-    let _ = tokio::time::timeout(Duration::from_secs(wait.seconds), ended).await;
-    Ok(axum::Json(find(&daemon, &caller, &id)?.into()))
-}
-
-/// One of a program's outputs.
-#[derive(Debug, Clone, Copy, Default, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum LogStream {
-    /// Standard output.
-    #[default]
-    Stdout,
-    /// Standard error.
-    Stderr,
-}
-
-/// Which part of a log.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub struct Log {
-    /// Which output.
-    #[serde(default)]
-    #[param(inline)]
-    stream: LogStream,
-    /// From this byte on.
-    #[serde(default)]
-    offset: u64,
-    /// Go on until the machine has ended.
-    #[serde(default)]
-    follow: bool,
-}
-
-/// What the program wrote
-#[utoipa::path(get, path = "/v1/machines/{id}/logs", params(("id" = String, Path), Log),
-    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn logs(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
-    Query(log): Query<Log>,
-) -> Result<Response, Problem> {
-    caller.needs(Scope::Read)?;
-    find(&daemon, &caller, &id)?;
-    let name = match log.stream {
-        LogStream::Stdout => "stdout",
-        LogStream::Stderr => "stderr",
-    };
-    let reader = LogReader {
-        path: daemon.machines.file(&id, name),
-        daemon,
-        caller,
-        id,
-        file: None,
-        offset: log.offset,
-        follow: log.follow,
-    };
-    let chunks = stream::try_unfold(reader, async |mut reader| {
-        let chunk = reader.next().await?;
-        Ok::<_, std::io::Error>(chunk.map(|chunk| (chunk, reader)))
-    });
-    let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
-    Ok((kind, Body::from_stream(chunks)).into_response())
-}
-
-/// Reads a log as it grows.
-struct LogReader {
-    daemon: Arc<Daemon>,
-    caller: Caller,
-    id: String,
-    path: std::path::PathBuf,
-    file: Option<tokio::fs::File>,
-    offset: u64,
-    follow: bool,
-}
-
-impl LogReader {
-    /// The next bytes; `None` at the end.
-    async fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
-        loop {
-            // Asked before reading: what is written until its end is read.
-            let machine = find(&self.daemon, &self.caller, &self.id);
-            let active = machine.is_ok_and(|machine| machine.state.is_active());
-            if self.file.is_none()
-                && let Ok(mut file) = tokio::fs::File::open(&self.path).await
-            {
-                file.seek(std::io::SeekFrom::Start(self.offset)).await?;
-                self.file = Some(file);
-            }
-            if let Some(file) = &mut self.file {
-                let mut chunk = Vec::with_capacity(CHUNK);
-                if file.read_buf(&mut chunk).await? > 0 {
-                    return Ok(Some(chunk));
-                }
-            }
-            if !self.follow || !active {
-                return Ok(None);
-            }
-            tokio::time::sleep(FOLLOW).await;
-        }
-    }
-}
-
-/// What a machine uses, or used.
-#[derive(Debug, Default, Serialize, utoipa::ToSchema)]
-pub struct Stats {
-    /// Processor time of the running VMM, milliseconds.
-    cpu_ms: Option<u64>,
-    /// Memory of the running VMM, with the guest's, bytes.
-    memory: Option<u64>,
-    /// Milliseconds from the start until the program was entered, once it has ended.
-    boot_ms: Option<f64>,
-    /// Milliseconds that the program ran, once it has ended.
-    run_ms: Option<f64>,
-    /// Exits of its vCPUs to the VMM, once it has ended.
-    exits: Option<Exits>,
-    /// Exits that KVM counted, once it has ended.
-    kvm_exits: Option<u64>,
-}
-
-/// What a machine uses while it runs, and used when it has ended
-#[utoipa::path(get, path = "/v1/machines/{id}/stats", params(("id" = String, Path)),
-    responses((status = 200, body = Stats),
-    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn stats(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<axum::Json<Stats>, Problem> {
-    caller.needs(Scope::Read)?;
-    let machine = find(&daemon, &caller, &id)?;
-    let mut stats = Stats::default();
-    if let Some((cpu_ms, memory)) = daemon.machines.pid(&id).and_then(usage) {
-        (stats.cpu_ms, stats.memory) = (Some(cpu_ms), Some(memory));
-    }
-    if let Some(result) = machine.result {
-        let milliseconds = |us: u64| Some(us as f64 / 1000.0);
-        stats.boot_ms = milliseconds(result.boot_us);
-        stats.run_ms = milliseconds(result.run_us);
-        stats.exits = Some(result.exits);
-        stats.kvm_exits = result.kvm_exits;
-    }
-    Ok(axum::Json(stats))
-}
-
-/// Processor time in milliseconds and resident memory in bytes of a process (proc(5)).
-fn usage(pid: i32) -> Option<(u64, u64)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(')')?;
-    let fields: Vec<u64> = fields
-        .split_whitespace()
-        .map(|field| field.parse().unwrap_or(0))
-        .collect();
-    // SAFETY: no memory is involved.
-    let (ticks, page) = unsafe {
-        (
-            libc::sysconf(libc::_SC_CLK_TCK),
-            libc::sysconf(libc::_SC_PAGESIZE),
-        )
-    };
-    let (ticks, page) = (u64::try_from(ticks).ok()?, u64::try_from(page).ok()?);
-    let time = fields.get(11)? + fields.get(12)?;
-    Some((time * 1000 / ticks.max(1), fields.get(21)? * page))
+    wait_for_end(&daemon, &caller, Kind::Machine, &id, wait.seconds).await?;
+    Ok(axum::Json(
+        find(&daemon, &caller, Kind::Machine, &id)?.into(),
+    ))
 }

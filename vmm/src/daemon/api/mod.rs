@@ -1,9 +1,14 @@
 //! The REST API, version 1.
 
+mod attach;
 mod extract;
+mod logs;
+mod lookup;
 mod machines;
 mod programs;
 mod runs;
+mod spec;
+mod stats;
 mod system;
 mod tenants;
 
@@ -40,6 +45,7 @@ pub fn router(daemon: Arc<Daemon>) -> Router {
         .routes(routes!(system::version))
         .routes(routes!(system::events))
         .routes(routes!(runs::create))
+        .routes(routes!(runs::get, runs::delete))
         .routes(routes!(programs::list, programs::upload))
         .routes(routes!(programs::get, programs::delete))
         .routes(routes!(machines::list, machines::create))
@@ -50,8 +56,9 @@ pub fn router(daemon: Arc<Daemon>) -> Router {
         .routes(routes!(machines::pause))
         .routes(routes!(machines::resume))
         .routes(routes!(machines::wait))
-        .routes(routes!(machines::logs))
-        .routes(routes!(machines::stats))
+        .routes(routes!(logs::logs))
+        .routes(routes!(attach::attach))
+        .routes(routes!(stats::stats))
         .routes(routes!(tenants::list))
         .routes(routes!(tenants::get, tenants::put))
         .routes(routes!(tenants::keys, tenants::create_key))

@@ -1,6 +1,7 @@
 //! Uploads.
 
 use super::extract::{Caller, Path, Query};
+use super::lookup::check_limit;
 use crate::daemon::Daemon;
 use crate::daemon::auth::{hex, random_hex};
 use crate::daemon::problem::Problem;
@@ -10,6 +11,7 @@ use axum::body::{Body, BodyDataStream};
 use axum::extract::State;
 use axum::http::StatusCode;
 use futures_util::StreamExt;
+use object::elf::ELFMAG as ELF_MAGIC;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
@@ -19,7 +21,6 @@ use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
 const MAX_NAME: usize = 255;
-const ELF_MAGIC: &[u8] = b"\x7fELF";
 
 /// A program, and how far it is.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -76,14 +77,6 @@ pub async fn list(
         .store
         .programs(&caller.tenant, &page.after, page.limit)?;
     Ok(axum::Json(programs))
-}
-
-/// Refuses pages that are empty or too long.
-pub(super) fn check_limit(limit: u32) -> Result<(), Problem> {
-    match (1..=1000).contains(&limit) {
-        true => Ok(()),
-        false => Err(Problem::field("limit", "must be from 1 to 1000")),
-    }
 }
 
 /// A program of the tenant

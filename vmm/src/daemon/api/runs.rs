@@ -1,15 +1,20 @@
-//! One call that runs a program and has its output for an answer.
+//! Runs: one call that runs a program and has its output for an answer, at once or, if it is
+//! asynchronous, when it is asked for.
 
-use super::extract::{Caller, Json, from_object};
-use super::machines::check_spec;
+use super::extract::{Caller, Json, Path, Query, from_object};
+use super::lookup::{find, find_program, idempotency_key, insert, start_new, wait_for_end};
+use super::spec::check_spec;
 use crate::daemon::Daemon;
-use crate::daemon::execute::{self, Order, Outputs};
+use crate::daemon::execute::{Order, Outputs, path_in_tree};
 use crate::daemon::problem::Problem;
 use crate::daemon::scheduler::Resources;
-use crate::daemon::store::{Scope, Spec};
+use crate::daemon::store::{Kind, Machine, MachineState, Program, Scope, Spec};
 use crate::jailed::protocol::{Exits, RunResult};
 use crate::platform::memory_file;
+use crate::report::FAILURE;
 use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
@@ -27,6 +32,11 @@ const MAX_INPUT: usize = 128 << 10;
 const DEFAULT_TIMEOUT_MS: u64 = 60_000;
 /// How long a run may be asked to take.
 const MAX_TIMEOUT_MS: u64 = 3_600_000;
+/// Header with which a client may ask for an asynchronous run (RFC 7240).
+const PREFER: &str = "prefer";
+const RESPOND_ASYNC: &str = "respond-async";
+/// How long a run that is deleted may take to end, seconds.
+const DELETE_WAIT: u64 = 10;
 /// How much longer than its program a VMM may take.
 const VMM_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -39,6 +49,9 @@ pub struct RunRequest {
     /// Standard input of the program.
     #[schema(max_length = 131072, required = false)]
     stdin: String,
+    /// Answer when the program has ended; otherwise the answer says where to ask for it.
+    #[schema(required = false, default = true)]
+    wait: bool,
 }
 
 impl TryFrom<Map<String, Value>> for RunRequest {
@@ -51,8 +64,13 @@ impl TryFrom<Map<String, Value>> for RunRequest {
             Some(Value::String(text)) => text,
             Some(_) => return Err("stdin: must be a string".to_owned()),
         };
+        let wait = match object.remove("wait") {
+            None => true,
+            Some(Value::Bool(wait)) => wait,
+            Some(_) => return Err("wait: must be true or false".to_owned()),
+        };
         let spec = from_object(object)?;
-        Ok(Self { spec, stdin })
+        Ok(Self { spec, stdin, wait })
     }
 }
 
@@ -94,35 +112,181 @@ pub struct RunOutcome {
     kvm_exits: Option<u64>,
 }
 
-/// Run a program and wait for its end
+impl RunOutcome {
+    fn new(result: RunResult, outputs: [File; 2], queued_ms: f64) -> io::Result<Self> {
+        let [stdout, stderr] = outputs;
+        let milliseconds = |us: u64| us as f64 / 1000.0;
+        Ok(Self {
+            exit_code: result.code,
+            message: result.message,
+            stdout: read_output(stdout)?,
+            stderr: read_output(stderr)?,
+            queued_ms,
+            boot_ms: milliseconds(result.boot_us),
+            run_ms: milliseconds(result.run_us),
+            exits: result.exits,
+            kvm_exits: result.kvm_exits,
+        })
+    }
+}
+
+/// An asynchronous run.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct RunStatus {
+    /// Its id.
+    id: String,
+    /// Where it is in its life.
+    state: MachineState,
+    /// What went wrong; empty if nothing did.
+    message: String,
+    /// How it ended, once it has.
+    outcome: Option<RunOutcome>,
+    /// When it was asked for, milliseconds since 1970.
+    created_ms: i64,
+    /// When it was its turn.
+    started_ms: Option<i64>,
+    /// When it ended.
+    ended_ms: Option<i64>,
+}
+
+impl RunStatus {
+    /// Reads the outputs of a run that has ended.
+    fn new(daemon: &Daemon, run: Machine) -> io::Result<Self> {
+        let outcome = match run.result {
+            Some(result) => {
+                let open = |name| File::open(daemon.machines.file(&run.id, name));
+                // Of one that was ended while it waited there are none.
+                let outputs = match (open("stdout"), open("stderr")) {
+                    (Ok(stdout), Ok(stderr)) => [stdout, stderr],
+                    _ => [memory_file(c"stdout", b"")?, memory_file(c"stderr", b"")?],
+                };
+                let queued = run.started_ms.map_or(0, |ms| ms - run.created_ms);
+                Some(RunOutcome::new(result, outputs, queued as f64)?)
+            }
+            None => None,
+        };
+        Ok(Self {
+            id: run.id,
+            state: run.state,
+            message: run.message,
+            outcome,
+            created_ms: run.created_ms,
+            started_ms: run.started_ms,
+            ended_ms: run.ended_ms,
+        })
+    }
+}
+
+/// Run a program
 ///
-/// Nothing is kept of it. If the caller goes away the program is ended.
+/// The answer is how it ended, and nothing is kept of it; if the caller goes away the program
+/// is ended. With `"wait": false` or the header `Prefer: respond-async` the run is
+/// asynchronous: the answer comes at once, and its `Location` tells how it ended when it
+/// has. The same asynchronous request again with the same `Idempotency-Key` makes no second
+/// run.
 #[utoipa::path(post, path = "/v1/runs", request_body = RunRequest,
+    params(("Prefer" = Option<String>, Header),
+    ("Idempotency-Key" = Option<String>, Header, max_length = 255)),
     responses((status = 200, body = RunOutcome),
+    (status = 202, body = RunStatus, headers(("Location" = String))),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = "5XX", body = Problem, content_type = "application/problem+json")))]
 pub async fn create(
     State(daemon): State<Arc<Daemon>>,
     caller: Caller,
+    headers: HeaderMap,
     Json(mut request): Json<RunRequest>,
-) -> Result<axum::Json<RunOutcome>, Problem> {
+) -> Result<Response, Problem> {
     caller.needs(Scope::Write)?;
+    check(&mut request)?;
+    let program = find_program(&daemon, &caller, &request.spec)?;
+    let key = idempotency_key(&headers)?;
+    if !request.wait || prefers_async(&headers) {
+        // Waits for the disk.
+        return tokio::task::block_in_place(|| submit(&daemon, &caller, &request, &program, key));
+    }
+    if key.is_some() {
+        let detail =
+            "only asynchronous runs can have an idempotency key: nothing is kept of others";
+        return Err(Problem::bad_request(detail));
+    }
+    let outcome = run(&daemon, &caller, &request, &program).await?;
+    daemon.metrics.count_run(outcome.exit_code);
+    Ok(axum::Json(outcome).into_response())
+}
+
+/// Checks everything of a request that needs no database, and sets what it left out.
+fn check(request: &mut RunRequest) -> Result<(), Problem> {
     let timeout_ms = request.spec.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS);
     if timeout_ms > MAX_TIMEOUT_MS {
         let rule = format!("must be at most {MAX_TIMEOUT_MS} for a run");
         return Err(Problem::field("timeout_ms", rule));
     }
     request.spec.timeout_ms = Some(timeout_ms);
-    check_spec(&request.spec)?;
+    if request.spec.interactive {
+        let rule = "nobody can attach to a run: make a machine";
+        return Err(Problem::field("interactive", rule));
+    }
     if request.stdin.len() > MAX_INPUT {
         let rule = format!("must be at most {MAX_INPUT} bytes");
         return Err(Problem::field("stdin", rule));
     }
-    let spec = &request.spec;
-    let program = daemon.store.program(&caller.tenant, &spec.program)?;
-    let program = program.ok_or_else(|| Problem::not_found("program"))?;
-    let library = &daemon.library;
-    let order = tokio::task::block_in_place(|| Order::new(spec, &program, library, false))?;
+    check_spec(&request.spec)
+}
+
+/// Whether a client asks for an answer at once.
+fn prefers_async(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(PREFER).iter();
+    values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|token| token.trim().eq_ignore_ascii_case(RESPOND_ASYNC))
+}
+
+/// Makes an asynchronous run. It is on the disk when this returns.
+fn submit(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    request: &RunRequest,
+    program: &Program,
+    key: Option<&str>,
+) -> Result<Response, Problem> {
+    path_in_tree(&request.spec, program)?;
+    let kind = (Kind::Run, MachineState::Created);
+    let (run, is_new) = insert(daemon, caller, kind, &request.spec, &request.stdin, key)?;
+    let run = match is_new {
+        false => run,
+        true => {
+            if let Err(error) = daemon
+                .machines
+                .keep_input(&run.id, request.stdin.as_bytes())
+            {
+                daemon.machines.unmake(&run.id)?;
+                return Err(error.into());
+            }
+            start_new(daemon, &run)?
+        }
+    };
+    let headers = [
+        (header::LOCATION, format!("/v1/runs/{}", run.id)),
+        (
+            header::HeaderName::from_static("preference-applied"),
+            RESPOND_ASYNC.to_owned(),
+        ),
+    ];
+    let status = axum::Json(RunStatus::new(daemon, run)?);
+    Ok((StatusCode::ACCEPTED, headers, status).into_response())
+}
+
+/// Runs a program to its end. Dropping this ends it.
+async fn run(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    request: &RunRequest,
+    program: &Program,
+) -> Result<RunOutcome, Problem> {
+    let (spec, library) = (&request.spec, &daemon.library);
+    let order = tokio::task::block_in_place(|| Order::new(spec, program, library, false))?;
     let quota = daemon.store.tenant(&caller.tenant)?;
     let quota = quota.map(|tenant| tenant.quota).unwrap_or_default();
     let need = Resources {
@@ -136,44 +300,71 @@ pub async fn create(
 
     let outputs = make_outputs(request.stdin.as_bytes())?;
     let vmm = daemon.pool.take().await?;
-    order.send(&vmm, &outputs).await?;
-    let patience = Duration::from_millis(timeout_ms) + VMM_PATIENCE;
-    let result = tokio::time::timeout(patience, execute::result(&vmm)).await;
+    order.send(vmm.line(), &outputs).await?;
+    let patience = Duration::from_millis(spec.timeout_ms.unwrap_or(MAX_TIMEOUT_MS)) + VMM_PATIENCE;
+    let result = tokio::time::timeout(patience, order.result(vmm.line())).await;
     // Its process ends by itself, and is ended if it does not.
     drop((vmm, permit));
     let result = match result {
         Ok(Ok(result)) => result,
-        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            failed("the VMM ended without a result: it crashed or was killed")
-        }
+        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => RunResult::not_run(
+            FAILURE,
+            "the VMM ended without a result: it crashed or was killed",
+        ),
         Ok(Err(error)) => return Err(error.into()),
-        Err(_) => failed("the VMM did not answer and was ended"),
+        Err(_) => RunResult::not_run(FAILURE, "the VMM did not answer and was ended"),
     };
-    daemon.metrics.count_run(result.code);
-    let milliseconds = |us: u64| us as f64 / 1000.0;
-    Ok(axum::Json(RunOutcome {
-        exit_code: result.code,
-        message: result.message,
-        stdout: read_output(outputs.output)?,
-        stderr: read_output(outputs.error)?,
-        queued_ms: queued.as_secs_f64() * 1000.0,
-        boot_ms: milliseconds(result.boot_us),
-        run_ms: milliseconds(result.run_us),
-        exits: result.exits,
-        kvm_exits: result.kvm_exits,
-    }))
+    let queued_ms = queued.as_secs_f64() * 1000.0;
+    let outputs = [outputs.output, outputs.error];
+    Ok(RunOutcome::new(result, outputs, queued_ms)?)
 }
 
-/// The result of a run whose VMM gave none.
-fn failed(message: &str) -> RunResult {
-    RunResult {
-        code: crate::report::FAILURE,
-        message: message.to_owned(),
-        boot_us: 0,
-        run_us: 0,
-        exits: Exits::default(),
-        kvm_exits: None,
+/// How long to wait.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct Wait {
+    /// Seconds to wait for its end; after them the run is answered as it is.
+    #[serde(default)]
+    #[param(minimum = 0, maximum = 300)]
+    seconds: u64,
+}
+
+/// An asynchronous run of the tenant, with its output when it has ended
+#[utoipa::path(get, path = "/v1/runs/{id}", params(("id" = String, Path), Wait),
+    responses((status = 200, body = RunStatus),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn get(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Query(wait): Query<Wait>,
+) -> Result<axum::Json<RunStatus>, Problem> {
+    caller.needs(Scope::Read)?;
+    wait_for_end(&daemon, &caller, Kind::Run, &id, wait.seconds).await?;
+    let run = find(&daemon, &caller, Kind::Run, &id)?;
+    Ok(axum::Json(RunStatus::new(&daemon, run)?))
+}
+
+/// Delete an asynchronous run; one that has not ended is ended
+#[utoipa::path(delete, path = "/v1/runs/{id}", params(("id" = String, Path)),
+    responses((status = 204),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn delete(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    caller.needs(Scope::Write)?;
+    let run = find(&daemon, &caller, Kind::Run, &id)?;
+    let machines = &daemon.machines;
+    if run.state.is_active() {
+        tokio::task::block_in_place(|| machines.kill(&run))?;
+        wait_for_end(&daemon, &caller, Kind::Run, &id, DELETE_WAIT).await?;
     }
+    let run = find(&daemon, &caller, Kind::Run, &id)?;
+    tokio::task::block_in_place(|| machines.delete(&run))?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Files in memory for a program's descriptors.
@@ -185,6 +376,7 @@ fn make_outputs(input: &[u8]) -> io::Result<Outputs> {
         output: memory_file(c"stdout", b"")?,
         error: memory_file(c"stderr", b"")?,
         result: memory_file(c"result", b"")?,
+        keep_input: None,
     })
 }
 

@@ -38,6 +38,9 @@ pub struct Spec {
     /// Labels to find it by.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// Keep standard input open for those who attach; otherwise it is empty.
+    #[serde(default)]
+    pub interactive: bool,
 }
 
 fn default_cpus() -> u32 {
@@ -107,6 +110,30 @@ impl MachineState {
     }
 }
 
+/// What a machine is for its tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A machine, which can be started again.
+    Machine,
+    /// An asynchronous run.
+    Run,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Machine => "machine",
+            Self::Run => "run",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::Machine, Self::Run]
+            .into_iter()
+            .find(|kind| kind.name() == name)
+    }
+}
+
 /// A machine.
 #[derive(Debug, Clone)]
 pub struct Machine {
@@ -114,6 +141,8 @@ pub struct Machine {
     pub id: String,
     /// Whose it is.
     pub tenant: String,
+    /// What it is for its tenant.
+    pub kind: Kind,
     /// What it runs.
     pub spec: Spec,
     /// Where it is.
@@ -146,6 +175,7 @@ impl Machine {
         Ok(Self {
             id: row.get("id")?,
             tenant: row.get("tenant")?,
+            kind: parse_column(row, "kind", Kind::from_name)?,
             spec: json_column(row, "spec")?,
             state: parse_column(row, "state", MachineState::from_name)?,
             process: pid.zip(start),
@@ -157,6 +187,23 @@ impl Machine {
             ended_ms: row.get("ended_ms")?,
         })
     }
+}
+
+/// A machine to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct NewMachine<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// Whose it is.
+    pub tenant: &'a str,
+    /// What it is for its tenant.
+    pub kind: Kind,
+    /// What it runs.
+    pub spec: &'a Spec,
+    /// The state that it begins in.
+    pub state: MachineState,
+    /// Idempotency key of the request, and a hash of the request.
+    pub idempotency: Option<(&'a str, &'a [u8])>,
 }
 
 /// What came of a request to make a machine.
@@ -171,22 +218,15 @@ pub enum Created {
 }
 
 impl Store {
-    /// Makes a machine in a state, unless the idempotency key (with a hash of the request)
-    /// was used before.
+    /// Makes a machine, unless the idempotency key was used before.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn create_machine(
-        &self,
-        id: &str,
-        tenant: &str,
-        spec: &Spec,
-        state: MachineState,
-        idempotency: Option<(&str, &[u8])>,
-    ) -> Result<Created, StoreError> {
+    pub fn create_machine(&self, new: &NewMachine<'_>) -> Result<Created, StoreError> {
+        let (id, tenant) = (new.id, new.tenant);
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
-        if let Some((key, request)) = idempotency {
+        if let Some((key, request)) = new.idempotency {
             let before: Option<(Vec<u8>, String)> = transaction
                 .query_row(
                     "SELECT request, machine FROM idempotency WHERE tenant = ? AND key = ?",
@@ -204,13 +244,14 @@ impl Store {
             )?;
         }
         let machine = transaction.query_row(
-            "INSERT INTO machine (id, tenant, spec, state, created_ms) VALUES (?, ?, ?, ?, ?)
-             RETURNING *",
+            "INSERT INTO machine (id, tenant, kind, spec, state, created_ms)
+             VALUES (?, ?, ?, ?, ?, ?) RETURNING *",
             params![
                 id,
                 tenant,
-                serde_json::to_string(spec)?,
-                state.name(),
+                new.kind.name(),
+                serde_json::to_string(new.spec)?,
+                new.state.name(),
                 now_ms()
             ],
             Machine::from_row,
@@ -227,7 +268,7 @@ impl Store {
         Ok(find(&self.connection(), id)?)
     }
 
-    /// Machines of a tenant by id, those after `after`, in a state if one is given, so many
+    /// Machines of a tenant (not its runs) by id, those after `after`, in a state if one is given, so many
     /// at most.
     ///
     /// # Errors
@@ -242,7 +283,7 @@ impl Store {
         let connection = self.connection();
         let mut statement = connection.prepare_cached(
             "SELECT * FROM machine WHERE tenant = ?1 AND id > ?2 AND (?3 IS NULL OR state = ?3)
-             ORDER BY id LIMIT ?4",
+             AND kind = 'machine' ORDER BY id LIMIT ?4",
         )?;
         let state = state.map(MachineState::name);
         let machines =
@@ -347,6 +388,73 @@ impl Store {
             [id],
         )?;
         Ok(deleted == 1)
+    }
+
+    /// Forgets a machine that is not active, and the idempotency key that it was made with.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn unmake_machine(&self, id: &str) -> Result<(), StoreError> {
+        let mut connection = self.connection();
+        let transaction = connection.transaction()?;
+        transaction.execute(
+            "DELETE FROM machine WHERE id = ? AND state IN ('created', 'exited', 'failed')",
+            [id],
+        )?;
+        transaction.execute(
+            "DELETE FROM idempotency WHERE machine = ?1
+             AND NOT EXISTS (SELECT 1 FROM machine WHERE id = ?1)",
+            [id],
+        )?;
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// Runs that were made and not queued.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn unstarted_runs(&self) -> Result<Vec<String>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection
+            .prepare("SELECT id FROM machine WHERE kind = 'run' AND state = 'created'")?;
+        let ids = statement.query_map([], |row| row.get(0))?;
+        Ok(ids.collect::<Result<_, _>>()?)
+    }
+
+    /// Machines of a kind that ended before a time (milliseconds since 1970), the oldest
+    /// first, so many at most.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn ended_machines(
+        &self,
+        kind: Kind,
+        before_ms: i64,
+        limit: u32,
+    ) -> Result<Vec<Machine>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(
+            "SELECT * FROM machine WHERE ended_ms < ? AND kind = ?
+             AND state IN ('exited', 'failed') ORDER BY ended_ms LIMIT ?",
+        )?;
+        let machines =
+            statement.query_map(params![before_ms, kind.name(), limit], Machine::from_row)?;
+        Ok(machines.collect::<Result<_, _>>()?)
+    }
+
+    /// Forgets idempotency keys that were used before a time (milliseconds since 1970) and
+    /// whose machine is gone.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn forget_idempotency(&self, before_ms: i64) -> Result<(), StoreError> {
+        self.connection().execute(
+            "DELETE FROM idempotency WHERE created_ms < ?
+             AND machine NOT IN (SELECT id FROM machine)",
+            [before_ms],
+        )?;
+        Ok(())
     }
 
     /// Whether a machine of the tenant uses a program.

@@ -7,7 +7,7 @@ mod programs;
 mod tenants;
 
 pub use keys::{ApiKey, NewKey, Scope};
-pub use machines::{Created, Machine, MachineState, Spec};
+pub use machines::{Created, Kind, Machine, MachineState, NewMachine, Spec};
 pub use programs::{Program, ProgramState};
 pub use tenants::{DEFAULT_TENANT, Quota, Tenant};
 
@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Statements that bring a database from the version of their index to the next one.
-const MIGRATIONS: [&str; 1] = [include_str!("schema.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("schema-2.sql")];
 
 /// How long another program, say a backup, may hold the database.
 const BUSY: Duration = Duration::from_secs(5);

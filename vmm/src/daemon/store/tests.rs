@@ -8,6 +8,17 @@ fn store() -> (tempfile::TempDir, PathBuf, Store) {
     (directory, path, store)
 }
 
+fn new<'a>(id: &'a str, spec: &'a Spec, state: MachineState) -> NewMachine<'a> {
+    NewMachine {
+        id,
+        tenant: DEFAULT_TENANT,
+        kind: Kind::Machine,
+        spec,
+        state,
+        idempotency: None,
+    }
+}
+
 fn spec() -> Spec {
     serde_json::from_str(r#"{"program": "aa", "args": ["x"]}"#).unwrap()
 }
@@ -16,7 +27,7 @@ fn spec() -> Spec {
 fn what_is_written_is_there_after_reopening() {
     let (_directory, path, store) = store();
     let Created::New(mut machine) = store
-        .create_machine("m1", DEFAULT_TENANT, &spec(), MachineState::Queued, None)
+        .create_machine(&new("m1", &spec(), MachineState::Queued))
         .unwrap()
     else {
         panic!("not made");
@@ -51,10 +62,12 @@ fn what_is_written_is_there_after_reopening() {
 fn idempotency_keys_make_one_machine() {
     let (_directory, _path, store) = store();
     let create = |id, key, hash: &[u8]| {
-        let (state, spec) = (MachineState::Created, spec());
-        store
-            .create_machine(id, DEFAULT_TENANT, &spec, state, Some((key, hash)))
-            .unwrap()
+        let spec = spec();
+        let new = NewMachine {
+            idempotency: Some((key, hash)),
+            ..new(id, &spec, MachineState::Created)
+        };
+        store.create_machine(&new).unwrap()
     };
     assert!(matches!(create("m1", "k", b"1"), Created::New(_)));
     assert!(matches!(create("m2", "k", b"1"), Created::Before(m) if m.id == "m1"));
@@ -118,4 +131,34 @@ fn a_newer_database_is_refused() {
         Store::open(&path).unwrap_err(),
         StoreError::Newer { version: 99, .. }
     ));
+}
+
+#[test]
+fn runs_are_no_machines_and_what_is_old_is_found() {
+    let (_directory, _path, store) = store();
+    let spec = spec();
+    for (id, kind) in [("m1", Kind::Machine), ("r1", Kind::Run), ("r2", Kind::Run)] {
+        let new = NewMachine {
+            kind,
+            ..new(id, &spec, MachineState::Queued)
+        };
+        let Created::New(mut machine) = store.create_machine(&new).unwrap() else {
+            panic!("not made");
+        };
+        if id != "r2" {
+            machine.state = MachineState::Exited;
+            machine.ended_ms = Some(1000);
+            store.update_machine(&machine).unwrap();
+        }
+    }
+    let ids = |machines: Vec<Machine>| machines.into_iter().map(|m| m.id).collect::<Vec<_>>();
+    let listed = store.machines(DEFAULT_TENANT, "", None, 10).unwrap();
+    assert_eq!(ids(listed), ["m1"]);
+    for (kind, before, found) in [
+        (Kind::Run, 1001, vec!["r1"]),
+        (Kind::Run, 1000, vec![]),
+        (Kind::Machine, 2000, vec!["m1"]),
+    ] {
+        assert_eq!(ids(store.ended_machines(kind, before, 10).unwrap()), found);
+    }
 }

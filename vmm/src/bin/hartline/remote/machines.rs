@@ -130,6 +130,10 @@ pub struct Create {
     /// Start it too
     #[arg(long)]
     start: bool,
+
+    /// Keep standard input open, for attach
+    #[arg(short, long)]
+    interactive: bool,
 }
 
 /// Makes a machine and prints its id.
@@ -140,6 +144,7 @@ pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     let mut request = arguments.what.request()?;
     request["labels"] = map(&arguments.labels);
     request["start"] = arguments.start.into();
+    request["interactive"] = arguments.interactive.into();
     wait(async {
         let mut daemon = arguments.remote.connect().await?;
         let machine: Value = daemon

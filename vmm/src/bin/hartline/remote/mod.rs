@@ -1,5 +1,6 @@
 //! Commands that talk to the daemon.
 
+mod attach;
 mod keys;
 mod machines;
 mod programs;
@@ -7,18 +8,20 @@ mod runs;
 mod table;
 mod top;
 
+pub use attach::{Attach, attach};
 pub use keys::{Key, key};
 pub use machines::{Create, Logs, Named, Ps, create, kill, logs, ps, rm, start, stop};
 pub use programs::{Programs, Push, list as programs, push, until_ready, upload};
 pub use runs::{Submit, submit};
 pub use top::{Top, top};
 
-use hartline_vmm::client::{ClientError, Connection, Host, escape};
+use hartline_vmm::client::{self, ClientError, Connection, Host, Target, escape};
 use hyper::Method;
 use serde::Serialize;
 use serde_json::Value;
 use std::future::Future;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Where the daemon is, and how to print what it says.
@@ -27,7 +30,7 @@ pub struct Remote {
     /// Where hartlined listens
     #[arg(
         long,
-        value_name = "unix://PATH|http://ADDRESS:PORT",
+        value_name = "unix://PATH|http://ADDRESS:PORT|https://NAME:PORT",
         env = "HARTLINE_HOST",
         default_value = "unix:///run/hartline/hartlined.sock"
     )]
@@ -36,6 +39,10 @@ pub struct Remote {
     /// API key; not needed by root over the unix socket
     #[arg(long, value_name = "KEY", env = "HARTLINE_KEY", hide_env_values = true)]
     key: Option<String>,
+
+    /// Certificates to trust, a PEM file
+    #[arg(long, value_name = "FILE", env = "HARTLINE_CA", default_value = client::DEFAULT_CA)]
+    ca: PathBuf,
 
     /// How to print
     #[arg(short, long, value_enum, default_value = "table")]
@@ -53,7 +60,15 @@ pub enum Format {
 
 impl Remote {
     async fn connect(&self) -> Result<Connection, ClientError> {
-        Connection::open(&self.host, self.key.clone()).await
+        Connection::open(&self.target()).await
+    }
+
+    fn target(&self) -> Target {
+        Target {
+            host: self.host.clone(),
+            key: self.key.clone(),
+            ca: self.ca.clone(),
+        }
     }
 
     fn is_json(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Translation images for a running program: from the cache, or made while it runs.
 
-use crate::translation::{Translation, image_file};
+use crate::translation::Translation;
 use hartline_abi::elf;
 use hartline_abi::image::variant;
 use hartline_aot::elf::Binary;
@@ -39,7 +39,7 @@ impl Guest for Show<'_> {
 
     fn show(&self, image: File) {
         // Without its length the image is of no use; the next one may be.
-        if let Ok(image) = image_file(image) {
+        if let Ok(image) = ImageFile::open(image) {
             self.0.show(image);
         }
     }
@@ -118,7 +118,7 @@ impl RunningImages {
         let key = options.key(&elf);
         self.translation.cache().prepare()?;
         let partial = self.translation.cache().lookup_partial(&key);
-        match partial.map(image_file) {
+        match partial.map(ImageFile::open) {
             Some(Ok(image)) => client.show(image),
             _ => client.nothing_yet(),
         }

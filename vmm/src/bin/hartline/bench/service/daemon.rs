@@ -2,7 +2,7 @@
 
 use super::left::Left;
 use anyhow::{Context, bail};
-use hartline_vmm::client::{Connection, Host};
+use hartline_vmm::client::{Connection, Host, Target};
 use hyper::Method;
 use serde_json::Value;
 use std::fs::{self, File};
@@ -65,8 +65,12 @@ impl Daemon {
     /// # Errors
     /// It does not answer.
     pub async fn connect(&self) -> anyhow::Result<Connection> {
-        let host = Host::Unix(self.directory.join("socket"));
-        Ok(Connection::open(&host, None).await?)
+        let target = Target {
+            host: Host::Unix(self.directory.join("socket")),
+            key: None,
+            ca: PathBuf::new(),
+        };
+        Ok(Connection::open(&target).await?)
     }
 
     /// Ends it by force and starts it again. Result: when the new one, which answers by now,

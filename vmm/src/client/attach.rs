@@ -1,0 +1,119 @@
+//! The input and output of a machine's program, over a WebSocket.
+
+use super::connect::{self, Stream};
+use super::{ClientError, Target, escape, problem};
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use hyper::header;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{self, Message};
+
+type Socket = WebSocketStream<Box<dyn Stream>>;
+
+/// What comes from a machine.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Received {
+    /// Standard output of its program.
+    Stdout(Vec<u8>),
+    /// Standard error of its program.
+    Stderr(Vec<u8>),
+    /// It has ended: the machine as the API shows it.
+    Ended(serde_json::Value),
+}
+
+/// A connection to a machine.
+pub struct Attached {
+    sink: SplitSink<Socket, Message>,
+    messages: SplitStream<Socket>,
+}
+
+impl Attached {
+    /// Attaches to a machine; with `logs` to what it wrote before too, with `input` to its
+    /// standard input.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Problem`] if the daemon refuses.
+    pub async fn open(
+        target: &Target,
+        machine: &str,
+        logs: bool,
+        input: bool,
+    ) -> Result<Self, ClientError> {
+        let stream = connect::connect(target).await?;
+        let path = format!(
+            "/v1/machines/{}/attach?logs={logs}&input={input}",
+            escape(machine)
+        );
+        let mut request = format!("ws://hartlined{path}")
+            .into_client_request()
+            .map_err(refused)?;
+        if let Some(key) = &target.key {
+            let value = header::HeaderValue::try_from(format!("Bearer {key}"))
+                .map_err(hyper::http::Error::from)?;
+            request.headers_mut().insert(header::AUTHORIZATION, value);
+        }
+        let (socket, _) = tokio_tungstenite::client_async(request, stream)
+            .await
+            .map_err(refused)?;
+        let (sink, messages) = socket.split();
+        Ok(Self { sink, messages })
+    }
+
+    /// Both directions, to be used at the same time.
+    #[must_use]
+    pub fn split(self) -> (Input, Output) {
+        (Input(self.sink), Output(self.messages))
+    }
+}
+
+/// Standard input of a machine's program.
+pub struct Input(SplitSink<Socket, Message>);
+
+impl Input {
+    /// Sends bytes; none are its end.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub async fn send(&mut self, bytes: Vec<u8>) -> Result<(), ClientError> {
+        let message = Message::Binary(bytes.into());
+        self.0.send(message).await.map_err(refused)
+    }
+}
+
+/// What comes from a machine.
+pub struct Output(SplitStream<Socket>);
+
+impl Output {
+    /// The next of it; `None` when the connection has ended.
+    ///
+    /// # Errors
+    /// The connection broke, or what comes is not understood.
+    pub async fn next(&mut self) -> Result<Option<Received>, ClientError> {
+        while let Some(message) = self.0.next().await {
+            match message.map_err(refused)? {
+                Message::Binary(bytes) => match bytes.split_first() {
+                    Some((1, output)) => return Ok(Some(Received::Stdout(output.to_vec()))),
+                    Some((2, output)) => return Ok(Some(Received::Stderr(output.to_vec()))),
+                    _ => {}
+                },
+                Message::Text(text) => {
+                    return Ok(Some(Received::Ended(serde_json::from_str(&text)?)));
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The daemon's answer if it was no WebSocket, otherwise the error.
+fn refused(error: tungstenite::Error) -> ClientError {
+    match error {
+        tungstenite::Error::Http(answer) => {
+            let body = answer.body().as_deref().unwrap_or_default();
+            problem(answer.status(), body)
+        }
+        error => ClientError::WebSocket(Box::new(error)),
+    }
+}

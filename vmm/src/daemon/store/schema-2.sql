@@ -1,0 +1,6 @@
+-- Version 2: asynchronous runs are machines that are shown as runs.
+
+ALTER TABLE machine ADD COLUMN kind TEXT NOT NULL DEFAULT 'machine';
+
+-- What garbage collection looks for.
+CREATE INDEX machine_by_end ON machine (ended_ms) WHERE ended_ms IS NOT NULL;
