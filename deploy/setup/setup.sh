@@ -30,6 +30,7 @@ cpio:cpio
 ip:iproute2
 mkfs.erofs:erofs-utils
 qemu-system-x86_64:qemu-system-x86
+/usr/share/doc/python3-venv:python3-venv
 "
 
 emulated_needs="
@@ -104,6 +105,7 @@ ensure_rust
 retry "$here/toolchain.sh"
 if [ "${1:-}" = test ]; then
     install_missing "$test_needs"
+    retry "$here/schemathesis.sh"
     retry "$here/fetch-debian.sh" riscv64 "$root/.debian/riscv64" busybox-static libc6 \
         coreutils dash libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0 libcap2 libssl3t64 \
         zlib1g libzstd1 \

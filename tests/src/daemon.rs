@@ -70,7 +70,27 @@ impl Daemon {
     /// # Errors
     /// It does not come up; what it wrote to standard error.
     pub fn start(configuration: &str) -> Result<Self> {
+        Self::start_in(Scratch::new()?, configuration)
+    }
+
+    /// The same, with a disk of so many bytes (of memory) for its data.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_on_disk(configuration: &str, bytes: usize) -> Result<Self> {
         let directory = Scratch::new()?;
+        let data = directory.path().join("data");
+        fs::create_dir(&data)?;
+        let options = format!("size={bytes}");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &options, "none"]);
+        match mount.arg(&data).status()?.success() {
+            true => Self::start_in(directory, configuration),
+            false => Err("no disk could be mounted".into()),
+        }
+    }
+
+    fn start_in(directory: Scratch, configuration: &str) -> Result<Self> {
         let file = directory.path().join("hartlined.toml");
         fs::write(&file, configuration)?;
         let options = ["--config", &path_text(&file)].map(str::to_owned).to_vec();
@@ -245,6 +265,10 @@ impl Drop for Daemon {
             let _ = self.request("POST", &path, b"");
         }
         let _ = self.kill();
+        // There is something to unmount only if it was started on a disk of its own.
+        let mut unmount = Command::new("umount");
+        unmount.arg("-l").arg(self.data()).stderr(Stdio::null());
+        let _ = unmount.status();
     }
 }
 

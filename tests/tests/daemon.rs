@@ -3,8 +3,16 @@
 
 #[path = "daemon/commands.rs"]
 mod commands;
+#[path = "daemon/connections.rs"]
+mod connections;
+#[path = "daemon/damage.rs"]
+mod damage;
+#[path = "daemon/described.rs"]
+mod described;
 #[path = "daemon/faults.rs"]
 mod faults;
+#[path = "daemon/kept.rs"]
+mod kept;
 
 use hartline_tests::daemon::{Daemon, until};
 use hartline_tests::suite::Suite;
@@ -38,6 +46,16 @@ const TESTS: &[(&str, Test)] = &[
     ("tar tricks", faults::tar_tricks),
     ("killed under load", faults::killed_under_load),
     ("VMM killed", faults::vmm_killed),
+    ("asynchronous runs", kept::asynchronous_runs),
+    ("images on demand", kept::images_on_demand),
+    ("garbage collection", kept::garbage_collection),
+    ("attach", connections::attach),
+    ("TLS", connections::tls),
+    ("full disk", damage::full_disk),
+    ("long translation", damage::long_translation),
+    ("VMM that crashes", damage::crash),
+    ("VMM that hangs", damage::hang),
+    ("its description", described::description_holds),
 ];
 
 fn main() -> ExitCode {
@@ -50,7 +68,12 @@ fn main() -> ExitCode {
 
 /// A daemon, and the id of the service program in it.
 fn start() -> Result<(Daemon, String)> {
-    let daemon = Daemon::start("pool = 2")?;
+    start_with("pool = 2")
+}
+
+/// The same with another configuration.
+fn start_with(configuration: &str) -> Result<(Daemon, String)> {
+    let daemon = Daemon::start(configuration)?;
     let program = push(&daemon)?;
     Ok((daemon, program))
 }

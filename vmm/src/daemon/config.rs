@@ -35,12 +35,25 @@ pub struct Config {
     pub idle_timeout_s: u64,
     /// Most seconds that the translation of one file may take.
     pub translation_timeout_s: u64,
+    /// Seconds between two garbage collections.
+    pub collect_every_s: u64,
+    /// Seconds that asynchronous runs are kept after their end.
+    pub keep_runs_s: u64,
+    /// Seconds that machines and their output are kept after their end.
+    pub keep_machines_s: u64,
+    /// Seconds that programs are kept which no machine has, after their upload or last use.
+    pub keep_programs_s: u64,
+    /// Most bytes of translation images; those used longest ago go first.
+    pub max_images: u64,
     /// Requests per second and key, averaged over ten seconds.
     pub requests_per_second: u32,
     /// Connections at once.
     pub max_connections: usize,
     /// Refuse to start where cgroup limits cannot be enforced.
     pub require_limits: bool,
+    /// Most bytes per second that a VM reads from, and writes to, the disk of the data
+    /// directory, by cgroups.
+    pub disk_bandwidth: Option<u64>,
 }
 
 impl Default for Config {
@@ -59,9 +72,15 @@ impl Default for Config {
             max_upload: 4 << 30,
             idle_timeout_s: 30,
             translation_timeout_s: 900,
+            collect_every_s: 60,
+            keep_runs_s: 86_400,
+            keep_machines_s: 2_592_000,
+            keep_programs_s: 7_776_000,
+            max_images: 32 << 30,
             requests_per_second: 1000,
             max_connections: 4096,
             require_limits: false,
+            disk_bandwidth: None,
         }
     }
 }
@@ -111,7 +130,7 @@ impl Config {
         })
     }
 
-    /// Refuses values that cannot be, and what is not implemented.
+    /// Refuses values that cannot be.
     ///
     /// # Errors
     /// [`ConfigError::Value`].
@@ -129,9 +148,6 @@ impl Config {
                 "listen",
                 "only a loopback address without tls_certificate and tls_key",
             );
-        }
-        if self.require_limits {
-            return wrong("require_limits", "cgroup limits are not implemented");
         }
         if self.pool == 0 || self.pool > 1024 {
             return wrong("pool", "must be from 1 to 1024");
@@ -151,6 +167,9 @@ impl Config {
             .is_none_or(|end| end == u32::MAX)
         {
             return wrong("uids", "the range of users goes beyond the last one");
+        }
+        if self.collect_every_s == 0 {
+            return wrong("collect_every_s", "must be at least 1");
         }
         if self.requests_per_second == 0 || self.max_connections == 0 {
             return wrong("requests_per_second", "limits of 0 leave nothing to do");
@@ -176,6 +195,7 @@ mod tests {
         let mut config: Config = toml::from_str(&shown).unwrap();
         assert!(config.listen.take().is_some() && config.memory.take().is_some());
         assert!(config.tls_certificate.take().is_some() && config.tls_key.take().is_some());
+        assert!(config.disk_bandwidth.take().is_some());
         assert_eq!(config, Config::default());
     }
 
@@ -191,8 +211,8 @@ mod tests {
         for wrong in [
             "listen = '10.0.0.1:80'",
             "tls_certificate = '/x'",
-            "require_limits = true",
             "pool = 0",
+            "collect_every_s = 0",
             "first_uid = 0",
             "uids = 4294967295",
         ] {

@@ -12,6 +12,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How much longer than its program a VMM may take.
+pub const VMM_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Images that a VMM waits for at a time.
 const MAX_WANTED: usize = 512;

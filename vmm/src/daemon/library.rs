@@ -27,7 +27,7 @@ use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Semaphore;
 
 /// Programs whose files are kept open.
@@ -39,6 +39,8 @@ const MAX_IMAGES: usize = 200;
 const MAX_WANTED: usize = 4096;
 /// How long packing may take.
 const PACK_TIME: Duration = Duration::from_secs(600);
+/// How often it is noted that a program is used.
+const NOTE: Duration = Duration::from_secs(3600);
 /// Workers at once: each uses all processors.
 const WORKERS: usize = 1;
 
@@ -88,6 +90,9 @@ pub struct Files {
     pub images: Vec<(u32, File)>,
 }
 
+/// Files that are kept open, and when it was noted last that they are used.
+type Open = (Arc<Files>, Instant);
+
 /// Tenant and id.
 type Name = (String, String);
 
@@ -106,7 +111,7 @@ pub struct Library {
     workers: Semaphore,
     /// Whose turn it is among what VMs want, so that uploads wait for one of it at most.
     turns: Semaphore,
-    open: Mutex<HashMap<Name, Arc<Files>>>,
+    open: Mutex<HashMap<Name, Open>>,
     /// Translations that VMs wanted, by key, also those that cannot be made.
     wanted: Mutex<HashMap<Key, Wanted>>,
     progress: Mutex<HashMap<Name, (usize, usize)>>,
@@ -212,7 +217,8 @@ impl Library {
                 program.message = error.to_string();
             }
             library.lock_progress().remove(&name);
-            if let Err(error) = library.store.update_program(&program) {
+            let noted = tokio::task::block_in_place(|| library.store.update_program(&program));
+            if let Err(error) = noted {
                 tracing::error!(program = %program.id, "{error}");
             }
         });
@@ -221,7 +227,7 @@ impl Library {
     async fn make_ready(&self, program: &mut Program) -> Result<(), LibraryError> {
         let tree = self.pack(program).await?;
         program.state = ProgramState::Translating;
-        self.store.update_program(program)?;
+        tokio::task::block_in_place(|| self.store.update_program(program))?;
         let mut failures = Vec::new();
         for &inode in program.files.iter().take(MAX_IMAGES) {
             let progress = |so_far| {
@@ -325,7 +331,7 @@ impl Library {
             return None;
         }
         let key = tokio::task::block_in_place(|| self.key(&files.tree, name)).ok()?;
-        let lookup = || tokio::task::block_in_place(|| self.cache.lookup(&key));
+        let lookup = || tokio::task::block_in_place(|| self.find(&key));
         if let Some(image) = lookup() {
             return Some(image);
         }
@@ -358,6 +364,48 @@ impl Library {
         let wanted: Wanted = work.map(|made| made.unwrap_or(false)).boxed().shared();
         all.insert(key, wanted.clone());
         wanted
+    }
+
+    /// An image that is there, whose file says from now on when it was used.
+    fn find(&self, key: &Key) -> Option<File> {
+        let image = self.cache.lookup(key)?;
+        // Garbage collection may take it earlier than it should, no more.
+        let _ = File::options()
+            .append(true)
+            .open(self.cache.path(key))
+            .and_then(|file| file.set_modified(SystemTime::now()));
+        Some(image)
+    }
+
+    /// Deletes the images that were used longest ago, until all together have so many bytes
+    /// at most. VMs that have them keep them. Result: how many were deleted.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn shrink_images(&self, most: u64) -> io::Result<usize> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(self.cache.directory())? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            if metadata.is_file() {
+                files.push((metadata.modified()?, metadata.len(), entry.path()));
+            }
+        }
+        files.sort_unstable();
+        let mut total: u64 = files.iter().map(|(_, length, _)| length).sum();
+        let mut deleted = 0;
+        for (_, length, path) in files {
+            if total <= most {
+                break;
+            }
+            fs::remove_file(path)?;
+            total -= length;
+            deleted += 1;
+        }
+        if deleted > 0 {
+            self.lock_open().clear();
+        }
+        Ok(deleted)
     }
 
     /// Names the image of a file of a tree. Reads the file.
@@ -422,14 +470,17 @@ impl Library {
     /// The tree cannot be opened. An image that cannot be is left out.
     pub fn files(&self, program: &Program) -> Result<Arc<Files>, LibraryError> {
         let name = (program.tenant.clone(), program.id.clone());
-        if let Some(files) = self.lock_open().get(&name) {
+        if let Some((files, noted)) = self.lock_open().get(&name)
+            && noted.elapsed() < NOTE
+        {
             return Ok(Arc::clone(files));
         }
+        self.store.use_program(&program.tenant, &program.id)?;
         let open = || -> io::Result<Files> {
             let tree = Arc::new(TreeImage::new(File::open(self.tree(&program.id))?)?);
             let mut images = Vec::new();
             for &inode in program.files.iter().take(MAX_IMAGES) {
-                let image = self.cache.lookup(&self.key(&tree, normal(inode))?);
+                let image = self.find(&self.key(&tree, normal(inode))?);
                 images.extend(image.map(|image| (inode, image)));
             }
             Ok(Files { tree, images })
@@ -439,7 +490,7 @@ impl Library {
         if all.len() >= MAX_OPEN {
             all.clear();
         }
-        all.insert(name, Arc::clone(&files));
+        all.insert(name, (Arc::clone(&files), Instant::now()));
         Ok(files)
     }
 
@@ -460,7 +511,7 @@ impl Library {
         Ok(deleted)
     }
 
-    fn lock_open(&self) -> MutexGuard<'_, HashMap<Name, Arc<Files>>> {
+    fn lock_open(&self) -> MutexGuard<'_, HashMap<Name, Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -12,7 +12,7 @@
 //! An asynchronous run is a machine that is shown as a run.
 
 use super::events::Events;
-use super::execute::{Order, Outputs};
+use super::execute::{Order, Outputs, VMM_PATIENCE};
 use super::library::Library;
 use super::pool::Pool;
 use super::process::{Launcher, Uid, Watched};
@@ -27,6 +27,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Name of the file with standard input.
@@ -118,7 +119,7 @@ impl Machines {
         for machine in self.store.active_machines()? {
             let quota = self.quota(&machine.tenant)?;
             let process = match machine.process {
-                Some(identity) => self.find(identity)?,
+                Some(identity) => self.find(identity, &machine.tenant)?,
                 None => None,
             };
             tracing::info!(
@@ -154,14 +155,18 @@ impl Machines {
     }
 
     /// The process of a machine, if it is still the same.
-    fn find(&self, (pid, start): (i32, u64)) -> io::Result<Option<(Arc<Watched>, Option<Uid>)>> {
+    fn find(
+        &self,
+        (pid, start): (i32, u64),
+        tenant: &str,
+    ) -> io::Result<Option<(Arc<Watched>, Option<Uid>)>> {
         let Some(child) = Child::find(pid)? else {
             return Ok(None);
         };
-        if child.start_time().ok() != Some(start) || child.wait(std::time::Duration::ZERO) {
+        if child.start_time().ok() != Some(start) || child.wait(Duration::ZERO) {
             return Ok(None);
         }
-        let uid = uid_of(pid).and_then(|uid| self.launcher.adopt_uid(uid));
+        let uid = uid_of(pid).and_then(|uid| self.launcher.adopt_uid(uid, tenant));
         Ok(Some((Arc::new(Watched::new(child)?), uid)))
     }
 
@@ -263,7 +268,9 @@ impl Machines {
             Err(error) => return self.fail(machine, error.to_string()),
         };
         let outputs = self.make_files(&machine)?;
-        let vmm = self.pool.take().await?;
+        let mut vmm = self.pool.take().await?;
+        let weight = self.quota(&machine.tenant)?.weight;
+        tokio::task::block_in_place(|| vmm.limit(&machine.tenant, weight, machine.spec.memory))?;
         machine.process = Some(vmm.identity()?);
         machine.state = MachineState::Starting;
         machine.started_ms = Some(now_ms());
@@ -331,11 +338,39 @@ impl Machines {
         {
             process.child().signal(libc::SIGKILL)?;
         }
-        process.ended().await;
+        let hung = tokio::select! {
+            () = process.ended() => false,
+            hung = self.hang(&machine) => hung?,
+        };
+        if hung {
+            process.child().signal(libc::SIGKILL)?;
+            process.ended().await;
+        }
         drop(held);
         match self.store.machine(&machine.id)? {
+            Some(now) if hung && !now.killed && self.read_result(&now.id).is_none() => {
+                self.fail(now, "the VMM did not answer and was ended".to_owned())
+            }
             Some(now) => self.finish(now),
             None => Ok(()),
+        }
+    }
+
+    /// Returns when a machine with limited time should have ended long ago. One that is
+    /// paused cannot end.
+    async fn hang(&self, machine: &Machine) -> Result<bool, MachineError> {
+        let (Some(limit), Some(started)) = (machine.spec.timeout_ms, machine.started_ms) else {
+            return std::future::pending().await;
+        };
+        let since = Duration::from_millis(u64::try_from(now_ms() - started).unwrap_or(0));
+        let limit = Duration::from_millis(limit) + VMM_PATIENCE;
+        tokio::time::sleep(limit.saturating_sub(since)).await;
+        loop {
+            let now = self.store.machine(&machine.id)?;
+            if now.is_none_or(|now| now.state != MachineState::Paused) {
+                return Ok(true);
+            }
+            tokio::time::sleep(VMM_PATIENCE).await;
         }
     }
 
@@ -469,7 +504,8 @@ impl Machines {
 
     /// Writes a change to the database, then tells those who wait.
     fn change(&self, machine: &Machine) -> Result<(), MachineError> {
-        self.store.update_machine(machine)?;
+        // Waits for the disk.
+        tokio::task::block_in_place(|| self.store.update_machine(machine))?;
         self.events.publish(machine);
         Ok(())
     }

@@ -5,12 +5,16 @@
 //! server, api   connections, requests             auth       keys
 //! library       uploads, trees, translations      store      the database
 //! machines      VMs that outlive the daemon       scheduler  who is next
+//! collect       what is deleted after a time
 //! pool          VMMs that wait for a program      process    jailed processes
+//! cgroup        what VMs may use
 //! ```
 //! The daemon maps no guest memory and reads no upload: jailed processes do.
 
 pub mod api;
 pub mod auth;
+pub mod cgroup;
+mod collect;
 pub mod config;
 pub mod events;
 pub mod execute;
@@ -28,6 +32,8 @@ mod tls;
 use crate::platform::{self, Kvm};
 use crate::probe;
 use auth::{AuthError, Keys};
+use cgroup::{Cgroups, Unenforced};
+use collect::Collector;
 use config::Config;
 use events::Events;
 use library::Library;
@@ -64,6 +70,12 @@ pub enum DaemonError {
         /// Why.
         source: io::Error,
     },
+    /// The configuration insists on limits.
+    #[error(
+        "require_limits: {0}. Mount the controllers on the cgroup v2 hierarchy and start \
+         hartlined in a group that has them (systemd: Delegate=yes)"
+    )]
+    Limits(Unenforced),
     /// The database.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -102,6 +114,8 @@ pub struct Daemon {
     pub events: Events,
     /// For Prometheus.
     pub metrics: Metrics,
+    /// Why cgroups limit nothing; `None` if they do.
+    pub unenforced: Option<Unenforced>,
     /// Keeps other daemons away from the data directory.
     _lock: File,
 }
@@ -130,7 +144,17 @@ impl Daemon {
         let features = probe::cached(&kvm, data)?.llvm_string();
         drop(kvm);
         let users = config.first_uid..config.first_uid + config.uids;
-        let launcher = Launcher::new(&data.join("empty"), users);
+        let (cgroups, unenforced) = match Cgroups::open(data, config.disk_bandwidth) {
+            Ok(cgroups) => (Some(cgroups), None),
+            Err(unenforced) if config.require_limits => {
+                return Err(DaemonError::Limits(unenforced));
+            }
+            Err(unenforced) => {
+                tracing::warn!("limits are not enforced: {unenforced}");
+                (None, Some(unenforced))
+            }
+        };
+        let launcher = Launcher::new(&data.join("empty"), users, cgroups);
         let launcher = Arc::new(launcher.map_err(host(data))?);
         let library = Library::new(
             Arc::clone(&store),
@@ -157,6 +181,7 @@ impl Daemon {
         // After the machines that run have taken their users.
         pool.fill(&launcher);
         library.resume()?;
+        tokio::spawn(Collector::new(&config, &store, &library, &machines).run());
         Ok(Arc::new(Self {
             config,
             store,
@@ -167,6 +192,7 @@ impl Daemon {
             machines,
             events,
             metrics: Metrics::default(),
+            unenforced,
             _lock: lock,
         }))
     }

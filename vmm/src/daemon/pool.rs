@@ -52,8 +52,14 @@ impl Pool {
     /// The daemon is being stopped.
     pub async fn take(&self) -> io::Result<Jailed> {
         let mut ready = self.ready.lock().await;
-        let vmm = ready.recv().await;
-        vmm.ok_or_else(|| io::Error::other("no VMMs are started any more"))
+        loop {
+            let vmm = ready.recv().await;
+            let vmm = vmm.ok_or_else(|| io::Error::other("no VMMs are started any more"))?;
+            // Somebody may have killed it while it waited.
+            if !vmm.has_ended() {
+                return Ok(vmm);
+            }
+        }
     }
 
     /// How many are ready.

@@ -1,7 +1,9 @@
 //! Jailed processes as the daemon sees them: starting them, talking to them, and making
 //! sure that they end.
 
+use super::cgroup::{Cgroups, Group};
 use crate::jail::{self, Channel, Child, Role};
+use crate::jailed::{VMM, WORKER};
 use crate::platform::Kvm;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -27,6 +29,8 @@ const LAST_BREATH: Duration = Duration::from_secs(5);
 pub struct Launcher {
     orders: mpsc::Sender<Order>,
     uids: Uids,
+    /// Limits, if they can be enforced.
+    cgroups: Option<Arc<Cgroups>>,
 }
 
 /// A process that is to be started.
@@ -47,12 +51,13 @@ struct Starter {
 }
 
 impl Launcher {
-    /// Uses the empty directory `root`, which is made, and users of a range.
+    /// Uses the empty directory `root`, which is made, users of a range, and limits if they
+    /// can be enforced.
     ///
     /// # Errors
     /// The device, the directory or this program's file cannot be opened; `root` is not
     /// empty.
-    pub fn new(root: &Path, uids: Range<u32>) -> io::Result<Self> {
+    pub fn new(root: &Path, uids: Range<u32>, cgroups: Option<Cgroups>) -> io::Result<Self> {
         let named = |path: &Path, error: io::Error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         };
@@ -87,6 +92,7 @@ impl Launcher {
                 range: uids,
                 taken: Arc::default(),
             },
+            cgroups: cgroups.map(Arc::new),
         })
     }
 
@@ -95,7 +101,7 @@ impl Launcher {
     /// # Errors
     /// The host refuses, or there are as many as there are users.
     pub async fn start(&self, role: Role) -> io::Result<Jailed> {
-        let uid = self.uids.take()?;
+        let mut uid = self.uids.take()?;
         let (answer, started) = oneshot::channel();
         let order = Order {
             role,
@@ -105,18 +111,28 @@ impl Launcher {
         let gone = || io::Error::other("the thread that starts processes is gone");
         self.orders.send(order).map_err(|_| gone())?;
         let (child, channel) = started.await.map_err(|_| gone())??;
+        if let (Role::Worker, Some(cgroups)) = (role, &self.cgroups) {
+            let (memory, threads) = (WORKER.address_space, WORKER.threads);
+            let group = cgroups.limit_worker(child.pid(), uid.uid, memory, threads);
+            uid.group = Some(group?);
+        }
         Ok(Jailed {
             child: Some(Watched::new(child)?),
             line: Line::new(channel)?,
             uid: Some(uid),
+            cgroups: self.cgroups.clone(),
             runtime: Handle::current(),
         })
     }
 
-    /// Takes the user of a process that was found again, so that nobody else gets it.
+    /// Takes the user, and the limits, of a tenant's VMM that was found again, so that
+    /// nobody else gets them.
     #[must_use]
-    pub fn adopt_uid(&self, uid: u32) -> Option<Uid> {
-        self.uids.take_this(uid)
+    pub fn adopt_uid(&self, uid: u32, tenant: &str) -> Option<Uid> {
+        let mut uid = self.uids.take_this(uid)?;
+        let cgroups = self.cgroups.as_ref();
+        uid.group = cgroups.and_then(|cgroups| cgroups.adopt(uid.uid, tenant));
+        Some(uid)
     }
 }
 
@@ -155,20 +171,24 @@ impl Uids {
         // Not made otherwise: its end would free the user.
         taken_now.then(|| Uid {
             uid,
+            group: None,
             taken: Arc::clone(&self.taken),
         })
     }
 }
 
-/// A user that one process has; free again when dropped.
+/// A user that one process has, and its limits; free again when dropped.
 #[derive(Debug)]
 pub struct Uid {
     uid: u32,
+    group: Option<Group>,
     taken: Arc<Mutex<BTreeSet<u32>>>,
 }
 
 impl Drop for Uid {
     fn drop(&mut self) {
+        // Before the user is somebody else's, whose group will have the same name.
+        self.group = None;
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.remove(&self.uid);
     }
@@ -266,6 +286,7 @@ pub struct Jailed {
     child: Option<Watched>,
     line: Line,
     uid: Option<Uid>,
+    cgroups: Option<Arc<Cgroups>>,
     runtime: Handle,
 }
 
@@ -287,6 +308,13 @@ impl Jailed {
         &self.line
     }
 
+    /// Whether it has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let child = self.child.as_ref();
+        child.is_none_or(|watched| watched.child().wait(Duration::ZERO))
+    }
+
     /// The process: number and start time.
     ///
     /// # Errors
@@ -295,6 +323,21 @@ impl Jailed {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         let child = self.child.as_ref().ok_or_else(gone)?.child();
         Ok((child.pid(), child.start_time()?))
+    }
+
+    /// Limits a VMM, where that can be done, to what a tenant's VM with so much memory may
+    /// use. `weight` is the tenant's share of the processors.
+    ///
+    /// # Errors
+    /// Whatever the host answers.
+    pub fn limit(&mut self, tenant: &str, weight: u32, memory: u64) -> io::Result<()> {
+        if let (Some(cgroups), Some(child), Some(uid)) = (&self.cgroups, &self.child, &mut self.uid)
+        {
+            let process = (child.child().pid(), uid.uid);
+            let group = cgroups.limit_vm(process, (tenant, weight), memory, VMM.threads);
+            uid.group = Some(group?);
+        }
+        Ok(())
     }
 
     /// The process, which from now on is not ended by dropping anything.

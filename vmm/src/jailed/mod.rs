@@ -24,7 +24,7 @@ pub const MAX_WORKER_FILE: u64 = 4 << 30;
 
 /// Limits of a VMM. Its address space is that of the guest's memory, up to 252 GiB, the
 /// images and its own; what it touches of it counts, and that is the guest's.
-const VMM: Limits = Limits {
+pub(crate) const VMM: Limits = Limits {
     descriptors: 1024,
     threads: 512,
     address_space: 512 << 30,
@@ -33,7 +33,7 @@ const VMM: Limits = Limits {
 };
 
 /// Limits of a worker: translation takes some kilobytes of memory for each instruction.
-const WORKER: Limits = Limits {
+pub(crate) const WORKER: Limits = Limits {
     descriptors: 64,
     threads: 64,
     address_space: 8 << 30,

@@ -19,10 +19,15 @@ use serde::Deserialize;
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
+/// How long to wait for a machine that is about to start.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Time between two looks whether it has.
+const RETRY: Duration = Duration::from_millis(50);
 /// Longest message of a client, bytes.
 const MAX_MESSAGE: usize = 64 << 10;
 /// First byte of messages with standard output, and with standard error.
@@ -65,7 +70,7 @@ pub async fn attach(
     })?;
     let machine = find(&daemon, &caller, Kind::Machine, &id)?;
     let input = match attach.input {
-        true => Some(daemon.machines.input(&machine)?),
+        true => Some(input_of(&daemon, &caller, &id).await?),
         false => None,
     };
     if !machine.state.is_active() && !attach.logs {
@@ -82,6 +87,20 @@ pub async fn attach(
         let _ = serve(&daemon, caller, machine, (input, offsets), socket).await;
         drop(room);
     }))
+}
+
+/// Standard input of a machine, which may be about to start.
+async fn input_of(daemon: &Daemon, caller: &Caller, id: &str) -> Result<StdUnixStream, Problem> {
+    let asked = Instant::now();
+    loop {
+        let machine = find(daemon, caller, Kind::Machine, id)?;
+        match daemon.machines.input(&machine) {
+            Err(MachineError::State(state)) if state.is_active() && asked.elapsed() < PATIENCE => {
+                tokio::time::sleep(RETRY).await;
+            }
+            input => return Ok(input?),
+        }
+    }
 }
 
 /// Bytes that a program has written to one of its outputs.

@@ -5,6 +5,7 @@ use super::lookup::find;
 use crate::daemon::Daemon;
 use crate::daemon::problem::Problem;
 use crate::daemon::store::{Kind, Scope};
+use crate::jailed::MAX_OUTPUT;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header;
@@ -54,6 +55,7 @@ pub struct Log {
     stream: LogStream,
     /// From this byte on.
     #[serde(default)]
+    #[param(maximum = 16777216)]
     offset: u64,
     /// Go on until the machine has ended.
     #[serde(default)]
@@ -71,6 +73,10 @@ pub async fn logs(
     Query(log): Query<Log>,
 ) -> Result<Response, Problem> {
     caller.needs(Scope::Read)?;
+    if log.offset > MAX_OUTPUT {
+        let rule = format!("must be at most {MAX_OUTPUT}: no log is longer");
+        return Err(Problem::field("offset", rule));
+    }
     find(&daemon, &caller, Kind::Machine, &id)?;
     let reader = LogReader::new(daemon, caller, id, log.stream, log.offset, log.follow);
     let chunks = stream::try_unfold(reader, async |mut reader| {

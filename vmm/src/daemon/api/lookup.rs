@@ -14,7 +14,7 @@ use std::time::Duration;
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const MAX_IDEMPOTENCY_KEY: usize = 255;
 /// Longest wait of one request, seconds.
-const MAX_WAIT: u64 = 300;
+pub const MAX_WAIT: u64 = 300;
 
 /// Refuses pages that are empty or too long.
 ///

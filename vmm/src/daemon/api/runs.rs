@@ -2,10 +2,12 @@
 //! asynchronous, when it is asked for.
 
 use super::extract::{Caller, Json, Path, Query, from_object};
-use super::lookup::{find, find_program, idempotency_key, insert, start_new, wait_for_end};
+use super::lookup::{
+    MAX_WAIT, find, find_program, idempotency_key, insert, start_new, wait_for_end,
+};
 use super::spec::check_spec;
 use crate::daemon::Daemon;
-use crate::daemon::execute::{Order, Outputs, path_in_tree};
+use crate::daemon::execute::{Order, Outputs, VMM_PATIENCE, path_in_tree};
 use crate::daemon::problem::Problem;
 use crate::daemon::scheduler::Resources;
 use crate::daemon::store::{Kind, Machine, MachineState, Program, Scope, Spec};
@@ -30,15 +32,11 @@ const MAX_OUTPUT: u64 = 1 << 20;
 const MAX_INPUT: usize = 128 << 10;
 /// How long a run may take if its request does not say.
 const DEFAULT_TIMEOUT_MS: u64 = 60_000;
-/// How long a run may be asked to take.
-const MAX_TIMEOUT_MS: u64 = 3_600_000;
 /// Header with which a client may ask for an asynchronous run (RFC 7240).
 const PREFER: &str = "prefer";
 const RESPOND_ASYNC: &str = "respond-async";
 /// How long a run that is deleted may take to end, seconds.
 const DELETE_WAIT: u64 = 10;
-/// How much longer than its program a VMM may take.
-const VMM_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What to run.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
@@ -182,8 +180,8 @@ impl RunStatus {
 /// The answer is how it ended, and nothing is kept of it; if the caller goes away the program
 /// is ended. With `"wait": false` or the header `Prefer: respond-async` the run is
 /// asynchronous: the answer comes at once, and its `Location` tells how it ended when it
-/// has. The same asynchronous request again with the same `Idempotency-Key` makes no second
-/// run.
+/// has. With an `Idempotency-Key` the run is kept too, and the same request again makes no
+/// second one: it has the same answer.
 #[utoipa::path(post, path = "/v1/runs", request_body = RunRequest,
     params(("Prefer" = Option<String>, Header),
     ("Idempotency-Key" = Option<String>, Header, max_length = 255)),
@@ -201,14 +199,15 @@ pub async fn create(
     check(&mut request)?;
     let program = find_program(&daemon, &caller, &request.spec)?;
     let key = idempotency_key(&headers)?;
-    if !request.wait || prefers_async(&headers) {
+    let answers_at_once = !request.wait || prefers_async(&headers);
+    if answers_at_once || key.is_some() {
         // Waits for the disk.
-        return tokio::task::block_in_place(|| submit(&daemon, &caller, &request, &program, key));
-    }
-    if key.is_some() {
-        let detail =
-            "only asynchronous runs can have an idempotency key: nothing is kept of others";
-        return Err(Problem::bad_request(detail));
+        let submit = || submit(&daemon, &caller, &request, &program, key);
+        let run = tokio::task::block_in_place(submit)?;
+        return match answers_at_once {
+            true => accepted(&daemon, run),
+            false => outcome(&daemon, &caller, &run.id).await,
+        };
     }
     let outcome = run(&daemon, &caller, &request, &program).await?;
     daemon.metrics.count_run(outcome.exit_code);
@@ -217,12 +216,7 @@ pub async fn create(
 
 /// Checks everything of a request that needs no database, and sets what it left out.
 fn check(request: &mut RunRequest) -> Result<(), Problem> {
-    let timeout_ms = request.spec.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS);
-    if timeout_ms > MAX_TIMEOUT_MS {
-        let rule = format!("must be at most {MAX_TIMEOUT_MS} for a run");
-        return Err(Problem::field("timeout_ms", rule));
-    }
-    request.spec.timeout_ms = Some(timeout_ms);
+    request.spec.timeout_ms.get_or_insert(DEFAULT_TIMEOUT_MS);
     if request.spec.interactive {
         let rule = "nobody can attach to a run: make a machine";
         return Err(Problem::field("interactive", rule));
@@ -250,23 +244,25 @@ fn submit(
     request: &RunRequest,
     program: &Program,
     key: Option<&str>,
-) -> Result<Response, Problem> {
+) -> Result<Machine, Problem> {
     path_in_tree(&request.spec, program)?;
     let kind = (Kind::Run, MachineState::Created);
     let (run, is_new) = insert(daemon, caller, kind, &request.spec, &request.stdin, key)?;
-    let run = match is_new {
-        false => run,
-        true => {
-            if let Err(error) = daemon
-                .machines
-                .keep_input(&run.id, request.stdin.as_bytes())
-            {
-                daemon.machines.unmake(&run.id)?;
-                return Err(error.into());
-            }
-            start_new(daemon, &run)?
-        }
-    };
+    if !is_new {
+        return Ok(run);
+    }
+    if let Err(error) = daemon
+        .machines
+        .keep_input(&run.id, request.stdin.as_bytes())
+    {
+        daemon.machines.unmake(&run.id)?;
+        return Err(error.into());
+    }
+    start_new(daemon, &run)
+}
+
+/// The answer that says where to ask for a run.
+fn accepted(daemon: &Daemon, run: Machine) -> Result<Response, Problem> {
     let headers = [
         (header::LOCATION, format!("/v1/runs/{}", run.id)),
         (
@@ -276,6 +272,24 @@ fn submit(
     ];
     let status = axum::Json(RunStatus::new(daemon, run)?);
     Ok((StatusCode::ACCEPTED, headers, status).into_response())
+}
+
+/// The outcome of a run that is kept, when it has ended.
+async fn outcome(daemon: &Daemon, caller: &Caller, id: &str) -> Result<Response, Problem> {
+    let run = loop {
+        let run = find(daemon, caller, Kind::Run, id)?;
+        if !run.state.is_active() {
+            break run;
+        }
+        wait_for_end(daemon, caller, Kind::Run, id, MAX_WAIT).await?;
+    };
+    let result = RunResult::not_run(FAILURE, run.message.clone());
+    let run = Machine {
+        result: run.result.or(Some(result)),
+        ..run
+    };
+    let status = RunStatus::new(daemon, run)?;
+    Ok(axum::Json(status.outcome).into_response())
 }
 
 /// Runs a program to its end. Dropping this ends it.
@@ -299,9 +313,11 @@ async fn run(
     let queued = asked.elapsed();
 
     let outputs = make_outputs(request.stdin.as_bytes())?;
-    let vmm = daemon.pool.take().await?;
+    let mut vmm = daemon.pool.take().await?;
+    tokio::task::block_in_place(|| vmm.limit(&caller.tenant, quota.weight, spec.memory))?;
     order.send(vmm.line(), &outputs).await?;
-    let patience = Duration::from_millis(spec.timeout_ms.unwrap_or(MAX_TIMEOUT_MS)) + VMM_PATIENCE;
+    let patience =
+        Duration::from_millis(spec.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS)) + VMM_PATIENCE;
     let result = tokio::time::timeout(patience, order.result(vmm.line())).await;
     // Its process ends by itself, and is ended if it does not.
     drop((vmm, permit));

@@ -30,8 +30,8 @@ pub struct Readiness {
     vmms_ready: usize,
     /// Whether cgroup limits are enforced.
     limits_enforced: bool,
-    /// Why not.
-    limits: &'static str,
+    /// Why not; empty if they are.
+    limits: String,
 }
 
 /// Whether programs can be run now
@@ -44,8 +44,11 @@ pub async fn ready(State(daemon): State<Arc<Daemon>>) -> Response {
         // Under load all of them are in use.
         ready: vmms_ready > 0 || running > 0,
         vmms_ready,
-        limits_enforced: false,
-        limits: "cgroup limits are not implemented",
+        limits_enforced: daemon.unenforced.is_none(),
+        limits: daemon
+            .unenforced
+            .as_ref()
+            .map_or_else(String::new, ToString::to_string),
     };
     let status = match readiness.ready {
         true => StatusCode::OK,

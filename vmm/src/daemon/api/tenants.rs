@@ -50,7 +50,8 @@ pub async fn get(
 }
 
 /// Make a tenant, or change its quota
-#[utoipa::path(put, path = "/v1/tenants/{tenant}", params(("tenant" = String, Path)),
+#[utoipa::path(put, path = "/v1/tenants/{tenant}",
+    params(("tenant" = String, Path, pattern = "^[a-z0-9-]{1,63}$")),
     request_body = Quota, responses((status = 200, body = Tenant),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 pub async fn put(

@@ -16,6 +16,7 @@ pub struct Spec {
     /// Path of the program in an uploaded root file system; nothing for an upload that is
     /// one ELF file.
     #[serde(default)]
+    #[schema(pattern = "^[^\\x00]+$")]
     pub path: Option<String>,
     /// Arguments, without the program's own name.
     #[serde(default)]

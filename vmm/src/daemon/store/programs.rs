@@ -104,7 +104,8 @@ impl Store {
         let programs = serde_json::to_string(&new.programs)?;
         let connection = self.connection();
         let changed = connection.execute(
-            "INSERT INTO program VALUES (?, ?, ?, ?, ?, ?, 'packing', '', '[]', ?)
+            "INSERT INTO program (tenant, id, name, kind, size, programs, state, message, files,
+                 created_ms) VALUES (?, ?, ?, ?, ?, ?, 'packing', '', '[]', ?)
              ON CONFLICT (tenant, id) DO UPDATE SET name = excluded.name,
                  programs = excluded.programs, state = 'packing', message = '', files = '[]'
              WHERE state = 'failed' OR programs <> excluded.programs",
@@ -176,6 +177,35 @@ impl Store {
         let mut statement = connection
             .prepare("SELECT * FROM program WHERE state IN ('packing', 'translating')")?;
         let programs = statement.query_map([], Program::from_row)?;
+        Ok(programs.collect::<Result<_, _>>()?)
+    }
+
+    /// Notes that a program is used now.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn use_program(&self, tenant: &str, id: &str) -> Result<(), StoreError> {
+        self.connection().execute(
+            "UPDATE program SET used_ms = ? WHERE tenant = ? AND id = ?",
+            params![now_ms(), tenant, id],
+        )?;
+        Ok(())
+    }
+
+    /// Programs that no machine has and that were neither uploaded nor used since a time
+    /// (milliseconds since 1970), so many at most.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn unused_programs(&self, before_ms: i64, limit: u32) -> Result<Vec<Program>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(
+            "SELECT * FROM program WHERE max(created_ms, used_ms) < ?
+             AND state IN ('ready', 'failed') AND NOT EXISTS (SELECT 1 FROM machine
+                 WHERE machine.tenant = program.tenant AND spec ->> 'program' = program.id)
+             LIMIT ?",
+        )?;
+        let programs = statement.query_map(params![before_ms, limit], Program::from_row)?;
         Ok(programs.collect::<Result<_, _>>()?)
     }
 

@@ -105,6 +105,15 @@ fn tenants_see_their_own_programs_only() {
     assert!(store.program("other", "aa").unwrap().is_none());
     assert!(store.programs("other", "", 10).unwrap().is_empty());
     assert_eq!(store.storage_used(DEFAULT_TENANT).unwrap(), 10);
+    let unused = |before| store.unused_programs(before, 10).unwrap().len();
+    assert_eq!(unused(i64::MAX), 0, "it is being packed");
+    store.update_program(&program).unwrap();
+    assert_eq!((unused(i64::MAX), unused(now_ms() - 1000)), (1, 0));
+    store
+        .create_machine(&new("m1", &spec(), MachineState::Created))
+        .unwrap();
+    assert_eq!(unused(i64::MAX), 0, "a machine has it");
+    store.delete_machine("m1").unwrap();
     assert!(!store.delete_program("other", "aa").unwrap());
     assert!(store.delete_program(DEFAULT_TENANT, "aa").unwrap());
     assert!(!store.is_upload_used("aa").unwrap());

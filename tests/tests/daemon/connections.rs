@@ -1,0 +1,160 @@
+//! The command line as a client: attaching to machines, and TLS.
+
+use super::{await_state, check, machine, push, start};
+use hartline_tests::daemon::{Daemon, until};
+use hartline_tests::tree::Scratch;
+use hartline_tests::{Result, hartline};
+use serde_json::json;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// `hartline COMMAND` that talks to a daemon.
+fn client(host: &str, command: &str, arguments: &[&str]) -> Result<Command> {
+    let mut client = hartline::command(command)?;
+    client.args(["--host", host]).args(arguments);
+    client.stdin(Stdio::piped()).stdout(Stdio::piped());
+    client.stderr(Stdio::piped());
+    Ok(client)
+}
+
+/// Attaches to a machine.
+fn attached(daemon: &Daemon, machine: &str, options: &[&str]) -> Result<Child> {
+    let host = format!("unix://{}", daemon.socket().display());
+    let id = machine.rsplit('/').next().unwrap_or_default();
+    let arguments = [options, &[id]].concat();
+    Ok(client(&host, "attach", &arguments)?.spawn()?)
+}
+
+/// Sends a line, and waits until it comes back.
+fn echo(child: &mut Child, line: &str) -> Result<()> {
+    let input = child.stdin.as_mut().ok_or("no input")?;
+    input.write_all(line.as_bytes())?;
+    let mut bytes = vec![0; line.len()];
+    let output = child.stdout.as_mut().ok_or("no output")?;
+    output.read_exact(&mut bytes)?;
+    check("echo", bytes == line.as_bytes(), &bytes)
+}
+
+pub fn attach() -> Result<()> {
+    let (mut daemon, program) = start()?;
+    let body = json!({
+        "program": program, "args": ["copy"], "interactive": true, "start": true
+    });
+    let made = daemon.request("POST", "/v1/machines", body.to_string().as_bytes())?;
+    let copy = format!("/v1/machines/{}", made.expect(201)?.text("id"));
+    await_state(&daemon, &copy, "running")?;
+
+    let mut first = attached(&daemon, &copy, &[])?;
+    echo(&mut first, "one line\n")?;
+    echo(&mut first, "and another\n")?;
+    // Going away is not the end of its input.
+    first.kill()?;
+    first.wait()?;
+    daemon.kill()?;
+    daemon.restart()?;
+    await_state(&daemon, &copy, "running")?;
+    let mut second = attached(&daemon, &copy, &["--logs"])?;
+    let mut before = vec![0; "one line\nand another\n".len()];
+    second
+        .stdout
+        .as_mut()
+        .ok_or("no output")?
+        .read_exact(&mut before)?;
+    check(
+        "what was written before",
+        before == b"one line\nand another\n",
+        &before,
+    )?;
+    echo(&mut second, "after a restart\n")?;
+    // The end of its input, and of it.
+    drop(second.stdin.take());
+    let output = second.wait_with_output()?;
+    check("exit code", output.status.code() == Some(0), &output)?;
+    await_state(&daemon, &copy, "exited")?;
+
+    let ticking = machine(&daemon, &program, &["tick"])?;
+    await_state(&daemon, &ticking, "running")?;
+    let refused = attached(&daemon, &ticking, &[])?.wait_with_output()?;
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    check("not interactive", told.contains("interactive"), &told)?;
+    let watching = attached(&daemon, &ticking, &["--no-stdin"])?;
+    daemon
+        .request("POST", &format!("{ticking}/kill"), b"")?
+        .expect(200)?;
+    let output = watching.wait_with_output()?;
+    let told = (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    );
+    // It may have ended before somebody was attached.
+    let right = told.0 == Some(137) || told.1.contains("exited");
+    check("its exit code", right, &told)?;
+    let plain = daemon.request("GET", &format!("{ticking}/attach?logs=true"), b"")?;
+    check(
+        "no WebSocket",
+        plain.text("code") == "upgrade-required",
+        &plain,
+    )
+}
+
+/// The TCP address that a daemon says it listens at.
+pub fn address(daemon: &Daemon) -> Result<String> {
+    let log = daemon.log();
+    let (_, rest) = log.split_once("tcp=\"").ok_or_else(|| log.clone())?;
+    Ok(rest.split('"').next().unwrap_or_default().to_owned())
+}
+
+/// A certificate for a name, and its key, as files in a folder.
+fn certificate(folder: &Path, name: &str) -> Result<()> {
+    let made = rcgen::generate_simple_self_signed([name.to_owned()])?;
+    fs::write(folder.join("certificate.pem"), made.cert.pem())?;
+    fs::write(folder.join("key.pem"), made.signing_key.serialize_pem())?;
+    Ok(())
+}
+
+pub fn tls() -> Result<()> {
+    let folder = Scratch::new()?;
+    certificate(folder.path(), "127.0.0.1")?;
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (ca, key) = (file("certificate.pem"), file("key.pem"));
+    let configuration =
+        format!("pool = 1\nlisten = '127.0.0.1:0'\ntls_certificate = '{ca}'\ntls_key = '{key}'");
+    let daemon = Daemon::start(&configuration)?;
+    let address = address(&daemon)?;
+    push(&daemon)?;
+    let made = daemon.request("POST", "/v1/tenants/default/keys", br#"{"scope": "read"}"#)?;
+    let api_key = made.expect(201)?.text("key");
+    let host = format!("https://{address}");
+    let list = |ca: &str| -> Result<_> {
+        let arguments = ["--ca", ca, "--key", &api_key, "-o", "json"];
+        Ok(client(&host, "programs", &arguments)?.output()?)
+    };
+    let listed = list(&ca)?;
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    check(
+        "programs",
+        listed.status.success() && text.contains("service"),
+        &listed,
+    )?;
+    // One that is not trusted.
+    certificate(folder.path(), "127.0.0.1")?;
+    let refused = list(&ca)?;
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    check("another certificate", told.contains("certificate"), &told)?;
+    // Who does not speak TLS gets no answer, and keeps nobody else waiting.
+    let mut plain = TcpStream::connect(&address)?;
+    plain.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    let mut answer = Vec::new();
+    // The connection may be reset.
+    let _ = plain.read_to_end(&mut answer);
+    check("without TLS", !answer.starts_with(b"HTTP"), &answer)?;
+    let _silent = TcpStream::connect(&address)?;
+    until(|| {
+        daemon
+            .request("GET", "/healthz", b"")
+            .is_ok_and(|a| a.status == 200)
+    })
+}

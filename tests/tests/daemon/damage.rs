@@ -1,0 +1,122 @@
+//! What goes wrong on the host.
+
+use super::{await_state, check, machine, push, run, start};
+use hartline_tests::daemon::Daemon;
+use hartline_tests::tree::Scratch;
+use hartline_tests::{Result, paths};
+use serde_json::json;
+use std::fs;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+/// Bytes of the small disk.
+const DISK: usize = 8 << 20;
+
+pub fn full_disk() -> Result<()> {
+    let daemon = Daemon::start_on_disk("pool = 1", DISK)?;
+    let program = push(&daemon)?;
+    let large = daemon.request_with("POST", "/v1/programs?name=x", &[], &vec![7; DISK])?;
+    let refused = large.status == 507 && large.text("code") == "storage-full";
+    check("upload", refused, &large)?;
+    let temporary = daemon.data().join("tmp");
+    let left = fs::read_dir(&temporary)?.count();
+    check("nothing is left", left == 0, &left)?;
+    // Compressed it fits, its tree does not.
+    let tree = gzip(&super::tar(&[("zeros", b'0', "", &vec![0; DISK])]))?;
+    let failed = daemon.push("name=tree", &tree)?;
+    let message = failed["message"].as_str().unwrap_or_default();
+    let told = failed["state"] == "failed" && message.contains("keeping the tree");
+    check("tree", told, &failed)?;
+    let left = fs::read_dir(&temporary)?.count();
+    check("nothing is left of it", left == 0, &left)?;
+    let outcome = run(&daemon, &json!({ "program": program }))?;
+    check("others run", outcome["exit_code"] == 0, &outcome)
+}
+
+fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
+    let folder = Scratch::new()?;
+    let file = folder.path().join("file");
+    fs::write(&file, bytes)?;
+    Ok(Command::new("gzip").arg("-c").arg(&file).output()?.stdout)
+}
+
+pub fn long_translation() -> Result<()> {
+    let daemon = Daemon::start("pool = 1\ntranslation_timeout_s = 1")?;
+    let busybox = paths::repository().join(".debian/riscv64/usr/bin/busybox");
+    let program = daemon.push("name=busybox", &fs::read(busybox)?)?;
+    let message = program["message"].as_str().unwrap_or_default();
+    let right = program["state"] == "ready" && message.contains("took longer than 1 s");
+    check("ended", right, &program)?;
+    let request = json!({ "program": program["id"], "args": ["echo", "interpreted"] });
+    let outcome = run(&daemon, &request)?;
+    check(
+        "output",
+        outcome["stdout"]["text"] == "interpreted\n",
+        &outcome,
+    )
+}
+
+/// The processes that a daemon started.
+fn children(daemon: &Daemon) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{}/task", daemon.pid()));
+    let lists = threads
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+    let numbers = lists.flat_map(|list| {
+        let numbers = list.split_whitespace().map(str::parse);
+        numbers.flatten().collect::<Vec<i32>>()
+    });
+    numbers.collect()
+}
+
+fn signal(pid: i32, signal: i32) {
+    // SAFETY: no memory is involved. One that has ended meanwhile is not waited for by
+    // anybody but the daemon, so that its number is nobody else's for a moment at least.
+    unsafe { libc::kill(pid, signal) };
+}
+
+pub fn crash() -> Result<()> {
+    let (daemon, program) = start()?;
+    let idle = machine(&daemon, &program, &["idle"])?;
+    await_state(&daemon, &idle, "running")?;
+    for pid in children(&daemon) {
+        signal(pid, libc::SIGKILL);
+    }
+    await_state(&daemon, &idle, "failed")?;
+    let told = daemon.request("GET", &idle, b"")?.text("message");
+    check("message", told.contains("crashed"), &told)?;
+    // Those that waited are replaced, and the machine can be started again.
+    let outcome = run(&daemon, &json!({ "program": program }))?;
+    check("runs again", outcome["exit_code"] == 0, &outcome)?;
+    daemon
+        .request("POST", &format!("{idle}/start"), b"")?
+        .expect(200)?;
+    await_state(&daemon, &idle, "running")
+}
+
+pub fn hang() -> Result<()> {
+    let (daemon, program) = start()?;
+    let body = json!({ "program": program, "args": ["idle"], "timeout_ms": 2000, "start": true });
+    let made = daemon.request("POST", "/v1/machines", body.to_string().as_bytes())?;
+    let idle = format!("/v1/machines/{}", made.expect(201)?.text("id"));
+    await_state(&daemon, &idle, "running")?;
+    let request = json!({ "program": program, "args": ["spin"], "timeout_ms": 2000 });
+    let outcome = thread::scope(|scope| {
+        let outcome = scope.spawn(|| run(&daemon, &request));
+        // Both run by now, and none can go on, nor say so.
+        thread::sleep(Duration::from_secs(1));
+        children(&daemon)
+            .iter()
+            .for_each(|&pid| signal(pid, libc::SIGSTOP));
+        outcome.join().map_err(|_| "panic")?
+    })?;
+    let told = outcome["message"].as_str().unwrap_or_default();
+    let right = outcome["exit_code"] == 125 && told.contains("did not answer");
+    check("a run", right, &outcome)?;
+    await_state(&daemon, &idle, "failed")?;
+    let told = daemon.request("GET", &idle, b"")?.text("message");
+    check("a machine", told.contains("did not answer"), &told)
+}

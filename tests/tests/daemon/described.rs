@@ -1,0 +1,35 @@
+//! The API does what its description says: schemathesis asks what the description allows,
+//! and what it does not, and checks every answer.
+
+use super::{check, connections, start_with};
+use hartline_tests::{Result, paths, process};
+use std::process::Command;
+use std::time::Duration;
+
+const DEADLINE: Duration = Duration::from_secs(170);
+
+pub fn description_holds() -> Result<()> {
+    let (daemon, _program) = start_with("pool = 1\nlisten = '127.0.0.1:0'")?;
+    let address = connections::address(&daemon)?;
+    let body = br#"{"scope": "admin"}"#;
+    let made = daemon.request("POST", "/v1/tenants/default/keys", body)?;
+    let key = made.expect(201)?.text("key");
+    let program = paths::repository().join(".venv/bin/schemathesis");
+    let mut schemathesis = Command::new(program);
+    schemathesis
+        .current_dir(daemon.data().join("tmp"))
+        .arg("run")
+        .arg(format!("http://{address}/openapi.json"))
+        .args(["--header", &format!("Authorization: Bearer {key}")])
+        // A stream that does not end, and a WebSocket.
+        .args(["--exclude-path-regex", "/(events|attach)$"])
+        .args(["--checks", "all", "--phases", "examples,coverage,fuzzing"])
+        .args(["--max-examples", "10", "--seed", "1"])
+        .args(["--request-timeout", "20", "--no-color"]);
+    let outcome = process::run_for(&mut schemathesis, b"", DEADLINE)?;
+    check(
+        "schemathesis",
+        outcome.code == 0,
+        &format!("{}{}", outcome.stdout_text(), outcome.stderr_text()),
+    )
+}

@@ -1,0 +1,173 @@
+//! What the daemon keeps and for how long: asynchronous runs, machines, programs, and
+//! translations, also those that are made when they are wanted.
+
+use super::{check, machine, push, run, start, state, tar};
+use hartline_tests::daemon::{Answer, Daemon, until};
+use hartline_tests::{Result, compile};
+use serde_json::{Value, json};
+use std::fs;
+
+/// Asks for an asynchronous run.
+fn submit(daemon: &Daemon, headers: &[(&str, &str)], request: &Value) -> Result<Answer> {
+    let json = [("Content-Type", "application/json")];
+    let headers = [&json[..], headers].concat();
+    daemon.request_with("POST", "/v1/runs", &headers, request.to_string().as_bytes())
+}
+
+fn location(answer: &Answer) -> Result<String> {
+    let mut lines = answer.head.lines();
+    let line = lines.find_map(|line| line.strip_prefix("location: "));
+    Ok(line.ok_or("no Location")?.to_owned())
+}
+
+pub fn asynchronous_runs() -> Result<()> {
+    let (mut daemon, program) = start()?;
+    let with = |args: &[&str]| json!({ "program": program, "args": args, "stdin": "in and out", "wait": false });
+    let copy = submit(&daemon, &[], &with(&["copy"]))?.expect(202)?;
+    let copy = location(&copy)?;
+    let ended = daemon.request("GET", &format!("{copy}?seconds=60"), b"")?;
+    let (outcome, state) = (&ended.json()["outcome"], ended.text("state"));
+    let right = outcome["stdout"]["text"] == "in and out" && outcome["exit_code"] == 0;
+    check("its output", right && state == "exited", &ended)?;
+    let machines = daemon.request("GET", "/v1/machines", b"")?.json();
+    check("no machine", machines == json!([]), &machines)?;
+    let id = copy.rsplit('/').next().unwrap_or_default();
+    let as_machine = daemon.request("GET", &format!("/v1/machines/{id}"), b"")?;
+    check("not found as one", as_machine.status == 404, &as_machine)?;
+
+    let prefer = [
+        ("Prefer", "wait=5, respond-async"),
+        ("Idempotency-Key", "k"),
+    ];
+    let spin = json!({ "program": program, "args": ["spin"], "timeout_ms": 600_000 });
+    let first = location(&submit(&daemon, &prefer, &spin)?.expect(202)?)?;
+    let again = location(&submit(&daemon, &prefer, &spin)?.expect(202)?)?;
+    check("the same run", first == again, &again)?;
+    let other = submit(&daemon, &prefer, &with(&["exit"]))?;
+    check("another request", other.status == 409, &other)?;
+    // With a key a run is kept also if its answer waits for its end.
+    let key = [("Idempotency-Key", "exit")];
+    let exit = json!({ "program": program, "args": ["exit"] });
+    for _ in 0..2 {
+        let ended = submit(&daemon, &key, &exit)?.expect(200)?;
+        check("its outcome", ended.json()["exit_code"] == 7, &ended)?;
+    }
+    let kept = fs::read_dir(daemon.data().join("machines"))?.count();
+    check("runs that are kept", kept == 3, &kept)?;
+    let mut interactive = spin.clone();
+    interactive["interactive"] = true.into();
+    let refused = submit(&daemon, &prefer, &interactive)?;
+    check(
+        "interactive",
+        refused.text("field") == "interactive",
+        &refused,
+    )?;
+
+    // What was acknowledged is not lost when the daemon is killed.
+    let code = location(&submit(&daemon, &[], &with(&["exit"]))?.expect(202)?)?;
+    daemon.kill()?;
+    daemon.restart()?;
+    let ended = daemon.request("GET", &format!("{code}?seconds=60"), b"")?;
+    check(
+        "after a restart",
+        ended.json()["outcome"]["exit_code"] == 7,
+        &ended,
+    )?;
+    let running = daemon.request("GET", &first, b"")?;
+    check("still runs", running.text("state") == "running", &running)?;
+    for run in [&first, &copy, &code] {
+        daemon.request("DELETE", run, b"")?.expect(204)?;
+        let gone = daemon.request("GET", run, b"")?;
+        check("gone", gone.status == 404, &gone)?;
+    }
+    let left = fs::read_dir(daemon.data().join("machines"))?.count();
+    check("files", left == 1, &left)?;
+
+    // A run that is refused leaves nothing behind, and its key may be used again.
+    daemon
+        .request("PUT", "/v1/tenants/default", br#"{"max_machines": 0}"#)?
+        .expect(200)?;
+    let refused = submit(&daemon, &prefer, &with(&["exit"]))?;
+    check("quota", refused.text("code") == "quota", &refused)?;
+    daemon
+        .request("PUT", "/v1/tenants/default", b"{}")?
+        .expect(200)?;
+    let key = [("Idempotency-Key", "new")];
+    let accepted = submit(&daemon, &key, &with(&["exit"]))?;
+    check("accepted", accepted.status == 202, &accepted)
+}
+
+/// Translations in the daemon's cache.
+fn images(daemon: &Daemon) -> usize {
+    let files = fs::read_dir(daemon.data().join("images"));
+    let files = files.into_iter().flatten().flatten();
+    files
+        .filter(|file| file.path().extension().is_some_and(|end| end == "img"))
+        .count()
+}
+
+pub fn images_on_demand() -> Result<()> {
+    let (daemon, program) = start()?;
+    check("translated", images(&daemon) == 1, &images(&daemon))?;
+    // The precise variant, for a program that handles its own faults.
+    let request = json!({ "program": program, "args": ["handle"] });
+    let outcome = run(&daemon, &request)?;
+    check("handled", outcome["exit_code"] == 11, &outcome)?;
+    until(|| images(&daemon) == 2)?;
+    let outcome = run(&daemon, &request)?;
+    check(
+        "handled in precise code",
+        outcome["exit_code"] == 11,
+        &outcome,
+    )?;
+
+    // A program of a root file system that nobody named.
+    let daemon = Daemon::start("pool = 1")?;
+    let archive = tar(&[("service", b'0', "", &fs::read(compile::service()?)?)]);
+    let program = daemon.push("name=root", &archive)?;
+    check("nothing is translated", images(&daemon) == 0, &program)?;
+    let request = json!({ "program": program["id"], "path": "/service" });
+    let outcome = run(&daemon, &request)?;
+    check(
+        "interpreted",
+        outcome["stdout"]["text"] == "hello, world\n",
+        &outcome,
+    )?;
+    until(|| images(&daemon) == 1)
+}
+
+pub fn garbage_collection() -> Result<()> {
+    let daemon = Daemon::start(
+        "pool = 1\ncollect_every_s = 1\nkeep_runs_s = 2\nkeep_machines_s = 2\n\
+         keep_programs_s = 4\nmax_images = 0",
+    )?;
+    let program = push(&daemon)?;
+    let idle = machine(&daemon, &program, &["idle"])?;
+    let ended = machine(&daemon, &program, &["exit"])?;
+    let request = json!({ "program": program, "args": ["exit"], "wait": false });
+    let run = location(&submit(&daemon, &[], &request)?.expect(202)?)?;
+    let gone = |path: &str| {
+        daemon
+            .request("GET", path, b"")
+            .is_ok_and(|a| a.status == 404)
+    };
+    until(|| gone(&ended) && gone(&run))?;
+    until(|| images(&daemon) == 0)?;
+    // One that runs is kept, and so is its program, whose image is made again.
+    check("runs", state(&daemon, &idle)? == "running", &idle)?;
+    let again = super::run(&daemon, &json!({ "program": program }))?;
+    check("runs again", again["exit_code"] == 0, &again)?;
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    let path = format!("/v1/programs/{program}");
+    check("in use", !gone(&path), &path)?;
+    daemon
+        .request("POST", &format!("{idle}/kill"), b"")?
+        .expect(200)?;
+    until(|| gone(&idle) && gone(&path))?;
+    let left = |name: &str| fs::read_dir(daemon.data().join(name)).map_or(9, Iterator::count);
+    check(
+        "trees",
+        left("trees") == 0 && left("uploads") == 0,
+        &left("trees"),
+    )
+}

@@ -1,0 +1,275 @@
+//! Limits of jailed processes by cgroups, version 2 (the kernel's
+//! `Documentation/admin-guide/cgroup-v2.rst`).
+//!
+//! ```text
+//! BASE/daemon              the daemon, and VMMs that wait; not if BASE is the root
+//! BASE/workers/UID         a worker
+//! BASE/tenants/NAME        all VMs of a tenant: its weight against other tenants'
+//! BASE/tenants/NAME/UID    the VMM of one VM: its memory, threads, disk bandwidth
+//! ```
+//! BASE is the group that the daemon was started in (systemd: `Delegate=yes`), or
+//! `/hartline` if that is the root. Without the controllers there are no limits but those of
+//! setrlimit(2), and the daemon says so.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Controllers without which limits are not enforced.
+const NEEDED: [&str; 3] = ["cpu", "memory", "pids"];
+/// Used if it is there.
+const IO: &str = "io";
+/// Below the root group, where nothing else is ours.
+const OWN: &str = "hartline";
+const WORKERS: &str = "workers";
+const TENANTS: &str = "tenants";
+/// What the VMM has in memory besides the guest's own, bytes.
+const VMM_MEMORY: u64 = 256 << 20;
+
+/// Why limits are not enforced.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unenforced {
+    /// There is no hierarchy.
+    #[error("no cgroup v2 hierarchy is mounted")]
+    NoHierarchy,
+    /// It has not got what is needed.
+    #[error(
+        "the cgroup v2 hierarchy has no controllers {0}: they are on v1 hierarchies, or not given to this group"
+    )]
+    Controllers(String),
+    /// It cannot be used.
+    #[error("cgroup {path}: {why}")]
+    Host {
+        /// Which group.
+        path: String,
+        /// Why not.
+        why: String,
+    },
+}
+
+/// The groups of this daemon.
+#[derive(Debug)]
+pub struct Cgroups {
+    base: PathBuf,
+    /// The disk of the data directory, as `MAJOR:MINOR`, and most bytes read from, and
+    /// written to, it per second; none if that is not limited.
+    disk: Option<(String, u64)>,
+}
+
+/// One process's group; deleted when this is dropped, which is after the process's end.
+#[derive(Debug)]
+pub struct Group(PathBuf);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir(&self.0) {
+            tracing::warn!("cgroup {}: {error}", self.0.display());
+        }
+    }
+}
+
+impl Cgroups {
+    /// Makes the groups and moves the daemon into its own. `bandwidth` is the most that a VM
+    /// may read from, and write to, the disk of the directory `data`, bytes per second.
+    ///
+    /// # Errors
+    /// [`Unenforced`]; nothing is limited then.
+    pub fn open(data: &Path, bandwidth: Option<u64>) -> Result<Self, Unenforced> {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let mount = mount_point(&text("/proc/self/mountinfo")).ok_or(Unenforced::NoHierarchy)?;
+        let own = own_path(&text("/proc/self/cgroup")).ok_or(Unenforced::NoHierarchy)?;
+        let start = match own.as_str() {
+            "/" => mount.clone(),
+            own => mount.join(own.trim_start_matches('/')),
+        };
+        let available = fs::read_to_string(start.join("cgroup.controllers"));
+        let available = available.map_err(|error| failed(&start, &error))?;
+        let has = |name: &str| available.split_whitespace().any(|each| each == name);
+        let missing: Vec<_> = NEEDED.into_iter().filter(|name| !has(name)).collect();
+        if !missing.is_empty() {
+            return Err(Unenforced::Controllers(missing.join(", ")));
+        }
+        let mut controllers = NEEDED.map(|name| format!("+{name}")).join(" ");
+        if has(IO) {
+            controllers += " +io";
+        }
+        let base = match own.as_str() {
+            "/" => start.join(OWN),
+            _ => start.clone(),
+        };
+        let cgroups = Self {
+            disk: disk_of(data).filter(|_| has(IO)).zip(bandwidth),
+            base,
+        };
+        cgroups
+            .make(&start, own == "/", &controllers)
+            .map_err(|error| failed(&cgroups.base, &error))?;
+        Ok(cgroups)
+    }
+
+    fn make(&self, start: &Path, is_root: bool, controllers: &str) -> io::Result<()> {
+        let enable = |path: &Path| fs::write(path.join("cgroup.subtree_control"), controllers);
+        if !is_root {
+            // A group with processes of its own has no controllers for others below it.
+            let own = self.base.join("daemon");
+            make_group(&own)?;
+            fs::write(own.join("cgroup.procs"), std::process::id().to_string())?;
+        }
+        enable(start)?;
+        for group in [
+            self.base.clone(),
+            self.base.join(WORKERS),
+            self.base.join(TENANTS),
+        ] {
+            make_group(&group)?;
+            enable(&group)?;
+        }
+        for tenant in fs::read_dir(self.base.join(TENANTS))? {
+            let tenant = tenant?;
+            if tenant.file_type()?.is_dir() {
+                remove_empty(&tenant.path())?;
+            }
+        }
+        remove_empty(&self.base.join(WORKERS))
+    }
+
+    /// Limits a worker to memory, bytes, and as many threads as it may have.
+    ///
+    /// # Errors
+    /// Whatever the host answers.
+    pub fn limit_worker(&self, pid: i32, uid: u32, memory: u64, pids: u64) -> io::Result<Group> {
+        let path = self.base.join(WORKERS).join(uid.to_string());
+        enter(pid, path, &[("memory.max", memory), ("pids.max", pids)])
+    }
+
+    /// Limits the VMM of a tenant's VM to the guest's memory, bytes, and its own, and to so
+    /// many threads. All VMs of the tenant have processor time by its weight (1 to 10000).
+    ///
+    /// # Errors
+    /// Whatever the host answers.
+    pub fn limit_vm(
+        &self,
+        (pid, uid): (i32, u32),
+        (tenant, weight): (&str, u32),
+        memory: u64,
+        pids: u64,
+    ) -> io::Result<Group> {
+        let all = self.base.join(TENANTS).join(tenant);
+        make_group(&all)?;
+        let mut controllers = "+memory +pids".to_owned();
+        if self.disk.is_some() {
+            controllers += " +io";
+        }
+        fs::write(all.join("cgroup.subtree_control"), controllers)?;
+        set(&all, "cpu.weight", weight.clamp(1, 10_000))?;
+        let path = all.join(uid.to_string());
+        make_group(&path)?;
+        if let Some((disk, most)) = &self.disk {
+            set(&path, "io.max", format!("{disk} rbps={most} wbps={most}"))?;
+        }
+        // The VMM is of no use without one of its threads.
+        set(&path, "memory.oom.group", 1)?;
+        let memory = memory.saturating_add(VMM_MEMORY);
+        enter(pid, path, &[("memory.max", memory), ("pids.max", pids)])
+    }
+
+    /// The group of a VM that was found again.
+    #[must_use]
+    pub fn adopt(&self, uid: u32, tenant: &str) -> Option<Group> {
+        let path = self.base.join(TENANTS).join(tenant).join(uid.to_string());
+        path.is_dir().then_some(Group(path))
+    }
+}
+
+/// Makes a group with limits and moves a process into it.
+fn enter(pid: i32, path: PathBuf, limits: &[(&str, u64)]) -> io::Result<Group> {
+    make_group(&path)?;
+    let group = Group(path);
+    for (name, limit) in limits {
+        set(&group.0, name, limit)?;
+    }
+    set(&group.0, "cgroup.procs", pid)?;
+    Ok(group)
+}
+
+fn set(group: &Path, name: &str, value: impl ToString) -> io::Result<()> {
+    let failed = |error: io::Error| {
+        let path = group.join(name);
+        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    };
+    fs::write(group.join(name), value.to_string()).map_err(failed)
+}
+
+fn make_group(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Deletes the groups below one that have no processes any more: their daemon was killed.
+fn remove_empty(path: &Path) -> io::Result<()> {
+    for group in fs::read_dir(path)? {
+        let group = group?;
+        if group.file_type()?.is_dir() {
+            // One with processes cannot be deleted.
+            let _ = fs::remove_dir(group.path());
+        }
+    }
+    Ok(())
+}
+
+fn failed(path: &Path, error: &io::Error) -> Unenforced {
+    Unenforced::Host {
+        path: path.display().to_string(),
+        why: error.to_string(),
+    }
+}
+
+/// Where the hierarchy is mounted, from proc(5) `mountinfo`.
+fn mount_point(mountinfo: &str) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let kind = after.split(' ').next()?;
+        let point = before.split(' ').nth(4)?;
+        (kind == "cgroup2").then(|| point.into())
+    })
+}
+
+/// This process's group, from cgroups(7) `/proc/PID/cgroup`.
+fn own_path(cgroup: &str) -> Option<String> {
+    let path = cgroup.lines().find_map(|line| line.strip_prefix("0::"));
+    path.map(str::to_owned)
+}
+
+/// The disk that a directory is on, as `MAJOR:MINOR`: of a partition the whole one, which
+/// is what can be limited.
+fn disk_of(directory: &Path) -> Option<String> {
+    let device = fs::metadata(directory).ok()?.dev();
+    let number = format!("{}:{}", libc::major(device), libc::minor(device));
+    let entry = Path::new("/sys/dev/block").join(number);
+    let whole = match entry.join("partition").exists() {
+        true => entry.canonicalize().ok()?.parent()?.join("dev"),
+        false => entry.join("dev"),
+    };
+    Some(fs::read_to_string(whole).ok()?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_proc_says() {
+        let mountinfo = "22 1 0:20 / /proc rw - proc proc rw\n\
+            34 32 0:29 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
+        let unified = Path::new("/sys/fs/cgroup/unified");
+        assert_eq!(mount_point(mountinfo).as_deref(), Some(unified));
+        assert_eq!(mount_point("22 1 0:20 / /proc rw - proc proc rw"), None);
+        let cgroup = "4:memory:/a\n0::/system.slice/hartlined.service\n";
+        let own = "/system.slice/hartlined.service";
+        assert_eq!(own_path(cgroup).as_deref(), Some(own));
+        assert_eq!(own_path("4:memory:/a\n"), None);
+    }
+}

@@ -1,0 +1,94 @@
+//! Garbage collection: what nobody has asked for in a long time goes.
+
+use super::config::Config;
+use super::library::Library;
+use super::machines::{MachineError, Machines};
+use super::store::{Kind, Store, now_ms};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Rows that are looked at together.
+const BATCH: u32 = 100;
+/// How long an idempotency key of a machine that is gone is kept in mind.
+const KEEP_KEYS: Duration = Duration::from_secs(24 * 3600);
+
+/// What is deleted when.
+#[derive(Debug)]
+pub struct Collector {
+    store: Arc<Store>,
+    library: Arc<Library>,
+    machines: Arc<Machines>,
+    period: Duration,
+    keep: [(Kind, Duration); 2],
+    keep_programs: Duration,
+    max_images: u64,
+}
+
+impl Collector {
+    /// As a configuration says.
+    #[must_use]
+    pub fn new(
+        config: &Config,
+        store: &Arc<Store>,
+        library: &Arc<Library>,
+        machines: &Arc<Machines>,
+    ) -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            store: Arc::clone(store),
+            library: Arc::clone(library),
+            machines: Arc::clone(machines),
+            period: seconds(config.collect_every_s),
+            keep: [
+                (Kind::Run, seconds(config.keep_runs_s)),
+                (Kind::Machine, seconds(config.keep_machines_s)),
+            ],
+            keep_programs: seconds(config.keep_programs_s),
+            max_images: config.max_images,
+        }
+    }
+
+    /// Collects now and then, as long as the daemon runs.
+    pub async fn run(self) {
+        let mut ticks = tokio::time::interval(self.period);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Err(error) = tokio::task::block_in_place(|| self.collect()) {
+                tracing::error!("garbage collection: {error}");
+            }
+        }
+    }
+
+    fn collect(&self) -> Result<(), MachineError> {
+        let before = |keep: Duration| {
+            let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+            now_ms().saturating_sub(keep)
+        };
+        let mut ended = 0;
+        for (kind, keep) in self.keep {
+            for machine in self.store.ended_machines(kind, before(keep), BATCH)? {
+                match self.machines.delete(&machine) {
+                    Ok(()) => ended += 1,
+                    // It was started again, or deleted.
+                    Err(MachineError::State(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let mut programs = 0;
+        for program in self
+            .store
+            .unused_programs(before(self.keep_programs), BATCH)?
+        {
+            self.library.delete(&program.tenant, &program.id)?;
+            programs += 1;
+        }
+        self.store.forget_idempotency(before(KEEP_KEYS))?;
+        let images = self.library.shrink_images(self.max_images)?;
+        if ended + programs + images > 0 {
+            tracing::info!(ended, programs, images, "deleted by garbage collection");
+        }
+        Ok(())
+    }
+}
