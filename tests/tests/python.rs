@@ -77,11 +77,11 @@ fn make_root() -> Result<Root> {
 fn run(root: &Root, module: &str, fewest: u32, translated: bool) -> Result<()> {
     let name = format!("test.{module}");
     let run = root.run("python3.13", &["-m", "unittest", "-v", &name]);
-    let options = match translated {
-        true => {
-            root.translate("python3.13")?;
-            ["--mem", "1500M"].as_slice()
-        }
+    if translated {
+        root.translate("python3.13")?;
+    }
+    let options: &[&str] = match translated {
+        true => &["--mem", "1500M"],
         false => &["--mem", "1500M", "--interpret"],
     };
     hartline::binary()?;

@@ -2,6 +2,7 @@
 
 use super::page_tables::tests::{rights, walk};
 use super::*;
+use crate::platform::memory_file;
 use hartline_abi::boot::MAX_CPUS;
 use hartline_abi::layout::{CPL0_STRIDE, IMAGE_BASE, RUNTIME_BASE};
 

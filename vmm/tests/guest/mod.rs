@@ -39,6 +39,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -154,9 +155,10 @@ impl Interface {
 
     fn network(&self) -> (Network, NetSettings) {
         let network = Network {
-            tap: Tap::open(&self.0).expect("the interface"),
+            backend: Box::new(Tap::open(&self.0).expect("the interface")),
             mac: [2, 0, 0, 0, 0, 1],
             polling: Duration::ZERO,
+            limits: Arc::default(),
         };
         (network, NetSettings::default())
     }
