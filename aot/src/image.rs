@@ -510,7 +510,7 @@ pub(crate) mod tests {
         assert_eq!(with(96, 0x80), ImageError::Table);
         assert_eq!(with(88, 0x10001), ImageError::Layout);
         assert_eq!(with(88, 0x20000), ImageError::Function(0x10000));
-        assert_eq!(with(functions, 0x10006), ImageError::Table);
+        assert_eq!(with(functions, 0x10006), ImageError::Function(0x10006));
         assert_eq!(
             with(functions + 8, 60 | 8 << 32),
             ImageError::Function(0x10000)
