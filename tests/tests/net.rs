@@ -534,7 +534,7 @@ fn dhcp() -> Result<()> {
         .spawn()?;
     let program = compile::alone("wire", COMPILER)?;
     let mut command = hartline::command("run")?;
-    command.args(["--net", &format!("tap:{}", tap.name)]);
+    command.args(["--net", &known(&tap)]);
     command.arg(program).args(["serve", "7000"]);
     let result = Server::start(command).and_then(|running| {
         // The server looks for others with the address before it gives it away.
@@ -548,12 +548,17 @@ fn dhcp() -> Result<()> {
     result.map(drop)
 }
 
+/// The interface with an address that the server knows again: it has one to give.
+fn known(tap: &Tap) -> String {
+    format!("tap:{},mac=02:00:00:00:00:42", tap.name)
+}
+
 /// A program finds the name server that DHCP told of, and its interface has the address.
 fn name_server(tap: &Tap) -> Result<()> {
     let script = "until [ -e /etc/resolv.conf ]; do usleep 10000; done
                   read -r line </etc/resolv.conf; echo \"$line\"; ifconfig eth0";
     let mut command = hartline::command("run")?;
-    command.args(["--interpret", "--net", &format!("tap:{}", tap.name)]);
+    command.args(["--interpret", "--net", &known(tap)]);
     let shell = ["sh", "-c", script];
     let outcome = process::run(command.arg(paths::busybox()).args(shell), b"")?;
     let text = outcome.stdout_text();

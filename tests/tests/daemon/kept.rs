@@ -59,7 +59,7 @@ pub fn asynchronous_runs() -> Result<()> {
     let refused = submit(&daemon, &prefer, &interactive)?;
     check(
         "interactive",
-        refused.text("field") == "interactive",
+        refused.text("code") == "not-interactive",
         &refused,
     )?;
 

@@ -28,6 +28,7 @@ fn addresses() -> Result<()> {
 
 /// A port of this machine that nobody has.
 fn free_port() -> Result<u16> {
+    addresses()?;
     Ok(TcpListener::bind((LOOPBACK, 0))?.local_addr()?.port())
 }
 

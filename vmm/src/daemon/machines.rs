@@ -313,10 +313,21 @@ impl Machines {
             let id = machine.id.clone();
             let done = machines.watch(machine, process, held).await;
             machines.lock().remove(&id);
-            if let Err(error) = done {
+            if let Err(error) = done.and_then(|()| machines.queue_again(&id)) {
                 machines.give_up(&id, &error);
             }
         });
+    }
+
+    /// Queues a machine whose process ended before it was told what to run.
+    fn queue_again(self: &Arc<Self>, id: &str) -> Result<(), MachineError> {
+        match self.store.machine(id)? {
+            Some(machine) if machine.state == MachineState::Queued => {
+                let quota = self.quota(&machine.tenant)?;
+                self.queue(machine, quota)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Waits for the end of a machine's process.
@@ -383,6 +394,12 @@ impl Machines {
                 machine.result = Some(result);
             }
             None if machine.killed => return self.end_killed(machine),
+            // The daemon ended while it was started: nothing was run, as far as one knows.
+            None if machine.state == MachineState::Starting => {
+                machine.state = MachineState::Queued;
+                machine.process = None;
+                return self.change(&machine);
+            }
             None => {
                 let message = "the VMM ended without a result: it crashed or was killed";
                 return self.fail(machine, message.to_owned());

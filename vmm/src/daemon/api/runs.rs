@@ -218,8 +218,8 @@ pub async fn create(
 fn check(request: &mut RunRequest) -> Result<(), Problem> {
     request.spec.timeout_ms.get_or_insert(DEFAULT_TIMEOUT_MS);
     if request.spec.interactive {
-        let rule = "nobody can attach to a run: make a machine";
-        return Err(Problem::field("interactive", rule));
+        let detail = "nobody can attach to a run: make a machine";
+        return Err(Problem::conflict("not-interactive", detail));
     }
     if request.stdin.len() > MAX_INPUT {
         let rule = format!("must be at most {MAX_INPUT} bytes");

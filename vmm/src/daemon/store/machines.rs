@@ -5,6 +5,7 @@ use crate::jailed::protocol::RunResult;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use utoipa::openapi::schema::{Array, ArrayBuilder, Object, ObjectBuilder, Type};
 
 /// What a machine is to run, and with what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -20,9 +21,11 @@ pub struct Spec {
     pub path: Option<String>,
     /// Arguments, without the program's own name.
     #[serde(default)]
+    #[schema(schema_with = arguments_schema)]
     pub args: Vec<String>,
     /// Environment variables.
     #[serde(default)]
+    #[schema(schema_with = environment_schema)]
     pub env: BTreeMap<String, String>,
     /// Number of vCPUs.
     #[serde(default = "default_cpus")]
@@ -42,6 +45,23 @@ pub struct Spec {
     /// Keep standard input open for those who attach; otherwise it is empty.
     #[serde(default)]
     pub interactive: bool,
+}
+
+fn string_schema(pattern: &str) -> ObjectBuilder {
+    let string = ObjectBuilder::new().schema_type(Type::String);
+    string.pattern(Some(pattern))
+}
+
+fn arguments_schema() -> Array {
+    let items = string_schema("^[^\\x00]*$");
+    ArrayBuilder::new().items(items).build()
+}
+
+fn environment_schema() -> Object {
+    ObjectBuilder::new()
+        .property_names(Some(string_schema("^[^=\\x00]+$").build()))
+        .additional_properties(Some(string_schema("^[^\\x00]*$")))
+        .build()
 }
 
 fn default_cpus() -> u32 {

@@ -411,7 +411,7 @@ impl<'a> Image<'a> {
     pub fn entries(
         &self,
         directory: &Inode,
-        found: &mut dyn FnMut(&[u8], u64) -> Result<(), TreeError>,
+        mut found: impl FnMut(&[u8], u64) -> Result<(), TreeError>,
     ) -> Result<(), TreeError> {
         let pieces = self.pieces(directory)?;
         let block = 1u64 << self.block_bits;

@@ -51,7 +51,7 @@ impl TreeBuilder {
         };
         while let Some((directory, id)) = packing.pending.pop() {
             let mut entries = Vec::new();
-            packing.image.entries(&directory, &mut |name, inode| {
+            packing.image.entries(&directory, |name: &[u8], inode| {
                 packing.names += 1;
                 entries.push((Box::<[u8]>::from(name), inode));
                 match packing.names {
