@@ -263,6 +263,8 @@ static void leave_stopped_job(void) {
             signal(SIGHUP, note);
             write(1, ".", 1);
             raise(SIGSTOP);
+            // The leader tells first.
+            usleep(50000);
             dprintf(1, "hung up %d\n", signalled == SIGHUP);
             _exit(0);
         }
