@@ -140,7 +140,14 @@ impl Network {
     /// All interfaces, in the order of their numbers.
     #[must_use]
     pub fn interfaces(&self) -> Vec<Interface> {
-        let mut interfaces = vec![Interface::loopback()];
+        let mut loopback = Interface::loopback();
+        if self.wire.is_none() {
+            // All of 127.0.0.0/8 is here. If this were the only address, getaddrinfo(3) with
+            // AI_ADDRCONFIG would not even know 127.0.0.1.
+            let second = Ipv4Addr::new(127, 0, 0, 2);
+            loopback.addresses.insert(1, (second.into(), 8));
+        }
+        let mut interfaces = vec![loopback];
         interfaces.extend(self.wire.as_ref().map(|wire| wire.interface()));
         interfaces
     }
