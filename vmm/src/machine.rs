@@ -46,7 +46,7 @@ pub enum Error {
 pub struct Settings<'a> {
     /// Length of RAM, bytes.
     pub ram: u64,
-    /// Number of vCPUs, 1 to [`MAX_CPUS`](hartline_abi::boot::MAX_CPUS).
+    /// Number of vCPUs, 1 to [`MAX_CPUS`].
     pub cpus: u32,
     /// The runtime's ELF file: [`RUNTIME`].
     pub runtime: &'a [u8],

@@ -35,7 +35,9 @@ impl Event {
 
     fn take(&self, what: &str) {
         let guard = self.signalled.lock().unwrap();
-        let waited = self.changed.wait_timeout_while(guard, PATIENCE, |signalled| !*signalled);
+        let waited = self
+            .changed
+            .wait_timeout_while(guard, PATIENCE, |signalled| !*signalled);
         let (mut guard, result) = waited.unwrap();
         assert!(!result.timed_out(), "{what}: a wake-up was lost");
         *guard = false;

@@ -184,7 +184,7 @@ impl TreeBuilder {
     /// Put a file with these bytes at `guest` of the tree, hiding what was there.
     ///
     /// # Errors
-    /// As [`graft`](Self::graft).
+    /// As [`add_file`](Self::add_file).
     pub fn add_text(&mut self, text: &[u8], guest: &str) -> Result<(), TreeError> {
         let (parent, name) = self.parent_of(guest)?;
         let (path, size) = (Path::new(guest), text.len() as u64);
