@@ -63,8 +63,9 @@ pub fn asynchronous_runs() -> Result<()> {
         &refused,
     )?;
 
-    // What was acknowledged is not lost when the daemon is killed.
+    // What has ended, and what runs, is there when the daemon was killed.
     let code = location(&submit(&daemon, &[], &with(&["exit"]))?.expect(202)?)?;
+    daemon.request("GET", &format!("{code}?seconds=60"), b"")?;
     daemon.kill()?;
     daemon.restart()?;
     let ended = daemon.request("GET", &format!("{code}?seconds=60"), b"")?;
