@@ -265,10 +265,7 @@ fn float(registers: Registers, random: &mut Random, width: char, modes: &[&str])
             let name = random.pick(&["fsgnj", "fsgnjn", "fsgnjx", "fmin", "fmax"]);
             format!("{name}.{width} f{d}, f{a}, f{b}")
         }
-        6 => format!(
-            "{}.{width} x{x}, f{a}, f{b}",
-            random.pick(&["feq", "flt", "fle"])
-        ),
+        6 => float_compare(registers, random, width),
         7 => format!(
             "fcvt.{}.{width} x{x}, f{a}, {mode}",
             random.pick(&["w", "wu", "l", "lu"])
@@ -288,6 +285,18 @@ fn float(registers: Registers, random: &mut Random, width: char, modes: &[&str])
         _ if width == 'd' => format!("fcvt.d.s f{d}, f{a}"),
         _ => format!("fclass.{width} x{x}, f{a}"),
     }
+}
+
+/// A comparison; half of the time between the instructions that make it a quiet one.
+fn float_compare(registers: Registers, random: &mut Random, width: char) -> String {
+    let name = random.pick(&["feq", "flt", "fle"]);
+    let (x, a, b) = (registers.destination(random), any(random), any(random));
+    let compare = format!("{name}.{width} x{x}, f{a}, f{b}");
+    if random.chance(50) {
+        return compare;
+    }
+    let saved = registers.temporary(random);
+    format!("frflags x{saved}\n{compare}\nfsflags x{saved}")
 }
 
 fn float_move(random: &mut Random, width: char, (d, a, x): (u8, u8, u8)) -> String {

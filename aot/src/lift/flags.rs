@@ -9,6 +9,7 @@ use hartline_isa::{CSR_FFLAGS, CsrOp, CsrSource, Instruction, Operation, XReg};
 use inkwell::IntPredicate;
 use inkwell::values::IntValue;
 
+use super::features::Features;
 use super::function::Lifter;
 use super::ir::{Likely, Memory};
 
@@ -20,8 +21,8 @@ const FLAGS: u64 = 31;
 const PAIRS: [(u64, u64); 5] = [(0, 4), (2, 3), (3, 2), (4, 1), (5, 0)];
 
 /// Whether the instructions begin with a comparison that has no effect on flags:
-/// `frflags t`, a comparison, `fsflags t`.
-pub(super) fn saves_flags(instructions: &[(u64, Instruction)]) -> bool {
+/// `frflags t`, a comparison, `fsflags t`, where translated code accesses the flags.
+pub(super) fn saves_flags(instructions: &[(u64, Instruction)], features: &Features) -> bool {
     let [(_, save), (_, compare), (_, restore), ..] = instructions else {
         return false;
     };
@@ -43,6 +44,7 @@ pub(super) fn saves_flags(instructions: &[(u64, Instruction)]) -> bool {
     matches!(compare.operation(), Operation::FloatCompare { rd, .. } if rd != saved)
         && saved != XReg::ZERO
         && restore.operation() == restored
+        && !features.interprets(save)
 }
 
 impl<'ctx> Lifter<'_, 'ctx> {

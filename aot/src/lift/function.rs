@@ -236,7 +236,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             self.live_after = live[index + 1];
             self.keep_load = dead[index];
             self.save_indexes();
-            if saves_flags(&block.instructions[index..]) {
+            if saves_flags(&block.instructions[index..], &self.unit.features) {
                 saved = Some(index);
             }
             let since = saved.map(|saved| index - saved);
