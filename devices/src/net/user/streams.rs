@@ -21,9 +21,12 @@ use vmm_sys_util::epoll::EventSet;
 
 /// Most connections. Those that are too many are not answered, so that the guest asks again.
 const MOST: usize = 1024;
-/// Length of each of two buffers of a connection, bytes: two of the largest segments. It is
+/// Length of the buffer of what goes to the guest, bytes: two of the largest segments. It is
 /// taken from the host when it is used.
-const BUFFER: usize = 128 << 10;
+const SEND_BUFFER: usize = 128 << 10;
+/// Length of the buffer of what comes from the guest, bytes. The window needs no scale, so that
+/// its end never moves back: smoltcp ignores acknowledgements in segments behind it.
+const RECEIVE_BUFFER: usize = u16::MAX as usize;
 /// How long the guest has time to take a connection.
 const PATIENCE: TcpDuration = TcpDuration::from_secs(60);
 /// The first port of the gateway that a forwarded connection comes from.
@@ -341,8 +344,8 @@ impl Streams {
 }
 
 fn new_socket() -> Tcp<'static> {
-    let buffer = || SocketBuffer::new(vec![0; BUFFER]);
-    let mut socket = Tcp::new(buffer(), buffer());
+    let buffer = |length| SocketBuffer::new(vec![0; length]);
+    let mut socket = Tcp::new(buffer(RECEIVE_BUFFER), buffer(SEND_BUFFER));
     socket.set_nagle_enabled(false);
     // Acknowledgements cost the guest nothing that it would see.
     socket.set_ack_delay(None);

@@ -1,8 +1,9 @@
 //! TCP connections beyond this VM: a smoltcp socket each, what it belongs to, and how its
 //! life shows at the socket of the program.
 
-use super::frame::Ends;
-use super::{Arrival, Wire, remove};
+use super::frame::{Ends, Segment, acknowledgement};
+use super::window::Window;
+use super::{Arrival, Stack, Wire, remove};
 use crate::errno::Errno;
 use crate::net::Network;
 use crate::net::socket::SocketId;
@@ -48,6 +49,7 @@ pub(super) struct Flow {
     state: State,
     /// The program could not send all it wanted.
     full: bool,
+    window: Window,
 }
 
 impl fmt::Debug for Flow {
@@ -61,8 +63,35 @@ impl fmt::Debug for Flow {
 }
 
 impl Flow {
-    pub fn sockets(&mut self) -> &mut SocketSet<'static> {
-        &mut self.sockets
+    /// Lets the socket see a segment that is for it.
+    pub fn ingress(&mut self, stack: &mut Stack, frame: &[u8], segment: &Segment) {
+        let state = self.socket().state();
+        if matches!(state, State::Listen | State::SynSent | State::SynReceived) {
+            self.window.see(segment);
+        }
+        stack.sent.told = None;
+        let queued = self.socket().recv_queue();
+        let again = self.window.accepts_at(segment, queued);
+        if let Some(frame) = again.and_then(|sequence| acknowledgement(frame, sequence)) {
+            stack.ingress(&frame, &mut self.sockets);
+        }
+        stack.ingress(frame, &mut self.sockets);
+        self.note_window(stack);
+    }
+
+    /// Sends what there is to send. Result: packets sent.
+    fn egress(&mut self, stack: &mut Stack) -> u64 {
+        stack.sent.told = None;
+        let sent = stack.egress(&mut self.sockets);
+        self.note_window(stack);
+        sent
+    }
+
+    /// What was sent just now was this connection's.
+    fn note_window(&mut self, stack: &mut Stack) {
+        if let Some(told) = stack.sent.told.take() {
+            self.window.tell(told);
+        }
     }
 
     fn socket(&mut self) -> &mut Socket<'static> {
@@ -121,6 +150,7 @@ impl Wire {
             timer: None,
             state: State::Closed,
             full: false,
+            window: Window::default(),
         };
         self.flows.insert(id, flow);
         self.ends.insert(ends, id);
@@ -207,7 +237,7 @@ impl Wire {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
-        let sent = self.stack.egress(&mut flow.sockets);
+        let sent = flow.egress(&mut self.stack);
         let state = flow.socket().state();
         let blocked = sent == 0 && flow.has_unsent();
         flow.state = state;
@@ -233,12 +263,15 @@ impl Wire {
         if !socket.can_recv() {
             return;
         }
+        let queued = socket.recv_queue();
         match owner {
             Owner::Socket(id) => net.take_in(id, socket),
             // Data for a program that has closed: it is told.
             Owner::Nobody => socket.abort(),
             Owner::Listener(_) => {}
         }
+        let taken = queued.saturating_sub(socket.recv_queue());
+        flow.window.take(taken);
     }
 
     /// Tells the program what a change of state means.

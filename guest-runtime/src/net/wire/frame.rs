@@ -1,12 +1,13 @@
 //! Looking into packets: what came, and what the device is to do with those that go.
 
 use super::link::ETHERNET;
+use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use hartline_abi::virtio::NetHeader;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     ArpPacket, EthernetFrame, EthernetProtocol, IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet,
-    TcpPacket, UdpPacket,
+    TcpOption, TcpPacket, TcpSeqNumber, UdpPacket,
 };
 
 /// Both ends of a packet of TCP or UDP: who sent it, and to whom.
@@ -22,7 +23,11 @@ pub(super) struct Ends {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kind<'a> {
     /// TCP; whether it asks for a connection.
-    Tcp { ends: Ends, is_first: bool },
+    Tcp {
+        ends: Ends,
+        is_first: bool,
+        segment: Segment,
+    },
     /// A UDP datagram.
     Udp { ends: Ends, payload: &'a [u8] },
     /// A fragment of an IPv4 packet.
@@ -33,6 +38,62 @@ pub(super) enum Kind<'a> {
     Other,
     /// Damaged.
     Bad,
+}
+
+/// What of a TCP segment that came concerns the receive window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Segment {
+    /// The sequence number.
+    pub sequence: u32,
+    /// Bytes of data.
+    pub length: usize,
+    /// It begins the peer's numbers.
+    pub is_syn: bool,
+    /// With [`is_syn`](Self::is_syn): the peer scales windows.
+    pub scales: bool,
+    /// It acknowledges, and neither begins nor resets.
+    pub is_plain_ack: bool,
+}
+
+impl Segment {
+    fn of(packet: &TcpPacket<&[u8]>) -> Self {
+        Self {
+            sequence: packet.seq_number().0.cast_unsigned(),
+            length: packet.payload().len(),
+            is_syn: packet.syn(),
+            scales: packet.syn() && scale_of(packet).is_some(),
+            is_plain_ack: packet.ack() && !packet.syn() && !packet.rst(),
+        }
+    }
+}
+
+/// What a TCP segment told the peer about the receive window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Told {
+    /// The number that it acknowledged.
+    pub acknowledged: u32,
+    /// The window, not scaled.
+    pub window: u16,
+    /// It began this side's numbers: the window is in bytes.
+    pub is_syn: bool,
+    /// With [`is_syn`](Self::is_syn): the window scale.
+    pub scale: Option<u8>,
+}
+
+/// The window scale option (RFC 7323, section 2.2).
+fn scale_of(packet: &TcpPacket<&[u8]>) -> Option<u8> {
+    let mut options = packet.options();
+    loop {
+        let (rest, option) = TcpOption::parse(options).ok()?;
+        match option {
+            TcpOption::WindowScale(scale) => return Some(scale),
+            TcpOption::EndOfList => return None,
+            _ => options = rest,
+        }
+        if options.is_empty() {
+            return None;
+        }
+    }
 }
 
 /// An IP packet: addresses, protocol, payload, and where that starts in the frame.
@@ -96,6 +157,7 @@ pub(super) fn classify(frame: &[u8], is_verified: bool) -> Kind<'_> {
                 Kind::Tcp {
                     ends: ends(packet.src_port(), packet.dst_port()),
                     is_first: packet.syn() && !packet.ack() && !packet.rst(),
+                    segment: Segment::of(&packet),
                 }
             }
             _ => Kind::Bad,
@@ -148,17 +210,26 @@ const TCP_CHECKSUM: usize = 16;
 const UDP_CHECKSUM: usize = 6;
 
 /// Leaves the checksum of a TCP or UDP packet to the device, and its cutting into packets
-/// with `segment` bytes of payload each.
-pub(super) fn offload(frame: &mut [u8], segment: Option<u16>) -> NetHeader {
+/// with `segment` bytes of payload each. Gives back what it tells about a receive window, too.
+pub(super) fn offload(frame: &mut [u8], segment: Option<u16>) -> (NetHeader, Option<Told>) {
     let mut header = NetHeader::default();
+    let mut told = None;
     let Ok(ip) = parse_ip(frame) else {
-        return header;
+        return (header, told);
     };
     let (start, length) = (ip.start, ip.payload.len());
     let (place, headers) = match (ip.protocol, TcpPacket::new_checked(ip.payload)) {
-        (IpProtocol::Tcp, Ok(tcp)) => (TCP_CHECKSUM, usize::from(tcp.header_len())),
+        (IpProtocol::Tcp, Ok(tcp)) => {
+            told = Some(Told {
+                acknowledged: tcp.ack_number().0.cast_unsigned(),
+                window: tcp.window_len(),
+                is_syn: tcp.syn(),
+                scale: tcp.syn().then(|| scale_of(&tcp)).flatten(),
+            });
+            (TCP_CHECKSUM, usize::from(tcp.header_len()))
+        }
         (IpProtocol::Udp, _) if length >= UDP => (UDP_CHECKSUM, UDP),
-        _ => return header,
+        _ => return (header, told),
     };
     let sum = pseudo_header(ip.source, ip.destination, ip.protocol, length as u32);
     if let Some(field) = frame.get_mut(start + place..start + place + 2) {
@@ -172,7 +243,31 @@ pub(super) fn offload(frame: &mut [u8], segment: Option<u16>) -> NetHeader {
         header.gso_size = size;
         header.header_length = (start + headers) as u16;
     }
-    header
+    (header, told)
+}
+
+/// The acknowledgement in a TCP segment, alone and with this sequence number.
+pub(super) fn acknowledgement(frame: &[u8], sequence: u32) -> Option<Vec<u8>> {
+    let ip = parse_ip(frame).ok()?;
+    let tcp = TcpPacket::new_checked(ip.payload).ok()?;
+    let (start, header) = (ip.start, usize::from(tcp.header_len()));
+    let mut alone = frame.get(..start + header)?.to_vec();
+    let packet = alone.get_mut(ETHERNET..)?;
+    match ip.destination {
+        IpAddr::V4(_) => {
+            let mut packet = Ipv4Packet::new_unchecked(packet);
+            packet.set_total_len((start - ETHERNET + header) as u16);
+            packet.fill_checksum();
+        }
+        IpAddr::V6(_) => Ipv6Packet::new_unchecked(packet).set_payload_len(header as u16),
+    }
+    // Its checksum was verified.
+    let mut tcp = TcpPacket::new_unchecked(alone.get_mut(start..)?);
+    tcp.set_seq_number(TcpSeqNumber(sequence.cast_signed()));
+    tcp.set_psh(false);
+    tcp.set_fin(false);
+    tcp.set_urg(false);
+    Some(alone)
 }
 
 /// Sum of the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1), not inverted.

@@ -1,6 +1,6 @@
 //! Where packets come from and go to, and how smoltcp sees that.
 
-use super::frame;
+use super::frame::{self, Told};
 use crate::net::interfaces::Traffic;
 use alloc::vec;
 use core::fmt::Debug;
@@ -83,6 +83,8 @@ pub(super) struct Sent {
     pub counted: u64,
     /// Everything.
     pub traffic: Traffic,
+    /// What the last TCP segment told.
+    pub told: Option<Told>,
 }
 
 /// A smoltcp device that has received at most one packet.
@@ -165,12 +167,13 @@ impl TxToken for Outgoing<'_> {
             return f(&mut vec![0; length]);
         };
         let result = f(buffer);
-        let header = frame::offload(buffer, self.segment);
+        let (header, told) = frame::offload(buffer, self.segment);
         // Asking for an address is not yet sending.
         let counts = !frame::is_about_neighbours(buffer);
         self.transmit.commit(length, header);
         self.sent.counted += u64::from(counts);
         self.sent.traffic.add(length);
+        self.sent.told = told.or(self.sent.told);
         result
     }
 

@@ -12,6 +12,7 @@ mod frame;
 mod link;
 #[cfg(test)]
 mod tests;
+mod window;
 
 pub use flow::FlowId;
 pub use link::{Capabilities, Packet, Receive, Transmit};
@@ -378,7 +379,11 @@ impl Wire {
         let frame = self.receive.bytes(packet);
         match frame::classify(frame, packet.is_verified) {
             Kind::Bad => {}
-            Kind::Tcp { ends, is_first } => {
+            Kind::Tcp {
+                ends,
+                is_first,
+                segment,
+            } => {
                 let known = self.ends.get(&ends).copied();
                 let id = match known {
                     Some(id) if is_first && self.flows.get(&id).is_some_and(Flow::is_over) => {
@@ -401,7 +406,7 @@ impl Wire {
                 let frame = self.receive.bytes(packet);
                 match id.and_then(|id| Some((id, self.flows.get_mut(&id)?))) {
                     Some((id, flow)) => {
-                        self.stack.ingress(frame, flow.sockets());
+                        flow.ingress(&mut self.stack, frame, &segment);
                         touched.push(id);
                     }
                     None => self.stack.ingress(frame, &mut SocketSet::new(vec![])),

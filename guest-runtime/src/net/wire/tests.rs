@@ -11,6 +11,7 @@ use alloc::rc::Rc;
 use core::cell::{Cell, RefCell};
 use core::net::SocketAddr;
 use hartline_abi::virtio::NetHeader;
+use smoltcp::wire::TcpPacket;
 
 const WHO: Ucred = Ucred {
     pid: 2,
@@ -398,6 +399,31 @@ fn lost_packets_are_sent_again() {
         }
     }
     assert_eq!(received, data);
+}
+
+#[test]
+fn acknowledgements_behind_the_window_count() {
+    let (there, back) = (Pipe::default(), Pipe::default());
+    let mut hosts = Hosts([host(1, &back, &there), host(2, &there, &back)]);
+    let (_, server) = connect(&mut hosts, 80);
+    hosts.0[1].send(server, b"answer", &[], WHO).unwrap();
+    hosts.0[0].poll_wire();
+    advance(20);
+    hosts.0[0].poll_wire();
+    let mut packet = there.borrow_mut().pop_back().unwrap();
+    assert!(there.borrow().is_empty() && back.borrow().is_empty());
+    // As if it came with data that there is no room for.
+    let (from, to) = (address(1, 0).ip().into(), address(2, 0).ip().into());
+    let mut segment = TcpPacket::new_unchecked(&mut packet[ETHERNET_AND_IP..]);
+    segment.set_seq_number(segment.seq_number() + 300_000);
+    segment.fill_checksum(&from, &to);
+    there.borrow_mut().push_back(packet);
+    hosts.0[1].poll_wire();
+    advance(2000);
+    hosts.0[1].poll_wire();
+    let packets = back.borrow();
+    let again = packets.iter().any(|packet| packet.ends_with(b"answer"));
+    assert!(!again, "it was not taken as acknowledged");
 }
 
 #[test]

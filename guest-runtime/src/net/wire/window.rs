@@ -1,0 +1,137 @@
+//! Acknowledgements in segments behind the receive window.
+//!
+//! A window is told in units of the window scale (RFC 7323, section 2.2), so its end moves back
+//! by some bytes when less than a unit came: an honest peer may have sent up to where it was.
+//! Segments behind the end are not accepted, but their acknowledgements count (RFC 9293,
+//! section 3.10.7.4). smoltcp drops both. If the program reads nothing before what it has
+//! written is acknowledged, nothing goes on then, ever. So smoltcp is given the acknowledgement
+//! once more, in a segment that it accepts; for that the window is followed here.
+
+use super::frame::{Segment, Told};
+
+/// Where the receive window of a connection is, in sequence numbers of the peer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Window {
+    /// The first byte that the program has not taken; none before the peer's SYN.
+    start: Option<u32>,
+    /// Behind the last byte that the peer was told it may send.
+    end: u32,
+    /// Windows are told in units of two to this power.
+    shift: u8,
+}
+
+impl Window {
+    /// A segment came.
+    pub fn see(&mut self, segment: &Segment) {
+        if segment.is_syn {
+            self.start = Some(segment.sequence.wrapping_add(1));
+            if !segment.scales {
+                // Neither side scales then.
+                self.shift = 0;
+            }
+        }
+    }
+
+    /// The program took bytes.
+    pub fn take(&mut self, bytes: usize) {
+        // Buffers are far shorter than the numbers go.
+        self.start = self.start.map(|start| start.wrapping_add(bytes as u32));
+    }
+
+    /// The peer was told.
+    pub fn tell(&mut self, told: Told) {
+        if let Some(scale) = told.scale {
+            self.shift = scale;
+        }
+        let shift = if told.is_syn { 0 } else { self.shift };
+        self.end = told
+            .acknowledged
+            .wrapping_add(u32::from(told.window) << shift);
+    }
+
+    /// The sequence number with which smoltcp accepts the acknowledgement of a segment that
+    /// is behind the window, if it is. `queued` bytes wait for the program.
+    pub fn accepts_at(&self, segment: &Segment, queued: usize) -> Option<u32> {
+        let next = self.start?.wrapping_add(queued as u32);
+        // Sequence numbers are compared modulo 2^32.
+        let is_behind = segment.sequence.wrapping_sub(self.end).cast_signed() >= 0;
+        let is_next = segment.sequence == next && segment.length == 0;
+        (segment.is_plain_ack && is_behind && !is_next).then_some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(sequence: u32, length: usize) -> Segment {
+        Segment {
+            sequence,
+            length,
+            is_syn: false,
+            scales: false,
+            is_plain_ack: true,
+        }
+    }
+
+    fn told(acknowledged: u32, window: u16) -> Told {
+        Told {
+            acknowledged,
+            window,
+            is_syn: false,
+            scale: None,
+        }
+    }
+
+    /// A window of which the SYN had this sequence number, and both sides scale, or not.
+    fn window(first: u32, scales: bool) -> Window {
+        let mut window = Window::default();
+        let syn = Segment {
+            is_syn: true,
+            scales,
+            is_plain_ack: false,
+            ..segment(first, 0)
+        };
+        window.see(&syn);
+        window.tell(Told {
+            is_syn: true,
+            scale: scales.then_some(3),
+            ..told(first.wrapping_add(1), 1000)
+        });
+        window
+    }
+
+    #[test]
+    fn segments_behind_the_window_are_found() {
+        for first in [7, u32::MAX, u32::MAX - 600] {
+            let at = |distance: u32| first.wrapping_add(1 + distance);
+            let mut window = window(first, true);
+            assert_eq!(window.accepts_at(&segment(at(999), 4), 0), None);
+            assert_eq!(window.accepts_at(&segment(at(1000), 4), 0), Some(at(0)));
+            // 500 bytes came, of which the program has taken 100; 3 units are left.
+            window.tell(told(at(500), 3));
+            window.take(100);
+            assert_eq!(window.accepts_at(&segment(at(523), 0), 400), None);
+            assert_eq!(window.accepts_at(&segment(at(524), 0), 400), Some(at(500)));
+            assert_eq!(window.accepts_at(&segment(at(100), 50), 400), None);
+            // The end moved back, and all that was asked for came.
+            window.tell(told(at(524), 0));
+            assert_eq!(window.accepts_at(&segment(at(524), 0), 424), None);
+            assert_eq!(window.accepts_at(&segment(at(524), 4), 424), Some(at(524)));
+            assert_eq!(window.accepts_at(&segment(at(528), 0), 424), Some(at(524)));
+        }
+    }
+
+    #[test]
+    fn a_peer_that_does_not_scale_is_told_bytes() {
+        let mut window = window(0, false);
+        window.tell(told(1, 2000));
+        assert_eq!(window.accepts_at(&segment(2000, 1), 0), None);
+        assert_eq!(window.accepts_at(&segment(2001, 1), 0), Some(1));
+    }
+
+    #[test]
+    fn nothing_is_known_before_the_first_segment() {
+        assert_eq!(Window::default().accepts_at(&segment(5, 1), 0), None);
+    }
+}
