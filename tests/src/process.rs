@@ -5,9 +5,12 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::io::{Read, Write};
+use std::mem;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// No run may take longer: a hang is a failure, not a stuck test.
@@ -67,7 +70,8 @@ pub fn with_default_signals(program: impl AsRef<OsStr>) -> Command {
 /// Runs `command` with `input` on standard input and collects its output.
 ///
 /// # Errors
-/// It could not be started, or did not end before [`DEADLINE`] (it is killed then).
+/// It could not be started, did not end before [`DEADLINE`] (it is killed then), or left
+/// processes behind that keep its output open for as long.
 pub fn run(command: &mut Command, input: &[u8]) -> Result<Outcome> {
     run_for(command, input, DEADLINE)
 }
@@ -83,33 +87,36 @@ pub fn run_for(command: &mut Command, input: &[u8], deadline: Duration) -> Resul
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| format!("cannot start {:?}: {error}", command.get_program()))?;
-    let stdout = collect(child.stdout.take());
-    let stderr = collect(child.stderr.take());
-    let pipe = child.stdin.take();
-    let status = thread::scope(|scope| {
-        scope.spawn(move || {
-            // A program need not read all its input: a closed pipe is no failure.
-            pipe.map(|mut pipe| pipe.write_all(input))
-        });
-        wait_for(&mut child, deadline)
+    let stdout = Collector::new(child.stdout.take());
+    let stderr = Collector::new(child.stderr.take());
+    let (pipe, input) = (child.stdin.take(), input.to_vec());
+    thread::spawn(move || {
+        // A program need not read all its input: a closed pipe is no failure.
+        pipe.map(|mut pipe| pipe.write_all(&input))
     });
-    let outcome = |code| Outcome {
-        code,
-        stdout: stdout.join().unwrap_or_default(),
-        stderr: stderr.join().unwrap_or_default(),
+    let ended = wait_for(&mut child, deadline)?;
+    let limit = match ended {
+        Some(_) => deadline,
+        None => Duration::from_secs(1),
     };
-    match status? {
-        Some(status) => Ok(outcome(shell_code(status))),
-        None => {
-            let output = outcome(-1);
-            Err(format!(
-                "did not end within {} s: {command:?}\nstandard error: {}",
-                deadline.as_secs(),
-                output.stderr_text()
-            )
-            .into())
-        }
-    }
+    let outcome = ended.and_then(|status| {
+        Some(Outcome {
+            code: shell_code(status),
+            stdout: stdout.finish(limit)?,
+            stderr: stderr.finish(limit)?,
+        })
+    });
+    outcome.ok_or_else(|| {
+        let what = match ended {
+            Some(_) => "left processes behind that have its output open",
+            None => "did not end",
+        };
+        // A process of its own that goes on keeps the pipe open.
+        let text = stderr.so_far();
+        let text = String::from_utf8_lossy(&text);
+        let seconds = deadline.as_secs();
+        format!("{what} within {seconds} s: {command:?}\nstandard error: {text}").into()
+    })
 }
 
 /// Waits for `child` until [`DEADLINE`]; kills it and gives `None` then.
@@ -156,13 +163,39 @@ fn threads(process: u32) -> String {
     threads.map(describe).collect::<Vec<_>>().join("\n")
 }
 
-fn collect(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut pipe) = pipe {
+/// What comes out of a pipe.
+struct Collector {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    end: Receiver<()>,
+}
+
+impl Collector {
+    fn new(pipe: Option<impl Read + Send + 'static>) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let (at_end, end) = mpsc::channel();
+        let collected = Arc::clone(&bytes);
+        thread::spawn(move || {
+            let mut buffer = vec![0; 1 << 16];
+            let mut pipe = pipe;
             // What came before an error is still worth showing.
-            let _ = pipe.read_to_end(&mut bytes);
-        }
-        bytes
-    })
+            while let Some(Ok(count @ 1..)) = pipe.as_mut().map(|pipe| pipe.read(&mut buffer)) {
+                let mut bytes = collected.lock().unwrap_or_else(PoisonError::into_inner);
+                bytes.extend_from_slice(&buffer[..count]);
+            }
+            // Nobody may wait for it any more.
+            let _ = at_end.send(());
+        });
+        Self { bytes, end }
+    }
+
+    /// All of it, unless its end does not come within `limit`.
+    fn finish(&self, limit: Duration) -> Option<Vec<u8>> {
+        self.end.recv_timeout(limit).ok()?;
+        Some(self.so_far())
+    }
+
+    fn so_far(&self) -> Vec<u8> {
+        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        mem::take(&mut *bytes)
+    }
 }
