@@ -3,6 +3,7 @@
 use crate::signals::{self, SigInfo, Signals};
 use crate::timers::ProcessTimers;
 use crate::vfs;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_abi::boot::BootInfo;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -120,8 +121,8 @@ pub struct Process {
     pub uid: u32,
     /// Group, real and effective.
     pub gid: u32,
-    /// Supplementary groups. They open no files.
-    pub groups: Vec<u32>,
+    /// Supplementary groups, in ascending order.
+    pub groups: Rc<[u32]>,
     /// It has given its session's terminal up (`TIOCNOTTY`).
     pub has_no_terminal: bool,
     /// Resource limits.
@@ -190,7 +191,7 @@ impl Process {
             session: FIRST,
             uid: boot.uid,
             gid: boot.gid,
-            groups: Vec::new(),
+            groups: Rc::default(),
             has_no_terminal: false,
             limits,
             dumpable: 1,
@@ -225,7 +226,7 @@ impl Process {
             executable: self.executable.clone(),
             arguments: self.arguments.clone(),
             environment: self.environment.clone(),
-            groups: self.groups.clone(),
+            groups: Rc::clone(&self.groups),
             state: State::Running,
             parent_death_signal: 0,
             news: None,

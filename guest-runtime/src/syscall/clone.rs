@@ -156,7 +156,7 @@ fn make(kernel: &mut Kernel, args: &CloneArgs) -> Result<u64, Errno> {
     let mut registers = Registers::save(kernel.hart());
     registers.x[A0] = 0;
     if args.stack != 0 {
-        registers.x[SP] = args.stack + args.stack_size;
+        registers.x[SP] = args.stack.wrapping_add(args.stack_size);
     }
     if has(flag::SETTLS) {
         registers.x[TP] = args.tls;

@@ -81,10 +81,7 @@ impl Files {
     /// `EIO` for a damaged tree, `ENOSPC` if `limit` is too small.
     pub fn new(host: Host, tree: Option<Tree>, limit: u64) -> Result<Self, Errno> {
         let boot = host.boot();
-        let who = Credentials {
-            uid: boot.uid,
-            gid: boot.gid,
-        };
+        let who = Credentials::new(boot.uid, boot.gid);
         let terminals = boot.terminals & 7;
         let clock = clock::realtime;
         let (vfs, process) = Vfs::new(tree, limit, clock, who, process::FIRST, terminals)?;
@@ -127,7 +124,7 @@ impl Files {
     pub(crate) fn check_executable(&self, ino: Ino) -> Result<(), Errno> {
         let attributes = self.vfs.fs.attributes(ino, &self.process)?;
         match attributes.mode & S_IFMT {
-            S_IFREG => attributes.check(self.process.who, MAY_EXEC),
+            S_IFREG => attributes.check(&self.process.who, MAY_EXEC),
             _ => Err(Errno::EACCES),
         }
     }
@@ -279,6 +276,7 @@ impl Kernel {
         let who = Credentials {
             uid: self.process.uid,
             gid: self.process.gid,
+            groups: Rc::clone(&self.process.groups),
         };
         if who != process.who {
             process.who = who;

@@ -167,8 +167,8 @@ fn resolve_new_file(kernel: &mut Kernel, dirfd: u64, address: u64) -> Result<Res
 
 fn create(kernel: &mut Kernel, resolved: &Resolved, new: NewInode) -> Result<Ino, Errno> {
     let place = resolved.place(Errno::EEXIST)?;
-    let who = kernel.files.process.who;
-    kernel.files.vfs.fs.create(place, new, who)
+    let Files { vfs, process, .. } = &mut kernel.files;
+    vfs.fs.create(place, new, &process.who)
 }
 
 fn mkdirat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -225,7 +225,7 @@ fn linkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if inode.nlink == 0 && !inode.nameable {
         return Err(Errno::ENOENT);
     }
-    vfs.fs.link(place, ino, process.who)?;
+    vfs.fs.link(place, ino, &process.who)?;
     Ok(0)
 }
 
@@ -256,8 +256,8 @@ fn unlinkat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::ENOTDIR);
     }
     match removes_directory {
-        true => vfs.fs.remove_directory(place, ino, process.who)?,
-        false => vfs.fs.unlink(place, ino, process.who)?,
+        true => vfs.fs.remove_directory(place, ino, &process.who)?,
+        false => vfs.fs.unlink(place, ino, &process.who)?,
     }
     Ok(0)
 }
@@ -282,7 +282,7 @@ fn renameat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::ENOTDIR);
     }
     vfs.fs
-        .rename((old, ino), (new, target.target), how, process.who)?;
+        .rename((old, ino), (new, target.target), how, &process.who)?;
     Ok(0)
 }
 
@@ -331,7 +331,7 @@ fn check_enter(kernel: &Kernel, ino: Ino) -> Result<(), Errno> {
     if !attributes.is_directory() {
         return Err(Errno::ENOTDIR);
     }
-    attributes.check(process.who, MAY_EXEC)
+    attributes.check(&process.who, MAY_EXEC)
 }
 
 fn set_cwd(kernel: &mut Kernel, ino: Ino) -> Result<u64, Errno> {

@@ -147,7 +147,7 @@ fn truncate(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if attributes.is_directory() {
         return Err(Errno::EISDIR);
     }
-    attributes.check(process.who, MAY_WRITE)?;
+    attributes.check(&process.who, MAY_WRITE)?;
     truncate_mapped(kernel, ino, size.cast_unsigned())
 }
 
@@ -197,7 +197,7 @@ fn access(kernel: &mut Kernel, a: &[u64; 6], flags: u32) -> Result<u64, Errno> {
     }
     let ino = kernel.inode_at(a[0], a[1], flags)?;
     let Files { vfs, process, .. } = &kernel.files;
-    vfs.fs.attributes(ino, process)?.check(process.who, mask)?;
+    vfs.fs.attributes(ino, process)?.check(&process.who, mask)?;
     Ok(0)
 }
 
@@ -211,8 +211,8 @@ fn faccessat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn set_mode(kernel: &mut Kernel, ino: Ino, mode: u64) -> Result<u64, Errno> {
     kernel.sync_identity();
-    let who = kernel.files.process.who;
-    kernel.files.vfs.fs.set_mode(ino, mode as u32, who)?;
+    let Files { vfs, process, .. } = &mut kernel.files;
+    vfs.fs.set_mode(ino, mode as u32, &process.who)?;
     Ok(0)
 }
 
@@ -238,8 +238,8 @@ fn fchmodat2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 fn set_owner(kernel: &mut Kernel, ino: Ino, uid: u64, gid: u64) -> Result<u64, Errno> {
     kernel.sync_identity();
     let id = |id: u64| Some(id as u32).filter(|&id| id != u32::MAX);
-    let who = kernel.files.process.who;
-    kernel.files.vfs.fs.set_owner(ino, id(uid), id(gid), who)?;
+    let Files { vfs, process, .. } = &mut kernel.files;
+    vfs.fs.set_owner(ino, id(uid), id(gid), &process.who)?;
     Ok(0)
 }
 
@@ -294,8 +294,8 @@ fn utimensat(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     };
     let Files { vfs, process, .. } = &mut kernel.files;
     let attributes = vfs.fs.attributes(ino, process)?;
-    let may_write = attributes.check(process.who, MAY_WRITE).is_ok();
-    vfs.fs.set_times(ino, times, process.who, may_write)?;
+    let may_write = attributes.check(&process.who, MAY_WRITE).is_ok();
+    vfs.fs.set_times(ino, times, &process.who, may_write)?;
     Ok(0)
 }
 

@@ -95,7 +95,8 @@ fn set(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> 
     let value = user::slice(&mut kernel.memory, a[2], a[3])?.to_vec();
     kernel.sync_identity();
     let Files { vfs, process, .. } = &mut kernel.files;
-    vfs.fs.set_extended(ino, &name, &value, when, process.who)?;
+    vfs.fs
+        .set_extended(ino, &name, &value, when, &process.who)?;
     Ok(0)
 }
 
@@ -104,14 +105,14 @@ fn get(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> 
     let name = name(kernel, a[1])?;
     kernel.sync_identity();
     let Files { vfs, process, .. } = &kernel.files;
-    let value = vfs.fs.extended(ino, &name, process.who)?;
+    let value = vfs.fs.extended(ino, &name, &process.who)?;
     give(kernel, &value, a[2], a[3])
 }
 
 fn list(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errno> {
     let ino = inode(kernel, a[0], target)?;
     let Files { vfs, process, .. } = &kernel.files;
-    let names = vfs.fs.extended_names(ino, process.who)?;
+    let names = vfs.fs.extended_names(ino, &process.who)?;
     give(kernel, &names, a[1], a[2])
 }
 
@@ -120,6 +121,6 @@ fn remove(kernel: &mut Kernel, a: &[u64; 6], target: Target) -> Result<u64, Errn
     let name = name(kernel, a[1])?;
     kernel.sync_identity();
     let Files { vfs, process, .. } = &mut kernel.files;
-    vfs.fs.remove_extended(ino, &name, process.who)?;
+    vfs.fs.remove_extended(ino, &name, &process.who)?;
     Ok(0)
 }

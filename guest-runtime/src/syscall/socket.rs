@@ -202,7 +202,7 @@ impl Kernel {
                 let options = Options::following(true);
                 let ino = vfs.resolve(process, AT_FDCWD, path, options)?.existing()?;
                 let attributes = vfs.fs.attributes(ino, process)?;
-                attributes.check(process.who, MAY_WRITE)?;
+                attributes.check(&process.who, MAY_WRITE)?;
                 if attributes.mode & S_IFMT != S_IFSOCK {
                     return Err(Errno::ECONNREFUSED);
                 }
@@ -260,9 +260,9 @@ fn bind_path(kernel: &mut Kernel, id: SocketId, path: &[u8]) -> Result<(), Errno
     }
     let place = resolved.place(Errno::EADDRINUSE)?;
     let directory = vfs.fs.attributes(place.directory, process)?;
-    directory.check(process.who, MAY_WRITE | MAY_EXEC)?;
+    directory.check(&process.who, MAY_WRITE | MAY_EXEC)?;
     let new = NewInode::node(S_IFSOCK | 0o777 & !process.umask, 0);
-    let ino = vfs.fs.create(place, new, process.who)?;
+    let ino = vfs.fs.create(place, new, &process.who)?;
     vfs.fs.retain(ino);
     vfs.net.bind_file(id, path, ino)
 }

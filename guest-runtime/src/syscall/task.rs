@@ -346,7 +346,7 @@ fn setgroups(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     let groups = groups.map(|group| u32::from_le_bytes([group[0], group[1], group[2], group[3]]));
     let mut groups: Vec<u32> = groups.collect();
     groups.sort_unstable();
-    kernel.process.groups = groups;
+    kernel.process.groups = groups.into();
     Ok(0)
 }
 

@@ -27,7 +27,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `EPERM` unless `who` owns it, `EOPNOTSUPP` for a symbolic link.
-    pub fn set_mode(&mut self, ino: Ino, mode: u32, who: Credentials) -> Result<(), Errno> {
+    pub fn set_mode(&mut self, ino: Ino, mode: u32, who: &Credentials) -> Result<(), Errno> {
         let now = self.now();
         let inode = self.inode_mut(ino)?;
         if matches!(inode.kind, Kind::Link(_)) {
@@ -35,7 +35,7 @@ impl FileSystem {
         }
         inode.check_owner(who)?;
         let mut mode = mode & 0o7777;
-        if who.uid != 0 && who.gid != inode.gid {
+        if who.uid != 0 && !who.is_in_group(inode.gid) {
             mode &= !S_ISGID;
         }
         if volume::is_volume(ino) {
@@ -53,19 +53,19 @@ impl FileSystem {
     /// Sets owner and group, `None` keeping one.
     ///
     /// # Errors
-    /// `EPERM` unless `who` is root, or owns it and changes the group to its own.
+    /// `EPERM` unless `who` is root, or owns it and changes the group to one of its own.
     pub fn set_owner(
         &mut self,
         ino: Ino,
         uid: Option<u32>,
         gid: Option<u32>,
-        who: Credentials,
+        who: &Credentials,
     ) -> Result<(), Errno> {
         let now = self.now();
         let inode = self.inode_mut(ino)?;
         let owns = who.uid == inode.uid;
         let uid_allowed = uid.is_none_or(|uid| owns && uid == inode.uid);
-        let gid_allowed = gid.is_none_or(|gid| owns && (gid == who.gid || gid == inode.gid));
+        let gid_allowed = gid.is_none_or(|gid| owns && (who.is_in_group(gid) || gid == inode.gid));
         if who.uid != 0 && !(uid_allowed && gid_allowed) {
             return Err(Errno::EPERM);
         }
@@ -91,7 +91,7 @@ impl FileSystem {
         &mut self,
         ino: Ino,
         [access, modification]: [NewTime; 2],
-        who: Credentials,
+        who: &Credentials,
         may_write: bool,
     ) -> Result<(), Errno> {
         let now = self.now();
@@ -234,7 +234,7 @@ impl Inode {
     ///
     /// # Errors
     /// `EPERM`.
-    pub fn check_owner(&self, who: Credentials) -> Result<(), Errno> {
+    pub fn check_owner(&self, who: &Credentials) -> Result<(), Errno> {
         if who.uid == 0 || who.uid == self.uid {
             Ok(())
         } else {

@@ -63,7 +63,7 @@ impl Device {
 /// # Errors
 /// `ENOSPC`.
 pub fn populate(fs: &mut FileSystem) -> Result<Ino, Errno> {
-    let who = Credentials { uid: 0, gid: 0 };
+    let who = &Credentials::root();
     let root = fs.add_unnamed(NewInode::directory(0o755), who, DEV_DEVICE)?;
     fs.retain(root);
     // Linked from the mount; until then new entries would find a removed directory.

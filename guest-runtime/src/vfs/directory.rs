@@ -23,6 +23,16 @@ pub enum Target {
     Memory(Ino),
 }
 
+impl Target {
+    /// The inode's number.
+    pub fn ino(self) -> Ino {
+        match self {
+            Self::Image(index) => Ino(u64::from(index) + 1),
+            Self::Memory(ino) => ino,
+        }
+    }
+}
+
 /// An entry: its cookie, its name and where it leads.
 pub type Entry<'a> = (u64, &'a [u8], Target);
 

@@ -7,14 +7,14 @@
 
 use super::budget::{Budget, INODE_COST};
 use super::data::FileData;
-use super::directory::{Directory, Target};
-use super::inode::{Attributes, Inode, Kind, is_file_type};
+use super::directory::Directory;
+use super::inode::{Attributes, Inode, Kind};
 use super::notify::Notifications;
 use super::proc;
 use super::process::Process;
 use super::tree::Tree;
 use super::types::{
-    Credentials, Ino, NAME_MAX, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, Timespec, device_number,
+    Credentials, Ino, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, Timespec, device_number,
 };
 use super::volume::{self, Volumes};
 use super::{seals, xattr};
@@ -23,8 +23,6 @@ use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use hartline_abi::call::COPY_INODES;
-use hartline_abi::tree::TreeInode;
 
 /// The root directory.
 pub const ROOT: Ino = Ino(1);
@@ -50,10 +48,10 @@ pub type Clock = fn() -> u64;
 #[derive(Debug)]
 pub struct FileSystem {
     pub(super) tree: Option<Tree>,
-    inodes: BTreeMap<Ino, Inode>,
+    pub(super) inodes: BTreeMap<Ino, Inode>,
     next: u64,
     /// Directories that are mounted over, and what is there instead.
-    mounts: Vec<(Ino, Ino)>,
+    pub(super) mounts: Vec<(Ino, Ino)>,
     pub(super) budget: Budget,
     pub(super) volumes: Option<Volumes>,
     /// inotify.
@@ -126,19 +124,6 @@ impl NewInode {
     }
 }
 
-/// A directory entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found<'a> {
-    /// Its cookie.
-    pub cookie: u64,
-    /// Its name.
-    pub name: &'a [u8],
-    /// The inode it names; of a mount point the one below.
-    pub ino: Ino,
-    /// `st_mode` of that inode.
-    pub mode: u32,
-}
-
 /// A name in a directory.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
@@ -167,7 +152,7 @@ impl FileSystem {
         let root = match tree {
             Some(tree) => fs.image_inode(0, tree.inode(0)?)?,
             None => {
-                let who = Credentials { uid: 0, gid: 0 };
+                let who = &Credentials::root();
                 fs.fresh(NewInode::directory(0o755), who, ROOT_DEVICE, ROOT, b"")
             }
         };
@@ -266,197 +251,10 @@ impl FileSystem {
         }
     }
 
-    /// The inode that `name` (not `.` or `..`) names in `directory`, what is mounted
-    /// there included.
-    ///
-    /// # Errors
-    /// `ENOTDIR`, `ENAMETOOLONG`, `EIO` for a damaged image.
-    pub fn lookup(
-        &mut self,
-        directory: Ino,
-        name: &[u8],
-        process: &Process,
-    ) -> Result<Option<Ino>, Errno> {
-        if name.len() > NAME_MAX {
-            return Err(Errno::ENAMETOOLONG);
-        }
-        if let Some(node) = proc::Node::from_ino(directory) {
-            return Ok(node.lookup(name, process).map(proc::Node::ino));
-        }
-        let found = match volume::is_volume(directory) {
-            true => self.volume_lookup(directory, name)?,
-            false => self.own_lookup(directory, name)?,
-        };
-        let Some(ino) = found else { return Ok(None) };
-        let mount = self.mounts.iter().find(|(point, _)| *point == ino);
-        Ok(Some(mount.map_or(ino, |&(_, root)| root)))
-    }
-
-    /// [`lookup`](Self::lookup) in a directory of the root image or in memory.
-    fn own_lookup(&mut self, directory: Ino, name: &[u8]) -> Result<Option<Ino>, Errno> {
-        let directories = self.inode(directory)?.directory()?;
-        let Some(target) = directories.find(self.tree.as_ref(), name)? else {
-            return Ok(None);
-        };
-        let ino = target.ino();
-        self.load(ino, directory, name)?;
-        Ok(Some(ino))
-    }
-
-    /// The directory above `directory`.
-    ///
-    /// # Errors
-    /// `ENOENT` for an inode that is gone.
-    pub fn parent(&self, directory: Ino, process: &Process) -> Result<Ino, Errno> {
-        match proc::Node::from_ino(directory) {
-            Some(node) => Ok(node
-                .parent(process)
-                .map_or_else(|| self.mounted_under(node.root()), proc::Node::ino)),
-            None => Ok(self.inode(directory)?.parent),
-        }
-    }
-
-    /// The directory that holds the mount point of `root`.
-    fn mounted_under(&self, root: Ino) -> Ino {
-        let mount = self.mounts.iter().find(|(_, mounted)| *mounted == root);
-        let point = mount.and_then(|(point, _)| self.inodes.get(point));
-        point.map_or(ROOT, |point| point.parent)
-    }
-
-    /// The absolute path of an inode below `root`, if it has one.
-    pub fn path(&self, ino: Ino, root: Ino, process: &Process) -> Option<Vec<u8>> {
-        let mut names: Vec<Cow<'_, [u8]>> = Vec::new();
-        let mut at = ino;
-        let mut length = 0;
-        while at != root && at != ROOT {
-            let name = match proc::Node::from_ino(at) {
-                Some(node) => Cow::Owned(node.name()),
-                None => {
-                    let inode = self.inodes.get(&at).filter(|inode| inode.nlink > 0)?;
-                    Cow::Borrowed(&*inode.name)
-                }
-            };
-            length += name.len() + 1;
-            if name.is_empty() || length > super::types::PATH_MAX {
-                return None;
-            }
-            names.push(name);
-            at = self.parent(at, process).ok()?;
-        }
-        if at != root {
-            return None;
-        }
-        let mut path = Vec::with_capacity(length.max(1));
-        for name in names.iter().rev() {
-            path.push(b'/');
-            path.extend_from_slice(name);
-        }
-        if path.is_empty() {
-            path.push(b'/');
-        }
-        Some(path)
-    }
-
-    /// Brings an inode of the image into memory.
-    fn load(&mut self, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Errno> {
-        if self.inodes.contains_key(&ino) {
-            return Ok(());
-        }
-        let tree = self.tree.ok_or(Errno::EIO)?;
-        let index = u32::try_from(ino.0 - 1).map_err(|_| Errno::EIO)?;
-        let raw = tree.inode(index)?;
-        let is_directory = raw.mode & S_IFMT == S_IFDIR;
-        // A directory is found in its one parent only: so directories form a tree.
-        if is_directory && self.inode(parent)?.origin != Some(raw.parent) {
-            return Err(Errno::EIO);
-        }
-        let mut inode = self.image_inode(index, raw)?;
-        inode.parent = parent;
-        inode.name = name.into();
-        self.inodes.insert(ino, inode);
-        Ok(())
-    }
-
-    /// The inode of the tree that the regular file `ino` came from, if its contents are
-    /// still the same; or the copy that is executed instead of a file of a volume.
-    #[must_use]
-    pub fn unchanged_origin(&self, ino: Ino) -> Option<u32> {
-        let inode = self.inode(ino).ok()?;
-        let data = match &inode.kind {
-            Kind::File(data) => data,
-            Kind::Volume(volume) => return volume.copy,
-            _ => return None,
-        };
-        let contents = data.as_image()?;
-        let origin = inode.origin?;
-        let original = self.origin_bytes(origin)?;
-        core::ptr::eq(contents, original).then_some(origin)
-    }
-
-    /// Contents of a regular file of the tree as they are there, or of a copy.
-    #[must_use]
-    pub fn origin_bytes(&self, origin: u32) -> Option<&'static [u8]> {
-        if origin >= COPY_INODES {
-            return self.copy_bytes(origin);
-        }
-        let tree = self.tree.as_ref()?;
-        let inode = tree.inode(origin).ok()?;
-        match inode.mode & S_IFMT {
-            S_IFREG => tree.data(&inode).ok(),
-            _ => None,
-        }
-    }
-
-    fn image_inode(&self, index: u32, raw: TreeInode) -> Result<Inode, Errno> {
-        let tree = self.tree.as_ref().ok_or(Errno::EIO)?;
-        if !is_file_type(raw.mode) {
-            return Err(Errno::EIO);
-        }
-        let mut nlink = raw.nlink.max(1);
-        let kind = match raw.mode & S_IFMT {
-            S_IFREG => Kind::File(FileData::from_image(tree.data(&raw)?)),
-            S_IFLNK => Kind::Link(Cow::Borrowed(tree.data(&raw)?)),
-            S_IFDIR => {
-                nlink = 2;
-                for at in 0..raw.size {
-                    let (child, _) = tree.entry(&raw, at)?;
-                    nlink += u32::from(tree.inode(child)?.mode & S_IFMT == S_IFDIR);
-                }
-                Kind::Directory(Directory::Image(index))
-            }
-            S_IFIFO => Kind::Fifo(Box::default()),
-            _ => Kind::Node,
-        };
-        let time = Timespec {
-            seconds: raw.mtime_s,
-            nanoseconds: raw.mtime_ns,
-        };
-        Ok(Inode {
-            kind,
-            mode: raw.mode,
-            nlink,
-            uid: raw.uid,
-            gid: raw.gid,
-            device: ROOT_DEVICE,
-            rdev: raw.rdev,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-            users: 0,
-            parent: ROOT,
-            name: Box::default(),
-            nameable: false,
-            seals: seals::SEAL,
-            extended: xattr::Attributes::default(),
-            origin: Some(index),
-        })
-    }
-
     pub(super) fn fresh(
         &self,
         new: NewInode,
-        who: Credentials,
+        who: &Credentials,
         device: u64,
         parent: Ino,
         name: &[u8],
@@ -493,7 +291,7 @@ impl FileSystem {
     pub fn add_unnamed(
         &mut self,
         new: NewInode,
-        who: Credentials,
+        who: &Credentials,
         device: u64,
     ) -> Result<Ino, Errno> {
         self.budget.charge(INODE_COST)?;
@@ -556,78 +354,6 @@ impl FileSystem {
             if inode.origin.is_none() {
                 self.budget.refund(INODE_COST);
             }
-        }
-    }
-
-    /// Whether something is mounted on or at `ino`.
-    pub(super) fn is_mount(&self, ino: Ino) -> bool {
-        self.mounts
-            .iter()
-            .any(|&(point, root)| point == ino || root == ino)
-    }
-
-    /// Mounts the directory `root` over `point`.
-    pub(super) fn mount(&mut self, point: Ino, root: Ino) -> Result<(), Errno> {
-        let (parent, name) = {
-            let point = self.inode(point)?;
-            (point.parent, point.name.clone())
-        };
-        if let Some(inode) = self.inodes.get_mut(&root) {
-            inode.parent = parent;
-            inode.name = name;
-            inode.nlink = inode.nlink.max(2);
-        }
-        self.retain(point);
-        self.retain(root);
-        self.mounts.push((point, root));
-        Ok(())
-    }
-
-    /// The first entry of a directory with at least this cookie; `.` and `..` are not
-    /// among them.
-    ///
-    /// # Errors
-    /// `ENOTDIR`, `EIO`.
-    pub fn next_entry(&self, directory: Ino, cookie: u64) -> Result<Option<Found<'_>>, Errno> {
-        let inode = self.inode(directory)?;
-        let next = inode.directory()?.next(self.tree.as_ref(), cookie)?;
-        let Some((cookie, name, target)) = next else {
-            return Ok(None);
-        };
-        let ino = target.ino();
-        let mount = self.mounts.iter().find(|(point, _)| *point == ino);
-        if mount.is_some() {
-            let mode = S_IFDIR;
-            return Ok(Some(Found {
-                cookie,
-                name,
-                ino,
-                mode,
-            }));
-        }
-        let mode = match (self.inodes.get(&ino), &self.tree) {
-            (Some(inode), _) => inode.mode,
-            (None, Some(tree)) => {
-                let index = u32::try_from(ino.0 - 1).map_err(|_| Errno::EIO)?;
-                tree.inode(index)?.mode
-            }
-            (None, None) => return Err(Errno::EIO),
-        };
-        Ok(Some(Found {
-            cookie,
-            name,
-            ino,
-            mode,
-        }))
-    }
-}
-
-impl Target {
-    /// The inode's number.
-    pub fn ino(self) -> Ino {
-        match self {
-            Self::Image(index) => Ino(u64::from(index) + 1),
-            Self::Memory(ino) => ino,
         }
     }
 }

@@ -122,7 +122,7 @@ impl Attributes {
     ///
     /// # Errors
     /// `EACCES`, `EROFS`.
-    pub fn check(&self, who: Credentials, mask: u32) -> Result<(), Errno> {
+    pub fn check(&self, who: &Credentials, mask: u32) -> Result<(), Errno> {
         if mask & MAY_WRITE != 0
             && self.read_only
             && matches!(self.mode & S_IFMT, S_IFREG | S_IFDIR | S_IFLNK)
@@ -136,7 +136,7 @@ impl Attributes {
         }
         let shift = match () {
             () if who.uid == self.uid => 6,
-            () if who.gid == self.gid => 3,
+            () if who.is_in_group(self.gid) => 3,
             () => 0,
         };
         if (self.mode >> shift) & mask == mask {

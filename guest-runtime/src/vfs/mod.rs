@@ -4,6 +4,7 @@
 //! Nothing here touches the program's memory or leaves the VM: the system calls in
 //! [`crate::syscall`] do that and bring bytes here.
 
+mod anonymous;
 pub mod attributes;
 pub mod budget;
 pub mod data;
@@ -14,9 +15,11 @@ pub mod file;
 pub mod fs;
 pub mod inode;
 pub mod locks;
+pub mod lookup;
 pub mod names;
 pub mod notify;
 pub mod open;
+mod origin;
 pub mod pages;
 pub mod pipe;
 pub mod proc;
@@ -44,14 +47,14 @@ use crate::net::socket::SocketId;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use file::{Object, OpenFile, OpenFiles};
-use fs::{ANONYMOUS_DEVICE, Clock, FileSystem, NewInode, PIPE_DEVICE, Place, ROOT, SOCKET_DEVICE};
+use fs::{ANONYMOUS_DEVICE, Clock, FileSystem, NewInode, Place, ROOT};
 use inode::Kind;
 use locks::{Locks, Owner};
 use notify::mask;
 use process::{Descriptor, FileId, Process};
 use pty::Ptys;
 use tree::Tree;
-use types::{Credentials, Ino, S_IFCHR, S_IFIFO, S_IFREG, S_IFSOCK, o};
+use types::{Credentials, Ino, S_IFCHR, S_IFIFO, S_IFREG, o};
 use walk::{Options, Resolved};
 
 /// `dirfd` of the working directory.
@@ -110,8 +113,8 @@ impl Vfs {
                 directory: ROOT,
                 name: b"tmp",
             };
-            let root = Credentials { uid: 0, gid: 0 };
-            vfs.fs.create(place, NewInode::directory(0o1777), root)?;
+            let root = Credentials::root();
+            vfs.fs.create(place, NewInode::directory(0o1777), &root)?;
         }
         let dev = devices::populate(&mut vfs.fs)?;
         vfs.mount(b"dev", dev, &process)?;
@@ -139,7 +142,7 @@ impl Vfs {
     /// Mounts `root` over a directory of the root, made if there is none; something
     /// else with that name stays as it is.
     fn mount(&mut self, name: &[u8], root: Ino, process: &Process) -> Result<(), Errno> {
-        let who = Credentials { uid: 0, gid: 0 };
+        let who = &Credentials::root();
         let place = Place {
             directory: ROOT,
             name,
@@ -190,7 +193,7 @@ impl Vfs {
                     mode: S_IFIFO | 0o600,
                     rdev: 0,
                 };
-                let ino = self.fs.add_unnamed(new, process.who, ANONYMOUS_DEVICE)?;
+                let ino = self.fs.add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
                 (ino, if stream == 0 { o::RDONLY } else { o::WRONLY })
             }
         };
@@ -368,6 +371,7 @@ impl Vfs {
             registry: process.registry.clone(),
             pid,
             started: self.fs.now(),
+            who: process.who.clone(),
             ..*process
         }
     }
@@ -471,99 +475,6 @@ impl Vfs {
         self.fs.trim_volumes();
         let start = self.start(process, dirfd, path)?;
         walk::resolve(&mut self.fs, process, start, path, options)
-    }
-
-    /// Makes a pipe: the descriptors of its reading and writing end.
-    ///
-    /// # Errors
-    /// `EMFILE`, `ENFILE`, `ENOSPC`.
-    pub fn pipe(
-        &mut self,
-        process: &mut Process,
-        flags: u32,
-        close_on_exec: bool,
-    ) -> Result<[u32; 2], Errno> {
-        let new = NewInode::fifo(0o600);
-        let ino = self.fs.add_unnamed(new, process.who, PIPE_DEVICE)?;
-        let reader = OpenFile::new(ino, o::RDONLY | flags, Object::Pipe);
-        let writer = OpenFile::new(ino, o::WRONLY | flags, Object::Pipe);
-        let read = self.install(process, reader, close_on_exec)?;
-        match self.install(process, writer, close_on_exec) {
-            Ok(write) => Ok([read, write]),
-            Err(error) => {
-                self.close(process, read)?;
-                Err(error)
-            }
-        }
-    }
-
-    /// Opens something that has no place in the file system.
-    ///
-    /// # Errors
-    /// `EMFILE`, `ENFILE`, `ENOSPC`.
-    pub fn open_anonymous(
-        &mut self,
-        process: &mut Process,
-        name: &'static str,
-        object: Object,
-        flags: u32,
-    ) -> Result<u32, Errno> {
-        let new = NewInode {
-            kind: Kind::Anonymous(name),
-            mode: 0o600,
-            rdev: 0,
-        };
-        let ino = self.fs.add_unnamed(new, process.who, ANONYMOUS_DEVICE)?;
-        let file = OpenFile::new(ino, flags & !o::CLOEXEC, object);
-        self.install(process, file, flags & o::CLOEXEC != 0)
-    }
-
-    /// Gives a socket a descriptor. `flags`: `O_CLOEXEC`, `O_NONBLOCK`.
-    ///
-    /// # Errors
-    /// `EMFILE`, `ENFILE`, `ENOSPC`; then the socket is closed.
-    pub fn open_socket(
-        &mut self,
-        process: &mut Process,
-        socket: SocketId,
-        flags: u32,
-    ) -> Result<u32, Errno> {
-        let new = NewInode::node(S_IFSOCK | 0o777, 0);
-        let ino = match self.fs.add_unnamed(new, process.who, SOCKET_DEVICE) {
-            Ok(ino) => ino,
-            Err(error) => {
-                self.close_socket(socket);
-                return Err(error);
-            }
-        };
-        self.net.get_mut(socket)?.ino = Some(ino);
-        let status = o::RDWR | flags & o::NONBLOCK;
-        let file = OpenFile::new(ino, status, Object::Socket(socket));
-        self.install(process, file, flags & o::CLOEXEC != 0)
-            .inspect_err(|_| self.close_socket(socket))
-    }
-
-    /// Opens an unnamed file in memory (`memfd_create`) with these [seals].
-    ///
-    /// # Errors
-    /// `EMFILE`, `ENFILE`, `ENOSPC`.
-    pub fn open_memory(
-        &mut self,
-        process: &mut Process,
-        name: &[u8],
-        seals: u32,
-        close_on_exec: bool,
-    ) -> Result<u32, Errno> {
-        let new = NewInode::file(match seals & seals::EXEC {
-            0 => 0o777,
-            _ => 0o666,
-        });
-        let ino = self.fs.add_unnamed(new, process.who, ANONYMOUS_DEVICE)?;
-        let inode = self.fs.inode_mut(ino)?;
-        inode.name = [b"memfd:", name].concat().into();
-        inode.seals = seals;
-        let file = OpenFile::new(ino, o::RDWR | o::LARGEFILE, Object::File);
-        self.install(process, file, close_on_exec)
     }
 
     /// Tells what kind of file the host has behind a standard stream.

@@ -31,7 +31,7 @@ impl FileSystem {
         &mut self,
         at: Place<'_>,
         mut new: NewInode,
-        who: Credentials,
+        who: &Credentials,
     ) -> Result<Ino, Errno> {
         if volume::is_volume(at.directory) {
             return self.volume_create(at, &new, who);
@@ -39,16 +39,18 @@ impl FileSystem {
         self.check_new_name(at, who)?;
         let parent = self.inode(at.directory)?;
         let is_directory = matches!(new.kind, Kind::Directory(_));
-        let (device, mut owner) = (parent.device, who);
+        let (device, mut owner) = (parent.device, who.clone());
         if parent.mode & S_ISGID != 0 {
             owner.gid = parent.gid;
             if is_directory {
                 new.mode |= S_ISGID;
+            } else if new.mode & 0o010 != 0 && who.uid != 0 && !who.is_in_group(parent.gid) {
+                new.mode &= !S_ISGID;
             }
         }
         let cost = INODE_COST + new.target_length();
         self.budget.charge(cost)?;
-        let inode = self.fresh(new, owner, device, at.directory, at.name);
+        let inode = self.fresh(new, &owner, device, at.directory, at.name);
         let ino = self.insert(inode);
         if let Err(error) = self.add_entry(at, ino) {
             self.inode_mut(ino)?.nlink = 0;
@@ -63,7 +65,7 @@ impl FileSystem {
     }
 
     /// Whether `at` may become a name.
-    fn check_new_name(&self, at: Place<'_>, who: Credentials) -> Result<(), Errno> {
+    fn check_new_name(&self, at: Place<'_>, who: &Credentials) -> Result<(), Errno> {
         if proc::Node::from_ino(at.directory).is_some() {
             return Err(Errno::ENOENT);
         }
@@ -157,7 +159,7 @@ impl FileSystem {
     /// # Errors
     /// `EPERM` for a directory or one of `/proc`, `EXDEV` across file systems,
     /// `EMLINK`, otherwise as [`create`](Self::create).
-    pub fn link(&mut self, at: Place<'_>, ino: Ino, who: Credentials) -> Result<(), Errno> {
+    pub fn link(&mut self, at: Place<'_>, ino: Ino, who: &Credentials) -> Result<(), Errno> {
         if volume::is_volume(at.directory) {
             return self.volume_link(at, ino, who);
         }
@@ -187,7 +189,7 @@ impl FileSystem {
     }
 
     /// Whether `ino`, which `directory` names, may be taken away from it.
-    fn check_delete(&self, directory: Ino, ino: Ino, who: Credentials) -> Result<(), Errno> {
+    fn check_delete(&self, directory: Ino, ino: Ino, who: &Credentials) -> Result<(), Errno> {
         let parent = self.inode(directory)?.attributes(directory);
         parent.check(who, MAY_WRITE | MAY_EXEC)?;
         if self.is_mount(ino) {
@@ -205,7 +207,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `EISDIR`, `EACCES`, `EPERM`.
-    pub fn unlink(&mut self, at: Place<'_>, ino: Ino, who: Credentials) -> Result<(), Errno> {
+    pub fn unlink(&mut self, at: Place<'_>, ino: Ino, who: &Credentials) -> Result<(), Errno> {
         self.check_delete(at.directory, ino, who)?;
         if self.inode(ino)?.attributes(ino).is_directory() {
             return Err(Errno::EISDIR);
@@ -228,7 +230,7 @@ impl FileSystem {
         &mut self,
         at: Place<'_>,
         ino: Ino,
-        who: Credentials,
+        who: &Credentials,
     ) -> Result<(), Errno> {
         self.check_delete(at.directory, ino, who)?;
         if volume::is_volume(at.directory) {
@@ -266,7 +268,7 @@ impl FileSystem {
         (from, ino): (Place<'_>, Ino),
         (to, target): (Place<'_>, Option<Ino>),
         how: Rename,
-        who: Credentials,
+        who: &Credentials,
     ) -> Result<(), Errno> {
         if volume::is_volume(from.directory) && volume::is_volume(to.directory) {
             self.check_volume_rename((from, ino), (to, target), who)?;
@@ -314,7 +316,7 @@ impl FileSystem {
         &self,
         (from, ino): (Place<'_>, Ino),
         (to, target): (Place<'_>, Option<Ino>),
-        who: Credentials,
+        who: &Credentials,
     ) -> Result<(), Errno> {
         if self.inode(from.directory)?.device != self.inode(to.directory)?.device {
             return Err(Errno::EXDEV);
@@ -352,7 +354,7 @@ impl FileSystem {
         (from, ino): (Place<'_>, Ino),
         (to, target): (Place<'_>, Option<Ino>),
         how: Rename,
-        who: Credentials,
+        who: &Credentials,
     ) -> Result<(), Errno> {
         match (how, target) {
             (Rename::NoReplace, Some(_)) => return Err(Errno::EEXIST),

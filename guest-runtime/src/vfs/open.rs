@@ -125,7 +125,7 @@ impl Vfs {
         let permissions = mode & 0o7777 & !process.umask;
         let place = resolved.place(Errno::EISDIR)?;
         self.fs
-            .create(place, NewInode::file(permissions), process.who)
+            .create(place, NewInode::file(permissions), &process.who)
     }
 
     fn open_unnamed(&mut self, process: &mut Process, request: Request<'_>) -> Result<u32, Errno> {
@@ -147,15 +147,15 @@ impl Vfs {
         if proc::Node::from_ino(directory).is_some() {
             return Err(Errno::EOPNOTSUPP);
         }
-        attributes.check(process.who, MAY_WRITE | MAY_EXEC)?;
+        attributes.check(&process.who, MAY_WRITE | MAY_EXEC)?;
         let mode = request.mode & 0o7777 & !process.umask;
         let ino = match volume::is_volume(directory) {
             true => self
                 .fs
-                .volume_create_unnamed(directory, mode, process.who)?,
+                .volume_create_unnamed(directory, mode, &process.who)?,
             false => {
                 let new = NewInode::file(mode);
-                self.fs.add_unnamed(new, process.who, attributes.device)?
+                self.fs.add_unnamed(new, &process.who, attributes.device)?
             }
         };
         self.fs.inode_mut(ino)?.nameable = flags & o::EXCL == 0;
@@ -191,7 +191,7 @@ impl Vfs {
         if flags & o::ACCMODE != o::WRONLY {
             mask |= MAY_READ;
         }
-        attributes.check(process.who, mask)?;
+        attributes.check(&process.who, mask)?;
         let owns = process.who.uid == 0 || process.who.uid == attributes.uid;
         if flags & o::NOATIME != 0 && !owns {
             return Err(Errno::EPERM);

@@ -7,7 +7,7 @@
 use super::fs::{PROC_DEVICE, SYSFS_DEVICE};
 use super::inode::Attributes;
 use super::process::Process;
-use super::types::{Credentials, Ino, S_IFDIR, S_IFLNK, S_IFREG};
+use super::types::{Ino, S_IFDIR, S_IFLNK, S_IFREG};
 use crate::errno::Errno;
 use alloc::format;
 use alloc::vec::Vec;
@@ -487,9 +487,9 @@ impl Node {
             (_, Some(Kind::Text(_)) | None) => (S_IFREG | 0o444, 1, 0),
             (_, Some(_)) => (S_IFLNK | 0o777, 1, 0),
         };
-        let who = match self.owner {
-            Owner::System => Credentials { uid: 0, gid: 0 },
-            _ => subject.who,
+        let (uid, gid) = match self.owner {
+            Owner::System => (0, 0),
+            _ => (subject.who.uid, subject.who.gid),
         };
         Ok(Attributes {
             device: match self.is_sysfs() {
@@ -499,8 +499,8 @@ impl Node {
             ino: self.ino().0,
             mode,
             nlink,
-            uid: who.uid,
-            gid: who.gid,
+            uid,
+            gid,
             read_only: false,
             rdev: 0,
             size,

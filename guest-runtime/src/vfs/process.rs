@@ -199,7 +199,7 @@ pub struct Process {
     pub root: Ino,
     /// Permission bits that new files do not get.
     pub umask: u32,
-    /// User and group.
+    /// User and groups.
     pub who: Credentials,
     /// Process number.
     pub pid: u32,

@@ -108,6 +108,7 @@ impl Process {
     fn view(&self) -> Process {
         Process {
             fds: self.fds.share(),
+            who: self.who.clone(),
             registry: self.registry.clone(),
             ..*self
         }

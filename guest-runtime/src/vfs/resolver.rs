@@ -23,7 +23,7 @@ impl Vfs {
         process: &Process,
         servers: &[Ipv4Addr],
     ) -> Result<(), Errno> {
-        let who = Credentials { uid: 0, gid: 0 };
+        let who = &Credentials::root();
         let etc = Place {
             directory: ROOT,
             name: b"etc",

@@ -1,6 +1,8 @@
 //! Numbers of the file ABI: modes, flags, limits (Linux asm-generic values, which
 //! differ from x86's), and the small types that the whole VFS shares.
 
+use alloc::rc::Rc;
+
 /// Longest file name, bytes.
 pub const NAME_MAX: usize = 255;
 /// Longest path with its NUL, bytes.
@@ -131,12 +133,35 @@ impl Timespec {
 pub struct Ino(pub u64);
 
 /// Who asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// User; 0 may do everything but execute what nobody may execute.
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// Supplementary groups, in ascending order.
+    pub groups: Rc<[u32]>,
+}
+
+impl Credentials {
+    /// A user without supplementary groups.
+    pub fn new(uid: u32, gid: u32) -> Self {
+        Self {
+            uid,
+            gid,
+            groups: Rc::default(),
+        }
+    }
+
+    /// The user who may do everything.
+    pub fn root() -> Self {
+        Self::new(0, 0)
+    }
+
+    /// Whether this is one of its groups.
+    pub fn is_in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.binary_search(&gid).is_ok()
+    }
 }
 
 /// `makedev` as it appears in `st_rdev` and `st_dev` (`new_encode_dev`).

@@ -187,7 +187,7 @@ impl Walk<'_> {
         if !attributes.is_directory() {
             return Err(Errno::ENOTDIR);
         }
-        attributes.check(self.process.who, MAY_EXEC)?;
+        attributes.check(&self.process.who, MAY_EXEC)?;
         if name.len() > NAME_MAX {
             return Err(Errno::ENAMETOOLONG);
         }

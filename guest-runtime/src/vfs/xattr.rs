@@ -76,7 +76,7 @@ impl Inode {
         &self,
         ino: Ino,
         space: Space,
-        who: Credentials,
+        who: &Credentials,
         access: u32,
     ) -> Result<(), Errno> {
         let denied = match access {
@@ -109,7 +109,7 @@ impl FileSystem {
         &self,
         ino: Ino,
         name: &[u8],
-        who: Credentials,
+        who: &Credentials,
         access: u32,
     ) -> Result<(), Errno> {
         let space = space(name)?;
@@ -136,7 +136,7 @@ impl FileSystem {
         name: &[u8],
         value: &[u8],
         when: When,
-        who: Credentials,
+        who: &Credentials,
     ) -> Result<(), Errno> {
         self.check_extended(ino, name, who, MAY_WRITE)?;
         if volume::is_volume(ino) {
@@ -161,7 +161,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As getxattr(2): `ENODATA` if there is none, `EOPNOTSUPP`, `EACCES`, or the host's.
-    pub fn extended(&self, ino: Ino, name: &[u8], who: Credentials) -> Result<Vec<u8>, Errno> {
+    pub fn extended(&self, ino: Ino, name: &[u8], who: &Credentials) -> Result<Vec<u8>, Errno> {
         self.check_extended(ino, name, who, MAY_READ)?;
         if volume::is_volume(ino) {
             return self.volume_extended(ino, name);
@@ -179,7 +179,7 @@ impl FileSystem {
         &mut self,
         ino: Ino,
         name: &[u8],
-        who: Credentials,
+        who: &Credentials,
     ) -> Result<(), Errno> {
         self.check_extended(ino, name, who, MAY_WRITE)?;
         if volume::is_volume(ino) {
@@ -196,7 +196,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `ENOENT` for an inode that is gone, or the host's.
-    pub fn extended_names(&self, ino: Ino, who: Credentials) -> Result<Vec<u8>, Errno> {
+    pub fn extended_names(&self, ino: Ino, who: &Credentials) -> Result<Vec<u8>, Errno> {
         if volume::is_volume(ino) {
             return self.volume_extended_names(ino);
         }

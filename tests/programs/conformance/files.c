@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include <fcntl.h>
+#include <grp.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -181,6 +182,51 @@ static void attributes(void) {
     umask(022);
 }
 
+enum { GROUP = 4242, OTHER_GROUP = 4243, USER = 1000 };
+
+// Becomes a user with these supplementary groups.
+static int become_user(size_t count, const gid_t *groups) {
+    return setgroups(count, groups) == 0 && setresgid(USER, USER, USER) == 0 &&
+           setresuid(USER, USER, USER) == 0;
+}
+
+static int refuses(int result, int error) { return result == -1 && errno == error; }
+
+// Supplementary groups open what their permissions open. Only root can take them on.
+static void groups(void) {
+    if (geteuid() != 0) return;
+    const gid_t own[] = {4000, GROUP};
+    GIVES(chmod(".", 0755), 0);
+    close(open("grouped", O_CREAT | O_WRONLY, 0640));
+    GIVES(chown("grouped", 0, GROUP), 0);
+    GIVES(mkdir("shared", 0700), 0);
+    GIVES(chown("shared", 0, GROUP), 0);
+    GIVES(chmod("shared", 02770), 0);
+    close(open("mine", O_CREAT | O_WRONLY, 0644));
+    GIVES(chown("mine", USER, USER), 0);
+    // Without the group.
+    CHILD_EXITS(0, _exit(!(become_user(1, own) && refuses(open("grouped", O_RDONLY), EACCES))));
+    CHILD_EXITS(0, _exit(!(become_user(1, own) && refuses(access("shared", X_OK), EACCES))));
+    CHILD_EXITS(0, _exit(!(become_user(0, NULL) && refuses(chown("mine", -1, GROUP), EPERM))));
+    // With it.
+    CHILD_EXITS(0, _exit(!(become_user(2, own) && open("grouped", O_RDONLY) >= 0)));
+    CHILD_EXITS(0, _exit(!(become_user(2, own) && refuses(open("grouped", O_WRONLY), EACCES))));
+    CHILD_EXITS(0, _exit(!(become_user(2, own) && access("grouped", R_OK) == 0)));
+    CHILD_EXITS(0, _exit(!(become_user(2, own) && mkdir("shared/a", 0750) == 0)));
+    CHECK(of("shared/a").st_gid == GROUP && (of("shared/a").st_mode & S_ISGID));
+    CHILD_EXITS(0, _exit(!(become_user(2, own) && chown("mine", -1, GROUP) == 0)));
+    GIVES(of("mine").st_gid, GROUP);
+    CHILD_EXITS(0, _exit(!(become_user(2, own) && chmod("mine", 02755) == 0)));
+    CHECK(of("mine").st_mode & S_ISGID);
+    CHILD_EXITS(0, _exit(!(become_user(1, own) && chmod("mine", 02755) == 0)));
+    CHECK(!(of("mine").st_mode & S_ISGID));
+    CHILD_EXITS(0, _exit(!(become_user(2, own) && refuses(chown("mine", -1, OTHER_GROUP), EPERM))));
+    // A child has its parent's.
+    CHILD_EXITS(0, int status = -1; if (!become_user(2, own)) _exit(1);
+                if (fork() == 0) _exit(open("grouped", O_RDONLY) < 0);
+                wait(&status); _exit(status != 0));
+}
+
 static void links(void) {
     char buffer[300], name[300];
     close(open("one", O_CREAT | O_WRONLY, 0644));
@@ -284,6 +330,7 @@ int main(int count, char **arguments) {
     bytes();
     copying();
     attributes();
+    groups();
     links();
     renaming();
     descriptors();

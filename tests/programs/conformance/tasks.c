@@ -120,6 +120,51 @@ static void identity(void) {
     GIVES(sched_yield(), 0);
 }
 
+#ifdef __riscv
+// Which processors are as asked: RISCV_HWPROBE_WHICH_CPUS of Documentation/arch/riscv/hwprobe.rst.
+static void probing(void) {
+    enum { HWPROBE = 258, WHICH_CPUS = 1, MVENDORID = 0, BASE_BEHAVIOR = 3, IMA_EXT_0 = 4 };
+    struct {
+        int64_t key;
+        uint64_t value;
+    } pairs[2] = {{BASE_BEHAVIOR, 0}, {IMA_EXT_0, 0}};
+    GIVES(syscall(HWPROBE, pairs, 2, 0, NULL, 0), 0);
+    uint64_t extensions = pairs[1].value;
+    CHECK(pairs[0].value == 1 && (extensions & 1));
+    // The reference knows no flags.
+    if (emulated) return;
+    cpu_set_t all, set;
+    GIVES(sched_getaffinity(0, sizeof all, &all), 0);
+    // An empty set stands for all; a part of what they have is enough.
+    CPU_ZERO(&set);
+    pairs[1].value = 1;
+    GIVES(syscall(HWPROBE, pairs, 2, sizeof set, &set, WHICH_CPUS), 0);
+    CHECK(CPU_EQUAL(&set, &all));
+    CHECK(pairs[1].key == IMA_EXT_0 && pairs[1].value == 1);
+    CPU_ZERO(&set);
+    CPU_SET(0, &set);
+    GIVES(syscall(HWPROBE, pairs, 2, sizeof set, &set, WHICH_CPUS), 0);
+    CHECK(CPU_COUNT(&set) == 1 && CPU_ISSET(0, &set));
+    pairs[1].value = ~extensions;
+    GIVES(syscall(HWPROBE, pairs, 2, sizeof set, &set, WHICH_CPUS), 0);
+    GIVES(CPU_COUNT(&set), 0);
+    // What is no set has to be equal.
+    pairs[1].key = MVENDORID;
+    pairs[1].value = 12345;
+    GIVES(syscall(HWPROBE, pairs, 2, sizeof set, &set, WHICH_CPUS), 0);
+    GIVES(CPU_COUNT(&set), 0);
+    // Nobody is known to have what is not known.
+    pairs[0].key = 1 << 20;
+    GIVES(syscall(HWPROBE, pairs, 1, sizeof set, &set, WHICH_CPUS), 0);
+    CHECK(pairs[0].key == -1 && CPU_COUNT(&set) == 0);
+    FAILS(syscall(HWPROBE, pairs, 1, 0, &set, WHICH_CPUS), EINVAL);
+    FAILS(syscall(HWPROBE, pairs, 1, sizeof set, NULL, WHICH_CPUS), EINVAL);
+    FAILS(syscall(HWPROBE, pairs, 1, sizeof set, (void *)8, WHICH_CPUS), EFAULT);
+}
+#else
+static void probing(void) {}
+#endif
+
 static uint32_t word, stage;
 
 static void *sleeper(void *argument) {
@@ -190,6 +235,7 @@ int main(int count, char **arguments) {
     waiting();
     families();
     identity();
+    probing();
     threads();
     executing();
     return finish("tasks");

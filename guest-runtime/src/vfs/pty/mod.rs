@@ -246,7 +246,7 @@ impl Vfs {
             directory,
             name: name.as_bytes(),
         };
-        let root = Credentials { uid: 0, gid: 0 };
+        let root = &Credentials::root();
         if let Some(old) = self.fs.lookup(directory, place.name, process)? {
             // Of a master that could not be opened.
             self.fs.unlink(place, old, root)?;
@@ -483,7 +483,7 @@ impl Vfs {
                 name: name.as_bytes(),
             };
             // Gone already, if somebody has removed it.
-            let _ = self.fs.unlink(place, ino, Credentials { uid: 0, gid: 0 });
+            let _ = self.fs.unlink(place, ino, &Credentials::root());
         }
     }
 }

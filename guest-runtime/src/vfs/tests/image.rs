@@ -3,7 +3,7 @@
 use super::{LIMIT, Machine, Node, image, sample, tree};
 use crate::errno::Errno;
 use crate::vfs::tree::{Tree, TreeError};
-use crate::vfs::types::{S_IFDIR, S_IFREG};
+use crate::vfs::types::{Credentials, S_IFDIR, S_IFREG};
 
 /// Offset of a field of inode `index` in an image of the tests.
 fn field(index: usize, offset: usize) -> usize {
@@ -141,7 +141,7 @@ fn random_damage_never_panics() {
         let Ok(tree) = Tree::new(Vec::leak(bytes)) else {
             continue;
         };
-        let made = crate::vfs::Vfs::new(Some(tree), LIMIT, super::clock, super::ROOT_USER, 2, 0);
+        let made = crate::vfs::Vfs::new(Some(tree), LIMIT, super::clock, Credentials::root(), 2, 0);
         let Ok((vfs, process)) = made else { continue };
         let mut m = Machine {
             vfs,

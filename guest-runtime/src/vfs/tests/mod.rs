@@ -22,11 +22,9 @@ use crate::errno::Errno;
 use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::tree::MAGIC;
 
-pub const ROOT_USER: Credentials = Credentials { uid: 0, gid: 0 };
-pub const USER: Credentials = Credentials {
-    uid: 1000,
-    gid: 1000,
-};
+pub fn user() -> Credentials {
+    Credentials::new(1000, 1000)
+}
 pub const LIMIT: u64 = 16 << 20;
 
 /// A node of an image to write.
@@ -203,7 +201,8 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(tree: Option<Tree>, limit: u64) -> Self {
-        let (vfs, process) = Vfs::new(tree, limit, clock, ROOT_USER, 2, 0).expect("a good image");
+        let (vfs, process) =
+            Vfs::new(tree, limit, clock, Credentials::root(), 2, 0).expect("a good image");
         Self {
             vfs,
             process,
@@ -241,7 +240,7 @@ impl Machine {
             return Err(Errno::EEXIST);
         }
         let place = resolved.place(Errno::EEXIST)?;
-        self.vfs.fs.create(place, new, self.process.who)
+        self.vfs.fs.create(place, new, &self.process.who)
     }
 
     pub fn mkdir(&mut self, path: &str) -> Result<Ino, Errno> {
@@ -252,21 +251,21 @@ impl Machine {
         let resolved = self.resolve(path, false)?;
         let ino = resolved.existing()?;
         let place = resolved.place(Errno::EISDIR)?;
-        self.vfs.fs.unlink(place, ino, self.process.who)
+        self.vfs.fs.unlink(place, ino, &self.process.who)
     }
 
     pub fn rmdir(&mut self, path: &str) -> Result<(), Errno> {
         let resolved = self.resolve(path, false)?;
         let ino = resolved.existing()?;
         let place = resolved.place(Errno::EBUSY)?;
-        self.vfs.fs.remove_directory(place, ino, self.process.who)
+        self.vfs.fs.remove_directory(place, ino, &self.process.who)
     }
 
     pub fn link(&mut self, old: &str, new: &str) -> Result<(), Errno> {
         let ino = self.at(old)?;
         let resolved = self.resolve(new, false)?;
         let place = resolved.place(Errno::EEXIST)?;
-        self.vfs.fs.link(place, ino, self.process.who)
+        self.vfs.fs.link(place, ino, &self.process.who)
     }
 
     pub fn rename(&mut self, old: &str, new: &str, how: super::names::Rename) -> Result<(), Errno> {
@@ -276,7 +275,7 @@ impl Machine {
         let ino = source.existing()?;
         self.vfs
             .fs
-            .rename((from, ino), (to, target.target), how, self.process.who)
+            .rename((from, ino), (to, target.target), how, &self.process.who)
     }
 
     pub fn open(&mut self, path: &str, flags: u32, mode: u32) -> Result<u32, Errno> {

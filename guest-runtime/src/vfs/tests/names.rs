@@ -1,12 +1,12 @@
 //! Creating, linking, removing, renaming; path resolution; permissions.
 
-use super::{LIMIT, Machine, USER};
+use super::{LIMIT, Machine, user};
 use crate::errno::Errno;
 use crate::vfs::AT_FDCWD;
 use crate::vfs::attributes::NewTime;
 use crate::vfs::fs::NewInode;
 use crate::vfs::names::Rename;
-use crate::vfs::types::{S_ISGID, S_ISUID, S_ISVTX, Timespec};
+use crate::vfs::types::{Credentials, S_ISGID, S_ISUID, S_ISVTX, Timespec};
 use crate::vfs::walk::Options;
 
 fn file() -> NewInode {
@@ -224,7 +224,7 @@ fn permissions_of_a_user() {
     m.make("/tmp", NewInode::directory(0o777 | S_ISVTX))
         .unwrap();
     m.make("/tmp/roots", file()).unwrap();
-    m.process.who = USER;
+    m.process.who = user();
     assert_eq!(m.mkdir("/x").unwrap_err(), Errno::EACCES);
     m.make("/tmp/mine", file()).unwrap();
     assert_eq!(m.unlink("/tmp/roots"), Err(Errno::EPERM));
@@ -234,20 +234,20 @@ fn permissions_of_a_user() {
     );
     m.unlink("/tmp/mine").unwrap();
     let motd = m.at("/etc/motd").unwrap();
-    assert_eq!(m.vfs.fs.set_mode(motd, 0, USER), Err(Errno::EPERM));
+    assert_eq!(m.vfs.fs.set_mode(motd, 0, &user()), Err(Errno::EPERM));
     assert_eq!(
-        m.vfs.fs.set_owner(motd, Some(1000), None, USER),
+        m.vfs.fs.set_owner(motd, Some(1000), None, &user()),
         Err(Errno::EPERM)
     );
     let now = [NewTime::Now; 2];
     assert_eq!(
-        m.vfs.fs.set_times(motd, now, USER, false),
+        m.vfs.fs.set_times(motd, now, &user(), false),
         Err(Errno::EACCES)
     );
-    m.process.who = super::ROOT_USER;
+    m.process.who = Credentials::root();
     let etc = m.at("/etc").unwrap();
-    m.vfs.fs.set_mode(etc, 0o700, m.process.who).unwrap();
-    m.process.who = USER;
+    m.vfs.fs.set_mode(etc, 0o700, &m.process.who).unwrap();
+    m.process.who = user();
     assert_eq!(m.stat("/etc/motd").unwrap_err(), Errno::EACCES);
 }
 
@@ -255,7 +255,7 @@ fn permissions_of_a_user() {
 fn attributes_change() {
     let mut m = Machine::sample();
     let ino = m.at("/bin/sh").unwrap();
-    let who = m.process.who;
+    let who = &Credentials::root();
     m.vfs.fs.set_mode(ino, 0o6755, who).unwrap();
     m.vfs.fs.set_owner(ino, Some(5), Some(6), who).unwrap();
     let stat = m.stat("/bin/sh").unwrap();
@@ -286,13 +286,31 @@ fn new_files_take_the_group_of_a_setgid_directory() {
         .unwrap();
     m.vfs
         .fs
-        .set_owner(dir, None, Some(77), m.process.who)
+        .set_owner(dir, None, Some(77), &m.process.who)
         .unwrap();
     m.make("/tmp/g/f", file()).unwrap();
     m.mkdir("/tmp/g/d").unwrap();
     assert_eq!(m.stat("/tmp/g/f").unwrap().gid, 77);
     let below = m.stat("/tmp/g/d").unwrap();
     assert_eq!((below.gid, below.mode & S_ISGID), (77, S_ISGID));
+}
+
+/// As Linux's `inode_init_owner`: who is not in the group makes no program that runs as it.
+#[test]
+fn a_set_group_id_program_is_made_by_members_of_the_group() {
+    let mut m = Machine::empty();
+    let dir = NewInode::directory(0o777 | S_ISGID);
+    let dir = m.make("/tmp/g", dir).unwrap();
+    let root = Credentials::root();
+    m.vfs.fs.set_owner(dir, None, Some(77), &root).unwrap();
+    m.process.who = user();
+    m.make("/tmp/g/stranger", NewInode::file(0o755 | S_ISGID))
+        .unwrap();
+    m.process.who.groups = [5, 77].into();
+    m.make("/tmp/g/member", NewInode::file(0o755 | S_ISGID))
+        .unwrap();
+    assert_eq!(m.stat("/tmp/g/stranger").unwrap().mode & S_ISGID, 0);
+    assert_eq!(m.stat("/tmp/g/member").unwrap().mode & S_ISGID, S_ISGID);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Opening, reading, writing, seeking.
 
-use super::{Machine, USER};
+use super::{Machine, user};
 use crate::errno::Errno;
 use crate::vfs::file::Object;
 use crate::vfs::fs::NewInode;
-use crate::vfs::types::{S_IFIFO, S_IFMT, o};
+use crate::vfs::types::{Credentials, S_IFIFO, S_IFMT, o};
 
 const CREATE: u32 = o::CREAT | o::RDWR;
 
@@ -30,7 +30,7 @@ fn open_flags() {
     assert!(m.process.fds.get(fd).unwrap().close_on_exec);
     let flags = m.vfs.file(&m.process, fd).unwrap().flags;
     assert_eq!(flags, o::RDWR | o::LARGEFILE);
-    m.process.who = USER;
+    m.process.who = user();
     assert_eq!(m.open("/new", o::RDONLY, 0), Err(Errno::EACCES));
     assert_eq!(m.open("/etc/motd", o::NOATIME, 0), Err(Errno::EPERM));
 }
@@ -91,7 +91,7 @@ fn unnamed_files_and_locations() {
     assert!(m.vfs.fs.inode(ino).unwrap().nameable);
     let resolved = m.resolve("/tmp/now", false).unwrap();
     let place = resolved.place(Errno::EEXIST).unwrap();
-    m.vfs.fs.link(place, ino, m.process.who).unwrap();
+    m.vfs.fs.link(place, ino, &m.process.who).unwrap();
     assert_eq!(m.contents("/tmp/now").unwrap(), b"data");
     let path = m.open("/tmp/now", o::PATH | o::RDWR, 0).unwrap();
     assert!(matches!(m.object(path), Object::Path));
@@ -156,7 +156,7 @@ fn fifos() {
 fn the_terminal() {
     let mut m = Machine::empty();
     assert_eq!(m.open("/dev/tty", o::RDWR, 0), Err(Errno::ENXIO));
-    let made = crate::vfs::Vfs::new(None, 1 << 20, super::clock, super::ROOT_USER, 2, 0b110);
+    let made = crate::vfs::Vfs::new(None, 1 << 20, super::clock, Credentials::root(), 2, 0b110);
     (m.vfs, m.process) = made.unwrap();
     for stream in [1, 2] {
         let link = m.at(&format!("/proc/self/fd/{stream}")).unwrap();

@@ -279,7 +279,7 @@ impl FileSystem {
                     mode: 0,
                     rdev: 0,
                 };
-                let who = Credentials { uid: 0, gid: 0 };
+                let who = &Credentials::root();
                 let device = device_number(MAJOR, u64::from(volume));
                 let mut inode = self.fresh(new, who, device, parent, name);
                 inode.describe(attributes);

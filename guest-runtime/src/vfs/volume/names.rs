@@ -33,7 +33,7 @@ impl FileSystem {
         &mut self,
         at: Place<'_>,
         new: &NewInode,
-        who: Credentials,
+        who: &Credentials,
     ) -> Result<Ino, Errno> {
         self.check_parent(at.directory, who)?;
         let (volume, node) = self.volume_and_node(at.directory)?;
@@ -74,7 +74,7 @@ impl FileSystem {
         &mut self,
         directory: Ino,
         mode: u32,
-        who: Credentials,
+        who: &Credentials,
     ) -> Result<Ino, Errno> {
         let (volume, node) = self.volume_and_node(directory)?;
         let args = [node, 0, mode.into(), who.uid.into(), who.gid.into(), 0];
@@ -83,7 +83,7 @@ impl FileSystem {
     }
 
     /// Whether names may be added to, or taken from, a directory of a volume.
-    fn check_parent(&self, directory: Ino, who: Credentials) -> Result<(), Errno> {
+    fn check_parent(&self, directory: Ino, who: &Credentials) -> Result<(), Errno> {
         let parent = self.inode(directory)?;
         if parent.nlink == 0 {
             return Err(Errno::ENOENT);
@@ -100,7 +100,7 @@ impl FileSystem {
         &mut self,
         at: Place<'_>,
         ino: Ino,
-        who: Credentials,
+        who: &Credentials,
     ) -> Result<(), Errno> {
         self.check_parent(at.directory, who)?;
         let inode = self.inode(ino)?;

@@ -1,0 +1,105 @@
+//! Descriptors of what has no name: pipes, sockets, files in memory, others.
+
+use super::file::{Object, OpenFile};
+use super::fs::{ANONYMOUS_DEVICE, NewInode, PIPE_DEVICE, SOCKET_DEVICE};
+use super::inode::Kind;
+use super::process::Process;
+use super::types::{S_IFSOCK, o};
+use super::{Vfs, seals};
+use crate::errno::Errno;
+use crate::net::socket::SocketId;
+
+impl Vfs {
+    /// Makes a pipe: the descriptors of its reading and writing end.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOSPC`.
+    pub fn pipe(
+        &mut self,
+        process: &mut Process,
+        flags: u32,
+        close_on_exec: bool,
+    ) -> Result<[u32; 2], Errno> {
+        let new = NewInode::fifo(0o600);
+        let ino = self.fs.add_unnamed(new, &process.who, PIPE_DEVICE)?;
+        let reader = OpenFile::new(ino, o::RDONLY | flags, Object::Pipe);
+        let writer = OpenFile::new(ino, o::WRONLY | flags, Object::Pipe);
+        let read = self.install(process, reader, close_on_exec)?;
+        match self.install(process, writer, close_on_exec) {
+            Ok(write) => Ok([read, write]),
+            Err(error) => {
+                self.close(process, read)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens something that has no place in the file system.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOSPC`.
+    pub fn open_anonymous(
+        &mut self,
+        process: &mut Process,
+        name: &'static str,
+        object: Object,
+        flags: u32,
+    ) -> Result<u32, Errno> {
+        let new = NewInode {
+            kind: Kind::Anonymous(name),
+            mode: 0o600,
+            rdev: 0,
+        };
+        let ino = self.fs.add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
+        let file = OpenFile::new(ino, flags & !o::CLOEXEC, object);
+        self.install(process, file, flags & o::CLOEXEC != 0)
+    }
+
+    /// Gives a socket a descriptor. `flags`: `O_CLOEXEC`, `O_NONBLOCK`.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOSPC`; then the socket is closed.
+    pub fn open_socket(
+        &mut self,
+        process: &mut Process,
+        socket: SocketId,
+        flags: u32,
+    ) -> Result<u32, Errno> {
+        let new = NewInode::node(S_IFSOCK | 0o777, 0);
+        let ino = match self.fs.add_unnamed(new, &process.who, SOCKET_DEVICE) {
+            Ok(ino) => ino,
+            Err(error) => {
+                self.close_socket(socket);
+                return Err(error);
+            }
+        };
+        self.net.get_mut(socket)?.ino = Some(ino);
+        let status = o::RDWR | flags & o::NONBLOCK;
+        let file = OpenFile::new(ino, status, Object::Socket(socket));
+        self.install(process, file, flags & o::CLOEXEC != 0)
+            .inspect_err(|_| self.close_socket(socket))
+    }
+
+    /// Opens an unnamed file in memory (`memfd_create`) with these [seals].
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOSPC`.
+    pub fn open_memory(
+        &mut self,
+        process: &mut Process,
+        name: &[u8],
+        seals: u32,
+        close_on_exec: bool,
+    ) -> Result<u32, Errno> {
+        let new = NewInode::file(match seals & seals::EXEC {
+            0 => 0o777,
+            _ => 0o666,
+        });
+        let ino = self.fs.add_unnamed(new, &process.who, ANONYMOUS_DEVICE)?;
+        let inode = self.fs.inode_mut(ino)?;
+        inode.name = [b"memfd:", name].concat().into();
+        inode.seals = seals;
+        let file = OpenFile::new(ino, o::RDWR | o::LARGEFILE, Object::File);
+        self.install(process, file, close_on_exec)
+    }
+}
