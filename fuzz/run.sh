@@ -12,7 +12,7 @@ cd "$(dirname "$0")"
 seconds=${1:-60}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(recovery translation decoder image tree)
+[ ${#targets[@]} -gt 0 ] || targets=(recovery translation decoder image tree erofs)
 
 # What cargo-fuzz sets, but for what only a nightly compiler has. Added to the flags
 # of .cargo/config.toml, not put in their place.

@@ -28,9 +28,9 @@ mod signals;
 mod supervisor;
 mod terminal;
 mod timers;
-pub mod tree;
 mod waits;
 
 pub use control::Stop;
+pub use hartline_tree as tree;
 pub use idt::GateError;
 pub use run::{End, UserExits};

@@ -1,6 +1,6 @@
 //! Images are read back by a checker that trusts nothing, and compared with their sources.
 
-use super::{TreeBuilder, TreeError, TreeImage};
+use crate::{TreeBuilder, TreeError, TreeImage};
 use hartline_abi::{ABI_VERSION, tree as abi};
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -4,9 +4,9 @@
 //! which holds extension headers of any size in memory; that crate decodes header
 //! fields.
 
-use super::error::{TreeError, show};
-use super::nodes::{Attributes, Content, NodeId, ROOT, check_path, split};
-use super::{Source, TreeBuilder};
+use crate::error::{TreeError, show};
+use crate::nodes::{Attributes, Content, NodeId, ROOT, check_path, split};
+use crate::{Source, TreeBuilder};
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};

@@ -1,8 +1,8 @@
 //! Packs host directories and files.
 
-use super::error::TreeError;
-use super::nodes::{Attributes, Content, NodeId};
-use super::{Source, TreeBuilder};
+use crate::error::TreeError;
+use crate::nodes::{Attributes, Content, NodeId};
+use crate::{Source, TreeBuilder};
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
 use std::io;

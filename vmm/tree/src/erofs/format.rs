@@ -3,8 +3,8 @@
 //! Nothing in an image is believed: every offset, length and name is checked when it is
 //! used. Extended attributes are skipped.
 
-use super::super::MAX_LENGTH;
-use super::super::error::{TreeError, show};
+use crate::MAX_LENGTH;
+use crate::error::{TreeError, show};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -93,7 +93,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Whether a file begins as an EROFS image does.
-pub(in crate::tree) fn is_image(file: &File) -> bool {
+pub(crate) fn is_image(file: &File) -> bool {
     let mut magic = [0; 4];
     file.read_exact_at(&mut magic, SUPERBLOCK).is_ok() && u32::from_le_bytes(magic) == MAGIC
 }

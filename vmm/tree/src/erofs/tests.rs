@@ -1,10 +1,10 @@
 //! Images made by mkfs.erofs are compared with their directories; damaged ones are refused.
 
-use super::super::tests::{assert_same, count_below, read_back, sample};
-use super::super::{TreeBuilder, TreeError, TreeImage};
 use super::format::Image;
-use crate::platform::memory_file;
+use crate::tests::{assert_same, count_below, read_back, sample};
+use crate::{TreeBuilder, TreeError, TreeImage};
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
@@ -22,8 +22,15 @@ fn image_of(directory: &Path, options: &[&str]) -> Vec<u8> {
     fs::read(path).unwrap()
 }
 
+/// A file without a name that has this contents.
+fn file_with(contents: &[u8]) -> File {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(contents).unwrap();
+    file
+}
+
 fn pack(image: &[u8]) -> Result<TreeImage, TreeError> {
-    let file = memory_file(c"image", image).unwrap();
+    let file = file_with(image);
     let mut builder = TreeBuilder::new()?;
     builder.add_erofs(file, Path::new("test.erofs"))?;
     builder.build()
@@ -74,7 +81,7 @@ fn what_mkfs_makes_is_read() {
 fn paths_can_be_put_over_an_image() {
     let root = small();
     let mut builder = TreeBuilder::new().unwrap();
-    let file = memory_file(c"image", &image_of(root.path(), &[])).unwrap();
+    let file = file_with(&image_of(root.path(), &[]));
     builder.add_erofs(file, Path::new("test.erofs")).unwrap();
     builder
         .add_file(&root.path().join("link"), "/more/file")
@@ -106,7 +113,7 @@ fn shortened_images_are_refused() {
 #[test]
 fn circles_of_directories_are_refused() {
     let mut bytes = image_of(small().path(), &[]);
-    let file: File = memory_file(c"image", &bytes).unwrap();
+    let file = file_with(&bytes);
     let image = Image::open(&file, Path::new("test.erofs")).unwrap();
     let root = image.inode(image.root).unwrap();
     let at = image.pieces(&root).unwrap()[0].source.unwrap() as usize;

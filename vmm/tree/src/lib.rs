@@ -45,8 +45,8 @@ impl Source<'_> {
 /// Puts a tree together and writes its image.
 ///
 /// ```no_run
-/// # fn main() -> Result<(), hartline_vmm::tree::TreeError> {
-/// let mut builder = hartline_vmm::tree::TreeBuilder::new()?;
+/// # fn main() -> Result<(), hartline_tree::TreeError> {
+/// let mut builder = hartline_tree::TreeBuilder::new()?;
 /// builder.add_directory("rootfs".as_ref())?;
 /// builder.add_file("data".as_ref(), "/srv/data")?;
 /// let memory_file = builder.build()?;

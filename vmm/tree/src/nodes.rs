@@ -1,8 +1,8 @@
 //! The tree while it is put together: inodes, names, and path lookup confined to
 //! the tree, with the symbolic links that are in it.
 
-use super::MAX_INODES;
-use super::error::{TreeError, show};
+use crate::MAX_INODES;
+use crate::error::{TreeError, show};
 use std::collections::BTreeMap;
 
 /// Index of an inode; the root is [`ROOT`]. Not the number in the image.

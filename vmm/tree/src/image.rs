@@ -1,10 +1,10 @@
 //! The image in its memory file: file data streamed in while the tree is read,
 //! then the inodes and names behind it, and the header in front.
 
-use super::error::{TreeError, show};
-use super::nodes::{Content, NodeId, Nodes, ROOT};
-use super::packed::{Base, Extent, TreeImage};
-use super::{MAX_LENGTH, Source};
+use crate::error::{TreeError, show};
+use crate::nodes::{Content, NodeId, Nodes, ROOT};
+use crate::packed::{Base, Extent, TreeImage};
+use crate::{MAX_LENGTH, Source};
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_abi::{ABI_VERSION, tree as abi};
 use std::collections::HashMap;

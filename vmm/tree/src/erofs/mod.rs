@@ -6,11 +6,11 @@ mod format;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::tree) use format::is_image;
+pub(crate) use format::is_image;
 
-use super::error::{TreeError, show};
-use super::nodes::{Attributes, Content, NodeId, ROOT};
-use super::{MAX_INODES, Source, TreeBuilder};
+use crate::error::{TreeError, show};
+use crate::nodes::{Attributes, Content, NodeId, ROOT};
+use crate::{MAX_INODES, Source, TreeBuilder};
 use format::{Image, Inode, Piece};
 use hartline_abi::layout::PAGE_SIZE;
 use std::collections::HashMap;
