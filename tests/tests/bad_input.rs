@@ -286,7 +286,12 @@ fn main() -> ExitCode {
         without_kvm("touch /dev/kvm; ", &["/dev/kvm"])
     });
     suite.add_kvm("random damage to headers", move || random_damage(seed));
-    suite.add_kvm("damaged tar files", move || damaged_tar(seed));
+    suite.add_kvm("damaged tar files", move || {
+        damaged_roots(seed, "root.tar", tar)
+    });
+    suite.add_kvm("damaged EROFS images", move || {
+        damaged_roots(seed, "root.erofs", erofs)
+    });
     suite.run()
 }
 
@@ -560,16 +565,32 @@ fn unwritable_cache(subcommand: &str) -> Result<()> {
     check_refusal(&outcome, &["good-or-bad/cache"])
 }
 
-/// A tar file that is cut off or changed is refused, or what is in it is used.
-fn damaged_tar(seed: u64) -> Result<()> {
+/// Packs what a root directory is to have into a file.
+type Packer = fn(&Path, &Path) -> Command;
+
+fn tar(from: &Path, to: &Path) -> Command {
+    let mut command = Command::new("tar");
+    command.arg("-cf").arg(to).arg("-C").arg(from).arg(".");
+    command
+}
+
+fn erofs(from: &Path, to: &Path) -> Command {
+    let mut command = Command::new("mkfs.erofs");
+    command.arg("--quiet").arg(to).arg(from);
+    command
+}
+
+/// A root file system in one file that is cut off or changed is refused, or what is in it is
+/// used.
+fn damaged_roots(seed: u64, name: &str, packer: Packer) -> Result<()> {
     let place = Place::new(&Elf::good()?)?;
-    let folder = place.folder.path();
-    fs::write(folder.join("folder/file"), "contents")?;
-    std::os::unix::fs::symlink("file", folder.join("folder/link"))?;
-    let image = folder.join("root.tar");
-    let mut pack = Command::new("tar");
-    pack.arg("-cf").arg(&image).arg("-C").arg(folder);
-    compile::check(pack.args(["good-or-bad", "folder"]))?;
+    let root = place.folder.path().join("root");
+    fs::create_dir_all(root.join("folder"))?;
+    fs::copy(place.program(), root.join("good-or-bad"))?;
+    fs::write(root.join("folder/file"), "contents")?;
+    std::os::unix::fs::symlink("file", root.join("folder/link"))?;
+    let image = place.folder.path().join(name);
+    compile::check(&mut packer(&root, &image))?;
     let whole = fs::read(&image)?;
     let mut random = Random::new(seed);
     let mut damaged: Vec<Vec<u8>> = [0, 1, 511, 512, 700, 1024, whole.len() / 2]

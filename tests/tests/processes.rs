@@ -212,8 +212,17 @@ fn main() -> ExitCode {
     suite.add_kvm("--cpus 2: clocks", || {
         as_on_this_machine("clocks", &["--cpus", "2"])
     });
-    suite.add_kvm("fork bomb", fork_bomb);
-    suite.add_kvm("too many threads", || limits("threads", "threads", "512M"));
+    const REFUSED: &str = "Resource temporarily unavailable";
+    suite.add_kvm("too many processes of a user", || {
+        let text = format!("processes many, {REFUSED}\nended all\n");
+        limits("processes", &text, "512M")
+    });
+    suite.add_kvm("fork bomb", || {
+        limits("bomb", &format!("bomb, {REFUSED}\nwent on\n"), "256M")
+    });
+    suite.add_kvm("10,000 threads", || {
+        limits("threads", &format!("threads many, {REFUSED}\n"), "512M")
+    });
     suite.add_kvm("full file system", || {
         limits("space", "space much, No space", "64M")
     });
@@ -301,11 +310,6 @@ fn alone(name: &str, arguments: &[&str], options: &[&str]) -> Result<Outcome> {
     let inside = format!("/bin/{name}");
     let run = Run::new(&program, arguments.iter().copied()).in_root(root.path(), &inside);
     process::run(&mut run.hartline_command(options)?, b"")
-}
-
-/// The limit of processes is told, and the VM goes on.
-fn fork_bomb() -> Result<()> {
-    limits("processes", "processes", "512M")
 }
 
 /// Uses up memory: one line says who was killed.

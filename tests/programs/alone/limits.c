@@ -48,6 +48,22 @@ static void processes(void) {
     printf("ended %s\n", ended == count ? "all" : "some");
 }
 
+// Everybody makes children until the system has no room for more; the first process ends them.
+static void bomb(void) {
+    pid_t first = getpid(), pid;
+    while ((pid = fork()) >= 0) {}
+    int error = errno;
+    if (getpid() != first)
+        for (;;) pause();
+    kill(-1, SIGKILL);
+    while (wait(NULL) > 0) {}
+    printf("bomb, %s\n", strerror(error));
+    if ((pid = fork()) == 0) _exit(3);
+    int status = -1;
+    waitpid(pid, &status, 0);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 3) printf("there is no room again\n");
+}
+
 // The file system is full: what is there stays, and there is room again when it is gone.
 static void space(void) {
     static char block[1 << 16];
@@ -160,6 +176,7 @@ int main(int count, char **arguments) {
     const char *what = count > 1 ? arguments[1] : "";
     if (strcmp(what, "threads") == 0) threads();
     if (strcmp(what, "processes") == 0) processes();
+    if (strcmp(what, "bomb") == 0) bomb();
     if (strcmp(what, "memory") == 0) memory();
     if (strcmp(what, "space") == 0) space();
     if (strcmp(what, "inodes") == 0) inodes();
