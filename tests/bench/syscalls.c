@@ -240,7 +240,7 @@ static void start_computing(void) {
     check(!pthread_create(&thread, NULL, compute, NULL), "pthread_create");
 }
 
-// Sleeps while another thread computes.
+// Sleeps: alone, or while another thread computes.
 static void late_sleep(unsigned long count) {
     while (count--) {
         uint64_t until = now() + PERIOD;
@@ -269,6 +269,7 @@ static const struct {
     {"vfork-exec", NULL, vfork_exec},
     {"late-timer", prepare_timer, late_timer},
     {"late-sleep", start_computing, late_sleep},
+    {"late-alone", NULL, late_sleep},
 };
 
 int main(int argc, char **argv) {

@@ -218,7 +218,7 @@ fn main() -> ExitCode {
         limits("processes", &text, "512M")
     });
     suite.add_kvm("fork bomb", || {
-        limits("bomb", &format!("bomb, {REFUSED}\nwent on\n"), "256M")
+        limits("bomb", &format!("bomb, {REFUSED}\nwent on\n"), "512M")
     });
     suite.add_kvm("10,000 threads", || {
         limits("threads", &format!("threads many, {REFUSED}\n"), "512M")

@@ -65,6 +65,7 @@ const OPERATIONS: &[Operation] = &[
     // How much later than asked for, in place of how long.
     operation("late-timer", 500, 1.5),
     operation("late-sleep", 500, 1.5),
+    operation("late-alone", 500, 1.5),
 ];
 
 /// What was measured of one operation. Times are nanoseconds per operation.
