@@ -39,7 +39,7 @@ const MODULES: [(&str, u32, bool); 11] = [
 ];
 
 /// Longest time that a module may take.
-const DEADLINE: Duration = Duration::from_secs(600);
+const DEADLINE: Duration = Duration::from_secs(1200);
 
 type Shared = OnceLock<std::result::Result<Root, String>>;
 
