@@ -1,5 +1,6 @@
 //! The host side of Hartline's devices.
 
+pub mod block;
 pub mod console;
 pub mod limiter;
 pub mod net;

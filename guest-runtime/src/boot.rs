@@ -131,6 +131,9 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     {
         fail(ExitKind::RuntimeError, format_args!("network: {error}"));
     }
+    if let Err(error) = kernel.start_disks() {
+        fail(ExitKind::RuntimeError, format_args!("disk: {error}"));
+    }
     if let Err(error) = loader::load(kernel) {
         fail(ExitKind::RuntimeError, format_args!("{error}"));
     }

@@ -272,7 +272,7 @@ fn several(program: &str, options: &[&str]) -> Result<()> {
 fn every_program_is_used() -> Result<()> {
     let names = compile::alone_names()?;
     match names.iter().map(String::as_str).eq([
-        "clocks", "exec", "fuzzer", "limits", "ptys", "volumes", "wire",
+        "clocks", "disk", "exec", "fuzzer", "limits", "ptys", "volumes", "wire",
     ]) {
         true => Ok(()),
         false => Err(format!("not all of {names:?} are run").into()),

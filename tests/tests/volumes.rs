@@ -1,6 +1,9 @@
 //! Files of the host that a program in a VM reads and writes: calls answer what they
 //! answer on this machine, both sides see each other's changes, and nothing outside the
-//! volume is ever reached.
+//! volume is ever reached. And block devices.
+
+#[path = "volumes/disks.rs"]
+mod disks;
 
 use hartline_tests::compare::{Run, check_equal};
 use hartline_tests::dynamic::Root;
@@ -34,6 +37,12 @@ fn main() -> ExitCode {
     suite.add_kvm("volume in a volume", nested);
     suite.add_kvm("sqlite3 with WAL, killed and opened again", database_killed);
     suite.add_kvm("sqlite3 with WAL, several processes", database_shared);
+    suite.add_kvm("disk: contents", disks::contents);
+    suite.add_kvm("disk: what block devices have", disks::device);
+    suite.add_kvm("disk: read-only, several, not one", disks::read_only);
+    suite.add_kvm("disk: the VMM is killed", disks::killed);
+    suite.add_kvm("disk: a file that shrinks", disks::no_room);
+    suite.add_root_kvm("disk: a host without room", disks::full);
     suite.run()
 }
 

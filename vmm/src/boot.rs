@@ -1,9 +1,12 @@
 //! Boot information: what the runtime is told before it starts.
 
+use crate::devices::DiskName;
 use crate::layout::{self, Guest};
 use crate::platform::{self, Vcpu};
 use crate::timers::GuestClock;
-use hartline_abi::boot::{ARGUMENTS_SIZE, BootInfo, FileEntry, MAX_FILES, NetSettings, Shared};
+use hartline_abi::boot::{
+    ARGUMENTS_SIZE, BootInfo, FileEntry, MAX_DISKS, MAX_FILES, NetSettings, Shared,
+};
 use hartline_abi::layout::SHARED_BASE;
 use std::io::{self, IsTerminal};
 use std::mem::offset_of;
@@ -78,7 +81,7 @@ pub fn write(
     files: &[layout::GuestFile<'_>],
     vcpu: &Vcpu,
     arguments: &Arguments,
-    (volumes, vectors, net): (u32, u32, NetSettings),
+    (volumes, vectors, net, disks): (u32, u32, NetSettings, &[DiskName]),
     (cpus, interpret_only, variant, strace): (u32, bool, u32, bool),
 ) -> Result<GuestClock, Error> {
     let strings = arguments.encode()?;
@@ -116,6 +119,7 @@ pub fn write(
         volumes,
         vectors,
         net,
+        disks: [DiskName::default(); MAX_DISKS],
         stack_limit: STACK_LIMIT,
     };
     for ((entry, &address), file) in info.files.iter_mut().zip(&guest.file_addresses).zip(files) {
@@ -123,6 +127,9 @@ pub fn write(
             address,
             length: file.length,
         };
+    }
+    for (entry, name) in info.disks.iter_mut().zip(disks) {
+        *entry = *name;
     }
     info.tsc_boot = vcpu.tsc()?;
     info.realtime_ns = realtime_ns();

@@ -3,12 +3,14 @@
 use crate::control::{Control, Stop};
 use crate::interrupts::{Interrupt, Lines};
 use crate::platform::{self, Mapping, Mmio};
+use hartline_abi::boot::DISK_NAME;
 use hartline_abi::layout::{DEVICE_GPA, PAGE_SIZE, RAM_GPA};
-use hartline_abi::virtio::NET_DEVICE;
+use hartline_abi::virtio::{FIRST_DISK, NET_DEVICE};
+use hartline_devices::block::{self, Block, Image};
 use hartline_devices::limiter::Limits;
-use hartline_devices::net::{Backend, Counters, Net, Statistics};
+use hartline_devices::net::{self, Backend, Net};
 use hartline_devices::virtio::mmio::Transport;
-use hartline_devices::virtio::{DeviceError, Guest, Memory};
+use hartline_devices::virtio::{Device, DeviceError, Guest, Memory};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,72 +28,151 @@ pub struct Network {
     pub limits: Arc<Limits>,
 }
 
+/// A disk for a VM.
+#[derive(Debug)]
+pub struct Disk {
+    /// Its name in `/dev` of the guest.
+    pub name: DiskName,
+    /// Its contents.
+    pub image: Image,
+}
+
+/// The name of a disk, filled up with zeros.
+pub type DiskName = [u8; DISK_NAME];
+
+/// How long the thread of a disk watches its ring before it sleeps, at most.
+const DISK_POLLING: Duration = Duration::from_micros(200);
+
+/// The devices of a VM, a bit for each.
+pub(crate) fn numbers(network: bool, disks: usize) -> u32 {
+    let disks = (FIRST_DISK..).take(disks).fold(0, |set, n| set | 1 << n);
+    disks | u32::from(network) << NET_DEVICE
+}
+
+/// How many pages of registers these devices need.
+pub(crate) fn pages(numbers: u32) -> u64 {
+    u64::from(u32::BITS - numbers.leading_zeros())
+}
+
+/// What the devices of a VM did.
+#[derive(Debug, Clone, Default)]
+pub struct DeviceStatistics {
+    /// The network device, if there is one.
+    pub net: Option<net::Statistics>,
+    /// The disks.
+    pub disks: Vec<block::Statistics>,
+}
+
+impl DeviceStatistics {
+    /// Whether there are devices.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.net.is_some() || !self.disks.is_empty()
+    }
+
+    /// How often they interrupted the guest.
+    #[must_use]
+    pub fn interrupts(&self) -> u64 {
+        let net = self.net.map_or(0, |net| net.interrupts);
+        self.disks.iter().fold(net, |n, disk| n + disk.interrupts)
+    }
+
+    /// Names of devices, and of what they count, and the values.
+    #[must_use]
+    pub fn rows(&self) -> Vec<(String, Vec<(&'static str, u64)>)> {
+        let net = self.net.iter().map(|net| ("net".to_owned(), net.rows()));
+        let disks = self.disks.iter().enumerate();
+        let disks = disks.map(|(number, disk)| (format!("disk{number}"), disk.rows()));
+        net.chain(disks).collect()
+    }
+}
+
 /// The devices of a VM.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
-    /// The network device, and its counters.
-    net: Option<(Mutex<Transport>, Arc<Counters>)>,
+    /// Registers, by the number of the device.
+    transports: Vec<(u64, Mutex<Transport>)>,
+    net: Option<Arc<net::Counters>>,
+    disks: Vec<Arc<block::Counters>>,
 }
 
 impl Devices {
-    /// The devices of a VM with these memories, none without `network`. They interrupt by
-    /// `lines`, or, without those, at safepoints.
+    /// The devices of a VM with these memories. They interrupt by `lines`, or, without those,
+    /// at safepoints.
     ///
     /// # Errors
     /// If the host has no descriptors left.
     pub fn new(
-        network: Option<Network>,
+        (network, disks): (Option<Network>, Vec<Disk>),
         ram: &Arc<Mapping>,
         shared: &Arc<Mapping>,
         control: &Arc<Control>,
-        lines: Option<&mut Lines>,
+        mut lines: Option<&mut Lines>,
     ) -> Result<Self, platform::Error> {
-        let Some(network) = network else {
+        if network.is_none() && disks.is_empty() {
             return Ok(Self::default());
-        };
+        }
         let failed = |source| platform::Error::Request {
-            request: "network device",
+            request: "device",
             source,
         };
-        let device = NET_DEVICE as u8;
-        let guest = Arc::new(Interrupt::new(ram, shared, control, device, lines));
+        let mut guest = |number: u64| {
+            let lines = lines.as_deref_mut();
+            // Devices are fewer than 32.
+            Arc::new(Interrupt::new(ram, shared, control, number as u8, lines))
+        };
         let length = usize::try_from(ram.length())
             .map_err(|_| failed(io::Error::from_raw_os_error(libc::ENOMEM)))?;
         // SAFETY: all of the mapping, which the value keeps.
         let memory = unsafe { Memory::new(ram.base(), length, RAM_GPA, Arc::clone(ram) as Arc<_>) }
             .ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EINVAL)))?;
-        let Network {
-            backend,
-            mac,
-            polling,
-            limits,
-        } = network;
-        let net = Net::new(backend, mac, polling, limits, memory.clone(), guest);
-        let net = net.map_err(failed)?;
-        let counters = net.counters();
-        let transport = Transport::new(Box::new(net), memory);
-        Ok(Self {
-            net: Some((Mutex::new(transport), counters)),
-        })
+        let mut devices = Self::default();
+        let mut add = |number: u64, device: Box<dyn Device>| {
+            let transport = Transport::new(device, memory.clone());
+            devices.transports.push((number, Mutex::new(transport)));
+        };
+        if let Some(network) = network {
+            let Network {
+                backend,
+                mac,
+                polling,
+                limits,
+            } = network;
+            let (memory, guest) = (memory.clone(), guest(NET_DEVICE));
+            let net = Net::new(backend, mac, polling, limits, memory, guest).map_err(failed)?;
+            devices.net = Some(net.counters());
+            add(NET_DEVICE, Box::new(net));
+        }
+        for (number, disk) in (FIRST_DISK..).zip(disks) {
+            let block = Block::new(disk.image, DISK_POLLING, memory.clone(), guest(number));
+            let block = block.map_err(failed)?;
+            devices.disks.push(block.counters());
+            add(number, Box::new(block));
+        }
+        Ok(devices)
     }
 
     /// The VM has ended: stops all devices.
     pub fn stop(&self) {
-        if let Some((transport, _)) = &self.net {
+        for (_, transport) in &self.transports {
             lock(transport).reset();
         }
     }
 
-    /// What the network device did, if there is one.
-    pub fn network(&self) -> Option<Statistics> {
-        self.net.as_ref().map(|(_, counters)| counters.read())
+    /// What they did.
+    pub fn statistics(&self) -> DeviceStatistics {
+        DeviceStatistics {
+            net: self.net.as_ref().map(|counters| counters.read()),
+            disks: self.disks.iter().map(|counters| counters.read()).collect(),
+        }
     }
 
     /// The registers at a guest-physical address, and the offset in them.
     fn at(&self, gpa: u64) -> Option<(MutexGuard<'_, Transport>, u64)> {
         let offset = gpa.checked_sub(DEVICE_GPA)?;
-        let (transport, _) = self.net.as_ref()?;
-        (offset / PAGE_SIZE == NET_DEVICE).then(|| (lock(transport), offset % PAGE_SIZE))
+        let is_here = |(number, _): &&(u64, _)| *number == offset / PAGE_SIZE;
+        let (_, transport) = self.transports.iter().find(is_here)?;
+        Some((lock(transport), offset % PAGE_SIZE))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::boot::{self, Arguments};
 use crate::confine::Confine;
-use crate::devices::Network;
+use crate::devices::{self, DeviceStatistics, Disk, Network};
 use crate::idt::ShadowIdt;
 use crate::images::{ImageFile, ImageSource, Images};
 use crate::interrupts::{Lines, Mode};
@@ -15,9 +15,7 @@ use crate::tree::TreeImage;
 use hartline_abi::boot::{MAX_CPUS, NetSettings, Shared};
 use hartline_abi::hart::Hart;
 use hartline_abi::layout::{IMAGE_WINDOWS, STACK_BASE, STACK_SIZE, STACK_STRIDE};
-use hartline_abi::virtio::NET_DEVICE;
 use hartline_devices::console::Console;
-use hartline_devices::net::Statistics;
 use hartline_devices::volume::{Copies, Server, Volume};
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
@@ -62,6 +60,8 @@ pub struct Settings<'a> {
     pub volumes: Vec<Volume>,
     /// The network interface, and what the guest is told about it; none: there is none.
     pub network: Option<(Network, NetSettings)>,
+    /// The disks, at most [`MAX_DISKS`](hartline_abi::boot::MAX_DISKS).
+    pub disks: Vec<Disk>,
     /// Never enter translated code.
     pub interpret_only: bool,
     /// [Variant](hartline_abi::image::variant) of translations to begin with.
@@ -91,8 +91,8 @@ pub struct Outcome {
     pub run_time: Duration,
     /// Exits of each vCPU to the VMM.
     pub exits: Vec<UserExits>,
-    /// What the network device did, if there is one.
-    pub network: Option<Statistics>,
+    /// What the devices did.
+    pub devices: DeviceStatistics,
     /// How devices interrupted it, and how often a vector was delivered, as the guest says.
     pub interrupts: (Mode, u64),
     /// KVM's counters of the vCPUs together and of the VM, if they were asked for.
@@ -208,7 +208,7 @@ impl Blank {
             vcpus,
             images,
             exits,
-            network,
+            devices,
         } = running.run()?;
         let run_time = start.elapsed().saturating_sub(boot_time);
         let counters = if count {
@@ -222,7 +222,7 @@ impl Blank {
             boot_time,
             run_time,
             exits,
-            network,
+            devices,
             interrupts: (self.mode, delivered(&shared, &stack.ram)),
             counters,
             images,
@@ -275,11 +275,12 @@ fn prepare<'a>(
         length: tree.length(),
         base: tree.base(),
     });
+    let numbers = devices::numbers(settings.network.is_some(), settings.disks.len());
     let contents = Contents {
         ram: settings.ram,
         cpus: settings.cpus.into(),
         runtime: settings.runtime,
-        devices: settings.network.is_some().into(),
+        devices: devices::pages(numbers),
         files: tree.as_slice(),
     };
     let guest = layout::build(&contents)?;
@@ -301,7 +302,7 @@ fn prepare<'a>(
         return Err(layout::Error::Cpus { cpus: 0 }.into());
     };
     let vectors = match mode.has_vectors() {
-        true => u32::from(settings.network.is_some()) << NET_DEVICE,
+        true => numbers,
         false => 0,
     };
     let lines = match vectors {
@@ -310,12 +311,13 @@ fn prepare<'a>(
     };
     let (network, net) = settings.network.unzip();
     let net = net.unwrap_or_default();
+    let names: Vec<_> = settings.disks.iter().map(|disk| disk.name).collect();
     let clock = boot::write(
         &guest,
         contents.files,
         first,
         settings.arguments,
-        (settings.volumes.len() as u32, vectors, net),
+        (settings.volumes.len() as u32, vectors, net, &names),
         (
             settings.cpus,
             settings.interpret_only,
@@ -347,6 +349,7 @@ fn prepare<'a>(
         console,
         volumes: (!settings.volumes.is_empty()).then(|| Server::new(settings.volumes, copies)),
         network,
+        disks: settings.disks,
         lines,
         idt: ShadowIdt::new(guest.supervisor, supervisor::IDT, vectors),
         trace: settings.trace,

@@ -4,7 +4,7 @@
 use crate::calls::Calls;
 use crate::confine::{Confine, Thread};
 use crate::control::{Control, Stop};
-use crate::devices::{Devices, Network};
+use crate::devices::{DeviceStatistics, Devices, Disk, Network};
 use crate::idt::ShadowIdt;
 use crate::images::Images;
 use crate::interrupts::Lines;
@@ -17,7 +17,6 @@ use hartline_abi::boot::Shared;
 use hartline_abi::port;
 use hartline_abi::report::ExitReport;
 use hartline_devices::console::{Console, Ring, RingError};
-use hartline_devices::net::Statistics;
 use hartline_devices::volume::{Channel, Server, Volumes};
 use std::io;
 use std::mem::offset_of;
@@ -107,8 +106,8 @@ pub struct Ended {
     pub images: Images,
     /// The exits of each vCPU to the VMM.
     pub exits: Vec<UserExits>,
-    /// What the network device did, if there is one.
-    pub network: Option<Statistics>,
+    /// What the devices did.
+    pub devices: DeviceStatistics,
 }
 
 /// A VM ready to run.
@@ -127,6 +126,8 @@ pub(crate) struct Running<'a> {
     pub volumes: Option<Server>,
     /// The network interface, if there is one.
     pub network: Option<Network>,
+    /// The disks.
+    pub disks: Vec<Disk>,
     /// Events that interrupt the guest by vectors; none: interrupts are read at safepoints.
     pub lines: Option<Lines>,
     /// The interrupt descriptor table.
@@ -145,9 +146,9 @@ pub(crate) struct Running<'a> {
     pub confine: Option<Arc<dyn Confine>>,
 }
 
-/// Takes KVM's counters of all vCPUs together, and those of the network device, of a VM that
+/// Takes KVM's counters of all vCPUs together, and those of the devices, of a VM that
 /// runs.
-pub type TakeStatistics<'a> = &'a dyn Fn(&Counters, Option<Statistics>);
+pub type TakeStatistics<'a> = &'a dyn Fn(&Counters, &DeviceStatistics);
 
 impl Running<'_> {
     /// Runs the VM to its end. All output that it made is written, all threads have
@@ -159,8 +160,13 @@ impl Running<'_> {
         let failed = |request| move |source| platform::Error::Request { request, source };
         let deadline = self.timeout.and_then(|t| Instant::now().checked_add(t));
         let control = Arc::new(Control::new(self.vcpus.len())?);
-        let lines = self.lines.as_mut();
-        let devices = Devices::new(self.network, &self.ram, &self.shared, &control, lines)?;
+        let devices = Devices::new(
+            (self.network, self.disks),
+            &self.ram,
+            &self.shared,
+            &control,
+            self.lines.as_mut(),
+        )?;
         let done = EventFd::new(EFD_CLOEXEC).map_err(failed("eventfd"))?;
         let set = SignalSet::block(self.statistics.is_some()).map_err(failed("signalfd"))?;
         let files = match self.statistics {
@@ -177,7 +183,7 @@ impl Running<'_> {
                     .collect::<Result<_, _>>();
                 // Who asks again may be luckier.
                 if let Ok(each) = each {
-                    take(&Counters::sum(each), devices.network());
+                    take(&Counters::sum(each), &devices.statistics());
                 }
             }
         });
@@ -262,7 +268,7 @@ impl Running<'_> {
             .into_inner()
             .ok_or_else(|| failed("vCPU threads")(io::Error::from_raw_os_error(libc::ECHILD)))??;
         devices.stop();
-        let network = devices.network();
+        let devices = devices.statistics();
         let end = finish(end, &console);
         volumes.finish();
         if let Some(server) = server {
@@ -282,7 +288,7 @@ impl Running<'_> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .into_images(),
             exits,
-            network,
+            devices,
         })
     }
 }

@@ -5,7 +5,8 @@ use crate::limiter::{Limiter, Limits};
 use crate::virtio::stats::count;
 use crate::virtio::worker::{self, Bell, Work};
 use crate::virtio::{
-    Chain, DeviceError, Guest, Memory, give_back, interrupt_for, next_chain, want_doorbell,
+    Chain, DeviceError, Direction, Guest, Memory, give_back, interrupt_for, next_chain,
+    want_doorbell,
 };
 use hartline_abi::virtio::{MAX_FRAME, NetHeader, net_feature};
 use std::io;
@@ -95,7 +96,7 @@ impl Worker {
         let mut done = 0;
         while done < BATCH
             && self.limiters[SENDING].wait(&self.limits).is_none()
-            && let Some(chain) = next_chain(&mut self.transmit, &self.memory, false)?
+            && let Some(chain) = next_chain(&mut self.transmit, &self.memory, Direction::Read)?
         {
             self.limiters[SENDING].take(chain.length);
             let result = match self.gone {
@@ -143,7 +144,7 @@ impl Worker {
     fn receive_one(&mut self) -> Result<bool, DeviceError> {
         let chain = match self.spare.take() {
             Some(chain) => Some(chain),
-            None => next_chain(&mut self.receive, &self.memory, true)?,
+            None => next_chain(&mut self.receive, &self.memory, Direction::Write)?,
         };
         self.starved = chain.is_none();
         let Some(chain) = chain else {

@@ -21,10 +21,10 @@ pub const MAX_QUEUE_SIZE: u16 = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// The available index is further than the queue is long, or a ring is not in RAM.
-    #[error("the guest broke a ring of its network device")]
+    #[error("the guest broke a ring of a device")]
     Ring,
     /// A buffer that is not in RAM, too short, or of the wrong direction.
-    #[error("the guest gave its network device a bad buffer")]
+    #[error("the guest gave a device a bad buffer")]
     Buffer,
 }
 
@@ -127,16 +127,28 @@ pub(crate) struct Chain {
     pub head: u16,
     /// Its buffers.
     pub buffers: Vec<libc::iovec>,
+    /// How many of them the device may read; it may write those behind.
+    pub readable: usize,
     /// Length of all of them, bytes.
     pub length: usize,
 }
 
-/// Takes the next chain of buffers from a queue, which the device may write (`writable`) or
-/// read.
+/// What a device does with the buffers of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// It reads all.
+    Read,
+    /// It writes all.
+    Write,
+    /// It reads the first ones and writes the others.
+    Both,
+}
+
+/// Takes the next chain of buffers from a queue.
 pub(crate) fn next_chain(
     queue: &mut Queue,
     memory: &Memory,
-    writable: bool,
+    direction: Direction,
 ) -> Result<Option<Chain>, DeviceError> {
     let mut available = queue.iter(memory.map()).map_err(|_| DeviceError::Ring)?;
     let Some(descriptors) = available.next() else {
@@ -145,14 +157,22 @@ pub(crate) fn next_chain(
     let mut chain = Chain {
         head: descriptors.head_index(),
         buffers: Vec::with_capacity(1),
+        readable: 0,
         length: 0,
     };
     for descriptor in descriptors {
-        if descriptor.is_write_only() != writable || chain.buffers.len() == MAX_BUFFERS {
+        let is_allowed = match (direction, descriptor.is_write_only()) {
+            (Direction::Read, is_written) => !is_written,
+            (Direction::Write, is_written) => is_written,
+            (Direction::Both, true) => true,
+            (Direction::Both, false) => chain.readable == chain.buffers.len(),
+        };
+        if !is_allowed || chain.buffers.len() == MAX_BUFFERS {
             return Err(DeviceError::Buffer);
         }
         let buffer = memory.buffer(descriptor.addr().0, descriptor.len())?;
         chain.length += buffer.iov_len;
+        chain.readable += usize::from(!descriptor.is_write_only());
         chain.buffers.push(buffer);
     }
     Ok(Some(chain))

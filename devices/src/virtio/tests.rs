@@ -174,9 +174,15 @@ fn chains_are_followed_and_given_back() {
     let memory = memory();
     let chain = [(BASE + 0x4000, 100, NEXT, 1), (BASE + 0x5000, 50, 0, 0)];
     let mut queue = queue(&memory, &chain, 1);
-    let chain = next_chain(&mut queue, &memory, false).unwrap().unwrap();
+    let chain = next_chain(&mut queue, &memory, Direction::Read)
+        .unwrap()
+        .unwrap();
     assert_eq!((chain.head, chain.length, chain.buffers.len()), (0, 150, 2));
-    assert!(next_chain(&mut queue, &memory, false).unwrap().is_none());
+    assert!(
+        next_chain(&mut queue, &memory, Direction::Read)
+            .unwrap()
+            .is_none()
+    );
     give_back(&mut queue, &memory, chain.head, 7).unwrap();
     let used: u32 = memory.map().read_obj(GuestAddress(USED + 8)).unwrap();
     assert_eq!(used, 7);
@@ -201,11 +207,18 @@ fn bad_chains_are_errors() {
         (vec![(inside, 10, 0, 0)], SIZE + 1, DeviceError::Ring),
     ] {
         let mut queue = queue(&memory, &chain, index);
-        let result = next_chain(&mut queue, &memory, false);
+        let result = next_chain(&mut queue, &memory, Direction::Read);
         assert_eq!(result.unwrap_err(), expected, "{chain:x?}");
     }
+    // Behind one that the device writes, none that it reads.
+    let chain = [(inside, 10, WRITE | NEXT, 1), (inside, 10, 0, 0)];
+    let mut mixed = queue(&memory, &chain, 1);
+    let result = next_chain(&mut mixed, &memory, Direction::Both);
+    assert_eq!(result.unwrap_err(), DeviceError::Buffer);
     // A circle ends.
     let mut queue = queue(&memory, &[(inside, 10, NEXT, 0)], 1);
-    let chain = next_chain(&mut queue, &memory, false).unwrap().unwrap();
+    let chain = next_chain(&mut queue, &memory, Direction::Read)
+        .unwrap()
+        .unwrap();
     assert!(chain.buffers.len() <= SIZE.into());
 }

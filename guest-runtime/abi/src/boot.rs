@@ -51,6 +51,11 @@ pub struct NetSettings {
     pub polling_ns: u64,
 }
 
+/// Most disks.
+pub const MAX_DISKS: usize = 4;
+/// Longest name of a disk, bytes.
+pub const DISK_NAME: usize = 32;
+
 /// Boot information. Written by the VMM before the vCPU starts.
 #[repr(C)]
 #[derive(Debug, Clone)]
@@ -109,6 +114,10 @@ pub struct BootInfo {
     pub vectors: u32,
     /// The network interface.
     pub net: NetSettings,
+    /// Names in `/dev` of the disks, which are the devices from
+    /// [`FIRST_DISK`](crate::virtio::FIRST_DISK) on, filled up with zeros; empty: there are
+    /// no more.
+    pub disks: [[u8; DISK_NAME]; MAX_DISKS],
     /// Soft stack limit (RLIMIT_STACK), bytes.
     pub stack_limit: u64,
 }

@@ -10,6 +10,9 @@
 /// [`crate::boot::Shared::interrupts`].
 pub const NET_DEVICE: u64 = 0;
 
+/// Number of the first disk. Others follow it.
+pub const FIRST_DISK: u64 = 1;
+
 /// Offsets of registers, all of 32 bits.
 pub mod register {
     /// [`super::MAGIC`].
@@ -65,6 +68,8 @@ pub const VERSION: u32 = 2;
 pub mod device {
     /// Network.
     pub const NET: u32 = 1;
+    /// Block.
+    pub const BLOCK: u32 = 2;
 }
 
 /// Bits of [`register::STATUS`].
@@ -206,3 +211,160 @@ const _: () = assert!(NetHeader::LENGTH == 12 && size_of::<NetConfig>() == 12);
 
 /// Longest packet with its Ethernet header: a large segment, bytes.
 pub const MAX_FRAME: usize = 14 + 65_535;
+
+/// Feature bits of block devices (section 5.2.3).
+pub mod block_feature {
+    /// The configuration has the largest number of data buffers of a request.
+    pub const SEGMENTS: u64 = 1 << 2;
+    /// It cannot be written.
+    pub const READ_ONLY: u64 = 1 << 5;
+    /// The configuration has the preferred size of a request.
+    pub const BLOCK_SIZE: u64 = 1 << 6;
+    /// What was written reaches storage with [`super::block_request::FLUSH`].
+    pub const FLUSH: u64 = 1 << 9;
+    /// The device takes [`super::block_request::DISCARD`].
+    pub const DISCARD: u64 = 1 << 13;
+    /// The device takes [`super::block_request::WRITE_ZEROES`].
+    pub const WRITE_ZEROES: u64 = 1 << 14;
+}
+
+/// Types of requests to block devices (section 5.2.6).
+pub mod block_request {
+    /// Read sectors.
+    pub const IN: u32 = 0;
+    /// Write sectors.
+    pub const OUT: u32 = 1;
+    /// Make what was written durable.
+    pub const FLUSH: u32 = 4;
+    /// Read the name of the device, 20 bytes.
+    pub const GET_ID: u32 = 8;
+    /// Contents of sectors are not needed any more.
+    pub const DISCARD: u32 = 11;
+    /// Sectors become zeros.
+    pub const WRITE_ZEROES: u32 = 13;
+}
+
+/// The last byte of a request to a block device, written by it.
+pub mod block_status {
+    /// Done.
+    pub const OK: u8 = 0;
+    /// It failed.
+    pub const IO_ERROR: u8 = 1;
+    /// There is no such request.
+    pub const UNSUPPORTED: u8 = 2;
+}
+
+/// Unit of positions and lengths of block devices, bytes.
+pub const SECTOR: u64 = 512;
+/// Queue of requests to a block device.
+pub const BLOCK_REQUESTS: u16 = 0;
+
+/// Configuration of a block device (section 5.2.4), as far as there are features for it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockConfig {
+    /// Length, sectors.
+    pub sectors: u64,
+    /// Most data buffers of a request.
+    pub segments: u32,
+    /// Preferred size of a request, bytes.
+    pub block_size: u32,
+    /// Most sectors of a range to discard or to make zero.
+    pub range_sectors: u32,
+    /// Most ranges of a request.
+    pub ranges: u32,
+}
+
+impl BlockConfig {
+    /// Length, bytes.
+    pub const LENGTH: usize = 60;
+
+    /// As it is in memory.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, &self.sectors.to_le_bytes());
+        put(12, &self.segments.to_le_bytes());
+        put(20, &self.block_size.to_le_bytes());
+        // One queue.
+        put(34, &1u16.to_le_bytes());
+        for at in [36, 48] {
+            put(at, &self.range_sectors.to_le_bytes());
+            put(at + 4, &self.ranges.to_le_bytes());
+        }
+        // Ranges are discarded in units of a sector, and zeros may be holes.
+        put(44, &1u32.to_le_bytes());
+        put(56, &[1]);
+        bytes
+    }
+}
+
+/// What precedes each request to a block device (section 5.2.6).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockHeader {
+    /// One of [`block_request`].
+    pub kind: u32,
+    /// Where, of reads and writes.
+    pub sector: u64,
+}
+
+impl BlockHeader {
+    /// Length, bytes.
+    pub const LENGTH: usize = 16;
+
+    /// As it is in memory.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        bytes[..4].copy_from_slice(&self.kind.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.sector.to_le_bytes());
+        bytes
+    }
+
+    /// From memory.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
+        let [a, b, c, d, _, _, _, _, sector @ ..] = bytes;
+        Self {
+            kind: u32::from_le_bytes([a, b, c, d]),
+            sector: u64::from_le_bytes(sector),
+        }
+    }
+}
+
+/// A range of sectors to discard or to make zero.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockRange {
+    /// Where it begins.
+    pub sector: u64,
+    /// Its length, sectors.
+    pub sectors: u32,
+    /// Bit 0: zeros may be a hole.
+    pub flags: u32,
+}
+
+impl BlockRange {
+    /// Length, bytes.
+    pub const LENGTH: usize = 16;
+
+    /// As it is in memory.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        bytes[..8].copy_from_slice(&self.sector.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.sectors.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.flags.to_le_bytes());
+        bytes
+    }
+
+    /// From memory.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
+        let [s0, s1, s2, s3, s4, s5, s6, s7, n0, n1, n2, n3, flags @ ..] = bytes;
+        Self {
+            sector: u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]),
+            sectors: u32::from_le_bytes([n0, n1, n2, n3]),
+            flags: u32::from_le_bytes(flags),
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Drivers of virtio devices ([`hartline_abi::virtio`]). They poll their rings; the doorbell
 //! of a device is rung only when it sleeps.
 
+pub mod block;
 mod mmio;
 pub mod net;
 mod queue;

@@ -8,7 +8,8 @@ use core::sync::atomic::{AtomicU16, Ordering};
 use hartline_abi::handshake;
 use hartline_abi::layout::{PAGE_SIZE, PHYSMAP_BASE, RAM_GPA};
 
-/// Flag of a descriptor: the device writes the buffer.
+/// Flags of a descriptor: another one follows; the device writes the buffer.
+const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 
 #[repr(C)]
@@ -77,7 +78,7 @@ impl Queue {
         };
         for number in 0..size {
             let flags = if writable { WRITE } else { 0 };
-            queue.describe(number, buffer_length as u32, flags);
+            queue.describe(number, buffer_length as u32, flags, 0);
         }
         queue
     }
@@ -92,12 +93,12 @@ impl Queue {
         [base, base + AVAILABLE as u64, base + USED as u64]
     }
 
-    fn describe(&self, number: u16, length: u32, flags: u16) {
+    fn describe(&self, number: u16, length: u32, flags: u16, next: u16) {
         let descriptor = Descriptor {
             address: physical(self.buffer_pointer(number)),
             length,
             flags,
-            next: 0,
+            next,
         };
         // SAFETY: inside the table; the device reads it after it is made available.
         unsafe {
@@ -139,8 +140,22 @@ impl Queue {
 
     /// The same for one of which only the first `length` bytes are filled.
     pub fn give_filled(&mut self, number: u16, length: usize) {
-        self.describe(number, length as u32, 0);
+        self.describe(number, length as u32, 0, 0);
         self.give(number);
+    }
+
+    /// The same for several buffers that are one request: the number and length of each, and
+    /// whether the device writes it.
+    pub fn give_chain(&mut self, parts: &[(u16, usize, bool)]) {
+        for (at, &(number, length, writable)) in parts.iter().enumerate() {
+            let next = parts.get(at + 1).map(|&(number, ..)| number);
+            let flags = if writable { WRITE } else { 0 };
+            let flags = flags | if next.is_some() { NEXT } else { 0 };
+            self.describe(number, length as u32, flags, next.unwrap_or(0));
+        }
+        if let Some(&(first, ..)) = parts.first() {
+            self.give(first);
+        }
     }
 
     /// Lets the device see what was given. Result: whether it wants the doorbell.

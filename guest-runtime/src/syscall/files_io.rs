@@ -469,8 +469,10 @@ fn copy(
     Ok(done)
 }
 
-/// Everything is in memory: there is nothing to write back.
-fn sync(_: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
+/// Files are in memory or the host's; disks are flushed.
+fn sync(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
+    // It tells nobody that something failed: fsync does.
+    let _ = kernel.files.vfs.disks.flush_all();
     Ok(0)
 }
 
@@ -480,6 +482,10 @@ fn sync_file(kernel: &mut Kernel, fd: u64, only_data: bool) -> Result<u64, Errno
         Object::File | Object::Directory if is_volume(file.ino) => {
             let ino = file.ino;
             kernel.files.vfs.fs.sync_volume(ino, only_data)?;
+            Ok(0)
+        }
+        Object::Device(Device::Disk(number)) => {
+            kernel.files.vfs.disks.get(number)?.flush()?;
             Ok(0)
         }
         Object::File | Object::Directory | Object::Device(_) => Ok(0),

@@ -2,6 +2,7 @@
 //! table of its calls.
 
 mod clone;
+mod disks;
 mod epoll;
 mod exec;
 pub mod files;

@@ -1,9 +1,9 @@
 //! `ioctl`: terminals, and the few requests that any descriptor understands.
 
-use super::Entry;
 use super::files::Files;
 use super::interfaces;
 use super::pty::{self, Side};
+use super::{Entry, disks};
 use crate::console::INPUT_READY;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
@@ -72,7 +72,10 @@ fn ioctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             let family = kernel.socket(id)?.family;
             interfaces::ioctl(kernel, family, request, address)
         }
-        _ => terminal(kernel, a[0], request, address),
+        _ => match kernel.files.file(a[0])?.object {
+            Object::Device(Device::Disk(number)) => disks::ioctl(kernel, number, request, address),
+            _ => terminal(kernel, a[0], request, address),
+        },
     }
 }
 

@@ -1,7 +1,10 @@
 //! `/dev`: what it contains, and what opening a device node gives.
 
+use super::disks;
 use super::fs::{DEV_DEVICE, FileSystem, NewInode, Place};
-use super::types::{Credentials, Ino, S_IFCHR, S_IFMT, S_ISVTX, device_number, major, minor};
+use super::types::{
+    Credentials, Ino, S_IFBLK, S_IFCHR, S_IFMT, S_ISVTX, device_number, major, minor,
+};
 use crate::errno::Errno;
 
 /// A device that the library OS drives.
@@ -17,6 +20,8 @@ pub enum Device {
     Random,
     /// `/dev/tty` and `/dev/console`
     Terminal,
+    /// A block device ([`super::disks`]).
+    Disk(u32),
 }
 
 /// Name, major, minor, permissions.
@@ -44,8 +49,17 @@ impl Device {
     /// # Errors
     /// `ENXIO` if there is none.
     pub fn open(mode: u32, rdev: u64) -> Result<Self, Errno> {
-        if mode & S_IFMT != S_IFCHR {
-            return Err(Errno::ENXIO);
+        match mode & S_IFMT {
+            S_IFCHR => {}
+            S_IFBLK if major(rdev) == disks::MAJOR => {
+                return match minor(rdev) {
+                    minor if minor.is_multiple_of(disks::MINORS) => {
+                        Ok(Self::Disk((minor / disks::MINORS) as u32))
+                    }
+                    _ => Err(Errno::ENXIO),
+                };
+            }
+            _ => return Err(Errno::ENXIO),
         }
         match (major(rdev), minor(rdev)) {
             (1, 3) => Ok(Self::Null),
@@ -84,4 +98,24 @@ pub fn populate(fs: &mut FileSystem) -> Result<Ino, Errno> {
     fs.create(place(b"shm"), shm, who)?;
     fs.release(root);
     Ok(root)
+}
+
+/// Makes the device node of disk `number`, which is `who`'s, in `/dev`, which is `root`.
+///
+/// # Errors
+/// `EEXIST`, `ENOSPC`.
+pub fn add_disk(
+    fs: &mut FileSystem,
+    root: Ino,
+    name: &[u8],
+    number: u32,
+    who: &Credentials,
+) -> Result<(), Errno> {
+    let place = Place {
+        directory: root,
+        name,
+    };
+    let rdev = device_number(disks::MAJOR, u64::from(number) * disks::MINORS);
+    fs.create(place, NewInode::node(S_IFBLK | 0o660, rdev), who)?;
+    Ok(())
 }

@@ -10,6 +10,7 @@ pub mod budget;
 pub mod data;
 pub mod devices;
 pub mod directory;
+pub mod disks;
 pub mod epoll;
 pub mod file;
 pub mod fs;
@@ -46,6 +47,7 @@ use crate::net::Network;
 use crate::net::socket::SocketId;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
+use disks::Disks;
 use file::{Object, OpenFile, OpenFiles};
 use fs::{ANONYMOUS_DEVICE, Clock, FileSystem, NewInode, Place, ROOT};
 use inode::Kind;
@@ -76,6 +78,10 @@ pub struct Vfs {
     pub net: Network,
     /// Pseudo-terminals.
     pub ptys: Ptys,
+    /// Block devices.
+    pub disks: Disks,
+    /// Root directory of `/dev`.
+    dev: Ino,
     /// Bit n: standard stream n is the terminal.
     terminals: u32,
     /// The `/etc/resolv.conf` that was made here.
@@ -104,6 +110,8 @@ impl Vfs {
             changed: Vec::new(),
             net: Network::default(),
             ptys: Ptys::default(),
+            disks: Disks::default(),
+            dev: ROOT,
             terminals,
             resolver: None,
         };
@@ -117,6 +125,7 @@ impl Vfs {
             vfs.fs.create(place, NewInode::directory(0o1777), &root)?;
         }
         let dev = devices::populate(&mut vfs.fs)?;
+        vfs.dev = dev;
         vfs.mount(b"dev", dev, &process)?;
         vfs.mount(b"proc", proc::ROOT, &process)?;
         vfs.mount(b"sys", proc::SYSFS_ROOT, &process)?;

@@ -235,6 +235,13 @@ impl Vfs {
                 Some(pty::Node::Slave(id)) => self.open_slave(process, id, flags),
                 None => match Device::open(inode.mode, inode.rdev)? {
                     Device::Terminal => self.open_terminal(process, flags),
+                    Device::Disk(number) => {
+                        let writes = flags & o::ACCMODE != o::RDONLY;
+                        match self.disks.get(number)?.is_read_only() && writes {
+                            true => Err(Errno::EACCES),
+                            false => Ok(Object::Device(Device::Disk(number))),
+                        }
+                    }
                     device => Ok(Object::Device(device)),
                 },
             },

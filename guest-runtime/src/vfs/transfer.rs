@@ -83,6 +83,10 @@ impl Vfs {
             }
             // Input comes from the terminal only if standard input is one.
             Object::Device(Device::Terminal) if self.terminals & 1 == 0 => Err(Errno::EIO),
+            Object::Device(Device::Disk(number)) => {
+                let done = self.disks.read(*number, at, to)?;
+                self.advance(id, offset, done)
+            }
             Object::Device(device) => {
                 let device = *device;
                 read_device(device, to, nonblocking, outside)
@@ -184,6 +188,7 @@ impl Vfs {
             | Object::Process(_) => Err(Errno::EINVAL),
             Object::File => self.write_file(id, ino, offset, from),
             Object::Device(device) => match *device {
+                Device::Disk(number) => self.write_disk(id, number, offset, from),
                 Device::Null | Device::Zero | Device::Random => Ok(from.len()),
                 Device::Full => Err(Errno::ENOSPC),
                 Device::Terminal => {
@@ -266,7 +271,12 @@ impl Vfs {
         Ok(done)
     }
 
-    fn advance(&mut self, id: FileId, offset: Option<u64>, by: usize) -> Result<usize, Errno> {
+    pub(super) fn advance(
+        &mut self,
+        id: FileId,
+        offset: Option<u64>,
+        by: usize,
+    ) -> Result<usize, Errno> {
         if offset.is_none() {
             self.files.get_mut(id)?.offset += by as u64;
         }
@@ -292,6 +302,10 @@ impl Vfs {
             Object::Directory => i64::MAX,
             Object::Proc(_) => 0,
             Object::Device(Device::Terminal) => return Err(Errno::ESPIPE),
+            Object::Device(Device::Disk(number)) => {
+                let number = *number;
+                self.disks.size(number)?.cast_signed()
+            }
             Object::Device(_) => return Ok(0),
             _ => return Err(Errno::ESPIPE),
         };
@@ -343,6 +357,8 @@ fn read_device(
         Device::Zero | Device::Full => to.fill(0),
         Device::Random => outside.random(to),
         Device::Terminal => return outside.read_input(to, nonblocking),
+        // It has a position.
+        Device::Disk(_) => return Err(Errno::ENXIO),
     }
     Ok(to.len())
 }

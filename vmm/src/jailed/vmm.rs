@@ -121,6 +121,7 @@ fn run(
     };
     let settings = Settings {
         network: None,
+        disks: Vec::new(),
         statistics: None,
         ram: job.memory,
         cpus: job.cpus,

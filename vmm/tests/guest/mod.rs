@@ -101,6 +101,7 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         arguments: &arguments,
         volumes: Vec::new(),
         network: interface.as_ref().map(Interface::network),
+        disks: Vec::new(),
         interpret_only: true,
         trace: None,
         variant: 0,

@@ -17,8 +17,10 @@ use crate::translation::Translation;
 use anyhow::Context;
 use hartline_abi::image::variant;
 use hartline_abi::report::ExitReport;
+use hartline_devices::block::Image;
 use hartline_devices::volume::Volume;
 use hartline_vmm::boot;
+use hartline_vmm::devices::{Disk, DiskName};
 use hartline_vmm::images::ImageSource;
 use hartline_vmm::machine::{self, RUNTIME, Settings};
 use hartline_vmm::profile::{Profile, Taken};
@@ -76,6 +78,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         arguments: &guest_arguments(arguments, &guest),
         volumes: open_volumes(arguments)?,
         network: net.open(&arguments.ports)?,
+        disks: open_disks(arguments)?,
         interpret_only: arguments.interpret,
         trace: open_trace(arguments)?,
         timeout: arguments.timeout,
@@ -172,7 +175,7 @@ fn load(arguments: &Arguments, net: &Net) -> anyhow::Result<Guest> {
     if let Some(resolver) = net.resolver() {
         builder.add_text(resolver.as_bytes(), "/etc/resolv.conf")?;
     }
-    for volume in &arguments.volumes {
+    for volume in arguments.volumes.iter().filter(|v| v.disk().is_none()) {
         builder.add_mount_point(&volume.host, &volume.guest)?;
     }
     let tree = Arc::new(builder.build()?);
@@ -186,11 +189,30 @@ fn load(arguments: &Arguments, net: &Net) -> anyhow::Result<Guest> {
 
 /// The volumes.
 fn open_volumes(arguments: &Arguments) -> anyhow::Result<Vec<Volume>> {
-    let volumes = arguments.volumes.iter();
+    let volumes = arguments.volumes.iter().filter(|v| v.disk().is_none());
     volumes
         .map(|volume| {
             Volume::open(&volume.host, &volume.guest, volume.read_only)
                 .with_context(|| format!("--volume {}", volume.host.display()))
+        })
+        .collect()
+}
+
+/// The volumes that are block devices.
+fn open_disks(arguments: &Arguments) -> anyhow::Result<Vec<Disk>> {
+    let named = arguments.volumes.iter().filter_map(|volume| {
+        let name = volume.disk()?;
+        Some((volume, name))
+    });
+    named
+        .map(|(volume, text)| {
+            let mut name = DiskName::default();
+            // As long as that at most: the command line was checked.
+            for (to, from) in name.iter_mut().zip(text.bytes()) {
+                *to = from;
+            }
+            let image = Image::open(&volume.host, volume.read_only).context("--volume")?;
+            Ok(Disk { name, image })
         })
         .collect()
 }

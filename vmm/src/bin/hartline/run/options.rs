@@ -2,6 +2,7 @@
 
 use super::network::{self, Net};
 use anyhow::{Context, ensure};
+use hartline_abi::boot::{DISK_NAME, MAX_DISKS};
 use hartline_abi::volume::MAX_VOLUMES;
 use hartline_aot::technique::Technique;
 use hartline_devices::net::user::Forward;
@@ -19,7 +20,7 @@ pub struct Arguments {
     pub rootfs: Option<PathBuf>,
 
     /// File or directory of the host for the program to read and write; with :ro it can only
-    /// be read
+    /// be read. At /dev/NAME a file or block device of the host is a block device
     #[arg(long = "volume", value_name = "HOST:GUEST[:ro]", value_parser = parse_volume)]
     pub volumes: Vec<Volume>,
 
@@ -133,6 +134,14 @@ pub struct Volume {
     pub read_only: bool,
 }
 
+impl Volume {
+    /// The name in `/dev` of the guest, if it is to be a block device there.
+    pub fn disk(&self) -> Option<&str> {
+        let name = self.guest.strip_prefix("/dev/")?;
+        (!name.is_empty() && !name.contains('/')).then_some(name)
+    }
+}
+
 /// Values of `--interrupts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Interrupts {
@@ -167,7 +176,12 @@ impl Arguments {
             self.cpus
         );
         self.interrupt_mode()?;
-        let volumes = self.volumes.len();
+        let disks = self.volumes.iter().filter_map(Volume::disk).count();
+        ensure!(
+            disks <= MAX_DISKS,
+            "--volume: {disks} block devices are more than {MAX_DISKS}"
+        );
+        let volumes = self.volumes.len() - disks;
         ensure!(
             volumes <= MAX_VOLUMES,
             "--volume: {volumes} volumes are more than {MAX_VOLUMES}"
@@ -206,11 +220,19 @@ fn parse_volume(text: &str) -> anyhow::Result<Volume> {
         guest.starts_with('/'),
         "the path in the guest must start with /"
     );
-    Ok(Volume {
+    let volume = Volume {
         host: host.into(),
         guest: guest.into(),
         read_only,
-    })
+    };
+    if let Some(name) = volume.disk() {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        ensure!(
+            name.len() <= DISK_NAME && name.bytes().all(is_plain),
+            "the name of a block device has at most {DISK_NAME} letters and digits"
+        );
+    }
+    Ok(volume)
 }
 
 fn parse_environment(text: &str) -> anyhow::Result<String> {
@@ -285,7 +307,10 @@ mod tests {
         );
         assert!(volume.read_only);
         assert!(!parse_volume("/a:/b").unwrap().read_only);
-        for bad in ["", "/a", ":/b", "/a:b:ro", "/a:ro"] {
+        let disk = parse_volume("disk.img:/dev/vda").unwrap();
+        assert_eq!(disk.disk(), Some("vda"));
+        assert_eq!(parse_volume("/a:/dev/shm/x").unwrap().disk(), None);
+        for bad in ["", "/a", ":/b", "/a:b:ro", "/a:ro", "/a:/dev/v.a"] {
             assert!(parse_volume(bad).is_err(), "{bad}");
         }
     }

@@ -1,9 +1,9 @@
 //! `--stats`: what a run cost.
 
 use hartline_abi::report::ExitReport;
-use hartline_devices::net::Statistics;
 use hartline_vmm::End;
 use hartline_vmm::UserExits;
+use hartline_vmm::devices::DeviceStatistics;
 use hartline_vmm::machine::Outcome;
 use hartline_vmm::platform::Counters;
 use std::io::{self, Write};
@@ -58,15 +58,17 @@ impl Run<'_> {
             lines.push(row);
         }
         lines.extend(self.exits());
-        if let Some(network) = &outcome.network {
-            let rows = network.rows().into_iter();
-            lines.extend(rows.map(|(name, n)| (format!("net {}", words(name)), n.to_string())));
+        for (device, rows) in outcome.devices.rows() {
+            let row = |(name, n): (&str, u64)| (format!("{device} {}", words(name)), n.to_string());
+            lines.extend(rows.into_iter().map(row));
+        }
+        if outcome.devices.any() {
             let (mode, delivered) = outcome.interrupts;
             lines.push(("interrupt mode".to_owned(), mode.to_string()));
             lines.push(("interrupts by vector".to_owned(), delivered.to_string()));
-            if let Some(each) = self.exits_per_packet() {
-                lines.push(("exits per packet".to_owned(), format!("{each:.4}")));
-            }
+        }
+        if let Some(each) = self.exits_per_packet() {
+            lines.push(("exits per packet".to_owned(), format!("{each:.4}")));
         }
         if let End::Report(report) = &outcome.end {
             lines.extend([
@@ -133,7 +135,7 @@ impl Run<'_> {
 
     /// Exits that the host's own interrupts did not cause, for each packet of the network.
     fn exits_per_packet(&self) -> Option<f64> {
-        let network = self.outcome.network?;
+        let network = self.outcome.devices.net?;
         let [vcpu, _] = self.outcome.counters.as_ref()?;
         let packets = network.received_packets + network.sent_packets;
         let exits = vcpu.get("exits").saturating_sub(vcpu.get("irq_exits"));
@@ -171,13 +173,15 @@ impl Run<'_> {
             "vcpu": counters(0),
             "vm": counters(1),
         });
-        if let Some(network) = &outcome.network {
-            object["net"] = net_json(*network);
+        add_devices(&mut object, &outcome.devices);
+        if let Some(each) = self.exits_per_packet() {
+            object["net"]["exits_per_packet"] = each.into();
+        }
+        if outcome.devices.any() {
             let (mode, delivered) = outcome.interrupts;
-            object["net"]["exits_per_packet"] = self.exits_per_packet().into();
             object["interrupts"] = serde_json::json!({
                 "mode": mode,
-                "raised": network.interrupts,
+                "raised": outcome.devices.interrupts(),
                 "delivered_by_vector": delivered,
             });
         }
@@ -207,20 +211,23 @@ impl Run<'_> {
 }
 
 /// Prints what a VM that runs has cost so far, as one JSON object, to standard error.
-pub fn print_running(vcpus: &Counters, network: Option<Statistics>) {
-    let object = serde_json::json!({
+pub fn print_running(vcpus: &Counters, devices: &DeviceStatistics) {
+    let mut object = serde_json::json!({
         "vcpu": vcpus.iter().collect::<std::collections::BTreeMap<_, _>>(),
-        "net": network.map(net_json),
     });
+    add_devices(&mut object, devices);
     // That nobody reads it is no reason to fail.
     let _ = writeln!(io::stderr(), "{object}");
 }
 
-fn net_json(network: Statistics) -> serde_json::Value {
-    let rows = network.rows().into_iter();
-    rows.map(|(name, n)| (name.to_owned(), n.into()))
-        .collect::<serde_json::Map<_, _>>()
-        .into()
+/// Adds an object for each device.
+fn add_devices(object: &mut serde_json::Value, devices: &DeviceStatistics) {
+    for (device, rows) in devices.rows() {
+        let rows = rows
+            .into_iter()
+            .map(|(name, n)| (name.to_owned(), n.into()));
+        object[device] = rows.collect::<serde_json::Map<_, _>>().into();
+    }
 }
 
 fn missing(report: &ExitReport) -> impl Iterator<Item = (u32, u32)> {

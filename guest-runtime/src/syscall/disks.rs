@@ -1,0 +1,92 @@
+//! Block devices: their start, and `ioctl` on them (linux/fs.h).
+
+use crate::drivers::{self, StartError};
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::user;
+use crate::vfs::disks::SECTOR;
+use crate::vfs::types::Credentials;
+use alloc::boxed::Box;
+
+/// Requests.
+mod request {
+    pub const ROGET: u32 = 0x125e;
+    pub const GETSIZE: u32 = 0x1260;
+    pub const FLSBUF: u32 = 0x1261;
+    pub const SSZGET: u32 = 0x1268;
+    pub const DISCARD: u32 = 0x1277;
+    pub const IOMIN: u32 = 0x1278;
+    pub const IOOPT: u32 = 0x1279;
+    pub const PBSZGET: u32 = 0x127b;
+    pub const BSZGET: u32 = 0x8008_1270;
+    pub const GETSIZE64: u32 = 0x8008_1272;
+}
+
+/// Unit in which Linux keeps a disk's contents in memory, bytes.
+const BLOCK: i32 = 4096;
+
+impl Kernel {
+    /// Starts the disks that the VM has.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start_disks(&mut self) -> Result<(), StartError> {
+        let boot = self.host.boot();
+        let who = Credentials::new(boot.uid, boot.gid);
+        for (number, name) in (0..).zip(&boot.disks) {
+            let length = name.iter().position(|&byte| byte == 0);
+            let name = &name[..length.unwrap_or(name.len())];
+            if name.is_empty() {
+                break;
+            }
+            let disk = drivers::block::start(self.host, number)?;
+            let vfs = &mut self.files.vfs;
+            // Its name may be that of another device.
+            let added = vfs.add_disk(name, Box::new(disk), &who);
+            added.map_err(|_| StartError::Refused)?;
+        }
+        Ok(())
+    }
+}
+
+/// `ioctl` on disk `number`.
+///
+/// # Errors
+/// `ENOTTY` for a request that it does not know; `EINVAL`, `EACCES`, `EIO`, `EOPNOTSUPP`.
+pub(super) fn ioctl(
+    kernel: &mut Kernel,
+    number: u32,
+    request: u32,
+    address: u64,
+) -> Result<u64, Errno> {
+    let disk = kernel.files.vfs.disks.get(number)?;
+    let (sectors, read_only) = (disk.sectors(), disk.is_read_only());
+    match request {
+        request::GETSIZE => user::write(&mut kernel.memory, address, &sectors)?,
+        request::GETSIZE64 => {
+            user::write(&mut kernel.memory, address, &(sectors * SECTOR as u64))?;
+        }
+        request::ROGET => user::write(&mut kernel.memory, address, &i32::from(read_only))?,
+        request::SSZGET | request::PBSZGET | request::IOMIN => {
+            user::write(&mut kernel.memory, address, &(SECTOR as i32))?;
+        }
+        request::IOOPT => user::write(&mut kernel.memory, address, &0i32)?,
+        request::BSZGET => user::write(&mut kernel.memory, address, &BLOCK)?,
+        request::FLSBUF => kernel.files.vfs.disks.get(number)?.flush()?,
+        request::DISCARD => {
+            let [start, length]: [u64; 2] = user::read(&mut kernel.memory, address)?;
+            let end = start.checked_add(length).ok_or(Errno::EINVAL)?;
+            let unit = SECTOR as u64;
+            if read_only {
+                return Err(Errno::EACCES);
+            }
+            if !start.is_multiple_of(unit) || !length.is_multiple_of(unit) || end > sectors * unit {
+                return Err(Errno::EINVAL);
+            }
+            let disk = kernel.files.vfs.disks.get(number)?;
+            disk.discard(start / unit, length / unit)?;
+        }
+        _ => return Err(Errno::ENOTTY),
+    }
+    Ok(0)
+}
