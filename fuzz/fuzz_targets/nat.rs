@@ -1,0 +1,58 @@
+//! Packets of a hostile guest, for the network that ends in the VMM: whatever they are, it goes
+//! on, and keeps only so much for a guest that takes nothing.
+
+#![no_main]
+
+mod packet;
+
+use hartline_abi::virtio::{MAX_FRAME, NetHeader};
+use hartline_devices::net::Backend;
+use hartline_devices::net::user::{GATEWAY, GUEST, GUEST_MAC, User};
+use libfuzzer_sys::fuzz_target;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+/// Nothing leaves this machine, and nobody is there.
+fn nowhere(to: SocketAddrV4) -> Option<SocketAddr> {
+    (*to.ip() != GATEWAY).then(|| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 1))
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Ok(mut user) = User::with_policy(&[], nowhere) else {
+        return;
+    };
+    let mut taken = vec![0; NetHeader::LENGTH + MAX_FRAME];
+    let mut rest = input;
+    // A byte says how long the next packet is, and what of it is right in any case.
+    while let Some((&length, after)) = rest.split_first() {
+        let (body, later) = after.split_at(after.len().min(usize::from(length)));
+        rest = later;
+        let mut packet = vec![0; NetHeader::LENGTH];
+        packet.extend(body);
+        if length & 1 == 0 {
+            packet::repair(&mut packet[NetHeader::LENGTH..], GUEST_MAC, GUEST.octets(), None);
+        }
+        let buffer = io(&mut packet);
+        // SAFETY: a buffer of this function's.
+        let _ = unsafe { user.write(&[buffer]) };
+        if length & 2 == 0 {
+            let buffer = io(&mut taken);
+            // SAFETY: as above.
+            let _ = unsafe { user.read(&[buffer]) };
+        }
+    }
+    let mut left = 0;
+    let buffer = io(&mut taken);
+    // SAFETY: as above.
+    while let Ok(length) = unsafe { user.read(&[buffer]) } {
+        assert!((NetHeader::LENGTH + 14..=NetHeader::LENGTH + MAX_FRAME).contains(&length));
+        left += 1;
+        assert!(left < 10_000);
+    }
+});
+
+fn io(bytes: &mut [u8]) -> libc::iovec {
+    libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    }
+}

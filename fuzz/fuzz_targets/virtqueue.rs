@@ -1,0 +1,203 @@
+//! Registers, rings, descriptors and requests of a hostile guest: the network device and the
+//! block device go on, or stop and say why. Nothing outside the guest's RAM is read or written.
+
+#![no_main]
+
+use hartline_abi::virtio::{feature, register, status};
+use hartline_devices::block::{Block, Image};
+use hartline_devices::net::{Backend, Net};
+use hartline_devices::virtio::mmio::Transport;
+use hartline_devices::virtio::{Device, DeviceError, Guest, Memory};
+use libfuzzer_sys::fuzz_target;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+/// Where the guest has its memory, and how much.
+const BASE: u64 = 1 << 32;
+const LENGTH: usize = 64 << 10;
+/// Length of the disk, bytes.
+const DISK: u64 = 64 << 10;
+/// Register writes of an input, each of a byte for the register and four for the value.
+const WRITES: usize = 8;
+const WRITE: usize = 5;
+
+#[derive(Clone, Copy)]
+#[repr(align(4096))]
+struct Page {
+    _bytes: [u8; 4096],
+}
+
+/// The file behind the disk.
+static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let path = std::env::temp_dir().join(format!("hartline-fuzz-{}", std::process::id()));
+    let file = File::create(&path).expect("a temporary file");
+    file.set_len(DISK).expect("its length");
+    path
+});
+
+#[derive(Debug, Default)]
+struct Watcher {
+    failed: AtomicBool,
+}
+
+impl Guest for Watcher {
+    fn interrupt(&self) {}
+
+    fn fail(&self, _: DeviceError) {
+        self.failed.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A wire on which a few packets come, and those that go are looked at.
+#[derive(Debug)]
+struct Wire {
+    ram: std::ops::Range<usize>,
+    packets: usize,
+}
+
+impl Wire {
+    fn check(&self, buffers: &[libc::iovec]) -> usize {
+        for buffer in buffers {
+            let start = buffer.iov_base as usize;
+            let end = start.checked_add(buffer.iov_len).expect("no end");
+            assert!(self.ram.start <= start && end <= self.ram.end);
+        }
+        buffers.iter().map(|buffer| buffer.iov_len).sum()
+    }
+}
+
+impl Backend for Wire {
+    fn mtu(&self) -> u16 {
+        1500
+    }
+
+    fn set_offloads(&mut self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    unsafe fn read(&mut self, buffers: &[libc::iovec]) -> io::Result<usize> {
+        let room = self.check(buffers);
+        self.packets = self
+            .packets
+            .checked_sub(1)
+            .ok_or(io::ErrorKind::WouldBlock)?;
+        Ok(room.min(100))
+    }
+
+    unsafe fn write(&mut self, buffers: &[libc::iovec]) -> io::Result<()> {
+        self.check(buffers);
+        Ok(())
+    }
+
+    fn descriptor(&self) -> RawFd {
+        -1
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&kind, input)) = input.split_first() else {
+        return;
+    };
+    let (writes, contents) = input.split_at(input.len().min(WRITES * WRITE));
+    let pages = Arc::new(Mutex::new(vec![
+        Page { _bytes: [0; 4096] };
+        LENGTH / size_of::<Page>()
+    ]));
+    let base: NonNull<u8> = match pages.lock() {
+        Ok(mut pages) => NonNull::from(&mut pages[0]).cast(),
+        Err(_) => return,
+    };
+    let count = contents.len().min(LENGTH);
+    // SAFETY: inside the pages.
+    unsafe { std::ptr::copy_nonoverlapping(contents.as_ptr(), base.as_ptr(), count) };
+    // SAFETY: the vector is not changed while the memory has it.
+    let memory = unsafe { Memory::new(base, LENGTH, BASE, pages) }.expect("small");
+    let watcher = Arc::new(Watcher::default());
+    let start = base.as_ptr() as usize;
+    let wire = Wire {
+        ram: start..start + LENGTH,
+        packets: usize::from(kind >> 4),
+    };
+    let guest = Arc::clone(&watcher) as Arc<dyn Guest>;
+    let (device, sleeps): (Box<dyn Device>, Box<dyn Fn() -> u64>) = match kind & 1 {
+        0 => {
+            let image = Image::open(&FILE, kind & 2 != 0).expect("an image");
+            let block = Block::new(image, Duration::ZERO, memory.clone(), guest).expect("a disk");
+            let counters = block.counters();
+            (Box::new(block), Box::new(move || counters.read().sleeps))
+        }
+        _ => {
+            let net = Net::new(
+                Box::new(wire),
+                [2; 6],
+                Duration::ZERO,
+                Arc::default(),
+                memory.clone(),
+                guest,
+            );
+            let net = net.expect("a network device");
+            let counters = net.counters();
+            (Box::new(net), Box::new(move || counters.read().sleeps))
+        }
+    };
+    let mut transport = Transport::new(device, memory);
+    begin(&mut transport, kind);
+    // Until it has nothing more to do.
+    let start = Instant::now();
+    let is_on = |transport: &Transport| read(transport, register::STATUS) & status::DRIVER_OK != 0;
+    while is_on(&transport)
+        && sleeps() == 0
+        && !watcher.failed.load(Ordering::SeqCst)
+        && start.elapsed() < Duration::from_millis(100)
+    {
+        std::thread::yield_now();
+    }
+    for write in writes.chunks_exact(WRITE) {
+        transport.write(u64::from(write[0]) * 4, &write[1..]);
+        let mut bytes = [0; 8];
+        transport.read(u64::from(write[0]), &mut bytes[..usize::from(write[1] % 9)]);
+    }
+    transport.reset();
+    assert_eq!(fs::metadata(&*FILE).expect("the file").len(), DISK);
+});
+
+fn read(transport: &Transport, offset: u64) -> u32 {
+    let mut bytes = [0; 4];
+    transport.read(offset, &mut bytes);
+    u32::from_le_bytes(bytes)
+}
+
+/// Starts the device as a driver does, with small rings at the start of RAM.
+fn begin(transport: &mut Transport, kind: u8) {
+    let mut write = |offset, value: u64| transport.write(offset, &(value as u32).to_le_bytes());
+    write(register::STATUS, 3);
+    let features = feature::VERSION_1 | if kind & 4 != 0 { feature::EVENT_INDEX } else { 0 };
+    for half in 0..2 {
+        write(register::DRIVER_FEATURES_SELECT, half);
+        write(register::DRIVER_FEATURES, features >> (32 * half));
+    }
+    write(register::STATUS, 3 | u64::from(status::FEATURES_OK));
+    for queue in 0..2 {
+        write(register::QUEUE_SELECT, queue);
+        write(register::QUEUE_SIZE, 8);
+        let at = BASE + queue * 0x200;
+        for (place, address) in [
+            (register::QUEUE_DESCRIPTORS, at),
+            (register::QUEUE_AVAILABLE, at + 0x80),
+            (register::QUEUE_USED, at + 0x100),
+        ] {
+            write(place, address);
+            write(place + 4, address >> 32);
+        }
+        write(register::QUEUE_READY, 1);
+    }
+    let all = 3 | status::FEATURES_OK | status::DRIVER_OK;
+    write(register::STATUS, all.into());
+    write(register::QUEUE_NOTIFY, 0);
+}
