@@ -446,7 +446,12 @@ fn failures() -> Result<()> {
     let host = tap.host().to_string();
     let outcome = process::run(&mut tap.wire(&[], &["refused", &host, "9"])?, b"")?;
     expect(&outcome, "refused\n")?;
-    let listener = TcpListener::bind((tap.host(), 0))?;
+    is_reset(tap.host(), |arguments| tap.wire(&[], arguments))
+}
+
+/// Runs `wire.c` with a peer at `host` that resets its connection.
+fn is_reset(host: IpAddr, wire: impl FnOnce(&[&str]) -> Result<Command>) -> Result<()> {
+    let listener = TcpListener::bind((host, 0))?;
     let port = listener.local_addr()?.port().to_string();
     let peer = thread::spawn(move || -> std::io::Result<()> {
         let (mut stream, _) = listener.accept()?;
@@ -457,7 +462,8 @@ fn failures() -> Result<()> {
         // With a byte that was not read: a reset.
         Ok(())
     });
-    let outcome = process::run(&mut tap.wire(&[], &["reset", &host, &port])?, b"")?;
+    let arguments = ["reset", &host.to_string(), &port];
+    let outcome = process::run(&mut wire(&arguments)?, b"")?;
     expect(&outcome, "reset\n")?;
     peer.join().map_err(|_| "the peer panicked")??;
     Ok(())

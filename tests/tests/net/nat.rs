@@ -1,7 +1,9 @@
 //! The network that needs no privileges: `-p` and `--net user`. Hosts are this machine's own,
 //! under an address of the loopback interface that is no loopback address.
 
-use super::{PATIENCE, Server, busybox, echo, echo_once, expect, fetch_back, ip, pattern};
+use super::{
+    PATIENCE, Server, busybox, echo, echo_once, expect, fetch_back, ip, is_reset, pattern,
+};
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, compile, hartline, paths};
@@ -196,22 +198,7 @@ pub fn failures() -> Result<()> {
     );
     let outcome = shell(&["--net", "user"], &script)?;
     expect(&outcome, "1\n1\n1\n1\nnameserver 10.0.2.3\n")?;
-    let listener = TcpListener::bind((HOST, 0))?;
-    let port = listener.local_addr()?.port().to_string();
-    let peer = thread::spawn(move || -> std::io::Result<()> {
-        use std::io::Write;
-        let (mut stream, _) = listener.accept()?;
-        let mut byte = [0];
-        stream.peek(&mut byte)?;
-        stream.write_all(&byte)?;
-        thread::sleep(Duration::from_millis(200));
-        // With a byte that was not read: a reset.
-        Ok(())
-    });
-    let arguments = ["reset", &HOST.to_string(), &port];
-    let outcome = process::run(&mut wire(&["--net", "user"], &arguments)?, b"")?;
-    expect(&outcome, "reset\n")?;
-    peer.join().map_err(|_| "the peer panicked")??;
+    is_reset(HOST, |arguments| wire(&["--net", "user"], arguments))?;
     // A forwarded port that nobody in the guest listens at.
     let (server, port) = {
         let port = free_port()?;

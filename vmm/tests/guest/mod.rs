@@ -28,6 +28,48 @@ macro_rules! blob {
 }
 pub(crate) use blob;
 
+/// What guests have in common, as assembly. `common_finish` ends with the code in esi.
+/// `common_open` lets CPL 3 write the page at r8 and gives the address of its entry in r11;
+/// `common_flush`, its end, loads the page table. `common_spin` never ends.
+macro_rules! common {
+    () => {
+        concat!(
+            ".globl common_spin\n",
+            "common_finish:\n",
+            "mov rdi, {shared}\n",
+            "mov dword ptr [rdi + {report_code}], esi\n",
+            "mov dword ptr [rdi + {report_kind}], {exited}\n",
+            "mov dx, {exit}\n",
+            "out dx, eax\n",
+            "common_spin: jmp common_spin\n",
+            // Through the physmap, down the tables: top, then three levels.
+            "common_open:\n",
+            "mov r9, {physmap}\n",
+            "mov rdi, {shared}\n",
+            "mov rax, [rdi + {page_table}]\n",
+            "mov ecx, 39\n",
+            "2: mov r10, r8\n",
+            "shr r10, cl\n",
+            "and r10d, 511\n",
+            "lea r11, [rax + r9]\n",
+            "lea r11, [r11 + r10 * 8]\n",
+            "or qword ptr [r11], 6\n",
+            "mov rax, [r11]\n",
+            "mov r10, 0x000ffffffffff000\n",
+            "and rax, r10\n",
+            "sub ecx, 9\n",
+            "cmp ecx, 12\n",
+            "jge 2b\n",
+            "common_flush:\n",
+            "mov rdi, {shared}\n",
+            "mov rax, [rdi + {page_table}]\n",
+            "int3\n",
+            "ret",
+        )
+    };
+}
+pub(crate) use common;
+
 use hartline_abi::boot::NetSettings;
 use hartline_abi::layout::RUNTIME_BASE;
 use hartline_devices::net::Tap;

@@ -1,11 +1,12 @@
 //! The guests' code. Each starts with rdi = address of the shared pages and ends by
 //! writing an exit report with a code that the test expects.
 
+use crate::guest::{blob, common};
 use hartline_abi::boot::{BootInfo, Shared};
 use hartline_abi::call::HostCall;
 use hartline_abi::console::Console;
 use hartline_abi::hart::{ExceptionFrame, offset};
-use hartline_abi::layout::{SUPERVISOR_BASE, USER_CS};
+use hartline_abi::layout::{PHYSMAP_BASE, RAM_GPA, SUPERVISOR_BASE, USER_CS};
 use hartline_abi::port;
 use hartline_abi::report::{ExitKind, ExitReport};
 use std::arch::global_asm;
@@ -20,14 +21,8 @@ global_asm!(
     ".globl guest_exit",
     "guest_exit:",
     "mov esi, 42",
-    // Ends with the code in esi.
-    "finish:",
-    "mov rdi, {shared}",
-    "mov dword ptr [rdi + {report_code}], esi",
-    "mov dword ptr [rdi + {report_kind}], {exited}",
-    "mov dx, {exit}",
-    "out dx, eax",
-    "ud2",
+    "jmp common_finish",
+    common!(),
     // Sets GS base to a hart on the stack whose exception entry is in rax.
     "install:",
     "lea rcx, [rsp - 65536]",
@@ -49,7 +44,7 @@ global_asm!(
     "cmp eax, 0x1234",
     "jne bad",
     "mov esi, 6",
-    "jmp finish",
+    "jmp common_finish",
     "2: mov rcx, {shared}",
     "mov rcx, [rcx + {exception_frame}]",
     "cmp qword ptr [rcx + {frame_vector}], 6",
@@ -70,7 +65,7 @@ global_asm!(
     "push rdx",
     "iretq",
     "bad: mov esi, 99",
-    "jmp finish",
+    "jmp common_finish",
     // page_fault: the vector of a store to 0x123450, if address and error code are right
     ".globl guest_page_fault",
     "guest_page_fault:",
@@ -84,7 +79,7 @@ global_asm!(
     "cmp qword ptr [rcx + {frame_error}], 6",
     "jne bad",
     "mov esi, [rcx + {frame_vector}]",
-    "jmp finish",
+    "jmp common_finish",
     // flush: registers survive loading the page table
     ".globl guest_flush",
     "guest_flush:",
@@ -96,7 +91,7 @@ global_asm!(
     "cmp ecx, 0x77",
     "jne bad",
     "mov esi, 3",
-    "jmp finish",
+    "jmp common_finish",
     // port: the vector raised by a write to a port that is not allowed
     ".globl guest_port",
     "guest_port:",
@@ -108,7 +103,7 @@ global_asm!(
     "2: mov rcx, {shared}",
     "mov rcx, [rcx + {exception_frame}]",
     "mov esi, [rcx + {frame_vector}]",
-    "jmp finish",
+    "jmp common_finish",
     // tsc: 1 if the counter is at most ten seconds past the time that was told
     ".globl guest_tsc",
     "guest_tsc:",
@@ -121,7 +116,7 @@ global_asm!(
     "xor esi, esi",
     "cmp rax, rcx",
     "setb sil",
-    "jmp finish",
+    "jmp common_finish",
     // avx: 1 if OSXSAVE is not set or AVX and the upper half of a register work
     ".globl guest_avx",
     "guest_avx:",
@@ -130,14 +125,14 @@ global_asm!(
     "mov esi, 1",
     "and ecx, 0x18000000",
     "cmp ecx, 0x18000000",
-    "jne finish",
+    "jne common_finish",
     "vpcmpeqd xmm1, xmm1, xmm1",
     "vinsertf128 ymm1, ymm1, xmm1, 1",
     "vextractf128 xmm2, ymm1, 1",
     "vmovq rax, xmm2",
     "cmp rax, -1",
     "jne bad",
-    "jmp finish",
+    "jmp common_finish",
     // bad_call: the error number of an unknown operation
     ".globl guest_bad_call",
     "guest_bad_call:",
@@ -146,7 +141,7 @@ global_asm!(
     "out dx, eax",
     "mov rsi, [rdi + {result}]",
     "neg rsi",
-    "jmp finish",
+    "jmp common_finish",
     // wait: waits for ever
     ".globl guest_wait",
     "guest_wait:",
@@ -156,32 +151,11 @@ global_asm!(
     "mov dx, {call}",
     "out dx, eax",
     "jmp bad",
-    // spin: never ends
-    ".globl guest_spin",
-    "guest_spin:",
-    "jmp guest_spin",
     // write_supervisor: makes the GDT's page writable at CPL 3, and writes
     ".globl guest_write_supervisor",
     "guest_write_supervisor:",
-    // Through the physmap, down the tables: top, then three levels.
     "mov r8, {supervisor}",
-    "mov r9, 0x20000000000 - 0x100000000", // PHYSMAP_BASE - RAM_GPA
-    "mov rax, [rdi + {page_table}]",
-    "mov ecx, 39",
-    "4: mov r10, r8",
-    "shr r10, cl",
-    "and r10d, 511",
-    "lea r11, [rax + r9]",
-    "lea r11, [r11 + r10 * 8]",
-    "or qword ptr [r11], 6",
-    "mov rax, [r11]",
-    "mov r10, 0x000ffffffffff000",
-    "and rax, r10",
-    "sub ecx, 9",
-    "cmp ecx, 12",
-    "jge 4b",
-    "mov rax, [rdi + {page_table}]",
-    "int3",
+    "call common_open",
     "mov qword ptr [r8], 1",
     "jmp bad",
     // broken_gs: an exception with a GS base that is not mapped
@@ -203,7 +177,7 @@ global_asm!(
     "mov qword ptr [rdi + {written}], -8",
     "mov dx, {console}",
     "out dx, eax",
-    "jmp guest_spin",
+    "jmp common_spin",
     "guest_code_end:",
     ".popsection",
     shared = const hartline_abi::layout::SHARED_BASE,
@@ -224,6 +198,7 @@ global_asm!(
     exception_entry = const offset::EXCEPTION_ENTRY,
     exception_stack = const offset::EXCEPTION_STACK,
     supervisor = const SUPERVISOR_BASE,
+    physmap = const PHYSMAP_BASE - RAM_GPA,
     user_cs = const USER_CS,
     frame_cr2 = const offset_of!(ExceptionFrame, cr2),
     frame_rax = const offset_of!(ExceptionFrame, rax),
@@ -236,7 +211,7 @@ global_asm!(
     frame_ss = const offset_of!(ExceptionFrame, ss),
 );
 
-crate::guest::blob! {
+blob! {
     guest_code_start, guest_code_end,
     "exit" => guest_exit,
     "exception" => guest_exception,
@@ -247,7 +222,7 @@ crate::guest::blob! {
     "avx" => guest_avx,
     "bad_call" => guest_bad_call,
     "wait" => guest_wait,
-    "spin" => guest_spin,
+    "spin" => common_spin,
     "write_supervisor" => guest_write_supervisor,
     "broken_gs" => guest_broken_gs,
     "port_read" => guest_port_read,

@@ -1,7 +1,7 @@
 //! UDP: a socket of the host for each port of the guest and each host that it sends to, which
 //! takes only what comes from there; and forwarded ports.
 
-use super::forward::{Forward, ForwardError};
+use super::forward::{Forward, ForwardError, Listener};
 use super::link::{Ends, Link};
 use super::policy::Policy;
 use super::{Events, GATEWAY, Source};
@@ -31,13 +31,6 @@ struct Session {
     used: u64,
 }
 
-/// A forwarded port.
-#[derive(Debug)]
-struct Listener {
-    socket: UdpSocket,
-    guest: u16,
-}
-
 /// Who sent to a forwarded port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Peer {
@@ -52,7 +45,7 @@ pub(super) struct Datagrams {
     by_ends: HashMap<Ends, u64>,
     last: u64,
     clock: u64,
-    listeners: Vec<Listener>,
+    listeners: Vec<Listener<UdpSocket>>,
     /// Peers, by the port of the gateway that stands for them.
     peers: HashMap<u16, Peer>,
     ports: HashMap<Peer, u16>,
@@ -82,15 +75,9 @@ impl Datagrams {
     /// # Errors
     /// It cannot be had.
     pub fn forward(&mut self, forward: &Forward, events: &Events) -> Result<(), ForwardError> {
-        let socket = UdpSocket::bind(forward.host).map_err(forward.failed())?;
-        socket.set_nonblocking(true).map_err(forward.failed())?;
         let source = Source::Forward(self.listeners.len() as u64);
-        let watched = events.watch(socket.as_raw_fd(), source);
-        watched.map_err(forward.failed())?;
-        self.listeners.push(Listener {
-            socket,
-            guest: forward.guest,
-        });
+        let listener = forward.listen(UdpSocket::bind, source, events)?;
+        self.listeners.push(listener);
         Ok(())
     }
 

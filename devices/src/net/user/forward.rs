@@ -1,7 +1,10 @@
 //! Ports of the host that lead to the guest.
 
+use super::{Events, Source};
+use socket2::SockRef;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Protocol of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,10 +45,35 @@ pub enum ForwardError {
     },
 }
 
+/// A socket at a port of the host that leads to the guest.
+#[derive(Debug)]
+pub(super) struct Listener<S> {
+    pub socket: S,
+    /// The guest's port.
+    pub guest: u16,
+}
+
 impl Forward {
-    /// An error of its port.
-    pub(super) fn failed(&self) -> impl Fn(io::Error) -> ForwardError + Copy {
+    /// Listens at the port of the host, with a socket that `bind` makes and whose calls do not
+    /// wait. What comes there is told as `source`.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    pub(super) fn listen<S: AsFd>(
+        &self,
+        bind: fn(SocketAddr) -> io::Result<S>,
+        source: Source,
+        events: &Events,
+    ) -> Result<Listener<S>, ForwardError> {
         let address = self.host;
-        move |source| ForwardError::Port { address, source }
+        let failed = |source| ForwardError::Port { address, source };
+        let socket = bind(address).map_err(failed)?;
+        SockRef::from(&socket)
+            .set_nonblocking(true)
+            .map_err(failed)?;
+        let watched = events.watch(socket.as_fd().as_raw_fd(), source);
+        watched.map_err(failed)?;
+        let guest = self.guest;
+        Ok(Listener { socket, guest })
     }
 }

@@ -2,7 +2,7 @@
 //! socket towards the guest, a socket of the host towards the other end, and the bytes and ends
 //! of streams that go from one to the other.
 
-use super::forward::{Forward, ForwardError};
+use super::forward::{Forward, ForwardError, Listener};
 use super::link::{Ends, Link};
 use super::policy::Policy;
 use super::{Events, GATEWAY, GUEST, Source};
@@ -71,13 +71,6 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// A forwarded port.
-#[derive(Debug)]
-struct Listener {
-    socket: TcpListener,
-    guest: u16,
-}
-
 #[derive(Debug)]
 pub(super) struct Streams {
     policy: Policy,
@@ -86,7 +79,7 @@ pub(super) struct Streams {
     last: u64,
     /// When to look at connections though nothing comes.
     timers: BTreeSet<(Instant, u64)>,
-    listeners: Vec<Listener>,
+    listeners: Vec<Listener<TcpListener>>,
     /// Ports of the gateway that were used for forwarded connections, counted.
     last_port: u16,
 }
@@ -109,16 +102,10 @@ impl Streams {
     /// # Errors
     /// It cannot be had.
     pub fn forward(&mut self, forward: &Forward, events: &Events) -> Result<(), ForwardError> {
-        // Sets SO_REUSEADDR, so that connections of before do not keep the port.
-        let socket = TcpListener::bind(forward.host).map_err(forward.failed())?;
-        socket.set_nonblocking(true).map_err(forward.failed())?;
         let source = Source::Listener(self.listeners.len() as u64);
-        let watched = events.watch(socket.as_raw_fd(), source);
-        watched.map_err(forward.failed())?;
-        self.listeners.push(Listener {
-            socket,
-            guest: forward.guest,
-        });
+        // Sets SO_REUSEADDR, so that connections of before do not keep the port.
+        let listener = forward.listen(TcpListener::bind, source, events)?;
+        self.listeners.push(listener);
         Ok(())
     }
 
@@ -355,20 +342,21 @@ fn new_socket() -> Tcp<'static> {
 
 /// What came of moving bytes once.
 enum Moved {
-    Some(usize),
+    Some,
     /// There is no more, or no room, now.
     Blocked,
     /// The stream ends here.
     End,
 }
 
-fn moved(result: io::Result<usize>) -> io::Result<Moved> {
+/// How many bytes the host has moved, and what that came to.
+fn moved(result: io::Result<usize>) -> (usize, io::Result<Moved>) {
     match result {
-        Ok(0) => Ok(Moved::End),
-        Ok(count) => Ok(Moved::Some(count)),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Moved::Blocked),
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Moved::Some(0)),
-        Err(error) => Err(error),
+        Ok(0) => (0, Ok(Moved::End)),
+        Ok(count) => (count, Ok(Moved::Some)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => (0, Ok(Moved::Blocked)),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => (0, Ok(Moved::Some)),
+        Err(error) => (0, Err(error)),
     }
 }
 
@@ -390,16 +378,9 @@ impl Stream {
         while self.readable && !self.host_ended && self.socket().can_send() {
             let socket = self.sockets.get_mut::<Tcp<'_>>(self.handle);
             let host = &mut self.host;
-            let result = socket.send(|room| {
-                let result = moved(host.read(room));
-                let count = match result {
-                    Ok(Moved::Some(count)) => count,
-                    _ => 0,
-                };
-                (count, result)
-            });
+            let result = socket.send(|room| moved(host.read(room)));
             match result.map_err(io::Error::other)?? {
-                Moved::Some(_) => {}
+                Moved::Some => {}
                 Moved::Blocked => self.readable = false,
                 Moved::End => self.host_ended = true,
             }
@@ -415,16 +396,9 @@ impl Stream {
         while self.writable && self.socket().can_recv() {
             let socket = self.sockets.get_mut::<Tcp<'_>>(self.handle);
             let host = &mut self.host;
-            let result = socket.recv(|bytes| {
-                let result = moved(host.write(bytes));
-                let count = match result {
-                    Ok(Moved::Some(count)) => count,
-                    _ => 0,
-                };
-                (count, result)
-            });
+            let result = socket.recv(|bytes| moved(host.write(bytes)));
             match result.map_err(io::Error::other)?? {
-                Moved::Some(_) => {}
+                Moved::Some => {}
                 Moved::Blocked | Moved::End => self.writable = false,
             }
         }
