@@ -5,6 +5,8 @@
 
 #[path = "net/nat.rs"]
 mod nat;
+#[path = "net/trouble.rs"]
+mod trouble;
 
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::suite::Suite;
@@ -55,8 +57,11 @@ const TESTS: &[(&str, Test)] = &[
     ("large files", large_files),
     ("DHCP", dhcp),
     ("a VM that does nothing", idle),
-    ("interfaces that cannot be used", bad_interfaces),
-    ("an interface that goes away", vanishing),
+    ("interfaces that cannot be used", trouble::bad_interfaces),
+    ("an interface that goes away", trouble::vanishing),
+    ("an interface that is down for a while", trouble::down),
+    ("another MTU than when the VM started", trouble::mtu),
+    ("more packets than a stopped VM takes", trouble::flood),
     ("NAT: TCP server", nat::tcp_server),
     ("NAT: TCP client", nat::tcp_client),
     ("NAT: limited", nat::limited),
@@ -609,52 +614,5 @@ fn idle() -> Result<()> {
     match ticks <= 3 && exits <= 20 * TIME.as_secs() {
         true => Ok(()),
         false => Err(format!("{ticks} ticks of 10 ms, {exits} exits in {TIME:?}").into()),
-    }
-}
-
-fn bad_interfaces() -> Result<()> {
-    let tap = Tap::new()?;
-    let program = compile::alone("wire", COMPILER)?;
-    let refused = |net: &str, word: &str| -> Result<()> {
-        let mut command = hartline::command("run")?;
-        command
-            .args(["--net", net])
-            .arg(&program)
-            .args(["serve", "1"]);
-        let outcome = process::run(&mut command, b"")?;
-        let text = outcome.stderr_text();
-        match outcome.code == 125 && text.contains(word) && text.lines().count() == 1 {
-            true => Ok(()),
-            false => Err(format!("{net}: {outcome:?}").into()),
-        }
-    };
-    refused("tap:nowhere", "no network interface nowhere")?;
-    refused("tap:lo", "lo is no TAP")?;
-    refused("tap:a-name-that-is-too-long", "no name")?;
-    let server = serve(&tap, &[])?;
-    refused(&tap.option(), "in use")?;
-    quit(&tap)?;
-    server.finish()?;
-    Ok(())
-}
-
-/// The program goes on without its interface.
-fn vanishing() -> Result<()> {
-    let tap = Tap::new()?;
-    let mut command = hartline::command("run")?;
-    command.args(["--net", &tap.option()]).arg(paths::busybox());
-    let host = tap.host();
-    let script = format!(
-        "echo ready; /busybox sleep 1; /busybox nc -w 2 {host} 9 </dev/null; echo $?; exit 7"
-    );
-    command.args(["sh", "-c", &script]);
-    let mut server = Server::start(command)?;
-    ip(&format!("link del dev {}", tap.name))?;
-    let mut text = String::new();
-    server.output.read_to_string(&mut text)?;
-    let code = process::wait(&mut server.child)?.map(process::shell_code);
-    match text == "1\n" && code == Some(7) {
-        true => Ok(()),
-        false => Err(format!("{code:?} {text:?} {}", server.errors()).into()),
     }
 }

@@ -1,0 +1,186 @@
+//! Interfaces in trouble: each has an outcome, and the VM goes on if it has one.
+
+use super::{COMPILER, PATIENCE, Server, Tap, echo, ip, pattern, quit, serve};
+use hartline_tests::process;
+use hartline_tests::{Result, compile, hartline, paths};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+pub fn bad_interfaces() -> Result<()> {
+    let tap = Tap::new()?;
+    let program = compile::alone("wire", COMPILER)?;
+    let refused = |net: &str, word: &str| -> Result<()> {
+        let mut command = hartline::command("run")?;
+        command
+            .args(["--net", net])
+            .arg(&program)
+            .args(["serve", "1"]);
+        let outcome = process::run(&mut command, b"")?;
+        let text = outcome.stderr_text();
+        match outcome.code == 125 && text.contains(word) && text.lines().count() == 1 {
+            true => Ok(()),
+            false => Err(format!("{net}: {outcome:?}").into()),
+        }
+    };
+    refused("tap:nowhere", "no network interface nowhere")?;
+    refused("tap:lo", "lo is no TAP")?;
+    refused("tap:a-name-that-is-too-long", "no name")?;
+    let server = serve(&tap, &[])?;
+    refused(&tap.option(), "in use")?;
+    quit(&tap)?;
+    server.finish()?;
+    Ok(())
+}
+
+/// The program goes on without its interface.
+pub fn vanishing() -> Result<()> {
+    let tap = Tap::new()?;
+    let mut command = hartline::command("run")?;
+    command.args(["--net", &tap.option()]).arg(paths::busybox());
+    let host = tap.host();
+    let script = format!(
+        "echo ready; /busybox sleep 1; /busybox nc -w 2 {host} 9 </dev/null; echo $?; exit 7"
+    );
+    command.args(["sh", "-c", &script]);
+    let mut server = Server::start(command)?;
+    ip(&format!("link del dev {}", tap.name))?;
+    let mut text = String::new();
+    server.output.read_to_string(&mut text)?;
+    let code = process::wait(&mut server.child)?.map(process::shell_code);
+    match text == "1\n" && code == Some(7) {
+        true => Ok(()),
+        false => Err(format!("{code:?} {text:?} {}", server.errors()).into()),
+    }
+}
+
+/// Bytes both ways over a connection and, as one datagram of `length`, over UDP.
+fn check(tap: &Tap, length: usize) -> Result<()> {
+    let to = SocketAddr::new(tap.guest(), 7000);
+    echo(
+        &TcpStream::connect_timeout(&to, PATIENCE)?,
+        &pattern(300_000),
+    )?;
+    let socket = UdpSocket::bind((tap.host(), 0))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let (data, mut back) = (pattern(length), vec![0; 65_536]);
+    socket.send_to(&data, to)?;
+    let count = socket.recv(&mut back)?;
+    match back[..count] == data {
+        true => Ok(()),
+        false => Err(format!("{count} of {length} bytes came back").into()),
+    }
+}
+
+/// The guest goes on with the MTU that it started with: packets of the host may be larger,
+/// which its buffers have room for, and it may send larger ones than the host.
+pub fn mtu() -> Result<()> {
+    let tap = Tap::new()?;
+    let server = serve(&tap, &[])?;
+    let to = SocketAddr::new(tap.guest(), 7000);
+    let early = TcpStream::connect_timeout(&to, PATIENCE)?;
+    for mtu in [576, 9000] {
+        ip(&format!("link set dev {} mtu {mtu}", tap.name))?;
+        check(&tap, 1400)?;
+        check(&tap, 8000)?;
+    }
+    echo(&early, &pattern(300_000))?;
+    quit(&tap)?;
+    server.finish()?;
+    Ok(())
+}
+
+/// What the guest sends meanwhile is lost, and sent again later.
+pub fn down() -> Result<()> {
+    const LENGTH: usize = 1_000_000;
+    let tap = Tap::new()?;
+    let listener = TcpListener::bind((tap.host(), 0))?;
+    let port = listener.local_addr()?.port().to_string();
+    let name = tap.name.clone();
+    let peer = thread::spawn(move || -> Result<usize> {
+        let (mut stream, _) = listener.accept()?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        // The guest has more to send.
+        stream.read_exact(&mut [0; 1000])?;
+        ip(&format!("link set dev {name} down"))?;
+        thread::sleep(Duration::from_millis(600));
+        ip(&format!("link set dev {name} up"))?;
+        stream.write_all(&pattern(1000))?;
+        let mut rest = Vec::new();
+        Ok(stream.read_to_end(&mut rest)?)
+    });
+    let host = tap.host();
+    // Connections to nobody have packets to send all the time.
+    let script = format!(
+        "{{ /busybox head -c {LENGTH} /dev/zero | /busybox nc {host} {port} | /busybox wc -c
+            : >/done; }} &
+         while [ ! -e /done ]; do /busybox nc -w 1 {host} 9 </dev/null 2>/dev/null; done"
+    );
+    let mut command = hartline::command("run")?;
+    command.args(["--stats=json", "--net", &tap.option()]);
+    command.arg(paths::busybox()).args(["sh", "-c", &script]);
+    let outcome = process::run(&mut command, b"")?;
+    let sent = peer.join().map_err(|_| "the peer panicked")??;
+    let stats = outcome.stderr_text();
+    let stats: Option<serde_json::Value> = stats
+        .lines()
+        .find_map(|line| serde_json::from_str(line).ok());
+    let lost = stats.and_then(|stats| stats["net"]["dropped"].as_u64());
+    let right = outcome.stdout_text() == "1000\n" && sent == LENGTH - 1000;
+    match right && lost.is_some_and(|packets| packets > 0) {
+        true => Ok(()),
+        false => Err(format!("{lost:?} lost, {sent} sent, {outcome:?}").into()),
+    }
+}
+
+/// Packets that nobody takes wait in the interface's queue or are lost there: the VMM keeps
+/// none of them. When the VM goes on it answers.
+pub fn flood() -> Result<()> {
+    const TIME: Duration = Duration::from_millis(700);
+    let tap = Tap::new()?;
+    let server = serve(&tap, &[])?;
+    check(&tap, 1400)?;
+    let memory = || -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let words = line.and_then(|line| line.split_whitespace().next());
+        Ok(words.ok_or("no VmRSS")?.parse()?)
+    };
+    let signal = |number| {
+        // SAFETY: a child that was not waited for.
+        unsafe { libc::kill(server.child.id().cast_signed(), number) };
+    };
+    let before = memory()?;
+    let is_over = AtomicBool::new(false);
+    let sent = thread::scope(|scope| -> Result<u64> {
+        let flood = scope.spawn(|| -> std::io::Result<u64> {
+            let socket = UdpSocket::bind((tap.host(), 0))?;
+            let data = pattern(1400);
+            let mut sent = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                // To a port with a socket, and to one without. The queue may be full.
+                for port in [7000, 7001] {
+                    sent += u64::from(socket.send_to(&data, (tap.guest(), port)).is_ok());
+                }
+            }
+            Ok(sent)
+        });
+        signal(libc::SIGSTOP);
+        thread::sleep(TIME);
+        signal(libc::SIGCONT);
+        thread::sleep(TIME);
+        is_over.store(true, Ordering::Relaxed);
+        Ok(flood.join().map_err(|_| "the flood panicked")??)
+    })?;
+    check(&tap, 1400)?;
+    let grown = memory()?.saturating_sub(before);
+    quit(&tap)?;
+    server.finish()?;
+    // KiB. The receive buffers of the ring are 9 MiB, and the program's socket has one too.
+    match sent > 1000 && grown < 48 << 10 {
+        true => Ok(()),
+        false => Err(format!("{sent} packets, {grown} KiB more").into()),
+    }
+}
