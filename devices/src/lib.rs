@@ -4,5 +4,6 @@ pub mod block;
 pub mod console;
 pub mod limiter;
 pub mod net;
+pub mod rng;
 pub mod virtio;
 pub mod volume;

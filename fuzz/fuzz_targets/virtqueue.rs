@@ -1,11 +1,13 @@
-//! Registers, rings, descriptors and requests of a hostile guest: the network device and the
-//! block device go on, or stop and say why. Nothing outside the guest's RAM is read or written.
+//! Registers, rings, descriptors and requests of a hostile guest: the network device, the block
+//! device and the entropy device go on, or stop and say why. Nothing outside the guest's RAM is
+//! read or written.
 
 #![no_main]
 
 use hartline_abi::virtio::{feature, register, status};
 use hartline_devices::block::{Block, Image};
 use hartline_devices::net::{Backend, Net};
+use hartline_devices::rng::Rng;
 use hartline_devices::virtio::mmio::Transport;
 use hartline_devices::virtio::{Device, DeviceError, Guest, Memory};
 use libfuzzer_sys::fuzz_target;
@@ -125,7 +127,13 @@ fuzz_target!(|input: &[u8]| {
         packets: usize::from(kind >> 4),
     };
     let guest = Arc::clone(&watcher) as Arc<dyn Guest>;
-    let (device, sleeps): (Box<dyn Device>, Box<dyn Fn() -> u64>) = match kind & 1 {
+    let (device, sleeps): (Box<dyn Device>, Box<dyn Fn() -> u64>) = match kind & 9 {
+        8.. => {
+            let rng = Rng::new(memory.clone(), guest);
+            let counters = rng.counters();
+            // It has no thread: it is done when the doorbell was rung.
+            (Box::new(rng), Box::new(move || counters.read().doorbells))
+        }
         0 => {
             let image = Image::open(&FILE, kind & 2 != 0).expect("an image");
             let block = Block::new(image, Duration::ZERO, memory.clone(), guest).expect("a disk");

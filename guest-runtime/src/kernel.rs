@@ -11,6 +11,7 @@ use crate::interp::Interpreter;
 use crate::memory::{self, Access, AddressSpace};
 use crate::parallel::CpuState;
 use crate::process::{FIRST, Process, State};
+use crate::random::Random;
 use crate::scheduler::Scheduler;
 use crate::signals::{self, Delivery, SigInfo, Signals, number};
 use crate::syscall;
@@ -26,8 +27,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::boot::Shared;
 use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE, Hart};
 use hartline_isa::Trap;
-use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::SeedableRng;
 
 /// Length of `ecall`, bytes.
 const ECALL_LENGTH: u64 = 4;
@@ -71,7 +70,7 @@ pub struct Kernel {
     /// The process group that reads from the terminal.
     pub foreground: u32,
     /// Random numbers for the program.
-    pub random: ChaCha20Rng,
+    pub random: Random,
     /// What the call being served decided about the program's way on.
     pub control: Control,
     /// System calls are traced (`--strace`).
@@ -125,7 +124,7 @@ impl Kernel {
             futexes: Futexes::default(),
             timers: TimerQueue::default(),
             foreground: FIRST,
-            random: ChaCha20Rng::from_seed(seed),
+            random: Random::new(seed),
             control: Control::Continue,
             traces: boot.strace != 0,
             syscalls: 0,

@@ -32,6 +32,7 @@ mod oom;
 pub(crate) mod parallel;
 pub mod process;
 pub mod profile;
+pub mod random;
 pub mod scheduler;
 pub mod signals;
 pub mod stack;

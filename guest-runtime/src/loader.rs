@@ -13,7 +13,6 @@ use alloc::vec::Vec;
 use hartline_abi::boot::{BootInfo, FileEntry};
 use hartline_abi::elf::{ElfError, PROGRAM_HEADER_SIZE, Program, ProgramType, Segment};
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
-use rand_chacha::rand_core::Rng;
 
 /// Where position-independent programs go: two thirds of the user space, as on Linux.
 const DYNAMIC_BASE: u64 = USER_END / 3 * 2;
@@ -411,7 +410,7 @@ fn fill_stack(
     stack: core::ops::Range<u64>,
 ) -> Result<u64, LoadError> {
     let mut random = [0; 16];
-    kernel.random.fill_bytes(&mut random);
+    kernel.random.fill(&mut random);
     let headers = program.headers_vaddr().map_or(0, |vaddr| vaddr + at.bias);
     let entry = program.entry().map_or(0, |vaddr| vaddr + at.bias);
     let process = &kernel.process;

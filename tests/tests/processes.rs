@@ -212,6 +212,7 @@ fn main() -> ExitCode {
     suite.add_kvm("--cpus 2: clocks", || {
         as_on_this_machine("clocks", &["--cpus", "2"])
     });
+    suite.add_kvm("random numbers", random);
     const REFUSED: &str = "Resource temporarily unavailable";
     suite.add_kvm("too many processes of a user", || {
         let text = format!("processes many, {REFUSED}\nended all\n");
@@ -272,10 +273,30 @@ fn several(program: &str, options: &[&str]) -> Result<()> {
 fn every_program_is_used() -> Result<()> {
     let names = compile::alone_names()?;
     match names.iter().map(String::as_str).eq([
-        "clocks", "disk", "exec", "fuzzer", "limits", "ptys", "volumes", "wire",
+        "clocks", "disk", "exec", "fuzzer", "limits", "ptys", "random", "volumes", "wire",
     ]) {
         true => Ok(()),
         false => Err(format!("not all of {names:?} are run").into()),
+    }
+}
+
+/// The entropy device, and the generator that takes from it.
+fn random() -> Result<()> {
+    let outcome = alone("random", &[], &["--stats=json"])?;
+    let stats = outcome.stderr_text();
+    let stats: Option<serde_json::Value> = stats
+        .lines()
+        .find_map(|line| serde_json::from_str(line).ok());
+    let stats = stats.ok_or_else(|| format!("{outcome:?}"))?;
+    let count = |name: &str| stats["rng"][name].as_u64().unwrap_or(0);
+    // A page for the seed, one for the five bytes, the others for 128 KiB.
+    let right = outcome.code == 0
+        && outcome.stdout_text() == "random\n"
+        && count("requests") >= 34
+        && count("bytes") >= 33 * 4096;
+    match right {
+        true => Ok(()),
+        false => Err(format!("{outcome:?}").into()),
     }
 }
 

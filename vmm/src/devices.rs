@@ -5,10 +5,11 @@ use crate::interrupts::{Interrupt, Lines};
 use crate::platform::{self, Mapping, Mmio};
 use hartline_abi::boot::DISK_NAME;
 use hartline_abi::layout::{DEVICE_GPA, PAGE_SIZE, RAM_GPA};
-use hartline_abi::virtio::{FIRST_DISK, NET_DEVICE};
+use hartline_abi::virtio::{FIRST_DISK, NET_DEVICE, RNG_DEVICE};
 use hartline_devices::block::{self, Block, Image};
 use hartline_devices::limiter::Limits;
 use hartline_devices::net::{self, Backend, Net};
+use hartline_devices::rng::{self, Rng};
 use hartline_devices::virtio::mmio::Transport;
 use hartline_devices::virtio::{Device, DeviceError, Guest, Memory};
 use std::io;
@@ -46,7 +47,12 @@ const DISK_POLLING: Duration = Duration::from_micros(200);
 /// The devices of a VM, a bit for each.
 pub(crate) fn numbers(network: bool, disks: usize) -> u32 {
     let disks = (FIRST_DISK..).take(disks).fold(0, |set, n| set | 1 << n);
-    disks | u32::from(network) << NET_DEVICE
+    disks | u32::from(network) << NET_DEVICE | 1 << RNG_DEVICE
+}
+
+/// Those of them that interrupt: the entropy device is done when its doorbell was rung.
+pub(crate) fn interrupting(numbers: u32) -> u32 {
+    numbers & !(1 << RNG_DEVICE)
 }
 
 /// How many pages of registers these devices need.
@@ -61,10 +67,12 @@ pub struct DeviceStatistics {
     pub net: Option<net::Statistics>,
     /// The disks.
     pub disks: Vec<block::Statistics>,
+    /// The entropy device.
+    pub rng: rng::Statistics,
 }
 
 impl DeviceStatistics {
-    /// Whether there are devices.
+    /// Whether there are devices that interrupt the guest.
     #[must_use]
     pub fn any(&self) -> bool {
         self.net.is_some() || !self.disks.is_empty()
@@ -77,13 +85,14 @@ impl DeviceStatistics {
         self.disks.iter().fold(net, |n, disk| n + disk.interrupts)
     }
 
-    /// Names of devices, and of what they count, and the values.
+    /// Names of devices that were used, and of what they count, and the values.
     #[must_use]
     pub fn rows(&self) -> Vec<(String, Vec<(&'static str, u64)>)> {
         let net = self.net.iter().map(|net| ("net".to_owned(), net.rows()));
         let disks = self.disks.iter().enumerate();
         let disks = disks.map(|(number, disk)| (format!("disk{number}"), disk.rows()));
-        net.chain(disks).collect()
+        let rng = (self.rng.doorbells > 0).then(|| ("rng".to_owned(), self.rng.rows()));
+        net.chain(disks).chain(rng).collect()
     }
 }
 
@@ -94,6 +103,7 @@ pub(crate) struct Devices {
     transports: Vec<(u64, Mutex<Transport>)>,
     net: Option<Arc<net::Counters>>,
     disks: Vec<Arc<block::Counters>>,
+    rng: Arc<rng::Counters>,
 }
 
 impl Devices {
@@ -109,9 +119,6 @@ impl Devices {
         control: &Arc<Control>,
         mut lines: Option<&mut Lines>,
     ) -> Result<Self, platform::Error> {
-        if network.is_none() && disks.is_empty() {
-            return Ok(Self::default());
-        }
         let failed = |source| platform::Error::Request {
             request: "device",
             source,
@@ -143,6 +150,9 @@ impl Devices {
             devices.net = Some(net.counters());
             add(NET_DEVICE, Box::new(net));
         }
+        let rng = Rng::new(memory.clone(), guest(RNG_DEVICE));
+        devices.rng = rng.counters();
+        add(RNG_DEVICE, Box::new(rng));
         for (number, disk) in (FIRST_DISK..).zip(disks) {
             let block = Block::new(disk.image, DISK_POLLING, memory.clone(), guest(number));
             let block = block.map_err(failed)?;
@@ -164,6 +174,7 @@ impl Devices {
         DeviceStatistics {
             net: self.net.as_ref().map(|counters| counters.read()),
             disks: self.disks.iter().map(|counters| counters.read()).collect(),
+            rng: self.rng.read(),
         }
     }
 

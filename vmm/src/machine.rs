@@ -302,7 +302,7 @@ fn prepare<'a>(
         return Err(layout::Error::Cpus { cpus: 0 }.into());
     };
     let vectors = match mode.has_vectors() {
-        true => numbers,
+        true => devices::interrupting(numbers),
         false => 0,
     };
     let lines = match vectors {

@@ -5,7 +5,7 @@
 pub mod mmio;
 pub(crate) mod stats;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod worker;
 
 use std::fmt::Debug;

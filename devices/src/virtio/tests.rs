@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use vm_memory::Bytes;
 
 /// Where the guest has its memory, and how much.
-const BASE: u64 = 1 << 32;
+pub const BASE: u64 = 1 << 32;
 const LENGTH: usize = 64 << 10;
 /// Parts of the only queue.
 const DESCRIPTORS: u64 = BASE;
@@ -22,7 +22,7 @@ struct Page {
     _bytes: [u8; 4096],
 }
 
-fn memory() -> Memory {
+pub fn memory() -> Memory {
     let pages = Arc::new(Mutex::new(vec![
         Page { _bytes: [0; 4096] };
         LENGTH / size_of::<Page>()
@@ -143,7 +143,7 @@ fn wrong_drivers_do_not_start_it() {
 }
 
 /// A queue whose driver has made the descriptors of `chain` available.
-fn queue(memory: &Memory, chain: &[(u64, u32, u16, u16)], index: u16) -> Queue {
+pub fn queue(memory: &Memory, chain: &[(u64, u32, u16, u16)], index: u16) -> Queue {
     let map = memory.map();
     for (n, &(address, length, flags, next)) in chain.iter().enumerate() {
         let at = GuestAddress(DESCRIPTORS + 16 * n as u64);

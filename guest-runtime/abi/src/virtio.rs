@@ -10,8 +10,11 @@
 /// [`crate::boot::Shared::interrupts`].
 pub const NET_DEVICE: u64 = 0;
 
+/// Number of the entropy device, which every VM has.
+pub const RNG_DEVICE: u64 = 1;
+
 /// Number of the first disk. Others follow it.
-pub const FIRST_DISK: u64 = 1;
+pub const FIRST_DISK: u64 = 2;
 
 /// Offsets of registers, all of 32 bits.
 pub mod register {
@@ -70,6 +73,8 @@ pub mod device {
     pub const NET: u32 = 1;
     /// Block.
     pub const BLOCK: u32 = 2;
+    /// Entropy.
+    pub const RNG: u32 = 4;
 }
 
 /// Bits of [`register::STATUS`].
@@ -253,6 +258,9 @@ pub mod block_status {
     /// There is no such request.
     pub const UNSUPPORTED: u8 = 2;
 }
+
+/// Queue of requests to an entropy device.
+pub const RNG_REQUESTS: u16 = 0;
 
 /// Unit of positions and lengths of block devices, bytes.
 pub const SECTOR: u64 = 512;

@@ -5,6 +5,7 @@ pub mod block;
 mod mmio;
 pub mod net;
 mod queue;
+pub mod rng;
 pub mod vectors;
 
 pub use mmio::StartError;

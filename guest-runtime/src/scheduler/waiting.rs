@@ -13,7 +13,6 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
 use hartline_abi::call::Operation;
-use rand_chacha::rand_core::Rng;
 
 impl Kernel {
     /// The time at which the call being served gives up that may take `timeout_ns`
@@ -214,7 +213,7 @@ impl Kernel {
             Box::new(transmit),
             capabilities,
             &boot.net,
-            self.random.next_u64(),
+            self.random.next(),
             (boot.ram_length / SHARE) as usize,
         );
         self.files.vfs.net.set_wire(wire);

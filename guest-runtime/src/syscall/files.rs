@@ -7,6 +7,7 @@ use crate::host::Host;
 use crate::kernel::Kernel;
 use crate::loader::ElfFile;
 use crate::process;
+use crate::random::Random;
 use crate::user;
 use crate::vfs::file::{MAX_FILES, Object, OpenFile};
 use crate::vfs::inode::MAY_EXEC;
@@ -22,8 +23,6 @@ use crate::volume::HostChannel;
 use alloc::borrow::Cow;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
-use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::Rng;
 
 /// `AT_SYMLINK_NOFOLLOW`
 pub const AT_SYMLINK_NOFOLLOW: u32 = 0x100;
@@ -50,7 +49,7 @@ pub struct Files {
 /// What lies outside the file system.
 struct World<'a> {
     streams: &'a mut Streams,
-    random: &'a mut ChaCha20Rng,
+    random: &'a mut Random,
 }
 
 impl Outside for World<'_> {
@@ -69,7 +68,15 @@ impl Outside for World<'_> {
     }
 
     fn random(&mut self, to: &mut [u8]) {
-        self.random.fill_bytes(to);
+        self.random.fill(to);
+    }
+
+    fn mix(&mut self, from: &[u8]) {
+        self.random.mix(from);
+    }
+
+    fn entropy(&mut self, to: &mut [u8]) -> Result<usize, Errno> {
+        self.random.entropy(to)
     }
 }
 
@@ -202,7 +209,7 @@ impl Files {
 
     fn read(
         &mut self,
-        random: &mut ChaCha20Rng,
+        random: &mut Random,
         id: FileId,
         offset: Option<u64>,
         to: &mut [u8],
@@ -214,7 +221,7 @@ impl Files {
 
     fn write(
         &mut self,
-        random: &mut ChaCha20Rng,
+        random: &mut Random,
         id: FileId,
         offset: Option<u64>,
         from: &[u8],

@@ -17,7 +17,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::ops::Range;
-use rand_chacha::rand_core::Rng;
 
 /// What the file that is read is about.
 struct View<'a> {
@@ -148,7 +147,7 @@ impl Kernel {
         let node = Node::from_ino(ino).ok_or(Errno::EINVAL)?;
         self.account_time();
         let mut uuid = [0; 16];
-        self.random.fill_bytes(&mut uuid);
+        self.random.fill(&mut uuid);
         let files = node.subject(&self.files.process).ok_or(Errno::ESRCH)?;
         let process = self.any_process(files.pid).ok_or(Errno::ESRCH)?;
         // The first thread may have ended before the others.

@@ -22,6 +22,7 @@ mod memory;
 mod notify;
 mod poll;
 mod pty;
+mod random;
 mod signal;
 mod socket;
 mod socket_io;
@@ -85,6 +86,7 @@ const AREAS: &[&[Entry]] = &[
     memory::CALLS,
     notify::CALLS,
     poll::CALLS,
+    random::CALLS,
     signal::CALLS,
     socket::CALLS,
     socket_io::CALLS,

@@ -1,4 +1,4 @@
-//! The system: its names, its size, random numbers, the processor's properties.
+//! The system: its names, its size, the processor's properties.
 
 use super::Entry;
 use crate::clock::{self, SECOND};
@@ -7,7 +7,6 @@ use crate::kernel::Kernel;
 use crate::scheduler::load::FRACTION;
 use crate::user;
 use hartline_abi::layout::USER_END;
-use rand_chacha::rand_core::Rng;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The calls of this area.
@@ -17,7 +16,6 @@ pub const CALLS: &[Entry] = &[
     Entry::new(162, "setdomainname", not_permitted),
     Entry::new(179, "sysinfo", sysinfo),
     Entry::new(258, "riscv_hwprobe", riscv_hwprobe),
-    Entry::new(278, "getrandom", getrandom),
 ];
 
 /// `uname -s`, `-n`, `-r`, `-v`, `-m` and the NIS domain.
@@ -92,19 +90,6 @@ fn sysinfo(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     };
     user::write(&mut kernel.memory, arguments[0], &info)?;
     Ok(0)
-}
-
-fn getrandom(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
-    const FLAGS: u64 = 7;
-    const MOST: u64 = 32 << 20;
-    let [address, length, flags, ..] = *arguments;
-    if flags & !FLAGS != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let length = length.min(MOST);
-    let bytes = user::slice_mut(&mut kernel.memory, address, length)?;
-    kernel.random.fill_bytes(bytes);
-    Ok(length)
 }
 
 /// The value of a key of `riscv_hwprobe`, if the key is known.

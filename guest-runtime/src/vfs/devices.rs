@@ -18,6 +18,8 @@ pub enum Device {
     Full,
     /// `/dev/random` and `/dev/urandom`
     Random,
+    /// `/dev/hwrng`
+    HardwareRandom,
     /// `/dev/tty` and `/dev/console`
     Terminal,
     /// A block device ([`super::disks`]).
@@ -28,6 +30,7 @@ pub enum Device {
 const NODES: &[(&[u8], u64, u64, u32)] = &[
     (b"console", 5, 1, 0o600),
     (b"full", 1, 7, 0o666),
+    (b"hwrng", 10, 183, 0o600),
     (b"null", 1, 3, 0o666),
     (b"ptmx", 5, 2, 0o666),
     (b"random", 1, 8, 0o666),
@@ -66,6 +69,7 @@ impl Device {
             (1, 5) => Ok(Self::Zero),
             (1, 7) => Ok(Self::Full),
             (1, 8 | 9) => Ok(Self::Random),
+            (10, 183) => Ok(Self::HardwareRandom),
             (5, 0 | 1) => Ok(Self::Terminal),
             _ => Err(Errno::ENXIO),
         }

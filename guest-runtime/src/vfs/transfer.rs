@@ -32,6 +32,15 @@ pub trait Outside {
 
     /// Fills memory with random bytes.
     fn random(&mut self, to: &mut [u8]);
+
+    /// Makes the random bytes that follow depend on these.
+    fn mix(&mut self, from: &[u8]);
+
+    /// Fills the start of memory with bytes of the entropy device.
+    ///
+    /// # Errors
+    /// `ENODEV` if there is none, `EIO`.
+    fn entropy(&mut self, to: &mut [u8]) -> Result<usize, Errno>;
 }
 
 /// `lseek`'s `whence`.
@@ -189,7 +198,12 @@ impl Vfs {
             Object::File => self.write_file(id, ino, offset, from),
             Object::Device(device) => match *device {
                 Device::Disk(number) => self.write_disk(id, number, offset, from),
-                Device::Null | Device::Zero | Device::Random => Ok(from.len()),
+                Device::Null | Device::Zero => Ok(from.len()),
+                Device::Random => {
+                    outside.mix(from);
+                    Ok(from.len())
+                }
+                Device::HardwareRandom => Err(Errno::EINVAL),
                 Device::Full => Err(Errno::ENOSPC),
                 Device::Terminal => {
                     let stream = outside.terminal().ok_or(Errno::EIO)?;
@@ -356,6 +370,7 @@ fn read_device(
         Device::Null => return Ok(0),
         Device::Zero | Device::Full => to.fill(0),
         Device::Random => outside.random(to),
+        Device::HardwareRandom => return outside.entropy(to),
         Device::Terminal => return outside.read_input(to, nonblocking),
         // It has a position.
         Device::Disk(_) => return Err(Errno::ENXIO),

@@ -1,0 +1,177 @@
+//! Random numbers: a generator that the VMM seeds when the VM starts, and that takes more from
+//! the entropy device as time goes by, as that of Linux does from `hwrng`.
+
+use crate::clock;
+use crate::drivers;
+use crate::errno::Errno;
+use alloc::boxed::Box;
+use core::fmt::Debug;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+/// Length of the generator's state, bytes.
+const STATE: usize = 32;
+/// Most bytes of the device for a caller: each page of them is an exit.
+const MOST: usize = 64 << 10;
+/// After this time the generator takes more from the device, ns (`CRNG_RESEED_INTERVAL`).
+const INTERVAL: u64 = 60_000_000_000;
+
+/// Where random bytes come from.
+pub trait Source: Debug {
+    /// Fills the start of `to`. Result: how many bytes; 0 only if there are none.
+    fn fill(&mut self, to: &mut [u8]) -> usize;
+}
+
+/// The entropy device, which is started when it is first needed.
+#[derive(Debug)]
+enum Device {
+    Unused,
+    Missing,
+    Started(Box<dyn Source>),
+}
+
+/// The generator.
+#[derive(Debug)]
+pub struct Random {
+    generator: ChaCha20Rng,
+    device: Device,
+    /// When it takes more from the device, ns since the VM started.
+    due: u64,
+}
+
+impl Random {
+    /// A generator with a secret seed.
+    #[must_use]
+    pub fn new(seed: [u8; STATE]) -> Self {
+        Self {
+            generator: ChaCha20Rng::from_seed(seed),
+            device: Device::Unused,
+            due: INTERVAL,
+        }
+    }
+
+    /// Fills memory with random bytes.
+    pub fn fill(&mut self, to: &mut [u8]) {
+        if clock::since_boot() >= self.due {
+            // Without the device the generator is as good as its first seed.
+            let _ = self.reseed();
+        }
+        self.generator.fill_bytes(to);
+    }
+
+    /// A random number.
+    pub fn next(&mut self) -> u64 {
+        let mut bytes = [0; 8];
+        self.fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Takes more from the device at once.
+    ///
+    /// # Errors
+    /// As [`entropy`](Self::entropy).
+    pub fn reseed(&mut self) -> Result<(), Errno> {
+        self.due = clock::since_boot().saturating_add(INTERVAL);
+        let mut more = [0; STATE];
+        let filled = self.entropy(&mut more)?;
+        self.mix(&more[..filled]);
+        Ok(())
+    }
+
+    /// Makes what comes next depend on `bytes` too. Who knows them learns nothing by that.
+    pub fn mix(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(STATE) {
+            let mut seed = [0; STATE];
+            self.generator.fill_bytes(&mut seed);
+            for (to, from) in seed.iter_mut().zip(part) {
+                *to ^= from;
+            }
+            self.generator = ChaCha20Rng::from_seed(seed);
+        }
+    }
+
+    /// Bytes of the device itself, for the start of `to`. Result: how many.
+    ///
+    /// # Errors
+    /// `ENODEV` if there is none, `EIO` if it gives nothing.
+    pub fn entropy(&mut self, to: &mut [u8]) -> Result<usize, Errno> {
+        if let Device::Unused = self.device {
+            self.device = match drivers::rng::start() {
+                Ok(device) => Device::Started(Box::new(device)),
+                Err(_) => Device::Missing,
+            };
+        }
+        match &mut self.device {
+            Device::Started(source) => fill(&mut **source, to),
+            _ => Err(Errno::ENODEV),
+        }
+    }
+}
+
+/// Bytes of a device, asked for until there are enough.
+fn fill(source: &mut dyn Source, to: &mut [u8]) -> Result<usize, Errno> {
+    let wanted = to.len().min(MOST);
+    let mut filled = 0;
+    while filled < wanted {
+        match source.fill(&mut to[filled..wanted]) {
+            0 if filled == 0 => return Err(Errno::EIO),
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    /// A device with these bytes, so many at a time.
+    #[derive(Debug)]
+    struct Bytes(u8, usize);
+
+    impl Source for Bytes {
+        fn fill(&mut self, to: &mut [u8]) -> usize {
+            let count = to.len().min(self.1);
+            to[..count].fill(self.0);
+            count
+        }
+    }
+
+    fn with(device: Bytes) -> Random {
+        Random {
+            device: Device::Started(Box::new(device)),
+            ..Random::new([7; STATE])
+        }
+    }
+
+    #[test]
+    fn what_is_mixed_in_counts() {
+        let after = |bytes: &[u8]| {
+            let mut random = Random::new([7; STATE]);
+            random.mix(bytes);
+            random.generator.next_u64()
+        };
+        assert_eq!(after(&[1; 40]), after(&[1; 40]));
+        let different = [&[][..], &[0], &[1], &[1; 32], &[1; 33], &[1; 64]].map(after);
+        for (n, value) in different.iter().enumerate() {
+            assert!(!different[..n].contains(value), "{n}");
+        }
+    }
+
+    #[test]
+    fn the_device_is_asked_until_there_is_enough() {
+        let mut pieces = with(Bytes(9, 5));
+        let mut whole = with(Bytes(9, 100));
+        pieces.reseed().unwrap();
+        whole.reseed().unwrap();
+        assert_eq!(pieces.generator.next_u64(), whole.generator.next_u64());
+        let mut to = [0; 12];
+        assert_eq!(pieces.entropy(&mut to), Ok(12));
+        assert_eq!(whole.entropy(&mut vec![0; MOST + 1]), Ok(MOST));
+        assert_eq!(pieces.entropy(&mut []), Ok(0));
+        assert_eq!(with(Bytes(0, 0)).entropy(&mut to), Err(Errno::EIO));
+        assert_eq!(with(Bytes(0, 0)).reseed(), Err(Errno::EIO));
+    }
+}

@@ -1,0 +1,64 @@
+//! Random numbers: `getrandom`, and `ioctl` on `/dev/random` (random(4)).
+
+use super::Entry;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::user;
+
+/// The calls of this file.
+pub const CALLS: &[Entry] = &[Entry::new(278, "getrandom", getrandom)];
+
+/// Requests (linux/random.h).
+mod request {
+    pub const GET_COUNT: u32 = 0x8004_5200;
+    pub const ADD_TO_COUNT: u32 = 0x4004_5201;
+    pub const ADD_ENTROPY: u32 = 0x4008_5203;
+    pub const ZERO_COUNT: u32 = 0x5204;
+    pub const CLEAR_POOL: u32 = 0x5206;
+    pub const RESEED: u32 = 0x5207;
+}
+
+/// What the generator counts as its entropy, bits: it always has a seed.
+const BITS: i32 = 256;
+
+fn getrandom(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
+    const FLAGS: u64 = 7;
+    const MOST: u64 = 32 << 20;
+    let [address, length, flags, ..] = *arguments;
+    if flags & !FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let length = length.min(MOST);
+    let bytes = user::slice_mut(&mut kernel.memory, address, length)?;
+    kernel.random.fill(bytes);
+    Ok(length)
+}
+
+/// `ioctl` on `/dev/random` and `/dev/urandom`.
+///
+/// # Errors
+/// `EINVAL` for a request that it does not know, `EPERM` for one that is root's, and those of
+/// the device.
+pub(super) fn ioctl(kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
+    let is_root = kernel.process.uid == 0;
+    match request {
+        request::GET_COUNT => user::write(&mut kernel.memory, address, &BITS)?,
+        request::ADD_TO_COUNT | request::ZERO_COUNT | request::CLEAR_POOL if is_root => {}
+        request::RESEED if is_root => kernel.random.reseed()?,
+        request::ADD_ENTROPY if is_root => {
+            let [bits, length]: [i32; 2] = user::read(&mut kernel.memory, address)?;
+            let (Ok(_), Ok(length)) = (u32::try_from(bits), u32::try_from(length)) else {
+                return Err(Errno::EINVAL);
+            };
+            let from = user::slice(&mut kernel.memory, address.wrapping_add(8), length.into())?;
+            kernel.random.mix(from);
+        }
+        request::ADD_TO_COUNT
+        | request::ZERO_COUNT
+        | request::CLEAR_POOL
+        | request::RESEED
+        | request::ADD_ENTROPY => return Err(Errno::EPERM),
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(0)
+}
