@@ -107,9 +107,9 @@ packages=(
     libatomic1 libstdc++6 libgcc-s1 libcap2
 )
 
-# make_root ARCH PROGRAM [PATH...]: a root directory of its own for usr/bin/PROGRAM, with
-# the loader, the libraries that it needs and PATHs of the packages. It is small because
-# Hartline reads all of it whenever the program starts.
+# make_root ARCH PROGRAM [PATH...]: a root directory of its own for usr/bin/PROGRAM, which the
+# packages may have in usr/sbin, with the loader, the libraries that it needs and PATHs of the
+# packages. It is small because Hartline reads all of it whenever the program starts.
 make_root() {
     local arch=$1 program=$2 tree=$root/.debian/bench/$1 dest=$out/roots/$1/$2
     local file library loader todo
@@ -123,7 +123,9 @@ make_root() {
     cp -a "$tree"/{bin,lib} "$dest.new"
     [ -h "$tree/lib64" ] && cp -a "$tree/lib64" "$dest.new"
     cp -L "$tree/$loader" "$dest.new/$loader"
-    cp -L "$tree/usr/bin/$program" "$dest.new/usr/bin/$program"
+    file=$tree/usr/bin/$program
+    [ -e "$file" ] || file=$tree/usr/sbin/$program
+    cp -L "$file" "$dest.new/usr/bin/$program"
     for file in "$@"; do
         (cd "$tree" && cp -a --parents "$file" "$dest.new")
     done
@@ -194,19 +196,26 @@ make_debian() {
 
 # The servers of `hartline bench io`, and for this machine their clients.
 make_network() {
-    local arch
-    packages+=(libevent-2.1-7t64 libsasl2-2 libsctp1 memcached netperf)
+    local arch program
+    packages+=(libevent-2.1-7t64 libpcre2-8-0 libsasl2-2 libsctp1 memcached netperf nginx)
     for arch in amd64 riscv64; do
         "$fetch" $arch "$root/.debian/bench/$arch" "${packages[@]}"
         make_root $arch netserver
         make_root $arch memcached
-        mkdir -p "$out/roots/$arch/memcached/etc"
-        echo root:x:0:0::/:/bin/sh >"$out/roots/$arch/memcached/etc/passwd"
+        make_root $arch nginx
+        mkdir -p "$out/roots/$arch"/{memcached,nginx}/etc "$out/roots/$arch/nginx/srv/html"
+        place "$here/workloads/nginx.conf" "$out/roots/$arch/nginx/srv/nginx.conf"
+        head -c 4096 /dev/zero | tr '\0' x >"$out/roots/$arch/nginx/srv/html/page"
+        for program in memcached nginx; do
+            echo root:x:0:0::/:/bin/sh >"$out/roots/$arch/$program/etc/passwd"
+            echo root:x:0: >"$out/roots/$arch/$program/etc/group"
+        done
     done
     "$fetch" amd64 "$root/.debian/bench/amd64" libmemcached-tools libmemcached11t64 \
-        libhashkit2t64 libmemcachedutil2t64 libstdc++6 libgcc-s1
+        libhashkit2t64 libmemcachedutil2t64 libstdc++6 libgcc-s1 libluajit-5.1-2 wrk
     make_root amd64 netperf
     make_root amd64 memcaslap
+    make_root amd64 wrk
 }
 
 # What the daemon runs in `hartline bench service`: no C library, so that nothing but the

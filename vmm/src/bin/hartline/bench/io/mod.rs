@@ -2,6 +2,7 @@
 //! machine, over addresses of a network namespace of the benchmark's own.
 
 mod place;
+mod plot;
 mod results;
 mod server;
 mod workload;
@@ -10,6 +11,7 @@ use anyhow::{Context, bail};
 use place::Place;
 use results::{Results, Row};
 use server::{Programs, Server};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,6 +30,9 @@ pub struct Arguments {
     /// Seconds of each measurement
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
+    /// Draw the ratios to native into this file, as SVG
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
     /// The directory that `make bench-programs` prepares
     #[arg(long, value_name = "DIR", default_value = "target/bench-programs")]
     programs: PathBuf,
@@ -89,6 +94,11 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if workloads.is_empty() {
         bail!("--filter: no workload of that name");
     }
+    // Before anything is measured, so that what is wrong with it is known then.
+    let plot = match &arguments.plot {
+        Some(path) => Some(File::create(path).with_context(|| path.display().to_string())?),
+        None => None,
+    };
     place::enter_namespace().context("a network namespace: are you root?")?;
     let time = Duration::from_secs(arguments.seconds.into());
     let mut rows = Vec::new();
@@ -102,6 +112,10 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
     }
     let results = Results::new(rows);
+    if let Some(mut file) = plot {
+        file.write_all(results.plot()?.as_bytes())
+            .context("--plot")?;
+    }
     match arguments.json {
         true => writeln!(io::stdout(), "{}", serde_json::to_string(&results)?)?,
         false => write!(io::stdout(), "{}", results.table())?,

@@ -1,6 +1,7 @@
 //! Results of `hartline bench io`.
 
 use super::Configuration;
+use super::plot::{self, Bar};
 use super::server::Usage;
 use super::workload::{Measured, Workload};
 use std::fmt::Write;
@@ -36,7 +37,7 @@ impl Row {
     ) -> Self {
         let seconds = after.since(&before).as_secs_f64();
         let cpu = after.cpu.saturating_sub(before.cpu).as_secs_f64() / seconds;
-        let is_known = configuration.is_vm() || workload == Workload::Memcached;
+        let is_known = configuration.is_vm() || workload.server() != "netserver";
         let exits = before.exits.zip(after.exits).map(|(before, after)| {
             let [all, by_host] = [0, 1].map(|at| after[at].saturating_sub(before[at]) as f64);
             (
@@ -101,6 +102,23 @@ impl Results {
         Self { workloads: rows }
     }
 
+    /// A chart of the throughput of all but the native ones, which are 1, as SVG.
+    ///
+    /// # Errors
+    /// None in practice: it is drawn into memory.
+    pub fn plot(&self) -> anyhow::Result<String> {
+        let compared = self.workloads.iter();
+        let compared = compared.filter(|row| row.config != Configuration::Native.name());
+        let bars = compared.filter_map(|row| {
+            Some(Bar {
+                group: row.name,
+                name: row.config,
+                height: row.ratio_to_native?,
+            })
+        });
+        plot::draw("throughput, native = 1", &bars.collect::<Vec<_>>())
+    }
+
     /// For people.
     pub fn table(&self) -> String {
         let mut text = format!(
@@ -149,6 +167,8 @@ mod tests {
             .collect();
         assert_eq!(ratios, [Some(1.0), Some(1.2)]);
         assert_eq!(results.table().lines().count(), 3);
+        let plot = results.plot().unwrap();
+        assert!(plot.contains("exitless") && !plot.contains("native<"));
         let json = serde_json::to_string(&results).unwrap();
         assert!(json.starts_with(r#"{"workloads":[{"name":"tcp_rr","config":"native","#));
     }

@@ -62,6 +62,16 @@ impl Programs {
         command
     }
 
+    /// Where a server of this name finds its own files.
+    fn files(&self, name: &str, configuration: Configuration) -> PathBuf {
+        let root = match configuration {
+            Configuration::Native => self.root("amd64", name),
+            Configuration::Qemu => self.root("riscv64", name),
+            _ => "/".into(),
+        };
+        root.join("srv")
+    }
+
     /// Translates a program, so that this is not measured.
     fn translate(&self, name: &str) -> anyhow::Result<()> {
         let mut command = Command::new(&self.hartline);
@@ -134,7 +144,7 @@ impl Server {
             Configuration::ExitlessNoPoll => programs.hartline(name, &quiet, "auto"),
         };
         command
-            .args(workload.server_arguments())
+            .args(workload.server_arguments(&programs.files(name, configuration)))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(match configuration.is_vm() {

@@ -2,16 +2,19 @@
 
 use super::server::Programs;
 use anyhow::{Context, bail};
+use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longest wait for a server to listen.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Where netserver and memcached listen.
+/// Where netserver, memcached and nginx (`tests/bench/workloads/nginx.conf`) listen.
 const NETPERF_PORT: u16 = 12_865;
 const MEMCACHED_PORT: u16 = 11_211;
+const HTTP_PORT: u16 = 8080;
 /// Bytes of one send of TCP_STREAM: an operation.
 const SEND: u64 = 16_384;
 /// Keys of 64 bytes, values of 1 KiB, 90 % get and 10 % set.
@@ -28,6 +31,8 @@ pub enum Workload {
     UdpRequests,
     /// memcached with 16 connections.
     Memcached,
+    /// nginx with 16 connections, each of which asks for a page of 4 KiB again and again.
+    Http,
 }
 
 /// What a client found.
@@ -43,11 +48,12 @@ pub struct Measured {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::TcpStream,
         Self::TcpRequests,
         Self::UdpRequests,
         Self::Memcached,
+        Self::Http,
     ];
 
     /// As the results name it.
@@ -57,6 +63,7 @@ impl Workload {
             Self::TcpRequests => "tcp_rr",
             Self::UdpRequests => "udp_rr",
             Self::Memcached => "memcached",
+            Self::Http => "http",
         }
     }
 
@@ -72,18 +79,22 @@ impl Workload {
     pub const fn server(self) -> &'static str {
         match self {
             Self::Memcached => "memcached",
+            Self::Http => "nginx",
             _ => "netserver",
         }
     }
 
-    /// Its arguments.
-    pub const fn server_arguments(self) -> &'static [&'static str] {
-        match self {
+    /// Its arguments; `files` is where it finds its own files.
+    pub fn server_arguments(self, files: &Path) -> Vec<OsString> {
+        let words: &[&str] = match self {
             Self::Memcached => &[
                 "-u", "root", "-p", "11211", "-U", "0", "-t", "1", "-m", "512",
             ],
+            Self::Http => &["-e", "stderr", "-c", "nginx.conf", "-p"],
             _ => &["-4", "-D", "-p", "12865"],
-        }
+        };
+        let place = (self == Self::Http).then(|| files.as_os_str().to_owned());
+        words.iter().map(OsString::from).chain(place).collect()
     }
 
     /// Waits until the server listens.
@@ -93,6 +104,7 @@ impl Workload {
     pub fn await_server(self, address: Ipv4Addr) -> anyhow::Result<()> {
         let port = match self {
             Self::Memcached => MEMCACHED_PORT,
+            Self::Http => HTTP_PORT,
             _ => NETPERF_PORT,
         };
         let to = SocketAddr::new(address.into(), port);
@@ -121,6 +133,7 @@ impl Workload {
             Self::TcpRequests => netperf(programs, "TCP_RR", address, time),
             Self::UdpRequests => netperf(programs, "UDP_RR", address, time),
             Self::Memcached => memcached(programs, address, time),
+            Self::Http => http(programs, address, time),
         }
     }
 }
@@ -203,6 +216,57 @@ fn parse_memcaslap(text: &str) -> anyhow::Result<Measured> {
     }
 }
 
+fn http(programs: &Programs, address: Ipv4Addr, time: Duration) -> anyhow::Result<Measured> {
+    let mut command = programs.native("wrk");
+    command.args(["-t", "1", "-c", "16", "--latency"]);
+    command.args(["-d", &format!("{}s", time.as_secs())]);
+    command.arg(format!("http://{address}:{HTTP_PORT}/page"));
+    parse_wrk(&output(&mut command)?)
+}
+
+/// Lines of which these count: `50%  123.00us`, `99%    1.20ms`,
+/// `61720 requests in 5.00s, 258.94MB read`, `Requests/sec:  12344.00`.
+fn parse_wrk(text: &str) -> anyhow::Result<Measured> {
+    let words = |line: &str| -> Vec<String> { line.split_whitespace().map(Into::into).collect() };
+    let lines: Vec<Vec<String>> = text.lines().map(words).collect();
+    let latency = |part: &str| {
+        let line = lines
+            .iter()
+            .find(|line| line.first().is_some_and(|word| word == part))?;
+        microseconds(line.get(1)?)
+    };
+    let behind = |name: &str| {
+        let line = lines
+            .iter()
+            .find(|line| line.iter().any(|word| word == name))?;
+        line.iter().find_map(|word| word.parse::<f64>().ok())
+    };
+    // wrk counts pages that are not there too.
+    let all_good = !text.contains("Non-2xx");
+    match (
+        behind("requests"),
+        behind("Requests/sec:"),
+        latency("50%"),
+        latency("99%"),
+    ) {
+        (Some(operations), Some(throughput), Some(p50), Some(p99)) if all_good => Ok(Measured {
+            throughput,
+            operations,
+            latency: Some([p50, p99]),
+        }),
+        _ => bail!("wrk says {text:?}"),
+    }
+}
+
+/// A time as wrk writes it.
+fn microseconds(text: &str) -> Option<f64> {
+    let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6), ("m", 60e6)];
+    let (number, factor) = units
+        .iter()
+        .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))?;
+    Some(number.parse::<f64>().ok()? * factor)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,5 +287,12 @@ mod tests {
             (1000.0, 500.0)
         );
         assert!(parse_memcaslap("Ops: many").is_err());
+        let text = "  Latency Distribution\n     50%  123.50us\n     99%    1.20ms\n  \
+                    61720 requests in 5.00s, 258.94MB read\nRequests/sec:  12344.00\n";
+        let http = parse_wrk(text).unwrap();
+        assert_eq!((http.operations, http.throughput), (61_720.0, 12_344.0));
+        assert_eq!(http.latency, Some([123.5, 1200.0]));
+        assert!(parse_wrk(&format!("{text}  Non-2xx or 3xx responses: 9\n")).is_err());
+        assert!(parse_wrk("unable to connect").is_err());
     }
 }
