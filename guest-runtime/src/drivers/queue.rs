@@ -197,9 +197,11 @@ impl Queue {
         handshake::ask(self.event(), self.field(USED + 2), self.next_used)
     }
 
-    /// Asks for none in the next 65,535 buffers.
+    /// Asks for none in the next 32,767 buffers.
     pub fn want_no_interrupt(&self) {
-        let index = self.next_used.wrapping_sub(1);
+        // Far from both ends: a device that has given a buffer back and is about to look must
+        // not find the index of that one.
+        let index = self.next_used.wrapping_add(1 << 15);
         self.event().store(index, Ordering::Relaxed);
     }
 
