@@ -213,7 +213,7 @@ impl Kernel {
             Box::new(transmit),
             capabilities,
             &boot.net,
-            self.random.next(),
+            self.random.number(),
             (boot.ram_length / SHARE) as usize,
         );
         self.files.vfs.net.set_wire(wire);

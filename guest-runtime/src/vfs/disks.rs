@@ -159,9 +159,12 @@ impl Disks {
     /// # Errors
     /// `EIO` if one of them fails.
     pub fn flush_all(&mut self) -> Result<(), Errno> {
-        let writable = self.0.iter_mut().filter(|disk| !disk.is_read_only());
+        let mut result = Ok(());
         // All, though one fails.
-        writable.fold(Ok(()), |result, disk| result.and(disk.flush()))
+        for disk in self.0.iter_mut().filter(|disk| !disk.is_read_only()) {
+            result = result.and(disk.flush());
+        }
+        result
     }
 }
 
