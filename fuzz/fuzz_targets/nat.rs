@@ -29,7 +29,12 @@ fuzz_target!(|input: &[u8]| {
         let mut packet = vec![0; NetHeader::LENGTH];
         packet.extend(body);
         if length & 1 == 0 {
-            packet::repair(&mut packet[NetHeader::LENGTH..], GUEST_MAC, GUEST.octets(), None);
+            packet::repair(
+                &mut packet[NetHeader::LENGTH..],
+                GUEST_MAC,
+                GUEST.octets(),
+                None,
+            );
         }
         let buffer = io(&mut packet);
         // SAFETY: a buffer of this function's.

@@ -185,7 +185,12 @@ fn read(transport: &Transport, offset: u64) -> u32 {
 fn begin(transport: &mut Transport, kind: u8) {
     let mut write = |offset, value: u64| transport.write(offset, &(value as u32).to_le_bytes());
     write(register::STATUS, 3);
-    let features = feature::VERSION_1 | if kind & 4 != 0 { feature::EVENT_INDEX } else { 0 };
+    let features = feature::VERSION_1
+        | if kind & 4 != 0 {
+            feature::EVENT_INDEX
+        } else {
+            0
+        };
     for half in 0..2 {
         write(register::DRIVER_FEATURES_SELECT, half);
         write(register::DRIVER_FEATURES, features >> (32 * half));
