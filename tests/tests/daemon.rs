@@ -45,6 +45,7 @@ const TESTS: &[(&str, Test)] = &[
     ("deleted while running", faults::deleted_while_running),
     ("tar tricks", faults::tar_tricks),
     ("VMM killed", faults::vmm_killed),
+    ("its description", described::description_holds),
     ("asynchronous runs", kept::asynchronous_runs),
     ("images on demand", kept::images_on_demand),
     ("garbage collection", kept::garbage_collection),
@@ -60,11 +61,7 @@ const TESTS: &[(&str, Test)] = &[
 ///
 /// - A daemon that is killed in the moment in which a VMM takes its program, before that asks to
 ///   outlive it, takes the VMM with it, and the machine fails.
-/// - Schemathesis sends whole numbers as `1.0` where JSON Schema allows it.
-const UNSOLVED: &[(&str, Test)] = &[
-    ("killed under load", faults::killed_under_load),
-    ("its description", described::description_holds),
-];
+const UNSOLVED: &[(&str, Test)] = &[("killed under load", faults::killed_under_load)];
 
 fn main() -> ExitCode {
     let mut suite = Suite::new();
@@ -136,9 +133,14 @@ fn check(what: &str, is: bool, found: &impl std::fmt::Debug) -> Result<()> {
 
 fn runs() -> Result<()> {
     let (daemon, program) = start()?;
-    let rows: [(Value, u64, &str); 6] = [
+    let rows: [(Value, u64, &str); 7] = [
         (json!({}), 0, "hello, world\n"),
         (json!({ "args": ["exit"] }), 7, ""),
+        (
+            json!({ "cpus": 1.0, "memory": 134_217_728.0, "timeout_ms": 60e3 }),
+            0,
+            "hello, world\n",
+        ),
         (
             json!({ "args": ["copy"], "stdin": "in\nout" }),
             0,
@@ -176,7 +178,7 @@ fn runs() -> Result<()> {
     )?;
     let metrics = daemon.request("GET", "/metrics", b"")?.expect(200)?;
     let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
-    let counted = metrics.contains("hartline_runs_total{outcome=\"success\"} 4");
+    let counted = metrics.contains("hartline_runs_total{outcome=\"success\"} 5");
     check("metrics", counted, &metrics)
 }
 
@@ -246,6 +248,9 @@ fn bad_requests() -> Result<()> {
         ("{}".to_owned(), 422, "invalid-field"),
         (with("cpus", json!("two")), 422, "invalid-field"),
         (with("cpus", json!(0)), 422, "invalid-field"),
+        (with("cpus", json!(1.5)), 422, "invalid-field"),
+        (with("cpus", json!(-1)), 422, "invalid-field"),
+        (with("memory", json!(1e30)), 422, "invalid-field"),
         (with("cpus", json!(65)), 422, "invalid-field"),
         (with("memory", json!(1)), 422, "invalid-field"),
         (with("timeout_ms", json!(0)), 422, "invalid-field"),
@@ -267,6 +272,13 @@ fn bad_requests() -> Result<()> {
         let is_problem = answer.head.contains("application/problem+json");
         let right = answer.status == status && answer.text("code") == code && is_problem;
         check(&shown, right, &answer)?;
+        let object: Value = serde_json::from_str(&body).unwrap_or_default();
+        let mut fields = object.as_object().into_iter().flatten();
+        if let Some((field, _)) = fields.find(|(name, _)| *name != "program")
+            && status == 422
+        {
+            check(&shown, answer.text("field") == *field, &answer)?;
+        }
     }
     for (method, path, status) in [
         ("GET", "/v1/runs", 405),

@@ -18,6 +18,7 @@ mod collect;
 pub mod config;
 pub mod events;
 pub mod execute;
+mod integer;
 pub mod library;
 pub mod machines;
 pub mod metrics;

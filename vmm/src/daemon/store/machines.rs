@@ -1,6 +1,7 @@
 //! Machines: programs that run, ran or are to run, each in a VM.
 
 use super::{Store, StoreError, json_column, now_ms, parse_column};
+use crate::daemon::integer;
 use crate::jailed::protocol::RunResult;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
@@ -28,15 +29,15 @@ pub struct Spec {
     #[schema(schema_with = environment_schema)]
     pub env: BTreeMap<String, String>,
     /// Number of vCPUs.
-    #[serde(default = "default_cpus")]
+    #[serde(default = "default_cpus", deserialize_with = "integer::unsigned")]
     #[schema(minimum = 1, maximum = 64)]
     pub cpus: u32,
     /// Memory, bytes.
-    #[serde(default = "default_memory")]
+    #[serde(default = "default_memory", deserialize_with = "integer::unsigned")]
     #[schema(minimum = 67108864, maximum = 270582939648i64)]
     pub memory: u64,
     /// Ends it with exit code 124 when it has run so many milliseconds.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "integer::optional")]
     #[schema(minimum = 1, maximum = 2592000000i64)]
     pub timeout_ms: Option<u64>,
     /// Labels to find it by.

@@ -1,6 +1,7 @@
 //! Tenants and their quotas.
 
 use super::{Store, StoreError, now_ms};
+use crate::daemon::integer;
 use rusqlite::{OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
@@ -12,18 +13,23 @@ pub const DEFAULT_TENANT: &str = "default";
 #[serde(deny_unknown_fields, default)]
 pub struct Quota {
     /// Share of the processors when tenants compete, compared with others'.
+    #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 1, maximum = 10000)]
     pub weight: u32,
     /// Machines and runs that run at once.
+    #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 0, maximum = 1000000)]
     pub max_machines: u32,
     /// Memory of those, bytes.
+    #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 0, maximum = 1125899906842624i64)]
     pub max_memory: u64,
     /// Machines and runs that wait to be started.
+    #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 0, maximum = 1000000)]
     pub max_queued: u32,
     /// Uploaded programs, bytes.
+    #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 0, maximum = 1125899906842624i64)]
     pub max_storage: u64,
 }
