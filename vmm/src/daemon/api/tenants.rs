@@ -75,7 +75,9 @@ pub async fn put(
             return Err(Problem::field(name, format!("must be at most {most}")));
         }
     }
-    Ok(Json(daemon.store.put_tenant(&tenant, &quota)?))
+    // Waits for the disk.
+    let put = || daemon.store.put_tenant(&tenant, &quota);
+    Ok(Json(tokio::task::block_in_place(put)?))
 }
 
 /// The keys of a tenant, without their secrets
@@ -134,7 +136,9 @@ pub async fn create_key(
         return Err(Problem::not_found("tenant"));
     }
     let (scope, label) = (request.scope, &request.label);
-    let (kept, key) = daemon.keys.make(&daemon.store, &tenant, scope, label)?;
+    // Waits for the disk.
+    let make = || daemon.keys.make(&daemon.store, &tenant, scope, label);
+    let (kept, key) = tokio::task::block_in_place(make)?;
     Ok((StatusCode::CREATED, Json(KeyMade { kept, key })))
 }
 
@@ -148,7 +152,8 @@ pub async fn delete_key(
     Path((tenant, key)): Path<(String, String)>,
 ) -> Result<StatusCode, Problem> {
     caller.needs(Scope::Admin)?;
-    match daemon.store.delete_key(&tenant, &key)? {
+    // Waits for the disk.
+    match tokio::task::block_in_place(|| daemon.store.delete_key(&tenant, &key))? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(Problem::not_found("key")),
     }
