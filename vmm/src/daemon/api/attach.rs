@@ -1,15 +1,13 @@
 //! The input and output of a machine's program as a WebSocket (RFC 6455).
 
-use super::extract::{Caller, Path, Query};
+use super::extract::{Query, Target};
 use super::logs::{LogReader, LogStream};
 use super::lookup::find;
-use crate::daemon::Daemon;
 use crate::daemon::machines::MachineError;
 use crate::daemon::problem::Problem;
 use crate::daemon::server::Room;
-use crate::daemon::store::{Kind, Machine, Scope};
+use crate::daemon::store::{Kind, Scope};
 use axum::Extension;
-use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
@@ -18,7 +16,6 @@ use futures_util::{SinkExt, StreamExt};
 use serde::Deserialize;
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -56,21 +53,17 @@ pub struct Attach {
     responses((status = 101),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 pub async fn attach(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
+    target: Target,
     Query(attach): Query<Attach>,
     room: Option<Extension<Room>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Problem> {
-    caller.needs(if attach.input {
-        Scope::Write
-    } else {
-        Scope::Read
-    })?;
-    let machine = find(&daemon, &caller, Kind::Machine, &id)?;
+    if attach.input {
+        target.caller.needs(Scope::Write)?;
+    }
+    let machine = find(&target, Kind::Machine)?;
     let input = match attach.input {
-        true => Some(input_of(&daemon, &caller, &id).await?),
+        true => Some(input_of(&target).await?),
         false => None,
     };
     if !machine.state.is_active() && !attach.logs {
@@ -79,22 +72,22 @@ pub async fn attach(
     let upgrade = upgrade.map_err(|error| Problem::upgrade_required(error.body_text()))?;
     let offsets = match attach.logs {
         true => [0; 2],
-        false => TAGS.map(|(stream, _)| length(&daemon, &machine, stream)),
+        false => TAGS.map(|(stream, _)| length(&target, stream)),
     };
     let upgrade = upgrade.max_message_size(MAX_MESSAGE);
     Ok(upgrade.on_upgrade(async move |socket| {
         // How a connection ends is the client's affair.
-        let _ = serve(&daemon, caller, machine, (input, offsets), socket).await;
+        let _ = serve(&target, (input, offsets), socket).await;
         drop(room);
     }))
 }
 
 /// Standard input of a machine, which may be about to start.
-async fn input_of(daemon: &Daemon, caller: &Caller, id: &str) -> Result<StdUnixStream, Problem> {
+async fn input_of(target: &Target) -> Result<StdUnixStream, Problem> {
     let asked = Instant::now();
     loop {
-        let machine = find(daemon, caller, Kind::Machine, id)?;
-        match daemon.machines.input(&machine) {
+        let machine = find(target, Kind::Machine)?;
+        match target.daemon.machines.input(&machine) {
             Err(MachineError::State(state)) if state.is_active() && asked.elapsed() < PATIENCE => {
                 tokio::time::sleep(RETRY).await;
             }
@@ -104,8 +97,8 @@ async fn input_of(daemon: &Daemon, caller: &Caller, id: &str) -> Result<StdUnixS
 }
 
 /// Bytes that a program has written to one of its outputs.
-fn length(daemon: &Daemon, machine: &Machine, stream: LogStream) -> u64 {
-    let file = daemon.machines.file(&machine.id, stream.name());
+fn length(target: &Target, stream: LogStream) -> u64 {
+    let file = target.daemon.machines.file(&target.id, stream.name());
     file.metadata().map_or(0, |metadata| metadata.len())
 }
 
@@ -113,9 +106,7 @@ type Sink = Mutex<SplitSink<WebSocket, Message>>;
 
 /// Serves one client until the program ends or the client goes away.
 async fn serve(
-    daemon: &Arc<Daemon>,
-    caller: Caller,
-    machine: Machine,
+    target: &Target,
     (input, offsets): (Option<StdUnixStream>, [u64; 2]),
     socket: WebSocket,
 ) -> Result<(), axum::Error> {
@@ -123,13 +114,12 @@ async fn serve(
     let sink = Mutex::new(sink);
     let output = |index: usize| {
         let (stream, tag) = TAGS[index];
-        let (daemon, caller, id) = (Arc::clone(daemon), caller.clone(), machine.id.clone());
-        let reader = LogReader::new(daemon, caller, id, stream, offsets[index], true);
+        let reader = LogReader::new(target.clone(), stream, offsets[index], true);
         send_output(reader, tag, &sink)
     };
     let outputs = async {
         tokio::try_join!(output(0), output(1))?;
-        if let Ok(ended) = find(daemon, &caller, Kind::Machine, &machine.id) {
+        if let Ok(ended) = find(target, Kind::Machine) {
             let view = super::machines::MachineView::from(ended);
             let text = serde_json::to_string(&view).map_err(axum::Error::new)?;
             sink.lock().await.send(Message::Text(text.into())).await?;

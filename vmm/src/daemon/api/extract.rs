@@ -104,3 +104,36 @@ impl FromRequestParts<Arc<Daemon>> for Caller {
         Ok(Self { tenant, scope })
     }
 }
+
+/// One thing of the caller's tenant, which the path names. Requests that change nothing
+/// need the scope `read`, others `write`.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The daemon.
+    pub daemon: Arc<Daemon>,
+    /// Who calls.
+    pub caller: Caller,
+    /// The part of the path that names it.
+    pub id: String,
+}
+
+impl FromRequestParts<Arc<Daemon>> for Target {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        daemon: &Arc<Daemon>,
+    ) -> Result<Self, Self::Rejection> {
+        let caller = Caller::from_request_parts(parts, daemon).await?;
+        let Path(id) = Path::from_request_parts(parts, daemon).await?;
+        caller.needs(match parts.method.is_safe() {
+            true => Scope::Read,
+            false => Scope::Write,
+        })?;
+        Ok(Self {
+            daemon: Arc::clone(daemon),
+            caller,
+            id,
+        })
+    }
+}

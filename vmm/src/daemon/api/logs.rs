@@ -1,19 +1,16 @@
 //! What programs of machines wrote.
 
-use super::extract::{Caller, Path, Query};
+use super::extract::{Query, Target};
 use super::lookup::find;
-use crate::daemon::Daemon;
 use crate::daemon::problem::Problem;
-use crate::daemon::store::{Kind, Scope};
+use crate::daemon::store::Kind;
 use crate::jailed::MAX_OUTPUT;
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::Deserialize;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
@@ -66,19 +63,13 @@ pub struct Log {
 #[utoipa::path(get, path = "/v1/machines/{id}/logs", params(("id" = String, Path), Log),
     responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn logs(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
-    Query(log): Query<Log>,
-) -> Result<Response, Problem> {
-    caller.needs(Scope::Read)?;
+pub async fn logs(target: Target, Query(log): Query<Log>) -> Result<Response, Problem> {
     if log.offset > MAX_OUTPUT {
         let rule = format!("must be at most {MAX_OUTPUT}: no log is longer");
         return Err(Problem::field("offset", rule));
     }
-    find(&daemon, &caller, Kind::Machine, &id)?;
-    let reader = LogReader::new(daemon, caller, id, log.stream, log.offset, log.follow);
+    find(&target, Kind::Machine)?;
+    let reader = LogReader::new(target, log.stream, log.offset, log.follow);
     let chunks = stream::try_unfold(reader, async |mut reader| {
         let chunk = reader.next().await?;
         Ok::<_, std::io::Error>(chunk.map(|chunk| (chunk, reader)))
@@ -89,9 +80,7 @@ pub async fn logs(
 
 /// Reads a log as it grows.
 pub(super) struct LogReader {
-    daemon: Arc<Daemon>,
-    caller: Caller,
-    id: String,
+    target: Target,
     path: PathBuf,
     file: Option<File>,
     offset: u64,
@@ -100,19 +89,10 @@ pub(super) struct LogReader {
 
 impl LogReader {
     /// Reads one of a machine's outputs from a byte on.
-    pub(super) fn new(
-        daemon: Arc<Daemon>,
-        caller: Caller,
-        id: String,
-        stream: LogStream,
-        offset: u64,
-        follow: bool,
-    ) -> Self {
+    pub(super) fn new(target: Target, stream: LogStream, offset: u64, follow: bool) -> Self {
         Self {
-            path: daemon.machines.file(&id, stream.name()),
-            daemon,
-            caller,
-            id,
+            path: target.daemon.machines.file(&target.id, stream.name()),
+            target,
             file: None,
             offset,
             follow,
@@ -123,7 +103,7 @@ impl LogReader {
     pub(super) async fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         loop {
             // Asked before reading: what is written until its end is read.
-            let machine = find(&self.daemon, &self.caller, Kind::Machine, &self.id);
+            let machine = find(&self.target, Kind::Machine);
             let active = machine.is_ok_and(|machine| machine.state.is_active());
             if self.file.is_none()
                 && let Ok(mut file) = File::open(&self.path).await

@@ -1,7 +1,7 @@
 //! What handlers of machines and of runs have in common: finding them, making them, and
 //! waiting for their end.
 
-use super::extract::Caller;
+use super::extract::{Caller, Target};
 use crate::daemon::Daemon;
 use crate::daemon::auth::random_hex;
 use crate::daemon::problem::Problem;
@@ -15,6 +15,11 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const MAX_IDEMPOTENCY_KEY: usize = 255;
 /// Longest wait of one request, seconds.
 pub const MAX_WAIT: u64 = 300;
+
+/// Entries of a page if its request does not say.
+pub fn default_limit() -> u32 {
+    100
+}
 
 /// Refuses pages that are empty or too long.
 ///
@@ -31,9 +36,10 @@ pub fn check_limit(limit: u32) -> Result<(), Problem> {
 ///
 /// # Errors
 /// There is none, or the database.
-pub fn find(daemon: &Daemon, caller: &Caller, kind: Kind, id: &str) -> Result<Machine, Problem> {
-    let found = daemon.store.machine(id)?;
-    let own = found.filter(|machine| machine.tenant == caller.tenant && machine.kind == kind);
+pub fn find(target: &Target, kind: Kind) -> Result<Machine, Problem> {
+    let found = target.daemon.store.machine(&target.id)?;
+    let tenant = &target.caller.tenant;
+    let own = found.filter(|machine| machine.tenant == *tenant && machine.kind == kind);
     own.ok_or_else(|| {
         Problem::not_found(match kind {
             Kind::Machine => "machine",
@@ -120,23 +126,21 @@ pub fn start_new(daemon: &Daemon, machine: &Machine) -> Result<Machine, Problem>
 ///
 /// # Errors
 /// That is too long.
-pub async fn wait_for_end(
-    daemon: &Daemon,
-    caller: &Caller,
-    kind: Kind,
-    id: &str,
-    seconds: u64,
-) -> Result<(), Problem> {
+pub async fn wait_for_end(target: &Target, kind: Kind, seconds: u64) -> Result<(), Problem> {
     if seconds > MAX_WAIT {
         let rule = format!("must be at most {MAX_WAIT}");
         return Err(Problem::field("seconds", rule));
     }
     // Before looking, so that nothing is missed.
-    let mut events = daemon.events.subscribe();
+    let mut events = target.daemon.events.subscribe();
     let ended = async {
-        while find(daemon, caller, kind, id).is_ok_and(|machine| machine.state.is_active()) {
+        while find(target, kind).is_ok_and(|machine| machine.state.is_active()) {
             // An event of this machine, or of so many that some were missed.
-            while events.recv().await.is_ok_and(|event| event.machine != id) {}
+            while events
+                .recv()
+                .await
+                .is_ok_and(|event| event.machine != target.id)
+            {}
         }
     };
     // Whether it has ended or not, it is told as it is then.

@@ -1,8 +1,9 @@
 //! Machines.
 
-use super::extract::{Caller, Json, Path, Query, from_object};
+use super::extract::{Caller, Json, Query, Target, from_object};
 use super::lookup::{
-    check_limit, find, find_program, idempotency_key, insert, start_new, wait_for_end,
+    check_limit, default_limit, find, find_program, idempotency_key, insert, start_new,
+    wait_for_end,
 };
 use super::spec::check_spec;
 use crate::daemon::Daemon;
@@ -71,10 +72,6 @@ pub struct Which {
     /// Those with this label, as `name=value`.
     #[param(pattern = "^[^=]+=.*$")]
     label: Option<String>,
-}
-
-fn default_limit() -> u32 {
-    100
 }
 
 /// The machines of the tenant, by id
@@ -194,56 +191,41 @@ pub async fn create(
 #[utoipa::path(get, path = "/v1/machines/{id}", params(("id" = String, Path)),
     responses((status = 200, body = MachineView),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn get(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Answer {
-    caller.needs(Scope::Read)?;
-    Ok(axum::Json(
-        find(&daemon, &caller, Kind::Machine, &id)?.into(),
-    ))
+pub async fn get(target: Target) -> Answer {
+    show(&target)
+}
+
+fn show(target: &Target) -> Answer {
+    Ok(axum::Json(find(target, Kind::Machine)?.into()))
 }
 
 /// Delete a machine that is not running, and its output
 #[utoipa::path(delete, path = "/v1/machines/{id}", params(("id" = String, Path)),
     responses((status = 204),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn delete(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<StatusCode, Problem> {
-    caller.needs(Scope::Write)?;
-    let machine = find(&daemon, &caller, Kind::Machine, &id)?;
-    tokio::task::block_in_place(|| daemon.machines.delete(&machine))?;
+pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
+    let machine = find(&target, Kind::Machine)?;
+    tokio::task::block_in_place(|| target.daemon.machines.delete(&machine))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Does something with the caller's machine of an id, and shows it afterwards.
+/// Does something with a machine, and shows it afterwards.
 fn act(
-    daemon: &Daemon,
-    caller: &Caller,
-    id: &str,
+    target: &Target,
     action: impl FnOnce(&Arc<Machines>, Machine) -> Result<(), MachineError>,
 ) -> Answer {
-    caller.needs(Scope::Write)?;
-    let machine = find(daemon, caller, Kind::Machine, id)?;
+    let machine = find(target, Kind::Machine)?;
     // Waits for the disk.
-    tokio::task::block_in_place(|| action(&daemon.machines, machine))?;
-    Ok(axum::Json(find(daemon, caller, Kind::Machine, id)?.into()))
+    tokio::task::block_in_place(|| action(&target.daemon.machines, machine))?;
+    show(target)
 }
 
 /// Start a machine, or start it again
 #[utoipa::path(post, path = "/v1/machines/{id}/start", params(("id" = String, Path)),
     responses((status = 200, body = MachineView),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn start(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Answer {
-    act(&daemon, &caller, &id, |machines, machine| {
+pub async fn start(target: Target) -> Answer {
+    act(&target, |machines, machine| {
         machines.start(&machine).map(drop)
     })
 }
@@ -252,40 +234,24 @@ pub async fn start(
 #[utoipa::path(post, path = "/v1/machines/{id}/stop", params(("id" = String, Path)),
     responses((status = 200, body = MachineView),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn stop(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Answer {
-    act(&daemon, &caller, &id, |machines, machine| {
-        machines.stop(&machine)
-    })
+pub async fn stop(target: Target) -> Answer {
+    act(&target, |machines, machine| machines.stop(&machine))
 }
 
 /// End a machine by force
 #[utoipa::path(post, path = "/v1/machines/{id}/kill", params(("id" = String, Path)),
     responses((status = 200, body = MachineView),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn kill(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Answer {
-    act(&daemon, &caller, &id, |machines, machine| {
-        machines.kill(&machine)
-    })
+pub async fn kill(target: Target) -> Answer {
+    act(&target, |machines, machine| machines.kill(&machine))
 }
 
 /// Give a running machine no more processor time
 #[utoipa::path(post, path = "/v1/machines/{id}/pause", params(("id" = String, Path)),
     responses((status = 200, body = MachineView),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn pause(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Answer {
-    act(&daemon, &caller, &id, |machines, machine| {
+pub async fn pause(target: Target) -> Answer {
+    act(&target, |machines, machine| {
         machines.set_paused(machine, true)
     })
 }
@@ -294,12 +260,8 @@ pub async fn pause(
 #[utoipa::path(post, path = "/v1/machines/{id}/resume", params(("id" = String, Path)),
     responses((status = 200, body = MachineView),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn resume(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Answer {
-    act(&daemon, &caller, &id, |machines, machine| {
+pub async fn resume(target: Target) -> Answer {
+    act(&target, |machines, machine| {
         machines.set_paused(machine, false)
     })
 }
@@ -323,15 +285,7 @@ fn default_wait() -> u64 {
 #[utoipa::path(get, path = "/v1/machines/{id}/wait", params(("id" = String, Path), Wait),
     responses((status = 200, body = MachineView),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn wait(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
-    Query(wait): Query<Wait>,
-) -> Answer {
-    caller.needs(Scope::Read)?;
-    wait_for_end(&daemon, &caller, Kind::Machine, &id, wait.seconds).await?;
-    Ok(axum::Json(
-        find(&daemon, &caller, Kind::Machine, &id)?.into(),
-    ))
+pub async fn wait(target: Target, Query(wait): Query<Wait>) -> Answer {
+    wait_for_end(&target, Kind::Machine, wait.seconds).await?;
+    show(&target)
 }

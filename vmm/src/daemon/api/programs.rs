@@ -1,7 +1,7 @@
 //! Uploads.
 
-use super::extract::{Caller, Path, Query};
-use super::lookup::check_limit;
+use super::extract::{Caller, Query, Target};
+use super::lookup::{check_limit, default_limit};
 use crate::daemon::Daemon;
 use crate::daemon::auth::{hex, random_hex};
 use crate::daemon::problem::Problem;
@@ -58,10 +58,6 @@ pub struct Page {
     limit: u32,
 }
 
-fn default_limit() -> u32 {
-    100
-}
-
 /// The programs of the tenant, by id
 #[utoipa::path(get, path = "/v1/programs", params(Page),
     responses((status = 200, body = [Program]),
@@ -83,12 +79,8 @@ pub async fn list(
 #[utoipa::path(get, path = "/v1/programs/{id}", params(("id" = String, Path)),
     responses((status = 200, body = ProgramStatus),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn get(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<axum::Json<ProgramStatus>, Problem> {
-    caller.needs(Scope::Read)?;
+pub async fn get(target: Target) -> Result<axum::Json<ProgramStatus>, Problem> {
+    let Target { daemon, caller, id } = target;
     let program = daemon.store.program(&caller.tenant, &id)?;
     let program = program.ok_or_else(|| Problem::not_found("program"))?;
     Ok(status(&daemon, program))
@@ -98,12 +90,8 @@ pub async fn get(
 #[utoipa::path(delete, path = "/v1/programs/{id}", params(("id" = String, Path)),
     responses((status = 204),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn delete(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<StatusCode, Problem> {
-    caller.needs(Scope::Write)?;
+pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
+    let Target { daemon, caller, id } = target;
     if daemon.store.is_program_used(&caller.tenant, &id)? {
         let detail = "machines have this program: delete them first";
         return Err(Problem::conflict("program-in-use", detail));

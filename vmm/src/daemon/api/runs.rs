@@ -1,7 +1,7 @@
 //! Runs: one call that runs a program and has its output for an answer, at once or, if it is
 //! asynchronous, when it is asked for.
 
-use super::extract::{Caller, Json, Path, Query, from_object};
+use super::extract::{Caller, Json, Query, Target, from_object};
 use super::lookup::{
     MAX_WAIT, find, find_program, idempotency_key, insert, start_new, wait_for_end,
 };
@@ -206,7 +206,10 @@ pub async fn create(
         let run = tokio::task::block_in_place(submit)?;
         return match answers_at_once {
             true => accepted(&daemon, run),
-            false => outcome(&daemon, &caller, &run.id).await,
+            false => {
+                let id = run.id;
+                outcome(&Target { daemon, caller, id }).await
+            }
         };
     }
     let outcome = run(&daemon, &caller, &request, &program).await?;
@@ -275,20 +278,20 @@ fn accepted(daemon: &Daemon, run: Machine) -> Result<Response, Problem> {
 }
 
 /// The outcome of a run that is kept, when it has ended.
-async fn outcome(daemon: &Daemon, caller: &Caller, id: &str) -> Result<Response, Problem> {
+async fn outcome(target: &Target) -> Result<Response, Problem> {
     let run = loop {
-        let run = find(daemon, caller, Kind::Run, id)?;
+        let run = find(target, Kind::Run)?;
         if !run.state.is_active() {
             break run;
         }
-        wait_for_end(daemon, caller, Kind::Run, id, MAX_WAIT).await?;
+        wait_for_end(target, Kind::Run, MAX_WAIT).await?;
     };
     let result = RunResult::not_run(FAILURE, run.message.clone());
     let run = Machine {
         result: run.result.or(Some(result)),
         ..run
     };
-    let status = RunStatus::new(daemon, run)?;
+    let status = RunStatus::new(&target.daemon, run)?;
     Ok(axum::Json(status.outcome).into_response())
 }
 
@@ -351,34 +354,26 @@ pub struct Wait {
     responses((status = 200, body = RunStatus),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 pub async fn get(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
+    target: Target,
     Query(wait): Query<Wait>,
 ) -> Result<axum::Json<RunStatus>, Problem> {
-    caller.needs(Scope::Read)?;
-    wait_for_end(&daemon, &caller, Kind::Run, &id, wait.seconds).await?;
-    let run = find(&daemon, &caller, Kind::Run, &id)?;
-    Ok(axum::Json(RunStatus::new(&daemon, run)?))
+    wait_for_end(&target, Kind::Run, wait.seconds).await?;
+    let run = find(&target, Kind::Run)?;
+    Ok(axum::Json(RunStatus::new(&target.daemon, run)?))
 }
 
 /// Delete an asynchronous run; one that has not ended is ended
 #[utoipa::path(delete, path = "/v1/runs/{id}", params(("id" = String, Path)),
     responses((status = 204),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn delete(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<StatusCode, Problem> {
-    caller.needs(Scope::Write)?;
-    let run = find(&daemon, &caller, Kind::Run, &id)?;
-    let machines = &daemon.machines;
+pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
+    let run = find(&target, Kind::Run)?;
+    let machines = &target.daemon.machines;
     if run.state.is_active() {
         tokio::task::block_in_place(|| machines.kill(&run))?;
-        wait_for_end(&daemon, &caller, Kind::Run, &id, DELETE_WAIT).await?;
+        wait_for_end(&target, Kind::Run, DELETE_WAIT).await?;
     }
-    let run = find(&daemon, &caller, Kind::Run, &id)?;
+    let run = find(&target, Kind::Run)?;
     tokio::task::block_in_place(|| machines.delete(&run))?;
     Ok(StatusCode::NO_CONTENT)
 }

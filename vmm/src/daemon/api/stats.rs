@@ -1,15 +1,12 @@
 //! What machines use.
 
-use super::extract::{Caller, Path};
+use super::extract::Target;
 use super::lookup::find;
-use crate::daemon::Daemon;
 use crate::daemon::problem::Problem;
-use crate::daemon::store::{Kind, Scope};
+use crate::daemon::store::Kind;
 use crate::jailed::protocol::Exits;
-use axum::extract::State;
 use serde::Serialize;
 use std::fs;
-use std::sync::Arc;
 
 /// What a machine uses, or used.
 #[derive(Debug, Default, Serialize, utoipa::ToSchema)]
@@ -32,15 +29,10 @@ pub struct Stats {
 #[utoipa::path(get, path = "/v1/machines/{id}/stats", params(("id" = String, Path)),
     responses((status = 200, body = Stats),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn stats(
-    State(daemon): State<Arc<Daemon>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<axum::Json<Stats>, Problem> {
-    caller.needs(Scope::Read)?;
-    let machine = find(&daemon, &caller, Kind::Machine, &id)?;
+pub async fn stats(target: Target) -> Result<axum::Json<Stats>, Problem> {
+    let machine = find(&target, Kind::Machine)?;
     let mut stats = Stats::default();
-    if let Some((cpu_ms, memory)) = daemon.machines.pid(&id).and_then(usage) {
+    if let Some((cpu_ms, memory)) = target.daemon.machines.pid(&target.id).and_then(usage) {
         (stats.cpu_ms, stats.memory) = (Some(cpu_ms), Some(memory));
     }
     if let Some(result) = machine.result {
