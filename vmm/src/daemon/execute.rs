@@ -117,7 +117,22 @@ impl Order {
         vmm.send(&message, &descriptors).await
     }
 
-    /// Gives the VMM the images that it wants until its program has ended.
+    /// Waits until the VMM has taken it: a daemon that ends before that may have taken the
+    /// VMM with it, one that ends later does not if the order outlives it.
+    ///
+    /// # Errors
+    /// `UnexpectedEof`: the VMM ended without that.
+    pub async fn taken(&self, vmm: &Line) -> io::Result<()> {
+        match serde_json::from_slice(&vmm.receive().await?.0)? {
+            FromVmm::Started => Ok(()),
+            FromVmm::Ready | FromVmm::Wants(_) | FromVmm::Ended(_) => {
+                Err(io::ErrorKind::InvalidData.into())
+            }
+        }
+    }
+
+    /// Gives a VMM that has [taken](Self::taken) the order the images that it wants until
+    /// its program has ended.
     ///
     /// # Errors
     /// `UnexpectedEof`: the VMM ended without telling a result.
@@ -131,7 +146,7 @@ impl Order {
                     FromVmm::Wants(name) if wanted.len() < MAX_WANTED => {
                         wanted.push(self.image(name));
                     }
-                    FromVmm::Wants(_) | FromVmm::Ready => {
+                    FromVmm::Wants(_) | FromVmm::Ready | FromVmm::Started => {
                         return Err(io::ErrorKind::InvalidData.into());
                     }
                 },

@@ -98,6 +98,8 @@ async fn start(launcher: &Arc<Launcher>) -> io::Result<Jailed> {
         })?;
     match serde_json::from_slice(&message)? {
         FromVmm::Ready => Ok(vmm),
-        FromVmm::Ended(_) | FromVmm::Wants(_) => Err(io::ErrorKind::InvalidData.into()),
+        FromVmm::Started | FromVmm::Ended(_) | FromVmm::Wants(_) => {
+            Err(io::ErrorKind::InvalidData.into())
+        }
     }
 }

@@ -42,6 +42,8 @@ pub struct RunJob {
 pub enum FromVmm {
     /// It is locked in, and its VM is there.
     Ready,
+    /// It has its job. If that outlives the daemon, so does this process from now on.
+    Started,
     /// Another image is wanted.
     Wants(ImageName),
     /// The program has ended. The same is in the result file by now.

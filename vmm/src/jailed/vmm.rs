@@ -38,10 +38,13 @@ pub fn serve(kvm: Kvm, channel: Arc<Channel>, filters: Arc<Filters>) -> Result<(
         return Ok(());
     }
     let job: RunJob = serde_json::from_slice(&message)?;
-    let (mut result_file, given) = take_descriptors(descriptors, &job)?;
+    // Before it takes its output: by that another daemon knows that it goes on.
     if job.outlives_daemon {
         crate::jail::set_parent_death_signal(0);
     }
+    let (mut result_file, given) = take_descriptors(descriptors, &job)?;
+    // Nobody may be there any more, and need not be.
+    let _ = channel.send(&serde_json::to_vec(&FromVmm::Started)?, &[]);
     let images = FromDaemon::start(Arc::clone(&channel), given.images)?;
     let result = run(blank, &job, given.tree, images, filters)
         .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));

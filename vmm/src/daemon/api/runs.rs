@@ -321,7 +321,11 @@ async fn run(
     order.send(vmm.line(), &outputs).await?;
     let patience =
         Duration::from_millis(spec.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS)) + VMM_PATIENCE;
-    let result = tokio::time::timeout(patience, order.result(vmm.line())).await;
+    let result = async {
+        order.taken(vmm.line()).await?;
+        order.result(vmm.line()).await
+    };
+    let result = tokio::time::timeout(patience, result).await;
     // Its process ends by itself, and is ended if it does not.
     drop((vmm, permit));
     let result = match result {

@@ -11,27 +11,25 @@
 //! ```
 //! An asynchronous run is a machine that is shown as a run.
 
+mod files;
+mod recover;
+
 use super::events::Events;
-use super::execute::{Order, Outputs, VMM_PATIENCE};
+use super::execute::{Order, VMM_PATIENCE};
 use super::library::Library;
 use super::pool::Pool;
-use super::process::{Launcher, Uid, Watched};
+use super::process::{Launcher, Released, Uid, Watched};
 use super::scheduler::{Permit, Refused, Resources, Scheduler};
 use super::store::{Machine, MachineState, Quota, Store, StoreError, now_ms};
-use crate::jail::Child;
-use crate::jailed::protocol::{INPUT_FD, RunResult};
+use crate::jailed::protocol::RunResult;
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Name of the file with standard input.
-const INPUT: &str = "stdin";
 /// Exit code of a machine that was ended by force: 128 + SIGKILL.
 const KILLED: u8 = 137;
 
@@ -103,83 +101,6 @@ impl Machines {
             directory,
             tasks: Mutex::default(),
         })
-    }
-
-    /// Where a machine's file is: `stdout`, `stderr` or `result`.
-    #[must_use]
-    pub fn file(&self, id: &str, name: &str) -> PathBuf {
-        self.directory.join(id).join(name)
-    }
-
-    /// Takes care again of the machines that there were when the daemon ended.
-    ///
-    /// # Errors
-    /// The database, or a process cannot be looked at.
-    pub fn recover(self: &Arc<Self>) -> Result<(), MachineError> {
-        for machine in self.store.active_machines()? {
-            let quota = self.quota(&machine.tenant)?;
-            let process = match machine.process {
-                Some(identity) => self.find(identity, &machine.tenant)?,
-                None => None,
-            };
-            tracing::info!(
-                machine = %machine.id,
-                "was {}, its process {}",
-                machine.state.name(),
-                if process.is_some() { "runs" } else { "is gone" }
-            );
-            match process {
-                Some((watched, uid)) => {
-                    let need = need(&machine);
-                    let permit = self.scheduler.adopt(&machine.tenant, quota, need);
-                    self.adopt(machine, watched, (permit, uid));
-                }
-                None if machine.state == MachineState::Queued
-                    || machine.state == MachineState::Starting
-                        && self.read_result(&machine.id).is_none() =>
-                {
-                    let id = machine.id.clone();
-                    if let Err(error) = self.queue(machine, quota) {
-                        self.give_up(&id, &error);
-                    }
-                }
-                None => self.finish(machine)?,
-            }
-        }
-        // Their requests were not answered.
-        for id in self.store.unstarted_runs()? {
-            self.unmake(&id)?;
-        }
-        self.remove_orphans()?;
-        Ok(())
-    }
-
-    /// The process of a machine, if it is still the same.
-    fn find(
-        &self,
-        (pid, start): (i32, u64),
-        tenant: &str,
-    ) -> io::Result<Option<(Arc<Watched>, Option<Uid>)>> {
-        let Some(child) = Child::find(pid)? else {
-            return Ok(None);
-        };
-        if child.start_time().ok() != Some(start) || child.wait(Duration::ZERO) {
-            return Ok(None);
-        }
-        let uid = uid_of(pid).and_then(|uid| self.launcher.adopt_uid(uid, tenant));
-        Ok(Some((Arc::new(Watched::new(child)?), uid)))
-    }
-
-    /// Deletes the files of machines that the database does not know.
-    fn remove_orphans(&self) -> Result<(), MachineError> {
-        for entry in fs::read_dir(&self.directory)? {
-            let entry = entry?;
-            let id = entry.file_name().to_string_lossy().into_owned();
-            if self.store.machine(&id)?.is_none() {
-                fs::remove_dir_all(entry.path())?;
-            }
-        }
-        Ok(())
     }
 
     /// Starts a machine that is not active: it is queued when this returns.
@@ -278,55 +199,55 @@ impl Machines {
         if let Err(error) = order.send(vmm.line(), &outputs).await {
             return self.fail(machine, format!("the VMM was not there: {error}"));
         }
-        let Some(vmm) = vmm.release() else {
-            return self.fail(machine, "the VMM was not there".to_owned());
-        };
         // The VMM has its own now.
         drop(outputs);
+        let Some(Released { process, line, uid }) = vmm.release() else {
+            return self.fail(machine, "the VMM was not there".to_owned());
+        };
+        let process = Arc::new(process);
+        self.note_process(&machine.id, &process);
+        // Not running before the VMM says so: until then it may end with this daemon, and the
+        // next one starts again what it finds starting.
+        let taken = tokio::time::timeout(VMM_PATIENCE, order.taken(&line)).await;
+        if let Err(error) = taken.map_err(io::Error::from).flatten() {
+            return self.end_unstarted(&machine.id, &process, &error).await;
+        }
         machine.state = MachineState::Running;
         self.change(&machine)?;
         let serve_images = async {
             // How it ended the file tells, once the process has.
-            let _ = order.result(&vmm.line).await;
+            let _ = order.result(&line).await;
             std::future::pending().await
         };
-        let watch = self.watch(machine, Arc::new(vmm.process), (permit, vmm.uid));
+        let watch = self.watch(machine, process, (permit, uid));
         tokio::select! {
             done = watch => done,
             never = serve_images => never,
         }
     }
 
-    /// Takes care of a machine that was found running.
-    fn adopt(
-        self: &Arc<Self>,
-        mut machine: Machine,
-        process: Arc<Watched>,
-        held: (Permit, Option<Uid>),
-    ) {
-        if machine.state == MachineState::Starting {
-            machine.state = MachineState::Running;
-        }
-        let machines = Arc::clone(self);
-        self.lock().insert(machine.id.clone(), Task::default());
-        tokio::spawn(async move {
-            let id = machine.id.clone();
-            let done = machines.watch(machine, process, held).await;
-            machines.lock().remove(&id);
-            if let Err(error) = done.and_then(|()| machines.queue_again(&id)) {
-                machines.give_up(&id, &error);
-            }
-        });
+    /// From now on a machine has a process that can be told things.
+    fn note_process(&self, id: &str, process: &Arc<Watched>) {
+        let task = Task {
+            process: Some(Arc::clone(process)),
+            cancel: None,
+        };
+        self.lock().insert(id.to_owned(), task);
     }
 
-    /// Queues a machine whose process ended before it was told what to run.
-    fn queue_again(self: &Arc<Self>, id: &str) -> Result<(), MachineError> {
+    /// Ends a VMM that did not take its order, and notes why the machine does not run.
+    async fn end_unstarted(
+        &self,
+        id: &str,
+        process: &Watched,
+        error: &io::Error,
+    ) -> Result<(), MachineError> {
+        process.child().signal(libc::SIGKILL)?;
+        process.ended().await;
         match self.store.machine(id)? {
-            Some(machine) if machine.state == MachineState::Queued => {
-                let quota = self.quota(&machine.tenant)?;
-                self.queue(machine, quota)
-            }
-            _ => Ok(()),
+            Some(now) if now.killed => self.end_killed(now),
+            Some(now) => self.fail(now, format!("the VMM did not start: {error}")),
+            None => Ok(()),
         }
     }
 
@@ -337,10 +258,6 @@ impl Machines {
         process: Arc<Watched>,
         held: (Permit, Option<Uid>),
     ) -> Result<(), MachineError> {
-        if let Some(task) = self.lock().get_mut(&machine.id) {
-            task.process = Some(Arc::clone(&process));
-            task.cancel = None;
-        }
         // Somebody may have asked for its end before there was a process to tell.
         if self
             .store
@@ -512,84 +429,12 @@ impl Machines {
         self.remove_files(&machine.id)
     }
 
-    fn remove_files(&self, id: &str) -> Result<(), MachineError> {
-        match fs::remove_dir_all(self.directory.join(id)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
-            _ => Ok(()),
-        }
-    }
-
     /// Writes a change to the database, then tells those who wait.
     fn change(&self, machine: &Machine) -> Result<(), MachineError> {
         // Waits for the disk.
         tokio::task::block_in_place(|| self.store.update_machine(machine))?;
         self.events.publish(machine);
         Ok(())
-    }
-
-    /// Keeps the standard input of a machine that is to be made, on the disk when this
-    /// returns.
-    ///
-    /// # Errors
-    /// Whatever the host answers.
-    pub fn keep_input(&self, id: &str, input: &[u8]) -> io::Result<()> {
-        let directory = self.directory.join(id);
-        fs::create_dir_all(&directory)?;
-        let mut file = File::create(directory.join(INPUT))?;
-        file.write_all(input)?;
-        file.sync_all()?;
-        File::open(&directory)?.sync_all()?;
-        File::open(&self.directory)?.sync_all()
-    }
-
-    fn make_files(&self, machine: &Machine) -> io::Result<Outputs> {
-        let directory = self.directory.join(&machine.id);
-        fs::create_dir_all(&directory)?;
-        let make = |name| File::create(directory.join(name));
-        let (input, keep_input) = match machine.spec.interactive {
-            true => {
-                let (input, other) = UnixStream::pair()?;
-                (File::from(OwnedFd::from(input)), Some(other.into()))
-            }
-            false => match File::open(directory.join(INPUT)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    (File::open("/dev/null")?, None)
-                }
-                input => (input?, None),
-            },
-        };
-        Ok(Outputs {
-            input,
-            output: make("stdout")?,
-            error: make("stderr")?,
-            result: make("result")?,
-            keep_input,
-        })
-    }
-
-    /// The other end of the standard input of a machine that runs. The VMM keeps it open, so
-    /// that it lasts longer than those who attach, and the daemon.
-    ///
-    /// # Errors
-    /// [`MachineError`]: it does not run, or is not interactive.
-    pub fn input(&self, machine: &Machine) -> Result<UnixStream, MachineError> {
-        if !machine.spec.interactive {
-            return Err(MachineError::NoInput);
-        }
-        let tasks = self.lock();
-        let task = tasks.get(&machine.id);
-        let Some(process) = task.and_then(|task| task.process.as_ref()) else {
-            return Err(MachineError::State(machine.state));
-        };
-        let stream = process.child().take_socket(INPUT_FD)?;
-        stream.set_nonblocking(true)?;
-        Ok(stream)
-    }
-
-    /// What the VMM wrote, if it wrote all of it.
-    fn read_result(&self, id: &str) -> Option<RunResult> {
-        let bytes = fs::read(self.file(id, "result")).ok()?;
-        serde_json::from_slice(&bytes).ok()
     }
 
     fn quota(&self, tenant: &str) -> Result<Quota, StoreError> {
@@ -616,12 +461,4 @@ fn need(machine: &Machine) -> Resources {
         cpus: machine.spec.cpus.into(),
         memory: machine.spec.memory,
     }
-}
-
-/// The user of a process.
-fn uid_of(pid: i32) -> Option<u32> {
-    let status = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"));
-    let status = status.ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_whitespace().next()?.parse().ok()
 }

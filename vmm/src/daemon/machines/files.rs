@@ -1,0 +1,94 @@
+//! The files of machines: input, output and result.
+
+use super::{MachineError, Machines};
+use crate::daemon::execute::Outputs;
+use crate::daemon::store::Machine;
+use crate::jailed::protocol::{INPUT_FD, RunResult};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+/// Name of the file with standard input.
+const INPUT: &str = "stdin";
+
+impl Machines {
+    /// Where a machine's file is: `stdout`, `stderr` or `result`.
+    #[must_use]
+    pub fn file(&self, id: &str, name: &str) -> PathBuf {
+        self.directory.join(id).join(name)
+    }
+
+    /// Keeps the standard input of a machine that is to be made, on the disk when this
+    /// returns.
+    ///
+    /// # Errors
+    /// Whatever the host answers.
+    pub fn keep_input(&self, id: &str, input: &[u8]) -> io::Result<()> {
+        let directory = self.directory.join(id);
+        fs::create_dir_all(&directory)?;
+        let mut file = File::create(directory.join(INPUT))?;
+        file.write_all(input)?;
+        file.sync_all()?;
+        File::open(&directory)?.sync_all()?;
+        File::open(&self.directory)?.sync_all()
+    }
+
+    pub(super) fn make_files(&self, machine: &Machine) -> io::Result<Outputs> {
+        let directory = self.directory.join(&machine.id);
+        fs::create_dir_all(&directory)?;
+        let make = |name| File::create(directory.join(name));
+        let (input, keep_input) = match machine.spec.interactive {
+            true => {
+                let (input, other) = UnixStream::pair()?;
+                (File::from(OwnedFd::from(input)), Some(other.into()))
+            }
+            false => match File::open(directory.join(INPUT)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    (File::open("/dev/null")?, None)
+                }
+                input => (input?, None),
+            },
+        };
+        Ok(Outputs {
+            input,
+            output: make("stdout")?,
+            error: make("stderr")?,
+            result: make("result")?,
+            keep_input,
+        })
+    }
+
+    /// The other end of the standard input of a machine that runs. The VMM keeps it open, so
+    /// that it lasts longer than those who attach, and the daemon.
+    ///
+    /// # Errors
+    /// [`MachineError`]: it does not run, or is not interactive.
+    pub fn input(&self, machine: &Machine) -> Result<UnixStream, MachineError> {
+        if !machine.spec.interactive {
+            return Err(MachineError::NoInput);
+        }
+        let tasks = self.lock();
+        let task = tasks.get(&machine.id);
+        let Some(process) = task.and_then(|task| task.process.as_ref()) else {
+            return Err(MachineError::State(machine.state));
+        };
+        let stream = process.child().take_socket(INPUT_FD)?;
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    }
+
+    /// What the VMM wrote, if it wrote all of it.
+    pub(super) fn read_result(&self, id: &str) -> Option<RunResult> {
+        let bytes = fs::read(self.file(id, "result")).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    pub(super) fn remove_files(&self, id: &str) -> Result<(), MachineError> {
+        match fs::remove_dir_all(self.directory.join(id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}

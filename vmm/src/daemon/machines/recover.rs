@@ -1,0 +1,140 @@
+//! What a daemon does with the machines of the one before it.
+
+use super::{MachineError, Machines, need};
+use crate::daemon::process::{Uid, Watched};
+use crate::daemon::scheduler::Permit;
+use crate::daemon::store::{Machine, MachineState};
+use crate::jail::Child;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Machines {
+    /// Takes care again of the machines that there were when the daemon ended.
+    ///
+    /// # Errors
+    /// The database, or a process cannot be looked at.
+    pub fn recover(self: &Arc<Self>) -> Result<(), MachineError> {
+        for machine in self.store.active_machines()? {
+            let quota = self.quota(&machine.tenant)?;
+            let process = match machine.process {
+                Some(identity) => self.find(identity, &machine.tenant)?,
+                None => None,
+            };
+            tracing::info!(
+                machine = %machine.id,
+                "was {}, its process {}",
+                machine.state.name(),
+                if process.is_some() { "runs" } else { "is gone" }
+            );
+            match process {
+                Some((watched, uid)) => {
+                    let need = need(&machine);
+                    let permit = self.scheduler.adopt(&machine.tenant, quota, need);
+                    self.adopt(machine, watched, (permit, uid))?;
+                }
+                None if machine.state == MachineState::Queued
+                    || machine.state == MachineState::Starting
+                        && self.read_result(&machine.id).is_none() =>
+                {
+                    let id = machine.id.clone();
+                    if let Err(error) = self.queue(machine, quota) {
+                        self.give_up(&id, &error);
+                    }
+                }
+                None => self.finish(machine)?,
+            }
+        }
+        // Their requests were not answered.
+        for id in self.store.unstarted_runs()? {
+            self.unmake(&id)?;
+        }
+        self.remove_orphans()?;
+        Ok(())
+    }
+
+    /// The process of a machine, if it is still the same.
+    fn find(
+        &self,
+        (pid, start): (i32, u64),
+        tenant: &str,
+    ) -> io::Result<Option<(Arc<Watched>, Option<Uid>)>> {
+        let Some(child) = Child::find(pid)? else {
+            return Ok(None);
+        };
+        if child.start_time().ok() != Some(start) || child.wait(Duration::ZERO) {
+            return Ok(None);
+        }
+        let uid = uid_of(pid).and_then(|uid| self.launcher.adopt_uid(uid, tenant));
+        Ok(Some((Arc::new(Watched::new(child)?), uid)))
+    }
+
+    /// Deletes the files of machines that the database does not know.
+    fn remove_orphans(&self) -> Result<(), MachineError> {
+        for entry in fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            let id = entry.file_name().to_string_lossy().into_owned();
+            if self.store.machine(&id)?.is_none() {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes care of a machine whose process was found.
+    fn adopt(
+        self: &Arc<Self>,
+        mut machine: Machine,
+        process: Arc<Watched>,
+        held: (Permit, Option<Uid>),
+    ) -> Result<(), MachineError> {
+        let is_starting = machine.state == MachineState::Starting;
+        // One that has not taken its order is about to end, as the daemon that gave it did.
+        if is_starting && self.has_taken(process.child().pid(), &machine.id) {
+            machine.state = MachineState::Running;
+            self.change(&machine)?;
+        }
+        let machines = Arc::clone(self);
+        self.note_process(&machine.id, &process);
+        tokio::spawn(async move {
+            let id = machine.id.clone();
+            let done = machines.watch(machine, process, held).await;
+            machines.lock().remove(&id);
+            if let Err(error) = done.and_then(|()| machines.queue_again(&id)) {
+                machines.give_up(&id, &error);
+            }
+        });
+        Ok(())
+    }
+
+    /// Whether a VMM has taken its order: it writes to the machine's output then.
+    fn has_taken(&self, pid: i32, id: &str) -> bool {
+        let output = Path::new("/proc").join(pid.to_string()).join("fd/1");
+        match (fs::metadata(output), fs::metadata(self.file(id, "stdout"))) {
+            (Ok(own), Ok(file)) => (own.dev(), own.ino()) == (file.dev(), file.ino()),
+            _ => false,
+        }
+    }
+
+    /// Queues a machine whose process ended before it was told what to run.
+    fn queue_again(self: &Arc<Self>, id: &str) -> Result<(), MachineError> {
+        match self.store.machine(id)? {
+            Some(machine) if machine.state == MachineState::Queued => {
+                let quota = self.quota(&machine.tenant)?;
+                self.queue(machine, quota)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The user of a process.
+fn uid_of(pid: i32) -> Option<u32> {
+    let status = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"));
+    let status = status.ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
