@@ -68,18 +68,6 @@ impl Suite {
         }
     }
 
-    /// As [`add_root_kvm`](Self::add_root_kvm), for a test that is known to fail now and then.
-    pub fn add_root_unsolved(
-        &mut self,
-        name: impl Into<String>,
-        test: impl FnOnce() -> Result<()> + Send + 'static,
-    ) {
-        self.add_root_kvm(format!("{} (unsolved)", name.into()), test);
-        if let Some(trial) = self.trials.pop() {
-            self.trials.push(trial.with_ignored_flag(true));
-        }
-    }
-
     /// As [`add_kvm`](Self::add_kvm), for a test that takes minutes: it is run when asked for with
     /// `--ignored` or `--include-ignored`.
     pub fn add_long_kvm(

@@ -45,6 +45,7 @@ const TESTS: &[(&str, Test)] = &[
     ("deleted while running", faults::deleted_while_running),
     ("tar tricks", faults::tar_tricks),
     ("VMM killed", faults::vmm_killed),
+    ("killed under load", faults::killed_under_load),
     ("its description", described::description_holds),
     ("asynchronous runs", kept::asynchronous_runs),
     ("images on demand", kept::images_on_demand),
@@ -57,19 +58,10 @@ const TESTS: &[(&str, Test)] = &[
     ("VMM that hangs", damage::hang),
 ];
 
-/// Known to fail now and then: run when asked for with `--ignored`.
-///
-/// - A daemon that is killed in the moment in which a VMM takes its program, before that asks to
-///   outlive it, takes the VMM with it, and the machine fails.
-const UNSOLVED: &[(&str, Test)] = &[("killed under load", faults::killed_under_load)];
-
 fn main() -> ExitCode {
     let mut suite = Suite::new();
     for (name, test) in TESTS {
         suite.add_root_kvm(*name, test);
-    }
-    for (name, test) in UNSOLVED {
-        suite.add_root_unsolved(*name, test);
     }
     suite.run()
 }

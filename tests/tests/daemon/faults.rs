@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 
 /// Connections of `many_connections`; each is a descriptor here and one in the daemon.
 const CONNECTIONS: usize = 3000;
+/// Descriptors that the daemon may open or close for other things meanwhile: it starts a VMM
+/// more than its pool has, at no certain time.
+const OTHERS: usize = 32;
 
 fn descriptors(daemon: &Daemon) -> usize {
     let directory = fs::read_dir(format!("/proc/{}/fd", daemon.pid()));
@@ -45,13 +48,14 @@ pub fn many_connections() -> Result<()> {
     let idle = (0..CONNECTIONS)
         .map(|_| daemon.connect())
         .collect::<Result<Vec<_>>>()?;
-    until(|| descriptors(&daemon) >= before + CONNECTIONS)?;
+    until(|| descriptors(&daemon) >= before + CONNECTIONS - OTHERS)
+        .map_err(|_| format!("{before}, then {} descriptors", descriptors(&daemon)))?;
     let begin = Instant::now();
     daemon.request("GET", "/readyz", b"")?.expect(200)?;
     let time = begin.elapsed();
     check("answered at once", time < Duration::from_secs(5), &time)?;
     drop(idle);
-    until(|| descriptors(&daemon) <= before)
+    until(|| descriptors(&daemon) <= before + OTHERS)
         .map_err(|_| format!("{before}, then {} descriptors", descriptors(&daemon)).into())
 }
 
