@@ -172,7 +172,7 @@ impl Kernel {
     /// outside the group.
     pub(crate) fn is_orphaned(&self, group: u32, session: u32) -> bool {
         let has_controller = |parent: u32| {
-            let parent = self.processes().find(|process| process.pid == parent);
+            let parent = self.process_ref(parent);
             parent.is_some_and(|parent| parent.session == session && parent.group != group)
         };
         let is_member = |process: &&Process| process.group == group && !process.is_zombie();
@@ -188,9 +188,9 @@ impl Kernel {
         let children = children.filter(|child| child.session == session && !child.is_zombie());
         let own = self.process.group;
         let mut groups: Vec<u32> = children.map(|child| child.group).chain([own]).collect();
-        groups.retain(|&group| !self.is_orphaned(group, session));
         groups.sort_unstable();
         groups.dedup();
+        groups.retain(|&group| !self.is_orphaned(group, session));
         groups
     }
 
@@ -201,7 +201,7 @@ impl Kernel {
         for &group in groups {
             let is_stopped =
                 |process: &Process| process.group == group && process.state == State::Stopped;
-            if self.is_orphaned(group, session) && self.processes().any(is_stopped) {
+            if self.processes().any(is_stopped) && self.is_orphaned(group, session) {
                 for signal in [SIGHUP, SIGCONT] {
                     let info = SigInfo::sent(signal, crate::signals::SI_KERNEL, 0, 0);
                     self.signal_group(group, info);

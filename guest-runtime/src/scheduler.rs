@@ -133,6 +133,11 @@ impl Scheduler {
         others.map(|(_, process)| &**process)
     }
 
+    /// A process that this vCPU does not run, to look at.
+    pub fn process_ref(&self, pid: u32) -> Option<&Process> {
+        self.processes.get(&pid).map(|process| &**process)
+    }
+
     /// A process that this vCPU does not run.
     pub fn process(&mut self, pid: u32) -> Option<&mut Process> {
         self.processes.get_mut(&pid).map(|process| &mut **process)
@@ -306,6 +311,14 @@ impl Kernel {
         match pid == self.process.pid {
             true => Some(&mut self.process),
             false => self.scheduler.process(pid),
+        }
+    }
+
+    /// A process, running or not, to look at.
+    pub fn process_ref(&self, pid: u32) -> Option<&Process> {
+        match pid == self.process.pid {
+            true => Some(&self.process),
+            false => self.scheduler.process_ref(pid),
         }
     }
 
