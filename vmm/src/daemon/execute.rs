@@ -1,7 +1,8 @@
 //! Giving a program to a VMM.
 
 use super::library::{Files, Library};
-use super::process::Line;
+use super::pool::Pool;
+use super::process::{Jailed, Line};
 use super::store::{Program, ProgramState, Spec};
 use crate::jailed::protocol::{
     FromVmm, ImageAnswer, ImageName, PROGRAM_PATH, RunJob, RunResult, UploadKind,
@@ -17,6 +18,8 @@ use std::time::Duration;
 /// How much longer than its program a VMM may take.
 pub const VMM_PATIENCE: Duration = Duration::from_secs(10);
 
+/// VMMs of the pool that are tried, one after another.
+const TRIES: u32 = 3;
 /// Images that a VMM waits for at a time.
 const MAX_WANTED: usize = 512;
 
@@ -99,11 +102,31 @@ impl Order {
         })
     }
 
-    /// Sends it.
+    /// Sends it to a VMM of the pool that was prepared for it; to another one if somebody has
+    /// killed that while it waited.
     ///
     /// # Errors
-    /// The VMM has ended, or whatever the host answers.
-    pub async fn send(&self, vmm: &Line, outputs: &Outputs) -> io::Result<()> {
+    /// Those of `prepare`, and whatever the host answers.
+    pub async fn send_to_any<E: From<io::Error>>(
+        &self,
+        pool: &Pool,
+        outputs: &Outputs,
+        mut prepare: impl FnMut(&mut Jailed) -> Result<(), E>,
+    ) -> Result<Jailed, E> {
+        let mut left = TRIES;
+        loop {
+            let mut vmm = pool.take().await?;
+            prepare(&mut vmm)?;
+            left -= 1;
+            match self.send(vmm.line(), outputs).await {
+                Ok(()) => return Ok(vmm),
+                Err(error) if left > 0 && error.kind() == io::ErrorKind::BrokenPipe => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn send(&self, vmm: &Line, outputs: &Outputs) -> io::Result<()> {
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![
             outputs.input.as_fd(),
             outputs.output.as_fd(),

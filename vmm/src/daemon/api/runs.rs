@@ -9,6 +9,7 @@ use super::spec::check_spec;
 use crate::daemon::Daemon;
 use crate::daemon::execute::{Order, Outputs, VMM_PATIENCE, path_in_tree};
 use crate::daemon::problem::Problem;
+use crate::daemon::process::Jailed;
 use crate::daemon::scheduler::Resources;
 use crate::daemon::store::{Kind, Machine, MachineState, Program, Scope, Spec};
 use crate::jailed::protocol::{Exits, RunResult};
@@ -316,9 +317,10 @@ async fn run(
     let queued = asked.elapsed();
 
     let outputs = make_outputs(request.stdin.as_bytes())?;
-    let mut vmm = daemon.pool.take().await?;
-    tokio::task::block_in_place(|| vmm.limit(&caller.tenant, quota.weight, spec.memory))?;
-    order.send(vmm.line(), &outputs).await?;
+    let limit = |vmm: &mut Jailed| {
+        tokio::task::block_in_place(|| vmm.limit(&caller.tenant, quota.weight, spec.memory))
+    };
+    let vmm = order.send_to_any(&daemon.pool, &outputs, limit).await?;
     let patience =
         Duration::from_millis(spec.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS)) + VMM_PATIENCE;
     let result = async {

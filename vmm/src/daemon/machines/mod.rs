@@ -18,7 +18,7 @@ use super::events::Events;
 use super::execute::{Order, VMM_PATIENCE};
 use super::library::Library;
 use super::pool::Pool;
-use super::process::{Launcher, Released, Uid, Watched};
+use super::process::{Jailed, Launcher, Released, Uid, Watched};
 use super::scheduler::{Permit, Refused, Resources, Scheduler};
 use super::store::{Machine, MachineState, Quota, Store, StoreError, now_ms};
 use crate::jailed::protocol::RunResult;
@@ -189,16 +189,16 @@ impl Machines {
             Err(error) => return self.fail(machine, error.to_string()),
         };
         let outputs = self.make_files(&machine)?;
-        let mut vmm = self.pool.take().await?;
         let weight = self.quota(&machine.tenant)?.weight;
-        tokio::task::block_in_place(|| vmm.limit(&machine.tenant, weight, machine.spec.memory))?;
-        machine.process = Some(vmm.identity()?);
-        machine.state = MachineState::Starting;
-        machine.started_ms = Some(now_ms());
-        self.change(&machine)?;
-        if let Err(error) = order.send(vmm.line(), &outputs).await {
-            return self.fail(machine, format!("the VMM was not there: {error}"));
-        }
+        let prepare = |vmm: &mut Jailed| {
+            let (tenant, memory) = (&machine.tenant, machine.spec.memory);
+            tokio::task::block_in_place(|| vmm.limit(tenant, weight, memory))?;
+            machine.process = Some(vmm.identity()?);
+            machine.state = MachineState::Starting;
+            machine.started_ms = Some(now_ms());
+            self.change(&machine)
+        };
+        let vmm = order.send_to_any(&self.pool, &outputs, prepare).await?;
         // The VMM has its own now.
         drop(outputs);
         let Some(Released { process, line, uid }) = vmm.release() else {
