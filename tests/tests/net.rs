@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -209,6 +209,26 @@ impl Drop for Server {
         // It has ended, unless the test failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// The statistics of a VM that runs.
+struct Stats(BufReader<ChildStderr>);
+
+impl Stats {
+    /// Of one that was started with `--stats=json`.
+    fn of(server: &mut Server) -> Result<Stats> {
+        let errors = server.child.stderr.take().ok_or("no stderr")?;
+        Ok(Stats(BufReader::new(errors)))
+    }
+
+    /// As they are now.
+    fn read(&mut self, server: &Server) -> Result<Value> {
+        // SAFETY: a child that was not waited for.
+        unsafe { libc::kill(server.child.id().cast_signed(), libc::SIGUSR1) };
+        let mut line = String::new();
+        self.0.read_line(&mut line)?;
+        Ok(serde_json::from_str(&line)?)
     }
 }
 
@@ -586,7 +606,7 @@ fn idle() -> Result<()> {
     let tap = Tap::new()?;
     // Translation in the background would be load.
     let mut server = serve(&tap, &["--interpret", "--stats=json"])?;
-    let mut errors = BufReader::new(server.child.stderr.take().ok_or("no stderr")?);
+    let mut stats = Stats::of(&mut server)?;
     let used = |server: &Server| -> Result<u64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.child.id()))?;
         let fields = stat.rsplit(')').next().ok_or("no fields")?;
@@ -596,11 +616,7 @@ fn idle() -> Result<()> {
     };
     // Of the vCPU, as KVM counts them.
     let mut exits = |server: &Server| -> Result<u64> {
-        // SAFETY: a child that was not waited for.
-        unsafe { libc::kill(server.child.id().cast_signed(), libc::SIGUSR1) };
-        let mut line = String::new();
-        errors.read_line(&mut line)?;
-        let stats: Value = serde_json::from_str(&line)?;
+        let stats = stats.read(server)?;
         Ok(stats["vcpu"]["exits"].as_u64().ok_or("no exits")?)
     };
     thread::sleep(TIME / 4);

@@ -1,13 +1,13 @@
 //! Interfaces in trouble: each has an outcome, and the VM goes on if it has one.
 
-use super::{COMPILER, PATIENCE, Server, Tap, echo, ip, pattern, quit, serve};
+use super::{COMPILER, PATIENCE, Server, Stats, Tap, echo, ip, pattern, quit, serve};
 use hartline_tests::process;
 use hartline_tests::{Result, compile, hartline, paths};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub fn bad_interfaces() -> Result<()> {
     let tap = Tap::new()?;
@@ -98,40 +98,41 @@ pub fn down() -> Result<()> {
     let tap = Tap::new()?;
     let listener = TcpListener::bind((tap.host(), 0))?;
     let port = listener.local_addr()?.port().to_string();
-    let name = tap.name.clone();
-    let peer = thread::spawn(move || -> Result<usize> {
-        let (mut stream, _) = listener.accept()?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        // The guest has more to send.
-        stream.read_exact(&mut [0; 1000])?;
-        ip(&format!("link set dev {name} down"))?;
-        thread::sleep(Duration::from_millis(600));
-        ip(&format!("link set dev {name} up"))?;
-        stream.write_all(&pattern(1000))?;
-        let mut rest = Vec::new();
-        Ok(stream.read_to_end(&mut rest)?)
-    });
     let host = tap.host();
     // Connections to nobody have packets to send all the time.
     let script = format!(
-        "{{ /busybox head -c {LENGTH} /dev/zero | /busybox nc {host} {port} | /busybox wc -c
+        "echo ready
+         {{ /busybox head -c {LENGTH} /dev/zero | /busybox nc {host} {port} | /busybox wc -c
             : >/done; }} &
-         while [ ! -e /done ]; do /busybox nc -w 1 {host} 9 </dev/null 2>/dev/null; done"
+         while [ ! -e /done ]; do /busybox nc -w 1 {host} 9 </dev/null 2>/dev/null; done
+         exit 0"
     );
     let mut command = hartline::command("run")?;
     command.args(["--stats=json", "--net", &tap.option()]);
     command.arg(paths::busybox()).args(["sh", "-c", &script]);
-    let outcome = process::run(&mut command, b"")?;
-    let sent = peer.join().map_err(|_| "the peer panicked")??;
-    let stats = outcome.stderr_text();
-    let stats: Option<serde_json::Value> = stats
-        .lines()
-        .find_map(|line| serde_json::from_str(line).ok());
-    let lost = stats.and_then(|stats| stats["net"]["dropped"].as_u64());
-    let right = outcome.stdout_text() == "1000\n" && sent == LENGTH - 1000;
-    match right && lost.is_some_and(|packets| packets > 0) {
+    let mut server = Server::start(command)?;
+    let mut stats = Stats::of(&mut server)?;
+    let (mut stream, _) = listener.accept()?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    // The guest has more to send.
+    stream.read_exact(&mut [0; 1000])?;
+    ip(&format!("link set dev {} down", tap.name))?;
+    let begin = Instant::now();
+    while stats.read(&server)?["net"]["dropped"].as_u64() == Some(0) {
+        if begin.elapsed() > PATIENCE {
+            return Err("nothing was lost".into());
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    ip(&format!("link set dev {} up", tap.name))?;
+    stream.write_all(&pattern(1000))?;
+    let mut rest = Vec::new();
+    let count = stream.read_to_end(&mut rest)?;
+    drop(stream);
+    let text = server.finish()?;
+    match text == "1000\n" && count == LENGTH - 1000 {
         true => Ok(()),
-        false => Err(format!("{lost:?} lost, {sent} sent, {outcome:?}").into()),
+        false => Err(format!("{count} more, {text:?}").into()),
     }
 }
 
