@@ -29,7 +29,7 @@ const DISK: u64 = 64 << 10;
 const WRITES: usize = 8;
 const WRITE: usize = 5;
 
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 #[repr(align(4096))]
 struct Page {
     _bytes: [u8; 4096],

@@ -66,6 +66,11 @@ impl Flow {
     /// Lets the socket see a segment that is for it.
     pub fn ingress(&mut self, stack: &mut Stack, frame: &[u8], segment: &Segment) {
         let state = self.socket().state();
+        // Its SYN waits for the peer's address, so this is no answer. smoltcp counts on having
+        // told a window, and panics.
+        if state == State::SynSent && !self.window.is_told() {
+            return;
+        }
         if matches!(state, State::Listen | State::SynSent | State::SynReceived) {
             self.window.see(segment);
         }

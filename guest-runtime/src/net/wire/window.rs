@@ -14,8 +14,8 @@ use super::frame::{Segment, Told};
 pub(super) struct Window {
     /// The first byte that the program has not taken; none before the peer's SYN.
     start: Option<u32>,
-    /// Behind the last byte that the peer was told it may send.
-    end: u32,
+    /// Behind the last byte that the peer was told it may send; none if it was told nothing.
+    end: Option<u32>,
     /// Windows are told in units of two to this power.
     shift: u8,
 }
@@ -44,9 +44,13 @@ impl Window {
             self.shift = scale;
         }
         let shift = if told.is_syn { 0 } else { self.shift };
-        self.end = told
-            .acknowledged
-            .wrapping_add(u32::from(told.window) << shift);
+        let length = u32::from(told.window) << shift;
+        self.end = Some(told.acknowledged.wrapping_add(length));
+    }
+
+    /// Whether the peer was told anything.
+    pub fn is_told(&self) -> bool {
+        self.end.is_some()
     }
 
     /// The sequence number with which smoltcp accepts the acknowledgement of a segment that
@@ -54,7 +58,7 @@ impl Window {
     pub fn accepts_at(&self, segment: &Segment, queued: usize) -> Option<u32> {
         let next = self.start?.wrapping_add(queued as u32);
         // Sequence numbers are compared modulo 2^32.
-        let is_behind = segment.sequence.wrapping_sub(self.end).cast_signed() >= 0;
+        let is_behind = segment.sequence.wrapping_sub(self.end?).cast_signed() >= 0;
         let is_next = segment.sequence == next && segment.length == 0;
         (segment.is_plain_ack && is_behind && !is_next).then_some(next)
     }
