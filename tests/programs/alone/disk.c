@@ -19,13 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(what) \
-    do { \
-        if (!(what)) { \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #what, strerror(errno)); \
-            exit(1); \
-        } \
-    } while (0)
+#include "../include/check.h"
 
 static char buffer[1 << 20] __attribute__((aligned(4096))), back[1 << 20];
 

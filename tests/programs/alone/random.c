@@ -11,13 +11,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#define CHECK(what) \
-    do { \
-        if (!(what)) { \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #what, strerror(errno)); \
-            exit(1); \
-        } \
-    } while (0)
+#include "../include/check.h"
 
 static unsigned char first[1 << 16], second[1 << 16];
 

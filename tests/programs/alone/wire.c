@@ -21,13 +21,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define CHECK(what) \
-    do { \
-        if (!(what)) { \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #what, strerror(errno)); \
-            exit(1); \
-        } \
-    } while (0)
+#include "../include/check.h"
 
 static char buffer[1 << 16];
 
