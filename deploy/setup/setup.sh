@@ -111,7 +111,7 @@ if [ "${1:-}" = test ]; then
         zlib1g libzstd1 \
         xz-utils liblzma5 bzip2 libbz2-1.0 gzip bc libreadline8t64 libtinfo6 \
         sqlite3 libsqlite3-0 lua5.4 perl-base libcrypt1 \
-        bash redis-server redis-tools memcached netperf openssl \
+        bash redis-server redis-tools memcached netperf nginx openssl \
         liblzf1 libjemalloc2 liblua5.1-0 lua-cjson lua-bitop libsystemd0 libatomic1 \
         procps libproc2-0 ncurses-base \
         libhiredis1.1.0 libevent-2.1-7t64 libsasl2-2 libsctp1 libstdc++6 libgcc-s1 \

@@ -59,6 +59,34 @@ const SERVERS: &[(&str, &str, &[&str])] = &[
         &["1", "1"],
     ),
     (
+        // The master and its workers talk by signals: SIGIO, SIGCHLD, SIGHUP.
+        "nginx",
+        "mkdir -p /tmp/www/html; cd /tmp/www; echo first >html/page
+         printf '%s\\n' 'user root; worker_processes 2; pid nginx.pid; error_log error.log;' \
+             'events {}' 'http { access_log off; client_body_temp_path a; proxy_temp_path b;' \
+             'fastcgi_temp_path c; uwsgi_temp_path d; scgi_temp_path e;' \
+             'server { listen 7004; root html; } }' >conf
+         nginx -p /tmp/www/ -e error.log -c conf; echo started $?
+         get() { busybox wget -q -O - http://127.0.0.1:7004/page; }
+         get; master=$(cat nginx.pid)
+         sed -i 's/root html/root other/' conf; mkdir other; echo second >other/page
+         nginx -p /tmp/www/ -e error.log -c conf -s reload; echo reloaded $?
+         n=0; until [ \"$(get)\" = second ] || [ $n -gt 100 ]; do n=$((n + 1)); sleep 0.1; done; get
+         kill -9 $(cat /proc/$master/task/$master/children | cut -d' ' -f1); sleep 0.5; get
+         nginx -p /tmp/www/ -e error.log -c conf -s quit; echo quit $?
+         n=0; while [ -e /proc/$master ] && [ $n -lt 100 ]; do n=$((n + 1)); sleep 0.1; done
+         [ -e nginx.pid ] || echo ended; grep -v notice error.log",
+        &[
+            "started 0",
+            "first",
+            "reloaded 0",
+            "second",
+            "second",
+            "quit 0",
+            "ended",
+        ],
+    ),
+    (
         "TLS handshake",
         "cd /tmp; openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes \
              -keyout key -out certificate -subj /CN=localhost -days 3 2>/dev/null
@@ -86,6 +114,8 @@ fn root(name: &str) -> Result<Root> {
     let root = Root::new(name, PROGRAMS.into_iter())?;
     let inside = |path: &str| root.path().join(path);
     fs::copy(paths::busybox(), inside("usr/bin/busybox"))?;
+    let nginx = paths::debian_riscv64().join("usr/sbin/nginx");
+    fs::copy(nginx, inside("usr/bin/nginx"))?;
     let reference = paths::debian_amd64().join("usr/bin/busybox");
     let list = process::run(Command::new(reference).arg("--list"), b"")?;
     for applet in list.stdout_text().lines() {
@@ -97,6 +127,7 @@ fn root(name: &str) -> Result<Root> {
     fs::create_dir_all(inside("etc"))?;
     fs::write(inside("etc/hosts"), "127.0.0.1 localhost\n::1 localhost\n")?;
     fs::write(inside("etc/passwd"), "root:x:0:0::/:/bin/sh\n")?;
+    fs::write(inside("etc/group"), "root:x:0:\n")?;
     fs::create_dir_all(inside("usr/lib/ssl"))?;
     fs::write(
         inside("usr/lib/ssl/openssl.cnf"),

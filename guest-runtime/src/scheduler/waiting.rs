@@ -99,6 +99,7 @@ impl Kernel {
             return;
         }
         self.send_terminal_signals();
+        self.send_file_signals();
         let changed: Vec<Ino> = self.files.vfs.take_changes();
         for tid in self.scheduler.waiting.clone() {
             let Some(task) = self.task_mut(tid) else {
@@ -242,9 +243,15 @@ impl Kernel {
     /// Wakes tasks that wait for standard input.
     pub(crate) fn input_came(&mut self) {
         self.wake_waiting(|wait| wait.input);
+        if self.files.vfs.input_came() {
+            self.send_file_signals();
+        }
     }
 
     pub(crate) fn wants_input(&mut self) -> bool {
+        if self.files.vfs.awaits_input {
+            return true;
+        }
         let waiting = self.scheduler.waiting.clone();
         waiting.into_iter().any(|tid| {
             let task = self.task_mut(tid);

@@ -62,6 +62,29 @@ impl SigInfo {
         info
     }
 
+    /// What is sent because something happened to the open file `fd`: `code` is `POLL_IN` or
+    /// `POLL_OUT`, `band` the events that poll(2) would report.
+    #[must_use]
+    pub const fn of_file(signal: u8, code: i32, band: u64, fd: u32) -> SigInfo {
+        use super::number::{SIGBUS, SIGCHLD, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
+        // Codes greater than 0 mean other things with these.
+        let code = match signal {
+            SIGBUS | SIGCHLD | SIGFPE | SIGILL | SIGSEGV | SIGSYS | SIGTRAP => super::SI_SIGIO,
+            _ => code,
+        };
+        let mut info = SigInfo::new(signal, code, band);
+        info.rest[0] = fd as u64;
+        info
+    }
+
+    /// Whether it tells of an open file.
+    fn is_of_file(&self) -> bool {
+        /// `NSIGPOLL`
+        const CODES: i32 = 6;
+        let is_code = (1..=CODES).contains(&self.code) || self.code == super::SI_SIGIO;
+        is_code && !self.is_fault() && self.signal() != super::number::SIGCHLD
+    }
+
     /// Whether the POSIX timer `number` sent it.
     #[must_use]
     pub fn is_of_timer(&self, number: u32) -> bool {
@@ -83,6 +106,11 @@ impl SigInfo {
                 put(32, &high.to_le_bytes());
             }
             _ if self.is_fault() => put(72, &self.value.to_le_bytes()),
+            _ if self.is_of_file() => {
+                put(20, &(self.rest[0] as u32).to_le_bytes());
+                put(28, &low.to_le_bytes());
+                return bytes;
+            }
             _ => {
                 put(12, &low.to_le_bytes());
                 put(16, &high.to_le_bytes());
@@ -119,6 +147,8 @@ impl SigInfo {
             (super::SI_TKILL, _) => "SI_TKILL".into(),
             (super::SI_TIMER, _) => "SI_TIMER".into(),
             (super::SI_KERNEL, _) => "SI_KERNEL".into(),
+            (1, _) if self.is_of_file() => "POLL_IN".into(),
+            (2, _) if self.is_of_file() => "POLL_OUT".into(),
             (code, _) => format!("{code}"),
         };
         let (pid, uid) = (self.value as u32, self.value >> 32);
@@ -128,6 +158,7 @@ impl SigInfo {
                 let status = self.rest[0] as u32;
                 format!("si_code={code}, si_pid={pid}, si_uid={uid}, si_status={status}")
             }
+            _ if self.is_of_file() => format!("si_code={code}, si_band={:#x}", self.value),
             _ => format!("si_code={code}, si_pid={pid}, si_uid={uid}"),
         }
     }

@@ -43,6 +43,8 @@ pub mod number {
     pub const SIGVTALRM: u8 = 26;
     pub const SIGPROF: u8 = 27;
     pub const SIGWINCH: u8 = 28;
+    pub const SIGIO: u8 = 29;
+    pub const SIGSYS: u8 = 31;
 }
 
 use number::{SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
@@ -70,6 +72,8 @@ pub const SS_AUTODISARM: i32 = i32::MIN;
 pub const SI_KERNEL: i32 = 0x80;
 /// `si_code` of a timer.
 pub const SI_TIMER: i32 = -2;
+/// `si_code` of a signal that tells of a file, where codes greater than 0 mean other things.
+pub const SI_SIGIO: i32 = -5;
 /// `si_code` of `kill`.
 pub const SI_USER: i32 = 0;
 /// `si_code` of `SIGCHLD`: the child ended by itself, by a signal, stopped, goes on.

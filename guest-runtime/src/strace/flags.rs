@@ -167,6 +167,10 @@ pub(super) const FCNTL: Names = &[
     (7, "F_SETLKW"),
     (8, "F_SETOWN"),
     (9, "F_GETOWN"),
+    (10, "F_SETSIG"),
+    (11, "F_GETSIG"),
+    (15, "F_SETOWN_EX"),
+    (16, "F_GETOWN_EX"),
     (1030, "F_DUPFD_CLOEXEC"),
     (1031, "F_SETPIPE_SZ"),
     (1032, "F_GETPIPE_SZ"),
@@ -260,6 +264,7 @@ pub(super) const IOCTL: Names = &[
     (0x5421, "FIONBIO"),
     (0x5450, "FIONCLEX"),
     (0x5451, "FIOCLEX"),
+    (0x5452, "FIOASYNC"),
 ];
 
 #[cfg(test)]

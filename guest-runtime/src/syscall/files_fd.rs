@@ -3,6 +3,7 @@
 use super::Entry;
 use super::files::Files;
 use super::files_lock::{LockCall, set_lock, test_lock};
+use super::signal_io;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::user;
@@ -40,6 +41,10 @@ mod command {
     pub const SETLKW: u32 = 7;
     pub const SETOWN: u32 = 8;
     pub const GETOWN: u32 = 9;
+    pub const SETSIG: u32 = 10;
+    pub const GETSIG: u32 = 11;
+    pub const SETOWN_EX: u32 = 15;
+    pub const GETOWN_EX: u32 = 16;
     pub const OFD_GETLK: u32 = 36;
     pub const OFD_SETLK: u32 = 37;
     pub const OFD_SETLKW: u32 = 38;
@@ -123,9 +128,15 @@ fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> R
     kernel.files.file(fd)?;
     match command {
         command::SETFL => {
+            let flags = argument as u32;
+            match kernel.set_asynchronous(fd, flags & o::ASYNC != 0) {
+                // The flag stays off on a file that has no signals.
+                Ok(()) | Err(Errno::ENOTTY) => {}
+                Err(error) => return Err(error),
+            }
             let Files { vfs, process, .. } = &mut kernel.files;
             let file = vfs.file_mut(process, fd as u32)?;
-            file.flags = file.flags & !o::SETTABLE | argument as u32 & o::SETTABLE;
+            file.flags = file.flags & !o::SETTABLE | flags & o::SETTABLE;
             Ok(0)
         }
         command::GETLK | command::OFD_GETLK => {
@@ -149,7 +160,12 @@ fn located_fcntl(kernel: &mut Kernel, fd: u64, command: u32, argument: u64) -> R
                 waits: command == command::OFD_SETLKW,
             },
         ),
-        command::SETOWN | command::GETOWN => Ok(0),
+        command::SETOWN => signal_io::set_owner(kernel, fd, argument as i32),
+        command::GETOWN => signal_io::owner(kernel, fd).map(|owner| i64::from(owner) as u64),
+        command::SETOWN_EX => signal_io::set_owner_ex(kernel, fd, argument),
+        command::GETOWN_EX => signal_io::owner_ex(kernel, fd, argument),
+        command::SETSIG => signal_io::set_signal(kernel, fd, argument),
+        command::GETSIG => Ok(u64::from(kernel.files.file(fd)?.notice.signal)),
         command::GETPIPE_SZ => Ok(pipe(kernel, fd)?.capacity() as u64),
         command::SETPIPE_SZ => {
             let bytes = u32::try_from(argument).map_err(|_| Errno::EINVAL)? as usize;

@@ -24,6 +24,7 @@ mod poll;
 mod pty;
 mod random;
 mod signal;
+mod signal_io;
 mod socket;
 mod socket_io;
 mod socket_message;

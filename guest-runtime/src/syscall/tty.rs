@@ -3,7 +3,7 @@
 use super::files::Files;
 use super::interfaces;
 use super::pty::{self, Side};
-use super::{Entry, disks, random};
+use super::{Entry, disks, random, signal_io};
 use crate::console::INPUT_READY;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
@@ -36,6 +36,11 @@ mod request {
     pub const TIOCGSID: u32 = 0x5429;
     pub const FIONCLEX: u32 = 0x5450;
     pub const FIOCLEX: u32 = 0x5451;
+    pub const FIOASYNC: u32 = 0x5452;
+    pub const FIOSETOWN: u32 = 0x8901;
+    pub const SIOCSPGRP: u32 = 0x8902;
+    pub const FIOGETOWN: u32 = 0x8903;
+    pub const SIOCGPGRP: u32 = 0x8904;
 }
 
 /// `struct termios` of the kernel and `struct winsize`, bytes.
@@ -60,6 +65,22 @@ fn ioctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             if on != 0 {
                 file.flags |= o::NONBLOCK;
             }
+            Ok(0)
+        }
+        request::FIOASYNC => {
+            let on: i32 = user::read(&mut kernel.memory, address)?;
+            kernel.set_asynchronous(a[0], on != 0)?;
+            Ok(0)
+        }
+        request::FIOSETOWN | request::SIOCSPGRP => {
+            kernel.socket_id(a[0]).map_err(|_| Errno::ENOTTY)?;
+            let who: i32 = user::read(&mut kernel.memory, address)?;
+            signal_io::set_owner(kernel, a[0], who)
+        }
+        request::FIOGETOWN | request::SIOCGPGRP => {
+            kernel.socket_id(a[0]).map_err(|_| Errno::ENOTTY)?;
+            let owner = signal_io::owner(kernel, a[0])?;
+            user::write(&mut kernel.memory, address, &owner)?;
             Ok(0)
         }
         request::FIONREAD => {

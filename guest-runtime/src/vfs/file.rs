@@ -1,5 +1,6 @@
 //! Open file descriptions.
 
+use super::asynchronous::Notice;
 use super::devices::Device;
 use super::epoll::Epoll;
 use super::process::FileId;
@@ -69,6 +70,8 @@ pub struct OpenFile {
     pub offset: u64,
     /// What stands behind it.
     pub object: Object,
+    /// How it tells by signals what happens to it.
+    pub notice: Notice,
     /// Descriptors that refer to it.
     references: u32,
 }
@@ -81,6 +84,7 @@ impl OpenFile {
             flags,
             offset: 0,
             object,
+            notice: Notice::default(),
             references: 0,
         }
     }
@@ -136,6 +140,8 @@ impl OpenFile {
 pub struct OpenFiles {
     slots: Vec<Option<OpenFile>>,
     free: Vec<u32>,
+    /// Those that tell by signals what happens to them.
+    telling: Vec<FileId>,
 }
 
 /// Most open file descriptions (`fs.file-max`).
@@ -190,7 +196,23 @@ impl OpenFiles {
         if file.references > 0 {
             return None;
         }
+        if file.flags & o::ASYNC != 0 {
+            self.set_telling(id, false);
+        }
         self.free.push(id.0);
         self.slots.get_mut(id.0 as usize)?.take()
+    }
+
+    /// Those that tell by signals what happens to them.
+    pub fn telling(&self) -> &[FileId] {
+        &self.telling
+    }
+
+    /// Adds a description to those, or takes it out.
+    pub fn set_telling(&mut self, id: FileId, on: bool) {
+        self.telling.retain(|&other| other != id);
+        if on {
+            self.telling.push(id);
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! [`crate::syscall`] do that and bring bytes here.
 
 mod anonymous;
+pub mod asynchronous;
 pub mod attributes;
 pub mod budget;
 pub mod data;
@@ -84,6 +85,10 @@ pub struct Vfs {
     dev: Ino,
     /// Bit n: standard stream n is the terminal.
     terminals: u32,
+    /// How often standard input came ([`asynchronous`]).
+    input_edges: u32,
+    /// Somebody is to be told by a signal when standard input comes.
+    pub awaits_input: bool,
     /// The `/etc/resolv.conf` that was made here.
     resolver: Option<Ino>,
 }
@@ -113,6 +118,8 @@ impl Vfs {
             disks: Disks::default(),
             dev: ROOT,
             terminals,
+            input_edges: 0,
+            awaits_input: false,
             resolver: None,
         };
         let mut process = Process::new(&mut vfs.fs, who, pid);
@@ -274,6 +281,7 @@ impl Vfs {
             if ends.writes {
                 pipe.writers = change(pipe.writers);
             }
+            pipe.note_last_end();
         }
     }
 
@@ -342,6 +350,7 @@ impl Vfs {
             Object::Event(event) => event.edges,
             Object::Timer(timer) => [timer.edges, 0],
             Object::Notify => [self.fs.notify.edges(file.ino), 0],
+            Object::Console(0) => [self.input_edges, 0],
             Object::Master(id) => self.ptys.get(*id).map_or([0; 2], |pty| pty.edges(true)),
             Object::Slave(id) => self.ptys.get(*id).map_or([0; 2], |pty| pty.edges(false)),
             Object::Socket(socket) => self.net.get(*socket).map_or([0; 2], |socket| socket.edges),

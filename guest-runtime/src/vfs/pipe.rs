@@ -74,6 +74,16 @@ impl Pipe {
             .saturating_sub(self.bytes.len() + self.padding)
     }
 
+    /// An end was opened or closed: if that leaves nobody on one side, those on the other are
+    /// told.
+    pub fn note_last_end(&mut self) {
+        if (self.readers == 0) != (self.writers == 0) {
+            for count in &mut self.edges {
+                *count = count.wrapping_add(1);
+            }
+        }
+    }
+
     /// Copies the first bytes, which stay; there are at least as many as `to` has room for.
     pub fn peek(&self, to: &mut [u8]) {
         let (front, back) = self.bytes.as_slices();

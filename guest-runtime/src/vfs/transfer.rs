@@ -102,7 +102,11 @@ impl Vfs {
             }
             _ if offset.is_some() => Err(Errno::ESPIPE),
             Object::Console(1..) if self.terminals & 1 == 0 => Err(Errno::EIO),
-            Object::Console(_) => outside.read_input(to, nonblocking),
+            Object::Console(_) => {
+                let got = outside.read_input(to, nonblocking)?;
+                self.input_was_read();
+                Ok(got)
+            }
             Object::Master(id) => {
                 let id = *id;
                 self.read_master(id, to)

@@ -97,8 +97,8 @@ pub mod o {
         | PATH
         | TMPFILE
         | SYNC;
-    /// Flags that `F_SETFL` changes.
-    pub const SETTABLE: u32 = APPEND | NONBLOCK | ASYNC | DIRECT | NOATIME;
+    /// Flags that `F_SETFL` simply sets.
+    pub const SETTABLE: u32 = APPEND | NONBLOCK | DIRECT | NOATIME;
 }
 
 /// A point in time since 1970, or a duration.

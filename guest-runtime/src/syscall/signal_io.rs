@@ -1,0 +1,190 @@
+//! Signal-driven input and output: who is told of a file, and the signals that tell.
+
+use super::files::Files;
+use crate::errno::Errno;
+use crate::kernel::Kernel;
+use crate::signals::number::SIGIO;
+use crate::signals::{COUNT, SI_KERNEL, SigInfo};
+use crate::user;
+use crate::vfs::asynchronous::{FileEvent, FileOwner, Whom};
+use alloc::vec::Vec;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// `struct f_owner_ex`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+struct OwnerEx {
+    kind: i32,
+    pid: i32,
+}
+
+/// `F_OWNER_TID` and its like.
+mod kind {
+    pub const THREAD: i32 = 0;
+    pub const PROCESS: i32 = 1;
+    pub const GROUP: i32 = 2;
+}
+
+/// Sets who is told of a file (`F_SETOWN`): the process `who`, or the group `-who`; nobody
+/// if it is 0.
+///
+/// # Errors
+/// `ESRCH`, `EINVAL`, `EBADF`.
+pub(super) fn set_owner(kernel: &mut Kernel, fd: u64, who: i32) -> Result<u64, Errno> {
+    let whom = match who {
+        0 => None,
+        1.. => Some(Whom::Process(who.cast_unsigned())),
+        i32::MIN => return Err(Errno::EINVAL),
+        _ => Some(Whom::Group(who.unsigned_abs())),
+    };
+    store_owner(kernel, fd, whom)
+}
+
+/// Who is told of a file (`F_GETOWN`); 0 for nobody, also if who was to be has ended.
+///
+/// # Errors
+/// `EBADF`.
+pub(super) fn owner(kernel: &mut Kernel, fd: u64) -> Result<i32, Errno> {
+    let OwnerEx { kind, pid } = owner_of(kernel, fd)?;
+    Ok(if kind == kind::GROUP { -pid } else { pid })
+}
+
+/// As [`set_owner`], by the `struct f_owner_ex` at `address` (`F_SETOWN_EX`).
+///
+/// # Errors
+/// As there; `EFAULT`.
+pub(super) fn set_owner_ex(kernel: &mut Kernel, fd: u64, address: u64) -> Result<u64, Errno> {
+    let owner: OwnerEx = user::read(&mut kernel.memory, address)?;
+    let id = owner.pid.cast_unsigned();
+    let whom = match owner.kind {
+        kind::THREAD => Whom::Thread(id),
+        kind::PROCESS => Whom::Process(id),
+        kind::GROUP => Whom::Group(id),
+        _ => return Err(Errno::EINVAL),
+    };
+    store_owner(kernel, fd, Some(whom).filter(|_| id != 0))
+}
+
+/// As [`owner`], into the `struct f_owner_ex` at `address` (`F_GETOWN_EX`).
+///
+/// # Errors
+/// As there; `EFAULT`.
+pub(super) fn owner_ex(kernel: &mut Kernel, fd: u64, address: u64) -> Result<u64, Errno> {
+    let owner = owner_of(kernel, fd)?;
+    user::write(&mut kernel.memory, address, &owner)?;
+    Ok(0)
+}
+
+/// Sets the signal that tells (`F_SETSIG`); 0 for `SIGIO`.
+///
+/// # Errors
+/// `EINVAL`, `EBADF`.
+pub(super) fn set_signal(kernel: &mut Kernel, fd: u64, signal: u64) -> Result<u64, Errno> {
+    let signal = u8::try_from(signal).map_err(|_| Errno::EINVAL)?;
+    if signal > COUNT {
+        return Err(Errno::EINVAL);
+    }
+    let Files { vfs, process, .. } = &mut kernel.files;
+    vfs.file_mut(process, fd as u32)?.notice.signal = signal;
+    Ok(0)
+}
+
+fn owner_of(kernel: &mut Kernel, fd: u64) -> Result<OwnerEx, Errno> {
+    let owner = kernel.files.file(fd)?.notice.owner;
+    let (kind, id) = match owner.map(|owner| owner.whom) {
+        None => (kind::THREAD, 0),
+        Some(Whom::Thread(id)) => (kind::THREAD, id),
+        Some(Whom::Process(id)) => (kind::PROCESS, id),
+        Some(Whom::Group(id)) => (kind::GROUP, id),
+    };
+    let lives = owner.is_some_and(|owner| exists(kernel, owner.whom));
+    let pid = if lives { id.cast_signed() } else { 0 };
+    Ok(OwnerEx { kind, pid })
+}
+
+fn exists(kernel: &mut Kernel, whom: Whom) -> bool {
+    match whom {
+        Whom::Thread(id) => kernel.task_mut(id).is_some(),
+        Whom::Process(id) => kernel.processes().any(|process| process.pid == id),
+        Whom::Group(id) => kernel.processes().any(|process| process.group == id),
+    }
+}
+
+fn store_owner(kernel: &mut Kernel, fd: u64, whom: Option<Whom>) -> Result<u64, Errno> {
+    if whom.is_some_and(|whom| !exists(kernel, whom)) {
+        return Err(Errno::ESRCH);
+    }
+    let uid = kernel.process.uid;
+    let Files { vfs, process, .. } = &mut kernel.files;
+    let file = vfs.file_mut(process, fd as u32)?;
+    file.notice.owner = whom.map(|whom| FileOwner { whom, uid });
+    Ok(0)
+}
+
+/// What tells of an event: plain `SIGIO`, or the signal that was chosen, once for input and
+/// once for room.
+fn signals(event: &FileEvent) -> Vec<SigInfo> {
+    /// `POLL_IN` and `POLL_OUT` of siginfo, with what poll(2) would report.
+    const CODES: [(i32, u64); 2] = [(1, 0x041), (2, 0x304)];
+    match event.signal {
+        0 => Vec::from([SigInfo::sent(SIGIO, SI_KERNEL, 0, 0)]),
+        signal => (CODES.into_iter().zip(event.kinds))
+            .filter(|&(_, happened)| happened)
+            .map(|((code, band), _)| SigInfo::of_file(signal, code, band, event.fd))
+            .collect(),
+    }
+}
+
+impl Kernel {
+    /// Lets the file behind a descriptor tell its owner what happens to it (`O_ASYNC`), or no
+    /// more.
+    ///
+    /// # Errors
+    /// Those of [`Vfs::set_asynchronous`](crate::vfs::Vfs::set_asynchronous).
+    pub(super) fn set_asynchronous(&mut self, fd: u64, on: bool) -> Result<(), Errno> {
+        let Files { vfs, process, .. } = &mut self.files;
+        vfs.set_asynchronous(process, fd as u32, on)?;
+        if vfs.awaits_input {
+            // Standard input is looked at in the ticks.
+            self.start_ticking();
+        }
+        Ok(())
+    }
+
+    /// Tells the owners of files what has happened to these.
+    pub(crate) fn send_file_signals(&mut self) {
+        for event in self.files.vfs.take_file_events() {
+            for info in signals(&event) {
+                self.tell_owner(event.owner, info);
+            }
+        }
+    }
+
+    /// Sends a signal to those that the user who chose them may send signals to.
+    fn tell_owner(&mut self, owner: FileOwner, info: SigInfo) {
+        let may = |uid: u32| owner.uid == 0 || owner.uid == uid;
+        match owner.whom {
+            Whom::Thread(tid) => {
+                let pid = self.task_mut(tid).map(|task| task.pid);
+                let mut processes = self.processes();
+                if processes.any(|process| Some(process.pid) == pid && may(process.uid)) {
+                    drop(processes);
+                    self.signal_thread(tid, info);
+                }
+            }
+            Whom::Process(_) | Whom::Group(_) => {
+                let chosen: Vec<u32> = (self.processes())
+                    .filter(|process| match owner.whom {
+                        Whom::Group(id) => process.group == id,
+                        Whom::Process(id) | Whom::Thread(id) => process.pid == id,
+                    })
+                    .filter(|process| may(process.uid))
+                    .map(|process| process.pid)
+                    .collect();
+                for pid in chosen {
+                    self.signal_process(pid, info);
+                }
+            }
+        }
+    }
+}
