@@ -369,6 +369,7 @@ impl Kernel {
             self.move_away();
             return Control::Restart;
         }
+        self.await_announced();
         self.run_timers();
         self.run_cpu_timers();
         match self.deliver() {

@@ -16,6 +16,9 @@ use alloc::vec::Vec;
 /// Entries of the queue beyond which those that are no longer true are looked for.
 const CROWDED: usize = 4096;
 
+/// Most by which the VMM is asked to look too early, ns: the rest is waited for.
+const MOST_EARLY: u64 = 80_000;
+
 /// A time that may come again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Timer {
@@ -130,6 +133,8 @@ pub struct TimerQueue {
     entries: BTreeSet<(u64, Owner)>,
     /// What the VMM knows of the next time.
     announced: u64,
+    /// How much earlier it is asked to look, ns: about as late as it comes.
+    early: u64,
 }
 
 impl TimerQueue {
@@ -190,11 +195,34 @@ impl Kernel {
         self.timers.entries = entries;
     }
 
-    /// Has the VMM ask for attention when the next thing happens by itself.
+    /// Has the VMM ask for attention when the next thing happens by itself, earlier by as
+    /// much as it was late before.
     pub(crate) fn announce_time(&mut self) {
         let first = self.first_time().unwrap_or(NEVER);
         if core::mem::replace(&mut self.timers.announced, first) != first {
-            self.host.announce_time(first);
+            let early = if first == NEVER { 0 } else { self.timers.early };
+            self.host.announce_time(first.saturating_sub(early));
+        }
+    }
+
+    /// The VMM asked for attention: waits for the rest of the time if it is early, and learns
+    /// from how late or early that was.
+    pub(crate) fn await_announced(&mut self) {
+        let at = self.timers.announced;
+        if self.first_time() != Some(at) {
+            return;
+        }
+        let now = clock::monotonic();
+        let early = &mut self.timers.early;
+        match at.checked_sub(now) {
+            None => *early = (*early + (now - at).min(MOST_EARLY) / 2).min(MOST_EARLY),
+            Some(left) if left <= *early => {
+                *early -= left / 16;
+                while clock::monotonic() < at {
+                    core::hint::spin_loop();
+                }
+            }
+            Some(_) => {}
         }
     }
 

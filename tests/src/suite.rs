@@ -1,9 +1,10 @@
 //! A list of named tests and the rule for machines without KVM.
 
 use crate::Result;
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::{Arguments, Failed, Trial};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::MetadataExt;
+use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
 /// Tests of one file.
@@ -19,12 +20,8 @@ impl Suite {
     }
 
     /// Adds a test that runs everywhere.
-    pub fn add(
-        &mut self,
-        name: impl Into<String>,
-        test: impl FnOnce() -> Result<()> + Send + 'static,
-    ) {
-        self.trials.push(Trial::test(name, test));
+    pub fn add(&mut self, name: impl Into<String>, test: impl Fn() -> Result<()> + Send + 'static) {
+        self.trials.push(trial(name.into(), test));
     }
 
     /// Adds a test that runs a VM. Without KVM it is listed as ignored, or fails
@@ -32,10 +29,10 @@ impl Suite {
     pub fn add_kvm(
         &mut self,
         name: impl Into<String>,
-        test: impl FnOnce() -> Result<()> + Send + 'static,
+        test: impl Fn() -> Result<()> + Send + 'static,
     ) {
         let trial = match (kvm(), kvm_is_required()) {
-            (Ok(()), _) => Trial::test(name, test),
+            (Ok(()), _) => trial(name.into(), test),
             (Err(reason), true) => Trial::test(name, move || Err(reason.into())),
             (Err(reason), false) => return self.add_unless(name, &reason, test),
         };
@@ -47,18 +44,17 @@ impl Suite {
         &mut self,
         name: impl Into<String>,
         reason: &str,
-        test: impl FnOnce() -> Result<()> + Send + 'static,
+        test: impl Fn() -> Result<()> + Send + 'static,
     ) {
         let name = format!("{} ({reason})", name.into());
-        self.trials
-            .push(Trial::test(name, test).with_ignored_flag(true));
+        self.trials.push(trial(name, test).with_ignored_flag(true));
     }
 
     /// As [`add_kvm`](Self::add_kvm), for a test that root alone can run.
     pub fn add_root_kvm(
         &mut self,
         name: impl Into<String>,
-        test: impl FnOnce() -> Result<()> + Send + 'static,
+        test: impl Fn() -> Result<()> + Send + 'static,
     ) {
         self.add_kvm(name, test);
         let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
@@ -73,7 +69,7 @@ impl Suite {
     pub fn add_long_kvm(
         &mut self,
         name: impl Into<String>,
-        test: impl FnOnce() -> Result<()> + Send + 'static,
+        test: impl Fn() -> Result<()> + Send + 'static,
     ) {
         self.add_kvm(format!("{} (takes minutes)", name.into()), test);
         if let Some(trial) = self.trials.pop() {
@@ -87,8 +83,41 @@ impl Suite {
     }
 }
 
+fn trial(name: String, test: impl Fn() -> Result<()> + Send + 'static) -> Trial {
+    Trial::test(name.clone(), move || attempt(&name, &test))
+}
+
+/// Runs a test. Where `HARTLINE_RETRY` is 1, one that fails is run once more, and both is said:
+/// a busy machine must not hide what else a whole run would have shown.
+fn attempt(name: &str, test: &dyn Fn() -> Result<()>) -> std::result::Result<(), Failed> {
+    let first = match outcome(test) {
+        Err(failed) if is_set("HARTLINE_RETRY") => failed,
+        other => return other.map_err(Failed::from),
+    };
+    eprintln!("test {name} failed and is run once more: {first}");
+    outcome(test).map_err(Failed::from)?;
+    eprintln!("test {name} passed the second time only");
+    Ok(())
+}
+
+/// How a test ends; a panic is a failure like another.
+fn outcome(test: &dyn Fn() -> Result<()>) -> std::result::Result<(), String> {
+    match panic::catch_unwind(AssertUnwindSafe(test)) {
+        Ok(result) => result.map_err(|failed| failed.message().unwrap_or("it failed").into()),
+        Err(payload) => Err(match payload.downcast::<String>() {
+            Ok(text) => *text,
+            Err(other) => (other.downcast::<&str>())
+                .map_or_else(|_| "it panicked".into(), |text| (*text).into()),
+        }),
+    }
+}
+
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| value == "1")
+}
+
 fn kvm_is_required() -> bool {
-    std::env::var_os("HARTLINE_REQUIRE_KVM").is_some_and(|value| value == "1")
+    is_set("HARTLINE_REQUIRE_KVM")
 }
 
 /// Whether `/dev/kvm` can be used; otherwise why not.
