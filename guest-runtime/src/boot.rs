@@ -9,7 +9,7 @@ use crate::heap;
 use crate::host::{Doorbell, Host};
 use crate::interp::fcsr;
 use crate::kernel::Kernel;
-use crate::loader;
+use crate::loader::{self, LoadError};
 use crate::memory::{
     AddressSpace, Chunk, Frames, PageTable, Ram, chunk_table_size, share_table_size,
 };
@@ -135,7 +135,11 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
         fail(ExitKind::RuntimeError, format_args!("disk: {error}"));
     }
     if let Err(error) = loader::load(kernel) {
-        fail(ExitKind::RuntimeError, format_args!("{error}"));
+        let kind = match error {
+            LoadError::Boot(_) => ExitKind::RuntimeError,
+            _ => ExitKind::NotLoaded,
+        };
+        fail(kind, format_args!("{error}"));
     }
     dispatch::set_kernel(kernel);
     let ram = frames.lock().ram();

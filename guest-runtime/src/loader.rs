@@ -8,6 +8,7 @@ use crate::stack::{Auxiliary, InitialStack, auxiliary};
 use crate::user;
 use crate::vfs::AT_FDCWD;
 use alloc::borrow::Cow;
+use alloc::format;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_abi::boot::{BootInfo, FileEntry};
@@ -31,6 +32,9 @@ static TRAMPOLINE: [u8; 8] = [0x93, 0x08, 0xb0, 0x08, 0x73, 0, 0, 0];
 /// Why the program cannot be started.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LoadError {
+    /// It is neither in the root file system nor in a volume, or may not be executed.
+    #[error("{}", reason(*.0))]
+    File(Errno),
     /// Not an ELF file that can be loaded.
     #[error("the program cannot be loaded: {0}")]
     Elf(#[from] ElfError),
@@ -70,6 +74,17 @@ pub enum InterpreterError {
     NoEntry,
 }
 
+/// Why a file cannot be executed, for people.
+fn reason(error: Errno) -> Cow<'static, str> {
+    match error {
+        Errno::ENOENT => "no such file in the root file system or a volume".into(),
+        Errno::ENOTDIR => "not a directory on the way to it".into(),
+        Errno::EACCES => "is not an executable file".into(),
+        Errno::ELOOP => "too many symbolic links on the way to it".into(),
+        error => format!("cannot be executed: {error}").into(),
+    }
+}
+
 /// The bytes of a read-only file of the VM.
 ///
 /// # Safety
@@ -90,16 +105,26 @@ pub unsafe fn file_bytes(file: &FileEntry) -> Option<&'static [u8]> {
 pub fn load(kernel: &mut Kernel) -> Result<(), LoadError> {
     let boot = kernel.host.boot();
     let strings = Strings::take(kernel, boot)?;
-    let bytes = kernel.files.vfs.fs.origin_bytes(boot.program);
-    let file = ElfFile {
-        path: Rc::from(&strings.path[..]),
-        inode: Some(boot.program),
-        bytes: Cow::Borrowed(bytes.ok_or(LoadError::Boot("no program"))?),
-    };
+    let file = first_program(kernel, boot.program, &strings.path)?;
     let interpreter = open_interpreter(kernel, &file.program()?)?;
     // A program that the root file system does not have is without `/proc/self/exe`.
     let _ = kernel.files.set_executable(&strings.path);
     load_files(kernel, &file, interpreter.as_ref(), strings)
+}
+
+/// The first program: an inode of the tree that the VMM has found; 0: what is at a path, also of
+/// a volume.
+fn first_program(kernel: &mut Kernel, inode: u32, path: &[u8]) -> Result<ElfFile, LoadError> {
+    if inode == 0 {
+        let found = kernel.executable(AT_FDCWD, path);
+        return found.map(|(_, file)| file).map_err(LoadError::File);
+    }
+    let bytes = kernel.files.vfs.fs.origin_bytes(inode);
+    Ok(ElfFile {
+        path: Rc::from(path),
+        inode: Some(inode),
+        bytes: Cow::Borrowed(bytes.ok_or(LoadError::Boot("no program"))?),
+    })
 }
 
 /// Loads a program and its program interpreter into the running process's address

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     suite.add_kvm("read-only folder of any size", large_read_only_folder);
     suite.add_kvm("a program in a volume is translated", program_in_volume);
     suite.add_kvm("a program in a volume changes", changing_program);
+    suite.add_kvm("the first program is in a volume", first_program);
     suite.add_kvm("volume in a volume", nested);
     suite.add_kvm("sqlite3 with WAL, killed and opened again", database_killed);
     suite.add_kvm("sqlite3 with WAL, several processes", database_shared);
@@ -252,6 +253,43 @@ fn program_in_volume() -> Result<()> {
         let interpreted: u64 = hartline::statistic(&outcome, "interpreted")?.parse()?;
         if interpreted > 1_000_000 {
             return Err(format!("{interpreted} instructions were interpreted").into());
+        }
+    }
+    Ok(())
+}
+
+fn first_program() -> Result<()> {
+    let (root, folder) = (Scratch::new()?, Scratch::new()?);
+    let inside = |name: &str| folder.path().join(name);
+    fs::copy(paths::busybox(), inside("busybox"))?;
+    fs::write(inside("text"), "no program\n")?;
+    fs::write(inside("closed"), "\x7fELF")?;
+    fs::set_permissions(inside("text"), fs::Permissions::from_mode(0o755))?;
+    fs::set_permissions(inside("closed"), fs::Permissions::from_mode(0o644))?;
+    symlink("/volume", root.path().join("link"))?;
+    let volume = format!("{}:/volume", folder.path().display());
+    let run = |program: &str, options: &[&str]| -> Result<Outcome> {
+        let mut command = Command::new(hartline::binary()?);
+        command.args(["run", "--volume", &volume, "--rootfs"]);
+        command.arg(root.path()).args(options).arg(program);
+        process::run(command.args(["sh", "-c", "echo $0; exit 3"]), b"")
+    };
+    for program in ["/volume/busybox", "volume/./busybox", "/link/busybox"] {
+        expect(&run(program, &[])?, 3, "sh\n")?;
+    }
+    expect(&run("/volume/busybox", &["--interpret"])?, 3, "sh\n")?;
+    for (program, why) in [
+        ("/volume/nothing", "no such file"),
+        ("/link/nothing", "no such file"),
+        ("/nothing", "no such file"),
+        ("/volume/closed", "not an executable file"),
+        ("/volume/text", "cannot be loaded"),
+        ("/volume", "not an executable file"),
+    ] {
+        let outcome = run(program, &[])?;
+        let message = outcome.stderr_text();
+        if outcome.code != 125 || !message.contains(why) || message.lines().count() != 1 {
+            return Err(format!("{program}: {outcome:?}").into());
         }
     }
     Ok(())

@@ -108,6 +108,7 @@ fn judge_report(report: &ExitReport, program: &Program<'_>) -> Verdict {
     const FAULT: u32 = ExitKind::Fault as u32;
     const OUT_OF_MEMORY: u32 = ExitKind::OutOfMemory as u32;
     const RUNTIME_ERROR: u32 = ExitKind::RuntimeError as u32;
+    const NOT_LOADED: u32 = ExitKind::NotLoaded as u32;
     let name = program.name;
     match report.kind {
         EXITED => Verdict {
@@ -134,6 +135,7 @@ fn judge_report(report: &ExitReport, program: &Program<'_>) -> Verdict {
                 message(report)
             ),
         ),
+        NOT_LOADED => fail(FAILURE, format!("{name}: {}", message(report))),
         kind => fail(
             FAILURE,
             format!("{name}: the guest reported an unknown end ({kind})"),

@@ -105,7 +105,7 @@ pub struct BootInfo {
     pub environment_count: u32,
     /// Bytes used in [`Shared::arguments`].
     pub arguments_length: u32,
-    /// The program's inode in the tree; 0: there is no program.
+    /// The program's inode in the tree; 0: it is what the guest finds at its path.
     pub program: u32,
     /// Number of volumes ([`crate::volume`]).
     pub volumes: u32,

@@ -14,6 +14,8 @@ pub enum ExitKind {
     OutOfMemory = 4,
     /// The runtime cannot go on: `message` says why. A bug, or an attack on it.
     RuntimeError = 5,
+    /// The program cannot be executed: `message` says why.
+    NotLoaded = 6,
 }
 
 /// Cause of a [`ExitKind::Fault`], numbered as RISC-V `scause` exception codes

@@ -62,9 +62,12 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     // Before the VM starts, so that what is wrong with it is known then.
     let program_image = match &images {
         None => None,
-        Some(images) => images
-            .of_program(&guest.program.bytes, variant)
-            .with_context(|| arguments.program.display().to_string())?,
+        Some(images) => match &guest.program {
+            None => None,
+            Some(program) => images
+                .of_program(&program.bytes, variant)
+                .with_context(|| arguments.program.display().to_string())?,
+        },
     };
     let watch = Watch::new(arguments)?;
     let record = |taken: &Taken| watch.recorder.record(taken);
@@ -104,7 +107,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let name = arguments.program.display().to_string();
     let program = Program {
         name: &name,
-        elf: &guest.program.bytes,
+        elf: guest.elf(),
         locate: &locate,
     };
     let verdict = judge(&outcome.end, &program);
@@ -147,12 +150,20 @@ fn open_trace(arguments: &Arguments) -> anyhow::Result<Option<OwnedFd>> {
 
 /// What the VM is given.
 struct Guest {
-    /// The program's ELF file.
-    program: program::Program,
+    /// The program's ELF file; none: it is in a volume, where the guest finds it.
+    program: Option<program::Program>,
     /// Its path in the guest.
     path: PathBuf,
     /// The root file system tree.
     tree: Arc<TreeImage>,
+}
+
+impl Guest {
+    /// The program's contents, for messages; nothing of one in a volume.
+    fn elf(&self) -> &[u8] {
+        let program = self.program.as_ref();
+        program.map_or(&[], |program| &program.bytes)
+    }
 }
 
 fn load(arguments: &Arguments, net: &Net) -> anyhow::Result<Guest> {
@@ -175,11 +186,17 @@ fn load(arguments: &Arguments, net: &Net) -> anyhow::Result<Guest> {
     if let Some(resolver) = net.resolver() {
         builder.add_text(resolver.as_bytes(), "/etc/resolv.conf")?;
     }
-    for volume in arguments.volumes.iter().filter(|v| v.disk().is_none()) {
+    let folders = || arguments.volumes.iter().filter(|v| v.disk().is_none());
+    for volume in folders() {
         builder.add_mount_point(&volume.host, &volume.guest)?;
     }
     let tree = Arc::new(builder.build()?);
-    let program = program::from_tree(&tree, &path, &arguments.program)?;
+    let program = match program::from_tree(&tree, &path, &arguments.program) {
+        _ if folders().any(|volume| path.starts_with(&volume.guest)) => None,
+        // A symbolic link may lead into a volume.
+        Err(program::Error::NotInTree { .. }) if folders().next().is_some() => None,
+        found => Some(found?),
+    };
     Ok(Guest {
         program,
         path,
@@ -222,7 +239,7 @@ fn guest_arguments(arguments: &Arguments, guest: &Guest) -> boot::Arguments {
     let argv = std::iter::once(arguments.program.as_os_str())
         .chain(arguments.arguments.iter().map(AsRef::as_ref));
     boot::Arguments {
-        program: guest.program.file.inode(),
+        program: guest.program.as_ref().map_or(0, |p| p.file.inode()),
         path: guest.path.as_os_str().as_bytes().to_vec(),
         arguments: argv.map(|a| a.as_bytes().to_vec()).collect(),
         environment: environment(arguments),
