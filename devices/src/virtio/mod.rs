@@ -2,6 +2,7 @@
 //! a device's thread reaches its guest. Everything that comes out of the rings is the
 //! guest's, and checked.
 
+pub(crate) mod buffers;
 pub mod mmio;
 pub(crate) mod stats;
 #[cfg(test)]
