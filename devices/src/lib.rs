@@ -7,3 +7,4 @@ pub mod net;
 pub mod rng;
 pub mod virtio;
 pub mod volume;
+pub mod vsock;

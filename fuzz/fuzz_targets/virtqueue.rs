@@ -1,6 +1,6 @@
 //! Registers, rings, descriptors and requests of a hostile guest: the network device, the block
-//! device and the entropy device go on, or stop and say why. Nothing outside the guest's RAM is
-//! read or written.
+//! device, the entropy device and the socket device go on, or stop and say why. Nothing outside
+//! the guest's RAM is read or written.
 
 #![no_main]
 
@@ -10,10 +10,12 @@ use hartline_devices::net::{Backend, Net};
 use hartline_devices::rng::Rng;
 use hartline_devices::virtio::mmio::Transport;
 use hartline_devices::virtio::{Device, DeviceError, Guest, Memory};
+use hartline_devices::vsock::{Host, Vsock};
 use libfuzzer_sys::fuzz_target;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::RawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,6 +44,20 @@ static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
     file.set_len(DISK).expect("its length");
     path
 });
+
+/// The socket of the host's programs, and that at port 0 of the host.
+static SOCKET: LazyLock<PathBuf> = LazyLock::new(|| {
+    std::env::temp_dir().join(format!("hartline-fuzz-vsock-{}", std::process::id()))
+});
+static SERVER: LazyLock<UnixListener> = LazyLock::new(|| {
+    let path = format!("{}_0", SOCKET.display());
+    let server = UnixListener::bind(path).expect("a socket");
+    server.set_nonblocking(true).expect("its mode");
+    server
+});
+
+/// The guest's CID.
+const CID: u32 = 3;
 
 #[derive(Debug, Default)]
 struct Watcher {
@@ -127,8 +143,22 @@ fuzz_target!(|input: &[u8]| {
         packets: usize::from(kind >> 4),
     };
     let guest = Arc::clone(&watcher) as Arc<dyn Guest>;
+    // Programs of the host, of which one has asked for a port and sent something.
+    let mut clients = Vec::new();
     let (device, sleeps): (Box<dyn Device>, Box<dyn Fn() -> u64>) = match kind & 9 {
-        8.. => {
+        9 => {
+            LazyLock::force(&SERVER);
+            let host = Host::bind(&SOCKET).expect("a socket");
+            clients.extend(UnixStream::connect(&*SOCKET));
+            for client in clients.iter_mut().take((kind >> 4).into()) {
+                client.write_all(b"CONNECT 0\nhello").expect("room");
+            }
+            let vsock = Vsock::new(host, CID, Duration::ZERO, memory.clone(), guest);
+            let vsock = vsock.expect("a socket device");
+            let counters = vsock.counters();
+            (Box::new(vsock), Box::new(move || counters.read().sleeps))
+        }
+        8 => {
             let rng = Rng::new(memory.clone(), guest);
             let counters = rng.counters();
             // It has no thread: it is done when the doorbell was rung.
@@ -171,6 +201,9 @@ fuzz_target!(|input: &[u8]| {
         let mut bytes = [0; 8];
         transport.read(u64::from(write[0]), &mut bytes[..usize::from(write[1] % 9)]);
     }
+    // The host's programs go, those that the guest has reached too.
+    clients.clear();
+    while SERVER.accept().is_ok() {}
     transport.reset();
     assert_eq!(fs::metadata(&*FILE).expect("the file").len(), DISK);
 });
@@ -196,7 +229,7 @@ fn begin(transport: &mut Transport, kind: u8) {
         write(register::DRIVER_FEATURES, features >> (32 * half));
     }
     write(register::STATUS, 3 | u64::from(status::FEATURES_OK));
-    for queue in 0..2 {
+    for queue in 0..3 {
         write(register::QUEUE_SELECT, queue);
         write(register::QUEUE_SIZE, 8);
         let at = BASE + queue * 0x200;

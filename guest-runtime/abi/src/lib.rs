@@ -24,6 +24,7 @@ pub mod report;
 pub mod tree;
 pub mod virtio;
 pub mod volume;
+pub mod vsock;
 
 /// Version of everything in this crate. A runtime and a VMM work together, and
 /// a cached translation image is usable, only if it is equal.

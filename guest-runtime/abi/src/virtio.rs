@@ -16,6 +16,9 @@ pub const RNG_DEVICE: u64 = 1;
 /// Number of the first disk. Others follow it.
 pub const FIRST_DISK: u64 = 2;
 
+/// Number of the socket device ([`crate::vsock`]), behind the disks.
+pub const VSOCK_DEVICE: u64 = FIRST_DISK + crate::boot::MAX_DISKS as u64;
+
 /// Offsets of registers, all of 32 bits.
 pub mod register {
     /// [`super::MAGIC`].
@@ -75,6 +78,8 @@ pub mod device {
     pub const BLOCK: u32 = 2;
     /// Entropy.
     pub const RNG: u32 = 4;
+    /// Sockets.
+    pub const VSOCK: u32 = 19;
 }
 
 /// Bits of [`register::STATUS`].

@@ -1,0 +1,320 @@
+//! Virtio socket devices (virtio 1.3, section 5.10): the header of packets, and the account of
+//! credit that both ends of a stream keep.
+
+/// Queue of packets for the guest.
+pub const VSOCK_RECEIVE: u16 = 0;
+/// Queue of packets of the guest.
+pub const VSOCK_TRANSMIT: u16 = 1;
+/// Queue of events, of which the device has none.
+pub const VSOCK_EVENT: u16 = 2;
+
+/// CID of who takes what comes (`VMADDR_CID_ANY`).
+pub const CID_ANY: u32 = u32::MAX;
+/// CID of the VM itself (`VMADDR_CID_LOCAL`).
+pub const CID_LOCAL: u32 = 1;
+/// CID of the host (`VMADDR_CID_HOST`).
+pub const CID_HOST: u32 = 2;
+/// The first CID that a VM may have; the last one is before [`CID_ANY`].
+pub const FIRST_CID: u32 = 3;
+
+/// Type of a socket: bytes in order.
+pub const STREAM: u16 = 1;
+
+/// What a packet is about ([`VsockHeader::op`]).
+pub mod op {
+    /// Asks for a connection.
+    pub const REQUEST: u16 = 1;
+    /// Agrees to it.
+    pub const RESPONSE: u16 = 2;
+    /// There is no connection, or not any more.
+    pub const RESET: u16 = 3;
+    /// The sender will not receive, or not send any more ([`super::shutdown`]).
+    pub const SHUTDOWN: u16 = 4;
+    /// Bytes.
+    pub const DATA: u16 = 5;
+    /// Tells how much the sender takes.
+    pub const CREDIT_UPDATE: u16 = 6;
+    /// Asks to be told that.
+    pub const CREDIT_REQUEST: u16 = 7;
+}
+
+/// Flags of [`op::SHUTDOWN`].
+pub mod shutdown {
+    /// The sender receives no more.
+    pub const RECEIVE: u32 = 1;
+    /// The sender sends no more.
+    pub const SEND: u32 = 2;
+    /// Both.
+    pub const BOTH: u32 = RECEIVE | SEND;
+}
+
+/// What precedes the bytes of each packet (section 5.10.6).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VsockHeader {
+    /// CID of the sender. The upper halves of CIDs are 0.
+    pub src_cid: u64,
+    /// CID of the receiver.
+    pub dst_cid: u64,
+    /// Port of the sender.
+    pub src_port: u32,
+    /// Port of the receiver.
+    pub dst_port: u32,
+    /// Bytes that follow.
+    pub length: u32,
+    /// [`STREAM`].
+    pub kind: u16,
+    /// One of [`op`].
+    pub op: u16,
+    /// Depends on `op`.
+    pub flags: u32,
+    /// Length of the sender's buffer of the stream, bytes.
+    pub buffer: u32,
+    /// Bytes that have left that buffer, modulo 2³².
+    pub forwarded: u32,
+}
+
+impl VsockHeader {
+    /// Length, bytes.
+    pub const LENGTH: usize = 44;
+
+    /// As it is in memory.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, &self.src_cid.to_le_bytes());
+        put(8, &self.dst_cid.to_le_bytes());
+        put(16, &self.src_port.to_le_bytes());
+        put(20, &self.dst_port.to_le_bytes());
+        put(24, &self.length.to_le_bytes());
+        put(28, &self.kind.to_le_bytes());
+        put(30, &self.op.to_le_bytes());
+        put(32, &self.flags.to_le_bytes());
+        put(36, &self.buffer.to_le_bytes());
+        put(40, &self.forwarded.to_le_bytes());
+        bytes
+    }
+
+    /// From memory.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::LENGTH]) -> Self {
+        /// The `N` bytes at `at`, which are there.
+        fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+            let mut field = [0; N];
+            field.copy_from_slice(&bytes[at..at + N]);
+            field
+        }
+        Self {
+            src_cid: u64::from_le_bytes(field(bytes, 0)),
+            dst_cid: u64::from_le_bytes(field(bytes, 8)),
+            src_port: u32::from_le_bytes(field(bytes, 16)),
+            dst_port: u32::from_le_bytes(field(bytes, 20)),
+            length: u32::from_le_bytes(field(bytes, 24)),
+            kind: u16::from_le_bytes(field(bytes, 28)),
+            op: u16::from_le_bytes(field(bytes, 30)),
+            flags: u32::from_le_bytes(field(bytes, 32)),
+            buffer: u32::from_le_bytes(field(bytes, 36)),
+            forwarded: u32::from_le_bytes(field(bytes, 40)),
+        }
+    }
+
+    /// A packet back to the sender, without bytes.
+    #[must_use]
+    pub fn answer(&self, op: u16) -> Self {
+        Self {
+            src_cid: self.dst_cid,
+            dst_cid: self.src_cid,
+            src_port: self.dst_port,
+            dst_port: self.src_port,
+            kind: self.kind,
+            op,
+            ..Self::default()
+        }
+    }
+}
+
+/// One end's account of a stream (section 5.10.6.3): how much it may send, and how much it has
+/// room for. What the other end tells is not believed: whatever it is, no more is sent than it
+/// says, and no more is taken than there is room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Credit {
+    /// Length of the own buffer, bytes.
+    buffer: u32,
+    /// Bytes that came, that left the buffer, and that the other end was told have; modulo
+    /// 2³².
+    received: u32,
+    forwarded: u32,
+    told: u32,
+    /// What the other end has told last.
+    peer_buffer: u32,
+    peer_forwarded: u32,
+    /// Bytes that were sent, modulo 2³².
+    sent: u32,
+}
+
+/// The other end has sent more than there was room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overrun;
+
+impl Credit {
+    /// That of an end with a buffer of this length, which has heard nothing yet.
+    #[must_use]
+    pub fn new(buffer: u32) -> Self {
+        Self {
+            buffer,
+            received: 0,
+            forwarded: 0,
+            told: 0,
+            peer_buffer: 0,
+            peer_forwarded: 0,
+            sent: 0,
+        }
+    }
+
+    /// Bytes that may be sent now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        let under_way = self.sent.wrapping_sub(self.peer_forwarded);
+        self.peer_buffer.saturating_sub(under_way) as usize
+    }
+
+    /// So many bytes were sent, no more than [`room`](Self::room).
+    pub fn send(&mut self, bytes: usize) {
+        self.sent = self.sent.wrapping_add(bytes as u32);
+    }
+
+    /// Takes over what the other end tells in any packet.
+    pub fn hear(&mut self, header: &VsockHeader) {
+        self.peer_buffer = header.buffer;
+        self.peer_forwarded = header.forwarded;
+    }
+
+    /// So many bytes came.
+    ///
+    /// # Errors
+    /// [`Overrun`]: they do not fit the buffer.
+    pub fn receive(&mut self, bytes: usize) -> Result<(), Overrun> {
+        let used = self.received.wrapping_sub(self.forwarded);
+        let free = self.buffer.saturating_sub(used) as usize;
+        if bytes > free {
+            return Err(Overrun);
+        }
+        self.received = self.received.wrapping_add(bytes as u32);
+        Ok(())
+    }
+
+    /// So many bytes have left the buffer.
+    pub fn forward(&mut self, bytes: usize) {
+        self.forwarded = self.forwarded.wrapping_add(bytes as u32);
+    }
+
+    /// Changes the length of the buffer. What has come already stays.
+    pub fn resize(&mut self, buffer: u32) {
+        self.buffer = buffer;
+    }
+
+    /// Whether so much has left the buffer that the other end is to be told without being
+    /// sent something: it may wait for room. Who reads until there is nothing more comes to
+    /// this before the other end has no room left.
+    #[must_use]
+    pub fn is_news(&self) -> bool {
+        self.forwarded.wrapping_sub(self.told) >= (self.buffer / 4).max(1)
+    }
+
+    /// Tells the other end in a packet.
+    pub fn tell(&mut self, header: &mut VsockHeader) {
+        self.told = self.forwarded;
+        header.buffer = self.buffer;
+        header.forwarded = self.forwarded;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A packet of one end, as the other one hears it.
+    fn tell(from: &mut Credit, to: &mut Credit) {
+        let mut header = VsockHeader::default();
+        from.tell(&mut header);
+        to.hear(&header);
+    }
+
+    #[test]
+    fn headers_survive_the_way() {
+        let header = VsockHeader {
+            src_cid: 3,
+            dst_cid: 2,
+            src_port: 0x1122_3344,
+            dst_port: 7,
+            length: 9,
+            kind: STREAM,
+            op: op::DATA,
+            flags: 1,
+            buffer: 65_536,
+            forwarded: u32::MAX,
+        };
+        let bytes = header.to_bytes();
+        assert_eq!(VsockHeader::from_bytes(&bytes), header);
+        assert_eq!(bytes[24..32], [9, 0, 0, 0, 1, 0, 5, 0]);
+        let answer = header.answer(op::RESET);
+        assert_eq!((answer.src_cid, answer.dst_port), (2, 0x1122_3344));
+        assert_eq!((answer.op, answer.length), (op::RESET, 0));
+    }
+
+    #[test]
+    fn no_more_is_sent_than_there_is_room_for() {
+        let (mut a, mut b) = (Credit::new(0), Credit::new(1000));
+        assert_eq!(a.room(), 0, "nothing was told yet");
+        tell(&mut b, &mut a);
+        // Often enough for the counters to wrap.
+        let mut sent = 0u64;
+        let step = |a: &mut Credit, b: &mut Credit, bytes: usize| {
+            a.send(bytes);
+            b.receive(bytes)
+        };
+        (a.sent, a.peer_forwarded) = (u32::MAX - 2500, u32::MAX - 2500);
+        (b.received, b.forwarded, b.told) = (a.sent, a.sent, a.sent);
+        while sent < 10_000 {
+            assert_eq!(a.room(), 1000);
+            assert_eq!(step(&mut a, &mut b, 700), Ok(()));
+            assert_eq!((a.room(), b.is_news()), (300, false));
+            b.forward(249);
+            assert!(!b.is_news());
+            b.forward(1);
+            assert!(b.is_news());
+            tell(&mut b, &mut a);
+            assert_eq!((a.room(), b.is_news()), (550, false));
+            b.forward(450);
+            tell(&mut b, &mut a);
+            sent += 700;
+        }
+        assert_eq!(step(&mut a, &mut b, 1000), Ok(()));
+        assert_eq!(a.room(), 0);
+        assert_eq!(b.receive(1), Err(Overrun));
+        assert_eq!(b.receive(0), Ok(()));
+    }
+
+    #[test]
+    fn lies_give_nothing() {
+        let mut credit = Credit::new(100);
+        let mut hear = |buffer, forwarded| {
+            credit.hear(&VsockHeader {
+                buffer,
+                forwarded,
+                ..VsockHeader::default()
+            });
+            credit.room()
+        };
+        // More was taken than was sent.
+        assert_eq!(hear(1000, 1), 0);
+        assert_eq!(hear(1000, 0), 1000);
+        assert_eq!(hear(u32::MAX, 0), u32::MAX as usize);
+        // The buffer became smaller than what is in it.
+        assert_eq!(credit.receive(100), Ok(()));
+        credit.resize(10);
+        assert_eq!(credit.receive(1), Err(Overrun));
+        credit.forward(91);
+        assert_eq!(credit.receive(1), Ok(()));
+    }
+}
