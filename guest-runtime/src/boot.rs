@@ -131,6 +131,11 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     {
         fail(ExitKind::RuntimeError, format_args!("network: {error}"));
     }
+    if boot.vsock.present != 0
+        && let Err(error) = kernel.start_vsock()
+    {
+        fail(ExitKind::RuntimeError, format_args!("vsock: {error}"));
+    }
     if let Err(error) = kernel.start_disks() {
         fail(ExitKind::RuntimeError, format_args!("disk: {error}"));
     }

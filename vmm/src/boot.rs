@@ -1,16 +1,16 @@
 //! Boot information: what the runtime is told before it starts.
 
-use crate::devices::DiskName;
+use crate::devices::{Attached, DiskName};
 use crate::layout::{self, Guest};
 use crate::platform::{self, Vcpu};
 use crate::timers::GuestClock;
 use hartline_abi::boot::{
-    ARGUMENTS_SIZE, BootInfo, FileEntry, MAX_DISKS, MAX_FILES, NetSettings, Shared,
+    ARGUMENTS_SIZE, BootInfo, FileEntry, MAX_DISKS, MAX_FILES, NetSettings, Shared, VsockSettings,
 };
 use hartline_abi::layout::SHARED_BASE;
 use std::io::{self, IsTerminal};
 use std::mem::offset_of;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Default soft limit of the program's stack, bytes, as Linux has it.
 const STACK_LIMIT: u64 = 8 << 20;
@@ -81,7 +81,8 @@ pub fn write(
     files: &[layout::GuestFile<'_>],
     vcpu: &Vcpu,
     arguments: &Arguments,
-    (volumes, vectors, net, disks): (u32, u32, NetSettings, &[DiskName]),
+    (volumes, vectors): (u32, u32),
+    (net, devices): (NetSettings, &Attached),
     (cpus, interpret_only, variant, strace): (u32, bool, u32, bool),
 ) -> Result<GuestClock, Error> {
     let strings = arguments.encode()?;
@@ -119,6 +120,7 @@ pub fn write(
         volumes,
         vectors,
         net,
+        vsock: vsock_settings(devices),
         disks: [DiskName::default(); MAX_DISKS],
         stack_limit: STACK_LIMIT,
     };
@@ -128,8 +130,8 @@ pub fn write(
             length: file.length,
         };
     }
-    for (entry, name) in info.disks.iter_mut().zip(disks) {
-        *entry = *name;
+    for (entry, disk) in info.disks.iter_mut().zip(&devices.disks) {
+        *entry = disk.name;
     }
     info.tsc_boot = vcpu.tsc()?;
     info.realtime_ns = realtime_ns();
@@ -139,6 +141,18 @@ pub fn write(
         .shared
         .write_value(offset_of!(Shared, boot) as u64, info)?;
     Ok(clock)
+}
+
+fn vsock_settings(devices: &Attached) -> VsockSettings {
+    let polling = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    devices
+        .sockets
+        .as_ref()
+        .map_or_else(VsockSettings::default, |sockets| VsockSettings {
+            present: 1,
+            reserved: 0,
+            polling_ns: polling(sockets.polling),
+        })
 }
 
 /// Address of the shared pages in the guest: the runtime's argument.

@@ -5,13 +5,14 @@ use crate::interrupts::{Interrupt, Lines};
 use crate::platform::{self, Mapping, Mmio};
 use hartline_abi::boot::DISK_NAME;
 use hartline_abi::layout::{DEVICE_GPA, PAGE_SIZE, RAM_GPA};
-use hartline_abi::virtio::{FIRST_DISK, NET_DEVICE, RNG_DEVICE};
+use hartline_abi::virtio::{FIRST_DISK, NET_DEVICE, RNG_DEVICE, VSOCK_DEVICE};
 use hartline_devices::block::{self, Block, Image};
 use hartline_devices::limiter::Limits;
 use hartline_devices::net::{self, Backend, Net};
 use hartline_devices::rng::{self, Rng};
 use hartline_devices::virtio::mmio::Transport;
 use hartline_devices::virtio::{Device, DeviceError, Guest, Memory};
+use hartline_devices::vsock::{self, Vsock};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,13 +42,40 @@ pub struct Disk {
 /// The name of a disk, filled up with zeros.
 pub type DiskName = [u8; DISK_NAME];
 
+/// A socket device for a VM.
+#[derive(Debug)]
+pub struct Sockets {
+    /// CID of the VM, from [`FIRST_CID`](hartline_abi::vsock::FIRST_CID) on.
+    pub cid: u32,
+    /// Where programs of the host connect.
+    pub host: vsock::Host,
+    /// Longest time for which host and guest watch the rings before they sleep.
+    pub polling: Duration,
+}
+
+/// What a VM has besides what every VM has.
+#[derive(Debug, Default)]
+pub struct Attached {
+    /// The network interface.
+    pub network: Option<Network>,
+    /// The disks, at most [`MAX_DISKS`](hartline_abi::boot::MAX_DISKS).
+    pub disks: Vec<Disk>,
+    /// The socket device.
+    pub sockets: Option<Sockets>,
+}
+
 /// How long the thread of a disk watches its ring before it sleeps, at most.
 const DISK_POLLING: Duration = Duration::from_micros(200);
 
-/// The devices of a VM, a bit for each.
-pub(crate) fn numbers(network: bool, disks: usize) -> u32 {
-    let disks = (FIRST_DISK..).take(disks).fold(0, |set, n| set | 1 << n);
-    disks | u32::from(network) << NET_DEVICE | 1 << RNG_DEVICE
+impl Attached {
+    /// All devices of the VM, a bit for each.
+    pub(crate) fn numbers(&self) -> u32 {
+        let disks = (FIRST_DISK..).take(self.disks.len());
+        let disks = disks.fold(0, |set, n| set | 1 << n);
+        let network = u32::from(self.network.is_some()) << NET_DEVICE;
+        let sockets = u32::from(self.sockets.is_some()) << VSOCK_DEVICE;
+        disks | network | sockets | 1 << RNG_DEVICE
+    }
 }
 
 /// Those of them that interrupt: the entropy device is done when its doorbell was rung.
@@ -69,20 +97,24 @@ pub struct DeviceStatistics {
     pub disks: Vec<block::Statistics>,
     /// The entropy device.
     pub rng: rng::Statistics,
+    /// The socket device, if there is one.
+    pub vsock: Option<vsock::Statistics>,
 }
 
 impl DeviceStatistics {
     /// Whether there are devices that interrupt the guest.
     #[must_use]
     pub fn any(&self) -> bool {
-        self.net.is_some() || !self.disks.is_empty()
+        self.net.is_some() || !self.disks.is_empty() || self.vsock.is_some()
     }
 
     /// How often they interrupted the guest.
     #[must_use]
     pub fn interrupts(&self) -> u64 {
         let net = self.net.map_or(0, |net| net.interrupts);
-        self.disks.iter().fold(net, |n, disk| n + disk.interrupts)
+        let vsock = self.vsock.map_or(0, |vsock| vsock.interrupts);
+        let disks = self.disks.iter().map(|disk| disk.interrupts);
+        disks.fold(net + vsock, |n, disk| n + disk)
     }
 
     /// Names of devices that were used, and of what they count, and the values.
@@ -92,7 +124,11 @@ impl DeviceStatistics {
         let disks = self.disks.iter().enumerate();
         let disks = disks.map(|(number, disk)| (format!("disk{number}"), disk.rows()));
         let rng = (self.rng.doorbells > 0).then(|| ("rng".to_owned(), self.rng.rows()));
-        net.chain(disks).chain(rng).collect()
+        let vsock = self
+            .vsock
+            .iter()
+            .map(|vsock| ("vsock".to_owned(), vsock.rows()));
+        net.chain(disks).chain(rng).chain(vsock).collect()
     }
 }
 
@@ -104,6 +140,7 @@ pub(crate) struct Devices {
     net: Option<Arc<net::Counters>>,
     disks: Vec<Arc<block::Counters>>,
     rng: Arc<rng::Counters>,
+    vsock: Option<Arc<vsock::Counters>>,
 }
 
 impl Devices {
@@ -113,7 +150,7 @@ impl Devices {
     /// # Errors
     /// If the host has no descriptors left.
     pub fn new(
-        (network, disks): (Option<Network>, Vec<Disk>),
+        attached: Attached,
         ram: &Arc<Mapping>,
         shared: &Arc<Mapping>,
         control: &Arc<Control>,
@@ -138,6 +175,11 @@ impl Devices {
             let transport = Transport::new(device, memory.clone());
             devices.transports.push((number, Mutex::new(transport)));
         };
+        let Attached {
+            network,
+            disks,
+            sockets,
+        } = attached;
         if let Some(network) = network {
             let Network {
                 backend,
@@ -159,6 +201,12 @@ impl Devices {
             devices.disks.push(block.counters());
             add(number, Box::new(block));
         }
+        if let Some(Sockets { cid, host, polling }) = sockets {
+            let guest = guest(VSOCK_DEVICE);
+            let vsock = Vsock::new(host, cid, polling, memory.clone(), guest).map_err(failed)?;
+            devices.vsock = Some(vsock.counters());
+            add(VSOCK_DEVICE, Box::new(vsock));
+        }
         Ok(devices)
     }
 
@@ -175,6 +223,7 @@ impl Devices {
             net: self.net.as_ref().map(|counters| counters.read()),
             disks: self.disks.iter().map(|counters| counters.read()).collect(),
             rng: self.rng.read(),
+            vsock: self.vsock.as_ref().map(|counters| counters.read()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::boot::{self, Arguments};
 use crate::confine::Confine;
-use crate::devices::{self, DeviceStatistics, Disk, Network};
+use crate::devices::{self, Attached, DeviceStatistics};
 use crate::idt::ShadowIdt;
 use crate::images::{ImageFile, ImageSource, Images};
 use crate::interrupts::{Lines, Mode};
@@ -58,10 +58,10 @@ pub struct Settings<'a> {
     pub arguments: &'a Arguments,
     /// Files of the host that the guest may read, and write if they say so.
     pub volumes: Vec<Volume>,
-    /// The network interface, and what the guest is told about it; none: there is none.
-    pub network: Option<(Network, NetSettings)>,
-    /// The disks, at most [`MAX_DISKS`](hartline_abi::boot::MAX_DISKS).
-    pub disks: Vec<Disk>,
+    /// Its devices.
+    pub devices: Attached,
+    /// What the guest is told about the network interface, if there is one.
+    pub net: NetSettings,
     /// Never enter translated code.
     pub interpret_only: bool,
     /// [Variant](hartline_abi::image::variant) of translations to begin with.
@@ -275,7 +275,7 @@ fn prepare<'a>(
         length: tree.length(),
         base: tree.base(),
     });
-    let numbers = devices::numbers(settings.network.is_some(), settings.disks.len());
+    let numbers = settings.devices.numbers();
     let contents = Contents {
         ram: settings.ram,
         cpus: settings.cpus.into(),
@@ -309,15 +309,13 @@ fn prepare<'a>(
         0 => None,
         devices => Some(Lines::new(&vm, devices, settings.cpus)?),
     };
-    let (network, net) = settings.network.unzip();
-    let net = net.unwrap_or_default();
-    let names: Vec<_> = settings.disks.iter().map(|disk| disk.name).collect();
     let clock = boot::write(
         &guest,
         contents.files,
         first,
         settings.arguments,
-        (settings.volumes.len() as u32, vectors, net, &names),
+        (settings.volumes.len() as u32, vectors),
+        (settings.net, &settings.devices),
         (
             settings.cpus,
             settings.interpret_only,
@@ -348,8 +346,7 @@ fn prepare<'a>(
         shared: guest.shared,
         console,
         volumes: (!settings.volumes.is_empty()).then(|| Server::new(settings.volumes, copies)),
-        network,
-        disks: settings.disks,
+        devices: settings.devices,
         lines,
         idt: ShadowIdt::new(guest.supervisor, supervisor::IDT, vectors),
         trace: settings.trace,

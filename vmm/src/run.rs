@@ -4,7 +4,7 @@
 use crate::calls::Calls;
 use crate::confine::{Confine, Thread};
 use crate::control::{Control, Stop};
-use crate::devices::{DeviceStatistics, Devices, Disk, Network};
+use crate::devices::{Attached, DeviceStatistics, Devices};
 use crate::idt::ShadowIdt;
 use crate::images::Images;
 use crate::interrupts::Lines;
@@ -124,10 +124,8 @@ pub(crate) struct Running<'a> {
     pub console: Arc<Console>,
     /// What serves the volumes, if there are any.
     pub volumes: Option<Server>,
-    /// The network interface, if there is one.
-    pub network: Option<Network>,
-    /// The disks.
-    pub disks: Vec<Disk>,
+    /// Its devices, besides those that every VM has.
+    pub devices: Attached,
     /// Events that interrupt the guest by vectors; none: interrupts are read at safepoints.
     pub lines: Option<Lines>,
     /// The interrupt descriptor table.
@@ -161,7 +159,7 @@ impl Running<'_> {
         let deadline = self.timeout.and_then(|t| Instant::now().checked_add(t));
         let control = Arc::new(Control::new(self.vcpus.len())?);
         let devices = Devices::new(
-            (self.network, self.disks),
+            self.devices,
             &self.ram,
             &self.shared,
             &control,

@@ -51,6 +51,18 @@ pub struct NetSettings {
     pub polling_ns: u64,
 }
 
+/// The socket device.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VsockSettings {
+    /// 1: there is one ([`crate::virtio::VSOCK_DEVICE`]).
+    pub present: u32,
+    /// Not used.
+    pub reserved: u32,
+    /// Longest time for which a vCPU without work watches it before it leaves the VM, ns.
+    pub polling_ns: u64,
+}
+
 /// Most disks.
 pub const MAX_DISKS: usize = 4;
 /// Longest name of a disk, bytes.
@@ -114,6 +126,8 @@ pub struct BootInfo {
     pub vectors: u32,
     /// The network interface.
     pub net: NetSettings,
+    /// The socket device.
+    pub vsock: VsockSettings,
     /// Names in `/dev` of the disks, which are the devices from
     /// [`FIRST_DISK`](crate::virtio::FIRST_DISK) on, filled up with zeros; empty: there are
     /// no more.

@@ -7,5 +7,6 @@ pub mod net;
 mod queue;
 pub mod rng;
 pub mod vectors;
+pub mod vsock;
 
 pub use mmio::StartError;

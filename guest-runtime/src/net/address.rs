@@ -4,6 +4,7 @@ use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use hartline_abi::vsock::CID_ANY;
 
 /// `AF_UNSPEC`
 pub const AF_UNSPEC: u16 = 0;
@@ -15,6 +16,11 @@ pub const AF_INET: u16 = 2;
 pub const AF_INET6: u16 = 10;
 /// `AF_NETLINK`
 pub const AF_NETLINK: u16 = 16;
+/// `AF_VSOCK`
+pub const AF_VSOCK: u16 = 40;
+
+/// Port of who takes any (`VMADDR_PORT_ANY`).
+pub const PORT_ANY: u32 = u32::MAX;
 
 /// Longest `sun_path`, bytes.
 const UNIX_PATH_MAX: usize = 108;
@@ -26,6 +32,10 @@ const INET: usize = 16;
 const INET6: (usize, usize) = (24, 28);
 /// Size of `struct sockaddr_nl`, bytes.
 const NETLINK: usize = 12;
+/// Size of `struct sockaddr_vm`, bytes.
+const VSOCK: usize = 16;
+/// The only flag of a `struct sockaddr_vm`, without effect here (`VMADDR_FLAG_TO_HOST`).
+const VSOCK_TO_HOST: u8 = 1;
 
 /// Family of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +48,8 @@ pub enum Family {
     Inet6,
     /// Questions to the kernel about the network.
     Netlink,
+    /// Between the VM and its host.
+    Vsock,
 }
 
 impl Family {
@@ -49,6 +61,7 @@ impl Family {
             Family::Inet => AF_INET,
             Family::Inet6 => AF_INET6,
             Family::Netlink => AF_NETLINK,
+            Family::Vsock => AF_VSOCK,
         }
     }
 }
@@ -66,6 +79,8 @@ pub enum Address {
     Inet(SocketAddr),
     /// Number of a netlink socket, 0 for the kernel; and a set of groups.
     Netlink(u32, u32),
+    /// CID and port.
+    Vsock(u32, u32),
 }
 
 impl Address {
@@ -90,10 +105,16 @@ impl Address {
             Family::Inet if bytes.len() < INET => Err(Errno::EINVAL),
             Family::Inet6 if bytes.len() < INET6.0 => Err(Errno::EINVAL),
             Family::Netlink if bytes.len() < NETLINK || number != AF_NETLINK => Err(Errno::EINVAL),
+            Family::Vsock if bytes.len() < VSOCK || number != AF_VSOCK => Err(Errno::EINVAL),
+            Family::Vsock if bytes[12] & !VSOCK_TO_HOST != 0 => Err(Errno::EINVAL),
             _ if number != family.number() => Err(Errno::EAFNOSUPPORT),
             Family::Netlink => {
                 let field = |at| u32::from_le_bytes(array(bytes, at));
                 Ok(Address::Netlink(field(4), field(8)))
+            }
+            Family::Vsock => {
+                let field = |at| u32::from_le_bytes(array(bytes, at));
+                Ok(Address::Vsock(field(8), field(4)))
             }
             Family::Inet => {
                 let address = array::<4>(bytes, 4);
@@ -127,6 +148,7 @@ impl Address {
             Family::Inet => Address::inet(Ipv4Addr::UNSPECIFIED.into(), 0),
             Family::Inet6 => Address::inet(Ipv6Addr::UNSPECIFIED.into(), 0),
             Family::Netlink => Address::Netlink(0, 0),
+            Family::Vsock => Address::Vsock(CID_ANY, PORT_ANY),
         }
     }
 
@@ -175,6 +197,12 @@ impl Address {
                 bytes.extend_from_slice(&[0; 2]);
                 bytes.extend_from_slice(&port.to_le_bytes());
                 bytes.extend_from_slice(&groups.to_le_bytes());
+            }
+            (Address::Vsock(cid, port), _) => {
+                bytes.extend_from_slice(&[0; 2]);
+                bytes.extend_from_slice(&port.to_le_bytes());
+                bytes.extend_from_slice(&cid.to_le_bytes());
+                bytes.extend_from_slice(&[0; 4]);
             }
             (Address::Unnamed, Family::Unix) => {}
             (Address::Unnamed, _) => return Address::unbound(family).encode(family),
@@ -225,6 +253,7 @@ mod tests {
             ),
             (Address::inet(Ipv4Addr::LOCALHOST.into(), 80), Family::Inet6),
             (Address::Netlink(7, 1 << 31), Family::Netlink),
+            (Address::Vsock(2, 1 << 31), Family::Vsock),
         ] {
             let bytes = address.encode(family);
             assert_eq!(Address::parse(&bytes, family), Ok(address));
@@ -248,6 +277,14 @@ mod tests {
             Address::parse(&long, Family::Inet6),
             Err(Errno::EAFNOSUPPORT)
         );
+        let mut vsock = Address::Vsock(2, 3).encode(Family::Vsock);
+        assert_eq!(vsock.len(), VSOCK);
+        assert_eq!(
+            Address::parse(&vsock[..15], Family::Vsock),
+            Err(Errno::EINVAL)
+        );
+        vsock[12] = 2;
+        assert_eq!(Address::parse(&vsock, Family::Vsock), Err(Errno::EINVAL));
         let path = [&[1, 0][..], &[b'x'; 109]].concat();
         assert_eq!(Address::parse(&path, Family::Unix), Err(Errno::EINVAL));
     }

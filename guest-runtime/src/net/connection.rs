@@ -8,6 +8,7 @@ use crate::errno::Errno;
 use crate::vfs::process::FileId;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
+use hartline_abi::vsock::CID_LOCAL;
 
 /// Most connections that wait to be accepted (`somaxconn`).
 const SOMAXCONN: usize = 4096;
@@ -30,10 +31,10 @@ impl Network {
         let socket = self.get(id)?;
         match (&socket.state, socket.family) {
             _ if socket.kind == Type::Datagram => return Err(Errno::EOPNOTSUPP),
-            (State::Idle | State::Listening(_), Family::Unix) if !socket.bound => {
+            (State::Idle | State::Listening(_), Family::Unix | Family::Vsock) if !socket.bound => {
                 return Err(Errno::EINVAL);
             }
-            (State::Idle, Family::Unix) => {}
+            (State::Idle, Family::Unix | Family::Vsock) => {}
             (State::Idle, _) => {
                 let any = Address::unbound(socket.family).socket_addr();
                 self.bind_for_sending(id, any.ok_or(Errno::EINVAL)?.ip())?;
@@ -166,7 +167,7 @@ impl Network {
     }
 
     /// Whether a socket may connect now; its last failure is told first.
-    fn check_idle(&mut self, id: SocketId) -> Result<(), Errno> {
+    pub(super) fn check_idle(&mut self, id: SocketId) -> Result<(), Errno> {
         match &self.get(id)?.state {
             State::Idle | State::Disconnected => self.take_error(id),
             State::Connecting(_) | State::Asking => Err(Errno::EALREADY),
@@ -177,7 +178,12 @@ impl Network {
     }
 
     /// Puts a connection into the backlog of a listener, or lets `id` wait for room.
-    fn join(&mut self, id: SocketId, listener: SocketId, who: Ucred) -> Result<Connecting, Errno> {
+    pub(super) fn join(
+        &mut self,
+        id: SocketId,
+        listener: SocketId,
+        who: Ucred,
+    ) -> Result<Connecting, Errno> {
         let socket = self.get_mut(id)?;
         socket.credentials = who;
         let (from, to) = (socket.local.clone(), socket.remote.clone());
@@ -193,10 +199,13 @@ impl Network {
         let mut accepted = Socket::new(server.family, server.kind, server.credentials);
         accepted.options = server.options.clone();
         accepted.local = match &to {
-            Address::Inet(_) => to,
+            Address::Inet(_) | Address::Vsock(..) => to,
             _ => server.local.clone(),
         };
-        accepted.remote = from;
+        accepted.remote = match from {
+            Address::Vsock(_, port) => Address::Vsock(CID_LOCAL, port),
+            from => from,
+        };
         accepted.state = State::Connected;
         accepted.peer = Some(id);
         accepted.peer_credentials = who;
@@ -282,10 +291,15 @@ impl Network {
         if socket.family == Family::Netlink {
             return Err(Errno::EOPNOTSUPP);
         }
+        let is_vsock = socket.family == Family::Vsock;
+        if is_vsock && !matches!(socket.state, State::Connected | State::Disconnected) {
+            return Err(Errno::ENOTCONN);
+        }
         let listens = socket.is_listening();
         let connected = socket.is_connected() || socket.remote != Address::Unnamed;
         let is_idle = !connected && !listens && socket.family != Family::Unix;
-        let (is_tcp, is_unix, peer) = (socket.is_tcp(), socket.family == Family::Unix, socket.peer);
+        let (is_tcp, peer, channel) = (socket.is_tcp(), socket.peer, socket.channel);
+        let tells_both = is_vsock || socket.family == Family::Unix;
         let flow = socket.flow.filter(|_| how & 2 != 0);
         socket.read_closed |= how & 1 != 0;
         socket.write_closed |= how & 2 != 0;
@@ -303,12 +317,16 @@ impl Network {
         if let Some(flow) = flow {
             self.with_wire(|wire, net| wire.finish(flow, net));
         }
+        if let Some(ends) = channel {
+            // The bits are those of the device.
+            self.finish_vsock(ends, how);
+        }
         if let Some(peer) = peer
             && !ends_datagrams
             && let Ok(other) = self.get_mut(peer)
         {
             other.read_closed |= how & 2 != 0;
-            other.write_closed |= is_unix && how & 1 != 0;
+            other.write_closed |= tells_both && how & 1 != 0;
             self.touch(peer, [1, 1]);
         }
         // Linux notes it all the same.
@@ -339,7 +357,7 @@ impl Network {
             return;
         }
         other.read_closed = true;
-        if reset || (!socket.is_tcp() && unread) {
+        if reset || (socket.family == Family::Unix && unread) {
             other.error = Some(Errno::ECONNRESET);
         }
         if reset || !other.is_tcp() {
@@ -370,6 +388,9 @@ impl Network {
         }
         if let Some(flow) = socket.flow {
             return self.send_wire(id, flow, bytes);
+        }
+        if let Some(ends) = socket.channel {
+            return self.send_vsock(ends, bytes);
         }
         let Some(peer) = socket.peer else {
             return self.send_after_close(id, bytes.len());

@@ -1,8 +1,8 @@
-//! Sockets: Unix sockets, and TCP and UDP, within this VM and beyond it.
+//! Sockets: Unix sockets, TCP and UDP, and those of `AF_VSOCK`, within this VM and beyond it.
 //!
 //! Where both ends of a connection are sockets of one VM, bytes go from the sender's memory
 //! into the queue of the receiver, without packets. [`Network::route`] decides where an
-//! address leads; what leaves the VM goes through [`wire`].
+//! address leads; what leaves the VM goes through [`wire`], or through [`vsock`] to the host.
 
 pub mod address;
 mod connection;
@@ -14,6 +14,7 @@ pub mod queue;
 pub mod socket;
 #[cfg(test)]
 mod tests;
+pub mod vsock;
 pub mod wire;
 mod wired;
 
@@ -28,6 +29,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use options::so;
 use queue::{Message, Ucred};
 use socket::{Socket, SocketId, State, Type};
+use vsock::Vsock;
 use wire::Wire;
 
 pub use connection::Connecting;
@@ -95,6 +97,12 @@ pub struct Network {
     pub changed: Vec<Ino>,
     /// The network beyond this VM, if there is one.
     wire: Option<Box<Wire>>,
+    /// `AF_VSOCK` sockets bound to each port.
+    vsock_ports: BTreeMap<u32, Vec<SocketId>>,
+    /// The port of those that was given last.
+    last_vsock_port: u32,
+    /// The socket device, if there is one.
+    vsock: Option<Box<Vsock>>,
 }
 
 impl Network {
@@ -122,6 +130,35 @@ impl Network {
     fn has_address(&self, ip: IpAddr) -> bool {
         let wire = self.wire.as_ref();
         ip.is_loopback() || wire.is_some_and(|wire| wire.has_address(ip))
+    }
+
+    /// Whether there is a device from which something may come.
+    #[must_use]
+    pub fn has_device(&self) -> bool {
+        self.wire.is_some() || self.vsock.is_some()
+    }
+
+    /// Whether something has come.
+    #[inline]
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.wire.as_ref().is_some_and(|wire| wire.is_pending())
+            || self.vsock.as_ref().is_some_and(|vsock| vsock.is_pending())
+    }
+
+    /// When to look at the devices though nothing comes, ns of `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn next_time(&self) -> Option<u64> {
+        let wire = self.wire.as_ref().and_then(|wire| wire.next_time());
+        let vsock = self.vsock.as_ref().and_then(|vsock| vsock.next_time());
+        wire.into_iter().chain(vsock).min()
+    }
+
+    /// Looks at what has come, and does what time asks for: it is `now`, ns of
+    /// `CLOCK_MONOTONIC`.
+    pub fn poll_devices(&mut self, now: u64) {
+        self.poll_wire();
+        self.with_vsock(|vsock, net| vsock.poll(now, net));
     }
 
     /// Adds a socket.
@@ -381,6 +418,7 @@ impl Network {
             self.leave_peer(id, &socket);
             // Who was not accepted is reset.
             self.leave_wire(&socket, id != first);
+            self.leave_vsock(&socket);
             left.rights.append(&mut socket.queue.clear());
         }
         left
@@ -398,6 +436,7 @@ impl Network {
                     }
                 }
             }
+            Address::Vsock(_, port) if socket.bound => self.unbind_vsock(id, *port),
             Address::Abstract(name) if self.names.get(name) == Some(&id) => {
                 self.names.remove(name);
             }
@@ -418,13 +457,18 @@ impl Network {
         if socket.queue.is_empty() {
             return self.receive_nothing(id);
         }
-        let flow = socket.flow.filter(|_| !peek);
+        let (flow, channel) = (socket.flow, socket.channel);
         let received = match socket.has_messages() {
             true => self.receive_message(id, most, peek),
             false => self.receive_bytes(id, most, peek),
         };
-        if let Some(flow) = flow {
-            self.with_wire(|wire, net| wire.refill(flow, net));
+        if let (Ok(received), false) = (&received, peek) {
+            if let Some(flow) = flow {
+                self.with_wire(|wire, net| wire.refill(flow, net));
+            }
+            if let Some(ends) = channel {
+                self.forward_vsock(ends, received.bytes.len());
+            }
         }
         received
     }
@@ -439,11 +483,9 @@ impl Network {
         match &socket.state {
             _ if socket.read_closed => {}
             State::Idle | State::Listening(_) if socket.kind != Type::Datagram => {
-                let is_tcp = socket.is_tcp();
-                return Err(if is_tcp {
-                    Errno::ENOTCONN
-                } else {
-                    Errno::EINVAL
+                return Err(match socket.family {
+                    Family::Unix => Errno::EINVAL,
+                    _ => Errno::ENOTCONN,
                 });
             }
             State::Disconnected => {}

@@ -19,6 +19,23 @@ pub const IPPROTO_IPV6: i32 = 41;
 /// `SOL_NETLINK`
 pub const SOL_NETLINK: i32 = 270;
 
+/// Level and names of the options of `AF_VSOCK` sockets (linux/vm_sockets.h), and their limits.
+#[allow(missing_docs, reason = "the names are those of vsock(7)")]
+pub mod vm {
+    pub const LEVEL: i32 = 40;
+    pub const BUFFER_SIZE: i32 = 0;
+    pub const BUFFER_MIN_SIZE: i32 = 1;
+    pub const BUFFER_MAX_SIZE: i32 = 2;
+    pub const CONNECT_TIMEOUT_OLD: i32 = 6;
+    pub const CONNECT_TIMEOUT: i32 = 8;
+    /// What time limit `connect` has at first, ns.
+    pub const TIMEOUT: u64 = 2_000_000_000;
+    /// Sizes of a buffer at first, and the smallest, bytes.
+    pub(super) const SIZES: [u64; 3] = [256 << 10, 128, 256 << 10];
+    /// No buffer is larger, whatever the program asks for, bytes.
+    pub(super) const LARGEST: u64 = 8 << 20;
+}
+
 /// Names of options of [`SOL_SOCKET`].
 #[allow(missing_docs, reason = "the names are those of socket(7)")]
 pub mod so {
@@ -134,13 +151,59 @@ pub struct Options {
     pub timeouts: [Option<u64>; 2],
     /// Sizes of the receive and send buffers that the program set, bytes.
     buffers: [Option<i32>; 2],
+    /// Those of `AF_VSOCK`.
+    pub vsock: VsockOptions,
+}
+
+/// Options of an `AF_VSOCK` socket.
+#[derive(Debug, Clone, Copy)]
+pub struct VsockOptions {
+    /// Size of the buffer, and its bounds, bytes, by the names in [`vm`].
+    sizes: [u64; 3],
+    /// Time limit of `connect`, ns.
+    pub timeout: u64,
+}
+
+impl Default for VsockOptions {
+    fn default() -> Self {
+        Self {
+            sizes: vm::SIZES,
+            timeout: vm::TIMEOUT,
+        }
+    }
+}
+
+impl VsockOptions {
+    /// Size of the buffer, bytes.
+    #[must_use]
+    pub fn buffer(&self) -> u32 {
+        self.sizes[0].min(vm::LARGEST) as u32
+    }
+
+    /// A size, by its name in [`vm`].
+    #[must_use]
+    pub fn size(&self, name: i32) -> Option<u64> {
+        self.sizes.get(usize::try_from(name).ok()?).copied()
+    }
+
+    /// Sets a size by its name; that of the buffer follows its bounds.
+    ///
+    /// # Errors
+    /// `ENOPROTOOPT`.
+    pub fn set_size(&mut self, name: i32, bytes: u64) -> Result<(), Errno> {
+        let index = usize::try_from(name).map_err(|_| Errno::ENOPROTOOPT)?;
+        *self.sizes.get_mut(index).ok_or(Errno::ENOPROTOOPT)? = bytes;
+        let [size, least, most] = self.sizes;
+        self.sizes[0] = size.min(most).max(least);
+        Ok(())
+    }
 }
 
 /// Whether sockets of this family and type have options of `level`.
 fn has_level(level: i32, family: Family, kind: Type) -> bool {
     match level {
         SOL_SOCKET => true,
-        _ if family == Family::Unix => false,
+        _ if matches!(family, Family::Unix | Family::Vsock) => false,
         _ if family == Family::Netlink => level == SOL_NETLINK,
         IPPROTO_IP => true,
         IPPROTO_IPV6 => family == Family::Inet6,
@@ -152,7 +215,10 @@ fn has_level(level: i32, family: Family, kind: Type) -> bool {
 
 fn find(level: i32, name: i32, family: Family, kind: Type) -> Result<(i32, Range), Errno> {
     if !has_level(level, family, kind) {
-        return Err(Errno::EOPNOTSUPP);
+        return Err(match family {
+            Family::Vsock => Errno::ENOPROTOOPT,
+            _ => Errno::EOPNOTSUPP,
+        });
     }
     let row = NUMBERS.iter().find(|row| (row.0, row.1) == (level, name));
     row.map(|row| (row.2, row.3)).ok_or(Errno::ENOPROTOOPT)

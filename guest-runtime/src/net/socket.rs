@@ -3,6 +3,7 @@
 use super::address::{Address, Family};
 use super::options::{BUFFER, IPPROTO_TCP, IPPROTO_UDP, Options};
 use super::queue::{Queue, Ucred};
+use super::vsock::Ends;
 use super::wire::FlowId;
 use crate::errno::Errno;
 use crate::vfs::types::Ino;
@@ -96,6 +97,8 @@ pub struct Socket {
     pub peer: Option<SocketId>,
     /// The connection to another host, while there is one.
     pub flow: Option<FlowId>,
+    /// The connection over the socket device, while there is one.
+    pub channel: Option<Ends>,
     /// Who the other end is.
     pub peer_credentials: Ucred,
     /// Who made it, or connected it, or listens with it.
@@ -133,6 +136,7 @@ impl Socket {
             remote: Address::Unnamed,
             peer: None,
             flow: None,
+            channel: None,
             peer_credentials: Ucred::NOBODY,
             credentials,
             queue: Queue::default(),
@@ -178,7 +182,7 @@ impl Socket {
     #[must_use]
     pub fn protocol(&self) -> i32 {
         match (self.family, self.kind) {
-            (Family::Unix, _) => 0,
+            (Family::Unix | Family::Vsock, _) => 0,
             (Family::Netlink, _) => super::netlink::ROUTE,
             (_, Type::Datagram) => IPPROTO_UDP,
             _ => IPPROTO_TCP,
@@ -223,7 +227,11 @@ impl Socket {
     }
 
     fn buffer(&self, which: usize) -> usize {
-        let default = if self.is_tcp() { TCP_BUFFER } else { BUFFER };
+        let default = match self.family {
+            Family::Vsock => return self.options.vsock.buffer() as usize,
+            _ if self.is_tcp() => TCP_BUFFER,
+            _ => BUFFER,
+        };
         usize::try_from(self.options.buffer(which, default)).unwrap_or(0)
     }
 

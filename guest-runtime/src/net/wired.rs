@@ -24,25 +24,6 @@ impl Network {
         self.wire = Some(Box::new(wire));
     }
 
-    /// Whether there is one.
-    #[must_use]
-    pub fn has_wire(&self) -> bool {
-        self.wire.is_some()
-    }
-
-    /// Whether packets have come.
-    #[inline]
-    #[must_use]
-    pub fn is_pending(&self) -> bool {
-        self.wire.as_ref().is_some_and(|wire| wire.is_pending())
-    }
-
-    /// When to look at the network though no packet comes, ns of `CLOCK_MONOTONIC`.
-    #[must_use]
-    pub fn next_time(&self) -> Option<u64> {
-        self.wire.as_ref()?.next_time()
-    }
-
     /// Looks at packets that have come, and does what time asks for.
     pub fn poll_wire(&mut self) {
         self.with_wire(Wire::poll);
@@ -138,9 +119,11 @@ impl Network {
     /// Whether a program that polls is told that it can send.
     #[must_use]
     pub fn can_send(&self, socket: &Socket) -> bool {
-        match (socket.peer.map(|peer| self.get(peer)), socket.flow) {
-            (Some(Ok(peer)), _) => socket.can_send_to(peer),
-            (_, Some(flow)) => match socket.state {
+        let peer = socket.peer.map(|peer| self.get(peer));
+        match (peer, socket.flow, socket.channel) {
+            (Some(Ok(peer)), ..) => socket.can_send_to(peer),
+            (_, _, Some(ends)) => self.can_send_vsock(ends),
+            (_, Some(flow), _) => match socket.state {
                 State::Asking => false,
                 _ => self.wire.as_ref().is_some_and(|wire| wire.can_send(flow)),
             },

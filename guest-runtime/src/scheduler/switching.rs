@@ -148,7 +148,7 @@ impl Kernel {
         if keep {
             self.scheduler.tasks.insert(previous.tid, previous);
         }
-        let alone = self.scheduler.is_alone() && !self.files.vfs.net.has_wire();
+        let alone = self.scheduler.is_alone() && !self.files.vfs.net.has_device();
         self.files.streams.set_alone(alone);
         if self.signals.is_deliverable() {
             dispatch::ask_attention(self.hart_pointer());

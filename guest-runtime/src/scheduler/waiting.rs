@@ -5,6 +5,7 @@ use crate::clock;
 use crate::console::INPUT_READY;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
+use crate::net::vsock::Vsock;
 use crate::net::wire::Wire;
 use crate::syscall::files::Files;
 use crate::task::{Event, NEVER, Retry, Wait};
@@ -142,8 +143,8 @@ impl Kernel {
 
     /// Looks at packets that have come, and wakes who waits for them.
     pub(crate) fn poll_network(&mut self) {
-        if self.files.vfs.net.has_wire() {
-            self.files.vfs.net.poll_wire();
+        if self.files.vfs.net.has_device() {
+            self.files.vfs.net.poll_devices(clock::monotonic());
             if let Some(servers) = self.files.vfs.net.take_name_servers() {
                 // Without room for it names are not found, as without name servers.
                 let Files { vfs, process, .. } = &mut self.files;
@@ -218,11 +219,30 @@ impl Kernel {
             (boot.ram_length / SHARE) as usize,
         );
         self.files.vfs.net.set_wire(wire);
+        self.watch_devices();
+        Ok(())
+    }
+
+    /// Starts the socket device.
+    ///
+    /// # Errors
+    /// [`StartError`](crate::drivers::StartError).
+    pub fn start_vsock(&mut self) -> Result<(), crate::drivers::StartError> {
+        let (device, cid) = crate::drivers::vsock::start(self.host)?;
+        self.files
+            .vfs
+            .net
+            .set_vsock(Vsock::new(Box::new(device), cid));
+        self.watch_devices();
+        Ok(())
+    }
+
+    /// There is a device from which something may come from now on.
+    fn watch_devices(&mut self) {
         self.files.streams.set_alone(false);
         self.scheduler.watching = self.least_watching();
-        // The network has its times also while a task computes.
+        // Its connections have their times also while a task computes.
         self.start_ticking();
-        Ok(())
     }
 
     /// There is more than one task from now on: none may run for ever.
@@ -285,10 +305,10 @@ impl Kernel {
         self.absorb_signals();
     }
 
-    /// Watches the network for a time that follows how often it was worth it, but not beyond
+    /// Watches the devices for a time that follows how often it was worth it, but not beyond
     /// the next time limit. Result: whether a packet came.
     pub(super) fn await_packet(&mut self) -> bool {
-        if !self.files.vfs.net.has_wire() {
+        if !self.files.vfs.net.has_device() {
             return false;
         }
         let now = clock::monotonic();
@@ -307,9 +327,10 @@ impl Kernel {
         true
     }
 
-    /// Longest time for which the network is watched, ns.
+    /// Longest time for which devices are watched, ns.
     pub(crate) fn most_watching(&self) -> u64 {
-        self.host.boot().net.polling_ns
+        let boot = self.host.boot();
+        boot.net.polling_ns.max(boot.vsock.polling_ns)
     }
 
     /// Shortest time, ns.

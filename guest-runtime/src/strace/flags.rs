@@ -181,6 +181,7 @@ pub(super) const FAMILY: Names = &[
     (1, "AF_UNIX"),
     (2, "AF_INET"),
     (10, "AF_INET6"),
+    (40, "AF_VSOCK"),
 ];
 
 pub(super) const SOCKET: Names = &[

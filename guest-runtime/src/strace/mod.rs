@@ -8,7 +8,7 @@ mod table;
 
 use crate::errno::Errno;
 use crate::kernel::Kernel;
-use crate::net::address::{AF_INET, AF_INET6, AF_UNIX, Address, Family};
+use crate::net::address::{AF_INET, AF_INET6, AF_UNIX, AF_VSOCK, Address, Family};
 use crate::process::Status;
 use crate::signals::{self, SigInfo};
 use crate::{syscall, user};
@@ -226,6 +226,7 @@ impl Kernel {
             Ok(AF_UNIX) => Family::Unix,
             Ok(AF_INET) => Family::Inet,
             Ok(AF_INET6) => Family::Inet6,
+            Ok(AF_VSOCK) => Family::Vsock,
             _ => return pointer(address),
         };
         let name = flags::choose(flags::FAMILY, u64::from(family.number()));
@@ -240,6 +241,7 @@ impl Kernel {
                 let (port, ip) = (to.port(), to.ip());
                 format!("sin6_port=htons({port}), sin6_addr=\"{ip}\"")
             }
+            Ok(Address::Vsock(cid, port)) => format!("svm_cid={cid:#x}, svm_port={port:#x}"),
             _ => return format!("{{sa_family={name}}}"),
         };
         format!("{{sa_family={name}, {rest}}}")

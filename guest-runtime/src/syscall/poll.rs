@@ -172,6 +172,7 @@ fn socket_readiness(files: &Files, id: SocketId) -> u32 {
     let ended = match socket.state {
         State::Connected => socket.read_closed && socket.write_closed,
         State::Connecting(_) | State::Asking => false,
+        _ if socket.family == Family::Vsock => socket.read_closed && socket.write_closed,
         _ => true,
     };
     if has_ends && ended {

@@ -6,7 +6,7 @@ use crate::clock;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::net::address::{
-    AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, AF_UNSPEC, Address, Family, STORAGE,
+    AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, AF_UNSPEC, AF_VSOCK, Address, Family, STORAGE,
 };
 use crate::net::netlink;
 use crate::net::queue::Ucred;
@@ -45,6 +45,7 @@ const RAW: u32 = 3;
 fn parse_kind(a: &[u64; 6]) -> Result<(Family, Type, u32), Errno> {
     const TCP: i32 = 6;
     const UDP: i32 = 17;
+    const VSOCK: i32 = AF_VSOCK as i32;
     let (family, kind, protocol) = (a[0] as u32, a[1] as u32, a[2] as i32);
     if kind & !FLAGS & !0xf != 0 {
         return Err(Errno::EINVAL);
@@ -54,6 +55,7 @@ fn parse_kind(a: &[u64; 6]) -> Result<(Family, Type, u32), Errno> {
         Ok(AF_INET) => Family::Inet,
         Ok(AF_INET6) => Family::Inet6,
         Ok(AF_NETLINK) => Family::Netlink,
+        Ok(AF_VSOCK) => Family::Vsock,
         _ => return Err(Errno::EAFNOSUPPORT),
     };
     let kind_number = kind & 0xf;
@@ -62,6 +64,7 @@ fn parse_kind(a: &[u64; 6]) -> Result<(Family, Type, u32), Errno> {
         (2 | RAW, Family::Netlink) => Type::Datagram,
         (1, Family::Netlink) => return Err(Errno::ESOCKTNOSUPPORT),
         (1, _) => Type::Stream,
+        (2, Family::Vsock) => return Err(Errno::ENODEV),
         (2, _) => Type::Datagram,
         (5, Family::Unix) => Type::SeqPacket,
         (1..=10, _) => return Err(Errno::ESOCKTNOSUPPORT),
@@ -70,7 +73,7 @@ fn parse_kind(a: &[u64; 6]) -> Result<(Family, Type, u32), Errno> {
     match (family, kind, protocol) {
         (Family::Netlink, _, netlink::ROUTE) => {}
         (Family::Netlink, ..) => return Err(Errno::EPROTONOSUPPORT),
-        (_, _, 0) | (Family::Unix, _, 1) => {}
+        (_, _, 0) | (Family::Unix, _, 1) | (Family::Vsock, _, VSOCK) => {}
         (Family::Inet | Family::Inet6, Type::Stream, TCP) => {}
         (Family::Inet | Family::Inet6, Type::Datagram, UDP) => {}
         _ => return Err(Errno::EPROTONOSUPPORT),
@@ -237,6 +240,7 @@ fn bind(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     match Address::parse(&bytes, family)? {
         Address::Inet(address) => kernel.net().bind_inet(id, address, uid)?,
         Address::Netlink(port, groups) => kernel.net().bind_netlink(id, port, groups)?,
+        Address::Vsock(cid, port) => kernel.net().bind_vsock(id, (cid, port), uid)?,
         Address::Abstract(name) => kernel.net().bind_abstract(id, &name)?,
         Address::Unnamed => {
             let name = kernel.net().free_name();
@@ -334,7 +338,12 @@ fn connect_stream(
     let waits = kernel.socket_waits(fd)?;
     let is_retry = kernel.task.retry.is_some();
     let socket = kernel.net().get_mut(id)?;
-    let is_tcp = socket.is_tcp();
+    // Their answers come later, also from this VM.
+    let is_answered = socket.is_tcp() || socket.family == Family::Vsock;
+    let refusal = match socket.family {
+        Family::Vsock => Errno::ECONNRESET,
+        _ => Errno::ECONNREFUSED,
+    };
     match socket.state {
         State::Connected if is_retry => return Ok(0),
         State::Connected if core::mem::take(&mut socket.in_progress) => return Ok(0),
@@ -345,15 +354,19 @@ fn connect_stream(
     let who = kernel.credentials();
     let result = match address {
         Address::Inet(to) => kernel.net().connect_inet(id, *to, who),
+        Address::Vsock(cid, port) => {
+            let now = clock::monotonic();
+            kernel.net().connect_vsock(id, (*cid, *port), who, now)
+        }
         address => {
             let to = kernel.find_unix(address)?;
             kernel.net().connect_unix(id, to, who)
         }
     };
     match result {
-        Ok(Connecting::Done) if waits || !is_tcp => Ok(0),
+        Ok(Connecting::Done) if waits || !is_answered => Ok(0),
         Ok(Connecting::Waits) if waits => Err(wait_for_room(kernel, id)),
-        Ok(Connecting::Waits) if !is_tcp => {
+        Ok(Connecting::Waits) if !is_answered => {
             kernel.net().cancel_connecting(id);
             Err(Errno::EAGAIN)
         }
@@ -362,9 +375,11 @@ fn connect_stream(
             kernel.net().get_mut(id)?.in_progress = true;
             Err(Errno::EINPROGRESS)
         }
-        Err(Errno::ECONNREFUSED) if is_tcp && !waits && !is_in_error(kernel, id, is_retry) => {
+        Err(error)
+            if error == refusal && is_answered && !waits && !is_in_error(kernel, id, is_retry) =>
+        {
             let socket = kernel.net().get_mut(id)?;
-            socket.error = Some(Errno::ECONNREFUSED);
+            socket.error = Some(refusal);
             socket.in_progress = true;
             Err(Errno::EINPROGRESS)
         }

@@ -168,7 +168,8 @@ impl Kernel {
         let before = self.progress();
         let who = message.control.who.unwrap_or(self.credentials());
         let mut done = before;
-        if message.to.is_some() && self.socket(id)?.family == Family::Unix {
+        let family = self.socket(id)?.family;
+        if message.to.is_some() && matches!(family, Family::Unix | Family::Vsock) {
             let connected = self.socket(id)?.is_connected();
             return Err(if connected {
                 Errno::EISCONN

@@ -4,8 +4,9 @@ use super::Entry;
 use crate::clock::SECOND;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
-use crate::net::options::{IPPROTO_TCP, SOL_SOCKET, so};
-use crate::net::socket::SocketId;
+use crate::net::address::Family;
+use crate::net::options::{IPPROTO_TCP, SOL_SOCKET, so, vm};
+use crate::net::socket::{Socket, SocketId};
 use crate::user;
 use alloc::vec::Vec;
 use zerocopy::IntoBytes;
@@ -36,6 +37,9 @@ fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
             let which = usize::from(name == so::SNDTIMEO);
             kernel.net().get_mut(id)?.options.timeouts[which] = parse_timeout(time)?;
         }
+        (vm::LEVEL, _) if kernel.socket(id)?.family == Family::Vsock => {
+            set_vsock(kernel, id, name, address, length)?;
+        }
         (IPPROTO_TCP, TCP_CONGESTION) if kernel.socket(id)?.is_tcp() => {
             let length = length.min(CUBIC.len()) as u64;
             let wanted = user::slice(&mut kernel.memory, address, length)?;
@@ -51,6 +55,41 @@ fn setsockopt(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         }
     }
     Ok(0)
+}
+
+/// Sets an option of an `AF_VSOCK` socket.
+fn set_vsock(
+    kernel: &mut Kernel,
+    id: SocketId,
+    name: i32,
+    address: u64,
+    length: usize,
+) -> Result<(), Errno> {
+    match name {
+        vm::CONNECT_TIMEOUT | vm::CONNECT_TIMEOUT_OLD => {
+            check_length(length, 16)?;
+            let [seconds, microseconds]: [i64; 2] = user::read(&mut kernel.memory, address)?;
+            let time = match (u64::try_from(seconds), u64::try_from(microseconds)) {
+                (Ok(seconds), Ok(us @ 0..1_000_000)) => {
+                    seconds.checked_mul(SECOND).map(|time| time + us * 1000)
+                }
+                _ => None,
+            };
+            let time = match time.ok_or(Errno::ERANGE)? {
+                0 => vm::TIMEOUT,
+                time => time,
+            };
+            kernel.net().get_mut(id)?.options.vsock.timeout = time;
+        }
+        _ => {
+            check_length(length, 8)?;
+            let bytes: u64 = user::read(&mut kernel.memory, address)?;
+            let options = &mut kernel.net().get_mut(id)?.options.vsock;
+            options.set_size(name, bytes)?;
+            kernel.net().resize_vsock(id);
+        }
+    }
+    Ok(())
 }
 
 fn check_length(length: usize, least: usize) -> Result<(), Errno> {
@@ -113,6 +152,7 @@ fn value(kernel: &mut Kernel, id: SocketId, level: i32, name: i32) -> Result<Vec
             return Ok(value.as_bytes().to_vec());
         }
         (SOL_SOCKET, so::PEERCRED) => return Ok(socket.peer_credentials.as_bytes().to_vec()),
+        (vm::LEVEL, _) if socket.family == Family::Vsock => return vsock_value(socket, name),
         (IPPROTO_TCP, TCP_CONGESTION) if socket.is_tcp() => return Ok(CUBIC.to_vec()),
         (SOL_SOCKET, so::ERROR) => socket.error.take().map_or(0, |error| error.number() as i32),
         (SOL_SOCKET, so::TYPE) => socket.told_type().cast_signed(),
@@ -127,4 +167,33 @@ fn value(kernel: &mut Kernel, id: SocketId, level: i32, name: i32) -> Result<Vec
         }
     };
     Ok(number.to_le_bytes().to_vec())
+}
+
+/// The bytes of an option's value of an `AF_VSOCK` socket.
+fn vsock_value(socket: &Socket, name: i32) -> Result<Vec<u8>, Errno> {
+    let options = &socket.options.vsock;
+    match name {
+        vm::CONNECT_TIMEOUT | vm::CONNECT_TIMEOUT_OLD => {
+            let value = [options.timeout / SECOND, options.timeout % SECOND / 1000];
+            Ok(value.as_bytes().to_vec())
+        }
+        _ => {
+            let size = options.size(name).ok_or(Errno::ENOPROTOOPT)?;
+            Ok(size.to_le_bytes().to_vec())
+        }
+    }
+}
+
+/// `ioctl` on `/dev/vsock`.
+///
+/// # Errors
+/// `ENOTTY` for a request that it does not know, `EFAULT`.
+pub(super) fn vsock_ioctl(kernel: &mut Kernel, request: u32, address: u64) -> Result<u64, Errno> {
+    const GET_LOCAL_CID: u32 = 0x7b9;
+    if request != GET_LOCAL_CID {
+        return Err(Errno::ENOTTY);
+    }
+    let cid = kernel.net().cid();
+    user::write(&mut kernel.memory, address, &cid)?;
+    Ok(0)
 }

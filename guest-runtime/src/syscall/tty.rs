@@ -3,7 +3,7 @@
 use super::files::Files;
 use super::interfaces;
 use super::pty::{self, Side};
-use super::{Entry, disks, random, signal_io};
+use super::{Entry, disks, random, signal_io, socket_options};
 use crate::console::INPUT_READY;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
@@ -96,6 +96,7 @@ fn ioctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         _ => match kernel.files.file(a[0])?.object {
             Object::Device(Device::Disk(number)) => disks::ioctl(kernel, number, request, address),
             Object::Device(Device::Random) => random::ioctl(kernel, request, address),
+            Object::Device(Device::Vsock) => socket_options::vsock_ioctl(kernel, request, address),
             _ => terminal(kernel, a[0], request, address),
         },
     }

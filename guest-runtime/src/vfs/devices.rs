@@ -22,6 +22,8 @@ pub enum Device {
     HardwareRandom,
     /// `/dev/tty` and `/dev/console`
     Terminal,
+    /// `/dev/vsock`
+    Vsock,
     /// A block device ([`super::disks`]).
     Disk(u32),
 }
@@ -36,6 +38,7 @@ const NODES: &[(&[u8], u64, u64, u32)] = &[
     (b"random", 1, 8, 0o666),
     (b"tty", 5, 0, 0o666),
     (b"urandom", 1, 9, 0o666),
+    (b"vsock", 10, 122, 0o666),
     (b"zero", 1, 5, 0o666),
 ];
 
@@ -70,6 +73,7 @@ impl Device {
             (1, 7) => Ok(Self::Full),
             (1, 8 | 9) => Ok(Self::Random),
             (10, 183) => Ok(Self::HardwareRandom),
+            (10, 122) => Ok(Self::Vsock),
             (5, 0 | 1) => Ok(Self::Terminal),
             _ => Err(Errno::ENXIO),
         }

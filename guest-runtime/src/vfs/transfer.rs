@@ -207,7 +207,7 @@ impl Vfs {
                     outside.mix(from);
                     Ok(from.len())
                 }
-                Device::HardwareRandom => Err(Errno::EINVAL),
+                Device::HardwareRandom | Device::Vsock => Err(Errno::EINVAL),
                 Device::Full => Err(Errno::ENOSPC),
                 Device::Terminal => {
                     let stream = outside.terminal().ok_or(Errno::EIO)?;
@@ -375,6 +375,7 @@ fn read_device(
         Device::Zero | Device::Full => to.fill(0),
         Device::Random => outside.random(to),
         Device::HardwareRandom => return outside.entropy(to),
+        Device::Vsock => return Err(Errno::EINVAL),
         Device::Terminal => return outside.read_input(to, nonblocking),
         // It has a position.
         Device::Disk(_) => return Err(Errno::ENXIO),

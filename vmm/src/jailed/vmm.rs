@@ -5,6 +5,7 @@ use super::images::FromDaemon;
 use super::protocol::{FromVmm, INPUT_FD, ImageName, RunJob, RunResult};
 use crate::boot;
 use crate::confine::Confine;
+use crate::devices::Attached;
 use crate::images::ImageFile;
 use crate::interrupts::Mode;
 use crate::jail::{Channel, Filters};
@@ -14,6 +15,7 @@ use crate::program;
 use crate::report::{self, FAILURE, Program, judge};
 use crate::signals::SignalSet;
 use crate::tree::TreeImage;
+use hartline_abi::boot::NetSettings;
 use hartline_abi::image::variant;
 use std::collections::HashMap;
 use std::fs::File;
@@ -123,8 +125,8 @@ fn run(
         environment: bytes(&job.environment),
     };
     let settings = Settings {
-        network: None,
-        disks: Vec::new(),
+        devices: Attached::default(),
+        net: NetSettings::default(),
         statistics: None,
         ram: job.memory,
         cpus: job.cpus,

@@ -74,7 +74,7 @@ use hartline_abi::boot::NetSettings;
 use hartline_abi::layout::RUNTIME_BASE;
 use hartline_devices::net::Tap;
 use hartline_vmm::boot::Arguments;
-use hartline_vmm::devices::Network;
+use hartline_vmm::devices::{Attached, Network};
 use hartline_vmm::interrupts::Mode;
 use hartline_vmm::machine::{Outcome, Settings, run};
 use std::fs::OpenOptions;
@@ -142,8 +142,11 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         program_image: None,
         arguments: &arguments,
         volumes: Vec::new(),
-        network: interface.as_ref().map(Interface::network),
-        disks: Vec::new(),
+        devices: Attached {
+            network: interface.as_ref().map(Interface::network),
+            ..Attached::default()
+        },
+        net: NetSettings::default(),
         interpret_only: true,
         trace: None,
         variant: 0,
@@ -196,14 +199,13 @@ impl Interface {
         }
     }
 
-    fn network(&self) -> (Network, NetSettings) {
-        let network = Network {
+    fn network(&self) -> Network {
+        Network {
             backend: Box::new(Tap::open(&self.0).expect("the interface")),
             mac: [2, 0, 0, 0, 0, 1],
             polling: Duration::ZERO,
             limits: Arc::default(),
-        };
-        (network, NetSettings::default())
+        }
     }
 }
 

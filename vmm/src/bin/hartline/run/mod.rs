@@ -9,6 +9,7 @@ mod profile;
 mod ran;
 mod stats;
 mod symbols;
+mod vsock;
 mod watch;
 
 pub use options::Arguments;
@@ -20,7 +21,7 @@ use hartline_abi::report::ExitReport;
 use hartline_devices::block::Image;
 use hartline_devices::volume::Volume;
 use hartline_vmm::boot;
-use hartline_vmm::devices::{Disk, DiskName};
+use hartline_vmm::devices::{Attached, Disk, DiskName};
 use hartline_vmm::images::ImageSource;
 use hartline_vmm::machine::{self, RUNTIME, Settings};
 use hartline_vmm::profile::{Profile, Taken};
@@ -37,6 +38,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+use vsock::Vsock;
 use watch::Watch;
 
 /// Runs the program; the result is its exit code.
@@ -71,6 +73,12 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     };
     let watch = Watch::new(arguments)?;
     let record = |taken: &Taken| watch.recorder.record(taken);
+    let (network, net) = net.open(&arguments.ports)?.unzip();
+    let devices = Attached {
+        network,
+        disks: open_disks(arguments)?,
+        sockets: arguments.vsock.as_ref().map(Vsock::open).transpose()?,
+    };
     let settings = Settings {
         ram: arguments.memory,
         cpus: arguments.cpus,
@@ -80,8 +88,8 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         program_image,
         arguments: &guest_arguments(arguments, &guest),
         volumes: open_volumes(arguments)?,
-        network: net.open(&arguments.ports)?,
-        disks: open_disks(arguments)?,
+        devices,
+        net: net.unwrap_or_default(),
         interpret_only: arguments.interpret,
         trace: open_trace(arguments)?,
         timeout: arguments.timeout,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long host and guest watch the rings before they sleep, if nothing else is asked for.
-const POLLING: Duration = Duration::from_micros(200);
+pub(super) const POLLING: Duration = Duration::from_micros(200);
 /// Longest time that may be asked for.
 const MAX_POLLING: Duration = Duration::from_millis(100);
 
@@ -198,7 +198,7 @@ fn parse_mac(text: &str) -> anyhow::Result<[u8; 6]> {
 }
 
 /// Microseconds.
-fn parse_polling(text: &str) -> anyhow::Result<Duration> {
+pub(super) fn parse_polling(text: &str) -> anyhow::Result<Duration> {
     let time = text.parse().ok().map(Duration::from_micros);
     time.filter(|&time| time <= MAX_POLLING)
         .with_context(|| format!("{text:?} is no number of microseconds up to 100000"))

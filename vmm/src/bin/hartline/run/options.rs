@@ -1,6 +1,7 @@
 //! The command line of `hartline run`.
 
 use super::network::{self, Net};
+use super::vsock::{self, Vsock};
 use anyhow::{Context, ensure};
 use hartline_abi::boot::{DISK_NAME, MAX_DISKS};
 use hartline_abi::volume::MAX_VOLUMES;
@@ -57,6 +58,16 @@ pub struct Arguments {
         value_parser = network::parse_forward
     )]
     pub ports: Vec<Forward>,
+
+    /// Socket device: the program's AF_VSOCK sockets and Unix sockets of the host. Who connects
+    /// to PATH and sends "CONNECT PORT" is connected to that port of the program; what the
+    /// program connects to as port P of the host (CID 2) is PATH_P
+    #[arg(
+        long,
+        value_name = "cid=N,socket=PATH[,poll=MICROSECONDS]",
+        value_parser = vsock::parse
+    )]
+    pub vsock: Option<Vsock>,
 
     /// Translate without a technique, to see what it is worth (repeatable)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -195,7 +206,7 @@ impl Arguments {
     /// This host cannot do what is asked for.
     pub fn interrupt_mode(&self) -> anyhow::Result<Mode> {
         let mode = match self.interrupts {
-            Interrupts::Auto if self.net == Net::None => Mode::Safepoint,
+            Interrupts::Auto if self.net == Net::None && self.vsock.is_none() => Mode::Safepoint,
             Interrupts::Auto => Mode::best(),
             Interrupts::Safepoint => Mode::Safepoint,
             Interrupts::Posted => Mode::Posted,

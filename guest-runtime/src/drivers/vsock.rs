@@ -1,0 +1,170 @@
+//! The socket device (virtio 1.3, section 5.10).
+
+use super::mmio::{Registers, StartError};
+use super::queue::Queue;
+use crate::host::Host;
+use crate::net::vsock::Channel;
+use alloc::vec::Vec;
+use core::ptr::addr_of;
+use core::sync::atomic::{AtomicU64, Ordering};
+use hartline_abi::virtio::{VSOCK_DEVICE, device, register};
+use hartline_abi::vsock::{VSOCK_EVENT, VSOCK_RECEIVE, VSOCK_TRANSMIT, VsockHeader};
+
+/// Buffers of each queue of packets.
+const BUFFERS: u16 = 32;
+/// Length of each, bytes.
+const BUFFER: usize = 64 << 10;
+/// Buffers for events, and their length, bytes.
+const EVENTS: u16 = 2;
+const EVENT: usize = 8;
+
+/// Starts the socket device. The results are it and the CID of this VM.
+///
+/// # Errors
+/// [`StartError`].
+pub fn start(host: Host) -> Result<(VsockDevice, u32), StartError> {
+    let registers = Registers::find(VSOCK_DEVICE, device::VSOCK)?;
+    registers.negotiate(0, 0)?;
+    // The upper half is 0.
+    let cid = registers.read(register::CONFIG);
+    let mut receive = Queue::new(BUFFERS, BUFFER, true);
+    let transmit = Queue::new(BUFFERS, BUFFER, false);
+    let mut events = Queue::new(EVENTS, EVENT, true);
+    registers.set_queue(VSOCK_RECEIVE, &receive)?;
+    registers.set_queue(VSOCK_TRANSMIT, &transmit)?;
+    registers.set_queue(VSOCK_EVENT, &events)?;
+    (0..BUFFERS).for_each(|number| receive.give(number));
+    (0..EVENTS).for_each(|number| events.give(number));
+    receive.publish();
+    events.publish();
+    transmit.want_no_interrupt();
+    registers.start()?;
+    registers.write(register::QUEUE_NOTIFY, VSOCK_RECEIVE.into());
+    // SAFETY: the shared pages stay mapped; the word is only accessed atomically.
+    let interrupts = unsafe { &*addr_of!((*host.shared().as_ptr()).interrupts) };
+    let device = VsockDevice {
+        registers,
+        receive,
+        transmit,
+        events,
+        free: (0..BUFFERS).collect(),
+        wants_room: false,
+        interrupts,
+    };
+    Ok((device, cid))
+}
+
+/// A socket device.
+#[derive(Debug)]
+pub struct VsockDevice {
+    registers: Registers,
+    receive: Queue,
+    transmit: Queue,
+    events: Queue,
+    /// Buffers for packets to send.
+    free: Vec<u16>,
+    /// Somebody waits for one.
+    wants_room: bool,
+    interrupts: &'static AtomicU64,
+}
+
+impl Channel for VsockDevice {
+    #[inline]
+    fn is_pending(&self) -> bool {
+        self.receive.has_used()
+            || self.wants_room && self.transmit.has_used()
+            || self.events.has_used()
+    }
+
+    fn begin(&mut self) {
+        // Taken back before the rings are looked at.
+        if self.interrupts.load(Ordering::Relaxed) & (1 << VSOCK_DEVICE) != 0 {
+            self.interrupts
+                .fetch_and(!(1 << VSOCK_DEVICE), Ordering::SeqCst);
+        }
+    }
+
+    fn was_reset(&mut self) -> bool {
+        // There is only one kind of event (section 5.10.6.7).
+        let mut came = false;
+        while let Some((number, _)) = self.events.take() {
+            self.events.give(number);
+            came = true;
+        }
+        if self.events.publish() {
+            self.registers
+                .write(register::QUEUE_NOTIFY, VSOCK_EVENT.into());
+        }
+        came
+    }
+
+    fn next(&mut self) -> Option<(VsockHeader, Vec<u8>)> {
+        let (number, written) = self.receive.take()?;
+        let buffer = self.receive.buffer(number);
+        let packet = buffer[..written].split_first_chunk().map(|(start, rest)| {
+            let header = VsockHeader::from_bytes(start);
+            let length = rest.len().min(header.length as usize);
+            (header, rest[..length].to_vec())
+        });
+        self.receive.give(number);
+        // A packet that is too short for its header is none.
+        Some(packet.unwrap_or_default())
+    }
+
+    fn rest(&mut self) -> bool {
+        if self.receive.publish() {
+            self.registers
+                .write(register::QUEUE_NOTIFY, VSOCK_RECEIVE.into());
+        }
+        let came = self.receive.want_interrupt();
+        // An event ends everything, and may come at any time.
+        came | self.events.want_interrupt()
+    }
+
+    fn has_room(&mut self) -> bool {
+        if self.free.is_empty() {
+            self.reclaim();
+        }
+        if self.free.is_empty() {
+            self.wants_room = true;
+            if self.transmit.want_interrupt() {
+                self.reclaim();
+            }
+        }
+        !self.free.is_empty()
+    }
+
+    fn most(&self) -> usize {
+        BUFFER - VsockHeader::LENGTH
+    }
+
+    fn send(&mut self, header: &VsockHeader, bytes: &[u8]) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let Some(number) = self.free.pop() else {
+            return false;
+        };
+        let length = VsockHeader::LENGTH + bytes.len();
+        let buffer = self.transmit.buffer_mut(number);
+        buffer[..VsockHeader::LENGTH].copy_from_slice(&header.to_bytes());
+        buffer[VsockHeader::LENGTH..length].copy_from_slice(bytes);
+        self.transmit.give_filled(number, length);
+        if self.transmit.publish() {
+            self.registers
+                .write(register::QUEUE_NOTIFY, VSOCK_TRANSMIT.into());
+        }
+        true
+    }
+}
+
+impl VsockDevice {
+    /// Takes back the buffers of packets that were sent.
+    fn reclaim(&mut self) {
+        while let Some((number, _)) = self.transmit.take() {
+            self.free.push(number);
+        }
+        self.transmit.want_no_interrupt();
+        self.wants_room = false;
+    }
+}

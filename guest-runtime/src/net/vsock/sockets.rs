@@ -1,0 +1,284 @@
+//! Sockets of the family `AF_VSOCK`: their ports, and what the device's connections tell them.
+
+use super::{Ends, Vsock};
+use crate::errno::Errno;
+use crate::net::address::{Address, PORT_ANY};
+use crate::net::connection::Connecting;
+use crate::net::queue::{Message, Ucred};
+use crate::net::socket::{Socket, SocketId, State, Type};
+use crate::net::{Network, PRIVILEGED};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use hartline_abi::vsock::{CID_ANY, CID_HOST, CID_LOCAL, shutdown};
+
+/// Where a CID leads.
+enum Route {
+    /// To a socket of this VM.
+    Local,
+    /// Out of the VM.
+    Device,
+}
+
+impl Network {
+    /// There is a socket device from now on.
+    pub fn set_vsock(&mut self, vsock: Vsock) {
+        self.vsock = Some(Box::new(vsock));
+    }
+
+    /// The CID of this VM: that of the device, or the one for sockets within the VM.
+    #[must_use]
+    pub fn cid(&self) -> u32 {
+        self.vsock.as_ref().map_or(CID_LOCAL, |vsock| vsock.cid())
+    }
+
+    /// Does something with the device and with the sockets; nothing without a device.
+    pub(in crate::net) fn with_vsock<T>(
+        &mut self,
+        act: impl FnOnce(&mut Vsock, &mut Self) -> T,
+    ) -> Option<T> {
+        let mut vsock = self.vsock.take()?;
+        let result = act(&mut vsock, self);
+        self.vsock = Some(vsock);
+        Some(result)
+    }
+
+    fn vsock_route(&self, cid: u32) -> Result<Route, Errno> {
+        match &self.vsock {
+            _ if cid == CID_LOCAL => Ok(Route::Local),
+            Some(vsock) if cid == vsock.cid() => Ok(Route::Local),
+            Some(_) => Ok(Route::Device),
+            None if cid == CID_HOST => Ok(Route::Local),
+            None => Err(Errno::ENODEV),
+        }
+    }
+
+    /// Binds a socket to a port; [`PORT_ANY`] asks for a free one.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is bound, `EADDRNOTAVAIL`, `EADDRINUSE`, `EACCES`.
+    pub fn bind_vsock(
+        &mut self,
+        id: SocketId,
+        (cid, port): (u32, u32),
+        uid: u32,
+    ) -> Result<(), Errno> {
+        if self.get(id)?.bound {
+            return Err(Errno::EINVAL);
+        }
+        if ![CID_ANY, CID_LOCAL, self.cid()].contains(&cid) {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        let port = match port {
+            PORT_ANY => self.free_vsock_port(),
+            port if port < PRIVILEGED.into() && uid != 0 => return Err(Errno::EACCES),
+            port if self.is_vsock_taken(cid, port) => return Err(Errno::EADDRINUSE),
+            port => port,
+        };
+        self.vsock_ports.entry(port).or_default().push(id);
+        let socket = self.get_mut(id)?;
+        socket.local = Address::Vsock(cid, port);
+        socket.bound = true;
+        Ok(())
+    }
+
+    /// Sockets bound to a port, and the CIDs that they have.
+    fn at_vsock_port(&self, port: u32) -> impl Iterator<Item = (SocketId, u32)> {
+        let ids = self.vsock_ports.get(&port).map_or(&[][..], Vec::as_slice);
+        ids.iter().filter_map(|&id| match self.get(id).ok()?.local {
+            Address::Vsock(cid, _) => Some((id, cid)),
+            _ => None,
+        })
+    }
+
+    fn is_vsock_taken(&self, cid: u32, port: u32) -> bool {
+        let is_same = |other| other == cid || other == CID_ANY || cid == CID_ANY;
+        self.at_vsock_port(port).any(|(_, other)| is_same(other))
+    }
+
+    /// There are more ports than sockets.
+    fn free_vsock_port(&mut self) -> u32 {
+        loop {
+            self.last_vsock_port = match self.last_vsock_port.wrapping_add(1) {
+                port if port < PRIVILEGED.into() || port == PORT_ANY => PRIVILEGED.into(),
+                port => port,
+            };
+            if !self.vsock_ports.contains_key(&self.last_vsock_port) {
+                return self.last_vsock_port;
+            }
+        }
+    }
+
+    /// A socket that was bound to a port is closed.
+    pub(in crate::net) fn unbind_vsock(&mut self, id: SocketId, port: u32) {
+        if let Some(list) = self.vsock_ports.get_mut(&port) {
+            list.retain(|other| *other != id);
+            if list.is_empty() {
+                self.vsock_ports.remove(&port);
+            }
+        }
+    }
+
+    /// The listener for connections to an address, if it has room for one more.
+    fn vsock_listener(&self, cid: u32, port: u32) -> Option<SocketId> {
+        let mut at_port = self.at_vsock_port(port);
+        let (id, _) = at_port.find(|&(id, own)| {
+            (own == cid || own == CID_ANY) && self.get(id).is_ok_and(Socket::is_listening)
+        })?;
+        match &self.get(id).ok()?.state {
+            State::Listening(listener) if listener.accepted.len() < listener.backlog => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Connects a socket, which has until `now` and its time limit for that, ns of
+    /// `CLOCK_MONOTONIC`.
+    ///
+    /// # Errors
+    /// `ECONNRESET` if nobody listens there or has room, `ENODEV`, `EISCONN`, `EALREADY`,
+    /// `EINVAL`.
+    pub fn connect_vsock(
+        &mut self,
+        id: SocketId,
+        (cid, port): (u32, u32),
+        who: Ucred,
+        now: u64,
+    ) -> Result<Connecting, Errno> {
+        if self.get(id)?.is_listening() {
+            return Err(Errno::EINVAL);
+        }
+        self.check_idle(id)?;
+        let route = self.vsock_route(cid)?;
+        let socket = self.get_mut(id)?;
+        socket.remote = Address::Vsock(cid, port);
+        (socket.read_closed, socket.write_closed) = (false, false);
+        if !socket.bound {
+            self.bind_vsock(id, (CID_ANY, PORT_ANY), 0)?;
+        }
+        if let Route::Local = route {
+            let listener = self.vsock_listener(cid, port).ok_or(Errno::ECONNRESET)?;
+            return self.join(id, listener, who);
+        }
+        let socket = self.get_mut(id)?;
+        let Address::Vsock(_, own) = socket.local else {
+            return Err(Errno::EINVAL);
+        };
+        let ends = Ends {
+            port: own,
+            peer: (cid, port),
+        };
+        let buffer = socket.options.vsock.buffer();
+        let deadline = now.saturating_add(socket.options.vsock.timeout);
+        self.with_vsock(|vsock, _| vsock.connect(id, ends, buffer, deadline))
+            .unwrap_or(Err(Errno::ENODEV))?;
+        let socket = self.get_mut(id)?;
+        socket.state = State::Asking;
+        socket.channel = Some(ends);
+        Ok(Connecting::Waits)
+    }
+
+    /// Sends bytes to the host.
+    pub(in crate::net) fn send_vsock(&mut self, ends: Ends, bytes: &[u8]) -> Result<usize, Errno> {
+        self.with_vsock(|vsock, _| vsock.send(ends, bytes))
+            .unwrap_or(Err(Errno::EPIPE))
+    }
+
+    /// Whether there is room for bytes to the host.
+    pub(in crate::net) fn can_send_vsock(&self, ends: Ends) -> bool {
+        (self.vsock.as_ref()).is_some_and(|vsock| vsock.can_send(ends))
+    }
+
+    /// The program has read so many bytes of the host's.
+    pub(in crate::net) fn forward_vsock(&mut self, ends: Ends, bytes: usize) {
+        self.with_vsock(|vsock, _| vsock.forward(ends, bytes));
+    }
+
+    /// The program has changed the length of a socket's buffer.
+    pub fn resize_vsock(&mut self, id: SocketId) {
+        if let Ok(socket) = self.get(id)
+            && let Some(ends) = socket.channel
+        {
+            let buffer = socket.options.vsock.buffer();
+            self.with_vsock(|vsock, _| vsock.resize(ends, buffer));
+        }
+    }
+
+    /// The program will not receive, or not send any more.
+    pub(in crate::net) fn finish_vsock(&mut self, ends: Ends, flags: u32) {
+        self.with_vsock(|vsock, _| vsock.finish(ends, flags));
+    }
+
+    /// A socket is closed.
+    pub(in crate::net) fn leave_vsock(&mut self, socket: &Socket) {
+        if let Some(ends) = socket.channel {
+            self.with_vsock(|vsock, net| vsock.close(ends, net));
+        }
+    }
+
+    /// The host wants to connect. Result: the socket for it, and the length of its buffer; none
+    /// if nobody listens there who has room.
+    pub(super) fn vsock_accepted(&mut self, ends: Ends, cid: u32) -> Option<(SocketId, u32)> {
+        let id = self.vsock_listener(cid, ends.port)?;
+        let server = self.get(id).ok()?;
+        let mut accepted = Socket::new(server.family, Type::Stream, server.credentials);
+        accepted.options = server.options.clone();
+        accepted.local = Address::Vsock(cid, ends.port);
+        accepted.remote = Address::Vsock(ends.peer.0, ends.peer.1);
+        accepted.state = State::Connected;
+        accepted.channel = Some(ends);
+        let buffer = accepted.options.vsock.buffer();
+        let accepted = self.add(accepted).ok()?;
+        if let State::Listening(listener) = &mut self.get_mut(id).ok()?.state {
+            listener.accepted.push_back(accepted);
+        }
+        self.touch_input(id);
+        Some((accepted, buffer))
+    }
+
+    /// The host has agreed.
+    pub(super) fn vsock_connected(&mut self, id: SocketId) {
+        if let Ok(socket) = self.get_mut(id) {
+            socket.state = State::Connected;
+            self.touch_output(id);
+        }
+    }
+
+    /// Bytes came from the host.
+    pub(super) fn vsock_received(&mut self, id: SocketId, bytes: Vec<u8>) {
+        let Ok(socket) = self.get_mut(id) else {
+            return;
+        };
+        socket.queue.append(Message {
+            bytes,
+            read: 0,
+            from: Address::Unnamed,
+            who: Ucred::NOBODY,
+            rights: Vec::new(),
+        });
+        self.touch_input(id);
+    }
+
+    /// The host will not send, or not receive any more.
+    pub(super) fn vsock_ended(&mut self, id: SocketId, flags: u32) {
+        if let Ok(socket) = self.get_mut(id) {
+            socket.read_closed |= flags & shutdown::SEND != 0;
+            socket.write_closed |= flags & shutdown::RECEIVE != 0;
+            self.touch(id, [1, 1]);
+        }
+    }
+
+    /// The connection is gone: it was not made because of an error, or it is over.
+    pub(super) fn vsock_closed(&mut self, id: SocketId, error: Option<Errno>) {
+        let Ok(socket) = self.get_mut(id) else {
+            return;
+        };
+        socket.channel = None;
+        if let State::Asking = socket.state {
+            socket.state = State::Idle;
+        } else {
+            socket.state = State::Disconnected;
+            (socket.read_closed, socket.write_closed) = (true, true);
+        }
+        socket.error = error.or(socket.error);
+        self.touch(id, [1, 1]);
+    }
+}
