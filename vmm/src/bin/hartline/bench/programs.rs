@@ -134,16 +134,20 @@ impl Programs {
             // Whether it runs at all, before minutes go into its libraries.
             self.run(benchmark, Way::Hartline, true)?;
         }
-        let mut command = Command::new(&self.hartline);
-        command
-            .arg("build")
-            .args(&self.options)
-            .args(self.files(benchmark.program)?);
-        let output = finish(&mut command)?;
-        if !output.status.success() {
-            let name = benchmark.program.name();
-            let message = last_line(&output);
-            return Err(anyhow::anyhow!("{name}: not translated: {message}").into());
+        // Servers handle SIGSEGV to tell of it, and run with the variant for that.
+        let variants: &[&[&str]] = match benchmark.program {
+            Program::Script(_) => &[&[], &["--precise"]],
+            Program::Static(_) | Program::Debian(_) => &[&[]],
+        };
+        for variant in variants {
+            let mut command = Command::new(&self.hartline);
+            command.arg("build").args(*variant).args(&self.options);
+            let output = finish(command.args(self.files(benchmark.program)?))?;
+            if !output.status.success() {
+                let name = benchmark.program.name();
+                let message = last_line(&output);
+                return Err(anyhow::anyhow!("{name}: not translated: {message}").into());
+            }
         }
         Ok(start.elapsed())
     }
