@@ -13,6 +13,8 @@ mod described;
 mod faults;
 #[path = "daemon/kept.rs"]
 mod kept;
+#[path = "daemon/volumes.rs"]
+mod volumes;
 
 use hartline_tests::daemon::{Daemon, until};
 use hartline_tests::suite::Suite;
@@ -50,6 +52,8 @@ const TESTS: &[(&str, Test)] = &[
     ("asynchronous runs", kept::asynchronous_runs),
     ("images on demand", kept::images_on_demand),
     ("garbage collection", kept::garbage_collection),
+    ("volumes", volumes::volumes),
+    ("volumes of others", volumes::of_others),
     ("attach", connections::attach),
     ("TLS", connections::tls),
     ("full disk", damage::full_disk),

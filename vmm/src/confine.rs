@@ -9,11 +9,13 @@ pub enum Thread {
     Vcpu,
     /// Writes the program's output.
     Console,
+    /// Serves the volumes.
+    Volumes,
 }
 
 impl Thread {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Vcpu, Self::Console];
+    pub const ALL: [Self; 3] = [Self::Vcpu, Self::Console, Self::Volumes];
 }
 
 /// Who runs a VM may have its threads confined.

@@ -78,6 +78,8 @@ pub struct Settings<'a> {
     pub profile: Option<Profile<'a>>,
     /// Takes rights away from the threads; `None`: they have those of the process.
     pub confine: Option<Arc<dyn Confine>>,
+    /// Most bytes of each of the program's outputs; it can write no more to it then.
+    pub output_limit: u64,
 }
 
 /// How a VM ended, and what it cost.
@@ -355,6 +357,7 @@ fn prepare<'a>(
         clock,
         statistics: settings.statistics,
         confine: settings.confine,
+        output_limit: settings.output_limit,
     };
     Ok((running, stack))
 }

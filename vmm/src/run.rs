@@ -142,6 +142,8 @@ pub(crate) struct Running<'a> {
     pub statistics: Option<TakeStatistics<'a>>,
     /// Takes rights away from the threads.
     pub confine: Option<Arc<dyn Confine>>,
+    /// Most bytes of each output.
+    pub output_limit: u64,
 }
 
 /// Takes KVM's counters of all vCPUs together, and those of the devices, of a VM that
@@ -200,12 +202,15 @@ impl Running<'_> {
             &self.shared,
             &console,
             &control,
-            self.trace,
+            (self.trace, self.output_limit),
             confine.clone(),
         )?;
         let volumes = Arc::<Volumes>::default();
         let server = match self.volumes {
-            Some(server) => Some(start_volumes(&self.shared, &volumes, server)?),
+            Some(server) => {
+                let confine = confine.clone();
+                Some(start_volumes(&self.shared, &volumes, server, confine)?)
+            }
             None => None,
         };
         let calls = Calls::new(
@@ -322,6 +327,7 @@ fn start_volumes(
     shared: &Arc<Mapping>,
     volumes: &Arc<Volumes>,
     server: Server,
+    confine: Option<Arc<dyn Confine>>,
 ) -> Result<thread::JoinHandle<()>, platform::Error> {
     let failed = |request| move |source| platform::Error::Request { request, source };
     let address = part_of(shared, offset_of!(Shared, volumes))
@@ -330,6 +336,7 @@ fn start_volumes(
     let channel = unsafe { Channel::new(address.cast()) };
     let (shared, volumes) = (Arc::clone(shared), Arc::clone(volumes));
     let serve = move || {
+        confine_to(Thread::Volumes, confine.as_ref());
         volumes.serve(&channel, server);
         drop(shared);
     };
@@ -348,7 +355,7 @@ fn start_console(
     shared: &Arc<Mapping>,
     console: &Arc<Console>,
     control: &Arc<Control>,
-    trace: Option<OwnedFd>,
+    (trace, limit): (Option<OwnedFd>, u64),
     confine: Option<Arc<dyn Confine>>,
 ) -> Result<thread::JoinHandle<()>, platform::Error> {
     let failed = |request| move |source| platform::Error::Request { request, source };
@@ -365,7 +372,7 @@ fn start_console(
     let (shared, console, control) = (Arc::clone(shared), Arc::clone(console), Arc::clone(control));
     let serve = move || {
         confine_to(Thread::Console, confine.as_ref());
-        let result: Result<(), RingError> = console.serve(ring, descriptors);
+        let result: Result<(), RingError> = console.serve(ring, descriptors, limit);
         if let Err(broken) = result {
             control.stop(Stop::Console(broken));
         }

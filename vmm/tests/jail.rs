@@ -2,13 +2,13 @@
 //! to get out.
 
 use hartline_vmm::confine::{Confine, Thread};
-use hartline_vmm::jail::{self, CHANNEL_FD, Channel, Filters, Jail, Limits, Role};
+use hartline_vmm::jail::{self, CHANNEL_FD, Channel, Filters, Jail, Limits, Role, VOLUME_FD};
 use hartline_vmm::platform::memory_file;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, chown};
 use std::process::ExitCode;
 use std::thread;
 
@@ -28,6 +28,9 @@ fn main() -> ExitCode {
     };
     let trials = vec![
         trial("a VMM cannot get out", || cannot_get_out(Role::Vmm)),
+        trial("a VMM cannot get out of its volumes", || {
+            cannot_get_out(Role::VmmWithVolumes)
+        }),
         trial("a worker cannot get out", || cannot_get_out(Role::Worker)),
         trial("it ends with its starter", ends_with_starter),
         trial("user 0 is refused", refuses_root),
@@ -35,14 +38,26 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// An empty directory, and a jailed process with this program in it.
-fn start(role: Role, uid: u32) -> io::Result<(tempfile::TempDir, jail::Child, Channel)> {
+/// Owner of what is in the volume.
+const OWNER: u32 = UID + 100;
+
+/// An empty directory, and a jailed process with this program in it. One with volumes has
+/// `volume` of another directory.
+fn start(role: Role, uid: u32) -> io::Result<(Vec<tempfile::TempDir>, jail::Child, Channel)> {
     let root = tempfile::tempdir()?;
+    let host = tempfile::tempdir()?;
+    let volume = host.path().join("volume");
+    fs::create_dir(&volume)?;
+    chown(&volume, Some(OWNER), Some(OWNER))?;
+    let volumes = match role {
+        Role::VmmWithVolumes => vec![jail::mount(&volume, uid, false)?],
+        Role::Vmm | Role::Worker => Vec::new(),
+    };
     let program = File::open("/proc/self/exe")?;
     let device = File::options().read(true).write(true).open("/dev/null")?;
-    let device = (role == Role::Vmm).then(|| device.as_fd());
-    let (child, channel) = jail::spawn(&program, role, root.path(), uid, device)?;
-    Ok((root, child, channel))
+    let device = (role != Role::Worker).then(|| device.as_fd());
+    let (child, channel) = jail::spawn(&program, role, root.path(), uid, device, &volumes)?;
+    Ok((vec![root, host], child, channel))
 }
 
 /// What comes from inside, until its end.
@@ -57,9 +72,16 @@ fn reports(channel: &Channel) -> io::Result<Vec<String>> {
 }
 
 fn cannot_get_out(role: Role) -> Result<(), Failed> {
-    let (_root, child, channel) = start(role, UID)?;
+    let (directories, child, channel) = start(role, UID)?;
     channel.send(b"try", &[])?;
     let mut reports = reports(&channel)?;
+    if role == Role::VmmWithVolumes {
+        let file = directories[1].path().join("volume/file");
+        let owner = fs::metadata(file).map(|file| (file.uid(), file.gid(), file.mode() & 0o777));
+        if !matches!(owner, Ok((OWNER, OWNER, 0o666))) {
+            return Err(format!("owner and mode of its file: {owner:?}").into());
+        }
+    }
     if reports.pop().as_deref() != Some("done") {
         return Err(format!("it did not try everything: {reports:?}").into());
     }
@@ -119,16 +141,24 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
             processor_time: unlimited,
             file_length: 1 << 20,
         },
+        volumes: match role {
+            // SAFETY: the descriptor that it was started with.
+            Role::VmmWithVolumes => vec![unsafe { OwnedFd::from_raw_fd(VOLUME_FD) }],
+            Role::Vmm | Role::Worker => Vec::new(),
+        },
     };
     // While it can still be seen.
     let is_empty = || fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_none());
     if is_empty() {
         report("root is empty");
     }
-    if let Err(error) = jail::enter(&jail, &filters) {
-        report(&error.to_string());
-        return ExitCode::FAILURE;
-    }
+    let descriptors = match jail::enter(&jail, &filters) {
+        Ok(descriptors) => descriptors,
+        Err(error) => {
+            report(&error.to_string());
+            return ExitCode::FAILURE;
+        }
+    };
     if channel
         .receive()
         .is_ok_and(|(message, _)| message.is_empty())
@@ -139,10 +169,20 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
     report(&format!("pid {}", unsafe { libc::getpid() }));
     let owner = memory_file(c"mine", b"").and_then(|file| file.metadata());
     report(&format!("uid {}", owner.map_or(0, |file| file.uid())));
-    for escape in escapes() {
+    if let Some(descriptors) = &descriptors {
+        for escape in ways_out_of_volume(descriptors) {
+            report(&format!("escape: {escape}"));
+        }
+    }
+    // What files are for; there are none but those of the volume.
+    let is_for_files = |attempt: &&str| {
+        let attempts = ["openat", "getdents64", "mkdirat", "an open descriptor"];
+        descriptors.is_some() && attempts.iter().any(|name| attempt.starts_with(name))
+    };
+    for escape in escapes().iter().filter(|attempt| !is_for_files(attempt)) {
         report(&format!("escape: {escape}"));
     }
-    if role == Role::Vmm {
+    if role != Role::Worker {
         let filters = &filters;
         for kind in Thread::ALL {
             let escapes = thread::scope(|scope| {
@@ -152,13 +192,58 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
                 };
                 scope.spawn(attempt).join().unwrap_or_default()
             });
-            for escape in escapes {
+            let may_use_files = |attempt: &&&str| {
+                is_for_files(attempt) && (kind == Thread::Volumes || attempt.contains("descriptor"))
+            };
+            for escape in escapes.iter().filter(|attempt| !may_use_files(attempt)) {
                 report(&format!("escape: {escape} on the thread {kind:?}"));
             }
         }
     }
     report("done");
     ExitCode::SUCCESS
+}
+
+/// What is not as it should be with the volume, and the ways out of it that are open.
+fn ways_out_of_volume(descriptors: &OwnedFd) -> Vec<&'static str> {
+    let open = |directory: i32, path: &std::ffi::CStr, flags: i32| {
+        // SAFETY: a valid path; a fresh descriptor or an error.
+        let fd = unsafe { libc::openat(directory, path.as_ptr(), flags, 0o666) };
+        // SAFETY: as above.
+        (fd >= 0).then(|| File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+    };
+    let identity = |file: File| file.metadata().ok().map(|file| (file.dev(), file.ino()));
+    let directory = libc::O_RDONLY | libc::O_DIRECTORY;
+    let mut wrong = Vec::new();
+    if open(VOLUME_FD, c"file", libc::O_CREAT | libc::O_RDWR).is_none() {
+        wrong.push("no file can be made");
+    }
+    // As what it is, whatever its name.
+    let name = std::ffi::CString::new(VOLUME_FD.to_string()).expect("a number");
+    let own = open(descriptors.as_raw_fd(), &name, directory).and_then(identity);
+    if own.is_none() {
+        wrong.push("its descriptor cannot be opened anew");
+    }
+    // Nothing is above it.
+    if open(VOLUME_FD, c"..", directory).and_then(identity) != own {
+        wrong.push("what is above the volume");
+    }
+    for path in [
+        c"../secret",
+        c"/etc/passwd",
+        c"/proc/self/status",
+        c"/dev/kvm",
+    ] {
+        if open(VOLUME_FD, path, libc::O_RDONLY).is_some() {
+            wrong.push("a file outside the volume");
+        }
+    }
+    for path in [c"../status", c"../mem", c"../../cpuinfo", c"../root"] {
+        if open(descriptors.as_raw_fd(), path, libc::O_RDONLY).is_some() {
+            wrong.push("more of /proc than its descriptors");
+        }
+    }
+    wrong
 }
 
 /// System calls that lead out, or would be the start of it: those that are not refused.

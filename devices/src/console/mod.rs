@@ -46,13 +46,19 @@ impl Console {
     }
 
     /// Writes out the ring until [`Console::finish`]; `descriptors` are those for the
-    /// guest's descriptors 1 and 2, and that for its traces.
+    /// guest's descriptors 1 and 2, and that for its traces. Each gets `limit` bytes at most,
+    /// and takes nothing more then.
     ///
     /// # Errors
     /// [`RingError`] if the guest broke the ring: its VM is to be ended.
-    pub fn serve(&self, ring: Ring, descriptors: [OwnedFd; 3]) -> Result<(), RingError> {
+    pub fn serve(
+        &self,
+        ring: Ring,
+        descriptors: [OwnedFd; 3],
+        limit: u64,
+    ) -> Result<(), RingError> {
         let ending = Ending(self);
-        let result = self.run(ring, Output::new(descriptors));
+        let result = self.run(ring, Output::new(descriptors, limit));
         self.lock().ended = Some(result);
         drop(ending);
         result

@@ -8,13 +8,17 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 #[derive(Debug)]
 pub(super) struct Output {
     descriptors: [OwnedFd; 3],
+    /// Bytes that each may still get.
+    left: [u64; 3],
     broken: u32,
 }
 
 impl Output {
-    pub(super) fn new(descriptors: [OwnedFd; 3]) -> Self {
+    /// Each descriptor gets `limit` bytes at most.
+    pub(super) fn new(descriptors: [OwnedFd; 3], limit: u64) -> Self {
         Self {
             descriptors,
+            left: [limit; 3],
             broken: 0,
         }
     }
@@ -24,7 +28,12 @@ impl Output {
     pub(super) fn write(&mut self, batch: &Batch) -> u32 {
         let index = batch.descriptor as usize - 1;
         if self.broken & 1 << index == 0
-            && write_all(self.descriptors[index].as_raw_fd(), &mut batch.vectors()).is_err()
+            && write_all(
+                self.descriptors[index].as_raw_fd(),
+                &mut batch.vectors(),
+                &mut self.left[index],
+            )
+            .is_err()
         {
             self.broken |= 1 << index;
         }
@@ -32,13 +41,15 @@ impl Output {
     }
 }
 
-fn write_all(descriptor: RawFd, mut vectors: &mut [libc::iovec]) -> io::Result<()> {
+fn write_all(descriptor: RawFd, mut vectors: &mut [libc::iovec], left: &mut u64) -> io::Result<()> {
+    let fits = cut(vectors, *left);
     while !vectors.is_empty() {
         // SAFETY: the vectors are valid memory of the ring; at most MAX_PIECES of
         // them, far below the kernel's limit.
         let count =
             unsafe { libc::writev(descriptor, vectors.as_ptr(), vectors.len() as libc::c_int) };
         if count >= 0 {
+            *left -= count.unsigned_abs() as u64;
             vectors = advance(vectors, count.unsigned_abs());
             continue;
         }
@@ -49,7 +60,24 @@ fn write_all(descriptor: RawFd, mut vectors: &mut [libc::iovec]) -> io::Result<(
             _ => return Err(error),
         }
     }
-    Ok(())
+    match fits {
+        true => Ok(()),
+        false => Err(io::ErrorKind::FileTooLarge.into()),
+    }
+}
+
+/// Shortens what is to be written to `left` bytes. Result: whether all of it fits.
+fn cut(vectors: &mut [libc::iovec], mut left: u64) -> bool {
+    let mut fits = true;
+    for vector in vectors {
+        let length = vector
+            .iov_len
+            .min(usize::try_from(left).unwrap_or(usize::MAX));
+        fits &= length == vector.iov_len;
+        vector.iov_len = length;
+        left -= length as u64;
+    }
+    fits
 }
 
 /// What is left after `count` bytes were written.

@@ -98,7 +98,7 @@ fn megabytes_pass_in_order_through_sleeps_and_wraps() {
         memory_file().into(),
     ];
     let server = Arc::clone(&console);
-    let worker = thread::spawn(move || server.serve(ring, descriptors));
+    let worker = thread::spawn(move || server.serve(ring, descriptors, u64::MAX));
     let mut expected = [Vec::new(), Vec::new()];
     for n in 0..3000u32 {
         let length = (n * 7919) % 4000 + 1;
@@ -138,7 +138,8 @@ fn closed_output_is_told_to_the_guest() {
     guest.put(2, 5, b"error");
     guest.publish(None);
     let server = Arc::clone(&console);
-    let worker = thread::spawn(move || server.serve(ring, [full, other, memory_file().into()]));
+    let worker =
+        thread::spawn(move || server.serve(ring, [full, other, memory_file().into()], u64::MAX));
     console.finish(None).unwrap();
     worker.join().unwrap().unwrap();
     // SAFETY: mapped as long as the guest.
@@ -147,6 +148,34 @@ fn closed_output_is_told_to_the_guest() {
         .load(Ordering::SeqCst);
     assert_eq!(broken, 1);
     assert_eq!(contents(&err), b"error");
+}
+
+#[test]
+fn an_output_gets_no_more_than_its_limit() {
+    let mut guest = Guest::new();
+    let ring = guest.ring();
+    let console = Arc::new(Console::default());
+    let (out, err) = (memory_file(), memory_file());
+    let descriptors = [
+        out.try_clone().unwrap().into(),
+        err.try_clone().unwrap().into(),
+        memory_file().into(),
+    ];
+    for text in [b"hello", b"world", b"never"] {
+        guest.put(1, 5, text);
+        guest.publish(None);
+    }
+    guest.put(2, 9, b"all of it");
+    guest.publish(None);
+    let server = Arc::clone(&console);
+    let worker = thread::spawn(move || server.serve(ring, descriptors, 8));
+    console.finish(None).unwrap();
+    worker.join().unwrap().unwrap();
+    // SAFETY: mapped as long as the guest.
+    let shared = unsafe { guest.console.as_ref() };
+    assert_eq!(shared.broken.load(Ordering::SeqCst), 1);
+    assert_eq!(contents(&out), b"hellowor");
+    assert_eq!(contents(&err), b"all of i");
 }
 
 #[test]

@@ -6,8 +6,9 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 /// A Linux error number (those of x86-64 and of riscv64 are the same).
 pub type Errno = i32;
@@ -40,10 +41,40 @@ fn check_descriptor(result: libc::c_long) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// The path of what a descriptor refers to. It leads to that very file, whatever names it
+/// Where this process's descriptors are files (proc(5)).
+const DESCRIPTORS: &str = "/proc/self/fd";
+
+/// That directory, opened.
+static DIRECTORY: OnceLock<OwnedFd> = OnceLock::new();
+
+/// Uses this directory, `/proc/self/fd` of this process, instead of its path: for processes
+/// that have no paths. Only before the first volume is served.
+pub fn use_descriptors(directory: OwnedFd) {
+    // One that is there is the same.
+    let _ = DIRECTORY.set(directory);
+}
+
+/// The directory with this process's descriptors.
+fn descriptors() -> Result<BorrowedFd<'static>, Errno> {
+    if let Some(directory) = DIRECTORY.get() {
+        return Ok(directory.as_fd());
+    }
+    let path = CString::new(DESCRIPTORS).unwrap_or_default();
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: a valid path.
+    let directory = check_descriptor(unsafe { libc::open(path.as_ptr(), flags) }.into())?;
+    Ok(DIRECTORY.get_or_init(|| directory).as_fd())
+}
+
+/// The name of a descriptor in [`descriptors`]. It leads to that very file, whatever names it
 /// has, so that nothing is resolved.
+fn descriptor_name(fd: BorrowedFd<'_>) -> CString {
+    CString::new(fd.as_raw_fd().to_string()).unwrap_or_default()
+}
+
+/// The path of that name, for calls that take no directory.
 fn descriptor_path(fd: BorrowedFd<'_>) -> CString {
-    CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default()
+    CString::new(format!("{DESCRIPTORS}/{}", fd.as_raw_fd())).unwrap_or_default()
 }
 
 /// Finds `name`, a single component, in a directory, without following it.
@@ -83,18 +114,18 @@ fn open_beneath(
 
 /// Opens the file of an `O_PATH` descriptor anew, with other flags.
 pub fn reopen(fd: BorrowedFd<'_>, flags: i32) -> Result<OwnedFd, Errno> {
-    let path = descriptor_path(fd);
+    let (directory, name) = (descriptors()?.as_raw_fd(), descriptor_name(fd));
     // SAFETY: a valid path.
-    let result = unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) };
+    let result = unsafe { libc::openat(directory, name.as_ptr(), flags | libc::O_CLOEXEC) };
     check_descriptor(result.into())
 }
 
 /// A regular file without a name.
 pub fn create_unnamed(directory: BorrowedFd<'_>, mode: u32) -> Result<OwnedFd, Errno> {
-    let path = descriptor_path(directory);
+    let (descriptors, name) = (descriptors()?.as_raw_fd(), descriptor_name(directory));
     let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
     // SAFETY: a valid path.
-    let result = unsafe { libc::open(path.as_ptr(), flags, mode) };
+    let result = unsafe { libc::openat(descriptors, name.as_ptr(), flags, mode) };
     check_descriptor(result.into())
 }
 
@@ -112,12 +143,12 @@ pub fn symbolic_link(directory: BorrowedFd<'_>, name: &CStr, target: &CStr) -> R
 
 /// Gives a file a further name.
 pub fn link(fd: BorrowedFd<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-    let path = descriptor_path(fd);
+    let (descriptors, own) = (descriptors()?.as_raw_fd(), descriptor_name(fd));
     // SAFETY: valid paths; the first leads to the file of `fd` itself.
     check(unsafe {
         libc::linkat(
-            libc::AT_FDCWD,
-            path.as_ptr(),
+            descriptors,
+            own.as_ptr(),
             directory.as_raw_fd(),
             name.as_ptr(),
             libc::AT_SYMLINK_FOLLOW,
@@ -192,9 +223,9 @@ pub fn attributes(fd: BorrowedFd<'_>) -> Result<(NodeAttributes, u64), Errno> {
 
 /// Sets the permissions.
 pub fn set_mode(fd: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
-    let path = descriptor_path(fd);
+    let (descriptors, name) = (descriptors()?.as_raw_fd(), descriptor_name(fd));
     // SAFETY: a valid path.
-    check(unsafe { libc::chmod(path.as_ptr(), mode) })
+    check(unsafe { libc::fchmodat(descriptors, name.as_ptr(), mode, 0) })
 }
 
 /// Sets owner and group; `u32::MAX` keeps one.

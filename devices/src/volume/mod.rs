@@ -8,10 +8,13 @@ mod nodes;
 mod server;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 pub use channel::Channel;
 pub use copies::{Copies, FileCopy};
+pub use host::use_descriptors;
 pub use server::{Server, Volume};
+pub use usage::{Usage, measure};
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;

@@ -14,6 +14,17 @@ pub struct Node {
     reader: Option<OwnedFd>,
     writer: Option<OwnedFd>,
     identity: Identity,
+    /// The volume that it was found in.
+    volume: usize,
+}
+
+/// Where a file was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// Number of the volume.
+    pub volume: usize,
+    /// The guest may not change it.
+    pub read_only: bool,
 }
 
 /// What tells nodes apart.
@@ -36,6 +47,14 @@ impl Node {
     /// What tells it apart from others.
     pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// Where it was found, and so what is in it.
+    pub fn origin(&self) -> Origin {
+        Origin {
+            volume: self.volume,
+            read_only: self.identity.read_only,
+        }
     }
 
     /// Whether the guest may not change it, nor what is in it.
@@ -130,17 +149,16 @@ impl Nodes {
         self.by_number.get_mut(&number).ok_or(libc::ESTALE)
     }
 
-    /// The node of a file, made if the file has none, and its attributes. `read_only`: the
-    /// guest may not change it.
+    /// The node of a file, made if the file has none, and its attributes.
     ///
     /// # Errors
     /// `ENFILE` if there are too many, or the host's.
-    pub fn add(&mut self, path: OwnedFd, read_only: bool) -> Result<NodeAttributes, Errno> {
+    pub fn add(&mut self, path: OwnedFd, origin: Origin) -> Result<NodeAttributes, Errno> {
         let (mut attributes, device) = host::attributes(path.as_fd())?;
         let identity = Identity {
             device,
             ino: attributes.ino,
-            read_only,
+            read_only: origin.read_only,
         };
         // The node's descriptor keeps the inode, so the number means the same file.
         if let Some(&number) = self.by_identity.get(&identity) {
@@ -158,6 +176,7 @@ impl Nodes {
             reader: None,
             writer: None,
             identity,
+            volume: origin.volume,
         };
         self.by_number.insert(number, node);
         attributes.node = number;
@@ -169,9 +188,9 @@ impl Nodes {
     ///
     /// # Errors
     /// As [`Nodes::add`].
-    pub fn add_open(&mut self, file: OwnedFd) -> Result<NodeAttributes, Errno> {
+    pub fn add_open(&mut self, file: OwnedFd, origin: Origin) -> Result<NodeAttributes, Errno> {
         let path = file.try_clone().map_err(|_| libc::EMFILE)?;
-        let attributes = self.add(path, false)?;
+        let attributes = self.add(path, origin)?;
         self.get_mut(attributes.node)?.writer = Some(file);
         Ok(attributes)
     }
@@ -180,10 +199,20 @@ impl Nodes {
     ///
     /// # Errors
     /// `ESTALE` if there is none.
-    pub fn forget(&mut self, number: u64) -> Result<(), Errno> {
+    pub fn forget(&mut self, number: u64) -> Result<Node, Errno> {
         let node = self.by_number.remove(&number).ok_or(libc::ESTALE)?;
         self.by_identity.remove(&node.identity);
-        Ok(())
+        Ok(node)
+    }
+
+    /// Whether the guest knows a file of a device that it may change.
+    pub fn knows(&self, device: u64, ino: u64) -> bool {
+        let identity = Identity {
+            device,
+            ino,
+            read_only: false,
+        };
+        self.by_identity.contains_key(&identity)
     }
 
     /// Attributes of a node.

@@ -3,7 +3,8 @@
 use super::channel::Data;
 use super::copies::{Copies, Taken};
 use super::host::{self, Errno};
-use super::nodes::{Node, Nodes};
+use super::nodes::{Node, Nodes, Origin};
+use super::usage::{Limits, Usage};
 use hartline_abi::volume::{
     Answer, NodeAttributes, OPEN_WRITE, Operation, ROOT_READ_ONLY, Request, VOLUME_DATA,
     WRITE_APPEND,
@@ -33,9 +34,23 @@ pub struct Volume {
     path: OwnedFd,
     guest: Vec<u8>,
     read_only: bool,
+    usage: Option<Usage>,
 }
 
 impl Volume {
+    /// The open directory `path` (`O_PATH` will do), to be at the absolute path `guest` of the
+    /// guest. It holds and may hold as much as `usage` says; nobody else may change it
+    /// meanwhile, unless it is `read_only`.
+    #[must_use]
+    pub fn limited(path: OwnedFd, guest: &str, read_only: bool, usage: Usage) -> Self {
+        Self {
+            path,
+            guest: guest.as_bytes().to_vec(),
+            read_only,
+            usage: Some(usage),
+        }
+    }
+
     /// The file or directory `host`, to be at the absolute path `guest` of the guest.
     /// Symbolic links in `host` are followed. `read_only`: the guest may change nothing in
     /// it.
@@ -66,6 +81,7 @@ impl Volume {
             path: fd,
             guest: guest.as_bytes().to_vec(),
             read_only,
+            usage: None,
         })
     }
 }
@@ -74,6 +90,7 @@ impl Volume {
 #[derive(Debug)]
 pub struct Server {
     volumes: Vec<Volume>,
+    limits: Limits,
     nodes: Nodes,
     copies: Arc<Copies>,
     taken: Taken,
@@ -86,6 +103,7 @@ impl Server {
     pub fn new(volumes: Vec<Volume>, copies: Arc<Copies>) -> Self {
         let limit = descriptor_limit().saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS_PER_NODE;
         Self {
+            limits: Limits::new(volumes.iter().map(|volume| volume.usage).collect()),
             volumes,
             nodes: Nodes::new(limit.clamp(MIN_NODES, MAX_NODES) as usize),
             copies,
@@ -115,7 +133,10 @@ impl Server {
         answer: &mut Answer,
     ) -> Result<u64, Errno> {
         match operation {
-            Operation::Forget => self.nodes.forget(args[0])?,
+            Operation::Forget => {
+                let node = self.nodes.forget(args[0])?;
+                self.look_whether_gone(node.origin().volume, node.path());
+            }
             Operation::ReadLink => {
                 let target = host::read_link(self.nodes.get(args[0])?.path())?;
                 return Ok(data.put(&target));
@@ -141,13 +162,17 @@ impl Server {
             | Operation::ListExtended
             | Operation::RemoveExtended => return self.extended(operation, args, data),
             Operation::FileSystem => {
-                answer.args = host::file_system(self.nodes.get(args[0])?.path())?;
+                answer.args = self.file_system(args[0])?;
             }
             Operation::Root => {
                 let index = usize::try_from(args[0]).map_err(|_| libc::ENOENT)?;
                 let volume = self.volumes.get(index).ok_or(libc::ENOENT)?;
                 let path = volume.path.try_clone().map_err(|_| libc::EMFILE)?;
-                answer.attributes = self.nodes.add(path, volume.read_only)?;
+                let origin = Origin {
+                    volume: index,
+                    read_only: volume.read_only,
+                };
+                answer.attributes = self.nodes.add(path, origin)?;
                 answer.args[0] = if volume.read_only { ROOT_READ_ONLY } else { 0 };
                 return Ok(data.put(&volume.guest));
             }
@@ -167,9 +192,9 @@ impl Server {
             Operation::Lookup => {
                 let name = name(data, 0, args[1])?;
                 let directory = self.nodes.get(args[0])?;
-                let read_only = directory.is_read_only();
+                let origin = directory.origin();
                 let path = host::find(directory.path(), &name)?;
-                return self.nodes.add(path, read_only);
+                return self.nodes.add(path, origin);
             }
             Operation::Create
             | Operation::MakeDirectory
@@ -198,12 +223,30 @@ impl Server {
             }
             Operation::Truncate => {
                 let size = position(args[1])?;
-                host::truncate(self.nodes.get_mut(args[0])?.writer()?, size)?;
+                let node = self.nodes.get_mut(args[0])?;
+                let volume = node.origin().volume;
+                let file = node.writer()?;
+                let truncate = || host::truncate(file, size);
+                self.limits.resize(volume, file, |_| args[1], truncate)?;
             }
             Operation::Allocate => {
                 let mode = i32::try_from(args[1]).map_err(|_| libc::EOPNOTSUPP)?;
                 let (offset, length) = (position(args[2])?, position(args[3])?);
-                host::allocate(self.nodes.get_mut(args[0])?.writer()?, mode, offset, length)?;
+                let node = self.nodes.get_mut(args[0])?;
+                let volume = node.origin().volume;
+                let file = node.writer()?;
+                // What lies beyond the end would not count.
+                let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+                if self.limits.of(volume).is_some() && mode != 0 && mode != punch {
+                    return Err(libc::EOPNOTSUPP);
+                }
+                let end = if mode == 0 {
+                    args[2].saturating_add(args[3])
+                } else {
+                    0
+                };
+                let allocate = || host::allocate(file, mode, offset, length);
+                self.limits.resize(volume, file, |_| end, allocate)?;
             }
             _ => {}
         }
@@ -216,15 +259,16 @@ impl Server {
         args: &[u64; 6],
         data: Data,
     ) -> Result<NodeAttributes, Errno> {
-        let directory = self.changeable(args[0])?.path();
+        let node = self.nodes.get(args[0])?.changeable()?;
+        let (directory, origin) = (node.path(), node.origin());
         let mode = safe_mode(args[2], operation == Operation::MakeDirectory);
-        let path = match operation {
-            Operation::CreateUnnamed => host::create_unnamed(directory, mode)?,
-            Operation::Create => host::create(directory, &name(data, 0, args[1])?, mode)?,
+        let make = || match operation {
+            Operation::CreateUnnamed => host::create_unnamed(directory, mode),
+            Operation::Create => host::create(directory, &name(data, 0, args[1])?, mode),
             Operation::MakeDirectory => {
                 let name = name(data, 0, args[1])?;
                 host::make_directory(directory, &name, mode)?;
-                host::find(directory, &name)?
+                host::find(directory, &name)
             }
             _ => {
                 let name = name(data, 0, args[1])?;
@@ -232,13 +276,14 @@ impl Server {
                 let target = target.and_then(|length| data.get(args[1], length));
                 let target = CString::new(target.ok_or(libc::ENAMETOOLONG)?);
                 host::symbolic_link(directory, &name, &target.map_err(|_| libc::EINVAL)?)?;
-                host::find(directory, &name)?
+                host::find(directory, &name)
             }
         };
+        let path = self.limits.make(origin.volume, make)?;
         own(path.as_fd(), args[3], args[4])?;
         match operation {
-            Operation::Create | Operation::CreateUnnamed => self.nodes.add_open(path),
-            _ => self.nodes.add(path, false),
+            Operation::Create | Operation::CreateUnnamed => self.nodes.add_open(path, origin),
+            _ => self.nodes.add(path, origin),
         }
     }
 
@@ -248,7 +293,31 @@ impl Server {
             Operation::RemoveDirectory => libc::AT_REMOVEDIR,
             _ => 0,
         };
-        host::unlink(self.changeable(args[0])?.path(), &name, flags)
+        let directory = self.changeable(args[0])?;
+        let volume = directory.origin().volume;
+        let file = self.file_to_go(directory, &name);
+        host::unlink(directory.path(), &name, flags)?;
+        if let Some(file) = file {
+            self.look_whether_gone(volume, file.as_fd());
+        }
+        Ok(())
+    }
+
+    /// What a name of a volume with a limit leads to, to be looked at when the name is gone.
+    fn file_to_go(&self, directory: &Node, name: &CString) -> Option<OwnedFd> {
+        self.limits.of(directory.origin().volume)?;
+        host::find(directory.path(), name).ok()
+    }
+
+    /// Counts a file no more if it has no name left and the guest does not know it.
+    fn look_whether_gone(&mut self, volume: usize, file: BorrowedFd<'_>) {
+        if self.limits.of(volume).is_some()
+            && let Ok((attributes, device)) = host::attributes(file)
+            && attributes.nlink == 0
+            && !self.nodes.knows(device, attributes.ino)
+        {
+            self.limits.gone(volume, &attributes);
+        }
     }
 
     fn rename(&mut self, args: &[u64; 6], data: Data) -> Result<(), Errno> {
@@ -259,7 +328,13 @@ impl Server {
             .filter(|flags| flags & !allowed == 0)
             .ok_or(libc::EINVAL)?;
         let (from, to) = (self.changeable(args[0])?, self.changeable(args[2])?);
-        host::rename((from.path(), &old), (to.path(), &new), flags)
+        let volume = to.origin().volume;
+        let replaced = self.file_to_go(to, &new);
+        host::rename((from.path(), &old), (to.path(), &new), flags)?;
+        if let Some(replaced) = replaced {
+            self.look_whether_gone(volume, replaced.as_fd());
+        }
+        Ok(())
     }
 
     /// A node that the guest may change.
@@ -279,6 +354,10 @@ impl Server {
     /// Extended attributes.
     fn extended(&self, operation: Operation, args: &[u64; 6], data: Data) -> Result<u64, Errno> {
         let node = self.nodes.get(args[0])?;
+        // They would not count.
+        if self.limits.of(node.origin().volume).is_some() {
+            return Err(libc::EOPNOTSUPP);
+        }
         let (attributes, _) = host::attributes(node.path())?;
         let kind = attributes.mode & libc::S_IFMT;
         let plain = kind == libc::S_IFREG || kind == libc::S_IFDIR;
@@ -330,18 +409,39 @@ impl Server {
         }
         let length = args[2] as usize;
         let offset = position(args[1])?;
-        let file = self.nodes.get_mut(args[0])?.writer()?;
-        let (count, end) = match args[3] & WRITE_APPEND {
+        let node = self.nodes.get_mut(args[0])?;
+        let volume = node.origin().volume;
+        let file = node.writer()?;
+        let appends = args[3] & WRITE_APPEND != 0;
+        let grown = |size: u64| match appends {
+            true => size.saturating_add(args[2]),
+            false => args[1].saturating_add(args[2]),
+        };
+        let write = || match appends {
             // SAFETY: the data has that length.
-            0 => unsafe {
+            false => unsafe {
                 let count = host::write(file, offset, data.pointer(), length)?;
-                (count, args[1].saturating_add(count))
+                Ok((count, args[1].saturating_add(count)))
             },
             // SAFETY: as above.
-            _ => unsafe { host::append(file, data.pointer(), length)? },
+            true => unsafe { host::append(file, data.pointer(), length) },
         };
+        let (count, end) = self.limits.resize(volume, file, grown, write)?;
         answer.args[0] = end;
         Ok(count)
+    }
+
+    /// Block size, blocks, free blocks, free blocks for users, inodes, free inodes.
+    fn file_system(&self, node: u64) -> Result<[u64; 6], Errno> {
+        let node = self.nodes.get(node)?;
+        let host = host::file_system(node.path())?;
+        let Some(usage) = self.limits.of(node.origin().volume) else {
+            return Ok(host);
+        };
+        let [block, _, _, available, files, free_files] = host;
+        let block = block.max(1);
+        let free = (usage.left() / block).min(available);
+        Ok([block, usage.limit / block, free, free, files, free_files])
     }
 
     fn seek(&mut self, args: &[u64; 6]) -> Result<u64, Errno> {

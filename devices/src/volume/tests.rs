@@ -47,6 +47,21 @@ impl Host {
         }
     }
 
+    /// A volume that may hold `room` bytes more than it holds.
+    fn limited(name: &str, room: u64) -> Self {
+        let mut host = Self::new(name);
+        let inside = host.path("inside");
+        let used = measure(&inside).unwrap();
+        let usage = Usage {
+            used,
+            limit: used + room,
+        };
+        let directory = fs::File::open(inside).unwrap().into();
+        let volume = Volume::limited(directory, "/data", false, usage);
+        host.server = Server::new(vec![volume], Arc::clone(&host.copies));
+        host
+    }
+
     fn channel(&self) -> Channel {
         // SAFETY: every test drops it before the host.
         unsafe { Channel::new(self.shared) }
@@ -511,4 +526,83 @@ fn the_thread_serves_sleeps_and_ends() {
     thread.join().unwrap();
     // Who waits for one that has ended is told.
     assert!(!volumes.wait(&|| true, &|| false));
+}
+
+#[test]
+fn a_volume_with_a_limit_holds_no_more() {
+    const NO_ROOM: i64 = -libc::ENOSPC as i64;
+    const ROOM: u64 = 4096 + 10_000;
+    let mut host = Host::limited("limit", ROOM);
+    // Two directories and links of the folder, and `file`.
+    assert_eq!(measure(&host.path("inside")).unwrap(), 4 * 4096 + 8);
+    let root = host.root();
+    let new = |host: &mut Host, operation, name: &str| {
+        let any = u64::MAX;
+        let args = [root, name.len() as u64, 0o700, any, any];
+        host.call(operation, &args, name.as_bytes())
+    };
+    let create = |host: &mut Host, name| new(host, Operation::Create, name);
+    let node = create(&mut host, "a").attributes.node;
+    let bytes = vec![7; 10_000];
+    let result = |answer: Answer| answer.result;
+    let all = host.call(Operation::Write, &[node, 0, 10_000, 0], &bytes);
+    assert_eq!(result(all), 10_000);
+    for (operation, args) in [
+        (Operation::Write, &[node, 10_000, 1, 0][..]),
+        (Operation::Write, &[node, 0, 1, 1]),
+        (Operation::Write, &[node, 1, 10_000, 0]),
+        (Operation::Truncate, &[node, 10_001]),
+        (Operation::Truncate, &[node, i64::MAX as u64]),
+        (Operation::Allocate, &[node, 0, 0, 10_001]),
+    ] {
+        assert_eq!(
+            result(host.call(operation, args, b"x")),
+            NO_ROOM,
+            "{args:?}"
+        );
+    }
+    let unseen = libc::FALLOC_FL_KEEP_SIZE as u64;
+    let unseen = host.call(Operation::Allocate, &[node, unseen, 0, 1 << 30], b"");
+    assert_eq!(result(unseen), -i64::from(libc::EOPNOTSUPP));
+    let over = host.call(Operation::Write, &[node, 9_999, 1, 0], b"y");
+    assert_eq!(result(over), 1, "no more than there was");
+    for operation in [Operation::Create, Operation::MakeDirectory] {
+        assert_eq!(result(new(&mut host, operation, "b")), NO_ROOM);
+    }
+    // What goes makes room.
+    assert_eq!(
+        result(host.call(Operation::Truncate, &[node, 5_000], b"")),
+        0
+    );
+    assert_eq!(result(new(&mut host, Operation::MakeDirectory, "d")), 0);
+    assert_eq!(result(create(&mut host, "b")), NO_ROOM);
+    let removed = host.call(Operation::RemoveDirectory, &[root, 1], b"d");
+    assert_eq!(result(removed), 0);
+    assert_eq!(
+        result(create(&mut host, "b")),
+        NO_ROOM,
+        "the guest knows it"
+    );
+    let known = host.look_up(root, "a").unwrap().node;
+    assert_eq!(known, node);
+    // A file that has no name counts as long as it can be written.
+    assert_eq!(result(host.call(Operation::Unlink, &[root, 1], b"a")), 0);
+    assert_eq!(result(create(&mut host, "b")), NO_ROOM);
+    assert_eq!(result(host.call(Operation::Forget, &[node], b"")), 0);
+    let b = create(&mut host, "b").attributes.node;
+    assert_eq!(result(host.call(Operation::Truncate, &[b, 5_000], b"")), 0);
+    // One that is replaced is gone.
+    let renamed = host.call(Operation::Rename, &[root, 1, root, 4, 0], b"bfile");
+    assert_eq!(result(renamed), 0);
+    assert_eq!(measure(&host.path("inside")).unwrap(), 4 * 4096 + 5_000);
+    let c = create(&mut host, "c").attributes.node;
+    // All of it: what `file` counted, less this one and the directory that the guest knows.
+    let rest = ROOM + 8 - 5_000 - 4096 - 4096;
+    assert_eq!(
+        result(host.call(Operation::Truncate, &[c, rest + 1], b"")),
+        NO_ROOM
+    );
+    assert_eq!(result(host.call(Operation::Truncate, &[c, rest], b"")), 0);
+    let told = host.call(Operation::FileSystem, &[root], b"").args;
+    assert_eq!((told[2], told[3]), (0, 0), "nothing is free");
 }

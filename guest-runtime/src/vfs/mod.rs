@@ -173,8 +173,8 @@ impl Vfs {
         self.fs.mount(point, root)
     }
 
-    /// Mounts the volumes, of which there are `count`, at their places, which the root
-    /// image has.
+    /// Mounts the volumes, of which there are `count`, at their places; those that the root
+    /// image has not are made.
     ///
     /// # Errors
     /// The host's, or those of path_resolution(7).
@@ -185,13 +185,29 @@ impl Vfs {
         count: u32,
     ) -> Result<(), Errno> {
         for (root, path) in self.fs.open_volumes(transport, count)? {
-            let options = Options::following(true);
-            let point = self
-                .resolve(process, AT_FDCWD, &path, options)?
-                .existing()?;
+            let point = self.mount_point(process, &path)?;
             self.fs.mount(point, root)?;
         }
         Ok(())
+    }
+
+    /// What is at an absolute path: a new directory if nothing is.
+    fn mount_point(&mut self, process: &Process, path: &[u8]) -> Result<Ino, Errno> {
+        let who = &Credentials::root();
+        let ends = (1..=path.len()).filter(|&end| path.get(end).is_none_or(|&byte| byte == b'/'));
+        let mut ino = ROOT;
+        for end in ends {
+            let options = Options::following(true);
+            let resolved = self.resolve(process, AT_FDCWD, &path[..end], options)?;
+            ino = match resolved.target {
+                Some(ino) => ino,
+                None => {
+                    let place = resolved.place(Errno::ENOENT)?;
+                    self.fs.create(place, NewInode::directory(0o755), who)?
+                }
+            };
+        }
+        Ok(ino)
     }
 
     /// Opens a standard stream, which is the device node `terminal` if that is given.

@@ -13,7 +13,7 @@ static long call4(long number, long a, long b, long c, long d) {
 
 static long call(long number, long a, long b, long c) { return call4(number, a, b, c, 0); }
 
-enum { READ = 63, WRITE = 64, EXIT_GROUP = 94, NANOSLEEP = 101, RT_SIGACTION = 134 };
+enum { OPENAT = 56, READ = 63, WRITE = 64, EXIT_GROUP = 94, NANOSLEEP = 101, RT_SIGACTION = 134 };
 
 static unsigned long length(const char *text) {
     unsigned long n = 0;
@@ -33,6 +33,36 @@ static void copy(void) {
     long count;
     while ((count = call(READ, 0, (long)buffer, sizeof buffer)) > 0)
         call(WRITE, 1, (long)buffer, count);
+}
+
+enum { WRITE_ONLY = 1, CREATE = 0100, APPEND = 02000 };
+
+// Ends with the error's number if there is one.
+static long checked(long result) {
+    if (result < 0) call(EXIT_GROUP, -result, 0, 0);
+    return result;
+}
+
+static long open(const char *path, int flags) {
+    return checked(call4(OPENAT, -100, (long)path, flags, 0644));
+}
+
+static void get(const char *path) {
+    static char buffer[4096];
+    long file = open(path, 0), count;
+    while ((count = checked(call(READ, file, (long)buffer, sizeof buffer))) > 0)
+        call(WRITE, 1, (long)buffer, count);
+}
+
+static void put(const char *path, const char *text) {
+    checked(call(WRITE, open(path, WRITE_ONLY | CREATE | APPEND), (long)text, length(text)));
+}
+
+// Until there is no room left.
+static void fill(const char *path) {
+    static char buffer[1 << 16];
+    long file = open(path, WRITE_ONLY | CREATE | APPEND);
+    for (;;) checked(call(WRITE, file, (long)buffer, sizeof buffer));
 }
 
 static void rest(long milliseconds) {
@@ -58,6 +88,9 @@ __attribute__((used)) static void begin(long *stack) {
     const char *what = stack[0] > 1 ? arguments[1] : "";
     if (same(what, "exit")) call(EXIT_GROUP, 7, 0, 0);
     if (same(what, "copy")) copy();
+    if (same(what, "get")) get(arguments[2]);
+    if (same(what, "put")) put(arguments[2], arguments[3]);
+    if (same(what, "fill")) fill(arguments[2]);
     if (same(what, "fault")) *(volatile char *)8 = 1;
     if (same(what, "handle")) handle_fault();
     if (same(what, "bytes")) call(WRITE, 1, (long)"\xff\xfe", 2);

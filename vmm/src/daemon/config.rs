@@ -155,11 +155,14 @@ impl Config {
         if self.cpu_overcommit == 0 {
             return wrong("cpu_overcommit", "must be at least 1");
         }
-        if self.first_uid < 1000 || self.uids == 0 {
+        if self.first_uid < 1000 {
             return wrong(
                 "first_uid",
                 "must be a range of users that are nobody else's",
             );
+        }
+        if self.uids < 2 {
+            return wrong("uids", "must be at least 2: one owns what is in volumes");
         }
         if self
             .first_uid

@@ -1,11 +1,11 @@
 //! Giving a program to a VMM.
 
 use super::library::{Files, Library};
-use super::pool::Pool;
+use super::pool::Supply;
 use super::process::{Jailed, Line};
 use super::store::{Program, ProgramState, Spec};
 use crate::jailed::protocol::{
-    FromVmm, ImageAnswer, ImageName, PROGRAM_PATH, RunJob, RunResult, UploadKind,
+    FromVmm, ImageAnswer, ImageName, PROGRAM_PATH, RunJob, RunResult, UploadKind, VolumeJob,
 };
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// How much longer than its program a VMM may take.
 pub const VMM_PATIENCE: Duration = Duration::from_secs(10);
 
-/// VMMs of the pool that are tried, one after another.
+/// VMMs that are tried, one after another.
 const TRIES: u32 = 3;
 /// Images that a VMM waits for at a time.
 const MAX_WANTED: usize = 512;
@@ -93,6 +93,7 @@ impl Order {
             images: files.images.iter().map(|(inode, _)| *inode).collect(),
             interactive: spec.interactive,
             outlives_daemon,
+            volumes: Vec::new(),
         };
         let library = Arc::clone(library);
         Ok(Self {
@@ -102,20 +103,25 @@ impl Order {
         })
     }
 
-    /// Sends it to a VMM of the pool that was prepared for it; to another one if somebody has
-    /// killed that while it waited.
+    /// Gives the program the volumes whose directories the VMM was started with.
+    pub fn attach(&mut self, volumes: Vec<VolumeJob>) {
+        self.job.volumes = volumes;
+    }
+
+    /// Sends it to a VMM that was prepared for it; to another one if somebody has killed that
+    /// while it waited.
     ///
     /// # Errors
     /// Those of `prepare`, and whatever the host answers.
     pub async fn send_to_any<E: From<io::Error>>(
         &self,
-        pool: &Pool,
+        supply: &Supply<'_>,
         outputs: &Outputs,
         mut prepare: impl FnMut(&mut Jailed) -> Result<(), E>,
     ) -> Result<Jailed, E> {
         let mut left = TRIES;
         loop {
-            let mut vmm = pool.take().await?;
+            let mut vmm = supply.take().await?;
             prepare(&mut vmm)?;
             left -= 1;
             match self.send(vmm.line(), outputs).await {

@@ -434,7 +434,7 @@ impl Library {
         let _turn = self.workers.acquire().await;
         let message = serde_json::to_vec(job).map_err(|error| host(what)(error.into()))?;
         let conversation = async {
-            let worker: Jailed = self.launcher.start(Role::Worker).await?;
+            let worker: Jailed = self.launcher.start(Role::Worker, Vec::new()).await?;
             worker.line().send(&message, &[input.as_fd()]).await?;
             loop {
                 let (answer, mut descriptors) = worker.line().receive().await?;

@@ -5,6 +5,7 @@
 //! server, api   connections, requests             auth       keys
 //! library       uploads, trees, translations      store      the database
 //! machines      VMs that outlive the daemon       scheduler  who is next
+//! volumes       directories that outlast machines
 //! collect       what is deleted after a time
 //! pool          VMMs that wait for a program      process    jailed processes
 //! cgroup        what VMs may use
@@ -29,6 +30,7 @@ pub mod scheduler;
 pub mod server;
 pub mod store;
 mod tls;
+pub mod volumes;
 
 use crate::platform::{self, Kvm};
 use crate::probe;
@@ -50,6 +52,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Store, StoreError};
+use volumes::{VolumeError, Volumes};
 
 /// Why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +92,9 @@ pub enum DaemonError {
     /// The processor's features.
     #[error(transparent)]
     Probe(#[from] probe::ProbeError),
+    /// The volumes.
+    #[error("volumes: {0}")]
+    Volumes(#[from] VolumeError),
     /// The machines that there were.
     #[error("the machines that there were: {0}")]
     Machines(#[from] MachineError),
@@ -111,7 +117,9 @@ pub struct Daemon {
     pub pool: Arc<Pool>,
     /// Machines.
     pub machines: Arc<Machines>,
-    /// What happens to them.
+    /// Their volumes.
+    pub volumes: Arc<Volumes>,
+    /// What happens to machines.
     pub events: Events,
     /// For Prometheus.
     pub metrics: Metrics,
@@ -144,7 +152,8 @@ impl Daemon {
         let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
         let features = probe::cached(&kvm, data)?.llvm_string();
         drop(kvm);
-        let users = config.first_uid..config.first_uid + config.uids;
+        // The first of them owns what is in volumes. No process has it.
+        let users = config.first_uid + 1..config.first_uid + config.uids;
         let (cgroups, unenforced) = match Cgroups::open(data, config.disk_bandwidth) {
             Ok(cgroups) => (Some(cgroups), None),
             Err(unenforced) if config.require_limits => {
@@ -168,14 +177,16 @@ impl Daemon {
         let scheduler = Scheduler::new(capacity(&config));
         let events = Events::default();
         let pool = Arc::new(Pool::new(config.pool));
+        let owner = config.first_uid;
+        let volumes = Volumes::new(Arc::clone(&store), data.join("volumes"), owner)?;
+        let volumes = Arc::new(volumes);
         let machines = Machines::new(
             Arc::clone(&store),
             Arc::clone(&library),
             scheduler.clone(),
-            Arc::clone(&pool),
-            Arc::clone(&launcher),
+            (Arc::clone(&pool), Arc::clone(&launcher)),
+            (Arc::clone(&volumes), data.join("machines")),
             events.clone(),
-            data.join("machines"),
         );
         let machines = Arc::new(machines.map_err(host(data))?);
         machines.recover()?;
@@ -191,6 +202,7 @@ impl Daemon {
             scheduler,
             pool,
             machines,
+            volumes,
             events,
             metrics: Metrics::default(),
             unenforced,

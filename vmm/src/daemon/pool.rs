@@ -1,6 +1,6 @@
 //! VMMs that are locked in, with a VM made, waiting for something to run.
 
-use super::process::{Jailed, Launcher};
+use super::process::{Jailed, Launcher, SharedDirectory};
 use crate::jail::Role;
 use crate::jailed::protocol::FromVmm;
 use std::io;
@@ -71,23 +71,61 @@ impl Pool {
 
 async fn fill(launcher: Arc<Launcher>, sender: mpsc::Sender<Jailed>) {
     loop {
-        match tokio::time::timeout(PATIENCE, start(&launcher)).await {
-            Ok(Ok(vmm)) => {
+        match start(&launcher, Role::Vmm, Vec::new()).await {
+            Ok(vmm) => {
                 if sender.send(vmm).await.is_err() {
                     return;
                 }
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::error!("a VMM could not be started: {error}");
                 tokio::time::sleep(PAUSE).await;
             }
-            Err(_) => tracing::error!("a VMM was not ready in {PATIENCE:?} and was ended"),
         }
     }
 }
 
-async fn start(launcher: &Arc<Launcher>) -> io::Result<Jailed> {
-    let vmm = launcher.start(Role::Vmm).await?;
+/// Where a VMM comes from.
+#[derive(Debug)]
+pub enum Supply<'a> {
+    /// It waits already.
+    Pool(&'a Pool),
+    /// It is started when it is wanted, since it may use directories.
+    Started(&'a Arc<Launcher>, Vec<SharedDirectory>),
+}
+
+impl Supply<'_> {
+    /// A VMM that is ready.
+    ///
+    /// # Errors
+    /// The host refuses, or the daemon is being stopped.
+    pub async fn take(&self) -> io::Result<Jailed> {
+        match self {
+            Self::Pool(pool) => pool.take().await,
+            Self::Started(launcher, shared) => {
+                start(launcher, Role::VmmWithVolumes, shared.clone()).await
+            }
+        }
+    }
+}
+
+/// A VMM that is ready.
+async fn start(
+    launcher: &Arc<Launcher>,
+    role: Role,
+    shared: Vec<SharedDirectory>,
+) -> io::Result<Jailed> {
+    let started = tokio::time::timeout(PATIENCE, start_unbounded(launcher, role, shared));
+    let late = || io::Error::other(format!("it was not ready in {PATIENCE:?} and was ended"));
+    started.await.map_err(|_| late())?
+}
+
+async fn start_unbounded(
+    launcher: &Arc<Launcher>,
+    role: Role,
+    shared: Vec<SharedDirectory>,
+) -> io::Result<Jailed> {
+    let vmm = launcher.start(role, shared).await?;
     let (message, _) = vmm
         .line()
         .receive()

@@ -6,6 +6,7 @@ use super::library::LibraryError;
 use super::machines::MachineError;
 use super::scheduler::Refused;
 use super::store::StoreError;
+use super::volumes::VolumeError;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -217,9 +218,23 @@ impl From<MachineError> for Problem {
         match error {
             MachineError::State(_) => Self::conflict("wrong-state", error),
             MachineError::NoInput => Self::conflict("not-interactive", error),
+            MachineError::VolumeInUse(_) => Self::conflict("volume-in-use", error),
             MachineError::Refused(refused) => refused.into(),
+            MachineError::Volume(error) => error.into(),
             MachineError::Host(error) => error.into(),
             MachineError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<VolumeError> for Problem {
+    fn from(error: VolumeError) -> Self {
+        match error {
+            VolumeError::Exists => Self::conflict("volume-exists", error),
+            VolumeError::Missing(_) => Self::not_found("volume"),
+            VolumeError::Host(error) => error.into(),
+            VolumeError::Store(error) => error.into(),
+            VolumeError::Random(_) => Self::internal(error),
         }
     }
 }

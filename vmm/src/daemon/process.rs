@@ -33,10 +33,20 @@ pub struct Launcher {
     cgroups: Option<Arc<Cgroups>>,
 }
 
+/// A directory of the host that a VMM may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedDirectory {
+    /// The directory. What is in it belongs to its owner.
+    pub directory: PathBuf,
+    /// The VMM may change nothing in it.
+    pub read_only: bool,
+}
+
 /// A process that is to be started.
 struct Order {
     role: Role,
     uid: u32,
+    shared: Vec<SharedDirectory>,
     answer: oneshot::Sender<io::Result<(Child, Channel)>>,
 }
 
@@ -77,7 +87,7 @@ impl Launcher {
         let (orders, received) = mpsc::channel::<Order>();
         let work = move || {
             for order in received {
-                let started = starter.start(order.role, order.uid);
+                let started = starter.start(order.role, order.uid, &order.shared);
                 if let Err(Ok((child, _))) = order.answer.send(started) {
                     // Nobody wants it any more. It can be sent that: it has not been waited for.
                     let _ = child.signal(libc::SIGKILL);
@@ -96,16 +106,18 @@ impl Launcher {
         })
     }
 
-    /// Starts a process.
+    /// Starts a process, which may use directories if it is a
+    /// [VMM with volumes](Role::VmmWithVolumes).
     ///
     /// # Errors
     /// The host refuses, or there are as many as there are users.
-    pub async fn start(&self, role: Role) -> io::Result<Jailed> {
+    pub async fn start(&self, role: Role, shared: Vec<SharedDirectory>) -> io::Result<Jailed> {
         let mut uid = self.uids.take()?;
         let (answer, started) = oneshot::channel();
         let order = Order {
             role,
             uid: uid.uid,
+            shared,
             answer,
         };
         let gone = || io::Error::other("the thread that starts processes is gone");
@@ -137,12 +149,22 @@ impl Launcher {
 }
 
 impl Starter {
-    fn start(&self, role: Role, uid: u32) -> io::Result<(Child, Channel)> {
+    fn start(
+        &self,
+        role: Role,
+        uid: u32,
+        shared: &[SharedDirectory],
+    ) -> io::Result<(Child, Channel)> {
         let device = match role {
-            Role::Vmm => Some(self.device.as_fd()),
+            Role::Vmm | Role::VmmWithVolumes => Some(self.device.as_fd()),
             Role::Worker => None,
         };
-        let (child, channel) = jail::spawn(&self.program, role, &self.root, uid, device)?;
+        let volumes = shared
+            .iter()
+            .map(|shared| jail::mount(&shared.directory, uid, shared.read_only));
+        let volumes = volumes.collect::<io::Result<Vec<_>>>()?;
+        let (root, program) = (&self.root, &self.program);
+        let (child, channel) = jail::spawn(program, role, root, uid, device, &volumes)?;
         channel.set_nonblocking()?;
         Ok((child, channel))
     }

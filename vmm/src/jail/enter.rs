@@ -1,11 +1,17 @@
 //! What a process takes away from itself before it looks at anything of a stranger's.
 
 use super::{FilterError, Filters, Role};
-use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, Scope};
-use std::ffi::{CStr, CString};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
+};
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+
+/// How everything is mounted that a jailed process may see.
+const CLOSED: libc::c_ulong = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
 
 /// The newest Landlock interface whose rights are taken away, where the kernel has them.
 const LANDLOCK: ABI = ABI::V7;
@@ -26,7 +32,7 @@ pub struct Limits {
 }
 
 /// What a process is to be locked into.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Jail {
     /// What it is there for.
     pub role: Role,
@@ -36,6 +42,8 @@ pub struct Jail {
     pub uid: u32,
     /// Its limits.
     pub limits: Limits,
+    /// Directories of the host that it may use, nothing above them.
+    pub volumes: Vec<OwnedFd>,
 }
 
 /// Why a process could not be locked in. It must end then.
@@ -65,15 +73,19 @@ pub enum JailError {
 
 /// Locks the calling process in for good. It must have one thread, be in mount, PID and
 /// network namespaces of its own, and have the capabilities `CAP_SYS_ADMIN`, `CAP_SETPCAP`,
-/// `CAP_SETUID` and `CAP_SETGID`.
+/// `CAP_SETUID` and `CAP_SETGID`. Result, if it has volumes: the directory of its own
+/// descriptors (`/proc/self/fd`), to which no path leads and that has nothing above.
 ///
 /// # Errors
 /// [`JailError`]; some rights may be gone by then.
-pub fn enter(jail: &Jail, filters: &Filters) -> Result<(), JailError> {
+pub fn enter(jail: &Jail, filters: &Filters) -> Result<Option<OwnedFd>, JailError> {
     if jail.uid == 0 {
         return Err(JailError::Root);
     }
-    empty_root(jail)?;
+    // What files of volumes are to allow, the guest decides.
+    // SAFETY: no memory is involved.
+    unsafe { libc::umask(0) };
+    let descriptors = empty_root(jail)?;
     limit(&jail.limits)?;
     drop_capabilities()?;
     become_user(jail.uid)?;
@@ -82,9 +94,9 @@ pub fn enter(jail: &Jail, filters: &Filters) -> Result<(), JailError> {
     // After the user changed, which would forget it. The daemon decides otherwise for VMs
     // that shall outlive it.
     check("PR_SET_PDEATHSIG", set_parent_death_signal(libc::SIGKILL))?;
-    restrict_paths()?;
+    restrict_paths(&jail.volumes)?;
     filters.confine_process(jail.role)?;
-    Ok(())
+    Ok(descriptors)
 }
 
 /// Has the kernel send this process a signal when the daemon ends; 0: none.
@@ -92,12 +104,24 @@ pub(crate) fn set_parent_death_signal(signal: i32) -> i32 {
     prctl(libc::PR_SET_PDEATHSIG, signal as libc::c_ulong)
 }
 
-/// Leaves nothing of the host's files but an empty, read-only directory.
-fn empty_root(jail: &Jail) -> Result<(), JailError> {
-    let root = CString::new(jail.root.as_os_str().as_bytes()).map_err(|_| JailError::Path)?;
+/// Leaves nothing of the host's files but an empty, read-only directory. Result, if there
+/// are volumes: the directory of this process's descriptors.
+fn empty_root(jail: &Jail) -> Result<Option<OwnedFd>, JailError> {
+    let path = |path: &OsStr| CString::new(path.as_bytes()).map_err(|_| JailError::Path);
+    let root = path(jail.root.as_os_str())?;
     mount(c"none", c"/", libc::MS_REC | libc::MS_PRIVATE)?;
+    let mut descriptors = None;
+    if !jail.volumes.is_empty() {
+        mount_as(c"proc", &root, c"proc", CLOSED)?;
+        let own = path(jail.root.join("self/fd").as_os_str())?;
+        descriptors = Some(mount_of(&own)?);
+        // SAFETY: a NUL-terminated path.
+        check("umount2", unsafe {
+            libc::umount2(root.as_ptr(), libc::MNT_DETACH)
+        })?;
+    }
     mount(&root, &root, libc::MS_BIND)?;
-    let closed = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    let closed = libc::MS_RDONLY | CLOSED;
     mount(c"none", &root, libc::MS_BIND | libc::MS_REMOUNT | closed)?;
     // SAFETY: NUL-terminated paths. The old root ends up on top of the new one, at the
     // same place, and is taken off.
@@ -109,15 +133,46 @@ fn empty_root(jail: &Jail) -> Result<(), JailError> {
         check("umount2", libc::umount2(here, libc::MNT_DETACH))?;
         check("chdir", libc::chdir(c"/".as_ptr()))?;
         // uname(2) tells it.
-        check("sethostname", libc::sethostname(here, 0))
+        check("sethostname", libc::sethostname(here, 0))?;
     }
+    Ok(descriptors)
 }
 
 fn mount(source: &CStr, target: &CStr, flags: libc::c_ulong) -> Result<(), JailError> {
+    mount_as(source, target, c"", flags)
+}
+
+/// Mounts a file system of a type; of none if that is empty.
+fn mount_as(
+    source: &CStr,
+    target: &CStr,
+    kind: &CStr,
+    flags: libc::c_ulong,
+) -> Result<(), JailError> {
     let none = std::ptr::null();
-    // SAFETY: NUL-terminated paths; no type and no data are passed.
-    let done = unsafe { libc::mount(source.as_ptr(), target.as_ptr(), none, flags, none.cast()) };
+    // SAFETY: NUL-terminated strings; no data are passed.
+    let done = unsafe {
+        let (source, target, kind) = (source.as_ptr(), target.as_ptr(), kind.as_ptr());
+        libc::mount(source, target, kind, flags, none)
+    };
     check("mount", done)
+}
+
+/// A mount of a directory that is nowhere but in the descriptor: what is above is not there.
+fn mount_of(directory: &CStr) -> Result<OwnedFd, JailError> {
+    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
+    // SAFETY: a NUL-terminated path; a fresh descriptor or an error.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_open_tree,
+            libc::AT_FDCWD,
+            directory.as_ptr(),
+            flags,
+        )
+    };
+    check("open_tree", fd as i32)?;
+    // SAFETY: fresh, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
 fn limit(limits: &Limits) -> Result<(), JailError> {
@@ -171,15 +226,20 @@ fn become_user(uid: u32) -> Result<(), JailError> {
     }
 }
 
-/// No path leads anywhere, whatever the file system has; no TCP; no signals and abstract
-/// sockets out of here. On older kernels only what they know: seccomp denies it all too.
-fn restrict_paths() -> Result<(), JailError> {
-    Ruleset::default()
-        .handle_access(AccessFs::from_all(LANDLOCK))?
+/// No path leads anywhere but into volumes, whatever the file system has; no TCP; no
+/// signals and abstract sockets out of here. On older kernels only what they know: seccomp
+/// denies it all too.
+fn restrict_paths(volumes: &[OwnedFd]) -> Result<(), JailError> {
+    let all = AccessFs::from_all(LANDLOCK);
+    let mut rules = Ruleset::default()
+        .handle_access(all)?
         .handle_access(AccessNet::from_all(LANDLOCK))?
         .scope(Scope::from_all(LANDLOCK))?
-        .create()?
-        .restrict_self()?;
+        .create()?;
+    for volume in volumes {
+        rules = rules.add_rule(PathBeneath::new(volume, all))?;
+    }
+    rules.restrict_self()?;
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 
 use crate::confine::{Confine, Thread};
 use seccompiler::{BpfMap, BpfProgram, TargetArch};
+use serde_json::Value;
 
 const POLICY: &str = include_str!("policy.json");
 /// Makes `clone3` look as if the kernel had none, so that the C library uses `clone`,
@@ -14,16 +15,21 @@ const NO_CLONE3: &str = "no_clone3";
 pub enum Role {
     /// Runs one VM.
     Vmm,
+    /// Runs one VM that has volumes: some system calls on files more.
+    VmmWithVolumes,
     /// Packs a file system, or translates one file.
     Worker,
 }
 
 impl Role {
+    const ALL: [Self; 3] = [Self::Vmm, Self::VmmWithVolumes, Self::Worker];
+
     /// Its name on the command line and in the policy.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Vmm => "vmm",
+            Self::VmmWithVolumes => "vmm_with_volumes",
             Self::Worker => "worker",
         }
     }
@@ -31,9 +37,7 @@ impl Role {
     /// The role of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Vmm, Self::Worker]
-            .into_iter()
-            .find(|role| role.name() == name)
+        Self::ALL.into_iter().find(|role| role.name() == name)
     }
 }
 
@@ -43,6 +47,9 @@ pub enum FilterError {
     /// The policy, or the kernel, which may have no seccomp.
     #[error("seccomp: {0}")]
     Seccomp(#[from] seccompiler::Error),
+    /// The policy is no JSON.
+    #[error("the policy: {0}")]
+    Json(#[from] serde_json::Error),
     /// The policy has no filter of this name.
     #[error("the policy has no filter {0}")]
     Missing(&'static str),
@@ -58,10 +65,12 @@ impl Filters {
     /// # Errors
     /// It is wrong: a mistake of ours.
     pub fn compile() -> Result<Self, FilterError> {
-        let map = seccompiler::compile_from_json(POLICY.as_bytes(), TargetArch::x86_64)?;
+        let policy = serde_json::to_vec(&policy()?)?;
+        let map = seccompiler::compile_from_json(&policy[..], TargetArch::x86_64)?;
         let filters = Self(map);
-        for name in [NO_CLONE3, Role::Vmm.name(), Role::Worker.name()] {
-            filters.get(name)?;
+        filters.get(NO_CLONE3)?;
+        for role in Role::ALL {
+            filters.get(role.name())?;
         }
         for thread in Thread::ALL {
             filters.get(name(thread))?;
@@ -85,11 +94,24 @@ impl Filters {
     }
 }
 
+/// The policy, with the filter of a VMM that has volumes, which may do what its threads may.
+fn policy() -> Result<Value, FilterError> {
+    let mut policy: Value = serde_json::from_str(POLICY)?;
+    let mut filter = policy[Role::Vmm.name()].clone();
+    let more = policy[name(Thread::Volumes)]["filter"].as_array().cloned();
+    if let (Some(rules), Some(more)) = (filter["filter"].as_array_mut(), more) {
+        rules.extend(more);
+        policy[Role::VmmWithVolumes.name()] = filter;
+    }
+    Ok(policy)
+}
+
 /// Name of a thread's filter.
 fn name(thread: Thread) -> &'static str {
     match thread {
         Thread::Vcpu => "vcpu",
         Thread::Console => "console",
+        Thread::Volumes => "volumes",
     }
 }
 
@@ -116,7 +138,7 @@ mod tests {
 
     #[test]
     fn roles_have_names() {
-        for role in [Role::Vmm, Role::Worker] {
+        for role in Role::ALL {
             assert_eq!(Role::from_name(role.name()), Some(role));
         }
         assert_eq!(Role::from_name("root"), None);

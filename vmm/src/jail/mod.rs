@@ -4,15 +4,18 @@
 //! The daemon starts it in namespaces of its own ([`spawn`]) with one socket to talk over
 //! ([`Channel`]). The process then takes everything away from itself ([`enter`]): the file
 //! system, its user, capabilities, and the system calls that it does not need
-//! ([`Filters`]). All that it works with comes through the socket, as open descriptors.
+//! ([`Filters`]). All that it works with comes through the socket, as open descriptors;
+//! directories of the host, if it is to have some ([`mount`]), when it is started.
 
 mod channel;
 mod enter;
 mod filter;
+mod mount;
 mod spawn;
 
 pub use channel::{Channel, MAX_DESCRIPTORS, MAX_MESSAGE};
 pub(crate) use enter::set_parent_death_signal;
 pub use enter::{Jail, JailError, Limits, enter};
 pub use filter::{FilterError, Filters, Role};
-pub use spawn::{CHANNEL_FD, Child, DEVICE_FD, spawn};
+pub use mount::mount;
+pub use spawn::{CHANNEL_FD, Child, DEVICE_FD, VOLUME_FD, spawn};

@@ -13,6 +13,8 @@ use std::time::Duration;
 pub const CHANNEL_FD: RawFd = 3;
 /// Descriptor of `/dev/kvm` in a VMM.
 pub const DEVICE_FD: RawFd = 4;
+/// First of the descriptors of volumes in a VMM that has them, one after the other.
+pub const VOLUME_FD: RawFd = 5;
 
 /// Namespaces that a jailed process gets.
 const NAMESPACES: i32 = libc::CLONE_NEWPID
@@ -48,7 +50,12 @@ impl Child {
         }
         // SAFETY: a fresh descriptor that nobody else owns.
         let descriptor = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
-        Ok(Some(Self { pid, descriptor }))
+        Ok(Some(Self::new(pid, descriptor)))
+    }
+
+    /// The process with this number, which the descriptor names.
+    pub(super) fn new(pid: libc::pid_t, descriptor: OwnedFd) -> Self {
+        Self { pid, descriptor }
     }
 
     /// Its number in the daemon's PID namespace.
@@ -160,7 +167,8 @@ impl Drop for Child {
 
 /// Starts `program` (an open executable file) as a jailed process. `root` is an empty
 /// directory that becomes its root directory, `uid` its user and group. It gets one end of
-/// a channel as [`CHANNEL_FD`] and `device` as [`DEVICE_FD`]; the other end is the result.
+/// a channel as [`CHANNEL_FD`], `device` as [`DEVICE_FD`] and `volumes`, directories, from
+/// [`VOLUME_FD`] on; the other end of the channel is the result.
 /// Standard error stays this process's, for what keeps it from locking itself in.
 ///
 /// # Errors
@@ -171,6 +179,7 @@ pub fn spawn(
     root: &Path,
     uid: u32,
     device: Option<BorrowedFd<'_>>,
+    volumes: &[OwnedFd],
 ) -> io::Result<(Child, Channel)> {
     let text = |text: &str| CString::new(text).map_err(io::Error::from);
     let root = root.to_str().ok_or(io::ErrorKind::InvalidInput)?;
@@ -186,10 +195,14 @@ pub fn spawn(
     let null = File::options().read(true).write(true).open("/dev/null")?;
     let (here, there) = Channel::pair()?;
     // Above all descriptors that the child's own are put at.
+    let end = RawFd::try_from(volumes.len()).map_err(io::Error::other)? + VOLUME_FD;
+    let above = |fd: RawFd| above(fd, end);
     let there = above(there.as_raw_fd())?;
     let null = above(null.as_raw_fd())?;
     let device = device.map(|device| above(device.as_raw_fd())).transpose()?;
     let program = above(program.as_raw_fd())?;
+    let volumes = volumes.iter().map(|volume| above(volume.as_raw_fd()));
+    let volumes = volumes.collect::<io::Result<Vec<_>>>()?;
 
     let mut descriptor: RawFd = -1;
     // Not clone3, whose flags no filter of a service manager around the daemon can look at.
@@ -216,8 +229,11 @@ pub fn spawn(
                     Some(device) => libc::dup2(device.as_raw_fd(), DEVICE_FD),
                     None => libc::close(DEVICE_FD),
                 };
+                for (volume, number) in volumes.iter().zip(VOLUME_FD..) {
+                    libc::dup2(volume.as_raw_fd(), number);
+                }
                 // Whatever this process was given by who started it is not for the child.
-                let (first, last) = (DEVICE_FD as u32 + 1, u32::MAX);
+                let (first, last) = (end as u32, u32::MAX);
                 let flags = libc::CLOSE_RANGE_CLOEXEC;
                 if libc::syscall(libc::SYS_close_range, first, last, flags) != 0 {
                     libc::_exit(127);
@@ -241,15 +257,15 @@ pub fn spawn(
             let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
             // SAFETY: a fresh descriptor that nobody else owns.
             let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-            Ok((Child { pid, descriptor }, here))
+            Ok((Child::new(pid, descriptor), here))
         }
     }
 }
 
-/// A duplicate of a descriptor with a number above [`DEVICE_FD`], closed by `exec`.
-fn above(fd: RawFd) -> io::Result<OwnedFd> {
+/// A duplicate of a descriptor with a number of at least `least`, closed by `exec`.
+fn above(fd: RawFd, least: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: no memory is involved; a fresh descriptor or an error.
-    let fd = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, DEVICE_FD + 1) };
+    let fd = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, least) };
     match fd {
         -1 => Err(io::Error::last_os_error()),
         // SAFETY: fresh, owned by nobody else.

@@ -8,7 +8,7 @@ mod vmm;
 
 pub mod protocol;
 
-use crate::jail::{self, CHANNEL_FD, Channel, DEVICE_FD, Filters, Jail, Limits, Role};
+use crate::jail::{self, CHANNEL_FD, Channel, DEVICE_FD, Filters, Jail, Limits, Role, VOLUME_FD};
 use crate::platform::Kvm;
 use crate::tree::TreeImage;
 use protocol::{FromWorker, WorkerJob};
@@ -30,6 +30,14 @@ pub(crate) const VMM: Limits = Limits {
     address_space: 512 << 30,
     processor_time: libc::RLIM_INFINITY,
     file_length: MAX_OUTPUT,
+};
+
+/// Limits of a VMM that has volumes. What those may hold is looked after where they are
+/// served, and the program's output where that is written.
+const VMM_WITH_VOLUMES: Limits = Limits {
+    descriptors: 16 << 10,
+    file_length: libc::RLIM_INFINITY,
+    ..VMM
 };
 
 /// Limits of a worker: translation takes some kilobytes of memory for each instruction.
@@ -88,17 +96,24 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
         uid,
         limits: match role {
             Role::Vmm => VMM,
+            Role::VmmWithVolumes => VMM_WITH_VOLUMES,
             Role::Worker => WORKER,
         },
+        volumes: match role {
+            Role::VmmWithVolumes => (VOLUME_FD..).map_while(|fd| inherited(fd).ok()).collect(),
+            Role::Vmm | Role::Worker => Vec::new(),
+        },
     };
-    jail::enter(&jail, &filters)?;
+    if let Some(descriptors) = jail::enter(&jail, &filters)? {
+        hartline_devices::volume::use_descriptors(descriptors);
+    }
     // The daemon's standard error is not for what strangers' files make this process say.
     // SAFETY: descriptor 0 is /dev/null, and nobody owns number 2.
     unsafe { libc::dup2(0, 2) };
     match role {
-        Role::Vmm => {
+        Role::Vmm | Role::VmmWithVolumes => {
             let kvm = Kvm::from_descriptor(inherited(DEVICE_FD)?)?;
-            vmm::serve(kvm, Arc::new(channel), filters)
+            vmm::serve(kvm, Arc::new(channel), filters, jail.volumes)
         }
         Role::Worker => work(&channel),
     }

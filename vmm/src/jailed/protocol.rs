@@ -35,6 +35,21 @@ pub struct RunJob {
     pub interactive: bool,
     /// The VM goes on when the daemon ends.
     pub outlives_daemon: bool,
+    /// Its volumes, in the order of the directories that the VMM was started with.
+    pub volumes: Vec<VolumeJob>,
+}
+
+/// A volume of a VM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeJob {
+    /// Absolute path where the program finds it.
+    pub path: String,
+    /// The program may change nothing in it.
+    pub read_only: bool,
+    /// Bytes that it holds.
+    pub used: u64,
+    /// Bytes that it may hold.
+    pub limit: u64,
 }
 
 /// From a VMM.

@@ -1,8 +1,8 @@
 //! A jailed VMM: makes a VM, waits for what is to run in it, runs that, and ends.
 
-use super::JailedError;
 use super::images::FromDaemon;
 use super::protocol::{FromVmm, INPUT_FD, ImageName, RunJob, RunResult};
+use super::{JailedError, MAX_OUTPUT};
 use crate::boot;
 use crate::confine::Confine;
 use crate::devices::Attached;
@@ -17,6 +17,7 @@ use crate::signals::SignalSet;
 use crate::tree::TreeImage;
 use hartline_abi::boot::NetSettings;
 use hartline_abi::image::variant;
+use hartline_devices::volume::{Usage, Volume};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
@@ -25,12 +26,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Makes a VM, says so, and runs what comes. The daemon's end before that is the end of
-/// this process too.
+/// Makes a VM, says so, and runs what comes, with these directories as volumes. The daemon's
+/// end before that is the end of this process too.
 ///
 /// # Errors
 /// [`JailedError`].
-pub fn serve(kvm: Kvm, channel: Arc<Channel>, filters: Arc<Filters>) -> Result<(), JailedError> {
+pub fn serve(
+    kvm: Kvm,
+    channel: Arc<Channel>,
+    filters: Arc<Filters>,
+    volumes: Vec<OwnedFd>,
+) -> Result<(), JailedError> {
     // Until the VM runs, they wait: the first process of a PID namespace would not get them.
     let _signals = SignalSet::block(false)?;
     let blank = Blank::new(kvm, 1, Mode::Safepoint)?;
@@ -45,10 +51,11 @@ pub fn serve(kvm: Kvm, channel: Arc<Channel>, filters: Arc<Filters>) -> Result<(
         crate::jail::set_parent_death_signal(0);
     }
     let (mut result_file, given) = take_descriptors(descriptors, &job)?;
+    let volumes = volumes_of(&job, volumes)?;
     // Nobody may be there any more, and need not be.
     let _ = channel.send(&serde_json::to_vec(&FromVmm::Started)?, &[]);
     let images = FromDaemon::start(Arc::clone(&channel), given.images)?;
-    let result = run(blank, &job, given.tree, images, filters)
+    let result = run(blank, &job, (given.tree, volumes), images, filters)
         .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));
     result_file.write_all(&serde_json::to_vec(&result)?)?;
     // Nobody may be there any more: the file has it.
@@ -60,6 +67,20 @@ pub fn serve(kvm: Kvm, channel: Arc<Channel>, filters: Arc<Filters>) -> Result<(
 struct Given {
     tree: Arc<TreeImage>,
     images: HashMap<ImageName, ImageFile>,
+}
+
+/// The volumes of a job, which are these directories.
+fn volumes_of(job: &RunJob, directories: Vec<OwnedFd>) -> Result<Vec<Volume>, JailedError> {
+    if directories.len() != job.volumes.len() {
+        return Err(JailedError::Descriptor);
+    }
+    let volumes = job.volumes.iter().zip(directories);
+    let volumes = volumes.map(|(volume, directory)| {
+        let (used, limit) = (volume.used, volume.limit);
+        let usage = Usage { used, limit };
+        Volume::limited(directory, &volume.path, volume.read_only, usage)
+    });
+    Ok(volumes.collect())
 }
 
 /// Makes the program's standard descriptors this process's own. Result: the file for the
@@ -106,7 +127,7 @@ fn put(descriptor: Option<OwnedFd>, number: RawFd) -> Result<(), JailedError> {
 fn run(
     blank: Blank,
     job: &RunJob,
-    tree: Arc<TreeImage>,
+    (tree, volumes): (Arc<TreeImage>, Vec<Volume>),
     images: Arc<FromDaemon>,
     filters: Arc<Filters>,
 ) -> Result<RunResult, String> {
@@ -135,7 +156,7 @@ fn run(
         images: Some(images),
         program_image,
         arguments: &arguments,
-        volumes: Vec::new(),
+        volumes,
         interpret_only: false,
         variant: variant::NORMAL,
         trace: None,
@@ -143,6 +164,7 @@ fn run(
         count: true,
         profile: None,
         confine: Some(filters as Arc<dyn Confine>),
+        output_limit: MAX_OUTPUT,
     };
     let outcome = blank.run(settings).map_err(|error| error.to_string())?;
     // Of what happens in translated code the guest knows where it was, and no registers.

@@ -152,6 +152,7 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         variant: 0,
         profile: None,
         confine: None,
+        output_limit: u64::MAX,
         timeout: guest.timeout,
         count: true,
         statistics: None,

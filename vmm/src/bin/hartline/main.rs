@@ -66,6 +66,11 @@ enum Command {
     Submit(Box<remote::Submit>),
     /// Make an API key of the daemon
     Key(remote::Key),
+    /// List the volumes that the daemon has
+    Volumes(remote::Volumes),
+    /// Make or delete volumes of the daemon
+    #[command(subcommand)]
+    Volume(remote::Volume),
     /// Print what makes a shell complete commands and options
     Completions {
         /// The shell
@@ -97,6 +102,8 @@ fn main() -> ExitCode {
             Command::Top(arguments) => remote::top(arguments),
             Command::Submit(arguments) => remote::submit(arguments),
             Command::Key(arguments) => remote::key(arguments),
+            Command::Volumes(arguments) => remote::volumes(arguments),
+            Command::Volume(command) => remote::volume(command),
             Command::Completions { shell } => completions(*shell),
             Command::Attach(arguments) => remote::attach(arguments),
         },

@@ -7,7 +7,7 @@ use crate::daemon::auth::random_hex;
 use crate::daemon::problem::Problem;
 use crate::daemon::store::{Created, Kind, Machine, MachineState, NewMachine, Program, Spec};
 use axum::http::HeaderMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::time::Duration;
 
@@ -15,6 +15,20 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const MAX_IDEMPOTENCY_KEY: usize = 255;
 /// Longest wait of one request, seconds.
 pub const MAX_WAIT: u64 = 300;
+
+/// Which part of a list.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct Page {
+    /// Those after this id.
+    #[serde(default)]
+    pub after: String,
+    /// So many at most.
+    #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 1000)]
+    pub limit: u32,
+}
 
 /// Entries of a page if its request does not say.
 pub fn default_limit() -> u32 {

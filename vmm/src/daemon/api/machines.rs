@@ -6,6 +6,7 @@ use super::lookup::{
     wait_for_end,
 };
 use super::spec::check_spec;
+use super::volumes::check_mounts;
 use crate::daemon::Daemon;
 use crate::daemon::execute::path_in_tree;
 use crate::daemon::machines::{MachineError, Machines};
@@ -162,6 +163,7 @@ pub async fn create(
         find_program(&daemon, &caller, &request.spec)?,
         &request.start,
     );
+    check_mounts(&daemon, &caller, &request.spec)?;
     path_in_tree(&request.spec, &program)?;
     let make = || -> Result<_, Problem> {
         // Queued from the first: a daemon that ends now finds it so.

@@ -11,6 +11,7 @@ mod spec;
 mod stats;
 mod system;
 mod tenants;
+mod volumes;
 
 use super::Daemon;
 use super::problem::Problem;
@@ -48,6 +49,8 @@ pub fn router(daemon: Arc<Daemon>) -> Router {
         .routes(routes!(runs::get, runs::delete))
         .routes(routes!(programs::list, programs::upload))
         .routes(routes!(programs::get, programs::delete))
+        .routes(routes!(volumes::list, volumes::create))
+        .routes(routes!(volumes::get, volumes::delete))
         .routes(routes!(machines::list, machines::create))
         .routes(routes!(machines::get, machines::delete))
         .routes(routes!(machines::start))

@@ -1,7 +1,7 @@
 //! Uploads.
 
 use super::extract::{Caller, Query, Target};
-use super::lookup::{check_limit, default_limit};
+use super::lookup::{Page, check_limit};
 use crate::daemon::Daemon;
 use crate::daemon::auth::{hex, random_hex};
 use crate::daemon::problem::Problem;
@@ -42,20 +42,6 @@ fn status(daemon: &Daemon, program: Program) -> axum::Json<ProgramStatus> {
         instructions_done: progress.map(|(done, _)| done),
         instructions: progress.map(|(_, all)| all),
     })
-}
-
-/// Which part of a list.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub struct Page {
-    /// Those after this id.
-    #[serde(default)]
-    after: String,
-    /// So many at most.
-    #[serde(default = "default_limit")]
-    #[param(minimum = 1, maximum = 1000)]
-    limit: u32,
 }
 
 /// The programs of the tenant, by id
@@ -182,10 +168,7 @@ fn check_text(field: &str, text: &str) -> Result<(), Problem> {
 
 /// How many bytes the caller may still upload.
 fn room(daemon: &Daemon, caller: &Caller) -> Result<u64, Problem> {
-    let tenant = daemon.store.tenant(&caller.tenant)?;
-    let quota = tenant.map(|tenant| tenant.quota).unwrap_or_default();
-    let used = daemon.store.storage_used(&caller.tenant)?;
-    let left = quota.max_storage.saturating_sub(used);
+    let left = daemon.store.storage_left(&caller.tenant)?;
     Ok(left.min(daemon.config.max_upload))
 }
 

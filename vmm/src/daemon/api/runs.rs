@@ -8,6 +8,7 @@ use super::lookup::{
 use super::spec::check_spec;
 use crate::daemon::Daemon;
 use crate::daemon::execute::{Order, Outputs, VMM_PATIENCE, path_in_tree};
+use crate::daemon::pool::Supply;
 use crate::daemon::problem::Problem;
 use crate::daemon::process::Jailed;
 use crate::daemon::scheduler::Resources;
@@ -225,6 +226,10 @@ fn check(request: &mut RunRequest) -> Result<(), Problem> {
         let detail = "nobody can attach to a run: make a machine";
         return Err(Problem::conflict("not-interactive", detail));
     }
+    if !request.spec.volumes.is_empty() {
+        let detail = "a run has no volumes: make a machine";
+        return Err(Problem::conflict("no-volumes", detail));
+    }
     if request.stdin.len() > MAX_INPUT {
         let rule = format!("must be at most {MAX_INPUT} bytes");
         return Err(Problem::field("stdin", rule));
@@ -320,7 +325,7 @@ async fn run(
     let limit = |vmm: &mut Jailed| {
         tokio::task::block_in_place(|| vmm.limit(&caller.tenant, quota.weight, spec.memory))
     };
-    let vmm = order.send_to_any(&daemon.pool, &outputs, limit).await?;
+    let vmm = order.send_to_any(&Supply::Pool(&daemon.pool), &outputs, limit).await?;
     let patience =
         Duration::from_millis(spec.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS)) + VMM_PATIENCE;
     let result = async {

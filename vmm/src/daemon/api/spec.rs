@@ -9,6 +9,14 @@ const MAX_TIMEOUT_MS: u64 = 30 * 24 * 3600 * 1000;
 /// Longest arguments and environment together, bytes: they go to the VMM in one message.
 const MAX_STRINGS: usize = MAX_MESSAGE / 4;
 const MAX_LABELS: usize = 64;
+const MAX_VOLUMES: usize = 8;
+/// Longest path of a volume in a machine, bytes.
+const MAX_MOUNT_PATH: usize = 1024;
+/// What names of volumes are.
+pub(super) const VOLUME_NAME: &str = "a volume's name has 1 to 63 lower-case letters, digits, \
+    underscores, dots and hyphens, and begins with a letter or a digit";
+const MOUNT_PATH: &str = "a volume's path begins with a slash, and each part of it with a letter, \
+    a digit, an underscore or a dot before one of those; further characters may be .@+- too";
 
 /// Checks everything of a spec that needs no database.
 ///
@@ -62,6 +70,20 @@ pub(super) fn check_spec(spec: &Spec) -> Result<(), Problem> {
             "names must not be empty or contain =",
         ));
     }
+    if spec.volumes.len() > MAX_VOLUMES {
+        return Err(Problem::field(
+            "volumes",
+            format!("may be {MAX_VOLUMES} at most"),
+        ));
+    }
+    for mount in &spec.volumes {
+        if !is_volume_name(&mount.volume) {
+            return Err(Problem::field("volumes", VOLUME_NAME));
+        }
+        if !is_mount_path(&mount.path) {
+            return Err(Problem::field("volumes", MOUNT_PATH));
+        }
+    }
     if spec.labels.len() > MAX_LABELS {
         return Err(Problem::field(
             "labels",
@@ -69,4 +91,52 @@ pub(super) fn check_spec(spec: &Spec) -> Result<(), Problem> {
         ));
     }
     Ok(())
+}
+
+/// Whether a volume may have this name.
+pub(super) fn is_volume_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    name.len() <= 63
+        && bytes.next().is_some_and(is_plain)
+        && bytes.all(|byte| is_plain(byte) || b"_.-".contains(&byte))
+}
+
+/// Whether a volume may be at this path: never the root, nor `.` or `..` in it.
+fn is_mount_path(path: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let is_part = |part: &str| {
+        let part = part.strip_prefix('.').unwrap_or(part).as_bytes();
+        part.first().is_some_and(|&byte| is_word(byte))
+            && part
+                .iter()
+                .all(|byte| is_word(*byte) || b".@+-".contains(byte))
+    };
+    path.len() <= MAX_MOUNT_PATH
+        && path
+            .strip_prefix('/')
+            .is_some_and(|rest| rest.split('/').all(is_part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_paths_of_volumes() {
+        for name in ["a", "0", "data-1.new_x", &"x".repeat(63)] {
+            assert!(is_volume_name(name), "{name}");
+        }
+        for name in ["", "A", ".a", "-a", "a/b", "a b", "\u{e4}", &"x".repeat(64)] {
+            assert!(!is_volume_name(name), "{name}");
+        }
+        for path in ["/data", "/root/.cache/x", "/a/b-c+d@e.f", "/_"] {
+            assert!(is_mount_path(path), "{path}");
+        }
+        for path in [
+            "", "/", "data", "/..", "/a/../b", "/.", "/a//b", "/a/", "/...", "/a b", "/\0",
+        ] {
+            assert!(!is_mount_path(path), "{path}");
+        }
+    }
 }

@@ -17,10 +17,11 @@ mod recover;
 use super::events::Events;
 use super::execute::{Order, VMM_PATIENCE};
 use super::library::Library;
-use super::pool::Pool;
+use super::pool::{Pool, Supply};
 use super::process::{Jailed, Launcher, Released, Uid, Watched};
 use super::scheduler::{Permit, Refused, Resources, Scheduler};
 use super::store::{Machine, MachineState, Quota, Store, StoreError, now_ms};
+use super::volumes::{VolumeError, Volumes};
 use crate::jailed::protocol::RunResult;
 use std::collections::HashMap;
 use std::fs;
@@ -45,6 +46,12 @@ pub enum MachineError {
     /// Its standard input was not to be kept open.
     #[error("the machine was not made interactive: its standard input is empty")]
     NoInput,
+    /// Another machine may change one of its volumes.
+    #[error("volume {0}: another machine that is active may change it: attach it read-only")]
+    VolumeInUse(String),
+    /// Its volumes.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
     /// The host.
     #[error("{0}")]
     Host(#[from] io::Error),
@@ -61,6 +68,7 @@ pub struct Machines {
     scheduler: Scheduler,
     pool: Arc<Pool>,
     launcher: Arc<Launcher>,
+    volumes: Arc<Volumes>,
     events: Events,
     directory: PathBuf,
     /// What is to be told to the tasks of machines that are queued or running.
@@ -85,10 +93,9 @@ impl Machines {
         store: Arc<Store>,
         library: Arc<Library>,
         scheduler: Scheduler,
-        pool: Arc<Pool>,
-        launcher: Arc<Launcher>,
+        (pool, launcher): (Arc<Pool>, Arc<Launcher>),
+        (volumes, directory): (Arc<Volumes>, PathBuf),
         events: Events,
-        directory: PathBuf,
     ) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
         Ok(Self {
@@ -97,6 +104,7 @@ impl Machines {
             scheduler,
             pool,
             launcher,
+            volumes,
             events,
             directory,
             tasks: Mutex::default(),
@@ -122,12 +130,22 @@ impl Machines {
     /// # Errors
     /// [`MachineError`].
     pub fn admit(self: &Arc<Self>, machine: &Machine) -> Result<(), MachineError> {
-        let quota = self.quota(&machine.tenant).map_err(MachineError::from);
-        let admitted = quota.and_then(|quota| self.queue(machine.clone(), quota));
+        let admitted = self.check_volumes(machine).and_then(|()| {
+            let quota = self.quota(&machine.tenant)?;
+            self.queue(machine.clone(), quota)
+        });
         if let Err(error) = &admitted {
             self.fail(machine.clone(), error.to_string())?;
         }
         admitted
+    }
+
+    /// One machine at a time may change a volume: what it holds is counted by its VMM.
+    fn check_volumes(&self, machine: &Machine) -> Result<(), MachineError> {
+        match self.store.volume_in_use(machine)? {
+            Some(volume) => Err(MachineError::VolumeInUse(volume)),
+            None => Ok(()),
+        }
     }
 
     /// Queues a machine whose state says so, and runs it when it is its turn.
@@ -184,11 +202,12 @@ impl Machines {
         let library = &self.library;
         let order =
             tokio::task::block_in_place(|| Order::new(&machine.spec, &program, library, true));
-        let order = match order {
+        let mut order = match order {
             Ok(order) => order,
             Err(error) => return self.fail(machine, error.to_string()),
         };
         let outputs = self.make_files(&machine)?;
+        let supply = self.supply(&machine, &mut order)?;
         let weight = self.quota(&machine.tenant)?.weight;
         let prepare = |vmm: &mut Jailed| {
             let (tenant, memory) = (&machine.tenant, machine.spec.memory);
@@ -198,7 +217,7 @@ impl Machines {
             machine.started_ms = Some(now_ms());
             self.change(&machine)
         };
-        let vmm = order.send_to_any(&self.pool, &outputs, prepare).await?;
+        let vmm = order.send_to_any(&supply, &outputs, prepare).await?;
         // The VMM has its own now.
         drop(outputs);
         let Some(Released { process, line, uid }) = vmm.release() else {
@@ -224,6 +243,17 @@ impl Machines {
             done = watch => done,
             never = serve_images => never,
         }
+    }
+
+    /// Where a VMM for a machine comes from: one that may use its volumes if it has any.
+    fn supply(&self, machine: &Machine, order: &mut Order) -> Result<Supply<'_>, MachineError> {
+        if machine.spec.volumes.is_empty() {
+            return Ok(Supply::Pool(&self.pool));
+        }
+        let attached = tokio::task::block_in_place(|| self.volumes.attach(machine))?;
+        let (shared, volumes) = attached.into_iter().unzip();
+        order.attach(volumes);
+        Ok(Supply::Started(&self.launcher, shared))
     }
 
     /// From now on a machine has a process that can be told things.

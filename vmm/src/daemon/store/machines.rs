@@ -1,6 +1,6 @@
 //! Machines: programs that run, ran or are to run, each in a VM.
 
-use super::{Store, StoreError, json_column, now_ms, parse_column};
+use super::{Mount, Store, StoreError, json_column, now_ms, parse_column};
 use crate::daemon::integer;
 use crate::jailed::protocol::RunResult;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -46,6 +46,11 @@ pub struct Spec {
     /// Keep standard input open for those who attach; otherwise it is empty.
     #[serde(default)]
     pub interactive: bool,
+    /// Volumes of the tenant, each once.
+    // Not written if there are none: idempotency keys are of what is written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 8)]
+    pub volumes: Vec<Mount>,
 }
 
 fn string_schema(pattern: &str) -> ObjectBuilder {

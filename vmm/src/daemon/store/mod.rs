@@ -5,11 +5,13 @@ mod keys;
 mod machines;
 mod programs;
 mod tenants;
+mod volumes;
 
 pub use keys::{ApiKey, NewKey, Scope};
 pub use machines::{Created, Kind, Machine, MachineState, NewMachine, Spec};
 pub use programs::{Program, ProgramState};
 pub use tenants::{DEFAULT_TENANT, Quota, Tenant};
+pub use volumes::{Mount, Volume};
 
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
@@ -17,7 +19,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Statements that bring a database from the version of their index to the next one.
-const MIGRATIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("schema-2.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("schema.sql"),
+    include_str!("schema-2.sql"),
+    include_str!("schema-3.sql"),
+];
 
 /// How long another program, say a backup, may hold the database.
 const BUSY: Duration = Duration::from_secs(5);

@@ -231,17 +231,21 @@ impl Store {
         Ok(statement.exists([id])?)
     }
 
-    /// Bytes that a tenant has uploaded.
+    /// Bytes that a tenant may have more of in programs and volumes, whether these are full or
+    /// not.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn storage_used(&self, tenant: &str) -> Result<u64, StoreError> {
-        let sum = self.connection().query_row(
-            "SELECT coalesce(sum(size), 0) FROM program WHERE tenant = ?",
+    pub fn storage_left(&self, tenant: &str) -> Result<u64, StoreError> {
+        let quota = self.tenant(tenant)?.map(|tenant| tenant.quota);
+        let used: u64 = self.connection().query_row(
+            "SELECT coalesce(sum(size), 0) FROM
+                 (SELECT tenant, size FROM program UNION ALL SELECT tenant, size FROM volume)
+             WHERE tenant = ?",
             [tenant],
             |row| row.get(0),
         )?;
-        Ok(sum)
+        Ok(quota.unwrap_or_default().max_storage.saturating_sub(used))
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Quota {
     #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 0, maximum = 1000000)]
     pub max_queued: u32,
-    /// Uploaded programs, bytes.
+    /// Uploaded programs and volumes, bytes.
     #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 0, maximum = 1125899906842624i64)]
     pub max_storage: u64,

@@ -104,7 +104,8 @@ fn tenants_see_their_own_programs_only() {
     assert!(store.add_program(&program).unwrap().1, "tried again");
     assert!(store.program("other", "aa").unwrap().is_none());
     assert!(store.programs("other", "", 10).unwrap().is_empty());
-    assert_eq!(store.storage_used(DEFAULT_TENANT).unwrap(), 10);
+    let left = store.storage_left(DEFAULT_TENANT).unwrap();
+    assert_eq!(Quota::default().max_storage - left, 10);
     let unused = |before| store.unused_programs(before, 10).unwrap().len();
     assert_eq!(unused(i64::MAX), 0, "it is being packed");
     store.update_program(&program).unwrap();
@@ -170,4 +171,72 @@ fn runs_are_no_machines_and_what_is_old_is_found() {
     ] {
         assert_eq!(ids(store.ended_machines(kind, before, 10).unwrap()), found);
     }
+}
+
+#[test]
+fn volumes_belong_to_tenants_and_machines() {
+    let (_directory, _path, store) = store();
+    store.put_tenant("other", &Quota::default()).unwrap();
+    let made = store.add_volume(DEFAULT_TENANT, "data", "v1", 100).unwrap();
+    assert_eq!(made.map(|volume| volume.size), Some(100));
+    let again = store.add_volume(DEFAULT_TENANT, "data", "v2", 5).unwrap();
+    assert_eq!(again, None, "is there already");
+    assert!(
+        store
+            .add_volume("other", "data", "v3", 7)
+            .unwrap()
+            .is_some()
+    );
+    assert!(store.is_volume("v1").unwrap() && !store.is_volume("v2").unwrap());
+    let left = store.storage_left(DEFAULT_TENANT).unwrap();
+    assert_eq!(Quota::default().max_storage - left, 100);
+
+    let with = |read_only| Spec {
+        volumes: vec![Mount {
+            volume: "data".to_owned(),
+            path: "/data".to_owned(),
+            read_only,
+        }],
+        ..spec()
+    };
+    let make = |id, read_only, state| {
+        let created = store
+            .create_machine(&new(id, &with(read_only), state))
+            .unwrap();
+        let Created::New(machine) = created else {
+            panic!("not made");
+        };
+        store.volume_in_use(&machine).unwrap()
+    };
+    assert_eq!(make("m1", false, MachineState::Created), None);
+    assert_eq!(
+        make("m2", false, MachineState::Running),
+        None,
+        "m1 is not active"
+    );
+    assert_eq!(
+        make("m3", true, MachineState::Running),
+        None,
+        "it only reads"
+    );
+    let in_use = make("m4", false, MachineState::Queued);
+    assert_eq!(in_use.as_deref(), Some("data"));
+
+    let delete = |tenant| store.delete_volume(tenant, "data").unwrap();
+    assert_eq!(delete(DEFAULT_TENANT), None, "machines have it");
+    assert_eq!(
+        delete("other").map(|volume| volume.id).as_deref(),
+        Some("v3")
+    );
+    for id in ["m1", "m2", "m3", "m4"] {
+        let mut machine = store.machine(id).unwrap().unwrap();
+        machine.state = MachineState::Exited;
+        store.update_machine(&machine).unwrap();
+        assert!(store.delete_machine(id).unwrap());
+    }
+    assert_eq!(
+        delete(DEFAULT_TENANT).map(|volume| volume.id).as_deref(),
+        Some("v1")
+    );
+    assert!(store.volumes(DEFAULT_TENANT, "", 10).unwrap().is_empty());
 }

@@ -109,6 +109,17 @@ fn pair(text: &str) -> Result<(String, String), &'static str> {
     Ok((pair.0.to_owned(), pair.1.to_owned()))
 }
 
+/// A volume of a machine, as the API has it.
+fn mount(text: &str) -> Result<Value, &'static str> {
+    let form = "needs the form NAME:PATH or NAME:PATH:ro";
+    let (volume, path) = text.split_once(':').ok_or(form)?;
+    let (path, read_only) = match path.strip_suffix(":ro") {
+        Some(path) => (path, true),
+        None => (path, false),
+    };
+    Ok(json!({ "volume": volume, "path": path, "read_only": read_only }))
+}
+
 fn map(pairs: &[(String, String)]) -> Value {
     let pairs = pairs.iter().cloned();
     Value::from_iter(pairs.map(|(name, value)| (name, Value::from(value))))
@@ -127,6 +138,10 @@ pub struct Create {
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
 
+    /// Volume of the daemon at an absolute path of the machine (repeatable)
+    #[arg(long = "volume", value_name = "NAME:PATH[:ro]", value_parser = mount)]
+    volumes: Vec<Value>,
+
     /// Start it too
     #[arg(long)]
     start: bool,
@@ -143,6 +158,7 @@ pub struct Create {
 pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     let mut request = arguments.what.request()?;
     request["labels"] = map(&arguments.labels);
+    request["volumes"] = arguments.volumes.clone().into();
     request["start"] = arguments.start.into();
     request["interactive"] = arguments.interactive.into();
     wait(async {

@@ -7,6 +7,7 @@ mod programs;
 mod runs;
 mod table;
 mod top;
+mod volumes;
 
 pub use attach::{Attach, attach};
 pub use keys::{Key, key};
@@ -14,6 +15,7 @@ pub use machines::{Create, Logs, Named, Ps, create, kill, logs, ps, rm, start, s
 pub use programs::{Programs, Push, list as programs, push, until_ready, upload};
 pub use runs::{Submit, submit};
 pub use top::{Top, top};
+pub use volumes::{Volume, Volumes, list as volumes, volume};
 
 use hartline_vmm::client::{self, ClientError, Connection, Host, Target, escape};
 use hyper::Method;
@@ -95,7 +97,17 @@ async fn list(
 ) -> Result<Vec<Value>, ClientError> {
     let mut all: Vec<Value> = Vec::new();
     loop {
-        let after = all.last().map(|entry| escape(&table::text(entry, "id")));
+        // What a list is sorted by.
+        let key = |entry: &Value| {
+            if entry.get("id").is_some() {
+                "id"
+            } else {
+                "name"
+            }
+        };
+        let after = all
+            .last()
+            .map(|entry| escape(&table::text(entry, key(entry))));
         let after = after.unwrap_or_default();
         let path = format!("{path}?limit={PAGE}&after={after}&{filter}");
         let mut page: Vec<Value> = daemon.json(Method::GET, &path, None).await?;

@@ -101,6 +101,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
             recorder: &record,
         }),
         confine: None,
+        output_limit: u64::MAX,
     };
     let outcome = machine::run(arguments.interrupt_mode()?, settings)?;
     if let Some(images) = &images {

@@ -1,0 +1,144 @@
+//! Volumes: directories that outlast machines.
+
+use super::{Machine, Store, StoreError, now_ms};
+use rusqlite::{OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
+
+/// A volume of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mount {
+    /// Name of the volume.
+    #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,62}$")]
+    pub volume: String,
+    /// Absolute path where the program finds it. Directories that are not there are made.
+    #[schema(pattern = "^(/[.]?[A-Za-z0-9_][A-Za-z0-9_.@+-]*)+$", max_length = 1024)]
+    pub path: String,
+    /// The program may change nothing in it.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// A volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Volume {
+    /// Its name.
+    pub name: String,
+    /// Names its directory.
+    #[serde(skip)]
+    pub id: String,
+    /// Bytes that it may hold: the lengths of its files, and 4 KiB for each of them and for
+    /// each directory and link.
+    pub size: u64,
+    /// When it was made, milliseconds since 1970.
+    pub created_ms: i64,
+}
+
+impl Volume {
+    fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            name: row.get("name")?,
+            id: row.get("id")?,
+            size: row.get("size")?,
+            created_ms: row.get("created_ms")?,
+        })
+    }
+}
+
+impl Store {
+    /// Makes a volume; `None` if the tenant has one of this name.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn add_volume(
+        &self,
+        tenant: &str,
+        name: &str,
+        id: &str,
+        size: u64,
+    ) -> Result<Option<Volume>, StoreError> {
+        let added = self.connection().query_row(
+            "INSERT INTO volume VALUES (?, ?, ?, ?, ?) ON CONFLICT (tenant, name) DO NOTHING
+             RETURNING *",
+            params![tenant, name, id, size, now_ms()],
+            Volume::from_row,
+        );
+        Ok(added.optional()?)
+    }
+
+    /// A volume of a tenant.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn volume(&self, tenant: &str, name: &str) -> Result<Option<Volume>, StoreError> {
+        let connection = self.connection();
+        let mut statement =
+            connection.prepare_cached("SELECT * FROM volume WHERE tenant = ? AND name = ?")?;
+        let volume = statement.query_row([tenant, name], Volume::from_row);
+        Ok(volume.optional()?)
+    }
+
+    /// Volumes of a tenant by name, those after `after`, so many at most.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn volumes(
+        &self,
+        tenant: &str,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<Volume>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(
+            "SELECT * FROM volume WHERE tenant = ? AND name > ? ORDER BY name LIMIT ?",
+        )?;
+        let volumes = statement.query_map(params![tenant, after, limit], Volume::from_row)?;
+        Ok(volumes.collect::<Result<_, _>>()?)
+    }
+
+    /// Forgets a volume that no machine has. Result: the volume, if it was forgotten.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn delete_volume(&self, tenant: &str, name: &str) -> Result<Option<Volume>, StoreError> {
+        let deleted = self.connection().query_row(
+            "DELETE FROM volume WHERE tenant = ? AND name = ? AND NOT EXISTS (
+                 SELECT 1 FROM machine, json_each(machine.spec, '$.volumes') AS mount
+                 WHERE machine.tenant = volume.tenant AND mount.value ->> 'volume' = volume.name)
+             RETURNING *",
+            [tenant, name],
+            Volume::from_row,
+        );
+        Ok(deleted.optional()?)
+    }
+
+    /// Whether there is a volume with this directory.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn is_volume(&self, id: &str) -> Result<bool, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached("SELECT 1 FROM volume WHERE id = ?")?;
+        Ok(statement.exists([id])?)
+    }
+
+    /// A volume that a machine is to change and that another active machine may change.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn volume_in_use(&self, machine: &Machine) -> Result<Option<String>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(
+            "SELECT 1 FROM machine, json_each(machine.spec, '$.volumes') AS mount
+             WHERE machine.tenant = ? AND machine.id <> ?
+             AND machine.state IN ('queued', 'starting', 'running', 'paused')
+             AND mount.value ->> 'volume' = ? AND NOT mount.value ->> 'read_only'",
+        )?;
+        for mount in machine.spec.volumes.iter().filter(|mount| !mount.read_only) {
+            if statement.exists([&machine.tenant, &machine.id, &mount.volume])? {
+                return Ok(Some(mount.volume.clone()));
+            }
+        }
+        Ok(None)
+    }
+}
