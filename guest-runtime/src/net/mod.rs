@@ -310,6 +310,13 @@ impl Network {
             })
     }
 
+    /// Begins with a port that nobody can foresee (RFC 6056). Peers do not take connections for
+    /// those of an earlier VM with the same address then.
+    pub fn choose_first_port(&mut self, random: u64) {
+        let offset = random % u64::from(EPHEMERAL.end() - EPHEMERAL.start());
+        self.last_port = EPHEMERAL.start() + offset as u16;
+    }
+
     fn free_port(&mut self, id: SocketId, ip: IpAddr) -> Result<u16, Errno> {
         for _ in EPHEMERAL {
             self.last_port = match self.last_port {

@@ -218,7 +218,9 @@ impl Kernel {
             self.random.number(),
             (boot.ram_length / SHARE) as usize,
         );
-        self.files.vfs.net.set_wire(wire);
+        let net = &mut self.files.vfs.net;
+        net.set_wire(wire);
+        net.choose_first_port(self.random.number());
         self.watch_devices();
         Ok(())
     }
