@@ -29,6 +29,7 @@ bzip2:bzip2
 cpio:cpio
 ip:iproute2
 mkfs.erofs:erofs-utils
+nft:nftables
 qemu-system-x86_64:qemu-system-x86
 /usr/share/doc/python3-venv:python3-venv
 "

@@ -5,9 +5,12 @@ use crate::{Result, hartline};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +22,7 @@ pub struct Daemon {
     directory: Scratch,
     options: Vec<String>,
     environment: Vec<(String, String)>,
+    network: Option<Arc<File>>,
     child: Child,
 }
 
@@ -70,7 +74,15 @@ impl Daemon {
     /// # Errors
     /// It does not come up; what it wrote to standard error.
     pub fn start(configuration: &str) -> Result<Self> {
-        Self::start_in(Scratch::new()?, configuration)
+        Self::start_in(Scratch::new()?, configuration, None)
+    }
+
+    /// The same, in a network namespace.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_in_network(configuration: &str, network: &Arc<File>) -> Result<Self> {
+        Self::start_in(Scratch::new()?, configuration, Some(Arc::clone(network)))
     }
 
     /// The same, with a disk of so many bytes (of memory) for its data.
@@ -85,20 +97,25 @@ impl Daemon {
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &options, "none"]);
         match mount.arg(&data).status()?.success() {
-            true => Self::start_in(directory, configuration),
+            true => Self::start_in(directory, configuration, None),
             false => Err("no disk could be mounted".into()),
         }
     }
 
-    fn start_in(directory: Scratch, configuration: &str) -> Result<Self> {
+    fn start_in(
+        directory: Scratch,
+        configuration: &str,
+        network: Option<Arc<File>>,
+    ) -> Result<Self> {
         let file = directory.path().join("hartlined.toml");
         fs::write(&file, configuration)?;
         let options = ["--config", &path_text(&file)].map(str::to_owned).to_vec();
-        let child = spawn(directory.path(), &options, &[])?;
+        let child = spawn(directory.path(), &options, &[], network.clone())?;
         let daemon = Self {
             directory,
             options,
             environment: Vec::new(),
+            network,
             child,
         };
         daemon.await_ready()?;
@@ -162,7 +179,9 @@ impl Daemon {
     /// # Errors
     /// As [`Daemon::start`].
     pub fn restart(&mut self) -> Result<()> {
-        self.child = spawn(self.directory.path(), &self.options, &self.environment)?;
+        let (options, environment) = (&self.options, &self.environment);
+        let network = self.network.clone();
+        self.child = spawn(self.directory.path(), options, environment, network)?;
         self.await_ready()
     }
 
@@ -272,12 +291,29 @@ impl Drop for Daemon {
     }
 }
 
-fn spawn(directory: &Path, options: &[String], environment: &[(String, String)]) -> Result<Child> {
+fn spawn(
+    directory: &Path,
+    options: &[String],
+    environment: &[(String, String)],
+    network: Option<Arc<File>>,
+) -> Result<Child> {
     let log = File::options()
         .create(true)
         .append(true)
         .open(directory.join("log"))?;
-    let child = Command::new(hartline::daemon()?)
+    let mut command = Command::new(hartline::daemon()?);
+    if let Some(network) = network {
+        let enter = move || {
+            // SAFETY: integers.
+            match unsafe { libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: it makes one system call.
+        unsafe { command.pre_exec(enter) };
+    }
+    let child = command
         .args(options)
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .arg("--data-dir")

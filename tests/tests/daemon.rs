@@ -13,6 +13,8 @@ mod described;
 mod faults;
 #[path = "daemon/kept.rs"]
 mod kept;
+#[path = "daemon/networks.rs"]
+mod networks;
 #[path = "daemon/volumes.rs"]
 mod volumes;
 
@@ -54,6 +56,8 @@ const TESTS: &[(&str, Test)] = &[
     ("garbage collection", kept::garbage_collection),
     ("volumes", volumes::volumes),
     ("volumes of others", volumes::of_others),
+    ("networks", networks::networks),
+    ("networks with exceptions", networks::exceptions),
     ("attach", connections::attach),
     ("TLS", connections::tls),
     ("full disk", damage::full_disk),
@@ -255,6 +259,8 @@ fn bad_requests() -> Result<()> {
         (with("env", json!({ "A=B": "1" })), 422, "invalid-field"),
         (with("path", json!("/bin/x")), 422, "invalid-field"),
         (with("unknown", json!(1)), 422, "invalid-field"),
+        (with("network", json!("bridge")), 422, "invalid-field"),
+        (with("network", json!("tenant")), 409, "network-unavailable"),
         (with("program", json!("00")), 404, "not-found"),
         (with("stdin", json!("x".repeat(300_000))), 413, "too-large"),
     ];

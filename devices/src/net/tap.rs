@@ -2,7 +2,7 @@
 
 use super::Backend;
 use hartline_abi::virtio::{NetHeader, net_feature};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::zeroed;
@@ -14,6 +14,7 @@ const DEVICE: &str = "/dev/net/tun";
 const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
 const TUNSETOFFLOAD: libc::c_ulong = 0x4004_54d0;
 const TUNSETVNETHDRSZ: libc::c_ulong = 0x4004_54d8;
+const SIOCBRADDIF: libc::c_ulong = 0x89a2;
 const TUN_F_CSUM: libc::c_uint = 1;
 const TUN_F_TSO4: libc::c_uint = 2;
 const TUN_F_TSO6: libc::c_uint = 4;
@@ -86,30 +87,69 @@ impl Tap {
         if unsafe { libc::if_nametoindex(text.as_ptr()) } == 0 {
             return Err(TapError::Missing { name: name.into() });
         }
-        let failed = |what| move |source| TapError::Failed { what, source };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(DEVICE)
-            .map_err(failed(DEVICE))?;
-        let mut request = request(&text);
-        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
-        request.ifr_ifru.ifru_flags = flags as libc::c_short;
-        ioctl(file.as_raw_fd(), TUNSETIFF, &mut request).map_err(|source| {
-            let name = name.into();
-            match source.raw_os_error() {
-                Some(libc::EBUSY) => TapError::Busy { name },
-                Some(libc::EPERM) => TapError::Permission { name },
-                Some(libc::EINVAL) => TapError::Kind { name },
-                _ => failed("TUNSETIFF")(source),
-            }
-        })?;
-        let mut size = NetHeader::LENGTH as libc::c_int;
-        ioctl(file.as_raw_fd(), TUNSETVNETHDRSZ, &mut size).map_err(failed("TUNSETVNETHDRSZ"))?;
-        let mtu = mtu(&text).map_err(failed("SIOCGIFMTU"))?;
+        let (file, request) = attach(&text)?;
+        let mtu = mtu(request).map_err(failed("SIOCGIFMTU"))?;
         Ok(Self { file, mtu })
     }
+
+    /// An interface that another process has [made](Self::make), whose largest IP packet has
+    /// so many bytes.
+    #[must_use]
+    pub fn from_file(file: File, mtu: u16) -> Self {
+        Self { file, mtu }
+    }
+
+    /// Makes an interface in this thread's network namespace, with a name that nobody has,
+    /// as a port of `bridge`, and up. It is deleted when nobody has the file open any more.
+    ///
+    /// # Errors
+    /// [`TapError`]; this process may not, or there is no such bridge.
+    pub fn make(bridge: &str) -> Result<File, TapError> {
+        let (file, made) = attach(c"tap%d")?;
+        let socket = socket().map_err(failed("socket"))?;
+        let mut index = made;
+        ioctl(socket.as_raw_fd(), libc::SIOCGIFINDEX, &mut index)
+            .map_err(failed("SIOCGIFINDEX"))?;
+        let bridge = CString::new(bridge).map_err(|error| failed("bridge")(error.into()))?;
+        let mut port = request(&bridge);
+        // SAFETY: the call before has filled this field.
+        port.ifr_ifru.ifru_ifindex = unsafe { index.ifr_ifru.ifru_ifindex };
+        ioctl(socket.as_raw_fd(), SIOCBRADDIF, &mut port).map_err(failed("SIOCBRADDIF"))?;
+        let mut up = made;
+        up.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+        ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &mut up).map_err(failed("SIOCSIFFLAGS"))?;
+        Ok(file)
+    }
+}
+
+fn failed(what: &'static str) -> impl Fn(io::Error) -> TapError {
+    move |source| TapError::Failed { what, source }
+}
+
+/// Opens the interface of a name; if there is none, it is made, `%d` being a number then.
+/// Result: the file, and a request that has the name.
+fn attach(name: &CStr) -> Result<(File, libc::ifreq), TapError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(DEVICE)
+        .map_err(failed(DEVICE))?;
+    let mut request = request(name);
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    ioctl(file.as_raw_fd(), TUNSETIFF, &mut request).map_err(|source| {
+        let name = name.to_string_lossy().into_owned();
+        match source.raw_os_error() {
+            Some(libc::EBUSY) => TapError::Busy { name },
+            Some(libc::EPERM) => TapError::Permission { name },
+            Some(libc::EINVAL) => TapError::Kind { name },
+            _ => failed("TUNSETIFF")(source),
+        }
+    })?;
+    let mut size = NetHeader::LENGTH as libc::c_int;
+    ioctl(file.as_raw_fd(), TUNSETVNETHDRSZ, &mut size).map_err(failed("TUNSETVNETHDRSZ"))?;
+    Ok((file, request))
 }
 
 impl Backend for Tap {
@@ -160,10 +200,10 @@ impl Backend for Tap {
     }
 }
 
-fn request(name: &CString) -> libc::ifreq {
+fn request(name: &CStr) -> libc::ifreq {
     // SAFETY: all zeros are a valid structure.
     let mut request: libc::ifreq = unsafe { zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name.as_bytes()) {
+    for (to, from) in request.ifr_name.iter_mut().zip(name.to_bytes()) {
         *to = from.cast_signed();
     }
     request
@@ -181,15 +221,19 @@ fn check(result: libc::c_int) -> io::Result<()> {
     }
 }
 
-fn mtu(name: &CString) -> io::Result<u16> {
+/// A socket for requests about interfaces of this thread's network namespace.
+fn socket() -> io::Result<OwnedFd> {
     // SAFETY: no memory is involved; a fresh descriptor or an error.
-    let socket = unsafe {
+    unsafe {
         let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
         check(fd)?;
-        OwnedFd::from_raw_fd(fd)
-    };
-    let mut request = request(name);
-    ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &mut request)?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Largest IP packet of the interface whose name the request has, bytes.
+fn mtu(mut request: libc::ifreq) -> io::Result<u16> {
+    ioctl(socket()?.as_raw_fd(), libc::SIOCGIFMTU, &mut request)?;
     // SAFETY: the call has filled this field.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
     // More is not made use of.

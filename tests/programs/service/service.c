@@ -13,6 +13,8 @@ static long call4(long number, long a, long b, long c, long d) {
 
 static long call(long number, long a, long b, long c) { return call4(number, a, b, c, 0); }
 
+enum { SOCKET = 198, BIND = 200, LISTEN = 201, ACCEPT = 202, CONNECT = 203 };
+enum { CLOSE = 57 };
 enum { OPENAT = 56, READ = 63, WRITE = 64, EXIT_GROUP = 94, NANOSLEEP = 101, RT_SIGACTION = 134 };
 
 static unsigned long length(const char *text) {
@@ -65,6 +67,52 @@ static void fill(const char *path) {
     for (;;) checked(call(WRITE, file, (long)buffer, sizeof buffer));
 }
 
+static unsigned long number(const char **text) {
+    unsigned long n = 0;
+    for (; **text >= '0' && **text <= '9'; ++*text) n = n * 10 + (unsigned long)(**text - '0');
+    return n;
+}
+
+struct address {
+    unsigned short family, port;
+    unsigned char host[4];
+    char zero[8];
+};
+
+enum { INET = 2, STREAM = 1 };
+
+static struct address address(const char *host, const char *port) {
+    unsigned long n = number(&port);
+    struct address address = {INET, (unsigned short)(n << 8 | n >> 8), {0}, {0}};
+    for (int i = 0; i < 4; i++, host += *host == '.')
+        address.host[i] = (unsigned char)number(&host);
+    return address;
+}
+
+// Tells its name to everybody who connects.
+static void serve(const char *port, const char *name) {
+    struct address own = address("0.0.0.0", port);
+    long listener = checked(call(SOCKET, INET, STREAM, 0));
+    checked(call(BIND, listener, (long)&own, sizeof own));
+    checked(call(LISTEN, listener, 10, 0));
+    print("ready\n");
+    for (;;) {
+        long peer = checked(call(ACCEPT, listener, 0, 0));
+        call(WRITE, peer, (long)name, length(name));
+        call(CLOSE, peer, 0, 0);
+    }
+}
+
+// Prints what a server tells.
+static void ask(const char *host, const char *port) {
+    static char buffer[4096];
+    struct address peer = address(host, port);
+    long connection = checked(call(SOCKET, INET, STREAM, 0)), count;
+    checked(call(CONNECT, connection, (long)&peer, sizeof peer));
+    while ((count = checked(call(READ, connection, (long)buffer, sizeof buffer))) > 0)
+        call(WRITE, 1, (long)buffer, count);
+}
+
 static void rest(long milliseconds) {
     long time[2] = {milliseconds / 1000, milliseconds % 1000 * 1000000};
     call(NANOSLEEP, (long)time, 0, 0);
@@ -91,6 +139,8 @@ __attribute__((used)) static void begin(long *stack) {
     if (same(what, "get")) get(arguments[2]);
     if (same(what, "put")) put(arguments[2], arguments[3]);
     if (same(what, "fill")) fill(arguments[2]);
+    if (same(what, "serve")) serve(arguments[2], arguments[3]);
+    if (same(what, "ask")) ask(arguments[2], arguments[3]);
     if (same(what, "fault")) *(volatile char *)8 = 1;
     if (same(what, "handle")) handle_fault();
     if (same(what, "bytes")) call(WRITE, 1, (long)"\xff\xfe", 2);

@@ -48,6 +48,38 @@ pub enum Unenforced {
     },
 }
 
+/// Whether the hierarchy has what limits need: a daemon that is given them can enforce limits.
+///
+/// # Errors
+/// [`Unenforced`].
+pub fn check_host() -> Result<(), Unenforced> {
+    check_controllers(&hierarchy()?).map(drop)
+}
+
+/// Where the hierarchy is mounted.
+fn hierarchy() -> Result<PathBuf, Unenforced> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mount_point(&mounts).ok_or(Unenforced::NoHierarchy)
+}
+
+/// Controllers of a group, which must have those that are needed.
+fn check_controllers(group: &Path) -> Result<String, Unenforced> {
+    let available = fs::read_to_string(group.join("cgroup.controllers"));
+    let available = available.map_err(|error| failed(group, &error))?;
+    let missing: Vec<_> = NEEDED
+        .into_iter()
+        .filter(|name| !has(&available, name))
+        .collect();
+    match missing.is_empty() {
+        true => Ok(available),
+        false => Err(Unenforced::Controllers(missing.join(", "))),
+    }
+}
+
+fn has(controllers: &str, name: &str) -> bool {
+    controllers.split_whitespace().any(|each| each == name)
+}
+
 /// The groups of this daemon.
 #[derive(Debug)]
 pub struct Cgroups {
@@ -76,22 +108,16 @@ impl Cgroups {
     /// # Errors
     /// [`Unenforced`]; nothing is limited then.
     pub fn open(data: &Path, bandwidth: Option<u64>) -> Result<Self, Unenforced> {
-        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let mount = mount_point(&text("/proc/self/mountinfo")).ok_or(Unenforced::NoHierarchy)?;
-        let own = own_path(&text("/proc/self/cgroup")).ok_or(Unenforced::NoHierarchy)?;
+        let mount = hierarchy()?;
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = own_path(&own).ok_or(Unenforced::NoHierarchy)?;
         let start = match own.as_str() {
             "/" => mount.clone(),
             own => mount.join(own.trim_start_matches('/')),
         };
-        let available = fs::read_to_string(start.join("cgroup.controllers"));
-        let available = available.map_err(|error| failed(&start, &error))?;
-        let has = |name: &str| available.split_whitespace().any(|each| each == name);
-        let missing: Vec<_> = NEEDED.into_iter().filter(|name| !has(name)).collect();
-        if !missing.is_empty() {
-            return Err(Unenforced::Controllers(missing.join(", ")));
-        }
+        let available = check_controllers(&start)?;
         let mut controllers = NEEDED.map(|name| format!("+{name}")).join(" ");
-        if has(IO) {
+        if has(&available, IO) {
             controllers += " +io";
         }
         let base = match own.as_str() {
@@ -99,7 +125,7 @@ impl Cgroups {
             _ => start.clone(),
         };
         let cgroups = Self {
-            disk: disk_of(data).filter(|_| has(IO)).zip(bandwidth),
+            disk: disk_of(data).filter(|_| has(&available, IO)).zip(bandwidth),
             base,
         };
         cgroups

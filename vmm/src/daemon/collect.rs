@@ -3,6 +3,7 @@
 use super::config::Config;
 use super::library::Library;
 use super::machines::{MachineError, Machines};
+use super::network::Networks;
 use super::store::{Kind, Store, now_ms};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub struct Collector {
     store: Arc<Store>,
     library: Arc<Library>,
     machines: Arc<Machines>,
+    networks: Arc<Networks>,
     period: Duration,
     keep: [(Kind, Duration); 2],
     keep_programs: Duration,
@@ -31,13 +33,14 @@ impl Collector {
         config: &Config,
         store: &Arc<Store>,
         library: &Arc<Library>,
-        machines: &Arc<Machines>,
+        (machines, networks): (&Arc<Machines>, &Arc<Networks>),
     ) -> Self {
         let seconds = Duration::from_secs;
         Self {
             store: Arc::clone(store),
             library: Arc::clone(library),
             machines: Arc::clone(machines),
+            networks: Arc::clone(networks),
             period: seconds(config.collect_every_s),
             keep: [
                 (Kind::Run, seconds(config.keep_runs_s)),
@@ -85,6 +88,7 @@ impl Collector {
             programs += 1;
         }
         self.store.forget_idempotency(before(KEEP_KEYS))?;
+        self.networks.collect()?;
         let images = self.library.shrink_images(self.max_images)?;
         if ended + programs + images > 0 {
             tracing::info!(ended, programs, images, "deleted by garbage collection");

@@ -1,5 +1,7 @@
 //! The daemon's configuration, `hartlined.toml`.
 
+use super::network;
+use ipnet::Ipv4Net;
 use serde::Deserialize;
 use std::io;
 use std::net::SocketAddr;
@@ -54,6 +56,16 @@ pub struct Config {
     /// Most bytes per second that a VM reads from, and writes to, the disk of the data
     /// directory, by cgroups.
     pub disk_bandwidth: Option<u64>,
+    /// Addresses for networks of tenants, a /24 of them for each; there are none without it.
+    pub network_range: Option<Ipv4Net>,
+    /// Machines reach public addresses, by the host's.
+    pub network_outbound: bool,
+    /// What machines reach besides, whatever it is.
+    pub network_allow: Vec<Ipv4Net>,
+    /// Most bytes per second that a machine sends, and receives.
+    pub network_bandwidth: Option<u64>,
+    /// Most packets per second that a machine sends, and receives.
+    pub network_packets: Option<u64>,
 }
 
 impl Default for Config {
@@ -81,6 +93,11 @@ impl Default for Config {
             max_connections: 4096,
             require_limits: false,
             disk_bandwidth: None,
+            network_range: None,
+            network_outbound: false,
+            network_allow: Vec::new(),
+            network_bandwidth: None,
+            network_packets: None,
         }
     }
 }
@@ -174,6 +191,15 @@ impl Config {
         if self.collect_every_s == 0 {
             return wrong("collect_every_s", "must be at least 1");
         }
+        if self
+            .network_range
+            .is_some_and(|range| range.prefix_len() > network::PREFIX || range.trunc() != range)
+        {
+            return wrong(
+                "network_range",
+                "must be addresses with a prefix of 24 bits or less, and zeros after it",
+            );
+        }
         if self.requests_per_second == 0 || self.max_connections == 0 {
             return wrong("requests_per_second", "limits of 0 leave nothing to do");
         }
@@ -198,7 +224,9 @@ mod tests {
         let mut config: Config = toml::from_str(&shown).unwrap();
         assert!(config.listen.take().is_some() && config.memory.take().is_some());
         assert!(config.tls_certificate.take().is_some() && config.tls_key.take().is_some());
-        assert!(config.disk_bandwidth.take().is_some());
+        assert!(config.disk_bandwidth.take().is_some() && config.network_range.take().is_some());
+        let limits = [&mut config.network_bandwidth, &mut config.network_packets];
+        assert!(limits.into_iter().all(|limit| limit.take().is_some()));
         assert_eq!(config, Config::default());
     }
 
@@ -217,6 +245,8 @@ mod tests {
             "pool = 0",
             "collect_every_s = 0",
             "first_uid = 0",
+            "network_range = '10.0.0.0/25'",
+            "network_range = '10.0.0.1/16'",
             "uids = 4294967295",
         ] {
             let config: Config = toml::from_str(wrong).unwrap();

@@ -1,6 +1,7 @@
 //! Giving a program to a VMM.
 
 use super::library::{Files, Library};
+use super::network::{Interface, Lease};
 use super::pool::Supply;
 use super::process::{Jailed, Line};
 use super::store::{Program, ProgramState, Spec};
@@ -23,7 +24,7 @@ const TRIES: u32 = 3;
 /// Images that a VMM waits for at a time.
 const MAX_WANTED: usize = 512;
 
-/// Descriptors that a program gets.
+/// Descriptors that a program, or its VMM, gets.
 #[derive(Debug)]
 pub struct Outputs {
     /// Standard input.
@@ -36,6 +37,8 @@ pub struct Outputs {
     pub result: File,
     /// The other end of standard input, if it is to stay open.
     pub keep_input: Option<OwnedFd>,
+    /// The TAP interface, if it has a network.
+    pub tap: Option<File>,
 }
 
 /// Why a program cannot be run, for who asked for it.
@@ -94,6 +97,7 @@ impl Order {
             interactive: spec.interactive,
             outlives_daemon,
             volumes: Vec::new(),
+            network: None,
         };
         let library = Arc::clone(library);
         Ok(Self {
@@ -106,6 +110,14 @@ impl Order {
     /// Gives the program the volumes whose directories the VMM was started with.
     pub fn attach(&mut self, volumes: Vec<VolumeJob>) {
         self.job.volumes = volumes;
+    }
+
+    /// Gives the program a network interface, whose other end goes with the outputs. Result:
+    /// its address, which the VMM is to [keep](Jailed::keep).
+    pub fn connect(&mut self, interface: Interface, outputs: &mut Outputs) -> Arc<Lease> {
+        self.job.network = Some(interface.job);
+        outputs.tap = Some(interface.tap);
+        interface.lease
     }
 
     /// Sends it to a VMM that was prepared for it; to another one if somebody has killed that
@@ -141,6 +153,7 @@ impl Order {
             self.files.tree.file().as_fd(),
         ];
         descriptors.extend(outputs.keep_input.iter().map(AsFd::as_fd));
+        descriptors.extend(outputs.tap.iter().map(AsFd::as_fd));
         descriptors.extend(self.files.images.iter().map(|(_, image)| image.as_fd()));
         let message = serde_json::to_vec(&self.job)?;
         vmm.send(&message, &descriptors).await

@@ -6,6 +6,7 @@
 //! library       uploads, trees, translations      store      the database
 //! machines      VMs that outlive the daemon       scheduler  who is next
 //! volumes       directories that outlast machines
+//! network       networks of tenants
 //! collect       what is deleted after a time
 //! pool          VMMs that wait for a program      process    jailed processes
 //! cgroup        what VMs may use
@@ -23,6 +24,7 @@ mod integer;
 pub mod library;
 pub mod machines;
 pub mod metrics;
+pub mod network;
 pub mod pool;
 pub mod problem;
 pub mod process;
@@ -42,6 +44,7 @@ use events::Events;
 use library::Library;
 use machines::{MachineError, Machines};
 use metrics::Metrics;
+use network::Networks;
 use pool::Pool;
 use process::Launcher;
 use scheduler::{Resources, Scheduler};
@@ -119,6 +122,8 @@ pub struct Daemon {
     pub machines: Arc<Machines>,
     /// Their volumes.
     pub volumes: Arc<Volumes>,
+    /// Their networks.
+    pub networks: Arc<Networks>,
     /// What happens to machines.
     pub events: Events,
     /// For Prometheus.
@@ -180,12 +185,14 @@ impl Daemon {
         let owner = config.first_uid;
         let volumes = Volumes::new(Arc::clone(&store), data.join("volumes"), owner)?;
         let volumes = Arc::new(volumes);
+        let networks = Arc::new(Networks::open(Arc::clone(&store), &config));
         let machines = Machines::new(
             Arc::clone(&store),
             Arc::clone(&library),
             scheduler.clone(),
             (Arc::clone(&pool), Arc::clone(&launcher)),
-            (Arc::clone(&volumes), data.join("machines")),
+            (Arc::clone(&volumes), Arc::clone(&networks)),
+            data.join("machines"),
             events.clone(),
         );
         let machines = Arc::new(machines.map_err(host(data))?);
@@ -193,7 +200,7 @@ impl Daemon {
         // After the machines that run have taken their users.
         pool.fill(&launcher);
         library.resume()?;
-        tokio::spawn(Collector::new(&config, &store, &library, &machines).run());
+        tokio::spawn(Collector::new(&config, &store, &library, (&machines, &networks)).run());
         Ok(Arc::new(Self {
             config,
             store,
@@ -203,6 +210,7 @@ impl Daemon {
             pool,
             machines,
             volumes,
+            networks,
             events,
             metrics: Metrics::default(),
             unenforced,

@@ -4,6 +4,7 @@ use super::auth::AuthError;
 use super::execute::NotRunnable;
 use super::library::LibraryError;
 use super::machines::MachineError;
+use super::network::NetworkError;
 use super::scheduler::Refused;
 use super::store::StoreError;
 use super::volumes::VolumeError;
@@ -235,6 +236,19 @@ impl From<VolumeError> for Problem {
             VolumeError::Host(error) => error.into(),
             VolumeError::Store(error) => error.into(),
             VolumeError::Random(_) => Self::internal(error),
+        }
+    }
+}
+
+impl From<NetworkError> for Problem {
+    fn from(error: NetworkError) -> Self {
+        match error {
+            NetworkError::Unavailable(_) => Self::conflict("network-unavailable", error),
+            NetworkError::NoNetwork | NetworkError::NoAddress => {
+                Self::conflict("network-full", error)
+            }
+            NetworkError::Host(error) => error.into(),
+            NetworkError::Store(error) => error.into(),
         }
     }
 }

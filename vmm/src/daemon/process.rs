@@ -2,6 +2,7 @@
 //! sure that they end.
 
 use super::cgroup::{Cgroups, Group};
+use super::network::Lease;
 use crate::jail::{self, Channel, Child, Role};
 use crate::jailed::{VMM, WORKER};
 use crate::platform::Kvm;
@@ -137,11 +138,12 @@ impl Launcher {
         })
     }
 
-    /// Takes the user, and the limits, of a tenant's VMM that was found again, so that
-    /// nobody else gets them.
+    /// Takes the user, the limits, and the address, of a tenant's VMM that was found again, so
+    /// that nobody else gets them.
     #[must_use]
-    pub fn adopt_uid(&self, uid: u32, tenant: &str) -> Option<Uid> {
+    pub fn adopt_uid(&self, uid: u32, tenant: &str, lease: Option<Arc<Lease>>) -> Option<Uid> {
         let mut uid = self.uids.take_this(uid)?;
+        uid.lease = lease;
         let cgroups = self.cgroups.as_ref();
         uid.group = cgroups.and_then(|cgroups| cgroups.adopt(uid.uid, tenant));
         Some(uid)
@@ -194,16 +196,18 @@ impl Uids {
         taken_now.then(|| Uid {
             uid,
             group: None,
+            lease: None,
             taken: Arc::clone(&self.taken),
         })
     }
 }
 
-/// A user that one process has, and its limits; free again when dropped.
+/// A user that one process has, its limits, and its address; free again when dropped.
 #[derive(Debug)]
 pub struct Uid {
     uid: u32,
     group: Option<Group>,
+    lease: Option<Arc<Lease>>,
     taken: Arc<Mutex<BTreeSet<u32>>>,
 }
 
@@ -360,6 +364,13 @@ impl Jailed {
             uid.group = Some(group?);
         }
         Ok(())
+    }
+
+    /// Keeps an address until the process has ended.
+    pub fn keep(&mut self, lease: Arc<Lease>) {
+        if let Some(uid) = &mut self.uid {
+            uid.lease = Some(lease);
+        }
     }
 
     /// The process, which from now on is not ended by dropping anything.

@@ -9,6 +9,7 @@ pub use advice::Advice;
 pub use system::{Memory, Virtualization};
 pub use tuning::Tuning;
 
+use crate::daemon::{cgroup, network};
 use crate::interrupts::Mode;
 use crate::platform::Kvm;
 use crate::probe::{Costs, Finding, Host, ProbeError, probe};
@@ -64,6 +65,10 @@ pub struct Report {
     pub memory: Memory,
     /// Settings that matter to many machines.
     pub tuning: Tuning,
+    /// What keeps `hartlined` from limiting what machines use; absent if nothing does.
+    pub limits: Option<String>,
+    /// What keeps `hartlined` from making networks of tenants; absent if nothing does.
+    pub networks: Option<String>,
     /// Instruction-set extensions that translated code may use, and why not others.
     pub features: Vec<Finding>,
     /// Features that programs are translated for, as LLVM names them.
@@ -117,6 +122,8 @@ pub fn examine(device: &Path) -> Report {
         capabilities: BTreeMap::new(),
         memory: Memory::detect(),
         tuning: Tuning::detect(),
+        limits: cgroup::check_host().err().map(|why| why.to_string()),
+        networks: network::lacking().map(|why| why.to_string()),
         features: Vec::new(),
         target_features: String::new(),
         costs: None,

@@ -74,6 +74,8 @@ fn ideal() -> Report {
             favordynmods: Some(true),
             ..Tuning::default()
         },
+        limits: None,
+        networks: None,
         features: Vec::new(),
         target_features: String::new(),
         costs: None,
@@ -85,6 +87,22 @@ fn ideal() -> Report {
 
 fn advise(report: &Report, kind: KvmKind, processor: ProcessorSupport) -> Vec<Advice> {
     advice::advise(report, kind, processor, Path::new("/dev/kvm"))
+}
+
+#[test]
+fn what_the_daemon_lacks_is_shown() {
+    let mut report = ideal();
+    assert!(
+        report
+            .to_string()
+            .contains("limits of machines    possible\n")
+    );
+    report.networks = Some("no nft".into());
+    let text = report.to_string();
+    assert!(
+        text.contains("networks of tenants   not possible: no nft\n"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -95,7 +95,13 @@ impl Report {
             Some(true) => ", favordynmods",
             _ => "",
         };
-        row(f, "cgroup version 2", &format!("{controllers}{quick}"))
+        row(f, "cgroup version 2", &format!("{controllers}{quick}"))?;
+        let possible = |lacking: &Option<String>| match lacking {
+            None => "possible".to_owned(),
+            Some(why) => format!("not possible: {why}"),
+        };
+        row(f, "limits of machines", &possible(&self.limits))?;
+        row(f, "networks of tenants", &possible(&self.networks))
     }
 
     fn write_features(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

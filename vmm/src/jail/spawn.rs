@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -15,6 +16,9 @@ pub const CHANNEL_FD: RawFd = 3;
 pub const DEVICE_FD: RawFd = 4;
 /// First of the descriptors of volumes in a VMM that has them, one after the other.
 pub const VOLUME_FD: RawFd = 5;
+
+/// Number of `/dev/net/tun` (the kernel's Documentation/admin-guide/devices.txt).
+const TUN_DEVICE: libc::dev_t = libc::makedev(10, 200);
 
 /// Namespaces that a jailed process gets.
 const NAMESPACES: i32 = libc::CLONE_NEWPID
@@ -109,21 +113,14 @@ impl Child {
     /// # Errors
     /// It has ended, the descriptor is none or another one, or this process may not.
     pub fn take_socket(&self, number: RawFd) -> io::Result<UnixStream> {
-        let own = self.descriptor.as_raw_fd();
-        // SAFETY: integers; a fresh descriptor or an error.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, own, number, 0) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a fresh descriptor that nobody else owns.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+        let socket = self.duplicate(number)?;
+        let fd = socket.as_raw_fd();
         let option = |name| {
             let mut value: libc::c_int = 0;
             let mut length = size_of_val(&value) as libc::socklen_t;
             let to = (&raw mut value).cast();
             // SAFETY: the kernel writes an integer, whose length is given.
-            match unsafe { libc::getsockopt(fd as RawFd, libc::SOL_SOCKET, name, to, &mut length) }
-            {
+            match unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, name, to, &mut length) } {
                 0 => Ok(value),
                 _ => Err(io::Error::last_os_error()),
             }
@@ -132,6 +129,32 @@ impl Child {
         match (domain, kind) {
             (libc::AF_UNIX, libc::SOCK_STREAM) => Ok(socket.into()),
             _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// A duplicate of one of its descriptors, which must be of the device of TAP interfaces: it
+    /// cannot have one that it was not given.
+    ///
+    /// # Errors
+    /// As [`take_socket`](Self::take_socket).
+    pub fn take_tap(&self, number: RawFd) -> io::Result<File> {
+        let file = File::from(self.duplicate(number)?);
+        let metadata = file.metadata()?;
+        match metadata.file_type().is_char_device() && metadata.rdev() == TUN_DEVICE {
+            true => Ok(file),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// A duplicate of one of its descriptors, whatever that is.
+    fn duplicate(&self, number: RawFd) -> io::Result<OwnedFd> {
+        let own = self.descriptor.as_raw_fd();
+        // SAFETY: integers; a fresh descriptor or an error.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, own, number, 0) };
+        match fd {
+            ..0 => Err(io::Error::last_os_error()),
+            // SAFETY: a fresh descriptor that nobody else owns.
+            fd => Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }),
         }
     }
 

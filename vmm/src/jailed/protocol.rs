@@ -2,7 +2,9 @@
 //! but the daemon believes nothing that a jailed process says about more than its own job.
 
 use crate::run::UserExits;
+use hartline_devices::net::Statistics;
 use serde::{Deserialize, Serialize};
+use std::net::Ipv4Addr;
 
 /// Where the program of an upload that is one ELF file is in its tree.
 pub const PROGRAM_PATH: &str = "/program";
@@ -11,10 +13,17 @@ pub const PROGRAM_PATH: &str = "/program";
 /// end of the socket that the program reads. The daemon takes a duplicate when somebody
 /// attaches, also one that was started later. Above all that a VMM opens itself.
 pub const INPUT_FD: i32 = 1000;
+/// Descriptor of a VMM that is open on its network interface, by which a daemon that was
+/// started later finds the network.
+pub const NETWORK_FD: i32 = INPUT_FD + 1;
+
+/// Largest IP packet of such an interface, bytes.
+pub const MTU: u16 = 1500;
 
 /// To a VMM: what to run. Descriptors that come with it: standard input, output and error
 /// of the program, the file that gets the [`RunResult`], the tree, the other end of standard
-/// input if it is interactive, and the translation images in the order of `images`.
+/// input if it is interactive, the TAP interface if it has a network, and the translation
+/// images in the order of `images`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunJob {
     /// RAM, bytes.
@@ -37,6 +46,23 @@ pub struct RunJob {
     pub outlives_daemon: bool,
     /// Its volumes, in the order of the directories that the VMM was started with.
     pub volumes: Vec<VolumeJob>,
+    /// Its network interface.
+    pub network: Option<NetworkJob>,
+}
+
+/// The network interface of a VM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkJob {
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Length of the network's prefix, bits.
+    pub prefix: u8,
+    /// The gateway's address.
+    pub gateway: Ipv4Addr,
+    /// Most bytes per second in each direction; 0: no limit.
+    pub bandwidth: u64,
+    /// Most packets per second in each direction; 0: no limit.
+    pub packets: u64,
 }
 
 /// A volume of a VM.
@@ -93,6 +119,39 @@ pub struct RunResult {
     pub exits: Exits,
     /// Exits that KVM counted, if it counts them.
     pub kvm_exits: Option<u64>,
+    /// What went over its network interface, if it had one.
+    #[serde(default)]
+    pub network: Option<Traffic>,
+}
+
+/// What went over a network interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Traffic {
+    /// Packets that the program's machine received.
+    pub received_packets: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Packets that it sent.
+    pub sent_packets: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets that it sent and the host did not take.
+    pub dropped: u64,
+    /// Times that packets waited for the limits.
+    pub throttled: u64,
+}
+
+impl From<Statistics> for Traffic {
+    fn from(statistics: Statistics) -> Self {
+        Self {
+            received_packets: statistics.received_packets,
+            received_bytes: statistics.received_bytes,
+            sent_packets: statistics.sent_packets,
+            sent_bytes: statistics.sent_bytes,
+            dropped: statistics.dropped,
+            throttled: statistics.throttled,
+        }
+    }
 }
 
 /// Exits by reason.
@@ -123,6 +182,7 @@ impl RunResult {
             run_us: 0,
             exits: Exits::default(),
             kvm_exits: None,
+            network: None,
         }
     }
 }

@@ -1,11 +1,13 @@
 //! A jailed VMM: makes a VM, waits for what is to run in it, runs that, and ends.
 
 use super::images::FromDaemon;
-use super::protocol::{FromVmm, INPUT_FD, ImageName, RunJob, RunResult};
+use super::protocol::{
+    FromVmm, INPUT_FD, ImageName, MTU, NETWORK_FD, NetworkJob, RunJob, RunResult, Traffic,
+};
 use super::{JailedError, MAX_OUTPUT};
 use crate::boot;
 use crate::confine::Confine;
-use crate::devices::Attached;
+use crate::devices::{Attached, Network};
 use crate::images::ImageFile;
 use crate::interrupts::Mode;
 use crate::jail::{Channel, Filters};
@@ -17,6 +19,8 @@ use crate::signals::SignalSet;
 use crate::tree::TreeImage;
 use hartline_abi::boot::NetSettings;
 use hartline_abi::image::variant;
+use hartline_devices::limiter::Limits;
+use hartline_devices::net::Tap;
 use hartline_devices::volume::{Usage, Volume};
 use std::collections::HashMap;
 use std::fs::File;
@@ -25,6 +29,9 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How long host and guest watch the rings of a network interface before they sleep.
+const POLLING: Duration = Duration::from_micros(200);
 
 /// Makes a VM, says so, and runs what comes, with these directories as volumes. The daemon's
 /// end before that is the end of this process too.
@@ -55,7 +62,10 @@ pub fn serve(
     // Nobody may be there any more, and need not be.
     let _ = channel.send(&serde_json::to_vec(&FromVmm::Started)?, &[]);
     let images = FromDaemon::start(Arc::clone(&channel), given.images)?;
-    let result = run(blank, &job, (given.tree, volumes), images, filters)
+    let network = job.network.as_ref().zip(given.tap);
+    let network = network.map(|(network, tap)| interface(network, tap));
+    let parts = (given.tree, volumes, network);
+    let result = run(blank, &job, parts, images, filters)
         .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));
     result_file.write_all(&serde_json::to_vec(&result)?)?;
     // Nobody may be there any more: the file has it.
@@ -63,9 +73,10 @@ pub fn serve(
     Ok(())
 }
 
-/// Tree and images.
+/// Tree, network interface and images.
 struct Given {
     tree: Arc<TreeImage>,
+    tap: Option<File>,
     images: HashMap<ImageName, ImageFile>,
 }
 
@@ -83,6 +94,31 @@ fn volumes_of(job: &RunJob, directories: Vec<OwnedFd>) -> Result<Vec<Volume>, Ja
     Ok(volumes.collect())
 }
 
+/// A network interface, and what the guest is told of it.
+type Interface = (Network, NetSettings);
+
+/// The network interface whose other end the descriptor is.
+fn interface(job: &NetworkJob, tap: File) -> Interface {
+    let address = job.address.octets();
+    let [a, b, c, d] = address;
+    let network = Network {
+        backend: Box::new(Tap::from_file(tap, MTU)),
+        // Locally administered; in its network nobody else has the address.
+        mac: [2, 0, a, b, c, d],
+        polling: POLLING,
+        limits: Arc::new(Limits::new(job.bandwidth, job.packets)),
+    };
+    let settings = NetSettings {
+        present: 1,
+        ipv4: address,
+        gateway4: job.gateway.octets(),
+        prefixes: [job.prefix.into(), 0],
+        polling_ns: u64::try_from(POLLING.as_nanos()).unwrap_or(u64::MAX),
+        ..NetSettings::default()
+    };
+    (network, settings)
+}
+
 /// Makes the program's standard descriptors this process's own. Result: the file for the
 /// result, and the rest.
 fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Given), JailedError> {
@@ -97,6 +133,15 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
     if job.interactive {
         put(descriptors.next(), INPUT_FD)?;
     }
+    let tap = match job.network {
+        Some(_) => {
+            let tap = descriptors.next().ok_or(JailedError::Descriptor)?;
+            let own = File::from(tap.try_clone()?);
+            put(Some(tap), NETWORK_FD)?;
+            Some(own)
+        }
+        None => None,
+    };
     let mut images = HashMap::new();
     for (&inode, descriptor) in job.images.iter().zip(descriptors) {
         let name = ImageName {
@@ -107,6 +152,7 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
     }
     let given = Given {
         tree: Arc::new(TreeImage::new(tree)?),
+        tap,
         images,
     };
     Ok((result, given))
@@ -127,7 +173,7 @@ fn put(descriptor: Option<OwnedFd>, number: RawFd) -> Result<(), JailedError> {
 fn run(
     blank: Blank,
     job: &RunJob,
-    (tree, volumes): (Arc<TreeImage>, Vec<Volume>),
+    (tree, volumes, network): (Arc<TreeImage>, Vec<Volume>, Option<Interface>),
     images: Arc<FromDaemon>,
     filters: Arc<Filters>,
 ) -> Result<RunResult, String> {
@@ -145,9 +191,13 @@ fn run(
         arguments: bytes(&job.arguments),
         environment: bytes(&job.environment),
     };
+    let (network, net) = network.unzip();
     let settings = Settings {
-        devices: Attached::default(),
-        net: NetSettings::default(),
+        devices: Attached {
+            network,
+            ..Attached::default()
+        },
+        net: net.unwrap_or_default(),
         statistics: None,
         ram: job.memory,
         cpus: job.cpus,
@@ -188,5 +238,6 @@ fn run(
         run_us: micros(outcome.run_time),
         exits: exits.into(),
         kvm_exits: outcome.counters.map(|[vcpus, _]| vcpus.get("exits")),
+        network: outcome.devices.net.map(Traffic::from),
     })
 }

@@ -4,8 +4,11 @@
 use super::extract::{Caller, Target};
 use crate::daemon::Daemon;
 use crate::daemon::auth::random_hex;
+use crate::daemon::network::NetworkError;
 use crate::daemon::problem::Problem;
-use crate::daemon::store::{Created, Kind, Machine, MachineState, NewMachine, Program, Spec};
+use crate::daemon::store::{
+    Created, Kind, Machine, MachineState, NetworkKind, NewMachine, Program, Spec,
+};
 use axum::http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -69,6 +72,20 @@ pub fn find(target: &Target, kind: Kind) -> Result<Machine, Problem> {
 pub fn find_program(daemon: &Daemon, caller: &Caller, spec: &Spec) -> Result<Program, Problem> {
     let program = daemon.store.program(&caller.tenant, &spec.program)?;
     program.ok_or_else(|| Problem::not_found("program"))
+}
+
+/// Refuses a spec with a network where there are none.
+///
+/// # Errors
+/// Why there are none.
+pub fn check_network(daemon: &Daemon, spec: &Spec) -> Result<(), Problem> {
+    match spec.network {
+        NetworkKind::None => Ok(()),
+        NetworkKind::Tenant => {
+            let unavailable = daemon.networks.check().map_err(NetworkError::from);
+            unavailable.map_err(Problem::from)
+        }
+    }
 }
 
 /// The idempotency key of a request, if it has one.

@@ -2,8 +2,8 @@
 
 use super::extract::{Caller, Json, Query, Target, from_object};
 use super::lookup::{
-    check_limit, default_limit, find, find_program, idempotency_key, insert, start_new,
-    wait_for_end,
+    check_limit, check_network, default_limit, find, find_program, idempotency_key, insert,
+    start_new, wait_for_end,
 };
 use super::spec::check_spec;
 use super::volumes::check_mounts;
@@ -16,6 +16,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// A machine as the API shows it.
@@ -29,6 +30,9 @@ pub struct MachineView {
     state: MachineState,
     /// Exit code of its program.
     exit_code: Option<u8>,
+    /// Its address in the network of its tenant, while it runs there.
+    #[schema(value_type = Option<String>, format = "ipv4")]
+    address: Option<Ipv4Addr>,
     /// What went wrong; empty if nothing did.
     message: String,
     /// When it was made, milliseconds since 1970.
@@ -45,6 +49,7 @@ impl From<Machine> for MachineView {
             id: machine.id,
             spec: machine.spec,
             state: machine.state,
+            address: machine.address.filter(|_| machine.state.has_started()),
             exit_code: machine.result.map(|result| result.code),
             message: machine.message,
             created_ms: machine.created_ms,
@@ -164,6 +169,7 @@ pub async fn create(
         &request.start,
     );
     check_mounts(&daemon, &caller, &request.spec)?;
+    check_network(&daemon, &request.spec)?;
     path_in_tree(&request.spec, &program)?;
     let make = || -> Result<_, Problem> {
         // Queued from the first: a daemon that ends now finds it so.

@@ -3,7 +3,7 @@
 
 use super::extract::{Caller, Json, Query, Target, from_object};
 use super::lookup::{
-    MAX_WAIT, find, find_program, idempotency_key, insert, start_new, wait_for_end,
+    MAX_WAIT, check_network, find, find_program, idempotency_key, insert, start_new, wait_for_end,
 };
 use super::spec::check_spec;
 use crate::daemon::Daemon;
@@ -12,8 +12,8 @@ use crate::daemon::pool::Supply;
 use crate::daemon::problem::Problem;
 use crate::daemon::process::Jailed;
 use crate::daemon::scheduler::Resources;
-use crate::daemon::store::{Kind, Machine, MachineState, Program, Scope, Spec};
-use crate::jailed::protocol::{Exits, RunResult};
+use crate::daemon::store::{Kind, Machine, MachineState, NetworkKind, Program, Scope, Spec};
+use crate::jailed::protocol::{Exits, RunResult, Traffic};
 use crate::platform::memory_file;
 use crate::report::FAILURE;
 use axum::extract::State;
@@ -110,6 +110,9 @@ pub struct RunOutcome {
     /// Exits that KVM counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     kvm_exits: Option<u64>,
+    /// What went over its network interface, if it had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<Traffic>,
 }
 
 impl RunOutcome {
@@ -126,6 +129,7 @@ impl RunOutcome {
             run_ms: milliseconds(result.run_us),
             exits: result.exits,
             kvm_exits: result.kvm_exits,
+            network: result.network,
         })
     }
 }
@@ -200,6 +204,7 @@ pub async fn create(
     caller.needs(Scope::Write)?;
     check(&mut request)?;
     let program = find_program(&daemon, &caller, &request.spec)?;
+    check_network(&daemon, &request.spec)?;
     let key = idempotency_key(&headers)?;
     let answers_at_once = !request.wait || prefers_async(&headers);
     if answers_at_once || key.is_some() {
@@ -309,7 +314,7 @@ async fn run(
     program: &Program,
 ) -> Result<RunOutcome, Problem> {
     let (spec, library) = (&request.spec, &daemon.library);
-    let order = tokio::task::block_in_place(|| Order::new(spec, program, library, false))?;
+    let mut order = tokio::task::block_in_place(|| Order::new(spec, program, library, false))?;
     let quota = daemon.store.tenant(&caller.tenant)?;
     let quota = quota.map(|tenant| tenant.quota).unwrap_or_default();
     let need = Resources {
@@ -321,11 +326,22 @@ async fn run(
     let permit = turn.await.map_err(Problem::internal)?;
     let queued = asked.elapsed();
 
-    let outputs = make_outputs(request.stdin.as_bytes())?;
-    let limit = |vmm: &mut Jailed| {
+    let mut outputs = make_outputs(request.stdin.as_bytes())?;
+    let mut lease = None;
+    if spec.network == NetworkKind::Tenant {
+        let attach = || daemon.networks.attach(&caller.tenant, None);
+        let interface = tokio::task::block_in_place(attach)?;
+        lease = Some(order.connect(interface, &mut outputs));
+    }
+    let prepare = |vmm: &mut Jailed| {
+        if let Some(lease) = &lease {
+            vmm.keep(Arc::clone(lease));
+        }
         tokio::task::block_in_place(|| vmm.limit(&caller.tenant, quota.weight, spec.memory))
     };
-    let vmm = order.send_to_any(&Supply::Pool(&daemon.pool), &outputs, limit).await?;
+    let vmm = order
+        .send_to_any(&Supply::Pool(&daemon.pool), &outputs, prepare)
+        .await?;
     let patience =
         Duration::from_millis(spec.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS)) + VMM_PATIENCE;
     let result = async {
@@ -399,6 +415,7 @@ fn make_outputs(input: &[u8]) -> io::Result<Outputs> {
         error: memory_file(c"stderr", b"")?,
         result: memory_file(c"result", b"")?,
         keep_input: None,
+        tap: None,
     })
 }
 

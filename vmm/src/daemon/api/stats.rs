@@ -4,7 +4,7 @@ use super::extract::Target;
 use super::lookup::find;
 use crate::daemon::problem::Problem;
 use crate::daemon::store::Kind;
-use crate::jailed::protocol::Exits;
+use crate::jailed::protocol::{Exits, Traffic};
 use serde::Serialize;
 use std::fs;
 
@@ -23,6 +23,8 @@ pub struct Stats {
     exits: Option<Exits>,
     /// Exits that KVM counted, once it has ended.
     kvm_exits: Option<u64>,
+    /// What went over its network interface, if it had one, once it has ended.
+    network: Option<Traffic>,
 }
 
 /// What a machine uses while it runs, and used when it has ended
@@ -41,6 +43,7 @@ pub async fn stats(target: Target) -> Result<axum::Json<Stats>, Problem> {
         stats.run_ms = milliseconds(result.run_us);
         stats.exits = Some(result.exits);
         stats.kvm_exits = result.kvm_exits;
+        stats.network = result.network;
     }
     Ok(axum::Json(stats))
 }

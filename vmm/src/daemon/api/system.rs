@@ -32,6 +32,10 @@ pub struct Readiness {
     limits_enforced: bool,
     /// Why not; empty if they are.
     limits: String,
+    /// Whether tenants can have networks.
+    networks_available: bool,
+    /// Why not; empty if they can.
+    networks: String,
 }
 
 /// Whether programs can be run now
@@ -40,6 +44,7 @@ pub struct Readiness {
 pub async fn ready(State(daemon): State<Arc<Daemon>>) -> Response {
     let vmms_ready = daemon.pool.ready();
     let running = daemon.scheduler.load().running;
+    let networks = daemon.networks.check().err();
     let readiness = Readiness {
         // Under load all of them are in use.
         ready: vmms_ready > 0 || running > 0,
@@ -49,6 +54,8 @@ pub async fn ready(State(daemon): State<Arc<Daemon>>) -> Response {
             .unenforced
             .as_ref()
             .map_or_else(String::new, ToString::to_string),
+        networks_available: networks.is_none(),
+        networks: networks.map_or_else(String::new, |why| why.to_string()),
     };
     let status = match readiness.ready {
         true => StatusCode::OK,

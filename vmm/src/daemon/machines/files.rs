@@ -57,6 +57,7 @@ impl Machines {
             error: make("stderr")?,
             result: make("result")?,
             keep_input,
+            tap: None,
         })
     }
 

@@ -17,10 +17,11 @@ mod recover;
 use super::events::Events;
 use super::execute::{Order, VMM_PATIENCE};
 use super::library::Library;
+use super::network::Networks;
 use super::pool::{Pool, Supply};
 use super::process::{Jailed, Launcher, Released, Uid, Watched};
 use super::scheduler::{Permit, Refused, Resources, Scheduler};
-use super::store::{Machine, MachineState, Quota, Store, StoreError, now_ms};
+use super::store::{Machine, MachineState, NetworkKind, Quota, Store, StoreError, now_ms};
 use super::volumes::{VolumeError, Volumes};
 use crate::jailed::protocol::RunResult;
 use std::collections::HashMap;
@@ -69,6 +70,7 @@ pub struct Machines {
     pool: Arc<Pool>,
     launcher: Arc<Launcher>,
     volumes: Arc<Volumes>,
+    networks: Arc<Networks>,
     events: Events,
     directory: PathBuf,
     /// What is to be told to the tasks of machines that are queued or running.
@@ -94,7 +96,8 @@ impl Machines {
         library: Arc<Library>,
         scheduler: Scheduler,
         (pool, launcher): (Arc<Pool>, Arc<Launcher>),
-        (volumes, directory): (Arc<Volumes>, PathBuf),
+        (volumes, networks): (Arc<Volumes>, Arc<Networks>),
+        directory: PathBuf,
         events: Events,
     ) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
@@ -105,6 +108,7 @@ impl Machines {
             pool,
             launcher,
             volumes,
+            networks,
             events,
             directory,
             tasks: Mutex::default(),
@@ -206,12 +210,26 @@ impl Machines {
             Ok(order) => order,
             Err(error) => return self.fail(machine, error.to_string()),
         };
-        let outputs = self.make_files(&machine)?;
+        let mut outputs = self.make_files(&machine)?;
+        let lease = match machine.spec.network {
+            NetworkKind::None => None,
+            NetworkKind::Tenant => {
+                let attach = || self.networks.attach(&machine.tenant, machine.address);
+                match tokio::task::block_in_place(attach) {
+                    Ok(interface) => Some(order.connect(interface, &mut outputs)),
+                    Err(error) => return self.fail(machine, error.to_string()),
+                }
+            }
+        };
+        machine.address = lease.as_ref().map(|lease| lease.address());
         let supply = self.supply(&machine, &mut order)?;
         let weight = self.quota(&machine.tenant)?.weight;
         let prepare = |vmm: &mut Jailed| {
             let (tenant, memory) = (&machine.tenant, machine.spec.memory);
             tokio::task::block_in_place(|| vmm.limit(tenant, weight, memory))?;
+            if let Some(lease) = &lease {
+                vmm.keep(Arc::clone(lease));
+            }
             machine.process = Some(vmm.identity()?);
             machine.state = MachineState::Starting;
             machine.started_ms = Some(now_ms());
@@ -219,7 +237,7 @@ impl Machines {
         };
         let vmm = order.send_to_any(&supply, &outputs, prepare).await?;
         // The VMM has its own now.
-        drop(outputs);
+        drop((outputs, lease));
         let Some(Released { process, line, uid }) = vmm.release() else {
             return self.fail(machine, "the VMM was not there".to_owned());
         };

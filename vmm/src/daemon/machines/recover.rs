@@ -21,7 +21,7 @@ impl Machines {
         for machine in self.store.active_machines()? {
             let quota = self.quota(&machine.tenant)?;
             let process = match machine.process {
-                Some(identity) => self.find(identity, &machine.tenant)?,
+                Some(identity) => self.find(identity, &machine)?,
                 None => None,
             };
             tracing::info!(
@@ -60,7 +60,7 @@ impl Machines {
     fn find(
         &self,
         (pid, start): (i32, u64),
-        tenant: &str,
+        machine: &Machine,
     ) -> io::Result<Option<(Arc<Watched>, Option<Uid>)>> {
         let Some(child) = Child::find(pid)? else {
             return Ok(None);
@@ -68,7 +68,13 @@ impl Machines {
         if child.start_time().ok() != Some(start) || child.wait(Duration::ZERO) {
             return Ok(None);
         }
-        let uid = uid_of(pid).and_then(|uid| self.launcher.adopt_uid(uid, tenant));
+        let tenant = &machine.tenant;
+        let address = machine.address;
+        let lease = address.and_then(|address| self.networks.adopt(tenant, address, &child));
+        if lease.is_none() && address.is_some() {
+            tracing::warn!(machine = %machine.id, "its network was not found again");
+        }
+        let uid = uid_of(pid).and_then(|uid| self.launcher.adopt_uid(uid, tenant, lease));
         Ok(Some((Arc::new(Watched::new(child)?), uid)))
     }
 

@@ -6,6 +6,7 @@ use crate::jailed::protocol::RunResult;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use utoipa::openapi::schema::{Array, ArrayBuilder, Object, ObjectBuilder, Type};
 
 /// What a machine is to run, and with what.
@@ -51,6 +52,26 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 8)]
     pub volumes: Vec<Mount>,
+    /// What its network interface leads to.
+    #[serde(default, skip_serializing_if = "NetworkKind::is_none")]
+    pub network: NetworkKind,
+}
+
+/// What a network interface leads to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NetworkKind {
+    /// There is none.
+    #[default]
+    None,
+    /// The network of the tenant.
+    Tenant,
+}
+
+impl NetworkKind {
+    fn is_none(&self) -> bool {
+        *self == Self::None
+    }
 }
 
 fn string_schema(pattern: &str) -> ObjectBuilder {
@@ -127,6 +148,12 @@ impl MachineState {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
 
+    /// Whether its program has been started and has not ended.
+    #[must_use]
+    pub fn has_started(self) -> bool {
+        matches!(self, Self::Running | Self::Paused)
+    }
+
     /// Whether it has a process, or will get one.
     #[must_use]
     pub fn is_active(self) -> bool {
@@ -176,6 +203,8 @@ pub struct Machine {
     pub state: MachineState,
     /// Its process: number and start time.
     pub process: Option<(i32, u64)>,
+    /// Its address in the network of its tenant, when it was there last.
+    pub address: Option<Ipv4Addr>,
     /// Somebody asked for its end by force.
     pub killed: bool,
     /// How it ended.
@@ -206,6 +235,7 @@ impl Machine {
             spec: json_column(row, "spec")?,
             state: parse_column(row, "state", MachineState::from_name)?,
             process: pid.zip(start),
+            address: address_column(row)?,
             killed: row.get("killed")?,
             result,
             message: row.get("message")?,
@@ -213,6 +243,14 @@ impl Machine {
             started_ms: row.get("started_ms")?,
             ended_ms: row.get("ended_ms")?,
         })
+    }
+}
+
+fn address_column(row: &Row<'_>) -> rusqlite::Result<Option<Ipv4Addr>> {
+    let text: Option<String> = row.get("address")?;
+    match text {
+        Some(_) => parse_column(row, "address", |text| text.parse().ok()).map(Some),
+        None => Ok(None),
     }
 }
 
@@ -340,13 +378,14 @@ impl Store {
         let result = machine.result.as_ref().map(serde_json::to_string);
         let connection = self.connection();
         let mut statement = connection.prepare_cached(
-            "UPDATE machine SET state = ?, pid = ?, pid_start = ?, result = ?, message = ?,
-                 started_ms = ?, ended_ms = ? WHERE id = ?",
+            "UPDATE machine SET state = ?, pid = ?, pid_start = ?, address = ?, result = ?,
+                 message = ?, started_ms = ?, ended_ms = ? WHERE id = ?",
         )?;
         statement.execute(params![
             machine.state.name(),
             machine.process.map(|(pid, _)| pid),
             machine.process.map(|(_, start)| start),
+            machine.address.map(|address| address.to_string()),
             result.transpose()?,
             machine.message,
             machine.started_ms,

@@ -87,7 +87,8 @@ impl Store {
     /// [`StoreError`].
     pub fn put_tenant(&self, name: &str, quota: &Quota) -> Result<Tenant, StoreError> {
         let tenant = self.connection().query_row(
-            "INSERT INTO tenant VALUES (?, ?, ?, ?, ?, ?, ?)
+            "INSERT INTO tenant (name, weight, max_machines, max_memory, max_queued,
+                 max_storage, created_ms) VALUES (?, ?, ?, ?, ?, ?, ?)
              ON CONFLICT (name) DO UPDATE SET weight = excluded.weight,
                  max_machines = excluded.max_machines, max_memory = excluded.max_memory,
                  max_queued = excluded.max_queued, max_storage = excluded.max_storage
@@ -114,6 +115,25 @@ impl Store {
         let connection = self.connection();
         let mut statement = connection.prepare_cached("SELECT * FROM tenant WHERE name = ?")?;
         Ok(statement.query_row([name], Tenant::from_row).optional()?)
+    }
+
+    /// Number of a tenant's network: the least that no other tenant has, when it is asked for
+    /// first.
+    ///
+    /// # Errors
+    /// [`StoreError`]; there is no such tenant.
+    pub fn network(&self, name: &str) -> Result<u32, StoreError> {
+        let number = self.connection().query_row(
+            "UPDATE tenant SET network = coalesce(network, (
+                 SELECT min(number) FROM (
+                     SELECT 0 AS number UNION SELECT network + 1 FROM tenant)
+                 WHERE number NOT IN (
+                     SELECT network FROM tenant WHERE network IS NOT NULL)))
+             WHERE name = ? RETURNING network",
+            [name],
+            |row| row.get(0),
+        )?;
+        Ok(number)
     }
 
     /// All tenants by name.

@@ -174,6 +174,30 @@ fn runs_are_no_machines_and_what_is_old_is_found() {
 }
 
 #[test]
+fn networks_have_numbers_of_their_own() {
+    let (_directory, path, store) = store();
+    for (name, number) in [("b", 0), ("a", 1), ("b", 0), (DEFAULT_TENANT, 2)] {
+        store.put_tenant(name, &Quota::default()).unwrap();
+        assert_eq!(store.network(name).unwrap(), number, "{name}");
+    }
+    assert!(store.network("nobody").is_err());
+    let spec = spec();
+    let Created::New(mut machine) = store
+        .create_machine(&new("m1", &spec, MachineState::Queued))
+        .unwrap()
+    else {
+        panic!("not made");
+    };
+    machine.address = Some([10, 1, 2, 3].into());
+    store.update_machine(&machine).unwrap();
+    drop(store);
+    let store = Store::open(&path).unwrap();
+    assert_eq!(store.network("a").unwrap(), 1);
+    let found = store.machine("m1").unwrap().unwrap();
+    assert_eq!(found.address, machine.address);
+}
+
+#[test]
 fn volumes_belong_to_tenants_and_machines() {
     let (_directory, _path, store) = store();
     store.put_tenant("other", &Quota::default()).unwrap();

@@ -34,14 +34,22 @@ pub fn ps(arguments: &Ps) -> anyhow::Result<ExitCode> {
         let machines = list(&mut daemon, "/v1/machines", &filter).await?;
         if !arguments.remote.print_json(&machines)? {
             let rows: Vec<_> = machines.iter().map(row).collect();
-            let headings = ["ID", "PROGRAM", "ARGUMENTS", "STATE", "CODE", "MESSAGE"];
+            let headings = [
+                "ID",
+                "PROGRAM",
+                "ARGUMENTS",
+                "STATE",
+                "ADDRESS",
+                "CODE",
+                "MESSAGE",
+            ];
             table::print(headings, &rows)?;
         }
         done()
     })
 }
 
-fn row(machine: &Value) -> [String; 6] {
+fn row(machine: &Value) -> [String; 7] {
     let spec = machine.get("spec").unwrap_or(&Value::Null);
     let arguments = spec.get("args").and_then(Value::as_array);
     let arguments: Vec<_> = arguments
@@ -54,6 +62,7 @@ fn row(machine: &Value) -> [String; 6] {
         table::short(spec, "program"),
         arguments.join(" "),
         table::text(machine, "state"),
+        table::text(machine, "address"),
         table::text(machine, "exit_code"),
         table::text(machine, "message"),
     ]
@@ -78,6 +87,10 @@ pub(super) struct What {
     #[arg(long = "mem", value_name = "MIB", default_value_t = 256)]
     memory: u64,
 
+    /// What its network interface leads to
+    #[arg(long, value_name = "NETWORK", value_parser = ["none", "tenant"], default_value = "none")]
+    network: String,
+
     /// Id of the program, as push printed it
     program: String,
 
@@ -100,6 +113,7 @@ impl What {
             "env": map(&self.environment),
             "cpus": self.cpus,
             "memory": memory.context("--mem is more than there can be")?,
+            "network": self.network,
         }))
     }
 }

@@ -1,0 +1,320 @@
+//! Networks of tenants: who reaches whom, and what is left when machines are gone. Each test has
+//! a network namespace as the host's, and one more for the world around that.
+
+use super::{await_state, check};
+use hartline_tests::daemon::{Daemon, until};
+use hartline_tests::{Result, compile, process};
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+
+/// A port that somebody listens at wherever it is to be tried.
+const PORT: u16 = 7000;
+/// An address of the host that is public, and one where clouds have their secrets.
+const OWN: &str = "198.51.100.7";
+const METADATA: &str = "169.254.169.254";
+/// The world's addresses: public, and private.
+const PUBLIC: &str = "203.0.113.2";
+const PRIVATE: &str = "192.168.5.2";
+/// How long a run waits for an answer that it is to get, and for one that it is not to get,
+/// milliseconds.
+const PATIENCE_MS: [u32; 2] = [60_000, 3000];
+
+/// Does something on a thread of its own in a network namespace, in a new one if there is none.
+fn inside<T: Send>(network: Option<&File>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    thread::scope(|scope| {
+        let enter = || {
+            // SAFETY: integers; this thread ends soon.
+            let entered = unsafe {
+                match network {
+                    Some(network) => libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET),
+                    None => libc::unshare(libc::CLONE_NEWNET),
+                }
+            };
+            if entered != 0 {
+                return Err(io::Error::last_os_error().into());
+            }
+            work()
+        };
+        scope
+            .spawn(enter)
+            .join()
+            .map_err(|_| "the thread ended early")?
+    })
+}
+
+/// Runs `ip` in this thread's namespace.
+fn ip(arguments: &str) -> Result<String> {
+    let outcome = process::run(Command::new("ip").args(arguments.split(' ')), b"")?;
+    match outcome.code {
+        0 => Ok(outcome.stdout_text()),
+        _ => Err(format!("ip {arguments}: {}", outcome.stderr_text()).into()),
+    }
+}
+
+/// Listens in this thread's namespace, and tells everybody who connects the name.
+fn listen(name: &'static str) -> Result<()> {
+    let listener = TcpListener::bind(("0.0.0.0", PORT))?;
+    thread::spawn(move || {
+        for mut peer in listener.incoming().flatten() {
+            // One that went away meanwhile.
+            let _ = peer.write_all(name.as_bytes());
+        }
+    });
+    Ok(())
+}
+
+/// A namespace for the host, with addresses of its own, which forwards packets; and the world.
+fn host() -> Result<(Arc<File>, File)> {
+    let open = || -> Result<File> { Ok(File::open("/proc/thread-self/ns/net")?) };
+    let host = inside(None, open)?;
+    let world = inside(None, || {
+        ip("link set dev lo up")?;
+        open()
+    })?;
+    let id = std::process::id();
+    inside(Some(&host), || {
+        ip("link set dev lo up")?;
+        for address in [OWN, METADATA] {
+            ip(&format!("address add {address}/32 dev lo"))?;
+        }
+        fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
+        listen("the host")
+    })?;
+    // Its other end is made in the namespace of this process, and moved from there.
+    let world_fd = format!("/proc/{id}/fd/{}", world.as_raw_fd());
+    inside(Some(&host), || {
+        ip(&format!(
+            "link add dev out type veth peer name in netns {world_fd}"
+        ))?;
+        ip("address add 203.0.113.1/24 dev out")?;
+        ip("link set dev out up")?;
+        ip(&format!(
+            "route add {PRIVATE}/32 dev out via {PUBLIC} onlink"
+        ))?;
+        Ok(())
+    })?;
+    inside(Some(&world), || {
+        ip(&format!("address add {PUBLIC}/24 dev in"))?;
+        ip("link set dev in up")?;
+        ip(&format!("address add {PRIVATE}/32 dev lo"))?;
+        listen("the world")
+    })?;
+    Ok((Arc::new(host), world))
+}
+
+/// A request as a tenant.
+fn post(daemon: &Daemon, tenant: &str, path: &str, body: &Value) -> Result<Value> {
+    let json = ("Content-Type", "application/json");
+    let headers = [json, ("Hartline-Tenant", tenant)];
+    let answer = daemon.request_with("POST", path, &headers, body.to_string().as_bytes())?;
+    match answer.status {
+        200 | 201 => Ok(answer.json()),
+        _ => Err(format!("{answer:?}").into()),
+    }
+}
+
+/// The service program, for two tenants.
+fn push(daemon: &Daemon) -> Result<String> {
+    daemon
+        .request("PUT", "/v1/tenants/other", b"{}")?
+        .expect(200)?;
+    let program = super::push(daemon)?;
+    let service = fs::read(compile::service()?)?;
+    let other = [("Hartline-Tenant", "other")];
+    daemon
+        .request_with("POST", "/v1/programs?name=service", &other, &service)?
+        .expect(201)?;
+    let path = format!("/v1/programs/{program}");
+    until(|| {
+        let found = daemon.request_with("GET", &path, &other, b"");
+        found.is_ok_and(|found| found.text("state") == "ready")
+    })?;
+    Ok(program)
+}
+
+/// What somebody at an address tells a run of a tenant in this time; nothing if it is not
+/// reached.
+fn ask(
+    daemon: &Daemon,
+    program: &str,
+    (tenant, address): (&str, &str),
+    patience_ms: u32,
+) -> Result<String> {
+    let args = json!(["ask", address, PORT.to_string()]);
+    let run = json!({ "program": program, "args": args, "network": "tenant",
+        "timeout_ms": patience_ms });
+    let outcome = post(daemon, tenant, "/v1/runs", &run)?;
+    let text = outcome["stdout"]["text"].as_str().unwrap_or_default();
+    match (outcome["exit_code"].as_u64(), text) {
+        (Some(0), told) => Ok(told.to_owned()),
+        // Its time is over.
+        (Some(124), "") => Ok(String::new()),
+        _ => Err(format!("{address}: {outcome}").into()),
+    }
+}
+
+/// Runs that ask at the same time: rows of a tenant, an address, and what it is told there.
+fn ask_all(daemon: &Daemon, program: &str, rows: &[(&str, &str, &str)]) -> Result<()> {
+    thread::scope(|scope| {
+        let asking: Vec<_> = rows
+            .iter()
+            .map(|&(tenant, address, expected)| {
+                let patience = PATIENCE_MS[usize::from(expected.is_empty())];
+                scope.spawn(move || ask(daemon, program, (tenant, address), patience))
+            })
+            .collect();
+        for ((tenant, address, expected), asked) in rows.iter().zip(asking) {
+            let told = asked.join().map_err(|_| "a thread ended early")??;
+            check(
+                &format!("{tenant} asks {address}"),
+                told == *expected,
+                &told,
+            )?;
+        }
+        Ok(())
+    })
+}
+
+/// A machine that listens: its path in the API, and its address.
+fn server(daemon: &Daemon, program: &str) -> Result<(String, String)> {
+    let args = json!(["serve", PORT.to_string(), "a machine"]);
+    let body = json!({ "program": program, "args": args, "network": "tenant", "start": true });
+    let made = post(daemon, "default", "/v1/machines", &body)?;
+    let path = format!("/v1/machines/{}", made["id"].as_str().unwrap_or_default());
+    await_state(daemon, &path, "running")?;
+    until(|| {
+        let log = daemon.request("GET", &format!("{path}/logs"), b"");
+        log.is_ok_and(|log| log.body == b"ready\n")
+    })?;
+    let address = daemon.request("GET", &path, b"")?.text("address");
+    Ok((path, address))
+}
+
+pub fn networks() -> Result<()> {
+    let (host, _world) = host()?;
+    let configuration = "pool = 2\ncollect_every_s = 1\nnetwork_range = '10.213.0.0/16'\n\
+        network_outbound = true\nnetwork_bandwidth = 100000000";
+    let mut daemon = Daemon::start_in_network(configuration, &host)?;
+    let program = push(&daemon)?;
+    let ready = daemon.request("GET", "/readyz", b"")?;
+    check(
+        "available",
+        ready.json()["networks_available"] == true,
+        &ready,
+    )?;
+
+    let (machine, address) = server(&daemon, &program)?;
+    check("its address", address == "10.213.0.2", &address)?;
+    let from_host = || {
+        let mut told = String::new();
+        TcpStream::connect((address.as_str(), PORT))?.read_to_string(&mut told)?;
+        check("told to the host", told == "a machine", &told)
+    };
+    inside(Some(&host), from_host)?;
+    let rows = [
+        ("default", address.as_str(), "a machine"),
+        ("default", PUBLIC, "the world"),
+        ("default", PRIVATE, ""),
+        ("default", OWN, ""),
+        ("default", METADATA, ""),
+        ("default", "10.213.0.1", ""),
+        ("other", address.as_str(), ""),
+        ("other", "10.213.0.1", ""),
+        ("other", PUBLIC, "the world"),
+    ];
+    ask_all(&daemon, &program, &rows)?;
+
+    // A daemon that is killed loses nothing, and gives nobody the address of another one.
+    daemon.kill()?;
+    inside(Some(&host), from_host)?;
+    daemon.restart()?;
+    let found = daemon.request("GET", &machine, b"")?.text("address");
+    check("the same address", found == address, &found)?;
+    ask_all(&daemon, &program, &rows[..2])?;
+    let (second, other_address) = server(&daemon, &program)?;
+    check("another address", other_address != address, &other_address)?;
+
+    // What went over the interface is told.
+    let run = json!({ "program": program, "network": "tenant",
+        "args": ["ask", address, PORT.to_string()] });
+    let outcome = post(&daemon, "default", "/v1/runs", &run)?;
+    let received = outcome["network"]["received_packets"].as_u64();
+    check("traffic", received.is_some_and(|n| n > 2), &outcome)?;
+
+    // Nothing is left when the machines are gone.
+    let descriptors = format!("/proc/{}/fd", daemon.pid());
+    let descriptors = || fs::read_dir(&descriptors).map_or(0, Iterator::count);
+    let before = descriptors();
+    for _ in 0..10 {
+        post(&daemon, "default", "/v1/runs", &run)?;
+    }
+    for path in [&machine, &second] {
+        daemon
+            .request("POST", &format!("{path}/kill"), b"")?
+            .expect(200)?;
+        await_state(&daemon, path, "exited")?;
+        daemon.request("DELETE", path, b"")?.expect(204)?;
+    }
+    let links = || inside(Some(&host), || ip("-brief link show"));
+    until(|| descriptors() <= before && links().is_ok_and(|links| !links.contains("hlt")))
+        .map_err(|_| {
+            format!(
+                "{before} descriptors, then {}; {:?}",
+                descriptors(),
+                links()
+            )
+        })?;
+    // And they are made again.
+    ask_all(&daemon, &program, &rows[1..2])
+}
+
+pub fn exceptions() -> Result<()> {
+    let (host, _world) = host()?;
+    let configuration = format!(
+        "pool = 2\nnetwork_range = '10.214.0.0/22'\n\
+         network_allow = ['{OWN}/32', '10.214.0.0/24', '{PRIVATE}/32']"
+    );
+    let daemon = Daemon::start_in_network(&configuration, &host)?;
+    let program = push(&daemon)?;
+    let (_, address) = server(&daemon, &program)?;
+    let rows = [
+        ("other", address.as_str(), "a machine"),
+        ("default", OWN, "the host"),
+        ("default", PRIVATE, "the world"),
+        ("default", PUBLIC, ""),
+        ("default", METADATA, ""),
+        // In a network that is allowed.
+        ("default", "10.214.0.1", ""),
+    ];
+    ask_all(&daemon, &program, &rows)?;
+    // Somebody flushes the rules: the next network brings them back.
+    inside(Some(&host), || {
+        let mut nft = Command::new("nft");
+        let flushed = process::run(nft.args(["flush", "ruleset"]), b"")?;
+        check("flushed", flushed.code == 0, &flushed.stderr_text())
+    })?;
+    daemon
+        .request("PUT", "/v1/tenants/third", b"{}")?
+        .expect(200)?;
+    let third = [("Hartline-Tenant", "third")];
+    let service = fs::read(compile::service()?)?;
+    daemon
+        .request_with("POST", "/v1/programs?name=service", &third, &service)?
+        .expect(201)?;
+    let path = format!("/v1/programs/{program}");
+    until(|| {
+        let found = daemon.request_with("GET", &path, &third, b"");
+        found.is_ok_and(|found| found.text("state") == "ready")
+    })?;
+    ask_all(
+        &daemon,
+        &program,
+        &[("third", METADATA, ""), ("third", OWN, "the host")],
+    )
+}

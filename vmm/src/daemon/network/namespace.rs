@@ -1,0 +1,118 @@
+//! Network namespaces of the host, and programs that set them up.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::process::{Command, Stdio};
+use std::thread;
+
+/// Network namespace of the calling thread.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// A network namespace. The kernel deletes it, with all that is in it, when nobody has it or
+/// a TAP interface of it open any more.
+#[derive(Debug)]
+pub struct Namespace(OwnedFd);
+
+impl From<File> for Namespace {
+    /// The one that is open.
+    fn from(file: File) -> Self {
+        Self(file.into())
+    }
+}
+
+impl Namespace {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// Whatever the host answers.
+    pub fn make() -> io::Result<Self> {
+        let make = || {
+            // SAFETY: no memory is involved; this thread ends soon.
+            check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+            File::open(OWN)
+        };
+        Ok(on_thread(make)?.into())
+    }
+
+    /// The one that a TAP interface is in.
+    ///
+    /// # Errors
+    /// It is no TAP interface, or this process may not (`CAP_NET_ADMIN`).
+    pub fn of_tap(tap: &File) -> io::Result<Self> {
+        // SAFETY: the request takes no argument; a fresh descriptor or an error.
+        let fd = unsafe { libc::ioctl(tap.as_raw_fd(), libc::SIOCGSKNS) };
+        check(fd)?;
+        // SAFETY: fresh, owned by nobody else.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Does some work in it, on a thread of its own. Programs that it starts are in it too.
+    ///
+    /// # Errors
+    /// Those of the work, and whatever the host answers.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        let fd: RawFd = self.0.as_raw_fd();
+        on_thread(move || {
+            // SAFETY: integers; this thread ends soon.
+            check(unsafe { libc::setns(fd, libc::CLONE_NEWNET) })?;
+            work()
+        })
+    }
+}
+
+/// Does some work on another thread, whose namespaces it may change.
+fn on_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("namespace".into());
+        let thread = thread.spawn_scoped(scope, work)?;
+        let panicked = |_| io::Error::other("the thread ended early");
+        thread.join().map_err(panicked)?
+    })
+}
+
+/// Runs a program that reads what to do from its standard input.
+///
+/// # Errors
+/// It is missing, or does not succeed: the error is what it wrote to standard error.
+pub fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<()> {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that ends before it has read all of it says why.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let text = String::from_utf8_lossy(&output.stderr);
+            Err(io::Error::other(format!("{program}: {}", text.trim())))
+        }
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    match result {
+        ..0 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_succeed_or_say_why() {
+        run("sh", &[], "exit 0").unwrap();
+        let error = run("sh", &[], "echo no >&2; exit 3").unwrap_err();
+        assert_eq!(error.to_string(), "sh: no");
+        let error = run("there-is-no-such-program", &[], "").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}
