@@ -1,6 +1,7 @@
 //! Taking rights away from the threads of a VM.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// Threads of a VM that need different rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,11 +12,13 @@ pub enum Thread {
     Console,
     /// Serves the volumes.
     Volumes,
+    /// Moves packets.
+    Network,
 }
 
 impl Thread {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Vcpu, Self::Console, Self::Volumes];
+    pub const ALL: [Self; 4] = [Self::Vcpu, Self::Console, Self::Volumes, Self::Network];
 }
 
 /// Who runs a VM may have its threads confined.
@@ -23,4 +26,11 @@ pub trait Confine: Debug + Send + Sync {
     /// Called on each thread before it does anything for the guest. Ends the process if
     /// the thread cannot be confined.
     fn confine(&self, thread: Thread);
+}
+
+/// Takes rights away from the calling thread, if that is wanted.
+pub(crate) fn confine_to(thread: Thread, confine: Option<&Arc<dyn Confine>>) {
+    if let Some(confine) = confine {
+        confine.confine(thread);
+    }
 }

@@ -1,5 +1,6 @@
 //! Virtio devices: their registers in the guest's physical memory, and their interrupts.
 
+use crate::confine::{Confine, Thread, confine_to};
 use crate::control::{Control, Stop};
 use crate::interrupts::{Interrupt, Lines};
 use crate::platform::{self, Mapping, Mmio};
@@ -155,6 +156,7 @@ impl Devices {
         shared: &Arc<Mapping>,
         control: &Arc<Control>,
         mut lines: Option<&mut Lines>,
+        confine: Option<&Arc<dyn Confine>>,
     ) -> Result<Self, platform::Error> {
         let failed = |source| platform::Error::Request {
             request: "device",
@@ -187,8 +189,10 @@ impl Devices {
                 polling,
                 limits,
             } = network;
-            let (memory, guest) = (memory.clone(), guest(NET_DEVICE));
-            let net = Net::new(backend, mac, polling, limits, memory, guest).map_err(failed)?;
+            let confine = confine.cloned();
+            let begin = Arc::new(move || confine_to(Thread::Network, confine.as_ref()));
+            let parts = (memory.clone(), guest(NET_DEVICE) as Arc<dyn Guest>);
+            let net = Net::new(backend, mac, polling, limits, begin, parts).map_err(failed)?;
             devices.net = Some(net.counters());
             add(NET_DEVICE, Box::new(net));
         }

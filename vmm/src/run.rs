@@ -2,7 +2,7 @@
 //! signals, the time limit and the end.
 
 use crate::calls::Calls;
-use crate::confine::{Confine, Thread};
+use crate::confine::{Confine, Thread, confine_to};
 use crate::control::{Control, Stop};
 use crate::devices::{Attached, DeviceStatistics, Devices};
 use crate::idt::ShadowIdt;
@@ -166,6 +166,7 @@ impl Running<'_> {
             &self.shared,
             &control,
             self.lines.as_mut(),
+            self.confine.as_ref(),
         )?;
         let done = EventFd::new(EFD_CLOEXEC).map_err(failed("eventfd"))?;
         let set = SignalSet::block(self.statistics.is_some()).map_err(failed("signalfd"))?;
@@ -312,13 +313,6 @@ fn finish(end: End, console: &Console) -> End {
     match console.finish(patience) {
         Ok(()) => end,
         Err(broken) => End::Stopped(Stop::Console(broken)),
-    }
-}
-
-/// Takes rights away from the calling thread, if that is wanted.
-fn confine_to(thread: Thread, confine: Option<&Arc<dyn Confine>>) {
-    if let Some(confine) = confine {
-        confine.confine(thread);
     }
 }
 

@@ -20,6 +20,7 @@ use crate::virtio::stats::count;
 use crate::virtio::worker::Bell;
 use crate::virtio::{Device, Guest, Memory};
 use hartline_abi::virtio::{NET_TRANSMIT, NetConfig, device, net_feature};
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -27,8 +28,10 @@ use std::time::Duration;
 use virtio_queue::Queue;
 use worker::Worker;
 
+/// Called on the thread of a device before that does anything.
+pub type Begin = Arc<dyn Fn() + Send + Sync>;
+
 /// A network device.
-#[derive(Debug)]
 pub struct Net {
     config: [u8; 12],
     memory: Memory,
@@ -38,6 +41,7 @@ pub struct Net {
     /// Longest time that the thread watches the rings before it sleeps.
     polling: Duration,
     limits: Arc<Limits>,
+    begin: Begin,
     /// None while the thread has it.
     backend: Option<Box<dyn Backend>>,
     worker: Option<JoinHandle<Box<dyn Backend>>>,
@@ -45,7 +49,7 @@ pub struct Net {
 
 impl Net {
     /// A device with the address `mac`, whose rings and buffers are in `memory`. `limits` hold
-    /// for each direction, and may be changed at any time.
+    /// for each direction, and may be changed at any time. Its thread calls `begin` first.
     ///
     /// # Errors
     /// If the host has no event descriptor left.
@@ -54,8 +58,8 @@ impl Net {
         mac: [u8; 6],
         polling: Duration,
         limits: Arc<Limits>,
-        memory: Memory,
-        guest: Arc<dyn Guest>,
+        begin: Begin,
+        (memory, guest): (Memory, Arc<dyn Guest>),
     ) -> io::Result<Self> {
         let config = NetConfig {
             mac,
@@ -71,6 +75,7 @@ impl Net {
             bell: Arc::new(Bell::new()?),
             polling,
             limits,
+            begin,
             backend: Some(backend),
             worker: None,
         })
@@ -130,7 +135,12 @@ impl Device for Net {
             Arc::clone(&self.limits),
         );
         let thread = thread::Builder::new().name("net".into());
-        self.worker = thread.spawn(move || worker.run()).ok();
+        let begin = Arc::clone(&self.begin);
+        let run = move || {
+            begin();
+            worker.run()
+        };
+        self.worker = thread.spawn(run).ok();
         self.worker.is_some()
     }
 
@@ -145,6 +155,15 @@ impl Device for Net {
             // After a panic there is no backend any more, and no second start.
             self.backend = worker.join().ok();
         }
+    }
+}
+
+impl fmt::Debug for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Net");
+        shown
+            .field("backend", &self.backend)
+            .finish_non_exhaustive()
     }
 }
 

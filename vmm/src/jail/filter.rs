@@ -112,6 +112,7 @@ fn name(thread: Thread) -> &'static str {
         Thread::Vcpu => "vcpu",
         Thread::Console => "console",
         Thread::Volumes => "volumes",
+        Thread::Network => "network",
     }
 }
 
