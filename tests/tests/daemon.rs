@@ -58,6 +58,7 @@ const TESTS: &[(&str, Test)] = &[
     ("volumes of others", volumes::of_others),
     ("networks", networks::networks),
     ("networks with exceptions", networks::exceptions),
+    ("dedicated processors", kept::dedicated_processors),
     ("attach", connections::attach),
     ("TLS", connections::tls),
     ("full disk", damage::full_disk),
@@ -261,6 +262,12 @@ fn bad_requests() -> Result<()> {
         (with("unknown", json!(1)), 422, "invalid-field"),
         (with("network", json!("bridge")), 422, "invalid-field"),
         (with("network", json!("tenant")), 409, "network-unavailable"),
+        (with("cpu_class", json!("fast")), 422, "invalid-field"),
+        (
+            with("cpu_class", json!("dedicated")),
+            409,
+            "no-dedicated-cpus",
+        ),
         (with("program", json!("00")), 404, "not-found"),
         (with("stdin", json!("x".repeat(300_000))), 413, "too-large"),
     ];

@@ -1,5 +1,6 @@
 //! The virtual machine monitor: KVM, the guest's memory, its run and its end.
 
+pub mod affinity;
 mod attention;
 pub mod background;
 pub mod boot;

@@ -6,6 +6,8 @@ use hartline_tests::daemon::{Answer, Daemon, until};
 use hartline_tests::{Result, compile};
 use serde_json::{Value, json};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 /// Asks for an asynchronous run.
 fn submit(daemon: &Daemon, headers: &[(&str, &str)], request: &Value) -> Result<Answer> {
@@ -168,4 +170,70 @@ pub fn garbage_collection() -> Result<()> {
     let left = |name: &str| fs::read_dir(daemon.data().join(name)).map_or(9, Iterator::count);
     // The database forgets it first.
     until(|| left("trees") == 0 && left("uploads") == 0)
+}
+
+/// Where the threads of a machine may run, by their names.
+fn places(daemon: &Daemon, id: &str) -> Result<Vec<(String, String)>> {
+    let identity = |path: PathBuf| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    // Its standard output is a file of its own.
+    let output = identity(daemon.data().join("machines").join(id).join("stdout"));
+    let is_its = |process: &fs::DirEntry| {
+        output.is_some() && identity(process.path().join("fd/1")) == output
+    };
+    let mut processes = fs::read_dir("/proc")?.flatten();
+    let process = processes.find(is_its).ok_or("it has no process")?;
+    let threads = fs::read_dir(process.path().join("task"))?.flatten();
+    let place = |thread: fs::DirEntry| {
+        let status = fs::read_to_string(thread.path().join("status"))?;
+        let field = |name: &str| {
+            let mut lines = status.lines();
+            let value = lines.find_map(|line| line.strip_prefix(name));
+            value.unwrap_or_default().trim().to_owned()
+        };
+        Ok((field("Name:"), field("Cpus_allowed_list:")))
+    };
+    threads.map(place).collect()
+}
+
+pub fn dedicated_processors() -> Result<()> {
+    let processors = std::thread::available_parallelism()?.get();
+    if processors < 2 {
+        return Err("this test needs two processors".into());
+    }
+    let mut daemon = Daemon::start("pool = 1\ndedicated_cpus = [0, 1]")?;
+    let program = push(&daemon)?;
+    let body = json!({ "program": program, "args": ["idle"], "cpu_class": "dedicated",
+        "start": true });
+    let create =
+        |daemon: &Daemon| daemon.request("POST", "/v1/machines", body.to_string().as_bytes());
+    let id = create(&daemon)?.expect(201)?.text("id");
+    let path = format!("/v1/machines/{id}");
+    until(|| state(&daemon, &path).is_ok_and(|state| state == "running"))?;
+    let is_vcpu = |thread: &(String, String)| thread.0 == "vcpu0";
+    until(|| places(&daemon, &id).is_ok_and(|places| places.iter().any(is_vcpu)))?;
+    let pinned = || places(&daemon, &id);
+    until(|| {
+        pinned().is_ok_and(|places| {
+            let right =
+                |thread: &(String, String)| thread.1 == if is_vcpu(thread) { "0" } else { "1" };
+            // KVM's own thread is where the vCPU's was that started it.
+            let own = |thread: &&(String, String)| !thread.0.starts_with("kvm");
+            places.iter().filter(own).all(right)
+        })
+    })
+    .map_err(|_| format!("{:?}", pinned()))?;
+    // Nobody else gets them, also from another daemon.
+    for _ in 0..2 {
+        let refused = create(&daemon)?;
+        let right = refused.status == 409 && refused.text("code") == "no-dedicated-cpus";
+        check("a second one", right, &refused)?;
+        daemon.kill()?;
+        daemon.restart()?;
+    }
+    let all = daemon.request("GET", "/v1/machines", b"")?.json();
+    check("one machine", all.as_array().map(Vec::len) == Some(1), &all)?;
+    daemon
+        .request("POST", &format!("{path}/kill"), b"")?
+        .expect(200)?;
+    until(|| create(&daemon).is_ok_and(|answer| answer.status == 201))
 }

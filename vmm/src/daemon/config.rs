@@ -3,6 +3,7 @@
 use super::network;
 use ipnet::Ipv4Net;
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,8 @@ pub struct Config {
     pub tls_key: Option<PathBuf>,
     /// vCPUs that may run at once, for each processor of the host.
     pub cpu_overcommit: u32,
+    /// Numbers of processors that machines may have for themselves; others keep off them.
+    pub dedicated_cpus: Vec<u32>,
     /// Memory for machines, bytes; three quarters of the host's if not given.
     pub memory: Option<u64>,
     /// VMMs that are kept ready.
@@ -77,6 +80,7 @@ impl Default for Config {
             tls_certificate: None,
             tls_key: None,
             cpu_overcommit: 4,
+            dedicated_cpus: Vec::new(),
             memory: None,
             pool: 4,
             first_uid: 0x7000_0000,
@@ -172,6 +176,10 @@ impl Config {
         if self.cpu_overcommit == 0 {
             return wrong("cpu_overcommit", "must be at least 1");
         }
+        let distinct: BTreeSet<_> = self.dedicated_cpus.iter().collect();
+        if distinct.len() != self.dedicated_cpus.len() {
+            return wrong("dedicated_cpus", "must have each processor once");
+        }
         if self.first_uid < 1000 {
             return wrong(
                 "first_uid",
@@ -244,6 +252,7 @@ mod tests {
             "tls_certificate = '/x'",
             "pool = 0",
             "collect_every_s = 0",
+            "dedicated_cpus = [1, 2, 1]",
             "first_uid = 0",
             "network_range = '10.0.0.0/25'",
             "network_range = '10.0.0.1/16'",

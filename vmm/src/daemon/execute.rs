@@ -4,6 +4,7 @@ use super::library::{Files, Library};
 use super::network::{Interface, Lease};
 use super::pool::Supply;
 use super::process::{Jailed, Line};
+use super::processors::Claim;
 use super::store::{Program, ProgramState, Spec};
 use crate::jailed::protocol::{
     FromVmm, ImageAnswer, ImageName, PROGRAM_PATH, RunJob, RunResult, UploadKind, VolumeJob,
@@ -98,6 +99,7 @@ impl Order {
             outlives_daemon,
             volumes: Vec::new(),
             network: None,
+            processors: Vec::new(),
         };
         let library = Arc::clone(library);
         Ok(Self {
@@ -110,6 +112,11 @@ impl Order {
     /// Gives the program the volumes whose directories the VMM was started with.
     pub fn attach(&mut self, volumes: Vec<VolumeJob>) {
         self.job.volumes = volumes;
+    }
+
+    /// Keeps the program on processors of its own, if it has any.
+    pub fn pin(&mut self, claim: &Claim) {
+        self.job.processors = claim.processors().to_vec();
     }
 
     /// Gives the program a network interface, whose other end goes with the outputs. Result:

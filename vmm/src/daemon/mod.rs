@@ -10,6 +10,7 @@
 //! collect       what is deleted after a time
 //! pool          VMMs that wait for a program      process    jailed processes
 //! cgroup        what VMs may use
+//! processors    those that are one machine's alone
 //! ```
 //! The daemon maps no guest memory and reads no upload: jailed processes do.
 
@@ -28,12 +29,14 @@ pub mod network;
 pub mod pool;
 pub mod problem;
 pub mod process;
+pub mod processors;
 pub mod scheduler;
 pub mod server;
 pub mod store;
 mod tls;
 pub mod volumes;
 
+use crate::affinity;
 use crate::platform::{self, Kvm};
 use crate::probe;
 use auth::{AuthError, Keys};
@@ -47,6 +50,7 @@ use metrics::Metrics;
 use network::Networks;
 use pool::Pool;
 use process::Launcher;
+use processors::Processors;
 use scheduler::{Resources, Scheduler};
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -83,6 +87,9 @@ pub enum DaemonError {
          hartlined in a group that has them (systemd: Delegate=yes)"
     )]
     Limits(Unenforced),
+    /// The configuration dedicates a processor that is not there.
+    #[error("dedicated_cpus: this host has no processor {0}, or the daemon may not use it")]
+    Processor(u32),
     /// The database.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -124,6 +131,8 @@ pub struct Daemon {
     pub volumes: Arc<Volumes>,
     /// Their networks.
     pub networks: Arc<Networks>,
+    /// Processors that may be one's alone.
+    pub processors: Arc<Processors>,
     /// What happens to machines.
     pub events: Events,
     /// For Prometheus.
@@ -169,7 +178,8 @@ impl Daemon {
                 (None, Some(unenforced))
             }
         };
-        let launcher = Launcher::new(&data.join("empty"), users, cgroups);
+        let shared = shared_processors(&config)?;
+        let launcher = Launcher::new(&data.join("empty"), users, cgroups, shared);
         let launcher = Arc::new(launcher.map_err(host(data))?);
         let library = Library::new(
             Arc::clone(&store),
@@ -185,13 +195,18 @@ impl Daemon {
         let owner = config.first_uid;
         let volumes = Volumes::new(Arc::clone(&store), data.join("volumes"), owner)?;
         let volumes = Arc::new(volumes);
+        let processors = Arc::new(Processors::new(&config.dedicated_cpus));
         let networks = Arc::new(Networks::open(Arc::clone(&store), &config));
         let machines = Machines::new(
             Arc::clone(&store),
             Arc::clone(&library),
             scheduler.clone(),
             (Arc::clone(&pool), Arc::clone(&launcher)),
-            (Arc::clone(&volumes), Arc::clone(&networks)),
+            (
+                Arc::clone(&volumes),
+                Arc::clone(&networks),
+                Arc::clone(&processors),
+            ),
             data.join("machines"),
             events.clone(),
         );
@@ -211,6 +226,7 @@ impl Daemon {
             machines,
             volumes,
             networks,
+            processors,
             events,
             metrics: Metrics::default(),
             unenforced,
@@ -235,9 +251,25 @@ fn prepare(data: &Path) -> Result<File, DaemonError> {
     }
 }
 
+/// Processors for all that has none for itself; all of them if none are left.
+fn shared_processors(config: &Config) -> Result<Vec<u32>, DaemonError> {
+    let host = |source| DaemonError::Host {
+        what: "processors".to_owned(),
+        source,
+    };
+    let all = affinity::of_this_thread().map_err(host)?;
+    let dedicated = &config.dedicated_cpus;
+    if let Some(missing) = dedicated.iter().find(|number| !all.contains(number)) {
+        return Err(DaemonError::Processor(*missing));
+    }
+    let (_, shared): (Vec<_>, Vec<_>) = all.iter().partition(|number| dedicated.contains(number));
+    Ok(if shared.is_empty() { all } else { shared })
+}
+
 /// What this host has for machines.
 fn capacity(config: &Config) -> Resources {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let cpus = cpus.saturating_sub(config.dedicated_cpus.len());
     let memory = config.memory.unwrap_or_else(|| total_memory() / 4 * 3);
     Resources {
         cpus: cpus as u64 * u64::from(config.cpu_overcommit),

@@ -5,6 +5,7 @@ use super::execute::NotRunnable;
 use super::library::LibraryError;
 use super::machines::MachineError;
 use super::network::NetworkError;
+use super::processors::NotEnough;
 use super::scheduler::Refused;
 use super::store::StoreError;
 use super::volumes::VolumeError;
@@ -220,6 +221,7 @@ impl From<MachineError> for Problem {
             MachineError::State(_) => Self::conflict("wrong-state", error),
             MachineError::NoInput => Self::conflict("not-interactive", error),
             MachineError::VolumeInUse(_) => Self::conflict("volume-in-use", error),
+            MachineError::Processors(error) => error.into(),
             MachineError::Refused(refused) => refused.into(),
             MachineError::Volume(error) => error.into(),
             MachineError::Host(error) => error.into(),
@@ -237,6 +239,12 @@ impl From<VolumeError> for Problem {
             VolumeError::Store(error) => error.into(),
             VolumeError::Random(_) => Self::internal(error),
         }
+    }
+}
+
+impl From<NotEnough> for Problem {
+    fn from(error: NotEnough) -> Self {
+        Self::conflict("no-dedicated-cpus", error)
     }
 }
 

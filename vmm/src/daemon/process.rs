@@ -3,6 +3,7 @@
 
 use super::cgroup::{Cgroups, Group};
 use super::network::Lease;
+use crate::affinity;
 use crate::jail::{self, Channel, Child, Role};
 use crate::jailed::{VMM, WORKER};
 use crate::platform::Kvm;
@@ -63,12 +64,17 @@ struct Starter {
 
 impl Launcher {
     /// Uses the empty directory `root`, which is made, users of a range, and limits if they
-    /// can be enforced.
+    /// can be enforced. Processes run on the processors `shared`, unless they move themselves.
     ///
     /// # Errors
     /// The device, the directory or this program's file cannot be opened; `root` is not
     /// empty.
-    pub fn new(root: &Path, uids: Range<u32>, cgroups: Option<Cgroups>) -> io::Result<Self> {
+    pub fn new(
+        root: &Path,
+        uids: Range<u32>,
+        cgroups: Option<Cgroups>,
+        shared: Vec<u32>,
+    ) -> io::Result<Self> {
         let named = |path: &Path, error: io::Error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         };
@@ -87,6 +93,10 @@ impl Launcher {
         };
         let (orders, received) = mpsc::channel::<Order>();
         let work = move || {
+            // Its children are where it is. Those processors were there just now.
+            if let Err(error) = affinity::run_on(&shared) {
+                tracing::error!("processors: {error}");
+            }
             for order in received {
                 let started = starter.start(order.role, order.uid, &order.shared);
                 if let Err(Ok((child, _))) = order.answer.send(started) {

@@ -6,7 +6,7 @@
 //! their queues hold. The first of the chosen queue is never overtaken because it needs
 //! much: room is kept for it.
 
-use super::store::Quota;
+use super::store::{CpuClass, Quota, Spec};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
@@ -26,6 +26,19 @@ pub struct Resources {
 impl Resources {
     fn fits(self, room: Self) -> bool {
         self.cpus <= room.cpus && self.memory <= room.memory
+    }
+}
+
+/// What a machine or run takes of what all share.
+#[must_use]
+pub fn need(spec: &Spec) -> Resources {
+    Resources {
+        cpus: match spec.cpu_class {
+            CpuClass::Shared => spec.cpus.into(),
+            // It has its own.
+            CpuClass::Dedicated => 0,
+        },
+        memory: spec.memory,
     }
 }
 

@@ -48,6 +48,8 @@ pub struct RunJob {
     pub volumes: Vec<VolumeJob>,
     /// Its network interface.
     pub network: Option<NetworkJob>,
+    /// Processors of its own, if it has any: those of the vCPUs, and one for all other threads.
+    pub processors: Vec<u32>,
 }
 
 /// The network interface of a VM.

@@ -5,8 +5,9 @@ use super::protocol::{
     FromVmm, INPUT_FD, ImageName, MTU, NETWORK_FD, NetworkJob, RunJob, RunResult, Traffic,
 };
 use super::{JailedError, MAX_OUTPUT};
+use crate::affinity;
 use crate::boot;
-use crate::confine::Confine;
+use crate::confine::{Confine, Thread};
 use crate::devices::{Attached, Network};
 use crate::images::ImageFile;
 use crate::interrupts::Mode;
@@ -28,6 +29,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How long host and guest watch the rings of a network interface before they sleep.
@@ -53,6 +55,10 @@ pub fn serve(
         return Ok(());
     }
     let job: RunJob = serde_json::from_slice(&message)?;
+    if let Some(others) = job.processors.last() {
+        // Elsewhere it is slower, and nothing else.
+        let _ = affinity::run_on(&[*others]);
+    }
     // Before it takes its output: by that another daemon knows that it goes on.
     if job.outlives_daemon {
         crate::jail::set_parent_death_signal(0);
@@ -71,6 +77,41 @@ pub fn serve(
     // Nobody may be there any more: the file has it.
     let _ = channel.send(&serde_json::to_vec(&FromVmm::Ended(result))?, &[]);
     Ok(())
+}
+
+/// What is done to threads of a VM before they do anything.
+#[derive(Debug)]
+struct Threads {
+    filters: Arc<Filters>,
+    /// As [`RunJob::processors`].
+    processors: Vec<u32>,
+    /// Threads of vCPUs so far.
+    vcpus: AtomicUsize,
+}
+
+impl Threads {
+    /// The processor of a thread; none: it stays where it is.
+    fn processor(&self, thread: Thread) -> Option<u32> {
+        match thread {
+            Thread::Vcpu => {
+                let number = self.vcpus.fetch_add(1, Ordering::Relaxed);
+                self.processors.get(number).copied()
+            }
+            // A vCPU's thread has started it.
+            Thread::Network => self.processors.last().copied(),
+            Thread::Console | Thread::Volumes => None,
+        }
+    }
+}
+
+impl Confine for Threads {
+    fn confine(&self, thread: Thread) {
+        if let Some(processor) = self.processor(thread) {
+            // As above.
+            let _ = affinity::run_on(&[processor]);
+        }
+        self.filters.confine(thread);
+    }
 }
 
 /// Tree, network interface and images.
@@ -213,7 +254,11 @@ fn run(
         timeout: job.timeout_ms.map(Duration::from_millis),
         count: true,
         profile: None,
-        confine: Some(filters as Arc<dyn Confine>),
+        confine: Some(Arc::new(Threads {
+            filters,
+            processors: job.processors.clone(),
+            vcpus: AtomicUsize::new(0),
+        })),
         output_limit: MAX_OUTPUT,
     };
     let outcome = blank.run(settings).map_err(|error| error.to_string())?;

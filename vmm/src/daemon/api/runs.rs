@@ -11,7 +11,7 @@ use crate::daemon::execute::{Order, Outputs, VMM_PATIENCE, path_in_tree};
 use crate::daemon::pool::Supply;
 use crate::daemon::problem::Problem;
 use crate::daemon::process::Jailed;
-use crate::daemon::scheduler::Resources;
+use crate::daemon::scheduler::need;
 use crate::daemon::store::{Kind, Machine, MachineState, NetworkKind, Program, Scope, Spec};
 use crate::jailed::protocol::{Exits, RunResult, Traffic};
 use crate::platform::memory_file;
@@ -317,12 +317,10 @@ async fn run(
     let mut order = tokio::task::block_in_place(|| Order::new(spec, program, library, false))?;
     let quota = daemon.store.tenant(&caller.tenant)?;
     let quota = quota.map(|tenant| tenant.quota).unwrap_or_default();
-    let need = Resources {
-        cpus: spec.cpus.into(),
-        memory: spec.memory,
-    };
+    let claim = daemon.processors.claim_for(spec)?;
+    order.pin(&claim);
     let asked = Instant::now();
-    let turn = daemon.scheduler.queue(&caller.tenant, quota, need)?;
+    let turn = daemon.scheduler.queue(&caller.tenant, quota, need(spec))?;
     let permit = turn.await.map_err(Problem::internal)?;
     let queued = asked.elapsed();
 
@@ -350,7 +348,7 @@ async fn run(
     };
     let result = tokio::time::timeout(patience, result).await;
     // Its process ends by itself, and is ended if it does not.
-    drop((vmm, permit));
+    drop((vmm, permit, claim));
     let result = match result {
         Ok(Ok(result)) => result,
         Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => RunResult::not_run(

@@ -20,7 +20,8 @@ use super::library::Library;
 use super::network::Networks;
 use super::pool::{Pool, Supply};
 use super::process::{Jailed, Launcher, Released, Uid, Watched};
-use super::scheduler::{Permit, Refused, Resources, Scheduler};
+use super::processors::{Claim, NotEnough, Processors};
+use super::scheduler::{Permit, Refused, Scheduler, need};
 use super::store::{Machine, MachineState, NetworkKind, Quota, Store, StoreError, now_ms};
 use super::volumes::{VolumeError, Volumes};
 use crate::jailed::protocol::RunResult;
@@ -47,6 +48,9 @@ pub enum MachineError {
     /// Its standard input was not to be kept open.
     #[error("the machine was not made interactive: its standard input is empty")]
     NoInput,
+    /// No processors are left for it.
+    #[error(transparent)]
+    Processors(#[from] NotEnough),
     /// Another machine may change one of its volumes.
     #[error("volume {0}: another machine that is active may change it: attach it read-only")]
     VolumeInUse(String),
@@ -71,6 +75,7 @@ pub struct Machines {
     launcher: Arc<Launcher>,
     volumes: Arc<Volumes>,
     networks: Arc<Networks>,
+    processors: Arc<Processors>,
     events: Events,
     directory: PathBuf,
     /// What is to be told to the tasks of machines that are queued or running.
@@ -96,7 +101,7 @@ impl Machines {
         library: Arc<Library>,
         scheduler: Scheduler,
         (pool, launcher): (Arc<Pool>, Arc<Launcher>),
-        (volumes, networks): (Arc<Volumes>, Arc<Networks>),
+        (volumes, networks, processors): (Arc<Volumes>, Arc<Networks>, Arc<Processors>),
         directory: PathBuf,
         events: Events,
     ) -> io::Result<Self> {
@@ -109,6 +114,7 @@ impl Machines {
             launcher,
             volumes,
             networks,
+            processors,
             events,
             directory,
             tasks: Mutex::default(),
@@ -156,9 +162,11 @@ impl Machines {
     fn queue(self: &Arc<Self>, mut machine: Machine, quota: Quota) -> Result<(), MachineError> {
         // One of a daemon that ended may have been about to start.
         machine.state = MachineState::Queued;
+        let claim = self.processors.claim_for(&machine.spec)?;
+        machine.processors = claim.processors().to_vec();
         let turn = self
             .scheduler
-            .queue(&machine.tenant, quota, need(&machine))?;
+            .queue(&machine.tenant, quota, need(&machine.spec))?;
         let (cancel, cancelled) = oneshot::channel();
         let task = Task {
             process: None,
@@ -173,7 +181,7 @@ impl Machines {
                 _ = cancelled => None,
             };
             let done = match permit {
-                Some(permit) => machines.run(machine, permit).await,
+                Some(permit) => machines.run(machine, (permit, claim)).await,
                 None => machines.end_killed(machine),
             };
             machines.lock().remove(&id);
@@ -198,7 +206,11 @@ impl Machines {
     }
 
     /// Runs a machine whose turn it is to its end.
-    async fn run(&self, mut machine: Machine, permit: Permit) -> Result<(), MachineError> {
+    async fn run(
+        &self,
+        mut machine: Machine,
+        (permit, claim): (Permit, Claim),
+    ) -> Result<(), MachineError> {
         let program = self.store.program(&machine.tenant, &machine.spec.program)?;
         let Some(program) = program else {
             return self.fail(machine, "its program was deleted".to_owned());
@@ -210,6 +222,7 @@ impl Machines {
             Ok(order) => order,
             Err(error) => return self.fail(machine, error.to_string()),
         };
+        order.pin(&claim);
         let mut outputs = self.make_files(&machine)?;
         let lease = match machine.spec.network {
             NetworkKind::None => None,
@@ -256,7 +269,7 @@ impl Machines {
             let _ = order.result(&line).await;
             std::future::pending().await
         };
-        let watch = self.watch(machine, process, (permit, uid));
+        let watch = self.watch(machine, process, (permit, claim, uid));
         tokio::select! {
             done = watch => done,
             never = serve_images => never,
@@ -304,7 +317,7 @@ impl Machines {
         &self,
         machine: Machine,
         process: Arc<Watched>,
-        held: (Permit, Option<Uid>),
+        held: (Permit, Claim, Option<Uid>),
     ) -> Result<(), MachineError> {
         // Somebody may have asked for its end before there was a process to tell.
         if self
@@ -500,13 +513,5 @@ impl Machines {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Task>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What a machine takes of the host.
-fn need(machine: &Machine) -> Resources {
-    Resources {
-        cpus: machine.spec.cpus.into(),
-        memory: machine.spec.memory,
     }
 }

@@ -1,8 +1,9 @@
 //! What a daemon does with the machines of the one before it.
 
-use super::{MachineError, Machines, need};
+use super::{MachineError, Machines};
 use crate::daemon::process::{Uid, Watched};
-use crate::daemon::scheduler::Permit;
+use crate::daemon::processors::Claim;
+use crate::daemon::scheduler::{Permit, need};
 use crate::daemon::store::{Machine, MachineState};
 use crate::jail::Child;
 use std::fs;
@@ -18,7 +19,10 @@ impl Machines {
     /// # Errors
     /// The database, or a process cannot be looked at.
     pub fn recover(self: &Arc<Self>) -> Result<(), MachineError> {
-        for machine in self.store.active_machines()? {
+        let mut active = self.store.active_machines()?;
+        // What those have that run nobody else is to get.
+        active.sort_by_key(|machine| machine.process.is_none());
+        for machine in active {
             let quota = self.quota(&machine.tenant)?;
             let process = match machine.process {
                 Some(identity) => self.find(identity, &machine)?,
@@ -32,9 +36,10 @@ impl Machines {
             );
             match process {
                 Some((watched, uid)) => {
-                    let need = need(&machine);
+                    let need = need(&machine.spec);
                     let permit = self.scheduler.adopt(&machine.tenant, quota, need);
-                    self.adopt(machine, watched, (permit, uid))?;
+                    let claim = self.processors.adopt(&machine.processors);
+                    self.adopt(machine, watched, (permit, claim, uid))?;
                 }
                 None if machine.state == MachineState::Queued
                     || machine.state == MachineState::Starting
@@ -95,7 +100,7 @@ impl Machines {
         self: &Arc<Self>,
         mut machine: Machine,
         process: Arc<Watched>,
-        held: (Permit, Option<Uid>),
+        held: (Permit, Claim, Option<Uid>),
     ) -> Result<(), MachineError> {
         let is_starting = machine.state == MachineState::Starting;
         // One that has not taken its order is about to end, as the daemon that gave it did.

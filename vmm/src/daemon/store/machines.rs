@@ -52,9 +52,29 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 8)]
     pub volumes: Vec<Mount>,
+    /// What processors it runs on.
+    #[serde(default, skip_serializing_if = "CpuClass::is_shared")]
+    pub cpu_class: CpuClass,
     /// What its network interface leads to.
     #[serde(default, skip_serializing_if = "NetworkKind::is_none")]
     pub network: NetworkKind,
+}
+
+/// What processors a machine runs on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CpuClass {
+    /// Those that others run on too.
+    #[default]
+    Shared,
+    /// One of its own for each vCPU, and one for its devices.
+    Dedicated,
+}
+
+impl CpuClass {
+    fn is_shared(&self) -> bool {
+        *self == Self::Shared
+    }
 }
 
 /// What a network interface leads to.
@@ -205,6 +225,8 @@ pub struct Machine {
     pub process: Option<(i32, u64)>,
     /// Its address in the network of its tenant, when it was there last.
     pub address: Option<Ipv4Addr>,
+    /// Processors that are its own.
+    pub processors: Vec<u32>,
     /// Somebody asked for its end by force.
     pub killed: bool,
     /// How it ended.
@@ -236,6 +258,7 @@ impl Machine {
             state: parse_column(row, "state", MachineState::from_name)?,
             process: pid.zip(start),
             address: address_column(row)?,
+            processors: json_column(row, "processors")?,
             killed: row.get("killed")?,
             result,
             message: row.get("message")?,
@@ -378,14 +401,15 @@ impl Store {
         let result = machine.result.as_ref().map(serde_json::to_string);
         let connection = self.connection();
         let mut statement = connection.prepare_cached(
-            "UPDATE machine SET state = ?, pid = ?, pid_start = ?, address = ?, result = ?,
-                 message = ?, started_ms = ?, ended_ms = ? WHERE id = ?",
+            "UPDATE machine SET state = ?, pid = ?, pid_start = ?, address = ?, processors = ?,
+                 result = ?, message = ?, started_ms = ?, ended_ms = ? WHERE id = ?",
         )?;
         statement.execute(params![
             machine.state.name(),
             machine.process.map(|(pid, _)| pid),
             machine.process.map(|(_, start)| start),
             machine.address.map(|address| address.to_string()),
+            serde_json::to_string(&machine.processors)?,
             result.transpose()?,
             machine.message,
             machine.started_ms,

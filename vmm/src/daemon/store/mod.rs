@@ -8,7 +8,7 @@ mod tenants;
 mod volumes;
 
 pub use keys::{ApiKey, NewKey, Scope};
-pub use machines::{Created, Kind, Machine, MachineState, NetworkKind, NewMachine, Spec};
+pub use machines::{CpuClass, Created, Kind, Machine, MachineState, NetworkKind, NewMachine, Spec};
 pub use programs::{Program, ProgramState};
 pub use tenants::{DEFAULT_TENANT, Quota, Tenant};
 pub use volumes::{Mount, Volume};
@@ -19,11 +19,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Statements that bring a database from the version of their index to the next one.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("schema.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
     include_str!("schema-4.sql"),
+    include_str!("schema-5.sql"),
 ];
 
 /// How long another program, say a backup, may hold the database.

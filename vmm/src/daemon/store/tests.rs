@@ -189,12 +189,14 @@ fn networks_have_numbers_of_their_own() {
         panic!("not made");
     };
     machine.address = Some([10, 1, 2, 3].into());
+    machine.processors = vec![4, 5];
     store.update_machine(&machine).unwrap();
     drop(store);
     let store = Store::open(&path).unwrap();
     assert_eq!(store.network("a").unwrap(), 1);
     let found = store.machine("m1").unwrap().unwrap();
     assert_eq!(found.address, machine.address);
+    assert_eq!(found.processors, machine.processors);
 }
 
 #[test]

@@ -87,6 +87,10 @@ pub(super) struct What {
     #[arg(long = "mem", value_name = "MIB", default_value_t = 256)]
     memory: u64,
 
+    /// Processors of its own, one for each vCPU and one for its devices
+    #[arg(long)]
+    dedicated: bool,
+
     /// What its network interface leads to
     #[arg(long, value_name = "NETWORK", value_parser = ["none", "tenant"], default_value = "none")]
     network: String,
@@ -114,6 +118,7 @@ impl What {
             "cpus": self.cpus,
             "memory": memory.context("--mem is more than there can be")?,
             "network": self.network,
+            "cpu_class": if self.dedicated { "dedicated" } else { "shared" },
         }))
     }
 }
