@@ -360,6 +360,7 @@ impl Kernel {
         }
         self.absorb_signals();
         self.poll_network();
+        self.attend_disks();
         if self.process.state == State::Stopped {
             // By a thread on another vCPU.
             self.suspend();
@@ -448,6 +449,9 @@ impl Kernel {
             if self.files.vfs.net.is_pending() {
                 self.poll_network();
             }
+            if self.files.vfs.disks.is_pending() {
+                self.attend_disks();
+            }
             let result = syscall::serve(self, number, &arguments);
             if self.files.vfs.has_changes() {
                 self.wake_for_files();
@@ -476,6 +480,7 @@ impl Kernel {
             return self.deliver();
         }
         self.task.retry = None;
+        self.forget_disks(self.task.tid);
         if self.traces {
             self.trace_exit(result);
         }

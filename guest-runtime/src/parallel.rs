@@ -211,6 +211,7 @@ impl Kernel {
         dispatch::clear_attention(self.hart_pointer());
         self.absorb_signals();
         self.poll_network();
+        self.attend_disks();
         self.expire_timers();
         let next = self.take_ready();
         if let Some(next) = next {

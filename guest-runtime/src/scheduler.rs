@@ -4,6 +4,7 @@
 //! What the running task, its process and its address space consist of lies in the
 //! fields of [`Kernel`]; of the others it is here.
 
+mod disks;
 pub mod load;
 mod switching;
 mod waiting;

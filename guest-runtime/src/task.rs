@@ -28,6 +28,8 @@ pub enum Event {
     Vfork,
     /// Another task woke this one by `futex`.
     Futex,
+    /// A disk did something for it.
+    Disk,
 }
 
 /// What a task waits for.

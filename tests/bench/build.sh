@@ -3,8 +3,8 @@
 #
 #   build.sh OUT [PART...]
 #
-# PART is one of kernels, syscalls, secp256k1, busybox, debian, network and service; without any,
-# all of them.
+# PART is one of kernels, syscalls, disk, secp256k1, busybox, debian, network and service;
+# without any, all of them.
 #
 # OUT/native/     x86-64 programs, statically linked
 # OUT/riscv64/    the same programs for riscv64
@@ -22,7 +22,7 @@
 set -euo pipefail
 
 if [ $# -lt 1 ]; then
-    echo "usage: $0 OUT [kernels|syscalls|secp256k1|busybox|debian|network|service]..." >&2
+    echo "usage: $0 OUT [kernels|syscalls|disk|secp256k1|busybox|debian|network|service]..." >&2
     exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
@@ -72,6 +72,10 @@ make_syscalls() {
     done
     place "$out/native/syscalls" "$out/roots/amd64/syscalls/syscalls"
     place "$out/riscv64/syscalls" "$out/roots/riscv64/syscalls/syscalls"
+}
+
+make_disk() {
+    compile disk "$here/disk.c" -pthread
 }
 
 make_secp256k1() {
@@ -239,11 +243,11 @@ compress() {
 "$fetch" amd64 "$root/.debian/amd64" qemu-user
 place "$root/.debian/amd64/usr/bin/qemu-riscv64" "$out/qemu-riscv64"
 if [ $# -eq 0 ]; then
-    set -- kernels syscalls secp256k1 busybox debian network service
+    set -- kernels syscalls disk secp256k1 busybox debian network service
 fi
 for part in "$@"; do
     case $part in
-    kernels | syscalls | secp256k1 | busybox | debian | network | service) make_$part ;;
+    kernels | syscalls | disk | secp256k1 | busybox | debian | network | service) make_$part ;;
     *)
         echo "$0: $part: no such part" >&2
         exit 2

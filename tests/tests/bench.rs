@@ -1,6 +1,6 @@
 //! `hartline bench compute` with two of its quickest benchmarks: that it runs them in
 //! all three ways, compares what they print, and says what is wrong. `hartline bench
-//! syscalls` with few operations.
+//! syscalls` and `disk` with few operations.
 
 use hartline_tests::compile;
 use hartline_tests::process::{self, Outcome};
@@ -19,6 +19,7 @@ fn main() -> ExitCode {
     suite.add("commands of one benchmark", commands);
     suite.add("programs that are not there", missing_programs);
     suite.add_kvm("every system call operation", syscalls);
+    suite.add_kvm("every disk workload", disk);
     suite.run()
 }
 
@@ -111,6 +112,23 @@ fn missing_programs() -> Result<()> {
     check(outcome.code == 125, &outcome)?;
     let told = "secp256k1: missing (make bench-programs prepares it)\n";
     check(outcome.stderr_text().ends_with(told), &outcome)
+}
+
+/// Reads of a small file in both ways.
+fn disk() -> Result<()> {
+    let directory = paths::work().join("bench-disk");
+    let script = paths::repository().join("tests/bench/build.sh");
+    compile::check(Command::new(script).arg(&directory).arg("disk"))?;
+    let mut command = hartline::command("bench")?;
+    command.args(["disk", "--quick", "--json", "--size", "4", "--directory"]);
+    command.arg(&directory).arg("--programs").arg(&directory);
+    let outcome = process::run(&mut command, b"")?;
+    check(outcome.code == 0, &outcome)?;
+    let rows = outcome
+        .stdout_text()
+        .matches(r#""hartline_per_s":"#)
+        .count();
+    check(rows == 4, &outcome)
 }
 
 /// All operations run in both ways; those that stay in the guest take no exits.

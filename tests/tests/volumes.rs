@@ -39,6 +39,7 @@ fn main() -> ExitCode {
     suite.add_kvm("sqlite3 with WAL, killed and opened again", database_killed);
     suite.add_kvm("sqlite3 with WAL, several processes", database_shared);
     suite.add_kvm("disk: contents", disks::contents);
+    suite.add_kvm("disk: tasks beside one another", disks::tasks);
     suite.add_kvm("disk: what block devices have", disks::device);
     suite.add_kvm("disk: read-only, several, not one", disks::read_only);
     suite.add_kvm("disk: the VMM is killed", disks::killed);

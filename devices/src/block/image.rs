@@ -142,6 +142,21 @@ impl Image {
         Ok(())
     }
 
+    /// Fills all of the buffers from `at` on, if the host has those bytes in memory. Result:
+    /// whether that was so; if not, anything may be in the buffers.
+    ///
+    /// # Safety
+    /// The buffers are memory that may be written.
+    pub unsafe fn read_now(&self, at: u64, buffers: &[libc::iovec]) -> bool {
+        let wanted: usize = buffers.iter().map(|buffer| buffer.iov_len).sum();
+        let (first, count) = (buffers.as_ptr(), buffers.len() as libc::c_int);
+        let (fd, at) = (self.file.as_raw_fd(), at.cast_signed());
+        // SAFETY: the caller's contract.
+        let read = unsafe { libc::preadv2(fd, first, count, at, libc::RWF_NOWAIT) };
+        // Errors are found again by who reads and waits.
+        usize::try_from(read).is_ok_and(|read| read == wanted)
+    }
+
     /// Makes durable what was written.
     ///
     /// # Errors
@@ -167,12 +182,12 @@ impl Image {
     ///
     /// # Errors
     /// The host's.
-    pub fn zero(&mut self, at: u64, length: u64, unmap: bool) -> Done {
+    pub fn zero(&self, at: u64, length: u64, unmap: bool) -> Done {
         if unmap && fallocate(&self.file, FallocateMode::PunchHole, true, at, length).is_ok() {
             return Ok(());
         }
         let length = usize::try_from(length).map_err(io::Error::other)?;
-        self.file.write_all_zeroes_at(at, length)
+        self.file.try_clone()?.write_all_zeroes_at(at, length)
     }
 }
 

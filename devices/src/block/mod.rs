@@ -1,11 +1,17 @@
-//! The block device (virtio 1.3, section 5.2): a file or block device of the host, and one
-//! thread that serves requests with the host's system calls, into and out of the guest's memory
-//! as it is.
+//! The block device (virtio 1.3, section 5.2): a file or block device of the host. Requests are
+//! served with the host's system calls, into and out of the guest's memory as it is.
+//!
+//! One thread watches the ring, and serves what the host can do in its memory, and reads and
+//! writes of a guest that makes one at a time. What storage has to be waited for otherwise, other
+//! threads do (`pool.rs`), so any number of requests can wait at a time, and the quick ones pass
+//! them. (`io_uring` would save these threads; but a filter of system
+//! calls does not see what is asked for through it, so the VMM's jail has no place for it.)
 //!
 //! What is written is in the host's page cache when the guest is told, so it outlives this
 //! process; what was flushed outlives the host.
 
 mod image;
+mod pool;
 mod request;
 mod stats;
 #[cfg(test)]
@@ -17,34 +23,35 @@ pub use stats::{Counters, Statistics};
 use crate::virtio::stats::count;
 use crate::virtio::worker::{self, Bell, Work};
 use crate::virtio::{
-    Device, DeviceError, Direction, Guest, MAX_BUFFERS, Memory, give_back, interrupt_for,
-    next_chain, want_doorbell,
+    Device, DeviceError, Direction, Guest, MAX_BUFFERS, Memory, give_back, next_chain,
+    want_doorbell,
 };
 use hartline_abi::virtio::{BLOCK_REQUESTS, BlockConfig, SECTOR, block_feature, device};
-use request::{MAX_RANGE, MAX_RANGES};
+use pool::{Common, Pool};
+use request::{MAX_RANGE, MAX_RANGES, Request};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use virtio_queue::Queue;
 
 /// Requests that are served before the guest is told.
 const BATCH: usize = 32;
+/// Requests after one that had to wait for another, which other threads serve.
+const CROWD: u32 = 256;
 
 /// A block device.
 #[derive(Debug)]
 pub struct Block {
     config: [u8; BlockConfig::LENGTH],
-    read_only: bool,
+    image: Arc<Image>,
     memory: Memory,
     guest: Arc<dyn Guest>,
     counters: Arc<Counters>,
     bell: Arc<Bell>,
     /// Longest time that the thread watches the ring before it sleeps.
     polling: Duration,
-    /// None while the thread has it.
-    image: Option<Image>,
-    worker: Option<JoinHandle<Image>>,
+    worker: Option<JoinHandle<()>>,
 }
 
 impl Block {
@@ -68,13 +75,12 @@ impl Block {
         };
         Ok(Self {
             config: config.to_bytes(),
-            read_only: image.is_read_only(),
+            image: Arc::new(image),
             memory,
             guest,
             counters: Arc::default(),
             bell: Arc::new(Bell::new()?),
             polling,
-            image: Some(image),
             worker: None,
         })
     }
@@ -93,7 +99,7 @@ impl Device for Block {
 
     fn features(&self) -> u64 {
         use block_feature::{BLOCK_SIZE, DISCARD, FLUSH, READ_ONLY, SEGMENTS, WRITE_ZEROES};
-        let writing = match self.read_only {
+        let writing = match self.image.is_read_only() {
             true => READ_ONLY,
             false => DISCARD | WRITE_ZEROES,
         };
@@ -109,17 +115,21 @@ impl Device for Block {
     }
 
     fn activate(&mut self, _: u64, queues: Vec<Queue>) -> bool {
-        let (Some(image), Ok([requests])) = (self.image.take(), <[Queue; 1]>::try_from(queues))
-        else {
+        let Ok([requests]) = <[Queue; 1]>::try_from(queues) else {
             return false;
         };
         self.bell.stop(false);
-        let worker = Worker {
-            image,
-            requests,
+        let common = Arc::new(Common {
+            image: Arc::clone(&self.image),
+            requests: Mutex::new(requests),
             memory: self.memory.clone(),
             guest: Arc::clone(&self.guest),
             counters: Arc::clone(&self.counters),
+        });
+        let worker = Worker {
+            pool: Pool::new(Arc::clone(&common)),
+            crowd: 0,
+            common,
             bell: Arc::clone(&self.bell),
         };
         let polling = self.polling;
@@ -136,8 +146,8 @@ impl Device for Block {
     fn reset(&mut self) {
         if let Some(worker) = self.worker.take() {
             self.bell.stop(true);
-            // After a panic there is no image any more, and no second start.
-            self.image = worker.join().ok();
+            // One that panicked has ended too.
+            let _ = worker.join();
         }
     }
 }
@@ -149,51 +159,72 @@ impl Drop for Block {
 }
 
 struct Worker {
-    image: Image,
-    requests: Queue,
-    memory: Memory,
-    guest: Arc<dyn Guest>,
-    counters: Arc<Counters>,
+    pool: Pool,
+    /// For how many requests more the guest is taken for one that makes several at a time.
+    crowd: u32,
+    common: Arc<Common>,
     bell: Arc<Bell>,
 }
 
 impl Worker {
-    /// Serves requests until the device is reset, or the guest breaks the ring. Result: the
-    /// image.
-    fn run(mut self, polling: Duration) -> Image {
+    /// Serves requests until the device is reset, or the guest breaks the ring.
+    fn run(mut self, polling: Duration) {
         let bell = Arc::clone(&self.bell);
         if let Err(error) = worker::run(&mut self, &bell, polling) {
-            self.guest.fail(error);
+            self.common.guest.fail(error);
         }
-        self.image
     }
 }
 
 impl Work for Worker {
     fn turn(&mut self) -> Result<bool, DeviceError> {
-        let mut done = 0;
-        while done < BATCH
-            && let Some(chain) = next_chain(&mut self.requests, &self.memory, Direction::Both)?
-        {
-            let written = request::serve(&mut self.image, &chain, &self.counters)?;
-            give_back(&mut self.requests, &self.memory, chain.head, written)?;
-            done += 1;
+        let Common {
+            image,
+            memory,
+            counters,
+            ..
+        } = &*self.common;
+        let (mut taken, mut done) = (0, 0);
+        let mut has_waited = false;
+        while taken < BATCH {
+            let chain = next_chain(&mut self.common.requests(), memory, Direction::Both)?;
+            let Some(chain) = chain else {
+                break;
+            };
+            taken += 1;
+            if has_waited {
+                self.crowd = CROWD;
+            }
+            // SAFETY: buffers in the guest's RAM, which is mapped as long as `memory` lives,
+            // which all threads have that serve requests.
+            let mut request = unsafe { Request::of(&chain) }?;
+            if let Some(written) = request.serve_now(image, counters) {
+                give_back(&mut self.common.requests(), memory, chain.head, written)?;
+                done += 1;
+            } else if self.crowd == 0 && request.is_transfer() {
+                self.common.serve(chain.head, request)?;
+                has_waited = true;
+            } else {
+                self.crowd = self.crowd.saturating_sub(1);
+                count(&counters.handed_over, 1);
+                self.pool.give(chain.head, request)?;
+            }
         }
-        if done > 0 && interrupt_for(&mut self.requests, &self.memory, &*self.guest)? {
-            count(&self.counters.interrupts, 1);
+        if done > 0 {
+            self.common.tell(&mut self.common.requests())?;
         }
-        Ok(done > 0)
+        Ok(taken > 0)
     }
 
     fn watches(&self) {
-        count(&self.counters.polls, 1);
+        count(&self.common.counters.polls, 1);
     }
 
     fn sleep(&mut self) -> Result<(), DeviceError> {
-        if want_doorbell(&mut self.requests, &self.memory)? {
+        if want_doorbell(&mut self.common.requests(), &self.common.memory)? {
             return Ok(());
         }
-        count(&self.counters.sleeps, 1);
+        count(&self.common.counters.sleeps, 1);
         let mut poll = libc::pollfd {
             fd: self.bell.descriptor(),
             events: libc::POLLIN,

@@ -15,6 +15,8 @@ statistics! {
     flushes,
     /// Requests to discard, or to make zero.
     discards,
+    /// Requests that other threads served beside one another.
+    handed_over,
     /// Requests that failed.
     errors,
     /// Interrupts of the guest.

@@ -29,7 +29,7 @@ impl Drop for Scratch {
 /// Makes a request with a header, and buffers of the guest: those that are read, and those that
 /// are written, the last byte being the status. Result: that, and how much was written.
 fn ask(
-    image: &mut Image,
+    image: &Image,
     (kind, sector): (u32, u64),
     data: &[&[u8]],
     into: &mut [&mut [u8]],
@@ -54,7 +54,13 @@ fn ask(
         readable,
         buffers,
     };
-    let written = request::serve(image, &chain, &Counters::default())?;
+    // SAFETY: the buffers outlive the request.
+    let mut request = unsafe { Request::of(&chain) }?;
+    let counters = Counters::default();
+    let written = match request.serve_now(image, &counters) {
+        Some(written) => written,
+        None => request.serve(image, &counters),
+    };
     Ok((status[0], written))
 }
 
@@ -63,34 +69,28 @@ const SECTOR_BYTES: usize = SECTOR as usize;
 #[test]
 fn sectors_are_written_and_read() {
     let file = Scratch::new("write", 16);
-    let mut image = Image::open(&file.0, false).unwrap();
+    let image = Image::open(&file.0, false).unwrap();
     let data: Vec<u8> = (0..3 * SECTOR_BYTES).map(|n| (n % 251) as u8).collect();
     let (a, b) = data.split_at(700);
     let out = (block_request::OUT, 13);
-    let result = ask(&mut image, out, &[a, b], &mut []);
+    let result = ask(&image, out, &[a, b], &mut []);
     assert_eq!(result, Ok((block_status::OK, 1)));
     let mut back = vec![0; data.len()];
     let (a, b) = back.split_at_mut(1);
-    let result = ask(&mut image, (block_request::IN, 13), &[], &mut [a, b]);
+    let result = ask(&image, (block_request::IN, 13), &[], &mut [a, b]);
     assert_eq!(result, Ok((block_status::OK, data.len() as u32 + 1)));
     assert_eq!(back, data);
-    let flushed = ask(&mut image, (block_request::FLUSH, 0), &[], &mut []);
+    let flushed = ask(&image, (block_request::FLUSH, 0), &[], &mut []);
     assert_eq!(flushed, Ok((block_status::OK, 1)));
     let mut name = [0; 20];
-    ask(
-        &mut image,
-        (block_request::GET_ID, 0),
-        &[],
-        &mut [&mut name],
-    )
-    .unwrap();
+    ask(&image, (block_request::GET_ID, 0), &[], &mut [&mut name]).unwrap();
     assert!(name.starts_with(b"hartline\0"));
 }
 
 #[test]
 fn what_is_outside_or_odd_fails() {
     let file = Scratch::new("outside", 8);
-    let mut image = Image::open(&file.0, false).unwrap();
+    let image = Image::open(&file.0, false).unwrap();
     let sector = [7; SECTOR_BYTES];
     for (at, data) in [
         (8, &sector[..]),
@@ -98,10 +98,10 @@ fn what_is_outside_or_odd_fails() {
         (u64::MAX / SECTOR, &sector),
         (0, &sector[1..]),
     ] {
-        let result = ask(&mut image, (block_request::OUT, at), &[data], &mut []);
+        let result = ask(&image, (block_request::OUT, at), &[data], &mut []);
         assert_eq!(result, Ok((block_status::IO_ERROR, 1)), "{at}");
     }
-    let result = ask(&mut image, (77, 0), &[], &mut []);
+    let result = ask(&image, (77, 0), &[], &mut []);
     assert_eq!(result, Ok((block_status::UNSUPPORTED, 1)));
     // Neither header nor status.
     let chain = Chain {
@@ -110,28 +110,29 @@ fn what_is_outside_or_odd_fails() {
         readable: 0,
         length: 0,
     };
-    let result = request::serve(&mut image, &chain, &Counters::default());
-    assert_eq!(result, Err(DeviceError::Buffer));
+    // SAFETY: there are no buffers.
+    let result = unsafe { Request::of(&chain) };
+    assert_eq!(result.err(), Some(DeviceError::Buffer));
     assert_eq!(fs::metadata(&file.0).unwrap().len(), 8 * SECTOR);
 }
 
 #[test]
 fn a_file_that_shrinks_gives_errors() {
     let file = Scratch::new("shrinks", 8);
-    let mut image = Image::open(&file.0, false).unwrap();
+    let image = Image::open(&file.0, false).unwrap();
     let other = File::options().write(true).open(&file.0).unwrap();
     other.set_len(3 * SECTOR).unwrap();
     let mut back = [0; 2 * SECTOR_BYTES];
-    let whole = ask(&mut image, (block_request::IN, 1), &[], &mut [&mut back]);
+    let whole = ask(&image, (block_request::IN, 1), &[], &mut [&mut back]);
     assert_eq!(whole.map(|(status, _)| status), Ok(block_status::OK));
-    let part = ask(&mut image, (block_request::IN, 2), &[], &mut [&mut back]);
+    let part = ask(&image, (block_request::IN, 2), &[], &mut [&mut back]);
     assert_eq!(part, Ok((block_status::IO_ERROR, 1)));
 }
 
 #[test]
 fn ranges_are_discarded_or_zeroed() {
     let file = Scratch::new("ranges", 64);
-    let mut image = Image::open(&file.0, false).unwrap();
+    let image = Image::open(&file.0, false).unwrap();
     let host = File::options()
         .read(true)
         .write(true)
@@ -152,7 +153,7 @@ fn ranges_are_discarded_or_zeroed() {
     ] {
         host.write_all_at(&[7; 64 * SECTOR_BYTES], 0).unwrap();
         let ranges = [range(0, 8, flags), range(24, 16, flags)];
-        let result = ask(&mut image, (kind, 0), &[&ranges[0], &ranges[1]], &mut []);
+        let result = ask(&image, (kind, 0), &[&ranges[0], &ranges[1]], &mut []);
         assert_eq!(result, Ok((block_status::OK, 1)));
         let mut bytes = [0; 64 * SECTOR_BYTES];
         host.read_exact_at(&mut bytes, 0).unwrap();
@@ -161,16 +162,10 @@ fn ranges_are_discarded_or_zeroed() {
     }
     for bad in [range(60, 5, 0), range(u64::MAX, 1, 0), range(0, 1, 2)] {
         let request = (block_request::WRITE_ZEROES, 0);
-        let (status, _) = ask(&mut image, request, &[&bad], &mut []).unwrap();
+        let (status, _) = ask(&image, request, &[&bad], &mut []).unwrap();
         assert_ne!(status, block_status::OK);
     }
-    let (status, _) = ask(
-        &mut image,
-        (block_request::DISCARD, 0),
-        &[&[0; 15]],
-        &mut [],
-    )
-    .unwrap();
+    let (status, _) = ask(&image, (block_request::DISCARD, 0), &[&[0; 15]], &mut []).unwrap();
     assert_eq!(status, block_status::IO_ERROR);
 }
 
@@ -183,11 +178,11 @@ fn images_have_one_writer() {
         assert!(matches!(other, Err(ImageError::Busy { .. })));
     }
     drop(writer);
-    let mut reader = Image::open(&file.0, true).unwrap();
+    let reader = Image::open(&file.0, true).unwrap();
     let _another = Image::open(&file.0, true).unwrap();
     assert!(Image::open(&file.0, false).is_err());
     let sector = [7; SECTOR_BYTES];
-    let result = ask(&mut reader, (block_request::OUT, 0), &[&sector], &mut []);
+    let result = ask(&reader, (block_request::OUT, 0), &[&sector], &mut []);
     assert_eq!(result, Ok((block_status::IO_ERROR, 1)));
     let empty = Scratch::new("empty", 0);
     assert!(matches!(

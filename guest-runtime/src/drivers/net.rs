@@ -1,13 +1,12 @@
 //! The network device (virtio 1.3, section 5.1).
 
+use super::interrupt::Interrupt;
 use super::mmio::{Registers, StartError};
 use super::queue::Queue;
 use crate::host::Host;
 use crate::net::wire::{Capabilities, Packet, Receive, Transmit};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
-use core::ptr::addr_of;
-use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::virtio::{
     MAX_FRAME, NET_DEVICE, NET_RECEIVE, NET_TRANSMIT, NetHeader, device, net_feature, register,
 };
@@ -39,12 +38,10 @@ pub fn start(host: Host) -> Result<(Receiver, Transmitter, Capabilities), StartE
     transmit.want_no_interrupt();
     registers.start()?;
     registers.write(register::QUEUE_NOTIFY, NET_RECEIVE.into());
-    // SAFETY: the shared pages stay mapped; the word is only accessed atomically.
-    let interrupts = unsafe { &*addr_of!((*host.shared().as_ptr()).interrupts) };
     let receiver = Receiver {
         queue: receive,
         registers: Rc::clone(&registers),
-        interrupts,
+        interrupt: Interrupt::of(host, NET_DEVICE),
     };
     let transmitter = Transmitter {
         queue: transmit,
@@ -64,7 +61,7 @@ pub fn start(host: Host) -> Result<(Receiver, Transmitter, Capabilities), StartE
 pub struct Receiver {
     queue: Queue,
     registers: Rc<Registers>,
-    interrupts: &'static AtomicU64,
+    interrupt: Interrupt,
 }
 
 impl Receive for Receiver {
@@ -74,11 +71,7 @@ impl Receive for Receiver {
     }
 
     fn begin(&mut self) {
-        // Taken back before the ring is looked at.
-        if self.interrupts.load(Ordering::Relaxed) & (1 << NET_DEVICE) != 0 {
-            self.interrupts
-                .fetch_and(!(1 << NET_DEVICE), Ordering::SeqCst);
-        }
+        self.interrupt.acknowledge();
     }
 
     fn next(&mut self) -> Option<Packet> {

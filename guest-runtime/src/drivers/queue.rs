@@ -1,5 +1,6 @@
-//! The driver's end of a split virtqueue (virtio 1.3, section 2.7), with one buffer for each
-//! descriptor, of the same number.
+//! The driver's end of a split virtqueue (virtio 1.3, section 2.7) and its buffers. A request
+//! of one buffer has the descriptor of the same number; where requests have several parts, each
+//! buffer has [`PARTS`] descriptors.
 
 use alloc::alloc::{alloc_zeroed, handle_alloc_error};
 use core::alloc::Layout;
@@ -11,6 +12,8 @@ use hartline_abi::layout::{PAGE_SIZE, PHYSMAP_BASE, RAM_GPA};
 /// Flags of a descriptor: another one follows; the device writes the buffer.
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
+/// Most parts of a request.
+pub(super) const PARTS: u16 = 3;
 
 #[repr(C)]
 struct Descriptor {
@@ -39,6 +42,7 @@ pub(super) struct Queue {
     size: u16,
     memory: NonNull<u8>,
     buffers: NonNull<u8>,
+    buffer_count: u16,
     buffer_length: usize,
     /// Available index that the device was told, and the one to tell it.
     published: u16,
@@ -66,21 +70,28 @@ impl Queue {
     /// A queue of `size` (a power of two) buffers of `buffer_length` bytes; `writable`: the
     /// device writes them.
     pub fn new(size: u16, buffer_length: usize, writable: bool) -> Queue {
+        let queue = Queue::with_buffers(size, size, buffer_length);
+        for number in 0..size {
+            let flags = if writable { WRITE } else { 0 };
+            queue.describe(number, (number, 0, buffer_length), flags, 0);
+        }
+        queue
+    }
+
+    /// A queue of `size` (a power of two) descriptors, which
+    /// [`give_parts`](Self::give_parts) fills in, and `count` buffers of `buffer_length` bytes.
+    pub fn with_buffers(size: u16, count: u16, buffer_length: usize) -> Queue {
         assert!(size.is_power_of_two() && size <= MAX_SIZE);
-        let queue = Queue {
+        Queue {
             size,
             memory: allocate(3 * PAGE_SIZE as usize),
-            buffers: allocate(usize::from(size) * buffer_length),
+            buffers: allocate(usize::from(count) * buffer_length),
+            buffer_count: count,
             buffer_length,
             published: 0,
             next_available: 0,
             next_used: 0,
-        };
-        for number in 0..size {
-            let flags = if writable { WRITE } else { 0 };
-            queue.describe(number, buffer_length as u32, flags, 0);
         }
-        queue
     }
 
     pub fn size(&self) -> u16 {
@@ -93,10 +104,17 @@ impl Queue {
         [base, base + AVAILABLE as u64, base + USED as u64]
     }
 
-    fn describe(&self, number: u16, length: u32, flags: u16, next: u16) {
+    /// Fills in a descriptor of `length` bytes from an offset in a buffer on.
+    fn describe(
+        &self,
+        number: u16,
+        (buffer, offset, length): (u16, usize, usize),
+        flags: u16,
+        next: u16,
+    ) {
         let descriptor = Descriptor {
-            address: physical(self.buffer_pointer(number)),
-            length,
+            address: physical(self.buffer_pointer(buffer)) + offset as u64,
+            length: length as u32,
             flags,
             next,
         };
@@ -108,7 +126,7 @@ impl Queue {
     }
 
     fn buffer_pointer(&self, number: u16) -> *mut u8 {
-        let offset = usize::from(number % self.size) * self.buffer_length;
+        let offset = usize::from(number % self.buffer_count) * self.buffer_length;
         self.buffers.as_ptr().wrapping_add(offset)
     }
 
@@ -140,22 +158,22 @@ impl Queue {
 
     /// The same for one of which only the first `length` bytes are filled.
     pub fn give_filled(&mut self, number: u16, length: usize) {
-        self.describe(number, length as u32, 0, 0);
+        self.describe(number, (number, 0, length), 0, 0);
         self.give(number);
     }
 
-    /// The same for several buffers that are one request: the number and length of each, and
-    /// whether the device writes it.
-    pub fn give_chain(&mut self, parts: &[(u16, usize, bool)]) {
-        for (at, &(number, length, writable)) in parts.iter().enumerate() {
-            let next = parts.get(at + 1).map(|&(number, ..)| number);
+    /// The same for a request that has up to [`PARTS`] parts of one buffer: where each begins,
+    /// its length, and whether the device writes it. It comes back by the number `buffer *
+    /// PARTS`.
+    pub fn give_parts(&mut self, buffer: u16, parts: &[(usize, usize, bool)]) {
+        let first = buffer * PARTS;
+        for (at, &(offset, length, writable)) in (1..).zip(parts) {
             let flags = if writable { WRITE } else { 0 };
-            let flags = flags | if next.is_some() { NEXT } else { 0 };
-            self.describe(number, length as u32, flags, next.unwrap_or(0));
+            let flags = flags | if at < parts.len() { NEXT } else { 0 };
+            let number = first + at as u16 - 1;
+            self.describe(number, (buffer, offset, length), flags, number + 1);
         }
-        if let Some(&(first, ..)) = parts.first() {
-            self.give(first);
-        }
+        self.give(first);
     }
 
     /// Lets the device see what was given. Result: whether it wants the doorbell.

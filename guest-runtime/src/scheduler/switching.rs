@@ -60,9 +60,17 @@ impl Kernel {
     pub(super) fn next_task(&mut self) -> u32 {
         loop {
             if let Some(tid) = self.take_ready() {
+                if self.arm_disks() {
+                    // Those that can go on run in its place at the next safepoint.
+                    dispatch::ask_attention(self.hart_pointer());
+                }
                 return tid;
             }
             if cpus::several() {
+                if self.arm_disks() {
+                    self.poll_disks();
+                    continue;
+                }
                 return self.idle_task();
             }
             self.idle();
@@ -119,6 +127,7 @@ impl Kernel {
     /// Ends the running task and lets another one run.
     pub(crate) fn leave_task(&mut self) {
         let tid = self.task.tid;
+        self.forget_disks(tid);
         self.scheduler.forget_waiting(tid, self.task.wait.take());
         let next = self.next_task();
         self.switch_to(next, false);
@@ -127,6 +136,7 @@ impl Kernel {
     /// Ends another task.
     pub(crate) fn remove_task(&mut self, tid: u32) {
         if let Some(task) = self.scheduler.tasks.remove(&tid) {
+            self.forget_disks(tid);
             self.scheduler.forget_waiting(tid, task.wait);
         }
     }

@@ -1,6 +1,7 @@
 //! Tasks that wait, what wakes them, and what a vCPU does when all of them wait.
 
 use super::SPIN;
+use super::disks::WATCH as DISK_WATCH;
 use crate::clock;
 use crate::console::INPUT_READY;
 use crate::errno::Errno;
@@ -180,12 +181,19 @@ impl Kernel {
     pub(crate) fn wait(&mut self) -> bool {
         let (tid, wait) = (self.task.tid, self.task.wait);
         if let Some(wait) = wait {
+            if wait.event == Event::Disk {
+                self.await_soon();
+            }
             if wait.deadline != NEVER {
                 self.scheduler.timers.insert((wait.deadline, tid));
                 self.scheduler.has_news |= self.scheduler.first_timer() == Some(wait.deadline);
             }
             self.scheduler.has_news |= wait.input;
-            if wait.input || !matches!(wait.event, Event::Nothing | Event::Futex | Event::Vfork) {
+            let is_found = matches!(
+                wait.event,
+                Event::Nothing | Event::Futex | Event::Vfork | Event::Disk
+            );
+            if wait.input || !is_found {
                 self.scheduler.waiting.push(tid);
             }
         }
@@ -284,12 +292,16 @@ impl Kernel {
     /// Nobody can run: leaves the VM until time, input or a signal changes that.
     pub(super) fn idle(&mut self) {
         self.poll_network();
-        if self.scheduler.has_ready() || self.await_packet() {
+        self.poll_disks();
+        if self.scheduler.has_ready() || self.await_device() {
             return;
         }
         let first = self.first_time();
         let left = first.map_or(u64::MAX, |at| at.saturating_sub(clock::monotonic()));
         if left >= SPIN {
+            if self.arm_disks() {
+                return;
+            }
             let set = if self.wants_input() { INPUT_READY } else { 0 };
             // Back a little early: the host is late by about that much.
             let left = if left == u64::MAX { left } else { left - SPIN };
@@ -307,16 +319,24 @@ impl Kernel {
         self.absorb_signals();
     }
 
-    /// Watches the devices for a time that follows how often it was worth it, but not beyond
-    /// the next time limit. Result: whether a packet came.
-    pub(super) fn await_packet(&mut self) -> bool {
-        if !self.files.vfs.net.has_device() {
+    /// Watches the devices for a time that follows how often it was worth it, and disks that have
+    /// requests, but not beyond the next time limit. Result: whether there is something.
+    pub(super) fn await_device(&mut self) -> bool {
+        let (net, disks) = (&self.files.vfs.net, &self.files.vfs.disks);
+        let (has_device, are_busy) = (net.has_device(), disks.are_busy());
+        let longest = match are_busy {
+            true => self.scheduler.watching.max(DISK_WATCH),
+            false => self.scheduler.watching,
+        };
+        if !has_device && !are_busy {
             return false;
         }
-        let now = clock::monotonic();
         let limit = self.first_time().unwrap_or(NEVER);
-        let end = limit.min(now + self.scheduler.watching);
-        while !self.files.vfs.net.is_pending() {
+        let end = limit.min(clock::monotonic() + longest);
+        while !net.is_pending() {
+            if disks.is_pending() {
+                return true;
+            }
             if clock::monotonic() >= end {
                 let shorter = self.scheduler.watching / 2;
                 self.scheduler.watching = shorter.max(self.least_watching());

@@ -49,6 +49,19 @@ impl Kernel {
     }
 }
 
+/// Tells a disk that the contents of so many sectors are not needed any more.
+fn discard(kernel: &mut Kernel, number: u32, sector: u64, sectors: u64) -> Result<u64, Errno> {
+    let (mut done, tid) = (kernel.progress(), kernel.task.tid);
+    while done < sectors {
+        let disks = &mut kernel.files.vfs.disks;
+        done += match disks.discard(number, tid, sector + done, sectors - done) {
+            Err(Errno::EAGAIN) => return Err(kernel.await_disk(done)),
+            result => result?,
+        };
+    }
+    Ok(0)
+}
+
 /// `ioctl` on disk `number`.
 ///
 /// # Errors
@@ -72,7 +85,10 @@ pub(super) fn ioctl(
         }
         request::IOOPT => user::write(&mut kernel.memory, address, &0i32)?,
         request::BSZGET => user::write(&mut kernel.memory, address, &BLOCK)?,
-        request::FLSBUF => kernel.files.vfs.disks.get(number)?.flush()?,
+        request::FLSBUF => match kernel.files.vfs.disks.flush(number, kernel.task.tid) {
+            Err(Errno::EAGAIN) => return Err(kernel.await_disk(0)),
+            result => result?,
+        },
         request::DISCARD => {
             let [start, length]: [u64; 2] = user::read(&mut kernel.memory, address)?;
             let end = start.checked_add(length).ok_or(Errno::EINVAL)?;
@@ -83,8 +99,7 @@ pub(super) fn ioctl(
             if !start.is_multiple_of(unit) || !length.is_multiple_of(unit) || end > sectors * unit {
                 return Err(Errno::EINVAL);
             }
-            let disk = kernel.files.vfs.disks.get(number)?;
-            disk.discard(start / unit, length / unit)?;
+            return discard(kernel, number, start / unit, length / unit);
         }
         _ => return Err(Errno::ENOTTY),
     }

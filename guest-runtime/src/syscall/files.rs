@@ -48,11 +48,16 @@ pub struct Files {
 
 /// What lies outside the file system.
 struct World<'a> {
+    task: u32,
     streams: &'a mut Streams,
     random: &'a mut Random,
 }
 
 impl Outside for World<'_> {
+    fn task(&self) -> u32 {
+        self.task
+    }
+
     fn read_input(&mut self, to: &mut [u8], nonblocking: bool) -> Result<usize, Errno> {
         self.streams.read(to, nonblocking)
     }
@@ -209,26 +214,34 @@ impl Files {
 
     fn read(
         &mut self,
-        random: &mut Random,
+        (task, random): (u32, &mut Random),
         id: FileId,
         offset: Option<u64>,
         to: &mut [u8],
     ) -> Result<usize, Errno> {
         let streams = &mut self.streams;
-        self.vfs
-            .read(id, offset, to, &mut World { streams, random })
+        let mut world = World {
+            task,
+            streams,
+            random,
+        };
+        self.vfs.read(id, offset, to, &mut world)
     }
 
     fn write(
         &mut self,
-        random: &mut Random,
+        (task, random): (u32, &mut Random),
         id: FileId,
         offset: Option<u64>,
         from: &[u8],
     ) -> Result<usize, Errno> {
         let streams = &mut self.streams;
-        self.vfs
-            .write(id, offset, from, &mut World { streams, random })
+        let mut world = World {
+            task,
+            streams,
+            random,
+        };
+        self.vfs.write(id, offset, from, &mut world)
     }
 }
 
@@ -242,7 +255,8 @@ impl Kernel {
         count: u64,
     ) -> Result<usize, Errno> {
         let to = user::slice_mut(&mut self.memory, address, count)?;
-        self.files.read(&mut self.random, id, offset, to)
+        let who = (self.task.tid, &mut self.random);
+        self.files.read(who, id, offset, to)
     }
 
     /// Reads into memory of the kernel; [`Vfs::read`].
@@ -252,7 +266,8 @@ impl Kernel {
         offset: Option<u64>,
         to: &mut [u8],
     ) -> Result<usize, Errno> {
-        self.files.read(&mut self.random, id, offset, to)
+        let who = (self.task.tid, &mut self.random);
+        self.files.read(who, id, offset, to)
     }
 
     /// Writes from the program's memory; [`Vfs::write`].
@@ -264,7 +279,8 @@ impl Kernel {
         count: u64,
     ) -> Result<usize, Errno> {
         let from = user::slice(&mut self.memory, address, count)?;
-        self.files.write(&mut self.random, id, offset, from)
+        let who = (self.task.tid, &mut self.random);
+        self.files.write(who, id, offset, from)
     }
 
     /// Writes from memory of the kernel; [`Vfs::write`].
@@ -274,7 +290,8 @@ impl Kernel {
         offset: Option<u64>,
         from: &[u8],
     ) -> Result<usize, Errno> {
-        self.files.write(&mut self.random, id, offset, from)
+        let who = (self.task.tid, &mut self.random);
+        self.files.write(who, id, offset, from)
     }
 
     /// Takes over identity and limits that calls of other areas have changed.

@@ -8,6 +8,7 @@ use crate::signals::{SI_USER, SigInfo, number::SIGPIPE};
 use crate::task::{Event, Wait};
 use crate::user::{self, IoVec};
 use crate::vfs::devices::Device;
+use crate::vfs::disks::WINDOW;
 use crate::vfs::file::Object;
 use crate::vfs::process::FileId;
 use crate::vfs::types::{MAX_RW_COUNT, o};
@@ -63,9 +64,15 @@ fn place(kernel: &Kernel, a: &[u64; 6]) -> Result<Option<u64>, Errno> {
     }
 }
 
-/// Whether a call that would block waits.
-fn waits(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
-    Ok(!kernel.files.vfs.files.get(id)?.is_nonblocking())
+/// Whether a call that would block waits. For a disk it always does.
+pub(super) fn waits(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
+    let file = kernel.files.vfs.files.get(id)?;
+    Ok(!file.is_nonblocking() || is_disk(&file.object))
+}
+
+/// Whether an open file is a disk.
+pub(super) fn is_disk(object: &Object) -> bool {
+    matches!(object, Object::Device(Device::Disk(_)))
 }
 
 /// Reads, waiting if it must.
@@ -76,6 +83,9 @@ fn read_at(
     address: u64,
     count: u64,
 ) -> Result<u64, Errno> {
+    if is_disk(&kernel.files.vfs.files.get(id)?.object) {
+        return read_disk(kernel, id, offset, &[whole(address, count)]);
+    }
     kernel.refresh_text(id, offset)?;
     kernel.check_foreground(id)?;
     let limit = kernel.files.vfs.read_limit(id, offset, count)?;
@@ -90,9 +100,40 @@ fn read_at(
     }
 }
 
+/// Reads from a disk, as much as there is: it comes in parts.
+fn read_disk(
+    kernel: &mut Kernel,
+    id: FileId,
+    offset: Option<u64>,
+    vectors: &[IoVec],
+) -> Result<u64, Errno> {
+    kernel.files.vfs.files.get(id)?.check_readable()?;
+    let mut skipped = kernel.progress();
+    let mut done = skipped;
+    for &IoVec { base, length } in vectors {
+        let mut inside = skipped.min(length);
+        skipped -= inside;
+        while inside < length {
+            let at = offset.map(|offset| offset.saturating_add(done));
+            let most = (length - inside).min(WINDOW as u64);
+            match kernel.read_into(id, at, base.wrapping_add(inside), most) {
+                Ok(0) => return Ok(done),
+                Ok(got) => (done, inside) = (done + got as u64, inside + got as u64),
+                Err(Errno::EAGAIN) => return Err(kernel.await_disk(done)),
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(done)
+}
+
 /// Waits until reading or writing may go on; the result is for the caller's caller.
-fn block(kernel: &mut Kernel, id: FileId, progress: u64) -> Result<Errno, Errno> {
+pub(super) fn block(kernel: &mut Kernel, id: FileId, progress: u64) -> Result<Errno, Errno> {
     let file = kernel.files.vfs.files.get(id)?;
+    if is_disk(&file.object) {
+        return Ok(kernel.await_disk(progress));
+    }
     let wait = Wait {
         input: matches!(
             file.object,
@@ -124,10 +165,15 @@ fn write_at(
 ) -> Result<u64, Errno> {
     kernel.check_output(id)?;
     let count = count.min(MAX_RW_COUNT as u64);
+    let most = match is_disk(&kernel.files.vfs.files.get(id)?.object) {
+        true => WINDOW as u64,
+        false => count,
+    };
     let mut done = 0;
     loop {
         let at = offset.map(|offset| offset.saturating_add(done));
-        let result = kernel.write_from(id, at, address.wrapping_add(done), count - done);
+        let length = (count - done).min(most);
+        let result = kernel.write_from(id, at, address.wrapping_add(done), length);
         match result {
             Ok(n) => done += n as u64,
             Err(Errno::EAGAIN) if waits(kernel, id)? => {
@@ -141,7 +187,8 @@ fn write_at(
             Err(error) => return check_pipe(kernel, Err(error)),
         }
         let object = &kernel.files.vfs.files.get(id)?.object;
-        let fills = matches!(object, Object::Pipe | Object::Master(_) | Object::Slave(_));
+        let fills = is_disk(object)
+            || matches!(object, Object::Pipe | Object::Master(_) | Object::Slave(_));
         if done == count || !fills || !waits(kernel, id)? {
             return Ok(done);
         }
@@ -218,8 +265,11 @@ fn pread64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
 
 fn pwrite64(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let at = place(kernel, a)?;
-    let id = kernel.files.id(a[0])?;
-    write_at(kernel, id, at, a[1], a[2], 0)
+    let (id, before) = (kernel.files.id(a[0])?, kernel.progress());
+    let at = at.map(|at| at.saturating_add(before));
+    let (address, count) = (a[1].wrapping_add(before), a[2].saturating_sub(before));
+    let result = write_at(kernel, id, at, address, count, before);
+    with_progress(before, result)
 }
 
 /// Reads into the vector that the arguments of `readv` describe.
@@ -229,6 +279,10 @@ pub(super) fn read_vectors(
     mut offset: Option<u64>,
 ) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
+    if is_disk(&kernel.files.vfs.files.get(id)?.object) {
+        let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
+        return read_disk(kernel, id, offset, &vectors);
+    }
     if offset.is_none() {
         let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
         if let Some(result) = kernel.read_special(id, a[0], &vectors)? {
@@ -277,6 +331,7 @@ pub(super) fn write_vectors(
     }
     let before = kernel.progress();
     let (mut skipped, mut written) = (before, 0);
+    offset = offset.map(|offset| offset.saturating_add(before));
     for IoVec { base, length } in vectors {
         let skip = skipped.min(length);
         skipped -= skip;
@@ -302,10 +357,11 @@ pub(super) fn write_vectors(
 /// Whether writing may have to wait, so that it is done in parts.
 fn waits_for_room(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
     let object = &kernel.files.vfs.files.get(id)?.object;
-    Ok(matches!(
+    let fills = matches!(
         object,
         Object::Pipe | Object::Event(_) | Object::Master(_) | Object::Slave(_)
-    ))
+    );
+    Ok(fills || is_disk(object))
 }
 
 fn gather(kernel: &mut Kernel, vectors: &[IoVec]) -> Result<Vec<u8>, Errno> {
@@ -446,15 +502,22 @@ fn copy(
     let count = count.min(MAX_RW_COUNT as u64);
     let first = source.unwrap_or(kernel.files.vfs.files.get(from)?.offset);
     let mut buffer = vec![0; COPY];
-    let mut done = 0;
+    let mut done = kernel.progress();
     while done < count {
         let wanted = usize::try_from(count - done).map_or(COPY, |n| n.min(COPY));
-        let got = kernel.read_file(from, Some(first + done), &mut buffer[..wanted])?;
-        let at = target.map(|target| target + done);
-        let written = match kernel.write_file(to, at, &buffer[..got]) {
-            Err(Errno::EAGAIN) if done == 0 && waits(kernel, to)? => {
-                return Err(block(kernel, to, 0)?);
-            }
+        let (waiting, result) =
+            match kernel.read_file(from, Some(first + done), &mut buffer[..wanted]) {
+                Ok(got) => {
+                    let at = target.map(|target| target + done);
+                    (to, kernel.write_file(to, at, &buffer[..got]))
+                }
+                error => (from, error),
+            };
+        let written = match result {
+            Err(Errno::EAGAIN) if waits(kernel, waiting)? => match block(kernel, waiting, done)? {
+                Errno::EINTR if done > 0 => break,
+                error => return Err(error),
+            },
             Err(_) if done > 0 => break,
             result => check_pipe(kernel, result)?,
         };
@@ -472,8 +535,10 @@ fn copy(
 /// Files are in memory or the host's; disks are flushed.
 fn sync(kernel: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
     // It tells nobody that something failed: fsync does.
-    let _ = kernel.files.vfs.disks.flush_all();
-    Ok(0)
+    match kernel.files.vfs.disks.flush_all(kernel.task.tid) {
+        Err(Errno::EAGAIN) => Err(kernel.await_disk(0)),
+        _ => Ok(0),
+    }
 }
 
 fn sync_file(kernel: &mut Kernel, fd: u64, only_data: bool) -> Result<u64, Errno> {
@@ -485,8 +550,11 @@ fn sync_file(kernel: &mut Kernel, fd: u64, only_data: bool) -> Result<u64, Errno
             Ok(0)
         }
         Object::Device(Device::Disk(number)) => {
-            kernel.files.vfs.disks.get(number)?.flush()?;
-            Ok(0)
+            let tid = kernel.task.tid;
+            match kernel.files.vfs.disks.flush(number, tid) {
+                Err(Errno::EAGAIN) => Err(kernel.await_disk(0)),
+                result => result.map(|()| 0),
+            }
         }
         Object::File | Object::Directory | Object::Device(_) => Ok(0),
         _ => Err(Errno::EINVAL),

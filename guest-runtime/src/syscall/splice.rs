@@ -173,9 +173,8 @@ fn from_pipe(
     let mut bytes = vec![0; length];
     kernel.pipe_mut(input)?.peek(&mut bytes);
     let done = match kernel.write_file(to, start, &bytes) {
-        Err(Errno::EAGAIN) if input.waits && !kernel.files.vfs.files.get(to)?.is_nonblocking() => {
-            let ino = kernel.files.vfs.files.get(to)?.ino;
-            return Err(kernel.block(Wait::for_event(Event::File(ino)), 0));
+        Err(Errno::EAGAIN) if may_wait(kernel, input, to)? => {
+            return Err(files_io::block(kernel, to, 0)?);
         }
         result => files_io::check_pipe(kernel, result)?,
     };
@@ -200,11 +199,8 @@ fn to_pipe(
     let length = kernel.room(output, to)?.min(count).min(PIECE);
     let mut bytes = vec![0; length];
     let got = match kernel.read_file(from, start, &mut bytes) {
-        Err(Errno::EAGAIN)
-            if output.waits && !kernel.files.vfs.files.get(from)?.is_nonblocking() =>
-        {
-            let ino = kernel.files.vfs.files.get(from)?.ino;
-            return Err(kernel.block(Wait::for_event(Event::File(ino)), 0));
+        Err(Errno::EAGAIN) if may_wait(kernel, output, from)? => {
+            return Err(files_io::block(kernel, from, 0)?);
         }
         result => result?,
     };
@@ -213,6 +209,12 @@ fn to_pipe(
         kernel.pipes_changed(&[output]);
     }
     tell_offset(kernel, address, start, got as u64)
+}
+
+/// Whether a call between a pipe and a file that would block waits: for a disk it always does.
+fn may_wait(kernel: &Kernel, pipe: End, file: FileId) -> Result<bool, Errno> {
+    let is_disk = files_io::is_disk(&kernel.files.vfs.files.get(file)?.object);
+    Ok(is_disk || pipe.waits && files_io::waits(kernel, file)?)
 }
 
 /// Gives the program the position behind `done` bytes from `start`.

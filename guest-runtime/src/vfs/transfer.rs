@@ -13,8 +13,11 @@ use crate::errno::Errno;
 use crate::net::queue::Ucred;
 use hartline_abi::call::CALL_DATA;
 
-/// What lies outside the file system: the VM's streams and its random numbers.
+/// What lies outside the file system: who calls, the VM's streams and its random numbers.
 pub trait Outside {
+    /// The task that makes the call.
+    fn task(&self) -> u32;
+
     /// Reads from standard input; 0 at its end.
     ///
     /// # Errors
@@ -93,7 +96,7 @@ impl Vfs {
             // Input comes from the terminal only if standard input is one.
             Object::Device(Device::Terminal) if self.terminals & 1 == 0 => Err(Errno::EIO),
             Object::Device(Device::Disk(number)) => {
-                let done = self.disks.read(*number, at, to)?;
+                let done = self.disks.read(*number, outside.task(), at, to)?;
                 self.advance(id, offset, done)
             }
             Object::Device(device) => {
@@ -201,7 +204,7 @@ impl Vfs {
             | Object::Process(_) => Err(Errno::EINVAL),
             Object::File => self.write_file(id, ino, offset, from),
             Object::Device(device) => match *device {
-                Device::Disk(number) => self.write_disk(id, number, offset, from),
+                Device::Disk(number) => self.write_disk(id, (number, outside.task()), offset, from),
                 Device::Null | Device::Zero => Ok(from.len()),
                 Device::Random => {
                     outside.mix(from);

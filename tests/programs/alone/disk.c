@@ -3,12 +3,14 @@
  * disk check PATH      writes and reads at odd positions, over the end, and after a seek
  * disk device PATH     what only a block device has
  * disk commit PATH     writes blocks with their numbers, says which are durable, for ever
- * disk random PATH N   N reads of 4 KiB at random places; prints how many a second
+ * disk tasks PATH      processes and threads write beside one another, in the same sectors
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +18,7 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../include/check.h"
@@ -90,27 +92,63 @@ static void commit(int fd) {
     }
 }
 
-static void random_reads(int fd, long count) {
-    uint64_t pages = lseek(fd, 0, SEEK_END) / 4096, state = 88172645463325252;
-    struct timespec start, end;
-    CHECK(pages > 0);
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    for (long n = 0; n < count; n++) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        CHECK(pread(fd, buffer, 4096, state % pages * 4096) == 4096);
+enum { TASKS = 6, RECORDS = 80, RECORD = 700 };
+
+static int shared;
+
+/* Writes every sixth record, and looks at what it wrote. */
+static void *task(void *argument) {
+    long number = (long)argument;
+    char record[RECORD], again[RECORD];
+    for (long n = 0; n < RECORDS; n++) {
+        off_t at = (n * TASKS + number) * RECORD;
+        memset(record, 'a' + (n + number) % 26, RECORD);
+        CHECK(pwrite(shared, record, RECORD, at) == RECORD);
+        if (n % 16 == number)
+            CHECK(fdatasync(shared) == 0);
+        CHECK(pread(shared, again, RECORD, at) == RECORD);
+        CHECK(memcmp(record, again, RECORD) == 0);
     }
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    double time = end.tv_sec - start.tv_sec + (end.tv_nsec - start.tv_nsec) / 1e9;
-    printf("%.0f reads/s\n", count / time);
+    return NULL;
+}
+
+static void tasks(int fd) {
+    pthread_t threads[TASKS / 2];
+    pid_t processes[TASKS / 2];
+    shared = fd;
+    for (long n = 0; n < TASKS / 2; n++) {
+        processes[n] = fork();
+        CHECK(processes[n] >= 0);
+        if (processes[n] == 0) {
+            task((void *)(TASKS / 2 + n));
+            _exit(0);
+        }
+    }
+    for (long n = 0; n < TASKS / 2; n++)
+        CHECK(pthread_create(&threads[n], NULL, task, (void *)n) == 0);
+    /* One that is killed while it reads and writes takes nothing with it. */
+    pid_t killed = fork();
+    CHECK(killed >= 0);
+    for (off_t at = 1 << 20; killed == 0; at ^= 4096)
+        CHECK(pread(fd, back, 300000, at) == 300000 && pwrite(fd, back, 300000, at) == 300000);
+    for (int n = 0; n < TASKS / 2; n++) {
+        int status;
+        CHECK(pthread_join(threads[n], NULL) == 0);
+        CHECK(waitpid(processes[n], &status, 0) == processes[n] && status == 0);
+    }
+    CHECK(kill(killed, SIGKILL) == 0 && waitpid(killed, NULL, 0) == killed);
+    CHECK(lseek(fd, 0, SEEK_SET) == 0);
+    for (long n = 0; n < RECORDS * TASKS; n++) {
+        CHECK(read(fd, back, RECORD) == RECORD);
+        for (int byte = 0; byte < RECORD; byte++)
+            CHECK(back[byte] == 'a' + (n / TASKS + n % TASKS) % 26);
+    }
+    puts("all there");
 }
 
 int main(int argc, char **argv) {
     CHECK(argc > 2);
-    int reads = strcmp(argv[1], "random") == 0;
-    int flags = reads ? O_RDONLY | (getenv("DIRECT") ? O_DIRECT : 0) : O_RDWR;
-    int fd = open(argv[2], flags);
+    int fd = open(argv[2], O_RDWR);
     CHECK(fd >= 0);
     if (strcmp(argv[1], "check") == 0)
         check(fd);
@@ -118,8 +156,8 @@ int main(int argc, char **argv) {
         device(fd, argv[2]);
     else if (strcmp(argv[1], "commit") == 0)
         commit(fd);
-    else if (reads && argc > 3)
-        random_reads(fd, atol(argv[3]));
+    else if (strcmp(argv[1], "tasks") == 0)
+        tasks(fd);
     else
         return 2;
     return 0;

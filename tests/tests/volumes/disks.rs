@@ -55,6 +55,27 @@ pub fn contents() -> Result<()> {
     }
 }
 
+/// Tasks that use a disk at the same time, on one vCPU and on two.
+pub fn tasks() -> Result<()> {
+    let native = compile::alone("disk", "cc")?;
+    let program = compile::alone("disk", "riscv64-linux-gnu-gcc")?;
+    let (_here, on_host) = disk()?;
+    let expected = process::run(Command::new(&native).arg("tasks").arg(&on_host), b"")?;
+    expect(&expected, 0, "all there\n")?;
+    for cpus in ["1", "2"] {
+        let (_there, in_guest) = disk()?;
+        let run = Run::new(&program, ["tasks", "/dev/vda"]);
+        let volume = volume(&in_guest, "");
+        let options = ["--cpus", cpus, "--volume", &volume];
+        let outcome = process::run(&mut run.hartline_command(&options)?, b"")?;
+        check_equal(&expected, &outcome)?;
+        if fs::read(&on_host)? != fs::read(&in_guest)? {
+            return Err("the disks differ".into());
+        }
+    }
+    Ok(())
+}
+
 /// What only block devices have.
 pub fn device() -> Result<()> {
     let (_folder, path) = disk()?;

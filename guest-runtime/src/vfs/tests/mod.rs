@@ -168,6 +168,10 @@ pub struct World {
 }
 
 impl Outside for World {
+    fn task(&self) -> u32 {
+        1
+    }
+
     fn read_input(&mut self, to: &mut [u8], nonblocking: bool) -> Result<usize, Errno> {
         if self.input.is_empty() && nonblocking {
             return Err(Errno::EAGAIN);

@@ -2,6 +2,7 @@
 
 mod ablation;
 mod compute;
+mod disk;
 mod io;
 mod programs;
 mod results;
@@ -28,6 +29,8 @@ enum Benchmark {
     Syscalls(syscalls::Arguments),
     /// Network: a server as native code, under qemu-riscv64 and in a VM, and its client
     Io(io::Arguments),
+    /// Disks: 4 KiB reads at random places by a native program and in a VM
+    Disk(disk::Arguments),
     /// The daemon: times of runs, what is left of them, idle machines, restart (as root)
     Service(service::Arguments),
 }
@@ -42,6 +45,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Benchmark::Ablation(arguments) => ablation::main(arguments),
         Benchmark::Syscalls(arguments) => syscalls::main(arguments),
         Benchmark::Io(arguments) => io::main(arguments),
+        Benchmark::Disk(arguments) => disk::main(arguments),
         Benchmark::Service(arguments) => service::main(arguments),
     }
 }

@@ -1,0 +1,32 @@
+//! The bit by which a device interrupts ([`hartline_abi::boot::Shared::interrupts`]).
+
+use crate::host::Host;
+use core::ptr::addr_of;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// The bit of one device.
+#[derive(Debug)]
+pub(super) struct Interrupt {
+    word: &'static AtomicU64,
+    bit: u64,
+}
+
+impl Interrupt {
+    /// That of device `number`.
+    pub fn of(host: Host, number: u64) -> Interrupt {
+        // SAFETY: the shared pages stay mapped; the word is only accessed atomically.
+        let word = unsafe { &*addr_of!((*host.shared().as_ptr()).interrupts) };
+        Interrupt {
+            word,
+            bit: 1 << number,
+        }
+    }
+
+    /// Takes it back. To be called before the ring is looked at.
+    #[inline]
+    pub fn acknowledge(&self) {
+        if self.word.load(Ordering::Relaxed) & self.bit != 0 {
+            self.word.fetch_and(!self.bit, Ordering::SeqCst);
+        }
+    }
+}

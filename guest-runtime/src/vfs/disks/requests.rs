@@ -1,0 +1,292 @@
+//! The requests of one disk: who asked for them, which the device has, and what came of them.
+
+use super::{Disk, SECTOR};
+use crate::errno::Errno;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// What a disk is asked for. Places and counts are sectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// Contents.
+    Read {
+        /// The first.
+        sector: u64,
+        /// How many.
+        count: usize,
+    },
+    /// New contents.
+    Write {
+        /// The first.
+        sector: u64,
+        /// How many.
+        count: usize,
+    },
+    /// What was written to be durable.
+    Flush,
+    /// To forget contents.
+    Discard {
+        /// The first.
+        sector: u64,
+        /// How many.
+        count: usize,
+    },
+}
+
+impl Request {
+    /// The sectors whose contents it changes.
+    fn changes(self) -> Range<u64> {
+        match self {
+            Self::Write { sector, count } | Self::Discard { sector, count } => {
+                sector..sector + count as u64
+            }
+            Self::Read { .. } | Self::Flush => 0..0,
+        }
+    }
+}
+
+/// How far a request has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// The device has it.
+    Runs,
+    /// The device reads a sector, of which these bytes are replaced then: the first, and how
+    /// many. They are in the buffer, a sector further on.
+    Fills(usize, usize),
+    /// The device has given it back.
+    Done(Result<(), Errno>),
+}
+
+#[derive(Debug)]
+struct Job {
+    /// The task that asks for it; none: it does not any more.
+    owner: Option<u32>,
+    request: Request,
+    /// Where its data is, while there is some.
+    slot: Option<u16>,
+    state: State,
+}
+
+impl Job {
+    fn is(&self, owner: u32, request: Request) -> bool {
+        self.owner == Some(owner) && self.request == request
+    }
+
+    fn is_done(&self) -> bool {
+        matches!(self.state, State::Done(_))
+    }
+}
+
+/// The requests of a disk.
+#[derive(Debug)]
+pub(super) struct Requests {
+    disk: Box<dyn Disk>,
+    jobs: Vec<Job>,
+    /// Slots without a request.
+    free: Vec<u16>,
+    /// Requests that the device has.
+    running: usize,
+    /// Tasks that could not make a request.
+    waiting: Vec<u32>,
+    /// Tasks for which something was done.
+    woken: Vec<u32>,
+}
+
+impl Requests {
+    pub fn new(disk: Box<dyn Disk>) -> Self {
+        Self {
+            free: (0..disk.slots()).collect(),
+            disk,
+            jobs: Vec::new(),
+            running: 0,
+            waiting: Vec::new(),
+            woken: Vec::new(),
+        }
+    }
+
+    pub fn disk(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
+    /// Makes a request for `owner`, unless there is one. `fill` puts data into the buffer; its
+    /// result is how the request starts, and what the device is asked for first. Result: false
+    /// if it has to wait for others, since all slots are in use, or they change the same
+    /// sectors.
+    pub fn begin(
+        &mut self,
+        owner: u32,
+        request: Request,
+        fill: impl FnOnce(&mut [u8]) -> (State, Request),
+    ) -> bool {
+        if self.jobs.iter().any(|job| job.is(owner, request)) {
+            return true;
+        }
+        let new = request.changes();
+        let overlaps = |old: Range<u64>| new.start < old.end && old.start < new.end;
+        let is_late =
+            (self.jobs.iter()).any(|job| !job.is_done() && overlaps(job.request.changes()));
+        let slot = if is_late { None } else { self.take_slot(owner) };
+        let Some(slot) = slot else {
+            if !self.waiting.contains(&owner) {
+                self.waiting.push(owner);
+            }
+            return false;
+        };
+        let (state, first) = fill(self.disk.buffer(slot));
+        self.disk.give(slot, first);
+        self.running += 1;
+        self.jobs.push(Job {
+            owner: Some(owner),
+            request,
+            slot: Some(slot),
+            state,
+        });
+        true
+    }
+
+    fn take_slot(&mut self, owner: u32) -> Option<u16> {
+        if self.free.is_empty() && self.running == 0 {
+            // All have data for tasks that do not come for it: they may be stopped. One that
+            // does will ask again.
+            let is_kept = |job: &Job| job.slot.is_some() && job.owner != Some(owner);
+            let job = self.jobs.iter().position(is_kept)?;
+            return self.jobs.swap_remove(job).slot;
+        }
+        self.free.pop()
+    }
+
+    fn release(&mut self, slot: Option<u16>) {
+        self.free.extend(slot);
+        self.woken.append(&mut self.waiting);
+    }
+
+    /// Lets the device see requests.
+    pub fn publish(&mut self) {
+        self.disk.publish();
+    }
+
+    /// Whether a request of `owner` is done.
+    pub fn is_done(&self, owner: u32, request: Request) -> bool {
+        let mut jobs = self.jobs.iter();
+        jobs.any(|job| job.is(owner, request) && job.is_done())
+    }
+
+    /// Ends a request of `owner` that is done; `copy` gets what was read.
+    ///
+    /// # Errors
+    /// `EAGAIN` if it is not; the device's.
+    pub fn finish(
+        &mut self,
+        owner: u32,
+        request: Request,
+        copy: impl FnOnce(&[u8]),
+    ) -> Result<(), Errno> {
+        let is_it = |job: &Job| job.is(owner, request) && job.is_done();
+        let at = self.jobs.iter().position(is_it).ok_or(Errno::EAGAIN)?;
+        let job = self.jobs.swap_remove(at);
+        if let Some(slot) = job.slot {
+            copy(self.disk.buffer(slot));
+            self.release(Some(slot));
+        }
+        match job.state {
+            State::Done(result) => result,
+            _ => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// Whether the device has requests.
+    pub fn is_busy(&self) -> bool {
+        self.running > 0
+    }
+
+    /// Whether it has given one back that was not looked at.
+    #[inline]
+    pub fn is_pending(&self) -> bool {
+        self.running > 0 && self.disk.has_done()
+    }
+
+    /// Looks at requests that the device has given back.
+    pub fn poll(&mut self) {
+        self.disk.begin();
+        let mut more = false;
+        while self.running > 0
+            && let Some((slot, result)) = self.disk.take()
+        {
+            let is_it = |job: &Job| job.slot == Some(slot) && !job.is_done();
+            let Some(at) = self.jobs.iter().position(is_it) else {
+                continue;
+            };
+            let job = &mut self.jobs[at];
+            if let (State::Fills(from, length), Ok(())) = (job.state, result) {
+                let patch = SECTOR + from;
+                let buffer = self.disk.buffer(slot);
+                buffer.copy_within(patch..patch + length, from);
+                job.state = State::Runs;
+                self.disk.give(slot, job.request);
+                more = true;
+                continue;
+            }
+            self.running -= 1;
+            job.state = State::Done(result);
+            let has_data = matches!(job.request, Request::Read { .. }) && result.is_ok();
+            let owner = job.owner;
+            if owner.is_none() || !has_data {
+                let slot = job.slot.take();
+                self.release(slot);
+            }
+            match owner {
+                Some(owner) => self.woken.push(owner),
+                None => drop(self.jobs.swap_remove(at)),
+            }
+        }
+        if more {
+            self.disk.publish();
+        }
+        if self.running == 0 {
+            self.woken.append(&mut self.waiting);
+        }
+    }
+
+    /// Asks for an interrupt when the next one is given back. Result: whether one is already.
+    pub fn want_interrupt(&mut self) -> bool {
+        self.disk.want_interrupt()
+    }
+
+    /// Moves the tasks for which something was done since the last time.
+    pub fn take_woken(&mut self, to: &mut Vec<u32>) {
+        to.append(&mut self.woken);
+    }
+
+    /// `owner` does not ask for its requests any more. The device still does them.
+    #[inline]
+    pub fn forget(&mut self, owner: u32) {
+        if !self.jobs.is_empty() || !self.waiting.is_empty() {
+            self.forget_all(owner);
+        }
+    }
+
+    fn forget_all(&mut self, owner: u32) {
+        self.waiting.retain(|&other| other != owner);
+        let mut at = 0;
+        while let Some(job) = self.jobs.get_mut(at) {
+            if job.owner != Some(owner) {
+                at += 1;
+            } else if job.is_done() {
+                let slot = self.jobs.swap_remove(at).slot;
+                self.release(slot);
+            } else {
+                job.owner = None;
+                at += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Requests {
+    /// Slots without a request.
+    pub fn free_slots(&self) -> usize {
+        self.free.len()
+    }
+}

@@ -1,0 +1,306 @@
+//! `hartline bench disk`: 4 KiB reads at random places of a disk of a VM, compared with those
+//! that a native program makes of the same file.
+
+use super::compute::progress;
+use super::programs::{finish, last_line};
+use super::results::{Ratio, median};
+use anyhow::{Context, bail};
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// Arguments of `hartline bench disk`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Print one JSON object and no table
+    #[arg(long)]
+    json: bool,
+    /// A hundredth of the reads and one run each: shows that everything works, measures
+    /// nothing
+    #[arg(long)]
+    quick: bool,
+    /// Runs of each workload in each way, of which the median counts
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+    /// Where the disk's file is made, and deleted afterwards: its file system and storage are
+    /// measured
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    directory: PathBuf,
+    /// Length of the file, MiB
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    size: u32,
+    /// The directory that `make bench-programs` prepares
+    #[arg(long, value_name = "DIR", default_value = "target/bench-programs")]
+    programs: PathBuf,
+}
+
+/// What is read, and how.
+#[derive(Debug, Clone, Copy)]
+struct Workload {
+    name: &'static str,
+    threads: u64,
+    /// Reads of all threads in a run.
+    reads: u64,
+    /// Nothing is in the host's page cache before; the native program reads with `O_DIRECT`.
+    storage: bool,
+}
+
+const fn workload(name: &'static str, threads: u64, reads: u64, storage: bool) -> Workload {
+    Workload {
+        name,
+        threads,
+        reads,
+        storage,
+    }
+}
+
+const WORKLOADS: [Workload; 4] = [
+    workload("storage, 1 thread", 1, 4_000, true),
+    workload("storage, 8 threads", 8, 16_000, true),
+    workload("page cache, 1 thread", 1, 100_000, false),
+    workload("page cache, 8 threads", 8, 200_000, false),
+];
+
+/// What was measured of one workload. Rates are reads per second.
+#[derive(Debug, serde::Serialize)]
+struct Row {
+    name: &'static str,
+    native_per_s: f64,
+    hartline_per_s: f64,
+    /// Hartline's rate divided by the native one.
+    ratio: Ratio,
+    /// Exits of the VM per read, of all kinds, those of its start included.
+    exits: f64,
+}
+
+#[derive(Debug, serde::Serialize)]
+struct Results {
+    workloads: Vec<Row>,
+}
+
+/// Measure, and print the results on standard output, progress on standard error.
+///
+/// # Errors
+/// A program is missing or fails, or there is no room for the file.
+pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let programs = Programs::open(&arguments.programs)?;
+    let image = Image::new(&arguments.directory, arguments.size)?;
+    let mut rows = Vec::new();
+    for workload in WORKLOADS {
+        let row = measure(&programs, &image, workload, arguments)
+            .with_context(|| workload.name.to_owned())?;
+        progress(&format!("{}: done", row.name));
+        rows.push(row);
+    }
+    let results = Results { workloads: rows };
+    match arguments.json {
+        true => writeln!(io::stdout(), "{}", serde_json::to_string(&results)?)?,
+        false => write!(io::stdout(), "{}", results.table())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Natively and under Hartline in turn, so that what disturbs the machine disturbs both.
+fn measure(
+    programs: &Programs,
+    image: &Image,
+    workload: Workload,
+    a: &Arguments,
+) -> anyhow::Result<Row> {
+    let (runs, reads) = match a.quick {
+        true => (1, workload.reads / 100),
+        false => (a.runs, workload.reads),
+    };
+    let workload = Workload { reads, ..workload };
+    let (mut native, mut hartline, mut exits) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..runs {
+        image.prepare(workload)?;
+        native.push(programs.native(image, workload)?);
+        image.prepare(workload)?;
+        let (rate, count) = programs.hartline(image, workload)?;
+        hartline.push(rate);
+        exits.push(count / reads as f64);
+    }
+    Ok(Row {
+        name: workload.name,
+        native_per_s: median(&native),
+        hartline_per_s: median(&hartline),
+        ratio: Ratio::new(&hartline, &native),
+        exits: median(&exits),
+    })
+}
+
+impl Results {
+    /// A table for people.
+    fn table(&self) -> String {
+        let mut text = format!(
+            "{:<22} {:>9} {:>10}  {:>15} {:<13} {:>8}\n",
+            "4 KiB reads per second",
+            "native",
+            "hartline",
+            "hartline/native",
+            "lowest..highest",
+            "exits"
+        );
+        for row in &self.workloads {
+            let Ratio { value, low, high } = row.ratio;
+            let range = format!("{low:.2}..{high:.2}");
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                text,
+                "{:<22} {:>9.0} {:>10.0}  {value:>15.2} {range:<15} {:>8.3}",
+                row.name, row.native_per_s, row.hartline_per_s, row.exits
+            );
+        }
+        text
+    }
+}
+
+/// The disk's file, which is deleted when this is dropped.
+struct Image {
+    path: PathBuf,
+    file: File,
+}
+
+impl Image {
+    /// A file of so many MiB of what cannot be a hole.
+    fn new(directory: &Path, size: u32) -> anyhow::Result<Self> {
+        let path = directory.join(format!("hartline-bench-disk-{}", std::process::id()));
+        let shown = || path.display().to_string();
+        let mut file = File::create_new(&path).with_context(shown)?;
+        let piece: Vec<u8> = (0..1 << 20).map(|n: u32| (n / 4096 + 1) as u8).collect();
+        let written = (0..size).try_for_each(|_| file.write_all(&piece));
+        let image = Self { path, file };
+        written.and_then(|()| image.file.sync_all())?;
+        Ok(image)
+    }
+
+    /// Lets the host's page cache have all of it, or nothing.
+    fn prepare(&self, workload: Workload) -> anyhow::Result<()> {
+        if !workload.storage {
+            io::copy(&mut File::open(&self.path)?, &mut io::sink())?;
+            return Ok(());
+        }
+        let (fd, advice) = (self.file.as_raw_fd(), libc::POSIX_FADV_DONTNEED);
+        // SAFETY: no memory is involved.
+        match unsafe { libc::posix_fadvise(fd, 0, 0, advice) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error).into()),
+        }
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // It may have been deleted by others.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The C program (`tests/bench/disk.c`) for both architectures.
+struct Programs {
+    native: PathBuf,
+    riscv64: PathBuf,
+    hartline: PathBuf,
+}
+
+impl Programs {
+    fn open(directory: &Path) -> anyhow::Result<Self> {
+        let file = |architecture: &str| {
+            let file = directory.join(architecture).join("disk");
+            match file.is_file() {
+                true => Ok(file),
+                false => bail!(
+                    "{}: missing (make bench-programs prepares it)",
+                    file.display()
+                ),
+            }
+        };
+        let programs = Self {
+            native: file("native")?,
+            riscv64: file("riscv64")?,
+            hartline: std::env::current_exe().context("cannot find the hartline program")?,
+        };
+        // So that no measured run translates it.
+        let mut command = Command::new(&programs.hartline);
+        output(command.arg("build").arg(&programs.riscv64))?;
+        Ok(programs)
+    }
+
+    /// Reads per second of the native program.
+    fn native(&self, image: &Image, workload: Workload) -> anyhow::Result<f64> {
+        let mut command = Command::new(&self.native);
+        command.arg(&image.path).args(arguments(workload));
+        if workload.storage {
+            command.arg("direct");
+        }
+        number(&output(&mut command)?.0)
+    }
+
+    /// Reads per second in a VM, and its exits.
+    fn hartline(&self, image: &Image, workload: Workload) -> anyhow::Result<(f64, f64)> {
+        let mut volume = image.path.clone().into_os_string();
+        volume.push(":/dev/vda:ro");
+        let mut command = Command::new(&self.hartline);
+        command
+            .args(["run", "--stats=json", "--volume"])
+            .arg(volume);
+        command.arg(&self.riscv64).arg("/dev/vda");
+        let (rate, stats) = output(command.args(arguments(workload)))?;
+        let stats: serde_json::Value = serde_json::from_str(&stats).context("--stats=json")?;
+        let exits = stats["vcpu"]["exits"].as_f64();
+        Ok((
+            number(&rate)?,
+            exits.context("KVM does not count exits here")?,
+        ))
+    }
+}
+
+fn arguments(workload: Workload) -> [String; 2] {
+    let each = (workload.reads / workload.threads).max(1);
+    [workload.threads.to_string(), each.to_string()]
+}
+
+/// Runs a command: its output, and the last line of what it said besides.
+fn output(command: &mut Command) -> anyhow::Result<(String, String)> {
+    let output = finish(command)?;
+    let said = last_line(&output);
+    if !output.status.success() {
+        bail!("{:?}: {}: {said}", command.get_program(), output.status);
+    }
+    Ok((String::from_utf8_lossy(&output.stdout).into_owned(), said))
+}
+
+fn number(text: &str) -> anyhow::Result<f64> {
+    let number = text.trim().parse();
+    number.with_context(|| format!("it printed {text:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_and_json_have_all_figures() {
+        let results = Results {
+            workloads: vec![Row {
+                name: "x",
+                native_per_s: 1000.0,
+                hartline_per_s: 900.0,
+                ratio: Ratio::new(&[900.0], &[1000.0]),
+                exits: 0.125,
+            }],
+        };
+        let table = results.table();
+        for part in ["1000", "900", "0.90", "0.90..0.90", "0.125"] {
+            assert!(table.contains(part), "{part}: {table}");
+        }
+        assert_eq!(
+            serde_json::to_string(&results).unwrap(),
+            r#"{"workloads":[{"name":"x","native_per_s":1000.0,"hartline_per_s":900.0,"ratio":{"value":0.9,"low":0.9,"high":0.9},"exits":0.125}]}"#
+        );
+    }
+}
