@@ -60,6 +60,7 @@ const TESTS: &[(&str, Test)] = &[
     ("interfaces that cannot be used", trouble::bad_interfaces),
     ("an interface that goes away", trouble::vanishing),
     ("an interface that is down for a while", trouble::down),
+    ("peers that say nothing", trouble::silent),
     ("another MTU than when the VM started", trouble::mtu),
     ("more packets than a stopped VM takes", trouble::flood),
     ("NAT: TCP server", nat::tcp_server),

@@ -2,6 +2,7 @@
 
 use super::address::Family;
 use super::socket::Type;
+use super::wire::{Patience, Probes};
 use crate::errno::Errno;
 use alloc::collections::BTreeMap;
 
@@ -43,6 +44,7 @@ pub mod so {
     pub const TYPE: i32 = 3;
     pub const ERROR: i32 = 4;
     pub const BROADCAST: i32 = 6;
+    pub const KEEPALIVE: i32 = 9;
     pub const SNDBUF: i32 = 7;
     pub const RCVBUF: i32 = 8;
     pub const LINGER: i32 = 13;
@@ -56,6 +58,14 @@ pub mod so {
     pub const RCVBUFFORCE: i32 = 33;
     pub const PROTOCOL: i32 = 38;
     pub const DOMAIN: i32 = 39;
+}
+
+/// Names of options of [`IPPROTO_TCP`].
+mod tcp {
+    pub const KEEPIDLE: i32 = 4;
+    pub const KEEPINTVL: i32 = 5;
+    pub const KEEPCNT: i32 = 6;
+    pub const USER_TIMEOUT: i32 = 18;
 }
 
 /// `IPV6_V6ONLY`
@@ -88,7 +98,7 @@ const NUMBERS: &[(i32, i32, i32, Range)] = &[
     (SOL_SOCKET, so::REUSEADDR, 0, Flag),
     (SOL_SOCKET, 5, 0, Flag), // SO_DONTROUTE
     (SOL_SOCKET, so::BROADCAST, 0, Flag),
-    (SOL_SOCKET, 9, 0, Flag),      // SO_KEEPALIVE
+    (SOL_SOCKET, so::KEEPALIVE, 0, Flag),
     (SOL_SOCKET, 10, 0, Flag),     // SO_OOBINLINE
     (SOL_SOCKET, 12, 0, Of(0, 6)), // SO_PRIORITY
     (SOL_SOCKET, so::REUSEPORT, 0, Flag),
@@ -112,23 +122,23 @@ const NUMBERS: &[(i32, i32, i32, Range)] = &[
     (IPPROTO_TCP, 1, 0, Flag),                    // TCP_NODELAY
     (IPPROTO_TCP, 2, 32_768, Fixed),              // TCP_MAXSEG
     (IPPROTO_TCP, 3, 0, Flag),                    // TCP_CORK
-    (IPPROTO_TCP, 4, 7200, Of(1, 32_767)),        // TCP_KEEPIDLE
-    (IPPROTO_TCP, 5, 75, Of(1, 32_767)),          // TCP_KEEPINTVL
-    (IPPROTO_TCP, 6, 9, Of(1, 127)),              // TCP_KEEPCNT
-    (IPPROTO_TCP, 7, 6, Of(1, 127)),              // TCP_SYNCNT
-    (IPPROTO_TCP, 8, 60, Of(-1, 120)),            // TCP_LINGER2
-    (IPPROTO_TCP, 9, 0, Of(0, i32::MAX)),         // TCP_DEFER_ACCEPT
-    (IPPROTO_TCP, 10, 0, Of(0, i32::MAX)),        // TCP_WINDOW_CLAMP
-    (IPPROTO_TCP, 12, 1, Flag),                   // TCP_QUICKACK
-    (IPPROTO_TCP, 18, 0, Of(0, i32::MAX)),        // TCP_USER_TIMEOUT
-    (IPPROTO_TCP, 23, 0, Of(0, i32::MAX)),        // TCP_FASTOPEN
-    (IPPROTO_TCP, 25, 0, Of(0, i32::MAX)),        // TCP_NOTSENT_LOWAT
-    (IPPROTO_UDP, 1, 0, Flag),                    // UDP_CORK
-    (IPPROTO_IPV6, 16, 64, Of(-1, 255)),          // IPV6_UNICAST_HOPS
-    (IPPROTO_IPV6, 18, 1, Of(-1, 255)),           // IPV6_MULTICAST_HOPS
-    (IPPROTO_IPV6, 19, 1, Flag),                  // IPV6_MULTICAST_LOOP
-    (IPPROTO_IPV6, 23, 1, Of(0, 5)),              // IPV6_MTU_DISCOVER
-    (IPPROTO_IPV6, 25, 0, Flag),                  // IPV6_RECVERR
+    (IPPROTO_TCP, tcp::KEEPIDLE, 7200, Of(1, 32_767)),
+    (IPPROTO_TCP, tcp::KEEPINTVL, 75, Of(1, 32_767)),
+    (IPPROTO_TCP, tcp::KEEPCNT, 9, Of(1, 127)),
+    (IPPROTO_TCP, 7, 6, Of(1, 127)),       // TCP_SYNCNT
+    (IPPROTO_TCP, 8, 60, Of(-1, 120)),     // TCP_LINGER2
+    (IPPROTO_TCP, 9, 0, Of(0, i32::MAX)),  // TCP_DEFER_ACCEPT
+    (IPPROTO_TCP, 10, 0, Of(0, i32::MAX)), // TCP_WINDOW_CLAMP
+    (IPPROTO_TCP, 12, 1, Flag),            // TCP_QUICKACK
+    (IPPROTO_TCP, tcp::USER_TIMEOUT, 0, Of(0, i32::MAX)),
+    (IPPROTO_TCP, 23, 0, Of(0, i32::MAX)), // TCP_FASTOPEN
+    (IPPROTO_TCP, 25, 0, Of(0, i32::MAX)), // TCP_NOTSENT_LOWAT
+    (IPPROTO_UDP, 1, 0, Flag),             // UDP_CORK
+    (IPPROTO_IPV6, 16, 64, Of(-1, 255)),   // IPV6_UNICAST_HOPS
+    (IPPROTO_IPV6, 18, 1, Of(-1, 255)),    // IPV6_MULTICAST_HOPS
+    (IPPROTO_IPV6, 19, 1, Flag),           // IPV6_MULTICAST_LOOP
+    (IPPROTO_IPV6, 23, 1, Of(0, 5)),       // IPV6_MTU_DISCOVER
+    (IPPROTO_IPV6, 25, 0, Flag),           // IPV6_RECVERR
     (IPPROTO_IPV6, IPV6_V6ONLY, 0, Flag),
     (IPPROTO_IPV6, 49, 0, Flag),        // IPV6_RECVPKTINFO
     (IPPROTO_IPV6, 67, 0, Of(-1, 255)), // IPV6_TCLASS
@@ -271,6 +281,30 @@ impl Options {
     #[must_use]
     pub fn is_v6_only(&self) -> bool {
         self.set.get(&(IPPROTO_IPV6, IPV6_V6ONLY)) == Some(&1)
+    }
+
+    /// What the program has patience for with a peer that is another host.
+    #[must_use]
+    pub fn patience(&self) -> Patience {
+        let value = |name| {
+            let first = || {
+                NUMBERS
+                    .iter()
+                    .find(|row| (row.0, row.1) == (IPPROTO_TCP, name))
+            };
+            let set = self.set.get(&(IPPROTO_TCP, name)).copied();
+            set.unwrap_or_else(|| first().map_or(0, |row| row.2)).into()
+        };
+        let seconds = |name| value(name) * 1_000_000;
+        let limit = value(tcp::USER_TIMEOUT) * 1000;
+        Patience {
+            probes: self.is_on(so::KEEPALIVE).then(|| Probes {
+                idle: seconds(tcp::KEEPIDLE),
+                interval: seconds(tcp::KEEPINTVL),
+                count: value(tcp::KEEPCNT),
+            }),
+            limit: (limit > 0).then_some(limit),
+        }
     }
 
     /// Sets the size of the receive (0) or send (1) buffer; twice what is asked for is

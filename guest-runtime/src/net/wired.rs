@@ -8,7 +8,7 @@ use super::datagram::deliver;
 use super::options::IPPROTO_TCP;
 use super::queue::{Message, Ucred};
 use super::socket::{Socket, SocketId, State, Type};
-use super::wire::{FlowId, Wire};
+use super::wire::{FlowId, Patience, Wire};
 use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -62,11 +62,12 @@ impl Network {
         if from.ip().is_loopback() {
             return Err(Errno::EINVAL);
         }
+        let patience = self.patience(id);
         let socket = self.get_mut(id)?;
         socket.state = State::Asking;
         (socket.read_closed, socket.write_closed) = (false, false);
         let flow = self
-            .with_wire(|wire, net| wire.connect(id, (from, to), wanted, net))
+            .with_wire(|wire, net| wire.connect(id, (from, to), wanted, patience, net))
             .ok_or(Errno::ENETUNREACH)?;
         let socket = self.get_mut(id)?;
         match flow {
@@ -79,6 +80,21 @@ impl Network {
             }
         }
         Ok(Connecting::Waits)
+    }
+
+    /// What a socket's program has patience for.
+    pub(super) fn patience(&self, id: SocketId) -> Patience {
+        let socket = self.get(id);
+        socket.map_or_else(|_| Patience::default(), |socket| socket.options.patience())
+    }
+
+    /// The options of a socket have changed.
+    pub fn options_changed(&mut self, id: SocketId) {
+        let Ok(Some(flow)) = self.get(id).map(|socket| socket.flow) else {
+            return;
+        };
+        let patience = self.patience(id);
+        self.with_wire(|wire, _| wire.set_patience(flow, patience));
     }
 
     /// Sends bytes of a stream to another host.

@@ -121,7 +121,10 @@ fn set_number(kernel: &mut Kernel, id: SocketId, key: (i32, i32), value: i32) ->
             SOL_SOCKET,
             so::TYPE | so::ERROR | so::ACCEPTCONN | so::PROTOCOL | so::DOMAIN | so::PEERCRED,
         ) => return Err(Errno::ENOPROTOOPT),
-        _ => socket.options.set_number(key, value, family, kind)?,
+        _ => {
+            socket.options.set_number(key, value, family, kind)?;
+            kernel.net().options_changed(id);
+        }
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
  * wire udp IP PORT         the same with datagrams of several lengths
  * wire refused IP PORT     how connecting to a port without listener ends
  * wire reset IP PORT       closes a connection while the other end sends
+ * wire silent IP PORT      connections whose peer answers a byte and then is gone
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -210,6 +211,48 @@ static int reset(const char *ip, int port) {
     return 0;
 }
 
+static void set(int fd, int level, int name, int value) {
+    CHECK(setsockopt(fd, level, name, &value, sizeof value) == 0);
+}
+
+static int silent(const char *ip, int port) {
+    enum { KEEP_ALIVE, USER_TIMEOUT, NEITHER, ALL };
+    int fds[ALL];
+    for (int n = 0; n < ALL; n++) {
+        socklen_t length;
+        struct sockaddr_storage to = target(ip, port, &length);
+        fds[n] = socket(to.ss_family, SOCK_STREAM, 0);
+        if (n == USER_TIMEOUT)
+            set(fds[n], IPPROTO_TCP, TCP_USER_TIMEOUT, 2000);
+        CHECK(connect(fds[n], (struct sockaddr *)&to, length) == 0);
+        if (n == KEEP_ALIVE) {
+            set(fds[n], IPPROTO_TCP, TCP_KEEPIDLE, 1);
+            set(fds[n], IPPROTO_TCP, TCP_KEEPINTVL, 1);
+            set(fds[n], IPPROTO_TCP, TCP_KEEPCNT, 2);
+            set(fds[n], SOL_SOCKET, SO_KEEPALIVE, 1);
+        }
+    }
+    puts("ready");
+    fflush(stdout);
+    for (int n = 0; n < ALL; n++)
+        CHECK(read(fds[n], buffer, 1) == 1);
+    for (int n = 0; n < ALL; n++)
+        CHECK(write(fds[n], "x", 1) == 1);
+    for (int n = 0; n < NEITHER; n++) {
+        struct pollfd gone = {.fd = fds[n]};
+        /* Nothing is sent on the first. */
+        for (int seconds = 0; poll(&gone, 1, 1000) == 0 && seconds < 20; seconds++)
+            CHECK(n == KEEP_ALIVE || write(fds[n], "x", 1) == 1);
+        CHECK(gone.revents & POLLERR);
+        CHECK(read(fds[n], buffer, 1) == -1 && errno == ETIMEDOUT);
+        printf("%s: timed out\n", n == KEEP_ALIVE ? "keep-alive" : "user timeout");
+    }
+    struct pollfd open = {.fd = fds[NEITHER], .events = POLLIN};
+    CHECK(poll(&open, 1, 0) == 0);
+    puts("neither: open");
+    return 0;
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 2 ? argv[1] : "";
     if (strcmp(what, "serve") == 0)
@@ -224,5 +267,7 @@ int main(int argc, char **argv) {
         return refused(argv[2], port);
     if (strcmp(what, "reset") == 0)
         return reset(argv[2], port);
+    if (strcmp(what, "silent") == 0)
+        return silent(argv[2], port);
     return 2;
 }

@@ -136,6 +136,38 @@ pub fn down() -> Result<()> {
     }
 }
 
+/// A peer that is gone without a word is noticed by those who asked for that, and not by others.
+pub fn silent() -> Result<()> {
+    let tap = Tap::new()?;
+    let listener = TcpListener::bind((tap.host(), 0))?;
+    let port = listener.local_addr()?.port().to_string();
+    let mut command = hartline::command("run")?;
+    command.args(["--net", &tap.option()]);
+    command.arg(compile::alone("wire", COMPILER)?);
+    command.args(["silent", &tap.host().to_string(), &port]);
+    let server = Server::start(command)?;
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        streams.push(listener.accept()?.0);
+    }
+    // Longer than silence may take. The host's kernel answers probes.
+    thread::sleep(Duration::from_secs(4));
+    for stream in &mut streams {
+        stream.write_all(b"x")?;
+    }
+    // The guest has taken them when it answers.
+    for stream in &mut streams {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.read_exact(&mut [0])?;
+    }
+    ip(&format!("link set dev {} down", tap.name))?;
+    let text = server.finish()?;
+    match text.as_str() {
+        "keep-alive: timed out\nuser timeout: timed out\nneither: open\n" => Ok(()),
+        _ => Err(format!("{text:?}").into()),
+    }
+}
+
 /// Packets that nobody takes wait in the interface's queue or are lost there: the VMM keeps
 /// none of them. When the VM goes on it answers.
 pub fn flood() -> Result<()> {

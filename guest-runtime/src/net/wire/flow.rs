@@ -2,8 +2,9 @@
 //! life shows at the socket of the program.
 
 use super::frame::{Ends, Segment, acknowledgement};
+use super::patience::{Patience, Step, Vigil};
 use super::window::Window;
-use super::{Arrival, Stack, Wire, remove};
+use super::{Arrival, Stack, Wire, now, remove};
 use crate::errno::Errno;
 use crate::net::Network;
 use crate::net::socket::SocketId;
@@ -50,6 +51,7 @@ pub(super) struct Flow {
     /// The program could not send all it wanted.
     full: bool,
     window: Window,
+    vigil: Vigil,
 }
 
 impl fmt::Debug for Flow {
@@ -75,13 +77,38 @@ impl Flow {
             self.window.see(segment);
         }
         stack.sent.told = None;
+        let time = now().total_micros();
+        if self.vigil.hear(time) {
+            self.socket().set_keep_alive(None);
+        }
+        let unacknowledged = self.socket().send_queue();
         let queued = self.socket().recv_queue();
         let again = self.window.accepts_at(segment, queued);
         if let Some(frame) = again.and_then(|sequence| acknowledgement(frame, sequence)) {
             stack.ingress(&frame, &mut self.sockets);
         }
         stack.ingress(frame, &mut self.sockets);
+        if self.socket().send_queue() < unacknowledged {
+            self.vigil.acknowledged(time);
+        }
         self.note_window(stack);
+    }
+
+    /// Does what has to be done about a peer that is silent.
+    fn watch_peer(&mut self) {
+        let time = now().total_micros();
+        // Before that, and without a program, there are other limits.
+        let is_open = matches!(self.owner, Owner::Socket(_)) && self.state != State::SynSent;
+        let owes = is_open && self.has_unsent();
+        self.vigil.see(owes, time);
+        match self.vigil.due(time).filter(|_| is_open) {
+            Some(Step::Probe(interval)) => {
+                let interval = Duration::from_micros(interval.cast_unsigned());
+                self.socket().set_keep_alive(Some(interval));
+            }
+            Some(Step::GiveUp) => self.socket().abort(),
+            None => {}
+        }
     }
 
     /// Sends what there is to send. Result: packets sent.
@@ -156,6 +183,7 @@ impl Wire {
             state: State::Closed,
             full: false,
             window: Window::default(),
+            vigil: Vigil::default(),
         };
         self.flows.insert(id, flow);
         self.ends.insert(ends, id);
@@ -185,6 +213,7 @@ impl Wire {
         id: SocketId,
         ends: (core::net::SocketAddr, core::net::SocketAddr),
         wanted: [Option<usize>; 2],
+        patience: Patience,
         net: &mut Network,
     ) -> Result<FlowId, Errno> {
         let ends = Ends {
@@ -201,7 +230,9 @@ impl Wire {
             return Err(Errno::ENOBUFS);
         }
         let mut socket = self.new_socket(wanted);
-        socket.set_timeout(Some(CONNECT_TIME));
+        let time = patience.limit.map(|limit| limit.cast_unsigned());
+        let time = time.map_or(CONNECT_TIME, Duration::from_micros);
+        socket.set_timeout(Some(time));
         let context = self.stack.interface.context();
         socket
             .connect(context, ends.remote, ends.local)
@@ -238,6 +269,7 @@ impl Wire {
         };
         let before = flow.state;
         let arrived = flow.socket().state();
+        flow.watch_peer();
         self.take_in(id, net);
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
@@ -295,6 +327,7 @@ impl Wire {
             Owner::Socket(socket) => {
                 if began {
                     flow.socket().set_timeout(None);
+                    flow.vigil.patience = net.patience(socket);
                     net.wire_connected(socket);
                 }
                 if matches!(
@@ -310,6 +343,7 @@ impl Wire {
                 match net.wire_accepted(listener, id, ends.local, ends.remote) {
                     Some(socket) => {
                         flow.owner = Owner::Socket(socket);
+                        flow.vigil.patience = net.patience(socket);
                         // Data may have come with the last step.
                         flow.state = State::Established;
                         return self.settle(id, net);
@@ -357,7 +391,13 @@ impl Wire {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
-        let next = self.stack.next(&flow.sockets);
+        let watch = flow.vigil.next().map(|(at, _)| at);
+        let next = self
+            .stack
+            .next(&flow.sockets)
+            .into_iter()
+            .chain(watch)
+            .min();
         if flow.timer != next {
             if let Some(at) = flow.timer {
                 self.timers.remove(&(at, id));
@@ -414,6 +454,17 @@ impl Wire {
         }
     }
 
+    /// The program has other patience with the peer.
+    pub(in crate::net) fn set_patience(&mut self, id: FlowId, patience: Patience) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.vigil.patience = patience;
+            if flow.vigil.stop() {
+                flow.socket().set_keep_alive(None);
+            }
+            self.set_timer(id);
+        }
+    }
+
     /// Nothing more will be sent.
     pub(in crate::net) fn finish(&mut self, id: FlowId, net: &mut Network) {
         if let Some(flow) = self.flows.get_mut(&id) {
@@ -429,6 +480,7 @@ impl Wire {
             return;
         };
         flow.owner = Owner::Nobody;
+        flow.vigil.patience = Patience::default();
         let socket = flow.socket();
         if reset || socket.can_recv() {
             socket.abort();

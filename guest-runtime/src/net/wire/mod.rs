@@ -10,12 +10,14 @@ mod datagrams;
 mod flow;
 mod frame;
 mod link;
+mod patience;
 #[cfg(test)]
 mod tests;
 mod window;
 
 pub use flow::FlowId;
 pub use link::{Capabilities, Packet, Receive, Transmit};
+pub use patience::{Patience, Probes};
 
 use super::Network;
 use super::interfaces::{self, Traffic};

@@ -260,6 +260,95 @@ fn large_transfers_arrive_whole() {
     assert!(received.iter().all(|got| *got == data));
 }
 
+/// Sets options of a connection.
+fn set_options(net: &mut Network, id: SocketId, options: &[(i32, i32, i32)]) {
+    for &(level, name, value) in options {
+        let socket = net.get_mut(id).unwrap();
+        let (family, kind) = (socket.family, socket.kind);
+        let set = socket
+            .options
+            .set_number((level, name), value, family, kind);
+        set.unwrap();
+    }
+    net.options_changed(id);
+}
+
+/// Milliseconds until host 1, of which the other one hears nothing more, gives a connection up.
+fn time_until_given_up(hosts: &mut Hosts, id: SocketId) -> u64 {
+    for time in (0..2_000_000).step_by(50) {
+        hosts.0[0].poll_wire();
+        let socket = hosts.0[0].get(id).unwrap();
+        if socket.flow.is_none() {
+            assert_eq!(socket.error, Some(Errno::ETIMEDOUT));
+            return time;
+        }
+        advance(50);
+    }
+    panic!("it waits for ever");
+}
+
+/// `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`.
+const KEEP_ALIVE: [(i32, i32, i32); 4] = [(1, 9, 1), (6, 4, 10), (6, 5, 2), (6, 6, 3)];
+/// `TCP_USER_TIMEOUT`, milliseconds.
+const USER_TIMEOUT: (i32, i32, i32) = (6, 18, 5000);
+
+#[test]
+fn a_peer_that_answers_probes_is_kept() {
+    let mut hosts = Hosts::new();
+    let (client, server) = connect(&mut hosts, 80);
+    set_options(&mut hosts.0[0], client, &KEEP_ALIVE);
+    // Longer than it takes to give a silent one up.
+    for _ in 0..100 {
+        hosts.run();
+        advance(1000);
+    }
+    assert_eq!(hosts.0[0].send(client, b"there", &[], WHO), Ok(5));
+    hosts.run();
+    let received = hosts.0[1].receive(server, 9, false).unwrap();
+    assert_eq!(received.bytes, b"there");
+    // Now it is silent.
+    let time = time_until_given_up(&mut hosts, client);
+    assert!((15_900..16_400).contains(&time), "{time}");
+}
+
+#[test]
+fn without_keep_alive_a_silent_peer_is_kept() {
+    let mut hosts = Hosts::new();
+    let (client, _) = connect(&mut hosts, 80);
+    set_options(&mut hosts.0[0], client, &KEEP_ALIVE[1..]);
+    for _ in 0..1000 {
+        hosts.0[0].poll_wire();
+        advance(1000);
+    }
+    assert!(hosts.0[0].get(client).unwrap().is_connected());
+}
+
+#[test]
+fn unacknowledged_bytes_have_a_time_limit() {
+    for (options, expected) in [
+        (vec![USER_TIMEOUT], 5000..5200),
+        // As many times as Linux tries without it.
+        (vec![], 924_000..925_000),
+        (KEEP_ALIVE.to_vec(), 924_000..925_000),
+    ] {
+        let mut hosts = Hosts::new();
+        let (client, _) = connect(&mut hosts, 80);
+        set_options(&mut hosts.0[0], client, &options);
+        hosts.0[0].send(client, b"lost", &[], WHO).unwrap();
+        let time = time_until_given_up(&mut hosts, client);
+        assert!(expected.contains(&time), "{time} {expected:?}");
+    }
+    // Asking nobody.
+    let mut hosts = Hosts::new();
+    let client = tcp(&mut hosts.0[0]);
+    set_options(&mut hosts.0[0], client, &[USER_TIMEOUT]);
+    hosts.0[0]
+        .connect_inet(client, address(2, 80), WHO)
+        .unwrap();
+    let time = time_until_given_up(&mut hosts, client);
+    assert!((4900..5200).contains(&time), "{time}");
+}
+
 #[test]
 fn nobody_listens() {
     let mut hosts = Hosts::new();
