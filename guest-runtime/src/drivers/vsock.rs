@@ -1,12 +1,11 @@
 //! The socket device (virtio 1.3, section 5.10).
 
+use super::interrupt::Interrupt;
 use super::mmio::{Registers, StartError};
 use super::queue::Queue;
 use crate::host::Host;
 use crate::net::vsock::Channel;
 use alloc::vec::Vec;
-use core::ptr::addr_of;
-use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::virtio::{VSOCK_DEVICE, device, register};
 use hartline_abi::vsock::{VSOCK_EVENT, VSOCK_RECEIVE, VSOCK_TRANSMIT, VsockHeader};
 
@@ -40,8 +39,6 @@ pub fn start(host: Host) -> Result<(VsockDevice, u32), StartError> {
     transmit.want_no_interrupt();
     registers.start()?;
     registers.write(register::QUEUE_NOTIFY, VSOCK_RECEIVE.into());
-    // SAFETY: the shared pages stay mapped; the word is only accessed atomically.
-    let interrupts = unsafe { &*addr_of!((*host.shared().as_ptr()).interrupts) };
     let device = VsockDevice {
         registers,
         receive,
@@ -49,7 +46,7 @@ pub fn start(host: Host) -> Result<(VsockDevice, u32), StartError> {
         events,
         free: (0..BUFFERS).collect(),
         wants_room: false,
-        interrupts,
+        interrupt: Interrupt::of(host, VSOCK_DEVICE),
     };
     Ok((device, cid))
 }
@@ -65,7 +62,7 @@ pub struct VsockDevice {
     free: Vec<u16>,
     /// Somebody waits for one.
     wants_room: bool,
-    interrupts: &'static AtomicU64,
+    interrupt: Interrupt,
 }
 
 impl Channel for VsockDevice {
@@ -77,11 +74,7 @@ impl Channel for VsockDevice {
     }
 
     fn begin(&mut self) {
-        // Taken back before the rings are looked at.
-        if self.interrupts.load(Ordering::Relaxed) & (1 << VSOCK_DEVICE) != 0 {
-            self.interrupts
-                .fetch_and(!(1 << VSOCK_DEVICE), Ordering::SeqCst);
-        }
+        self.interrupt.acknowledge();
     }
 
     fn was_reset(&mut self) -> bool {
