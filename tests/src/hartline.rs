@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,7 +50,17 @@ pub fn unit_tests(name: &str) -> Result<PathBuf> {
 /// Runs a command of cargo on the VMM. Result: its output.
 fn cargo(command: &[&str]) -> std::result::Result<String, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
+    // What cargo told this test of its own package would have build scripts run again that
+    // watch these variables, and what depends on them be compiled again.
+    let own = std::env::vars_os().map(|(name, _)| name).filter(|name| {
+        let name = name.as_bytes();
+        name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
+    });
+    let mut cargo = Command::new(cargo);
+    own.for_each(|name| {
+        cargo.env_remove(name);
+    });
+    let output = cargo
         .args(command)
         .args(["--release", "--locked", "-p", "hartline", "--target-dir"])
         .arg(paths::target())
