@@ -222,6 +222,8 @@ static void terminals(void) {
 
 int main(int count, char **arguments) {
     enter(count, arguments);
+    // The group may be that of a process in another namespace, and have no number here.
+    setpgid(0, 0);
     handle(SIGIO);
     handle(SIGRTMIN + 1);
     owners();
