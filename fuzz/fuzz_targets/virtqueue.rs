@@ -176,8 +176,8 @@ fuzz_target!(|input: &[u8]| {
                 [2; 6],
                 Duration::ZERO,
                 Arc::default(),
-                memory.clone(),
-                guest,
+                Arc::new(|| ()),
+                (memory.clone(), guest),
             );
             let net = net.expect("a network device");
             let counters = net.counters();
