@@ -201,9 +201,14 @@ static void leader(void) {
     int tty = open("/dev/tty", O_RDWR);
     dprintf(1, "%d%d%d%d%d\n", tcgetpgrp(0) == self, tcgetsid(0) == self, getsid(0) == self,
             tty >= 0, tcgetpgrp(tty) == self);
+    // Blocked but while it waits: it may come before that.
+    sigset_t window, before;
+    sigemptyset(&window);
+    sigaddset(&window, SIGWINCH);
+    sigprocmask(SIG_BLOCK, &window, &before);
     signal(SIGWINCH, note);
     write(1, ".", 1);
-    while (!signalled) pause();
+    while (!signalled) sigsuspend(&before);
     struct winsize size;
     ioctl(0, TIOCGWINSZ, &size);
     dprintf(1, "%d: %d x %d\n", signalled == SIGWINCH, size.ws_row, size.ws_col);
@@ -240,9 +245,11 @@ static void shell(void) {
     dprintf(1, "stopped %d\n", WIFSTOPPED(status) ? WSTOPSIG(status) : -1);
     tcsetpgrp(0, getpid());
     kill(-job, SIGCONT);
-    waitpid(job, &status, WCONTINUED);
-    dprintf(1, "continued %d\n", WIFCONTINUED(status));
-    waitpid(job, &status, WUNTRACED);
+    // It reads on at once, and is stopped by that: then nothing tells that it went on.
+    waitpid(job, &status, WCONTINUED | WUNTRACED);
+    int has_stopped = WIFSTOPPED(status);
+    dprintf(1, "continued %d\n", has_stopped || WIFCONTINUED(status));
+    if (!has_stopped) waitpid(job, &status, WUNTRACED);
     dprintf(1, "in the background %d\n", WIFSTOPPED(status) ? WSTOPSIG(status) : -1);
     tcsetpgrp(0, job);
     kill(-job, SIGCONT);
