@@ -25,7 +25,7 @@ pub enum Technique {
     /// LLVM is told that 64-bit integers are not native, so that it leaves 32-bit
     /// operations alone.
     NarrowWords,
-    /// BMI, LZCNT and POPCNT instructions.
+    /// BMI, LZCNT and POPCNT instructions; also for libgcc's searches for the highest byte.
     BitInstructions,
     /// Exception flags are read and written without the interpreter.
     InlineFlags,
@@ -33,8 +33,8 @@ pub enum Technique {
     RawNans,
     /// Loop rotation and motion of invariant code.
     LoopPasses,
-    /// Bytes that are put together to a word are loaded as one, before value numbering
-    /// takes them apart.
+    /// Bytes that are put together to a word are loaded as one: by the lifter, and by LLVM
+    /// before value numbering takes them apart.
     WideAccesses,
     /// Global value numbering, and the elimination of dead stores.
     ValueNumbering,

@@ -6,7 +6,7 @@ use hartline_abi::elf::ElfError;
 use hartline_abi::image::{FunctionEntry, variant};
 use thiserror::Error;
 
-use crate::cfg::{ControlFlow, Function, recover};
+use crate::cfg::{ControlFlow, Function, find_searches, recover};
 use crate::codegen::Codegen;
 use crate::disasm::side_by_side;
 use crate::elf::Binary;
@@ -148,8 +148,11 @@ impl<'a> Translator<'a> {
         if span > MAX_TEXT {
             return Err(ReadError::TextTooLarge(span));
         }
-        let flow = recover(&binary);
+        let mut flow = recover(&binary);
         let disabled = options.disabled.clone();
+        if disabled.allows(Technique::BitInstructions) {
+            flow.functions.iter_mut().for_each(find_searches);
+        }
         let features = features(options);
         // The precise variant believes nobody.
         let liveness = match !options.precise && disabled.allows(Technique::Liveness) {

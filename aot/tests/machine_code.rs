@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use hartline_aot::cfg::{Block, Edge, EdgeKind, Function, Terminator};
+use hartline_aot::cfg::{Block, Edge, EdgeKind, Function, Terminator, find_searches};
 use hartline_aot::lift::{Features, Liveness, Unit};
 use hartline_aot::technique::{Disabled, Technique};
 use hartline_aot::translate::{Stage, emit};
@@ -91,6 +91,101 @@ fn bytes_of_a_word_are_loaded_as_one() {
         matches!(loads.as_slice(), [line] if line.starts_with("movzwl")),
         "{all:#?}"
     );
+}
+
+#[test]
+fn a_word_is_loaded_as_one_though_its_bytes_are_used_besides() {
+    // lbu a2, 3(a0); lbu a3, 1(a0); lbu a4, 2(a0); lbu a5, 0(a0); slli a4, a4, 16
+    let bytes = [
+        0x0035_4603,
+        0x0015_4683,
+        0x0025_4703,
+        0x0005_4783,
+        0x0107_1713,
+    ];
+    // slli t0, a3, 8; or a4, a4, a5; slli a1, a2, 24; or a4, a4, t0; or a0, a4, a1
+    let rest = [
+        0x0086_9293,
+        0x00f7_6733,
+        0x0186_1593,
+        0x0057_6733,
+        0x00b7_6533,
+    ];
+    // One of the bytes stays in a1.
+    let all = instructions(&[&bytes[..], &rest].concat());
+    let words = all.iter().filter(|line| line.starts_with("movl\t(%rax)"));
+    assert_eq!(words.count(), 1, "{all:#?}");
+    assert!(all.iter().all(|line| !line.starts_with("or")), "{all:#?}");
+    // The other way round: lbu a2, 0(a0); lbu a3, 1(a0); slli a2, a2, 8; or a0, a2, a3
+    let all = instructions(&[0x0005_4603, 0x0015_4683, 0x0086_1613, 0x00d6_6533]);
+    assert!(
+        all.iter()
+            .any(|line| line.starts_with("movbe") || line.starts_with("rol")),
+        "{all:#?}"
+    );
+    // A store between them: lbu a2, 0(a0); sb a1, 1(a0); lbu a3, 1(a0); slli a3, a3, 8; or a0, a2, a3
+    let stored = [
+        0x0005_4603,
+        0x00b5_00a3,
+        0x0015_4683,
+        0x0086_9693,
+        0x00d6_6533,
+    ];
+    let all = instructions(&stored);
+    assert!(all.iter().all(|line| !line.starts_with("movzwl\t(")), "{all:#?}");
+}
+
+#[test]
+fn a_search_for_the_top_byte_is_no_loop() {
+    let edge = |target, kind| Edge { target, kind };
+    let forward = |target| edge(target, EdgeKind::Forward);
+    let mut header = block(
+        BASE + 4,
+        // srl a2, a0, a1; andi a3, a2, 255; bnez a3, +16
+        &[0x00b5_5633, 0x0ff6_7693, 0x0006_9863],
+        Terminator::Branch {
+            taken: forward(BASE + 28),
+            not_taken: forward(BASE + 16),
+        },
+    );
+    header.is_loop_header = true;
+    let function = || Function {
+        entry: BASE,
+        name: None,
+        blocks: vec![
+            // li a1, 56
+            block(
+                BASE,
+                &[0x0380_0593],
+                Terminator::FallThrough {
+                    next: forward(BASE + 4),
+                },
+            ),
+            header.clone(),
+            // addi a1, a1, -8; bnez a1, -16
+            block(
+                BASE + 16,
+                &[0xff85_8593, 0xfe05_98e3],
+                Terminator::Branch {
+                    taken: edge(BASE + 4, EdgeKind::Back),
+                    not_taken: forward(BASE + 24),
+                },
+            ),
+            block(BASE + 24, &[RET], Terminator::Return),
+            block(BASE + 28, &[RET], Terminator::Return),
+        ],
+    };
+    let mut searched = function();
+    find_searches(&mut searched);
+    assert_eq!(searched.blocks.len(), 4);
+    let text = assembly_of(searched.blocks, &[]);
+    assert!(text.contains("lzcntq"), "{text}");
+    assert!(!text.contains("poll"), "{text}");
+    // It begins elsewhere: li a1, 48.
+    let mut other = function();
+    other.blocks[0] = block(BASE, &[0x0300_0593], other.blocks[0].terminator.clone());
+    find_searches(&mut other);
+    assert_eq!(other.blocks.len(), 5);
 }
 
 #[test]

@@ -17,6 +17,7 @@ const PLAIN: &[&[&str]] = &[
     &["formats"],
     &["heap"],
     &["strings"],
+    &["words"],
     &["sorting"],
     &["jumps"],
     &["resume"],

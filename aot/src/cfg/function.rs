@@ -60,6 +60,24 @@ pub struct JumpTable {
     pub targets: Vec<Edge>,
 }
 
+/// A search for the most significant byte of a register that is not zero, as a whole
+/// ([`find_searches`](super::find_searches)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TopByte {
+    /// Where it looks.
+    pub value: XReg,
+    /// Then holds the value, shifted so that the byte is the lowest one.
+    pub shifted: XReg,
+    /// Then holds the byte.
+    pub byte: XReg,
+    /// Then holds by how many bits that was, a multiple of 8.
+    pub count: XReg,
+    /// Where the loop goes if the byte is not the lowest one of the value.
+    pub found: Edge,
+    /// Where it goes if it is, or there is none: the three registers are 0.
+    pub none: Edge,
+}
+
 /// How a block ends. The instruction responsible is the block's last one, except
 /// for [`FallThrough`](Terminator::FallThrough) and
 /// [`Illegal`](Terminator::Illegal), which stand for none.
@@ -105,6 +123,8 @@ pub enum Terminator {
     /// Any other indirect jump. A link register other than `ra` is written by the
     /// instruction.
     JumpIndirect,
+    /// A loop that was put into this block, whose instructions are those of a round.
+    TopByte(TopByte),
     /// `ebreak`.
     Trap,
     /// The bytes at `pc` are not an instruction.
@@ -182,6 +202,7 @@ impl Terminator {
             }
             | Terminator::CallIndirect { return_to: edge } => (Some(edge), None, &[]),
             Terminator::Branch { taken, not_taken } => (Some(taken), Some(not_taken), &[]),
+            Terminator::TopByte(TopByte { found, none, .. }) => (Some(found), Some(none), &[]),
             Terminator::JumpTable(table) => (None, None, &table.targets),
             Terminator::Return
             | Terminator::JumpIndirect
@@ -202,6 +223,7 @@ impl Terminator {
             }
             | Terminator::CallIndirect { return_to: edge } => (Some(edge), None, &mut []),
             Terminator::Branch { taken, not_taken } => (Some(taken), Some(not_taken), &mut []),
+            Terminator::TopByte(TopByte { found, none, .. }) => (Some(found), Some(none), &mut []),
             Terminator::JumpTable(table) => (None, None, &mut table.targets),
             Terminator::Return
             | Terminator::JumpIndirect

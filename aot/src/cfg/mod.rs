@@ -16,14 +16,16 @@ mod function;
 mod graph;
 mod recover;
 mod resolved;
+mod searches;
 mod setjmp;
 mod statistics;
 mod tables;
 mod units;
 mod values;
 
-pub use function::{Block, Edge, EdgeKind, Function, Index, JumpTable, Terminator};
+pub use function::{Block, Edge, EdgeKind, Function, Index, JumpTable, Terminator, TopByte};
 pub use recover::recover;
+pub use searches::find_searches;
 pub use statistics::Statistics;
 
 /// The recovered functions of a file.

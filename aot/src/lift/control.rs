@@ -193,6 +193,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
                 target, return_to, ..
             } => self.call(*target, return_to),
             Terminator::CallIndirect { return_to } => self.call_indirect(return_to),
+            Terminator::TopByte(search) => self.find_top_byte(search),
             Terminator::Return if returns_with_arguments(self.function, block) => {
                 self.jump_indirect();
             }

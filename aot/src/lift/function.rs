@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use hartline_abi::hart::offset;
-use hartline_isa::{Format, Instruction, Operation, RegisterOp, XReg, execute};
+use hartline_isa::{Format, Instruction, Operation, RegisterOp, XReg};
 use inkwell::basic_block::BasicBlock;
 use inkwell::values::{FloatValue, FunctionValue, IntValue, PointerValue};
 
@@ -18,6 +18,7 @@ use super::registers::{RegisterFlow, RegisterSet, dead_loads, leaves_code};
 use super::service::Service;
 use super::state::Registers;
 use super::switch::Switch;
+use super::words::Words;
 use crate::cfg::{Block, Function, Terminator};
 use crate::technique::Technique;
 
@@ -73,6 +74,8 @@ pub(super) struct Lifter<'a, 'ctx> {
     pub(super) singles: [Option<FloatValue<'ctx>>; 32],
     /// Formats of registers whose value is [`raw`](Image::raw).
     pub(super) raw: [Option<Format>; 32],
+    /// Words that registers were put together to in this block.
+    pub(super) words: Words<'ctx>,
     /// The instruction leaves the exception flags as they are.
     pub(super) flag_neutral: bool,
     pub(super) control: Control<'ctx>,
@@ -120,6 +123,7 @@ pub fn lift<'ctx>(
         keep_load: false,
         singles: [None; 32],
         raw: [None; 32],
+        words: Words::default(),
         flag_neutral: false,
         control: Control::Direct,
         debug,
@@ -224,6 +228,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.dirty = self.flow.dirty_in(block.start);
         self.singles = [None; 32];
         self.raw = [None; 32];
+        self.forget_words();
         self.control = Control::Direct;
         let live = self.flow.live_after_each(block);
         let dead = dead_loads(block, self.unit);
@@ -242,7 +247,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             let since = saved.map(|saved| index - saved);
             self.flag_neutral = since == Some(1);
             // The comparison has left the flags alone, so there is nothing to restore.
-            if since != Some(2) {
+            if since != Some(2) && !matches!(block.terminator, Terminator::TopByte(_)) {
                 self.lift_instruction(instruction);
             }
         }
@@ -275,7 +280,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         if self.unit.features.interprets(&instruction) {
             self.interpret();
         } else {
-            execute(&instruction, self);
+            self.execute_with_words(&instruction);
         }
         if !leaves_code(&instruction, &self.unit.features) {
             let uses = instruction.register_use();
@@ -311,6 +316,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.call_runtime_aside(service);
         self.dirty = RegisterSet::default();
         self.singles = [None; 32];
+        self.forget_words();
     }
 
     /// The same on one of several ways through the current instruction.

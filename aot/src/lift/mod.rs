@@ -22,9 +22,11 @@ mod precise;
 mod raw;
 mod registers;
 mod resume;
+mod search;
 mod service;
 mod state;
 mod switch;
+mod words;
 
 use std::collections::HashSet;
 use std::ops::Range;

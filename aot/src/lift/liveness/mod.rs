@@ -277,9 +277,10 @@ fn summary(block: &Block, starts: &[u64], plain: bool, features: &Features) -> S
         }
     }
     let end = match block.terminator {
-        Terminator::FallThrough { .. } | Terminator::Jump { .. } | Terminator::Branch { .. } => {
-            End::Flow
-        }
+        Terminator::FallThrough { .. }
+        | Terminator::Jump { .. }
+        | Terminator::Branch { .. }
+        | Terminator::TopByte(_) => End::Flow,
         Terminator::Call { target, .. } => End::Call(Some(target)),
         Terminator::CallIndirect { .. } => End::Call(None),
         Terminator::Return if plain => End::Return,

@@ -1,0 +1,40 @@
+//! The search for the most significant byte that is not zero, without a loop.
+
+use inkwell::IntPredicate;
+
+use super::function::Lifter;
+use super::ir::Likely;
+use crate::cfg::TopByte;
+
+impl Lifter<'_, '_> {
+    /// Ends a block with such a search: afterwards registers are as the loop leaves them.
+    pub(super) fn find_top_byte(&mut self, search: &TopByte) {
+        let ir = self.ir;
+        let builder = ir.builder();
+        let value = self.registers.x(ir, search.value.index());
+        let above = ir.built(builder.build_right_shift(value, ir.constant(8), false, ""));
+        let [some, none] = ["some", "none"].map(|name| ir.block(self.host, name));
+        let is_none = ir.compare(IntPredicate::EQ, above, ir.constant(0));
+        ir.branch(is_none, none, some, Likely::Unknown);
+
+        ir.position(some);
+        let defined = ir.context.bool_type().const_all_ones();
+        let arguments = [value.into(), defined.into()];
+        let zeros = ir.intrinsic("llvm.ctlz", &[ir.int.into()], &arguments);
+        // 63 less this is the place of the highest bit, of which the multiple of 8 counts.
+        let place = ir.built(builder.build_not(zeros.into_int_value(), ""));
+        let count = ir.built(builder.build_and(place, ir.constant(0x38), ""));
+        let shifted = ir.built(builder.build_right_shift(value, count, false, ""));
+        let byte = ir.built(builder.build_and(shifted, ir.constant(0xff), ""));
+        self.registers.set_x(ir, search.count.index(), count);
+        self.registers.set_x(ir, search.shifted.index(), shifted);
+        self.registers.set_x(ir, search.byte.index(), byte);
+        ir.jump(self.way_to(&search.found));
+
+        ir.position(none);
+        for register in [search.count, search.shifted, search.byte] {
+            self.registers.set_x(ir, register.index(), ir.constant(0));
+        }
+        ir.jump(self.way_to(&search.none));
+    }
+}

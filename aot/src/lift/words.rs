@@ -1,0 +1,391 @@
+//! Words that a program puts together from bytes. Compilers for riscv64 avoid misaligned
+//! accesses, so a word that may be anywhere is `lbu`, `slli`, `or`; x86-64 loads it at once.
+//! LLVM does that too, but not where a part of the word is used besides.
+//!
+//! What registers hold is followed inside a block: which bytes of memory, at which places. An
+//! instruction that completes a word becomes a load of it, if nothing was stored since its
+//! bytes were loaded.
+
+use hartline_isa::{
+    ImmediateOp, Instruction, IntegerOp, Operation, RegisterOp, ShiftOp, Width, XReg,
+};
+use inkwell::values::IntValue;
+
+use super::function::Lifter;
+use super::ir::Memory;
+use crate::technique::Technique;
+
+/// What a byte of a register is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    Zero,
+    /// The byte of memory at this distance from the base.
+    Memory(i64),
+    /// Eight times the sign of byte 3.
+    Sign,
+}
+
+use Piece::{Sign, Zero};
+
+/// Where bytes were loaded from: an address in a register, which was written so many times
+/// before, after so many stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Base {
+    register: usize,
+    version: u32,
+    stores: u32,
+}
+
+/// A register that holds nothing but bytes of memory and zeros.
+#[derive(Debug, Clone, Copy)]
+struct Word<'ctx> {
+    base: Base,
+    address: IntValue<'ctx>,
+    pieces: [Piece; 8],
+}
+
+/// A word of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Whole {
+    /// Of its first byte in memory.
+    offset: i64,
+    bytes: u32,
+    /// The first byte in memory is the most significant one.
+    reversed: bool,
+    signed: bool,
+}
+
+impl<'ctx> Word<'ctx> {
+    fn with(self, pieces: [Piece; 8]) -> Self {
+        Self { pieces, ..self }
+    }
+
+    /// `slli` by so many bytes.
+    fn shifted_left(self, by: usize) -> Option<Self> {
+        let pieces =
+            std::array::from_fn(|at| at.checked_sub(by).map_or(Zero, |at| self.pieces[at]));
+        // What is a sign of another byte now is not followed.
+        (by == 0 || !pieces.contains(&Sign)).then(|| self.with(pieces))
+    }
+
+    /// `srli` by so many bytes.
+    fn shifted_right(self, by: usize) -> Option<Self> {
+        let pieces = std::array::from_fn(|at| self.pieces.get(at + by).copied().unwrap_or(Zero));
+        (by == 0 || !pieces.contains(&Sign)).then(|| self.with(pieces))
+    }
+
+    /// The low 32 bits, sign-extended.
+    fn as_signed_word(self) -> Self {
+        let above = if self.pieces[3] == Zero { Zero } else { Sign };
+        let [a, b, c, d, ..] = self.pieces;
+        self.with([a, b, c, d, above, above, above, above])
+    }
+
+    /// `or`, `xor` and `add` of two registers of which no byte is in both.
+    fn merged(self, other: Self) -> Option<Self> {
+        let mut pieces = self.pieces;
+        for (piece, other) in pieces.iter_mut().zip(other.pieces) {
+            *piece = match (*piece, other) {
+                (one, Zero) | (Zero, one) => one,
+                _ => return None,
+            };
+        }
+        (self.base == other.base).then(|| self.with(pieces))
+    }
+
+    /// The word of memory that it is, of two bytes at least.
+    fn whole(&self) -> Option<Whole> {
+        let offset = |at: usize| match self.pieces[at] {
+            Piece::Memory(offset) => Some(offset),
+            Zero | Sign => None,
+        };
+        let count = (0..8).take_while(|&at| offset(at).is_some()).count();
+        let (first, last) = (offset(0)?, offset(count - 1)?);
+        let step = offset(1)? - first;
+        let is_run = (0..count).all(|at| offset(at) == Some(first + step * at as i64));
+        let rest = self.pieces.get(count).copied().unwrap_or(Zero);
+        let fits = self.pieces[count..].iter().all(|&piece| piece == rest);
+        let right = match (count, rest) {
+            (2 | 4 | 8, Zero) => true,
+            (4, Sign) => true,
+            _ => false,
+        };
+        (is_run && fits && right && step.abs() == 1).then_some(Whole {
+            offset: first.min(last),
+            bytes: count as u32,
+            reversed: step < 0,
+            signed: rest == Sign,
+        })
+    }
+}
+
+/// What is known of the registers.
+#[derive(Debug)]
+pub(super) struct Words<'ctx> {
+    known: [Option<Word<'ctx>>; 32],
+    versions: [u32; 32],
+    stores: u32,
+}
+
+impl Default for Words<'_> {
+    fn default() -> Self {
+        Self {
+            known: [None; 32],
+            versions: [0; 32],
+            stores: 0,
+        }
+    }
+}
+
+impl<'ctx> Words<'ctx> {
+    fn get(&self, register: XReg) -> Option<Word<'ctx>> {
+        let word = self.known[register.index()]?;
+        (word.base.stores == self.stores).then_some(word)
+    }
+
+    /// What the result of an instruction other than a load is.
+    fn result(&self, instruction: &Instruction) -> Option<Word<'ctx>> {
+        use IntegerOp::{Add, Addw, Or, Xor};
+        match instruction.operation() {
+            Operation::Shift {
+                op, rs1, amount, ..
+            } if amount.is_multiple_of(8) => {
+                let (word, by) = (self.get(rs1)?, usize::from(amount / 8));
+                match op {
+                    ShiftOp::Slli => word.shifted_left(by),
+                    ShiftOp::Srli => word.shifted_right(by),
+                    ShiftOp::Slliw => {
+                        // Bytes from the fourth on are of no importance.
+                        let low = word.low(4);
+                        low.shifted_left(by).map(Word::as_signed_word)
+                    }
+                    _ => None,
+                }
+            }
+            Operation::Immediate {
+                op, rs1, immediate, ..
+            } => match (op, immediate) {
+                (ImmediateOp::Addi, 0) => self.get(rs1),
+                (ImmediateOp::Addiw, 0) => self.get(rs1).map(Word::as_signed_word),
+                (ImmediateOp::Andi, 0xff) => self.get(rs1).map(|word| word.low(1)),
+                _ => None,
+            },
+            Operation::Register {
+                op: RegisterOp::I(op @ (Add | Addw | Or | Xor)),
+                rs1,
+                rs2,
+                ..
+            } => {
+                let merged = match op {
+                    // A carry of the low words is lost there; here there is none.
+                    Addw => (self.get(rs1)?.low(4)).merged(self.get(rs2)?.low(4)),
+                    _ => self.get(rs1)?.merged(self.get(rs2)?),
+                };
+                match op {
+                    Addw => merged.map(Word::as_signed_word),
+                    _ => merged,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Goes past an instruction that writes the registers `written`, of which `result` is in `rd`.
+    fn step(&mut self, instruction: &Instruction, result: Option<Word<'ctx>>) {
+        if may_store(instruction) {
+            self.stores += 1;
+        }
+        let written = instruction.register_use().x_written;
+        for number in (1..32).filter(|number| written >> number & 1 != 0) {
+            self.versions[number] += 1;
+            self.known[number] = result;
+        }
+    }
+}
+
+impl Word<'_> {
+    /// The low bytes, and zeros.
+    fn low(self, count: usize) -> Self {
+        let mut pieces = self.pieces;
+        pieces[count..].fill(Zero);
+        self.with(pieces)
+    }
+}
+
+fn may_store(instruction: &Instruction) -> bool {
+    !matches!(
+        instruction.operation(),
+        Operation::Lui { .. }
+            | Operation::Auipc { .. }
+            | Operation::Load { .. }
+            | Operation::LoadFloat { .. }
+            | Operation::Immediate { .. }
+            | Operation::Shift { .. }
+            | Operation::Unary { .. }
+            | Operation::Register { .. }
+    )
+}
+
+/// Whether an instruction puts two registers together.
+fn combines(instruction: &Instruction) -> Option<XReg> {
+    match instruction.operation() {
+        Operation::Register { rd, .. } if rd != XReg::ZERO => Some(rd),
+        _ => None,
+    }
+}
+
+impl<'ctx> Lifter<'_, 'ctx> {
+    /// Whether words are put together here.
+    fn follows_words(&self) -> bool {
+        !self.unit.precise && self.unit.disabled.allows(Technique::WideAccesses)
+    }
+
+    /// Lifts an instruction that the runtime does not execute. One that completes a word
+    /// becomes a load.
+    pub(super) fn execute_with_words(&mut self, instruction: &Instruction) {
+        if !self.follows_words() {
+            return hartline_isa::execute(instruction, self);
+        }
+        let result = match instruction.operation() {
+            Operation::Load {
+                width,
+                signed,
+                rs1,
+                offset,
+                ..
+            } => self.loaded(width, signed, rs1, offset),
+            _ => self.words.result(instruction),
+        };
+        let whole = result.as_ref().and_then(Word::whole);
+        match (combines(instruction), result, whole) {
+            (Some(rd), Some(word), Some(whole)) => {
+                let value = self.load_whole(word.address, whole);
+                self.registers.set_x(self.ir, rd.index(), value);
+            }
+            _ => hartline_isa::execute(instruction, self),
+        }
+        self.words.step(instruction, result);
+    }
+
+    /// What a load gives; words that are loaded at once may be parts of larger ones.
+    fn loaded(&self, width: Width, signed: bool, rs1: XReg, offset: i32) -> Option<Word<'ctx>> {
+        let bytes = width.bytes() as usize;
+        if rs1 == XReg::ZERO || (signed && bytes < 4) {
+            return None;
+        }
+        let register = rs1.index();
+        let pieces = std::array::from_fn(|at| match at < bytes {
+            true => Piece::Memory(i64::from(offset) + at as i64),
+            false => Zero,
+        });
+        let word = Word {
+            base: Base {
+                register,
+                version: self.words.versions[register],
+                stores: self.words.stores,
+            },
+            address: self.registers.x(self.ir, register),
+            pieces,
+        };
+        Some(match signed && bytes == 4 {
+            true => word.as_signed_word(),
+            false => word,
+        })
+    }
+
+    fn load_whole(&mut self, base: IntValue<'ctx>, whole: Whole) -> IntValue<'ctx> {
+        let ir = self.ir;
+        let offset = ir.constant(whole.offset.cast_unsigned());
+        let address = ir.built(ir.builder().build_int_add(base, offset, ""));
+        let bits = 8 * whole.bytes;
+        let mut value = ir.load_int(bits, ir.guest_pointer(address), Memory::Guest);
+        if whole.reversed {
+            let kind = value.get_type().into();
+            let reversed = ir.intrinsic("llvm.bswap", &[kind], &[value.into()]);
+            value = reversed.into_int_value();
+        }
+        match (bits, whole.signed) {
+            (64, _) => value,
+            (_, true) => ir.sign_extend(value, 64),
+            (_, false) => ir.zero_extend(value, 64),
+        }
+    }
+
+    /// The runtime executed the instruction.
+    pub(super) fn forget_words(&mut self) {
+        self.words = Words::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use inkwell::context::Context;
+
+    fn word(context: &Context, pieces: [Piece; 8]) -> Word<'_> {
+        Word {
+            base: Base {
+                register: 10,
+                version: 0,
+                stores: 0,
+            },
+            address: context.i64_type().const_zero(),
+            pieces,
+        }
+    }
+
+    fn bytes<const N: usize>(offsets: [i64; N]) -> [Piece; 8] {
+        let mut pieces = [Zero; 8];
+        for (piece, offset) in pieces.iter_mut().zip(offsets) {
+            *piece = Piece::Memory(offset);
+        }
+        pieces
+    }
+
+    #[test]
+    fn words_are_found() {
+        let context = Context::create();
+        let whole = |pieces| word(&context, pieces).whole();
+        let expected = |offset, bytes, reversed, signed| {
+            Some(Whole {
+                offset,
+                bytes,
+                reversed,
+                signed,
+            })
+        };
+        assert_eq!(whole(bytes([5, 6])), expected(5, 2, false, false));
+        assert_eq!(whole(bytes([-1, -2, -3, -4])), expected(-4, 4, true, false));
+        let all = [0, 1, 2, 3, 4, 5, 6, 7];
+        assert_eq!(whole(bytes(all)), expected(0, 8, false, false));
+        let signed = word(&context, bytes([0, 1, 2, 3])).as_signed_word();
+        assert_eq!(signed.whole(), expected(0, 4, false, true));
+        for none in [
+            bytes([1]),
+            bytes([1, 2, 3]),
+            bytes([1, 3]),
+            bytes([1, 1]),
+            bytes([1, 2, 3, 5]),
+            bytes([1, 2, 3, 4, 5]),
+            [Zero; 8],
+        ] {
+            assert_eq!(whole(none), None, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_put_together() {
+        let context = Context::create();
+        let low = word(&context, bytes([0, 1]));
+        assert!(low.merged(low).is_none());
+        let mut other = low.shifted_left(2).unwrap();
+        assert!(low.merged(other).is_some());
+        other.base.stores = 1;
+        assert!(low.merged(other).is_none());
+        let signed = word(&context, bytes([0, 1, 2, 3])).as_signed_word();
+        assert!(signed.shifted_left(1).is_none() && signed.shifted_right(1).is_none());
+        let high = signed.shifted_left(4).unwrap();
+        assert_eq!(high.pieces[4..], bytes([0, 1, 2, 3])[..4]);
+        assert!(signed.merged(high).is_none());
+    }
+}
