@@ -5,6 +5,7 @@ use super::socket_message::{Control, MsgHdr};
 use crate::clock;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
+use crate::memory::AddressSpace;
 use crate::net::Received;
 use crate::net::address::{Address, Family};
 use crate::net::options::so;
@@ -13,6 +14,7 @@ use crate::signals::number::SIGPIPE;
 use crate::signals::{SI_USER, SigInfo};
 use crate::task::NEVER;
 use crate::user::{self, IoVec};
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 /// The calls of this file.
@@ -63,6 +65,41 @@ fn behind(vectors: &[IoVec], skip: u64) -> impl Iterator<Item = IoVec> {
             length: vector.length - cut,
         })
     })
+}
+
+/// What a stream takes at once of the bytes of `vectors` behind the first `skip`; none are
+/// left if it is `None`. Vectors go together, so that they share segments.
+fn piece<'a>(
+    memory: &'a mut AddressSpace,
+    vectors: &[IoVec],
+    skip: u64,
+) -> Result<Option<Cow<'a, [u8]>>, Errno> {
+    /// Most bytes that are taken at once.
+    const PIECE: u64 = 256 << 10;
+    let mut rest = behind(vectors, skip);
+    let Some(first) = rest.next() else {
+        return Ok(None);
+    };
+    let mut rest = rest.peekable();
+    if first.length >= PIECE || rest.peek().is_none() {
+        let length = first.length.min(PIECE);
+        return user::slice(memory, first.base, length).map(|bytes| Some(Cow::Borrowed(bytes)));
+    }
+    let mut bytes = Vec::new();
+    let length = total(vectors).saturating_sub(skip).min(PIECE);
+    bytes
+        .try_reserve_exact(length as usize)
+        .map_err(|_| Errno::ENOBUFS)?;
+    bytes.extend_from_slice(user::slice(memory, first.base, first.length)?);
+    for vector in rest {
+        let length = vector.length.min(PIECE - bytes.len() as u64);
+        match user::slice(memory, vector.base, length) {
+            Ok(more) if length > 0 => bytes.extend_from_slice(more),
+            // What comes before a bad address is sent.
+            _ => break,
+        }
+    }
+    Ok(Some(Cow::Owned(bytes)))
 }
 
 fn total(vectors: &[IoVec]) -> u64 {
@@ -163,8 +200,6 @@ impl Kernel {
         message: &Outgoing<'_>,
         waits: bool,
     ) -> Result<u64, Errno> {
-        /// Largest piece that is copied at once, bytes.
-        const PIECE: u64 = 256 << 10;
         let before = self.progress();
         let who = message.control.who.unwrap_or(self.credentials());
         let mut done = before;
@@ -178,12 +213,9 @@ impl Kernel {
             });
         }
         loop {
-            let Some(vector) = behind(message.vectors, done).next() else {
-                return Ok(done);
-            };
-            let length = vector.length.min(PIECE);
-            let bytes = match user::slice(&mut self.memory, vector.base, length) {
-                Ok(bytes) => bytes,
+            let bytes = match piece(&mut self.memory, message.vectors, done) {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => return Ok(done),
                 Err(_) if done > 0 => return Ok(done),
                 Err(error) => return Err(error),
             };
@@ -194,7 +226,7 @@ impl Kernel {
                 &[]
             };
             rights.iter().for_each(|&right| vfs.files.retain(right));
-            let result = vfs.net.send(id, bytes, rights, who);
+            let result = vfs.net.send(id, &bytes, rights, who);
             if result.is_err() {
                 rights.iter().for_each(|&right| vfs.release(right));
             }
