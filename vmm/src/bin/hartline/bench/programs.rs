@@ -134,10 +134,9 @@ impl Programs {
             // Whether it runs at all, before minutes go into its libraries.
             self.run(benchmark, Way::Hartline, true)?;
         }
-        // Servers handle SIGSEGV to tell of it, and run with the variant for that.
-        let variants: &[&[&str]] = match benchmark.program {
-            Program::Script(_) => &[&[], &["--precise"]],
-            Program::Static(_) | Program::Debian(_) => &[&[]],
+        let variants: &[&[&str]] = match benchmark.program.handles_faults() {
+            true => &[&[], &["--precise"]],
+            false => &[&[]],
         };
         for variant in variants {
             let mut command = Command::new(&self.hartline);

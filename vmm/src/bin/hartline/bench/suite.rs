@@ -30,6 +30,16 @@ pub enum Program {
 }
 
 impl Program {
+    /// Whether it handles SIGSEGV, to tell of it, and so runs with the variant for that:
+    /// redis does, and zstd.
+    pub const fn handles_faults(self) -> bool {
+        match self {
+            Self::Script(_) => true,
+            Self::Debian(name) => matches!(name.as_bytes(), b"zstd"),
+            Self::Static(_) => false,
+        }
+    }
+
     /// Its file name.
     pub const fn name(self) -> &'static str {
         match self {
