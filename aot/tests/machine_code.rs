@@ -132,7 +132,10 @@ fn a_word_is_loaded_as_one_though_its_bytes_are_used_besides() {
         0x00d6_6533,
     ];
     let all = instructions(&stored);
-    assert!(all.iter().all(|line| !line.starts_with("movzwl\t(")), "{all:#?}");
+    assert!(
+        all.iter().all(|line| !line.starts_with("movzwl\t(")),
+        "{all:#?}"
+    );
 }
 
 #[test]

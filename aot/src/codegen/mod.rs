@@ -60,16 +60,30 @@ pub struct Codegen {
     narrow: bool,
 }
 
-/// Has LLVM not turn conditional moves from memory into branches: it does so with
-/// volatile loads too, and then a load that has to fault may not be executed.
-fn keep_loads_unconditional() {
+/// What LLVM is told besides, for all its targets:
+///
+/// - Conditional moves from memory are not turned into branches: it does so with volatile
+///   loads too, and then a load that has to fault may not be executed.
+/// - Registers that a copy connects are made one however often that was done before. The
+///   main function of an interpreter has hundreds of handlers that each end with a copy of
+///   every guest register; LLVM gives up after 256, and from then on copies registers from
+///   stack slot to stack slot in each round.
+/// - The search for the regions where a register is kept in a host register may take longer,
+///   for the same functions.
+const LLVM_OPTIONS: [&CStr; 3] = [
+    c"-x86-cmov-converter-force-mem-operand=0",
+    c"-large-interval-freq-threshold=1000000",
+    c"-grow-region-complexity-budget=100000",
+];
+
+fn set_options() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let arguments = [c"hartline", c"-x86-cmov-converter-force-mem-operand=0"];
-        let pointers = arguments.map(CStr::as_ptr);
-        let count = i32::try_from(pointers.len()).expect("two arguments");
+        let mut arguments = vec![c"hartline".as_ptr()];
+        arguments.extend(LLVM_OPTIONS.map(CStr::as_ptr));
+        let count = i32::try_from(arguments.len()).expect("a few arguments");
         // SAFETY: terminated strings, and nobody else parses options.
-        unsafe { LLVMParseCommandLineOptions(count, pointers.as_ptr(), std::ptr::null()) };
+        unsafe { LLVMParseCommandLineOptions(count, arguments.as_ptr(), std::ptr::null()) };
     });
 }
 
@@ -80,7 +94,7 @@ impl Codegen {
     /// LLVM does not know the target.
     pub fn new(features: &str, disabled: &Disabled) -> Result<Self, CodegenError> {
         Target::initialize_x86(&InitializationConfig::default());
-        keep_loads_unconditional();
+        set_options();
         let error = |reason: String| CodegenError::Target {
             features: features.to_owned(),
             reason,

@@ -105,11 +105,7 @@ impl<'ctx> Word<'ctx> {
         let is_run = (0..count).all(|at| offset(at) == Some(first + step * at as i64));
         let rest = self.pieces.get(count).copied().unwrap_or(Zero);
         let fits = self.pieces[count..].iter().all(|&piece| piece == rest);
-        let right = match (count, rest) {
-            (2 | 4 | 8, Zero) => true,
-            (4, Sign) => true,
-            _ => false,
-        };
+        let right = matches!((count, rest), (2 | 4 | 8, Zero) | (4, Sign));
         (is_run && fits && right && step.abs() == 1).then_some(Whole {
             offset: first.min(last),
             bytes: count as u32,
@@ -120,21 +116,11 @@ impl<'ctx> Word<'ctx> {
 }
 
 /// What is known of the registers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Words<'ctx> {
     known: [Option<Word<'ctx>>; 32],
     versions: [u32; 32],
     stores: u32,
-}
-
-impl Default for Words<'_> {
-    fn default() -> Self {
-        Self {
-            known: [None; 32],
-            versions: [0; 32],
-            stores: 0,
-        }
-    }
 }
 
 impl<'ctx> Words<'ctx> {
