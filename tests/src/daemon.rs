@@ -17,8 +17,49 @@ use std::time::{Duration, Instant};
 /// How long to wait for what should happen soon, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A disk of memory at a directory, which is gone with this.
+pub struct Disk(PathBuf);
+
+impl Disk {
+    /// One of so many bytes.
+    ///
+    /// # Errors
+    /// It cannot be mounted.
+    pub fn mount(directory: &Path, bytes: usize) -> Result<Self> {
+        mount(directory, &format!("size={bytes}"))?;
+        Ok(Self(directory.to_path_buf()))
+    }
+
+    /// Makes it larger or smaller, not smaller than what it holds.
+    ///
+    /// # Errors
+    /// The host refuses.
+    pub fn resize(&self, bytes: usize) -> Result<()> {
+        mount(&self.0, &format!("remount,size={bytes}"))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let mut unmount = Command::new("umount");
+        // What is left of it is in memory.
+        let _ = unmount.arg("-l").arg(&self.0).status();
+    }
+}
+
+fn mount(directory: &Path, options: &str) -> Result<()> {
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", options, "none"]);
+    match mount.arg(directory).status()?.success() {
+        true => Ok(()),
+        false => Err(format!("{}: no disk with {options}", directory.display()).into()),
+    }
+}
+
 /// A daemon with data and a socket of its own. It and its machines end with this.
 pub struct Daemon {
+    /// Before the directory that it is in.
+    disk: Option<Disk>,
     directory: Scratch,
     options: Vec<String>,
     environment: Vec<(String, String)>,
@@ -93,13 +134,20 @@ impl Daemon {
         let directory = Scratch::new()?;
         let data = directory.path().join("data");
         fs::create_dir(&data)?;
-        let options = format!("size={bytes}");
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &options, "none"]);
-        match mount.arg(&data).status()?.success() {
-            true => Self::start_in(directory, configuration, None),
-            false => Err("no disk could be mounted".into()),
-        }
+        let disk = Disk::mount(&data, bytes)?;
+        let mut daemon = Self::start_in(directory, configuration, None)?;
+        daemon.disk = Some(disk);
+        Ok(daemon)
+    }
+
+    /// Its disk, if it was started on one.
+    ///
+    /// # Errors
+    /// It was not.
+    pub fn disk(&self) -> Result<&Disk> {
+        self.disk
+            .as_ref()
+            .ok_or_else(|| "no disk of its own".into())
     }
 
     fn start_in(
@@ -112,6 +160,7 @@ impl Daemon {
         let options = ["--config", &path_text(&file)].map(str::to_owned).to_vec();
         let child = spawn(directory.path(), &options, &[], network.clone())?;
         let daemon = Self {
+            disk: None,
             directory,
             options,
             environment: Vec::new(),
@@ -284,10 +333,6 @@ impl Drop for Daemon {
             let _ = self.request("POST", &path, b"");
         }
         let _ = self.kill();
-        // There is something to unmount only if it was started on a disk of its own.
-        let mut unmount = Command::new("umount");
-        unmount.arg("-l").arg(self.data()).stderr(Stdio::null());
-        let _ = unmount.status();
     }
 }
 

@@ -13,6 +13,8 @@ mod described;
 mod faults;
 #[path = "daemon/kept.rs"]
 mod kept;
+#[path = "daemon/lists.rs"]
+mod lists;
 #[path = "daemon/networks.rs"]
 mod networks;
 #[path = "daemon/volumes.rs"]
@@ -51,6 +53,8 @@ const TESTS: &[(&str, Test)] = &[
     ("VMM killed", faults::vmm_killed),
     ("killed under load", faults::killed_under_load),
     ("its description", described::description_holds),
+    ("lists and events", lists::lists),
+    ("rate limit", lists::rate_limit),
     ("asynchronous runs", kept::asynchronous_runs),
     ("images on demand", kept::images_on_demand),
     ("garbage collection", kept::garbage_collection),
@@ -62,6 +66,7 @@ const TESTS: &[(&str, Test)] = &[
     ("attach", connections::attach),
     ("TLS", connections::tls),
     ("full disk", damage::full_disk),
+    ("no room for translations", damage::full_images),
     ("long translation", damage::long_translation),
     ("VMM that crashes", damage::crash),
     ("VMM that hangs", damage::hang),
@@ -346,7 +351,8 @@ fn bad_uploads() -> Result<()> {
     for (name, bytes, message) in rows {
         let program = daemon.push("name=bad", &bytes)?;
         let text = program["message"].as_str().unwrap_or_default();
-        let failed = program["state"] == "failed" && text.contains(message);
+        let coded = program["state"] == "failed" && program["problem"] == "bad-upload";
+        let failed = coded && text.contains(message);
         check(name, failed, &program)?;
     }
     let large = daemon.request_with("POST", "/v1/programs?name=x", &[], &vec![0; 200_001])?;

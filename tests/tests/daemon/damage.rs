@@ -1,10 +1,10 @@
 //! What goes wrong on the host.
 
 use super::{await_state, check, machine, push, run, start};
-use hartline_tests::daemon::Daemon;
+use hartline_tests::daemon::{Answer, Daemon, Disk, until};
 use hartline_tests::tree::Scratch;
-use hartline_tests::{Result, paths};
-use serde_json::json;
+use hartline_tests::{Result, compile, paths};
+use serde_json::{Value, json};
 use std::fs;
 use std::process::Command;
 use std::thread;
@@ -14,7 +14,7 @@ use std::time::Duration;
 const DISK: usize = 8 << 20;
 
 pub fn full_disk() -> Result<()> {
-    let daemon = Daemon::start_on_disk("pool = 1", DISK)?;
+    let daemon = Daemon::start_on_disk("pool = 1\ncollect_every_s = 1", DISK)?;
     let program = push(&daemon)?;
     let large = daemon.request_with("POST", "/v1/programs?name=x", &[], &vec![7; DISK])?;
     let refused = large.status == 507 && large.text("code") == "storage-full";
@@ -26,12 +26,60 @@ pub fn full_disk() -> Result<()> {
     let tree = gzip(&super::tar(&[("zeros", b'0', "", &vec![0; DISK])]))?;
     let failed = daemon.push("name=tree", &tree)?;
     let message = failed["message"].as_str().unwrap_or_default();
-    let told = failed["state"] == "failed" && message.contains("keeping the tree");
+    let coded = failed["state"] == "failed" && failed["problem"] == "storage-full";
+    let told = coded && message.contains("keeping the tree");
     check("tree", told, &failed)?;
     let left = fs::read_dir(&temporary)?.count();
     check("nothing is left of it", left == 0, &left)?;
     let outcome = run(&daemon, &json!({ "program": program }))?;
-    check("others run", outcome["exit_code"] == 0, &outcome)
+    check("others run", outcome["exit_code"] == 0, &outcome)?;
+    // When there is room the daemon finds it.
+    daemon.disk()?.resize(8 * DISK)?;
+    await_prepared(&daemon, &failed)
+}
+
+/// Waits until a program is ready and nothing is wrong with it.
+fn await_prepared(daemon: &Daemon, program: &Value) -> Result<()> {
+    let id = program["id"].as_str().unwrap_or_default();
+    let get = || daemon.request("GET", &format!("/v1/programs/{id}"), b"");
+    let prepared = |found: &Answer| {
+        found.text("state") == "ready"
+            && found.text("problem").is_empty()
+            && found.text("message").is_empty()
+    };
+    until(|| get().is_ok_and(|found| prepared(&found)))
+        .map_err(|_| format!("{:?}, {}", get(), daemon.log()).into())
+}
+
+pub fn full_images() -> Result<()> {
+    const ROOM: usize = 4096;
+    let mut daemon = Daemon::start("pool = 1\ncollect_every_s = 1")?;
+    let images = daemon.data().join("images");
+    let disk = Disk::mount(&images, ROOM)?;
+    let program = daemon.push("name=service", &fs::read(compile::service()?)?)?;
+    let message = program["message"].as_str().unwrap_or_default();
+    let coded = program["state"] == "ready" && program["problem"] == "storage-full";
+    check("told", coded && message.contains("no room for"), &program)?;
+    let files = || fs::read_dir(&images).map_or(9, Iterator::count);
+    check("nothing is left of it", files() == 0, &files())?;
+    // It is interpreted, also for a daemon that was started later; what it wants meanwhile
+    // cannot be made either.
+    let request = json!({ "program": program["id"] });
+    for _ in 0..2 {
+        let outcome = run(&daemon, &request)?;
+        let right = outcome["stdout"]["text"] == "hello, world\n";
+        check("interpreted", right, &outcome)?;
+        let again = daemon.push("name=service", &fs::read(compile::service()?)?)?;
+        let kept = again["problem"] == "storage-full" && again["state"] == "ready";
+        check("it is still there", kept, &again)?;
+        daemon.kill()?;
+        daemon.restart()?;
+    }
+    disk.resize(16 << 20)?;
+    await_prepared(&daemon, &program)?;
+    check("the image", files() == 1, &files())?;
+    let outcome = run(&daemon, &request)?;
+    check("translated", outcome["exit_code"] == 0, &outcome)
 }
 
 fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
@@ -46,7 +94,8 @@ pub fn long_translation() -> Result<()> {
     let busybox = paths::repository().join(".debian/riscv64/usr/bin/busybox");
     let program = daemon.push("name=busybox", &fs::read(busybox)?)?;
     let message = program["message"].as_str().unwrap_or_default();
-    let right = program["state"] == "ready" && message.contains("took longer than 1 s");
+    let coded = program["state"] == "ready" && program["problem"] == "too-slow";
+    let right = coded && message.contains("took longer than 1 s");
     check("ended", right, &program)?;
     let request = json!({ "program": program["id"], "args": ["echo", "interpreted"] });
     let outcome = run(&daemon, &request)?;

@@ -90,6 +90,7 @@ impl Collector {
         self.store.forget_idempotency(before(KEEP_KEYS))?;
         self.networks.collect()?;
         let images = self.library.shrink_images(self.max_images)?;
+        self.library.retry()?;
         if ended + programs + images > 0 {
             tracing::info!(ended, programs, images, "deleted by garbage collection");
         }

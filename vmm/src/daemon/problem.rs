@@ -16,6 +16,9 @@ use serde::Serialize;
 use std::io;
 use std::time::Duration;
 
+/// Code of what fails because the host's disk is full.
+pub(super) const STORAGE_FULL: &str = "storage-full";
+
 /// A problem.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Problem {
@@ -149,6 +152,14 @@ impl Problem {
         Self::new(status, "upgrade-required", "This is a WebSocket", detail)
     }
 
+    /// The host's disk is full, which its log tells too.
+    fn storage_full(error: &dyn std::fmt::Display) -> Self {
+        tracing::error!("{error}");
+        let detail = "the host has no room left for this";
+        let status = StatusCode::INSUFFICIENT_STORAGE;
+        Self::new(status, STORAGE_FULL, "The disk is full", detail)
+    }
+
     /// Something of the host's failed, which is for the log and not for the caller.
     #[must_use]
     pub fn internal(error: impl std::fmt::Display) -> Self {
@@ -182,7 +193,11 @@ impl IntoResponse for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        Self::internal(error)
+        match error {
+            StoreError::Quota { .. } => Self::conflict("storage-quota", error),
+            error if error.is_full() => Self::storage_full(&error),
+            error => Self::internal(error),
+        }
     }
 }
 
@@ -195,12 +210,7 @@ impl From<AuthError> for Problem {
 impl From<io::Error> for Problem {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                tracing::error!("{error}");
-                let detail = "the host has no room left for this";
-                let status = StatusCode::INSUFFICIENT_STORAGE;
-                Self::new(status, "storage-full", "The disk is full", detail)
-            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::storage_full(&error),
             _ => Self::internal(error),
         }
     }
@@ -210,6 +220,8 @@ impl From<LibraryError> for Problem {
     fn from(error: LibraryError) -> Self {
         match error {
             LibraryError::Host { source, .. } => source.into(),
+            LibraryError::Store(error) => error.into(),
+            LibraryError::Full { .. } => Self::storage_full(&error),
             error => Self::internal(error),
         }
     }

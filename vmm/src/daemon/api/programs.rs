@@ -143,6 +143,7 @@ pub async fn upload(
         programs,
         state: ProgramState::Packing,
         message: String::new(),
+        problem: String::new(),
         files: Vec::new(),
         created_ms: 0,
     };

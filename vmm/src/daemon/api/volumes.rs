@@ -85,15 +85,8 @@ pub async fn create(
         let rule = format!("must be from {MIN_SIZE} to {MAX_SIZE} bytes");
         return Err(Problem::field("size", rule));
     }
-    let make = || -> Result<_, Problem> {
-        let room = daemon.store.storage_left(&caller.tenant)?;
-        if request.size > room {
-            let detail = format!("the tenant has {room} bytes left for programs and volumes");
-            return Err(Problem::conflict("storage-quota", detail));
-        }
-        let volumes = &daemon.volumes;
-        Ok(volumes.create(&caller.tenant, &request.name, request.size)?)
-    };
+    let volumes = &daemon.volumes;
+    let make = || volumes.create(&caller.tenant, &request.name, request.size);
     // Waits for the disk.
     let volume = tokio::task::block_in_place(make)?;
     Ok((StatusCode::CREATED, axum::Json(volume)))

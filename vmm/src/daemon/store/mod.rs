@@ -13,18 +13,19 @@ pub use programs::{Program, ProgramState};
 pub use tenants::{DEFAULT_TENANT, Quota, Tenant};
 pub use volumes::{Mount, Volume};
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Statements that bring a database from the version of their index to the next one.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("schema.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
     include_str!("schema-4.sql"),
     include_str!("schema-5.sql"),
+    include_str!("schema-6.sql"),
 ];
 
 /// How long another program, say a backup, may hold the database.
@@ -55,6 +56,21 @@ pub enum StoreError {
         /// Its version.
         version: usize,
     },
+    /// Another program has it.
+    #[error(
+        "{}: another program holds the database: end it (fuser(1) tells which one it is), then \
+         start hartlined again", path.display()
+    )]
+    Held {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The tenant has no room for what is to be added.
+    #[error("the tenant has {left} bytes left for programs and volumes")]
+    Quota {
+        /// Bytes that it has room for.
+        left: u64,
+    },
     /// A statement failed.
     #[error("database: {0}")]
     Sqlite(#[from] rusqlite::Error),
@@ -69,27 +85,35 @@ pub struct Store {
     connection: Mutex<Connection>,
 }
 
+impl StoreError {
+    /// Whether there is no room left on the disk.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Sqlite(error)
+            if error.sqlite_error_code() == Some(ErrorCode::DiskFull))
+    }
+}
+
 impl Store {
     /// Opens the database, which is made if it does not exist, and brings it up to date.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let opened = Self::open_file(path);
+        opened.map_err(|error| match error {
+            StoreError::Sqlite(error) => at_opening(path, error),
+            error => error,
+        })
+    }
+
+    fn open_file(path: &Path) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(BUSY)?;
-        let damaged = |error: rusqlite::Error| match error.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::NotADatabase | rusqlite::ErrorCode::DatabaseCorrupt) => {
-                let (path, what) = (path.to_path_buf(), error.to_string());
-                StoreError::Damaged { path, what }
-            }
-            _ => error.into(),
-        };
-        let found: String = connection
-            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-            .map_err(damaged)?;
+        let found: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         if found != "ok" {
             let (path, what) = (path.to_path_buf(), found);
             return Err(StoreError::Damaged { path, what });
@@ -109,6 +133,19 @@ impl Store {
         self.connection
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What it means that a statement failed while the database was opened.
+fn at_opening(path: &Path, error: rusqlite::Error) -> StoreError {
+    let path = path.to_path_buf();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            let what = error.to_string();
+            StoreError::Damaged { path, what }
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Held { path },
+        _ => error.into(),
     }
 }
 

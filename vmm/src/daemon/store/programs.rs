@@ -1,8 +1,8 @@
 //! Uploaded programs.
 
-use super::{Store, StoreError, json_column, now_ms, parse_column};
+use super::{Quota, Store, StoreError, json_column, now_ms, parse_column};
 use crate::jailed::protocol::UploadKind;
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
 
 /// How far a program is.
@@ -56,6 +56,9 @@ pub struct Program {
     pub state: ProgramState,
     /// What went wrong; empty if nothing did.
     pub message: String,
+    /// Stable code of that: `bad-upload`, `too-slow`, `storage-full` (it is tried again when
+    /// there is room) or `internal`; empty if nothing went wrong.
+    pub problem: String,
     /// Inodes of the files that are translated.
     #[serde(skip)]
     pub files: Vec<u32>,
@@ -74,6 +77,7 @@ impl Program {
             programs: json_column(row, "programs")?,
             state: parse_column(row, "state", ProgramState::from_name)?,
             message: row.get("message")?,
+            problem: row.get("problem")?,
             files: json_column(row, "files")?,
             created_ms: row.get("created_ms")?,
         })
@@ -99,15 +103,20 @@ impl Store {
     /// Result: the program, and whether it is to be packed.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError`]; [`StoreError::Quota`] if it is new and the tenant has no room for it.
     pub fn add_program(&self, new: &Program) -> Result<(Program, bool), StoreError> {
         let programs = serde_json::to_string(&new.programs)?;
-        let connection = self.connection();
-        let changed = connection.execute(
+        let mut connection = self.connection();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if find(&transaction, &new.tenant, &new.id)?.is_none() {
+            check_storage(&transaction, &new.tenant, new.size)?;
+        }
+        let changed = transaction.execute(
             "INSERT INTO program (tenant, id, name, kind, size, programs, state, message, files,
                  created_ms) VALUES (?, ?, ?, ?, ?, ?, 'packing', '', '[]', ?)
              ON CONFLICT (tenant, id) DO UPDATE SET name = excluded.name,
-                 programs = excluded.programs, state = 'packing', message = '', files = '[]'
+                 programs = excluded.programs, state = 'packing', message = '', problem = '',
+                 files = '[]'
              WHERE state = 'failed' OR programs <> excluded.programs",
             params![
                 new.tenant,
@@ -119,8 +128,9 @@ impl Store {
                 now_ms()
             ],
         )?;
-        let program = find(&connection, &new.tenant, &new.id)?;
+        let program = find(&transaction, &new.tenant, &new.id)?;
         let program = program.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+        transaction.commit()?;
         Ok((program, changed == 1))
     }
 
@@ -130,10 +140,12 @@ impl Store {
     /// [`StoreError`].
     pub fn update_program(&self, program: &Program) -> Result<(), StoreError> {
         self.connection().execute(
-            "UPDATE program SET state = ?, message = ?, files = ? WHERE tenant = ? AND id = ?",
+            "UPDATE program SET state = ?, message = ?, problem = ?, files = ?
+             WHERE tenant = ? AND id = ?",
             params![
                 program.state.name(),
                 program.message,
+                program.problem,
                 serde_json::to_string(&program.files)?,
                 program.tenant,
                 program.id
@@ -177,6 +189,19 @@ impl Store {
         let mut statement = connection
             .prepare("SELECT * FROM program WHERE state IN ('packing', 'translating')")?;
         let programs = statement.query_map([], Program::from_row)?;
+        Ok(programs.collect::<Result<_, _>>()?)
+    }
+
+    /// Programs that are not prepared as they should be, with this code of a problem.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn programs_with(&self, problem: &str) -> Result<Vec<Program>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(
+            "SELECT * FROM program WHERE problem = ? AND state IN ('ready', 'failed')",
+        )?;
+        let programs = statement.query_map([problem], Program::from_row)?;
         Ok(programs.collect::<Result<_, _>>()?)
     }
 
@@ -237,23 +262,43 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub fn storage_left(&self, tenant: &str) -> Result<u64, StoreError> {
-        let quota = self.tenant(tenant)?.map(|tenant| tenant.quota);
-        let used: u64 = self.connection().query_row(
-            "SELECT coalesce(sum(size), 0) FROM
-                 (SELECT tenant, size FROM program UNION ALL SELECT tenant, size FROM volume)
-             WHERE tenant = ?",
-            [tenant],
-            |row| row.get(0),
-        )?;
-        Ok(quota.unwrap_or_default().max_storage.saturating_sub(used))
+        storage_left(&self.connection(), tenant)
     }
 }
 
-fn find(
-    connection: &rusqlite::Connection,
+fn storage_left(connection: &Connection, tenant: &str) -> Result<u64, StoreError> {
+    let quota: Option<u64> = connection
+        .query_row(
+            "SELECT max_storage FROM tenant WHERE name = ?",
+            [tenant],
+            |row| row.get(0),
+        )
+        .optional()?;
+    let used: u64 = connection.query_row(
+        "SELECT coalesce(sum(size), 0) FROM
+             (SELECT tenant, size FROM program UNION ALL SELECT tenant, size FROM volume)
+         WHERE tenant = ?",
+        [tenant],
+        |row| row.get(0),
+    )?;
+    let quota = quota.unwrap_or_else(|| Quota::default().max_storage);
+    Ok(quota.saturating_sub(used))
+}
+
+/// Refuses what a tenant has no room for. In the transaction that adds it, so that two at once
+/// do not both find the room that there is for one.
+pub(super) fn check_storage(
+    transaction: &Transaction<'_>,
     tenant: &str,
-    id: &str,
-) -> rusqlite::Result<Option<Program>> {
+    size: u64,
+) -> Result<(), StoreError> {
+    match storage_left(transaction, tenant)? {
+        left if left < size => Err(StoreError::Quota { left }),
+        _ => Ok(()),
+    }
+}
+
+fn find(connection: &Connection, tenant: &str, id: &str) -> rusqlite::Result<Option<Program>> {
     let mut statement =
         connection.prepare_cached("SELECT * FROM program WHERE tenant = ? AND id = ?")?;
     statement

@@ -23,6 +23,22 @@ fn spec() -> Spec {
     serde_json::from_str(r#"{"program": "aa", "args": ["x"]}"#).unwrap()
 }
 
+fn program(tenant: &str) -> Program {
+    Program {
+        tenant: tenant.to_owned(),
+        id: "aa".to_owned(),
+        name: "hello".to_owned(),
+        kind: UploadKind::Elf,
+        size: 10,
+        programs: Vec::new(),
+        state: ProgramState::Packing,
+        message: String::new(),
+        problem: String::new(),
+        files: Vec::new(),
+        created_ms: 0,
+    }
+}
+
 #[test]
 fn what_is_written_is_there_after_reopening() {
     let (_directory, path, store) = store();
@@ -85,18 +101,7 @@ fn idempotency_keys_make_one_machine() {
 fn tenants_see_their_own_programs_only() {
     let (_directory, _path, store) = store();
     store.put_tenant("other", &Quota::default()).unwrap();
-    let mut program = Program {
-        tenant: DEFAULT_TENANT.to_owned(),
-        id: "aa".to_owned(),
-        name: "hello".to_owned(),
-        kind: UploadKind::Elf,
-        size: 10,
-        programs: Vec::new(),
-        state: ProgramState::Packing,
-        message: String::new(),
-        files: Vec::new(),
-        created_ms: 0,
-    };
+    let mut program = program(DEFAULT_TENANT);
     assert!(store.add_program(&program).unwrap().1);
     assert!(!store.add_program(&program).unwrap().1, "is there already");
     program.state = ProgramState::Failed;
@@ -265,4 +270,66 @@ fn volumes_belong_to_tenants_and_machines() {
         Some("v1")
     );
     assert!(store.volumes(DEFAULT_TENANT, "", 10).unwrap().is_empty());
+}
+
+#[test]
+fn a_quota_holds_for_several_at_once() {
+    let (_directory, _path, store) = store();
+    let quota = Quota {
+        max_storage: 250,
+        ..Quota::default()
+    };
+    store.put_tenant("small", &quota).unwrap();
+    let names: Vec<String> = (0..8).map(|number| format!("v{number}")).collect();
+    let add = |name: &str| store.add_volume("small", name, name, 100);
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let begin = |name| scope.spawn(move || add(name));
+        let threads: Vec<_> = names.iter().map(|name| begin(name.as_str())).collect();
+        let ended = threads.into_iter().map(|thread| thread.join().unwrap());
+        ended.collect()
+    });
+    let made = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    let refused = |outcome: &Result<_, _>| matches!(outcome, Err(StoreError::Quota { left: 50 }));
+    let refusals = outcomes.iter().filter(|outcome| refused(outcome)).count();
+    assert_eq!((made, refusals), (2, 6), "{outcomes:?}");
+    let mut program = program("small");
+    program.size = 51;
+    let error = store.add_program(&program).unwrap_err();
+    assert!(matches!(error, StoreError::Quota { left: 50 }), "{error}");
+    program.size = 50;
+    assert!(store.add_program(&program).unwrap().1);
+    assert!(!store.add_program(&program).unwrap().1, "it needs no more");
+}
+
+#[test]
+fn a_database_that_another_program_holds_is_refused() {
+    let (_directory, path, store) = store();
+    drop(store);
+    let other = Connection::open(&path).unwrap();
+    other
+        .execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE")
+        .unwrap();
+    let error = Store::open(&path).unwrap_err();
+    assert!(matches!(error, StoreError::Held { .. }), "{error}");
+    assert!(error.to_string().contains("end it"));
+    drop(other);
+    Store::open(&path).unwrap();
+}
+
+#[test]
+fn programs_are_found_by_their_problem() {
+    let (_directory, _path, store) = store();
+    let mut program = program(DEFAULT_TENANT);
+    assert!(store.add_program(&program).unwrap().1);
+    let found = || store.programs_with("storage-full").unwrap().len();
+    program.problem = "storage-full".to_owned();
+    store.update_program(&program).unwrap();
+    assert_eq!(found(), 0, "it is being packed");
+    program.state = ProgramState::Ready;
+    store.update_program(&program).unwrap();
+    assert_eq!(found(), 1);
+    program.programs = vec!["/bin/x".to_owned()];
+    assert!(store.add_program(&program).unwrap().1);
+    let again = store.program(DEFAULT_TENANT, "aa").unwrap().unwrap();
+    assert_eq!((found(), again.problem.as_str()), (0, ""));
 }

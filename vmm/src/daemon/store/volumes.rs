@@ -1,7 +1,8 @@
 //! Volumes: directories that outlast machines.
 
+use super::programs::check_storage;
 use super::{Machine, Store, StoreError, now_ms};
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
 
 /// A volume of a machine.
@@ -49,7 +50,7 @@ impl Store {
     /// Makes a volume; `None` if the tenant has one of this name.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError`]; [`StoreError::Quota`] if the tenant has no room for it.
     pub fn add_volume(
         &self,
         tenant: &str,
@@ -57,13 +58,19 @@ impl Store {
         id: &str,
         size: u64,
     ) -> Result<Option<Volume>, StoreError> {
-        let added = self.connection().query_row(
-            "INSERT INTO volume VALUES (?, ?, ?, ?, ?) ON CONFLICT (tenant, name) DO NOTHING
-             RETURNING *",
+        let mut connection = self.connection();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if find(&transaction, tenant, name)?.is_some() {
+            return Ok(None);
+        }
+        check_storage(&transaction, tenant, size)?;
+        let added = transaction.query_row(
+            "INSERT INTO volume VALUES (?, ?, ?, ?, ?) RETURNING *",
             params![tenant, name, id, size, now_ms()],
             Volume::from_row,
-        );
-        Ok(added.optional()?)
+        )?;
+        transaction.commit()?;
+        Ok(Some(added))
     }
 
     /// A volume of a tenant.
@@ -71,11 +78,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub fn volume(&self, tenant: &str, name: &str) -> Result<Option<Volume>, StoreError> {
-        let connection = self.connection();
-        let mut statement =
-            connection.prepare_cached("SELECT * FROM volume WHERE tenant = ? AND name = ?")?;
-        let volume = statement.query_row([tenant, name], Volume::from_row);
-        Ok(volume.optional()?)
+        Ok(find(&self.connection(), tenant, name)?)
     }
 
     /// Volumes of a tenant by name, those after `after`, so many at most.
@@ -141,4 +144,11 @@ impl Store {
         }
         Ok(None)
     }
+}
+
+fn find(connection: &Connection, tenant: &str, name: &str) -> rusqlite::Result<Option<Volume>> {
+    let mut statement =
+        connection.prepare_cached("SELECT * FROM volume WHERE tenant = ? AND name = ?")?;
+    let volume = statement.query_row([tenant, name], Volume::from_row);
+    volume.optional()
 }

@@ -7,6 +7,12 @@
 //! ```
 //! Whatever reads an upload does so in a jailed worker.
 
+mod error;
+mod room;
+
+pub use error::LibraryError;
+
+use super::problem::STORAGE_FULL;
 use super::process::{Jailed, Launcher};
 use super::store::{Program, ProgramState, Store, StoreError};
 use crate::jail::Role;
@@ -14,13 +20,15 @@ use crate::jailed::MAX_WORKER_FILE;
 use crate::jailed::protocol::{FromWorker, ImageName, WorkerJob};
 use crate::program::TreeFile;
 use crate::tree::TreeImage;
+use error::host;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use hartline_abi::image::variant;
-use hartline_aot::cache::Cache;
+use hartline_aot::cache::{Cache, CacheError};
 use hartline_aot::key::Key;
 use hartline_aot::translator::Options;
 use object::elf::ELFMAG as ELF_MAGIC;
+use room::Missing;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
@@ -41,44 +49,15 @@ const MAX_WANTED: usize = 4096;
 const PACK_TIME: Duration = Duration::from_secs(600);
 /// How often it is noted that a program is used.
 const NOTE: Duration = Duration::from_secs(3600);
+/// How long after a note could not be written it is tried again.
+const NOTE_AGAIN: Duration = Duration::from_secs(2);
 /// Workers at once: each uses all processors.
 const WORKERS: usize = 1;
-
-/// Why a program cannot be prepared or used.
-#[derive(Debug, thiserror::Error)]
-pub enum LibraryError {
-    /// The upload is at fault.
-    #[error("{0}")]
-    Upload(String),
-    /// It took too long.
-    #[error("{what} took longer than {} s", time.as_secs())]
-    Time {
-        /// What.
-        what: &'static str,
-        /// How long it may take.
-        time: Duration,
-    },
-    /// The host.
-    #[error("{what}: {source}")]
-    Host {
-        /// What failed.
-        what: &'static str,
-        /// Why.
-        source: io::Error,
-    },
-    /// The database.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 /// Names the normal image of a file.
 fn normal(inode: u32) -> ImageName {
     let variant = variant::NORMAL;
     ImageName { inode, variant }
-}
-
-fn host(what: &'static str) -> impl Fn(io::Error) -> LibraryError {
-    move |source| LibraryError::Host { what, source }
 }
 
 /// Files of a program, open.
@@ -115,6 +94,13 @@ pub struct Library {
     /// Translations that VMs wanted, by key, also those that cannot be made.
     wanted: Mutex<HashMap<Key, Wanted>>,
     progress: Mutex<HashMap<Name, (usize, usize)>>,
+    /// What there was no room for.
+    missing: Missing,
+    /// Whose turn it is to try again what there was no room for.
+    retries: Semaphore,
+    /// Held while an upload is added or deleted: its file goes with its last program, and not
+    /// from under one that is being added.
+    uploads: Mutex<()>,
 }
 
 impl Library {
@@ -148,6 +134,9 @@ impl Library {
             open: Mutex::default(),
             wanted: Mutex::default(),
             progress: Mutex::default(),
+            missing: Missing::default(),
+            retries: Semaphore::new(1),
+            uploads: Mutex::default(),
         })
     }
 
@@ -175,23 +164,40 @@ impl Library {
         temporary: &Path,
         new: &Program,
     ) -> Result<(Program, bool), LibraryError> {
-        let kept = match self.tree(&new.id).exists() {
+        // An upload may be long: others are not kept waiting meanwhile.
+        let written = File::open(temporary).and_then(|file| file.sync_all());
+        let _adding = lock(&self.uploads);
+        let kept = written.and_then(|()| match self.tree(&new.id).exists() {
             true => fs::remove_file(temporary),
-            false => File::open(temporary)
-                .and_then(|file| file.sync_all())
-                .and_then(|()| fs::rename(temporary, self.upload(&new.id)))
+            false => fs::rename(temporary, self.upload(&new.id))
                 .and_then(|()| File::open(self.directory.join("uploads"))?.sync_all()),
-        };
+        });
         if kept.is_err() {
             // The first error is the one to report.
             let _ = fs::remove_file(temporary);
         }
-        kept.map_err(host("keeping the upload"))?;
-        let (program, changed) = self.store.add_program(new)?;
+        let added = kept
+            .map_err(host("keeping the upload"))
+            .and_then(|()| Ok(self.store.add_program(new)?));
+        if added.is_err() {
+            self.forget_upload(&new.id)?;
+        }
+        let (program, changed) = added?;
         if changed {
             self.prepare(program.clone());
         }
         Ok((program, changed))
+    }
+
+    /// Deletes the files of an upload if nobody has it.
+    fn forget_upload(&self, id: &str) -> Result<(), StoreError> {
+        if !self.store.is_upload_used(id)? {
+            for path in [self.upload(id), self.tree(id)] {
+                // May not be there; what is used goes when it is closed.
+                let _ = fs::remove_file(path);
+            }
+        }
+        Ok(())
     }
 
     /// Goes on with the programs that were not ready when the daemon ended.
@@ -206,44 +212,83 @@ impl Library {
     }
 
     /// Packs and translates a program in the background.
-    fn prepare(self: &Arc<Self>, mut program: Program) {
+    fn prepare(self: &Arc<Self>, program: Program) {
+        let library = Arc::clone(self);
+        tokio::spawn(async move { library.finish(program).await });
+    }
+
+    /// Prepares, one after another in the background, the programs that there was no room for,
+    /// if there is some now. Those that are ready stay so meanwhile.
+    ///
+    /// # Errors
+    /// The database.
+    pub fn retry(self: &Arc<Self>) -> Result<(), StoreError> {
+        let programs = self.store.programs_with(STORAGE_FULL)?;
+        if programs.is_empty() {
+            return Ok(());
+        }
         let library = Arc::clone(self);
         tokio::spawn(async move {
-            let name = (program.tenant.clone(), program.id.clone());
-            library.lock_open().remove(&name);
-            if let Err(error) = library.make_ready(&mut program).await {
-                tracing::warn!(program = %program.id, "cannot be prepared: {error}");
-                program.state = ProgramState::Failed;
-                program.message = error.to_string();
-            }
-            library.lock_progress().remove(&name);
-            let noted = tokio::task::block_in_place(|| library.store.update_program(&program));
-            if let Err(error) = noted {
-                tracing::error!(program = %program.id, "{error}");
+            // Otherwise the last ones are still being tried.
+            let Ok(_turn) = library.retries.try_acquire() else {
+                return;
+            };
+            for program in programs {
+                library.finish(program).await;
             }
         });
+        Ok(())
+    }
+
+    /// Packs and translates a program, and notes what became of it.
+    async fn finish(&self, mut program: Program) {
+        let name = (program.tenant.clone(), program.id.clone());
+        let before = program.clone();
+        lock(&self.open).remove(&name);
+        if let Err(error) = self.make_ready(&mut program).await {
+            program.state = ProgramState::Failed;
+            program.problem = error.code().to_owned();
+            program.message = error.to_string();
+        }
+        lock(&self.progress).remove(&name);
+        if program == before {
+            return;
+        }
+        if !program.message.is_empty() {
+            tracing::warn!(program = %program.id, "not prepared: {}", program.message);
+        }
+        // It has images that it had not.
+        lock(&self.open).remove(&name);
+        while let Err(error) = tokio::task::block_in_place(|| self.store.update_program(&program)) {
+            // Nobody else would note it: until then it is shown as it was.
+            tracing::error!(program = %program.id, "{error}");
+            tokio::time::sleep(NOTE_AGAIN).await;
+        }
     }
 
     async fn make_ready(&self, program: &mut Program) -> Result<(), LibraryError> {
         let tree = self.pack(program).await?;
-        program.state = ProgramState::Translating;
-        tokio::task::block_in_place(|| self.store.update_program(program))?;
+        if program.state != ProgramState::Ready {
+            program.state = ProgramState::Translating;
+            tokio::task::block_in_place(|| self.store.update_program(program))?;
+        }
         let mut failures = Vec::new();
         for &inode in program.files.iter().take(MAX_IMAGES) {
             let progress = |so_far| {
                 let name = (program.tenant.clone(), program.id.clone());
-                self.lock_progress().insert(name, so_far);
+                lock(&self.progress).insert(name, so_far);
             };
             let name = normal(inode);
-            if let Err(error) = self.translate(&tree, name, progress).await {
-                failures.push(error.to_string());
-            }
+            failures.extend(self.translate(&tree, name, progress).await.err());
         }
         program.state = ProgramState::Ready;
-        program.message = match failures.first() {
-            None => String::new(),
-            Some(first) => format!("{} files are interpreted: {first}", failures.len()),
-        };
+        // What will be tried again counts most.
+        let is_full = |error: &&LibraryError| error.code() == STORAGE_FULL;
+        let worst = failures.iter().find(is_full).or(failures.first());
+        program.problem = worst.map_or("", LibraryError::code).to_owned();
+        program.message = worst.map_or_else(String::new, |worst| {
+            format!("{} files are interpreted: {worst}", failures.len())
+        });
         Ok(())
     }
 
@@ -258,6 +303,7 @@ impl Library {
             }
             _ => File::open(self.upload(&program.id)).map_err(host("the upload"))?,
         };
+        self.missing.check(&path, "keeping the tree")?;
         let job = WorkerJob::Pack {
             kind: program.kind,
             programs: program.programs.clone(),
@@ -270,8 +316,9 @@ impl Library {
         };
         let tree = tree.ok_or_else(|| host("packing")(io::ErrorKind::InvalidData.into()))?;
         let temporary = self.temporary(&format!("tree-{}-{}", program.tenant, program.id));
+        let mut source = File::from(tree);
+        let length = source.metadata().map_err(host("packing"))?.len();
         let keep = || -> io::Result<TreeImage> {
-            let mut source = File::from(tree);
             source.rewind()?;
             let mut target = File::create(&temporary)?;
             io::copy(&mut source.take(MAX_WORKER_FILE), &mut target)?;
@@ -279,11 +326,13 @@ impl Library {
             fs::rename(&temporary, &path)?;
             TreeImage::new(File::open(&path)?)
         };
-        let tree = tokio::task::block_in_place(keep).map_err(|error| {
+        let kept = tokio::task::block_in_place(keep).map_err(|error| {
             // It may not have been made.
             let _ = fs::remove_file(&temporary);
-            host("keeping the tree")(error)
-        })?;
+            LibraryError::keeping("keeping the tree", length, error)
+        });
+        self.missing.note(&path, &kept);
+        let tree = kept?;
         program.files = files;
         Ok(Arc::new(tree))
     }
@@ -300,6 +349,8 @@ impl Library {
         if tokio::task::block_in_place(|| self.cache.lookup(&key)).is_some() {
             return Ok(());
         }
+        let path = self.cache.path(&key);
+        self.missing.check(&path, "translation image")?;
         let job = WorkerJob::Translate {
             image: name,
             features: self.features.clone(),
@@ -309,19 +360,26 @@ impl Library {
             .work(&job, tree.file(), time, "translation", progress)
             .await?;
         let image = image.ok_or_else(|| host("translation")(io::ErrorKind::InvalidData.into()))?;
-        let store = || -> io::Result<()> {
-            let mut bytes = Vec::new();
+        let mut bytes = Vec::new();
+        let read = || -> io::Result<usize> {
             let mut image = File::from(image);
             image.rewind()?;
-            image.take(MAX_WORKER_FILE).read_to_end(&mut bytes)?;
-            self.cache.store(&key, &bytes).map_err(io::Error::other)?;
+            image.take(MAX_WORKER_FILE).read_to_end(&mut bytes)
+        };
+        tokio::task::block_in_place(read).map_err(host("translation"))?;
+        let keep = || -> io::Result<()> {
+            self.cache.store(&key, &bytes).map_err(cause)?;
             // Checks it: the worker may have been made to send anything.
             let found = self.cache.lookup(&key);
             found
                 .map(drop)
                 .ok_or_else(|| io::ErrorKind::InvalidData.into())
         };
-        tokio::task::block_in_place(store).map_err(host("translation image"))
+        let kept = tokio::task::block_in_place(keep);
+        let length = bytes.len() as u64;
+        let kept = kept.map_err(|error| LibraryError::keeping("translation image", length, error));
+        self.missing.note(&path, &kept);
+        kept
     }
 
     /// An image that a running VM wants of a file of its tree; `None`: there is none. It is
@@ -343,7 +401,7 @@ impl Library {
 
     /// Has an image made, unless that was begun before.
     fn make(self: &Arc<Self>, files: &Arc<Files>, name: ImageName, key: Key) -> Wanted {
-        let mut all = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.wanted);
         if let Some(wanted) = all.get(&key) {
             return wanted.clone();
         }
@@ -354,10 +412,14 @@ impl Library {
         let work = tokio::spawn(async move {
             let _turn = library.turns.acquire().await;
             let made = library.translate(&tree, name, |_| ()).await;
-            if made.is_ok() {
+            let forget = match &made {
                 // It is in the cache from now on, until garbage collection.
-                let mut all = library.wanted.lock();
-                all.as_mut().map(|all| all.remove(&key)).ok();
+                Ok(()) => true,
+                // There may be room when it is wanted again.
+                Err(error) => error.code() == STORAGE_FULL,
+            };
+            if forget {
+                lock(&library.wanted).remove(&key);
             }
             made.is_ok()
         });
@@ -403,7 +465,7 @@ impl Library {
             deleted += 1;
         }
         if deleted > 0 {
-            self.lock_open().clear();
+            lock(&self.open).clear();
         }
         Ok(deleted)
     }
@@ -461,7 +523,7 @@ impl Library {
     #[must_use]
     pub fn progress(&self, tenant: &str, id: &str) -> Option<(usize, usize)> {
         let name = (tenant.to_owned(), id.to_owned());
-        self.lock_progress().get(&name).copied()
+        lock(&self.progress).get(&name).copied()
     }
 
     /// The files of a program that is ready. May block for a moment.
@@ -470,7 +532,7 @@ impl Library {
     /// The tree cannot be opened. An image that cannot be is left out.
     pub fn files(&self, program: &Program) -> Result<Arc<Files>, LibraryError> {
         let name = (program.tenant.clone(), program.id.clone());
-        if let Some((files, noted)) = self.lock_open().get(&name)
+        if let Some((files, noted)) = lock(&self.open).get(&name)
             && noted.elapsed() < NOTE
         {
             return Ok(Arc::clone(files));
@@ -486,7 +548,7 @@ impl Library {
             Ok(Files { tree, images })
         };
         let files = Arc::new(open().map_err(host("the tree"))?);
-        let mut all = self.lock_open();
+        let mut all = lock(&self.open);
         if all.len() >= MAX_OPEN {
             all.clear();
         }
@@ -500,22 +562,24 @@ impl Library {
     /// # Errors
     /// The database. Files that stay behind are no error.
     pub fn delete(&self, tenant: &str, id: &str) -> Result<bool, StoreError> {
+        let _deleting = lock(&self.uploads);
         let deleted = self.store.delete_program(tenant, id)?;
-        self.lock_open().remove(&(tenant.to_owned(), id.to_owned()));
-        if deleted && !self.store.is_upload_used(id)? {
-            for path in [self.upload(id), self.tree(id)] {
-                // May not be there; what is used goes when it is closed.
-                let _ = fs::remove_file(path);
-            }
+        lock(&self.open).remove(&(tenant.to_owned(), id.to_owned()));
+        if deleted {
+            self.forget_upload(id)?;
         }
         Ok(deleted)
     }
+}
 
-    fn lock_open(&self) -> MutexGuard<'_, HashMap<Name, Open>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
-    fn lock_progress(&self) -> MutexGuard<'_, HashMap<Name, (usize, usize)>> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+/// What the host said when the cache could not be written.
+fn cause(error: CacheError) -> io::Error {
+    match error {
+        CacheError::Create { source, .. } | CacheError::Write { source, .. } => source,
+        error => io::Error::other(error),
     }
 }

@@ -1,0 +1,90 @@
+//! Lists and their filters, the stream of events, and the rate limit of keys.
+
+use super::{await_state, check, start, start_with};
+use hartline_tests::Result;
+use hartline_tests::daemon::Daemon;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::time::{Duration, Instant};
+
+/// How long to wait for what has happened already.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Ids of the machines of a list.
+fn ids(daemon: &Daemon, query: &str) -> Result<Vec<String>> {
+    let list = daemon.request("GET", &format!("/v1/machines?{query}"), b"")?;
+    let list = list.expect(200)?.json();
+    let id = |machine: &Value| machine["id"].as_str().unwrap_or_default().to_owned();
+    Ok(list.as_array().into_iter().flatten().map(id).collect())
+}
+
+pub fn lists() -> Result<()> {
+    let (daemon, program) = start()?;
+    let mut events = daemon.connect()?;
+    events.write_all(b"GET /v1/events HTTP/1.1\r\nHost: test\r\n\r\n")?;
+    let mut events = BufReader::new(events);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        events.read_line(&mut head)?;
+    }
+    let mut all = Vec::new();
+    for (color, args) in [("red", "idle"), ("red", "exit"), ("blue", "exit")] {
+        let body = json!({ "program": program, "args": [args], "start": true,
+            "labels": { "color": color } });
+        let made = daemon.request("POST", "/v1/machines", body.to_string().as_bytes())?;
+        all.push(made.expect(201)?.text("id"));
+    }
+    let states = ["running", "exited", "exited"];
+    for (id, state) in all.iter().zip(states) {
+        await_state(&daemon, &format!("/v1/machines/{id}"), state)?;
+    }
+    let sorted = |numbers: &[usize]| {
+        let mut ids: Vec<_> = numbers.iter().map(|&number| all[number].clone()).collect();
+        ids.sort();
+        ids
+    };
+    for (query, expected) in [
+        ("limit=10", &[0, 1, 2][..]),
+        ("label=color=red", &[0, 1]),
+        ("state=exited", &[1, 2]),
+        ("state=exited&label=color=red", &[1]),
+        ("label=color=green", &[]),
+    ] {
+        let found = ids(&daemon, query)?;
+        check(query, found == sorted(expected), &found)?;
+    }
+    // Page by page.
+    let (mut pages, mut after) = (Vec::new(), String::new());
+    while let [id] = &ids(&daemon, &format!("limit=1&after={after}"))?[..] {
+        after.clone_from(id);
+        pages.push(id.clone());
+    }
+    check("pages", pages == sorted(&[0, 1, 2]), &pages)?;
+    // Each of them was heard of.
+    let mut unheard: Vec<_> = all.iter().zip(states).collect();
+    let start = Instant::now();
+    while !unheard.is_empty() && start.elapsed() < PATIENCE {
+        let mut line = String::new();
+        events.read_line(&mut line)?;
+        unheard.retain(|(id, state)| {
+            !line.contains(id.as_str()) || !line.contains(&format!("\"state\":\"{state}\""))
+        });
+    }
+    check("events", unheard.is_empty(), &unheard)
+}
+
+pub fn rate_limit() -> Result<()> {
+    let (daemon, _) = start_with("pool = 1\nrequests_per_second = 1")?;
+    let path = "/v1/tenants/default/keys";
+    let made = daemon.request("POST", path, br#"{"scope": "read"}"#)?;
+    let key = format!("Bearer {}", made.expect(201)?.text("key"));
+    let ask = || daemon.request_with("GET", "/v1/machines", &[("Authorization", &key)], b"");
+    // Ten seconds' worth may come at once.
+    let answers = (0..40).map(|_| ask()).collect::<Result<Vec<_>>>()?;
+    let served = answers.iter().filter(|answer| answer.status == 200).count();
+    check("served", (10..40).contains(&served), &served)?;
+    let last = answers.last().ok_or("no answer")?;
+    let head = last.head.to_ascii_lowercase();
+    let told = last.status == 429 && last.text("code") == "rate-limited";
+    check("refused", told && head.contains("\r\nretry-after: "), last)
+}
