@@ -12,6 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 const DEVICE: &str = "/dev/net/tun";
 
 const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
+const TUNGETIFF: libc::c_ulong = 0x8004_54d2;
 const TUNSETOFFLOAD: libc::c_ulong = 0x4004_54d0;
 const TUNSETVNETHDRSZ: libc::c_ulong = 0x4004_54d8;
 const SIOCBRADDIF: libc::c_ulong = 0x89a2;
@@ -97,6 +98,18 @@ impl Tap {
     #[must_use]
     pub fn from_file(file: File, mtu: u16) -> Self {
         Self { file, mtu }
+    }
+
+    /// The name of an interface that is open, in the namespace where it is.
+    ///
+    /// # Errors
+    /// [`TapError`]: the file is none.
+    pub fn name(file: &File) -> Result<String, TapError> {
+        let mut found = request(c"");
+        ioctl(file.as_raw_fd(), TUNGETIFF, &mut found).map_err(failed("TUNGETIFF"))?;
+        let bytes = found.ifr_name.map(libc::c_char::cast_unsigned);
+        let name = CStr::from_bytes_until_nul(&bytes).unwrap_or_default();
+        Ok(name.to_string_lossy().into_owned())
     }
 
     /// Makes an interface in this thread's network namespace, with a name that nobody has,

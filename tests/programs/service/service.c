@@ -73,27 +73,69 @@ static unsigned long number(const char **text) {
     return n;
 }
 
+// That of IPv4 is shorter.
 struct address {
     unsigned short family, port;
-    unsigned char host[4];
-    char zero[8];
+    union {
+        unsigned char v4[4];
+        struct {
+            unsigned flow;
+            unsigned char host[16];
+            unsigned scope;
+        } v6;
+    };
 };
 
-enum { INET = 2, STREAM = 1 };
+enum { INET = 2, INET6 = 10, STREAM = 1 };
+
+static int has(const char *text, char wanted) {
+    while (*text && *text != wanted) text++;
+    return *text != 0;
+}
+
+static unsigned group(const char **text) {
+    unsigned n = 0;
+    for (;; ++*text) {
+        if (**text >= '0' && **text <= '9') n = n * 16 + (unsigned)(**text - '0');
+        else if (**text >= 'a' && **text <= 'f') n = n * 16 + (unsigned)(**text - 'a' + 10);
+        else return n;
+    }
+}
+
+// Groups of an IPv6 address, with "::" somewhere.
+static void parse6(const char *text, unsigned char *host) {
+    unsigned groups[8] = {0}, count = 0, gap = 8;
+    while (*text && count < 8) {
+        if (text[0] == ':' && text[1] == ':') gap = count, text += 2;
+        else if (*text == ':') text++;
+        else groups[count++] = group(&text);
+    }
+    for (unsigned i = 0, from = 0; i < 8; i++) {
+        unsigned n = i >= gap && i < gap + 8 - count ? 0 : groups[from++];
+        host[2 * i] = (unsigned char)(n >> 8), host[2 * i + 1] = (unsigned char)n;
+    }
+}
 
 static struct address address(const char *host, const char *port) {
     unsigned long n = number(&port);
-    struct address address = {INET, (unsigned short)(n << 8 | n >> 8), {0}, {0}};
+    struct address address = {INET, (unsigned short)(n << 8 | n >> 8), {{0}}};
+    if (has(host, ':')) {
+        address.family = INET6;
+        parse6(host, address.v6.host);
+        return address;
+    }
     for (int i = 0; i < 4; i++, host += *host == '.')
-        address.host[i] = (unsigned char)number(&host);
+        address.v4[i] = (unsigned char)number(&host);
     return address;
 }
 
+static long size(const struct address *address) { return address->family == INET ? 16 : 28; }
+
 // Tells its name to everybody who connects.
-static void serve(const char *port, const char *name) {
-    struct address own = address("0.0.0.0", port);
-    long listener = checked(call(SOCKET, INET, STREAM, 0));
-    checked(call(BIND, listener, (long)&own, sizeof own));
+static void serve(const char *host, const char *port, const char *name) {
+    struct address own = address(host, port);
+    long listener = checked(call(SOCKET, own.family, STREAM, 0));
+    checked(call(BIND, listener, (long)&own, size(&own)));
     checked(call(LISTEN, listener, 10, 0));
     print("ready\n");
     for (;;) {
@@ -107,8 +149,8 @@ static void serve(const char *port, const char *name) {
 static void ask(const char *host, const char *port) {
     static char buffer[4096];
     struct address peer = address(host, port);
-    long connection = checked(call(SOCKET, INET, STREAM, 0)), count;
-    checked(call(CONNECT, connection, (long)&peer, sizeof peer));
+    long connection = checked(call(SOCKET, peer.family, STREAM, 0)), count;
+    checked(call(CONNECT, connection, (long)&peer, size(&peer)));
     while ((count = checked(call(READ, connection, (long)buffer, sizeof buffer))) > 0)
         call(WRITE, 1, (long)buffer, count);
 }
@@ -139,7 +181,8 @@ __attribute__((used)) static void begin(long *stack) {
     if (same(what, "get")) get(arguments[2]);
     if (same(what, "put")) put(arguments[2], arguments[3]);
     if (same(what, "fill")) fill(arguments[2]);
-    if (same(what, "serve")) serve(arguments[2], arguments[3]);
+    if (same(what, "serve")) serve("0.0.0.0", arguments[2], arguments[3]);
+    if (same(what, "serve6")) serve("::", arguments[2], arguments[3]);
     if (same(what, "ask")) ask(arguments[2], arguments[3]);
     if (same(what, "fault")) *(volatile char *)8 = 1;
     if (same(what, "handle")) handle_fault();

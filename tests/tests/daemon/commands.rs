@@ -2,8 +2,10 @@
 
 use super::{check, machine, start};
 use hartline_tests::daemon::Daemon;
-use hartline_tests::{Result, compile, hartline};
+use hartline_tests::tree::Scratch;
+use hartline_tests::{Result, compile, hartline, process};
 use serde_json::Value;
+use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Output, Stdio};
@@ -143,4 +145,29 @@ pub fn service() -> Result<()> {
     daemon.restart()?;
     let running = super::state(&daemon, &ticking)?;
     check("machines go on", running == "running", &running)
+}
+
+/// Limits are enforced, or it is said why not, and a daemon of which they are demanded does not
+/// start. (tests/svm/service-cases has them enforced.)
+pub fn limits_demanded() -> Result<()> {
+    let daemon = Daemon::start("pool = 1")?;
+    let ready = daemon.request("GET", "/readyz", b"")?.json();
+    let why = ready["limits"].as_str().unwrap_or_default();
+    let enforced = ready["limits_enforced"] == true;
+    check("why", enforced == why.is_empty(), &ready)?;
+    if enforced {
+        return Daemon::start("pool = 1\nrequire_limits = true").map(drop);
+    }
+    let folder = Scratch::new()?;
+    let file = folder.path().join("hartlined.toml");
+    fs::write(&file, "require_limits = true")?;
+    let mut command = Command::new(hartline::daemon()?);
+    command.arg("--config").arg(&file);
+    for (option, name) in [("--data-dir", "data"), ("--socket", "socket")] {
+        command.arg(option).arg(folder.path().join(name));
+    }
+    let outcome = process::run(&mut command, b"")?;
+    let error = outcome.stderr_text();
+    let told = error.contains("require_limits: ") && error.contains(why);
+    check("refused", outcome.code == 125 && told, &error)
 }

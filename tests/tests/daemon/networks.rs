@@ -21,6 +21,10 @@ const METADATA: &str = "169.254.169.254";
 /// The world's addresses: public, and private.
 const PUBLIC: &str = "203.0.113.2";
 const PRIVATE: &str = "192.168.5.2";
+/// The same of IPv6: the host's, and the world's.
+const OWN6: &str = "2600:1::7";
+const PUBLIC6: &str = "2600:9::2";
+const PRIVATE6: &str = "fd99::2";
 /// How long a run waits for an answer that it is to get, and for one that it is not to get,
 /// milliseconds.
 const PATIENCE_MS: [u32; 2] = [60_000, 3000];
@@ -59,7 +63,8 @@ fn ip(arguments: &str) -> Result<String> {
 
 /// Listens in this thread's namespace, and tells everybody who connects the name.
 fn listen(name: &'static str) -> Result<()> {
-    let listener = TcpListener::bind(("0.0.0.0", PORT))?;
+    // By IPv4 too.
+    let listener = TcpListener::bind(("::", PORT))?;
     thread::spawn(move || {
         for mut peer in listener.incoming().flatten() {
             // One that went away meanwhile.
@@ -83,7 +88,9 @@ fn host() -> Result<(Arc<File>, File)> {
         for address in [OWN, METADATA] {
             ip(&format!("address add {address}/32 dev lo"))?;
         }
+        ip(&format!("address add {OWN6}/128 dev lo"))?;
         fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
+        fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1")?;
         listen("the host")
     })?;
     // Its other end is made in the namespace of this process, and moved from there.
@@ -93,16 +100,20 @@ fn host() -> Result<(Arc<File>, File)> {
             "link add dev out type veth peer name in netns {world_fd}"
         ))?;
         ip("address add 203.0.113.1/24 dev out")?;
+        ip("address add 2600:9::1/64 dev out nodad")?;
         ip("link set dev out up")?;
         ip(&format!(
             "route add {PRIVATE}/32 dev out via {PUBLIC} onlink"
         ))?;
+        ip(&format!("route add {PRIVATE6}/128 dev out via {PUBLIC6}"))?;
         Ok(())
     })?;
     inside(Some(&world), || {
         ip(&format!("address add {PUBLIC}/24 dev in"))?;
         ip("link set dev in up")?;
         ip(&format!("address add {PRIVATE}/32 dev lo"))?;
+        ip(&format!("address add {PUBLIC6}/64 dev in nodad"))?;
+        ip(&format!("address add {PRIVATE6}/128 dev lo"))?;
         listen("the world")
     })?;
     Ok((Arc::new(host), world))
@@ -183,7 +194,14 @@ fn ask_all(daemon: &Daemon, program: &str, rows: &[(&str, &str, &str)]) -> Resul
 
 /// A machine that listens: its path in the API, and its address.
 fn server(daemon: &Daemon, program: &str) -> Result<(String, String)> {
-    let args = json!(["serve", PORT.to_string(), "a machine"]);
+    let path = listener(daemon, program, "serve")?;
+    let address = daemon.request("GET", &path, b"")?.text("address");
+    Ok((path, address))
+}
+
+/// A machine that listens, by IPv4 or IPv6: its path in the API.
+fn listener(daemon: &Daemon, program: &str, how: &str) -> Result<String> {
+    let args = json!([how, PORT.to_string(), "a machine"]);
     let body = json!({ "program": program, "args": args, "network": "tenant", "start": true });
     let made = post(daemon, "default", "/v1/machines", &body)?;
     let path = format!("/v1/machines/{}", made["id"].as_str().unwrap_or_default());
@@ -192,8 +210,7 @@ fn server(daemon: &Daemon, program: &str) -> Result<(String, String)> {
         let log = daemon.request("GET", &format!("{path}/logs"), b"");
         log.is_ok_and(|log| log.body == b"ready\n")
     })?;
-    let address = daemon.request("GET", &path, b"")?.text("address");
-    Ok((path, address))
+    Ok(path)
 }
 
 pub fn networks() -> Result<()> {
@@ -240,7 +257,12 @@ pub fn networks() -> Result<()> {
     let (second, other_address) = server(&daemon, &program)?;
     check("another address", other_address != address, &other_address)?;
 
-    // What went over the interface is told.
+    // What went over the interface is told, also of a machine that runs.
+    let stats = daemon.request("GET", &format!("{machine}/stats"), b"")?;
+    let network = &stats.json()["network"];
+    let sent = network["sent_packets"].as_u64();
+    let live = sent.is_some_and(|n| n > 2) && network["dropped"].is_null();
+    check("traffic so far", live, &stats)?;
     let run = json!({ "program": program, "network": "tenant",
         "args": ["ask", address, PORT.to_string()] });
     let outcome = post(&daemon, "default", "/v1/runs", &run)?;
@@ -317,4 +339,41 @@ pub fn exceptions() -> Result<()> {
         &program,
         &[("third", METADATA, ""), ("third", OWN, "the host")],
     )
+}
+
+pub fn ipv6() -> Result<()> {
+    let (host, _world) = host()?;
+    let configuration = "pool = 2\nnetwork_range = '10.215.0.0/16'\n\
+        network_range6 = 'fd12:3456:789a::/48'\nnetwork_outbound = true\n\
+        network_allow = ['fd12:3456:789a:1::/64']";
+    let mut daemon = Daemon::start_in_network(configuration, &host)?;
+    let program = push(&daemon)?;
+    let machine = listener(&daemon, &program, "serve6")?;
+    let address = daemon.request("GET", &machine, b"")?.text("address6");
+    check("its address", address == "fd12:3456:789a::2", &address)?;
+    let from_host = || {
+        let mut told = String::new();
+        TcpStream::connect((address.as_str(), PORT))?.read_to_string(&mut told)?;
+        check("told to the host", told == "a machine", &told)
+    };
+    inside(Some(&host), from_host)?;
+    let rows = [
+        ("default", address.as_str(), "a machine"),
+        ("default", PUBLIC6, "the world"),
+        ("default", PUBLIC, "the world"),
+        ("default", PRIVATE6, ""),
+        ("default", OWN6, ""),
+        ("default", "fd12:3456:789a::1", ""),
+        // In a network that is allowed.
+        ("default", "fd12:3456:789a:1::1", ""),
+        ("other", address.as_str(), ""),
+        ("other", "fd12:3456:789a:1::1", ""),
+        ("other", PUBLIC6, "the world"),
+    ];
+    ask_all(&daemon, &program, &rows)?;
+    daemon.kill()?;
+    daemon.restart()?;
+    let found = daemon.request("GET", &machine, b"")?.text("address6");
+    check("the same address", found == address, &found)?;
+    ask_all(&daemon, &program, &rows[..1])
 }

@@ -1,7 +1,7 @@
 //! The daemon's configuration, `hartlined.toml`.
 
 use super::network;
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::io;
@@ -61,10 +61,12 @@ pub struct Config {
     pub disk_bandwidth: Option<u64>,
     /// Addresses for networks of tenants, a /24 of them for each; there are none without it.
     pub network_range: Option<Ipv4Net>,
+    /// Their IPv6 addresses, a /64 of them for each; there is no IPv6 without it.
+    pub network_range6: Option<Ipv6Net>,
     /// Machines reach public addresses, by the host's.
     pub network_outbound: bool,
     /// What machines reach besides, whatever it is.
-    pub network_allow: Vec<Ipv4Net>,
+    pub network_allow: Vec<IpNet>,
     /// Most bytes per second that a machine sends, and receives.
     pub network_bandwidth: Option<u64>,
     /// Most packets per second that a machine sends, and receives.
@@ -98,6 +100,7 @@ impl Default for Config {
             require_limits: false,
             disk_bandwidth: None,
             network_range: None,
+            network_range6: None,
             network_outbound: false,
             network_allow: Vec::new(),
             network_bandwidth: None,
@@ -208,6 +211,18 @@ impl Config {
                 "must be addresses with a prefix of 24 bits or less, and zeros after it",
             );
         }
+        if self
+            .network_range6
+            .is_some_and(|range| range.prefix_len() > network::PREFIX6 || range.trunc() != range)
+        {
+            return wrong(
+                "network_range6",
+                "must be addresses with a prefix of 64 bits or less, and zeros after it",
+            );
+        }
+        if self.network_range6.is_some() && self.network_range.is_none() {
+            return wrong("network_range6", "needs network_range too");
+        }
         if self.requests_per_second == 0 || self.max_connections == 0 {
             return wrong("requests_per_second", "limits of 0 leave nothing to do");
         }
@@ -233,6 +248,7 @@ mod tests {
         assert!(config.listen.take().is_some() && config.memory.take().is_some());
         assert!(config.tls_certificate.take().is_some() && config.tls_key.take().is_some());
         assert!(config.disk_bandwidth.take().is_some() && config.network_range.take().is_some());
+        assert!(config.network_range6.take().is_some());
         let limits = [&mut config.network_bandwidth, &mut config.network_packets];
         assert!(limits.into_iter().all(|limit| limit.take().is_some()));
         assert_eq!(config, Config::default());
@@ -256,6 +272,7 @@ mod tests {
             "first_uid = 0",
             "network_range = '10.0.0.0/25'",
             "network_range = '10.0.0.1/16'",
+            "network_range6 = 'fd00::/64'",
             "uids = 4294967295",
         ] {
             let config: Config = toml::from_str(wrong).unwrap();

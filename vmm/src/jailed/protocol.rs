@@ -4,7 +4,7 @@
 use crate::run::UserExits;
 use hartline_devices::net::Statistics;
 use serde::{Deserialize, Serialize};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Where the program of an upload that is one ELF file is in its tree.
 pub const PROGRAM_PATH: &str = "/program";
@@ -61,10 +61,23 @@ pub struct NetworkJob {
     pub prefix: u8,
     /// The gateway's address.
     pub gateway: Ipv4Addr,
+    /// Its second address, if the network has IPv6.
+    pub ipv6: Option<Address6>,
     /// Most bytes per second in each direction; 0: no limit.
     pub bandwidth: u64,
     /// Most packets per second in each direction; 0: no limit.
     pub packets: u64,
+}
+
+/// An IPv6 address of a VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address6 {
+    /// The address.
+    pub address: Ipv6Addr,
+    /// Length of the network's prefix, bits.
+    pub prefix: u8,
+    /// The gateway's address.
+    pub gateway: Ipv6Addr,
 }
 
 /// A volume of a VM.
@@ -137,10 +150,12 @@ pub struct Traffic {
     pub sent_packets: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Packets that it sent and the host did not take.
-    pub dropped: u64,
-    /// Times that packets waited for the limits.
-    pub throttled: u64,
+    /// Packets that it sent and the host did not take, once it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<u64>,
+    /// Times that packets waited for the limits, once it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttled: Option<u64>,
 }
 
 impl From<Statistics> for Traffic {
@@ -150,8 +165,8 @@ impl From<Statistics> for Traffic {
             received_bytes: statistics.received_bytes,
             sent_packets: statistics.sent_packets,
             sent_bytes: statistics.sent_bytes,
-            dropped: statistics.dropped,
-            throttled: statistics.throttled,
+            dropped: Some(statistics.dropped),
+            throttled: Some(statistics.throttled),
         }
     }
 }

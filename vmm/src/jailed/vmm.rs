@@ -149,11 +149,14 @@ fn interface(job: &NetworkJob, tap: File) -> Interface {
         polling: POLLING,
         limits: Arc::new(Limits::new(job.bandwidth, job.packets)),
     };
+    let second = job.ipv6.as_ref();
     let settings = NetSettings {
         present: 1,
         ipv4: address,
         gateway4: job.gateway.octets(),
-        prefixes: [job.prefix.into(), 0],
+        prefixes: [job.prefix, second.map_or(0, |second| second.prefix)].map(u32::from),
+        ipv6: second.map_or([0; 16], |second| second.address.octets()),
+        gateway6: second.map_or([0; 16], |second| second.gateway.octets()),
         polling_ns: u64::try_from(POLLING.as_nanos()).unwrap_or(u64::MAX),
         ..NetSettings::default()
     };

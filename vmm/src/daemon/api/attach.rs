@@ -120,7 +120,7 @@ async fn serve(
     let outputs = async {
         tokio::try_join!(output(0), output(1))?;
         if let Ok(ended) = find(target, Kind::Machine) {
-            let view = super::machines::MachineView::from(ended);
+            let view = super::machines::MachineView::new(&target.daemon, ended);
             let text = serde_json::to_string(&view).map_err(axum::Error::new)?;
             sink.lock().await.send(Message::Text(text.into())).await?;
         }

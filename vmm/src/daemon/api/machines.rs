@@ -16,7 +16,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 /// A machine as the API shows it.
@@ -33,6 +33,9 @@ pub struct MachineView {
     /// Its address in the network of its tenant, while it runs there.
     #[schema(value_type = Option<String>, format = "ipv4")]
     address: Option<Ipv4Addr>,
+    /// Its IPv6 address there, if the network has such.
+    #[schema(value_type = Option<String>, format = "ipv6")]
+    address6: Option<Ipv6Addr>,
     /// What went wrong; empty if nothing did.
     message: String,
     /// When it was made, milliseconds since 1970.
@@ -43,13 +46,16 @@ pub struct MachineView {
     ended_ms: Option<i64>,
 }
 
-impl From<Machine> for MachineView {
-    fn from(machine: Machine) -> Self {
+impl MachineView {
+    /// Shows a machine as it is now.
+    pub(super) fn new(daemon: &Daemon, machine: Machine) -> Self {
+        let address = machine.address.filter(|_| machine.state.has_started());
         Self {
             id: machine.id,
             spec: machine.spec,
             state: machine.state,
-            address: machine.address.filter(|_| machine.state.has_started()),
+            address,
+            address6: address.and_then(|address| daemon.networks.second(&machine.tenant, address)),
             exit_code: machine.result.map(|result| result.code),
             message: machine.message,
             created_ms: machine.created_ms,
@@ -112,7 +118,7 @@ pub async fn list(
                     .is_some_and(|own| own == value)
             })
         });
-        found.extend(wanted.map(MachineView::from));
+        found.extend(wanted.map(|machine| MachineView::new(&daemon, machine)));
         match last {
             Some(last) if found.len() < which.limit as usize => after = last,
             _ => break,
@@ -192,7 +198,7 @@ pub async fn create(
     };
     // Waits for the disk.
     let (status, machine) = tokio::task::block_in_place(make)?;
-    Ok((status, axum::Json(machine.into())))
+    Ok((status, axum::Json(MachineView::new(&daemon, machine))))
 }
 
 /// A machine of the tenant
@@ -204,7 +210,8 @@ pub async fn get(target: Target) -> Answer {
 }
 
 fn show(target: &Target) -> Answer {
-    Ok(axum::Json(find(target, Kind::Machine)?.into()))
+    let machine = find(target, Kind::Machine)?;
+    Ok(axum::Json(MachineView::new(&target.daemon, machine)))
 }
 
 /// Delete a machine that is not running, and its output

@@ -23,7 +23,7 @@ pub struct Stats {
     exits: Option<Exits>,
     /// Exits that KVM counted, once it has ended.
     kvm_exits: Option<u64>,
-    /// What went over its network interface, if it had one, once it has ended.
+    /// What went over its network interface, if it has one.
     network: Option<Traffic>,
 }
 
@@ -36,6 +36,11 @@ pub async fn stats(target: Target) -> Result<axum::Json<Stats>, Problem> {
     let mut stats = Stats::default();
     if let Some((cpu_ms, memory)) = target.daemon.machines.pid(&target.id).and_then(usage) {
         (stats.cpu_ms, stats.memory) = (Some(cpu_ms), Some(memory));
+    }
+    if let Some(address) = machine.address.filter(|_| machine.state.has_started()) {
+        let networks = &target.daemon.networks;
+        let traffic = || networks.traffic(&target.caller.tenant, address);
+        stats.network = tokio::task::block_in_place(traffic);
     }
     if let Some(result) = machine.result {
         let milliseconds = |us: u64| Some(us as f64 / 1000.0);

@@ -15,28 +15,35 @@
 
 mod namespace;
 mod rules;
+mod subnet;
+mod traffic;
+
+pub use subnet::{PREFIX, PREFIX6};
 
 use super::config::Config;
 use super::store::{Store, StoreError};
 use crate::jail::Child;
-use crate::jailed::protocol::{NETWORK_FD, NetworkJob};
+use crate::jailed::protocol::{Address6, NETWORK_FD, NetworkJob, Traffic};
 use hartline_devices::net::Tap;
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use namespace::{Namespace, run};
 use rules::INTERFACE;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use subnet::Subnet;
 
-/// Length of the prefix of a tenant's network, bits.
-pub const PREFIX: u8 = 24;
 /// The bridge in a tenant's namespace.
 const BRIDGE: &str = "machines";
 const TUN: &str = "/dev/net/tun";
 const FORWARDING: &str = "/proc/sys/net/ipv4/ip_forward";
+const FORWARDING6: &str = "/proc/sys/net/ipv6/conf/all/forwarding";
+/// Is there if the host has IPv6 (proc_pid_net(5)).
+const ADDRESSES6: &str = "/proc/self/net/if_inet6";
 /// Number of `CAP_NET_ADMIN` (capabilities(7)).
 const CAP_NET_ADMIN: u32 = 12;
 
@@ -56,11 +63,11 @@ pub enum Unavailable {
     #[error("the daemon has no CAP_NET_ADMIN")]
     Capability,
     /// The host does not forward packets.
-    #[error(
-        "net.ipv4.ip_forward is 0, and network_outbound or network_allow is set: set it to 1 \
-         (sysctl.d(5))"
-    )]
-    Forwarding,
+    #[error("{0} is 0, and network_outbound or network_allow is set: set it to 1 (sysctl.d(5))")]
+    Forwarding(&'static str),
+    /// The host has no IPv6.
+    #[error("network_range6 is set, and the host's kernel has no IPv6")]
+    NoIpv6,
     /// The rules are refused.
     #[error("the rules of the networks cannot be loaded: {0}")]
     Rules(String),
@@ -117,6 +124,7 @@ pub struct Networks {
 #[derive(Debug)]
 struct Settings {
     range: Ipv4Net,
+    range6: Option<Ipv6Net>,
     rules: String,
     /// Most bytes, and packets, per second of a machine in each direction; 0: no limit.
     limits: [u64; 2],
@@ -128,8 +136,9 @@ type Tenants = Mutex<HashMap<String, Network>>;
 #[derive(Debug)]
 struct Network {
     namespace: Arc<Namespace>,
-    addresses: Ipv4Net,
-    taken: BTreeSet<Ipv4Addr>,
+    addresses: Subnet,
+    /// Addresses that somebody has, and the names of their interfaces once those are made.
+    taken: BTreeMap<Ipv4Addr, String>,
     /// The address that was given last: others come first, since peers of who had one may
     /// still know its connections.
     last: Ipv4Addr,
@@ -137,25 +146,25 @@ struct Network {
 
 impl Network {
     /// One without machines.
-    fn new(namespace: Namespace, addresses: Ipv4Net) -> Self {
+    fn new(namespace: Namespace, addresses: Subnet) -> Self {
         Self {
             namespace: Arc::new(namespace),
             addresses,
-            taken: BTreeSet::new(),
-            last: gateway(addresses),
+            taken: BTreeMap::new(),
+            last: addresses.gateway(),
         }
     }
 
     /// Takes an address that nobody has, `wanted` if possible.
     fn take(&mut self, wanted: Option<Ipv4Addr>) -> Option<Ipv4Addr> {
-        let (gateway, last) = (gateway(self.addresses), self.last);
-        let (after, before): (Vec<_>, Vec<_>) =
-            self.addresses.hosts().partition(|address| *address > last);
-        let wanted = wanted.filter(|address| self.addresses.contains(address));
+        let (gateway, last) = (self.addresses.gateway(), self.last);
+        let all = self.addresses.v4;
+        let (after, before): (Vec<_>, Vec<_>) = all.hosts().partition(|address| *address > last);
+        let wanted = wanted.filter(|address| all.contains(address));
         let mut addresses = wanted.into_iter().chain(after).chain(before);
         let address =
-            addresses.find(|address| *address != gateway && !self.taken.contains(address))?;
-        self.taken.insert(address);
+            addresses.find(|address| *address != gateway && !self.taken.contains_key(address))?;
+        self.taken.insert(address, String::new());
         self.last = address;
         Some(address)
     }
@@ -170,6 +179,14 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// From now on this TAP interface has the address.
+    fn note_interface(&self, tap: &File) {
+        let Ok(name) = Tap::name(tap) else { return };
+        if let Some(network) = lock(&self.tenants).get_mut(&self.tenant) {
+            network.taken.insert(self.address, name);
+        }
+    }
+
     /// The address.
     #[must_use]
     pub fn address(&self) -> Ipv4Addr {
@@ -233,11 +250,19 @@ impl Networks {
         let (lease, addresses, namespace) = self.lease(settings, tenant, wanted)?;
         let make = || Tap::make(BRIDGE).map_err(io::Error::other);
         let tap = namespace.enter(make)?;
+        lease.note_interface(&tap);
         let [bandwidth, packets] = settings.limits;
+        let second = addresses.second(lease.address);
+        let gateway6 = addresses.second(addresses.gateway());
         let job = NetworkJob {
             address: lease.address,
             prefix: PREFIX,
-            gateway: gateway(addresses),
+            gateway: addresses.gateway(),
+            ipv6: second.zip(gateway6).map(|(address, gateway)| Address6 {
+                address,
+                prefix: PREFIX6,
+                gateway,
+            }),
             bandwidth,
             packets,
         };
@@ -253,7 +278,7 @@ impl Networks {
         settings: &Settings,
         tenant: &str,
         wanted: Option<Ipv4Addr>,
-    ) -> Result<(Lease, Ipv4Net, Arc<Namespace>), NetworkError> {
+    ) -> Result<(Lease, Subnet, Arc<Namespace>), NetworkError> {
         let mut tenants = lock(&self.tenants);
         if !tenants.contains_key(tenant) {
             let network = self.make(settings, tenant)?;
@@ -290,20 +315,22 @@ impl Networks {
             );
             run("ip", &["-batch", "-"], &inside)
         })?;
-        let gateway = gateway(addresses);
-        let outside = format!(
-            "address add {gateway}/{PREFIX} dev {host}\n\
-             link set dev {host} up\n"
-        );
+        let gateway = addresses.gateway();
+        let mut outside = format!("address add {gateway}/{PREFIX} dev {host}\n");
+        if let Some(gateway) = addresses.second(gateway) {
+            // Nobody else can have it, so there is nothing to wait for.
+            outside += &format!("address add {gateway}/{PREFIX6} dev {host} nodad\n");
+        }
+        outside += &format!("link set dev {host} up\n");
         run("ip", &["-batch", "-"], &outside)?;
         Ok(Network::new(namespace, addresses))
     }
 
     /// Number and addresses of a tenant's network.
-    fn addresses(&self, settings: &Settings, tenant: &str) -> Result<(u32, Ipv4Net), NetworkError> {
+    fn addresses(&self, settings: &Settings, tenant: &str) -> Result<(u32, Subnet), NetworkError> {
         let index = self.store.network(tenant)?;
-        let addresses = subnet(settings.range, index).ok_or(NetworkError::NoNetwork)?;
-        Ok((index, addresses))
+        let addresses = Subnet::of(settings.range, settings.range6, index);
+        Ok((index, addresses.ok_or(NetworkError::NoNetwork)?))
     }
 
     /// Takes the address of a machine that was found again, and the network that it is in.
@@ -313,7 +340,7 @@ impl Networks {
         let settings = self.settings.as_ref().ok()?;
         let (_, addresses) = self.addresses(settings, tenant).ok()?;
         let tap = process.take_tap(NETWORK_FD).ok()?;
-        if !addresses.contains(&address) {
+        if !addresses.v4.contains(&address) {
             return None;
         }
         let mut tenants = lock(&self.tenants);
@@ -330,7 +357,28 @@ impl Networks {
             address,
         });
         drop(tenants);
-        lease.filter(|_| free).map(Arc::new)
+        let lease = lease.filter(|_| free)?;
+        lease.note_interface(&tap);
+        Some(Arc::new(lease))
+    }
+
+    /// The IPv6 address of the machine of a tenant that has an address.
+    #[must_use]
+    pub fn second(&self, tenant: &str, address: Ipv4Addr) -> Option<Ipv6Addr> {
+        lock(&self.tenants).get(tenant)?.addresses.second(address)
+    }
+
+    /// What the machine of a tenant that has an address has sent and received. `None`: no
+    /// machine that runs has it.
+    #[must_use]
+    pub fn traffic(&self, tenant: &str, address: Ipv4Addr) -> Option<Traffic> {
+        let (namespace, interface) = {
+            let tenants = lock(&self.tenants);
+            let network = tenants.get(tenant)?;
+            let interface = network.taken.get(&address)?.clone();
+            (Arc::clone(&network.namespace), interface)
+        };
+        namespace.enter(|| traffic::of(&interface)).ok()
     }
 
     /// Forgets networks without machines: the kernel deletes them. Loads the rules again if
@@ -355,15 +403,25 @@ impl Settings {
         if let Some(unavailable) = lacking() {
             return Err(unavailable);
         }
-        let forwards = fs::read_to_string(FORWARDING).is_ok_and(|text| text.trim() != "0");
-        if !forwards && (outbound || !allowed.is_empty()) {
-            return Err(Unavailable::Forwarding);
+        let range6 = config.network_range6;
+        if range6.is_some() && !Path::new(ADDRESSES6).exists() {
+            return Err(Unavailable::NoIpv6);
         }
-        let rules = rules::table(range, allowed, outbound);
+        let forwards = |file| fs::read_to_string(file).is_ok_and(|text| text.trim() != "0");
+        if outbound || !allowed.is_empty() {
+            if !forwards(FORWARDING) {
+                return Err(Unavailable::Forwarding("net.ipv4.ip_forward"));
+            }
+            if range6.is_some() && !forwards(FORWARDING6) {
+                return Err(Unavailable::Forwarding("net.ipv6.conf.all.forwarding"));
+            }
+        }
+        let rules = rules::table(range, range6, allowed, outbound);
         let refused = |error: io::Error| Unavailable::Rules(error.to_string());
         run("nft", &["-f", "-"], &rules).map_err(refused)?;
         Ok(Self {
             range,
+            range6,
             rules,
             limits: [config.network_bandwidth, config.network_packets]
                 .map(Option::unwrap_or_default),
@@ -378,16 +436,6 @@ fn exists(name: &str) -> io::Result<bool> {
     Ok(unsafe { libc::if_nametoindex(name.as_ptr()) } != 0)
 }
 
-/// The network of a number.
-fn subnet(range: Ipv4Net, index: u32) -> Option<Ipv4Net> {
-    range.subnets(PREFIX).ok()?.nth(index as usize)
-}
-
-/// The host's address in a network.
-fn gateway(addresses: Ipv4Net) -> Ipv4Addr {
-    addresses.hosts().next().unwrap_or(addresses.addr())
-}
-
 fn lock(tenants: &Tenants) -> MutexGuard<'_, HashMap<String, Network>> {
     tenants.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -397,19 +445,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_are_parts_of_the_range() {
-        let range = "10.213.0.0/16".parse().unwrap();
-        assert_eq!(subnet(range, 7), "10.213.7.0/24".parse().ok());
-        assert_eq!(subnet(range, 256), None);
-        let one = "10.1.2.0/24".parse().unwrap();
-        assert_eq!((subnet(one, 0), subnet(one, 1)), (Some(one), None));
-        assert_eq!(gateway(one), Ipv4Addr::new(10, 1, 2, 1));
-    }
-
-    #[test]
     fn addresses_are_given_in_turn() {
         let file = File::open("/dev/null").unwrap();
-        let addresses: Ipv4Net = "10.1.2.0/24".parse().unwrap();
+        let addresses = Subnet::of("10.1.2.0/24".parse().unwrap(), None, 0).unwrap();
         let mut network = Network::new(Namespace::from(file), addresses);
         let address = |last| Some(Ipv4Addr::new(10, 1, 2, last));
         assert_eq!(network.take(None), address(2));
