@@ -31,7 +31,7 @@ test: build test-setup ## Run every test (HARTLINE_REQUIRE_KVM=1: fail, not skip
 	cargo test --release --locked --workspace --no-fail-fast
 	@$(MAKE) --no-print-directory models
 
-test-emulated: build test-setup ## Test interrupts on SVM and VT-x, as QEMU and bochs emulate them (minutes)
+test-emulated: deb test-setup ## Test interrupts, and the service with systemd, on emulated SVM and VT-x (minutes)
 	@$(SETUP)/setup.sh emulated
 	cargo test --release --locked -p hartline-tests --test svm -- --ignored --test-threads=1
 

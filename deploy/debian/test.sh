@@ -1,21 +1,13 @@
 #!/usr/bin/env bash
 # Install, upgrade, remove, install again and purge the package in a chroot of Debian
-# trixie, and check after each step what there is. As root; debootstrap is installed if
-# it is missing. The chroot is kept as a tar file for the next time.
+# trixie, and check after each step what there is. As root.
 #
 #   test.sh FILE.deb
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 package=$(realpath "$1")
-cache=${HARTLINE_DEBS:-${XDG_CACHE_HOME:-$HOME/.cache}/hartline-debs}
-base=$cache/chroot-trixie.tar
 
 [ "$(id -u)" -eq 0 ] || { echo "test-deb: a chroot needs root" >&2; exit 1; }
-if ! command -v debootstrap >/dev/null; then
-    apt-get -qq update
-    DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends debootstrap
-fi
-
 work=$(mktemp -d)
 chroot=$work/chroot
 finish() {
@@ -23,20 +15,7 @@ finish() {
     rm -rf --one-file-system "$work"
 }
 trap finish EXIT
-if [ ! -e "$base" ]; then
-    echo "test-deb: making a chroot of Debian trixie"
-    mkdir -p "$cache"
-    debootstrap --variant=minbase --include=systemd trixie "$chroot" \
-        "$("$here/../setup/mirror.sh")" >"$work/debootstrap.log" 2>&1 || {
-        tail -n 20 "$work/debootstrap.log" >&2
-        exit 1
-    }
-    tar -C "$chroot" -cf "$base.new" .
-    mv "$base.new" "$base"
-    rm -rf "$chroot"
-fi
-mkdir "$chroot"
-tar -C "$chroot" -xf "$base"
+"$here/chroot.sh" "$chroot"
 mount -t proc proc "$chroot/proc"
 
 inside() { LC_ALL=C DEBIAN_FRONTEND=noninteractive chroot "$chroot" "$@"; }
@@ -75,6 +54,7 @@ inside systemd-tmpfiles --create hartline.conf
 there /usr/bin/hartline /usr/sbin/hartlined $config $enabled /var/lib/hartline /run/hartline \
     /usr/share/bash-completion/completions/hartline /usr/share/doc/hartline/copyright
 [ "$(stat -c %a "$chroot/var/lib/hartline")" = 700 ] || fail "others may look at the data"
+inside getent passwd hartline >/dev/null || fail "there is no user hartline"
 inside hartline --version >/dev/null || fail "hartline does not start"
 inside hartlined --help >/dev/null || fail "hartlined does not start"
 inside bash -c '. /usr/share/bash-completion/completions/hartline; complete -p hartline' \
@@ -100,6 +80,7 @@ say "install again and purge"
 install /upgrade.deb
 inside dpkg -P hartline >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg -P"; }
 gone $config /etc/hartline /var/lib/hartline /run/hartline $enabled
+! inside getent passwd hartline || fail "the user hartline is there"
 list >"$work/after"
 diff "$work/before" "$work/after" || fail "the purge left what is shown above"
 say "passed"

@@ -13,39 +13,25 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 machine=$1 hartline=$2 cases=$3
-amd64=$(cd "$here/../../.debian/amd64" && pwd)
-kernel=$(ls "$amd64"/boot/vmlinuz-*-cloud-amd64 | sort -V | tail -n 1)
-modules=$amd64/usr/lib/modules/${kernel##*/vmlinuz-}/kernel
+. "$here/machine.sh"
 case $machine in
-svm) kvm="drivers/crypto/ccp/ccp arch/x86/kvm/kvm arch/x86/kvm/kvm-amd" ;;
-ept) kvm="arch/x86/kvm/kvm arch/x86/kvm/kvm-intel" ;;
+svm) kvm=$svm_modules ;;
+ept) kvm="virt/lib/irqbypass arch/x86/kvm/kvm arch/x86/kvm/kvm-intel drivers/net/tun" ;;
 *) echo "$0: svm or ept, not $machine" >&2 && exit 2 ;;
 esac
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/root
-mkdir -p "$root"/{bin,modules,cases,cache}
-cp "$here/init" "$root/init"
-cp "$amd64/usr/bin/busybox" "$root/bin/busybox"
+mkdir -p "$root"/{bin,cases,cache}
 strip -o "$root/bin/hartline" "$hartline"
 cp -r "$cases/." "$root/cases"
 [ -d "$cases/cache" ] && cp -r "$cases/cache/." "$root/cache"
-number=0
-for module in virt/lib/irqbypass $kvm drivers/net/tun; do
-    # Some kernels have one built in, or do without.
-    [ -e "$modules/$module.ko.xz" ] || continue
-    xz -dc "$modules/$module.ko.xz" >"$root/modules/$number-${module##*/}.ko"
-    number=$((number + 1))
-done
-chmod 755 "$root/init" "$root/bin/"*
-(cd "$root" && find . | cpio --quiet -o -H newc) >"$work/initramfs"
+# shellcheck disable=SC2086 # a list of words
+make_initramfs "$work/initramfs" "$here/init" "$root" $kvm
 
 if [ "$machine" = svm ]; then
-    timeout "${EMULATED_SECONDS:-270}" qemu-system-x86_64 -machine q35 -accel tcg,thread=single -cpu EPYC,+svm,+npt \
-        -smp 2 -m 3G -kernel "$kernel" -initrd "$work/initramfs" \
-        -append "console=ttyS0 quiet panic=-1 mitigations=off rdinit=/init" \
-        -display none -monitor none -serial stdio -no-reboot </dev/null
+    run_svm "$work/initramfs" rdinit=/init
     exit
 fi
 

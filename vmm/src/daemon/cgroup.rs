@@ -7,8 +7,9 @@
 //! BASE/tenants/NAME        all VMs of a tenant: its weight against other tenants'
 //! BASE/tenants/NAME/UID    the VMM of one VM: its memory, threads, disk bandwidth
 //! ```
-//! BASE is the group that the daemon was started in (systemd: `Delegate=yes`), or
-//! `/hartline` if that is the root. Without the controllers there are no limits but those of
+//! BASE is the group that the daemon was started in (systemd: `Delegate=yes`), the one above if
+//! that is called `daemon` already (`DelegateSubgroup=daemon`: without it systemd could not start
+//! the daemon again while there are groups below BASE), or `/hartline` if it is the root. Without the controllers there are no limits but those of
 //! setrlimit(2), and the daemon says so.
 
 use std::fs;
@@ -22,6 +23,7 @@ const NEEDED: [&str; 3] = ["cpu", "memory", "pids"];
 const IO: &str = "io";
 /// Below the root group, where nothing else is ours.
 const OWN: &str = "hartline";
+const DAEMON: &str = "daemon";
 const WORKERS: &str = "workers";
 const TENANTS: &str = "tenants";
 /// What the VMM has in memory besides the guest's own, bytes.
@@ -93,6 +95,18 @@ pub struct Cgroups {
 #[derive(Debug)]
 pub struct Group(PathBuf);
 
+impl Group {
+    /// Whether the kernel has ended a process of the group for its memory limit.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        let events = fs::read_to_string(self.0.join("memory.events")).unwrap_or_default();
+        let kills = events
+            .lines()
+            .find_map(|line| line.strip_prefix("oom_kill "));
+        kills.is_some_and(|count| count != "0")
+    }
+}
+
 impl Drop for Group {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir(&self.0) {
@@ -111,6 +125,7 @@ impl Cgroups {
         let mount = hierarchy()?;
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let own = own_path(&own).ok_or(Unenforced::NoHierarchy)?;
+        let own = delegated(own);
         let start = match own.as_str() {
             "/" => mount.clone(),
             own => mount.join(own.trim_start_matches('/')),
@@ -138,7 +153,7 @@ impl Cgroups {
         let enable = |path: &Path| fs::write(path.join("cgroup.subtree_control"), controllers);
         if !is_root {
             // A group with processes of its own has no controllers for others below it.
-            let own = self.base.join("daemon");
+            let own = self.base.join(DAEMON);
             make_group(&own)?;
             fs::write(own.join("cgroup.procs"), std::process::id().to_string())?;
         }
@@ -190,6 +205,8 @@ impl Cgroups {
         fs::write(all.join("cgroup.subtree_control"), controllers)?;
         set(&all, "cpu.weight", weight.clamp(1, 10_000))?;
         let path = all.join(uid.to_string());
+        // One that was left has counted what is not this VMM's.
+        let _ = fs::remove_dir(&path);
         make_group(&path)?;
         if let Some((disk, most)) = &self.disk {
             set(&path, "io.max", format!("{disk} rbps={most} wbps={most}"))?;
@@ -269,6 +286,15 @@ fn own_path(cgroup: &str) -> Option<String> {
     path.map(str::to_owned)
 }
 
+/// The group that was given to the daemon, which is in it or in its subgroup.
+fn delegated(own: String) -> String {
+    let suffix = format!("/{DAEMON}");
+    match own.strip_suffix(&suffix) {
+        Some(base) if !base.is_empty() => base.to_owned(),
+        _ => own,
+    }
+}
+
 /// The disk that a directory is on, as `MAJOR:MINOR`: of a partition the whole one, which
 /// is what can be limited.
 fn disk_of(directory: &Path) -> Option<String> {
@@ -297,5 +323,24 @@ mod tests {
         let own = "/system.slice/hartlined.service";
         assert_eq!(own_path(cgroup).as_deref(), Some(own));
         assert_eq!(own_path("4:memory:/a\n"), None);
+        assert_eq!(delegated(format!("{own}/daemon")), own);
+        assert_eq!(delegated(own.to_owned()), own);
+        assert_eq!(delegated("/daemon".to_owned()), "/daemon");
+    }
+
+    #[test]
+    fn the_kernel_counts_what_it_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let events = directory.path().join("memory.events");
+        let group = std::mem::ManuallyDrop::new(Group(directory.path().to_path_buf()));
+        for (text, expected) in [
+            ("low 0\nmax 7\noom 0\noom_kill 0\noom_group_kill 0\n", false),
+            ("low 0\nmax 7\noom 1\noom_kill 3\noom_group_kill 1\n", true),
+        ] {
+            fs::write(&events, text).unwrap();
+            assert_eq!(group.is_out_of_memory(), expected, "{text}");
+        }
+        fs::remove_file(&events).unwrap();
+        assert!(!group.is_out_of_memory());
     }
 }

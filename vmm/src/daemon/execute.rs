@@ -20,6 +20,15 @@ use std::time::Duration;
 /// How much longer than its program a VMM may take.
 pub const VMM_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Why a VMM ended without a result.
+#[must_use]
+pub fn why_it_died(out_of_memory: bool) -> &'static str {
+    match out_of_memory {
+        true => "the VMM was ended: it used more memory than its limit",
+        false => "the VMM ended without a result: it crashed or was killed",
+    }
+}
+
 /// VMMs that are tried, one after another.
 const TRIES: u32 = 3;
 /// Images that a VMM waits for at a time.

@@ -221,6 +221,14 @@ pub struct Uid {
     taken: Arc<Mutex<BTreeSet<u32>>>,
 }
 
+impl Uid {
+    /// Whether the kernel has ended its process for the limit of its memory.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        self.group.as_ref().is_some_and(Group::is_out_of_memory)
+    }
+}
+
 impl Drop for Uid {
     fn drop(&mut self) {
         // Before the user is somebody else's, whose group will have the same name.
@@ -349,6 +357,12 @@ impl Jailed {
     pub fn has_ended(&self) -> bool {
         let child = self.child.as_ref();
         child.is_none_or(|watched| watched.child().wait(Duration::ZERO))
+    }
+
+    /// Whether the kernel has ended it for the limit of its memory.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        self.uid.as_ref().is_some_and(Uid::is_out_of_memory)
     }
 
     /// The process: number and start time.

@@ -7,7 +7,7 @@ use super::lookup::{
 };
 use super::spec::check_spec;
 use crate::daemon::Daemon;
-use crate::daemon::execute::{Order, Outputs, VMM_PATIENCE, path_in_tree};
+use crate::daemon::execute::{Order, Outputs, VMM_PATIENCE, path_in_tree, why_it_died};
 use crate::daemon::pool::Supply;
 use crate::daemon::problem::Problem;
 use crate::daemon::process::Jailed;
@@ -347,14 +347,14 @@ async fn run(
         order.result(vmm.line()).await
     };
     let result = tokio::time::timeout(patience, result).await;
+    let out_of_memory = matches!(result, Ok(Err(_))) && vmm.is_out_of_memory();
     // Its process ends by itself, and is ended if it does not.
     drop((vmm, permit, claim));
     let result = match result {
         Ok(Ok(result)) => result,
-        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => RunResult::not_run(
-            FAILURE,
-            "the VMM ended without a result: it crashed or was killed",
-        ),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            RunResult::not_run(FAILURE, why_it_died(out_of_memory))
+        }
         Ok(Err(error)) => return Err(error.into()),
         Err(_) => RunResult::not_run(FAILURE, "the VMM did not answer and was ended"),
     };

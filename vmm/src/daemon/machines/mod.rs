@@ -15,7 +15,7 @@ mod files;
 mod recover;
 
 use super::events::Events;
-use super::execute::{Order, VMM_PATIENCE};
+use super::execute::{Order, VMM_PATIENCE, why_it_died};
 use super::library::Library;
 use super::network::Networks;
 use super::pool::{Pool, Supply};
@@ -335,12 +335,14 @@ impl Machines {
             process.child().signal(libc::SIGKILL)?;
             process.ended().await;
         }
-        drop(held);
+        let (permit, claim, uid) = held;
+        let died = why_it_died(uid.as_ref().is_some_and(Uid::is_out_of_memory));
+        drop((permit, claim, uid));
         match self.store.machine(&machine.id)? {
             Some(now) if hung && !now.killed && self.read_result(&now.id).is_none() => {
                 self.fail(now, "the VMM did not answer and was ended".to_owned())
             }
-            Some(now) => self.finish(now),
+            Some(now) => self.finish(now, died),
             None => Ok(()),
         }
     }
@@ -363,8 +365,9 @@ impl Machines {
         }
     }
 
-    /// Notes the end of a machine whose process is gone.
-    fn finish(&self, mut machine: Machine) -> Result<(), MachineError> {
+    /// Notes the end of a machine whose process is gone: `died` says why, if that has left no
+    /// result.
+    fn finish(&self, mut machine: Machine, died: &str) -> Result<(), MachineError> {
         match self.read_result(&machine.id) {
             Some(result) => {
                 machine.state = MachineState::Exited;
@@ -378,10 +381,7 @@ impl Machines {
                 machine.process = None;
                 return self.change(&machine);
             }
-            None => {
-                let message = "the VMM ended without a result: it crashed or was killed";
-                return self.fail(machine, message.to_owned());
-            }
+            None => return self.fail(machine, died.to_owned()),
         }
         machine.ended_ms = Some(now_ms());
         self.change(&machine)

@@ -1,6 +1,7 @@
 //! What a daemon does with the machines of the one before it.
 
 use super::{MachineError, Machines};
+use crate::daemon::execute::why_it_died;
 use crate::daemon::process::{Uid, Watched};
 use crate::daemon::processors::Claim;
 use crate::daemon::scheduler::{Permit, need};
@@ -50,7 +51,8 @@ impl Machines {
                         self.give_up(&id, &error);
                     }
                 }
-                None => self.finish(machine)?,
+                // Its group went with what it could tell.
+                None => self.finish(machine, why_it_died(false))?,
             }
         }
         // Their requests were not answered.
