@@ -2,6 +2,7 @@
 //! may change while it does.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Limits of a device, in each direction; 0: none.
@@ -21,6 +22,12 @@ impl Limits {
             bytes: AtomicU64::new(bytes),
             operations: AtomicU64::new(operations),
         }
+    }
+
+    /// Whether there are any.
+    fn are_set(&self) -> bool {
+        let is_set = |limit: &AtomicU64| limit.load(Ordering::Relaxed) != 0;
+        is_set(&self.bytes) || is_set(&self.operations)
     }
 }
 
@@ -55,16 +62,50 @@ impl Bucket {
     }
 }
 
-/// One direction of a device under its limits.
+/// One direction of a device under its limits, which its threads share.
 #[derive(Debug)]
 pub(crate) struct Limiter {
+    limits: Arc<Limits>,
+    buckets: Mutex<Buckets>,
+}
+
+impl Limiter {
+    pub fn new(limits: Arc<Limits>) -> Self {
+        Self {
+            limits,
+            buckets: Mutex::new(Buckets::new(Instant::now())),
+        }
+    }
+
+    /// How long the next operation is to wait; none if it need not.
+    pub fn wait(&self) -> Option<Duration> {
+        // What has no limit does not look at the clock.
+        let is_limited = self.limits.are_set();
+        is_limited.then(|| self.buckets().wait(&self.limits, Instant::now()))?
+    }
+
+    /// An operation was made.
+    pub fn take(&self, bytes: usize) {
+        if self.limits.are_set() {
+            self.buckets().take(bytes);
+        }
+    }
+
+    fn buckets(&self) -> MutexGuard<'_, Buckets> {
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is left of the limits of one direction.
+#[derive(Debug)]
+struct Buckets {
     bytes: Bucket,
     operations: Bucket,
     last: Instant,
 }
 
-impl Limiter {
-    pub fn new(now: Instant) -> Self {
+impl Buckets {
+    fn new(now: Instant) -> Self {
         Self {
             bytes: Bucket::default(),
             operations: Bucket::default(),
@@ -72,16 +113,7 @@ impl Limiter {
         }
     }
 
-    /// How long the next operation is to wait; none if it need not.
-    pub fn wait(&mut self, limits: &Limits) -> Option<Duration> {
-        // What has no limit does not look at the clock.
-        let is_limited = [&limits.bytes, &limits.operations]
-            .iter()
-            .any(|limit| limit.load(Ordering::Relaxed) != 0);
-        is_limited.then(|| self.wait_at(limits, Instant::now()))?
-    }
-
-    fn wait_at(&mut self, limits: &Limits, now: Instant) -> Option<Duration> {
+    fn wait(&mut self, limits: &Limits, now: Instant) -> Option<Duration> {
         let bytes = limits.bytes.load(Ordering::Relaxed);
         let operations = limits.operations.load(Ordering::Relaxed);
         let passed = now.duration_since(self.last).as_secs_f64();
@@ -92,8 +124,7 @@ impl Limiter {
         (wait > 0.0).then(|| Duration::from_secs_f64(wait.min(1.0)))
     }
 
-    /// An operation was made.
-    pub fn take(&mut self, bytes: usize) {
+    fn take(&mut self, bytes: usize) {
         self.bytes.left -= bytes as f64;
         self.operations.left -= 1.0;
     }
@@ -106,9 +137,9 @@ mod tests {
     /// Seconds that so many operations of so many bytes take.
     fn time(limits: &Limits, operations: usize, bytes: usize) -> f64 {
         let start = Instant::now();
-        let (mut now, mut limiter) = (start, Limiter::new(start));
+        let (mut now, mut limiter) = (start, Buckets::new(start));
         for _ in 0..operations {
-            while let Some(wait) = limiter.wait_at(limits, now) {
+            while let Some(wait) = limiter.wait(limits, now) {
                 now += wait;
             }
             limiter.take(bytes);
@@ -128,16 +159,38 @@ mod tests {
 
     #[test]
     fn limits_can_be_changed() {
-        let limits = Limits::new(1000, 0);
-        let now = Instant::now();
-        let mut limiter = Limiter::new(now);
+        let limits = Arc::new(Limits::new(1000, 0));
+        let limiter = Limiter::new(Arc::clone(&limits));
         limiter.take(1_000_000);
-        assert!(limiter.wait_at(&limits, now).is_some());
+        assert!(limiter.wait().is_some());
         limits.bytes.store(0, Ordering::Relaxed);
-        assert_eq!(limiter.wait(&limits), None);
+        assert_eq!(limiter.wait(), None);
         limits.operations.store(1, Ordering::Relaxed);
         limiter.take(0);
-        assert!(limiter.wait_at(&limits, now).is_some());
-        assert_eq!(limiter.wait_at(&limits, now + Duration::from_secs(1)), None);
+        limiter.take(0);
+        assert!(limiter.wait().is_some());
+        let mut buckets = limiter.buckets();
+        let later = Instant::now() + Duration::from_secs(3);
+        assert_eq!(buckets.wait(&limits, later), None);
+    }
+
+    #[test]
+    fn threads_share_limits() {
+        let limiter = Limiter::new(Arc::new(Limits::new(0, 200)));
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        while let Some(wait) = limiter.wait() {
+                            std::thread::sleep(wait);
+                        }
+                        limiter.take(100);
+                    }
+                });
+            }
+        });
+        // 40 operations, less what is kept and what two threads take at once.
+        assert!(start.elapsed() > Duration::from_millis(150));
     }
 }

@@ -4,7 +4,7 @@
 
 #![no_main]
 
-use hartline_abi::virtio::{feature, register, status};
+use hartline_abi::virtio::{feature, net_feature, register, status};
 use hartline_devices::block::{Block, Image};
 use hartline_devices::net::{Backend, Net};
 use hartline_devices::rng::Rng;
@@ -25,8 +25,13 @@ use std::time::{Duration, Instant};
 /// Where the guest has its memory, and how much.
 const BASE: u64 = 1 << 32;
 const LENGTH: usize = 64 << 10;
+/// Bits of the first byte of an input with which there is a network device with two pairs of
+/// queues, if the bit for the block and other devices is not set too.
+const SEVERAL: u8 = 1 | 2;
 /// Length of the disk, bytes.
 const DISK: u64 = 64 << 10;
+/// Most queues of a device: two pairs and the control queue.
+const QUEUES: u64 = 5;
 /// Register writes of an input, each of a byte for the register and four for the value.
 const WRITES: usize = 8;
 const WRITE: usize = 5;
@@ -77,6 +82,7 @@ impl Guest for Watcher {
 struct Wire {
     ram: std::ops::Range<usize>,
     packets: usize,
+    used: bool,
 }
 
 impl Wire {
@@ -95,11 +101,17 @@ impl Backend for Wire {
         1500
     }
 
+    fn set_used(&mut self, used: bool) -> io::Result<()> {
+        assert_ne!(std::mem::replace(&mut self.used, used), used);
+        Ok(())
+    }
+
     fn set_offloads(&mut self, _: u64) -> io::Result<()> {
         Ok(())
     }
 
     unsafe fn read(&mut self, buffers: &[libc::iovec]) -> io::Result<usize> {
+        assert!(self.used);
         let room = self.check(buffers);
         self.packets = self
             .packets
@@ -138,9 +150,10 @@ fuzz_target!(|input: &[u8]| {
     let memory = unsafe { Memory::new(base, LENGTH, BASE, pages) }.expect("small");
     let watcher = Arc::new(Watcher::default());
     let start = base.as_ptr() as usize;
-    let wire = Wire {
+    let wire = |used| Wire {
         ram: start..start + LENGTH,
         packets: usize::from(kind >> 4),
+        used,
     };
     let guest = Arc::clone(&watcher) as Arc<dyn Guest>;
     // Programs of the host, of which one has asked for a port and sent something.
@@ -171,17 +184,22 @@ fuzz_target!(|input: &[u8]| {
             (Box::new(block), Box::new(move || counters.read().sleeps))
         }
         _ => {
+            let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(wire(true))];
+            if kind & SEVERAL == SEVERAL {
+                backends.push(Box::new(wire(false)));
+            }
             let net = Net::new(
-                Box::new(wire),
+                backends,
                 [2; 6],
                 Duration::ZERO,
-                Arc::default(),
+                &Arc::default(),
                 Arc::new(|| ()),
                 (memory.clone(), guest),
             );
             let net = net.expect("a network device");
             let counters = net.counters();
-            (Box::new(net), Box::new(move || counters.read().sleeps))
+            let sleeps = move || counters.iter().map(|pair| pair.read().sleeps).sum();
+            (Box::new(net), Box::new(sleeps))
         }
     };
     let mut transport = Transport::new(device, memory);
@@ -223,13 +241,18 @@ fn begin(transport: &mut Transport, kind: u8) {
             feature::EVENT_INDEX
         } else {
             0
+        }
+        | if kind & (SEVERAL | 8) == SEVERAL {
+            net_feature::CONTROL_QUEUE | net_feature::MULTIQUEUE
+        } else {
+            0
         };
     for half in 0..2 {
         write(register::DRIVER_FEATURES_SELECT, half);
         write(register::DRIVER_FEATURES, features >> (32 * half));
     }
     write(register::STATUS, 3 | u64::from(status::FEATURES_OK));
-    for queue in 0..3 {
+    for queue in 0..QUEUES {
         write(register::QUEUE_SELECT, queue);
         write(register::QUEUE_SIZE, 8);
         let at = BASE + queue * 0x200;
@@ -246,4 +269,6 @@ fn begin(transport: &mut Transport, kind: u8) {
     let all = 3 | status::FEATURES_OK | status::DRIVER_OK;
     write(register::STATUS, all.into());
     write(register::QUEUE_NOTIFY, 0);
+    // The control queue of a network device, which is done when that returns.
+    write(register::QUEUE_NOTIFY, QUEUES - 1);
 }

@@ -76,7 +76,7 @@ impl Transmit for Out {
         self.0.get_mut(..length)
     }
 
-    fn commit(&mut self, length: usize, _: NetHeader) {
+    fn commit(&mut self, length: usize, _: NetHeader, _: u32) {
         assert!(length <= self.0.len());
     }
 

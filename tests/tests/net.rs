@@ -48,6 +48,7 @@ const TESTS: &[(&str, Test)] = &[
         "TCP server on two vCPUs, injected interrupts",
         tcp_server_injected_two,
     ),
+    ("two pairs of queues", two_pairs),
     ("TCP client", tcp_client),
     ("TCP client over IPv6", tcp_client_v6),
     ("many connections", many_connections),
@@ -102,18 +103,26 @@ fn ip(arguments: &str) -> Result<()> {
 struct Tap {
     name: String,
     number: u8,
+    /// Pairs of queues that a VM is to have.
+    queues: u16,
 }
 
 impl Tap {
     fn new() -> Result<Tap> {
+        Self::with_queues(1)
+    }
+
+    fn with_queues(queues: u16) -> Result<Tap> {
         static NUMBER: AtomicU8 = AtomicU8::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let tap = Tap {
             name: format!("tap{number}"),
             number,
+            queues,
         };
         let name = &tap.name;
-        ip(&format!("tuntap add dev {name} mode tap"))?;
+        let several = if queues > 1 { " multi_queue" } else { "" };
+        ip(&format!("tuntap add dev {name} mode tap{several}"))?;
         ip(&format!("addr add {}/24 dev {name}", tap.host()))?;
         ip(&format!("addr add {}/64 dev {name} nodad", tap.host_v6()))?;
         ip(&format!("link set dev {name} up"))?;
@@ -139,7 +148,8 @@ impl Tap {
     /// The option of `hartline run` for it.
     fn option(&self) -> String {
         let (v4, v6) = (self.guest(), self.guest_v6());
-        format!("tap:{},ip={v4}/24,ip={v6}/64", self.name)
+        let queues = self.queues;
+        format!("tap:{},ip={v4}/24,ip={v6}/64,queues={queues}", self.name)
     }
 
     /// `hartline run` of `wire.c` over it.
@@ -335,11 +345,19 @@ fn tcp_server_injected_two() -> Result<()> {
 
 /// Result: the statistics.
 fn serve_tcp_counted(options: &[&str]) -> Result<Value> {
+    counted(&Tap::new()?, options, serve_all)
+}
+
+/// What was counted while the server did something.
+fn counted(
+    tap: &Tap,
+    options: &[&str],
+    act: impl FnOnce(&Tap, Server) -> Result<()>,
+) -> Result<Value> {
     let options = [options, &["--stats=json"]].concat();
-    let tap = Tap::new()?;
-    let mut server = serve(&tap, &options)?;
+    let mut server = serve(tap, &options)?;
     let errors = server.child.stderr.take().ok_or("no stderr")?;
-    serve_all(&tap, server)?;
+    act(tap, server)?;
     let errors = std::io::read_to_string(errors)?;
     let json = errors
         .lines()
@@ -368,6 +386,41 @@ fn serve_all(tap: &Tap, server: Server) -> Result<()> {
         true => Ok(()),
         false => Err(output.into()),
     }
+}
+
+/// Connections at the same time, which both pairs of queues share.
+fn two_pairs() -> Result<()> {
+    const CONNECTIONS: usize = 24;
+    const LENGTH: usize = 200_000;
+    let act = |tap: &Tap, server: Server| {
+        let to = SocketAddr::new(tap.guest(), 7000);
+        let one = || {
+            let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+            echo(&stream, &pattern(LENGTH))
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(one)).collect();
+            let mut joined = threads.into_iter().map(thread::ScopedJoinHandle::join);
+            joined.try_for_each(|result| result.map_err(|_| "a connection panicked")?)
+        })?;
+        ping(tap.guest())?;
+        quit(tap)?;
+        let output = server.finish()?;
+        match output == format!("{CONNECTIONS} connections {} bytes\n", CONNECTIONS * LENGTH) {
+            true => Ok(()),
+            false => Err(output.into()),
+        }
+    };
+    let stats = counted(&Tap::with_queues(2)?, &["--cpus", "2"], act)?;
+    for name in ["received_packets", "sent_packets"] {
+        let count = |device: &str| stats[device][name].as_u64().unwrap_or(0);
+        let [all, first, second] = ["net", "net_pair0", "net_pair1"].map(count);
+        // That all connections take the same pair by chance happens once in millions.
+        if all != first + second || first.min(second) < 20 {
+            return Err(format!("{name}: {stats}").into());
+        }
+    }
+    Ok(())
 }
 
 /// Echoes what comes over one connection.

@@ -21,8 +21,9 @@ use std::time::Duration;
 /// A network interface for a VM.
 #[derive(Debug)]
 pub struct Network {
-    /// What it leads to.
-    pub backend: Box<dyn Backend>,
+    /// What it leads to, for each pair of its queues: at least one, and at most as many as the
+    /// VM has vCPUs.
+    pub backends: Vec<Box<dyn Backend>>,
     /// Address of the guest's interface.
     pub mac: [u8; 6],
     /// Longest time for which host and guest watch the rings before they sleep.
@@ -92,8 +93,8 @@ pub(crate) fn pages(numbers: u32) -> u64 {
 /// What the devices of a VM did.
 #[derive(Debug, Clone, Default)]
 pub struct DeviceStatistics {
-    /// The network device, if there is one.
-    pub net: Option<net::Statistics>,
+    /// Each pair of queues of the network device, if there is one.
+    pub net_pairs: Vec<net::Statistics>,
     /// The disks.
     pub disks: Vec<block::Statistics>,
     /// The entropy device.
@@ -103,25 +104,37 @@ pub struct DeviceStatistics {
 }
 
 impl DeviceStatistics {
+    /// The network device, if there is one.
+    #[must_use]
+    pub fn net(&self) -> Option<net::Statistics> {
+        let pairs = &self.net_pairs;
+        (!pairs.is_empty()).then(|| net::Statistics::sum(pairs))
+    }
+
     /// Whether there are devices that interrupt the guest.
     #[must_use]
     pub fn any(&self) -> bool {
-        self.net.is_some() || !self.disks.is_empty() || self.vsock.is_some()
+        !self.net_pairs.is_empty() || !self.disks.is_empty() || self.vsock.is_some()
     }
 
     /// How often they interrupted the guest.
     #[must_use]
     pub fn interrupts(&self) -> u64 {
-        let net = self.net.map_or(0, |net| net.interrupts);
+        let net = self.net().map_or(0, |net| net.interrupts);
         let vsock = self.vsock.map_or(0, |vsock| vsock.interrupts);
         let disks = self.disks.iter().map(|disk| disk.interrupts);
         disks.fold(net + vsock, |n, disk| n + disk)
     }
 
-    /// Names of devices that were used, and of what they count, and the values.
+    /// Names of devices that were used, and of what they count, and the values. Where there are
+    /// several pairs of queues, each has a name too.
     #[must_use]
     pub fn rows(&self) -> Vec<(String, Vec<(&'static str, u64)>)> {
-        let net = self.net.iter().map(|net| ("net".to_owned(), net.rows()));
+        let net = self.net().map(|net| ("net".to_owned(), net.rows()));
+        let several = self.net_pairs.len() > 1;
+        let pairs = self.net_pairs.iter().enumerate().filter(|_| several);
+        let pairs = pairs.map(|(number, pair)| (format!("net_pair{number}"), pair.rows()));
+        let net = net.into_iter().chain(pairs);
         let disks = self.disks.iter().enumerate();
         let disks = disks.map(|(number, disk)| (format!("disk{number}"), disk.rows()));
         let rng = (self.rng.doorbells > 0).then(|| ("rng".to_owned(), self.rng.rows()));
@@ -138,7 +151,8 @@ impl DeviceStatistics {
 pub(crate) struct Devices {
     /// Registers, by the number of the device.
     transports: Vec<(u64, Mutex<Transport>)>,
-    net: Option<Arc<net::Counters>>,
+    /// Of each pair of queues.
+    net: Vec<Arc<net::Counters>>,
     disks: Vec<Arc<block::Counters>>,
     rng: Arc<rng::Counters>,
     vsock: Option<Arc<vsock::Counters>>,
@@ -184,7 +198,7 @@ impl Devices {
         } = attached;
         if let Some(network) = network {
             let Network {
-                backend,
+                backends,
                 mac,
                 polling,
                 limits,
@@ -192,8 +206,8 @@ impl Devices {
             let confine = confine.cloned();
             let begin = Arc::new(move || confine_to(Thread::Network, confine.as_ref()));
             let parts = (memory.clone(), guest(NET_DEVICE) as Arc<dyn Guest>);
-            let net = Net::new(backend, mac, polling, limits, begin, parts).map_err(failed)?;
-            devices.net = Some(net.counters());
+            let net = Net::new(backends, mac, polling, &limits, begin, parts).map_err(failed)?;
+            devices.net = net.counters();
             add(NET_DEVICE, Box::new(net));
         }
         let rng = Rng::new(memory.clone(), guest(RNG_DEVICE));
@@ -224,7 +238,7 @@ impl Devices {
     /// What they did.
     pub fn statistics(&self) -> DeviceStatistics {
         DeviceStatistics {
-            net: self.net.as_ref().map(|counters| counters.read()),
+            net_pairs: self.net.iter().map(|counters| counters.read()).collect(),
             disks: self.disks.iter().map(|counters| counters.read()).collect(),
             rng: self.rng.read(),
             vsock: self.vsock.as_ref().map(|counters| counters.read()),

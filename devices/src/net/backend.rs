@@ -5,13 +5,25 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// Where packets of a device go, and come from. Each comes with a
-/// [`NetHeader`](hartline_abi::virtio::NetHeader). Nothing waits.
+/// Where packets of a pair of queues go, and come from. Each comes with a
+/// [`NetHeader`](hartline_abi::virtio::NetHeader). Nothing waits. The pairs of one device lead to
+/// the same network.
 pub trait Backend: Send + Debug {
     /// Largest IP packet, bytes.
     fn mtu(&self) -> u16;
 
-    /// Tells it what packets the guest takes, by its virtio features.
+    /// Tells it whether the guest uses its pair of queues: if it does not, packets come to
+    /// others. Not called where a device has one pair.
+    ///
+    /// # Errors
+    /// The host's.
+    fn set_used(&mut self, used: bool) -> io::Result<()> {
+        let _ = used;
+        Ok(())
+    }
+
+    /// Tells it, and those of the other pairs, what packets the guest takes, by its virtio
+    /// features.
     ///
     /// # Errors
     /// The host's.

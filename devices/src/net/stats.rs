@@ -24,3 +24,26 @@ statistics! {
     /// Times that it slept.
     sleeps,
 }
+
+impl Statistics {
+    /// What pairs of queues did together.
+    #[must_use]
+    pub fn sum(pairs: &[Self]) -> Self {
+        pairs.iter().copied().fold(Self::default(), Self::plus)
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            received_packets: self.received_packets + other.received_packets,
+            received_bytes: self.received_bytes + other.received_bytes,
+            sent_packets: self.sent_packets + other.sent_packets,
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+            dropped: self.dropped + other.dropped,
+            throttled: self.throttled + other.throttled,
+            interrupts: self.interrupts + other.interrupts,
+            doorbells: self.doorbells + other.doorbells,
+            polls: self.polls + other.polls,
+            sleeps: self.sleeps + other.sleeps,
+        }
+    }
+}

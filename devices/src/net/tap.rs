@@ -15,6 +15,7 @@ const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
 const TUNGETIFF: libc::c_ulong = 0x8004_54d2;
 const TUNSETOFFLOAD: libc::c_ulong = 0x4004_54d0;
 const TUNSETVNETHDRSZ: libc::c_ulong = 0x4004_54d8;
+const TUNSETQUEUE: libc::c_ulong = 0x4004_54d9;
 const SIOCBRADDIF: libc::c_ulong = 0x89a2;
 const TUN_F_CSUM: libc::c_uint = 1;
 const TUN_F_TSO4: libc::c_uint = 2;
@@ -55,6 +56,14 @@ pub enum TapError {
         /// Its name.
         name: String,
     },
+    /// It is another kind of interface, and several queues are asked for.
+    #[error(
+        "the network interface {name} is no TAP interface with several queues: make one with `ip tuntap add dev {name} mode tap multi_queue`"
+    )]
+    OneQueue {
+        /// Its name.
+        name: String,
+    },
     /// Another failure.
     #[error("{what}: {source}")]
     Failed {
@@ -65,7 +74,7 @@ pub enum TapError {
     },
 }
 
-/// A TAP interface that is open. Reading and writing do not wait. Each packet comes with a
+/// A queue of a TAP interface that is open. Reading and writing do not wait. Each packet comes with a
 /// [`NetHeader`].
 #[derive(Debug)]
 pub struct Tap {
@@ -74,11 +83,13 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Opens an interface that there is, and whose name is `name`.
+    /// Opens `queues` queues, at least one, of an interface that there is, and whose name is
+    /// `name`. Packets come to the first one until others are
+    /// [used](Backend::set_used).
     ///
     /// # Errors
     /// [`TapError`].
-    pub fn open(name: &str) -> Result<Self, TapError> {
+    pub fn open(name: &str, queues: u16) -> Result<Vec<Self>, TapError> {
         let bad = || TapError::Name { name: name.into() };
         let text = CString::new(name).map_err(|_| bad())?;
         if name.is_empty() || name.len() >= libc::IFNAMSIZ {
@@ -88,9 +99,16 @@ impl Tap {
         if unsafe { libc::if_nametoindex(text.as_ptr()) } == 0 {
             return Err(TapError::Missing { name: name.into() });
         }
-        let (file, request) = attach(&text)?;
+        let (file, request) = attach(&text, queues > 1)?;
         let mtu = mtu(request).map_err(failed("SIOCGIFMTU"))?;
-        Ok(Self { file, mtu })
+        let mut opened = vec![Self { file, mtu }];
+        for _ in 1..queues {
+            let (file, _) = attach(&text, true)?;
+            let mut queue = Self { file, mtu };
+            queue.set_used(false).map_err(failed("TUNSETQUEUE"))?;
+            opened.push(queue);
+        }
+        Ok(opened)
     }
 
     /// An interface that another process has [made](Self::make), whose largest IP packet has
@@ -118,7 +136,7 @@ impl Tap {
     /// # Errors
     /// [`TapError`]; this process may not, or there is no such bridge.
     pub fn make(bridge: &str) -> Result<File, TapError> {
-        let (file, made) = attach(c"tap%d")?;
+        let (file, made) = attach(c"tap%d", false)?;
         let socket = socket().map_err(failed("socket"))?;
         let mut index = made;
         ioctl(socket.as_raw_fd(), libc::SIOCGIFINDEX, &mut index)
@@ -139,9 +157,9 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> TapError {
     move |source| TapError::Failed { what, source }
 }
 
-/// Opens the interface of a name; if there is none, it is made, `%d` being a number then.
-/// Result: the file, and a request that has the name.
-fn attach(name: &CStr) -> Result<(File, libc::ifreq), TapError> {
+/// Opens the interface of a name, or, if it `has_several`, one more queue of it; if there is none,
+/// it is made, `%d` being a number then. Result: the file, and a request that has the name.
+fn attach(name: &CStr, has_several: bool) -> Result<(File, libc::ifreq), TapError> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -149,13 +167,19 @@ fn attach(name: &CStr) -> Result<(File, libc::ifreq), TapError> {
         .open(DEVICE)
         .map_err(failed(DEVICE))?;
     let mut request = request(name);
-    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    let several = if has_several {
+        libc::IFF_MULTI_QUEUE
+    } else {
+        0
+    };
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | several;
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
     ioctl(file.as_raw_fd(), TUNSETIFF, &mut request).map_err(|source| {
         let name = name.to_string_lossy().into_owned();
         match source.raw_os_error() {
             Some(libc::EBUSY) => TapError::Busy { name },
             Some(libc::EPERM) => TapError::Permission { name },
+            Some(libc::EINVAL) if has_several => TapError::OneQueue { name },
             Some(libc::EINVAL) => TapError::Kind { name },
             _ => failed("TUNSETIFF")(source),
         }
@@ -168,6 +192,16 @@ fn attach(name: &CStr) -> Result<(File, libc::ifreq), TapError> {
 impl Backend for Tap {
     fn mtu(&self) -> u16 {
         self.mtu
+    }
+
+    fn set_used(&mut self, used: bool) -> io::Result<()> {
+        let mut change = request(c"");
+        let flag = match used {
+            true => libc::IFF_ATTACH_QUEUE,
+            false => libc::IFF_DETACH_QUEUE,
+        };
+        change.ifr_ifru.ifru_flags = flag as libc::c_short;
+        ioctl(self.file.as_raw_fd(), TUNSETQUEUE, &mut change)
     }
 
     fn set_offloads(&mut self, features: u64) -> io::Result<()> {

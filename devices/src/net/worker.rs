@@ -1,18 +1,17 @@
-//! The thread of a network device: packets between the rings and the backend.
+//! The thread of a pair of queues: packets between the rings and the backend.
 
+use super::pair::Common;
 use super::{Backend, Counters};
-use crate::limiter::{Limiter, Limits};
+use crate::limiter::Limiter;
 use crate::virtio::stats::count;
 use crate::virtio::worker::{self, Bell, Work};
 use crate::virtio::{
-    Chain, DeviceError, Direction, Guest, Memory, give_back, interrupt_for, next_chain,
-    want_doorbell,
+    Chain, DeviceError, Direction, give_back, interrupt_for, next_chain, want_doorbell,
 };
 use hartline_abi::virtio::{MAX_FRAME, NetHeader, net_feature};
 use std::io;
 use std::ptr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use virtio_queue::Queue;
 
 /// Packets that are moved in one direction before the other one is looked at.
@@ -21,6 +20,8 @@ const BATCH: usize = 64;
 const SENDING: usize = 0;
 const RECEIVING: usize = 1;
 
+/// A pair of queues and what is behind it.
+#[derive(Debug)]
 pub(super) struct Worker {
     backend: Box<dyn Backend>,
     receive: Queue,
@@ -29,14 +30,9 @@ pub(super) struct Worker {
     spare: Option<Chain>,
     /// Bytes that a packet may need.
     needed: usize,
-    memory: Memory,
-    guest: Arc<dyn Guest>,
+    common: Arc<Common>,
     counters: Arc<Counters>,
     bell: Arc<Bell>,
-    polling: Duration,
-    limits: Arc<Limits>,
-    /// Of packets that go, and that come.
-    limiters: [Limiter; 2],
     /// There was no receive buffer.
     starved: bool,
     /// The backend has gone.
@@ -44,19 +40,14 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    #[expect(clippy::too_many_arguments, reason = "one caller, which has them all")]
     pub(super) fn new(
         backend: Box<dyn Backend>,
         [receive, transmit]: [Queue; 2],
         features: u64,
-        memory: Memory,
-        guest: Arc<dyn Guest>,
+        common: Arc<Common>,
         counters: Arc<Counters>,
         bell: Arc<Bell>,
-        polling: Duration,
-        limits: Arc<Limits>,
     ) -> Self {
-        let now = Instant::now();
         let large = net_feature::GUEST_TSO4 | net_feature::GUEST_TSO6;
         let frame = match features & large {
             0 => usize::from(backend.mtu()) + 14,
@@ -68,37 +59,40 @@ impl Worker {
             transmit,
             spare: None,
             needed: NetHeader::LENGTH + frame,
-            memory,
-            guest,
+            common,
             counters,
             bell,
-            polling,
-            limits,
-            limiters: [Limiter::new(now), Limiter::new(now)],
             starved: false,
             gone: false,
         }
     }
 
-    /// Moves packets until the device is reset, or the guest breaks a ring. Result: the
-    /// backend.
-    pub(super) fn run(mut self) -> Box<dyn Backend> {
+    /// Moves packets until the bell says stop, or the guest breaks a ring.
+    pub(super) fn run(&mut self) {
         let bell = Arc::clone(&self.bell);
-        let longest = self.polling;
-        if let Err(error) = worker::run(&mut self, &bell, longest) {
-            self.guest.fail(error);
+        let longest = self.common.polling;
+        if let Err(error) = worker::run(self, &bell, longest) {
+            self.common.guest.fail(error);
         }
+    }
+
+    pub(super) fn backend(&mut self) -> &mut dyn Backend {
+        &mut *self.backend
+    }
+
+    pub(super) fn into_backend(self) -> Box<dyn Backend> {
         self.backend
     }
 
     /// Sends what the guest has made available.
     fn send(&mut self) -> Result<bool, DeviceError> {
+        let memory = &self.common.memory;
         let mut done = 0;
         while done < BATCH
-            && self.limiters[SENDING].wait(&self.limits).is_none()
-            && let Some(chain) = next_chain(&mut self.transmit, &self.memory, Direction::Read)?
+            && self.common.limiters[SENDING].wait().is_none()
+            && let Some(chain) = next_chain(&mut self.transmit, memory, Direction::Read)?
         {
-            self.limiters[SENDING].take(chain.length);
+            self.common.limiters[SENDING].take(chain.length);
             let result = match self.gone {
                 // SAFETY: buffers in the guest's RAM, which is mapped as long as `memory`.
                 false => unsafe { self.backend.write(&chain.buffers) },
@@ -112,14 +106,14 @@ impl Worker {
                 }
                 // As on a wire: a packet that is malformed, or not wanted now, is lost.
                 Err(error) => {
-                    self.note(&error);
+                    self.gone |= is_gone(&error);
                     count(&self.counters.dropped, 1);
                 }
             }
-            give_back(&mut self.transmit, &self.memory, chain.head, 0)?;
+            give_back(&mut self.transmit, memory, chain.head, 0)?;
             done += 1;
         }
-        if done > 0 && interrupt_for(&mut self.transmit, &self.memory, &*self.guest)? {
+        if done > 0 && interrupt_for(&mut self.transmit, memory, &*self.common.guest)? {
             count(&self.counters.interrupts, 1);
         }
         Ok(done > 0)
@@ -130,21 +124,23 @@ impl Worker {
         let mut done = 0;
         while done < BATCH
             && !self.gone
-            && self.limiters[RECEIVING].wait(&self.limits).is_none()
+            && self.common.limiters[RECEIVING].wait().is_none()
             && self.receive_one()?
         {
             done += 1;
         }
-        if done > 0 && interrupt_for(&mut self.receive, &self.memory, &*self.guest)? {
+        let (memory, guest) = (&self.common.memory, &*self.common.guest);
+        if done > 0 && interrupt_for(&mut self.receive, memory, guest)? {
             count(&self.counters.interrupts, 1);
         }
         Ok(done > 0)
     }
 
     fn receive_one(&mut self) -> Result<bool, DeviceError> {
+        let memory = &self.common.memory;
         let chain = match self.spare.take() {
             Some(chain) => Some(chain),
-            None => next_chain(&mut self.receive, &self.memory, Direction::Write)?,
+            None => next_chain(&mut self.receive, memory, Direction::Write)?,
         };
         self.starved = chain.is_none();
         let Some(chain) = chain else {
@@ -157,27 +153,25 @@ impl Worker {
         let length = match unsafe { self.backend.read(&chain.buffers) } {
             Ok(length) => length,
             Err(error) => {
-                self.note(&error);
+                self.gone |= is_gone(&error);
                 self.spare = Some(chain);
                 return Ok(false);
             }
         };
         let bytes = length.saturating_sub(NetHeader::LENGTH);
-        self.limiters[RECEIVING].take(length);
+        self.common.limiters[RECEIVING].take(length);
         count(&self.counters.received_packets, 1);
         count(&self.counters.received_bytes, bytes as u64);
         // The packet is in one buffer.
         chain.store(NetHeader::LENGTH - 2, 1u16.to_le_bytes());
-        let (queue, memory) = (&mut self.receive, &self.memory);
-        give_back(queue, memory, chain.head, length as u32)?;
+        give_back(&mut self.receive, memory, chain.head, length as u32)?;
         Ok(true)
     }
+}
 
-    /// Looks at an error of the backend.
-    fn note(&mut self, error: &io::Error) {
-        // The interface was deleted.
-        self.gone |= error.raw_os_error() == Some(libc::EBADFD);
-    }
+/// Whether an error of the backend means that the interface was deleted.
+fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EBADFD)
 }
 
 impl Work for Worker {
@@ -192,15 +186,13 @@ impl Work for Worker {
     }
 
     fn sleep(&mut self) -> Result<(), DeviceError> {
-        let waits = self
-            .limiters
-            .each_mut()
-            .map(|limiter| limiter.wait(&self.limits));
+        let memory = &self.common.memory;
+        let waits = self.common.limiters.each_ref().map(Limiter::wait);
         let waits_for_limits = waits.iter().any(Option::is_some);
         count(&self.counters.throttled, waits_for_limits.into());
         // What may not be sent yet is no reason to look again.
-        let more = waits[SENDING].is_none() && want_doorbell(&mut self.transmit, &self.memory)?;
-        let more = more || self.starved && want_doorbell(&mut self.receive, &self.memory)?;
+        let more = waits[SENDING].is_none() && want_doorbell(&mut self.transmit, memory)?;
+        let more = more || self.starved && want_doorbell(&mut self.receive, memory)?;
         if more {
             return Ok(());
         }

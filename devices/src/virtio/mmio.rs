@@ -158,11 +158,10 @@ impl Transport {
         for queue in &mut self.queues {
             queue.set_event_idx(has_events);
         }
+        let mut queues = std::mem::take(&mut self.queues);
+        queues.truncate(self.device.queues_with(self.driver_features));
         let valid = |queue: &Queue| queue.is_valid(self.memory.map());
-        self.queues.iter().all(valid)
-            && self
-                .device
-                .activate(self.driver_features, std::mem::take(&mut self.queues))
+        queues.iter().all(valid) && self.device.activate(self.driver_features, queues)
     }
 }
 

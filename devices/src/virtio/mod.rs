@@ -49,11 +49,17 @@ pub trait Device: Send + Debug {
     /// Number of its queues.
     fn queues(&self) -> usize;
 
+    /// How many of them, from the first one on, a driver with these features sets up.
+    fn queues_with(&self, features: u64) -> usize {
+        let _ = features;
+        self.queues()
+    }
+
     /// Its configuration.
     fn config(&self) -> &[u8];
 
-    /// Starts it with the features and queues that the driver has set up. Result: whether
-    /// that was possible.
+    /// Starts it with the features and the [queues](Self::queues_with) that the driver has set
+    /// up. Result: whether that was possible.
     fn activate(&mut self, features: u64, queues: Vec<Queue>) -> bool;
 
     /// The guest rang the doorbell of a queue.

@@ -11,7 +11,7 @@ pub const BASE: u64 = 1 << 32;
 const LENGTH: usize = 64 << 10;
 /// Parts of the only queue.
 const DESCRIPTORS: u64 = BASE;
-const AVAILABLE: u64 = BASE + 0x1000;
+pub const AVAILABLE: u64 = BASE + 0x1000;
 const USED: u64 = BASE + 0x2000;
 const SIZE: u16 = 8;
 

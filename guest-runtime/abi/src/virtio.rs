@@ -124,12 +124,46 @@ pub mod net_feature {
     pub const HOST_TSO4: u64 = 1 << 11;
     /// The device takes large TCP segments over IPv6.
     pub const HOST_TSO6: u64 = 1 << 12;
+    /// There is a control queue.
+    pub const CONTROL_QUEUE: u64 = 1 << 17;
+    /// There may be several pairs of queues; needs [`CONTROL_QUEUE`].
+    pub const MULTIQUEUE: u64 = 1 << 22;
 }
 
-/// Queue of received packets.
-pub const NET_RECEIVE: u16 = 0;
-/// Queue of packets to send.
-pub const NET_TRANSMIT: u16 = 1;
+/// Queue of received packets of pair `pair` (section 5.1.2).
+#[must_use]
+pub const fn net_receive(pair: u16) -> u16 {
+    2 * pair
+}
+
+/// Queue of packets to send of pair `pair`.
+#[must_use]
+pub const fn net_transmit(pair: u16) -> u16 {
+    2 * pair + 1
+}
+
+/// The control queue, behind `pairs` pairs: [`NetConfig::queue_pairs`] if
+/// [`net_feature::MULTIQUEUE`] was agreed on, otherwise 1.
+#[must_use]
+pub const fn net_control(pairs: u16) -> u16 {
+    2 * pairs
+}
+
+/// Most pairs of queues of a network device: as many as a VM has vCPUs.
+pub const MAX_QUEUE_PAIRS: u16 = crate::boot::MAX_CPUS as u16;
+
+/// A command of the control queue of network devices (section 5.1.6.5): class, command and
+/// data, and then a byte that the device writes.
+pub mod net_command {
+    /// Class of the command for several pairs.
+    pub const MULTIQUEUE: u8 = 4;
+    /// How many pairs are used: 16 bits of data. After a reset it is one.
+    pub const SET_PAIRS: u8 = 0;
+    /// Done.
+    pub const OK: u8 = 0;
+    /// Not done.
+    pub const ERROR: u8 = 1;
+}
 
 /// Configuration of a network device (section 5.1.4).
 #[repr(C)]

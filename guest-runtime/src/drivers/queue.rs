@@ -94,6 +94,18 @@ impl Queue {
         }
     }
 
+    /// Another queue for the same buffers, of which each is in one of the two at a time. The
+    /// device reads them.
+    pub fn sharing(&self) -> Queue {
+        Queue {
+            memory: allocate(3 * PAGE_SIZE as usize),
+            published: 0,
+            next_available: 0,
+            next_used: 0,
+            ..*self
+        }
+    }
+
     pub fn size(&self) -> u16 {
         self.size
     }

@@ -9,30 +9,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+fn refused_with(options: &[&str], net: &str, word: &str) -> Result<()> {
+    let mut command = hartline::command("run")?;
+    command.args(["--net", net]).args(options);
+    command.arg(compile::alone("wire", COMPILER)?);
+    let outcome = process::run(command.args(["serve", "1"]), b"")?;
+    let text = outcome.stderr_text();
+    match outcome.code == 125 && text.contains(word) && text.lines().count() == 1 {
+        true => Ok(()),
+        false => Err(format!("{net}: {outcome:?}").into()),
+    }
+}
+
 pub fn bad_interfaces() -> Result<()> {
-    let tap = Tap::new()?;
-    let program = compile::alone("wire", COMPILER)?;
-    let refused = |net: &str, word: &str| -> Result<()> {
-        let mut command = hartline::command("run")?;
-        command
-            .args(["--net", net])
-            .arg(&program)
-            .args(["serve", "1"]);
-        let outcome = process::run(&mut command, b"")?;
-        let text = outcome.stderr_text();
-        match outcome.code == 125 && text.contains(word) && text.lines().count() == 1 {
-            true => Ok(()),
-            false => Err(format!("{net}: {outcome:?}").into()),
-        }
-    };
+    let mut tap = Tap::new()?;
+    let refused = |net: &str, word: &str| refused_with(&[], net, word);
     refused("tap:nowhere", "no network interface nowhere")?;
     refused("tap:lo", "lo is no TAP")?;
     refused("tap:a-name-that-is-too-long", "no name")?;
+    refused(
+        &format!("tap:{},queues=2", tap.name),
+        "more than the 1 vCPUs",
+    )?;
     let server = serve(&tap, &[])?;
     refused(&tap.option(), "in use")?;
     quit(&tap)?;
     server.finish()?;
-    Ok(())
+    tap.queues = 2;
+    refused_with(&["--cpus", "2"], &tap.option(), "mode tap multi_queue")?;
+    let mut tap = Tap::with_queues(2)?;
+    tap.queues = 1;
+    refused(&tap.option(), "with one queue")
 }
 
 /// The program goes on without its interface.

@@ -143,7 +143,7 @@ fn interface(job: &NetworkJob, tap: File) -> Interface {
     let address = job.address.octets();
     let [a, b, c, d] = address;
     let network = Network {
-        backend: Box::new(Tap::from_file(tap, MTU)),
+        backends: vec![Box::new(Tap::from_file(tap, MTU))],
         // Locally administered; in its network nobody else has the address.
         mac: [2, 0, a, b, c, d],
         polling: POLLING,
@@ -286,6 +286,6 @@ fn run(
         run_us: micros(outcome.run_time),
         exits: exits.into(),
         kvm_exits: outcome.counters.map(|[vcpus, _]| vcpus.get("exits")),
-        network: outcome.devices.net.map(Traffic::from),
+        network: outcome.devices.net().map(Traffic::from),
     })
 }

@@ -201,8 +201,9 @@ impl Interface {
     }
 
     fn network(&self) -> Network {
+        let mut tap = Tap::open(&self.0, 1).expect("the interface");
         Network {
-            backend: Box::new(Tap::open(&self.0).expect("the interface")),
+            backends: vec![Box::new(tap.remove(0))],
             mac: [2, 0, 0, 0, 0, 1],
             polling: Duration::ZERO,
             limits: Arc::default(),

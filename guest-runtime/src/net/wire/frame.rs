@@ -80,6 +80,16 @@ pub(super) struct Told {
     pub scale: Option<u8>,
 }
 
+/// What goes to the device with a packet, and what is to be known about it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Outgo {
+    pub header: NetHeader,
+    /// What it tells about a receive window.
+    pub told: Option<Told>,
+    /// The same for all packets of a connection, others for others.
+    pub flow: u32,
+}
+
 /// The window scale option (RFC 7323, section 2.2).
 fn scale_of(packet: &TcpPacket<&[u8]>) -> Option<u8> {
     let mut options = packet.options();
@@ -210,17 +220,17 @@ const TCP_CHECKSUM: usize = 16;
 const UDP_CHECKSUM: usize = 6;
 
 /// Leaves the checksum of a TCP or UDP packet to the device, and its cutting into packets
-/// with `segment` bytes of payload each. Gives back what it tells about a receive window, too.
-pub(super) fn offload(frame: &mut [u8], segment: Option<u16>) -> (NetHeader, Option<Told>) {
-    let mut header = NetHeader::default();
-    let mut told = None;
+/// with `segment` bytes of payload each.
+pub(super) fn offload(frame: &mut [u8], segment: Option<u16>) -> Outgo {
+    let mut out = Outgo::default();
     let Ok(ip) = parse_ip(frame) else {
-        return (header, told);
+        // Fragments too: all of a datagram go the same way.
+        return out;
     };
     let (start, length) = (ip.start, ip.payload.len());
     let (place, headers) = match (ip.protocol, TcpPacket::new_checked(ip.payload)) {
         (IpProtocol::Tcp, Ok(tcp)) => {
-            told = Some(Told {
+            out.told = Some(Told {
                 acknowledged: tcp.ack_number().0.cast_unsigned(),
                 window: tcp.window_len(),
                 is_syn: tcp.syn(),
@@ -229,8 +239,10 @@ pub(super) fn offload(frame: &mut [u8], segment: Option<u16>) -> (NetHeader, Opt
             (TCP_CHECKSUM, usize::from(tcp.header_len()))
         }
         (IpProtocol::Udp, _) if length >= UDP => (UDP_CHECKSUM, UDP),
-        _ => return (header, told),
+        _ => return out,
     };
+    out.flow = flow(&ip);
+    let header = &mut out.header;
     let sum = pseudo_header(ip.source, ip.destination, ip.protocol, length as u32);
     if let Some(field) = frame.get_mut(start + place..start + place + 2) {
         field.copy_from_slice(&sum.to_be_bytes());
@@ -243,7 +255,26 @@ pub(super) fn offload(frame: &mut [u8], segment: Option<u16>) -> (NetHeader, Opt
         header.gso_size = size;
         header.header_length = (start + headers) as u16;
     }
-    (header, told)
+    out
+}
+
+/// A number that both addresses and both ports of a TCP or UDP packet make.
+fn flow(ip: &Ip<'_>) -> u32 {
+    /// 2^64 over the golden ratio: close numbers give distant products.
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let bits = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => u64::from(ip.to_bits()),
+        IpAddr::V6(ip) => ip.to_bits() as u64 ^ (ip.to_bits() >> 64) as u64,
+    };
+    let ports = ip
+        .payload
+        .first_chunk()
+        .map_or(0, |b| u32::from_be_bytes(*b));
+    let words = [bits(ip.source), bits(ip.destination), ports.into()];
+    let mixed = words.iter().fold(0u64, |sum, word| {
+        (sum.rotate_left(5) ^ word).wrapping_mul(SPREAD)
+    });
+    (mixed >> 32) as u32
 }
 
 /// The acknowledgement in a TCP segment, alone and with this sequence number.

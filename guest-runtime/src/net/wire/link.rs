@@ -1,6 +1,6 @@
 //! Where packets come from and go to, and how smoltcp sees that.
 
-use super::frame::{self, Told};
+use super::frame::{self, Outgo, Told};
 use crate::net::interfaces::Traffic;
 use alloc::vec;
 use core::fmt::Debug;
@@ -54,8 +54,9 @@ pub trait Transmit: Debug {
     /// too long.
     fn buffer(&mut self, length: usize) -> Option<&mut [u8]>;
 
-    /// Sends what is in the buffer that was asked for last.
-    fn commit(&mut self, length: usize, header: NetHeader);
+    /// Sends what is in the buffer that was asked for last. Packets with the same `flow` do not
+    /// overtake each other.
+    fn commit(&mut self, length: usize, header: NetHeader, flow: u32);
 
     /// Lets the device see what was sent.
     fn flush(&mut self);
@@ -167,10 +168,10 @@ impl TxToken for Outgoing<'_> {
             return f(&mut vec![0; length]);
         };
         let result = f(buffer);
-        let (header, told) = frame::offload(buffer, self.segment);
+        let Outgo { header, told, flow } = frame::offload(buffer, self.segment);
         // Asking for an address is not yet sending.
         let counts = !frame::is_about_neighbours(buffer);
-        self.transmit.commit(length, header);
+        self.transmit.commit(length, header, flow);
         self.sent.counted += u64::from(counts);
         self.sent.traffic.add(length);
         self.sent.told = told.or(self.sent.told);

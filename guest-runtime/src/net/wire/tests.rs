@@ -87,7 +87,7 @@ impl Transmit for Out {
         self.has_room().then_some(&mut self.buffer)
     }
 
-    fn commit(&mut self, length: usize, header: NetHeader) {
+    fn commit(&mut self, length: usize, header: NetHeader, _: u32) {
         assert_eq!(length, self.buffer.len());
         if header.flags & NetHeader::NEEDS_CHECKSUM != 0 {
             // What the device does.

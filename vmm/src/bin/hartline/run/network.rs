@@ -2,6 +2,7 @@
 
 use anyhow::{Context, bail, ensure};
 use hartline_abi::boot::NetSettings;
+use hartline_abi::virtio::MAX_QUEUE_PAIRS;
 use hartline_devices::limiter::Limits;
 use hartline_devices::net::user::{
     Forward, GATEWAY, GUEST, GUEST_MAC, NAME_SERVER, PREFIX, Protocol, User,
@@ -61,10 +62,10 @@ impl Pace {
     }
 
     /// The interface with this pace.
-    fn network(&self, backend: Box<dyn Backend>, mac: [u8; 6]) -> Network {
+    fn network(&self, backends: Vec<Box<dyn Backend>>, mac: [u8; 6]) -> Network {
         let [bytes, packets] = self.limits;
         Network {
-            backend,
+            backends,
             mac,
             polling: self.polling,
             limits: Arc::new(Limits::new(bytes, packets)),
@@ -83,6 +84,8 @@ pub struct TapNet {
     addresses: (Option<Prefixed<Ipv4Addr>>, Option<Prefixed<Ipv6Addr>>),
     gateways: (Option<Ipv4Addr>, Option<Ipv6Addr>),
     mac: Option<[u8; 6]>,
+    /// Pairs of queues.
+    queues: u16,
     pace: Pace,
 }
 
@@ -97,13 +100,16 @@ pub fn parse(text: &str) -> anyhow::Result<Net> {
         None if text == "none" => return Ok(Net::None),
         None if first == "user" => return parse_user(parts),
         Some(("tap", name)) if !name.is_empty() => name,
-        _ => bail!("must be none, user or tap:NAME[,ip=ADDRESS/PREFIX][,gw=ADDRESS][,mac=ADDRESS]"),
+        _ => bail!(
+            "must be none, user or tap:NAME[,ip=ADDRESS/PREFIX][,gw=ADDRESS][,mac=ADDRESS][,queues=N]"
+        ),
     };
     let mut net = TapNet {
         name: name.into(),
         addresses: (None, None),
         gateways: (None, None),
         mac: None,
+        queues: 1,
         pace: Pace::default(),
     };
     for part in parts {
@@ -121,8 +127,9 @@ pub fn parse(text: &str) -> anyhow::Result<Net> {
                 IpAddr::V6(ip) => net.gateways.1 = Some(ip),
             },
             "mac" => net.mac = Some(parse_mac(value)?),
+            "queues" => net.queues = parse_queues(value)?,
             _ if net.pace.set(key, value)? => {}
-            _ => bail!("unknown key {key:?}: there are ip, gw, mac, rate, ops and poll"),
+            _ => bail!("unknown key {key:?}: there are ip, gw, mac, queues, rate, ops and poll"),
         }
     }
     Ok(Net::Tap(net))
@@ -197,6 +204,14 @@ fn parse_mac(text: &str) -> anyhow::Result<[u8; 6]> {
     Ok(mac)
 }
 
+/// Pairs of queues.
+fn parse_queues(text: &str) -> anyhow::Result<u16> {
+    let queues = text.parse().ok();
+    queues
+        .filter(|queues| (1..=MAX_QUEUE_PAIRS).contains(queues))
+        .with_context(|| format!("{text:?} is no number of queues, 1 to {MAX_QUEUE_PAIRS}"))
+}
+
 /// Microseconds.
 pub(super) fn parse_polling(text: &str) -> anyhow::Result<Duration> {
     let time = text.parse().ok().map(Duration::from_micros);
@@ -244,6 +259,22 @@ impl Net {
         }
     }
 
+    /// Refuses more queues than the VM has vCPUs: they would have nobody to fill them.
+    ///
+    /// # Errors
+    /// That.
+    pub fn check_queues(&self, cpus: u32) -> anyhow::Result<()> {
+        match self {
+            Self::Tap(net) => ensure!(
+                u32::from(net.queues) <= cpus,
+                "--net …,queues={}: more than the {cpus} vCPUs of the VM (--cpus)",
+                net.queues
+            ),
+            Self::None | Self::User(_) => {}
+        }
+        Ok(())
+    }
+
     /// The resolv.conf(5) that the guest needs, if it is not the one that it brings.
     pub fn resolver(&self) -> Option<String> {
         matches!(self, Self::User(_)).then(|| format!("nameserver {NAME_SERVER}\n"))
@@ -267,7 +298,10 @@ impl Net {
                     polling_ns: nanoseconds(pace.polling),
                     ..NetSettings::default()
                 };
-                Ok(Some((pace.network(Box::new(user), GUEST_MAC), settings)))
+                Ok(Some((
+                    pace.network(vec![Box::new(user)], GUEST_MAC),
+                    settings,
+                )))
             }
         }
     }
@@ -279,7 +313,10 @@ fn nanoseconds(time: Duration) -> u64 {
 
 impl TapNet {
     fn open(&self) -> anyhow::Result<(Network, NetSettings)> {
-        let tap = Tap::open(&self.name).context("--net")?;
+        let taps = Tap::open(&self.name, self.queues).context("--net")?;
+        let backends = taps
+            .into_iter()
+            .map(|tap| Box::new(tap) as Box<dyn Backend>);
         let mac = match self.mac {
             Some(mac) => mac,
             None => random_mac()?,
@@ -299,7 +336,7 @@ impl TapNet {
             gateway6: gateway6.octets(),
             polling_ns: nanoseconds(self.pace.polling),
         };
-        Ok((self.pace.network(Box::new(tap), mac), settings))
+        Ok((self.pace.network(backends.collect(), mac), settings))
     }
 }
 
@@ -311,7 +348,8 @@ mod tests {
     fn networks() {
         assert_eq!(parse("none").unwrap(), Net::None);
         let Net::Tap(net) =
-            parse("tap:t0,ip=10.0.0.2/24,gw=10.0.0.1,ip=fd00::2/64,poll=0,rate=2M").unwrap()
+            parse("tap:t0,ip=10.0.0.2/24,gw=10.0.0.1,ip=fd00::2/64,poll=0,rate=2M,queues=2")
+                .unwrap()
         else {
             panic!("no TAP")
         };
@@ -321,6 +359,9 @@ mod tests {
         assert_eq!(net.gateways.0, Some(Ipv4Addr::new(10, 0, 0, 1)));
         assert_eq!(net.pace.polling, Duration::ZERO);
         assert_eq!(net.pace.limits, [2_000_000, 0]);
+        assert_eq!(net.queues, 2);
+        let two = parse("tap:t0,queues=2").unwrap();
+        assert!(two.check_queues(2).is_ok() && two.check_queues(1).is_err());
         for bad in [
             "",
             "tap",
@@ -338,6 +379,9 @@ mod tests {
             "tap:t0,mac=01:00:00:00:00:01",
             "tap:t0,mac=02:00",
             "tap:t0,poll=100001",
+            "tap:t0,queues=0",
+            "tap:t0,queues=65",
+            "user,queues=2",
             "tap:t0,color=blue",
         ] {
             assert!(parse(bad).is_err(), "{bad}");

@@ -38,12 +38,13 @@ pub struct Arguments {
     pub cpus: u32,
 
     /// Network: none; user, over sockets of this process; or a TAP interface of the host,
-    /// where without ip=ADDRESS/PREFIX addresses come by DHCP; rate=BYTES and ops=PACKETS
+    /// where without ip=ADDRESS/PREFIX addresses come by DHCP; queues=N (with ip tuntap's
+    /// multi_queue, at most --cpus) has N threads move packets; rate=BYTES and ops=PACKETS
     /// limit a second in each direction; poll=MICROSECONDS is how long rings are watched
     /// before sleeping
     #[arg(
         long,
-        value_name = "none|user|tap:NAME[,ip=…][,gw=…][,mac=…][,rate=…][,ops=…][,poll=…]",
+        value_name = "none|user|tap:NAME[,ip=…][,gw=…][,mac=…][,queues=…][,rate=…][,ops=…][,poll=…]",
         default_value = "none",
         value_parser = network::parse
     )]
@@ -187,6 +188,7 @@ impl Arguments {
             self.cpus
         );
         self.interrupt_mode()?;
+        self.net.check_queues(self.cpus)?;
         let disks = self.volumes.iter().filter_map(Volume::disk).count();
         ensure!(
             disks <= MAX_DISKS,

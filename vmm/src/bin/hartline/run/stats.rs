@@ -135,7 +135,7 @@ impl Run<'_> {
 
     /// Exits that the host's own interrupts did not cause, for each packet of the network.
     fn exits_per_packet(&self) -> Option<f64> {
-        let network = self.outcome.devices.net?;
+        let network = self.outcome.devices.net()?;
         let [vcpu, _] = self.outcome.counters.as_ref()?;
         let packets = network.received_packets + network.sent_packets;
         let exits = vcpu.get("exits").saturating_sub(vcpu.get("irq_exits"));
