@@ -62,6 +62,7 @@ const TESTS: &[(&str, Test)] = &[
     ("an interface that goes away", trouble::vanishing),
     ("an interface that is down for a while", trouble::down),
     ("peers that say nothing", trouble::silent),
+    ("a peer that forgets connections", trouble::forgetful),
     ("another MTU than when the VM started", trouble::mtu),
     ("more packets than a stopped VM takes", trouble::flood),
     ("NAT: TCP server", nat::tcp_server),

@@ -3,6 +3,7 @@
 use super::{COMPILER, PATIENCE, Server, Stats, Tap, echo, ip, pattern, quit, serve};
 use hartline_tests::process;
 use hartline_tests::{Result, compile, hartline, paths};
+use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +41,36 @@ pub fn bad_interfaces() -> Result<()> {
     let mut tap = Tap::with_queues(2)?;
     tap.queues = 1;
     refused(&tap.option(), "with one queue")
+}
+
+/// A connection that is reset when it is closed.
+fn connect_from(from: SocketAddr, to: SocketAddr) -> Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.set_linger(Some(Duration::ZERO))?;
+    socket.bind(&from.into())?;
+    socket.connect_timeout(&to.into(), PATIENCE)?;
+    Ok(socket.into())
+}
+
+/// A peer that has forgotten a connection makes another one between the same ends.
+pub fn forgetful() -> Result<()> {
+    let tap = Tap::new()?;
+    let server = serve(&tap, &[])?;
+    let to = SocketAddr::new(tap.guest(), 7000);
+    let from = SocketAddr::new(tap.host(), 4000);
+    let mut first = connect_from(from, to)?;
+    first.write_all(b"a")?;
+    first.read_exact(&mut [0])?;
+    // Its reset reaches nobody.
+    ip(&format!("link set dev {} down", tap.name))?;
+    drop(first);
+    ip(&format!("link set dev {} up", tap.name))?;
+    let second = connect_from(from, to)?;
+    echo(&second, &pattern(100_000))?;
+    quit(&tap)?;
+    server.finish()?;
+    Ok(())
 }
 
 /// The program goes on without its interface.

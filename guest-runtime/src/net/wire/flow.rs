@@ -1,7 +1,7 @@
 //! TCP connections beyond this VM: a smoltcp socket each, what it belongs to, and how its
 //! life shows at the socket of the program.
 
-use super::frame::{Ends, Segment, acknowledgement};
+use super::frame::{Ends, Segment, acknowledgement, as_acknowledgement};
 use super::patience::{Patience, Step, Vigil};
 use super::window::Window;
 use super::{Arrival, Stack, Wire, now, remove};
@@ -130,9 +130,35 @@ impl Flow {
         self.sockets.get_mut(self.handle)
     }
 
+    /// The state that it is in, also if nobody was told yet.
+    fn present_state(&self) -> State {
+        self.sockets.get::<Socket<'_>>(self.handle).state()
+    }
+
     /// Whether it only waits for late packets: a new connection may take its place.
     pub fn is_over(&self) -> bool {
-        self.state == State::TimeWait
+        self.present_state() == State::TimeWait
+    }
+
+    /// What is to be done about a segment that asks for a connection between the same ends.
+    fn asked_again(&self, segment: &Segment) -> Again {
+        match self.present_state() {
+            State::Listen | State::SynSent | State::SynReceived => Again::Same,
+            State::Closed => Again::Late,
+            // As Linux, which has no time stamps to go by either.
+            State::TimeWait if self.window.is_new(segment.sequence) => Again::Other,
+            _ => Again::Doubtful,
+        }
+    }
+
+    /// Tells the peer which segments are expected. If it does not know of this connection, it
+    /// resets it, and may ask again (RFC 5961, section 4.2). smoltcp does that when what was
+    /// never sent is acknowledged, and drops what acknowledges nothing.
+    fn challenge(&mut self, stack: &mut Stack, frame: &[u8]) {
+        let never = self.window.never_sent();
+        if let Some(frame) = never.and_then(|number| as_acknowledgement(frame, number)) {
+            stack.ingress(&frame, &mut self.sockets);
+        }
     }
 
     /// Whether it has something to send, or is about to.
@@ -148,6 +174,18 @@ impl Flow {
                     | State::Closing
             )
     }
+}
+
+/// What a segment is that asks for a connection where there is one.
+enum Again {
+    /// It is about that one.
+    Same,
+    /// That one has ended, and the program was not told yet.
+    Late,
+    /// It is about another one, since that one is over.
+    Other,
+    /// It is late, or the peer has forgotten that one.
+    Doubtful,
 }
 
 /// Size of each of two buffers of a connection beside `others`, which may take `budget` bytes
@@ -224,7 +262,7 @@ impl Wire {
             if !self.flows.get(&old).is_some_and(Flow::is_over) {
                 return Err(Errno::EADDRNOTAVAIL);
             }
-            remove(&mut self.flows, &mut self.ends, &mut self.timers, old);
+            self.replace(old, net);
         }
         if self.flows.len() >= MOST {
             return Err(Errno::ENOBUFS);
@@ -259,6 +297,38 @@ impl Wire {
         socket.set_timeout(Some(CLOSE_TIME));
         let owner = Owner::Listener(listener);
         Arrival::Flow(self.add(socket, owner, ends))
+    }
+
+    /// A packet asks for a connection where there is one. Result: whether that is for the one
+    /// that is there, or that has been made room for another one; otherwise it was answered.
+    pub(super) fn asked_again(
+        &mut self,
+        id: FlowId,
+        frame: &[u8],
+        segment: &Segment,
+        net: &mut Network,
+    ) -> bool {
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return true;
+        };
+        match flow.asked_again(segment) {
+            Again::Same => {}
+            Again::Late => self.settle(id, net),
+            Again::Other if net.listener(flow.ends.local).is_ok() => self.replace(id, net),
+            Again::Other | Again::Doubtful => {
+                flow.challenge(&mut self.stack, frame);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A connection that is over makes room for another one.
+    fn replace(&mut self, id: FlowId, net: &mut Network) {
+        if let Some(Owner::Socket(socket)) = self.flows.get(&id).map(|flow| flow.owner) {
+            net.wire_closed(socket, None);
+        }
+        self.forget(id);
     }
 
     /// Moves what came to the socket of the program, sends what is to be sent, and tells the

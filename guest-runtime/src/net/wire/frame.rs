@@ -70,6 +70,8 @@ impl Segment {
 /// What a TCP segment told the peer about the receive window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Told {
+    /// Its own sequence number.
+    pub sequence: u32,
     /// The number that it acknowledged.
     pub acknowledged: u32,
     /// The window, not scaled.
@@ -231,6 +233,7 @@ pub(super) fn offload(frame: &mut [u8], segment: Option<u16>) -> Outgo {
     let (place, headers) = match (ip.protocol, TcpPacket::new_checked(ip.payload)) {
         (IpProtocol::Tcp, Ok(tcp)) => {
             out.told = Some(Told {
+                sequence: tcp.seq_number().0.cast_unsigned(),
                 acknowledged: tcp.ack_number().0.cast_unsigned(),
                 window: tcp.window_len(),
                 is_syn: tcp.syn(),
@@ -298,6 +301,19 @@ pub(super) fn acknowledgement(frame: &[u8], sequence: u32) -> Option<Vec<u8>> {
     tcp.set_psh(false);
     tcp.set_fin(false);
     tcp.set_urg(false);
+    Some(alone)
+}
+
+/// The headers of a TCP segment that asks for a connection, as those of one that acknowledges
+/// `acknowledged` instead.
+pub(super) fn as_acknowledgement(frame: &[u8], acknowledged: u32) -> Option<Vec<u8>> {
+    let mut alone = frame.to_vec();
+    let start = parse_ip(frame).ok()?.start;
+    // Its checksum was verified.
+    let mut tcp = TcpPacket::new_unchecked(alone.get_mut(start..)?);
+    tcp.set_syn(false);
+    tcp.set_ack(true);
+    tcp.set_ack_number(TcpSeqNumber(acknowledged.cast_signed()));
     Some(alone)
 }
 

@@ -386,15 +386,14 @@ impl Wire {
                 is_first,
                 segment,
             } => {
-                let known = self.ends.get(&ends).copied();
-                let id = match known {
-                    Some(id) if is_first && self.flows.get(&id).is_some_and(Flow::is_over) => {
-                        remove(&mut self.flows, &mut self.ends, &mut self.timers, id);
-                        None
+                if is_first && let Some(&id) = self.ends.get(&ends) {
+                    let frame = frame.to_vec();
+                    if !self.asked_again(id, &frame, &segment, net) {
+                        touched.push(id);
+                        return;
                     }
-                    known => known,
-                };
-                let id = match id {
+                }
+                let id = match self.ends.get(&ends).copied() {
                     None if is_first && self.has_address(ends.local.ip()) => {
                         match self.arrival(ends, net) {
                             Arrival::Flow(id) => Some(id),

@@ -11,7 +11,7 @@ use alloc::rc::Rc;
 use core::cell::{Cell, RefCell};
 use core::net::SocketAddr;
 use hartline_abi::virtio::NetHeader;
-use smoltcp::wire::TcpPacket;
+use smoltcp::wire::{TcpPacket, TcpSeqNumber};
 
 const WHO: Ucred = Ucred {
     pid: 2,
@@ -158,12 +158,19 @@ fn host(number: u8, receive: &Pipe, transmit: &Pipe) -> Network {
 }
 
 /// Both hosts.
-struct Hosts([Network; 2]);
+struct Hosts([Network; 2], [Pipe; 2]);
 
 impl Hosts {
     fn new() -> Hosts {
         let (there, back) = (Pipe::default(), Pipe::default());
-        Hosts([host(1, &back, &there), host(2, &there, &back)])
+        let hosts = [host(1, &back, &there), host(2, &there, &back)];
+        Hosts(hosts, [there, back])
+    }
+
+    /// What is under way to the second, and to the first.
+    fn pipes(&self) -> (Pipe, Pipe) {
+        let [there, back] = &self.1;
+        (Rc::clone(there), Rc::clone(back))
     }
 
     /// Lets packets go to and fro until there are none, delayed acknowledgements included.
@@ -228,6 +235,127 @@ fn bytes_go_both_ways() {
         assert_eq!(received.bytes, text);
         let again = hosts.0[to.0].receive(to.1, 100, false);
         assert_eq!(again.unwrap_err(), Errno::EAGAIN);
+    }
+}
+
+/// The flags of TCP segments that are under way, with their sequence and acknowledgement numbers.
+fn segments(pipe: &Pipe) -> Vec<(bool, bool, u32, u32)> {
+    let pipe = pipe.borrow();
+    let tcp = pipe
+        .iter()
+        .map(|frame| TcpPacket::new_unchecked(&frame[34..]));
+    let number = |number: TcpSeqNumber| number.0.cast_unsigned();
+    tcp.map(|tcp| {
+        (
+            tcp.syn(),
+            tcp.ack(),
+            number(tcp.seq_number()),
+            number(tcp.ack_number()),
+        )
+    })
+    .collect()
+}
+
+/// The frame with another sequence number.
+fn with_sequence(frame: &[u8], sequence: u32) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let mut tcp = TcpPacket::new_unchecked(&mut frame[34..]);
+    tcp.set_seq_number(TcpSeqNumber(sequence.cast_signed()));
+    let ends = [1, 2].map(|number| IpAddress::v4(10, 0, 0, number));
+    tcp.fill_checksum(&ends[0], &ends[1]);
+    frame
+}
+
+/// A connection whose server has closed first, and the packet with which its client asked.
+fn in_time_wait(hosts: &mut Hosts) -> Vec<u8> {
+    let (there, _) = hosts.pipes();
+    let listener = listen(&mut hosts.0[1], address(2, 80), 5);
+    // The neighbour is known then, and the packet is the only one.
+    let first = tcp(&mut hosts.0[0]);
+    hosts.0[0].connect_inet(first, address(2, 80), WHO).unwrap();
+    hosts.run();
+    let client = tcp(&mut hosts.0[0]);
+    hosts.0[0]
+        .connect_inet(client, address(2, 80), WHO)
+        .unwrap();
+    let asked = there.borrow()[0].clone();
+    hosts.run();
+    hosts.0[1].accept(listener).unwrap();
+    let server = hosts.0[1].accept(listener).unwrap();
+    hosts.0[1].close(server);
+    hosts.run();
+    hosts.0[0].close(client);
+    hosts.run();
+    asked
+}
+
+#[test]
+fn a_connection_takes_the_place_of_one_in_time_wait() {
+    for (distance, is_new) in [(1, true), (1 << 20, true), (0, false), (-1, false)] {
+        let mut hosts = Hosts::new();
+        let (there, back) = hosts.pipes();
+        let asked = in_time_wait(&mut hosts);
+        let first = TcpPacket::new_unchecked(&asked[34..]).seq_number().0;
+        // Its SYN and its FIN.
+        let next = first.wrapping_add(2);
+        let again = with_sequence(&asked, next.wrapping_add(distance).cast_unsigned());
+        there.borrow_mut().push_back(again);
+        hosts.0[1].poll_wire();
+        let answers = segments(&back);
+        let [(syn, true, _, acknowledged)] = answers[..] else {
+            panic!("{answers:?}");
+        };
+        let expected = match is_new {
+            true => next.wrapping_add(distance + 1),
+            false => next,
+        };
+        assert_eq!(
+            (syn, acknowledged.cast_signed()),
+            (is_new, expected),
+            "{distance}"
+        );
+    }
+}
+
+#[test]
+fn a_peer_that_began_anew_is_answered() {
+    for closes in [false, true] {
+        let mut hosts = Hosts::new();
+        let (there, back) = hosts.pipes();
+        let listener = listen(&mut hosts.0[1], address(2, 80), 5);
+        let connect = |hosts: &mut Hosts| {
+            let client = tcp(&mut hosts.0[0]);
+            hosts.0[0].bind_inet(client, address(1, 4000), 0).unwrap();
+            hosts.0[0]
+                .connect_inet(client, address(2, 80), WHO)
+                .unwrap();
+            hosts.run();
+            client
+        };
+        connect(&mut hosts);
+        let server = hosts.0[1].accept(listener).unwrap();
+        hosts.0[0] = host(1, &back, &there);
+        // Random numbers begin anew too, and must not be the same.
+        let other = tcp(&mut hosts.0[0]);
+        hosts.0[0].connect_inet(other, address(2, 81), WHO).unwrap();
+        hosts.run();
+        if closes {
+            hosts.0[1].shutdown(server, 2).unwrap();
+        }
+        let client = connect(&mut hosts);
+        // It asks again after the old connection was reset.
+        advance(3000);
+        hosts.run();
+        assert!(hosts.0[0].get(client).unwrap().is_connected());
+        let error = hosts.0[1].receive(server, 10, false).unwrap_err();
+        assert_eq!(error, Errno::ECONNRESET);
+        let server = hosts.0[1].accept(listener).unwrap();
+        assert_eq!(hosts.0[0].send(client, b"hello", &[], WHO), Ok(5));
+        hosts.run();
+        assert_eq!(
+            hosts.0[1].receive(server, 10, false).unwrap().bytes,
+            b"hello"
+        );
     }
 }
 
@@ -469,7 +597,10 @@ fn datagrams_of_all_sizes() {
 #[test]
 fn lost_packets_are_sent_again() {
     let (there, back) = (Pipe::default(), Pipe::default());
-    let mut hosts = Hosts([host(1, &back, &there), host(2, &there, &back)]);
+    let mut hosts = Hosts(
+        [host(1, &back, &there), host(2, &there, &back)],
+        [Rc::clone(&there), Rc::clone(&back)],
+    );
     let (client, server) = connect(&mut hosts, 80);
     let data: Vec<u8> = (0..20_000u32).map(|n| (n % 253) as u8).collect();
     hosts.0[0].send(client, &data, &[], WHO).unwrap();
@@ -493,7 +624,10 @@ fn lost_packets_are_sent_again() {
 #[test]
 fn acknowledgements_behind_the_window_count() {
     let (there, back) = (Pipe::default(), Pipe::default());
-    let mut hosts = Hosts([host(1, &back, &there), host(2, &there, &back)]);
+    let mut hosts = Hosts(
+        [host(1, &back, &there), host(2, &there, &back)],
+        [Rc::clone(&there), Rc::clone(&back)],
+    );
     let (_, server) = connect(&mut hosts, 80);
     hosts.0[1].send(server, b"answer", &[], WHO).unwrap();
     hosts.0[0].poll_wire();
@@ -518,7 +652,10 @@ fn acknowledgements_behind_the_window_count() {
 #[test]
 fn damaged_packets_are_dropped() {
     let (there, back) = (Pipe::default(), Pipe::default());
-    let mut hosts = Hosts([host(1, &back, &there), host(2, &there, &back)]);
+    let mut hosts = Hosts(
+        [host(1, &back, &there), host(2, &there, &back)],
+        [Rc::clone(&there), Rc::clone(&back)],
+    );
     let (client, server) = connect(&mut hosts, 80);
     hosts.0[0].send(client, b"right", &[], WHO).unwrap();
     let packet = there.borrow()[0].clone();

@@ -16,6 +16,8 @@ pub(super) struct Window {
     start: Option<u32>,
     /// Behind the last byte that the peer was told it may send; none if it was told nothing.
     end: Option<u32>,
+    /// What the peer was told last: this side's sequence number, and what it acknowledged.
+    last: Option<(u32, u32)>,
     /// Windows are told in units of two to this power.
     shift: u8,
 }
@@ -46,6 +48,19 @@ impl Window {
         let shift = if told.is_syn { 0 } else { self.shift };
         let length = u32::from(told.window) << shift;
         self.end = Some(told.acknowledged.wrapping_add(length));
+        self.last = Some((told.sequence, told.acknowledged));
+    }
+
+    /// Whether a sequence number is behind all that was acknowledged, so that a segment with it
+    /// belongs to no earlier one.
+    pub fn is_new(&self, sequence: u32) -> bool {
+        let is_behind = |(_, last): (u32, u32)| sequence.wrapping_sub(last).cast_signed() > 0;
+        self.last.is_some_and(is_behind)
+    }
+
+    /// A number that the peer cannot acknowledge, since nothing near it was sent.
+    pub fn never_sent(&self) -> Option<u32> {
+        Some(self.last?.0.wrapping_add(1 << 30))
     }
 
     /// Whether the peer was told anything.
@@ -80,6 +95,7 @@ mod tests {
 
     fn told(acknowledged: u32, window: u16) -> Told {
         Told {
+            sequence: 0,
             acknowledged,
             window,
             is_syn: false,
@@ -132,6 +148,18 @@ mod tests {
         window.tell(told(1, 2000));
         assert_eq!(window.accepts_at(&segment(2000, 1), 0), None);
         assert_eq!(window.accepts_at(&segment(2001, 1), 0), Some(1));
+    }
+
+    #[test]
+    fn new_numbers_are_told_from_old_ones() {
+        for first in [7, u32::MAX - 5] {
+            let mut window = window(first, true);
+            let end = first.wrapping_add(11);
+            window.tell(told(end, 3));
+            assert!(!window.is_new(end) && !window.is_new(end.wrapping_sub(1)));
+            assert!(window.is_new(end.wrapping_add(1)));
+            assert_eq!(window.never_sent(), Some(1 << 30));
+        }
     }
 
     #[test]
