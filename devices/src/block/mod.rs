@@ -21,7 +21,7 @@ pub use image::{Image, ImageError};
 pub use stats::{Counters, Statistics};
 
 use crate::virtio::stats::count;
-use crate::virtio::worker::{self, Bell, Work};
+use crate::virtio::worker::{self, Bell, Thread, Work};
 use crate::virtio::{
     Device, DeviceError, Direction, Guest, MAX_BUFFERS, Memory, give_back, next_chain,
     want_doorbell,
@@ -31,7 +31,6 @@ use pool::{Common, Pool};
 use request::{MAX_RANGE, MAX_RANGES, Request};
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use virtio_queue::Queue;
 
@@ -48,10 +47,9 @@ pub struct Block {
     memory: Memory,
     guest: Arc<dyn Guest>,
     counters: Arc<Counters>,
-    bell: Arc<Bell>,
     /// Longest time that the thread watches the ring before it sleeps.
     polling: Duration,
-    worker: Option<JoinHandle<()>>,
+    thread: Thread<()>,
 }
 
 impl Block {
@@ -79,9 +77,8 @@ impl Block {
             memory,
             guest,
             counters: Arc::default(),
-            bell: Arc::new(Bell::new()?),
             polling,
-            worker: None,
+            thread: Thread::new()?,
         })
     }
 
@@ -118,7 +115,6 @@ impl Device for Block {
         let Ok([requests]) = <[Queue; 1]>::try_from(queues) else {
             return false;
         };
-        self.bell.stop(false);
         let common = Arc::new(Common {
             image: Arc::clone(&self.image),
             requests: Mutex::new(requests),
@@ -130,31 +126,19 @@ impl Device for Block {
             pool: Pool::new(Arc::clone(&common)),
             crowd: 0,
             common,
-            bell: Arc::clone(&self.bell),
+            bell: Arc::clone(self.thread.bell()),
         };
         let polling = self.polling;
-        let thread = thread::Builder::new().name("block".into());
-        self.worker = thread.spawn(move || worker.run(polling)).ok();
-        self.worker.is_some()
+        self.thread.start("block", move || worker.run(polling))
     }
 
     fn notify(&self, _: u32) {
         count(&self.counters.doorbells, 1);
-        self.bell.ring();
+        self.thread.bell().ring();
     }
 
     fn reset(&mut self) {
-        if let Some(worker) = self.worker.take() {
-            self.bell.stop(true);
-            // One that panicked has ended too.
-            let _ = worker.join();
-        }
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        self.reset();
+        self.thread.stop();
     }
 }
 
@@ -225,16 +209,7 @@ impl Work for Worker {
             return Ok(());
         }
         count(&self.common.counters.sleeps, 1);
-        let mut poll = libc::pollfd {
-            fd: self.bell.descriptor(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one valid entry. Interrupted: the next turn finds nothing.
-        unsafe { libc::poll(&raw mut poll, 1, -1) };
-        if poll.revents != 0 {
-            self.bell.quiet();
-        }
+        self.bell.wait();
         Ok(())
     }
 }

@@ -5,8 +5,9 @@
 use super::DeviceError;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
@@ -47,10 +48,72 @@ impl Bell {
         self.event.as_raw_fd()
     }
 
+    /// Sleeps until it is rung.
+    pub fn wait(&self) {
+        let mut poll = libc::pollfd {
+            fd: self.descriptor(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one valid entry. Interrupted: who sleeps looks, and finds nothing.
+        unsafe { libc::poll(&raw mut poll, 1, -1) };
+        if poll.revents != 0 {
+            self.quiet();
+        }
+    }
+
     /// It was heard. To be called before the rings are looked at, so that a later ring is seen
     /// later.
     pub fn quiet(&self) {
         let _: io::Result<u64> = self.event.read();
+    }
+}
+
+/// A device's thread, which runs while the device is active, and its bell.
+#[derive(Debug)]
+pub(crate) struct Thread<T> {
+    bell: Arc<Bell>,
+    handle: Option<JoinHandle<T>>,
+}
+
+impl<T> Thread<T> {
+    /// None runs yet.
+    ///
+    /// # Errors
+    /// If the host has no descriptor left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            bell: Arc::new(Bell::new()?),
+            handle: None,
+        })
+    }
+
+    /// What other threads tell it.
+    pub fn bell(&self) -> &Arc<Bell> {
+        &self.bell
+    }
+
+    /// Lets it end, and waits for that. Result: what it gives back, if it ran and did not panic.
+    pub fn stop(&mut self) -> Option<T> {
+        let handle = self.handle.take()?;
+        self.bell.stop(true);
+        handle.join().ok()
+    }
+}
+
+impl<T: Send + 'static> Thread<T> {
+    /// Starts it; one that ran has been stopped. Result: whether the host had a thread.
+    pub fn start(&mut self, name: &str, run: impl FnOnce() -> T + Send + 'static) -> bool {
+        self.bell.stop(false);
+        let thread = thread::Builder::new().name(name.into());
+        self.handle = thread.spawn(run).ok();
+        self.handle.is_some()
+    }
+}
+
+impl<T> Drop for Thread<T> {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

@@ -13,13 +13,12 @@ pub use host::{Host, HostError};
 pub use stats::{Counters, Statistics};
 
 use crate::virtio::stats::count;
-use crate::virtio::worker::Bell;
+use crate::virtio::worker::Thread;
 use crate::virtio::{Device, Guest, Memory};
 use hartline_abi::virtio::device;
 use hartline_abi::vsock::VSOCK_EVENT;
 use std::io;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use virtio_queue::Queue;
 use worker::Worker;
@@ -32,12 +31,11 @@ pub struct Vsock {
     memory: Memory,
     guest: Arc<dyn Guest>,
     counters: Arc<Counters>,
-    bell: Arc<Bell>,
     /// Longest time that the thread watches the rings before it sleeps.
     polling: Duration,
     /// None while the thread has it.
     host: Option<Host>,
-    worker: Option<JoinHandle<Host>>,
+    thread: Thread<Host>,
 }
 
 impl Vsock {
@@ -57,10 +55,9 @@ impl Vsock {
             memory,
             guest,
             counters: Arc::default(),
-            bell: Arc::new(Bell::new()?),
             polling,
             host: Some(host),
-            worker: None,
+            thread: Thread::new()?,
         })
     }
 
@@ -95,7 +92,6 @@ impl Device for Vsock {
         else {
             return false;
         };
-        self.bell.stop(false);
         let worker = Worker::new(
             host,
             u64::from_le_bytes(self.config),
@@ -103,30 +99,21 @@ impl Device for Vsock {
             self.memory.clone(),
             Arc::clone(&self.guest),
             Arc::clone(&self.counters),
-            Arc::clone(&self.bell),
+            Arc::clone(self.thread.bell()),
         );
         let polling = self.polling;
-        let thread = thread::Builder::new().name("vsock".into());
-        self.worker = thread.spawn(move || worker.run(polling)).ok();
-        self.worker.is_some()
+        self.thread.start("vsock", move || worker.run(polling))
     }
 
     fn notify(&self, _: u32) {
         count(&self.counters.doorbells, 1);
-        self.bell.ring();
+        self.thread.bell().ring();
     }
 
     fn reset(&mut self) {
-        if let Some(worker) = self.worker.take() {
-            self.bell.stop(true);
-            // After a panic there is no host's side any more, and no second start.
-            self.host = worker.join().ok();
+        // After a panic there is no host's side any more, and no second start.
+        if let Some(host) = self.thread.stop() {
+            self.host = Some(host);
         }
-    }
-}
-
-impl Drop for Vsock {
-    fn drop(&mut self) {
-        self.reset();
     }
 }

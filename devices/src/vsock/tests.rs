@@ -4,6 +4,7 @@ use super::worker::{MOST, Worker};
 use super::*;
 use crate::virtio::DeviceError;
 use crate::virtio::tests::{BASE, memory};
+use crate::virtio::worker::Bell;
 use crate::virtio::worker::Work;
 use hartline_abi::vsock::{Credit, STREAM, VsockHeader, op, shutdown};
 use std::io::{ErrorKind, Read, Write};
