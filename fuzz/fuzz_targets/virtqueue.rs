@@ -1,11 +1,13 @@
 //! Registers, rings, descriptors and requests of a hostile guest: the network device, the block
-//! device, the entropy device and the socket device go on, or stop and say why. Nothing outside
+//! device, the entropy device, the socket device and the console go on, or stop and say why. Nothing outside
 //! the guest's RAM is read or written.
 
 #![no_main]
 
-use hartline_abi::virtio::{feature, net_feature, register, status};
+use hartline_abi::console::{CONTROL_TRANSMIT, MAX_PORTS, console_feature, queues};
+use hartline_abi::virtio::{device, feature, net_feature, register, status};
 use hartline_devices::block::{Block, Image};
+use hartline_devices::console::{Console, Outputs};
 use hartline_devices::net::{Backend, Net};
 use hartline_devices::rng::Rng;
 use hartline_devices::virtio::mmio::Transport;
@@ -14,7 +16,7 @@ use hartline_devices::vsock::{Host, Vsock};
 use libfuzzer_sys::fuzz_target;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::ptr::NonNull;
@@ -30,8 +32,11 @@ const LENGTH: usize = 64 << 10;
 const SEVERAL: u8 = 1 | 2;
 /// Length of the disk, bytes.
 const DISK: u64 = 64 << 10;
-/// Most queues of a device: two pairs and the control queue.
-const QUEUES: u64 = 5;
+/// Most queues of a device: those of the console. Two pairs of a network device and its control
+/// queue are fewer.
+const QUEUES: u64 = queues(MAX_PORTS as u16) as u64;
+/// Most bytes of an output of the console.
+const LIMIT: u64 = 1 << 20;
 /// Register writes of an input, each of a byte for the register and four for the value.
 const WRITES: usize = 8;
 const WRITE: usize = 5;
@@ -158,7 +163,20 @@ fuzz_target!(|input: &[u8]| {
     let guest = Arc::clone(&watcher) as Arc<dyn Guest>;
     // Programs of the host, of which one has asked for a port and sent something.
     let mut clients = Vec::new();
+    let mut consoles = Vec::new();
     let (device, sleeps): (Box<dyn Device>, Box<dyn Fn() -> u64>) = match kind & 9 {
+        8 if kind & 2 != 0 => {
+            let console = Console::new(outputs(), LIMIT, Arc::new(|| ()), (memory.clone(), guest));
+            let console = Arc::new(console.expect("a console"));
+            consoles.push(Arc::clone(&console));
+            // What it was sent by then is written.
+            let flush = move || {
+                // That the guest broke a queue the watcher has heard.
+                let _ = console.flush(&|| false);
+                1
+            };
+            (consoles[0].device(), Box::new(flush))
+        }
         9 => {
             LazyLock::force(&SERVER);
             let host = Host::bind(&SOCKET).expect("a socket");
@@ -223,8 +241,21 @@ fuzz_target!(|input: &[u8]| {
     clients.clear();
     while SERVER.accept().is_ok() {}
     transport.reset();
+    for console in consoles {
+        // As above.
+        let _ = console.finish(None);
+    }
     assert_eq!(fs::metadata(&*FILE).expect("the file").len(), DISK);
 });
+
+/// A console of three ports: nobody reads what comes.
+fn outputs() -> Outputs {
+    let file = |path| -> OwnedFd {
+        let mut options = File::options();
+        options.write(true).open(path).expect("a device").into()
+    };
+    Outputs::new(["/dev/null", "/dev/full", "/dev/zero"].map(file))
+}
 
 fn read(transport: &Transport, offset: u64) -> u32 {
     let mut bytes = [0; 4];
@@ -234,6 +265,7 @@ fn read(transport: &Transport, offset: u64) -> u32 {
 
 /// Starts the device as a driver does, with small rings at the start of RAM.
 fn begin(transport: &mut Transport, kind: u8) {
+    let is_console = read(transport, register::DEVICE_ID) == device::CONSOLE;
     let mut write = |offset, value: u64| transport.write(offset, &(value as u32).to_le_bytes());
     write(register::STATUS, 3);
     let features = feature::VERSION_1
@@ -244,6 +276,11 @@ fn begin(transport: &mut Transport, kind: u8) {
         }
         | if kind & (SEVERAL | 8) == SEVERAL {
             net_feature::CONTROL_QUEUE | net_feature::MULTIQUEUE
+        } else {
+            0
+        }
+        | if is_console {
+            console_feature::MULTIPORT
         } else {
             0
         };
@@ -269,6 +306,7 @@ fn begin(transport: &mut Transport, kind: u8) {
     let all = 3 | status::FEATURES_OK | status::DRIVER_OK;
     write(register::STATUS, all.into());
     write(register::QUEUE_NOTIFY, 0);
-    // The control queue of a network device, which is done when that returns.
-    write(register::QUEUE_NOTIFY, QUEUES - 1);
+    // The control queues of a network device and of the console, which are done when that returns.
+    write(register::QUEUE_NOTIFY, 4);
+    write(register::QUEUE_NOTIFY, CONTROL_TRANSMIT.into());
 }

@@ -1,19 +1,23 @@
-//! The standard streams: the producer of the console ring
-//! ([`hartline_abi::console`]) and the host calls for standard input, terminals and
-//! waiting.
+//! The standard streams: output through the ports of the console
+//! ([`hartline_abi::console`]), and the host calls for standard input, terminals and waiting.
+//!
+//! Input is not the console's: the host's input is read when a program wants it, and no further
+//! than that, since what it leaves is another program's, of the host. That takes one exit; a
+//! buffer for the device would take two, its doorbell and the sleep until it comes back.
 
+use crate::drivers;
 use crate::errno::Errno;
 use crate::host::Host;
-use core::ptr::addr_of_mut;
-use core::sync::atomic::Ordering;
+use alloc::boxed::Box;
+use core::cell::RefCell;
+use core::fmt::Debug;
+use core::hint;
 use hartline_abi::call::{CALL_DATA, Operation};
-use hartline_abi::console::{Console, MAX_RECORD, RING_SIZE, RecordHeader};
-use hartline_abi::port;
+use hartline_abi::console::STREAMS;
 
-const HEADER: usize = size_of::<RecordHeader>();
-/// A record is cut short rather than waiting for room for all of it, unless less
-/// than this many bytes would fit.
-const MIN_PART: usize = 4096;
+/// How often a full port is looked at before the host is asked to let this vCPU wait, which
+/// takes longer than the host's thread needs to make room if it runs.
+const LOOKS: u32 = 1000;
 
 /// Standard input, in the set of [`Streams::wait`].
 pub const INPUT_READY: u64 = 1;
@@ -29,10 +33,31 @@ pub struct StreamStatus {
     pub rdev: u64,
 }
 
+/// What carries output to the host.
+pub trait Ports: Debug {
+    /// Whether the host's end of a port is open.
+    fn is_open(&mut self, port: u32) -> bool;
+
+    /// Sends the start of `bytes`, which are not empty. Result: how many; 0 only if there is
+    /// no room now.
+    fn send(&mut self, port: u32, bytes: &[u8]) -> usize;
+}
+
+/// The console, which is started when it is first needed.
+#[derive(Debug)]
+enum Device {
+    Unused,
+    Missing,
+    Started(Box<dyn Ports>),
+}
+
 /// The standard streams.
 #[derive(Debug)]
 pub struct Streams {
     host: Host,
+    device: RefCell<Device>,
+    /// The port of each stream, from standard output on.
+    ports: [u32; STREAMS],
     status: [Option<StreamStatus>; 3],
     /// There is no other task: reading may wait in the host.
     alone: bool,
@@ -41,10 +66,12 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// The streams of this VM. There may be only one producer of its ring.
+    /// The streams of this VM.
     pub fn new(host: Host) -> Self {
         Self {
             host,
+            device: RefCell::new(Device::Unused),
+            ports: host.boot().console,
             status: [None; 3],
             alone: true,
             input_ready: false,
@@ -157,14 +184,16 @@ impl Streams {
         self.host.call(Operation::Flush, &mut [0; 6]).map(|_| ())
     }
 
-    /// Writes to standard output (1) or error (2), waiting while the ring is full.
+    /// Writes to standard output (1), standard error (2) or the trace (3), waiting while there
+    /// is no room.
     ///
     /// # Errors
-    /// `EPIPE` if the host cannot write there any more, or the host's.
+    /// `EPIPE` if the host cannot write there any more, `EIO` if there is no console, or the
+    /// host's.
     pub fn write(&mut self, stream: u32, from: &[u8]) -> Result<usize, Errno> {
         let mut done = 0;
         while done < from.len() {
-            match self.write_record(stream, &from[done..]) {
+            match self.send(stream, &from[done..]) {
                 Ok(n) => done += n,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -175,101 +204,77 @@ impl Streams {
 
     /// Whether the host cannot write to `stream` any more.
     pub fn is_broken(&self, stream: u32) -> bool {
-        let bit = 1 << stream.saturating_sub(1).min(2);
-        // SAFETY: the ring is mapped as long as the program runs; the field is atomic.
-        let broken = unsafe { &(*self.ring()).broken };
-        broken.load(Ordering::Relaxed) & bit != 0
-    }
-
-    fn ring(&self) -> *mut Console {
-        self.host.console().as_ptr()
-    }
-
-    /// Bytes of a record that fit now.
-    fn room(&self) -> usize {
-        // SAFETY: as in `is_broken`.
-        let (written, read) = unsafe { (&(*self.ring()).written, &(*self.ring()).read) };
-        let (end, start) = (
-            written.load(Ordering::Relaxed),
-            read.load(Ordering::Acquire),
-        );
-        let used = end.saturating_sub(start);
-        let free = RING_SIZE.saturating_sub(usize::try_from(used).unwrap_or(RING_SIZE));
-        free.saturating_sub(HEADER)
-    }
-
-    /// Writes the next record, which may hold less than `from`.
-    fn write_record(&mut self, stream: u32, from: &[u8]) -> Result<usize, Errno> {
-        let wanted = from.len().min(MAX_RECORD);
-        if self.room() < wanted.min(MIN_PART) {
-            self.flush()?;
+        match &mut *self.device.borrow_mut() {
+            Device::Started(ports) => !ports.is_open(self.port(stream)),
+            Device::Unused | Device::Missing => false,
         }
-        if self.is_broken(stream) {
-            return Err(Errno::EPIPE);
+    }
+
+    fn port(&self, stream: u32) -> u32 {
+        let index = stream.saturating_sub(1) as usize;
+        self.ports[index.min(STREAMS - 1)]
+    }
+
+    /// Sends the start of `from` to a stream.
+    fn send(&mut self, stream: u32, from: &[u8]) -> Result<usize, Errno> {
+        match self.try_send(stream, from)? {
+            // All is written after that, so there is room.
+            0 => self.flush()?,
+            sent => return Ok(sent),
         }
-        // What is free is a multiple of 8, so the padding fits too.
-        let length = wanted.min(self.room());
-        if length == 0 {
+        match self.try_send(stream, from)? {
+            0 => Err(Errno::EIO),
+            sent => Ok(sent),
+        }
+    }
+
+    /// The same; 0 if there is no room in time.
+    fn try_send(&mut self, stream: u32, from: &[u8]) -> Result<usize, Errno> {
+        let (host, port) = (self.host, self.port(stream));
+        let device = self.device.get_mut();
+        if let Device::Unused = device {
+            *device = match drivers::console::start(host) {
+                Ok(ports) => Device::Started(Box::new(ports)),
+                Err(_) => Device::Missing,
+            };
+        }
+        let Device::Started(ports) = device else {
             return Err(Errno::EIO);
-        }
-        let header = RecordHeader {
-            descriptor: stream,
-            length: length as u32,
         };
-        self.publish(header, &from[..length]);
-        Ok(length)
-    }
-
-    /// Puts a record that fits into the ring and wakes the reader if it sleeps.
-    fn publish(&self, header: RecordHeader, bytes: &[u8]) {
-        let ring = self.ring();
-        // SAFETY: as in `is_broken`.
-        let (written, waits) = unsafe { (&(*ring).written, &(*ring).reader_waits) };
-        let position = written.load(Ordering::Relaxed);
-        let mut raw = [0; HEADER];
-        raw[..4].copy_from_slice(&header.descriptor.to_le_bytes());
-        raw[4..].copy_from_slice(&header.length.to_le_bytes());
-        self.store(position, &raw);
-        self.store(position + HEADER as u64, bytes);
-        let end = position + (HEADER + bytes.len()).next_multiple_of(8) as u64;
-        written.store(end, Ordering::SeqCst);
-        if waits.swap(0, Ordering::SeqCst) == 1 {
-            self.host.ring(port::CONSOLE);
+        for _ in 0..LOOKS {
+            if !ports.is_open(port) {
+                return Err(Errno::EPIPE);
+            }
+            match ports.send(port, from) {
+                0 => hint::spin_loop(),
+                sent => return Ok(sent),
+            }
         }
-    }
-
-    /// Copies bytes into the ring at `position`.
-    fn store(&self, position: u64, bytes: &[u8]) {
-        let start = (position % RING_SIZE as u64) as usize;
-        let first = bytes.len().min(RING_SIZE - start);
-        // SAFETY: both parts lie in the ring's data, in its free part, which the
-        // reader does not touch until `written` is published; `bytes` is elsewhere.
-        unsafe {
-            let data = addr_of_mut!((*self.ring()).data).cast::<u8>();
-            data.add(start)
-                .copy_from_nonoverlapping(bytes.as_ptr(), first);
-            data.copy_from_nonoverlapping(bytes[first..].as_ptr(), bytes.len() - first);
-        }
+        Ok(0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::ptr::{NonNull, addr_of};
+    use core::ptr::NonNull;
     use hartline_abi::boot::Shared;
     use hartline_abi::call::HostCall;
+    use hartline_abi::port;
     use std::boxed::Box;
     use std::cell::RefCell;
     use std::vec::Vec;
 
-    /// The other side of the doorbell.
+    /// Bytes that a port takes until it is flushed.
+    const ROOM: usize = 1000;
+
+    /// The other side of the ports and of the doorbell.
     struct Vmm {
         shared: *mut Shared,
-        /// What was written to each descriptor.
-        output: [Vec<u8>; 3],
+        /// What was written to each port, and how much of it since it was last flushed.
+        output: [(Vec<u8>, usize); 2],
+        closed: [bool; 2],
         input: Vec<u8>,
-        doorbells: usize,
         calls: Vec<u32>,
     }
 
@@ -277,35 +282,28 @@ mod tests {
         static VMM: RefCell<Option<Vmm>> = const { RefCell::new(None) };
     }
 
+    #[derive(Debug)]
+    struct Console;
+
+    impl Ports for Console {
+        fn is_open(&mut self, port: u32) -> bool {
+            vmm(|vmm| !vmm.closed[port as usize])
+        }
+
+        fn send(&mut self, port: u32, bytes: &[u8]) -> usize {
+            vmm(|vmm| {
+                let (output, used) = &mut vmm.output[port as usize];
+                let count = bytes.len().min(ROOM - *used);
+                output.extend(&bytes[..count]);
+                *used += count;
+                count
+            })
+        }
+    }
+
     impl Vmm {
-        fn console(&self) -> &Console {
-            // SAFETY: leaked by `start`; the test is its only thread.
-            unsafe { &*addr_of!((*self.shared).console) }
-        }
-
-        /// Takes all records out of the ring.
-        fn drain(&mut self) {
-            let mut at = self.console().read.load(Ordering::SeqCst);
-            let end = self.console().written.load(Ordering::SeqCst);
-            let byte = |console: &Console, at: u64| console.data[at as usize % RING_SIZE];
-            while at < end {
-                assert_eq!(at % 8, 0);
-                let word =
-                    |at| u32::from_le_bytes([0, 1, 2, 3].map(|n| byte(self.console(), at + n)));
-                let (descriptor, length) = (word(at), word(at + 4));
-                assert!(length > 0 && length as usize <= MAX_RECORD);
-                let bytes: Vec<u8> = (0..u64::from(length))
-                    .map(|n| byte(self.console(), at + 8 + n))
-                    .collect();
-                self.output[descriptor as usize].extend(bytes);
-                at = (at + 8 + u64::from(length)).next_multiple_of(8);
-            }
-            assert_eq!(at, end);
-            self.console().read.store(end, Ordering::SeqCst);
-        }
-
         fn serve(&mut self) {
-            // SAFETY: as in `console`; no other reference to the mailbox is alive.
+            // SAFETY: leaked by `start`; no other reference to the mailbox is alive.
             let call: &mut HostCall = unsafe { &mut (*self.shared).call };
             self.calls.push(call.operation);
             call.result = match call.operation {
@@ -317,7 +315,7 @@ mod tests {
                 }
                 2 => i64::from(!self.input.is_empty()),
                 3 => {
-                    self.drain();
+                    self.output.iter_mut().for_each(|(_, used)| *used = 0);
                     0
                 }
                 5 => {
@@ -330,33 +328,28 @@ mod tests {
     }
 
     fn doorbell(port: u16) {
-        VMM.with_borrow_mut(|vmm| {
-            let vmm = vmm.as_mut().expect("started");
-            match port {
-                port::CALL => vmm.serve(),
-                port::CONSOLE => {
-                    vmm.doorbells += 1;
-                    vmm.drain();
-                }
-                other => panic!("port {other:#x}"),
-            }
-        });
+        assert_eq!(port, port::CALL);
+        vmm(Vmm::serve);
     }
 
+    /// Streams with a console; standard error and traces have one port.
     fn start() -> Streams {
         // SAFETY: all-zero bytes are a valid `Shared`, which has integers only.
         let shared = Box::leak(unsafe { Box::<Shared>::new_zeroed().assume_init() });
         shared.boot.terminals = 1;
+        shared.boot.console = [0, 1, 1];
         let shared = NonNull::from(shared);
         VMM.set(Some(Vmm {
             shared: shared.as_ptr(),
-            output: [Vec::new(), Vec::new(), Vec::new()],
+            output: Default::default(),
+            closed: [false; 2],
             input: Vec::new(),
-            doorbells: 0,
             calls: Vec::new(),
         }));
         // SAFETY: leaked; only this thread uses it.
-        Streams::new(unsafe { Host::new(shared, doorbell) })
+        let mut streams = Streams::new(unsafe { Host::new(shared, doorbell) });
+        *streams.device.get_mut() = Device::Started(Box::new(Console));
+        streams
     }
 
     fn vmm<T>(look: impl FnOnce(&mut Vmm) -> T) -> T {
@@ -364,61 +357,45 @@ mod tests {
     }
 
     #[test]
-    fn small_writes_take_no_exit() {
+    fn streams_go_to_their_ports_without_a_call() {
         let mut streams = start();
-        for n in 0..100_u8 {
-            let bytes = std::vec![n; usize::from(n) + 1];
-            assert_eq!(streams.write(1 + u32::from(n & 1), &bytes), Ok(bytes.len()));
-        }
+        assert_eq!(streams.write(1, b"out"), Ok(3));
+        assert_eq!(streams.write(2, b"error "), Ok(6));
+        assert_eq!(streams.write(3, b"trace"), Ok(5));
         assert_eq!(streams.write(1, b""), Ok(0));
         vmm(|vmm| {
-            assert_eq!((vmm.doorbells, vmm.calls.len()), (0, 0));
-            vmm.drain();
-            let expected = |odd| -> Vec<u8> {
-                (0..100_u8)
-                    .filter(|n| n & 1 == odd)
-                    .flat_map(|n| std::vec![n; usize::from(n) + 1])
-                    .collect()
-            };
-            assert!(vmm.output[1] == expected(0) && vmm.output[2] == expected(1));
+            assert!(vmm.calls.is_empty());
+            assert_eq!(vmm.output[0].0, b"out");
+            assert_eq!(vmm.output[1].0, b"error trace");
         });
     }
 
     #[test]
-    fn a_sleeping_reader_is_woken_once() {
+    fn room_is_waited_for() {
         let mut streams = start();
-        vmm(|vmm| vmm.console().reader_waits.store(1, Ordering::SeqCst));
-        streams.write(1, b"one").unwrap();
-        streams.write(1, b"two").unwrap();
+        let bytes: Vec<u8> = (0..3 * ROOM + 12).map(|n| (n * 7) as u8).collect();
+        assert_eq!(streams.write(1, &bytes), Ok(bytes.len()));
         vmm(|vmm| {
-            assert_eq!(vmm.doorbells, 1);
-            assert_eq!(vmm.output[1], b"one");
-            vmm.drain();
-            assert_eq!(vmm.output[1], b"onetwo");
-        });
-    }
-
-    #[test]
-    fn a_full_ring_is_waited_for() {
-        let mut streams = start();
-        let bytes: Vec<u8> = (0..3 * RING_SIZE + 12_345).map(|n| (n * 7) as u8).collect();
-        for part in bytes.chunks(100_003) {
-            assert_eq!(streams.write(1, part), Ok(part.len()));
-        }
-        vmm(|vmm| {
-            vmm.drain();
-            assert!(vmm.output[1] == bytes);
-            assert!((2..30).contains(&vmm.calls.len()));
+            assert!(vmm.output[0].0 == bytes);
+            assert_eq!(vmm.calls, [Operation::Flush as u32; 3]);
         });
     }
 
     #[test]
     fn a_broken_stream_gives_epipe() {
         let mut streams = start();
-        vmm(|vmm| vmm.console().broken.store(2, Ordering::SeqCst));
+        vmm(|vmm| vmm.closed[1] = true);
         assert_eq!(streams.write(2, b"x"), Err(Errno::EPIPE));
         assert_eq!(streams.write(1, b"x"), Ok(1));
-        assert!(streams.is_broken(2) && !streams.is_broken(1));
+        assert!(streams.is_broken(2) && streams.is_broken(3) && !streams.is_broken(1));
+    }
+
+    #[test]
+    fn without_a_console_there_is_no_output() {
+        let mut streams = start();
+        *streams.device.get_mut() = Device::Missing;
+        assert_eq!(streams.write(1, b"x"), Err(Errno::EIO));
+        assert!(!streams.is_broken(1));
     }
 
     #[test]

@@ -6,8 +6,7 @@ use crate::hotness::Counters;
 use core::ptr::{NonNull, addr_of, addr_of_mut};
 use core::sync::atomic::{Ordering, compiler_fence};
 use hartline_abi::boot::{BootInfo, Shared};
-use hartline_abi::call::{CALL_DATA, HostCall, Operation};
-use hartline_abi::console::Console;
+use hartline_abi::call::{CALL_DATA, HostCall, MAX_REGISTER_ACCESSES, Operation, RegisterAccess};
 use hartline_abi::port;
 use hartline_abi::report::ExitReport;
 
@@ -36,13 +35,6 @@ impl Host {
         // SAFETY: the pages stay mapped (`new`) and the VMM does not write the boot
         // information once the vCPU runs.
         unsafe { &*addr_of!((*self.shared.as_ptr()).boot) }
-    }
-
-    /// The console's output ring.
-    #[must_use]
-    pub fn console(&self) -> NonNull<Console> {
-        // SAFETY: a field of the live structure; its address is not null.
-        unsafe { NonNull::new_unchecked(addr_of_mut!((*self.shared.as_ptr()).console)) }
     }
 
     /// Whether the host has newer translation images than it told before.
@@ -120,6 +112,28 @@ impl Host {
         // SAFETY: the VMM touches the buffer only inside `ring`, during which this
         // borrow cannot be alive as `call` is made by the same vCPU.
         unsafe { &mut (*self.mailbox()).data }
+    }
+
+    /// Accesses registers of virtio devices in order.
+    ///
+    /// # Errors
+    /// What the host answered.
+    pub fn access_registers(mut self, accesses: &mut [RegisterAccess]) -> Result<(), Errno> {
+        for part in accesses.chunks_mut(MAX_REGISTER_ACCESSES) {
+            let (places, _) = self
+                .call_data()
+                .as_chunks_mut::<{ RegisterAccess::LENGTH }>();
+            for (place, access) in places.iter_mut().zip(&*part) {
+                *place = access.to_bytes();
+            }
+            let mut args = [part.len() as u64, 0, 0, 0, 0, 0];
+            self.call(Operation::Registers, &mut args)?;
+            let (places, _) = self.call_data().as_chunks::<{ RegisterAccess::LENGTH }>();
+            for (access, place) in part.iter_mut().zip(places) {
+                *access = RegisterAccess::from_bytes(*place);
+            }
+        }
+        Ok(())
     }
 
     /// Tells the VMM which image file, by its guest-physical address, is in an image

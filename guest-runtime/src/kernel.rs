@@ -124,7 +124,7 @@ impl Kernel {
             futexes: Futexes::default(),
             timers: TimerQueue::default(),
             foreground: FIRST,
-            random: Random::new(seed),
+            random: Random::new(seed, Some(host)),
             control: Control::Continue,
             traces: boot.strace != 0,
             syscalls: 0,

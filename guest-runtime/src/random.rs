@@ -4,6 +4,7 @@
 use crate::clock;
 use crate::drivers;
 use crate::errno::Errno;
+use crate::host::Host;
 use alloc::boxed::Box;
 use core::fmt::Debug;
 use rand_chacha::ChaCha20Rng;
@@ -25,7 +26,7 @@ pub trait Source: Debug {
 /// The entropy device, which is started when it is first needed.
 #[derive(Debug)]
 enum Device {
-    Unused,
+    Unused(Host),
     Missing,
     Started(Box<dyn Source>),
 }
@@ -40,12 +41,12 @@ pub struct Random {
 }
 
 impl Random {
-    /// A generator with a secret seed.
+    /// A generator with a secret seed, which takes more from a device of `host` if it has one.
     #[must_use]
-    pub fn new(seed: [u8; STATE]) -> Self {
+    pub fn new(seed: [u8; STATE], host: Option<Host>) -> Self {
         Self {
             generator: ChaCha20Rng::from_seed(seed),
-            device: Device::Unused,
+            device: host.map_or(Device::Missing, Device::Unused),
             due: INTERVAL,
         }
     }
@@ -95,8 +96,8 @@ impl Random {
     /// # Errors
     /// `ENODEV` if there is none, `EIO` if it gives nothing.
     pub fn entropy(&mut self, to: &mut [u8]) -> Result<usize, Errno> {
-        if let Device::Unused = self.device {
-            self.device = match drivers::rng::start() {
+        if let Device::Unused(host) = self.device {
+            self.device = match drivers::rng::start(host) {
                 Ok(device) => Device::Started(Box::new(device)),
                 Err(_) => Device::Missing,
             };
@@ -142,14 +143,14 @@ mod tests {
     fn with(device: Bytes) -> Random {
         Random {
             device: Device::Started(Box::new(device)),
-            ..Random::new([7; STATE])
+            ..Random::new([7; STATE], None)
         }
     }
 
     #[test]
     fn what_is_mixed_in_counts() {
         let after = |bytes: &[u8]| {
-            let mut random = Random::new([7; STATE]);
+            let mut random = Random::new([7; STATE], None);
             random.mix(bytes);
             random.generator.next_u64()
         };

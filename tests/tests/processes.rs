@@ -10,9 +10,10 @@ use hartline_tests::suite::Suite;
 use hartline_tests::tree::{self, Scratch};
 use hartline_tests::{Result, hartline, paths};
 use std::fs;
+use std::io::{self, Read};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::OnceLock;
 
 /// Programs of `tests/programs`.
@@ -213,6 +214,7 @@ fn main() -> ExitCode {
         as_on_this_machine("clocks", &["--cpus", "2"])
     });
     suite.add_kvm("random numbers", random);
+    suite.add_kvm("order of standard output and standard error", order);
     const REFUSED: &str = "Resource temporarily unavailable";
     suite.add_kvm("too many processes of a user", || {
         let text = format!("processes many, {REFUSED}\nended all\n");
@@ -297,6 +299,36 @@ fn random() -> Result<()> {
     match right {
         true => Ok(()),
         false => Err(format!("{outcome:?}").into()),
+    }
+}
+
+/// Both go to one pipe, where their order is seen.
+fn order() -> Result<()> {
+    const LINES: usize = 2000;
+    let text =
+        format!("n=0; while [ $n -lt {LINES} ]; do echo $n; echo $n >&2; n=$((n + 1)); done");
+    let run = Run::new(&paths::busybox(), ["sh", "-c", &text]);
+    let (mut reader, writer) = io::pipe()?;
+    let mut command = run.hartline_command(&["--stats=json"])?;
+    command.stdin(Stdio::null());
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn()?;
+    // Its ends of the pipe.
+    drop(command);
+    let mut output = String::new();
+    reader.read_to_string(&mut output)?;
+    let status = child.wait()?;
+    let mut lines = output.lines();
+    let in_order = (0..LINES).all(|n| {
+        let n = n.to_string();
+        lines.next() == Some(&n) && lines.next() == Some(&n)
+    });
+    let stats = lines.next().map(serde_json::from_str::<serde_json::Value>);
+    let stats = stats.and_then(|stats| stats.ok()).unwrap_or_default();
+    let sent = stats["console"]["sent_buffers"] == 2 * LINES;
+    match status.success() && in_order && sent {
+        true => Ok(()),
+        false => Err(format!("{status}, {output}").into()),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::timers::GuestClock;
 use hartline_abi::boot::{
     ARGUMENTS_SIZE, BootInfo, FileEntry, MAX_DISKS, MAX_FILES, NetSettings, Shared, VsockSettings,
 };
+use hartline_abi::console::STREAMS;
 use hartline_abi::layout::SHARED_BASE;
 use std::io::{self, IsTerminal};
 use std::mem::offset_of;
@@ -81,7 +82,7 @@ pub fn write(
     files: &[layout::GuestFile<'_>],
     vcpu: &Vcpu,
     arguments: &Arguments,
-    (volumes, vectors): (u32, u32),
+    (volumes, vectors, console): (u32, u32, [u32; STREAMS]),
     (net, devices): (NetSettings, &Attached),
     (cpus, interpret_only, variant, strace): (u32, bool, u32, bool),
 ) -> Result<GuestClock, Error> {
@@ -113,6 +114,7 @@ pub fn write(
         // SAFETY: no preconditions.
         gid: unsafe { libc::getegid() },
         terminals: terminals(),
+        console,
         argument_count: arguments.arguments.len() as u32,
         environment_count: arguments.environment.len() as u32,
         arguments_length: strings.len() as u32,

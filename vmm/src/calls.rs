@@ -2,6 +2,7 @@
 //! from the guest: each is read once and checked.
 
 use crate::control::{Control, Stop};
+use crate::devices::Devices;
 use crate::idt::{GateError, ShadowIdt};
 use crate::images::{Answer, Images};
 use crate::interrupts;
@@ -9,11 +10,10 @@ use crate::platform::{self, Mapping};
 use crate::signals;
 use crate::terminal::Terminal;
 use hartline_abi::boot::Shared;
-use hartline_abi::call::{CALL_DATA, HostCall, Operation};
+use hartline_abi::call::{CALL_DATA, HostCall, MAX_REGISTER_ACCESSES, Operation, RegisterAccess};
 use hartline_abi::interrupt::TABLE_LENGTH;
 use hartline_abi::layout::{PAGE_SIZE, RAM_GPA};
 use hartline_abi::volume::{Channel, SUBMITTED};
-use hartline_devices::console::Console;
 use hartline_devices::volume::Volumes;
 use std::io;
 use std::mem::offset_of;
@@ -38,10 +38,10 @@ type Errno = i32;
 
 /// Serves the calls of the vCPUs.
 #[derive(Debug)]
-pub struct Calls {
+pub(crate) struct Calls {
     shared: Arc<Mapping>,
     control: Arc<Control>,
-    console: Arc<Console>,
+    devices: Arc<Devices>,
     volumes: Arc<Volumes>,
     images: Images,
     ram: Arc<Mapping>,
@@ -55,7 +55,7 @@ impl Calls {
     pub fn new(
         shared: Arc<Mapping>,
         control: Arc<Control>,
-        console: Arc<Console>,
+        devices: Arc<Devices>,
         volumes: Arc<Volumes>,
         images: Images,
         (ram, idt): (Arc<Mapping>, ShadowIdt),
@@ -63,7 +63,7 @@ impl Calls {
         Self {
             shared,
             control,
-            console,
+            devices,
             volumes,
             images,
             ram,
@@ -109,6 +109,7 @@ impl Calls {
         const STOP: u32 = Operation::Stop as u32;
         const COPY: u32 = Operation::Copy as u32;
         const VECTORS: u32 = Operation::Vectors as u32;
+        const REGISTERS: u32 = Operation::Registers as u32;
         match operation {
             READ => self.control.while_idle(cpu, || self.read(cpu, args)),
             WAIT => self.control.while_idle(cpu, || self.wait(cpu, args)),
@@ -122,9 +123,10 @@ impl Calls {
             }
             FLUSH => {
                 let stopped = || self.control.is_over();
-                // A broken ring ends the VM by way of the console's own thread.
+                // A broken queue ends the VM by way of the console's own thread.
                 Ok(self
-                    .console
+                    .devices
+                    .console()
                     .flush(&stopped)
                     .map(|()| 0)
                     .map_err(|_| libc::EIO))
@@ -150,6 +152,7 @@ impl Calls {
                 Ok(Ok(0))
             }
             VECTORS => self.vectors(args),
+            REGISTERS => self.registers(args),
             _ => Ok(Err(libc::ENOSYS)),
         }
     }
@@ -274,6 +277,24 @@ impl Calls {
         };
         if let Err(error) = assigned {
             self.control.stop(Stop::Gate(error));
+        }
+        Ok(Ok(0))
+    }
+
+    /// [`Operation::Registers`].
+    fn registers(&self, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
+        let count = match usize::try_from(args[0]) {
+            Ok(count) if count <= MAX_REGISTER_ACCESSES => count,
+            _ => return Ok(Err(libc::EINVAL)),
+        };
+        for at in (DATA..).step_by(RegisterAccess::LENGTH).take(count) {
+            let mut bytes = [0; RegisterAccess::LENGTH];
+            self.shared.read(at, &mut bytes)?;
+            let mut access = RegisterAccess::from_bytes(bytes);
+            self.devices.access(&mut access);
+            if !access.is_write {
+                self.shared.write(at, &access.to_bytes())?;
+            }
         }
         Ok(Ok(0))
     }

@@ -3,7 +3,6 @@
 use crate::idt::GateError;
 use crate::platform::{self, Kicker};
 use hartline_abi::handshake;
-use hartline_devices::console::RingError;
 use hartline_devices::virtio::DeviceError;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,8 +16,6 @@ pub enum Stop {
     Timeout,
     /// This signal was sent to the VMM, and the program did not end by it.
     Signal(i32),
-    /// The guest broke its console ring.
-    Console(RingError),
     /// The thread that serves the volumes ended: a mistake of the VMM.
     Volumes,
     /// The guest broke a ring of a device.

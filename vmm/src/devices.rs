@@ -5,14 +5,16 @@ use crate::control::{Control, Stop};
 use crate::interrupts::{Interrupt, Lines};
 use crate::platform::{self, Mapping, Mmio};
 use hartline_abi::boot::DISK_NAME;
+use hartline_abi::call::RegisterAccess;
 use hartline_abi::layout::{DEVICE_GPA, PAGE_SIZE, RAM_GPA};
-use hartline_abi::virtio::{FIRST_DISK, NET_DEVICE, RNG_DEVICE, VSOCK_DEVICE};
+use hartline_abi::virtio::{CONSOLE_DEVICE, FIRST_DISK, NET_DEVICE, RNG_DEVICE, VSOCK_DEVICE};
 use hartline_devices::block::{self, Block, Image};
+use hartline_devices::console::{self, Console, Outputs};
 use hartline_devices::limiter::Limits;
 use hartline_devices::net::{self, Backend, Net};
 use hartline_devices::rng::{self, Rng};
 use hartline_devices::virtio::mmio::Transport;
-use hartline_devices::virtio::{Device, DeviceError, Guest, Memory};
+use hartline_devices::virtio::{Begin, Device, DeviceError, Guest, Memory};
 use hartline_devices::vsock::{self, Vsock};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -76,13 +78,17 @@ impl Attached {
         let disks = disks.fold(0, |set, n| set | 1 << n);
         let network = u32::from(self.network.is_some()) << NET_DEVICE;
         let sockets = u32::from(self.sockets.is_some()) << VSOCK_DEVICE;
-        disks | network | sockets | 1 << RNG_DEVICE
+        disks | network | sockets | ALWAYS
     }
 }
 
-/// Those of them that interrupt: the entropy device is done when its doorbell was rung.
+/// Devices that every VM has.
+const ALWAYS: u32 = 1 << RNG_DEVICE | 1 << CONSOLE_DEVICE;
+
+/// Those of them that interrupt: the entropy device is done when its doorbell was rung, and who
+/// waits for the console has nothing else to do ([`Console::flush`]).
 pub(crate) fn interrupting(numbers: u32) -> u32 {
-    numbers & !(1 << RNG_DEVICE)
+    numbers & !ALWAYS
 }
 
 /// How many pages of registers these devices need.
@@ -97,6 +103,8 @@ pub struct DeviceStatistics {
     pub net_pairs: Vec<net::Statistics>,
     /// The disks.
     pub disks: Vec<block::Statistics>,
+    /// The console.
+    pub console: console::Statistics,
     /// The entropy device.
     pub rng: rng::Statistics,
     /// The socket device, if there is one.
@@ -137,20 +145,24 @@ impl DeviceStatistics {
         let net = net.into_iter().chain(pairs);
         let disks = self.disks.iter().enumerate();
         let disks = disks.map(|(number, disk)| (format!("disk{number}"), disk.rows()));
+        let console = self.console;
+        let console = (console.doorbells > 0).then(|| ("console".to_owned(), console.rows()));
         let rng = (self.rng.doorbells > 0).then(|| ("rng".to_owned(), self.rng.rows()));
         let vsock = self
             .vsock
             .iter()
             .map(|vsock| ("vsock".to_owned(), vsock.rows()));
-        net.chain(disks).chain(rng).chain(vsock).collect()
+        let each = net.chain(disks).chain(console).chain(rng);
+        each.chain(vsock).collect()
     }
 }
 
 /// The devices of a VM.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Devices {
     /// Registers, by the number of the device.
     transports: Vec<(u64, Mutex<Transport>)>,
+    console: Console,
     /// Of each pair of queues.
     net: Vec<Arc<net::Counters>>,
     disks: Vec<Arc<block::Counters>>,
@@ -159,13 +171,14 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// The devices of a VM with these memories. They interrupt by `lines`, or, without those,
-    /// at safepoints.
+    /// The devices of a VM with these memories, whose output goes to `outputs`, at most so many
+    /// bytes to each. They interrupt by `lines`, or, without those, at safepoints.
     ///
     /// # Errors
     /// If the host has no descriptors left.
     pub fn new(
         attached: Attached,
+        (outputs, output_limit): (Outputs, u64),
         ram: &Arc<Mapping>,
         shared: &Arc<Mapping>,
         control: &Arc<Control>,
@@ -186,11 +199,27 @@ impl Devices {
         // SAFETY: all of the mapping, which the value keeps.
         let memory = unsafe { Memory::new(ram.base(), length, RAM_GPA, Arc::clone(ram) as Arc<_>) }
             .ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EINVAL)))?;
-        let mut devices = Self::default();
+        let begin = |thread| -> Begin {
+            let confine = confine.cloned();
+            Arc::new(move || confine_to(thread, confine.as_ref()))
+        };
+        let parts = (memory.clone(), guest(CONSOLE_DEVICE) as Arc<dyn Guest>);
+        let console = Console::new(outputs, output_limit, begin(Thread::Console), parts);
+        let console = console.map_err(failed)?;
+        let console_device = console.device();
+        let mut devices = Self {
+            transports: Vec::new(),
+            console,
+            net: Vec::new(),
+            disks: Vec::new(),
+            rng: Arc::default(),
+            vsock: None,
+        };
         let mut add = |number: u64, device: Box<dyn Device>| {
             let transport = Transport::new(device, memory.clone());
             devices.transports.push((number, Mutex::new(transport)));
         };
+        add(CONSOLE_DEVICE, console_device);
         let Attached {
             network,
             disks,
@@ -203,8 +232,7 @@ impl Devices {
                 polling,
                 limits,
             } = network;
-            let confine = confine.cloned();
-            let begin = Arc::new(move || confine_to(Thread::Network, confine.as_ref()));
+            let begin = begin(Thread::Network);
             let parts = (memory.clone(), guest(NET_DEVICE) as Arc<dyn Guest>);
             let net = Net::new(backends, mac, polling, &limits, begin, parts).map_err(failed)?;
             devices.net = net.counters();
@@ -228,8 +256,27 @@ impl Devices {
         Ok(devices)
     }
 
-    /// The VM has ended: stops all devices.
+    /// The console.
+    pub fn console(&self) -> &Console {
+        &self.console
+    }
+
+    /// Makes an access that the guest asks for ([`RegisterAccess`]).
+    pub fn access(&self, access: &mut RegisterAccess) {
+        let gpa = DEVICE_GPA + u64::from(access.offset);
+        let mut value = access.value.to_le_bytes();
+        // Where there is nothing, nothing happens.
+        match access.is_write {
+            true => self.write(gpa, &value),
+            false => self.read(gpa, &mut value),
+        };
+        access.value = u32::from_le_bytes(value);
+    }
+
+    /// The VM has ended: stops all devices. What the console was sent is still to be written
+    /// ([`Console::finish`]).
     pub fn stop(&self) {
+        self.console.stop();
         for (_, transport) in &self.transports {
             lock(transport).reset();
         }
@@ -240,6 +287,7 @@ impl Devices {
         DeviceStatistics {
             net_pairs: self.net.iter().map(|counters| counters.read()).collect(),
             disks: self.disks.iter().map(|counters| counters.read()).collect(),
+            console: self.console.counters().read(),
             rng: self.rng.read(),
             vsock: self.vsock.as_ref().map(|counters| counters.read()),
         }

@@ -15,10 +15,10 @@ use crate::tree::TreeImage;
 use hartline_abi::boot::{MAX_CPUS, NetSettings, Shared};
 use hartline_abi::hart::Hart;
 use hartline_abi::layout::{IMAGE_WINDOWS, STACK_BASE, STACK_SIZE, STACK_STRIDE};
-use hartline_devices::console::Console;
+use hartline_devices::console::Outputs;
 use hartline_devices::volume::{Copies, Server, Volume};
 use std::mem::offset_of;
-use std::os::fd::OwnedFd;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -311,21 +311,26 @@ fn prepare<'a>(
         0 => None,
         devices => Some(Lines::new(&vm, devices, settings.cpus)?),
     };
+    let is_traced = settings.trace.is_some();
+    let outputs = outputs(settings.trace)?;
     let clock = boot::write(
         &guest,
         contents.files,
         first,
         settings.arguments,
-        (settings.volumes.len() as u32, vectors),
+        (
+            settings.volumes.len() as u32,
+            vectors,
+            outputs.of_streams(),
+        ),
         (settings.net, &settings.devices),
         (
             settings.cpus,
             settings.interpret_only,
             settings.variant,
-            settings.trace.is_some(),
+            is_traced,
         ),
     )?;
-    let console = Arc::<Console>::default();
     let stack = HostStack {
         ram: Arc::clone(&guest.ram),
         block: guest.stack_block,
@@ -346,18 +351,40 @@ fn prepare<'a>(
         images,
         ram: guest.ram,
         shared: guest.shared,
-        console,
+        outputs: (outputs, settings.output_limit),
         volumes: (!settings.volumes.is_empty()).then(|| Server::new(settings.volumes, copies)),
         devices: settings.devices,
         lines,
         idt: ShadowIdt::new(guest.supervisor, supervisor::IDT, vectors),
-        trace: settings.trace,
         timeout: settings.timeout,
         profile: settings.profile,
         clock,
         statistics: settings.statistics,
         confine: settings.confine,
-        output_limit: settings.output_limit,
     };
     Ok((running, stack))
+}
+
+/// Where output goes: to standard output and standard error, and traces to `trace`.
+fn outputs(trace: Option<OwnedFd>) -> Result<Outputs, platform::Error> {
+    let [output, error] = [standard_output(1)?, standard_output(2)?];
+    // Nothing comes there without `--strace`.
+    let trace = trace.map_or_else(|| standard_output(2), Ok)?;
+    Ok(Outputs::new([output, error, trace]))
+}
+
+/// A duplicate of descriptor 1 or 2; one that is closed is replaced by `/dev/null`.
+fn standard_output(descriptor: i32) -> Result<OwnedFd, platform::Error> {
+    // SAFETY: no preconditions; a fresh descriptor or an error.
+    let fd = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
+    if fd >= 0 {
+        // SAFETY: fresh, owned by nobody else.
+        return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null");
+    null.map(Into::into)
+        .map_err(|source| platform::Error::Request {
+            request: "standard output",
+            source,
+        })
 }

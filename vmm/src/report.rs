@@ -83,10 +83,6 @@ pub fn judge(end: &End, program: &Program<'_>) -> Verdict {
                 program.name
             ),
         ),
-        End::Stopped(Stop::Console(broken)) => fail(
-            FAILURE,
-            format!("{}: the VM was ended: {broken}", program.name),
-        ),
         End::Stopped(Stop::Gate(error)) => fail(
             FAILURE,
             format!("{}: the VM was ended: {error}", program.name),

@@ -1,5 +1,5 @@
-//! Running a VM: the vCPU threads, the console thread, and this one, which waits for
-//! signals, the time limit and the end.
+//! Running a VM: the vCPU threads, and this one, which waits for signals, the time limit and
+//! the end.
 
 use crate::calls::Calls;
 use crate::confine::{Confine, Thread, confine_to};
@@ -16,11 +16,11 @@ use crate::waits;
 use hartline_abi::boot::Shared;
 use hartline_abi::port;
 use hartline_abi::report::ExitReport;
-use hartline_devices::console::{Console, Ring, RingError};
+use hartline_devices::console::{Console, Outputs};
 use hartline_devices::volume::{Channel, Server, Volumes};
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -50,7 +50,7 @@ pub enum End {
 pub struct UserExits {
     /// Calls of the runtime to the host.
     pub calls: u64,
-    /// Doorbells of the console and of the volumes, and for times that come soon.
+    /// Doorbells of the volumes, and for times that come soon.
     pub doorbells: u64,
     /// Interruptions by the VMM: signals, the time limit.
     pub interruptions: u64,
@@ -120,8 +120,8 @@ pub(crate) struct Running<'a> {
     pub ram: Arc<Mapping>,
     /// The shared pages.
     pub shared: Arc<Mapping>,
-    /// The console.
-    pub console: Arc<Console>,
+    /// Where output goes, and most bytes of each.
+    pub outputs: (Outputs, u64),
     /// What serves the volumes, if there are any.
     pub volumes: Option<Server>,
     /// Its devices, besides those that every VM has.
@@ -130,8 +130,6 @@ pub(crate) struct Running<'a> {
     pub lines: Option<Lines>,
     /// The interrupt descriptor table.
     pub idt: ShadowIdt,
-    /// Where a trace of system calls goes.
-    pub trace: Option<OwnedFd>,
     /// Ends the VM after this time.
     pub timeout: Option<Duration>,
     /// Takes samples of where the program is.
@@ -142,8 +140,6 @@ pub(crate) struct Running<'a> {
     pub statistics: Option<TakeStatistics<'a>>,
     /// Takes rights away from the threads.
     pub confine: Option<Arc<dyn Confine>>,
-    /// Most bytes of each output.
-    pub output_limit: u64,
 }
 
 /// Takes KVM's counters of all vCPUs together, and those of the devices, of a VM that
@@ -160,16 +156,18 @@ impl Running<'_> {
         let failed = |request| move |source| platform::Error::Request { request, source };
         let deadline = self.timeout.and_then(|t| Instant::now().checked_add(t));
         let control = Arc::new(Control::new(self.vcpus.len())?);
-        let devices = Devices::new(
+        let done = EventFd::new(EFD_CLOEXEC).map_err(failed("eventfd"))?;
+        // Before any thread starts, since all are to have them blocked.
+        let set = SignalSet::block(self.statistics.is_some()).map_err(failed("signalfd"))?;
+        let devices = Arc::new(Devices::new(
             self.devices,
+            self.outputs,
             &self.ram,
             &self.shared,
             &control,
             self.lines.as_mut(),
             self.confine.as_ref(),
-        )?;
-        let done = EventFd::new(EFD_CLOEXEC).map_err(failed("eventfd"))?;
-        let set = SignalSet::block(self.statistics.is_some()).map_err(failed("signalfd"))?;
+        )?);
         let files = match self.statistics {
             Some(_) => self.vcpus.iter().map(CounterFile::of_vcpu).collect(),
             None => Ok(Vec::new()),
@@ -197,15 +195,7 @@ impl Running<'_> {
             self.clock,
             tell.as_ref().map(|tell| tell as &dyn Fn()),
         );
-        let console = Arc::clone(&self.console);
         let confine = self.confine;
-        let writer = start_console(
-            &self.shared,
-            &console,
-            &control,
-            (self.trace, self.output_limit),
-            confine.clone(),
-        )?;
         let volumes = Arc::<Volumes>::default();
         let server = match self.volumes {
             Some(server) => {
@@ -217,7 +207,7 @@ impl Running<'_> {
         let calls = Calls::new(
             Arc::clone(&self.shared),
             Arc::clone(&control),
-            self.console,
+            Arc::clone(&devices),
             Arc::clone(&volumes),
             self.images,
             (Arc::clone(&self.ram), self.idt),
@@ -225,7 +215,6 @@ impl Running<'_> {
         let service = Service {
             calls: Mutex::new(calls),
             control: &control,
-            console: &console,
             volumes: &volumes,
             devices: &devices,
             shared: &self.shared,
@@ -272,17 +261,12 @@ impl Running<'_> {
             .into_inner()
             .ok_or_else(|| failed("vCPU threads")(io::Error::from_raw_os_error(libc::ECHILD)))??;
         devices.stop();
+        let end = finish(end, devices.console());
         let devices = devices.statistics();
-        let end = finish(end, &console);
         volumes.finish();
         if let Some(server) = server {
             // What the guest has asked for is done, even if it waits for a disk.
             let _ = server.join();
-        }
-        if !matches!(end, End::Stopped(_)) {
-            // Its result came through `finish`; a stopped one may still be blocked in a
-            // write to a full pipe.
-            let _ = writer.join();
         }
         Ok(Ended {
             end,
@@ -307,12 +291,12 @@ impl Drop for SignalOnDrop<'_> {
     }
 }
 
-/// Writes out what the guest left, and lets a broken ring count as the end.
+/// Writes out what the guest left, and lets a broken queue count as the end.
 fn finish(end: End, console: &Console) -> End {
     let patience = matches!(end, End::Stopped(_)).then_some(LAST_OUTPUT);
     match console.finish(patience) {
         Ok(()) => end,
-        Err(broken) => End::Stopped(Stop::Console(broken)),
+        Err(broken) => End::Stopped(Stop::Device(broken)),
     }
 }
 
@@ -345,56 +329,6 @@ fn part_of(shared: &Mapping, offset: usize) -> Option<NonNull<u8>> {
     NonNull::new(shared.base().as_ptr().wrapping_add(offset))
 }
 
-fn start_console(
-    shared: &Arc<Mapping>,
-    console: &Arc<Console>,
-    control: &Arc<Control>,
-    (trace, limit): (Option<OwnedFd>, u64),
-    confine: Option<Arc<dyn Confine>>,
-) -> Result<thread::JoinHandle<()>, platform::Error> {
-    let failed = |request| move |source| platform::Error::Request { request, source };
-    let address = part_of(shared, offset_of!(Shared, console))
-        .ok_or_else(|| failed("console ring")(io::Error::from_raw_os_error(libc::EFAULT)))?;
-    // SAFETY: inside the shared pages, which the thread keeps mapped.
-    let ring = unsafe { Ring::new(address.cast()) };
-    let descriptors = [
-        standard_output(1)?,
-        standard_output(2)?,
-        // Nothing comes there without `--strace`.
-        trace.map_or_else(|| standard_output(2), Ok)?,
-    ];
-    let (shared, console, control) = (Arc::clone(shared), Arc::clone(console), Arc::clone(control));
-    let serve = move || {
-        confine_to(Thread::Console, confine.as_ref());
-        let result: Result<(), RingError> = console.serve(ring, descriptors, limit);
-        if let Err(broken) = result {
-            control.stop(Stop::Console(broken));
-        }
-        drop(shared);
-    };
-    thread::Builder::new()
-        .name("console".into())
-        .spawn(serve)
-        .map_err(failed("console thread"))
-}
-
-/// A duplicate of descriptor 1 or 2; one that is closed is replaced by `/dev/null`.
-fn standard_output(descriptor: i32) -> Result<OwnedFd, platform::Error> {
-    use std::os::fd::FromRawFd;
-    // SAFETY: no preconditions; a fresh descriptor or an error.
-    let fd = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
-    if fd >= 0 {
-        // SAFETY: fresh, owned by nobody else.
-        return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
-    }
-    let null = std::fs::OpenOptions::new().write(true).open("/dev/null");
-    null.map(Into::into)
-        .map_err(|source| platform::Error::Request {
-            request: "standard output",
-            source,
-        })
-}
-
 /// The result of a thread, or its panic.
 fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread
@@ -406,7 +340,6 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
 struct Service<'a> {
     calls: Mutex<Calls>,
     control: &'a Control,
-    console: &'a Console,
     volumes: &'a Volumes,
     devices: &'a Devices,
     shared: &'a Mapping,
@@ -479,10 +412,6 @@ impl Service<'_> {
                 }
                 // Not an ioeventfd: on Linux 6.18 a VM that ever had one takes 16 ms
                 // longer to destroy, which is more than a short program's whole run.
-                Ok(Exit::PortWrite(port::CONSOLE)) => {
-                    exits.doorbells += 1;
-                    self.console.ring_doorbell();
-                }
                 Ok(Exit::PortWrite(port::VOLUME)) => {
                     exits.doorbells += 1;
                     self.volumes.ring_doorbell();

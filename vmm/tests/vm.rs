@@ -1,4 +1,4 @@
-//! The VM with small guests in place of the runtime: boot at CPL 3, console, host
+//! The VM with small guests in place of the runtime: boot at CPL 3, host
 //! calls, exceptions, and every way a guest can break itself.
 
 #[path = "vm/code.rs"]
@@ -115,13 +115,6 @@ kvm_test! {
 kvm_test! {
     fn reading_a_port_ends_the_vm() {
         assert_eq!(failure(&run_guest(&named("port_read")).end), Some(VmFailure::PortRead(0x510)));
-    }
-}
-
-kvm_test! {
-    fn corrupt_console_ring_ends_the_vm() {
-        let end = run_guest(&named("bad_ring")).end;
-        assert!(matches!(end, End::Stopped(Stop::Console(_))), "{end:?}");
     }
 }
 

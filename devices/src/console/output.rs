@@ -1,51 +1,50 @@
-//! Writing batches to descriptors.
+//! Writing what the guest sent to descriptors.
 
-use super::ring::Batch;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// The descriptors, and which of them no longer take anything.
+/// The descriptor of a port.
 #[derive(Debug)]
 pub(super) struct Output {
-    descriptors: [OwnedFd; 3],
-    /// Bytes that each may still get.
-    left: [u64; 3],
-    broken: u32,
+    descriptor: OwnedFd,
+    /// Bytes that it may still get.
+    left: u64,
+    broken: bool,
 }
 
 impl Output {
-    /// Each descriptor gets `limit` bytes at most.
-    pub(super) fn new(descriptors: [OwnedFd; 3], limit: u64) -> Self {
+    /// It gets `limit` bytes at most.
+    pub fn new(descriptor: OwnedFd, limit: u64) -> Self {
         Self {
-            descriptors,
-            left: [limit; 3],
-            broken: 0,
+            descriptor,
+            left: limit,
+            broken: false,
         }
     }
 
-    /// Writes a batch completely. A descriptor that failed once swallows the rest.
-    /// Result: the set of broken descriptors (bit 0: descriptor 1).
-    pub(super) fn write(&mut self, batch: &Batch) -> u32 {
-        let index = batch.descriptor as usize - 1;
-        if self.broken & 1 << index == 0
-            && write_all(
-                self.descriptors[index].as_raw_fd(),
-                &mut batch.vectors(),
-                &mut self.left[index],
-            )
-            .is_err()
-        {
-            self.broken |= 1 << index;
-        }
-        self.broken
+    /// Writes all that the vectors have. One that failed once swallows the rest. Result:
+    /// whether it takes more.
+    ///
+    /// # Safety
+    /// The vectors may be read, and are not more than the kernel takes at a time (1024).
+    pub unsafe fn write(&mut self, vectors: &mut [libc::iovec]) -> bool {
+        // SAFETY: the caller's contract.
+        self.broken = self.broken
+            || unsafe { write_all(self.descriptor.as_raw_fd(), vectors, &mut self.left) }.is_err();
+        !self.broken
     }
 }
 
-fn write_all(descriptor: RawFd, mut vectors: &mut [libc::iovec], left: &mut u64) -> io::Result<()> {
+/// # Safety
+/// As [`Output::write`].
+unsafe fn write_all(
+    descriptor: RawFd,
+    mut vectors: &mut [libc::iovec],
+    left: &mut u64,
+) -> io::Result<()> {
     let fits = cut(vectors, *left);
     while !vectors.is_empty() {
-        // SAFETY: the vectors are valid memory of the ring; at most MAX_PIECES of
-        // them, far below the kernel's limit.
+        // SAFETY: the caller's contract.
         let count =
             unsafe { libc::writev(descriptor, vectors.as_ptr(), vectors.len() as libc::c_int) };
         if count >= 0 {

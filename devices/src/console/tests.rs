@@ -1,75 +1,188 @@
-//! A guest of the ring, honest and hostile.
+//! A driver of the console, honest and hostile.
 
 use super::*;
-use hartline_abi::console::{Console as Shared, MAX_RECORD, RING_SIZE, RecordHeader};
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use crate::virtio::tests::{BASE, memory};
+use hartline_abi::console::{Control, event};
 use std::fs::{File, OpenOptions};
-use std::os::fd::FromRawFd;
-use std::ptr::{NonNull, addr_of, addr_of_mut};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::io::{Read, pipe};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+use virtio_queue::QueueT;
+use vm_memory::{Bytes, GuestAddress};
 
-/// The shared memory and the producer's position.
-struct Guest {
-    console: NonNull<Shared>,
-    written: u64,
+/// Entries of a queue, and where its parts are: pages from the start of RAM on.
+const SIZE: u16 = 8;
+const AVAILABLE: u64 = 0x400;
+const USED: u64 = 0x800;
+/// Where buffers are, behind eight queues.
+const BUFFERS: u64 = BASE + 0x8000;
+/// Room for a control message.
+const ROOM: u32 = 64;
+/// Flag of a descriptor.
+const WRITE: u16 = 2;
+const FEATURES: u64 = feature::VERSION_1 | console_feature::MULTIPORT | feature::IN_ORDER;
+
+/// Remembers why the device stopped.
+#[derive(Debug, Default)]
+struct Watcher(OnceLock<DeviceError>);
+
+impl Guest for Watcher {
+    fn interrupt(&self) {}
+
+    fn fail(&self, error: DeviceError) {
+        self.0.set(error).expect("it stops once");
+    }
 }
 
-// SAFETY: plain memory.
-unsafe impl Send for Guest {}
+struct Driver {
+    console: Console,
+    device: Box<dyn Device>,
+    memory: Memory,
+    watcher: Arc<Watcher>,
+    /// How many chains each queue was given.
+    given: [u16; 8],
+    /// Control messages that were taken.
+    taken: u16,
+}
 
-impl Guest {
-    fn new() -> Self {
-        // SAFETY: the layout is not empty.
-        let memory = unsafe { alloc_zeroed(Layout::new::<Shared>()) };
-        Self {
-            console: NonNull::new(memory.cast()).unwrap(),
-            written: 0,
-        }
+/// The address of a part of a queue.
+fn place(queue: u16, part: u64) -> GuestAddress {
+    GuestAddress(BASE + u64::from(queue) * 0x1000 + part)
+}
+
+impl Driver {
+    /// A driver that has started the device.
+    fn new(outputs: [OwnedFd; 3], limit: u64) -> Self {
+        let memory = memory();
+        let watcher = Arc::new(Watcher::default());
+        let parts = (memory.clone(), Arc::clone(&watcher) as Arc<dyn Guest>);
+        let begin: Begin = Arc::new(|| ());
+        let console = Console::new(Outputs::new(outputs), limit, begin, parts).unwrap();
+        let mut driver = Self {
+            device: console.device(),
+            console,
+            memory,
+            watcher,
+            given: [0; 8],
+            taken: 0,
+        };
+        assert!(driver.start());
+        driver
     }
 
-    fn ring(&self) -> Ring {
-        // SAFETY: every test drops the ring before the guest.
-        unsafe { Ring::new(self.console) }
+    fn start(&mut self) -> bool {
+        (self.given, self.taken) = ([0; 8], 0);
+        let queues = 0..self.device.queues() as u16;
+        let queue = |number: u16| {
+            let clear = self
+                .memory
+                .map()
+                .write_slice(&[0; 0x1000], place(number, 0));
+            clear.unwrap();
+            let mut queue = Queue::new(SIZE).unwrap();
+            let halves = |part| {
+                let address = place(number, part).0;
+                (Some(address as u32), Some((address >> 32) as u32))
+            };
+            let (low, high) = halves(0);
+            queue.set_desc_table_address(low, high);
+            let (low, high) = halves(AVAILABLE);
+            queue.set_avail_ring_address(low, high);
+            let (low, high) = halves(USED);
+            queue.set_used_ring_address(low, high);
+            queue.set_ready(true);
+            queue
+        };
+        let queues = queues.map(queue).collect();
+        self.device.activate(FEATURES, queues)
     }
 
-    fn put_bytes(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            let at = (self.written % RING_SIZE as u64) as usize;
-            // SAFETY: inside the data.
-            unsafe { addr_of_mut!((*self.console.as_ptr()).data[at]).write_volatile(byte) };
-            self.written += 1;
-        }
+    /// Makes a buffer available.
+    fn give(&mut self, queue: u16, address: u64, length: u32, flags: u16) {
+        let map = self.memory.map();
+        let given = &mut self.given[usize::from(queue)];
+        let slot = *given % SIZE;
+        let at = 16 * u64::from(slot);
+        map.write_obj(address, place(queue, at)).unwrap();
+        map.write_obj(length, place(queue, at + 8)).unwrap();
+        map.write_obj(flags, place(queue, at + 12)).unwrap();
+        let entry = AVAILABLE + 4 + 2 * u64::from(slot);
+        map.write_obj(slot, place(queue, entry)).unwrap();
+        *given += 1;
+        map.write_obj(*given, place(queue, AVAILABLE + 2)).unwrap();
     }
 
-    fn put(&mut self, descriptor: u32, length: u32, data: &[u8]) {
-        // SAFETY: mapped as long as the guest.
-        let read = unsafe { &(*addr_of!((*self.console.as_ptr()).read)) };
-        let total = (size_of::<RecordHeader>() + data.len().next_multiple_of(8)) as u64;
-        while self.written + total - read.load(Ordering::Acquire) > RING_SIZE as u64 {
+    fn used(&self, queue: u16) -> u16 {
+        self.memory.map().read_obj(place(queue, USED + 2)).unwrap()
+    }
+
+    /// Sends text through a port, as soon as there is room for it.
+    fn send(&mut self, port: u16, text: &[u8]) {
+        let queue = transmit_queue(port);
+        while self.given[usize::from(queue)] - self.used(queue) == SIZE {
             thread::yield_now();
         }
-        self.put_bytes(&descriptor.to_le_bytes());
-        self.put_bytes(&length.to_le_bytes());
-        self.put_bytes(data);
-        self.written = self.written.next_multiple_of(8);
+        let slot = u64::from(self.given[usize::from(queue)] % SIZE);
+        let at = BUFFERS + 0x4000 * u64::from(port) + 0x400 * slot;
+        self.memory
+            .map()
+            .write_slice(text, GuestAddress(at))
+            .unwrap();
+        self.give(queue, at, text.len() as u32, 0);
+        self.device.notify(queue.into());
     }
 
-    /// Publishes; rings `console`'s doorbell if it is asked for.
-    fn publish(&self, console: Option<&Console>) {
-        // SAFETY: mapped as long as the guest.
-        let shared = unsafe { self.console.as_ref() };
-        shared.written.store(self.written, Ordering::SeqCst);
-        if shared.reader_waits.swap(0, Ordering::SeqCst) == 1 {
-            console.unwrap().ring_doorbell();
+    /// Says something about a port.
+    fn post(&mut self, port: u32, event: u16) {
+        let value = 1;
+        let bytes = Control { port, event, value }.to_bytes();
+        let map = self.memory.map();
+        map.write_slice(&bytes, GuestAddress(BUFFERS)).unwrap();
+        self.give(CONTROL_TRANSMIT, BUFFERS, bytes.len() as u32, 0);
+        self.device.notify(CONTROL_TRANSMIT.into());
+    }
+
+    /// The same, and takes all answers.
+    fn say(&mut self, port: u32, event: u16) -> Vec<(Control, Vec<u8>)> {
+        self.post(port, event);
+        self.answers()
+    }
+
+    /// Takes what the device says, with room for one message at a time.
+    fn answers(&mut self) -> Vec<(Control, Vec<u8>)> {
+        const QUEUE: u16 = CONTROL_RECEIVE;
+        let at = BUFFERS + 0x100;
+        let mut answers = Vec::new();
+        loop {
+            if self.given[usize::from(QUEUE)] == self.taken {
+                self.give(QUEUE, at, ROOM, WRITE);
+                self.device.notify(QUEUE.into());
+            }
+            if self.used(QUEUE) == self.taken {
+                return answers;
+            }
+            let element = USED + 4 + 8 * u64::from(self.taken % SIZE);
+            self.taken += 1;
+            let map = self.memory.map();
+            let length: u32 = map.read_obj(place(QUEUE, element + 4)).unwrap();
+            let mut bytes = vec![0; length as usize];
+            map.read_slice(&mut bytes, GuestAddress(at)).unwrap();
+            let (control, name) = bytes.split_first_chunk().unwrap();
+            answers.push((Control::from_bytes(*control), name.to_vec()));
         }
     }
-}
 
-impl Drop for Guest {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.console.as_ptr().cast(), Layout::new::<Shared>()) };
+    /// Waits for the device to stop.
+    fn failure(&self) -> DeviceError {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(10) {
+            if let Some(error) = self.watcher.0.get() {
+                return *error;
+            }
+            thread::yield_now();
+        }
+        panic!("the device goes on");
     }
 }
 
@@ -79,8 +192,19 @@ fn memory_file() -> File {
     unsafe { File::from_raw_fd(libc::memfd_create(c"out".as_ptr(), libc::MFD_CLOEXEC)) }
 }
 
+fn copy(file: &File) -> OwnedFd {
+    file.try_clone().unwrap().into()
+}
+
+fn null() -> OwnedFd {
+    OpenOptions::new()
+        .write(true)
+        .open("/dev/null")
+        .unwrap()
+        .into()
+}
+
 fn contents(file: &File) -> Vec<u8> {
-    use std::os::unix::fs::FileExt;
     let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
     file.read_exact_at(&mut bytes, 0).unwrap();
     bytes
@@ -88,165 +212,167 @@ fn contents(file: &File) -> Vec<u8> {
 
 #[test]
 fn megabytes_pass_in_order_through_sleeps_and_wraps() {
-    let mut guest = Guest::new();
-    let ring = guest.ring();
-    let console = Arc::new(Console::default());
     let (out, err) = (memory_file(), memory_file());
-    let descriptors = [
-        out.try_clone().unwrap().into(),
-        err.try_clone().unwrap().into(),
-        memory_file().into(),
-    ];
-    let server = Arc::clone(&console);
-    let worker = thread::spawn(move || server.serve(ring, descriptors, u64::MAX));
+    let mut driver = Driver::new([copy(&out), copy(&err), null()], u64::MAX);
     let mut expected = [Vec::new(), Vec::new()];
     for n in 0..3000u32 {
-        let length = (n * 7919) % 4000 + 1;
-        let data: Vec<u8> = (0..length).map(|i| (i * 31 + n) as u8).collect();
-        let descriptor = 1 + (n % 5 == 0) as u32;
-        expected[descriptor as usize - 1].extend_from_slice(&data);
-        guest.put(descriptor, length, &data);
-        guest.publish(Some(&console));
+        let length = n * 7919 % 1024 + 1;
+        let text: Vec<u8> = (0..length).map(|i| (i * 31 + n) as u8).collect();
+        let port = u16::from(n % 5 == 0);
+        expected[usize::from(port)].extend_from_slice(&text);
+        driver.send(port, &text);
         if n % 500 == 0 {
             thread::sleep(Duration::from_millis(3));
         }
     }
-    console.flush(&|| false).unwrap();
+    driver.console.flush(&|| false).unwrap();
     assert!(contents(&out) == expected[0], "after flush");
-    guest.put(1, 4, b"last");
-    guest.publish(Some(&console));
-    console.finish(None).unwrap();
-    worker.join().unwrap().unwrap();
+    driver.send(0, b"last");
+    driver.console.stop();
+    // As at the end of a VM: what was sent is written all the same.
+    driver.device.reset();
+    driver.console.finish(None).unwrap();
     expected[0].extend_from_slice(b"last");
     assert!(contents(&out) == expected[0], "standard output");
     assert!(contents(&err) == expected[1], "standard error");
+    let counts = driver.console.counters().read();
+    assert_eq!(counts.sent_buffers, 3001);
+    let bytes = expected.concat().len() as u64;
+    assert_eq!(counts.sent_bytes, bytes);
 }
 
 #[test]
-fn closed_output_is_told_to_the_guest() {
-    let mut guest = Guest::new();
-    let ring = guest.ring();
-    let console = Arc::new(Console::default());
+fn ports_are_told() {
+    let mut driver = Driver::new([null(), memory_file().into(), null()], u64::MAX);
+    assert_eq!(driver.device.config(), [0, 0, 0, 0, 2, 0, 0, 0]);
+    let control = |port, event, value| Control { port, event, value };
+    let added = [0, 1].map(|port| (control(port, event::PORT_ADD, 0), Vec::new()));
+    assert_eq!(driver.say(0, event::DEVICE_READY), added);
+    let ready = [
+        (control(1, event::PORT_NAME, 1), b"stderr".to_vec()),
+        (control(1, event::PORT_OPEN, 1), Vec::new()),
+    ];
+    assert_eq!(driver.say(1, event::PORT_READY), ready);
+    assert_eq!(driver.say(1, event::PORT_OPEN), []);
+    // Nothing is there.
+    assert_eq!(driver.say(2, event::PORT_READY), []);
+    assert_eq!(driver.say(u32::MAX, event::PORT_READY), []);
+    assert_eq!(driver.say(0, 999), []);
+    assert!(driver.watcher.0.get().is_none());
+}
+
+#[test]
+fn a_closed_output_is_told_to_the_guest() {
     let full: OwnedFd = OpenOptions::new()
         .write(true)
         .open("/dev/full")
         .unwrap()
         .into();
     let err = memory_file();
-    let other = err.try_clone().unwrap().into();
-    guest.put(1, 5, b"hello");
-    guest.put(2, 5, b"error");
-    guest.publish(None);
-    let server = Arc::clone(&console);
-    let worker =
-        thread::spawn(move || server.serve(ring, [full, other, memory_file().into()], u64::MAX));
-    console.finish(None).unwrap();
-    worker.join().unwrap().unwrap();
-    // SAFETY: mapped as long as the guest.
-    let broken = unsafe { guest.console.as_ref() }
-        .broken
-        .load(Ordering::SeqCst);
-    assert_eq!(broken, 1);
+    let mut driver = Driver::new([full, copy(&err), null()], u64::MAX);
+    driver.send(0, b"hello");
+    driver.send(0, b"world");
+    driver.send(1, b"error");
+    driver.console.flush(&|| false).unwrap();
+    assert_eq!(driver.used(transmit_queue(0)), 2, "it is swallowed");
+    let closed = Control {
+        event: event::PORT_OPEN,
+        ..Control::default()
+    };
+    assert_eq!(driver.answers(), [(closed, Vec::new())], "once");
+    driver.console.finish(None).unwrap();
     assert_eq!(contents(&err), b"error");
 }
 
 #[test]
 fn an_output_gets_no_more_than_its_limit() {
-    let mut guest = Guest::new();
-    let ring = guest.ring();
-    let console = Arc::new(Console::default());
     let (out, err) = (memory_file(), memory_file());
-    let descriptors = [
-        out.try_clone().unwrap().into(),
-        err.try_clone().unwrap().into(),
-        memory_file().into(),
-    ];
+    let mut driver = Driver::new([copy(&out), copy(&err), null()], 8);
     for text in [b"hello", b"world", b"never"] {
-        guest.put(1, 5, text);
-        guest.publish(None);
+        driver.send(0, text);
     }
-    guest.put(2, 9, b"all of it");
-    guest.publish(None);
-    let server = Arc::clone(&console);
-    let worker = thread::spawn(move || server.serve(ring, descriptors, 8));
-    console.finish(None).unwrap();
-    worker.join().unwrap().unwrap();
-    // SAFETY: mapped as long as the guest.
-    let shared = unsafe { guest.console.as_ref() };
-    // Neither gets all.
-    assert_eq!(shared.broken.load(Ordering::SeqCst), 3);
+    driver.send(1, b"all of it");
+    driver.console.finish(None).unwrap();
     assert_eq!(contents(&out), b"hellowor");
     assert_eq!(contents(&err), b"all of i");
+    // Neither gets all.
+    assert_eq!(driver.console.common.lock().closed, [true, true, false]);
 }
 
 #[test]
-fn hostile_positions_and_headers_are_named() {
-    let next = |prepare: &dyn Fn(&mut Guest)| {
-        let mut guest = Guest::new();
-        prepare(&mut guest);
-        guest.publish(None);
-        guest
-            .ring()
-            .next_batch()
-            .map(|batch| batch.map(|b| b.pieces))
-            .unwrap_err()
+fn a_slow_reader_stops_nobody_else() {
+    let (mut reader, writer) = pipe().unwrap();
+    let room = 64 << 10;
+    let mut driver = Driver::new([writer.into(), null(), null()], u64::MAX);
+    let queue = transmit_queue(0);
+    for _ in 0..3 {
+        driver.give(queue, BASE, room / 4 * 3, 0);
+    }
+    driver.device.notify(queue.into());
+    let mut waiting = 0;
+    while waiting < room as i32 {
+        // SAFETY: a descriptor, and where its number of bytes goes.
+        unsafe { libc::ioctl(reader.as_raw_fd(), libc::FIONREAD, &raw mut waiting) };
+    }
+    assert!(driver.console.flush(&|| true).is_ok(), "it gives up");
+    // A reset does not wait for the reader either.
+    driver.device.reset();
+    let used = driver.used(queue);
+    let patience = Some(Duration::from_millis(20));
+    driver.console.finish(patience).unwrap();
+    let reader = thread::spawn(move || reader.read_to_end(&mut Vec::new()));
+    driver.console.finish(None).unwrap();
+    assert!(reader.join().unwrap().unwrap() >= room as usize);
+    assert_eq!(driver.used(queue), used, "nothing comes back after a reset");
+}
+
+#[test]
+fn hostile_buffers_stop_it() {
+    let stops = |queue, address, length, flags| {
+        let mut driver = Driver::new([null(), memory_file().into(), null()], u64::MAX);
+        driver.give(queue, address, length, flags);
+        driver.device.notify(queue.into());
+        if queue == CONTROL_RECEIVE {
+            driver.post(0, event::DEVICE_READY);
+        }
+        driver.failure()
     };
-    let too_far = RING_SIZE as u64 + 8;
-    assert_eq!(
-        next(&|g| g.written = too_far),
-        RingError::Position {
-            written: too_far,
-            read: 0
-        }
-    );
-    assert_eq!(
-        next(&|g| g.written = u64::MAX - 7),
-        RingError::Position {
-            written: u64::MAX - 7,
-            read: 0
-        }
-    );
-    assert_eq!(
-        next(&|g| g.written = 12),
-        RingError::Position {
-            written: 12,
-            read: 0
-        }
-    );
-    assert_eq!(next(&|g| g.put(4, 1, b"x")), RingError::Descriptor(4));
-    assert_eq!(next(&|g| g.put(0, 1, b"x")), RingError::Descriptor(0));
-    assert_eq!(next(&|g| g.put(1, 0, b"")), RingError::Length(0));
-    assert_eq!(next(&|g| g.put(1, 9, b"x")), RingError::Length(9));
-    assert_eq!(
-        next(&|g| g.put(1, u32::MAX, b"x")),
-        RingError::Length(u32::MAX)
-    );
-    let long = MAX_RECORD as u32 + 1;
-    assert_eq!(
-        next(&|g| g.put(1, long, &vec![0; long as usize])),
-        RingError::Length(long)
-    );
+    for (queue, address, length, flags) in [
+        // Outside RAM, to be written, longer than anybody sends.
+        (transmit_queue(0), BASE - 16, 32, 0),
+        (transmit_queue(1), u64::MAX - 8, 32, 0),
+        (transmit_queue(0), BUFFERS, 32, WRITE),
+        (transmit_queue(0), BASE, u32::MAX, 0),
+        // No message, and no room for one.
+        (CONTROL_TRANSMIT, BUFFERS, 7, 0),
+        (CONTROL_TRANSMIT, BUFFERS, 8, WRITE),
+        (CONTROL_RECEIVE, BUFFERS, 7, WRITE),
+        (CONTROL_RECEIVE, BUFFERS, 64, 0),
+    ] {
+        let error = stops(queue, address, length, flags);
+        assert_eq!(error, DeviceError::Buffer, "{queue} {address:#x} {length}");
+    }
+    let mut driver = Driver::new([null(), memory_file().into(), null()], u64::MAX);
+    driver.given[usize::from(transmit_queue(1))] = SIZE + 1;
+    driver.give(transmit_queue(1), BUFFERS, 1, 0);
+    driver.device.notify(transmit_queue(1).into());
+    assert_eq!(driver.failure(), DeviceError::Ring);
+    assert_eq!(driver.console.finish(None), Err(DeviceError::Ring));
 }
 
 #[test]
-fn batches_end_at_a_change_of_descriptor() {
-    let mut guest = Guest::new();
-    guest.put(1, 3, b"one");
-    guest.put(1, 3, b"two");
-    guest.put(2, 5, b"three");
-    guest.publish(None);
-    let mut ring = guest.ring();
-    let batch = ring.next_batch().unwrap().unwrap();
-    assert_eq!(
-        (batch.descriptor, batch.pieces.as_slice()),
-        (1, [(8, 3), (24, 3)].as_slice())
-    );
-    ring.release(&batch);
-    let batch = ring.next_batch().unwrap().unwrap();
-    assert_eq!(
-        (batch.descriptor, batch.pieces.as_slice()),
-        (2, [(40, 5)].as_slice())
-    );
-    ring.release(&batch);
-    assert!(ring.next_batch().unwrap().is_none());
+fn it_starts_again_after_a_reset() {
+    let out = memory_file();
+    let mut driver = Driver::new([copy(&out), null(), null()], u64::MAX);
+    driver.send(0, b"one ");
+    driver.console.flush(&|| false).unwrap();
+    driver.device.reset();
+    driver.device.notify(transmit_queue(0).into());
+    driver.device.notify(CONTROL_TRANSMIT.into());
+    assert!(driver.start());
+    driver.send(0, b"two");
+    driver.console.finish(None).unwrap();
+    assert_eq!(contents(&out), b"one two");
+    assert!(!driver.device.activate(feature::VERSION_1, Vec::new()));
+    assert!(!driver.device.activate(FEATURES, Vec::new()));
 }

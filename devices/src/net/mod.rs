@@ -22,7 +22,7 @@ pub use tap::{Tap, TapError};
 use crate::limiter::{Limiter, Limits};
 use crate::virtio::stats::count;
 use crate::virtio::worker::Bell;
-use crate::virtio::{Device, Guest, Memory};
+use crate::virtio::{Begin, Device, Guest, Memory};
 use hartline_abi::virtio::{MAX_QUEUE_PAIRS, NetConfig, device, net_control, net_feature};
 use pair::{Common, Pair};
 use std::fmt;
@@ -30,9 +30,6 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use virtio_queue::Queue;
-
-/// Called on a thread of a device before that does anything.
-pub type Begin = Arc<dyn Fn() + Send + Sync>;
 
 /// A network device.
 pub struct Net {

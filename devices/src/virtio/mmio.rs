@@ -160,8 +160,11 @@ impl Transport {
         }
         let mut queues = std::mem::take(&mut self.queues);
         queues.truncate(self.device.queues_with(self.driver_features));
-        let valid = |queue: &Queue| queue.is_valid(self.memory.map());
-        queues.iter().all(valid) && self.device.activate(self.driver_features, queues)
+        let is_valid = |(number, queue): (usize, &Queue)| {
+            queue.is_valid(self.memory.map()) || !queue.ready() && self.device.may_lack(number)
+        };
+        queues.iter().enumerate().all(is_valid)
+            && self.device.activate(self.driver_features, queues)
     }
 }
 

@@ -38,6 +38,9 @@ pub trait Guest: Send + Sync + Debug {
     fn fail(&self, error: DeviceError);
 }
 
+/// Called on the thread of a device before that does anything.
+pub type Begin = Arc<dyn Fn() + Send + Sync>;
+
 /// A device behind a transport.
 pub trait Device: Send + Debug {
     /// Its type ([`hartline_abi::virtio::device`]).
@@ -53,6 +56,11 @@ pub trait Device: Send + Debug {
     fn queues_with(&self, features: u64) -> usize {
         let _ = features;
         self.queues()
+    }
+
+    /// Whether a driver may leave a queue out, which it then never uses.
+    fn may_lack(&self, _queue: usize) -> bool {
+        false
     }
 
     /// Its configuration.

@@ -3,7 +3,7 @@
 //! with `rdi` = address of [`Shared`], `rsp` = top of its host stack.
 
 use crate::call::HostCall;
-use crate::console::Console;
+use crate::console;
 use crate::hotness::Hotness;
 use crate::layout::IMAGE_WINDOWS;
 use crate::profile::Sample;
@@ -111,6 +111,9 @@ pub struct BootInfo {
     pub gid: u32,
     /// Bit n: host descriptor n is a terminal.
     pub terminals: u32,
+    /// Ports of the console for standard output, standard error and traces. Streams that go
+    /// to the same place have the same one, which keeps their order.
+    pub console: [u32; console::STREAMS],
     /// Number of arguments.
     pub argument_count: u32,
     /// Number of environment strings.
@@ -192,8 +195,6 @@ pub struct Shared {
     pub waits: [CpuWait; MAX_CPUS],
     /// Host calls, of one vCPU at a time.
     pub call: HostCall,
-    /// Console output.
-    pub console: Console,
     /// Files of the host.
     pub volumes: volume::Channel,
     /// Interpreted code.

@@ -21,7 +21,7 @@ pub enum Operation {
     /// not 0) or a signal arrives (`-EINTR`). `args[0]` is a set: bit 0 standard input
     /// readable. Result: the ready set.
     Wait = 2,
-    /// Wait until the console's output ring has been written out.
+    /// Wait until all that the console was given has been written out.
     Flush = 3,
     /// Terminal request on descriptor `args[0]` (0, 1 or 2): `args[1]` is the Linux
     /// asm-generic ioctl number (`TCGETS`, `TCSETS`, `TCSETSW`, `TCSETSF`,
@@ -61,7 +61,53 @@ pub enum Operation {
     /// this VM's devices have no vectors. A table with a gate that the runtime may not have
     /// ends the VM.
     Vectors = 11,
+    /// Access registers of virtio devices, as the guest could one by one: the first `args[0]`
+    /// [`RegisterAccess`]es in `data`, at most [`MAX_REGISTER_ACCESSES`], in their order. What
+    /// is read is written there.
+    Registers = 12,
 }
+
+/// Most accesses of [`Operation::Registers`].
+pub const MAX_REGISTER_ACCESSES: usize = 256;
+
+/// An access to a register of 32 bits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RegisterAccess {
+    /// Where, from [`DEVICE_GPA`](crate::layout::DEVICE_GPA) on.
+    pub offset: u32,
+    /// It is written.
+    pub is_write: bool,
+    /// What is written, or was read.
+    pub value: u32,
+}
+
+impl RegisterAccess {
+    /// Length, bytes.
+    pub const LENGTH: usize = 12;
+
+    /// As it is in memory.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        bytes[..4].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[4] = self.is_write.into();
+        bytes[8..].copy_from_slice(&self.value.to_le_bytes());
+        bytes
+    }
+
+    /// From memory.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
+        let [o0, o1, o2, o3, is_write, _, _, _, value @ ..] = bytes;
+        Self {
+            offset: u32::from_le_bytes([o0, o1, o2, o3]),
+            is_write: is_write != 0,
+            value: u32::from_le_bytes(value),
+        }
+    }
+}
+
+const _: () = assert!(MAX_REGISTER_ACCESSES * RegisterAccess::LENGTH <= CALL_DATA);
 
 /// The mailbox.
 #[repr(C, align(4096))]

@@ -7,7 +7,7 @@
 //!   PHYSMAP_BASE      all private RAM, 2 MiB pages, writable
 //!   IMAGE_BASE        translation images, one per IMAGE_STRIDE window (mapped by the runtime)
 //!   STACK_BASE        host stacks of translated code and runtime, one per vCPU
-//!   SHARED_BASE       boot information, console, exit report, host calls
+//!   SHARED_BASE       boot information, exit report, host calls
 //!   DEVICE_BASE       registers of devices
 //!   FILE_BASE         read-only files: root file system tree
 //!   COPY_BASE         copies of files of volumes (mapped by the runtime)

@@ -9,9 +9,6 @@ pub const EXIT: u16 = 0x510;
 /// A [`crate::call::HostCall`] is ready; it has been served when the instruction
 /// completes.
 pub const CALL: u16 = 0x511;
-/// Doorbell of the console's output ring, written only when its reader asked
-/// for it ([`crate::console::Console::reader_waits`]). The value is ignored.
-pub const CONSOLE: u16 = 0x512;
 /// The in-guest probe of processor features reports a step.
 pub const PROBE: u16 = 0x513;
 /// Doorbell of the volumes, written only when their server asked for it

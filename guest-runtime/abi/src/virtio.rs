@@ -3,8 +3,8 @@
 //! them (section 2.7) and lie in private RAM.
 //!
 //! Device `n` has the page at [`crate::layout::DEVICE_BASE`]` + n * PAGE_SIZE`. Accesses to
-//! it leave the VM; drivers make them when they start, and to ring the doorbell of a device
-//! that sleeps. Interrupts are bits of [`crate::boot::Shared::interrupts`].
+//! it leave the VM: drivers make them to ring the doorbell of a device that sleeps. When they
+//! start they make all of theirs by one host call ([`crate::call::Operation::Registers`]). Interrupts are bits of [`crate::boot::Shared::interrupts`].
 
 /// Number of the network device: its page, and its bit in
 /// [`crate::boot::Shared::interrupts`].
@@ -18,6 +18,9 @@ pub const FIRST_DISK: u64 = 2;
 
 /// Number of the socket device ([`crate::vsock`]), behind the disks.
 pub const VSOCK_DEVICE: u64 = FIRST_DISK + crate::boot::MAX_DISKS as u64;
+
+/// Number of the console ([`crate::console`]), which every VM has.
+pub const CONSOLE_DEVICE: u64 = VSOCK_DEVICE + 1;
 
 /// Offsets of registers, all of 32 bits.
 pub mod register {
@@ -76,6 +79,8 @@ pub mod device {
     pub const NET: u32 = 1;
     /// Block.
     pub const BLOCK: u32 = 2;
+    /// Console.
+    pub const CONSOLE: u32 = 3;
     /// Entropy.
     pub const RNG: u32 = 4;
     /// Sockets.
@@ -104,6 +109,8 @@ pub mod feature {
     pub const EVENT_INDEX: u64 = 1 << 29;
     /// Not a device of before version 1.
     pub const VERSION_1: u64 = 1 << 32;
+    /// The device uses buffers in the order in which they were made available.
+    pub const IN_ORDER: u64 = 1 << 35;
 }
 
 /// Feature bits of network devices (section 5.1.3).

@@ -1,7 +1,7 @@
 //! Block devices (virtio 1.3, section 5.2).
 
 use super::interrupt::Interrupt;
-use super::mmio::{Registers, StartError};
+use super::mmio::{Registers, Start, StartError};
 use super::queue::{PARTS, Queue};
 use crate::errno::Errno;
 use crate::host::Host;
@@ -9,7 +9,7 @@ use crate::vfs::disks::{Disk, MAX_LENGTH, Request, SECTOR};
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_abi::virtio::{
     BLOCK_REQUESTS, BlockHeader, BlockRange, FIRST_DISK, block_feature, block_request,
-    block_status, device, register,
+    block_status, device,
 };
 
 /// Requests at a time.
@@ -28,16 +28,15 @@ const BUFFER: usize = (STATUS + 1).next_multiple_of(PAGE_SIZE as usize);
 /// [`StartError`].
 pub fn start(host: Host, number: u64) -> Result<BlockDevice, StartError> {
     use block_feature::{DISCARD, FLUSH, READ_ONLY};
-    let registers = Registers::find(FIRST_DISK + number, device::BLOCK)?;
-    let features = registers.negotiate(READ_ONLY | DISCARD, FLUSH)?;
-    let [low, high] = [0, 4].map(|at| u64::from(registers.read(register::CONFIG + at)));
+    let mut device = Start::of(host, FIRST_DISK + number, device::BLOCK);
+    let features = device.negotiate(READ_ONLY | DISCARD, FLUSH)?;
+    let [low, high] = device.config([0, 4])?.map(u64::from);
     let requests = Queue::with_buffers(DESCRIPTORS, SLOTS, BUFFER);
-    registers.set_queue(BLOCK_REQUESTS, &requests)?;
+    device.set_queue(BLOCK_REQUESTS, &requests);
     requests.want_no_interrupt();
-    registers.start()?;
     Ok(BlockDevice {
         requests,
-        registers,
+        registers: device.finish(&[])?,
         interrupt: Interrupt::of(host, FIRST_DISK + number),
         sectors: low | high << 32,
         read_only: features & READ_ONLY != 0,
@@ -111,8 +110,7 @@ impl Disk for BlockDevice {
 
     fn publish(&mut self) {
         if self.requests.publish() {
-            self.registers
-                .write(register::QUEUE_NOTIFY, BLOCK_REQUESTS.into());
+            self.registers.ring(BLOCK_REQUESTS);
         }
     }
 

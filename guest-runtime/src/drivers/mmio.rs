@@ -1,7 +1,13 @@
-//! Registers of a device, and the steps of its start (virtio 1.3, section 3.1.1).
+//! Registers of a device, and the steps of its start (virtio 1.3, section 3.1.1). All accesses
+//! of a start, or of a step that needs an answer, are made by one host call: each access by
+//! itself leaves the VM, which takes longer than all else.
 
 use super::queue::Queue;
+use crate::host::Host;
+use alloc::vec::Vec;
 use core::arch::asm;
+use core::mem;
+use hartline_abi::call::RegisterAccess;
 use hartline_abi::layout::{DEVICE_BASE, PAGE_SIZE};
 use hartline_abi::virtio::{MAGIC, VERSION, feature, register, status};
 
@@ -16,55 +22,99 @@ pub enum StartError {
     Refused,
 }
 
-/// Registers of one device. Each access leaves the VM.
+/// What a register must have when it is read.
 #[derive(Debug)]
-pub(super) struct Registers(u64);
+struct Check {
+    /// Its place in the accesses that are collected.
+    access: usize,
+    is_right: fn(found: u32, wanted: u32) -> bool,
+    wanted: u32,
+    /// Otherwise.
+    error: StartError,
+}
 
-impl Registers {
-    /// Those of device `number`, if it is of type `kind`. The device is reset.
-    pub fn find(number: u64, kind: u32) -> Result<Registers, StartError> {
-        let registers = Registers(DEVICE_BASE + number * PAGE_SIZE);
-        let is_there = registers.read(register::MAGIC) == MAGIC
-            && registers.read(register::VERSION) == VERSION
-            && registers.read(register::DEVICE_ID) == kind;
-        if !is_there {
-            return Err(StartError::Missing);
+/// A device that is being started. Accesses are collected until one needs an answer.
+#[derive(Debug)]
+pub(super) struct Start {
+    host: Host,
+    number: u64,
+    accesses: Vec<RegisterAccess>,
+    checks: Vec<Check>,
+}
+
+impl Start {
+    /// Device `number`, which must be of type `kind`. It is reset.
+    pub fn of(host: Host, number: u64, kind: u32) -> Start {
+        let mut start = Start {
+            host,
+            number,
+            accesses: Vec::new(),
+            checks: Vec::new(),
+        };
+        for (offset, wanted) in [
+            (register::MAGIC, MAGIC),
+            (register::VERSION, VERSION),
+            (register::DEVICE_ID, kind),
+        ] {
+            start.expect(offset, |found, wanted| found == wanted, wanted);
         }
-        registers.write(register::STATUS, 0);
+        for check in &mut start.checks {
+            check.error = StartError::Missing;
+        }
+        start.write(register::STATUS, 0);
         let seen = status::ACKNOWLEDGE | status::DRIVER;
-        registers.write(register::STATUS, seen);
-        Ok(registers)
+        start.write(register::STATUS, seen);
+        start
     }
 
-    pub fn read(&self, offset: u64) -> u32 {
-        let value;
-        // A plain move, since KVM emulates the instruction.
-        // SAFETY: the VMM mapped the page, and nothing is behind it but registers.
-        unsafe {
-            asm!("mov {:e}, dword ptr [{}]", out(reg) value, in(reg) self.0 + offset,
-                options(nostack, preserves_flags));
-        }
-        value
+    fn access(&mut self, offset: u64, is_write: bool, value: u32) -> usize {
+        self.accesses.push(RegisterAccess {
+            // Devices are few.
+            offset: (self.number * PAGE_SIZE + offset) as u32,
+            is_write,
+            value,
+        });
+        self.accesses.len() - 1
     }
 
-    pub fn write(&self, offset: u64, value: u32) {
-        // SAFETY: as in `read`.
-        unsafe {
-            asm!("mov dword ptr [{}], {:e}", in(reg) self.0 + offset, in(reg) value,
-                options(nostack, preserves_flags));
-        }
+    fn write(&mut self, offset: u64, value: u32) {
+        self.access(offset, true, value);
     }
 
-    /// Agrees on those of the features `wanted` that the device has, which must be all of
-    /// `needed`. The result is what was agreed on.
-    pub fn negotiate(&self, wanted: u64, needed: u64) -> Result<u64, StartError> {
-        let wanted = wanted | needed | feature::VERSION_1 | feature::EVENT_INDEX;
-        let mut features = 0;
-        for select in 0..2 {
-            self.write(register::DEVICE_FEATURES_SELECT, select);
-            features |= u64::from(self.read(register::DEVICE_FEATURES)) << (32 * select);
+    /// Reads a register, which must have a certain value.
+    fn expect(&mut self, offset: u64, is_right: fn(u32, u32) -> bool, wanted: u32) {
+        let access = self.access(offset, false, 0);
+        self.checks.push(Check {
+            access,
+            is_right,
+            wanted,
+            error: StartError::Refused,
+        });
+    }
+
+    /// Makes all accesses so far, and looks whether what was read is right. The results are the
+    /// values at these places among them.
+    fn read<const N: usize>(&mut self, places: [usize; N]) -> Result<[u32; N], StartError> {
+        let mut accesses = mem::take(&mut self.accesses);
+        let made = self.host.access_registers(&mut accesses);
+        made.map_err(|_| StartError::Refused)?;
+        for check in self.checks.drain(..) {
+            if !(check.is_right)(accesses[check.access].value, check.wanted) {
+                return Err(check.error);
+            }
         }
-        features &= wanted;
+        Ok(places.map(|place| accesses[place].value))
+    }
+
+    /// 32-bit words of the configuration.
+    pub fn config<const N: usize>(&mut self, offsets: [u64; N]) -> Result<[u32; N], StartError> {
+        let places = offsets.map(|at| self.access(register::CONFIG + at, false, 0));
+        self.read(places)
+    }
+
+    /// Agrees on the features `needed`, all of which the device must have.
+    pub fn need(&mut self, needed: u64) {
+        let features = needed | feature::VERSION_1 | feature::EVENT_INDEX;
         for select in 0..2 {
             self.write(register::DRIVER_FEATURES_SELECT, select);
             self.write(
@@ -74,21 +124,34 @@ impl Registers {
         }
         let seen = status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK;
         self.write(register::STATUS, seen);
-        let has = |bits: u64| features & bits == bits;
-        let agreed = self.read(register::STATUS) & status::FEATURES_OK != 0;
-        match agreed && has(needed | feature::VERSION_1 | feature::EVENT_INDEX) {
-            true => Ok(features),
-            false => Err(StartError::Refused),
+        // A device that lacks one of them does not agree.
+        let is_set = |found, wanted| found & wanted == wanted;
+        self.expect(register::STATUS, is_set, status::FEATURES_OK);
+    }
+
+    /// The same, and on those of the features `wanted` that the device has. The result is what
+    /// was agreed on.
+    pub fn negotiate(&mut self, wanted: u64, needed: u64) -> Result<u64, StartError> {
+        let places = [0, 1].map(|select| {
+            self.write(register::DEVICE_FEATURES_SELECT, select);
+            self.access(register::DEVICE_FEATURES, false, 0)
+        });
+        let [low, high] = self.read(places)?.map(u64::from);
+        let offered = high << 32 | low;
+        if offered & needed != needed {
+            return Err(StartError::Refused);
         }
+        let features = needed | wanted & offered;
+        self.need(features);
+        Ok(features)
     }
 
     /// Tells the device where queue `number` is.
-    pub fn set_queue(&self, number: u16, queue: &Queue) -> Result<(), StartError> {
+    pub fn set_queue(&mut self, number: u16, queue: &Queue) {
         self.write(register::QUEUE_SELECT, number.into());
-        if self.read(register::QUEUE_SIZE_MAX) < queue.size().into() {
-            return Err(StartError::Refused);
-        }
-        self.write(register::QUEUE_SIZE, queue.size().into());
+        let size = queue.size().into();
+        self.expect(register::QUEUE_SIZE_MAX, |most, size| most >= size, size);
+        self.write(register::QUEUE_SIZE, size);
         let places = [
             register::QUEUE_DESCRIPTORS,
             register::QUEUE_AVAILABLE,
@@ -99,16 +162,182 @@ impl Registers {
             self.write(place + 4, (address >> 32) as u32);
         }
         self.write(register::QUEUE_READY, 1);
-        Ok(())
     }
 
-    /// Starts the device.
-    pub fn start(&self) -> Result<(), StartError> {
+    /// Starts the device, and rings the doorbells of queues that have something for it.
+    pub fn finish(mut self, doorbells: &[u16]) -> Result<Registers, StartError> {
         let seen = status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK | status::DRIVER_OK;
         self.write(register::STATUS, seen);
-        match self.read(register::STATUS) & (status::NEEDS_RESET | status::DRIVER_OK) {
-            status::DRIVER_OK => Ok(()),
-            _ => Err(StartError::Refused),
+        let is_on = |found, wanted| found & (status::NEEDS_RESET | wanted) == wanted;
+        self.expect(register::STATUS, is_on, status::DRIVER_OK);
+        for queue in doorbells {
+            self.write(register::QUEUE_NOTIFY, (*queue).into());
         }
+        self.read([])?;
+        Ok(Registers(DEVICE_BASE + self.number * PAGE_SIZE))
+    }
+}
+
+/// Registers of a device that was started.
+#[derive(Debug)]
+pub(super) struct Registers(u64);
+
+impl Registers {
+    /// Rings the doorbell of a queue. This leaves the VM.
+    pub fn ring(&self, queue: u16) {
+        // A plain move, since KVM emulates the instruction.
+        // SAFETY: the VMM mapped the page, and nothing is behind it but registers.
+        unsafe {
+            asm!("mov dword ptr [{}], {:e}", in(reg) self.0 + register::QUEUE_NOTIFY,
+                in(reg) u32::from(queue), options(nostack, preserves_flags));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::ptr::NonNull;
+    use hartline_abi::boot::Shared;
+    use hartline_abi::call::Operation;
+    use hartline_abi::port;
+    use std::boxed::Box;
+    use std::cell::RefCell;
+    use std::vec::Vec;
+
+    const KIND: u32 = 77;
+    const NUMBER: u64 = 3;
+
+    /// A device that agrees to some features.
+    struct Device {
+        shared: *mut Shared,
+        offered: u64,
+        features: u64,
+        select: u32,
+        status: u32,
+        /// Largest size of its queues.
+        most: u32,
+        doorbells: Vec<u32>,
+        calls: usize,
+    }
+
+    std::thread_local! {
+        static DEVICE: RefCell<Option<Device>> = const { RefCell::new(None) };
+    }
+
+    impl Device {
+        fn read(&self, offset: u64) -> u32 {
+            match offset {
+                register::MAGIC => MAGIC,
+                register::VERSION => VERSION,
+                register::DEVICE_ID => KIND,
+                register::DEVICE_FEATURES => (self.offered >> (32 * self.select)) as u32,
+                register::QUEUE_SIZE_MAX => self.most,
+                register::STATUS => self.status,
+                offset => offset as u32,
+            }
+        }
+
+        fn write(&mut self, offset: u64, value: u32) {
+            match offset {
+                register::DEVICE_FEATURES_SELECT | register::DRIVER_FEATURES_SELECT => {
+                    self.select = value;
+                }
+                register::DRIVER_FEATURES => {
+                    self.features |= u64::from(value) << (32 * self.select);
+                }
+                register::STATUS => {
+                    let agrees = self.features & !self.offered == 0;
+                    let refused = if agrees { 0 } else { status::FEATURES_OK };
+                    self.status = value & !refused;
+                }
+                register::QUEUE_NOTIFY => self.doorbells.push(value),
+                _ => {}
+            }
+        }
+    }
+
+    fn doorbell(port: u16) {
+        assert_eq!(port, port::CALL);
+        DEVICE.with_borrow_mut(|device| {
+            let device = device.as_mut().expect("made");
+            // SAFETY: leaked by `start`; no other reference to the mailbox is alive.
+            let call = unsafe { &mut (*device.shared).call };
+            assert_eq!(call.operation, Operation::Registers as u32);
+            device.calls += 1;
+            let (places, _) = call.data.as_chunks_mut();
+            for place in &mut places[..call.args[0] as usize] {
+                let mut access = RegisterAccess::from_bytes(*place);
+                let offset = u64::from(access.offset) - NUMBER * PAGE_SIZE;
+                match access.is_write {
+                    true => device.write(offset, access.value),
+                    false => access.value = device.read(offset),
+                }
+                *place = access.to_bytes();
+            }
+            call.result = 0;
+        });
+    }
+
+    fn device<T>(look: impl FnOnce(&mut Device) -> T) -> T {
+        DEVICE.with_borrow_mut(|device| look(device.as_mut().expect("made")))
+    }
+
+    /// A device with such features and queues of such sizes, which is being started.
+    fn start(kind: u32, offered: u64, most: u32) -> Start {
+        // SAFETY: all-zero bytes are a valid `Shared`, which has integers only.
+        let shared = Box::leak(unsafe { Box::<Shared>::new_zeroed().assume_init() });
+        let shared = NonNull::from(shared);
+        DEVICE.set(Some(Device {
+            shared: shared.as_ptr(),
+            offered: offered | feature::VERSION_1 | feature::EVENT_INDEX,
+            features: 0,
+            select: 0,
+            status: 0,
+            most,
+            doorbells: Vec::new(),
+            calls: 0,
+        }));
+        // SAFETY: leaked; only this thread uses it.
+        Start::of(unsafe { Host::new(shared, doorbell) }, NUMBER, kind)
+    }
+
+    #[test]
+    fn all_that_needs_no_answer_is_one_call() {
+        let mut started = start(KIND, feature::IN_ORDER, 8);
+        started.need(feature::IN_ORDER);
+        started.set_queue(0, &Queue::new(8, 64, false));
+        assert!(started.finish(&[0, 5]).is_ok());
+        device(|device| {
+            assert_eq!((device.calls, &device.doorbells[..]), (1, &[0, 5][..]));
+            assert_ne!(device.status & status::DRIVER_OK, 0);
+        });
+    }
+
+    #[test]
+    fn features_are_agreed_on() {
+        let mut started = start(KIND, 1 << 40 | 1 << 3, 8);
+        assert_eq!(
+            started.negotiate(1 << 40 | 1 << 7, 1 << 3),
+            Ok(1 << 40 | 1 << 3)
+        );
+        let places = [0, 8].map(|at| (register::CONFIG + at) as u32);
+        assert_eq!(started.config([0, 8]), Ok(places));
+        device(|device| assert_eq!(device.calls, 2));
+        let lacks = start(KIND, 0, 8).negotiate(0, 1 << 3);
+        assert_eq!(lacks, Err(StartError::Refused));
+    }
+
+    #[test]
+    fn what_is_not_right_is_told() {
+        let other = start(KIND + 1, 0, 8).finish(&[]);
+        assert_eq!(other.err(), Some(StartError::Missing));
+        let mut lacks = start(KIND, 0, 8);
+        lacks.need(feature::IN_ORDER);
+        assert_eq!(lacks.finish(&[]).err(), Some(StartError::Refused));
+        let mut small = start(KIND, 0, 4);
+        small.need(0);
+        small.set_queue(0, &Queue::new(8, 64, false));
+        assert_eq!(small.finish(&[]).err(), Some(StartError::Refused));
     }
 }

@@ -2,6 +2,7 @@
 //! of a device is rung only when it sleeps.
 
 pub mod block;
+pub mod console;
 mod interrupt;
 mod mmio;
 pub mod net;

@@ -1,7 +1,7 @@
 //! The network device (virtio 1.3, section 5.1).
 
 use super::interrupt::Interrupt;
-use super::mmio::{Registers, StartError};
+use super::mmio::{Registers, Start, StartError};
 use super::queue::{PARTS, Queue};
 use crate::host::Host;
 use crate::net::wire::{Capabilities, Packet, Receive, Transmit};
@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::iter;
 use hartline_abi::virtio::{
     MAX_FRAME, MAX_QUEUE_PAIRS, NET_DEVICE, NetHeader, device, net_command, net_control,
-    net_feature, net_receive, net_transmit, register,
+    net_feature, net_receive, net_transmit,
 };
 
 /// Buffers for packets of each direction, of all its queues together: several take no more memory
@@ -30,11 +30,11 @@ const COMMAND: usize = 8;
 pub fn start(host: Host) -> Result<(Receiver, Transmitter, Capabilities), StartError> {
     use net_feature::{CHECKSUM, CONTROL_QUEUE, GUEST_CHECKSUM, GUEST_TSO4, GUEST_TSO6};
     use net_feature::{HOST_TSO4, MAC, MTU, MULTIQUEUE};
-    let registers = Rc::new(Registers::find(NET_DEVICE, device::NET)?);
+    let mut device = Start::of(host, NET_DEVICE, device::NET);
     let needed = MAC | MTU | CHECKSUM | GUEST_CHECKSUM;
     let several = CONTROL_QUEUE | MULTIQUEUE;
-    let features = registers.negotiate(GUEST_TSO4 | GUEST_TSO6 | HOST_TSO4 | several, needed)?;
-    let words = [0, 4, 8].map(|at| registers.read(register::CONFIG + at).to_le_bytes());
+    let features = device.negotiate(GUEST_TSO4 | GUEST_TSO6 | HOST_TSO4 | several, needed)?;
+    let words = device.config([0, 4, 8])?.map(u32::to_le_bytes);
     let config = words.as_flattened();
     let mut mac = [0; 6];
     mac.copy_from_slice(&config[..6]);
@@ -48,24 +48,24 @@ pub fn start(host: Host) -> Result<(Receiver, Transmitter, Capabilities), StartE
     let transmit: Vec<Queue> = iter::once(first).chain(others).collect();
     let mut receive: Vec<Queue> = (0..pairs).map(|_| Queue::new(size, BUFFER, true)).collect();
     for (pair, (receive, transmit)) in (0..).zip(receive.iter_mut().zip(&transmit)) {
-        registers.set_queue(net_receive(pair), receive)?;
-        registers.set_queue(net_transmit(pair), transmit)?;
+        device.set_queue(net_receive(pair), receive);
+        device.set_queue(net_transmit(pair), transmit);
         (0..size).for_each(|number| receive.give(number));
         receive.publish();
         transmit.want_no_interrupt();
     }
     let mut control = Queue::with_buffers(PARTS.next_power_of_two(), 1, COMMAND);
     if features & CONTROL_QUEUE != 0 {
-        registers.set_queue(net_control(pairs), &control)?;
+        device.set_queue(net_control(pairs), &control);
         control.want_no_interrupt();
     }
-    registers.start()?;
+    let registers = Rc::new(device.finish(&[])?);
     let used = match pairs > 1 && set_pairs(&registers, &mut control, pairs) {
         true => pairs,
         false => 1,
     };
     for pair in 0..used {
-        registers.write(register::QUEUE_NOTIFY, net_receive(pair).into());
+        registers.ring(net_receive(pair));
     }
     let receiver = Receiver {
         queues: receive,
@@ -100,7 +100,7 @@ fn set_pairs(registers: &Registers, control: &mut Queue, pairs: u16) -> bool {
     control.give_parts(ONLY, &[(0, 2, false), (2, 2, false), (ANSWER, 1, true)]);
     control.publish();
     // It is done when the doorbell was rung.
-    registers.write(register::QUEUE_NOTIFY, net_control(pairs).into());
+    registers.ring(net_control(pairs));
     control.take().is_some() && control.buffer(ONLY)[ANSWER] == net_command::OK
 }
 
@@ -165,8 +165,7 @@ impl Receive for Receiver {
         let mut more = false;
         for (pair, queue) in (0..).zip(&mut self.queues) {
             if queue.publish() {
-                self.registers
-                    .write(register::QUEUE_NOTIFY, net_receive(pair).into());
+                self.registers.ring(net_receive(pair));
             }
             more |= queue.want_interrupt();
         }
@@ -221,8 +220,7 @@ impl Transmit for Transmitter {
     fn flush(&mut self) {
         for (pair, queue) in (0..).zip(&mut self.queues) {
             if queue.publish() {
-                self.registers
-                    .write(register::QUEUE_NOTIFY, net_transmit(pair).into());
+                self.registers.ring(net_transmit(pair));
             }
         }
     }

@@ -174,6 +174,24 @@ impl Queue {
         self.give(number);
     }
 
+    /// The same for `length` bytes from an offset in the only buffer on. The device uses what
+    /// it is given in order, so that the next descriptor is free if fewer than all are in use.
+    pub fn give_part(&mut self, offset: usize, length: usize) {
+        let number = self.next_available % self.size;
+        self.describe(number, (0, offset, length), 0, 0);
+        self.give(number);
+    }
+
+    /// Copies bytes to an offset in the only buffer, into a part that the device does not have.
+    pub fn fill_part(&mut self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.buffer_length);
+        // SAFETY: inside the buffer, which nothing else in the guest refers to.
+        unsafe {
+            let to = self.buffer_pointer(0).add(offset);
+            to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+    }
+
     /// The same for a request that has up to [`PARTS`] parts of one buffer: where each begins,
     /// its length, and whether the device writes it. It comes back by the number `buffer *
     /// PARTS`.

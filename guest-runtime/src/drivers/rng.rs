@@ -1,11 +1,12 @@
 //! The entropy device (virtio 1.3, section 5.4). It has filled a buffer when its doorbell has
 //! been rung.
 
-use super::mmio::{Registers, StartError};
+use super::mmio::{Registers, Start, StartError};
 use super::queue::Queue;
+use crate::host::Host;
 use crate::random::Source;
 use hartline_abi::layout::PAGE_SIZE;
-use hartline_abi::virtio::{RNG_DEVICE, RNG_REQUESTS, device, register};
+use hartline_abi::virtio::{RNG_DEVICE, RNG_REQUESTS, device};
 
 /// Bytes of a request.
 const BUFFER: usize = PAGE_SIZE as usize;
@@ -15,16 +16,15 @@ const ONLY: u16 = 0;
 ///
 /// # Errors
 /// [`StartError`].
-pub fn start() -> Result<RngDevice, StartError> {
-    let registers = Registers::find(RNG_DEVICE, device::RNG)?;
-    registers.negotiate(0, 0)?;
+pub fn start(host: Host) -> Result<RngDevice, StartError> {
+    let mut device = Start::of(host, RNG_DEVICE, device::RNG);
+    device.need(0);
     let requests = Queue::new(1, BUFFER, true);
-    registers.set_queue(RNG_REQUESTS, &requests)?;
+    device.set_queue(RNG_REQUESTS, &requests);
     requests.want_no_interrupt();
-    registers.start()?;
     Ok(RngDevice {
         requests,
-        registers,
+        registers: device.finish(&[])?,
     })
 }
 
@@ -39,8 +39,7 @@ impl Source for RngDevice {
     fn fill(&mut self, to: &mut [u8]) -> usize {
         self.requests.give(ONLY);
         self.requests.publish();
-        self.registers
-            .write(register::QUEUE_NOTIFY, RNG_REQUESTS.into());
+        self.registers.ring(RNG_REQUESTS);
         let written = self.requests.take().map_or(0, |(_, length)| length);
         self.requests.want_no_interrupt();
         let count = written.min(to.len());

@@ -1,12 +1,12 @@
 //! The socket device (virtio 1.3, section 5.10).
 
 use super::interrupt::Interrupt;
-use super::mmio::{Registers, StartError};
+use super::mmio::{Registers, Start, StartError};
 use super::queue::Queue;
 use crate::host::Host;
 use crate::net::vsock::Channel;
 use alloc::vec::Vec;
-use hartline_abi::virtio::{VSOCK_DEVICE, device, register};
+use hartline_abi::virtio::{VSOCK_DEVICE, device};
 use hartline_abi::vsock::{VSOCK_EVENT, VSOCK_RECEIVE, VSOCK_TRANSMIT, VsockHeader};
 
 /// Buffers of each queue of packets.
@@ -22,25 +22,23 @@ const EVENT: usize = 8;
 /// # Errors
 /// [`StartError`].
 pub fn start(host: Host) -> Result<(VsockDevice, u32), StartError> {
-    let registers = Registers::find(VSOCK_DEVICE, device::VSOCK)?;
-    registers.negotiate(0, 0)?;
+    let mut device = Start::of(host, VSOCK_DEVICE, device::VSOCK);
+    device.need(0);
     // The upper half is 0.
-    let cid = registers.read(register::CONFIG);
+    let [cid] = device.config([0])?;
     let mut receive = Queue::new(BUFFERS, BUFFER, true);
     let transmit = Queue::new(BUFFERS, BUFFER, false);
     let mut events = Queue::new(EVENTS, EVENT, true);
-    registers.set_queue(VSOCK_RECEIVE, &receive)?;
-    registers.set_queue(VSOCK_TRANSMIT, &transmit)?;
-    registers.set_queue(VSOCK_EVENT, &events)?;
+    device.set_queue(VSOCK_RECEIVE, &receive);
+    device.set_queue(VSOCK_TRANSMIT, &transmit);
+    device.set_queue(VSOCK_EVENT, &events);
     (0..BUFFERS).for_each(|number| receive.give(number));
     (0..EVENTS).for_each(|number| events.give(number));
     receive.publish();
     events.publish();
     transmit.want_no_interrupt();
-    registers.start()?;
-    registers.write(register::QUEUE_NOTIFY, VSOCK_RECEIVE.into());
     let device = VsockDevice {
-        registers,
+        registers: device.finish(&[VSOCK_RECEIVE])?,
         receive,
         transmit,
         events,
@@ -85,8 +83,7 @@ impl Channel for VsockDevice {
             came = true;
         }
         if self.events.publish() {
-            self.registers
-                .write(register::QUEUE_NOTIFY, VSOCK_EVENT.into());
+            self.registers.ring(VSOCK_EVENT);
         }
         came
     }
@@ -106,8 +103,7 @@ impl Channel for VsockDevice {
 
     fn rest(&mut self) -> bool {
         if self.receive.publish() {
-            self.registers
-                .write(register::QUEUE_NOTIFY, VSOCK_RECEIVE.into());
+            self.registers.ring(VSOCK_RECEIVE);
         }
         let came = self.receive.want_interrupt();
         // An event ends everything, and may come at any time.
@@ -144,8 +140,7 @@ impl Channel for VsockDevice {
         buffer[VsockHeader::LENGTH..length].copy_from_slice(bytes);
         self.transmit.give_filled(number, length);
         if self.transmit.publish() {
-            self.registers
-                .write(register::QUEUE_NOTIFY, VSOCK_TRANSMIT.into());
+            self.registers.ring(VSOCK_TRANSMIT);
         }
         true
     }

@@ -4,7 +4,6 @@
 use crate::guest::{blob, common};
 use hartline_abi::boot::{BootInfo, Shared};
 use hartline_abi::call::HostCall;
-use hartline_abi::console::Console;
 use hartline_abi::hart::{ExceptionFrame, offset};
 use hartline_abi::layout::{PHYSMAP_BASE, RAM_GPA, SUPERVISOR_BASE, USER_CS};
 use hartline_abi::port;
@@ -171,13 +170,6 @@ global_asm!(
     "mov dx, {exit}",
     "in eax, dx",
     "jmp bad",
-    // bad_ring: an impossible position, then waits to be ended
-    ".globl guest_bad_ring",
-    "guest_bad_ring:",
-    "mov qword ptr [rdi + {written}], -8",
-    "mov dx, {console}",
-    "out dx, eax",
-    "jmp common_spin",
     "guest_code_end:",
     ".popsection",
     shared = const hartline_abi::layout::SHARED_BASE,
@@ -186,11 +178,9 @@ global_asm!(
     exited = const ExitKind::Exited as u32,
     exit = const port::EXIT,
     call = const port::CALL,
-    console = const port::CONSOLE,
     operation = const offset_of!(Shared, call) + offset_of!(HostCall, operation),
     args = const offset_of!(Shared, call) + offset_of!(HostCall, args),
     result = const offset_of!(Shared, call) + offset_of!(HostCall, result),
-    written = const offset_of!(Shared, console) + offset_of!(Console, written),
     exception_frame = const offset_of!(Shared, boot) + offset_of!(BootInfo, exception_frame),
     page_table = const offset_of!(Shared, boot) + offset_of!(BootInfo, page_table),
     tsc_boot = const offset_of!(Shared, boot) + offset_of!(BootInfo, tsc_boot),
@@ -226,5 +216,4 @@ blob! {
     "write_supervisor" => guest_write_supervisor,
     "broken_gs" => guest_broken_gs,
     "port_read" => guest_port_read,
-    "bad_ring" => guest_bad_ring,
 }

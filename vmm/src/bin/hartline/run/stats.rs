@@ -107,7 +107,7 @@ impl Run<'_> {
         let exits = self.exits_of_all();
         let mut rows = vec![
             row(("host calls", exits.calls)),
-            row(("console doorbells", exits.doorbells)),
+            row(("doorbells", exits.doorbells)),
             row(("interruptions by the VMM", exits.interruptions)),
         ];
         if exits.devices > 0 {

@@ -1,0 +1,219 @@
+//! The console (virtio 1.3, section 5.3), whose ports only send: standard input is read by host
+//! calls ([`crate::console`]), so the ports' receive queues are left out.
+
+use super::mmio::{Registers, Start, StartError};
+use super::queue::Queue;
+use crate::console::Ports;
+use crate::host::Host;
+use alloc::vec::Vec;
+use hartline_abi::console::{
+    CONTROL_RECEIVE, CONTROL_TRANSMIT, Control, MAX_PORTS, console_feature, event, transmit_queue,
+};
+use hartline_abi::virtio::{CONSOLE_DEVICE, device, feature};
+
+/// What a port sends lies in a ring of so many bytes, in at most so many parts.
+const ROOM: usize = 256 << 10;
+const PARTS: u16 = 256;
+/// Bytes are sent in parts of this length at least, unless they are fewer: less room is none.
+const MIN_PART: usize = 4096;
+/// Control messages on their way, and the longest: one with a name.
+const CONTROLS: u16 = 16;
+const CONTROL: usize = 64;
+
+/// Starts the console.
+///
+/// # Errors
+/// [`StartError`].
+pub fn start(host: Host) -> Result<Console, StartError> {
+    let last = host.boot().console.into_iter().max().unwrap_or(0);
+    let ports = (last as usize + 1).min(MAX_PORTS) as u16;
+    let mut device = Start::of(host, CONSOLE_DEVICE, device::CONSOLE);
+    device.need(console_feature::MULTIPORT | feature::IN_ORDER);
+    let mut receive = Queue::new(CONTROLS, CONTROL, true);
+    let mut transmit = Queue::new(CONTROLS, Control::LENGTH, false);
+    let ports: Vec<Port> = (0..ports).map(|_| Port::new()).collect();
+    device.set_queue(CONTROL_RECEIVE, &receive);
+    device.set_queue(CONTROL_TRANSMIT, &transmit);
+    for (number, port) in (0..).zip(&ports) {
+        device.set_queue(transmit_queue(number), &port.queue);
+    }
+    (0..CONTROLS).for_each(|number| receive.give(number));
+    receive.publish();
+    for queue in [&receive, &transmit] {
+        queue.want_no_interrupt();
+    }
+    // It answers before the doorbell returns.
+    let ready = Control {
+        port: 0,
+        event: event::DEVICE_READY,
+        value: 1,
+    };
+    transmit.buffer_mut(0)[..Control::LENGTH].copy_from_slice(&ready.to_bytes());
+    transmit.give_filled(0, Control::LENGTH);
+    transmit.publish();
+    let registers = device.finish(&[CONTROL_RECEIVE, CONTROL_TRANSMIT])?;
+    let mut console = Console {
+        registers,
+        receive,
+        transmit,
+        said: 1,
+        ports,
+    };
+    console.listen();
+    match console.ports.iter().all(|port| port.is_known) {
+        true => Ok(console),
+        false => Err(StartError::Refused),
+    }
+}
+
+/// What a port sends.
+#[derive(Debug)]
+struct Port {
+    queue: Queue,
+    /// Lengths of the parts that the device has, at their numbers modulo [`PARTS`].
+    lengths: Vec<usize>,
+    /// Number of the next part to come back, and of the next one to send.
+    oldest: usize,
+    next: usize,
+    /// Bytes that came back, and that were sent, since the start.
+    freed: usize,
+    filled: usize,
+    /// The device has told of it.
+    is_known: bool,
+    /// The host's end is open.
+    is_open: bool,
+}
+
+impl Port {
+    fn new() -> Port {
+        let queue = Queue::with_buffers(PARTS, 1, ROOM);
+        queue.want_no_interrupt();
+        Port {
+            queue,
+            lengths: alloc::vec![0; PARTS.into()],
+            oldest: 0,
+            next: 0,
+            freed: 0,
+            filled: 0,
+            is_known: false,
+            is_open: false,
+        }
+    }
+
+    /// Takes back what the device has used, in order.
+    fn reclaim(&mut self) {
+        while self.oldest != self.next && self.queue.take().is_some() {
+            self.freed += self.lengths[self.oldest % usize::from(PARTS)];
+            self.oldest += 1;
+        }
+        self.queue.want_no_interrupt();
+    }
+
+    /// Gives the device the start of `bytes`. Result: how many; 0 if there is no room.
+    fn give(&mut self, bytes: &[u8]) -> usize {
+        let free = ROOM - (self.filled - self.freed);
+        if free < bytes.len().min(MIN_PART) || self.next - self.oldest == PARTS.into() {
+            return 0;
+        }
+        let at = self.filled % ROOM;
+        let length = bytes.len().min(free).min(ROOM - at);
+        self.queue.fill_part(at, &bytes[..length]);
+        self.queue.give_part(at, length);
+        self.lengths[self.next % usize::from(PARTS)] = length;
+        self.next += 1;
+        self.filled += length;
+        length
+    }
+}
+
+/// A console.
+#[derive(Debug)]
+pub struct Console {
+    registers: Registers,
+    receive: Queue,
+    transmit: Queue,
+    /// Control messages that were sent.
+    said: u16,
+    ports: Vec<Port>,
+}
+
+impl Console {
+    /// Takes what the device says, and tells it that ports are ready which it tells of.
+    fn listen(&mut self) {
+        while self.receive.has_used() {
+            while let Some((number, written)) = self.receive.take() {
+                let message = self.receive.buffer(number)[..written].first_chunk();
+                let message = message.map(|bytes| Control::from_bytes(*bytes));
+                self.receive.give(number);
+                if let Some(message) = message {
+                    self.hear(message);
+                }
+            }
+            self.receive.want_no_interrupt();
+            for (queue, number) in [
+                (&mut self.receive, CONTROL_RECEIVE),
+                (&mut self.transmit, CONTROL_TRANSMIT),
+            ] {
+                if queue.publish() {
+                    self.registers.ring(number);
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, message: Control) {
+        let Some(port) = self.ports.get_mut(message.port as usize) else {
+            return;
+        };
+        match message.event {
+            event::PORT_ADD => {
+                port.is_known = true;
+                self.say(message.port, event::PORT_READY);
+                self.say(message.port, event::PORT_OPEN);
+            }
+            event::PORT_OPEN => port.is_open = message.value == 1,
+            // Which port is whose the boot information says.
+            _ => {}
+        }
+    }
+
+    /// Says something about a port. There is room: a port takes two messages, and the device
+    /// has taken each when its doorbell was rung.
+    fn say(&mut self, port: u32, event: u16) {
+        while self.transmit.take().is_some() {}
+        self.transmit.want_no_interrupt();
+        let number = self.said % CONTROLS;
+        self.said = self.said.wrapping_add(1);
+        let message = Control {
+            port,
+            event,
+            value: 1,
+        };
+        self.transmit.buffer_mut(number)[..Control::LENGTH].copy_from_slice(&message.to_bytes());
+        self.transmit.give_filled(number, Control::LENGTH);
+    }
+}
+
+impl Ports for Console {
+    fn is_open(&mut self, port: u32) -> bool {
+        self.listen();
+        self.ports
+            .get(port as usize)
+            .is_some_and(|port| port.is_open)
+    }
+
+    fn send(&mut self, port: u32, bytes: &[u8]) -> usize {
+        let number = transmit_queue(port as u16);
+        let Some(port) = self.ports.get_mut(port as usize) else {
+            return 0;
+        };
+        port.reclaim();
+        let sent = port.give(bytes);
+        if port.queue.publish() {
+            self.registers.ring(number);
+        }
+        sent
+    }
+}
+
+const _: () = assert!(2 * MAX_PORTS < CONTROLS as usize);
