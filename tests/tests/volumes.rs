@@ -4,6 +4,8 @@
 
 #[path = "volumes/disks.rs"]
 mod disks;
+#[path = "volumes/slow.rs"]
+mod slow;
 
 use hartline_tests::compare::{Run, check_equal};
 use hartline_tests::dynamic::Root;
@@ -28,6 +30,8 @@ fn main() -> ExitCode {
         suite.add_kvm(format!("as on this machine: {part}"), || same(part));
     }
     suite.add_kvm("both sides see changes", both_sides);
+    suite.add_kvm("a task waits for slow storage", || beside("1"));
+    suite.add_kvm("a task waits for slow storage, two vCPUs", || beside("2"));
     suite.add_kvm("links stay inside", links);
     suite.add_kvm("a file as a volume", single_file);
     suite.add_kvm("read-only folder", read_only_folder);
@@ -119,6 +123,23 @@ fn both_sides() -> Result<()> {
         ("from the guest\n", "from the host\n", 0o640) => Ok(()),
         other => Err(format!("{other:?}").into()),
     }
+}
+
+/// A thread that waits for storage of the host keeps no other one waiting.
+fn beside(cpus: &str) -> Result<()> {
+    const EXPECTED: &str = "write(file, bytes, sizeof bytes): 10000\nfsync(file): 0\n\
+        fdatasync(file): 0\npreadv(file, parts, 2, 0): 10000\nwhat was written\n\
+        read(file, bytes, sizeof bytes): 0\nslow: the other one went on\n";
+    let folder = Scratch::new()?;
+    let program = compile::alone("volumes", "riscv64-linux-gnu-gcc")?;
+    let run = Run::new(&program, ["beside", "/volume"]);
+    let volume = format!("{}:/volume", folder.path().display());
+    let options = ["--interpret", "--cpus", cpus, "--volume", &volume];
+    expect(
+        &slow::run(&mut run.hartline_command(&options)?)?,
+        0,
+        EXPECTED,
+    )
 }
 
 /// Links lead to files of the guest, whatever they lead to on the host.

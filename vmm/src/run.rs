@@ -7,7 +7,7 @@ use crate::control::{Control, Stop};
 use crate::devices::{Attached, DeviceStatistics, Devices};
 use crate::idt::ShadowIdt;
 use crate::images::Images;
-use crate::interrupts::Lines;
+use crate::interrupts::{Interrupt, Lines};
 use crate::platform::{self, CounterFile, Counters, Exit, Mapping, Vcpu, VmFailure};
 use crate::profile::{self, Profile};
 use crate::signals::{SignalSet, Signals};
@@ -16,7 +16,9 @@ use crate::waits;
 use hartline_abi::boot::Shared;
 use hartline_abi::port;
 use hartline_abi::report::ExitReport;
+use hartline_abi::volume::VOLUME_DEVICE;
 use hartline_devices::console::{Console, Outputs};
+use hartline_devices::virtio::Guest;
 use hartline_devices::volume::{Channel, Server, Volumes};
 use std::io;
 use std::mem::offset_of;
@@ -200,7 +202,14 @@ impl Running<'_> {
         let server = match self.volumes {
             Some(server) => {
                 let confine = confine.clone();
-                Some(start_volumes(&self.shared, &volumes, server, confine)?)
+                let interrupt = volumes_interrupt(&self.ram, &self.shared, &control);
+                Some(start_volumes(
+                    &self.shared,
+                    &volumes,
+                    server,
+                    interrupt,
+                    confine,
+                )?)
             }
             None => None,
         };
@@ -300,11 +309,24 @@ fn finish(end: End, console: &Console) -> End {
     }
 }
 
+/// How the thread that serves the volumes interrupts the guest: always at safepoints, since it has
+/// no registers by which it could ask for a vector.
+fn volumes_interrupt(
+    ram: &Arc<Mapping>,
+    shared: &Arc<Mapping>,
+    control: &Arc<Control>,
+) -> Arc<dyn Guest> {
+    // Devices are fewer than 32.
+    let number = VOLUME_DEVICE as u8;
+    Arc::new(Interrupt::new(ram, shared, control, number, None))
+}
+
 /// Starts the thread that serves the volumes.
 fn start_volumes(
     shared: &Arc<Mapping>,
     volumes: &Arc<Volumes>,
     server: Server,
+    interrupt: Arc<dyn Guest>,
     confine: Option<Arc<dyn Confine>>,
 ) -> Result<thread::JoinHandle<()>, platform::Error> {
     let failed = |request| move |source| platform::Error::Request { request, source };
@@ -315,7 +337,7 @@ fn start_volumes(
     let (shared, volumes) = (Arc::clone(shared), Arc::clone(volumes));
     let serve = move || {
         confine_to(Thread::Volumes, confine.as_ref());
-        volumes.serve(&channel, server);
+        volumes.serve(&channel, server, &interrupt);
         drop(shared);
     };
     thread::Builder::new()

@@ -1,7 +1,10 @@
 //! The server's end of the channel. It trusts nothing in it: a request is copied once and
 //! checked, and data only ever read or written as bytes.
 
-use hartline_abi::volume::{ANSWERED, Answer, Channel as Shared, Request, SUBMITTED, VOLUME_DATA};
+use hartline_abi::volume::{
+    ANSWERED, Answer, Channel as Shared, Place as SharedPlace, Request, SUBMITTED, VOLUME_DATA,
+    VOLUME_PLACES,
+};
 use std::ptr::{NonNull, addr_of, addr_of_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -39,6 +42,44 @@ impl Data {
     }
 }
 
+/// A place for one request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place(NonNull<SharedPlace>);
+
+// SAFETY: memory shared with the guest, not bound to a thread.
+unsafe impl Send for Place {}
+
+impl Place {
+    /// Whether the guest waits for an answer.
+    pub fn is_submitted(self) -> bool {
+        self.state().load(Ordering::SeqCst) == SUBMITTED
+    }
+
+    /// The request.
+    pub fn request(self) -> Request {
+        // SAFETY: inside the channel, and any bytes are a valid request.
+        unsafe { addr_of!((*self.0.as_ptr()).request).read_volatile() }
+    }
+
+    /// Its data.
+    pub fn data(self) -> Data {
+        // SAFETY: a place inside the channel.
+        Data(unsafe { NonNull::new_unchecked(addr_of_mut!((*self.0.as_ptr()).data).cast()) })
+    }
+
+    /// Answers the request.
+    pub fn answer(self, answer: Answer) {
+        // SAFETY: inside the channel.
+        unsafe { addr_of_mut!((*self.0.as_ptr()).answer).write_volatile(answer) };
+        self.state().store(ANSWERED, Ordering::SeqCst);
+    }
+
+    fn state(&self) -> &AtomicU32 {
+        // SAFETY: mapped, aligned, and accessed only as an atomic.
+        unsafe { &*addr_of!((*self.0.as_ptr()).state) }
+    }
+}
+
 /// The server's end.
 #[derive(Debug)]
 pub struct Channel(NonNull<Shared>);
@@ -57,37 +98,27 @@ impl Channel {
         Self(shared)
     }
 
-    /// Whether the guest waits for an answer.
-    #[must_use]
-    pub fn is_submitted(&self) -> bool {
-        self.state().load(Ordering::SeqCst) == SUBMITTED
+    /// The same channel.
+    ///
+    /// # Safety
+    /// The result does not live longer than this one.
+    pub(super) unsafe fn again(&self) -> Self {
+        Self(self.0)
     }
 
-    /// The request.
-    pub(super) fn request(&self) -> Request {
-        // SAFETY: inside the channel, and any bytes are a valid request.
-        unsafe { addr_of!((*self.0.as_ptr()).request).read_volatile() }
+    /// One of [`VOLUME_PLACES`] places.
+    pub(super) fn place(&self, number: usize) -> Place {
+        assert!(number < VOLUME_PLACES);
+        // SAFETY: inside the channel, as was just checked.
+        unsafe {
+            let first: *mut SharedPlace = addr_of_mut!((*self.0.as_ptr()).places).cast();
+            Place(NonNull::new_unchecked(first.add(number)))
+        }
     }
 
-    /// Its data.
-    pub(super) fn data(&self) -> Data {
-        // SAFETY: a place inside the channel.
-        Data(unsafe { NonNull::new_unchecked(addr_of_mut!((*self.0.as_ptr()).data).cast()) })
-    }
-
-    /// Answers the request.
-    pub(super) fn answer(&self, answer: Answer) {
-        // SAFETY: inside the channel.
-        unsafe { addr_of_mut!((*self.0.as_ptr()).answer).write_volatile(answer) };
-        self.state().store(ANSWERED, Ordering::SeqCst);
-    }
-
-    /// Asks for the doorbell. Result: whether there is still no request, so that sleeping
-    /// is right.
-    #[must_use]
-    pub(super) fn announce_sleep(&self) -> bool {
+    /// Asks for the doorbell.
+    pub(super) fn announce_sleep(&self) {
         self.server_waits().store(1, Ordering::SeqCst);
-        !self.is_submitted()
     }
 
     /// Takes the wish for the doorbell back.
@@ -95,13 +126,15 @@ impl Channel {
         self.server_waits().store(0, Ordering::SeqCst);
     }
 
-    fn state(&self) -> &AtomicU32 {
+    /// Whether the guest wants to be told of an answer, once.
+    pub(super) fn take_guest_waits(&self) -> bool {
         // SAFETY: mapped, aligned, and accessed only as an atomic.
-        unsafe { &*addr_of!((*self.0.as_ptr()).state) }
+        let waits = unsafe { &*addr_of!((*self.0.as_ptr()).guest_waits) };
+        waits.swap(0, Ordering::SeqCst) == 1
     }
 
     fn server_waits(&self) -> &AtomicU32 {
-        // SAFETY: as `state`.
+        // SAFETY: as `take_guest_waits`.
         unsafe { &*addr_of!((*self.0.as_ptr()).server_waits) }
     }
 }

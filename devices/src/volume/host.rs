@@ -33,6 +33,14 @@ fn check_size(result: isize) -> Result<u64, Errno> {
     u64::try_from(result).map_err(|_| last_error())
 }
 
+/// A result as answers have it.
+pub fn number(result: Result<u64, Errno>) -> i64 {
+    match result {
+        Ok(value) => i64::try_from(value).unwrap_or(i64::MAX),
+        Err(errno) => -i64::from(errno),
+    }
+}
+
 fn check_descriptor(result: libc::c_long) -> Result<OwnedFd, Errno> {
     match i32::try_from(result) {
         // SAFETY: a fresh descriptor that nobody else owns.
@@ -302,6 +310,35 @@ pub unsafe fn read(
 ) -> Result<u64, Errno> {
     // SAFETY: the caller's promise.
     check_size(unsafe { libc::pread(fd.as_raw_fd(), to.as_ptr().cast(), length, offset) })
+}
+
+/// Reads as [`read`] if storage need not be waited for. Result: bytes read; none if it has to be,
+/// or something is wrong, which who waits finds out.
+///
+/// # Safety
+/// As [`read`].
+pub unsafe fn read_now(
+    fd: BorrowedFd<'_>,
+    offset: i64,
+    to: NonNull<u8>,
+    length: usize,
+) -> Option<u64> {
+    let mut done = 0;
+    loop {
+        let part = libc::iovec {
+            iov_base: to.as_ptr().wrapping_add(done).cast(),
+            iov_len: length - done,
+        };
+        let at = offset.checked_add(done as i64)?;
+        // SAFETY: the caller's promise; the rest of the memory.
+        let read =
+            unsafe { libc::preadv2(fd.as_raw_fd(), &raw const part, 1, at, libc::RWF_NOWAIT) };
+        done += usize::try_from(read).ok()?;
+        // Fewer than asked for may be there though the file is longer.
+        if read == 0 || done == length {
+            return Some(done as u64);
+        }
+    }
 }
 
 /// Writes from memory that others may change.

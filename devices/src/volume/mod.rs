@@ -1,5 +1,5 @@
 //! Volumes: a thread that does what the guest asks for ([`hartline_abi::volume`]) with the
-//! files of the host that it was given.
+//! files of the host that it was given, and others for what takes long.
 
 mod channel;
 mod copies;
@@ -9,6 +9,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 mod usage;
+mod waiting;
 
 pub use channel::Channel;
 pub use copies::{Copies, FileCopy};
@@ -16,9 +17,12 @@ pub use host::use_descriptors;
 pub use server::{Server, Volume};
 pub use usage::{Usage, measure};
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use crate::virtio::Guest;
+use hartline_abi::volume::VOLUME_PLACES;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use waiting::Helpers;
 
 /// Bounds of the time for which the thread watches the channel before it sleeps.
 const MIN_SPIN: Duration = Duration::from_micros(50);
@@ -68,8 +72,9 @@ impl Volumes {
         self.changed.notify_all();
     }
 
-    /// Serves the channel until [`Volumes::finish`].
-    pub fn serve(&self, channel: &Channel, mut server: Server) {
+    /// Serves the channel until [`Volumes::finish`]. `guest` is told of answers that it waits
+    /// for.
+    pub fn serve(&self, channel: &Channel, mut server: Server, guest: &Arc<dyn Guest>) {
         // The guest's umask is in its requests. This thread's own would add to it; the
         // other threads keep theirs.
         // SAFETY: no memory is involved.
@@ -79,28 +84,44 @@ impl Volumes {
             }
         }
         let _ending = Ending(self);
+        let mut helpers = Helpers::new(channel, guest);
         let mut spin = MIN_SPIN;
         while !self.lock().stop {
-            if channel.is_submitted() {
-                let answer = server.serve(&channel.request(), channel.data());
-                channel.answer(answer);
-                drop(self.lock());
-                self.changed.notify_all();
+            self.serve_first(channel, &mut server);
+            for number in 1..VOLUME_PLACES {
+                if helpers.is_new(number) {
+                    let place = channel.place(number);
+                    match server.begin(&place.request(), place.data()) {
+                        Ok(result) => waiting::answer(channel, place, result, &**guest),
+                        Err(work) => helpers.give(number, work),
+                    }
+                }
             }
-            if watch(channel, spin) {
+            if watch(&helpers, spin) {
                 spin = (spin * 2).min(MAX_SPIN);
             } else {
                 spin = (spin / 2).max(MIN_SPIN);
-                self.sleep(channel);
+                self.sleep(channel, &helpers);
             }
         }
     }
 
+    /// Serves what the guest cannot go on without.
+    fn serve_first(&self, channel: &Channel, server: &mut Server) {
+        let place = channel.place(0);
+        if place.is_submitted() {
+            place.answer(server.serve(&place.request(), place.data()));
+            drop(self.lock());
+            self.changed.notify_all();
+        }
+    }
+
     /// Sleeps until the doorbell rings, unless a request came meanwhile.
-    fn sleep(&self, channel: &Channel) {
+    fn sleep(&self, channel: &Channel, helpers: &Helpers<'_>) {
         let mut state = self.lock();
         state.rung = false;
-        if channel.announce_sleep() {
+        channel.announce_sleep();
+        if !helpers.is_any_new() {
             while !state.rung && !state.stop {
                 let result = self.changed.wait(state);
                 state = result.unwrap_or_else(PoisonError::into_inner);
@@ -125,13 +146,13 @@ impl Drop for Ending<'_> {
 }
 
 /// Watches the channel for up to `time`. Result: whether a request came.
-fn watch(channel: &Channel, time: Duration) -> bool {
+fn watch(helpers: &Helpers<'_>, time: Duration) -> bool {
     let start = Instant::now();
     while start.elapsed() < time {
-        if channel.is_submitted() {
+        if helpers.is_any_new() {
             return true;
         }
         thread::yield_now();
     }
-    channel.is_submitted()
+    helpers.is_any_new()
 }

@@ -5,6 +5,7 @@ use super::copies::{Copies, Taken};
 use super::host::{self, Errno};
 use super::nodes::{Node, Nodes, Origin};
 use super::usage::{Limits, Usage};
+use super::waiting::Work;
 use hartline_abi::volume::{
     Answer, NodeAttributes, OPEN_WRITE, Operation, ROOT_READ_ONLY, Request, VOLUME_DATA,
     WRITE_APPEND,
@@ -118,11 +119,36 @@ impl Server {
             Some(operation) => self.dispatch(operation, &request.args, data, &mut answer),
             None => Err(libc::ENOSYS),
         };
-        answer.result = match result {
-            Ok(value) => i64::try_from(value).unwrap_or(i64::MAX),
-            Err(errno) => -i64::from(errno),
-        };
+        answer.result = host::number(result);
         answer
+    }
+
+    /// Serves a request, or, if storage has to be waited for, leaves that to the caller.
+    pub(super) fn begin(&mut self, request: &Request, data: Data) -> Result<Answer, Work> {
+        let args = &request.args;
+        let reads = request.operation == Operation::Read as u32;
+        let file = match reads || request.operation == Operation::Sync as u32 {
+            true => self.nodes.get_mut(args[0]).and_then(Node::reader),
+            false => Err(libc::EINVAL),
+        };
+        let (Ok(file), Ok(offset)) = (file, position(args[1])) else {
+            return Ok(self.serve(request, data));
+        };
+        let length = args[2].min(VOLUME_DATA as u64) as usize;
+        // SAFETY: the data has that length.
+        let read = || unsafe { host::read_now(file, offset, data.pointer(), length) };
+        if let Some(count) = reads.then(read).flatten() {
+            return Ok(Answer {
+                result: host::number(Ok(count)),
+                ..Answer::default()
+            });
+        }
+        match file.try_clone_to_owned() {
+            Ok(file) if reads => Err(Work::Read(file, offset, length)),
+            Ok(file) => Err(Work::Sync(file, args[1] & 1 != 0)),
+            // Without a descriptor to spare others have to wait.
+            Err(_) => Ok(self.serve(request, data)),
+        }
     }
 
     fn dispatch(

@@ -1,16 +1,19 @@
 //! Requests, honest and hostile, against a folder beside files that no guest may reach.
 
 use super::channel::Data;
+use super::waiting::Work;
 use super::*;
+use crate::virtio::DeviceError;
 use hartline_abi::volume::{
-    Answer, Channel as Shared, NodeAttributes, OPEN_WRITE, Operation, ROOT_READ_ONLY, Request,
-    SET_CREATE, VOLUME_DATA,
+    ANSWERED, Answer, Channel as Shared, NodeAttributes, OPEN_WRITE, Operation, ROOT_READ_ONLY,
+    Request, SET_CREATE, SUBMITTED, VOLUME_DATA,
 };
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A folder of the host with `inside`, which is the volume, and `outside`.
 struct Host {
@@ -68,7 +71,7 @@ impl Host {
     }
 
     fn data(&self) -> Data {
-        self.channel().data()
+        self.channel().place(0).data()
     }
 
     fn call(&mut self, operation: Operation, args: &[u64], bytes: &[u8]) -> Answer {
@@ -486,6 +489,146 @@ fn random_requests_stay_inside() {
     let _ = fs::set_permissions(host.path("inside"), fs::Permissions::from_mode(0o755));
 }
 
+/// Counts interrupts.
+#[derive(Debug, Default)]
+struct Watcher(AtomicU32);
+
+impl Guest for Watcher {
+    fn interrupt(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn fail(&self, error: DeviceError) {
+        panic!("{error}");
+    }
+}
+
+fn watcher() -> Arc<dyn Guest> {
+    Arc::new(Watcher::default())
+}
+
+/// Makes a request in a place, as a guest does.
+fn submit(
+    shared: NonNull<Shared>,
+    volumes: &Volumes,
+    place: usize,
+    operation: Operation,
+    args: &[u64],
+) {
+    let mut request = Request {
+        operation: operation as u32,
+        ..Request::default()
+    };
+    request.args[..args.len()].copy_from_slice(args);
+    // SAFETY: the guest's side: nobody else submits.
+    let waits = unsafe {
+        let channel = shared.as_ptr();
+        (&raw mut (*channel).places[place].request).write(request);
+        (*channel).places[place]
+            .state
+            .store(SUBMITTED, Ordering::SeqCst);
+        (*channel).server_waits.swap(0, Ordering::SeqCst)
+    };
+    if waits == 1 {
+        volumes.ring_doorbell();
+    }
+}
+
+/// The answer in a place, if it is there.
+fn answer(shared: NonNull<Shared>, place: usize) -> Option<Answer> {
+    // SAFETY: the guest's side; nobody writes what is answered.
+    unsafe {
+        let place = &raw mut (*shared.as_ptr()).places[place];
+        let is_there = (*place).state.load(Ordering::SeqCst) == ANSWERED;
+        is_there.then(|| (&raw const (*place).answer).read())
+    }
+}
+
+/// Waits for the answer in a place.
+fn await_answer(shared: NonNull<Shared>, place: usize) -> Answer {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = answer(shared, place) {
+            return answer;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "no answer");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn what_takes_long_keeps_nobody_waiting() {
+    let mut host = Host::new("long");
+    let root = host.root();
+    let node = host.look_up(root, "file").unwrap().node;
+    let (channel, shared) = (host.channel(), host.shared);
+    let watcher = Arc::new(Watcher::default());
+    let guest = Arc::clone(&watcher) as Arc<dyn Guest>;
+    let mut helpers = Helpers::new(&channel, &guest);
+    let volumes = Volumes::default();
+    let gate = Arc::new(Barrier::new(2));
+    submit(shared, &volumes, 1, Operation::Sync, &[node]);
+    assert!(helpers.is_new(1));
+    helpers.give(1, Work::Gate(Arc::clone(&gate)));
+    // A guest that says so again has no more of it.
+    submit(shared, &volumes, 1, Operation::Sync, &[node]);
+    assert!(!helpers.is_new(1) && !helpers.is_any_new());
+    // Others go on.
+    submit(shared, &volumes, 2, Operation::Sync, &[node]);
+    let place = channel.place(2);
+    let work = host
+        .server
+        .begin(&place.request(), place.data())
+        .unwrap_err();
+    helpers.give(2, work);
+    assert_eq!(await_answer(shared, 2).result, 0);
+    assert!(answer(shared, 1).is_none());
+    assert_eq!(watcher.0.load(Ordering::SeqCst), 0, "nobody asked");
+    // SAFETY: the guest's side.
+    unsafe { (*shared.as_ptr()).guest_waits.store(1, Ordering::SeqCst) };
+    gate.wait();
+    assert_eq!(await_answer(shared, 1).result, 7);
+    drop(helpers);
+    assert_eq!(watcher.0.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn tasks_have_places_of_their_own() {
+    let mut host = Host::new("places");
+    let root = host.root();
+    let node = host.look_up(root, "file").unwrap().node;
+    let volumes = Volumes::default();
+    let server = std::mem::replace(&mut host.server, Server::new(Vec::new(), Arc::default()));
+    let (channel, shared) = (host.channel(), host.shared);
+    thread::scope(|scope| {
+        scope.spawn(|| volumes.serve(&{ channel }, server, &watcher()));
+        let stale = -i64::from(libc::ESTALE);
+        let invalid = -i64::from(libc::EINVAL);
+        for (operation, args, expected) in [
+            (Operation::Read, [node, 2, 100], 6),
+            (Operation::Read, [node, 8, 100], 0),
+            (Operation::Read, [node, u64::MAX, 1], invalid),
+            (Operation::Read, [node + 1000, 0, 1], stale),
+            (Operation::Sync, [node, 1, 0], 0),
+            (Operation::Sync, [root, 0, 0], 0),
+            (Operation::Sync, [node + 1000, 0, 0], stale),
+            // Not made by an honest guest, and harmless.
+            (Operation::Root, [0, 0, 0], 5),
+        ] {
+            for place in 1..VOLUME_PLACES {
+                submit(shared, &volumes, place, operation, &args);
+            }
+            for place in 1..VOLUME_PLACES {
+                let result = await_answer(shared, place).result;
+                assert_eq!(result, expected, "{operation:?} {args:?}");
+            }
+        }
+        volumes.finish();
+    });
+    submit(shared, &volumes, 1, Operation::Sync, &[node]);
+    assert!(answer(shared, 1).is_none(), "it has ended");
+}
+
 #[test]
 fn the_thread_serves_sleeps_and_ends() {
     let mut host = Host::new("thread");
@@ -494,33 +637,15 @@ fn the_thread_serves_sleeps_and_ends() {
     let (channel, shared) = (host.channel(), host.shared);
     let thread = {
         let volumes = Arc::clone(&volumes);
-        thread::spawn(move || volumes.serve(&channel, server))
+        thread::spawn(move || volumes.serve(&channel, server, &watcher()))
     };
     for round in 0..50 {
         // Now and then long enough for the thread to sleep.
         thread::sleep(Duration::from_millis(if round % 10 == 0 { 5 } else { 0 }));
-        // SAFETY: the guest's side: nobody else submits.
-        let waits = unsafe {
-            let channel = shared.as_ptr();
-            (*channel).request = Request {
-                operation: Operation::Root as u32,
-                ..Request::default()
-            };
-            (*channel)
-                .state
-                .store(1, std::sync::atomic::Ordering::SeqCst);
-            (*channel)
-                .server_waits
-                .swap(0, std::sync::atomic::Ordering::SeqCst)
-        };
-        if waits == 1 {
-            volumes.ring_doorbell();
-        }
+        submit(shared, &volumes, 0, Operation::Root, &[]);
         let pending = host.channel();
-        assert!(volumes.wait(&|| pending.is_submitted(), &|| false));
-        // SAFETY: as above; the answer is there.
-        let answer = unsafe { (*shared.as_ptr()).answer };
-        assert_eq!(answer.result, 5);
+        assert!(volumes.wait(&|| pending.place(0).is_submitted(), &|| false));
+        assert_eq!(answer(shared, 0).unwrap().result, 5);
     }
     volumes.finish();
     thread.join().unwrap();

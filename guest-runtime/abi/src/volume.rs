@@ -1,11 +1,18 @@
 //! Volumes: files of the host that the guest reads and writes through the VMM.
 //!
-//! One request at a time. The guest fills [`Request`] and the data, sets
-//! [`Channel::state`] to [`SUBMITTED`], and waits for [`ANSWERED`]; a thread of the VMM
-//! that watches the word serves it, without an exit. Before that thread sleeps it sets
-//! `server_waits` to 1 (sequentially consistent) and looks at `state` once more; a guest
-//! that submitted swaps `server_waits` to 0 and rings [`crate::port::VOLUME`] if it was 1.
-//! A guest that has waited long calls [`crate::call::Operation::Volume`].
+//! There are [`VOLUME_PLACES`] places, with one request at a time each. The guest fills
+//! [`Request`] and the data, sets [`Place::state`] to [`SUBMITTED`], and waits for [`ANSWERED`];
+//! a thread of the VMM that watches the words serves it, without an exit. Before that thread
+//! sleeps it sets `server_waits` to 1 (sequentially consistent) and looks at the words once more;
+//! a guest that submitted swaps `server_waits` to 0 and rings [`crate::port::VOLUME`] if it was 1.
+//!
+//! The first place is for what the guest cannot go on without. A guest that has waited long for
+//! it calls [`crate::call::Operation::Volume`]. Requests in the others are [`Operation::Read`]
+//! and [`Operation::Sync`], for which tasks wait while others run: the server does not keep the
+//! first place waiting for them, and they are done in any order. A guest that wants to be told of
+//! the next answer in one of them sets `guest_waits` to 1 (sequentially consistent) and looks at
+//! their words once more; a server that answered swaps it to 0 and sets the bit
+//! [`VOLUME_DEVICE`] of [`crate::boot::Shared::interrupts`] if it was 1.
 //!
 //! Files are named by *nodes*: numbers that the host gives for a directory entry, and that
 //! stay the same file whatever its names become. Names in requests are single components:
@@ -18,12 +25,16 @@ use core::sync::atomic::AtomicU32;
 pub const MAX_VOLUMES: usize = 64;
 /// Size of the data of one request, bytes.
 pub const VOLUME_DATA: usize = 256 << 10;
+/// Requests at a time.
+pub const VOLUME_PLACES: usize = 5;
+/// Number of the volumes among the devices ([`crate::virtio`]). They have no registers.
+pub const VOLUME_DEVICE: u64 = crate::virtio::VSOCK_DEVICE + 1;
 
-/// [`Channel::state`]: no request.
+/// [`Place::state`]: no request.
 pub const IDLE: u32 = 0;
-/// [`Channel::state`]: the guest waits for an answer.
+/// [`Place::state`]: the guest waits for an answer.
 pub const SUBMITTED: u32 = 1;
-/// [`Channel::state`]: the answer is there.
+/// [`Place::state`]: the answer is there.
 pub const ANSWERED: u32 = 2;
 
 /// Flag in the answer to [`Operation::Root`]: nothing in the volume can be changed.
@@ -232,14 +243,14 @@ pub struct Answer {
     pub attributes: NodeAttributes,
 }
 
-/// The channel of all volumes of a VM.
+/// A place for one request.
 #[repr(C, align(4096))]
 #[derive(Debug)]
-pub struct Channel {
+pub struct Place {
     /// [`IDLE`], [`SUBMITTED`] or [`ANSWERED`].
     pub state: AtomicU32,
-    /// 1 while the server sleeps and wants the doorbell.
-    pub server_waits: AtomicU32,
+    /// Not used.
+    pub reserved: u32,
     /// What is asked.
     pub request: Request,
     /// What was answered.
@@ -248,6 +259,18 @@ pub struct Channel {
     pub padding: [u64; 480],
     /// Data in either direction.
     pub data: [u8; VOLUME_DATA],
+}
+
+/// The channel of all volumes of a VM.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Channel {
+    /// 1 while the server sleeps and wants the doorbell.
+    pub server_waits: AtomicU32,
+    /// 1 while the guest wants to be told of answers to tasks.
+    pub guest_waits: AtomicU32,
+    /// The requests.
+    pub places: [Place; VOLUME_PLACES],
 }
 
 const _: () = assert!(core::mem::size_of::<Channel>().is_multiple_of(4096));

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The bit of one device.
 #[derive(Debug)]
-pub(super) struct Interrupt {
+pub(crate) struct Interrupt {
     word: &'static AtomicU64,
     bit: u64,
 }

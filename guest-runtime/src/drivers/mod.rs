@@ -3,7 +3,7 @@
 
 pub mod block;
 pub mod console;
-mod interrupt;
+pub(crate) mod interrupt;
 mod mmio;
 pub mod net;
 mod queue;

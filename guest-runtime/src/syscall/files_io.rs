@@ -9,12 +9,13 @@ use crate::task::{Event, Wait};
 use crate::user::{self, IoVec};
 use crate::vfs::devices::Device;
 use crate::vfs::disks::WINDOW;
-use crate::vfs::file::Object;
+use crate::vfs::file::{Object, OpenFile};
 use crate::vfs::process::FileId;
 use crate::vfs::types::{MAX_RW_COUNT, o};
 use crate::vfs::volume::is_volume;
 use alloc::vec;
 use alloc::vec::Vec;
+use hartline_abi::volume::VOLUME_DATA;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
@@ -64,10 +65,16 @@ fn place(kernel: &Kernel, a: &[u64; 6]) -> Result<Option<u64>, Errno> {
     }
 }
 
-/// Whether a call that would block waits. For a disk it always does.
+/// Whether a call that would block waits. For storage it always does.
 pub(super) fn waits(kernel: &Kernel, id: FileId) -> Result<bool, Errno> {
     let file = kernel.files.vfs.files.get(id)?;
-    Ok(!file.is_nonblocking() || is_disk(&file.object))
+    Ok(!file.is_nonblocking() || is_storage(file))
+}
+
+/// Whether storage of the host has to be waited for when an open file is read: a disk, or a file
+/// of a volume.
+pub(super) fn is_storage(file: &OpenFile) -> bool {
+    is_disk(&file.object) || matches!(file.object, Object::File) && is_volume(file.ino)
 }
 
 /// Whether an open file is a disk.
@@ -83,8 +90,8 @@ fn read_at(
     address: u64,
     count: u64,
 ) -> Result<u64, Errno> {
-    if is_disk(&kernel.files.vfs.files.get(id)?.object) {
-        return read_disk(kernel, id, offset, &[whole(address, count)]);
+    if is_storage(kernel.files.vfs.files.get(id)?) {
+        return read_storage(kernel, id, offset, &[whole(address, count)]);
     }
     kernel.refresh_text(id, offset)?;
     kernel.check_foreground(id)?;
@@ -100,14 +107,17 @@ fn read_at(
     }
 }
 
-/// Reads from a disk, as much as there is: it comes in parts.
-fn read_disk(
+/// Reads from a disk or a file of a volume, as much as there is: it comes in parts.
+fn read_storage(
     kernel: &mut Kernel,
     id: FileId,
     offset: Option<u64>,
     vectors: &[IoVec],
 ) -> Result<u64, Errno> {
-    kernel.files.vfs.files.get(id)?.check_readable()?;
+    let file = kernel.files.vfs.files.get(id)?;
+    file.check_readable()?;
+    let is_file = matches!(file.object, Object::File);
+    let window = if is_file { VOLUME_DATA } else { WINDOW };
     let mut skipped = kernel.progress();
     let mut done = skipped;
     for &IoVec { base, length } in vectors {
@@ -115,9 +125,11 @@ fn read_disk(
         skipped -= inside;
         while inside < length {
             let at = offset.map(|offset| offset.saturating_add(done));
-            let most = (length - inside).min(WINDOW as u64);
+            let most = (length - inside).min(window as u64);
             match kernel.read_into(id, at, base.wrapping_add(inside), most) {
                 Ok(0) => return Ok(done),
+                // At its end.
+                Ok(got) if is_file && (got as u64) < most => return Ok(done + got as u64),
                 Ok(got) => (done, inside) = (done + got as u64, inside + got as u64),
                 Err(Errno::EAGAIN) => return Err(kernel.await_disk(done)),
                 Err(_) if done > 0 => return Ok(done),
@@ -131,7 +143,7 @@ fn read_disk(
 /// Waits until reading or writing may go on; the result is for the caller's caller.
 pub(super) fn block(kernel: &mut Kernel, id: FileId, progress: u64) -> Result<Errno, Errno> {
     let file = kernel.files.vfs.files.get(id)?;
-    if is_disk(&file.object) {
+    if is_storage(file) {
         return Ok(kernel.await_disk(progress));
     }
     let wait = Wait {
@@ -279,9 +291,9 @@ pub(super) fn read_vectors(
     mut offset: Option<u64>,
 ) -> Result<u64, Errno> {
     let id = kernel.files.id(a[0])?;
-    if is_disk(&kernel.files.vfs.files.get(id)?.object) {
+    if is_storage(kernel.files.vfs.files.get(id)?) {
         let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
-        return read_disk(kernel, id, offset, &vectors);
+        return read_storage(kernel, id, offset, &vectors);
     }
     if offset.is_none() {
         let vectors = user::iovecs(&mut kernel.memory, a[1], a[2])?;
@@ -545,9 +557,11 @@ fn sync_file(kernel: &mut Kernel, fd: u64, only_data: bool) -> Result<u64, Errno
     let file = kernel.files.file(fd)?;
     match file.object {
         Object::File | Object::Directory if is_volume(file.ino) => {
-            let ino = file.ino;
-            kernel.files.vfs.fs.sync_volume(ino, only_data)?;
-            Ok(0)
+            let (ino, tid) = (file.ino, kernel.task.tid);
+            match kernel.files.vfs.sync_volume(ino, tid, only_data) {
+                Err(Errno::EAGAIN) => Err(kernel.await_disk(0)),
+                result => result.map(|()| 0),
+            }
         }
         Object::Device(Device::Disk(number)) => {
             let tid = kernel.task.tid;

@@ -211,10 +211,10 @@ fn to_pipe(
     tell_offset(kernel, address, start, got as u64)
 }
 
-/// Whether a call between a pipe and a file that would block waits: for a disk it always does.
+/// Whether a call between a pipe and a file that would block waits: for storage it always does.
 fn may_wait(kernel: &Kernel, pipe: End, file: FileId) -> Result<bool, Errno> {
-    let is_disk = files_io::is_disk(&kernel.files.vfs.files.get(file)?.object);
-    Ok(is_disk || pipe.waits && files_io::waits(kernel, file)?)
+    let is_storage = files_io::is_storage(kernel.files.vfs.files.get(file)?);
+    Ok(is_storage || pipe.waits && files_io::waits(kernel, file)?)
 }
 
 /// Gives the program the position behind `done` bytes from `start`.

@@ -13,9 +13,11 @@ pub use requests::Request;
 
 use super::process::FileId;
 use super::types::Credentials;
+use super::volume::{Transport, Waiting};
 use super::{Vfs, devices};
 use crate::errno::Errno;
 use alloc::boxed::Box;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::fmt::Debug;
 use requests::{Requests, State};
@@ -70,10 +72,12 @@ pub trait Disk: Debug {
     fn want_interrupt(&mut self) -> bool;
 }
 
-/// The disks, by the number in [`Device::Disk`](super::devices::Device).
+/// The disks, by the number in [`Device::Disk`](super::devices::Device), and what else tasks wait
+/// for that storage of the host does.
 #[derive(Debug, Default)]
 pub struct Disks {
     units: Vec<Requests>,
+    volumes: Option<Waiting>,
 }
 
 /// A range of bytes, as parts that are a request each: `at` is the first byte.
@@ -291,11 +295,25 @@ impl Disks {
         Ok(count as u64)
     }
 
+    /// There are volumes.
+    pub(super) fn add_volumes(&mut self, transport: Rc<dyn Transport>) {
+        self.volumes = Some(Waiting::new(transport));
+    }
+
+    /// Requests about files of volumes.
+    ///
+    /// # Errors
+    /// `EIO` if there are none.
+    pub(super) fn volumes(&mut self) -> Result<&mut Waiting, Errno> {
+        self.volumes.as_mut().ok_or(Errno::EIO)
+    }
+
     /// Whether a device has a request that it was given.
     #[inline]
     #[must_use]
     pub fn are_busy(&self) -> bool {
         self.units.iter().any(Requests::is_busy)
+            || self.volumes.as_ref().is_some_and(Waiting::is_busy)
     }
 
     /// Whether requests are done that were not looked at.
@@ -303,6 +321,7 @@ impl Disks {
     #[must_use]
     pub fn is_pending(&self) -> bool {
         self.units.iter().any(Requests::is_pending)
+            || self.volumes.as_ref().is_some_and(Waiting::is_pending)
     }
 
     /// Looks at requests that are done.
@@ -311,6 +330,9 @@ impl Disks {
         for unit in &mut self.units {
             unit.poll();
         }
+        if let Some(volumes) = &mut self.volumes {
+            volumes.poll();
+        }
     }
 
     /// Asks for an interrupt when the next request is done. Result: whether one is already, and
@@ -318,7 +340,8 @@ impl Disks {
     pub fn want_interrupt(&mut self) -> bool {
         let mut units = self.units.iter_mut().filter(|unit| unit.is_busy());
         // Those behind one that has something are asked the next time.
-        units.any(|unit| unit.want_interrupt())
+        let volumes = self.volumes.as_ref().filter(|volumes| volumes.is_busy());
+        units.any(|unit| unit.want_interrupt()) || volumes.is_some_and(Waiting::want_interrupt)
     }
 
     /// Tasks for which something was done since the last time.
@@ -326,6 +349,9 @@ impl Disks {
         let mut woken = Vec::new();
         for unit in &mut self.units {
             unit.take_woken(&mut woken);
+        }
+        if let Some(volumes) = &mut self.volumes {
+            volumes.take_woken(&mut woken);
         }
         woken
     }
@@ -335,6 +361,9 @@ impl Disks {
     pub fn forget(&mut self, who: u32) {
         for unit in &mut self.units {
             unit.forget(who);
+        }
+        if let Some(volumes) = &mut self.volumes {
+            volumes.forget(who);
         }
     }
 }

@@ -184,6 +184,7 @@ impl Vfs {
         transport: Rc<dyn volume::Transport>,
         count: u32,
     ) -> Result<(), Errno> {
+        self.disks.add_volumes(Rc::clone(&transport));
         for (root, path) in self.fs.open_volumes(transport, count)? {
             let point = self.mount_point(process, &path)?;
             self.fs.mount(point, root)?;

@@ -77,7 +77,10 @@ impl Vfs {
             Object::Directory => Err(Errno::EISDIR),
             Object::Epoll(_) | Object::Signal(_) | Object::Process(_) => Err(Errno::EINVAL),
             Object::File => {
-                let done = self.fs.read(ino, at, to)?;
+                let done = match volume::is_volume(ino) {
+                    true => self.read_volume(ino, outside.task(), at, to)?,
+                    false => self.fs.read(ino, at, to)?,
+                };
                 if self.files.get(id)?.flags & o::NOATIME == 0 {
                     self.fs.accessed(ino);
                 }
@@ -149,6 +152,30 @@ impl Vfs {
                 _ => Err(Errno::EBADF),
             },
         }
+    }
+
+    /// Reads a file of a volume for task `who`: fewer bytes than there is room for at its end, or
+    /// if that is more than one request takes.
+    fn read_volume(&mut self, ino: Ino, who: u32, at: u64, to: &mut [u8]) -> Result<usize, Errno> {
+        let node = self.fs.node(ino)?;
+        let done = self.disks.volumes()?.read(who, node, at, to)?;
+        if let Some(memory) = self.fs.mapped_volume(ino) {
+            memory.overlay(at, &mut to[..done]);
+        }
+        Ok(done)
+    }
+
+    /// Makes a file or directory of a volume durable for task `who`, or only its data.
+    ///
+    /// # Errors
+    /// `EAGAIN` if that is not done yet; the host's.
+    pub fn sync_volume(&mut self, ino: Ino, who: u32, only_data: bool) -> Result<(), Errno> {
+        let memory = self.fs.mapped_volume(ino);
+        if !memory.is_none_or(|memory| memory.write_back(0..u64::MAX)) {
+            return Err(Errno::EIO);
+        }
+        let node = self.fs.node(ino)?;
+        self.disks.volumes()?.sync(who, node, only_data)
     }
 
     /// How many of `count` bytes [`read`](Self::read) may give at most: so that a

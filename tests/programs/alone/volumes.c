@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <time.h>
@@ -561,6 +563,48 @@ static void extended_attributes(void) {
     extended("x", "user.two");
 }
 
+static _Atomic int is_done;
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
+static void *use_storage(void *unused) {
+    char bytes[10000] = "what was written";
+    struct iovec parts[] = {{bytes, 1000}, {bytes + 1000, 9000}};
+    int file = open("beside", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    SHOW(write(file, bytes, sizeof bytes));
+    SHOW(fsync(file));
+    SHOW(fdatasync(file));
+    memset(bytes, 0, sizeof bytes);
+    SHOW(preadv(file, parts, 2, 0));
+    printf("%s\n", bytes);
+    SHOW(read(file, bytes, sizeof bytes));
+    close(file);
+    is_done = 1;
+    return unused;
+}
+
+// One thread waits for storage, the other one makes calls meanwhile.
+static void beside(void) {
+    pthread_t thread;
+    double start = now(), last = start, longest = 0;
+    pthread_create(&thread, NULL, use_storage, NULL);
+    while (!is_done) {
+        double time = now();
+        longest = time - last > longest ? time - last : longest;
+        last = time;
+        getppid();
+        usleep(1000);
+    }
+    pthread_join(thread, NULL);
+    // Of five waits, of 0.3 s each where storage is slow.
+    printf("%s: %s\n", now() - start > 1 ? "slow" : "fast",
+           longest < 0.2 ? "the other one went on" : "the other one stood still");
+}
+
 int main(int count, char **arguments) {
     if (count != 3 || chdir(arguments[2]) < 0)
         return 99;
@@ -580,6 +624,8 @@ int main(int count, char **arguments) {
         watching();
     } else if (!strcmp(arguments[1], "extended")) {
         extended_attributes();
+    } else if (!strcmp(arguments[1], "beside")) {
+        beside();
     }
     return 0;
 }

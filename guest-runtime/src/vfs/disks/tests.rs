@@ -104,7 +104,11 @@ fn disk() -> (Disks, Rc<RefCell<Device>>) {
     let device = Device::new();
     let driver = Driver(Rc::clone(&device), Vec::new());
     let units = vec![Requests::new(Box::new(driver))];
-    (Disks { units }, device)
+    let disks = Disks {
+        units,
+        ..Disks::default()
+    };
+    (disks, device)
 }
 
 const ONE: u32 = 1;

@@ -175,19 +175,6 @@ impl FileSystem {
         Ok((done, at))
     }
 
-    /// Writes a file or directory of a volume to storage.
-    ///
-    /// # Errors
-    /// The host's.
-    pub fn sync_volume(&mut self, ino: Ino, only_data: bool) -> Result<(), Errno> {
-        let written = (self.mapped_volume(ino)).is_none_or(|memory| memory.write_back(0..u64::MAX));
-        if !written {
-            return Err(Errno::EIO);
-        }
-        let args = [self.node(ino)?, only_data.into(), 0, 0, 0, 0];
-        self.ask(Operation::Sync, args, &[], &mut []).map(|_| ())
-    }
-
     /// Next data or hole of a file of a volume.
     pub(in crate::vfs) fn volume_seek(
         &self,

@@ -8,6 +8,9 @@ mod contents;
 mod copies;
 mod extended;
 mod names;
+mod waiting;
+
+pub use waiting::Waiting;
 
 use super::attributes::NewTime;
 use super::fs::{FileSystem, NewInode};
@@ -48,6 +51,27 @@ pub trait Transport: core::fmt::Debug {
         data: &[&[u8]],
         into: &mut [u8],
     ) -> Result<Answer, Errno>;
+
+    /// How many requests there may be besides, for which tasks wait.
+    fn places(&self) -> usize;
+
+    /// Makes a request in one of these places, which is free.
+    fn give(&self, place: usize, operation: Operation, args: [u64; 6]);
+
+    /// Whether a request is answered.
+    fn has_answer(&self, place: usize) -> bool;
+
+    /// Ends a request that is answered, as [`call`](Self::call) ends.
+    ///
+    /// # Errors
+    /// What the host answered.
+    fn take(&self, place: usize, into: &mut [u8]) -> Result<Answer, Errno>;
+
+    /// Answers are about to be looked at: later ones may interrupt.
+    fn begin(&self);
+
+    /// The next answer is to interrupt. To be asked for before answers are looked at once more.
+    fn want_interrupt(&self);
 }
 
 /// What an inode of a volume has beside the attributes that all have.
@@ -220,7 +244,7 @@ impl FileSystem {
         Ok((inode.volume, inode.node))
     }
 
-    fn node(&self, ino: Ino) -> Result<u64, Errno> {
+    pub(in crate::vfs) fn node(&self, ino: Ino) -> Result<u64, Errno> {
         Ok(self.volume_inode(ino)?.node)
     }
 

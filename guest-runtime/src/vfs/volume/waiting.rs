@@ -1,0 +1,200 @@
+//! Requests about files of volumes for which tasks wait while others run. As for
+//! [disks](super::super::disks) nothing here waits: a call whose request is not answered is told
+//! [`Errno::EAGAIN`], its task waits, and makes the same call again, which finds the answer.
+
+use super::Transport;
+use crate::errno::Errno;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use hartline_abi::volume::{Answer, Operation, VOLUME_DATA};
+
+/// A request that the host has, or has answered.
+#[derive(Debug)]
+struct Job {
+    /// The task that asks for it; none: it does not any more.
+    owner: Option<u32>,
+    operation: Operation,
+    args: [u64; 6],
+    place: usize,
+    /// Its task was told that it is answered.
+    is_told: bool,
+}
+
+/// The requests of all volumes.
+#[derive(Debug)]
+pub struct Waiting {
+    transport: Rc<dyn Transport>,
+    jobs: Vec<Job>,
+    /// Places without a request.
+    free: Vec<usize>,
+    /// Tasks that could not make a request.
+    late: Vec<u32>,
+    /// Tasks for which something was done.
+    woken: Vec<u32>,
+}
+
+impl Waiting {
+    /// No requests. They go to the host by `transport`.
+    pub fn new(transport: Rc<dyn Transport>) -> Self {
+        Self {
+            free: (0..transport.places()).collect(),
+            transport,
+            jobs: Vec::new(),
+            late: Vec::new(),
+            woken: Vec::new(),
+        }
+    }
+
+    /// Reads a file for task `who`, at most [`VOLUME_DATA`] bytes: fewer than there is room for
+    /// only at its end.
+    ///
+    /// # Errors
+    /// `EAGAIN` if they are not there yet; the host's.
+    pub fn read(&mut self, who: u32, node: u64, at: u64, to: &mut [u8]) -> Result<usize, Errno> {
+        let length = to.len().min(VOLUME_DATA);
+        let args = [node, at, length as u64, 0, 0, 0];
+        let answer = self.ask(who, Operation::Read, args, &mut to[..length])?;
+        Ok(usize::try_from(answer.result).map_or(0, |count| count.min(length)))
+    }
+
+    /// Makes a file or directory durable for task `who`, or only its data.
+    ///
+    /// # Errors
+    /// `EAGAIN` if that is not done yet; the host's.
+    pub fn sync(&mut self, who: u32, node: u64, only_data: bool) -> Result<(), Errno> {
+        let args = [node, only_data.into(), 0, 0, 0, 0];
+        self.ask(who, Operation::Sync, args, &mut []).map(drop)
+    }
+
+    fn ask(
+        &mut self,
+        who: u32,
+        operation: Operation,
+        args: [u64; 6],
+        into: &mut [u8],
+    ) -> Result<Answer, Errno> {
+        let is_it =
+            |job: &Job| job.owner == Some(who) && job.operation == operation && job.args == args;
+        let at = match self.jobs.iter().position(is_it) {
+            Some(at) => at,
+            None => self.give(who, operation, args)?,
+        };
+        let place = self.jobs[at].place;
+        if !self.transport.has_answer(place) {
+            return Err(Errno::EAGAIN);
+        }
+        self.jobs.swap_remove(at);
+        let answer = self.transport.take(place, into);
+        self.release(place);
+        answer
+    }
+
+    /// Makes a request. Result: where it is.
+    fn give(&mut self, who: u32, operation: Operation, args: [u64; 6]) -> Result<usize, Errno> {
+        let is_others = |job: &Job| job.owner != Some(who);
+        if self.free.is_empty()
+            && !self.is_busy()
+            && let Some(at) = self.jobs.iter().position(is_others)
+        {
+            // All are answered for tasks that do not come for it: they may be stopped. One that
+            // does will ask again.
+            self.drop_job(at);
+        }
+        let Some(place) = self.free.pop() else {
+            if !self.late.contains(&who) {
+                self.late.push(who);
+            }
+            return Err(Errno::EAGAIN);
+        };
+        self.transport.give(place, operation, args);
+        self.jobs.push(Job {
+            owner: Some(who),
+            operation,
+            args,
+            place,
+            is_told: false,
+        });
+        Ok(self.jobs.len() - 1)
+    }
+
+    fn release(&mut self, place: usize) {
+        self.free.push(place);
+        self.woken.append(&mut self.late);
+    }
+
+    /// Whether the host has a request, as far as is known.
+    pub fn is_busy(&self) -> bool {
+        self.jobs.iter().any(|job| !job.is_told)
+    }
+
+    /// Whether one is answered that nobody was told of.
+    pub fn is_pending(&self) -> bool {
+        let is_new = |job: &Job| !job.is_told && self.transport.has_answer(job.place);
+        self.jobs.iter().any(is_new)
+    }
+
+    /// Looks at requests that are answered.
+    pub fn poll(&mut self) {
+        self.transport.begin();
+        let mut at = 0;
+        while let Some(job) = self.jobs.get_mut(at) {
+            let is_new = !job.is_told && self.transport.has_answer(job.place);
+            match job.owner {
+                None if is_new => {
+                    self.drop_job(at);
+                    continue;
+                }
+                Some(owner) if is_new => {
+                    job.is_told = true;
+                    self.woken.push(owner);
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        if !self.is_busy() {
+            self.woken.append(&mut self.late);
+        }
+    }
+
+    /// Asks for an interrupt at the next answer. Result: whether one is there already.
+    pub fn want_interrupt(&self) -> bool {
+        self.transport.want_interrupt();
+        self.is_pending()
+    }
+
+    /// Moves the tasks for which something was done since the last time.
+    pub fn take_woken(&mut self, to: &mut Vec<u32>) {
+        to.append(&mut self.woken);
+    }
+
+    /// `owner` does not ask for its requests any more. The host still does them.
+    pub fn forget(&mut self, owner: u32) {
+        if self.jobs.is_empty() && self.late.is_empty() {
+            return;
+        }
+        self.late.retain(|&other| other != owner);
+        let mut at = 0;
+        while let Some(job) = self.jobs.get_mut(at) {
+            if job.owner == Some(owner) {
+                job.owner = None;
+                if self.transport.has_answer(job.place) {
+                    self.drop_job(at);
+                    continue;
+                }
+            }
+            at += 1;
+        }
+    }
+
+    /// Forgets a request that is answered.
+    fn drop_job(&mut self, at: usize) {
+        let place = self.jobs.swap_remove(at).place;
+        // Nobody is left to be told that it failed.
+        let _ = self.transport.take(place, &mut []);
+        self.release(place);
+    }
+}
+
+#[cfg(test)]
+mod tests;
