@@ -259,7 +259,11 @@ impl Daemon {
         let _ = stream.write_all(request);
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes)?;
-        parse(&bytes)
+        let answer = parse(&bytes)?;
+        if answer.status == 500 {
+            eprintln!("the daemon failed: {}", self.log());
+        }
+        Ok(answer)
     }
 
     /// A request with headers of its own.
