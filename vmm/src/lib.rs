@@ -18,6 +18,7 @@ pub mod jail;
 pub mod jailed;
 pub mod layout;
 pub mod libraries;
+pub mod live;
 pub mod machine;
 pub mod platform;
 pub mod probe;

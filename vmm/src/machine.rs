@@ -7,6 +7,7 @@ use crate::idt::ShadowIdt;
 use crate::images::{ImageFile, ImageSource, Images};
 use crate::interrupts::{Lines, Mode};
 use crate::layout::{self, Contents, GuestFile};
+use crate::live::LiveCounters;
 use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
 use crate::profile::Profile;
 use crate::run::{End, Ended, Running, TakeStatistics, UserExits};
@@ -74,6 +75,8 @@ pub struct Settings<'a> {
     pub count: bool,
     /// Takes statistics when `SIGUSR1` comes.
     pub statistics: Option<TakeStatistics<'a>>,
+    /// Where it is written what the VM does, for others to read.
+    pub live: Option<Arc<LiveCounters>>,
     /// Take samples of where the program is.
     pub profile: Option<Profile<'a>>,
     /// Takes rights away from the threads; `None`: they have those of the process.
@@ -95,6 +98,8 @@ pub struct Outcome {
     pub exits: Vec<UserExits>,
     /// What the devices did.
     pub devices: DeviceStatistics,
+    /// Requests of the guest to its volumes.
+    pub volume_requests: u64,
     /// How devices interrupted it, and how often a vector was delivered, as the guest says.
     pub interrupts: (Mode, u64),
     /// KVM's counters of the vCPUs together and of the VM, if they were asked for.
@@ -211,6 +216,7 @@ impl Blank {
             images,
             exits,
             devices,
+            volume_requests,
         } = running.run()?;
         let run_time = start.elapsed().saturating_sub(boot_time);
         let counters = if count {
@@ -225,6 +231,7 @@ impl Blank {
             run_time,
             exits,
             devices,
+            volume_requests,
             interrupts: (self.mode, delivered(&shared, &stack.ram)),
             counters,
             images,
@@ -356,6 +363,7 @@ fn prepare<'a>(
         profile: settings.profile,
         clock,
         statistics: settings.statistics,
+        live: settings.live,
         confine: settings.confine,
     };
     Ok((running, stack))

@@ -8,6 +8,7 @@ use crate::devices::{Attached, DeviceStatistics, Devices};
 use crate::idt::ShadowIdt;
 use crate::images::Images;
 use crate::interrupts::{Interrupt, Lines};
+use crate::live::LiveCounters;
 use crate::platform::{self, CounterFile, Counters, Exit, Mapping, Vcpu, VmFailure};
 use crate::profile::{self, Profile};
 use crate::signals::{SignalSet, Signals};
@@ -24,6 +25,7 @@ use std::io;
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -67,9 +69,11 @@ pub struct UserExits {
 }
 
 impl UserExits {
-    /// All of them.
-    #[must_use]
-    pub fn total(&self) -> u64 {
+    /// Number of reasons.
+    pub(crate) const REASONS: usize = 7;
+
+    /// Those for each reason, always in the same order.
+    pub(crate) fn by_reason(&self) -> [u64; Self::REASONS] {
         let Self {
             calls,
             doorbells,
@@ -79,21 +83,67 @@ impl UserExits {
             yields,
             devices,
         } = *self;
-        calls + doorbells + interruptions + sleeps + wakes + yields + devices
+        [
+            calls,
+            doorbells,
+            interruptions,
+            sleeps,
+            wakes,
+            yields,
+            devices,
+        ]
+    }
+
+    /// From [`by_reason`](Self::by_reason).
+    pub(crate) fn from_reasons(counts: [u64; Self::REASONS]) -> Self {
+        let [
+            calls,
+            doorbells,
+            interruptions,
+            sleeps,
+            wakes,
+            yields,
+            devices,
+        ] = counts;
+        Self {
+            calls,
+            doorbells,
+            interruptions,
+            sleeps,
+            wakes,
+            yields,
+            devices,
+        }
+    }
+
+    /// Counts an exit; one that ends the VM is none of these.
+    fn count(&mut self, exit: &Exit) {
+        let counter = match exit {
+            Exit::PortWrite(port::CALL) => &mut self.calls,
+            Exit::PortWrite(port::VOLUME | port::TIMER) => &mut self.doorbells,
+            Exit::PortWrite(port::WAIT) => &mut self.sleeps,
+            Exit::PortWrite(port::WAKE) => &mut self.wakes,
+            Exit::PortWrite(port::YIELD) => &mut self.yields,
+            Exit::DeviceAccess => &mut self.devices,
+            Exit::Interrupted => &mut self.interruptions,
+            Exit::PortWrite(_) => return,
+        };
+        *counter += 1;
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.by_reason().into_iter().fold(0, u64::saturating_add)
     }
 
     /// The sum of those of two vCPUs.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        Self {
-            calls: self.calls + other.calls,
-            doorbells: self.doorbells + other.doorbells,
-            interruptions: self.interruptions + other.interruptions,
-            sleeps: self.sleeps + other.sleeps,
-            wakes: self.wakes + other.wakes,
-            yields: self.yields + other.yields,
-            devices: self.devices + other.devices,
-        }
+        let (own, others) = (self.by_reason(), other.by_reason());
+        Self::from_reasons(std::array::from_fn(|reason| {
+            own[reason].saturating_add(others[reason])
+        }))
     }
 }
 
@@ -110,6 +160,8 @@ pub struct Ended {
     pub exits: Vec<UserExits>,
     /// What the devices did.
     pub devices: DeviceStatistics,
+    /// Requests of the guest to its volumes.
+    pub volume_requests: u64,
 }
 
 /// A VM ready to run.
@@ -140,6 +192,8 @@ pub(crate) struct Running<'a> {
     pub clock: GuestClock,
     /// Takes statistics when `SIGUSR1` comes.
     pub statistics: Option<TakeStatistics<'a>>,
+    /// Where it is written what it does.
+    pub live: Option<Arc<LiveCounters>>,
     /// Takes rights away from the threads.
     pub confine: Option<Arc<dyn Confine>>,
 }
@@ -170,11 +224,16 @@ impl Running<'_> {
             self.lines.as_mut(),
             self.confine.as_ref(),
         )?);
-        let files = match self.statistics {
-            Some(_) => self.vcpus.iter().map(CounterFile::of_vcpu).collect(),
-            None => Ok(Vec::new()),
+        let files = match self.statistics.is_some() || self.live.is_some() {
+            true => self.vcpus.iter().map(CounterFile::of_vcpu).collect(),
+            false => Ok(Vec::new()),
         };
         let files: Vec<CounterFile> = files?;
+        if let Some(live) = &self.live {
+            for (cpu, file) in files.iter().enumerate() {
+                live.set_descriptor(cpu, file.as_raw_fd());
+            }
+        }
         let tell = self.statistics.map(|take| {
             let (files, devices) = (&files, &devices);
             move || {
@@ -199,6 +258,7 @@ impl Running<'_> {
         );
         let confine = self.confine;
         let volumes = Arc::<Volumes>::default();
+        let volume_requests = Arc::<AtomicU64>::default();
         let server = match self.volumes {
             Some(server) => {
                 let confine = confine.clone();
@@ -209,6 +269,7 @@ impl Running<'_> {
                     server,
                     interrupt,
                     confine,
+                    request_counter(&volume_requests, self.live.clone()),
                 )?)
             }
             None => None,
@@ -227,6 +288,7 @@ impl Running<'_> {
             volumes: &volumes,
             devices: &devices,
             shared: &self.shared,
+            live: self.live.as_deref(),
             clocks: self.vcpus.iter().map(|_| OnceLock::new()).collect(),
             end: OnceLock::new(),
         };
@@ -286,6 +348,7 @@ impl Running<'_> {
                 .into_images(),
             exits,
             devices,
+            volume_requests: volume_requests.load(Ordering::Relaxed),
         })
     }
 }
@@ -321,6 +384,19 @@ fn volumes_interrupt(
     Arc::new(Interrupt::new(ram, shared, control, number, None))
 }
 
+/// What is called for each request to the volumes.
+fn request_counter(
+    requests: &Arc<AtomicU64>,
+    live: Option<Arc<LiveCounters>>,
+) -> impl Fn() + Send + 'static {
+    let requests = Arc::clone(requests);
+    move || {
+        let before = requests.fetch_add(1, Ordering::Relaxed);
+        live.as_ref()
+            .inspect(|live| live.set_volume_requests(before + 1));
+    }
+}
+
 /// Starts the thread that serves the volumes.
 fn start_volumes(
     shared: &Arc<Mapping>,
@@ -328,6 +404,7 @@ fn start_volumes(
     server: Server,
     interrupt: Arc<dyn Guest>,
     confine: Option<Arc<dyn Confine>>,
+    count: impl Fn() + Send + 'static,
 ) -> Result<thread::JoinHandle<()>, platform::Error> {
     let failed = |request| move |source| platform::Error::Request { request, source };
     let address = part_of(shared, offset_of!(Shared, volumes))
@@ -337,7 +414,7 @@ fn start_volumes(
     let (shared, volumes) = (Arc::clone(shared), Arc::clone(volumes));
     let serve = move || {
         confine_to(Thread::Volumes, confine.as_ref());
-        volumes.serve(&channel, server, &interrupt);
+        volumes.serve(&channel, server, &interrupt, &count);
         drop(shared);
     };
     thread::Builder::new()
@@ -365,6 +442,7 @@ struct Service<'a> {
     volumes: &'a Volumes,
     devices: &'a Devices,
     shared: &'a Mapping,
+    live: Option<&'a LiveCounters>,
     /// Processor time of each thread, for profiles.
     clocks: Vec<OnceLock<profile::ThreadClock>>,
     /// What the first thread that ended says.
@@ -414,6 +492,10 @@ impl Service<'_> {
                 return Ok(None);
             }
             let exit = vcpu.run(self.devices);
+            if let Ok(exit) = &exit {
+                exits.count(exit);
+                self.live.inspect(|live| live.set_exits(cpu, exits));
+            }
             if !is_reachable && matches!(exit, Ok(Exit::PortWrite(_))) {
                 // Its hart was set up before it wrote any port.
                 self.control.make_reachable(cpu);
@@ -427,39 +509,22 @@ impl Service<'_> {
                     return Ok(Some(End::Report(Box::new(report))));
                 }
                 Ok(Exit::PortWrite(port::CALL)) => {
-                    exits.calls += 1;
                     // The guest makes one call at a time; one that does not harms itself.
                     let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
                     calls.serve(cpu)?;
                 }
                 // Not an ioeventfd: on Linux 6.18 a VM that ever had one takes 16 ms
                 // longer to destroy, which is more than a short program's whole run.
-                Ok(Exit::PortWrite(port::VOLUME)) => {
-                    exits.doorbells += 1;
-                    self.volumes.ring_doorbell();
-                }
-                Ok(Exit::PortWrite(port::WAIT)) => {
-                    exits.sleeps += 1;
-                    waits::sleep(self.control, self.shared, cpu)?;
-                }
-                Ok(Exit::PortWrite(port::TIMER)) => {
-                    exits.doorbells += 1;
-                    self.control.look();
-                }
-                Ok(Exit::PortWrite(port::WAKE)) => {
-                    exits.wakes += 1;
-                    waits::wake(self.control, self.shared)?;
-                }
-                Ok(Exit::PortWrite(port::YIELD)) => {
-                    exits.yields += 1;
-                    // Not `sched_yield`: on a busy host that costs a whole time slice.
-                    thread::sleep(YIELD);
-                }
+                Ok(Exit::PortWrite(port::VOLUME)) => self.volumes.ring_doorbell(),
+                Ok(Exit::PortWrite(port::WAIT)) => waits::sleep(self.control, self.shared, cpu)?,
+                Ok(Exit::PortWrite(port::TIMER)) => self.control.look(),
+                Ok(Exit::PortWrite(port::WAKE)) => waits::wake(self.control, self.shared)?,
+                // Not `sched_yield`: on a busy host that costs a whole time slice.
+                Ok(Exit::PortWrite(port::YIELD)) => thread::sleep(YIELD),
                 Ok(Exit::PortWrite(other)) => {
                     return Ok(Some(End::Failed(VmFailure::PortWrite(other))));
                 }
-                Ok(Exit::DeviceAccess) => exits.devices += 1,
-                Ok(Exit::Interrupted) => exits.interruptions += 1,
+                Ok(Exit::DeviceAccess | Exit::Interrupted) => {}
                 Err(failure) => return Ok(Some(End::Failed(failure))),
             }
         }

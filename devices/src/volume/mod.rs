@@ -73,8 +73,14 @@ impl Volumes {
     }
 
     /// Serves the channel until [`Volumes::finish`]. `guest` is told of answers that it waits
-    /// for.
-    pub fn serve(&self, channel: &Channel, mut server: Server, guest: &Arc<dyn Guest>) {
+    /// for. `count` is called for each request.
+    pub fn serve(
+        &self,
+        channel: &Channel,
+        mut server: Server,
+        guest: &Arc<dyn Guest>,
+        count: &dyn Fn(),
+    ) {
         // The guest's umask is in its requests. This thread's own would add to it; the
         // other threads keep theirs.
         // SAFETY: no memory is involved.
@@ -87,9 +93,10 @@ impl Volumes {
         let mut helpers = Helpers::new(channel, guest);
         let mut spin = MIN_SPIN;
         while !self.lock().stop {
-            self.serve_first(channel, &mut server);
+            self.serve_first(channel, &mut server, count);
             for number in 1..VOLUME_PLACES {
                 if helpers.is_new(number) {
+                    count();
                     let place = channel.place(number);
                     match server.begin(&place.request(), place.data()) {
                         Ok(result) => waiting::answer(channel, place, result, &**guest),
@@ -107,9 +114,10 @@ impl Volumes {
     }
 
     /// Serves what the guest cannot go on without.
-    fn serve_first(&self, channel: &Channel, server: &mut Server) {
+    fn serve_first(&self, channel: &Channel, server: &mut Server, count: &dyn Fn()) {
         let place = channel.place(0);
         if place.is_submitted() {
+            count();
             place.answer(server.serve(&place.request(), place.data()));
             drop(self.lock());
             self.changed.notify_all();

@@ -601,7 +601,7 @@ fn tasks_have_places_of_their_own() {
     let server = std::mem::replace(&mut host.server, Server::new(Vec::new(), Arc::default()));
     let (channel, shared) = (host.channel(), host.shared);
     thread::scope(|scope| {
-        scope.spawn(|| volumes.serve(&{ channel }, server, &watcher()));
+        scope.spawn(|| volumes.serve(&{ channel }, server, &watcher(), &|| ()));
         let stale = -i64::from(libc::ESTALE);
         let invalid = -i64::from(libc::EINVAL);
         for (operation, args, expected) in [
@@ -635,9 +635,12 @@ fn the_thread_serves_sleeps_and_ends() {
     let volumes = Arc::new(Volumes::default());
     let server = std::mem::replace(&mut host.server, Server::new(Vec::new(), Arc::default()));
     let (channel, shared) = (host.channel(), host.shared);
+    let served = Arc::new(AtomicU32::new(0));
     let thread = {
         let volumes = Arc::clone(&volumes);
-        thread::spawn(move || volumes.serve(&channel, server, &watcher()))
+        let served = Arc::clone(&served);
+        let count = move || _ = served.fetch_add(1, Ordering::Relaxed);
+        thread::spawn(move || volumes.serve(&channel, server, &watcher(), &count))
     };
     for round in 0..50 {
         // Now and then long enough for the thread to sleep.
@@ -649,6 +652,7 @@ fn the_thread_serves_sleeps_and_ends() {
     }
     volumes.finish();
     thread.join().unwrap();
+    assert_eq!(served.load(Ordering::Relaxed), 50);
     // Who waits for one that has ended is told.
     assert!(!volumes.wait(&|| true, &|| false));
 }

@@ -1,7 +1,7 @@
 //! Networks of tenants: who reaches whom, and what is left when machines are gone. Each test has
 //! a network namespace as the host's, and one more for the world around that.
 
-use super::{await_state, check};
+use super::{await_state, check, statistics};
 use hartline_tests::daemon::{Daemon, until};
 use hartline_tests::{Result, compile, process};
 use serde_json::{Value, json};
@@ -263,6 +263,8 @@ pub fn networks() -> Result<()> {
     let sent = network["sent_packets"].as_u64();
     let live = sent.is_some_and(|n| n > 2) && network["dropped"].is_null();
     check("traffic so far", live, &stats)?;
+    // Found again by another daemon.
+    statistics::per_operation(&stats.json())?;
     let run = json!({ "program": program, "network": "tenant",
         "args": ["ask", address, PORT.to_string()] });
     let outcome = post(&daemon, "default", "/v1/runs", &run)?;

@@ -1,8 +1,8 @@
 //! Volumes: what machines leave there, how much that may be, and whose it is.
 
-use super::{await_state, check, start};
+use super::{await_state, check, start, statistics};
 use hartline_tests::Result;
-use hartline_tests::daemon::{Answer, Daemon};
+use hartline_tests::daemon::{Answer, Daemon, until};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -28,6 +28,7 @@ fn run(daemon: &Daemon, program: &str, args: &[&str], volume: Value) -> Result<(
     let ended = daemon.request("GET", &format!("{path}/wait?seconds=60"), b"")?;
     let code = ended.text("exit_code");
     check("it ended", ended.text("state") == "exited", &ended)?;
+    statistics::per_operation(&statistics::of(daemon, &path)?)?;
     let log = daemon
         .request("GET", &format!("{path}/logs"), b"")?
         .expect(200)?;
@@ -107,7 +108,12 @@ pub fn volumes() -> Result<()> {
     let waiting = create(&idle)?.expect(201)?.text("id");
     idle["start"] = true.into();
     let writer = create(&idle)?.expect(201)?.text("id");
-    await_state(&daemon, &format!("/v1/machines/{writer}"), "running")?;
+    let path = format!("/v1/machines/{writer}");
+    await_state(&daemon, &path, "running")?;
+    // Its VMM has looked at the directory.
+    let asked = |stats: Value| stats["volume_requests"].as_u64() > Some(0);
+    until(|| statistics::of(&daemon, &path).is_ok_and(asked))?;
+    statistics::per_operation(&statistics::of(&daemon, &path)?)?;
     let refused = create(&idle)?;
     check(
         "two writers",

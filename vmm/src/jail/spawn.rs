@@ -1,6 +1,7 @@
 //! Starting a jailed process: this program again, in namespaces of its own.
 
 use super::{Channel, Role};
+use crate::platform::CounterFile;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -144,6 +145,27 @@ impl Child {
             true => Ok(file),
             false => Err(io::ErrorKind::InvalidData.into()),
         }
+    }
+
+    /// A duplicate of one of its descriptors, which must be of a regular file or memory: reading
+    /// others may take for ever.
+    ///
+    /// # Errors
+    /// As [`take_socket`](Self::take_socket).
+    pub fn take_file(&self, number: RawFd) -> io::Result<File> {
+        let file = File::from(self.duplicate(number)?);
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// A duplicate of one of its descriptors, which must be of KVM's counters of a vCPU.
+    ///
+    /// # Errors
+    /// As [`take_socket`](Self::take_socket).
+    pub fn take_counters(&self, number: RawFd) -> io::Result<CounterFile> {
+        CounterFile::from_descriptor(self.duplicate(number)?)
     }
 
     /// A duplicate of one of its descriptors, whatever that is.

@@ -1,6 +1,7 @@
 //! Messages between the daemon and jailed processes, as JSON. Both are the same program,
 //! but the daemon believes nothing that a jailed process says about more than its own job.
 
+use crate::platform::Counters;
 use crate::run::UserExits;
 use hartline_devices::net::Statistics;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,9 @@ pub const INPUT_FD: i32 = 1000;
 /// Descriptor of a VMM that is open on its network interface, by which a daemon that was
 /// started later finds the network.
 pub const NETWORK_FD: i32 = INPUT_FD + 1;
+/// Descriptor of a VMM that is open on its [counters](crate::live), by which any daemon reads
+/// them while the VM runs.
+pub const COUNTERS_FD: i32 = INPUT_FD + 2;
 
 /// Largest IP packet of such an interface, bytes.
 pub const MTU: u16 = 1500;
@@ -134,6 +138,12 @@ pub struct RunResult {
     pub exits: Exits,
     /// Exits that KVM counted, if it counts them.
     pub kvm_exits: Option<u64>,
+    /// What they were for.
+    #[serde(default)]
+    pub kvm_reasons: Option<KvmReasons>,
+    /// Requests of the program's machine to its volumes.
+    #[serde(default)]
+    pub volume_requests: u64,
     /// What went over its network interface, if it had one.
     #[serde(default)]
     pub network: Option<Traffic>,
@@ -186,6 +196,42 @@ pub struct Exits {
     pub wakes: u64,
     /// Times that one vCPU gave way to another one.
     pub yields: u64,
+    /// Accesses to registers of devices: their drivers' starts, and doorbells.
+    #[serde(default)]
+    pub devices: u64,
+}
+
+/// Exits that KVM counted, by reason. Not every kind of KVM counts every reason: 0 then.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct KvmReasons {
+    /// Instructions that KVM emulated.
+    pub insn_emulation: u64,
+    /// Accesses to ports.
+    pub io_exits: u64,
+    /// Accesses to registers of devices in memory.
+    pub mmio_exits: u64,
+    /// Halts of a vCPU.
+    pub halt_exits: u64,
+    /// Interrupts of the host.
+    pub irq_exits: u64,
+    /// Signals to the thread of a vCPU.
+    pub signal_exits: u64,
+    /// Page faults.
+    pub pf_taken: u64,
+}
+
+impl From<&Counters> for KvmReasons {
+    fn from(vcpus: &Counters) -> Self {
+        Self {
+            insn_emulation: vcpus.get("insn_emulation"),
+            io_exits: vcpus.get("io_exits"),
+            mmio_exits: vcpus.get("mmio_exits"),
+            halt_exits: vcpus.get("halt_exits"),
+            irq_exits: vcpus.get("irq_exits"),
+            signal_exits: vcpus.get("signal_exits"),
+            pf_taken: vcpus.get("pf_taken"),
+        }
+    }
 }
 
 impl RunResult {
@@ -199,6 +245,8 @@ impl RunResult {
             run_us: 0,
             exits: Exits::default(),
             kvm_exits: None,
+            kvm_reasons: None,
+            volume_requests: 0,
             network: None,
         }
     }
@@ -213,6 +261,7 @@ impl From<UserExits> for Exits {
             sleeps: exits.sleeps,
             wakes: exits.wakes,
             yields: exits.yields,
+            devices: exits.devices,
         }
     }
 }

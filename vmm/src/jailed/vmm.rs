@@ -2,7 +2,8 @@
 
 use super::images::FromDaemon;
 use super::protocol::{
-    FromVmm, INPUT_FD, ImageName, MTU, NETWORK_FD, NetworkJob, RunJob, RunResult, Traffic,
+    COUNTERS_FD, FromVmm, INPUT_FD, ImageName, KvmReasons, MTU, NETWORK_FD, NetworkJob, RunJob,
+    RunResult, Traffic,
 };
 use super::{JailedError, MAX_OUTPUT};
 use crate::affinity;
@@ -12,6 +13,7 @@ use crate::devices::{Attached, Network};
 use crate::images::ImageFile;
 use crate::interrupts::Mode;
 use crate::jail::{Channel, Filters};
+use crate::live::LiveCounters;
 use crate::machine::{Blank, RUNTIME, Settings};
 use crate::platform::Kvm;
 use crate::program;
@@ -65,12 +67,14 @@ pub fn serve(
     }
     let (mut result_file, given) = take_descriptors(descriptors, &job)?;
     let volumes = volumes_of(&job, volumes)?;
+    let (live, file) = LiveCounters::new(job.cpus)?;
+    put(Some(file.into()), COUNTERS_FD)?;
     // Nobody may be there any more, and need not be.
     let _ = channel.send(&serde_json::to_vec(&FromVmm::Started)?, &[]);
     let images = FromDaemon::start(Arc::clone(&channel), given.images)?;
     let network = job.network.as_ref().zip(given.tap);
     let network = network.map(|(network, tap)| interface(network, tap));
-    let parts = (given.tree, volumes, network);
+    let parts = (given.tree, volumes, network, Arc::new(live));
     let result = run(blank, &job, parts, images, filters)
         .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));
     result_file.write_all(&serde_json::to_vec(&result)?)?;
@@ -213,11 +217,19 @@ fn put(descriptor: Option<OwnedFd>, number: RawFd) -> Result<(), JailedError> {
     }
 }
 
+/// The tree, the volumes, the network interface, and where it is written what the VM does.
+type Parts = (
+    Arc<TreeImage>,
+    Vec<Volume>,
+    Option<Interface>,
+    Arc<LiveCounters>,
+);
+
 /// Runs the program; what keeps it from running is a message for its owner.
 fn run(
     blank: Blank,
     job: &RunJob,
-    (tree, volumes, network): (Arc<TreeImage>, Vec<Volume>, Option<Interface>),
+    (tree, volumes, network, live): Parts,
     images: Arc<FromDaemon>,
     filters: Arc<Filters>,
 ) -> Result<RunResult, String> {
@@ -243,6 +255,7 @@ fn run(
         },
         net: net.unwrap_or_default(),
         statistics: None,
+        live: Some(live),
         ram: job.memory,
         cpus: job.cpus,
         runtime: RUNTIME,
@@ -279,13 +292,16 @@ fn run(
         sum.plus(exits)
     });
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let vcpus = outcome.counters.as_ref().map(|[vcpus, _]| vcpus);
     Ok(RunResult {
         code: verdict.code,
         message: verdict.message,
         boot_us: micros(outcome.boot_time),
         run_us: micros(outcome.run_time),
         exits: exits.into(),
-        kvm_exits: outcome.counters.map(|[vcpus, _]| vcpus.get("exits")),
+        kvm_exits: vcpus.map(|vcpus| vcpus.get("exits")),
+        kvm_reasons: vcpus.map(KvmReasons::from),
+        volume_requests: outcome.volume_requests,
         network: outcome.devices.net().map(Traffic::from),
     })
 }

@@ -61,6 +61,15 @@ impl Mapping {
         )
     }
 
+    /// The first `length` bytes of a file, shared with others that have it.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the host refuses.
+    pub fn shared_file(what: &'static str, file: &File, length: u64) -> Result<Self, Error> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        Self::map(what, length, protection, libc::MAP_SHARED, file.as_raw_fd())
+    }
+
     fn map(
         what: &'static str,
         length: u64,

@@ -3,9 +3,10 @@
 
 use super::{Error, Vcpu, Vm};
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use vmm_sys_util::ioctl::ioctl;
 use vmm_sys_util::ioctl_io_nr;
@@ -18,6 +19,10 @@ const HEADER: usize = 24;
 const DESCRIPTOR: usize = 16;
 /// More than any kernel has; keeps a broken file from costing memory.
 const MAX_DESCRIPTORS: usize = 4096;
+
+/// How names of files with the counters of a vCPU begin. Nothing in a file system has such a
+/// name: a link to that is an absolute path.
+const VCPU_FILE: &[u8] = b"anon_inode:kvm-vcpu-stats";
 
 /// Where KVM keeps the counters of a vCPU, which can be read while it runs.
 #[derive(Debug)]
@@ -32,12 +37,31 @@ impl CounterFile {
         Ok(Self(open(vcpu.as_raw_fd()).map_err(failed)?))
     }
 
+    /// The file that a descriptor is open on.
+    ///
+    /// # Errors
+    /// It is another one than of KVM's counters of a vCPU, or cannot be looked at.
+    pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
+        let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+        let name = fs::read_link(link)?;
+        match name.as_os_str().as_bytes().starts_with(VCPU_FILE) {
+            true => Ok(Self(descriptor.into())),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
     /// The counters now.
     ///
     /// # Errors
     /// [`Error::Request`] if the file is malformed.
     pub fn read(&self) -> Result<Counters, Error> {
         Counters::parse(&self.0).map_err(failed)
+    }
+}
+
+impl AsRawFd for CounterFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 }
 
@@ -189,6 +213,12 @@ mod tests {
         assert_eq!(counters.get("io_exits"), 9);
         assert_eq!(counters.iter().count(), 2);
         assert_eq!(counters.get("missing"), 0);
+    }
+
+    #[test]
+    fn other_files_are_no_counters() {
+        let file = stats_file(&[("exits", 1, 0)], &[7]);
+        assert!(CounterFile::from_descriptor(file.into()).is_err());
     }
 
     #[test]

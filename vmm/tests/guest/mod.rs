@@ -156,6 +156,7 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         timeout: guest.timeout,
         count: true,
         statistics: None,
+        live: None,
     };
     run(guest.mode, settings).expect("the VM starts")
 }

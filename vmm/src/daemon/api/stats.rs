@@ -4,7 +4,8 @@ use super::extract::Target;
 use super::lookup::find;
 use crate::daemon::problem::Problem;
 use crate::daemon::store::Kind;
-use crate::jailed::protocol::{Exits, Traffic};
+use crate::jailed::protocol::{Exits, KvmReasons, Traffic};
+use crate::live::exits_per_operation;
 use serde::Serialize;
 use std::fs;
 
@@ -19,12 +20,36 @@ pub struct Stats {
     boot_ms: Option<f64>,
     /// Milliseconds that the program ran, once it has ended.
     run_ms: Option<f64>,
-    /// Exits of its vCPUs to the VMM, once it has ended.
+    /// Exits of its vCPUs to the VMM, by reason.
     exits: Option<Exits>,
-    /// Exits that KVM counted, once it has ended.
+    /// Exits of its vCPUs that KVM counted, also those that the VMM did not see.
     kvm_exits: Option<u64>,
+    /// What those that KVM counted were for. One exit may count for two reasons, or for none of
+    /// these.
+    kvm_reasons: Option<KvmReasons>,
     /// What went over its network interface, if it has one.
     network: Option<Traffic>,
+    /// Requests of the machine to its volumes.
+    volume_requests: Option<u64>,
+    /// `kvm_exits` without those for interrupts of the host (`irq_exits`), divided by
+    /// operations: packets that it received and sent, and requests to its volumes. Null if there
+    /// was no operation.
+    exits_per_operation: Option<f64>,
+}
+
+impl Stats {
+    /// Divides exits by operations.
+    fn divide(&mut self) {
+        let packets = |traffic: Traffic| {
+            let (received, sent) = (traffic.received_packets, traffic.sent_packets);
+            received.saturating_add(sent)
+        };
+        let packets = self.network.map_or(0, packets);
+        let operations = packets.saturating_add(self.volume_requests.unwrap_or(0));
+        if let (Some(exits), Some(reasons)) = (self.kvm_exits, self.kvm_reasons) {
+            self.exits_per_operation = exits_per_operation(exits, reasons.irq_exits, operations);
+        }
+    }
 }
 
 /// What a machine uses while it runs, and used when it has ended
@@ -42,14 +67,24 @@ pub async fn stats(target: Target) -> Result<axum::Json<Stats>, Problem> {
         let traffic = || networks.traffic(&target.caller.tenant, address);
         stats.network = tokio::task::block_in_place(traffic);
     }
+    let live = || target.daemon.machines.live(&machine);
+    if let Some((live, kvm)) = tokio::task::block_in_place(live) {
+        stats.exits = Some(live.exits.into());
+        stats.kvm_exits = kvm.as_ref().map(|kvm| kvm.get("exits"));
+        stats.kvm_reasons = kvm.as_ref().map(KvmReasons::from);
+        stats.volume_requests = Some(live.volume_requests);
+    }
     if let Some(result) = machine.result {
         let milliseconds = |us: u64| Some(us as f64 / 1000.0);
         stats.boot_ms = milliseconds(result.boot_us);
         stats.run_ms = milliseconds(result.run_us);
         stats.exits = Some(result.exits);
         stats.kvm_exits = result.kvm_exits;
+        stats.kvm_reasons = result.kvm_reasons;
         stats.network = result.network;
+        stats.volume_requests = Some(result.volume_requests);
     }
+    stats.divide();
     Ok(axum::Json(stats))
 }
 

@@ -3,12 +3,15 @@
 use super::{MachineError, Machines};
 use crate::daemon::execute::Outputs;
 use crate::daemon::store::Machine;
-use crate::jailed::protocol::{INPUT_FD, RunResult};
+use crate::jailed::protocol::{COUNTERS_FD, INPUT_FD, RunResult};
+use crate::live::Live;
+use crate::platform::Counters;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Name of the file with standard input.
 const INPUT: &str = "stdin";
@@ -78,6 +81,20 @@ impl Machines {
         let stream = process.child().take_socket(INPUT_FD)?;
         stream.set_nonblocking(true)?;
         Ok(stream)
+    }
+
+    /// What a machine that runs has done so far, with KVM's counters of its vCPUs together;
+    /// `None` if it does not run yet, or its VMM is of a version that does not tell.
+    #[must_use]
+    pub fn live(&self, machine: &Machine) -> Option<(Live, Option<Counters>)> {
+        let process = Arc::clone(self.lock().get(&machine.id)?.process.as_ref()?);
+        let vmm = process.child();
+        let live = Live::read(&vmm.take_file(COUNTERS_FD).ok()?, machine.spec.cpus).ok()?;
+        let counters = |&number: &RawFd| vmm.take_counters(number).ok()?.read().ok();
+        let each: Vec<_> = live.descriptors.iter().filter_map(counters).collect();
+        // The sum of some is none.
+        let all = each.len() == machine.spec.cpus as usize;
+        Some((live, all.then(|| Counters::sum(each))))
     }
 
     /// What the VMM wrote, if it wrote all of it.

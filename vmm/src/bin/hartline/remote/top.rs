@@ -48,6 +48,10 @@ struct Usage {
     cpu_ms: u64,
     /// Resident memory, bytes.
     memory: u64,
+    /// Exits that KVM counted since its start, if it counts them.
+    kvm_exits: Option<u64>,
+    /// Those each second since the look before, or since the machine's start.
+    exits_per_second: Option<f64>,
 }
 
 /// Prints what the running machines use.
@@ -75,10 +79,10 @@ async fn look(daemon: &mut Connection, before: Option<&Look>) -> anyhow::Result<
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let at_ms = u64::try_from(now.as_millis())?;
     let earlier = before.map_or(0, |look| look.at_ms);
-    let known: HashMap<&str, u64> = before
+    let known: HashMap<&str, &Usage> = before
         .iter()
         .flat_map(|look| &look.machines)
-        .map(|usage| (usage.id.as_str(), usage.cpu_ms))
+        .map(|usage| (usage.id.as_str(), usage))
         .collect();
     let mut machines = Vec::new();
     for state in ["running", "paused"] {
@@ -97,12 +101,17 @@ async fn look(daemon: &mut Connection, before: Option<&Look>) -> anyhow::Result<
             let (Some(cpu_ms), Some(memory)) = used else {
                 continue;
             };
-            let since = match known.get(id.as_str()) {
-                Some(&before) => (before, earlier),
-                None => (0, number(&machine, "started_ms").unwrap_or(at_ms)),
+            let kvm_exits = number(&stats, "kvm_exits");
+            let started = number(&machine, "started_ms").unwrap_or(at_ms);
+            let (cpu_before, exits_before, since) = match known.get(id.as_str()) {
+                Some(before) => (before.cpu_ms, before.kvm_exits, earlier),
+                None => (0, Some(0), started),
             };
+            let each = |(before, now)| per_second((before, since), (now, at_ms));
             machines.push(Usage {
-                cpu_percent: percent(since, (cpu_ms, at_ms)),
+                cpu_percent: percent((cpu_before, since), (cpu_ms, at_ms)),
+                exits_per_second: exits_before.zip(kvm_exits).map(each),
+                kvm_exits,
                 program: table::short(machine.get("spec").unwrap_or(&Value::Null), "program"),
                 state: state.to_owned(),
                 id,
@@ -117,11 +126,17 @@ async fn look(daemon: &mut Connection, before: Option<&Look>) -> anyhow::Result<
 
 /// Part of one processor between two points of (processor time, time), in percent.
 fn percent(before: (u64, u64), after: (u64, u64)) -> f64 {
+    // Milliseconds in each second.
+    per_second(before, after) / 10.0
+}
+
+/// Growth in each second between two points of (count, milliseconds), whole.
+fn per_second(before: (u64, u64), after: (u64, u64)) -> f64 {
     let [used, time] = [(before.0, after.0), (before.1, after.1)].map(|(b, a)| a.saturating_sub(b));
     if time == 0 {
         return 0.0;
     }
-    (used as f64 * 1000.0 / time as f64).round() / 10.0
+    (used as f64 * 1000.0 / time as f64).round()
 }
 
 fn print(arguments: &Top, look: &Look) -> anyhow::Result<()> {
@@ -149,10 +164,14 @@ fn print(arguments: &Top, look: &Look) -> anyhow::Result<()> {
             format!("{:.1}", usage.cpu_percent),
             format!("{:.1}", usage.cpu_ms as f64 / 1000.0),
             format!("{:.1}", usage.memory as f64 / f64::from(1 << 20)),
+            usage
+                .exits_per_second
+                .map_or_else(|| "-".to_owned(), |each| each.to_string()),
         ]
     };
     let rows: Vec<_> = look.machines.iter().map(row).collect();
-    table::print(["ID", "PROGRAM", "STATE", "CPU %", "CPU S", "MIB"], &rows)?;
+    let head = ["ID", "PROGRAM", "STATE", "CPU %", "CPU S", "MIB", "EXITS/S"];
+    table::print(head, &rows)?;
     Ok(())
 }
 
@@ -164,6 +183,7 @@ mod tests {
     fn parts_of_a_processor() {
         assert_eq!(percent((0, 1000), (250, 2000)), 25.0);
         assert_eq!(percent((100, 1000), (4100, 3000)), 200.0);
+        assert_eq!(per_second((10, 1000), (40, 3000)), 15.0);
         // The clock was set back, or a number is used again.
         assert_eq!(percent((100, 1000), (50, 900)), 0.0);
     }

@@ -95,6 +95,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         timeout: arguments.timeout,
         count: arguments.stats.is_some(),
         statistics: arguments.stats.is_some().then_some(&stats::print_running),
+        live: None,
         variant,
         profile: watch.profile.is_some().then_some(Profile {
             period: arguments.profile_period,

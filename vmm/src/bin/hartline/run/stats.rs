@@ -4,6 +4,7 @@ use hartline_abi::report::ExitReport;
 use hartline_vmm::End;
 use hartline_vmm::UserExits;
 use hartline_vmm::devices::DeviceStatistics;
+use hartline_vmm::live::exits_per_operation;
 use hartline_vmm::machine::Outcome;
 use hartline_vmm::platform::Counters;
 use std::io::{self, Write};
@@ -66,6 +67,10 @@ impl Run<'_> {
             let (mode, delivered) = outcome.interrupts;
             lines.push(("interrupt mode".to_owned(), mode.to_string()));
             lines.push(("interrupts by vector".to_owned(), delivered.to_string()));
+        }
+        if outcome.volume_requests > 0 {
+            let count = outcome.volume_requests.to_string();
+            lines.push(("volume requests".to_owned(), count));
         }
         if let Some(each) = self.exits_per_packet() {
             lines.push(("exits per packet".to_owned(), format!("{each:.4}")));
@@ -138,8 +143,7 @@ impl Run<'_> {
         let network = self.outcome.devices.net()?;
         let [vcpu, _] = self.outcome.counters.as_ref()?;
         let packets = network.received_packets + network.sent_packets;
-        let exits = vcpu.get("exits").saturating_sub(vcpu.get("irq_exits"));
-        (packets > 0).then(|| exits as f64 / packets as f64)
+        exits_per_operation(vcpu.get("exits"), vcpu.get("irq_exits"), packets)
     }
 
     fn exits_of_all(&self) -> UserExits {
@@ -170,6 +174,7 @@ impl Run<'_> {
             },
             "exits": exits_json(&self.exits_of_all()),
             "vcpus": outcome.exits.iter().map(exits_json).collect::<Vec<_>>(),
+            "volume_requests": outcome.volume_requests,
             "vcpu": counters(0),
             "vm": counters(1),
         });

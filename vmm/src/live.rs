@@ -1,0 +1,166 @@
+//! What a VM has done so far, in memory that another process may read: the daemon, which takes
+//! a duplicate of the file from the VMM.
+//!
+//! Little-endian words of 64 bits, in lines of [`LINE`] bytes. The first line has [`VERSION`]
+//! and the requests of the volumes. Then comes a line for each vCPU: its exits, and the number of
+//! the descriptor by which the VMM has KVM's counters open, 0 if it has not.
+
+use crate::platform::{self, Mapping, memory_file};
+use crate::run::UserExits;
+use std::fs::File;
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Version of the layout: a VMM may be older than the daemon that reads it.
+const VERSION: u64 = 1;
+/// Length of a line, bytes: a cache line, so that vCPUs do not wait for each other.
+const LINE: usize = 64;
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
+/// Place of the volumes' requests.
+const VOLUME_REQUESTS: usize = WORD;
+/// Place of the descriptor's number in a vCPU's line.
+const DESCRIPTOR: usize = UserExits::REASONS * WORD;
+
+const _: () = assert!(DESCRIPTOR + WORD <= LINE);
+
+/// The memory, where the VMM writes.
+#[derive(Debug)]
+pub struct LiveCounters(Mapping);
+
+impl LiveCounters {
+    /// For so many vCPUs. Result: also the file of the memory.
+    ///
+    /// # Errors
+    /// If the host has no memory or descriptors left.
+    pub fn new(cpus: u32) -> Result<(Self, File), platform::Error> {
+        let mut contents = vec![0; LINE * (cpus as usize + 1)];
+        contents[..WORD].copy_from_slice(&VERSION.to_le_bytes());
+        let file = memory_file(c"hartline-counters", &contents);
+        let file = file.map_err(|source| platform::Error::Request {
+            request: "memfd_create",
+            source,
+        })?;
+        let mapping = Mapping::shared_file("counters", &file, contents.len() as u64)?;
+        Ok((Self(mapping), file))
+    }
+
+    /// A vCPU has made so many exits.
+    pub fn set_exits(&self, cpu: usize, exits: &UserExits) {
+        for (number, count) in exits.by_reason().into_iter().enumerate() {
+            self.set(line(cpu) + number * WORD, count);
+        }
+    }
+
+    /// KVM's counters of a vCPU are open at this descriptor.
+    pub fn set_descriptor(&self, cpu: usize, descriptor: RawFd) {
+        self.set(
+            line(cpu) + DESCRIPTOR,
+            u64::try_from(descriptor).unwrap_or(0),
+        );
+    }
+
+    /// The volumes were asked so often.
+    pub fn set_volume_requests(&self, count: u64) {
+        self.set(VOLUME_REQUESTS, count);
+    }
+
+    fn set(&self, at: usize, value: u64) {
+        // A vCPU that there is no line for is not counted.
+        let word: Result<&AtomicU64, _> = self.0.atomic_u64(at as u64);
+        if let Ok(word) = word {
+            word.store(value.to_le(), Ordering::Relaxed);
+        }
+    }
+}
+
+fn line(cpu: usize) -> usize {
+    LINE * (cpu + 1)
+}
+
+/// What the memory said at one time. The VMM that wrote it may have been taken over.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Live {
+    /// Exits of all vCPUs to the VMM.
+    pub exits: UserExits,
+    /// Descriptors of the VMM at which KVM's counters of its vCPUs are; not all of them, if it
+    /// could not open one.
+    pub descriptors: Vec<RawFd>,
+    /// Requests of the guest to its volumes.
+    pub volume_requests: u64,
+}
+
+impl Live {
+    /// Reads the file of a VM with so many vCPUs.
+    ///
+    /// # Errors
+    /// It is too short, or of another version.
+    pub fn read(file: &File, cpus: u32) -> io::Result<Self> {
+        let mut bytes = vec![0; LINE * (cpus as usize + 1)];
+        file.read_exact_at(&mut bytes, 0)?;
+        let word = |at: usize| {
+            let mut word = [0; WORD];
+            word.copy_from_slice(&bytes[at..at + WORD]);
+            u64::from_le_bytes(word)
+        };
+        if word(0) != VERSION {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut live = Self {
+            volume_requests: word(VOLUME_REQUESTS),
+            ..Self::default()
+        };
+        for cpu in 0..cpus as usize {
+            let count = |number| word(line(cpu) + number * WORD);
+            let exits = UserExits::from_reasons(std::array::from_fn(count));
+            live.exits = live.exits.plus(exits);
+            let descriptor = RawFd::try_from(word(line(cpu) + DESCRIPTOR));
+            live.descriptors.extend(descriptor.ok().filter(|&n| n > 0));
+        }
+        Ok(live)
+    }
+}
+
+/// Exits for each operation (packet, request), without those that the host's own interrupts
+/// caused; `None` if there was no operation.
+#[must_use]
+pub fn exits_per_operation(exits: u64, host_interrupts: u64, operations: u64) -> Option<f64> {
+    let exits = exits.saturating_sub(host_interrupts);
+    (operations > 0).then(|| exits as f64 / operations as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let (counters, file) = LiveCounters::new(2).unwrap();
+        let [first, second] = [[1, 2, 3, 4, 5, 6, 7], [10, 20, 30, 40, 50, 60, u64::MAX]];
+        counters.set_exits(0, &UserExits::from_reasons(first));
+        counters.set_exits(1, &UserExits::from_reasons(second));
+        counters.set_exits(64, &UserExits::from_reasons(second));
+        counters.set_descriptor(1, 17);
+        counters.set_volume_requests(9);
+        let live = Live::read(&file, 2).unwrap();
+        let sum = [11, 22, 33, 44, 55, 66, u64::MAX];
+        assert_eq!(live.exits.by_reason(), sum);
+        assert_eq!((live.descriptors, live.volume_requests), (vec![17], 9));
+        assert!(Live::read(&file, 64).is_err(), "too short");
+    }
+
+    #[test]
+    fn other_versions_are_refused() {
+        let file = memory_file(c"counters", &[7; LINE * 2]).unwrap();
+        assert!(Live::read(&file, 1).is_err());
+    }
+
+    #[test]
+    fn exits_are_divided_by_operations() {
+        assert_eq!(exits_per_operation(30, 10, 80), Some(0.25));
+        assert_eq!(exits_per_operation(3, 10, 80), Some(0.0));
+        assert_eq!(exits_per_operation(30, 10, 0), None);
+    }
+}
