@@ -481,7 +481,7 @@ fn machines() -> Result<()> {
         .json();
     let used = stats["memory"].as_u64().unwrap_or(0);
     check("memory", (1 << 20..1 << 30).contains(&used), &stats)?;
-    statistics::of_idle_devices(&daemon, &ticking)?;
+    statistics::of_running(&daemon, &ticking)?;
     let busy = daemon.request("DELETE", &ticking, b"")?;
     check("deleted while running", busy.status == 409, &busy)?;
     let path = format!("/v1/programs/{program}");

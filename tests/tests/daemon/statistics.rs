@@ -5,12 +5,11 @@ use hartline_tests::Result;
 use hartline_tests::daemon::{Daemon, until};
 use serde_json::Value;
 
-/// Exits to the VMM that wait for time to pass, and those that KVM counted.
+/// Exits to the VMM, for all reasons, and those that KVM counted.
 fn exits(stats: &Value) -> Option<[u64; 2]> {
-    Some([
-        stats["exits"]["sleeps"].as_u64()?,
-        stats["kvm_exits"].as_u64()?,
-    ])
+    let reasons = stats["exits"].as_object()?.values();
+    let all = reasons.map(Value::as_u64).sum::<Option<u64>>()?;
+    Some([all, stats["kvm_exits"].as_u64()?])
 }
 
 pub fn of(daemon: &Daemon, machine: &str) -> Result<Value> {
@@ -18,12 +17,12 @@ pub fn of(daemon: &Daemon, machine: &str) -> Result<Value> {
     Ok(daemon.request("GET", &path, b"")?.expect(200)?.json())
 }
 
-/// A running machine that sleeps now and then, and has neither network nor volumes, exits more
-/// and more often.
-pub fn of_idle_devices(daemon: &Daemon, machine: &str) -> Result<()> {
+/// A running machine that writes now and then, and has neither network nor volumes: it has made
+/// exits, and makes more.
+pub fn of_running(daemon: &Daemon, machine: &str) -> Result<()> {
     let first = of(daemon, machine)?;
     let before = exits(&first).ok_or_else(|| format!("no exits: {first}"))?;
-    check("exits", before[0] > 0 && before[1] >= before[0], &first)?;
+    check("exits", before[0] > 0 && before[1] > 0, &first)?;
     let grown = |stats: &Value| {
         exits(stats).is_some_and(|after| after[0] > before[0] && after[1] > before[1])
     };
