@@ -199,7 +199,7 @@ impl Order {
         loop {
             tokio::select! {
                 message = vmm.receive() => match serde_json::from_slice(&message?.0)? {
-                    FromVmm::Ended(result) => return Ok(result),
+                    FromVmm::Ended(result) => return Ok(*result),
                     // A VMM of ours asks for each once, and not for more than that.
                     FromVmm::Wants(name) if wanted.len() < MAX_WANTED => {
                         wanted.push(self.image(name));

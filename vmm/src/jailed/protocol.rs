@@ -107,7 +107,7 @@ pub enum FromVmm {
     /// Another image is wanted.
     Wants(ImageName),
     /// The program has ended. The same is in the result file by now.
-    Ended(RunResult),
+    Ended(Box<RunResult>),
 }
 
 /// Names a translation image of a VM's program.

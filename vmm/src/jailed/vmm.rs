@@ -79,7 +79,7 @@ pub fn serve(
         .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));
     result_file.write_all(&serde_json::to_vec(&result)?)?;
     // Nobody may be there any more: the file has it.
-    let _ = channel.send(&serde_json::to_vec(&FromVmm::Ended(result))?, &[]);
+    let _ = channel.send(&serde_json::to_vec(&FromVmm::Ended(Box::new(result)))?, &[]);
     Ok(())
 }
 
