@@ -1,7 +1,7 @@
 //! What a VM has done so far, in memory that another process may read: the daemon, which takes
 //! a duplicate of the file from the VMM.
 //!
-//! Little-endian words of 64 bits, in lines of [`LINE`] bytes. The first line has [`VERSION`]
+//! Little-endian words of 64 bits, in lines of `LINE` bytes. The first line has `VERSION`
 //! and the requests of the volumes. Then comes a line for each vCPU: its exits, and the number of
 //! the descriptor by which the VMM has KVM's counters open, 0 if it has not.
 
