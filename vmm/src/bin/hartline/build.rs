@@ -1,9 +1,8 @@
 //! `hartline build`: translates programs ahead of time, into the cache.
 
 use crate::meter::Meter;
-use crate::translation::Translation;
+use crate::translation::{Translation, variant_for};
 use anyhow::Context;
-use hartline_abi::image::variant;
 use hartline_aot::technique::Technique;
 use hartline_vmm::tree::TreeBuilder;
 use hartline_vmm::{libraries, program};
@@ -42,10 +41,7 @@ pub struct Arguments {
 /// translation fails, or the cache cannot be written.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let translation = Translation::for_this_host(&arguments.disable)?;
-    let variant = match arguments.precise {
-        true => variant::PRECISE,
-        false => variant::NORMAL,
-    };
+    let variant = variant_for(arguments.precise);
     match &arguments.rootfs {
         Some(root) => build_in_root(&translation, variant, root, &arguments.programs)?,
         None => {

@@ -1,8 +1,7 @@
 //! `hartline disasm`: the code of a program before, during and after translation.
 
-use crate::translation::Translation;
+use crate::translation::{Translation, variant_for};
 use anyhow::Context;
-use hartline_abi::image::variant;
 use hartline_aot::technique::Technique;
 use hartline_aot::translate::Stage;
 use hartline_aot::translator::Translator;
@@ -17,6 +16,9 @@ pub struct Arguments {
     /// Translate without a technique, to see what it is worth (repeatable)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     disable: Vec<Technique>,
+    /// Look at the precise variant, which programs use that handle SIGSEGV or SIGBUS
+    #[arg(long)]
+    precise: bool,
     /// Print a stage of translation instead of RISC-V and x86-64 side by side
     #[arg(long, value_enum, value_name = "STAGE")]
     emit: Option<Emit>,
@@ -46,8 +48,8 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let elf = program::read(path)?;
     let translation = Translation::for_looking(&arguments.disable)?;
     let name = || path.display().to_string();
-    let translator =
-        Translator::new(&elf, &translation.options(variant::NORMAL)).with_context(name)?;
+    let options = translation.options(variant_for(arguments.precise));
+    let translator = Translator::new(&elf, &options).with_context(name)?;
     let symbol = arguments.symbol.as_deref();
     let mut output = BufWriter::new(io::stdout().lock());
     let mut written = Ok(());

@@ -13,6 +13,14 @@ use hartline_vmm::platform::Kvm;
 use hartline_vmm::probe;
 use std::path::{Path, PathBuf};
 
+/// The [variant] that `--precise` asks for, or its absence.
+pub fn variant_for(precise: bool) -> u32 {
+    match precise {
+        true => variant::PRECISE,
+        false => variant::NORMAL,
+    }
+}
+
 /// The user's cache, and how to translate for this host.
 #[derive(Debug)]
 pub struct Translation {

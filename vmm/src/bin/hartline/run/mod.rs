@@ -14,7 +14,7 @@ mod watch;
 
 pub use options::Arguments;
 
-use crate::translation::Translation;
+use crate::translation::{Translation, variant_for};
 use anyhow::Context;
 use hartline_abi::image::variant;
 use hartline_abi::report::ExitReport;
@@ -57,10 +57,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
             Some(Arc::new(RunningImages::new(translation)))
         }
     };
-    let variant = match arguments.precise {
-        true => variant::PRECISE,
-        false => variant::NORMAL,
-    };
+    let variant = variant_for(arguments.precise);
     // Before the VM starts, so that what is wrong with it is known then.
     let program_image = match &images {
         None => None,
