@@ -217,13 +217,10 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
             end_translated(kernel, frame, registers, fault);
             return Outcome::Restart;
         };
-        // Only a checkpoint's own instruction writes. Which access was non-canonical is
-        // not known: a store is done again then.
+        // Which access was non-canonical is not known: a store is done again then.
         kernel.roll_back(text, is_page_fault && !is_write);
-        if !is_write {
-            kernel.replay();
-            return Outcome::Restart;
-        }
+        kernel.replay();
+        return Outcome::Restart;
     }
     kernel.interpreting = false;
     kernel.fault(fault);

@@ -13,12 +13,15 @@
 
 // A function that runs one instruction with a known value in every register but sp, gp
 // and tp; the places of the instruction and of what follows it.
-#define FAULTING(name, text)                                                         \
+#define FAULTING(name, text) FAULTING_IN(name, "", text, "")
+
+// The same with something before and after it.
+#define FAULTING_IN(name, before, text, after)                                       \
     extern const char name##_at[], name##_next[];                                    \
     __attribute__((noinline, naked)) void name(void *address) {                      \
         __asm__ volatile(                                                            \
             ".option push\n.option norvc\n"                                          \
-            "addi sp, sp, -128\n"                                                    \
+            "addi sp, sp, -144\n"                                                    \
             "sd ra, 0(sp)\n sd s0, 8(sp)\n sd s1, 16(sp)\n sd s2, 24(sp)\n"          \
             "sd s3, 32(sp)\n sd s4, 40(sp)\n sd s5, 48(sp)\n sd s6, 56(sp)\n"        \
             "sd s7, 64(sp)\n sd s8, 72(sp)\n sd s9, 80(sp)\n sd s10, 88(sp)\n"       \
@@ -32,9 +35,11 @@
             "li s9, 0x119\n li s10, 0x11a\n li s11, 0x11b\n li t3, 0x11c\n"          \
             "li t4, 0x11d\n li t5, 0x11e\n li t6, 0x11f\n"                           \
             "add a6, a5, a4\n slli s5, s5, 40\n xor t6, t6, s5\n"                    \
+            before "\n"                                                              \
             ".globl " #name "_at\n" #name "_at:\n"                                   \
             ".option pop\n" text "\n"                                                \
             ".globl " #name "_next\n" #name "_next:\n"                               \
+            after "\n"                                                               \
             ".option push\n.option norvc\n"                                          \
             /* Everything above is dead from here on but for these two. */           \
             "add a0, a6, t6\n li a6, 0\n li t6, 0\n li t0, 0\n"                      \
@@ -42,7 +47,7 @@
             "ld s3, 32(sp)\n ld s4, 40(sp)\n ld s5, 48(sp)\n ld s6, 56(sp)\n"        \
             "ld s7, 64(sp)\n ld s8, 72(sp)\n ld s9, 80(sp)\n ld s10, 88(sp)\n"       \
             "ld s11, 96(sp)\n"                                                       \
-            "addi sp, sp, 128\n"                                                     \
+            "addi sp, sp, 144\n"                                                     \
             "ret\n.option pop\n");                                                   \
     }
 
@@ -69,6 +74,16 @@ FAULTING(do_fsd, "fsd fa5, 8(a0)")
 FAULTING(do_amo, "amoadd.d a1, a2, (a0)")
 FAULTING(do_amo_w, "amomaxu.w.aqrl a1, a2, (a0)")
 FAULTING(do_lr, "lr.d a1, (a0)")
+// Several stores to the stack, registers that change between them, and what they leave.
+FAULTING_IN(do_ld_after_stores,
+    "sd t0, 104(sp)\n addi t0, t0, 1\n sd t0, 112(sp)\n li t1, 0x77\n sd t1, 120(sp)\n li t2, 0x78\n",
+    "ld a1, 8(a0)",
+    "ld t0, 112(sp)\n ld t1, 120(sp)\n ld t2, 104(sp)\n add t0, t0, t1\n add t6, t0, t2\n")
+// The last of them faults.
+FAULTING_IN(do_sd_stack,
+    "sd sp, -48(a0)\n mv sp, a0\n sd t0, -40(sp)\n addi t0, t0, 1\n sd t0, -32(sp)\n li t1, 0x77\n",
+    "sd t1, 8(sp)",
+    "ld t6, -32(sp)\n ld sp, -48(sp)\n")
 FAULTING(do_ebreak, "ebreak")
 FAULTING(do_c_ebreak, "c.ebreak")
 FAULTING(do_illegal, ".word 0xffffffff")
@@ -125,7 +140,7 @@ static void install(int flags, void (*handler)(int, siginfo_t *, void *)) {
 static void every_instruction(void) {
     static const struct row rows[] = {
         ROW(do_lb), ROW(do_lbu), ROW(do_lh), ROW(do_lhu), ROW(do_lw), ROW(do_lwu), ROW(do_ld),
-        ROW(do_ld_base), ROW(do_ld_zero), ROW(do_c_ld), ROW(do_flw), ROW(do_fld), ROW(do_sb),
+        ROW(do_ld_base), ROW(do_ld_zero), ROW(do_ld_after_stores), ROW(do_c_ld), ROW(do_flw), ROW(do_fld), ROW(do_sb),
         ROW(do_sh), ROW(do_sw), ROW(do_sd), ROW(do_c_sd), ROW(do_sd_zero), ROW(do_fsw),
         ROW(do_fsd), ROW(do_amo), ROW(do_amo_w), ROW(do_lr), ROW(do_ebreak), ROW(do_c_ebreak),
         ROW(do_illegal), ROW(do_c_illegal),
@@ -162,6 +177,15 @@ static void page_boundary(void) {
             printf("%s %d: %d\n", current->name, offset, before == edge[4095]);
         }
     }
+}
+
+// A run of stores to a stack that ends inside the run. The handler needs another one.
+static void stack_end(void) {
+    static const struct row row = ROW(do_sd_stack);
+    current = &row;
+    skip = 1;
+    printf("%s: %lx\n", row.name, ((long (*)(void *))row.run)(edge + 4096));
+    printf("  left %lx %lx\n", *(long *)(edge + 4096 - 40), *(long *)(edge + 4096 - 32));
 }
 
 // A collector's write barrier: pages are protected again and again, and the handler
@@ -276,6 +300,8 @@ int main(int argc, char **argv) {
         step_over(unmapped);
         printf("level %d\n", level);
     }
+    install(SA_ONSTACK, show);
+    stack_end();
     install(SA_ONSTACK, overflow);
     for (int i = 0; i < 3; i++)
         if (!sigsetjmp(out, 1)) printf("%lx\n", deep(0));

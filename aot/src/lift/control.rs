@@ -184,6 +184,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
 
     /// Ends the block.
     pub(super) fn terminate(&mut self, block: &Block) {
+        self.checkpoint_at_end(block);
         match &block.terminator {
             Terminator::FallThrough { next: edge } | Terminator::Jump { target: edge } => {
                 self.go_to(edge);
@@ -220,16 +221,17 @@ impl<'ctx> Lifter<'_, 'ctx> {
     }
 
     /// Continues at the target of an edge.
-    fn go_to(&mut self, edge: &Edge) {
+    pub(super) fn go_to(&mut self, edge: &Edge) {
         if !edge.is_internal() {
             self.leave_to(edge.target);
         } else {
+            self.checkpoint_on(edge);
             self.ir.jump(self.way_to(edge));
         }
     }
 
     /// The LLVM block that an internal edge leads to.
-    pub(super) fn way_to(&self, edge: &Edge) -> BasicBlock<'ctx> {
+    fn way_to(&self, edge: &Edge) -> BasicBlock<'ctx> {
         match edge.kind {
             EdgeKind::Back => match self.latches.get(&edge.target) {
                 Some(&latch) => latch,
@@ -246,7 +248,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         edge: &'e Edge,
         pending: &mut Vec<(BasicBlock<'ctx>, &'e Edge)>,
     ) -> BasicBlock<'ctx> {
-        if edge.is_internal() {
+        if edge.is_internal() && !self.has_checkpoint(edge) {
             return self.way_to(edge);
         }
         let block = self.ir.block(self.host, "way");

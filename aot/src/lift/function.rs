@@ -8,6 +8,7 @@ use inkwell::basic_block::BasicBlock;
 use inkwell::values::{FloatValue, FunctionValue, IntValue, PointerValue};
 
 use super::Unit;
+use super::checkpoints::{Before, before_each};
 use super::control::calls;
 use super::debug::{Debug, FunctionDebug};
 use super::flags::saves_flags;
@@ -232,6 +233,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.control = Control::Direct;
         let live = self.flow.live_after_each(block);
         let dead = dead_loads(block, self.unit);
+        let checkpoints = before_each(block, self.unit);
         let mut saved = None;
         for (index, &(pc, instruction)) in block.instructions.iter().enumerate() {
             self.pc = pc;
@@ -248,7 +250,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             self.flag_neutral = since == Some(1);
             // The comparison has left the flags alone, so there is nothing to restore.
             if since != Some(2) && !matches!(block.terminator, Terminator::TopByte(_)) {
-                self.lift_instruction(instruction);
+                self.lift_instruction(instruction, checkpoints[index]);
             }
         }
         self.settle(self.needed_after(block));
@@ -273,9 +275,9 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    fn lift_instruction(&mut self, instruction: Instruction) {
+    fn lift_instruction(&mut self, instruction: Instruction, before: Before) {
         self.instruction = Some(instruction);
-        self.checkpoint_before(&instruction);
+        self.checkpoint_before(before);
         self.settle_before(&instruction);
         if self.unit.features.interprets(&instruction) {
             self.interpret();

@@ -6,6 +6,7 @@
 //! others are stored to the `Hart` structure when they were written and loaded
 //! again when they are needed.
 
+mod checkpoints;
 mod control;
 mod debug;
 mod features;

@@ -11,34 +11,29 @@
 //!   it faults, for which the place has a mark,
 //! - before and after each atomic operation,
 //! - at calls, returns and whatever else the runtime does: entries of functions, and
-//!   places where calls return to.
+//!   places where calls return to,
+//! - where paths meet, on each way there on which registers were written since the last
+//!   one, and before a jump through a table. Otherwise each meeting would have to merge
+//!   all of these, needed by the code or not: a store each costs less.
 //!
-//! Stores to the `Hart` structure and accesses to guest memory are volatile in this
-//! variant, so that LLVM keeps their order. The place is stored and not found by the
-//! address of the code, because LLVM may merge the code of two accesses.
+//! Stores are volatile in this variant, so that LLVM keeps their order, and it moves no
+//! load past a checkpoint: above it there is a barrier, and what was loaded above it is
+//! stored. Between two checkpoints loads are LLVM's to order and to merge: all of them are
+//! done again. The place is stored and not found by the address of the code, because LLVM
+//! may merge the code of two accesses.
 
-use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE, offset};
-use hartline_isa::{Instruction, Operation};
+use hartline_abi::hart::offset;
+use hartline_isa::Instruction;
 
 use super::Unit;
+use super::checkpoints::{Before, ends_in_checkpoint, is_plain_store};
 use super::function::Lifter;
 use super::registers::{RegisterSet, unpinned};
-
-/// Whether a checkpoint is before the instruction.
-pub(super) fn starts_checkpoint(instruction: &Instruction, unit: &Unit) -> bool {
-    unit.precise && instruction.is_store()
-}
+use crate::cfg::{Block, Edge};
 
 /// Whether a checkpoint is after the instruction too: to do it twice is not to do it.
 pub(super) fn ends_checkpoint(instruction: &Instruction, unit: &Unit) -> bool {
-    starts_checkpoint(instruction, unit) && !is_plain_store(instruction)
-}
-
-fn is_plain_store(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.operation(),
-        Operation::Store { .. } | Operation::StoreFloat { .. }
-    )
+    unit.precise && instruction.is_store() && !is_plain_store(instruction)
 }
 
 /// Registers whose `Hart` words follow what is written to them.
@@ -51,13 +46,8 @@ pub(super) fn tracked(unit: &Unit) -> RegisterSet {
 
 impl Lifter<'_, '_> {
     /// The checkpoint before an instruction.
-    pub(super) fn checkpoint_before(&mut self, instruction: &Instruction) {
-        if starts_checkpoint(instruction, self.unit) {
-            let flags = match (is_plain_store(instruction), instruction.length()) {
-                (false, _) => 0,
-                (true, 2) => FAULT_PLACE_STORE,
-                (true, _) => FAULT_PLACE_STORE | FAULT_PLACE_LONG,
-            };
+    pub(super) fn checkpoint_before(&mut self, before: Before) {
+        if let Before::Checkpoint(flags) = before {
             self.store_dirty();
             self.store_place(self.pc, flags);
         }
@@ -78,6 +68,27 @@ impl Lifter<'_, '_> {
         }
     }
 
+    /// The checkpoint before the jump that ends a block.
+    pub(super) fn checkpoint_at_end(&mut self, block: &Block) {
+        if ends_in_checkpoint(block, self.unit) && self.dirty != RegisterSet::default() {
+            self.store_dirty();
+            self.store_place(self.pc, 0);
+        }
+    }
+
+    /// Whether the way of an edge inside the function has a checkpoint.
+    pub(super) fn has_checkpoint(&self, edge: &Edge) -> bool {
+        self.dirty != RegisterSet::default() && self.flow.is_checkpoint(edge.target)
+    }
+
+    /// That checkpoint; other ways from the block have their own.
+    pub(super) fn checkpoint_on(&self, edge: &Edge) {
+        if self.has_checkpoint(edge) {
+            self.registers.store(self.ir, self.dirty);
+            self.store_place(edge.target, 0);
+        }
+    }
+
     fn store_dirty(&mut self) {
         self.registers.store(self.ir, self.dirty);
         self.dirty = RegisterSet::default();
@@ -88,5 +99,6 @@ impl Lifter<'_, '_> {
         let place = link.wrapping_sub(self.unit.text.start) as u32 | flags;
         let place = self.ir.int_of(32).const_int(place.into(), false);
         self.ir.store_hart(offset::FAULT_PLACE, place);
+        self.ir.separate_loads();
     }
 }

@@ -1,15 +1,16 @@
 //! Which registers that live in the `Hart` structure a function has to load and
 //! store, and where: translated code keeps them in SSA values between calls.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use hartline_abi::hart::{PINNED_F, PINNED_X};
 use hartline_isa::{Instruction, Operation};
 
 use super::Unit;
+use super::checkpoints::{Before, before_each, checkpoint_blocks, ends_in_checkpoint};
 use super::features::Features;
 use super::liveness::{Inside, is_plain};
-use super::precise::{ends_checkpoint, starts_checkpoint, tracked};
+use super::precise::{ends_checkpoint, tracked};
 use crate::cfg::{Block, Function, Terminator};
 
 /// A set of integer and floating-point registers.
@@ -111,6 +112,8 @@ pub struct RegisterFlow<'u> {
     dirty_in: HashMap<u64, RegisterSet>,
     /// Unpinned registers whose value is still needed at the block's start.
     live_in: HashMap<u64, RegisterSet>,
+    /// Blocks at whose start no register is dirty, because the ways to them see to it.
+    checkpoints: HashSet<u64>,
 }
 
 impl<'u> RegisterFlow<'u> {
@@ -124,6 +127,7 @@ impl<'u> RegisterFlow<'u> {
             needed_in: unit.liveness.inside(function, &unit.features),
             dirty_in: HashMap::new(),
             live_in: HashMap::new(),
+            checkpoints: checkpoint_blocks(function, unit),
         };
         flow.find_dirty(function);
         flow.find_live(function);
@@ -147,6 +151,13 @@ impl<'u> RegisterFlow<'u> {
         self.dirty_in.get(&pc).copied().unwrap_or_default()
     }
 
+    /// Whether there is a checkpoint on the ways to the block at `pc` if registers are
+    /// dirty there.
+    #[must_use]
+    pub fn is_checkpoint(&self, pc: u64) -> bool {
+        self.checkpoints.contains(&pc)
+    }
+
     /// Unpinned registers whose value is needed at the start of the block at `pc`.
     #[must_use]
     pub fn live_in(&self, pc: u64) -> RegisterSet {
@@ -162,6 +173,9 @@ impl<'u> RegisterFlow<'u> {
                 continue;
             }
             for edge in block.terminator.edges().filter(|edge| edge.is_internal()) {
+                if self.is_checkpoint(edge.target) {
+                    continue;
+                }
                 let before = self.dirty_in(edge.target);
                 let after = before.union(out);
                 self.dirty_in.insert(edge.target, after);
@@ -197,6 +211,7 @@ impl<'u> RegisterFlow<'u> {
     pub fn live_after_each(&self, block: &Block) -> Vec<RegisterSet> {
         let unit = self.unit;
         let dirty = dirty_before_each(block, self.dirty_in(block.start), unit);
+        let checkpoints = before_each(block, unit);
         let mut live = self.live_at_end(block, dirty[block.instructions.len()]);
         let mut result = vec![live];
         for (index, (_, instruction)) in block.instructions.iter().enumerate().rev() {
@@ -208,7 +223,7 @@ impl<'u> RegisterFlow<'u> {
             } else if last && is_call(block) {
                 let needed = self.needed_by_callee(block).difference(written);
                 dirty[index].intersection(needed).union(read)
-            } else if starts_checkpoint(instruction, unit) {
+            } else if checkpoints[index] != Before::Nothing {
                 live.difference(written).union(read).union(dirty[index])
             } else {
                 live.difference(written).union(read)
@@ -224,11 +239,13 @@ impl<'u> RegisterFlow<'u> {
     fn live_at_end(&self, block: &Block, dirty: RegisterSet) -> RegisterSet {
         let mut live = RegisterSet::default();
         for edge in block.terminator.edges() {
-            live = live.union(if edge.is_internal() {
-                self.live_in(edge.target)
-            } else {
-                dirty.intersection(self.unit.liveness.at_entry(edge.target))
-            });
+            live = live.union(
+                match (edge.is_internal(), self.is_checkpoint(edge.target)) {
+                    (true, false) => self.live_in(edge.target),
+                    (true, true) => self.live_in(edge.target).union(dirty),
+                    (false, _) => dirty.intersection(self.unit.liveness.at_entry(edge.target)),
+                },
+            );
         }
         match &block.terminator {
             Terminator::Return => live.union(dirty.intersection(self.needed_at_return())),
@@ -264,7 +281,7 @@ impl<'u> RegisterFlow<'u> {
     }
 }
 
-fn is_call(block: &Block) -> bool {
+pub(super) fn is_call(block: &Block) -> bool {
     matches!(
         block.terminator,
         Terminator::Call { .. } | Terminator::CallIndirect { .. }
@@ -275,12 +292,12 @@ fn is_call(block: &Block) -> bool {
 /// clean-up is not included in the last element.
 fn dirty_before_each(block: &Block, mut dirty: RegisterSet, unit: &Unit) -> Vec<RegisterSet> {
     let mut result = vec![dirty];
-    for (_, instruction) in &block.instructions {
+    for ((_, instruction), before) in block.instructions.iter().zip(before_each(block, unit)) {
         let written = uses(instruction).1.intersection(tracked(unit));
         let clean = leaves_code(instruction, &unit.features) || ends_checkpoint(instruction, unit);
         dirty = if clean {
             RegisterSet::default()
-        } else if starts_checkpoint(instruction, unit) {
+        } else if before != Before::Nothing {
             written
         } else {
             dirty.union(written)
@@ -290,8 +307,8 @@ fn dirty_before_each(block: &Block, mut dirty: RegisterSet, unit: &Unit) -> Vec<
     result
 }
 
-fn dirty_out(block: &Block, dirty: RegisterSet, unit: &Unit) -> RegisterSet {
-    if is_call(block) {
+pub(super) fn dirty_out(block: &Block, dirty: RegisterSet, unit: &Unit) -> RegisterSet {
+    if is_call(block) || ends_in_checkpoint(block, unit) {
         return RegisterSet::default();
     }
     let all = dirty_before_each(block, dirty, unit);

@@ -4,6 +4,8 @@ use inkwell::IntPredicate;
 
 use super::function::Lifter;
 use super::ir::Likely;
+use super::precise::tracked;
+use super::registers::RegisterSet;
 use crate::cfg::TopByte;
 
 impl Lifter<'_, '_> {
@@ -11,6 +13,14 @@ impl Lifter<'_, '_> {
     pub(super) fn find_top_byte(&mut self, search: &TopByte) {
         let ir = self.ir;
         let builder = ir.builder();
+        let results = [search.count, search.shifted, search.byte];
+        let written = RegisterSet {
+            x: results
+                .iter()
+                .fold(0, |set, register| set | 1 << register.index()),
+            f: 0,
+        };
+        self.dirty = self.dirty.union(written.intersection(tracked(self.unit)));
         let value = self.registers.x(ir, search.value.index());
         let above = ir.built(builder.build_right_shift(value, ir.constant(8), false, ""));
         let [some, none] = ["some", "none"].map(|name| ir.block(self.host, name));
@@ -29,12 +39,12 @@ impl Lifter<'_, '_> {
         self.registers.set_x(ir, search.count.index(), count);
         self.registers.set_x(ir, search.shifted.index(), shifted);
         self.registers.set_x(ir, search.byte.index(), byte);
-        ir.jump(self.way_to(&search.found));
+        self.go_to(&search.found);
 
         ir.position(none);
-        for register in [search.count, search.shifted, search.byte] {
+        for register in results {
             self.registers.set_x(ir, register.index(), ir.constant(0));
         }
-        ir.jump(self.way_to(&search.none));
+        self.go_to(&search.none);
     }
 }
