@@ -12,8 +12,10 @@ use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, hartline, paths};
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 /// A way to spoil the good file, and words of which the error has at least one.
 type Row = (&'static str, fn(Elf) -> Elf, &'static [&'static str]);
@@ -273,6 +275,7 @@ fn main() -> ExitCode {
     });
     suite.add_kvm("section headers cut off", without_sections);
     suite.add_kvm("damaged cache entries", damaged_cache);
+    suite.add_kvm("changes of what is known", known_files);
     suite.add_kvm("many builds at once", many_builds);
     suite.add_kvm("killed build", killed_build);
     suite.add_kvm("build: cache folder cannot be written", || {
@@ -327,11 +330,16 @@ impl Place {
         process::run(self.command(subcommand)?.arg(self.program()), b"")
     }
 
-    /// Files in the cache, without what was found out about this host.
+    /// Files in the cache, without what was found out about this host and about files.
     fn cached(&self) -> Result<Vec<PathBuf>> {
         let mut found = files(&self.cache())?;
-        found.retain(|path| path.file_name().is_none_or(|name| name != "probe.json"));
+        found.retain(|path| *path != self.cache().join("probe.json") && *path != self.known());
         Ok(found)
+    }
+
+    /// What is known of files that were checked.
+    fn known(&self) -> PathBuf {
+        self.cache().join("known")
     }
 }
 
@@ -502,6 +510,58 @@ fn damaged_cache() -> Result<()> {
     Ok(())
 }
 
+/// A file and its translation are not checked again as long as they stay the same, and are
+/// when one of them or the table has changed.
+fn known_files() -> Result<()> {
+    let place = Place::new(&Elf::good()?)?;
+    built(&place)?;
+    // What was written just now is checked each time.
+    let settle = || std::thread::sleep(Duration::from_millis(2200));
+    settle();
+    check_good(&place.run("run")?)?;
+    let known = fs::read(place.known())?;
+    check_good(&place.run("run")?)?;
+    if fs::read(place.known())? != known {
+        return Err("it was checked again".into());
+    }
+    fs::write(place.known(), vec![b'x'; known.len()])?;
+    check_good(&place.run("run")?)?;
+    fs::write(place.known(), &known[..known.len() - 1])?;
+    check_good(&place.run("run")?)?;
+    // The translation.
+    let [entry] = place
+        .cached()?
+        .try_into()
+        .map_err(|files| format!("in the cache: {files:?}"))?;
+    let length = fs::metadata(&entry)?.len();
+    let file = fs::File::options().write(true).open(&entry)?;
+    file.write_all_at(b"damage", length / 2)?;
+    check_good(&place.run("run")?)?;
+    if entry.exists() {
+        return Err("the damage was not noticed".into());
+    }
+    // The program: another instruction, at the time of the one before.
+    built(&place)?;
+    settle();
+    check_good(&place.run("run")?)?;
+    // addi a0, t0, code
+    let exits_with = |code: u32| (0x0002_8513 | code << 20).to_le_bytes();
+    let program = fs::read(place.program())?;
+    let at = program.windows(4).position(|word| word == exits_with(7));
+    let at = at.ok_or("the program does not load its exit code")?;
+    let file = fs::File::options().write(true).open(place.program())?;
+    let modified = file.metadata()?.modified()?;
+    file.write_all_at(&exits_with(8), at as u64)?;
+    file.set_modified(modified)?;
+    for _ in 0..2 {
+        match place.run("run")?.code {
+            8 => settle(),
+            code => return Err(format!("the program before ran: exit code {code}").into()),
+        }
+    }
+    Ok(())
+}
+
 /// Several processes translate the same file: all succeed, one entry is there.
 fn many_builds() -> Result<()> {
     let place = Place::new(&Elf::good()?)?;
@@ -537,7 +597,7 @@ fn killed_build() -> Result<()> {
         .stderr(std::process::Stdio::null())
         .stdout(std::process::Stdio::null())
         .spawn()?;
-    std::thread::sleep(std::time::Duration::from_millis(700));
+    std::thread::sleep(Duration::from_millis(700));
     child.kill()?;
     child.wait()?;
     let images = place

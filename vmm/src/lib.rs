@@ -16,6 +16,7 @@ pub mod images;
 pub mod interrupts;
 pub mod jail;
 pub mod jailed;
+pub mod known;
 pub mod layout;
 pub mod libraries;
 pub mod live;

@@ -2,7 +2,7 @@
 //! interpreter and its shared libraries (System V ABI, "Dynamic Linking"), found where
 //! glibc's loader looks without a cache or environment variables.
 
-use crate::program::TreeFile;
+use crate::program::{Bytes, TreeFile};
 use crate::tree::TreeImage;
 use hartline_abi::elf::{Program, kind};
 use std::collections::HashSet;
@@ -33,7 +33,7 @@ const MAX_LIBRARIES: usize = 1024;
 pub fn of_program(tree: &Arc<TreeImage>, path: &str, elf: &[u8]) -> io::Result<Vec<TreeFile>> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();
-    let mut pending = vec![(path.to_owned(), elf.to_vec())];
+    let mut pending = vec![(path.to_owned(), Bytes::from(elf.to_vec()))];
     while let Some((path, elf)) = pending.pop() {
         let Ok(program) = Program::parse(&elf) else {
             continue;

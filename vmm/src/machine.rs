@@ -6,7 +6,7 @@ use crate::devices::{self, Attached, DeviceStatistics};
 use crate::idt::ShadowIdt;
 use crate::images::{ImageFile, ImageSource, Images};
 use crate::interrupts::{Lines, Mode};
-use crate::layout::{self, Contents, GuestFile};
+use crate::layout::{self, Contents, FileContents, GuestFile};
 use crate::live::LiveCounters;
 use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
 use crate::profile::Profile;
@@ -18,10 +18,12 @@ use hartline_abi::hart::Hart;
 use hartline_abi::layout::{IMAGE_WINDOWS, STACK_BASE, STACK_SIZE, STACK_STRIDE};
 use hartline_devices::console::Outputs;
 use hartline_devices::volume::{Copies, Server, Volume};
+use std::io;
 use std::mem::offset_of;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// The guest runtime that this VMM was built with.
@@ -90,7 +92,7 @@ pub struct Settings<'a> {
 pub struct Outcome {
     /// How it ended.
     pub end: End,
-    /// From the start of [`run`] until the first vCPU entered the guest.
+    /// From the start of [`Blank::run`] until the first vCPU entered the guest.
     pub boot_time: Duration,
     /// From then to the end.
     pub run_time: Duration,
@@ -185,6 +187,17 @@ impl Blank {
         Ok(blank)
     }
 
+    /// As [`new`](Self::new), on a thread of its own: the kernel takes a millisecond for it,
+    /// in which files can be read.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub fn begin(cpus: u32, mode: Mode) -> io::Result<JoinHandle<Result<Self, Error>>> {
+        thread::Builder::new()
+            .name("machine".into())
+            .spawn(move || Self::new(Kvm::open(Path::new(Kvm::DEVICE))?, cpus, mode))
+    }
+
     /// Makes vCPUs until there are so many.
     fn add_vcpus(&mut self, cpus: u32) -> Result<(), Error> {
         self.kvm.check_cpus(cpus)?;
@@ -198,7 +211,7 @@ impl Blank {
     /// got are made.
     ///
     /// # Errors
-    /// As [`run`]; also if it has more vCPUs already.
+    /// [`Error`] for what fails before the guest starts; also if it has more vCPUs already.
     pub fn run(mut self, settings: Settings<'_>) -> Result<Outcome, Error> {
         let start = Instant::now();
         self.add_vcpus(settings.cpus)?;
@@ -255,20 +268,6 @@ fn delivered(shared: &Mapping, ram: &Mapping) -> u64 {
     (0..MAX_CPUS).filter_map(count).fold(0, u64::saturating_add)
 }
 
-/// Runs a VM to its end, whose devices interrupt it in this way.
-///
-/// # Errors
-/// [`Error`] for what fails before the guest starts.
-pub fn run(mode: Mode, settings: Settings<'_>) -> Result<Outcome, Error> {
-    let start = Instant::now();
-    let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
-    let blank = Blank::new(kvm, settings.cpus, mode)?;
-    let creation = start.elapsed();
-    let mut outcome = blank.run(settings)?;
-    outcome.boot_time += creation;
-    Ok(outcome)
-}
-
 /// The tree, in messages.
 const TREE: &str = "the root file system";
 
@@ -278,12 +277,9 @@ fn prepare<'a>(
     mode: Mode,
     settings: Settings<'a>,
 ) -> Result<(Running<'a>, HostStack), Error> {
-    let tree = settings.tree.map(|tree| GuestFile {
-        what: TREE,
-        file: tree.file(),
-        length: tree.length(),
-        base: tree.base(),
-    });
+    let memory = settings.tree.map(tree_memory).transpose()?.flatten();
+    let tree = settings.tree.map(|tree| guest_file(tree, memory.as_ref()));
+    let tree = tree.transpose()?;
     let numbers = settings.devices.numbers();
     let contents = Contents {
         ram: settings.ram,
@@ -367,6 +363,39 @@ fn prepare<'a>(
         confine: settings.confine,
     };
     Ok((running, stack))
+}
+
+/// The tree as memory for the guest, if that is where it is.
+fn tree_memory(tree: &Arc<TreeImage>) -> Result<Option<Arc<Mapping>>, platform::Error> {
+    if tree.memory().is_none() {
+        return Ok(None);
+    }
+    fn bytes(tree: &TreeImage) -> &[u8] {
+        tree.memory().unwrap_or(&[])
+    }
+    // SAFETY: an image does not change, and its memory stays where it is.
+    let memory = unsafe { Mapping::of(TREE, Arc::clone(tree), bytes) }?;
+    Ok(Some(Arc::new(memory)))
+}
+
+/// The tree as a file of the guest.
+fn guest_file<'a>(
+    tree: &'a TreeImage,
+    memory: Option<&'a Arc<Mapping>>,
+) -> Result<GuestFile<'a>, layout::Error> {
+    let contents = match memory {
+        Some(memory) => FileContents::Memory(memory),
+        None => {
+            let failed = |source| layout::Error::File { what: TREE, source };
+            FileContents::File(tree.file().map_err(failed)?)
+        }
+    };
+    Ok(GuestFile {
+        what: TREE,
+        contents,
+        length: tree.length(),
+        base: tree.base(),
+    })
 }
 
 /// Where output goes: to standard output and standard error, and traces to `trace`.

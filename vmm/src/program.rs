@@ -1,13 +1,14 @@
 //! Finding and reading the program: a host file, or a path inside a root file
 //! system tree ([`hartline_abi::tree`]).
 
-use crate::tree::TreeImage;
+use crate::tree::{Stamp, TreeImage};
 use hartline_abi::elf::{self, ElfError};
 use hartline_abi::tree::{TreeEntry, TreeHeader, TreeInode};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::mem::{MaybeUninit, size_of};
+use std::ops::{Deref, Range};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -144,18 +145,32 @@ impl TreeFile {
         self.attributes().is_ok_and(|inode| is_program(&inode))
     }
 
+    /// The stamp of the host's file that it was read from, if that has one.
+    #[must_use]
+    pub fn stamp(&self) -> Option<&Stamp> {
+        self.tree.stamp(self.inode)
+    }
+
     /// Its contents.
     ///
     /// # Errors
     /// Whatever the host answers; also if it is no regular file.
-    pub fn bytes(&self) -> io::Result<Vec<u8>> {
+    pub fn bytes(&self) -> io::Result<Bytes> {
         let inode = self.attributes()?;
         if !is_program(&inode) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        if let Some(memory) = self.tree.memory() {
+            let start = usize::try_from(inode.offset).unwrap_or(usize::MAX);
+            let range = start..start.saturating_add(inode.size as usize);
+            return match memory.get(range.clone()) {
+                Some(_) => Ok(Bytes(Place::Tree(Arc::clone(&self.tree), range))),
+                None => Err(io::ErrorKind::UnexpectedEof.into()),
+            };
+        }
         let mut bytes = vec![0; inode.size as usize];
         self.tree.read_exact_at(&mut bytes, inode.offset)?;
-        Ok(bytes)
+        Ok(bytes.into())
     }
 
     /// A path in the tree that leads to it, for messages.
@@ -166,6 +181,36 @@ impl TreeFile {
         let tree = Tree::open(&self.tree)?;
         let path = tree.path_of(self.inode)?;
         Ok(PathBuf::from(OsString::from_vec(path)))
+    }
+}
+
+/// Contents of a file: a copy, or as they lie in a tree image in memory.
+#[derive(Debug, Clone)]
+pub struct Bytes(Place);
+
+#[derive(Debug, Clone)]
+enum Place {
+    Copy(Vec<u8>),
+    Tree(Arc<TreeImage>, Range<usize>),
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Place::Copy(bytes))
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Place::Copy(bytes) => bytes,
+            Place::Tree(tree, range) => {
+                let bytes = tree.memory().and_then(|memory| memory.get(range.clone()));
+                bytes.unwrap_or(&[])
+            }
+        }
     }
 }
 
@@ -224,7 +269,7 @@ pub struct Program {
     /// Its file.
     pub file: TreeFile,
     /// The contents.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
 }
 
 /// Reads the program at a path inside the tree image `tree`, following symbolic
@@ -440,11 +485,15 @@ mod tests {
         symlink("usr/bin", root.join("bin")).unwrap();
         symlink("/bin/tool", root.join("usr/bin/other")).unwrap();
         symlink("loop", root.join("loop")).unwrap();
-        let mut builder = TreeBuilder::new().unwrap();
-        builder.add_directory(root).unwrap();
-        let image = builder.build().unwrap();
-        let image = Arc::new(image);
-        let tree = Tree::open(&image).unwrap();
+        for builder in [TreeBuilder::new(), TreeBuilder::in_memory()] {
+            let mut builder = builder.unwrap();
+            builder.add_directory(root).unwrap();
+            follow_paths(&Arc::new(builder.build().unwrap()));
+        }
+    }
+
+    fn follow_paths(image: &Arc<TreeImage>) {
+        let tree = Tree::open(image).unwrap();
         let inode = |path: &[u8]| tree.find(path).unwrap();
         for path in [
             "/usr/bin/tool",
@@ -452,9 +501,9 @@ mod tests {
             "/bin/../bin/./other",
             "/../../bin/other",
         ] {
-            let file = TreeFile::new(Arc::clone(&image), inode(path.as_bytes()).expect(path));
+            let file = TreeFile::new(Arc::clone(image), inode(path.as_bytes()).expect(path));
             assert!(file.is_regular(), "{path}");
-            assert_eq!(file.bytes().unwrap(), b"contents", "{path}");
+            assert_eq!(*file.bytes().unwrap(), *b"contents", "{path}");
             assert_eq!(file.path().unwrap(), Path::new("/usr/bin/tool"), "{path}");
         }
         for path in ["/nothing", "/usr/bin/tool/x", "/usr/bin/toolbox"] {
@@ -466,14 +515,14 @@ mod tests {
             inode(b"/bin/other").unwrap(),
             99,
         ] {
-            let file = TreeFile::new(Arc::clone(&image), number);
+            let file = TreeFile::new(Arc::clone(image), number);
             assert_eq!(file.is_regular(), number == inode(b"/bin/tool").unwrap());
         }
-        assert!(TreeFile::new(Arc::clone(&image), 0).bytes().is_err());
+        assert!(TreeFile::new(Arc::clone(image), 0).bytes().is_err());
         assert!(tree.find(b"/loop").is_err());
         let refused = |path: &str| {
             let path = Path::new(path);
-            from_tree(&image, path, path).unwrap_err().to_string()
+            from_tree(image, path, path).unwrap_err().to_string()
         };
         assert!(refused("/bin").contains("not a program"));
         assert!(refused("/nothing").contains("no such file"));

@@ -166,7 +166,7 @@ impl Order {
             outputs.output.as_fd(),
             outputs.error.as_fd(),
             outputs.result.as_fd(),
-            self.files.tree.file().as_fd(),
+            self.files.tree.file()?.as_fd(),
         ];
         descriptors.extend(outputs.keep_input.iter().map(AsFd::as_fd));
         descriptors.extend(outputs.tap.iter().map(AsFd::as_fd));

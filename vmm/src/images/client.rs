@@ -70,6 +70,14 @@ impl Client {
         }
     }
 
+    /// The guest, which has not asked yet or waits for an answer, gets this image and no other.
+    pub(super) fn give(&self, image: ImageFile) {
+        self.tell(|state| {
+            state.image = Some(image);
+            state.finished = true;
+        });
+    }
+
     /// There is no image yet: the guest need not wait for it.
     pub fn nothing_yet(&self) {
         self.tell(|_| {});

@@ -1,6 +1,7 @@
 //! Files with code that the guest maps.
 
-use crate::program::{MAX_LENGTH, TreeFile};
+use crate::program::{Bytes, MAX_LENGTH, TreeFile};
+use crate::tree::Stamp;
 use hartline_abi::call::COPY_INODES;
 use hartline_devices::volume::FileCopy;
 use std::io;
@@ -35,18 +36,27 @@ impl CodeFile {
         }
     }
 
+    /// The stamp of the host's file that it was read from, if that has one.
+    #[must_use]
+    pub fn stamp(&self) -> Option<&Stamp> {
+        match self {
+            Self::Tree(file) => file.stamp(),
+            Self::Copy(..) => None,
+        }
+    }
+
     /// Its contents.
     ///
     /// # Errors
     /// Whatever the host answers; also if it is no regular file.
-    pub fn bytes(&self) -> io::Result<Vec<u8>> {
+    pub fn bytes(&self) -> io::Result<Bytes> {
         match self {
             Self::Tree(file) => file.bytes(),
             Self::Copy(copy, _) => {
                 let length = usize::try_from(copy.length).map_err(io::Error::other)?;
                 let mut bytes = vec![0; length];
                 copy.file.read_exact_at(&mut bytes, 0)?;
-                Ok(bytes)
+                Ok(bytes.into())
             }
         }
     }

@@ -59,6 +59,10 @@ impl ImageFile {
 
 /// Where images come from.
 pub trait ImageSource: Debug + Send + Sync {
+    /// The image of all of a file in a [variant](hartline_abi::image::variant), if it can be
+    /// had without work: the vCPU waits.
+    fn at_once(&self, file: &CodeFile, variant: u32) -> Option<ImageFile>;
+
     /// Makes images of a file in a [variant](hartline_abi::image::variant), and shows them
     /// to `client`, each with all the code of the ones before; none, if the file is no
     /// program, for instance. Called on a thread of its own, which the end of the VM does
@@ -154,12 +158,11 @@ impl Images {
         self.copies = copies;
     }
 
-    /// Has the only image that there will be of a file and variant ready before the guest
+    /// Has the only image that there will be of a file and variant ready for when the guest
     /// asks.
     pub fn offer(&mut self, inode: u32, variant: u32, image: ImageFile) {
         let client = self.client();
-        client.show(image);
-        client.finish();
+        client.give(image);
         self.insert((inode, variant), client);
     }
 
@@ -248,6 +251,10 @@ impl Images {
             return false;
         }
         let source = Arc::clone(source);
+        if let Some(image) = source.at_once(&file, name.1) {
+            self.offer(name.0, name.1, image);
+            return true;
+        }
         let client = self.client().with_control(Arc::clone(control));
         let client = self.insert(name, client);
         let work = move || {

@@ -84,6 +84,14 @@ impl FromDaemon {
 }
 
 impl ImageSource for FromDaemon {
+    fn at_once(&self, file: &CodeFile, variant: u32) -> Option<ImageFile> {
+        let CodeFile::Tree(file) = file else {
+            return None;
+        };
+        let inode = file.inode();
+        self.take(ImageName { inode, variant })
+    }
+
     fn serve(&self, file: &CodeFile, variant: u32, client: &Client) {
         // The daemon knows no other files.
         if !matches!(file, CodeFile::Tree(_)) {
@@ -93,12 +101,9 @@ impl ImageSource for FromDaemon {
             inode: file.inode(),
             variant,
         };
-        let image = self.take(name).or_else(|| {
-            // It is interpreted meanwhile.
-            client.nothing_yet();
-            self.ask(name)
-        });
-        if let Some(image) = image {
+        // It is interpreted meanwhile.
+        client.nothing_yet();
+        if let Some(image) = self.ask(name) {
             client.show(image);
         }
     }

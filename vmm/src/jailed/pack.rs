@@ -20,7 +20,8 @@ pub fn pack(
 ) -> Result<(FromWorker, Option<File>), String> {
     let name = Path::new("the upload");
     let tree = match kind {
-        UploadKind::Elf => TreeBuilder::minimal().and_then(|mut builder| {
+        UploadKind::Elf => TreeBuilder::new().and_then(|mut builder| {
+            builder.add_minimal()?;
             builder.add_open_program(upload, name, PROGRAM_PATH)?;
             builder.build()
         }),
@@ -50,7 +51,7 @@ pub fn pack(
         files.extend(libraries.iter().map(program::TreeFile::inode));
     }
     let files = files.into_iter().collect();
-    let tree = tree.file().try_clone();
+    let tree = tree.file().and_then(File::try_clone);
     let tree = tree.map_err(|error: io::Error| error.to_string())?;
     Ok((FromWorker::Packed { files }, Some(tree)))
 }

@@ -1,6 +1,6 @@
 //! Read-only files in the guest's memory.
 
-use super::{Builder, Error, GuestFile, Permission};
+use super::{Builder, Error, FileContents, GuestFile, Permission};
 use crate::platform::{Access, Mapping};
 use crate::tree::Base;
 use hartline_abi::layout::{FILE_BASE, HUGE_PAGE_SIZE, RAM_GPA};
@@ -20,9 +20,11 @@ impl Builder<'_> {
             let mapped = file.length.next_multiple_of(HUGE_PAGE_SIZE);
             match file.base {
                 None => {
-                    let gpa = match file.length <= MAX_COPIED_FILE {
-                        true => self.copy_parts(file, &[(0, file.length)])?,
-                        false => self.add_file_slot(file.what, file.file, file.length)?,
+                    let gpa = match file.contents {
+                        FileContents::File(host) if file.length <= MAX_COPIED_FILE => {
+                            self.copy_parts(file, host, &[(0, file.length)])?
+                        }
+                        _ => self.add_contents_slot(file)?,
                     };
                     self.tables
                         .map_huge(address, gpa, mapped, Permission::Read)?;
@@ -44,10 +46,10 @@ impl Builder<'_> {
         base: &Base,
     ) -> Result<(), Error> {
         let own = own_parts(file.length, base);
-        let is_copied = own.iter().map(|part| part.1).sum::<u64>() <= MAX_COPIED_FILE;
-        let mut gpa = match is_copied {
-            true => self.copy_parts(file, &own)?,
-            false => self.add_file_slot(file.what, file.file, file.length)?,
+        let is_short = own.iter().map(|part| part.1).sum::<u64>() <= MAX_COPIED_FILE;
+        let (mut gpa, is_copied) = match file.contents {
+            FileContents::File(host) if is_short => (self.copy_parts(file, host, &own)?, true),
+            _ => (self.add_contents_slot(file)?, false),
         };
         for (offset, length) in own {
             // Copies lie one after another, a file as it is.
@@ -61,7 +63,8 @@ impl Builder<'_> {
         if base.extents.is_empty() {
             return Ok(());
         }
-        let shown = self.add_file_slot(file.what, &base.file, base.length)?;
+        let shown = Mapping::file(file.what, &base.file, base.length)?;
+        let shown = self.add_read_only_slot(Arc::new(shown));
         for extent in &base.extents {
             self.tables.map(
                 address + extent.offset,
@@ -75,12 +78,17 @@ impl Builder<'_> {
 
     /// Copies parts of a file (offset and length) into RAM, one after another. Result:
     /// physical address of the first, aligned to 2 MiB.
-    fn copy_parts(&mut self, file: &GuestFile<'_>, parts: &[(u64, u64)]) -> Result<u64, Error> {
+    fn copy_parts(
+        &mut self,
+        file: &GuestFile<'_>,
+        host: &File,
+        parts: &[(u64, u64)],
+    ) -> Result<u64, Error> {
         let length = parts.iter().map(|part| part.1).sum();
         let block = self.take_block(file.what, length)?;
         let mut to = block;
         for &(offset, length) in parts {
-            let read = self.ram.read_file(to, file.file, offset, length);
+            let read = self.ram.read_file(to, host, offset, length);
             read.map_err(|source| Error::File {
                 what: file.what,
                 source,
@@ -90,18 +98,20 @@ impl Builder<'_> {
         Ok(RAM_GPA + block)
     }
 
-    /// Makes a file read-only physical memory. Result: its address, aligned to 2 MiB.
-    fn add_file_slot(
-        &mut self,
-        what: &'static str,
-        file: &File,
-        length: u64,
-    ) -> Result<u64, Error> {
-        let mapping = Mapping::file(what, file, length)?;
+    /// Makes a whole file read-only physical memory. Result: its address, aligned to 2 MiB.
+    fn add_contents_slot(&mut self, file: &GuestFile<'_>) -> Result<u64, Error> {
+        let memory = match file.contents {
+            FileContents::File(host) => Arc::new(Mapping::file(file.what, host, file.length)?),
+            FileContents::Memory(memory) => Arc::clone(memory),
+        };
+        Ok(self.add_read_only_slot(memory))
+    }
+
+    fn add_read_only_slot(&mut self, memory: Arc<Mapping>) -> u64 {
         let gpa = self.slot_next;
-        self.slot_next += mapping.length().next_multiple_of(HUGE_PAGE_SIZE);
-        self.add_slot(gpa, Arc::new(mapping), Access::ReadOnly);
-        Ok(gpa)
+        self.slot_next += memory.length().next_multiple_of(HUGE_PAGE_SIZE);
+        self.add_slot(gpa, memory, Access::ReadOnly);
+        gpa
     }
 }
 

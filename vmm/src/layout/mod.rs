@@ -87,12 +87,21 @@ pub enum Error {
 pub struct GuestFile<'a> {
     /// What it is, for messages.
     pub what: &'static str,
-    /// The file; it does not change while the VM runs.
-    pub file: &'a File,
+    /// Where its contents are; they do not change while the VM runs.
+    pub contents: FileContents<'a>,
     /// Its length, bytes; not 0.
     pub length: u64,
     /// What is shown instead of parts of it.
     pub base: Option<&'a Base>,
+}
+
+/// Where a file is that the guest sees.
+#[derive(Debug, Clone, Copy)]
+pub enum FileContents<'a> {
+    /// In a file of the host.
+    File(&'a File),
+    /// In memory, at least of its length, which the guest gets as it is, read-only.
+    Memory(&'a Arc<Mapping>),
 }
 
 /// What goes into the guest's memory.

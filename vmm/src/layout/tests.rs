@@ -43,7 +43,7 @@ fn memory(bytes: &[u8]) -> File {
 fn guest_file(file: &File) -> GuestFile<'_> {
     GuestFile {
         what: "test file",
-        file,
+        contents: FileContents::File(file),
         length: file.metadata().unwrap().len(),
         base: None,
     }
@@ -134,6 +134,29 @@ fn what_the_vmm_owns_is_in_read_only_slots() {
         guest.slots_free,
         FILE_GPA + files::MAX_COPIED_FILE + HUGE_PAGE_SIZE
     );
+}
+
+#[test]
+fn a_file_in_memory_is_shown_where_it_is() {
+    let shown = Arc::new(Mapping::anonymous("test", HUGE_PAGE_SIZE).unwrap());
+    let file = GuestFile {
+        what: "test file",
+        contents: FileContents::Memory(&shown),
+        length: 5000,
+        base: None,
+    };
+    let guest = build(&contents(&runtime_elf(), &[file])).unwrap();
+    let address = guest.file_addresses[0];
+    assert_eq!(walk(&guest.ram, address).unwrap().0, FILE_GPA);
+    assert_eq!(rights(&guest.ram, address), Some((false, false)));
+    let slot = guest
+        .slots
+        .iter()
+        .find(|slot| slot.gpa == FILE_GPA)
+        .unwrap();
+    assert_eq!(slot.access, Access::ReadOnly);
+    assert!(Arc::ptr_eq(&slot.memory, &shown));
+    assert_eq!(guest.slots_free, FILE_GPA + HUGE_PAGE_SIZE);
 }
 
 #[test]

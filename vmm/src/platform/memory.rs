@@ -3,11 +3,13 @@
 //! that both sides use at once are atomics.
 
 use super::Error;
+use std::any::Any;
 use std::fs::File;
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Alignment of every mapping: that of a huge page.
@@ -19,6 +21,8 @@ pub struct Mapping {
     base: NonNull<u8>,
     length: usize,
     writable: bool,
+    /// Who unmaps it instead.
+    owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 // SAFETY: a mapping is memory of the process, not of a thread, and every access
@@ -70,6 +74,39 @@ impl Mapping {
         Self::map(what, length, protection, libc::MAP_SHARED, file.as_raw_fd())
     }
 
+    /// Memory of `owner`, read-only, which `bytes` gives of it: whole pages that begin at a
+    /// multiple of 2 MiB.
+    ///
+    /// # Safety
+    /// The memory stays where it is and as it is until the owner is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if it is misaligned.
+    pub unsafe fn of<T: Any + Send + Sync>(
+        what: &'static str,
+        owner: Arc<T>,
+        bytes: impl FnOnce(&T) -> &[u8],
+    ) -> Result<Self, Error> {
+        let bytes = NonNull::from(bytes(&owner));
+        let (base, length) = (bytes.cast::<u8>(), bytes.len());
+        let is_aligned = base.addr().get().is_multiple_of(ALIGNMENT);
+        if length == 0 || !is_aligned || !length.is_multiple_of(4096) {
+            let length = length as u64;
+            let source = io::Error::from_raw_os_error(libc::EINVAL);
+            return Err(Error::Memory {
+                what,
+                length,
+                source,
+            });
+        }
+        Ok(Self {
+            base,
+            length,
+            writable: false,
+            owner: Some(owner),
+        })
+    }
+
     fn map(
         what: &'static str,
         length: u64,
@@ -109,6 +146,7 @@ impl Mapping {
             base,
             length: size,
             writable: protection & libc::PROT_WRITE != 0,
+            owner: None,
         })
     }
 
@@ -290,9 +328,11 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range belongs to this mapping, and every reference to it
-        // borrows from `self`.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
+        if self.owner.is_none() {
+            // SAFETY: the range belongs to this mapping, and every reference to it
+            // borrows from `self`.
+            unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
+        }
     }
 }
 
@@ -365,6 +405,34 @@ mod tests {
         assert!(m.write(0, &[1]).is_err());
         assert!(m.write_value(0, 1u64).is_err());
         assert!(m.atomic_u32(0).is_err());
+    }
+
+    #[test]
+    fn memory_of_somebody_else_is_kept_and_read_only() {
+        let owner = Arc::new(Mapping::anonymous("test", 2 << 20).unwrap());
+        owner.write(5, b"bytes").unwrap();
+        fn part(owner: &Mapping, from: usize, length: usize) -> &[u8] {
+            // SAFETY: inside the mapping, which nobody writes meanwhile.
+            unsafe { std::slice::from_raw_parts(owner.base().as_ptr().add(from), length) }
+        }
+        let of = |from, length| {
+            // SAFETY: as above; it stays mapped until it is dropped.
+            unsafe {
+                Mapping::of("test", Arc::clone(&owner), |owner| {
+                    part(owner, from, length)
+                })
+            }
+        };
+        assert!(of(0, 0).is_err() && of(0, 5).is_err() && of(4096, 4096).is_err());
+        let mapping = of(0, 8192).unwrap();
+        assert_eq!(Arc::strong_count(&owner), 2);
+        let mut bytes = [0; 5];
+        mapping.read(5, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"bytes");
+        assert!(mapping.write(0, b"x").is_err() && mapping.read(8190, &mut bytes).is_err());
+        drop(mapping);
+        assert_eq!(Arc::strong_count(&owner), 1);
+        owner.read(5, &mut bytes).unwrap();
     }
 
     #[test]

@@ -76,7 +76,7 @@ use hartline_devices::net::Tap;
 use hartline_vmm::boot::Arguments;
 use hartline_vmm::devices::{Attached, Network};
 use hartline_vmm::interrupts::Mode;
-use hartline_vmm::machine::{Outcome, Settings, run};
+use hartline_vmm::machine::{Blank, Outcome, Settings};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -158,7 +158,9 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         statistics: None,
         live: None,
     };
-    run(guest.mode, settings).expect("the VM starts")
+    let machine = Blank::begin(settings.cpus, guest.mode).expect("a thread");
+    let machine = machine.join().expect("no panic").expect("a VM");
+    machine.run(settings).expect("the VM starts")
 }
 
 /// A TAP interface of its own, deleted when dropped.

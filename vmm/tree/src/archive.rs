@@ -130,6 +130,7 @@ impl TreeBuilder {
         let content = Content::File {
             offset,
             size: m.size,
+            stamp: None,
         };
         self.nodes.add(m.attributes, content, &m.path)
     }

@@ -2,6 +2,7 @@
 
 use crate::error::TreeError;
 use crate::nodes::{Attributes, Content, NodeId};
+use crate::stamp::Stamp;
 use crate::{Source, TreeBuilder};
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
@@ -117,9 +118,20 @@ impl TreeBuilder {
             error: &error,
         };
         let size = metadata.size();
-        let offset = self.image.append_file(file, size, source)?;
+        let before = Stamp::of(&metadata);
+        let has_holes = metadata.blocks().saturating_mul(512) < size;
+        let offset = self.image.append_file(file, size, has_holes, source)?;
         let offset = offset.ok_or_else(changed)?;
-        let content = Content::File { offset, size };
+        // What was written while it was read may be there or not.
+        let stamp = before.filter(|_| {
+            let after = file.metadata();
+            after.is_ok_and(|after| Stamp::of(&after) == before)
+        });
+        let content = Content::File {
+            offset,
+            size,
+            stamp,
+        };
         self.nodes.add(attributes(&metadata), content, shown)
     }
 }

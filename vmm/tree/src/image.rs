@@ -1,25 +1,27 @@
-//! The image in its memory file: file data streamed in while the tree is read,
+//! The image while it is put together: file data streamed in while the tree is read,
 //! then the inodes and names behind it, and the header in front.
 
 use crate::error::{TreeError, show};
 use crate::nodes::{Content, NodeId, Nodes, ROOT};
 use crate::packed::{Base, Extent, TreeImage};
+use crate::stamp::Stamp;
+use crate::storage::Storage;
 use crate::{MAX_LENGTH, Source};
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_abi::{ABI_VERSION, tree as abi};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 /// Bytes copied at a time.
 const CHUNK: usize = 256 << 10;
 
-/// The memory file. The first page is kept for the header.
+/// The image. The first page is kept for the header.
 #[derive(Debug)]
 pub(super) struct Image {
-    file: File,
+    storage: Storage,
     /// Where the next data goes, a multiple of the page size.
     end: u64,
     buffer: Vec<u8>,
@@ -31,22 +33,19 @@ pub(super) struct Image {
 
 impl Image {
     /// An image with nothing in it.
-    pub fn new() -> Result<Self, TreeError> {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a NUL-terminated string; nothing else is passed.
-        let fd = unsafe { libc::memfd_create(c"hartline-tree".as_ptr(), flags) };
-        if fd < 0 {
-            return Err(TreeError::image("create")(io::Error::last_os_error()));
-        }
-        // SAFETY: `fd` was opened just now and nobody else has it.
-        let file = unsafe { File::from_raw_fd(fd) };
-        Ok(Self {
-            file,
+    pub fn new(storage: Storage) -> Self {
+        Self {
+            storage,
             end: PAGE_SIZE,
             buffer: Vec::new(),
             base: None,
             extents: Vec::new(),
-        })
+        }
+    }
+
+    /// Goes on in a memory file, of which only pages that have data take memory.
+    pub fn use_file(&mut self) -> Result<(), TreeError> {
+        self.storage.become_file(self.end)
     }
 
     /// The file that [`show`](Self::show) speaks of, of `length` bytes.
@@ -84,7 +83,7 @@ impl Image {
                 path: show(path),
                 limit: MAX_LENGTH,
             })?;
-        self.file.set_len(end).map_err(TreeError::image("extend"))?;
+        self.storage.extend(self.end, end)?;
         self.end = end;
         Ok(offset)
     }
@@ -102,24 +101,50 @@ impl Image {
             .map(|whole| whole.then_some(start))
     }
 
-    /// Copy `size` bytes of a file; its holes are skipped, not read.
+    /// Copy `size` bytes of a file; its holes are skipped, not read, if it `has_holes`.
     pub fn append_file(
         &mut self,
         file: &mut File,
         size: u64,
+        has_holes: bool,
         source: Source<'_>,
     ) -> Result<Option<u64>, TreeError> {
         let start = self.reserve(size, source.path)?;
         let mut at = 0;
-        while let Some((data, hole)) = next_data(file, at, size) {
-            file.seek(SeekFrom::Start(data))
-                .map_err(|error| source.error("seek in", error))?;
-            if !self.copy(file, start + data, hole - data, source)? {
+        while at < size {
+            let piece = match has_holes {
+                true => next_data(file, at, size),
+                false => Some((0, size)),
+            };
+            let Some((data, hole)) = piece else { break };
+            if !self.append_piece(file, data, start + data, hole - data, source)? {
                 return Ok(None);
             }
             at = hole;
         }
         Ok(Some(start))
+    }
+
+    /// Copy `length` bytes of a file from its byte `from` on to offset `to`, which is
+    /// reserved. `Ok(false)`: the file ended before.
+    fn append_piece(
+        &mut self,
+        file: &mut File,
+        from: u64,
+        to: u64,
+        length: u64,
+        source: Source<'_>,
+    ) -> Result<bool, TreeError> {
+        let Some(place) = self.storage.place(to, length) else {
+            file.seek(SeekFrom::Start(from))
+                .map_err(|error| source.error("seek in", error))?;
+            return self.copy(file, to, length, source);
+        };
+        match file.read_exact_at(place, from) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(source.error("read", error)),
+        }
     }
 
     /// Copy `left` bytes of `reader` to offset `to`, which is reserved. `Ok(false)`: the
@@ -136,7 +161,7 @@ impl Image {
             let want = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
             let got = fill(reader, &mut self.buffer[..want])
                 .map_err(|error| source.error("read", error))?;
-            self.write_pages(&self.buffer[..got], to)?;
+            self.storage.write(&self.buffer[..got], to)?;
             if got < want {
                 return Ok(false);
             }
@@ -146,59 +171,31 @@ impl Image {
         Ok(true)
     }
 
-    /// Write `data` but for page-sized pieces of zeros.
-    fn write_pages(&self, data: &[u8], to: u64) -> Result<(), TreeError> {
-        const PAGE: usize = PAGE_SIZE as usize;
-        let is_zero = |at: usize| {
-            let page = &data[at..data.len().min(at + PAGE)];
-            page.iter().all(|&byte| byte == 0)
-        };
-        let mut at = 0;
-        while at < data.len() {
-            let (start, hole) = (at, is_zero(at));
-            at += PAGE;
-            while at < data.len() && is_zero(at) == hole {
-                at += PAGE;
-            }
-            if !hole {
-                let run = &data[start..data.len().min(at)];
-                self.file
-                    .write_all_at(run, to + start as u64)
-                    .map_err(TreeError::image("write"))?;
-            }
-        }
-        Ok(())
-    }
-
     /// Write everything but the file data, seal the file and give it away.
     pub fn finish(mut self, nodes: &Nodes) -> Result<TreeImage, TreeError> {
         let metadata = Metadata::new(nodes, self.end);
         let offset = self.reserve(metadata.bytes.len() as u64, b"/")?;
-        let write = TreeError::image("write");
-        self.file
-            .write_all_at(&metadata.bytes, offset)
-            .map_err(write)?;
+        self.storage.write(&metadata.bytes, offset)?;
         let mut header = Vec::with_capacity(32);
         header.extend(abi::MAGIC);
         header.extend(ABI_VERSION.to_le_bytes());
         header.extend(metadata.inode_count.to_le_bytes());
         header.extend(offset.to_le_bytes());
         header.extend(self.end.to_le_bytes());
-        self.file
-            .write_all_at(&header, 0)
-            .map_err(TreeError::image("write"))?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
-        // SAFETY: F_ADD_SEALS takes an integer and touches no memory of ours.
-        if unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
-            return Err(TreeError::image("seal")(io::Error::last_os_error()));
-        }
+        self.storage.write(&header, 0)?;
+        self.storage.seal()?;
         let extents = self.extents;
         let base = self.base.map(|(file, length)| Base {
             file,
             length,
             extents,
         });
-        Ok(TreeImage::with_base(self.file, self.end, base))
+        Ok(TreeImage::packed(
+            self.storage,
+            self.end,
+            base,
+            metadata.stamps,
+        ))
     }
 }
 
@@ -225,9 +222,6 @@ fn next_data(file: &File, at: u64, size: u64) -> Option<(u64, u64)> {
         let found = unsafe { libc::lseek(file.as_raw_fd(), from, whence) };
         u64::try_from(found).ok()
     };
-    if at >= size {
-        return None;
-    }
     match seek(at, libc::SEEK_DATA) {
         Some(data) if data >= size => None,
         Some(data) => {
@@ -244,6 +238,8 @@ fn next_data(file: &File, at: u64, size: u64) -> Option<(u64, u64)> {
 struct Metadata {
     bytes: Vec<u8>,
     inode_count: u32,
+    /// Stamps of regular files by number of the inode, in that order.
+    stamps: Vec<(u32, Stamp)>,
 }
 
 /// What hangs on the root, numbered, each directory before what is in it.
@@ -291,7 +287,8 @@ impl Metadata {
         let inodes_length = order.ids.len() * size_of::<abi::TreeInode>();
         let mut bytes = vec![0; inodes_length];
         let mut inodes = Vec::with_capacity(inodes_length);
-        for (&id, &nlink) in order.ids.iter().zip(&order.links) {
+        let mut stamps = Vec::new();
+        for ((number, &id), &nlink) in (0..).zip(&order.ids).zip(&order.links) {
             let node = nodes.get(id);
             let (format, rdev, parent, offset, size) = match &node.content {
                 Content::Directory { parent, entries } => {
@@ -301,7 +298,14 @@ impl Metadata {
                     let parent = order.numbers.get(parent).copied().unwrap_or(0);
                     (libc::S_IFDIR, 0, parent, at, entries.len() as u64)
                 }
-                Content::File { offset, size } => (libc::S_IFREG, 0, 0, *offset, *size),
+                Content::File {
+                    offset,
+                    size,
+                    stamp,
+                } => {
+                    stamps.extend(stamp.map(|stamp| (number, stamp)));
+                    (libc::S_IFREG, 0, 0, *offset, *size)
+                }
                 Content::Symlink { target } => {
                     let at = base + bytes.len() as u64;
                     bytes.extend(target);
@@ -325,6 +329,7 @@ impl Metadata {
         Self {
             bytes,
             inode_count: order.ids.len() as u32,
+            stamps,
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Packs the root file system of a VM: directories, tar files, EROFS images and `--volume`
-//! imports become one read-only [`hartline_abi::tree`] image in a sealed memory file.
+//! imports become one read-only [`hartline_abi::tree`] image in a sealed memory file or in memory.
 //!
 //! File data is streamed into the image while the sources are read; the host's
 //! memory holds only names and attributes. That of EROFS images is not copied but shown. Owners, groups, permissions and
@@ -12,17 +12,21 @@ mod error;
 mod image;
 mod nodes;
 mod packed;
+mod stamp;
+mod storage;
 #[cfg(test)]
 mod tests;
 
 pub use error::TreeError;
 pub use packed::{Base, Extent, TreeImage};
+pub use stamp::Stamp;
 
 use image::Image;
 use nodes::{Attributes, NodeId, Nodes, ROOT};
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
+use storage::Storage;
 
 /// Largest image, bytes. It is memory of the host until the VM ends.
 pub const MAX_LENGTH: u64 = 32 << 30;
@@ -60,33 +64,46 @@ pub struct TreeBuilder {
 }
 
 impl TreeBuilder {
-    /// A tree with nothing but its root directory.
+    /// A tree with nothing but its root directory, whose image will be a memory file.
     ///
     /// # Errors
     /// The memory file cannot be made.
     pub fn new() -> Result<Self, TreeError> {
-        Ok(Self {
-            nodes: Nodes::new(),
-            image: Image::new()?,
-        })
+        Ok(Self::stored_in(Storage::file()?))
     }
 
-    /// The tree of a VM without a root file system of its own: empty directories
-    /// `/dev`, `/proc` and `/tmp`, for [`add_file`](Self::add_file) to add to.
+    /// The same, but an image of at most 64 MiB will be memory of this process, in huge
+    /// pages: files are read to their places in it. With an EROFS image it is a memory file
+    /// all the same.
     ///
     /// # Errors
-    /// The memory file cannot be made.
-    pub fn minimal() -> Result<Self, TreeError> {
-        let mut builder = Self::new()?;
+    /// There is no memory.
+    pub fn in_memory() -> Result<Self, TreeError> {
+        Ok(Self::stored_in(Storage::memory()?))
+    }
+
+    fn stored_in(storage: Storage) -> Self {
+        Self {
+            nodes: Nodes::new(),
+            image: Image::new(storage),
+        }
+    }
+
+    /// Add what a VM without a root file system of its own has: empty directories
+    /// `/dev`, `/proc` and `/tmp`.
+    ///
+    /// # Errors
+    /// There is something else of these names.
+    pub fn add_minimal(&mut self) -> Result<(), TreeError> {
         for (name, permissions) in [("dev", 0o755), ("proc", 0o555), ("tmp", 0o1777)] {
             let attributes = Attributes {
                 permissions,
                 ..Attributes::directory()
             };
             let name = name.as_bytes();
-            builder.nodes.add_directory(ROOT, name, attributes, name)?;
+            self.nodes.add_directory(ROOT, name, attributes, name)?;
         }
-        Ok(builder)
+        Ok(())
     }
 
     /// Add a root file system: a directory, a tar file (also compressed with gzip), or an
@@ -163,7 +180,11 @@ impl TreeBuilder {
                 parent,
                 entries: Default::default(),
             },
-            false => nodes::Content::File { offset: 0, size: 0 },
+            false => nodes::Content::File {
+                offset: 0,
+                size: 0,
+                stamp: None,
+            },
         };
         let shown = guest.as_bytes();
         let id = self.nodes.add(Attributes::directory(), content, shown)?;
@@ -197,6 +218,7 @@ impl TreeBuilder {
         let content = nodes::Content::File {
             offset: offset.unwrap_or_default(),
             size,
+            stamp: None,
         };
         let attributes = Attributes {
             permissions: 0o644,
@@ -223,9 +245,9 @@ impl TreeBuilder {
         self.nodes.replace(parent, &last, id, guest.as_bytes())
     }
 
-    /// Write the inodes and names, and give the image away: a memory file sealed
-    /// against every change, a multiple of the page size long, and the EROFS image, if one
-    /// was added.
+    /// Write the inodes and names, and give the image away, a multiple of the page size
+    /// long: a memory file sealed against every change or memory, and the EROFS image, if
+    /// one was added.
     ///
     /// # Errors
     /// The image becomes too large or cannot be written.

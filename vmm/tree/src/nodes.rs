@@ -3,6 +3,7 @@
 
 use crate::MAX_INODES;
 use crate::error::{TreeError, show};
+use crate::stamp::Stamp;
 use std::collections::BTreeMap;
 
 /// Index of an inode; the root is [`ROOT`]. Not the number in the image.
@@ -52,6 +53,8 @@ pub(super) enum Content {
     File {
         offset: u64,
         size: u64,
+        /// Of the host's file that has the same bytes as long as it has this stamp.
+        stamp: Option<Stamp>,
     },
     Symlink {
         target: Box<[u8]>,

@@ -1,5 +1,7 @@
 //! A packed tree: its image, and the file that parts of the image are shown from.
 
+use crate::stamp::Stamp;
+use crate::storage::Storage;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -7,9 +9,11 @@ use std::os::unix::fs::FileExt;
 /// A tree image ([`hartline_abi::tree`]).
 #[derive(Debug)]
 pub struct TreeImage {
-    file: File,
+    storage: Storage,
     length: u64,
     base: Option<Base>,
+    /// Stamps of regular files by number of the inode, in that order.
+    stamps: Vec<(u32, Stamp)>,
 }
 
 /// A file that is not copied into the image: parts of it are shown instead of parts of the
@@ -43,22 +47,51 @@ impl TreeImage {
     /// The attributes of the file cannot be read.
     pub fn new(file: File) -> io::Result<Self> {
         let length = file.metadata()?.len();
-        Ok(Self {
-            file,
-            length,
-            base: None,
-        })
+        Ok(Self::packed(Storage::File(file), length, None, Vec::new()))
     }
 
-    /// An image of which a part is shown from `base`.
-    pub(super) fn with_base(file: File, length: u64, base: Option<Base>) -> Self {
-        Self { file, length, base }
+    /// An image of which a part is shown from `base`, with the stamps of some files.
+    pub(super) fn packed(
+        storage: Storage,
+        length: u64,
+        base: Option<Base>,
+        stamps: Vec<(u32, Stamp)>,
+    ) -> Self {
+        Self {
+            storage,
+            length,
+            base,
+            stamps,
+        }
     }
 
     /// The image's own file; what the base shows is zeros there.
+    ///
+    /// # Errors
+    /// `Unsupported`: the image is in memory.
+    pub fn file(&self) -> io::Result<&File> {
+        match &self.storage {
+            Storage::File(file) => Ok(file),
+            Storage::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// The image, if it is in memory, in whole huge pages: what follows its end is zeros.
+    /// It stays there as long as the image is not dropped.
     #[must_use]
-    pub fn file(&self) -> &File {
-        &self.file
+    pub fn memory(&self) -> Option<&[u8]> {
+        match &self.storage {
+            Storage::File(_) => None,
+            Storage::Memory(memory) => Some(memory.bytes(self.length)),
+        }
+    }
+
+    /// The stamp of the host's file that the inode `number` was read from, if that file had
+    /// it before and after.
+    #[must_use]
+    pub fn stamp(&self, number: u32) -> Option<&Stamp> {
+        let found = self.stamps.binary_search_by_key(&number, |stamp| stamp.0);
+        found.ok().map(|index| &self.stamps[index].1)
     }
 
     /// Length of the image, bytes.
@@ -79,22 +112,24 @@ impl TreeImage {
     /// Whatever the host answers; also if the image ends before.
     pub fn read_exact_at(&self, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
         let Some(base) = &self.base else {
-            return self.file.read_exact_at(bytes, at);
+            return self.storage.read_exact_at(bytes, at);
         };
         while !bytes.is_empty() {
             let next = base.extents.partition_point(|e| e.offset + e.length <= at);
             let extent = base.extents.get(next);
-            let (file, from, room) = match extent {
-                Some(e) if e.offset <= at => {
-                    let within = at - e.offset;
-                    (&base.file, e.source + within, e.length - within)
-                }
-                Some(e) => (&self.file, at, e.offset - at),
-                None => (&self.file, at, u64::MAX),
+            let room = match extent {
+                Some(e) if e.offset <= at => e.offset + e.length - at,
+                Some(e) => e.offset - at,
+                None => u64::MAX,
             };
             let length = usize::try_from(room).map_or(bytes.len(), |room| room.min(bytes.len()));
             let (part, rest) = bytes.split_at_mut(length);
-            file.read_exact_at(part, from)?;
+            match extent {
+                Some(e) if e.offset <= at => {
+                    base.file.read_exact_at(part, e.source + (at - e.offset))?;
+                }
+                _ => self.storage.read_exact_at(part, at)?,
+            }
             bytes = rest;
             at += length as u64;
         }

@@ -170,15 +170,84 @@ fn directory_round_trip() {
     assert_eq!(tree.len(), 1 + count_below(root.path()));
     assert_same(&tree, root.path());
     assert_eq!(tree["/usr/odd"].inode, tree["/usr/lib/again"].inode);
-    let blocks = image.file().metadata().unwrap().blocks() * 512;
+    let blocks = image.file().unwrap().metadata().unwrap().blocks() * 512;
     assert!(blocks < 4 << 20, "the hole takes memory: {blocks} bytes");
 }
 
 #[test]
+fn image_in_memory_is_the_same() {
+    let root = sample();
+    let pack = |mut builder: TreeBuilder| {
+        builder.add_root(root.path()).unwrap();
+        builder.add_text(b"text", "/text").unwrap();
+        builder.build().unwrap()
+    };
+    let image = pack(TreeBuilder::in_memory().unwrap());
+    assert!(image.file().is_err());
+    let memory = image.memory().unwrap();
+    assert_eq!(memory.as_ptr() as usize % (2 << 20), 0);
+    assert_eq!(
+        memory.len(),
+        image.length().next_multiple_of(2 << 20) as usize
+    );
+    let mut bytes = vec![0; image.length() as usize];
+    let other = pack(TreeBuilder::new().unwrap());
+    other.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(memory[..bytes.len()] == bytes);
+    assert!(memory[bytes.len()..].iter().all(|&byte| byte == 0));
+    assert_eq!(read_back(&image), read_back(&other));
+    assert!(image.read_exact_at(&mut bytes, 64 << 20).is_err());
+    assert!(image.read_exact_at(&mut bytes, u64::MAX).is_err());
+}
+
+#[test]
+fn image_that_outgrows_memory_becomes_a_file() {
+    let root = sample();
+    fs::write(root.path().join("zz"), b"after").unwrap();
+    let large = File::create(root.path().join("large")).unwrap();
+    large.set_len(64 << 20).unwrap();
+    large.write_all_at(b"end", (64 << 20) - 3).unwrap();
+    let mut builder = TreeBuilder::in_memory().unwrap();
+    builder.add_text(b"before", "/text").unwrap();
+    builder.add_root(root.path()).unwrap();
+    let image = builder.build().unwrap();
+    assert!(image.memory().is_none());
+    assert!(image.file().unwrap().set_len(0).is_err());
+    let mut tree = read_back(&image);
+    assert_eq!(tree.remove("/text").unwrap().data, b"before");
+    assert_same(&tree, root.path());
+}
+
+#[test]
+fn stamps_are_of_files_that_have_settled() {
+    let root = sample();
+    let pack = || {
+        let mut builder = TreeBuilder::new().unwrap();
+        builder.add_directory(root.path()).unwrap();
+        let image = builder.build().unwrap();
+        let tree = read_back(&image);
+        (image, tree)
+    };
+    let (image, tree) = pack();
+    assert_eq!(image.stamp(tree["/usr/odd"].inode), None);
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    let (image, tree) = pack();
+    let stamp = |path: &str| image.stamp(tree[path].inode);
+    assert!(stamp("/usr/odd").is_some() && stamp("/usr/none").is_some());
+    assert_ne!(stamp("/usr/odd"), stamp("/sparse"));
+    assert_eq!(stamp("/usr/odd"), stamp("/usr/lib/again"));
+    assert_eq!([stamp("/usr"), stamp("/lib"), stamp("/fifo")], [None; 3]);
+    assert_eq!(image.stamp(u32::MAX), None);
+}
+
+#[test]
 fn image_is_sealed() {
-    let image = TreeBuilder::minimal().unwrap().build().unwrap();
-    assert!(image.file().write_all_at(b"x", 0).is_err());
-    assert!(image.file().set_len(0).is_err());
+    let mut builder = TreeBuilder::new().unwrap();
+    builder.add_minimal().unwrap();
+    let image = builder.build().unwrap();
+    let file = image.file().unwrap();
+    assert!(file.write_all_at(b"x", 0).is_err());
+    assert!(file.set_len(0).is_err());
     let tree = read_back(&image);
     let names: Vec<_> = tree.keys().map(String::as_str).collect();
     assert_eq!(names, ["", "/dev", "/proc", "/tmp"]);

@@ -60,7 +60,7 @@ fn build_in_root(
     root: &Path,
     programs: &[PathBuf],
 ) -> anyhow::Result<()> {
-    let mut builder = TreeBuilder::new()?;
+    let mut builder = TreeBuilder::in_memory()?;
     builder.add_root(root)?;
     let tree = Arc::new(builder.build()?);
     let mut done = HashSet::new();

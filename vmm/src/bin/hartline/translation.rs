@@ -9,8 +9,10 @@ use hartline_aot::technique::{Disabled, Technique};
 use hartline_aot::translate::Progress;
 use hartline_aot::translator::{Options, Translator};
 use hartline_vmm::images::ImageFile;
+use hartline_vmm::known::Known;
 use hartline_vmm::platform::Kvm;
 use hartline_vmm::probe;
+use hartline_vmm::tree::Stamp;
 use std::path::{Path, PathBuf};
 
 /// The [variant] that `--precise` asks for, or its absence.
@@ -26,6 +28,8 @@ pub fn variant_for(precise: bool) -> u32 {
 pub struct Translation {
     cache: Cache,
     options: Options,
+    /// Images that need not be checked.
+    known: Option<Known>,
 }
 
 /// An image in the cache.
@@ -79,7 +83,11 @@ impl Translation {
             disabled: Disabled::new(disabled),
             ..Options::default()
         };
-        Self { cache, options }
+        Self {
+            known: Known::of(&cache),
+            cache,
+            options,
+        }
     }
 
     /// How to translate into a [variant].
@@ -103,13 +111,32 @@ impl Translation {
         Some(CachedImage { path, size })
     }
 
-    /// The image of a file, opened, if the cache has one of all of it.
+    /// The image of all of a file, opened, if it is known to be in the cache since it was
+    /// checked and the host's file that `stamp` is of was read.
+    pub fn known(&self, stamp: Option<&Stamp>, variant: u32) -> Option<ImageFile> {
+        let image = self.known.as_ref()?.image(stamp?, &self.options(variant))?;
+        ImageFile::open(image).ok()
+    }
+
+    /// The image of a file, opened and checked, if the cache has one of all of it; `stamp` is
+    /// that of the host's file, if it has one.
     ///
     /// # Errors
     /// The host cannot tell how long it is.
-    pub fn cached(&self, key: &Key) -> anyhow::Result<Option<ImageFile>> {
-        let image = self.cache.lookup(key).map(ImageFile::open);
-        image.transpose().context("image in the cache")
+    pub fn cached(
+        &self,
+        key: &Key,
+        options: &Options,
+        stamp: Option<&Stamp>,
+    ) -> anyhow::Result<Option<ImageFile>> {
+        let Some(image) = self.cache.lookup(key) else {
+            return Ok(None);
+        };
+        if let (Some(known), Some(stamp)) = (&self.known, stamp) {
+            known.remember(stamp, options, key, &image);
+        }
+        let image = ImageFile::open(image).context("image in the cache")?;
+        Ok(Some(image))
     }
 
     /// The image of a file in a [variant], translated if it is not in the cache.

@@ -356,9 +356,8 @@ impl Library {
             features: self.features.clone(),
         };
         let time = self.translation_time;
-        let (_, image) = self
-            .work(&job, tree.file(), time, "translation", progress)
-            .await?;
+        let tree = tree.file().map_err(host("the tree"))?;
+        let (_, image) = self.work(&job, tree, time, "translation", progress).await?;
         let image = image.ok_or_else(|| host("translation")(io::ErrorKind::InvalidData.into()))?;
         let mut bytes = Vec::new();
         let read = || -> io::Result<usize> {

@@ -36,6 +36,8 @@ struct Packing<'a> {
 impl TreeBuilder {
     /// Adds everything in the image to the root directory. It becomes the tree's base.
     pub(super) fn pack_erofs(&mut self, file: File, path: &Path) -> Result<(), TreeError> {
+        // Pieces of the image lie far apart.
+        self.image.use_file()?;
         let image = Image::open(&file, path)?;
         let root = image.inode(image.root)?;
         if root.mode & libc::S_IFMT != libc::S_IFDIR {
@@ -163,7 +165,11 @@ impl TreeBuilder {
             // The piece lies in the image: the reader does not end before.
             self.image.copy(&mut reader, to, length - shown, source)?;
         }
-        Ok(Content::File { offset, size })
+        Ok(Content::File {
+            offset,
+            size,
+            stamp: None,
+        })
     }
 }
 

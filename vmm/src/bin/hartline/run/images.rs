@@ -9,6 +9,7 @@ use hartline_aot::order::Heat;
 use hartline_aot::translator::{MAX_TEXT, Options, ReadError};
 use hartline_vmm::background::{Background, BackgroundError, Guest, Job, Turns, step_back};
 use hartline_vmm::images::{Client, CodeFile, ImageFile, ImageSource};
+use hartline_vmm::program::{Bytes, Program};
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +24,7 @@ pub struct RunningImages {
 /// A file that is translated while the program runs.
 #[derive(Debug)]
 struct Growing {
-    elf: Vec<u8>,
+    elf: Bytes,
     options: Options,
     key: Key,
     background: Background,
@@ -65,11 +66,18 @@ impl RunningImages {
     ///
     /// # Errors
     /// The file is no riscv64 program, has too much code, or the cache cannot be written.
-    pub fn of_program(&self, elf: &[u8], variant: u32) -> anyhow::Result<Option<ImageFile>> {
-        let key = self.translation.options(variant).key(elf);
-        let cached = self.translation.cached(&key)?;
+    pub fn of_program(&self, program: &Program, variant: u32) -> anyhow::Result<Option<ImageFile>> {
+        let stamp = program.file.stamp();
+        if let Some(image) = self.translation.known(stamp, variant) {
+            return Ok(Some(image));
+        }
+        let options = self.translation.options(variant);
+        let key = options.key(&program.bytes);
+        let cached = self.translation.cached(&key, &options, stamp)?;
         if cached.is_none() {
-            let text = Binary::parse(elf).map_err(ReadError::from)?.text_range();
+            let text = Binary::parse(&program.bytes)
+                .map_err(ReadError::from)?
+                .text_range();
             let span = text.end.saturating_sub(text.start);
             if span > MAX_TEXT {
                 return Err(ReadError::TextTooLarge(span).into());
@@ -114,8 +122,13 @@ impl RunningImages {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn grow(&self, elf: Vec<u8>, options: Options, client: &Client) -> Result<(), BackgroundError> {
-        let key = options.key(&elf);
+    fn grow(
+        &self,
+        elf: Bytes,
+        key: Key,
+        options: Options,
+        client: &Client,
+    ) -> Result<(), BackgroundError> {
         self.translation.cache().prepare()?;
         let partial = self.translation.cache().lookup_partial(&key);
         match partial.map(ImageFile::open) {
@@ -136,19 +149,28 @@ impl RunningImages {
     }
 }
 
+/// Whether there is such a [variant]: the guest may ask for any number.
+fn is_variant(variant: u32) -> bool {
+    [variant::NORMAL, variant::PRECISE].contains(&variant)
+}
+
 impl ImageSource for RunningImages {
+    fn at_once(&self, file: &CodeFile, variant: u32) -> Option<ImageFile> {
+        is_variant(variant).then(|| self.translation.known(file.stamp(), variant))?
+    }
+
     fn serve(&self, file: &CodeFile, variant: u32, client: &Client) {
         let Ok(elf) = file.bytes() else { return };
         // What cannot be loaded is not code, whatever it is.
-        let known = [variant::NORMAL, variant::PRECISE].contains(&variant);
-        if !known || elf::Program::parse(&elf).is_err() {
+        if !is_variant(variant) || elf::Program::parse(&elf).is_err() {
             return;
         }
         let options = self.translation.options(variant);
-        match self.translation.cached(&options.key(&elf)) {
+        let key = options.key(&elf);
+        match self.translation.cached(&key, &options, file.stamp()) {
             Ok(Some(image)) => client.show(image),
             _ => {
-                if let Err(error) = self.grow(elf, options, client) {
+                if let Err(error) = self.grow(elf, key, options, client) {
                     let name = file.name().escape_debug().to_string();
                     crate::say(&format!("{name}: {error}: code is interpreted"));
                 }

@@ -23,7 +23,7 @@ use hartline_devices::volume::Volume;
 use hartline_vmm::boot;
 use hartline_vmm::devices::{Attached, Disk, DiskName};
 use hartline_vmm::images::ImageSource;
-use hartline_vmm::machine::{self, RUNTIME, Settings};
+use hartline_vmm::machine::{Blank, RUNTIME, Settings};
 use hartline_vmm::profile::{Profile, Taken};
 use hartline_vmm::program;
 use hartline_vmm::report::{Program, judge};
@@ -35,6 +35,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,6 +50,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let start = Instant::now();
     arguments.check()?;
     let net = arguments.net.with_forwards(&arguments.ports)?;
+    let machine = Blank::begin(arguments.cpus, arguments.interrupt_mode()?)?;
     let guest = load(arguments, &net)?;
     let images = match arguments.interpret {
         true => None,
@@ -64,7 +66,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         Some(images) => match &guest.program {
             None => None,
             Some(program) => images
-                .of_program(&program.bytes, variant)
+                .of_program(program, variant)
                 .with_context(|| arguments.program.display().to_string())?,
         },
     };
@@ -101,7 +103,10 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         confine: None,
         output_limit: u64::MAX,
     };
-    let outcome = machine::run(arguments.interrupt_mode()?, settings)?;
+    let machine = machine
+        .join()
+        .unwrap_or_else(|panic| resume_unwind(panic))?;
+    let outcome = machine.run(settings)?;
     if let Some(images) = &images {
         images.finish();
     }
@@ -169,15 +174,15 @@ impl Guest {
     /// The program's contents, for messages; nothing of one in a volume.
     fn elf(&self) -> &[u8] {
         let program = self.program.as_ref();
-        program.map_or(&[], |program| &program.bytes)
+        program.map_or(&[][..], |program| &program.bytes)
     }
 }
 
 fn load(arguments: &Arguments, net: &Net) -> anyhow::Result<Guest> {
-    let (mut builder, path);
+    let mut builder = TreeBuilder::in_memory()?;
+    let path;
     match &arguments.rootfs {
         Some(root) => {
-            builder = TreeBuilder::new()?;
             builder.add_root(root)?;
             path = Path::new("/").join(&arguments.program);
         }
@@ -185,7 +190,7 @@ fn load(arguments: &Arguments, net: &Net) -> anyhow::Result<Guest> {
             program::check_host(&arguments.program)?;
             let name = arguments.program.file_name();
             path = Path::new("/").join(name.context("the program has no name")?);
-            builder = TreeBuilder::minimal()?;
+            builder.add_minimal()?;
             let guest_path = path.to_str().context("the program's name is not UTF-8")?;
             builder.add_file(&arguments.program, guest_path)?;
         }

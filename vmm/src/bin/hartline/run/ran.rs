@@ -6,7 +6,7 @@ use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE};
 use hartline_aot::image::Image;
 use hartline_aot::unwind::Unwinder;
 use hartline_vmm::machine::Outcome;
-use hartline_vmm::program::TreeFile;
+use hartline_vmm::program::{Bytes, TreeFile};
 use hartline_vmm::tree::TreeImage;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Contents of the files that [`Ran`] is about.
 pub struct Files {
     /// ELF files by inode.
-    elf: HashMap<u32, Vec<u8>>,
+    elf: HashMap<u32, Bytes>,
     /// Window, inode of the ELF file, and bytes of images.
     images: Vec<(u64, u32, Vec<u8>)>,
 }

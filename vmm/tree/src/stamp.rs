@@ -1,0 +1,122 @@
+//! What tells that a file of the host is still the same, without reading it.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A file that was changed less long ago can be changed once more without another time in
+/// its attributes: file systems count in ticks of the kernel's clock, some in seconds.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// Identity, length and times of a file, as build systems compare them. Of two equal stamps of
+/// one boot the contents are the same, unless somebody sets the clock back, or writes through
+/// a shared mapping: that changes the times only now and then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    /// Modification of the contents: seconds and nanoseconds since 1970.
+    modified: (i64, i64),
+    /// Change of anything, attributes included. Nobody can set this time.
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// Bytes of a stamp.
+    pub const LENGTH: usize = 56;
+
+    /// The stamp of the file with these attributes; `None` if it was changed less than two
+    /// seconds ago.
+    #[must_use]
+    pub fn of(metadata: &Metadata) -> Option<Self> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        Self::at(metadata, now)
+    }
+
+    /// As [`of`](Self::of), so long after 1970.
+    fn at(metadata: &Metadata, now: Duration) -> Option<Self> {
+        let changed = (metadata.ctime(), metadata.ctime_nsec());
+        let seconds = u64::try_from(changed.0).ok()?;
+        let nanoseconds = u32::try_from(changed.1).ok()?;
+        let age = now.checked_sub(Duration::new(seconds, nanoseconds))?;
+        (age >= SETTLED).then_some(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed,
+        })
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
+        let words = [
+            self.device,
+            self.inode,
+            self.size,
+            self.modified.0.cast_unsigned(),
+            self.modified.1.cast_unsigned(),
+            self.changed.0.cast_unsigned(),
+            self.changed.1.cast_unsigned(),
+        ];
+        let mut bytes = [0; Self::LENGTH];
+        for (place, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *place = word.to_le_bytes();
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// A stamp that does not wait for the file to settle.
+    fn stamp(metadata: &Metadata) -> Stamp {
+        let later = Duration::from_secs(metadata.ctime().unsigned_abs() + 10);
+        Stamp::at(metadata, later).unwrap()
+    }
+
+    #[test]
+    fn changes_show() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, b"one").unwrap();
+        let first = stamp(&fs::metadata(&path).unwrap());
+        assert_eq!(first, stamp(&fs::metadata(&path).unwrap()));
+        // Other contents of the same length, and the time set back to what it was.
+        std::thread::sleep(Duration::from_millis(20));
+        let time = fs::metadata(&path).unwrap().modified().unwrap();
+        fs::write(&path, b"two").unwrap();
+        fs::File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_modified(time))
+            .unwrap();
+        let second = stamp(&fs::metadata(&path).unwrap());
+        assert_ne!(first, second);
+        assert_ne!(first.to_bytes(), second.to_bytes());
+        // Another file in its place.
+        fs::write(directory.path().join("other"), b"two").unwrap();
+        fs::rename(directory.path().join("other"), &path).unwrap();
+        assert_ne!(second, stamp(&fs::metadata(&path).unwrap()));
+    }
+
+    #[test]
+    fn what_changed_just_now_has_none() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let metadata = file.as_file().metadata().unwrap();
+        assert_eq!(Stamp::of(&metadata), None);
+        let changed = Duration::new(metadata.ctime() as u64, metadata.ctime_nsec() as u32);
+        assert_eq!(
+            Stamp::at(&metadata, changed + SETTLED - Duration::from_nanos(1)),
+            None
+        );
+        assert!(Stamp::at(&metadata, changed + SETTLED).is_some());
+        // The clock was set back.
+        assert_eq!(Stamp::at(&metadata, changed - Duration::from_secs(5)), None);
+    }
+}

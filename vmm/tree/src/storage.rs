@@ -1,0 +1,180 @@
+//! Where the bytes of an image are: in a memory file, or in memory of this process.
+
+use crate::error::TreeError;
+use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
+use memmap2::{Advice, MmapMut, MmapOptions};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+
+const PAGE: usize = PAGE_SIZE as usize;
+const HUGE_PAGE: usize = HUGE_PAGE_SIZE as usize;
+
+/// Where an image is.
+#[derive(Debug)]
+pub(super) enum Storage {
+    /// A memory file, which other processes can be given. Pages that were not written are
+    /// holes.
+    File(File),
+    /// Memory of this process.
+    Memory(Memory),
+}
+
+/// Memory in huge pages, if the host has them, which starts at one. What was not written is
+/// zeros.
+#[derive(Debug)]
+pub(super) struct Memory {
+    map: MmapMut,
+    /// Where the first huge page begins.
+    start: usize,
+}
+
+impl Memory {
+    /// Most bytes of an image in memory: 64 MiB.
+    pub const CAPACITY: u64 = 64 << 20;
+
+    fn new() -> io::Result<Self> {
+        let length = Self::CAPACITY as usize + HUGE_PAGE;
+        let map = MmapOptions::new()
+            .len(length)
+            .no_reserve_swap()
+            .map_anon()?;
+        // Without them it is slower.
+        let _ = map.advise(Advice::HugePage);
+        let start = map.as_ptr().align_offset(HUGE_PAGE);
+        Ok(Self { map, start })
+    }
+
+    /// The first `length` bytes, in whole huge pages.
+    pub fn bytes(&self, length: u64) -> &[u8] {
+        let length = usize::try_from(length).map_or(usize::MAX, |n| n.next_multiple_of(HUGE_PAGE));
+        let all = self.map.get(self.start..).unwrap_or(&[]);
+        &all[..length.min(Self::CAPACITY as usize).min(all.len())]
+    }
+
+    /// A part of it.
+    fn part(&mut self, at: u64, length: usize) -> io::Result<&mut [u8]> {
+        let start = usize::try_from(at)
+            .ok()
+            .and_then(|at| at.checked_add(self.start));
+        let end = start.and_then(|start| start.checked_add(length));
+        let range = start.zip(end).map(|(start, end)| start..end);
+        let part = range.and_then(|range| self.map.get_mut(range));
+        part.ok_or_else(|| io::ErrorKind::InvalidInput.into())
+    }
+}
+
+impl Storage {
+    /// An empty memory file.
+    pub fn file() -> Result<Self, TreeError> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name is a NUL-terminated string; nothing else is passed.
+        let fd = unsafe { libc::memfd_create(c"hartline-tree".as_ptr(), flags) };
+        if fd < 0 {
+            return Err(TreeError::image("create")(io::Error::last_os_error()));
+        }
+        // SAFETY: `fd` was opened just now and nobody else has it.
+        Ok(Self::File(unsafe { File::from_raw_fd(fd) }))
+    }
+
+    /// Memory.
+    pub fn memory() -> Result<Self, TreeError> {
+        let memory = Memory::new().map_err(TreeError::image("create"))?;
+        Ok(Self::Memory(memory))
+    }
+
+    /// Makes room up to `end`, where `used` bytes are in use: memory that is too small for it
+    /// becomes a file.
+    pub fn extend(&mut self, used: u64, end: u64) -> Result<(), TreeError> {
+        if end > Memory::CAPACITY {
+            self.become_file(used)?;
+        }
+        match self {
+            Self::File(file) => file.set_len(end).map_err(TreeError::image("extend")),
+            Self::Memory(_) => Ok(()),
+        }
+    }
+
+    /// Moves the first `used` bytes, which are whole pages, to a memory file, if they are not
+    /// there.
+    pub fn become_file(&mut self, used: u64) -> Result<(), TreeError> {
+        let Self::Memory(memory) = self else {
+            return Ok(());
+        };
+        let file = Self::file()?;
+        if let Self::File(file) = &file {
+            file.set_len(used).map_err(TreeError::image("extend"))?;
+        }
+        let mut file = file;
+        let bytes = memory.bytes(used);
+        let used = usize::try_from(used).map_or(bytes.len(), |used| used.min(bytes.len()));
+        file.write(&bytes[..used], 0)?;
+        *self = file;
+        Ok(())
+    }
+
+    /// Writes `data` at `to`, where there is room. Of a file, pages of zeros stay holes.
+    pub fn write(&mut self, data: &[u8], to: u64) -> Result<(), TreeError> {
+        match self {
+            Self::File(file) => write_pages(file, data, to),
+            Self::Memory(memory) => memory
+                .part(to, data.len())
+                .map(|part| part.copy_from_slice(data)),
+        }
+        .map_err(TreeError::image("write"))
+    }
+
+    /// Where `length` bytes at `at` are to be read to, if they can be read to their place.
+    pub fn place(&mut self, at: u64, length: u64) -> Option<&mut [u8]> {
+        match self {
+            Self::File(_) => None,
+            Self::Memory(memory) => memory.part(at, usize::try_from(length).ok()?).ok(),
+        }
+    }
+
+    /// Nothing more is written: a file is sealed against every change.
+    pub fn seal(&self) -> Result<(), TreeError> {
+        let Self::File(file) = self else {
+            return Ok(());
+        };
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+        // SAFETY: F_ADD_SEALS takes an integer and touches no memory of ours.
+        match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
+            0 => Ok(()),
+            _ => Err(TreeError::image("seal")(io::Error::last_os_error())),
+        }
+    }
+
+    /// Fills `bytes` from offset `at`.
+    pub fn read_exact_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        let memory = match self {
+            Self::File(file) => return file.read_exact_at(bytes, at),
+            Self::Memory(memory) => memory.bytes(Memory::CAPACITY),
+        };
+        let start = usize::try_from(at).ok();
+        let part = start.and_then(|start| memory.get(start..start.checked_add(bytes.len())?));
+        bytes.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}
+
+/// Writes `data` but for page-sized pieces of zeros.
+fn write_pages(file: &File, data: &[u8], to: u64) -> io::Result<()> {
+    let is_zero = |at: usize| {
+        let page = &data[at..data.len().min(at + PAGE)];
+        page.iter().all(|&byte| byte == 0)
+    };
+    let mut at = 0;
+    while at < data.len() {
+        let (start, hole) = (at, is_zero(at));
+        at += PAGE;
+        while at < data.len() && is_zero(at) == hole {
+            at += PAGE;
+        }
+        if !hole {
+            file.write_all_at(&data[start..data.len().min(at)], to + start as u64)?;
+        }
+    }
+    Ok(())
+}
