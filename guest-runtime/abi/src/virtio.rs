@@ -131,10 +131,18 @@ pub mod net_feature {
     pub const HOST_TSO4: u64 = 1 << 11;
     /// The device takes large TCP segments over IPv6.
     pub const HOST_TSO6: u64 = 1 << 12;
+    /// A packet may be in several receive buffers.
+    pub const MERGEABLE: u64 = 1 << 15;
     /// There is a control queue.
     pub const CONTROL_QUEUE: u64 = 1 << 17;
     /// There may be several pairs of queues; needs [`CONTROL_QUEUE`].
     pub const MULTIQUEUE: u64 = 1 << 22;
+    /// The driver takes several UDP datagrams over IPv4 in one packet.
+    pub const GUEST_USO4: u64 = 1 << 54;
+    /// The driver takes several UDP datagrams over IPv6 in one packet.
+    pub const GUEST_USO6: u64 = 1 << 55;
+    /// The device takes several UDP datagrams in one packet.
+    pub const HOST_USO: u64 = 1 << 56;
 }
 
 /// Queue of received packets of pair `pair` (section 5.1.2).
@@ -209,7 +217,7 @@ pub struct NetHeader {
     pub gso_type: u8,
     /// Length of all headers of a large segment, bytes.
     pub header_length: u16,
-    /// Payload of each packet that a large segment is cut into, bytes.
+    /// Payload of each packet that a large segment or several datagrams are cut into, bytes.
     pub gso_size: u16,
     /// From where on the checksum is to be computed.
     pub checksum_start: u16,
@@ -232,6 +240,25 @@ impl NetHeader {
     pub const GSO_TCP4: u8 = 1;
     /// A large TCP segment over IPv6.
     pub const GSO_TCP6: u8 = 4;
+    /// UDP datagrams of one length, but for the last, behind one header.
+    pub const GSO_UDP: u8 = 5;
+    /// Where [`buffers`](Self::buffers) is in memory.
+    pub const BUFFERS_OFFSET: usize = core::mem::offset_of!(NetHeader, buffers);
+
+    /// From memory.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
+        let [flags, gso_type, h0, h1, g0, g1, s0, s1, o0, o1, b0, b1] = bytes;
+        Self {
+            flags,
+            gso_type,
+            header_length: u16::from_le_bytes([h0, h1]),
+            gso_size: u16::from_le_bytes([g0, g1]),
+            checksum_start: u16::from_le_bytes([s0, s1]),
+            checksum_offset: u16::from_le_bytes([o0, o1]),
+            buffers: u16::from_le_bytes([b0, b1]),
+        }
+    }
 
     /// As it is in memory.
     #[must_use]
