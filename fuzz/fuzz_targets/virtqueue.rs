@@ -5,7 +5,7 @@
 #![no_main]
 
 use hartline_abi::console::{CONTROL_TRANSMIT, MAX_PORTS, console_feature, queues};
-use hartline_abi::virtio::{device, feature, net_feature, register, status};
+use hartline_abi::virtio::{NetHeader, device, feature, net_feature, register, status};
 use hartline_devices::block::{Block, Image};
 use hartline_devices::console::{Console, Outputs};
 use hartline_devices::net::{Backend, Net};
@@ -30,6 +30,8 @@ const LENGTH: usize = 64 << 10;
 /// Bits of the first byte of an input with which there is a network device with two pairs of
 /// queues, if the bit for the block and other devices is not set too.
 const SEVERAL: u8 = 1 | 2;
+/// Bit with which packets of a network device may be in several buffers.
+const MERGES: u8 = 0x10;
 /// Length of the disk, bytes.
 const DISK: u64 = 64 << 10;
 /// Most queues of a device: those of the console. Two pairs of a network device and its control
@@ -106,6 +108,10 @@ impl Backend for Wire {
         1500
     }
 
+    fn offloads(&self) -> u64 {
+        0
+    }
+
     fn set_used(&mut self, used: bool) -> io::Result<()> {
         assert_ne!(std::mem::replace(&mut self.used, used), used);
         Ok(())
@@ -122,7 +128,7 @@ impl Backend for Wire {
             .packets
             .checked_sub(1)
             .ok_or(io::ErrorKind::WouldBlock)?;
-        Ok(room.min(100))
+        Ok(room.min(NetHeader::LENGTH + 150 * self.packets))
     }
 
     unsafe fn write(&mut self, buffers: &[libc::iovec]) -> io::Result<()> {
@@ -276,6 +282,11 @@ fn begin(transport: &mut Transport, kind: u8) {
         }
         | if kind & (SEVERAL | 8) == SEVERAL {
             net_feature::CONTROL_QUEUE | net_feature::MULTIQUEUE
+        } else {
+            0
+        }
+        | if kind & (MERGES | 9) == MERGES | 1 {
+            net_feature::MERGEABLE
         } else {
             0
         }

@@ -12,6 +12,10 @@ pub trait Backend: Send + Debug {
     /// Largest IP packet, bytes.
     fn mtu(&self) -> u16;
 
+    /// Its offloads: what it does with packets that are sent, and what packets may come if
+    /// [asked for](Self::set_offloads), by virtio features.
+    fn offloads(&self) -> u64;
+
     /// Tells it whether the guest uses its pair of queues: if it does not, packets come to
     /// others. Not called where a device has one pair.
     ///

@@ -2,12 +2,13 @@
 //! is a queue of a TAP interface of the host or a network that ends in this process, and with a
 //! thread that moves packets between it and the rings.
 //!
-//! A packet is in one receive buffer: the driver gives buffers that the largest segment fits
-//! into, which saves merging. What is not used of them is not touched.
+//! A packet fills as many receive buffers as it needs, if the driver agrees to that; otherwise each
+//! has room for the largest packet. What is not used of them is not touched.
 
 mod backend;
 mod control;
 mod pair;
+mod spares;
 mod stats;
 mod tap;
 #[cfg(test)]
@@ -34,6 +35,8 @@ use virtio_queue::Queue;
 /// A network device.
 pub struct Net {
     config: [u8; 12],
+    /// What all backends do.
+    offloads: u64,
     common: Arc<Common>,
     /// Counters and doorbells of all pairs.
     counters: Vec<Arc<Counters>>,
@@ -77,10 +80,13 @@ impl Net {
             queue_pairs: count,
             mtu: backends[0].mtu(),
         };
+        let offloads = backends.iter().map(|backend| backend.offloads());
+        let offloads = offloads.fold(u64::MAX, |all, one| all & one);
         let pairs = backends.into_iter().map(Pair::new);
         let pairs = pairs.collect::<io::Result<Vec<_>>>()?;
         Ok(Self {
             config: config.to_bytes(),
+            offloads,
             common: Arc::new(Common {
                 memory,
                 guest,
@@ -181,15 +187,8 @@ impl Device for Net {
             1 => 0,
             _ => net_feature::CONTROL_QUEUE | net_feature::MULTIQUEUE,
         };
-        several
-            | net_feature::CHECKSUM
-            | net_feature::GUEST_CHECKSUM
-            | net_feature::MTU
-            | net_feature::MAC
-            | net_feature::GUEST_TSO4
-            | net_feature::GUEST_TSO6
-            | net_feature::HOST_TSO4
-            | net_feature::HOST_TSO6
+        let own = net_feature::MTU | net_feature::MAC | net_feature::MERGEABLE;
+        self.offloads | several | own
     }
 
     fn queues(&self) -> usize {

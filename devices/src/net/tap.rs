@@ -20,6 +20,11 @@ const SIOCBRADDIF: libc::c_ulong = 0x89a2;
 const TUN_F_CSUM: libc::c_uint = 1;
 const TUN_F_TSO4: libc::c_uint = 2;
 const TUN_F_TSO6: libc::c_uint = 4;
+/// Several UDP datagrams in one packet, since Linux 6.2, and over both protocols or neither.
+const TUN_F_USO: libc::c_uint = 0x20 | 0x40;
+/// The features for that: what may come, and all of them.
+const GUEST_USO: u64 = net_feature::GUEST_USO4 | net_feature::GUEST_USO6;
+const USO: u64 = GUEST_USO | net_feature::HOST_USO;
 
 /// Why a TAP interface cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +85,7 @@ pub enum TapError {
 pub struct Tap {
     file: File,
     mtu: u16,
+    offloads: u64,
 }
 
 impl Tap {
@@ -101,10 +107,10 @@ impl Tap {
         }
         let (file, request) = attach(&text, queues > 1)?;
         let mtu = mtu(request).map_err(failed("SIOCGIFMTU"))?;
-        let mut opened = vec![Self { file, mtu }];
+        let mut opened = vec![Self::from_file(file, mtu)];
         for _ in 1..queues {
             let (file, _) = attach(&text, true)?;
-            let mut queue = Self { file, mtu };
+            let mut queue = Self::from_file(file, mtu);
             queue.set_used(false).map_err(failed("TUNSETQUEUE"))?;
             opened.push(queue);
         }
@@ -115,7 +121,22 @@ impl Tap {
     /// so many bytes.
     #[must_use]
     pub fn from_file(file: File, mtu: u16) -> Self {
-        Self { file, mtu }
+        // Packets wait for a driver that takes more than the simplest.
+        let tries = [TUN_F_CSUM | TUN_F_USO, 0];
+        let has_uso = tries
+            .iter()
+            .all(|&tried| set_offloads(&file, tried).is_ok());
+        let always = net_feature::CHECKSUM
+            | net_feature::GUEST_CHECKSUM
+            | net_feature::GUEST_TSO4
+            | net_feature::GUEST_TSO6
+            | net_feature::HOST_TSO4
+            | net_feature::HOST_TSO6;
+        Self {
+            file,
+            mtu,
+            offloads: always | if has_uso { USO } else { 0 },
+        }
     }
 
     /// The name of an interface that is open, in the namespace where it is.
@@ -194,6 +215,10 @@ impl Backend for Tap {
         self.mtu
     }
 
+    fn offloads(&self) -> u64 {
+        self.offloads
+    }
+
     fn set_used(&mut self, used: bool) -> io::Result<()> {
         let mut change = request(c"");
         let flag = match used {
@@ -215,15 +240,10 @@ impl Backend for Tap {
                 offloads |= offload;
             }
         }
-        // SAFETY: the argument is a number.
-        let result = unsafe {
-            libc::ioctl(
-                self.file.as_raw_fd(),
-                TUNSETOFFLOAD,
-                libc::c_ulong::from(offloads),
-            )
-        };
-        check(result)
+        if features & GUEST_USO == GUEST_USO {
+            offloads |= TUN_F_USO;
+        }
+        set_offloads(&self.file, offloads)
     }
 
     unsafe fn read(&mut self, buffers: &[libc::iovec]) -> io::Result<usize> {
@@ -259,6 +279,13 @@ fn request(name: &CStr) -> libc::ifreq {
 fn ioctl<T>(fd: RawFd, number: libc::c_ulong, argument: &mut T) -> io::Result<()> {
     // SAFETY: every request of this file takes a pointer to a structure of this type.
     check(unsafe { libc::ioctl(fd, number, std::ptr::from_mut(argument)) })
+}
+
+/// Says what packets are taken of a TAP interface, which offers more then.
+fn set_offloads(file: &File, offloads: libc::c_uint) -> io::Result<()> {
+    let offloads = libc::c_ulong::from(offloads);
+    // SAFETY: the argument is a number.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), TUNSETOFFLOAD, offloads) })
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

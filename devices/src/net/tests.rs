@@ -33,6 +33,10 @@ impl Backend for Wire {
         1500
     }
 
+    fn offloads(&self) -> u64 {
+        0
+    }
+
     fn set_used(&mut self, used: bool) -> io::Result<()> {
         let before = self.is_used.swap(used, Ordering::SeqCst);
         assert_ne!(before, used, "told what it knows");

@@ -1,13 +1,13 @@
 //! The thread of a pair of queues: packets between the rings and the backend.
 
 use super::pair::Common;
+use super::spares::Spares;
 use super::{Backend, Counters};
 use crate::limiter::Limiter;
 use crate::virtio::stats::count;
+use crate::virtio::used::UsedRing;
 use crate::virtio::worker::{self, Bell, Work};
-use crate::virtio::{
-    Chain, DeviceError, Direction, give_back, interrupt_for, next_chain, want_doorbell,
-};
+use crate::virtio::{DeviceError, Direction, give_back, interrupt_for, next_chain, want_doorbell};
 use hartline_abi::virtio::{MAX_FRAME, NetHeader, net_feature};
 use std::io;
 use std::ptr;
@@ -26,10 +26,9 @@ pub(super) struct Worker {
     backend: Box<dyn Backend>,
     receive: Queue,
     transmit: Queue,
-    /// A receive buffer that was taken and not used yet.
-    spare: Option<Chain>,
-    /// Bytes that a packet may need.
-    needed: usize,
+    /// Receive buffers that come back.
+    used: UsedRing,
+    spares: Spares,
     common: Arc<Common>,
     counters: Arc<Counters>,
     bell: Arc<Bell>,
@@ -48,17 +47,21 @@ impl Worker {
         counters: Arc<Counters>,
         bell: Arc<Bell>,
     ) -> Self {
-        let large = net_feature::GUEST_TSO4 | net_feature::GUEST_TSO6;
+        let large = net_feature::GUEST_TSO4
+            | net_feature::GUEST_TSO6
+            | net_feature::GUEST_USO4
+            | net_feature::GUEST_USO6;
+        let merge = features & net_feature::MERGEABLE != 0;
         let frame = match features & large {
             0 => usize::from(backend.mtu()) + 14,
             _ => MAX_FRAME,
         };
         Self {
             backend,
+            used: UsedRing::of(&receive),
             receive,
             transmit,
-            spare: None,
-            needed: NetHeader::LENGTH + frame,
+            spares: Spares::new(NetHeader::LENGTH + frame, merge),
             common,
             counters,
             bell,
@@ -130,7 +133,7 @@ impl Worker {
             done += 1;
         }
         let (memory, guest) = (&self.common.memory, &*self.common.guest);
-        if done > 0 && interrupt_for(&mut self.receive, memory, guest)? {
+        if done > 0 && self.used.interrupt(&self.receive, memory, guest)? {
             count(&self.counters.interrupts, 1);
         }
         Ok(done > 0)
@@ -138,23 +141,15 @@ impl Worker {
 
     fn receive_one(&mut self) -> Result<bool, DeviceError> {
         let memory = &self.common.memory;
-        let chain = match self.spare.take() {
-            Some(chain) => Some(chain),
-            None => next_chain(&mut self.receive, memory, Direction::Write)?,
-        };
-        self.starved = chain.is_none();
-        let Some(chain) = chain else {
+        self.starved = !self.spares.fill(&mut self.receive, memory)?;
+        if self.starved {
             return Ok(false);
-        };
-        if chain.length < self.needed {
-            return Err(DeviceError::Buffer);
         }
         // SAFETY: buffers in the guest's RAM, which is mapped as long as `memory`.
-        let length = match unsafe { self.backend.read(&chain.buffers) } {
+        let length = match unsafe { self.backend.read(self.spares.pieces()) } {
             Ok(length) => length,
             Err(error) => {
                 self.gone |= is_gone(&error);
-                self.spare = Some(chain);
                 return Ok(false);
             }
         };
@@ -162,9 +157,8 @@ impl Worker {
         self.common.limiters[RECEIVING].take(length);
         count(&self.counters.received_packets, 1);
         count(&self.counters.received_bytes, bytes as u64);
-        // The packet is in one buffer.
-        chain.store(NetHeader::LENGTH - 2, 1u16.to_le_bytes());
-        give_back(&mut self.receive, memory, chain.head, length as u32)?;
+        let chains = self.spares.take(length);
+        self.used.give_back(&mut self.receive, memory, chains)?;
         Ok(true)
     }
 }
@@ -225,23 +219,6 @@ impl Work for Worker {
             self.gone = true;
         }
         Ok(())
-    }
-}
-
-impl Chain {
-    /// Stores bytes at an offset that one of the buffers has room for.
-    fn store(&self, offset: usize, bytes: [u8; 2]) {
-        for (at, byte) in (offset..).zip(bytes) {
-            let mut left = at;
-            for buffer in &self.buffers {
-                if left < buffer.iov_len {
-                    // SAFETY: inside a buffer in the guest's RAM.
-                    unsafe { buffer.iov_base.cast::<u8>().add(left).write_volatile(byte) };
-                    break;
-                }
-                left -= buffer.iov_len;
-            }
-        }
     }
 }
 

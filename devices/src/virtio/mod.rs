@@ -7,6 +7,7 @@ pub mod mmio;
 pub(crate) mod stats;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod used;
 pub(crate) mod worker;
 
 use std::fmt::Debug;

@@ -12,8 +12,8 @@ const LENGTH: usize = 64 << 10;
 /// Parts of the only queue.
 const DESCRIPTORS: u64 = BASE;
 pub const AVAILABLE: u64 = BASE + 0x1000;
-const USED: u64 = BASE + 0x2000;
-const SIZE: u16 = 8;
+pub const USED: u64 = BASE + 0x2000;
+pub const SIZE: u16 = 8;
 
 /// A page, which is only reached by its address.
 #[derive(Debug, Clone)]

@@ -1,0 +1,183 @@
+//! The used ring of a queue whose buffers become used several at a time (virtio 1.3, section
+//! 2.7.8): the driver sees all of them or none. `virtio_queue` shows each by itself.
+
+use super::{DeviceError, Guest, Memory};
+use hartline_abi::handshake;
+use std::sync::atomic::{AtomicU16, Ordering};
+use virtio_queue::{Queue, QueueT};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, VolatileMemory};
+
+/// Offset of the index of a ring; its elements follow.
+const INDEX: u64 = 2;
+const ELEMENTS: u64 = 4;
+/// Length of an element of the used ring: the chain, and how many bytes were written.
+const ELEMENT: u64 = 8;
+/// Length of an element of the available ring, behind whose last one the driver says when it
+/// wants to be interrupted.
+const AVAILABLE_ELEMENT: u64 = 2;
+
+/// What a device remembers of the used ring of a queue. The queue's own `add_used` and
+/// `needs_notification` must not be called.
+#[derive(Debug)]
+pub(crate) struct UsedRing {
+    /// The index when it was last decided whether to interrupt.
+    decided: u16,
+}
+
+impl UsedRing {
+    /// That of a queue of which nothing was used yet.
+    pub fn of(queue: &Queue) -> Self {
+        Self {
+            decided: queue.next_used(),
+        }
+    }
+
+    /// Gives chains back together, each with the number of bytes that were written to it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Ring`]: a chain that no queue of this size has, or the ring is not in RAM.
+    pub fn give_back(
+        &mut self,
+        queue: &mut Queue,
+        memory: &Memory,
+        used: impl IntoIterator<Item = (u16, u32)>,
+    ) -> Result<(), DeviceError> {
+        let mut index = queue.next_used();
+        for (head, length) in used {
+            if head >= queue.size() {
+                return Err(DeviceError::Ring);
+            }
+            let slot = u64::from(index % queue.size());
+            let at = address(queue.used_ring(), ELEMENTS + ELEMENT * slot)?;
+            let element = u64::from(head) | u64::from(length) << 32;
+            let written = memory.map().write_obj(element.to_le(), at);
+            written.map_err(|_| DeviceError::Ring)?;
+            index = index.wrapping_add(1);
+        }
+        queue.set_next_used(index);
+        // Who sees the index sees the elements, and what was written to the buffers.
+        let at = address(queue.used_ring(), INDEX)?;
+        let stored = memory.map().store(index.to_le(), at, Ordering::Release);
+        stored.map_err(|_| DeviceError::Ring)
+    }
+
+    /// Interrupts the guest if it wants to know of what came back since this was called last.
+    /// Result: whether it was.
+    ///
+    /// # Errors
+    /// [`DeviceError::Ring`]: the rings are not in RAM.
+    pub fn interrupt(
+        &mut self,
+        queue: &Queue,
+        memory: &Memory,
+        guest: &dyn Guest,
+    ) -> Result<bool, DeviceError> {
+        let new = queue.next_used();
+        let old = std::mem::replace(&mut self.decided, new);
+        let behind = ELEMENTS + AVAILABLE_ELEMENT * u64::from(queue.size());
+        let index = address(queue.used_ring(), INDEX)?;
+        let event = address(queue.avail_ring(), behind)?;
+        let [index, event] = [index, event].map(|at| memory.map().get_slice(at, size_of::<u16>()));
+        let (index, event) = (index.map_err(ring)?, event.map_err(ring)?);
+        let index = index.get_atomic_ref::<AtomicU16>(0).map_err(ring)?;
+        let event = event.get_atomic_ref::<AtomicU16>(0).map_err(ring)?;
+        // The index is there already: what counts is the order of it and the look at the event.
+        let wanted = handshake::publish(index, event, old, new);
+        let wanted = old != new && (wanted || !queue.event_idx_enabled());
+        if wanted {
+            guest.interrupt();
+        }
+        Ok(wanted)
+    }
+}
+
+fn ring<E>(_: E) -> DeviceError {
+    DeviceError::Ring
+}
+
+/// An address in a ring, which the guest may have put at the end of all addresses.
+fn address(ring: u64, offset: u64) -> Result<GuestAddress, DeviceError> {
+    let at = ring.checked_add(offset).ok_or(DeviceError::Ring)?;
+    Ok(GuestAddress(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::virtio::tests::{AVAILABLE, SIZE, USED, memory, queue};
+    use std::sync::atomic::AtomicUsize;
+
+    #[derive(Debug, Default)]
+    struct Counter(AtomicUsize);
+
+    impl Guest for Counter {
+        fn interrupt(&self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn fail(&self, error: DeviceError) {
+            panic!("{error}");
+        }
+    }
+
+    #[test]
+    fn several_come_back_at_once() {
+        let memory = memory();
+        let guest = Counter::default();
+        let mut queue = queue(&memory, &[], 0);
+        queue.set_event_idx(true);
+        // The ring starts again, and the indices do.
+        queue.set_next_used(u16::MAX - 2);
+        let mut used = UsedRing::of(&queue);
+        let wants = |index: u16| {
+            let event = GuestAddress(AVAILABLE + 4 + 2 * u64::from(SIZE));
+            memory.map().write_obj(index, event).unwrap();
+        };
+        wants(1);
+        let all = [(3, 100), (5, 20), (0, 7), (1, 8)];
+        used.give_back(&mut queue, &memory, all).unwrap();
+        let index: u16 = memory.map().read_obj(GuestAddress(USED + 2)).unwrap();
+        assert_eq!(index, 1);
+        for (slot, (head, length)) in [5u64, 6, 7, 0].into_iter().zip(all) {
+            let at = GuestAddress(USED + 4 + 8 * slot);
+            let element: [u32; 2] = memory.map().read_obj(at).unwrap();
+            assert_eq!(element, [u32::from(head), length]);
+        }
+        // Whether the driver wants to know of any of them, and of none twice.
+        assert_eq!(used.interrupt(&queue, &memory, &guest), Ok(false));
+        used.give_back(&mut queue, &memory, [(2, 1), (4, 1), (6, 1)])
+            .unwrap();
+        assert_eq!(used.interrupt(&queue, &memory, &guest), Ok(true));
+        assert_eq!(used.interrupt(&queue, &memory, &guest), Ok(false));
+        wants(6);
+        used.give_back(&mut queue, &memory, [(2, 1), (4, 1)])
+            .unwrap();
+        assert_eq!(used.interrupt(&queue, &memory, &guest), Ok(false));
+        used.give_back(&mut queue, &memory, [(6, 1)]).unwrap();
+        assert_eq!(used.interrupt(&queue, &memory, &guest), Ok(true));
+        // A driver without the feature always does.
+        queue.set_event_idx(false);
+        assert_eq!(used.interrupt(&queue, &memory, &guest), Ok(false));
+        used.give_back(&mut queue, &memory, [(6, 1)]).unwrap();
+        assert_eq!(used.interrupt(&queue, &memory, &guest), Ok(true));
+        assert_eq!(guest.0.load(Ordering::SeqCst), 3);
+    }
+
+    #[test]
+    fn what_cannot_come_back_does_not() {
+        let memory = memory();
+        let mut queue = queue(&memory, &[], 0);
+        let mut used = UsedRing::of(&queue);
+        let head = queue.size();
+        let result = used.give_back(&mut queue, &memory, [(0, 1), (head, 1)]);
+        assert_eq!(result, Err(DeviceError::Ring));
+        let index: u16 = memory.map().read_obj(GuestAddress(USED + 2)).unwrap();
+        assert_eq!(index, 0);
+        queue.set_used_ring_address(Some(0), Some(u32::MAX));
+        let result = used.give_back(&mut queue, &memory, [(0, 1)]);
+        assert_eq!(result, Err(DeviceError::Ring));
+        let guest = Counter::default();
+        let result = used.interrupt(&queue, &memory, &guest);
+        assert_eq!(result, Err(DeviceError::Ring));
+    }
+}
