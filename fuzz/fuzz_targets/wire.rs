@@ -27,12 +27,14 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const OWN: [u8; 4] = [10, 0, 0, 2];
 const PEER: [u8; 4] = [10, 0, 0, 1];
 
-type Pipe = Rc<RefCell<VecDeque<Vec<u8>>>>;
+/// Packets, and how long the datagrams are that they may be several of.
+type Pipe = Rc<RefCell<VecDeque<(Vec<u8>, Option<u16>)>>>;
 
 #[derive(Debug)]
 struct In {
     pipe: Pipe,
     current: Vec<u8>,
+    segment: Option<u16>,
 }
 
 impl Receive for In {
@@ -43,11 +45,11 @@ impl Receive for In {
     fn begin(&mut self) {}
 
     fn next(&mut self) -> Option<Packet> {
-        self.current = self.pipe.borrow_mut().pop_front()?;
+        (self.current, self.segment) = self.pipe.borrow_mut().pop_front()?;
         Some(Packet {
-            buffer: 0,
             length: self.current.len(),
             is_verified: true,
+            segment: self.segment,
         })
     }
 
@@ -99,6 +101,7 @@ fuzz_target!(|input: &[u8]| {
     let receive = In {
         pipe: Rc::clone(&pipe),
         current: Vec::new(),
+        segment: None,
     };
     let settings = NetSettings {
         present: 1,
@@ -111,6 +114,7 @@ fuzz_target!(|input: &[u8]| {
         mac: MAC,
         mtu: 1500,
         segments: true,
+        datagrams: true,
     };
     let mut net = Network::default();
     let (receive, transmit) = (Box::new(receive), Box::new(Out::default()));
@@ -133,7 +137,8 @@ fuzz_target!(|input: &[u8]| {
         if length & 1 == 0 {
             packet::repair(&mut frame, MAC, PEER, Some(OWN));
         }
-        pipe.borrow_mut().push_back(frame);
+        let segment = (length & 6 == 6).then_some(u16::from(length >> 3));
+        pipe.borrow_mut().push_back((frame, segment));
         net.poll_wire();
         while let Ok(server) = net.accept(listener) {
             let _ = net.send(server, b"hello", &[], WHO);

@@ -1,10 +1,14 @@
 //! The network device (virtio 1.3, section 5.1).
 
+mod receive;
+
+pub use receive::Receiver;
+
 use super::interrupt::Interrupt;
 use super::mmio::{Registers, Start, StartError};
 use super::queue::{PARTS, Queue};
 use crate::host::Host;
-use crate::net::wire::{Capabilities, Packet, Receive, Transmit};
+use crate::net::wire::{Capabilities, Transmit};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::iter;
@@ -13,12 +17,9 @@ use hartline_abi::virtio::{
     net_feature, net_receive, net_transmit,
 };
 
-/// Buffers for packets of each direction, of all its queues together: several take no more memory
-/// unless each for received packets had fewer than [`LEAST`] then.
+/// Buffers for packets to send, of all queues together.
 const BUFFERS: u16 = 128;
-/// Least buffers of a queue for received packets: some of the largest segments.
-const LEAST: u16 = 32;
-/// Length of a buffer: the largest segment, its headers and [`NetHeader`], in whole pages.
+/// Length of one: the largest segment, its headers and [`NetHeader`], in whole pages.
 const BUFFER: usize = (NetHeader::LENGTH + MAX_FRAME).next_multiple_of(4096);
 /// Length of the buffer for commands, and its parts: class and command, data, answer.
 const COMMAND: usize = 8;
@@ -28,12 +29,13 @@ const COMMAND: usize = 8;
 /// # Errors
 /// [`StartError`].
 pub fn start(host: Host) -> Result<(Receiver, Transmitter, Capabilities), StartError> {
-    use net_feature::{CHECKSUM, CONTROL_QUEUE, GUEST_CHECKSUM, GUEST_TSO4, GUEST_TSO6};
-    use net_feature::{HOST_TSO4, MAC, MTU, MULTIQUEUE};
+    use net_feature::{CHECKSUM, CONTROL_QUEUE, GUEST_CHECKSUM, MAC, MERGEABLE, MTU, MULTIQUEUE};
+    use net_feature::{GUEST_TSO4, GUEST_TSO6, GUEST_USO4, GUEST_USO6, HOST_TSO4, HOST_USO};
     let mut device = Start::of(host, NET_DEVICE, device::NET);
-    let needed = MAC | MTU | CHECKSUM | GUEST_CHECKSUM;
+    let needed = MAC | MTU | CHECKSUM | GUEST_CHECKSUM | MERGEABLE;
     let several = CONTROL_QUEUE | MULTIQUEUE;
-    let features = device.negotiate(GUEST_TSO4 | GUEST_TSO6 | HOST_TSO4 | several, needed)?;
+    let large = GUEST_TSO4 | GUEST_TSO6 | GUEST_USO4 | GUEST_USO6 | HOST_TSO4 | HOST_USO;
+    let features = device.negotiate(large | several, needed)?;
     let words = device.config([0, 4, 8])?.map(u32::to_le_bytes);
     let config = words.as_flattened();
     let mut mac = [0; 6];
@@ -42,16 +44,13 @@ pub fn start(host: Host) -> Result<(Receiver, Transmitter, Capabilities), StartE
         true => u16::from_le_bytes([config[8], config[9]]).clamp(1, MAX_QUEUE_PAIRS),
         false => 1,
     };
-    let size = (BUFFERS / pairs.next_power_of_two()).max(LEAST);
     let first = Queue::new(BUFFERS, BUFFER, false);
     let others = (1..pairs).map(|_| first.sharing()).collect::<Vec<_>>();
     let transmit: Vec<Queue> = iter::once(first).chain(others).collect();
-    let mut receive: Vec<Queue> = (0..pairs).map(|_| Queue::new(size, BUFFER, true)).collect();
-    for (pair, (receive, transmit)) in (0..).zip(receive.iter_mut().zip(&transmit)) {
+    let receive = receive::queues(pairs);
+    for (pair, (receive, transmit)) in (0..).zip(receive.iter().zip(&transmit)) {
         device.set_queue(net_receive(pair), receive);
         device.set_queue(net_transmit(pair), transmit);
-        (0..size).for_each(|number| receive.give(number));
-        receive.publish();
         transmit.want_no_interrupt();
     }
     let mut control = Queue::with_buffers(PARTS.next_power_of_two(), 1, COMMAND);
@@ -67,13 +66,8 @@ pub fn start(host: Host) -> Result<(Receiver, Transmitter, Capabilities), StartE
     for pair in 0..used {
         registers.ring(net_receive(pair));
     }
-    let receiver = Receiver {
-        queues: receive,
-        current: 0,
-        size,
-        registers: Rc::clone(&registers),
-        interrupt: Interrupt::of(host, NET_DEVICE),
-    };
+    let interrupt = Interrupt::of(host, NET_DEVICE);
+    let receiver = Receiver::new(receive, Rc::clone(&registers), interrupt);
     let transmitter = Transmitter {
         queues: transmit,
         used: used.into(),
@@ -84,6 +78,7 @@ pub fn start(host: Host) -> Result<(Receiver, Transmitter, Capabilities), StartE
         mac,
         mtu: u16::from_le_bytes([config[10], config[11]]).into(),
         segments: features & HOST_TSO4 != 0,
+        datagrams: features & HOST_USO != 0,
     };
     Ok((receiver, transmitter, capabilities))
 }
@@ -102,75 +97,6 @@ fn set_pairs(registers: &Registers, control: &mut Queue, pairs: u16) -> bool {
     // It is done when the doorbell was rung.
     registers.ring(net_control(pairs));
     control.take().is_some() && control.buffer(ONLY)[ANSWER] == net_command::OK
-}
-
-/// The queues of received packets. All end here, whichever vCPU looks: the stack is one.
-#[derive(Debug)]
-pub struct Receiver {
-    /// By pair.
-    queues: Vec<Queue>,
-    /// The queue that packets are taken from, until it has none.
-    current: usize,
-    /// Buffers of each. Those of later queues have numbers behind those of earlier ones.
-    size: u16,
-    registers: Rc<Registers>,
-    interrupt: Interrupt,
-}
-
-impl Receiver {
-    /// The queue that has a buffer, and its number there.
-    fn place(&self, buffer: u16) -> (usize, u16) {
-        ((buffer / self.size).into(), buffer % self.size)
-    }
-}
-
-impl Receive for Receiver {
-    #[inline]
-    fn is_pending(&self) -> bool {
-        self.queues.iter().any(Queue::has_used)
-    }
-
-    fn begin(&mut self) {
-        self.interrupt.acknowledge();
-    }
-
-    fn next(&mut self) -> Option<Packet> {
-        // The device has its buffers back only later, so each queue has its turn.
-        for _ in 0..self.queues.len() {
-            let queue = &mut self.queues[self.current];
-            if let Some((number, length)) = queue.take() {
-                let flags = queue.buffer(number)[0];
-                return Some(Packet {
-                    buffer: self.current as u16 * self.size + number,
-                    length: length.saturating_sub(NetHeader::LENGTH),
-                    is_verified: flags & (NetHeader::NEEDS_CHECKSUM | NetHeader::DATA_VALID) != 0,
-                });
-            }
-            self.current = (self.current + 1) % self.queues.len();
-        }
-        None
-    }
-
-    fn bytes(&self, packet: &Packet) -> &[u8] {
-        let (pair, number) = self.place(packet.buffer);
-        &self.queues[pair].buffer(number)[NetHeader::LENGTH..][..packet.length]
-    }
-
-    fn release(&mut self, packet: Packet) {
-        let (pair, number) = self.place(packet.buffer);
-        self.queues[pair].give(number);
-    }
-
-    fn rest(&mut self) -> bool {
-        let mut more = false;
-        for (pair, queue) in (0..).zip(&mut self.queues) {
-            if queue.publish() {
-                self.registers.ring(net_receive(pair));
-            }
-            more |= queue.want_interrupt();
-        }
-        more
-    }
 }
 
 /// The queues of packets to send. The packets of a connection, which any vCPU may send, all go

@@ -148,7 +148,19 @@ impl Queue {
         unsafe { core::slice::from_raw_parts(self.buffer_pointer(number), self.buffer_length) }
     }
 
-    /// The same for writing.
+    /// The bytes of several buffers that follow one another in memory, from the start of one on.
+    ///
+    /// # Panics
+    /// If they reach beyond the last buffer.
+    pub fn bytes(&self, first: u16, length: usize) -> &[u8] {
+        let start = usize::from(first) * self.buffer_length;
+        let all = usize::from(self.buffer_count) * self.buffer_length;
+        assert!(start <= all && length <= all - start);
+        // SAFETY: as `buffer`.
+        unsafe { core::slice::from_raw_parts(self.buffer_pointer(first), length) }
+    }
+
+    /// As [`buffer`](Self::buffer), for writing.
     pub fn buffer_mut(&mut self, number: u16) -> &mut [u8] {
         // SAFETY: as `buffer`.
         unsafe { core::slice::from_raw_parts_mut(self.buffer_pointer(number), self.buffer_length) }
@@ -206,6 +218,11 @@ impl Queue {
         self.give(first);
     }
 
+    /// How many buffers were given and not published.
+    pub fn unpublished(&self) -> u16 {
+        self.next_available.wrapping_sub(self.published)
+    }
+
     /// Lets the device see what was given. Result: whether it wants the doorbell.
     pub fn publish(&mut self) -> bool {
         let (old, new) = (self.published, self.next_available);
@@ -256,6 +273,32 @@ impl Queue {
     /// At which used index this end wants to be interrupted.
     fn event(&self) -> &AtomicU16 {
         self.field(AVAILABLE + 4 + 2 * usize::from(self.size))
+    }
+}
+
+#[cfg(test)]
+impl Queue {
+    /// What a device does that gives buffers back together: number, and length that it has written.
+    pub fn use_all(&self, used: &[(u32, u32)]) {
+        let mut index = self.field(USED + 2).load(Ordering::Relaxed);
+        for &(id, length) in used {
+            let slot = usize::from(index % self.size);
+            // SAFETY: inside the used ring.
+            unsafe {
+                let ring = self.memory.as_ptr().add(USED + 4).cast::<UsedElement>();
+                ring.add(slot).write_volatile(UsedElement { id, length });
+            }
+            index = index.wrapping_add(1);
+        }
+        self.field(USED + 2).store(index, Ordering::Release);
+    }
+
+    /// What is available to a device: the index, and the number of the buffer before it.
+    pub fn available(&self) -> (u16, u16) {
+        let index = self.field(AVAILABLE + 2).load(Ordering::Acquire);
+        let slot = usize::from(index.wrapping_sub(1) % self.size);
+        let last = self.field(AVAILABLE + 4 + 2 * slot);
+        (index, last.load(Ordering::Relaxed))
     }
 }
 

@@ -420,6 +420,7 @@ impl Network {
             from,
             who,
             rights: rights.to_vec(),
+            segment: None,
         };
         let other = self.get_mut(peer)?;
         match has_messages {

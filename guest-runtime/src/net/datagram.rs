@@ -1,8 +1,10 @@
 //! Datagrams: UDP and Unix ones.
 
 use super::address::{Address, Family};
+use super::interfaces::LOOPBACK_MTU;
 use super::queue::{Message, Ucred};
 use super::socket::{Socket, SocketId, State, Type};
+use super::wire::udp_packet_length;
 use super::{Network, Route};
 use crate::errno::Errno;
 use crate::vfs::process::FileId;
@@ -107,21 +109,24 @@ impl Network {
         if !target.has_room_for(bytes.len()) {
             return Err(Errno::EAGAIN);
         }
-        deliver(target, bytes, from, rights, who);
+        deliver(target, bytes, from, rights, who, None);
         self.touch_input(to);
         Ok(bytes.len())
     }
 
     /// Sends a UDP datagram to an address, or to the default destination. One that nobody
-    /// receives is lost.
+    /// receives is lost. With a `segment` that is not 0 it is as many as there are pieces of that
+    /// length, the last of which may be shorter.
     ///
     /// # Errors
-    /// `EDESTADDRREQ`, `ENETUNREACH`, `EMSGSIZE`; `ECONNREFUSED` for the one before.
+    /// `EDESTADDRREQ`, `ENETUNREACH`, `EMSGSIZE`; `EINVAL` for too many; `ECONNREFUSED` for the one
+    /// before.
     pub fn send_udp(
         &mut self,
         id: SocketId,
         bytes: &[u8],
         to: Option<SocketAddr>,
+        segment: u16,
         who: Ucred,
     ) -> Result<usize, Errno> {
         self.check_sending(id)?;
@@ -137,6 +142,7 @@ impl Network {
         }
         let route = self.route(to.ip())?;
         let (source, to) = self.endpoints(to)?;
+        let segment = self.check_segment(segment, bytes.len(), to.ip(), &route)?;
         self.bind_for_sending(id, unbound(self.get(id)?.family))?;
         let local = self.get(id)?.local.socket_addr().ok_or(Errno::EINVAL)?;
         let from = match local.ip().is_unspecified() {
@@ -144,16 +150,10 @@ impl Network {
             false => local,
         };
         if let Route::Wire { .. } = route {
-            return self.send_udp_wire(from, to, bytes);
+            return self.send_udp_wire(from, to, bytes, segment);
         }
         match self.receiver(to, from) {
-            Some(receiver) => {
-                let target = self.get_mut(receiver)?;
-                if target.has_room_for(bytes.len()) {
-                    deliver(target, bytes, Address::Inet(from), &[], who);
-                    self.touch_input(receiver);
-                }
-            }
+            Some(receiver) => self.take_datagrams(receiver, bytes, segment, from, who)?,
             None if connected => {
                 self.get_mut(id)?.error = Some(Errno::ECONNREFUSED);
                 self.touch(id, [1, 1]);
@@ -161,6 +161,61 @@ impl Network {
             None => {}
         }
         Ok(bytes.len())
+    }
+
+    /// The length of the datagrams that are made of `length` bytes; none if that is one.
+    fn check_segment(
+        &self,
+        segment: u16,
+        length: usize,
+        to: IpAddr,
+        route: &Route,
+    ) -> Result<Option<u16>, Errno> {
+        /// Most datagrams (`UDP_MAX_SEGMENTS`).
+        const MOST: usize = 128;
+        let size = usize::from(segment);
+        let mtu = match (route, &self.wire) {
+            (Route::Wire { .. }, Some(wire)) => wire.mtu(),
+            _ => LOOPBACK_MTU,
+        };
+        match segment {
+            0 => Ok(None),
+            _ if udp_packet_length(to, length.min(size)) > mtu => Err(Errno::EMSGSIZE),
+            _ if length > size * MOST => Err(Errno::EINVAL),
+            _ => Ok((length > size).then_some(segment)),
+        }
+    }
+
+    /// Puts a datagram, or several in one piece, into the queue of a socket, as far as there is
+    /// room.
+    pub(super) fn take_datagrams(
+        &mut self,
+        id: SocketId,
+        bytes: &[u8],
+        segment: Option<u16>,
+        from: SocketAddr,
+        who: Ucred,
+    ) -> Result<(), Errno> {
+        let target = self.get_mut(id)?;
+        let takes_several = target.options.takes_several();
+        let mut came = false;
+        let mut take = |bytes: &[u8], segment| {
+            if target.has_room_for(bytes.len()) {
+                deliver(target, bytes, Address::Inet(from), &[], who, segment);
+                came = true;
+            }
+        };
+        match segment {
+            Some(size) if !takes_several => {
+                let pieces = bytes.chunks(usize::from(size).max(1));
+                pieces.for_each(|piece| take(piece, None));
+            }
+            _ => take(bytes, segment),
+        }
+        if came {
+            self.touch_input(id);
+        }
+        Ok(())
     }
 
     /// The UDP socket that gets a datagram: the one that fits best.
@@ -191,12 +246,13 @@ impl Network {
     }
 }
 
-pub(super) fn deliver(
+fn deliver(
     target: &mut Socket,
     bytes: &[u8],
     from: Address,
     rights: &[FileId],
     who: Ucred,
+    segment: Option<u16>,
 ) {
     target.queue.push(Message {
         bytes: bytes.to_vec(),
@@ -204,6 +260,7 @@ pub(super) fn deliver(
         from,
         who,
         rights: rights.to_vec(),
+        segment,
     });
 }
 

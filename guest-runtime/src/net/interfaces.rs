@@ -24,6 +24,9 @@ pub const LOOPBACK: u32 = 1;
 /// See [`LOOPBACK`].
 pub const ETHERNET: u32 = 2;
 
+/// Largest IP packet over the loopback interface, bytes.
+pub const LOOPBACK_MTU: usize = 65_536;
+
 /// Packets and bytes that went through an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
@@ -31,6 +34,8 @@ pub struct Traffic {
     pub packets: u64,
     /// Their bytes, with Ethernet headers.
     pub bytes: u64,
+    /// Those among them that were damaged.
+    pub errors: u64,
 }
 
 impl Traffic {
@@ -81,7 +86,7 @@ impl Interface {
             name: "lo",
             flags: flag::UP | flag::LOOPBACK | flag::RUNNING | flag::LOWER_UP,
             mac: [0; 6],
-            mtu: 65_536,
+            mtu: LOOPBACK_MTU as u32,
             addresses: vec![
                 (Ipv4Addr::LOCALHOST.into(), 8),
                 (Ipv6Addr::LOCALHOST.into(), 128),

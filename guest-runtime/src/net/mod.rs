@@ -71,6 +71,8 @@ pub struct Received {
     pub who: Ucred,
     /// Descriptions that came with it, which the receiver owns now.
     pub rights: Vec<FileId>,
+    /// It is several datagrams, each of so many bytes, but for the last.
+    pub segment: Option<u16>,
 }
 
 /// What is left over of a socket that was closed: the caller releases it.
@@ -504,6 +506,7 @@ impl Network {
             from: Address::Unnamed,
             who: Ucred::NOBODY,
             rights: Vec::new(),
+            segment: None,
         })
     }
 
@@ -533,6 +536,7 @@ impl Network {
             from,
             who,
             rights,
+            segment: None,
         })
     }
 
@@ -549,6 +553,7 @@ impl Network {
             from: message.from.clone(),
             who: message.who,
             rights: Vec::new(),
+            segment: message.segment,
         };
         if peek {
             return socket.queue.front().map(received).ok_or(Errno::EAGAIN);

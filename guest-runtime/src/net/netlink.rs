@@ -145,11 +145,15 @@ fn link(bytes: &mut Vec<u8>, header: Header, interface: &Interface) {
     message.text(6, "noqueue");
     message.attribute(1, &interface.mac);
     message.attribute(2, &[if interface.is_loopback() { 0 } else { 0xff }; 6]);
-    // `struct rtnl_link_stats64` and its 32-bit form; the rest are errors.
+    // `struct rtnl_link_stats64` and its 32-bit form; the rest are errors of other kinds.
     let [received, sent] = interface.traffic;
-    let counts = [received.packets, sent.packets, received.bytes, sent.bytes];
+    let counts = [
+        [received.packets, sent.packets],
+        [received.bytes, sent.bytes],
+        [received.errors, sent.errors],
+    ];
     let mut wide = [0; 25];
-    wide[..4].copy_from_slice(&counts);
+    wide[..6].copy_from_slice(counts.as_flattened());
     message.attribute(23, wide.as_bytes());
     message.attribute(7, wide.map(|count| count as u32)[..24].as_bytes());
 }
@@ -426,6 +430,7 @@ impl Network {
                     gid: 0,
                 },
                 rights: Vec::new(),
+                segment: None,
             });
         }
         self.touch_input(id);

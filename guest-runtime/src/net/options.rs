@@ -68,6 +68,13 @@ mod tcp {
     pub const USER_TIMEOUT: i32 = 18;
 }
 
+/// Names of options of [`IPPROTO_UDP`], which are types of control messages too.
+#[allow(missing_docs, reason = "the names are those of udp(7)")]
+pub mod udp {
+    pub const SEGMENT: i32 = 103;
+    pub const GRO: i32 = 104;
+}
+
 /// `IPV6_V6ONLY`
 pub const IPV6_V6ONLY: i32 = 26;
 
@@ -134,11 +141,13 @@ const NUMBERS: &[(i32, i32, i32, Range)] = &[
     (IPPROTO_TCP, 23, 0, Of(0, i32::MAX)), // TCP_FASTOPEN
     (IPPROTO_TCP, 25, 0, Of(0, i32::MAX)), // TCP_NOTSENT_LOWAT
     (IPPROTO_UDP, 1, 0, Flag),             // UDP_CORK
-    (IPPROTO_IPV6, 16, 64, Of(-1, 255)),   // IPV6_UNICAST_HOPS
-    (IPPROTO_IPV6, 18, 1, Of(-1, 255)),    // IPV6_MULTICAST_HOPS
-    (IPPROTO_IPV6, 19, 1, Flag),           // IPV6_MULTICAST_LOOP
-    (IPPROTO_IPV6, 23, 1, Of(0, 5)),       // IPV6_MTU_DISCOVER
-    (IPPROTO_IPV6, 25, 0, Flag),           // IPV6_RECVERR
+    (IPPROTO_UDP, udp::SEGMENT, 0, Of(0, 65_535)),
+    (IPPROTO_UDP, udp::GRO, 0, Flag),
+    (IPPROTO_IPV6, 16, 64, Of(-1, 255)), // IPV6_UNICAST_HOPS
+    (IPPROTO_IPV6, 18, 1, Of(-1, 255)),  // IPV6_MULTICAST_HOPS
+    (IPPROTO_IPV6, 19, 1, Flag),         // IPV6_MULTICAST_LOOP
+    (IPPROTO_IPV6, 23, 1, Of(0, 5)),     // IPV6_MTU_DISCOVER
+    (IPPROTO_IPV6, 25, 0, Flag),         // IPV6_RECVERR
     (IPPROTO_IPV6, IPV6_V6ONLY, 0, Flag),
     (IPPROTO_IPV6, 49, 0, Flag),        // IPV6_RECVPKTINFO
     (IPPROTO_IPV6, 67, 0, Of(-1, 255)), // IPV6_TCLASS
@@ -281,6 +290,19 @@ impl Options {
     #[must_use]
     pub fn is_v6_only(&self) -> bool {
         self.set.get(&(IPPROTO_IPV6, IPV6_V6ONLY)) == Some(&1)
+    }
+
+    /// Bytes of each datagram that a UDP socket makes of what is sent at once; 0: it makes one.
+    #[must_use]
+    pub fn udp_segment(&self) -> u16 {
+        let size = self.set.get(&(IPPROTO_UDP, udp::SEGMENT));
+        size.map_or(0, |&size| size as u16)
+    }
+
+    /// Whether a UDP socket takes several datagrams as one message.
+    #[must_use]
+    pub fn takes_several(&self) -> bool {
+        self.set.get(&(IPPROTO_UDP, udp::GRO)) == Some(&1)
     }
 
     /// What the program has patience for with a peer that is another host.

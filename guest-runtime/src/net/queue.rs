@@ -45,6 +45,8 @@ pub struct Message {
     pub who: Ucred,
     /// Descriptions that come with its first byte.
     pub rights: Vec<FileId>,
+    /// It is several datagrams, each of so many bytes, but for the last.
+    pub segment: Option<u16>,
 }
 
 impl Message {
@@ -192,6 +194,7 @@ mod tests {
             from: Address::Unnamed,
             who: Ucred::NOBODY,
             rights,
+            segment: None,
         }
     }
 

@@ -4,7 +4,6 @@
 use super::Network;
 use super::address::Address;
 use super::connection::Connecting;
-use super::datagram::deliver;
 use super::options::IPPROTO_TCP;
 use super::queue::{Message, Ucred};
 use super::socket::{Socket, SocketId, State, Type};
@@ -113,14 +112,15 @@ impl Network {
             .unwrap_or(Err(Errno::EPIPE))
     }
 
-    /// Sends a datagram to another host.
+    /// Sends a datagram to another host, or several, each of so many bytes, but for the last.
     pub(super) fn send_udp_wire(
         &mut self,
         from: SocketAddr,
         to: SocketAddr,
         bytes: &[u8],
+        segment: Option<u16>,
     ) -> Result<usize, Errno> {
-        self.with_wire(|wire, _| wire.send_datagram(from, to, bytes))
+        self.with_wire(|wire, _| wire.send_datagram(from, to, bytes, segment))
             .unwrap_or(Err(Errno::ENETUNREACH))
     }
 
@@ -147,19 +147,22 @@ impl Network {
         }
     }
 
-    /// A datagram came. Result: whether somebody was there for it.
-    pub(super) fn deliver_udp(&mut self, to: SocketAddr, from: SocketAddr, bytes: &[u8]) -> bool {
+    /// A datagram came, or several in one piece. Result: whether somebody was there for it.
+    pub(super) fn deliver_udp(
+        &mut self,
+        to: SocketAddr,
+        from: SocketAddr,
+        bytes: &[u8],
+        segment: Option<u16>,
+    ) -> bool {
         let Some(receiver) = self.receiver(to, from) else {
             return false;
         };
-        let Ok(target) = self.get_mut(receiver) else {
-            return false;
-        };
-        if target.has_room_for(bytes.len()) && !target.read_closed {
-            deliver(target, bytes, Address::Inet(from), &[], Ucred::NOBODY);
-            self.touch_input(receiver);
-        }
-        true
+        let is_closed = self.get(receiver).is_ok_and(|target| target.read_closed);
+        is_closed
+            || self
+                .take_datagrams(receiver, bytes, segment, from, Ucred::NOBODY)
+                .is_ok()
     }
 
     /// Takes in what a connection has received, as far as there is room.
@@ -185,6 +188,7 @@ impl Network {
                 from: socket.remote.clone(),
                 who: Ucred::NOBODY,
                 rights: Vec::new(),
+                segment: None,
             });
             came = true;
         }

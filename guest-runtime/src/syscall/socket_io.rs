@@ -155,6 +155,8 @@ impl Kernel {
         let who = message.control.who.unwrap_or(self.credentials());
         let socket = self.socket(id)?;
         let (family, kind) = (socket.family, socket.kind);
+        let segment = message.control.segment;
+        let segment = segment.unwrap_or(socket.options.udp_segment());
         let target = match &message.to {
             Some(address) if family == Family::Unix && kind == Type::Datagram => {
                 Some(self.find_unix(address)?)
@@ -166,7 +168,7 @@ impl Kernel {
             (_, Family::Netlink) => net.send_netlink(id, &bytes, message.to.clone()),
             (Type::Datagram, _) => {
                 let to = message.to.as_ref().and_then(Address::socket_addr);
-                net.send_udp(id, &bytes, to, who)
+                net.send_udp(id, &bytes, to, segment, who)
             }
             _ => net.send(id, &bytes, rights, who),
         })
@@ -358,8 +360,10 @@ impl Kernel {
     fn send_header(&mut self, fd: u64, address: u64, flags: u32) -> Result<u64, Errno> {
         let id = self.socket_id(fd)?;
         let (header, vectors) = self.header(address)?;
-        let control = match self.socket(id)?.family {
-            Family::Unix => self.read_control(&header)?,
+        let socket = self.socket(id)?;
+        let control = match (socket.family, socket.kind) {
+            (Family::Unix, _) => self.read_control(&header)?,
+            (Family::Inet | Family::Inet6, Type::Datagram) => self.read_udp_control(&header)?,
             // Hints for packets: there are none.
             _ => Control::default(),
         };
@@ -380,8 +384,11 @@ impl Kernel {
         let (family, kind) = (socket.family, socket.kind);
         let wants_who = socket.options.is_on(so::PASSCRED) && family == Family::Unix;
         let who = wants_who.then_some(received.who);
+        let takes_several = socket.options.takes_several();
+        let segment = received.segment.filter(|_| takes_several);
         let rights = core::mem::take(&mut received.rights);
-        let (control_length, mut told) = self.write_control(&header, who, rights, flags)?;
+        let beside = (who, segment);
+        let (control_length, mut told) = self.write_control(&header, beside, rights, flags)?;
         let is_cut = kind != Type::Stream && received.length > received.bytes.len();
         if is_cut {
             told |= msg::TRUNC;
@@ -418,6 +425,7 @@ fn nothing() -> Received {
         from: Address::Unnamed,
         who: crate::net::queue::Ucred::NOBODY,
         rights: Vec::new(),
+        segment: None,
     }
 }
 

@@ -1,9 +1,9 @@
-//! `struct msghdr` and control messages: descriptors and credentials.
+//! `struct msghdr` and control messages: descriptors, credentials, and lengths of datagrams.
 
 use super::files::Files;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
-use crate::net::options::SOL_SOCKET;
+use crate::net::options::{IPPROTO_UDP, SOL_SOCKET, udp};
 use crate::net::queue::Ucred;
 use crate::user;
 use crate::vfs::process::{Descriptor, FileId};
@@ -55,24 +55,45 @@ pub(super) struct Control {
     pub rights: Vec<FileId>,
     /// Who it says that it is.
     pub who: Option<Ucred>,
+    /// Bytes of each datagram that is made of the message (`UDP_SEGMENT`).
+    pub segment: Option<u16>,
+}
+
+/// A control message: level, type, and data.
+type ControlMessage<'a> = (i32, i32, &'a [u8]);
+
+/// Takes the next control message off the front of control data.
+///
+/// # Errors
+/// `EINVAL` if its length cannot be.
+fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<ControlMessage<'a>>, Errno> {
+    let Ok((header, _)) = CmsgHdr::read_from_prefix(rest) else {
+        return Ok(None);
+    };
+    let length = usize::try_from(header.length).map_err(|_| Errno::EINVAL)?;
+    let message = rest.get(..length).ok_or(Errno::EINVAL)?;
+    let data = message.get(HEADER..).ok_or(Errno::EINVAL)?;
+    *rest = rest.get(length.next_multiple_of(8)..).unwrap_or(&[]);
+    Ok(Some((header.level, header.kind, data)))
 }
 
 impl Kernel {
-    /// Reads the control data of a message that is to be sent.
-    pub(super) fn read_control(&mut self, header: &MsgHdr) -> Result<Control, Errno> {
-        let mut control = Control::default();
+    /// The control data of a message that is to be sent.
+    fn control_bytes(&mut self, header: &MsgHdr) -> Result<Vec<u8>, Errno> {
         if header.control_length > MAX_CONTROL {
             return Err(Errno::ENOBUFS);
         }
-        let bytes = user::slice(&mut self.memory, header.control, header.control_length)?.to_vec();
+        let bytes = user::slice(&mut self.memory, header.control, header.control_length)?;
+        Ok(bytes.to_vec())
+    }
+
+    /// Reads the control data of a message that is to be sent to a Unix socket.
+    pub(super) fn read_control(&mut self, header: &MsgHdr) -> Result<Control, Errno> {
+        let mut control = Control::default();
+        let bytes = self.control_bytes(header)?;
         let mut rest = bytes.as_slice();
-        while let Ok((message, data)) = CmsgHdr::read_from_prefix(rest) {
-            let length = usize::try_from(message.length).map_err(|_| Errno::EINVAL)?;
-            if length < HEADER || length > rest.len() {
-                return Err(Errno::EINVAL);
-            }
-            let data = &data[..length - HEADER];
-            match (message.level, message.kind) {
+        while let Some((level, kind, data)) = next(&mut rest)? {
+            match (level, kind) {
                 (SOL_SOCKET, SCM_RIGHTS) => self.read_rights(data, &mut control.rights)?,
                 (SOL_SOCKET, SCM_CREDENTIALS) => {
                     let who = Ucred::read_from_bytes(data).map_err(|_| Errno::EINVAL)?;
@@ -84,7 +105,24 @@ impl Kernel {
                 }
                 _ => return Err(Errno::EINVAL),
             }
-            rest = rest.get(length.next_multiple_of(8)..).unwrap_or(&[]);
+        }
+        Ok(control)
+    }
+
+    /// The same for UDP.
+    pub(super) fn read_udp_control(&mut self, header: &MsgHdr) -> Result<Control, Errno> {
+        let mut control = Control::default();
+        let bytes = self.control_bytes(header)?;
+        let mut rest = bytes.as_slice();
+        while let Some((level, kind, data)) = next(&mut rest)? {
+            match (level, kind, data) {
+                (IPPROTO_UDP, udp::SEGMENT, &[low, high]) => {
+                    control.segment = Some(u16::from_le_bytes([low, high]));
+                }
+                (IPPROTO_UDP, ..) => return Err(Errno::EINVAL),
+                // Hints for packets: there are none.
+                _ => {}
+            }
         }
         Ok(control)
     }
@@ -101,12 +139,13 @@ impl Kernel {
     }
 
     /// Gives the program the control data of a message that it receives: credentials if it
-    /// wants them, and descriptors, which it owns then. What has no room is dropped.
+    /// wants them, the length of datagrams if they are several, and descriptors, which it owns
+    /// then. What has no room is dropped.
     /// The result is the length of the data and the flags of the message.
     pub(super) fn write_control(
         &mut self,
         header: &MsgHdr,
-        who: Option<Ucred>,
+        (who, segment): (Option<Ucred>, Option<u16>),
         rights: Vec<FileId>,
         flags: u32,
     ) -> Result<(u64, u32), Errno> {
@@ -114,7 +153,12 @@ impl Kernel {
         let mut bytes = Vec::new();
         let mut told = flags & CMSG_CLOEXEC;
         if let Some(who) = who {
-            told |= append(&mut bytes, room, SCM_CREDENTIALS, who.as_bytes());
+            let kind = (SOL_SOCKET, SCM_CREDENTIALS);
+            told |= append(&mut bytes, room, kind, who.as_bytes());
+        }
+        if let Some(segment) = segment {
+            let kind = (IPPROTO_UDP, udp::GRO);
+            told |= append(&mut bytes, room, kind, i32::from(segment).as_bytes());
         }
         if !rights.is_empty() {
             let fits = room.saturating_sub(bytes.len()).saturating_sub(HEADER) / 4;
@@ -123,7 +167,8 @@ impl Kernel {
                 told |= CTRUNC;
             }
             if !fds.is_empty() {
-                told |= append(&mut bytes, room, SCM_RIGHTS, fds.as_bytes());
+                let kind = (SOL_SOCKET, SCM_RIGHTS);
+                told |= append(&mut bytes, room, kind, fds.as_bytes());
             }
         }
         user::write_bytes(&mut self.memory, header.control, &bytes)?;
@@ -166,14 +211,14 @@ impl Kernel {
 }
 
 /// Adds a control message, cut to what fits `room`; [`CTRUNC`] if that is less than all.
-fn append(bytes: &mut Vec<u8>, room: usize, kind: i32, data: &[u8]) -> u32 {
+fn append(bytes: &mut Vec<u8>, room: usize, (level, kind): (i32, i32), data: &[u8]) -> u32 {
     let Some(left) = room.checked_sub(bytes.len()).filter(|left| *left >= HEADER) else {
         return CTRUNC;
     };
     let count = data.len().min(left - HEADER);
     let header = CmsgHdr {
         length: (HEADER + count) as u64,
-        level: SOL_SOCKET,
+        level,
         kind,
     };
     bytes.extend_from_slice(header.as_bytes());

@@ -253,6 +253,7 @@ impl Network {
             from: Address::Unnamed,
             who: Ucred::NOBODY,
             rights: Vec::new(),
+            segment: None,
         });
         self.touch_input(id);
     }

@@ -3,6 +3,7 @@
 
 use super::Stack;
 use super::frame::{self, Ends};
+use super::link::Tail;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -12,6 +13,8 @@ use smoltcp::wire::{IpProtocol, IpVersion};
 
 /// Datagrams, and bytes of datagrams, that wait to be sent.
 const QUEUE: (usize, usize) = (64, 256 << 10);
+/// Longest IP packet.
+const LONGEST_PACKET: usize = 65_535;
 /// Room for a datagram that is put together, bytes.
 const LONGEST: usize = 64 << 10;
 
@@ -62,6 +65,32 @@ impl Datagrams {
         let socket = sockets.get_mut::<raw::Socket<'_>>(*handle);
         if let Ok(packet) = socket.send(length) {
             frame::udp_packet(packet, ends, payload, with_checksum);
+        }
+        self.egress(stack);
+    }
+
+    /// Sends several datagrams, each of `size` bytes, but for the last: in one packet, if the device
+    /// cuts it. Those for which there is no room are lost.
+    pub fn send_several(&mut self, stack: &mut Stack, ends: Ends, payload: &[u8], size: u16) {
+        let length = frame::udp_packet_length(ends.remote.ip(), payload.len());
+        if !stack.capabilities.datagrams || length > LONGEST_PACKET {
+            for datagram in payload.chunks(usize::from(size).max(1)) {
+                self.send(stack, ends, datagram);
+            }
+            return;
+        }
+        let waiting: usize = stack.tails.iter().map(|tail| tail.payload.len()).sum();
+        let (sockets, handle) = &mut self.outgoing;
+        let socket = sockets.get_mut::<raw::Socket<'_>>(*handle);
+        let head = frame::udp_packet_length(ends.remote.ip(), 0);
+        if waiting + payload.len() <= QUEUE.1
+            && let Ok(packet) = socket.send(head)
+            && frame::udp_head(packet, ends, payload.len()).is_some()
+        {
+            stack.tails.push_back(Tail {
+                payload: payload.to_vec(),
+                segment: size,
+            });
         }
         self.egress(stack);
     }

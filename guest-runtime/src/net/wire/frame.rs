@@ -40,6 +40,19 @@ pub(super) enum Kind<'a> {
     Bad,
 }
 
+impl Kind<'_> {
+    /// Whether it can be several datagrams of this length, if there is one.
+    pub fn can_be(&self, segment: Option<u16>) -> bool {
+        match (self, segment) {
+            (_, None) => true,
+            (Kind::Udp { payload, .. }, Some(size)) => {
+                (1..payload.len()).contains(&usize::from(size))
+            }
+            _ => false,
+        }
+    }
+}
+
 /// What of a TCP segment that came concerns the receive window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Segment {
@@ -221,8 +234,8 @@ pub(super) const UDP: usize = 8;
 const TCP_CHECKSUM: usize = 16;
 const UDP_CHECKSUM: usize = 6;
 
-/// Leaves the checksum of a TCP or UDP packet to the device, and its cutting into packets
-/// with `segment` bytes of payload each.
+/// Leaves the checksum of a TCP or UDP packet to the device, and its cutting into segments or
+/// datagrams with `segment` bytes of payload each.
 pub(super) fn offload(frame: &mut [u8], segment: Option<u16>) -> Outgo {
     let mut out = Outgo::default();
     let Ok(ip) = parse_ip(frame) else {
@@ -254,7 +267,10 @@ pub(super) fn offload(frame: &mut [u8], segment: Option<u16>) -> Outgo {
     header.checksum_start = start as u16;
     header.checksum_offset = place as u16;
     if let Some(size) = segment {
-        header.gso_type = NetHeader::GSO_TCP4;
+        header.gso_type = match place {
+            UDP_CHECKSUM => NetHeader::GSO_UDP,
+            _ => NetHeader::GSO_TCP4,
+        };
         header.gso_size = size;
         header.header_length = (start + headers) as u16;
     }
@@ -286,15 +302,7 @@ pub(super) fn acknowledgement(frame: &[u8], sequence: u32) -> Option<Vec<u8>> {
     let tcp = TcpPacket::new_checked(ip.payload).ok()?;
     let (start, header) = (ip.start, usize::from(tcp.header_len()));
     let mut alone = frame.get(..start + header)?.to_vec();
-    let packet = alone.get_mut(ETHERNET..)?;
-    match ip.destination {
-        IpAddr::V4(_) => {
-            let mut packet = Ipv4Packet::new_unchecked(packet);
-            packet.set_total_len((start - ETHERNET + header) as u16);
-            packet.fill_checksum();
-        }
-        IpAddr::V6(_) => Ipv6Packet::new_unchecked(packet).set_payload_len(header as u16),
-    }
+    set_length(&mut alone, start, ip.destination.is_ipv4(), header)?;
     // Its checksum was verified.
     let mut tcp = TcpPacket::new_unchecked(alone.get_mut(start..)?);
     tcp.set_seq_number(TcpSeqNumber(sequence.cast_signed()));
@@ -302,6 +310,33 @@ pub(super) fn acknowledgement(frame: &[u8], sequence: u32) -> Option<Vec<u8>> {
     tcp.set_fin(false);
     tcp.set_urg(false);
     Some(alone)
+}
+
+/// Tells the IP header of a frame how long its payload is, which begins at `start`.
+fn set_length(frame: &mut [u8], start: usize, is_ipv4: bool, length: usize) -> Option<()> {
+    let packet = frame.get_mut(ETHERNET..)?;
+    if is_ipv4 {
+        let mut packet = Ipv4Packet::new_unchecked(packet);
+        packet.set_total_len(u16::try_from(start - ETHERNET + length).ok()?);
+        packet.fill_checksum();
+    } else {
+        Ipv6Packet::new_unchecked(packet).set_payload_len(u16::try_from(length).ok()?);
+    }
+    Some(())
+}
+
+/// Makes headers that [`udp_head`] has made, the first `length` bytes of a frame, those of all of
+/// it. Result: whether they are that; otherwise nothing has changed.
+pub(super) fn join(frame: &mut [u8], length: usize) -> bool {
+    let rest = frame.len().saturating_sub(length);
+    let Ok(ip) = parse_ip(frame.get(..length).unwrap_or_default()) else {
+        return false;
+    };
+    let is_head = ip.protocol == IpProtocol::Udp
+        && ip.payload.len() == UDP
+        && usize::from(UdpPacket::new_unchecked(ip.payload).len()) == UDP + rest;
+    let (start, is_ipv4) = (ip.start, ip.destination.is_ipv4());
+    is_head && rest > 0 && set_length(frame, start, is_ipv4, UDP + rest).is_some()
 }
 
 /// The headers of a TCP segment that asks for a connection, as those of one that acknowledges
@@ -345,8 +380,32 @@ pub(super) fn udp_packet(
     payload: &[u8],
     with_checksum: bool,
 ) -> Option<()> {
-    let length = UDP + payload.len();
-    let checksums = ChecksumCapabilities::ignored();
+    let mut udp = udp_headers(to, ends, payload.len(), payload.len())?;
+    udp.payload_mut().copy_from_slice(payload);
+    if with_checksum {
+        udp.fill_checksum(&ends.local.ip().into(), &ends.remote.ip().into());
+    }
+    Some(())
+}
+
+/// Longest frame of headers that [`udp_head`] makes, bytes.
+pub(super) const LONGEST_HEAD: usize = ETHERNET + smoltcp::wire::IPV6_HEADER_LEN + UDP;
+
+/// Headers of a UDP datagram of `payload` bytes that follow elsewhere. Only those who
+/// [`join`] both send it.
+pub(super) fn udp_head(to: &mut [u8], ends: Ends, payload: usize) -> Option<()> {
+    udp_headers(to, ends, 0, payload).map(drop)
+}
+
+/// The headers of an IP packet with so many bytes of a UDP datagram of `all` bytes, both without
+/// headers.
+fn udp_headers(
+    to: &mut [u8],
+    ends: Ends,
+    payload: usize,
+    all: usize,
+) -> Option<UdpPacket<&mut [u8]>> {
+    let length = UDP + payload;
     let ip_header = smoltcp::wire::IpRepr::new(
         ends.local.ip().into(),
         ends.remote.ip().into(),
@@ -355,21 +414,17 @@ pub(super) fn udp_packet(
         64,
     );
     let start = ip_header.header_len();
-    ip_header.emit(to.get_mut(..start)?, &checksums);
+    ip_header.emit(to.get_mut(..start)?, &ChecksumCapabilities::ignored());
     let mut udp = UdpPacket::new_unchecked(to.get_mut(start..start + length)?);
     udp.set_src_port(ends.local.port());
     udp.set_dst_port(ends.remote.port());
-    udp.set_len(u16::try_from(length).ok()?);
-    udp.payload_mut().copy_from_slice(payload);
+    udp.set_len(u16::try_from(UDP + all).ok()?);
     udp.set_checksum(0);
-    if with_checksum {
-        udp.fill_checksum(&ends.local.ip().into(), &ends.remote.ip().into());
-    }
-    Some(())
+    Some(udp)
 }
 
 /// Length of the packet that [`udp_packet`] makes, bytes.
-pub(super) fn udp_packet_length(to: IpAddr, payload: usize) -> usize {
+pub(in crate::net) fn udp_packet_length(to: IpAddr, payload: usize) -> usize {
     let header = match to {
         IpAddr::V4(_) => smoltcp::wire::IPV4_HEADER_LEN,
         IpAddr::V6(_) => smoltcp::wire::IPV6_HEADER_LEN,

@@ -2,7 +2,9 @@
 
 use super::frame::{self, Outgo, Told};
 use crate::net::interfaces::Traffic;
+use alloc::collections::VecDeque;
 use alloc::vec;
+use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::num::NonZeroUsize;
 use hartline_abi::virtio::{MAX_FRAME, NetHeader};
@@ -15,12 +17,32 @@ pub(super) const ETHERNET: usize = 14;
 /// A packet that came.
 #[derive(Debug)]
 pub struct Packet {
-    /// The buffer that it is in.
-    pub buffer: u16,
     /// Its length with the Ethernet header, bytes.
     pub length: usize,
     /// Its TCP or UDP checksum needs no look: it was verified, or never left this machine.
     pub is_verified: bool,
+    /// It is several UDP datagrams, each of so many bytes, but for the last.
+    pub segment: Option<u16>,
+}
+
+impl Packet {
+    /// A packet of `length` bytes that came with this header. One whose header says what cannot be
+    /// has no bytes.
+    #[must_use]
+    pub fn new(header: NetHeader, length: usize) -> Packet {
+        const VERIFIED: u8 = NetHeader::NEEDS_CHECKSUM | NetHeader::DATA_VALID;
+        let is_right = match header.gso_type {
+            NetHeader::GSO_NONE => true,
+            NetHeader::GSO_TCP4 | NetHeader::GSO_TCP6 | NetHeader::GSO_UDP => header.gso_size > 0,
+            _ => false,
+        };
+        // The length of the headers is a hint only (section 5.1.6.4.2).
+        Packet {
+            length: if is_right { length } else { 0 },
+            is_verified: header.flags & VERIFIED != 0,
+            segment: (header.gso_type == NetHeader::GSO_UDP).then_some(header.gso_size),
+        }
+    }
 }
 
 /// Packets that come.
@@ -31,13 +53,13 @@ pub trait Receive: Debug {
     /// Packets are about to be taken: later ones may interrupt.
     fn begin(&mut self);
 
-    /// Takes the next one.
+    /// Takes the next one. The one before was [released](Self::release).
     fn next(&mut self) -> Option<Packet>;
 
     /// Its bytes, from the Ethernet header.
     fn bytes(&self, packet: &Packet) -> &[u8];
 
-    /// Its buffer is not needed any more.
+    /// Its buffers are not needed any more.
     fn release(&mut self, packet: Packet);
 
     /// No packet was left: the next one is to interrupt. Result: whether one has come
@@ -75,6 +97,8 @@ pub struct Capabilities {
     pub mtu: usize,
     /// Large TCP segments over IPv4 are cut by the device.
     pub segments: bool,
+    /// Several UDP datagrams in one packet are cut by the device.
+    pub datagrams: bool,
 }
 
 /// What was sent.
@@ -88,6 +112,15 @@ pub(super) struct Sent {
     pub told: Option<Told>,
 }
 
+/// Payload of UDP datagrams that are sent in one packet, of which smoltcp sends the headers: it
+/// would make fragments of the packet, or drop it.
+#[derive(Debug)]
+pub(super) struct Tail {
+    pub payload: Vec<u8>,
+    /// Length of each, but for the last, bytes.
+    pub segment: u16,
+}
+
 /// A smoltcp device that has received at most one packet.
 pub(super) struct Port<'a> {
     /// That one.
@@ -96,8 +129,21 @@ pub(super) struct Port<'a> {
     pub transmit: &'a mut dyn Transmit,
     /// What was sent.
     pub sent: &'a mut Sent,
+    /// What follows headers, in their order.
+    pub tails: &'a mut VecDeque<Tail>,
     /// What the interface can.
     pub capabilities: Capabilities,
+}
+
+impl Port<'_> {
+    fn outgoing(&mut self) -> Outgoing<'_> {
+        Outgoing {
+            transmit: &mut *self.transmit,
+            sent: &mut *self.sent,
+            tails: &mut *self.tails,
+            segment: None,
+        }
+    }
 }
 
 impl Device for Port<'_> {
@@ -112,22 +158,11 @@ impl Device for Port<'_> {
 
     fn receive(&mut self, _: Instant) -> Option<(Incoming<'_>, Outgoing<'_>)> {
         let frame = self.frame.take()?;
-        Some((
-            Incoming(frame),
-            Outgoing {
-                transmit: &mut *self.transmit,
-                sent: &mut *self.sent,
-                segment: None,
-            },
-        ))
+        Some((Incoming(frame), self.outgoing()))
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Outgoing<'_>> {
-        self.transmit.has_room().then_some(Outgoing {
-            transmit: &mut *self.transmit,
-            sent: &mut *self.sent,
-            segment: None,
-        })
+        self.transmit.has_room().then(|| self.outgoing())
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -157,24 +192,41 @@ impl RxToken for Incoming<'_> {
 pub(super) struct Outgoing<'a> {
     transmit: &'a mut dyn Transmit,
     sent: &'a mut Sent,
+    tails: &'a mut VecDeque<Tail>,
     /// Payload of each packet that the device is to cut it into.
     segment: Option<u16>,
 }
 
 impl TxToken for Outgoing<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, f: F) -> R {
-        let Some(buffer) = self.transmit.buffer(length) else {
+        let tail = self.tails.front();
+        let tail = tail.filter(|_| length <= frame::LONGEST_HEAD);
+        let all = length + tail.map_or(0, |tail| tail.payload.len());
+        let Some(buffer) = self.transmit.buffer(all) else {
             // An answer for which there is no room is lost.
             return f(&mut vec![0; length]);
         };
-        let result = f(buffer);
-        let Outgo { header, told, flow } = frame::offload(buffer, self.segment);
+        let result = f(&mut buffer[..length]);
+        let tail = tail.filter(|_| frame::join(buffer, length));
+        let (length, segment) = match tail {
+            Some(tail) => {
+                buffer[length..].copy_from_slice(&tail.payload);
+                (all, Some(tail.segment))
+            }
+            None => (length, self.segment),
+        };
+        let is_joined = tail.is_some();
+        let buffer = &mut buffer[..length];
+        let Outgo { header, told, flow } = frame::offload(buffer, segment);
         // Asking for an address is not yet sending.
         let counts = !frame::is_about_neighbours(buffer);
         self.transmit.commit(length, header, flow);
         self.sent.counted += u64::from(counts);
         self.sent.traffic.add(length);
         self.sent.told = told.or(self.sent.told);
+        if is_joined {
+            self.tails.pop_front();
+        }
         result
     }
 

@@ -16,6 +16,7 @@ mod tests;
 mod window;
 
 pub use flow::FlowId;
+pub(super) use frame::udp_packet_length;
 pub use link::{Capabilities, Packet, Receive, Transmit};
 pub use patience::{Patience, Probes};
 
@@ -23,7 +24,7 @@ use super::Network;
 use super::interfaces::{self, Traffic};
 use crate::errno::Errno;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -31,7 +32,7 @@ use datagrams::Datagrams;
 use flow::Flow;
 use frame::{Ends, Kind};
 use hartline_abi::boot::NetSettings;
-use link::{Port, Sent};
+use link::{Port, Sent, Tail};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::socket::dhcpv4;
 use smoltcp::time::Instant;
@@ -75,6 +76,8 @@ struct Stack {
     interface: Interface,
     transmit: Box<dyn Transmit>,
     sent: Sent,
+    /// What follows headers that smoltcp sends, in their order.
+    tails: VecDeque<Tail>,
     capabilities: Capabilities,
 }
 
@@ -95,26 +98,22 @@ fn now() -> Instant {
 }
 
 impl Stack {
-    fn port<'a>(
-        transmit: &'a mut Box<dyn Transmit>,
-        sent: &'a mut Sent,
-        capabilities: Capabilities,
-        frame: Option<&'a [u8]>,
-    ) -> Port<'a> {
-        Port {
+    /// smoltcp's interface, and its device, to which a packet may have come.
+    fn parts<'a>(&'a mut self, frame: Option<&'a [u8]>) -> (&'a mut Interface, Port<'a>) {
+        let port = Port {
             frame,
-            transmit: &mut **transmit,
-            sent,
-            capabilities,
-        }
+            transmit: &mut *self.transmit,
+            sent: &mut self.sent,
+            tails: &mut self.tails,
+            capabilities: self.capabilities,
+        };
+        (&mut self.interface, port)
     }
 
     /// Lets the sockets of a set see a packet.
     fn ingress(&mut self, frame: &[u8], sockets: &mut SocketSet<'static>) {
-        let (transmit, sent) = (&mut self.transmit, &mut self.sent);
-        let mut port = Self::port(transmit, sent, self.capabilities, Some(frame));
-        self.interface
-            .poll_ingress_single(now(), &mut port, sockets);
+        let (interface, mut port) = self.parts(Some(frame));
+        interface.poll_ingress_single(now(), &mut port, sockets);
     }
 
     /// Sends what the sockets of a set have to send. Result: packets sent.
@@ -124,9 +123,8 @@ impl Stack {
         let before = self.sent.counted;
         for _ in 0..MOST {
             let last = self.sent.counted;
-            let (transmit, sent) = (&mut self.transmit, &mut self.sent);
-            let mut port = Self::port(transmit, sent, self.capabilities, None);
-            self.interface.poll_egress(now(), &mut port, sockets);
+            let (interface, mut port) = self.parts(None);
+            interface.poll_egress(now(), &mut port, sockets);
             if self.sent.counted == last {
                 break;
             }
@@ -159,16 +157,21 @@ impl Wire {
         let mac = EthernetAddress(capabilities.mac);
         let mut config = Config::new(HardwareAddress::Ethernet(mac));
         config.random_seed = seed;
-        let mut sent = Sent::default();
-        let interface = {
-            let mut port = Stack::port(&mut transmit, &mut sent, capabilities, None);
-            Interface::new(config, &mut port, now())
+        let (mut sent, mut tails) = (Sent::default(), VecDeque::new());
+        let mut port = Port {
+            frame: None,
+            transmit: &mut *transmit,
+            sent: &mut sent,
+            tails: &mut tails,
+            capabilities,
         };
+        let interface = Interface::new(config, &mut port, now());
         let mut wire = Wire {
             stack: Stack {
                 interface,
                 transmit,
                 sent,
+                tails,
                 capabilities,
             },
             receive,
@@ -249,6 +252,12 @@ impl Wire {
         }
         let source = IpAddr::from(interface.get_source_address(&to)?);
         (!source.is_unspecified()).then_some(source)
+    }
+
+    /// Largest IP packet, bytes.
+    #[must_use]
+    pub fn mtu(&self) -> usize {
+        self.stack.capabilities.mtu
     }
 
     /// The interface, as programs are told of it.
@@ -341,7 +350,7 @@ impl Wire {
         self.flush();
     }
 
-    /// Sends a datagram.
+    /// Sends a datagram, or several, each of so many bytes, but for the last.
     ///
     /// # Errors
     /// `EINVAL` if it cannot come from `from`, `EMSGSIZE`.
@@ -350,12 +359,14 @@ impl Wire {
         from: SocketAddr,
         to: SocketAddr,
         payload: &[u8],
+        segment: Option<u16>,
     ) -> Result<usize, Errno> {
         if from.is_ipv4() != to.is_ipv4() || !self.has_address(from.ip()) {
             return Err(Errno::EINVAL);
         }
         // smoltcp makes no fragments of IPv6 packets.
-        let length = frame::udp_packet_length(to.ip(), payload.len());
+        let length = segment.map_or(payload.len(), usize::from);
+        let length = frame::udp_packet_length(to.ip(), length);
         if to.is_ipv6() && length > self.stack.capabilities.mtu {
             return Err(Errno::EMSGSIZE);
         }
@@ -363,7 +374,12 @@ impl Wire {
             local: from,
             remote: to,
         };
-        self.datagrams.send(&mut self.stack, ends, payload);
+        match segment {
+            Some(size) => self
+                .datagrams
+                .send_several(&mut self.stack, ends, payload, size),
+            None => self.datagrams.send(&mut self.stack, ends, payload),
+        }
         self.flush();
         Ok(payload.len())
     }
@@ -380,7 +396,9 @@ impl Wire {
     fn take_packet(&mut self, packet: &Packet, net: &mut Network, touched: &mut Vec<FlowId>) {
         let frame = self.receive.bytes(packet);
         match frame::classify(frame, packet.is_verified) {
-            Kind::Bad => {}
+            Kind::Bad => self.received.errors += 1,
+            // Datagrams are as long as that, or there is only one.
+            kind if !kind.can_be(packet.segment) => self.received.errors += 1,
             Kind::Tcp {
                 ends,
                 is_first,
@@ -415,7 +433,7 @@ impl Wire {
             }
             Kind::Udp { ends, payload } => {
                 let is_own = self.has_address(ends.local.ip()) || frame::is_group(ends.local.ip());
-                if is_own && net.deliver_udp(ends.local, ends.remote, payload) {
+                if is_own && net.deliver_udp(ends.local, ends.remote, payload, packet.segment) {
                     return;
                 }
                 match &mut self.dhcp {
@@ -429,7 +447,7 @@ impl Wire {
             }
             Kind::Fragment => {
                 if let Some((ends, payload)) = self.datagrams.fragment(&mut self.stack, frame) {
-                    net.deliver_udp(ends.local, ends.remote, &payload);
+                    net.deliver_udp(ends.local, ends.remote, &payload, None);
                 }
             }
             Kind::Neighbour => {

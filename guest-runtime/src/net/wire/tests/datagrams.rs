@@ -1,0 +1,191 @@
+//! Datagrams, alone and several in one packet.
+
+use super::*;
+use crate::net::options::{IPPROTO_UDP, udp};
+
+fn socket(net: &mut Network, family: Family) -> SocketId {
+    net.add(Socket::new(family, Type::Datagram, WHO)).unwrap()
+}
+
+#[test]
+fn datagrams_of_all_sizes() {
+    let mut hosts = Hosts::new();
+    let server = socket(&mut hosts.0[1], Family::Inet);
+    hosts.0[1].bind_inet(server, address(2, 53), 0).unwrap();
+    let client = socket(&mut hosts.0[0], Family::Inet);
+    for length in [0, 1, 1472, 1473, 9000, 20_000] {
+        let data: Vec<u8> = (0..length).map(|n| n as u8).collect();
+        let to = Some(address(2, 53));
+        assert_eq!(
+            hosts.0[0].send_udp(client, &data, to, 0, WHO),
+            Ok(data.len())
+        );
+        hosts.run();
+        let received = hosts.0[1].receive(server, 65_536, false).unwrap();
+        assert_eq!(received.bytes, data, "{length}");
+        let from = received.from.socket_addr().unwrap();
+        assert_eq!(from.ip(), address(1, 0).ip());
+        hosts.0[1]
+            .send_udp(server, b"ok", Some(from), 0, WHO)
+            .unwrap();
+        hosts.run();
+        assert_eq!(hosts.0[0].receive(client, 9, false).unwrap().bytes, b"ok");
+    }
+    let far = Some(SocketAddr::new([10, 9, 9, 9].into(), 1));
+    let result = hosts.0[0].send_udp(client, b"x", far, 0, WHO);
+    assert_eq!(result, Err(Errno::ENETUNREACH));
+    let there = SocketAddr::new("fd00::2".parse().unwrap(), 53);
+    // At most one question for a neighbour in a second.
+    advance(1000);
+    let server = socket(&mut hosts.0[1], Family::Inet6);
+    hosts.0[1].bind_inet(server, there, 0).unwrap();
+    let client = socket(&mut hosts.0[0], Family::Inet6);
+    hosts.0[0]
+        .send_udp(client, b"six", Some(there), 0, WHO)
+        .unwrap();
+    hosts.run();
+    assert_eq!(hosts.0[1].receive(server, 9, false).unwrap().bytes, b"six");
+    let result = hosts.0[0].send_udp(client, &[0; 1453], Some(there), 0, WHO);
+    assert_eq!(result, Err(Errno::EMSGSIZE));
+}
+
+/// A host's address and port, and the family of its sockets.
+fn places(number: u8) -> [(Family, SocketAddr); 2] {
+    let ipv6 = format!("[fd00::{number}]:53");
+    [
+        (Family::Inet, address(number, 53)),
+        (Family::Inet6, ipv6.parse().unwrap()),
+    ]
+}
+
+/// The lengths of the messages that a socket has received, and those of the datagrams in them.
+fn received(net: &mut Network, id: SocketId) -> Vec<(usize, Option<u16>)> {
+    let mut all = Vec::new();
+    while let Ok(message) = net.receive(id, 65_536, false) {
+        all.push((message.bytes.len(), message.segment));
+    }
+    all
+}
+
+#[test]
+fn several_datagrams_go_in_one_packet() {
+    const SIZE: u16 = 1400;
+    let data: Vec<u8> = (0..5000u32).map(|n| (n % 251) as u8).collect();
+    for (cuts, packets) in [(true, 1), (false, 4)] {
+        let (there, back) = (Pipe::default(), Pipe::default());
+        let first = host_that(cuts, 1, &back, &there);
+        let mut hosts = Hosts(
+            [first, host(2, &there, &back)],
+            [Rc::clone(&there), Rc::clone(&back)],
+        );
+        for (family, to) in places(2) {
+            // At most one question for a neighbour in a second.
+            advance(1000);
+            let server = socket(&mut hosts.0[1], family);
+            hosts.0[1].bind_inet(server, to, 0).unwrap();
+            let client = socket(&mut hosts.0[0], family);
+            let send = |hosts: &mut Hosts, bytes: &[u8], size| {
+                let sent = hosts.0[0].send_udp(client, bytes, Some(to), size, WHO);
+                assert_eq!(sent, Ok(bytes.len()));
+            };
+            // The neighbour is not known yet. What is no head of several goes by itself.
+            send(&mut hosts, &data, SIZE);
+            send(&mut hosts, b"alone", 0);
+            send(&mut hosts, &data[..3000], 1000);
+            hosts.run();
+            let lengths = [1400, 1400, 1400, 800, 5, 1000, 1000, 1000];
+            let expected = lengths.map(|length| (length, None));
+            assert_eq!(received(&mut hosts.0[1], server), expected);
+            send(&mut hosts, &data, SIZE);
+            assert_eq!(there.borrow().len(), packets);
+            hosts.run();
+            let mut all = Vec::new();
+            while let Ok(message) = hosts.0[1].receive(server, 65_536, false) {
+                all.extend(message.bytes);
+            }
+            assert_eq!(all, data);
+            // Who takes several as one message is told how long they are.
+            let options = &mut hosts.0[1].get_mut(server).unwrap().options;
+            let option = (IPPROTO_UDP, udp::GRO);
+            options
+                .set_number(option, 1, family, Type::Datagram)
+                .unwrap();
+            send(&mut hosts, &data, SIZE);
+            send(&mut hosts, &data[..1000], 1000);
+            hosts.run();
+            let expected = match cuts {
+                true => vec![(5000, Some(SIZE)), (1000, None)],
+                false => [1400, 1400, 1400, 800, 1000].map(|n| (n, None)).to_vec(),
+            };
+            assert_eq!(received(&mut hosts.0[1], server), expected);
+        }
+    }
+}
+
+#[test]
+fn there_may_be_too_many_or_too_long_ones() {
+    let mut hosts = Hosts::new();
+    for (family, to) in places(2) {
+        let headers = if to.is_ipv4() { 28 } else { 48 };
+        let client = socket(&mut hosts.0[0], family);
+        let longest = 1500 - headers;
+        for (length, size, expected) in [
+            (1280, 10, Ok(1280)),
+            (1281, 10, Err(Errno::EINVAL)),
+            (longest + 1, longest + 1, Err(Errno::EMSGSIZE)),
+            (longest, longest + 1, Ok(longest)),
+            (65_507, longest, Ok(65_507)),
+            (65_508, longest, Err(Errno::EMSGSIZE)),
+        ] {
+            let bytes = vec![0; length];
+            let sent = hosts.0[0].send_udp(client, &bytes, Some(to), size as u16, WHO);
+            assert_eq!(sent, expected, "{length} {size}");
+        }
+    }
+}
+
+#[test]
+fn headers_that_lie_are_counted() {
+    let mut hosts = Hosts::new();
+    let (there, _) = hosts.pipes();
+    let server = socket(&mut hosts.0[1], Family::Inet);
+    hosts.0[1].bind_inet(server, address(2, 53), 0).unwrap();
+    let client = socket(&mut hosts.0[0], Family::Inet);
+    let to = Some(address(2, 53));
+    hosts.0[0].send_udp(client, b"first", to, 0, WHO).unwrap();
+    hosts.run();
+    hosts.0[0]
+        .send_udp(client, &[7; 300], to, 100, WHO)
+        .unwrap();
+    let right = there.borrow()[0].clone();
+    let errors = |hosts: &Hosts| hosts.0[1].wire.as_ref().unwrap().interface().traffic[0].errors;
+    for (gso_type, gso_size) in [
+        (NetHeader::GSO_UDP, 0),
+        (NetHeader::GSO_UDP, 300),
+        (NetHeader::GSO_UDP, u16::MAX),
+        (NetHeader::GSO_TCP4, 0),
+        (3, 100),
+    ] {
+        let before = errors(&hosts);
+        let mut wrong = right.clone();
+        wrong.header.gso_type = gso_type;
+        wrong.header.gso_size = gso_size;
+        *there.borrow_mut() = [wrong].into();
+        hosts.run();
+        assert_eq!(errors(&hosts), before + 1);
+    }
+    // Those that are something else.
+    let listener = tcp(&mut hosts.0[0]);
+    hosts.0[0]
+        .connect_inet(listener, address(2, 9), WHO)
+        .unwrap();
+    there.borrow_mut()[0].header.gso_type = NetHeader::GSO_UDP;
+    there.borrow_mut()[0].header.gso_size = 1;
+    let before = errors(&hosts);
+    hosts.0[1].poll_wire();
+    assert_eq!(errors(&hosts), before + 1);
+    assert_eq!(received(&mut hosts.0[1], server), [(5, None)]);
+    there.borrow_mut().push_back(right);
+    hosts.run();
+    assert_eq!(received(&mut hosts.0[1], server), [(100, None); 3]);
+}
