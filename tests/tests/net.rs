@@ -5,6 +5,8 @@
 
 #[path = "net/nat.rs"]
 mod nat;
+#[path = "net/several.rs"]
+mod several;
 #[path = "net/trouble.rs"]
 mod trouble;
 
@@ -54,6 +56,7 @@ const TESTS: &[(&str, Test)] = &[
     ("many connections", many_connections),
     ("UDP server", udp_server),
     ("UDP client", udp_client),
+    ("several datagrams in one packet", several::over_tap),
     ("connections that are refused or reset", failures),
     ("large files", large_files),
     ("DHCP", dhcp),
@@ -71,6 +74,7 @@ const TESTS: &[(&str, Test)] = &[
     ("NAT: many connections", nat::many_connections),
     ("NAT: UDP server", nat::udp_server),
     ("NAT: UDP client", nat::udp_client),
+    ("NAT: several datagrams by one call", several::over_nat),
     ("NAT: connections that are refused or reset", nat::failures),
     ("NAT: ports that cannot be had", nat::bad_ports),
     ("NAT: large files", nat::large_files),

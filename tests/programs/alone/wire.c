@@ -3,6 +3,7 @@
  * wire serve PORT          echoes over TCP and UDP until a UDP datagram says "quit"
  * wire connect IP PORT N   sends N bytes over TCP and compares what comes back
  * wire udp IP PORT         the same with datagrams of several lengths
+ * wire several IP PORT     sends several datagrams by one call, and compares what comes back so
  * wire refused IP PORT     how connecting to a port without listener ends
  * wire reset IP PORT       closes a connection while the other end sends
  * wire silent IP PORT      connections whose peer answers a byte and then is gone
@@ -13,6 +14,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <netinet/udp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -182,6 +184,60 @@ static int datagrams(const char *ip, int port) {
     return 0;
 }
 
+static void set(int fd, int level, int name, int value) {
+    CHECK(setsockopt(fd, level, name, &value, sizeof value) == 0);
+}
+
+static int several(const char *ip, int port) {
+    enum { SIZE = 1200, LENGTH = 40 * SIZE + 7, ROUNDS = 10 };
+    static char back[LENGTH];
+    socklen_t length;
+    struct sockaddr_storage to = target(ip, port, &length);
+    int fd = socket(to.ss_family, SOCK_DGRAM, 0), messages = 0;
+    CHECK(connect(fd, (struct sockaddr *)&to, length) == 0);
+    struct timeval patience = {.tv_sec = 10};
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control;
+    for (int n = 0; n < ROUNDS; n++) {
+        int is_option = n % 2, is_one_message = n / 2 % 2;
+        for (int at = 0; at < LENGTH; at++)
+            buffer[at] = pattern(at + n);
+        set(fd, IPPROTO_UDP, UDP_GRO, is_one_message);
+        set(fd, IPPROTO_UDP, UDP_SEGMENT, is_option ? SIZE : 0);
+        struct iovec part = {buffer, LENGTH};
+        struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+        if (!is_option) {
+            unsigned short size = SIZE;
+            control.header = (struct cmsghdr){CMSG_LEN(sizeof size), IPPROTO_UDP, UDP_SEGMENT};
+            memcpy(CMSG_DATA(&control.header), &size, sizeof size);
+            message.msg_control = &control;
+            message.msg_controllen = CMSG_SPACE(sizeof size);
+        }
+        CHECK(sendmsg(fd, &message, 0) == LENGTH);
+        for (long done = 0; done < LENGTH; messages++) {
+            part = (struct iovec){back + done, LENGTH - done};
+            message = (struct msghdr){.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
+                                      .msg_controllen = sizeof control};
+            ssize_t count = recvmsg(fd, &message, 0);
+            CHECK(count == LENGTH || count == SIZE || (done > 0 && done + count == LENGTH));
+            if (count == LENGTH) {
+                int size;
+                memcpy(&size, CMSG_DATA(&control.header), sizeof size);
+                CHECK(is_one_message && control.header.cmsg_type == UDP_GRO && size == SIZE);
+            } else {
+                CHECK(message.msg_controllen == 0);
+            }
+            done += count;
+        }
+        CHECK(memcmp(buffer, back, LENGTH) == 0);
+    }
+    printf("%d messages came back\n", messages);
+    return 0;
+}
+
 static int refused(const char *ip, int port) {
     int fd = open_connection(ip, port);
     CHECK(pending_error(fd) == ECONNREFUSED && pending_error(fd) == 0);
@@ -209,10 +265,6 @@ static int reset(const char *ip, int port) {
     CHECK(send(fd, "x", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE);
     puts("reset");
     return 0;
-}
-
-static void set(int fd, int level, int name, int value) {
-    CHECK(setsockopt(fd, level, name, &value, sizeof value) == 0);
 }
 
 static int silent(const char *ip, int port) {
@@ -263,6 +315,8 @@ int main(int argc, char **argv) {
         return connect_to(argv[2], port, atol(argv[4]));
     if (strcmp(what, "udp") == 0)
         return datagrams(argv[2], port);
+    if (strcmp(what, "several") == 0)
+        return several(argv[2], port);
     if (strcmp(what, "refused") == 0)
         return refused(argv[2], port);
     if (strcmp(what, "reset") == 0)

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <netinet/udp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
@@ -113,6 +114,103 @@ static void udp(void) {
     close(a), close(b);
 }
 
+static char several[1 << 16];
+
+static int set(int fd, int name, int value) {
+    return setsockopt(fd, IPPROTO_UDP, name, &value, sizeof value);
+}
+
+// Sends 100 bytes with a control message of UDP.
+static long send_with(int fd, int type, const void *value, size_t length) {
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control = {.header = {CMSG_LEN(length), IPPROTO_UDP, type}};
+    memcpy(CMSG_DATA(&control.header), value, length);
+    struct iovec part = {several, 100};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
+                             .msg_controllen = CMSG_SPACE(length)};
+    return sendmsg(fd, &message, 0);
+}
+
+// Receives a message; the result is how long the datagrams are of which it is made, if it says so.
+static int length_of_parts(int fd, long expected) {
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec part = {several, sizeof several};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    GIVES(recvmsg(fd, &message, MSG_DONTWAIT), expected);
+    if (message.msg_controllen == 0) return 0;
+    GIVES(control.header.cmsg_len, CMSG_LEN(sizeof(int)));
+    CHECK(control.header.cmsg_level == IPPROTO_UDP && control.header.cmsg_type == UDP_GRO);
+    int length;
+    memcpy(&length, CMSG_DATA(&control.header), sizeof length);
+    return length;
+}
+
+// Several datagrams by one call (udp(7)), over a loopback address.
+static void several_datagrams(const struct sockaddr *own, socklen_t length) {
+    struct sockaddr_storage to;
+    int a = socket(own->sa_family, SOCK_DGRAM, 0), b = socket(own->sa_family, SOCK_DGRAM, 0);
+    GIVES(bind(b, own, length), 0);
+    GIVES(getsockname(b, (void *)&to, &length), 0);
+    GIVES(connect(a, (void *)&to, length), 0);
+    FAILS(set(a, UDP_SEGMENT, -1), EINVAL);
+    FAILS(set(a, UDP_SEGMENT, 65536), EINVAL);
+    GIVES(set(a, UDP_SEGMENT, 65535), 0);
+    FAILS(setsockopt(a, IPPROTO_UDP, UDP_SEGMENT, several, 2), EINVAL);
+    int value;
+    socklen_t size = sizeof value;
+    GIVES(getsockopt(a, IPPROTO_UDP, UDP_SEGMENT, &value, &size), 0);
+    GIVES(value, 65535);
+    GIVES(set(a, UDP_SEGMENT, 1000), 0);
+    for (int n = 0; n < 2500; n++) several[n] = n % 251;
+    GIVES(send(a, several, 2500, 0), 2500);
+    memset(several, 0, 2500);
+    GIVES(recv(b, several, 4000, MSG_DONTWAIT), 1000);
+    GIVES(recv(b, several + 1000, 4000, MSG_DONTWAIT), 1000);
+    GIVES(recv(b, several + 2000, 4000, MSG_DONTWAIT), 500);
+    FAILS(recv(b, several, 1, MSG_DONTWAIT), EAGAIN);
+    int same = 1;
+    for (int n = 0; n < 2500; n++) same &= several[n] == (char)(n % 251);
+    CHECK(same);
+    // Received as one message.
+    GIVES(set(b, UDP_GRO, 7), 0);
+    GIVES(getsockopt(b, IPPROTO_UDP, UDP_GRO, &value, &size), 0);
+    GIVES(value, 1);
+    GIVES(send(a, several, 2500, 0), 2500);
+    GIVES(length_of_parts(b, 2500), 1000);
+    GIVES(send(a, several, 1000, 0), 1000);
+    GIVES(length_of_parts(b, 1000), 0);
+    GIVES(send(a, several, 0, 0), 0);
+    GIVES(length_of_parts(b, 0), 0);
+    // With a message of its own length.
+    unsigned short part = 40;
+    GIVES(send_with(a, UDP_SEGMENT, &part, sizeof part), 100);
+    GIVES(length_of_parts(b, 100), 40);
+    part = 0;
+    GIVES(send_with(a, UDP_SEGMENT, &part, sizeof part), 100);
+    GIVES(length_of_parts(b, 100), 0);
+    FAILS(send_with(a, UDP_SEGMENT, &value, sizeof value), EINVAL);
+    FAILS(send_with(a, UDP_SEGMENT, &value, 1), EINVAL);
+    FAILS(send_with(a, UDP_GRO, &part, sizeof part), EINVAL);
+    // Too many, and too much.
+    GIVES(set(b, UDP_GRO, 0), 0);
+    GIVES(set(a, UDP_SEGMENT, 10), 0);
+    GIVES(send(a, several, 640, 0), 640);
+    for (int n = 0; n < 64; n++) GIVES(recv(b, several, 100, MSG_DONTWAIT), 10);
+    FAILS(recv(b, several, 1, MSG_DONTWAIT), EAGAIN);
+    FAILS(send(a, several, 1281, 0), EINVAL);
+    FAILS(send(a, several, 65536, 0), EMSGSIZE);
+    close(a), close(b);
+    int stream = socket(own->sa_family, SOCK_STREAM, 0);
+    FAILS(set(stream, UDP_SEGMENT, 1), ENOPROTOOPT);
+    close(stream);
+}
+
 static void local(void) {
     int pair[2];
     GIVES(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
@@ -175,6 +273,10 @@ int main(int count, char **arguments) {
     making();
     tcp();
     udp();
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    several_datagrams((void *)&v4, sizeof v4);
+    several_datagrams((void *)&v6, sizeof v6);
     local();
     return finish("sockets");
 }

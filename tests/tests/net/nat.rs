@@ -15,11 +15,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Address of this machine that the guest may talk to.
-const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 1));
+pub const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 78, 0, 1));
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Makes the addresses, once.
-fn addresses() -> Result<()> {
+pub fn addresses() -> Result<()> {
     static ONCE: Once = Once::new();
     let mut result = Ok(());
     ONCE.call_once(|| {
@@ -35,7 +35,7 @@ fn free_port() -> Result<u16> {
 }
 
 /// `hartline run` of `wire.c` with options.
-fn wire(options: &[&str], arguments: &[&str]) -> Result<Command> {
+pub fn wire(options: &[&str], arguments: &[&str]) -> Result<Command> {
     addresses()?;
     let program = compile::alone("wire", super::COMPILER)?;
     let mut command = hartline::command("run")?;
