@@ -228,8 +228,10 @@ impl Server {
             | Operation::SymbolicLink => return self.create(operation, args, data),
             Operation::Link => {
                 let name = name(data, 0, args[1])?;
-                let directory = self.changeable(args[0])?.path();
-                host::link(self.changeable(args[2])?.path(), directory, &name)?;
+                let (directory, file) = (self.changeable(args[0])?, self.changeable(args[2])?);
+                self.limits
+                    .stay(file.origin().volume, directory.origin().volume)?;
+                host::link(file.path(), directory.path(), &name)?;
                 return self.nodes.attributes(args[2]);
             }
             Operation::SetMode => {
@@ -355,6 +357,7 @@ impl Server {
             .ok_or(libc::EINVAL)?;
         let (from, to) = (self.changeable(args[0])?, self.changeable(args[2])?);
         let volume = to.origin().volume;
+        self.limits.stay(from.origin().volume, volume)?;
         let replaced = self.file_to_go(to, &new);
         host::rename((from.path(), &old), (to.path(), &new), flags)?;
         if let Some(replaced) = replaced {

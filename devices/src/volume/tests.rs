@@ -556,6 +556,15 @@ fn await_answer(shared: NonNull<Shared>, place: usize) -> Answer {
     }
 }
 
+/// Lets the server's thread end, also when a test fails.
+struct Finish<'a>(&'a Volumes);
+
+impl Drop for Finish<'_> {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}
+
 #[test]
 fn what_takes_long_keeps_nobody_waiting() {
     let mut host = Host::new("long");
@@ -601,6 +610,7 @@ fn tasks_have_places_of_their_own() {
     let server = std::mem::replace(&mut host.server, Server::new(Vec::new(), Arc::default()));
     let (channel, shared) = (host.channel(), host.shared);
     thread::scope(|scope| {
+        let _finish = Finish(&volumes);
         scope.spawn(|| volumes.serve(&{ channel }, server, &watcher(), &|| ()));
         let stale = -i64::from(libc::ESTALE);
         let invalid = -i64::from(libc::EINVAL);
@@ -623,10 +633,36 @@ fn tasks_have_places_of_their_own() {
                 assert_eq!(result, expected, "{operation:?} {args:?}");
             }
         }
-        volumes.finish();
     });
     submit(shared, &volumes, 1, Operation::Sync, &[node]);
     assert!(answer(shared, 1).is_none(), "it has ended");
+}
+
+/// Each answer is to the request that was made last, also where one was left to a thread of
+/// its own.
+#[test]
+fn no_request_is_served_twice() {
+    let mut host = Host::new("once");
+    let root = host.root();
+    let node = host.look_up(root, "file").unwrap().node;
+    let volumes = Volumes::default();
+    let server = std::mem::replace(&mut host.server, Server::new(Vec::new(), Arc::default()));
+    let (channel, shared) = (host.channel(), host.shared);
+    let counted = AtomicU32::new(0);
+    let count = || _ = counted.fetch_add(1, Ordering::SeqCst);
+    const ROUNDS: u32 = 5000;
+    thread::scope(|scope| {
+        let _finish = Finish(&volumes);
+        scope.spawn(|| volumes.serve(&{ channel }, server, &watcher(), &count));
+        for round in 0..ROUNDS {
+            // That a directory cannot be read is found out by the place's thread.
+            for (node, expected) in [(root, -i64::from(libc::EISDIR)), (node, 8)] {
+                submit(shared, &volumes, 1, Operation::Read, &[node, 0, 100]);
+                assert_eq!(await_answer(shared, 1).result, expected, "round {round}");
+            }
+        }
+    });
+    assert_eq!(counted.load(Ordering::SeqCst), 2 * ROUNDS);
 }
 
 #[test]
@@ -734,4 +770,30 @@ fn a_volume_with_a_limit_holds_no_more() {
     assert_eq!(result(host.call(Operation::Truncate, &[c, rest], b"")), 0);
     let told = host.call(Operation::FileSystem, &[root], b"").args;
     assert_eq!((told[2], told[3]), (0, 0), "nothing is free");
+}
+
+/// What counts for one volume does not get into another one, where it would not count.
+#[test]
+fn nothing_moves_between_volumes_with_limits() {
+    let mut host = Host::new("between");
+    fs::create_dir(host.path("other")).unwrap();
+    let volume = |name: &str| {
+        let directory = fs::File::open(host.path(name)).unwrap().into();
+        let usage = Usage {
+            used: 0,
+            limit: 1 << 20,
+        };
+        Volume::limited(directory, "/data", false, usage)
+    };
+    let volumes = ["inside", "other"].map(volume).into();
+    host.server = Server::new(volumes, Arc::clone(&host.copies));
+    let [one, other] = [0, 1].map(|n| host.call(Operation::Root, &[n], b"").attributes.node);
+    let file = host.look_up(one, "file").unwrap().node;
+    let refused = -i64::from(libc::EXDEV);
+    let renamed = host.call(Operation::Rename, &[one, 4, other, 1, 0], b"filex");
+    assert_eq!(renamed.result, refused);
+    let linked = host.call(Operation::Link, &[other, 1, file], b"x");
+    assert_eq!(linked.result, refused);
+    let within = host.call(Operation::Rename, &[one, 4, one, 1, 0], b"filex");
+    assert_eq!(within.result, 0);
 }

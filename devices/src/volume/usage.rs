@@ -137,6 +137,19 @@ impl Limits {
         result
     }
 
+    /// Whether what is in volume `from` may get into volume `to`: what counts for one would not
+    /// count for the other.
+    ///
+    /// # Errors
+    /// `EXDEV` if it may not.
+    pub fn stay(&self, from: usize, to: usize) -> Result<(), Errno> {
+        let is_limited = |volume| self.of(volume).is_some();
+        match from != to && (is_limited(from) || is_limited(to)) {
+            true => Err(libc::EXDEV),
+            false => Ok(()),
+        }
+    }
+
     /// A file with these attributes is gone.
     pub fn gone(&mut self, volume: usize, file: &NodeAttributes) {
         let is_regular = file.mode & libc::S_IFMT == libc::S_IFREG;

@@ -6,9 +6,8 @@ use super::host;
 use crate::virtio::Guest;
 use hartline_abi::volume::{Answer, VOLUME_PLACES};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 /// Work that may take long.
@@ -48,16 +47,31 @@ impl Work {
 /// Answers a request that a task waits for, and tells the guest if it wants to know.
 pub(super) fn answer(channel: &Channel, place: Place, answer: Answer, guest: &dyn Guest) {
     place.answer(answer);
+    tell(channel, guest);
+}
+
+fn tell(channel: &Channel, guest: &dyn Guest) {
     if channel.take_guest_waits() {
         guest.interrupt();
+    }
+}
+
+/// Whether a helper has a request, whatever the guest says of the place. It is held while the
+/// request is answered: who finds that there is none finds the place as it is after that, and
+/// takes no request twice.
+#[derive(Debug, Default)]
+struct Busy(Mutex<bool>);
+
+impl Busy {
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A thread for one place.
 #[derive(Debug)]
 struct Helper {
-    /// It has a request, whatever the guest says of the place.
-    is_busy: Arc<AtomicBool>,
+    is_busy: Arc<Busy>,
     work: SyncSender<Work>,
     thread: JoinHandle<()>,
 }
@@ -82,9 +96,8 @@ impl<'a> Helpers<'a> {
 
     /// Whether the guest has made a request in a place.
     pub fn is_new(&self, number: usize) -> bool {
-        let is_busy = |helper: &Helper| helper.is_busy.load(Ordering::Acquire);
-        !self.threads[number].as_ref().is_some_and(is_busy)
-            && self.channel.place(number).is_submitted()
+        let is_busy = self.threads[number].as_ref().map(|h| h.is_busy.lock());
+        !is_busy.is_some_and(|is_busy| *is_busy) && self.channel.place(number).is_submitted()
     }
 
     /// Whether the guest has made a request in any place.
@@ -101,7 +114,7 @@ impl<'a> Helpers<'a> {
         let rest = match &self.threads[number] {
             None => Some(work),
             Some(helper) => {
-                helper.is_busy.store(true, Ordering::Release);
+                *helper.is_busy.lock() = true;
                 // One that has ended panicked.
                 helper.work.send(work).err().map(|unsent| unsent.0)
             }
@@ -117,15 +130,17 @@ impl<'a> Helpers<'a> {
         // SAFETY: the thread ends before this value, and so before the channel.
         let channel = unsafe { self.channel.again() };
         let guest = Arc::clone(self.guest);
-        let is_busy = Arc::<AtomicBool>::default();
+        let is_busy = Arc::<Busy>::default();
         let done = Arc::clone(&is_busy);
         let (work, next) = sync_channel::<Work>(1);
         let serve = move || {
             for work in next {
                 let result = work.serve(place.data());
-                // When the guest sees the answer it may ask again.
-                done.store(false, Ordering::Release);
-                answer(&channel, place, result, &*guest);
+                let mut is_busy = done.lock();
+                place.answer(result);
+                *is_busy = false;
+                drop(is_busy);
+                tell(&channel, &*guest);
             }
         };
         let thread = thread::Builder::new().name("volumes".into());
