@@ -1,14 +1,12 @@
 //! A driver of the console, honest and hostile.
 
 use super::*;
-use crate::virtio::tests::{BASE, memory};
+use crate::virtio::tests::{BASE, Watcher, memory, queue_at};
 use hartline_abi::console::{Control, event};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, pipe};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::OnceLock;
-use virtio_queue::QueueT;
 use vm_memory::{Bytes, GuestAddress};
 
 /// Entries of a queue, and where its parts are: pages from the start of RAM on.
@@ -22,18 +20,6 @@ const ROOM: u32 = 64;
 /// Flag of a descriptor.
 const WRITE: u16 = 2;
 const FEATURES: u64 = feature::VERSION_1 | console_feature::MULTIPORT | feature::IN_ORDER;
-
-/// Remembers why the device stopped.
-#[derive(Debug, Default)]
-struct Watcher(OnceLock<DeviceError>);
-
-impl Guest for Watcher {
-    fn interrupt(&self) {}
-
-    fn fail(&self, error: DeviceError) {
-        self.0.set(error).expect("it stops once");
-    }
-}
 
 struct Driver {
     console: Console,
@@ -80,19 +66,7 @@ impl Driver {
                 .map()
                 .write_slice(&[0; 0x1000], place(number, 0));
             clear.unwrap();
-            let mut queue = Queue::new(SIZE).unwrap();
-            let halves = |part| {
-                let address = place(number, part).0;
-                (Some(address as u32), Some((address >> 32) as u32))
-            };
-            let (low, high) = halves(0);
-            queue.set_desc_table_address(low, high);
-            let (low, high) = halves(AVAILABLE);
-            queue.set_avail_ring_address(low, high);
-            let (low, high) = halves(USED);
-            queue.set_used_ring_address(low, high);
-            queue.set_ready(true);
-            queue
+            queue_at([0, AVAILABLE, USED].map(|part| place(number, part).0), SIZE)
         };
         let queues = queues.map(queue).collect();
         self.device.activate(FEATURES, queues)
@@ -177,8 +151,8 @@ impl Driver {
     fn failure(&self) -> DeviceError {
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(10) {
-            if let Some(error) = self.watcher.0.get() {
-                return *error;
+            if let Some(error) = self.watcher.failure() {
+                return error;
             }
             thread::yield_now();
         }
@@ -258,7 +232,7 @@ fn ports_are_told() {
     assert_eq!(driver.say(2, event::PORT_READY), []);
     assert_eq!(driver.say(u32::MAX, event::PORT_READY), []);
     assert_eq!(driver.say(0, 999), []);
-    assert!(driver.watcher.0.get().is_none());
+    assert!(driver.watcher.failure().is_none());
 }
 
 #[test]

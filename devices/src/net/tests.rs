@@ -1,26 +1,12 @@
 //! Commands for several pairs of queues, good and bad, of a driver that is written here.
 
 use super::*;
-use crate::virtio::tests::{AVAILABLE, BASE, memory, queue};
-use crate::virtio::{DeviceError, MAX_QUEUE_SIZE};
+use crate::virtio::DeviceError;
+use crate::virtio::tests::{AVAILABLE, BASE, Watcher, memory, queue, queue_at};
 use hartline_abi::virtio::net_command::{ERROR, MULTIQUEUE, OK, SET_PAIRS};
 use std::os::fd::RawFd;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use virtio_queue::QueueT;
 use vm_memory::{Bytes, GuestAddress};
-
-/// Remembers why the device stopped.
-#[derive(Debug, Default)]
-struct Watcher(OnceLock<DeviceError>);
-
-impl Guest for Watcher {
-    fn interrupt(&self) {}
-
-    fn fail(&self, error: DeviceError) {
-        self.0.set(error).expect("it stops once");
-    }
-}
 
 /// A wire on which nothing comes, and which knows whether somebody looks at it.
 #[derive(Debug, Default)]
@@ -110,15 +96,10 @@ impl Bench {
 
     /// A queue with nothing in it.
     fn empty(&self, number: u64) -> Queue {
-        let mut queue = Queue::new(MAX_QUEUE_SIZE).unwrap();
-        queue.set_size(8);
-        let at = |part: u64| Some((BASE + 0x4000 + number * 0x200 + part * 0x80) as u32);
-        let high = Some((BASE >> 32) as u32);
-        queue.set_desc_table_address(at(0), high);
-        queue.set_avail_ring_address(at(1), high);
-        queue.set_used_ring_address(at(2), high);
-        queue.set_ready(true);
-        queue
+        queue_at(
+            [0, 1, 2].map(|part| BASE + 0x4000 + number * 0x200 + part * 0x80),
+            8,
+        )
     }
 
     /// Starts it with these features; its control queue has the commands, each a chain of the
@@ -182,7 +163,7 @@ fn pairs_are_used_and_not() {
     assert!(bench.start(BOTH, &[&set(3)]));
     bench.device.notify(2 * PAIRS as u32);
     assert_eq!((bench.answer(0), bench.used()), (OK, vec![true, true]));
-    assert_eq!(bench.watcher.0.get(), None);
+    assert_eq!(bench.watcher.failure(), None);
 }
 
 #[test]
@@ -204,7 +185,7 @@ fn bad_commands_change_nothing() {
         bench.device.notify(2 * PAIRS as u32);
         assert_eq!([bench.answer(0), bench.answer(1)], [OK, ERROR], "{bad:?}");
         assert_eq!(bench.used(), [true, false], "{bad:?}");
-        assert_eq!(bench.watcher.0.get(), None);
+        assert_eq!(bench.watcher.failure(), None);
     }
 }
 
@@ -221,7 +202,7 @@ fn broken_commands_stop_the_device() {
         queues.push(queue(&bench.memory, &chain, 1));
         assert!(bench.device.activate(BOTH, queues));
         bench.device.notify(2 * PAIRS as u32);
-        assert_eq!(bench.watcher.0.get(), Some(&DeviceError::Buffer));
+        assert_eq!(bench.watcher.failure(), Some(DeviceError::Buffer));
         // It does not look again.
         bench.device.notify(2 * PAIRS as u32);
     }

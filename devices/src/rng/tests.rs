@@ -1,21 +1,8 @@
 //! Requests, good and bad, of a driver that is written here.
 
 use super::*;
-use crate::virtio::tests::{BASE, memory, queue};
-use std::sync::OnceLock;
+use crate::virtio::tests::{BASE, Watcher, memory, queue};
 use vm_memory::{Bytes, GuestAddress};
-
-/// Remembers why the device stopped.
-#[derive(Debug, Default)]
-struct Watcher(OnceLock<DeviceError>);
-
-impl Guest for Watcher {
-    fn interrupt(&self) {}
-
-    fn fail(&self, error: DeviceError) {
-        self.0.set(error).expect("it stops once");
-    }
-}
 
 /// Where buffers are.
 const BUFFERS: u64 = BASE + 0x4000;
@@ -36,7 +23,7 @@ fn serve(chain: &[(u64, u32, u16, u16)]) -> (Memory, Statistics, Option<DeviceEr
     device.reset();
     device.notify(0);
     assert_eq!(device.counters().read().requests, counts.requests);
-    (memory, counts, watcher.0.get().copied())
+    (memory, counts, watcher.failure())
 }
 
 fn bytes(memory: &Memory, at: u64, length: usize) -> Vec<u8> {

@@ -3,7 +3,7 @@
 use super::mmio::Transport;
 use super::*;
 use hartline_abi::virtio::{MAGIC, feature, register, status};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use vm_memory::Bytes;
 
 /// Where the guest has its memory, and how much.
@@ -20,6 +20,25 @@ pub const SIZE: u16 = 8;
 #[repr(align(4096))]
 struct Page {
     _bytes: [u8; 4096],
+}
+
+/// Remembers why the device stopped.
+#[derive(Debug, Default)]
+pub struct Watcher(OnceLock<DeviceError>);
+
+impl Watcher {
+    /// Why it stopped, if it did.
+    pub fn failure(&self) -> Option<DeviceError> {
+        self.0.get().copied()
+    }
+}
+
+impl Guest for Watcher {
+    fn interrupt(&self) {}
+
+    fn fail(&self, error: DeviceError) {
+        self.0.set(error).expect("it stops once");
+    }
 }
 
 pub fn memory() -> Memory {
@@ -153,14 +172,19 @@ pub fn queue(memory: &Memory, chain: &[(u64, u32, u16, u16)], index: u16) -> Que
         map.write_obj(next, GuestAddress(at.0 + 14)).unwrap();
     }
     map.write_obj(index, GuestAddress(AVAILABLE + 2)).unwrap();
+    queue_at(QUEUE, SIZE)
+}
+
+/// A queue of so many entries whose descriptors and rings are at these addresses.
+pub fn queue_at([descriptors, available, used]: [u64; 3], size: u16) -> Queue {
     let mut queue = Queue::new(MAX_QUEUE_SIZE).unwrap();
-    queue.set_size(SIZE);
+    queue.set_size(size);
     let halves = |address: u64| (Some(address as u32), Some((address >> 32) as u32));
-    let (low, high) = halves(DESCRIPTORS);
+    let (low, high) = halves(descriptors);
     queue.set_desc_table_address(low, high);
-    let (low, high) = halves(AVAILABLE);
+    let (low, high) = halves(available);
     queue.set_avail_ring_address(low, high);
-    let (low, high) = halves(USED);
+    let (low, high) = halves(used);
     queue.set_used_ring_address(low, high);
     queue.set_ready(true);
     queue

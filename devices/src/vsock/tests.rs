@@ -3,7 +3,7 @@
 use super::worker::{MOST, Worker};
 use super::*;
 use crate::virtio::DeviceError;
-use crate::virtio::tests::{BASE, memory};
+use crate::virtio::tests::{BASE, memory, queue_at};
 use crate::virtio::worker::Bell;
 use crate::virtio::worker::Work;
 use hartline_abi::vsock::{Credit, STREAM, VsockHeader, op, shutdown};
@@ -12,7 +12,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
-use virtio_queue::QueueT;
 use vm_memory::{Bytes, GuestAddress};
 
 const CID: u32 = 9;
@@ -46,16 +45,7 @@ struct Ring {
 impl Ring {
     fn new(memory: &Memory, number: u64) -> (Ring, Queue) {
         let at = BASE + number * RING;
-        let mut queue = Queue::new(crate::virtio::MAX_QUEUE_SIZE).unwrap();
-        queue.set_size(SIZE);
-        let halves = |address: u64| (Some(address as u32), Some((address >> 32) as u32));
-        let (low, high) = halves(at);
-        queue.set_desc_table_address(low, high);
-        let (low, high) = halves(at + AVAILABLE);
-        queue.set_avail_ring_address(low, high);
-        let (low, high) = halves(at + USED);
-        queue.set_used_ring_address(low, high);
-        queue.set_ready(true);
+        let queue = queue_at([at, at + AVAILABLE, at + USED], SIZE);
         let ring = Ring {
             memory: memory.clone(),
             number,
