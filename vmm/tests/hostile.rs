@@ -3,6 +3,8 @@
 
 #[path = "hostile/code.rs"]
 mod code;
+#[path = "hostile/error_code.rs"]
+mod error_code;
 mod guest;
 
 use guest::{Guest, run_guest};
@@ -110,11 +112,11 @@ kvm_tests! {
     }
 
     fn a_vector_of_nobody_ends_the_vm() {
-        expect_failure("nobody", VmFailure::Nobody(code::NOBODY));
+        expect_failure("nobody", VmFailure::Nobody(error_code::told(code::NOBODY)));
     }
 
     fn a_device_without_a_gate_ends_the_vm() {
-        expect_failure("no_gate", VmFailure::Nobody(FIRST_VECTOR));
+        expect_failure("no_gate", VmFailure::Nobody(error_code::told(FIRST_VECTOR)));
     }
 
     /// Interrupts still come after acknowledging what was never raised.
