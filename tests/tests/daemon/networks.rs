@@ -213,6 +213,15 @@ fn listener(daemon: &Daemon, program: &str, how: &str) -> Result<String> {
     Ok(path)
 }
 
+/// Checks what the machine at an address tells who asks in the host's network.
+fn reach_from(host: &File, address: &str) -> Result<()> {
+    inside(Some(host), || {
+        let mut told = String::new();
+        TcpStream::connect((address, PORT))?.read_to_string(&mut told)?;
+        check("told to the host", told == "a machine", &told)
+    })
+}
+
 pub fn networks() -> Result<()> {
     let (host, _world) = host()?;
     let configuration = "pool = 2\ncollect_every_s = 1\nnetwork_range = '10.213.0.0/16'\n\
@@ -228,12 +237,7 @@ pub fn networks() -> Result<()> {
 
     let (machine, address) = server(&daemon, &program)?;
     check("its address", address == "10.213.0.2", &address)?;
-    let from_host = || {
-        let mut told = String::new();
-        TcpStream::connect((address.as_str(), PORT))?.read_to_string(&mut told)?;
-        check("told to the host", told == "a machine", &told)
-    };
-    inside(Some(&host), from_host)?;
+    reach_from(&host, &address)?;
     let rows = [
         ("default", address.as_str(), "a machine"),
         ("default", PUBLIC, "the world"),
@@ -249,7 +253,7 @@ pub fn networks() -> Result<()> {
 
     // A daemon that is killed loses nothing, and gives nobody the address of another one.
     daemon.kill()?;
-    inside(Some(&host), from_host)?;
+    reach_from(&host, &address)?;
     daemon.restart()?;
     let found = daemon.request("GET", &machine, b"")?.text("address");
     check("the same address", found == address, &found)?;
@@ -353,12 +357,7 @@ pub fn ipv6() -> Result<()> {
     let machine = listener(&daemon, &program, "serve6")?;
     let address = daemon.request("GET", &machine, b"")?.text("address6");
     check("its address", address == "fd12:3456:789a::2", &address)?;
-    let from_host = || {
-        let mut told = String::new();
-        TcpStream::connect((address.as_str(), PORT))?.read_to_string(&mut told)?;
-        check("told to the host", told == "a machine", &told)
-    };
-    inside(Some(&host), from_host)?;
+    reach_from(&host, &address)?;
     let rows = [
         ("default", address.as_str(), "a machine"),
         ("default", PUBLIC6, "the world"),
