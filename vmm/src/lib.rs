@@ -11,6 +11,7 @@ mod control;
 pub mod daemon;
 pub mod devices;
 pub mod doctor;
+mod exits;
 mod idt;
 pub mod images;
 pub mod interrupts;
@@ -34,6 +35,7 @@ mod timers;
 mod waits;
 
 pub use control::Stop;
+pub use exits::{ExitReason, UserExits};
 pub use hartline_tree as tree;
 pub use idt::GateError;
-pub use run::{End, UserExits};
+pub use run::End;

@@ -5,8 +5,8 @@
 //! and the requests of the volumes. Then comes a line for each vCPU: its exits, and the number of
 //! the descriptor by which the VMM has KVM's counters open, 0 if it has not.
 
+use crate::exits::{ExitReason, UserExits};
 use crate::platform::{self, Mapping, memory_file};
-use crate::run::UserExits;
 use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
@@ -22,7 +22,7 @@ const WORD: usize = size_of::<u64>();
 /// Place of the volumes' requests.
 const VOLUME_REQUESTS: usize = WORD;
 /// Place of the descriptor's number in a vCPU's line.
-const DESCRIPTOR: usize = UserExits::REASONS * WORD;
+const DESCRIPTOR: usize = ExitReason::COUNT * WORD;
 
 const _: () = assert!(DESCRIPTOR + WORD <= LINE);
 
@@ -49,7 +49,7 @@ impl LiveCounters {
 
     /// A vCPU has made so many exits.
     pub fn set_exits(&self, cpu: usize, exits: &UserExits) {
-        for (number, count) in exits.by_reason().into_iter().enumerate() {
+        for (number, count) in exits.0.into_iter().enumerate() {
             self.set(line(cpu) + number * WORD, count);
         }
     }
@@ -114,7 +114,7 @@ impl Live {
         };
         for cpu in 0..cpus as usize {
             let count = |number| word(line(cpu) + number * WORD);
-            let exits = UserExits::from_reasons(std::array::from_fn(count));
+            let exits = UserExits(std::array::from_fn(count));
             live.exits = live.exits.plus(exits);
             let descriptor = RawFd::try_from(word(line(cpu) + DESCRIPTOR));
             live.descriptors.extend(descriptor.ok().filter(|&n| n > 0));
@@ -139,14 +139,14 @@ mod tests {
     fn what_is_written_is_read() {
         let (counters, file) = LiveCounters::new(2).unwrap();
         let [first, second] = [[1, 2, 3, 4, 5, 6, 7], [10, 20, 30, 40, 50, 60, u64::MAX]];
-        counters.set_exits(0, &UserExits::from_reasons(first));
-        counters.set_exits(1, &UserExits::from_reasons(second));
-        counters.set_exits(64, &UserExits::from_reasons(second));
+        counters.set_exits(0, &UserExits(first));
+        counters.set_exits(1, &UserExits(second));
+        counters.set_exits(64, &UserExits(second));
         counters.set_descriptor(1, 17);
         counters.set_volume_requests(9);
         let live = Live::read(&file, 2).unwrap();
         let sum = [11, 22, 33, 44, 55, 66, u64::MAX];
-        assert_eq!(live.exits.by_reason(), sum);
+        assert_eq!(live.exits.0, sum);
         assert_eq!((live.descriptors, live.volume_requests), (vec![17], 9));
         assert!(Live::read(&file, 64).is_err(), "too short");
     }

@@ -3,6 +3,7 @@
 use crate::boot::{self, Arguments};
 use crate::confine::Confine;
 use crate::devices::{self, Attached, DeviceStatistics};
+use crate::exits::UserExits;
 use crate::idt::ShadowIdt;
 use crate::images::{ImageFile, ImageSource, Images};
 use crate::interrupts::{Lines, Mode};
@@ -10,7 +11,7 @@ use crate::layout::{self, Contents, FileContents, GuestFile};
 use crate::live::LiveCounters;
 use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
 use crate::profile::Profile;
-use crate::run::{End, Ended, Running, TakeStatistics, UserExits};
+use crate::run::{End, Ended, Running, TakeStatistics};
 use crate::supervisor;
 use crate::tree::TreeImage;
 use hartline_abi::boot::{MAX_CPUS, NetSettings, Shared};

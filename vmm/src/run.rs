@@ -5,6 +5,7 @@ use crate::calls::Calls;
 use crate::confine::{Confine, Thread, confine_to};
 use crate::control::{Control, Stop};
 use crate::devices::{Attached, DeviceStatistics, Devices};
+use crate::exits::UserExits;
 use crate::idt::ShadowIdt;
 use crate::images::Images;
 use crate::interrupts::{Interrupt, Lines};
@@ -46,105 +47,6 @@ pub enum End {
     Failed(VmFailure),
     /// It was stopped.
     Stopped(Stop),
-}
-
-/// How often a vCPU came out to the VMM, by reason. KVM's own counters have no such
-/// figures on every kind of KVM.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct UserExits {
-    /// Calls of the runtime to the host.
-    pub calls: u64,
-    /// Doorbells of the volumes, and for times that come soon.
-    pub doorbells: u64,
-    /// Interruptions by the VMM: signals, the time limit.
-    pub interruptions: u64,
-    /// Times that the vCPU had nothing to do and slept.
-    pub sleeps: u64,
-    /// Times that it woke another one.
-    pub wakes: u64,
-    /// Times that it gave way to another one.
-    pub yields: u64,
-    /// Accesses to registers of devices: their drivers' starts, and doorbells.
-    pub devices: u64,
-}
-
-impl UserExits {
-    /// Number of reasons.
-    pub(crate) const REASONS: usize = 7;
-
-    /// Those for each reason, always in the same order.
-    pub(crate) fn by_reason(&self) -> [u64; Self::REASONS] {
-        let Self {
-            calls,
-            doorbells,
-            interruptions,
-            sleeps,
-            wakes,
-            yields,
-            devices,
-        } = *self;
-        [
-            calls,
-            doorbells,
-            interruptions,
-            sleeps,
-            wakes,
-            yields,
-            devices,
-        ]
-    }
-
-    /// From [`by_reason`](Self::by_reason).
-    pub(crate) fn from_reasons(counts: [u64; Self::REASONS]) -> Self {
-        let [
-            calls,
-            doorbells,
-            interruptions,
-            sleeps,
-            wakes,
-            yields,
-            devices,
-        ] = counts;
-        Self {
-            calls,
-            doorbells,
-            interruptions,
-            sleeps,
-            wakes,
-            yields,
-            devices,
-        }
-    }
-
-    /// Counts an exit; one that ends the VM is none of these.
-    fn count(&mut self, exit: &Exit) {
-        let counter = match exit {
-            Exit::PortWrite(port::CALL) => &mut self.calls,
-            Exit::PortWrite(port::VOLUME | port::TIMER) => &mut self.doorbells,
-            Exit::PortWrite(port::WAIT) => &mut self.sleeps,
-            Exit::PortWrite(port::WAKE) => &mut self.wakes,
-            Exit::PortWrite(port::YIELD) => &mut self.yields,
-            Exit::DeviceAccess => &mut self.devices,
-            Exit::Interrupted => &mut self.interruptions,
-            Exit::PortWrite(_) => return,
-        };
-        *counter += 1;
-    }
-
-    /// All of them.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.by_reason().into_iter().fold(0, u64::saturating_add)
-    }
-
-    /// The sum of those of two vCPUs.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        let (own, others) = (self.by_reason(), other.by_reason());
-        Self::from_reasons(std::array::from_fn(|reason| {
-            own[reason].saturating_add(others[reason])
-        }))
-    }
 }
 
 /// A VM that ended.

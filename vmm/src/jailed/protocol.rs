@@ -1,8 +1,8 @@
 //! Messages between the daemon and jailed processes, as JSON. Both are the same program,
 //! but the daemon believes nothing that a jailed process says about more than its own job.
 
+use crate::exits::{ExitReason, UserExits};
 use crate::platform::Counters;
-use crate::run::UserExits;
 use hartline_devices::net::Statistics;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -255,13 +255,13 @@ impl RunResult {
 impl From<UserExits> for Exits {
     fn from(exits: UserExits) -> Self {
         Self {
-            calls: exits.calls,
-            doorbells: exits.doorbells,
-            interruptions: exits.interruptions,
-            sleeps: exits.sleeps,
-            wakes: exits.wakes,
-            yields: exits.yields,
-            devices: exits.devices,
+            calls: exits.by(ExitReason::Call),
+            doorbells: exits.by(ExitReason::Doorbell),
+            interruptions: exits.by(ExitReason::Interruption),
+            sleeps: exits.by(ExitReason::Sleep),
+            wakes: exits.by(ExitReason::Wake),
+            yields: exits.by(ExitReason::Yield),
+            devices: exits.by(ExitReason::Device),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::affinity;
 use crate::boot;
 use crate::confine::{Confine, Thread};
 use crate::devices::{Attached, Network};
+use crate::exits::UserExits;
 use crate::images::ImageFile;
 use crate::interrupts::Mode;
 use crate::jail::{Channel, Filters};
@@ -288,9 +289,7 @@ fn run(
     };
     let verdict: report::Verdict = judge(&outcome.end, &program);
     let exits = outcome.exits.iter().copied();
-    let exits = exits.fold(crate::run::UserExits::default(), |sum, exits| {
-        sum.plus(exits)
-    });
+    let exits = exits.fold(UserExits::default(), UserExits::plus);
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let vcpus = outcome.counters.as_ref().map(|[vcpus, _]| vcpus);
     Ok(RunResult {

@@ -4,6 +4,7 @@ use hartline_abi::report::ExitReport;
 use hartline_vmm::End;
 use hartline_vmm::UserExits;
 use hartline_vmm::devices::DeviceStatistics;
+use hartline_vmm::jailed::protocol::Exits;
 use hartline_vmm::live::exits_per_operation;
 use hartline_vmm::machine::Outcome;
 use hartline_vmm::platform::Counters;
@@ -109,7 +110,7 @@ impl Run<'_> {
     /// Rows about exits.
     fn exits(&self) -> Vec<(String, String)> {
         let row = |(what, count): (&str, u64)| (what.to_owned(), count.to_string());
-        let exits = self.exits_of_all();
+        let exits = Exits::from(self.exits_of_all());
         let mut rows = vec![
             row(("host calls", exits.calls)),
             row(("doorbells", exits.doorbells)),
@@ -163,6 +164,7 @@ impl Run<'_> {
                 .flatten()
                 .collect::<std::collections::BTreeMap<_, _>>()
         };
+        let vcpus = outcome.exits.iter().map(exits_json);
         let mut object = serde_json::json!({
             "wall_s": wall.as_secs_f64(),
             "boot_s": outcome.boot_time.as_secs_f64(),
@@ -172,8 +174,8 @@ impl Run<'_> {
                 Translation::WhileRunning(functions) => functions,
                 _ => 0,
             },
-            "exits": exits_json(&self.exits_of_all()),
-            "vcpus": outcome.exits.iter().map(exits_json).collect::<Vec<_>>(),
+            "exits": exits_json(&self.exits_of_all())?,
+            "vcpus": vcpus.collect::<serde_json::Result<Vec<_>>>()?,
             "volume_requests": outcome.volume_requests,
             "vcpu": counters(0),
             "vm": counters(1),
@@ -252,14 +254,6 @@ fn milliseconds(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1e3)
 }
 
-fn exits_json(exits: &UserExits) -> serde_json::Value {
-    serde_json::json!({
-        "calls": exits.calls,
-        "doorbells": exits.doorbells,
-        "interruptions": exits.interruptions,
-        "sleeps": exits.sleeps,
-        "wakes": exits.wakes,
-        "yields": exits.yields,
-        "devices": exits.devices,
-    })
+fn exits_json(exits: &UserExits) -> serde_json::Result<serde_json::Value> {
+    serde_json::to_value(Exits::from(*exits))
 }
