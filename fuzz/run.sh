@@ -12,7 +12,7 @@ cd "$(dirname "$0")"
 seconds=${1:-60}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(recovery translation decoder image tree erofs nat wire virtqueue)
+[ ${#targets[@]} -gt 0 ] || targets=(recovery translation decoder image tree erofs nat wire virtqueue volume)
 
 # What cargo-fuzz sets, but for what only a nightly compiler has. Added to the flags
 # of .cargo/config.toml, not put in their place.
@@ -32,7 +32,7 @@ cargo build --release --locked --target-dir "$target_dir" \
 fuzz() {
     local target=$1 longest=65536 log=work/$1.log
     case $target in
-    decoder | image | nat | wire | virtqueue) longest=4096 ;;
+    decoder | image | nat | wire | virtqueue | volume) longest=4096 ;;
     translation) longest=401 ;;
     esac
     mkdir -p "work/$target" artifacts

@@ -115,10 +115,8 @@ impl Volumes {
 
     /// Serves what the guest cannot go on without.
     fn serve_first(&self, channel: &Channel, server: &mut Server, count: &dyn Fn()) {
-        let place = channel.place(0);
-        if place.is_submitted() {
+        if server.serve_at(channel, 0) {
             count();
-            place.answer(server.serve(&place.request(), place.data()));
             drop(self.lock());
             self.changed.notify_all();
         }

@@ -1,6 +1,6 @@
 //! Serving requests ([`hartline_abi::volume`]). Every argument comes from the guest.
 
-use super::channel::Data;
+use super::channel::{Channel, Data};
 use super::copies::{Copies, Taken};
 use super::host::{self, Errno};
 use super::nodes::{Node, Nodes, Origin};
@@ -121,6 +121,24 @@ impl Server {
         };
         answer.result = host::number(result);
         answer
+    }
+
+    /// Serves the request in one of [`VOLUME_PLACES`] places of the channel, if there is one, and
+    /// waits for storage if need be. Result: whether there was one.
+    pub fn serve_at(&mut self, channel: &Channel, number: usize) -> bool {
+        let place = channel.place(number);
+        let is_submitted = place.is_submitted();
+        if is_submitted {
+            let (request, data) = (place.request(), place.data());
+            place.answer(match number {
+                0 => self.serve(&request, data),
+                _ => {
+                    let begun = self.begin(&request, data);
+                    begun.unwrap_or_else(|work| work.serve(data))
+                }
+            });
+        }
+        is_submitted
     }
 
     /// Serves a request, or, if storage has to be waited for, leaves that to the caller.

@@ -1,0 +1,330 @@
+//! Requests of a hostile guest for files of the host, in the channel of volumes: each is answered;
+//! what lies beside the volumes is neither shown nor changed, what may only be read is not
+//! changed, and a volume with a limit holds no more.
+
+#![no_main]
+
+use hartline_abi::volume::{
+    ANSWERED, Answer, Channel as Shared, OWNER_KEEP, Operation, Request, SUBMITTED, TIME_KEEP,
+    TIME_NOW, VOLUME_DATA, VOLUME_PLACES,
+};
+use hartline_devices::volume::{Channel, Copies, Server, Usage, Volume, measure};
+use libfuzzer_sys::fuzz_target;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock, Once};
+use tempfile::TempDir;
+
+/// Bits of the first byte of an input: the first volume has a limit.
+const LIMITED: u8 = 1;
+/// What that volume may hold beyond what it holds.
+const ROOM: u64 = 64 << 10;
+/// Longest file, bytes, and most that is allocated beyond a file's end.
+const LONGEST: u64 = 16 << 20;
+const UNSEEN: u64 = 1 << 20;
+
+/// Arguments that a byte from [`FIRST_ODD`] on stands for; the last byte that there is stands for
+/// the eight that follow.
+const FIRST_ODD: u8 = 0xe0;
+const ODD: [u64; 20] = [
+    u64::MAX,
+    u64::MAX - 1,
+    1 << 63,
+    i64::MAX as u64,
+    1 << 62,
+    OWNER_KEEP,
+    1 << 32,
+    1 << 31,
+    VOLUME_DATA as u64,
+    VOLUME_DATA as u64 + 1,
+    ROOM,
+    ROOM + 1,
+    4096,
+    256,
+    0o6755,
+    0o644,
+    0o100_644,
+    0o40_755,
+    TIME_NOW,
+    TIME_KEEP,
+];
+
+/// What lies beside the volumes: no input has these bytes.
+static SECRET: LazyLock<[u8; 32]> = LazyLock::new(|| {
+    let mut bytes = [0; 32];
+    let mut file = File::open("/dev/urandom").expect("random numbers");
+    io::Read::read_exact(&mut file, &mut bytes).expect("random numbers");
+    bytes
+});
+
+/// What is left of an input.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn take(&mut self, length: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(length.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.take(1).first().copied().unwrap_or_default()
+    }
+
+    fn argument(&mut self) -> u64 {
+        match self.byte() {
+            u8::MAX => {
+                let mut bytes = [0; 8];
+                let taken = self.take(8);
+                bytes[..taken.len()].copy_from_slice(taken);
+                u64::from_le_bytes(bytes)
+            }
+            byte => match byte.checked_sub(FIRST_ODD) {
+                Some(odd) => ODD[usize::from(odd) % ODD.len()],
+                None => byte.into(),
+            },
+        }
+    }
+}
+
+/// Directories of the host: the volumes, and `outside`.
+struct Host {
+    folder: TempDir,
+    inside: PathBuf,
+    before: Vec<Trace>,
+}
+
+/// What a change of a file changes.
+type Trace = (PathBuf, [u64; 6], [i64; 4]);
+
+impl Host {
+    fn new() -> io::Result<Self> {
+        let folder = tempfile::tempdir_in("/dev/shm")?;
+        let at = |name: &str| folder.path().join(name);
+        for name in ["inside/dir", "kept/dir", "outside"] {
+            fs::create_dir_all(at(name))?;
+        }
+        fs::write(at("outside/secret"), *SECRET)?;
+        for volume in ["inside", "kept"] {
+            fs::write(at(volume).join("file"), "contents")?;
+            symlink("../outside", at(volume).join("up"))?;
+        }
+        let inside = at("inside");
+        Ok(Self {
+            inside,
+            before: traces(folder.path())?,
+            folder,
+        })
+    }
+
+    fn volumes(&self, has_limit: bool) -> io::Result<Vec<Volume>> {
+        let used = measure(&self.inside)?;
+        let limit = used + ROOM;
+        let first = match has_limit {
+            true => {
+                let directory = File::open(&self.inside)?.into();
+                Volume::limited(directory, "/data", false, Usage { used, limit })
+            }
+            false => Volume::open(&self.inside, "/data", false)?,
+        };
+        let kept = Volume::open(&self.folder.path().join("kept"), "/kept", true)?;
+        Ok(vec![first, kept])
+    }
+
+    /// Whether a file is none of a volume.
+    fn is_outside(&self, ino: u64) -> bool {
+        let is_in_volume = |path: &Path| path.starts_with(self.folder.path().join("kept"));
+        let mut others = self.before.iter().filter(|trace| !is_in_volume(&trace.0));
+        others.any(|trace| trace.1[0] == ino)
+    }
+
+    /// Checks what is to hold at the end.
+    fn check(&self, most: Option<u64>) -> io::Result<()> {
+        assert_eq!(self.before, traces(self.folder.path())?);
+        // So that what has no permissions can be read and deleted.
+        open_up(&self.inside)?;
+        let used = measure(&self.inside)?;
+        assert!(most.is_none_or(|most| used <= most), "{used} bytes");
+        Ok(())
+    }
+}
+
+/// The folder, and all in it but the first volume.
+fn traces(folder: &Path) -> io::Result<Vec<Trace>> {
+    let mut traces = Vec::new();
+    let mut rest = vec![folder.to_path_buf()];
+    while let Some(path) = rest.pop() {
+        let data = fs::symlink_metadata(&path)?;
+        if data.is_dir() {
+            for entry in fs::read_dir(&path)? {
+                rest.push(entry?.path());
+            }
+            rest.retain(|path| !path.ends_with("inside"));
+        }
+        let numbers = [
+            data.ino(),
+            data.len(),
+            data.nlink(),
+            data.mode().into(),
+            data.uid().into(),
+            data.gid().into(),
+        ];
+        let times = [
+            data.mtime(),
+            data.mtime_nsec(),
+            data.ctime(),
+            data.ctime_nsec(),
+        ];
+        traces.push((path, numbers, times));
+    }
+    traces.sort();
+    Ok(traces)
+}
+
+/// Lets this process read all directories.
+fn open_up(directory: &Path) -> io::Result<()> {
+    fs::set_permissions(directory, Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            open_up(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The guest's end of the channel.
+struct Driver(NonNull<Shared>);
+
+impl Driver {
+    fn new() -> Self {
+        // SAFETY: the layout is not empty, and zeros are a valid channel.
+        let memory = unsafe { alloc_zeroed(Layout::new::<Shared>()) };
+        Self(NonNull::new(memory.cast()).expect("memory"))
+    }
+
+    /// Makes a request with these bytes.
+    fn submit(&self, place: usize, request: Request, bytes: &[u8]) {
+        // SAFETY: inside the channel, which nobody serves now.
+        unsafe {
+            let place = &raw mut (*self.0.as_ptr()).places[place];
+            let data: *mut u8 = (&raw mut (*place).data).cast();
+            data.copy_from(bytes.as_ptr(), bytes.len());
+            (&raw mut (*place).request).write(request);
+            (*place).state.store(SUBMITTED, Ordering::SeqCst);
+        }
+    }
+
+    /// The answer to the request at a place, and its data.
+    fn answer(&self, place: usize) -> (Answer, &[u8]) {
+        // SAFETY: as above.
+        unsafe {
+            let place = &raw const (*self.0.as_ptr()).places[place];
+            assert_eq!((*place).state.load(Ordering::SeqCst), ANSWERED);
+            let answer = (&raw const (*place).answer).read();
+            let length = usize::try_from(answer.result).unwrap_or(0).min(VOLUME_DATA);
+            let data: *const u8 = (&raw const (*place).data).cast();
+            (answer, std::slice::from_raw_parts(data, length))
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // SAFETY: made with that layout; nobody uses it any more.
+        unsafe { dealloc(self.0.as_ptr().cast(), Layout::new::<Shared>()) };
+    }
+}
+
+/// Who makes requests, and who serves them.
+struct Bench {
+    host: Host,
+    has_limit: bool,
+    driver: Driver,
+    channel: Channel,
+    server: Server,
+    copies: Arc<Copies>,
+}
+
+fuzz_target!(|input: &[u8]| {
+    limit_files();
+    let mut input = Input(input);
+    let has_limit = input.byte() & LIMITED != 0;
+    let host = Host::new().expect("directories");
+    let most = has_limit.then(|| measure(&host.inside).expect("directories") + ROOM);
+    let copies = Arc::<Copies>::default();
+    let volumes = host.volumes(has_limit).expect("volumes");
+    let driver = Driver::new();
+    let mut bench = Bench {
+        host,
+        has_limit,
+        // SAFETY: the memory lives as long as the driver, which goes with the channel.
+        channel: unsafe { Channel::new(driver.0) },
+        driver,
+        server: Server::new(volumes, Arc::clone(&copies)),
+        copies,
+    };
+    while !input.0.is_empty() {
+        bench.request(&mut input);
+    }
+    bench.host.check(most).expect("directories");
+});
+
+impl Bench {
+    /// Makes one request, and checks the answer.
+    fn request(&mut self, input: &mut Input<'_>) {
+        let number = input.byte();
+        let place = usize::from(input.byte()) % VOLUME_PLACES;
+        let mut args = std::array::from_fn(|_| input.argument());
+        let operation = Operation::from_number(number.into());
+        if operation == Some(Operation::Allocate) && !self.has_limit {
+            // Of the host's storage there may be no more.
+            args[3] = args[3].min(UNSEEN);
+        }
+        let length = input.byte();
+        let bytes = input.take(length.into());
+        let request = Request {
+            operation: match number {
+                u8::MAX => u32::MAX,
+                number => number.into(),
+            },
+            reserved: 0,
+            args,
+        };
+        self.driver.submit(place, request, bytes);
+        assert!(self.server.serve_at(&self.channel, place));
+        assert!(!self.server.serve_at(&self.channel, place));
+        let (answer, data) = self.driver.answer(place);
+        assert!(answer.result >= -4095, "{request:?}: {answer:?}");
+        let attributes = answer.attributes;
+        assert!(attributes.node == 0 || !self.host.is_outside(attributes.ino));
+        let is_secret = |part: &[u8]| part.iter().zip(&*SECRET).all(|(a, b)| a == b);
+        assert!(!data.windows(SECRET.len()).any(is_secret), "{request:?}");
+        if operation == Some(Operation::Copy) && answer.result >= 0 {
+            let copy = self.copies.get(answer.result.unsigned_abs());
+            assert_eq!(copy.map(|copy| copy.length), Some(answer.args[0]));
+        }
+    }
+}
+
+/// Limits the length of all files that this process writes.
+fn limit_files() {
+    static LIMIT: Once = Once::new();
+    LIMIT.call_once(|| {
+        let limit = libc::rlimit {
+            rlim_cur: LONGEST,
+            rlim_max: LONGEST,
+        };
+        // SAFETY: a signal that is ignored, and a valid structure.
+        let set = unsafe {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit)
+        };
+        assert_eq!(set, 0, "a limit");
+    });
+}
