@@ -45,6 +45,17 @@ pub struct Image {
 /// What a request came to.
 pub(super) type Done = io::Result<()>;
 
+/// How a read went that does not wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReadNow {
+    /// It is done.
+    Done,
+    /// Storage has to be waited for.
+    Waits,
+    /// It has failed, or the host cannot tell.
+    Fails,
+}
+
 impl Image {
     /// Opens a file, whose length then is that of the disk, in whole sectors.
     ///
@@ -142,19 +153,27 @@ impl Image {
         Ok(())
     }
 
-    /// Fills all of the buffers from `at` on, if the host has those bytes in memory. Result:
-    /// whether that was so; if not, anything may be in the buffers.
+    /// Fills all of the buffers from `at` on, if the host has those bytes in memory; if not,
+    /// anything may be in the buffers, and the host has begun to read them.
     ///
     /// # Safety
     /// The buffers are memory that may be written.
-    pub unsafe fn read_now(&self, at: u64, buffers: &[libc::iovec]) -> bool {
+    pub(super) unsafe fn read_now(&self, at: u64, buffers: &[libc::iovec]) -> ReadNow {
         let wanted: usize = buffers.iter().map(|buffer| buffer.iov_len).sum();
         let (first, count) = (buffers.as_ptr(), buffers.len() as libc::c_int);
         let (fd, at) = (self.file.as_raw_fd(), at.cast_signed());
         // SAFETY: the caller's contract.
         let read = unsafe { libc::preadv2(fd, first, count, at, libc::RWF_NOWAIT) };
-        // Errors are found again by who reads and waits.
-        usize::try_from(read).is_ok_and(|read| read == wanted)
+        match usize::try_from(read) {
+            Ok(read) if read == wanted => ReadNow::Done,
+            // The end of the file too, where it became shorter.
+            Ok(_) => ReadNow::Waits,
+            Err(_) => match io::Error::last_os_error().kind() {
+                io::ErrorKind::WouldBlock => ReadNow::Waits,
+                // Errors are found again by who reads and waits.
+                _ => ReadNow::Fails,
+            },
+        }
     }
 
     /// Makes durable what was written.

@@ -1,10 +1,11 @@
 //! The block device (virtio 1.3, section 5.2): a file or block device of the host. Requests are
 //! served with the host's system calls, into and out of the guest's memory as it is.
 //!
-//! One thread watches the ring, and serves what the host can do in its memory, and reads and
-//! writes of a guest that makes one at a time. What storage has to be waited for otherwise, other
-//! threads do (`pool.rs`), so any number of requests can wait at a time, and the quick ones pass
-//! them. (`io_uring` would save these threads; but a filter of system
+//! One thread watches the ring, and serves what the host can do in its memory. Reads for which
+//! storage has to be waited are begun, and tried again as long as the ring is watched; so those of
+//! quick storage need no other thread. For what takes longer, other threads wait (`pool.rs`), unless
+//! the guest makes one request at a time: any number of requests can wait at a time, and the quick
+//! ones pass them. (`io_uring` would save these threads; but a filter of system
 //! calls does not see what is asked for through it, so the VMM's jail has no place for it.)
 //!
 //! What is written is in the host's page cache when the guest is told, so it outlives this
@@ -23,13 +24,14 @@ pub use stats::{Counters, Statistics};
 use crate::virtio::stats::count;
 use crate::virtio::worker::{self, Bell, Thread, Work};
 use crate::virtio::{
-    Device, DeviceError, Direction, Guest, MAX_BUFFERS, Memory, give_back, next_chain,
+    Device, DeviceError, Direction, Guest, MAX_BUFFERS, MAX_QUEUE_SIZE, Memory, next_chain,
     want_doorbell,
 };
 use hartline_abi::virtio::{BLOCK_REQUESTS, BlockConfig, SECTOR, block_feature, device};
 use pool::{Common, Pool};
-use request::{MAX_RANGE, MAX_RANGES, Request};
+use request::{MAX_RANGE, MAX_RANGES, Request, Served};
 use std::io;
+use std::mem;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use virtio_queue::Queue;
@@ -124,7 +126,9 @@ impl Device for Block {
         });
         let worker = Worker {
             pool: Pool::new(Arc::clone(&common)),
+            begun: Vec::new(),
             crowd: 0,
+            has_waited: false,
             common,
             bell: Arc::clone(self.thread.bell()),
         };
@@ -144,8 +148,12 @@ impl Device for Block {
 
 struct Worker {
     pool: Pool,
+    /// Reads that storage was asked for.
+    begun: Vec<(u16, Request)>,
     /// For how many requests more the guest is taken for one that makes several at a time.
     crowd: u32,
+    /// This thread has waited for storage since it last looked into the ring.
+    has_waited: bool,
     common: Arc<Common>,
     bell: Arc<Bell>,
 }
@@ -160,44 +168,77 @@ impl Worker {
     }
 }
 
-impl Work for Worker {
-    fn turn(&mut self) -> Result<bool, DeviceError> {
-        let Common {
-            image,
-            memory,
-            counters,
-            ..
-        } = &*self.common;
+impl Worker {
+    /// Takes requests out of the ring, and serves those that need not wait. Result: how many were
+    /// taken, and how many are done.
+    fn take(&mut self) -> Result<(usize, usize), DeviceError> {
+        let common = Arc::clone(&self.common);
         let (mut taken, mut done) = (0, 0);
-        let mut has_waited = false;
         while taken < BATCH {
-            let chain = next_chain(&mut self.common.requests(), memory, Direction::Both)?;
+            let chain = next_chain(&mut common.requests(), &common.memory, Direction::Both)?;
             let Some(chain) = chain else {
+                self.has_waited = false;
                 break;
             };
             taken += 1;
-            if has_waited {
+            if self.has_waited {
                 self.crowd = CROWD;
             }
             // SAFETY: buffers in the guest's RAM, which is mapped as long as `memory` lives,
             // which all threads have that serve requests.
             let mut request = unsafe { Request::of(&chain) }?;
-            if let Some(written) = request.serve_now(image, counters) {
-                give_back(&mut self.common.requests(), memory, chain.head, written)?;
-                done += 1;
-            } else if self.crowd == 0 && request.is_transfer() {
-                self.common.serve(chain.head, request)?;
-                has_waited = true;
-            } else {
-                self.crowd = self.crowd.saturating_sub(1);
-                count(&counters.handed_over, 1);
-                self.pool.give(chain.head, request)?;
+            match request.serve_now(&common.image, &common.counters) {
+                Served::Done(written) => {
+                    common.give_back(chain.head, written)?;
+                    done += 1;
+                }
+                Served::Soon if self.begun.len() < MAX_QUEUE_SIZE.into() => {
+                    self.begun.push((chain.head, request));
+                }
+                Served::Soon => return Err(DeviceError::Ring),
+                Served::NotNow => self.wait_for(chain.head, request)?,
             }
         }
+        Ok((taken, done))
+    }
+
+    /// Looks whether storage has done what was begun. Result: how many reads are done.
+    fn retry(&mut self) -> Result<usize, DeviceError> {
+        let before = self.begun.len();
+        let mut at = 0;
+        while let Some((_, request)) = self.begun.get_mut(at) {
+            match request.serve_now(&self.common.image, &self.common.counters) {
+                Served::Done(written) => {
+                    let (head, _) = self.begun.swap_remove(at);
+                    self.common.give_back(head, written)?;
+                }
+                Served::Soon | Served::NotNow => at += 1,
+            }
+        }
+        Ok(before - self.begun.len())
+    }
+
+    /// Waits for a request, or lets another thread do that.
+    fn wait_for(&mut self, head: u16, request: Request) -> Result<(), DeviceError> {
+        if self.crowd == 0 && request.is_transfer() {
+            self.has_waited = true;
+            return self.common.serve(head, request);
+        }
+        self.crowd = self.crowd.saturating_sub(1);
+        count(&self.common.counters.handed_over, 1);
+        self.pool.give(head, request)
+    }
+}
+
+impl Work for Worker {
+    fn turn(&mut self) -> Result<bool, DeviceError> {
+        let begun = self.retry()?;
+        let (taken, done) = self.take()?;
+        let done = begun + done;
         if done > 0 {
             self.common.tell(&mut self.common.requests())?;
         }
-        Ok(taken > 0)
+        Ok(taken + done > 0)
     }
 
     fn watches(&self) {
@@ -205,7 +246,14 @@ impl Work for Worker {
     }
 
     fn sleep(&mut self) -> Result<(), DeviceError> {
-        if want_doorbell(&mut self.common.requests(), &self.common.memory)? {
+        // Storage takes longer than it is worth to watch it.
+        if self.begun.len() > 1 {
+            self.crowd = CROWD;
+        }
+        for (head, request) in mem::take(&mut self.begun) {
+            self.wait_for(head, request)?;
+        }
+        if self.has_waited || want_doorbell(&mut self.common.requests(), &self.common.memory)? {
             return Ok(());
         }
         count(&self.common.counters.sleeps, 1);

@@ -39,6 +39,14 @@ impl Common {
         self.tell(&mut requests)
     }
 
+    /// Gives the chain of a request back, without telling the guest.
+    ///
+    /// # Errors
+    /// As [`serve`](Self::serve).
+    pub fn give_back(&self, head: u16, written: u32) -> Result<(), DeviceError> {
+        give_back(&mut self.requests(), &self.memory, head, written)
+    }
+
     /// Interrupts the guest, which was given chains back, if it wants that.
     pub fn tell(&self, requests: &mut Queue) -> Result<(), DeviceError> {
         if interrupt_for(requests, &self.memory, &*self.guest)? {

@@ -1,5 +1,6 @@
 //! One request: a header, data, and a status, in buffers that the guest cut as it liked.
 
+use super::image::ReadNow;
 use super::{Counters, Image};
 use crate::virtio::buffers::{copy_from, copy_to, length, split};
 use crate::virtio::stats::count;
@@ -22,6 +23,17 @@ const UNMAP: u32 = 1;
 /// Units of the host's page cache, bytes. Of a page that is written in part, the rest has to
 /// be read first.
 const PAGE: u64 = 4096;
+
+/// How far a request got without waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Served {
+    /// It is done: bytes written to its buffers.
+    Done(u32),
+    /// It was begun, and is done without waiting when storage is.
+    Soon,
+    /// Somebody has to wait for it.
+    NotNow,
+}
 
 /// A request as it came from the guest.
 #[derive(Debug)]
@@ -60,28 +72,38 @@ impl Request {
         })
     }
 
-    /// Serves it if storage need not be waited for. Result: bytes written to its buffers.
-    pub fn serve_now(&mut self, image: &Image, counters: &Counters) -> Option<u32> {
+    /// Serves it if storage need not be waited for.
+    pub fn serve_now(&mut self, image: &Image, counters: &Counters) -> Served {
         match self.header.kind {
             block_request::IN => {
                 let room = length(&self.into);
-                let at = image.position(self.header.sector, room as u64).ok()?;
+                let Ok(at) = image.position(self.header.sector, room as u64) else {
+                    return Served::NotNow;
+                };
                 // SAFETY: buffers of the guest, as `of` was promised.
-                let is_read = unsafe { image.read_now(at, &self.into) };
-                is_read.then(|| {
-                    counted(&counters.reads, &counters.read_bytes, room);
-                    self.answer(Ok(room), counters)
-                })
+                match unsafe { image.read_now(at, &self.into) } {
+                    ReadNow::Done => {
+                        counted(&counters.reads, &counters.read_bytes, room);
+                        Served::Done(self.answer(Ok(room), counters))
+                    }
+                    ReadNow::Waits => Served::Soon,
+                    ReadNow::Fails => Served::NotNow,
+                }
             }
             // They go to the page cache.
             block_request::OUT => {
                 let (sectors, length) = (PAGE / SECTOR, length(&self.data) as u64);
                 let is_whole =
                     self.header.sector.is_multiple_of(sectors) && length.is_multiple_of(PAGE);
-                is_whole.then(|| self.serve(image, counters))
+                match is_whole {
+                    true => Served::Done(self.serve(image, counters)),
+                    false => Served::NotNow,
+                }
             }
-            block_request::FLUSH | block_request::DISCARD | block_request::WRITE_ZEROES => None,
-            _ => Some(self.serve(image, counters)),
+            block_request::FLUSH | block_request::DISCARD | block_request::WRITE_ZEROES => {
+                Served::NotNow
+            }
+            _ => Served::Done(self.serve(image, counters)),
         }
     }
 

@@ -1,11 +1,14 @@
 //! Requests, good and bad, against a file.
 
+use super::request::Served;
 use super::*;
 use crate::virtio::Chain;
 use hartline_abi::virtio::{BlockHeader, BlockRange, block_request, block_status};
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// A file of so many sectors, deleted when dropped.
 struct Scratch(PathBuf);
@@ -58,8 +61,8 @@ fn ask(
     let mut request = unsafe { Request::of(&chain) }?;
     let counters = Counters::default();
     let written = match request.serve_now(image, &counters) {
-        Some(written) => written,
-        None => request.serve(image, &counters),
+        Served::Done(written) => written,
+        Served::Soon | Served::NotNow => request.serve(image, &counters),
     };
     Ok((status[0], written))
 }
@@ -85,6 +88,56 @@ fn sectors_are_written_and_read() {
     let mut name = [0; 20];
     ask(&image, (block_request::GET_ID, 0), &[], &mut [&mut name]).unwrap();
     assert!(name.starts_with(b"hartline\0"));
+}
+
+/// A read for which storage has to be waited is begun by the first attempt, and done by a later
+/// one, if the host's file system can do that.
+#[test]
+fn a_read_that_was_begun_is_done_later() {
+    const SECTORS: u64 = 2048;
+    let file = Scratch::new("begun", SECTORS);
+    let host = File::options().write(true).open(&file.0).unwrap();
+    let data = vec![7; (SECTORS * SECTOR) as usize];
+    host.write_all_at(&data, 0).unwrap();
+    host.sync_all().unwrap();
+    // SAFETY: no memory is involved.
+    let forgotten =
+        unsafe { libc::posix_fadvise(host.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    assert_eq!(forgotten, 0);
+    let image = Image::open(&file.0, true).unwrap();
+    let mut header = BlockHeader {
+        kind: block_request::IN,
+        sector: SECTORS / 2,
+    }
+    .to_bytes();
+    let (mut into, mut status) = ([0; 8 * SECTOR_BYTES], [0xff]);
+    let io = |bytes: &mut [u8]| libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    let chain = Chain {
+        head: 0,
+        length: 0,
+        readable: 1,
+        buffers: vec![io(&mut header), io(&mut into), io(&mut status)],
+    };
+    // SAFETY: the buffers outlive the request.
+    let mut request = unsafe { Request::of(&chain) }.unwrap();
+    let counters = Counters::default();
+    let start = Instant::now();
+    loop {
+        match request.serve_now(&image, &counters) {
+            Served::Done(written) => {
+                assert_eq!(written as usize, into.len() + 1);
+                break;
+            }
+            Served::Soon => assert!(start.elapsed() < Duration::from_secs(10)),
+            // This file system cannot.
+            Served::NotNow => return,
+        }
+    }
+    assert_eq!((status[0], into), (block_status::OK, [7; 8 * SECTOR_BYTES]));
+    assert_eq!(counters.read().reads, 1);
 }
 
 #[test]
