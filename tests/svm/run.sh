@@ -65,13 +65,21 @@ RC
 # Some builds have a debugger, which waits for its first command.
 echo c >"$work/commands"
 : >"$work/serial"
-# The display wants a terminal. The machine cannot switch itself off: the last line ends it.
+# The display wants a terminal. Builds with a debugger keep that for it and make another one for the
+# screen, which has to be read: a full one would stop the machine. That cannot switch itself off: the
+# last line ends it.
 TERM=xterm setsid timeout "${EMULATED_SECONDS:-1500}" script -qefc \
-    "bochs -q -f '$work/bochsrc' -rc '$work/commands'" /dev/null >/dev/null 2>&1 </dev/null &
+    "bochs -q -f '$work/bochsrc' -rc '$work/commands'" /dev/null >"$work/terminal" 2>&1 </dev/null &
 bochs=$!
-trap 'kill -- -"$bochs" 2>/dev/null; rm -rf "$work"' EXIT
+# It may have ended by itself.
+trap 'kill -- -"$bochs" 2>/dev/null || true; rm -rf "$work"' EXIT
+screen=
 while kill -0 "$bochs" 2>/dev/null && ! grep -q '^svm: done' "$work/serial"; do
     sleep 1
+    [ -z "$screen" ] || continue
+    screen=$(sed -n 's/.*connected to screen "\([^"]*\)".*/\1/p' "$work/terminal")
+    # Ends with the machine.
+    [ -z "$screen" ] || cat "$screen" >/dev/null 2>&1 &
 done
 tr -d '\r' <"$work/serial"
 grep -q '^svm: done' "$work/serial" || tail -n 20 "$work/bochs.log" >&2
