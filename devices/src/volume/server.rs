@@ -123,7 +123,7 @@ impl Server {
         answer
     }
 
-    /// Serves the request in one of [`VOLUME_PLACES`] places of the channel, if there is one, and
+    /// Serves the request in one of the places of the channel, if there is one, and
     /// waits for storage if need be. Result: whether there was one.
     pub fn serve_at(&mut self, channel: &Channel, number: usize) -> bool {
         let place = channel.place(number);

@@ -31,11 +31,11 @@ pub enum Program {
 
 impl Program {
     /// Whether it handles SIGSEGV, to tell of it, and so runs with the variant for that:
-    /// redis does, and zstd.
+    /// redis, zstd and bzip2 do.
     pub const fn handles_faults(self) -> bool {
         match self {
             Self::Script(_) => true,
-            Self::Debian(name) => matches!(name.as_bytes(), b"zstd"),
+            Self::Debian(name) => matches!(name.as_bytes(), b"zstd" | b"bzip2"),
             Self::Static(_) => false,
         }
     }
