@@ -30,6 +30,10 @@ pub struct Arguments {
     /// Seconds of each measurement
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
+    /// How long host and guest watch the rings before they sleep, in the configuration
+    /// exitless [default: as `hartline run`]
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=100_000))]
+    poll: Option<u32>,
     /// Draw the ratios to native into this file, as SVG
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
@@ -104,7 +108,8 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut rows = Vec::new();
     for workload in workloads {
         for configuration in Configuration::ALL {
-            let row = measure(&programs, workload, configuration, time)
+            let place = Place::new(configuration, arguments.poll)?;
+            let row = measure(&programs, workload, configuration, &place, time)
                 .with_context(|| format!("{}, {}", workload.name(), configuration.name()))?;
             // That nobody reads it is no reason to fail.
             let _ = writeln!(io::stderr(), "{}", row.line());
@@ -127,10 +132,10 @@ fn measure(
     programs: &Programs,
     workload: Workload,
     configuration: Configuration,
+    place: &Place,
     time: Duration,
 ) -> anyhow::Result<Row> {
-    let place = Place::new(configuration)?;
-    let mut server = Server::start(programs, workload, configuration, &place)?;
+    let mut server = Server::start(programs, workload, configuration, place)?;
     place.finish(server.id())?;
     server.go()?;
     workload.await_server(place.address())?;

@@ -40,20 +40,28 @@ fn ip(arguments: &str) -> anyhow::Result<()> {
 #[derive(Debug)]
 pub struct Place {
     is_vm: bool,
+    /// How long a VM and its device watch the rings, µs, if not as long as they do of
+    /// themselves.
+    polling: Option<u32>,
 }
 
 impl Place {
-    /// Makes it.
+    /// Makes it. In the configuration exitless the rings are watched for `polling` µs, if that
+    /// is given.
     ///
     /// # Errors
     /// `ip` failed.
-    pub fn new(configuration: Configuration) -> anyhow::Result<Self> {
+    pub fn new(configuration: Configuration, polling: Option<u32>) -> anyhow::Result<Self> {
         let is_vm = configuration.is_vm();
         match is_vm {
             true => ip(&format!("tuntap add dev {CLIENT} mode tap"))?,
             false => ip(&format!("link add {CLIENT} type veth peer name {SERVER}"))?,
         }
-        let place = Self { is_vm };
+        let polling = match configuration {
+            Configuration::Injected | Configuration::ExitlessNoPoll => Some(0),
+            _ => polling,
+        };
+        let place = Self { is_vm, polling };
         ip(&format!("addr add 10.77.0.1/24 dev {CLIENT}"))?;
         ip(&format!("link set dev {CLIENT} up"))?;
         Ok(place)
@@ -77,7 +85,9 @@ impl Place {
 
     /// Value of `--net` for it.
     pub fn option(&self) -> String {
-        format!("tap:{CLIENT},ip={ADDRESS}/24")
+        let polling = self.polling.map(|time| format!(",poll={time}"));
+        let polling = polling.unwrap_or_default();
+        format!("tap:{CLIENT},ip={ADDRESS}/24{polling}")
     }
 }
 

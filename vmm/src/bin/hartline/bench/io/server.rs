@@ -135,13 +135,14 @@ impl Server {
         if configuration.is_vm() {
             programs.translate(name)?;
         }
-        let quiet = format!("{},poll=0", place.option());
+        let net = place.option();
         let mut command = match configuration {
             Configuration::Native => in_namespace(&programs.native(name), place.address()),
             Configuration::Qemu => in_namespace(&programs.qemu(name), place.address()),
-            Configuration::Injected => programs.hartline(name, &quiet, "injected"),
-            Configuration::Exitless => programs.hartline(name, &place.option(), "auto"),
-            Configuration::ExitlessNoPoll => programs.hartline(name, &quiet, "auto"),
+            Configuration::Injected => programs.hartline(name, &net, "injected"),
+            Configuration::Exitless | Configuration::ExitlessNoPoll => {
+                programs.hartline(name, &net, "auto")
+            }
         };
         command
             .args(workload.server_arguments(&programs.files(name, configuration)))
