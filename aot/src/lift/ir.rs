@@ -240,14 +240,27 @@ impl<'ctx> Ir<'ctx> {
         built(self.builder.build_int_compare(predicate, a, b, ""))
     }
 
-    /// Compares floating-point values, quietly and without ordering against others.
+    /// Compares floating-point values, quietly and without ordering against others, but in
+    /// the precise variant: a signalling NaN raises a flag, which must not show before a
+    /// fault that comes earlier.
     pub fn compare_float(
         &self,
         predicate: FloatPredicate,
         a: FloatValue<'ctx>,
         b: FloatValue<'ctx>,
     ) -> IntValue<'ctx> {
-        built(self.builder.build_float_compare(predicate, a, b, ""))
+        if !self.precise.get() {
+            return built(self.builder.build_float_compare(predicate, a, b, ""));
+        }
+        let name = match predicate {
+            FloatPredicate::OGE => "oge",
+            FloatPredicate::OLT => "olt",
+            FloatPredicate::UNO => "uno",
+            _ => unreachable!("nothing else is compared so"),
+        };
+        let arguments = [a.into(), b.into(), self.metadata_string(name)];
+        self.constrained("fcmp", &[a.get_type().into()], &arguments, false)
+            .into_int_value()
     }
 
     /// `condition ? a : b`.

@@ -3,24 +3,23 @@
 //! Its registers are where the normal variant has them, but at *checkpoints* all of
 //! them are also stored to the `Hart` structure, with the place of the checkpoint
 //! ([`fault_place`](hartline_abi::hart::Hart::fault_place)). Between two checkpoints
-//! the code only reads memory and computes. So when a load faults, the runtime forgets
-//! what was computed since the last checkpoint and lets the interpreter do it again,
-//! up to the load: then all registers are exact. Checkpoints are
+//! the code reads memory, computes, and stores only what may be stored twice. So when an
+//! access faults, the runtime forgets what was computed since the last checkpoint and
+//! lets the interpreter do it again, up to the access: then all registers are exact.
+//! Checkpoints are
 //!
-//! - before each store, which is exact therefore; it is not done again if a load after
-//!   it faults, for which the place has a mark,
+//! - before each store that may not be done twice: if a load after it faults it is not
+//!   done again, for which the place has a mark,
+//! - before the first of several stores to the stack that follow each other,
 //! - before and after each atomic operation,
 //! - at calls, returns and whatever else the runtime does: entries of functions, and
 //!   places where calls return to,
-//! - where paths meet, on each way there on which registers were written since the last
-//!   one, and before a jump through a table. Otherwise each meeting would have to merge
-//!   all of these, needed by the code or not: a store each costs less.
+//! - on the ways to where paths meet, if the code would have to merge registers there for
+//!   a later checkpoint only, and before a jump through a table.
 //!
-//! Stores are volatile in this variant, so that LLVM keeps their order, and it moves no
-//! load past a checkpoint: above it there is a barrier, and what was loaded above it is
-//! stored. Between two checkpoints loads are LLVM's to order and to merge: all of them are
-//! done again. The place is stored and not found by the address of the code, because LLVM
-//! may merge the code of two accesses.
+//! Stores to the `Hart` structure and accesses to guest memory are volatile in this
+//! variant, so that LLVM keeps their order. The place is stored and not found by the
+//! address of the code, because LLVM may merge the code of two accesses.
 
 use hartline_abi::hart::offset;
 use hartline_isa::Instruction;
@@ -99,6 +98,5 @@ impl Lifter<'_, '_> {
         let place = link.wrapping_sub(self.unit.text.start) as u32 | flags;
         let place = self.ir.int_of(32).const_int(place.into(), false);
         self.ir.store_hart(offset::FAULT_PLACE, place);
-        self.ir.separate_loads();
     }
 }

@@ -223,7 +223,7 @@ fn combines(instruction: &Instruction) -> Option<XReg> {
 impl<'ctx> Lifter<'_, 'ctx> {
     /// Whether words are put together here.
     fn follows_words(&self) -> bool {
-        self.unit.disabled.allows(Technique::WideAccesses)
+        !self.unit.precise && self.unit.disabled.allows(Technique::WideAccesses)
     }
 
     /// Lifts an instruction that the runtime does not execute. One that completes a word

@@ -2,7 +2,6 @@
 
 use super::{Ir, built};
 use hartline_abi::hart::MIDDLE_OFFSET;
-use inkwell::AtomicOrdering;
 use inkwell::context::Context;
 use inkwell::module::Linkage;
 use inkwell::types::BasicType;
@@ -32,8 +31,12 @@ impl<'ctx> Ir<'ctx> {
                 .set_metadata(self.empty, self.kinds.invariant)
                 .expect("a node is no function-local metadata");
         }
-        let is_store = access.get_opcode() == InstructionOpcode::Store;
-        if is_store && self.precise.get() {
+        let ordered = match memory {
+            Memory::Guest => true,
+            Memory::Hart => access.get_opcode() == InstructionOpcode::Store,
+            Memory::Image => false,
+        };
+        if ordered && self.precise.get() {
             keep(access);
         }
     }
@@ -84,15 +87,6 @@ impl<'ctx> Ir<'ctx> {
             access.set_alignment(1).expect("1 is a power of two");
         }
         self.annotate(access, memory);
-        if memory == Memory::Guest && self.precise.get() {
-            self.separate_loads();
-        }
-    }
-
-    /// Has LLVM not move loads from one side of this to the other; no instruction.
-    pub fn separate_loads(&self) {
-        let order = AtomicOrdering::SequentiallyConsistent;
-        built(self.builder.build_fence(order, true, ""));
     }
 
     /// A constant array of 32-bit words in the image: its address.
