@@ -30,10 +30,10 @@ pub struct Arguments {
     /// Seconds of each measurement
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// How long host and guest watch the rings before they sleep, in the configuration
-    /// exitless [default: as `hartline run`]
-    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=100_000))]
-    poll: Option<u32>,
+    /// How long host and guest watch the rings at most before they sleep, in the
+    /// configuration exitless: `poll=` of `--net`
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    poll: u32,
     /// Draw the ratios to native into this file, as SVG
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
@@ -52,7 +52,7 @@ pub enum Configuration {
     /// In a VM behind a TAP interface, as KVM does it by itself: KVM injects each interrupt,
     /// and nobody polls.
     Injected,
-    /// In a VM behind a TAP interface.
+    /// In a VM behind a TAP interface, where both sides poll.
     Exitless,
     /// The same without busy polling.
     ExitlessNoPoll,

@@ -40,25 +40,23 @@ fn ip(arguments: &str) -> anyhow::Result<()> {
 #[derive(Debug)]
 pub struct Place {
     is_vm: bool,
-    /// How long a VM and its device watch the rings, µs, if not as long as they do of
-    /// themselves.
-    polling: Option<u32>,
+    /// How long a VM and its device watch the rings at most, µs.
+    polling: u32,
 }
 
 impl Place {
-    /// Makes it. In the configuration exitless the rings are watched for `polling` µs, if that
-    /// is given.
+    /// Makes it. In the configuration exitless the rings are watched for up to `polling` µs.
     ///
     /// # Errors
     /// `ip` failed.
-    pub fn new(configuration: Configuration, polling: Option<u32>) -> anyhow::Result<Self> {
+    pub fn new(configuration: Configuration, polling: u32) -> anyhow::Result<Self> {
         let is_vm = configuration.is_vm();
         match is_vm {
             true => ip(&format!("tuntap add dev {CLIENT} mode tap"))?,
             false => ip(&format!("link add {CLIENT} type veth peer name {SERVER}"))?,
         }
         let polling = match configuration {
-            Configuration::Injected | Configuration::ExitlessNoPoll => Some(0),
+            Configuration::Injected | Configuration::ExitlessNoPoll => 0,
             _ => polling,
         };
         let place = Self { is_vm, polling };
@@ -85,9 +83,7 @@ impl Place {
 
     /// Value of `--net` for it.
     pub fn option(&self) -> String {
-        let polling = self.polling.map(|time| format!(",poll={time}"));
-        let polling = polling.unwrap_or_default();
-        format!("tap:{CLIENT},ip={ADDRESS}/24{polling}")
+        format!("tap:{CLIENT},ip={ADDRESS}/24,poll={}", self.polling)
     }
 }
 
