@@ -36,13 +36,16 @@ pub enum Technique {
     /// Bytes that are put together to a word are loaded as one: by the lifter, and by LLVM
     /// before value numbering takes them apart.
     WideAccesses,
+    /// Registers that are not passed in host registers are loaded where they are read, not
+    /// after each call.
+    LateLoads,
     /// Global value numbering, and the elimination of dead stores.
     ValueNumbering,
 }
 
 impl Technique {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Liveness,
         Self::Polls,
         Self::InlineLookup,
@@ -54,6 +57,7 @@ impl Technique {
         Self::RawNans,
         Self::LoopPasses,
         Self::WideAccesses,
+        Self::LateLoads,
         Self::ValueNumbering,
     ];
 
@@ -72,6 +76,7 @@ impl Technique {
             Self::RawNans => "raw-nans",
             Self::LoopPasses => "loop-passes",
             Self::WideAccesses => "wide-accesses",
+            Self::LateLoads => "late-loads",
             Self::ValueNumbering => "value-numbering",
         }
     }

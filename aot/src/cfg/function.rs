@@ -60,6 +60,15 @@ pub struct JumpTable {
     pub targets: Vec<Edge>,
 }
 
+impl JumpTable {
+    /// Whether these are the addresses of its targets.
+    #[must_use]
+    pub fn leads_to(&self, targets: &[u64]) -> bool {
+        let own = self.targets.iter().map(|edge| edge.target);
+        own.eq(targets.iter().copied())
+    }
+}
+
 /// A search for the most significant byte of a register that is not zero, as a whole
 /// ([`find_searches`](super::find_searches)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Where code of the precise variant has checkpoints inside blocks and between them; what
 //! they are for is told in [`precise`](super::precise).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::mem;
 
 use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE};
@@ -9,6 +9,7 @@ use hartline_isa::{Instruction, Operation};
 
 use super::Unit;
 use super::registers::{RegisterSet, dirty_out, is_call, leaves_code, unpinned, uses};
+use super::ways::Ways;
 use crate::cfg::{Block, Function, Terminator};
 
 /// The stack pointer.
@@ -100,41 +101,15 @@ pub(super) fn checkpoint_blocks(function: &Function, unit: &Unit) -> HashSet<u64
 struct Meetings<'f> {
     function: &'f Function,
     unit: &'f Unit,
-    /// Numbers of the blocks before and after each.
-    before: Vec<Vec<usize>>,
-    after: Vec<Vec<usize>>,
-    /// Blocks in reverse postorder.
-    order: Vec<usize>,
+    ways: Ways,
 }
 
 impl<'f> Meetings<'f> {
     fn of(function: &'f Function, unit: &'f Unit) -> Self {
-        let blocks = &function.blocks;
-        let numbers: HashMap<u64, usize> = (0..)
-            .zip(blocks)
-            .map(|(number, block)| (block.start, number))
-            .collect();
-        let targets = |block: &Block| {
-            let edges = block.terminator.edges();
-            let inside = edges.filter(|edge| edge.is_internal());
-            inside
-                .filter_map(|edge| numbers.get(&edge.target).copied())
-                .collect()
-        };
-        let after: Vec<Vec<usize>> = blocks.iter().map(targets).collect();
-        let mut before = vec![Vec::new(); blocks.len()];
-        for (number, after) in after.iter().enumerate() {
-            for &next in after {
-                before[next].push(number);
-            }
-        }
-        let entry = numbers.get(&function.entry).copied();
         Self {
             function,
             unit,
-            order: reverse_postorder(entry, &after),
-            before,
-            after,
+            ways: Ways::of(function),
         }
     }
 
@@ -144,8 +119,8 @@ impl<'f> Meetings<'f> {
         let merged = self.merged();
         let mut out = self.dirty_out();
         let mut result = HashSet::new();
-        for &number in &self.order {
-            let before = self.before[number].iter();
+        for &number in &self.ways.order {
+            let before = self.ways.before[number].iter();
             let dirty = before.fold(RegisterSet::default(), |set, &block| set.union(out[block]));
             let for_later = dirty.intersection(merged[number]).difference(live[number]);
             let costly = for_later.x.count_ones() + for_later.f.count_ones() > MERGED;
@@ -170,7 +145,7 @@ impl<'f> Meetings<'f> {
         let mut changed = true;
         while changed {
             changed = false;
-            for &number in self.order.iter().rev() {
+            for &number in self.ways.order.iter().rev() {
                 let now = self.live_before(number, &live);
                 changed |= mem::replace(&mut live[number], now) != now;
             }
@@ -192,7 +167,7 @@ impl<'f> Meetings<'f> {
             _ => RegisterSet::default(),
         };
         if !is_call(block) {
-            for &next in &self.after[number] {
+            for &next in &self.ways.after[number] {
                 now = now.union(live[next]);
             }
         }
@@ -216,9 +191,9 @@ impl<'f> Meetings<'f> {
         let mut changed = true;
         while changed {
             changed = false;
-            for &number in &self.order {
+            for &number in &self.ways.order {
                 let mut at_start: Option<[u32; 64]> = None;
-                for &block in &self.before[number] {
+                for &block in &self.ways.before[number] {
                     let Some(places) = &places[block] else {
                         continue;
                     };
@@ -258,8 +233,8 @@ impl<'f> Meetings<'f> {
         let mut changed = true;
         while changed {
             changed = false;
-            for &number in &self.order {
-                let before = self.before[number].iter();
+            for &number in &self.ways.order {
+                let before = self.ways.before[number].iter();
                 let dirty =
                     before.fold(RegisterSet::default(), |set, &block| set.union(out[block]));
                 let now = dirty_out(&self.function.blocks[number], dirty, self.unit);
@@ -268,30 +243,6 @@ impl<'f> Meetings<'f> {
         }
         out
     }
-}
-
-fn reverse_postorder(entry: Option<usize>, after: &[Vec<usize>]) -> Vec<usize> {
-    let mut seen = vec![false; after.len()];
-    let mut order = Vec::with_capacity(after.len());
-    for root in entry.into_iter().chain(0..after.len()) {
-        if mem::replace(&mut seen[root], true) {
-            continue;
-        }
-        let mut stack = vec![(root, 0)];
-        while let Some((number, child)) = stack.pop() {
-            match after[number].get(child) {
-                Some(&next) => {
-                    stack.push((number, child + 1));
-                    if !mem::replace(&mut seen[next], true) {
-                        stack.push((next, 0));
-                    }
-                }
-                None => order.push(number),
-            }
-        }
-    }
-    order.reverse();
-    order
 }
 
 fn written_in(block: &Block) -> RegisterSet {

@@ -85,7 +85,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             let block = ir.block(self.host, "resume");
             ir.position(block);
             self.checkpoint_at(pc);
-            self.registers.load(ir, self.flow.live_in(pc));
+            self.registers.load(ir, self.flow.held_in(pc));
             ir.jump(self.block(pc));
             cases.push((ir.constant(pc), block));
         }
@@ -172,7 +172,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             ir.branch(same, here, next, Likely::Unknown);
             ir.position(here);
             self.checkpoint_at(edge.target);
-            self.registers.load(ir, self.flow.live_in(edge.target));
+            self.registers.load(ir, self.flow.held_in(edge.target));
             ir.jump(self.block(edge.target));
             ir.position(next);
         }
@@ -226,6 +226,9 @@ impl<'ctx> Lifter<'_, 'ctx> {
             self.leave_to(edge.target);
         } else {
             self.checkpoint_on(edge);
+            let stored = self.flow.stored_before(edge.target, self.dirty);
+            self.registers.store(self.ir, stored);
+            self.load_for(self.flow.held_in(edge.target));
             self.ir.jump(self.way_to(edge));
         }
     }
@@ -248,7 +251,10 @@ impl<'ctx> Lifter<'_, 'ctx> {
         edge: &'e Edge,
         pending: &mut Vec<(BasicBlock<'ctx>, &'e Edge)>,
     ) -> BasicBlock<'ctx> {
-        if edge.is_internal() && !self.has_checkpoint(edge) {
+        let loaded = self.flow.held_in(edge.target).difference(self.held);
+        let moved = loaded.union(self.flow.stored_before(edge.target, self.dirty));
+        let moves = moved != RegisterSet::default();
+        if edge.is_internal() && !self.has_checkpoint(edge) && !moves {
             return self.way_to(edge);
         }
         let block = self.ir.block(self.host, "way");
@@ -336,6 +342,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let state = ir.call_guest(self.signature, callee, &arguments);
         self.registers.set_pinned(ir, state);
         self.dirty = RegisterSet::default();
+        self.held = RegisterSet::default();
         let expected = self.guest_address(return_to.target);
         let ra = self.registers.x(ir, 1);
         let same = ir.compare(IntPredicate::EQ, ra, expected);
@@ -348,7 +355,6 @@ impl<'ctx> Lifter<'_, 'ctx> {
             self.checkpoint_at(return_to.target);
             let lost = self.flow.lost(guest, return_to.target);
             self.registers.forget(ir, lost.difference(unpinned()));
-            self.registers.load(ir, self.flow.live_in(return_to.target));
         }
         self.go_to(return_to);
     }

@@ -15,9 +15,9 @@ use super::flags::saves_flags;
 use super::ir::{Ir, Memory, Signature};
 use super::polls::needs_poll;
 use super::precise::tracked;
-use super::registers::{RegisterFlow, RegisterSet, dead_loads, leaves_code};
+use super::registers::{RegisterFlow, RegisterSet, dead_loads, leaves_code, unpinned, uses};
 use super::service::Service;
-use super::state::Registers;
+use super::state::{Places, Registers};
 use super::switch::Switch;
 use super::words::Words;
 use crate::cfg::{Block, Function, Terminator};
@@ -62,6 +62,8 @@ pub(super) struct Lifter<'a, 'ctx> {
     pub(super) switches: BTreeMap<Vec<u64>, Switch<'ctx>>,
     /// Index variables by the address that sets them.
     indexes: HashMap<u64, Vec<IndexVariable<'ctx>>>,
+    /// How the block's loads of unpinned registers address them.
+    places: Option<Places<'ctx>>,
     /// Address and instruction being lifted.
     pub(super) pc: u64,
     pub(super) instruction: Option<Instruction>,
@@ -69,6 +71,8 @@ pub(super) struct Lifter<'a, 'ctx> {
     pub(super) dirty: RegisterSet,
     /// Unpinned registers needed after the instruction.
     pub(super) live_after: RegisterSet,
+    /// Unpinned registers whose value is in their variables here.
+    pub(super) held: RegisterSet,
     /// The instruction's load must stay although its value is not used.
     pub(super) keep_load: bool,
     /// Single-precision values of registers that were written in this block.
@@ -117,10 +121,12 @@ pub fn lift<'ctx>(
         elsewhere: None,
         switches: BTreeMap::new(),
         indexes: HashMap::new(),
+        places: None,
         pc: function.entry,
         instruction: None,
         dirty: RegisterSet::default(),
         live_after: RegisterSet::default(),
+        held: RegisterSet::default(),
         keep_load: false,
         singles: [None; 32],
         raw: [None; 32],
@@ -171,8 +177,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             self.poll_at_entry();
         }
         self.checkpoint_at(self.function.entry);
-        let live = self.flow.live_in(self.function.entry);
-        self.registers.load(self.ir, live);
+        self.load_for(self.flow.held_in(self.function.entry));
         self.ir.jump(self.block(self.function.entry));
         if polls {
             self.make_polls();
@@ -227,6 +232,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.ir
             .position(start.unwrap_or_else(|| self.block(block.start)));
         self.dirty = self.flow.dirty_in(block.start);
+        self.held = self.flow.held_in(block.start);
+        self.places = Some(Places::for_loads(self.ir, self.loaded_in(block)));
         self.singles = [None; 32];
         self.raw = [None; 32];
         self.forget_words();
@@ -258,10 +265,14 @@ impl<'ctx> Lifter<'_, 'ctx> {
     }
 
     fn save_indexes(&mut self) {
-        let Some(variables) = self.indexes.get(&self.pc) else {
+        let Some(variables) = self.indexes.remove(&self.pc) else {
             return;
         };
-        for index in variables {
+        for index in &variables {
+            self.load_read(RegisterSet {
+                x: 1 << index.register.index(),
+                f: 0,
+            });
             let number = index.register.index();
             let mut value = if number == 0 {
                 self.ir.constant(0)
@@ -273,24 +284,56 @@ impl<'ctx> Lifter<'_, 'ctx> {
             }
             self.ir.set(index.variable, value);
         }
+        self.indexes.insert(self.pc, variables);
+    }
+
+    /// Registers that a block loads where it reads them.
+    fn loaded_in(&self, block: &Block) -> RegisterSet {
+        let mut held = self.held;
+        let mut loaded = RegisterSet::default();
+        for (_, instruction) in &block.instructions {
+            if leaves_code(instruction, &self.unit.features) {
+                break;
+            }
+            let (read, written) = uses(instruction);
+            loaded = loaded.union(read.intersection(unpinned()).difference(held));
+            held = held.union(read).union(written);
+        }
+        loaded
+    }
+
+    /// Loads those of the registers `read` that are not in their variables.
+    pub(super) fn load_read(&mut self, read: RegisterSet) {
+        let read = read.intersection(unpinned());
+        let loaded = read.difference(self.held);
+        match &self.places {
+            Some(places) => self.registers.load_from(self.ir, loaded, places),
+            None => self.registers.load(self.ir, loaded),
+        }
+        self.held = self.held.union(read);
+    }
+
+    /// The same on one of several ways from here.
+    pub(super) fn load_for(&self, held: RegisterSet) {
+        self.registers.load(self.ir, held.difference(self.held));
     }
 
     fn lift_instruction(&mut self, instruction: Instruction, before: Before) {
         self.instruction = Some(instruction);
         self.checkpoint_before(before);
         self.settle_before(&instruction);
+        let (read, written) = uses(&instruction);
+        if !leaves_code(&instruction, &self.unit.features) {
+            self.load_read(read);
+        }
         if self.unit.features.interprets(&instruction) {
             self.interpret();
         } else {
             self.execute_with_words(&instruction);
         }
         if !leaves_code(&instruction, &self.unit.features) {
-            let uses = instruction.register_use();
-            let written = RegisterSet {
-                x: uses.x_written,
-                f: uses.f_written,
-            };
             self.dirty = self.dirty.union(written.intersection(tracked(self.unit)));
+            self.held = self.held.union(written.intersection(unpinned()));
             self.checkpoint_after(&instruction);
         }
     }
@@ -315,14 +358,28 @@ impl<'ctx> Lifter<'_, 'ctx> {
     /// Has the runtime do something with the instruction at the current pc: all
     /// registers are in the `Hart` structure meanwhile, and come back changed.
     pub(super) fn call_runtime(&mut self, service: Service) {
-        self.call_runtime_aside(service);
+        self.leave_and_return(service);
         self.dirty = RegisterSet::default();
+        self.held = RegisterSet::default();
+        self.places = None;
+        if !self.unit.disabled.allows(Technique::LateLoads) {
+            self.load_read(self.live_after);
+        }
         self.singles = [None; 32];
         self.forget_words();
     }
 
     /// The same on one of several ways through the current instruction.
     pub(super) fn call_runtime_aside(&mut self, service: Service) {
+        self.leave_and_return(service);
+        let written = self.instruction.map(|instruction| uses(&instruction).1);
+        // As the other ways have them.
+        let held = self.held.union(written.unwrap_or_default());
+        self.registers
+            .load(self.ir, held.intersection(self.live_after));
+    }
+
+    fn leave_and_return(&self, service: Service) {
         self.registers.store(self.ir, self.dirty);
         self.store_pc(self.pc);
         self.call_service(service);
@@ -330,7 +387,6 @@ impl<'ctx> Lifter<'_, 'ctx> {
             .instruction
             .map_or(0, |instruction| instruction.length());
         self.checkpoint_at(self.pc + u64::from(length));
-        self.registers.load(self.ir, self.live_after);
     }
 
     /// Calls a service that takes the pinned registers and gives them back.

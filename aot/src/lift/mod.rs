@@ -4,7 +4,7 @@
 //! returns those of [`hartline_abi::hart::PINNED_X`] and
 //! [`PINNED_F`](hartline_abi::hart::PINNED_F) are arguments and results; the
 //! others are stored to the `Hart` structure when they were written and loaded
-//! again when they are needed.
+//! again where they are read.
 
 mod checkpoints;
 mod control;
@@ -13,6 +13,7 @@ mod features;
 mod flags;
 mod float;
 mod function;
+mod held;
 mod integer;
 mod ir;
 mod liveness;
@@ -25,8 +26,10 @@ mod registers;
 mod resume;
 mod search;
 mod service;
+mod shape;
 mod state;
 mod switch;
+mod ways;
 mod words;
 
 use std::collections::HashSet;

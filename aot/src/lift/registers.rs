@@ -9,9 +9,12 @@ use hartline_isa::{Instruction, Operation};
 use super::Unit;
 use super::checkpoints::{Before, before_each, checkpoint_blocks, ends_in_checkpoint};
 use super::features::Features;
+use super::held::{self, Places};
 use super::liveness::{Inside, is_plain};
 use super::precise::{ends_checkpoint, tracked};
+use super::shape::Shape;
 use crate::cfg::{Block, Function, Terminator};
+use crate::technique::Technique;
 
 /// A set of integer and floating-point registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -110,10 +113,14 @@ pub struct RegisterFlow<'u> {
     /// Registers that are tracked and whose `Hart` word may be out of date at the
     /// block's start.
     dirty_in: HashMap<u64, RegisterSet>,
+    /// The same if they are stored where ways meet.
+    late: Option<Places>,
     /// Unpinned registers whose value is still needed at the block's start.
     live_in: HashMap<u64, RegisterSet>,
     /// Blocks at whose start no register is dirty, because the ways to them see to it.
     checkpoints: HashSet<u64>,
+    /// Unpinned registers that are in their variables.
+    held: Option<Places>,
 }
 
 impl<'u> RegisterFlow<'u> {
@@ -128,9 +135,23 @@ impl<'u> RegisterFlow<'u> {
             dirty_in: HashMap::new(),
             live_in: HashMap::new(),
             checkpoints: checkpoint_blocks(function, unit),
+            late: None,
+            held: None,
         };
-        flow.find_dirty(function);
+        let late = unit.disabled.allows(Technique::LateLoads);
+        let shape = late.then(|| Shape::of(function, unit));
+        match &shape {
+            // Between two checkpoints nothing may change the `Hart` structure.
+            Some(shape) if !unit.precise => {
+                flow.late = Some(held::dirty(shape, |pc| flow.needed_in(pc)));
+            }
+            _ => flow.find_dirty(function),
+        }
         flow.find_live(function);
+        flow.held = shape.map(|shape| {
+            let dirty = |pc| flow.dirty_in(pc);
+            held::held(&shape, dirty, |pc| flow.live_in(pc))
+        });
         flow
     }
 
@@ -148,7 +169,47 @@ impl<'u> RegisterFlow<'u> {
     /// `pc`; without those that never need be up to date.
     #[must_use]
     pub fn dirty_in(&self, pc: u64) -> RegisterSet {
-        self.dirty_in.get(&pc).copied().unwrap_or_default()
+        match &self.late {
+            Some(late) => late.at_start(pc),
+            None => self.dirty_in.get(&pc).copied().unwrap_or_default(),
+        }
+    }
+
+    /// The same in the switch that tables with these targets share.
+    #[must_use]
+    pub fn dirty_in_switch(&self, targets: &[u64]) -> RegisterSet {
+        match &self.late {
+            Some(late) => late.in_switch(targets),
+            None => self.any_of(targets, |pc| self.dirty_in(pc)),
+        }
+    }
+
+    /// Registers that are to be stored on the way to the block at `pc` if they are `dirty`
+    /// before it: others find them in the `Hart` structure there.
+    #[must_use]
+    pub fn stored_before(&self, pc: u64, dirty: RegisterSet) -> RegisterSet {
+        match &self.late {
+            Some(late) => dirty
+                .difference(late.at_start(pc))
+                .intersection(self.needed_in(pc)),
+            None => RegisterSet::default(),
+        }
+    }
+
+    /// The same before the switch that tables with these targets share.
+    #[must_use]
+    pub fn stored_before_switch(&self, targets: &[u64], dirty: RegisterSet) -> RegisterSet {
+        match &self.late {
+            Some(late) => dirty
+                .difference(late.in_switch(targets))
+                .intersection(self.any_of(targets, |pc| self.needed_in(pc))),
+            None => RegisterSet::default(),
+        }
+    }
+
+    fn any_of(&self, targets: &[u64], find: impl Fn(u64) -> RegisterSet) -> RegisterSet {
+        let sets = targets.iter().map(|&target| find(target));
+        sets.fold(RegisterSet::default(), RegisterSet::union)
     }
 
     /// Whether there is a checkpoint on the ways to the block at `pc` if registers are
@@ -162,6 +223,25 @@ impl<'u> RegisterFlow<'u> {
     #[must_use]
     pub fn live_in(&self, pc: u64) -> RegisterSet {
         self.live_in.get(&pc).copied().unwrap_or_default()
+    }
+
+    /// Unpinned registers whose value is in their variables at the start of the block at
+    /// `pc`. The other ones that it needs are in the `Hart` structure only.
+    #[must_use]
+    pub fn held_in(&self, pc: u64) -> RegisterSet {
+        match &self.held {
+            Some(held) => held.at_start(pc),
+            None => self.live_in(pc),
+        }
+    }
+
+    /// The same in the switch that tables with these targets share.
+    #[must_use]
+    pub fn held_in_switch(&self, targets: &[u64]) -> RegisterSet {
+        match &self.held {
+            Some(held) => held.in_switch(targets),
+            None => self.any_of(targets, |pc| self.live_in(pc)),
+        }
     }
 
     fn find_dirty(&mut self, function: &Function) {
@@ -241,7 +321,9 @@ impl<'u> RegisterFlow<'u> {
         for edge in block.terminator.edges() {
             live = live.union(
                 match (edge.is_internal(), self.is_checkpoint(edge.target)) {
-                    (true, false) => self.live_in(edge.target),
+                    (true, false) => self
+                        .live_in(edge.target)
+                        .union(self.stored_before(edge.target, dirty)),
                     (true, true) => self.live_in(edge.target).union(dirty),
                     (false, _) => dirty.intersection(self.unit.liveness.at_entry(edge.target)),
                 },
@@ -315,10 +397,13 @@ pub(super) fn dirty_out(block: &Block, dirty: RegisterSet, unit: &Unit) -> Regis
     all.last().copied().unwrap_or_default()
 }
 
-/// Registers whose `Hart` word is right before the instruction at `pc`.
+/// Registers whose `Hart` word is right before the instruction at `pc`, also if nothing
+/// needs them any more.
 #[must_use]
 pub fn registers_in_hart(function: &Function, pc: u64, unit: &Unit) -> RegisterSet {
-    let flow = RegisterFlow::of(function, unit);
+    let mut flow = RegisterFlow::of(function, unit);
+    flow.late = None;
+    flow.find_dirty(function);
     for block in &function.blocks {
         let position = block.instructions.iter().position(|entry| entry.0 == pc);
         if let Some(position) = position {

@@ -5,7 +5,7 @@ use inkwell::IntPredicate;
 use super::function::Lifter;
 use super::ir::Likely;
 use super::precise::tracked;
-use super::registers::RegisterSet;
+use super::registers::{RegisterSet, unpinned};
 use crate::cfg::TopByte;
 
 impl Lifter<'_, '_> {
@@ -21,6 +21,10 @@ impl Lifter<'_, '_> {
             f: 0,
         };
         self.dirty = self.dirty.union(written.intersection(tracked(self.unit)));
+        self.load_read(RegisterSet {
+            x: 1 << search.value.index(),
+            f: 0,
+        });
         let value = self.registers.x(ir, search.value.index());
         let above = ir.built(builder.build_right_shift(value, ir.constant(8), false, ""));
         let [some, none] = ["some", "none"].map(|name| ir.block(self.host, name));
@@ -36,6 +40,7 @@ impl Lifter<'_, '_> {
         let count = ir.built(builder.build_and(place, ir.constant(0x38), ""));
         let shifted = ir.built(builder.build_right_shift(value, count, false, ""));
         let byte = ir.built(builder.build_and(shifted, ir.constant(0xff), ""));
+        self.held = self.held.union(written.intersection(unpinned()));
         self.registers.set_x(ir, search.count.index(), count);
         self.registers.set_x(ir, search.shifted.index(), shifted);
         self.registers.set_x(ir, search.byte.index(), byte);

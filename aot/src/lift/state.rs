@@ -138,7 +138,11 @@ impl<'ctx> Registers<'ctx> {
 
     /// Loads registers from the `Hart` structure.
     pub fn load(&self, ir: &Ir<'ctx>, set: RegisterSet) {
-        let places = Places::of(ir, set, MANY);
+        self.load_from(ir, set, &Places::of(ir, set, MANY));
+    }
+
+    /// The same for one of several places that have `places` in common.
+    pub fn load_from(&self, ir: &Ir<'ctx>, set: RegisterSet, places: &Places<'ctx>) {
         for n in set.x_numbers() {
             let value = ir.load_int(64, places.at(ir, x_offset(n)), Memory::Hart);
             ir.set(self.x[n], value);
@@ -175,12 +179,18 @@ impl<'ctx> Registers<'ctx> {
 const MANY: usize = 4;
 
 /// How words of the `Hart` structure are addressed.
-struct Places<'ctx> {
+#[derive(Clone, Copy)]
+pub struct Places<'ctx> {
     /// The address of the middle of the integer registers, if not by `gs:`.
     middle: Option<IntValue<'ctx>>,
 }
 
 impl<'ctx> Places<'ctx> {
+    /// For loads of the registers `set` from here on in code without branches.
+    pub fn for_loads(ir: &Ir<'ctx>, set: RegisterSet) -> Self {
+        Self::of(ir, set, MANY)
+    }
+
     /// For access to the registers `set`; `many` integer ones are worth an address.
     fn of(ir: &Ir<'ctx>, set: RegisterSet, many: usize) -> Self {
         let middle = (set.x_numbers().count() >= many).then(|| ir.load_hart(offset::MIDDLE));

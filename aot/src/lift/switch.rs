@@ -1,6 +1,7 @@
 //! Jump tables as LLVM switches.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use inkwell::IntPredicate;
 use inkwell::basic_block::BasicBlock;
@@ -8,7 +9,7 @@ use inkwell::values::{IntValue, PointerValue};
 
 use super::function::{Control, Lifter};
 use super::ir::Likely;
-use crate::cfg::{Edge, EdgeKind, JumpTable, Terminator};
+use crate::cfg::{Edge, EdgeKind, Function, JumpTable, Terminator};
 
 /// A switch that several jumps lead to. The handlers of a bytecode interpreter each end
 /// in a jump through the same table: a switch for each would give the function as many
@@ -25,21 +26,26 @@ fn addresses(targets: &[Edge]) -> Vec<u64> {
     targets.iter().map(|edge| edge.target).collect()
 }
 
-impl<'ctx> Lifter<'_, 'ctx> {
-    /// Finds the switches that several jumps share. The builder is in the entry block.
-    pub(super) fn declare_switches(&mut self) {
-        let mut tables: BTreeMap<Vec<u64>, Vec<&JumpTable>> = BTreeMap::new();
-        for block in &self.function.blocks {
-            if let Terminator::JumpTable(table) = &block.terminator
-                && table.index.is_some()
-                && table.targets.iter().all(|edge| edge.is_internal())
-            {
-                let users = tables.entry(addresses(&table.targets)).or_default();
-                users.push(table);
-            }
+/// The tables of a function that several jumps go through, by the addresses of their targets.
+pub(super) fn shared_tables(function: &Function) -> BTreeMap<Vec<u64>, Vec<&JumpTable>> {
+    let mut tables: BTreeMap<Vec<u64>, Vec<&JumpTable>> = BTreeMap::new();
+    for block in &function.blocks {
+        if let Terminator::JumpTable(table) = &block.terminator
+            && table.index.is_some()
+            && table.targets.iter().all(|edge| edge.is_internal())
+        {
+            let users = tables.entry(addresses(&table.targets)).or_default();
+            users.push(table);
         }
-        tables.retain(|_, users| users.len() > 1);
-        for (addresses, users) in tables {
+    }
+    tables.retain(|_, users| users.len() > 1);
+    tables
+}
+
+impl<'ctx> Lifter<'_, 'ctx> {
+    /// Makes the switches that several jumps share. The builder is in the entry block.
+    pub(super) fn declare_switches(&mut self) {
+        for (addresses, users) in shared_tables(self.function) {
             let edge = |number: usize| {
                 let mut edges = users.iter().map(|table| table.targets[number]);
                 let back = edges.find(|edge| edge.kind == EdgeKind::Back);
@@ -55,14 +61,19 @@ impl<'ctx> Lifter<'_, 'ctx> {
     }
 
     /// Fills the blocks of shared switches.
-    pub(super) fn make_switches(&self) {
+    pub(super) fn make_switches(&mut self) {
         let ir = self.ir;
-        for switch in self.switches.values() {
+        let switches = mem::take(&mut self.switches);
+        for (targets, switch) in &switches {
             ir.position(switch.block);
+            self.held = self.flow.held_in_switch(targets);
+            self.dirty = self.flow.dirty_in_switch(targets);
             let number = ir.get(switch.number);
             let values = (0..).map(|number| ir.constant(number));
-            self.switch(number, values, &switch.targets, self.impossible());
+            let pending = self.switch(number, values, &switch.targets, self.impossible());
+            self.fill(pending);
         }
+        self.switches = switches;
     }
 
     /// Jumps through a table.
@@ -91,13 +102,17 @@ impl<'ctx> Lifter<'_, 'ctx> {
     ) -> Vec<(BasicBlock<'ctx>, &'e Edge)> {
         let ir = self.ir;
         let number = ir.get(variable);
-        let shared = self.switches.get(&addresses(&table.targets));
+        let targets = addresses(&table.targets);
+        let shared = self.switches.get(&targets);
         let values = (0..).map(|number| ir.constant(number));
         if shared.is_none() && table.certain {
             return self.switch(number, values, &table.targets, other);
         }
         self.check_number(table, number, target, other);
         if let Some(switch) = shared {
+            let stored = self.flow.stored_before_switch(&targets, self.dirty);
+            self.registers.store(ir, stored);
+            self.load_for(self.flow.held_in_switch(&targets));
             ir.set(switch.number, number);
             ir.jump(switch.block);
             return Vec::new();

@@ -1,0 +1,163 @@
+//! Meetings of ways and loops of a few instructions; the register is `s2`, which is not
+//! passed in a host register.
+
+use std::collections::HashSet;
+
+use hartline_isa::decode;
+
+use super::*;
+use crate::cfg::{Block, Edge, EdgeKind, Function};
+use crate::lift::{Features, Liveness, Unit};
+use crate::technique::Disabled;
+
+const S2: u32 = 1 << 18;
+const NOP: u32 = 0x0000_0013;
+const MV_A0_S2: u32 = 0x0009_0513;
+const ADDI_S2_S2_1: u32 = 0x0019_0913;
+const BEQZ_A0: u32 = 0x0005_0463;
+const JAL: u32 = 0x0000_00ef;
+const RET: u32 = 0x0000_8067;
+
+fn block(start: u64, words: &[u32], terminator: Terminator) -> Block {
+    let decoded = words.iter().map(|&word| decode(word).unwrap());
+    let addresses = (0..).map(|n| start + 4 * n);
+    Block {
+        start,
+        instructions: addresses.zip(decoded).collect(),
+        terminator,
+        is_loop_header: false,
+    }
+}
+
+fn forward(target: u64) -> Edge {
+    let kind = EdgeKind::Forward;
+    Edge { target, kind }
+}
+
+fn branch(taken: u64, not_taken: u64) -> Terminator {
+    Terminator::Branch {
+        taken: forward(taken),
+        not_taken: forward(not_taken),
+    }
+}
+
+fn next(target: u64) -> Terminator {
+    let next = forward(target);
+    Terminator::FallThrough { next }
+}
+
+fn call(return_to: u64) -> Terminator {
+    Terminator::Call {
+        target: 0x9000,
+        return_to: forward(return_to),
+        returns_twice: false,
+    }
+}
+
+/// Whether `s2` is dirty, and held, at the start of each block.
+fn analyse(blocks: Vec<Block>) -> Vec<(bool, bool)> {
+    let function = Function {
+        entry: blocks[0].start,
+        name: None,
+        blocks,
+    };
+    let unit = Unit {
+        text: 0x1000..0x2000,
+        position_independent: false,
+        entries: HashSet::from([function.entry]),
+        polling: HashSet::new(),
+        liveness: Liveness::default(),
+        features: Features::default(),
+        disabled: Disabled::default(),
+        precise: false,
+    };
+    let shape = Shape::of(&function, &unit);
+    let dirty = dirty(&shape, |_| RegisterSet::ALL);
+    let held = held(&shape, |pc| dirty.at_start(pc), |_| RegisterSet::ALL);
+    let has_s2 = |set: RegisterSet| set.x & S2 != 0;
+    let starts = function.blocks.iter().map(|block| block.start);
+    starts
+        .map(|pc| (has_s2(dirty.at_start(pc)), has_s2(held.at_start(pc))))
+        .collect()
+}
+
+/// Two ways, through blocks of `left` and `right`, to one of `after`.
+fn diamond(left: &[u32], right: &[u32], after: &[u32]) -> (bool, bool) {
+    let blocks = vec![
+        block(0x1000, &[BEQZ_A0], branch(0x1200, 0x1100)),
+        block(0x1100, left, next(0x1300)),
+        block(0x1200, right, next(0x1300)),
+        block(0x1300, &[after, &[RET]].concat(), Terminator::Return),
+    ];
+    analyse(blocks)[3]
+}
+
+/// A loop that may call each time round; the header is the block at 0x1100.
+fn looping(call: Option<Terminator>, round: &[u32]) -> (bool, bool) {
+    let mut header = block(
+        0x1100,
+        &[&[NOP], round, &[BEQZ_A0]].concat(),
+        branch(0x1300, 0x1200),
+    );
+    header.is_loop_header = true;
+    let back = Edge {
+        target: 0x1100,
+        kind: EdgeKind::Back,
+    };
+    let again = Terminator::Jump { target: back };
+    let blocks = vec![
+        block(0x1000, &[NOP], next(0x1100)),
+        header,
+        block(0x1200, &[JAL], call.unwrap_or(next(0x1240))),
+        block(0x1240, &[NOP], again),
+        block(0x1300, &[RET], Terminator::Return),
+    ];
+    analyse(blocks)[1]
+}
+
+#[test]
+fn after_a_call_nothing_is_held() {
+    let blocks = vec![
+        block(0x1000, &[MV_A0_S2, JAL], call(0x1100)),
+        block(0x1100, &[MV_A0_S2, RET], Terminator::Return),
+    ];
+    assert_eq!(analyse(blocks), [(false, false), (false, false)]);
+}
+
+#[test]
+fn what_all_ways_have_is_held() {
+    assert_eq!(diamond(&[MV_A0_S2], &[MV_A0_S2], &[NOP]), (false, true));
+}
+
+#[test]
+fn what_some_ways_have_is_held_if_it_is_read() {
+    assert_eq!(diamond(&[MV_A0_S2], &[NOP], &[NOP]), (false, false));
+    assert_eq!(diamond(&[MV_A0_S2], &[NOP], &[MV_A0_S2]), (false, true));
+}
+
+#[test]
+fn what_all_ways_change_is_stored_later() {
+    let change = &[ADDI_S2_S2_1];
+    assert_eq!(diamond(change, change, &[NOP]), (true, true));
+}
+
+#[test]
+fn what_some_ways_change_they_store() {
+    let change = &[ADDI_S2_S2_1];
+    assert_eq!(diamond(change, &[NOP], &[NOP]), (false, false));
+    assert_eq!(diamond(change, &[MV_A0_S2], &[MV_A0_S2]), (false, true));
+}
+
+#[test]
+fn loops_without_calls_keep_what_they_use() {
+    assert_eq!(looping(None, &[MV_A0_S2]), (false, true));
+    assert_eq!(looping(None, &[ADDI_S2_S2_1]), (true, true));
+    assert_eq!(looping(None, &[NOP]), (false, false));
+}
+
+#[test]
+fn loops_with_calls_do_not() {
+    let call = || Some(call(0x1240));
+    assert_eq!(looping(call(), &[NOP]), (false, false));
+    assert_eq!(looping(call(), &[ADDI_S2_S2_1]), (false, false));
+}

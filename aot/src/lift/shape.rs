@@ -1,0 +1,189 @@
+//! What a function does to unpinned registers, block by block: the base of the analyses of
+//! which of them are in variables ([`held`](super::held)) and which are changed there only.
+
+use std::collections::{HashMap, HashSet};
+
+use super::Unit;
+use super::registers::{RegisterSet, is_call, leaves_code, unpinned, uses};
+use super::switch::shared_tables;
+use super::ways::Ways;
+use crate::cfg::{Block, Function, Terminator};
+
+/// Most steps of the search for one function's loops.
+const EFFORT: usize = 1 << 20;
+
+/// What a block does to unpinned registers.
+pub(super) struct Summary {
+    /// Whether nothing takes all registers from their variables: no call, no service.
+    pub(super) passes: bool,
+    /// Registers in their variables after it, besides those of before if it passes.
+    pub(super) adds: RegisterSet,
+    /// Those of them that are changed.
+    pub(super) changes: RegisterSet,
+    /// Registers that it reads before it writes them and before anything takes them from
+    /// their variables.
+    pub(super) reads: RegisterSet,
+    /// Registers that it writes before that.
+    pub(super) writes: RegisterSet,
+}
+
+impl Summary {
+    fn of(block: &Block, unit: &Unit) -> Self {
+        let mut result = Self {
+            passes: true,
+            adds: RegisterSet::default(),
+            changes: RegisterSet::default(),
+            reads: RegisterSet::default(),
+            writes: RegisterSet::default(),
+        };
+        for (_, instruction) in &block.instructions {
+            if leaves_code(instruction, &unit.features) {
+                result.leave();
+                continue;
+            }
+            let (read, written) = uses(instruction);
+            let (read, written) = (
+                read.intersection(unpinned()),
+                written.intersection(unpinned()),
+            );
+            if result.passes {
+                result.reads = result.reads.union(read.difference(result.writes));
+                result.writes = result.writes.union(written);
+            }
+            result.adds = result.adds.union(read).union(written);
+            result.changes = result.changes.union(written);
+        }
+        if is_call(block) {
+            result.leave();
+        }
+        result
+    }
+
+    fn leave(&mut self) {
+        self.passes = false;
+        self.adds = RegisterSet::default();
+        self.changes = RegisterSet::default();
+    }
+
+    /// Registers in their variables after the block, if `before` are before it.
+    pub(super) fn held_after(&self, before: RegisterSet) -> RegisterSet {
+        match self.passes {
+            true => before.union(self.adds),
+            false => self.adds,
+        }
+    }
+
+    /// Registers that are changed in their variables only, in the same way.
+    pub(super) fn dirty_after(&self, before: RegisterSet) -> RegisterSet {
+        match self.passes {
+            true => before.union(self.changes),
+            false => self.changes,
+        }
+    }
+}
+
+/// A switch that several blocks share.
+pub(super) struct SharedSwitch {
+    pub(super) targets: Vec<u64>,
+    pub(super) users: Vec<usize>,
+}
+
+/// A loop without calls.
+pub(super) struct QuietLoop {
+    /// Registers that it reads or writes.
+    pub(super) uses: RegisterSet,
+    /// Registers that it writes.
+    pub(super) writes: RegisterSet,
+}
+
+/// A function, block by block.
+pub(super) struct Shape<'f> {
+    pub(super) function: &'f Function,
+    pub(super) ways: Ways,
+    pub(super) summaries: Vec<Summary>,
+    pub(super) switches: Vec<SharedSwitch>,
+    /// By block, the shared switch that it ends in.
+    pub(super) switch_of: HashMap<usize, usize>,
+    /// By header.
+    pub(super) loops: HashMap<usize, QuietLoop>,
+}
+
+impl<'f> Shape<'f> {
+    pub(super) fn of(function: &'f Function, unit: &Unit) -> Self {
+        let summaries = function.blocks.iter().map(|block| Summary::of(block, unit));
+        let mut shape = Self {
+            function,
+            ways: Ways::of(function),
+            summaries: summaries.collect(),
+            switches: Vec::new(),
+            switch_of: HashMap::new(),
+            loops: HashMap::new(),
+        };
+        shape.find_switches();
+        shape.find_loops();
+        shape
+    }
+
+    /// Whether the block is the function's entry, or entered in no way that is known.
+    pub(super) fn is_entered(&self, number: usize) -> bool {
+        self.function.blocks[number].start == self.function.entry
+            || self.ways.before[number].is_empty()
+    }
+
+    fn find_switches(&mut self) {
+        for targets in shared_tables(self.function).into_keys() {
+            let blocks = self.function.blocks.iter().enumerate();
+            let users = blocks.filter(|(_, block)| match &block.terminator {
+                Terminator::JumpTable(table) => table.index.is_some() && table.leads_to(&targets),
+                _ => false,
+            });
+            let users: Vec<usize> = users.map(|(number, _)| number).collect();
+            let number = self.switches.len();
+            self.switch_of
+                .extend(users.iter().map(|&user| (user, number)));
+            self.switches.push(SharedSwitch { targets, users });
+        }
+    }
+
+    fn find_loops(&mut self) {
+        let mut effort = EFFORT;
+        for &header in &self.ways.order {
+            if self.function.blocks[header].is_loop_header
+                && let Some(found) = self.quiet_loop(header, &mut effort)
+            {
+                self.loops.insert(header, found);
+            }
+        }
+    }
+
+    /// The loop with this header, unless it calls or that takes too long to find out.
+    fn quiet_loop(&self, header: usize, effort: &mut usize) -> Option<QuietLoop> {
+        let place = |number: usize| self.ways.order_of[number];
+        let before = self.ways.before[header].iter().copied();
+        let mut work: Vec<usize> = before
+            .filter(|&block| place(block) >= place(header))
+            .collect();
+        work.push(header);
+        let mut seen = HashSet::new();
+        let mut result = QuietLoop {
+            uses: RegisterSet::default(),
+            writes: RegisterSet::default(),
+        };
+        while let Some(number) = work.pop() {
+            let summary = &self.summaries[number];
+            if !summary.passes {
+                return None;
+            }
+            if !seen.insert(number) {
+                continue;
+            }
+            *effort = effort.checked_sub(1)?;
+            result.uses = result.uses.union(summary.adds);
+            result.writes = result.writes.union(summary.changes);
+            if number != header {
+                work.extend_from_slice(&self.ways.before[number]);
+            }
+        }
+        Some(result)
+    }
+}
