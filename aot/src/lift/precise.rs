@@ -14,8 +14,8 @@
 //! - before and after each atomic operation,
 //! - at calls, returns and whatever else the runtime does: entries of functions, and
 //!   places where calls return to,
-//! - on the ways to where paths meet, if the code would have to merge registers there for
-//!   a later checkpoint only, and before a jump through a table.
+//! - on the ways to where paths meet, which would merge registers for a later checkpoint
+//!   only, and before a jump through a table.
 //!
 //! Stores to the `Hart` structure and accesses to guest memory are volatile in this
 //! variant, so that LLVM keeps their order. The place is stored and not found by the
