@@ -15,6 +15,8 @@ pub enum Technique {
     /// Polls at function entries and loop back-edges. Not for use: without them no
     /// signal reaches a loop, and endless recursion overruns the host stack.
     Polls,
+    /// Several rounds of a short loop of one block have a poll in common.
+    SharedPolls,
     /// Indirect jumps look the target up in the dispatch table inline instead of in
     /// the runtime.
     InlineLookup,
@@ -45,9 +47,10 @@ pub enum Technique {
 
 impl Technique {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Liveness,
         Self::Polls,
+        Self::SharedPolls,
         Self::InlineLookup,
         Self::JumpTables,
         Self::IntegerSignature,
@@ -67,6 +70,7 @@ impl Technique {
         match self {
             Self::Liveness => "liveness",
             Self::Polls => "polls",
+            Self::SharedPolls => "shared-polls",
             Self::InlineLookup => "inline-lookup",
             Self::JumpTables => "jump-tables",
             Self::IntegerSignature => "integer-signature",

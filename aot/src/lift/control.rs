@@ -19,6 +19,11 @@ use super::symbol;
 use crate::cfg::{Block, Edge, EdgeKind, Function, Terminator};
 use crate::technique::Technique;
 
+/// Rounds of a loop of one block that have a poll in common.
+const ROUNDS: usize = 4;
+/// Most instructions of such a block.
+const LONGEST_ROUND: usize = 16;
+
 /// Whether the function calls.
 pub(super) fn calls(function: &Function) -> bool {
     function.blocks.iter().any(|block| {
@@ -235,12 +240,30 @@ impl<'ctx> Lifter<'_, 'ctx> {
 
     /// The LLVM block that an internal edge leads to.
     fn way_to(&self, edge: &Edge) -> BasicBlock<'ctx> {
-        match edge.kind {
-            EdgeKind::Back => match self.latches.get(&edge.target) {
+        match (edge.kind, self.next_round) {
+            (EdgeKind::Back, Some((header, next))) if header == edge.target => next,
+            (EdgeKind::Back, _) => match self.latches.get(&edge.target) {
                 Some(&latch) => latch,
                 None => self.block(edge.target),
             },
             _ => self.block(edge.target),
+        }
+    }
+
+    /// How many rounds of the loop that the block is, if it is one, have a poll in common.
+    pub(super) fn rounds(&self, block: &Block) -> usize {
+        let Terminator::Branch { taken, not_taken } = &block.terminator else {
+            return 1;
+        };
+        let again = [taken, not_taken]
+            .into_iter()
+            .any(|edge| edge.target == block.start);
+        let polls = self.latches.contains_key(&block.start);
+        let short = block.instructions.len() <= LONGEST_ROUND;
+        let all = self.unit.disabled.allows(Technique::SharedPolls);
+        match all && again && polls && short {
+            true => ROUNDS,
+            false => 1,
         }
     }
 

@@ -56,6 +56,8 @@ pub(super) struct Lifter<'a, 'ctx> {
     pub(super) latches: HashMap<u64, BasicBlock<'ctx>>,
     /// Loop headers that poll themselves: the LLVM blocks in which they go on.
     pub(super) polled: HashMap<u64, BasicBlock<'ctx>>,
+    /// The loop of one block that is being lifted several times, and where its next round is.
+    pub(super) next_round: Option<(u64, BasicBlock<'ctx>)>,
     /// Where calls go that came back to another place.
     pub(super) elsewhere: Option<BasicBlock<'ctx>>,
     /// Jump tables that several jumps use, by their targets.
@@ -118,6 +120,7 @@ pub fn lift<'ctx>(
         blocks: HashMap::new(),
         latches: HashMap::new(),
         polled: HashMap::new(),
+        next_round: None,
         elsewhere: None,
         switches: BTreeMap::new(),
         indexes: HashMap::new(),
@@ -187,7 +190,16 @@ impl<'ctx> Lifter<'_, 'ctx> {
             self.make_elsewhere();
         }
         for block in &self.function.blocks {
-            self.lift_block(block);
+            let polled = self.polled.get(&block.start).copied();
+            let mut host = polled.unwrap_or_else(|| self.block(block.start));
+            for _ in 1..self.rounds(block) {
+                let next = self.ir.block(self.host, "round");
+                self.next_round = Some((block.start, next));
+                self.lift_block(block, host);
+                host = next;
+            }
+            self.next_round = None;
+            self.lift_block(block, host);
         }
     }
 
@@ -227,10 +239,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
             .map(|v| v.variable)
     }
 
-    fn lift_block(&mut self, block: &Block) {
-        let start = self.polled.get(&block.start).copied();
-        self.ir
-            .position(start.unwrap_or_else(|| self.block(block.start)));
+    fn lift_block(&mut self, block: &Block, host: BasicBlock<'ctx>) {
+        self.ir.position(host);
         self.dirty = self.flow.dirty_in(block.start);
         self.held = self.flow.held_in(block.start);
         self.places = Some(Places::for_loads(self.ir, self.loaded_in(block)));
