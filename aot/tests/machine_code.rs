@@ -302,3 +302,29 @@ fn loops_whose_calls_poll_do_not() {
     assert_eq!(polls(BASE), 1);
     assert_eq!(polls(BASE + 0x1000), 2);
 }
+
+#[test]
+fn rounds_of_a_short_loop_share_a_poll() {
+    let looping = || {
+        // lbu a1, 0(a0); addi a0, a0, 1; bnez a1, .-8
+        let words = [0x0005_4583, 0x0015_0513, 0xfe05_9ce3];
+        let edge = |target, kind| Edge { target, kind };
+        let again = Terminator::Branch {
+            taken: edge(BASE, EdgeKind::Back),
+            not_taken: edge(BASE + 12, EdgeKind::Forward),
+        };
+        let mut round = block(BASE, &words, again);
+        round.is_loop_header = true;
+        vec![round, block(BASE + 12, &[RET], Terminator::Return)]
+    };
+    let count = |disabled: &[Technique]| {
+        let text = assembly_of(looping(), disabled);
+        let polls = text.matches("cmpq\t%gs:520, %rsp").count();
+        (text.matches("cmpb\t$0, ").count(), polls)
+    };
+    let (shared, polls) = count(&[]);
+    let (single, polls_without) = count(&[Technique::SharedPolls]);
+    // One at the function's entry, one in the loop.
+    assert_eq!((polls, polls_without), (2, 2));
+    assert!(single < 4 && shared >= 4, "{single} and {shared} rounds");
+}
