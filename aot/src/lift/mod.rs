@@ -29,6 +29,8 @@ mod service;
 mod shape;
 mod state;
 mod switch;
+#[cfg(test)]
+mod testing;
 mod ways;
 mod words;
 

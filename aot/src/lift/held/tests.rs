@@ -3,10 +3,9 @@
 
 use std::collections::HashSet;
 
-use hartline_isa::decode;
-
 use super::*;
 use crate::cfg::{Block, Edge, EdgeKind, Function};
+use crate::lift::testing::block;
 use crate::lift::{Features, Liveness, Unit};
 use crate::technique::Disabled;
 
@@ -17,17 +16,6 @@ const ADDI_S2_S2_1: u32 = 0x0019_0913;
 const BEQZ_A0: u32 = 0x0005_0463;
 const JAL: u32 = 0x0000_00ef;
 const RET: u32 = 0x0000_8067;
-
-fn block(start: u64, words: &[u32], terminator: Terminator) -> Block {
-    let decoded = words.iter().map(|&word| decode(word).unwrap());
-    let addresses = (0..).map(|n| start + 4 * n);
-    Block {
-        start,
-        instructions: addresses.zip(decoded).collect(),
-        terminator,
-        is_loop_header: false,
-    }
-}
 
 fn forward(target: u64) -> Edge {
     let kind = EdgeKind::Forward;

@@ -2,20 +2,9 @@
 
 use super::*;
 use crate::cfg::{Edge, EdgeKind};
-use hartline_isa::decode;
+use crate::lift::testing::block;
 
 const EXTERNAL: EdgeKind = EdgeKind::External;
-
-fn block(start: u64, words: &[u32], terminator: Terminator) -> Block {
-    let decoded = words.iter().map(|&word| decode(word).unwrap());
-    let addresses = (0..).map(|n| start + 4 * n);
-    Block {
-        start,
-        instructions: addresses.zip(decoded).collect(),
-        terminator,
-        is_loop_header: false,
-    }
-}
 
 fn function(blocks: Vec<Block>) -> Function {
     Function {
