@@ -84,6 +84,23 @@ FAULTING_IN(do_sd_stack,
     "sd sp, -48(a0)\n mv sp, a0\n sd t0, -40(sp)\n addi t0, t0, 1\n sd t0, -32(sp)\n li t1, 0x77\n",
     "sd t1, 8(sp)",
     "ld t6, -32(sp)\n ld sp, -48(sp)\n")
+// Words that are put together from bytes, of which only some can be read, and loads of which
+// less is used than is read; in the second of each kind nothing of that is left.
+#define LITTLE                                                                       \
+    "lbu a1, 0(a0)\n lbu a2, 1(a0)\n slli a2, a2, 8\n or a1, a1, a2\n"               \
+    "lbu a3, 2(a0)\n slli a3, a3, 16\n or a1, a1, a3\n"                             \
+    "lbu a2, 3(a0)\n slli a2, a2, 24\n or a1, a1, a2\n"
+#define BIG                                                                          \
+    "lbu a1, 0(a0)\n lbu a2, 1(a0)\n slli a1, a1, 8\n or a1, a1, a2\n"
+#define NONE_LEFT "li a1, 1\n li a2, 2\n li a3, 3\n"
+FAULTING(do_little, LITTLE)
+FAULTING_IN(do_little_dead, "", LITTLE, NONE_LEFT)
+FAULTING_IN(do_big, "sd t0, 104(sp)\n addi t0, t0, 1\n", BIG "mulw a2, a1, a2\n", "ld t6, 104(sp)\n")
+FAULTING_IN(do_big_dead, "", BIG, NONE_LEFT)
+FAULTING_IN(do_byte_of_ld, "", "ld a1, 0(a0)\n andi a1, a1, 255\n", "add a6, a6, a1\n")
+FAULTING_IN(do_byte_of_ld_dead, "", "ld a1, 0(a0)\n andi a1, a1, 255\n", NONE_LEFT)
+FAULTING_IN(do_lw_twice, "", "lw a1, 0(a0)\n lbu a1, 1(a0)\n lw a1, 1(a0)\n xori a2, a1, -1\n", "li a1, 1\n")
+FAULTING_IN(do_lw_one_way, "", "lw a1, 0(a0)\n beqz t0, 1f\n li a1, 0x77\n 1: addi a2, a1, 1\n", "")
 FAULTING(do_ebreak, "ebreak")
 FAULTING(do_c_ebreak, "c.ebreak")
 FAULTING(do_illegal, ".word 0xffffffff")
@@ -175,6 +192,23 @@ static void page_boundary(void) {
             long before = edge[4095];
             ((long (*)(void *))current->run)(edge + 4096 + offset);
             printf("%s %d: %d\n", current->name, offset, before == edge[4095]);
+        }
+    }
+}
+
+// Words and parts of words.
+static void words(void) {
+    static const struct row rows[] = {
+        ROW(do_little), ROW(do_little_dead), ROW(do_big), ROW(do_big_dead), ROW(do_byte_of_ld),
+        ROW(do_byte_of_ld_dead), ROW(do_lw_twice), ROW(do_lw_one_way),
+    };
+    skip = 1;
+    for (int i = 1; i <= 16; i++) edge[4096 - i] = 0x1d * i;
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+        current = &rows[i];
+        for (int offset = -8; offset <= 0; offset++) {
+            printf("%s %d\n", current->name, offset);
+            printf("  result %lx\n", ((long (*)(void *))current->run)(edge + 4096 + offset));
         }
     }
 }
@@ -288,6 +322,7 @@ int main(int argc, char **argv) {
     install(0, show);
     every_instruction();
     page_boundary();
+    words();
     install(0, jump_to);
     ((void (*)(void))(read_only + 64))();
     puts("back");

@@ -13,9 +13,10 @@ use super::control::calls;
 use super::debug::{Debug, FunctionDebug};
 use super::flags::saves_flags;
 use super::ir::{Ir, Memory, Signature};
+use super::loads::Loads;
 use super::polls::needs_poll;
 use super::precise::tracked;
-use super::registers::{RegisterFlow, RegisterSet, dead_loads, leaves_code, unpinned, uses};
+use super::registers::{RegisterFlow, RegisterSet, leaves_code, unpinned, uses};
 use super::service::Service;
 use super::state::{Places, Registers};
 use super::switch::Switch;
@@ -77,6 +78,7 @@ pub(super) struct Lifter<'a, 'ctx> {
     pub(super) held: RegisterSet,
     /// The instruction's load must stay although its value is not used.
     pub(super) keep_load: bool,
+    pub(super) loads: Loads<'ctx>,
     /// Single-precision values of registers that were written in this block.
     pub(super) singles: [Option<FloatValue<'ctx>>; 32],
     /// Formats of registers whose value is [`raw`](Image::raw).
@@ -131,6 +133,7 @@ pub fn lift<'ctx>(
         live_after: RegisterSet::default(),
         held: RegisterSet::default(),
         keep_load: false,
+        loads: Loads::default(),
         singles: [None; 32],
         raw: [None; 32],
         words: Words::default(),
@@ -249,7 +252,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.forget_words();
         self.control = Control::Direct;
         let live = self.flow.live_after_each(block);
-        let dead = dead_loads(block, self.unit);
+        let lost = self.flow.lost_loads(block);
         let checkpoints = before_each(block, self.unit);
         let mut saved = None;
         for (index, &(pc, instruction)) in block.instructions.iter().enumerate() {
@@ -258,7 +261,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
                 debug.at(self.ir, pc);
             }
             self.live_after = live[index + 1];
-            self.keep_load = dead[index];
+            self.keep_load = lost[index];
             self.save_indexes();
             if saves_flags(&block.instructions[index..], &self.unit.features) {
                 saved = Some(index);
@@ -271,6 +274,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             }
         }
         self.settle(self.needed_after(block));
+        self.finish_loads();
         self.terminate(block);
     }
 
@@ -332,6 +336,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.instruction = Some(instruction);
         self.checkpoint_before(before);
         self.settle_before(&instruction);
+        self.finish_loads_before_flags(&instruction);
         let (read, written) = uses(&instruction);
         if !leaves_code(&instruction, &self.unit.features) {
             self.load_read(read);

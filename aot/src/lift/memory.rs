@@ -18,9 +18,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     ) -> IntValue<'ctx> {
         let ir = self.ir;
         let value = ir.load_int(width.bits(), ir.guest_pointer(address), Memory::Guest);
-        if self.keep_load {
-            ir.keep(value.into());
-        }
+        self.note_load(value.into());
         if signed {
             ir.sign_extend(value, 64)
         } else {
@@ -46,9 +44,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             Format::Double => ir.double,
         };
         let value = ir.load(r#type, ir.guest_pointer(address), Memory::Guest);
-        if self.keep_load {
-            ir.keep(value);
-        }
+        self.note_load(value);
         match format {
             Format::Single => self.boxed(value.into_float_value()),
             Format::Double => Image::of_bits(value.into_float_value()),

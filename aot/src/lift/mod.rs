@@ -17,6 +17,7 @@ mod held;
 mod integer;
 mod ir;
 mod liveness;
+mod loads;
 mod machine;
 mod memory;
 mod polls;

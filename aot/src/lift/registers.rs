@@ -11,6 +11,7 @@ use super::checkpoints::{Before, before_each, checkpoint_blocks, ends_in_checkpo
 use super::features::Features;
 use super::held::{self, Places};
 use super::liveness::{Inside, is_plain};
+use super::loads::{Stored, dead_loads};
 use super::precise::{ends_checkpoint, tracked};
 use super::shape::Shape;
 use crate::cfg::{Block, Function, Terminator};
@@ -121,6 +122,8 @@ pub struct RegisterFlow<'u> {
     checkpoints: HashSet<u64>,
     /// Unpinned registers that are in their variables.
     held: Option<Places>,
+    /// What the next checkpoint stores.
+    stored: Stored,
 }
 
 impl<'u> RegisterFlow<'u> {
@@ -137,7 +140,9 @@ impl<'u> RegisterFlow<'u> {
             checkpoints: checkpoint_blocks(function, unit),
             late: None,
             held: None,
+            stored: Stored::default(),
         };
+        flow.stored = Stored::of(function, &flow.checkpoints, unit);
         let late = unit.disabled.allows(Technique::LateLoads);
         let shape = late.then(|| Shape::of(function, unit));
         match &shape {
@@ -241,6 +246,16 @@ impl<'u> RegisterFlow<'u> {
         match &self.held {
             Some(held) => held.in_switch(targets),
             None => self.any_of(targets, |pc| self.live_in(pc)),
+        }
+    }
+
+    /// For each instruction of a block, whether a load has to stay if that is the one, as
+    /// nothing else makes LLVM keep it.
+    #[must_use]
+    pub fn lost_loads(&self, block: &Block) -> Vec<bool> {
+        match self.unit.precise {
+            true => self.stored.lost(block, &self.checkpoints, self.unit),
+            false => dead_loads(block, self.unit),
         }
     }
 
@@ -412,25 +427,4 @@ pub fn registers_in_hart(function: &Function, pc: u64, unit: &Unit) -> RegisterS
         }
     }
     RegisterSet::default()
-}
-
-/// For each instruction of a block, whether it is a load whose value nothing in
-/// the block reads before it is overwritten. Such a load still has to fault.
-#[must_use]
-pub fn dead_loads(block: &Block, unit: &Unit) -> Vec<bool> {
-    let everything = RegisterSet { x: !0, f: !0 };
-    let mut live = everything;
-    let mut result = Vec::with_capacity(block.instructions.len());
-    for (_, instruction) in block.instructions.iter().rev() {
-        let (read, written) = uses(instruction);
-        let dead = written.intersection(live) == RegisterSet::default();
-        result.push(instruction.is_load() && dead);
-        live = if leaves_code(instruction, &unit.features) || instruction.is_control_transfer() {
-            everything
-        } else {
-            live.difference(written).union(read)
-        };
-    }
-    result.reverse();
-    result
 }

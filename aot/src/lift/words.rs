@@ -36,6 +36,22 @@ struct Base {
     stores: u32,
 }
 
+/// Bytes of memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extent {
+    base: Base,
+    offset: i64,
+    bytes: u32,
+}
+
+impl Extent {
+    /// Whether all bytes of `part` are among these.
+    pub(super) fn covers(self, part: Self) -> bool {
+        let end = |extent: Self| extent.offset + i64::from(extent.bytes);
+        self.base == part.base && self.offset <= part.offset && end(part) <= end(self)
+    }
+}
+
 /// A register that holds nothing but bytes of memory and zeros.
 #[derive(Debug, Clone, Copy)]
 struct Word<'ctx> {
@@ -223,7 +239,7 @@ fn combines(instruction: &Instruction) -> Option<XReg> {
 impl<'ctx> Lifter<'_, 'ctx> {
     /// Whether words are put together here.
     fn follows_words(&self) -> bool {
-        !self.unit.precise && self.unit.disabled.allows(Technique::WideAccesses)
+        self.unit.disabled.allows(Technique::WideAccesses)
     }
 
     /// Lifts an instruction that the runtime does not execute. One that completes a word
@@ -247,8 +263,22 @@ impl<'ctx> Lifter<'_, 'ctx> {
             (Some(rd), Some(word), Some(whole)) => {
                 let value = self.load_whole(word.address, whole);
                 self.registers.set_x(self.ir, rd.index(), value);
+                self.note_extent(Extent {
+                    base: word.base,
+                    offset: whole.offset,
+                    bytes: whole.bytes,
+                });
             }
             _ => hartline_isa::execute(instruction, self),
+        }
+        if let (Operation::Load { offset, width, .. }, Some(word)) =
+            (instruction.operation(), result)
+        {
+            self.note_extent(Extent {
+                base: word.base,
+                offset: offset.into(),
+                bytes: width.bytes(),
+            });
         }
         self.words.step(instruction, result);
     }
@@ -285,6 +315,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let address = ir.built(ir.builder().build_int_add(base, offset, ""));
         let bits = 8 * whole.bytes;
         let mut value = ir.load_int(bits, ir.guest_pointer(address), Memory::Guest);
+        self.note_load(value.into());
         if whole.reversed {
             let kind = value.get_type().into();
             let reversed = ir.intrinsic("llvm.bswap", &[kind], &[value.into()]);

@@ -23,20 +23,20 @@ pub enum Memory {
 
 impl<'ctx> Ir<'ctx> {
     fn annotate(&self, access: InstructionValue<'ctx>, memory: Memory) {
-        access
-            .set_metadata(self.tags[memory as usize], self.kinds.tbaa)
-            .expect("a node is no function-local metadata");
+        let stores = access.get_opcode() == InstructionOpcode::Store;
+        let ordered = self.precise.get() && stores;
+        // No load may come into the middle of a checkpoint.
+        if !(ordered && memory == Memory::Hart) {
+            access
+                .set_metadata(self.tags[memory as usize], self.kinds.tbaa)
+                .expect("a node is no function-local metadata");
+        }
         if memory == Memory::Image {
             access
                 .set_metadata(self.empty, self.kinds.invariant)
                 .expect("a node is no function-local metadata");
         }
-        let ordered = match memory {
-            Memory::Guest => true,
-            Memory::Hart => access.get_opcode() == InstructionOpcode::Store,
-            Memory::Image => false,
-        };
-        if ordered && self.precise.get() {
+        if ordered {
             keep(access);
         }
     }
@@ -87,6 +87,10 @@ impl<'ctx> Ir<'ctx> {
             access.set_alignment(1).expect("1 is a power of two");
         }
         self.annotate(access, memory);
+        if self.precise.get() && memory == Memory::Guest {
+            // A load that faults comes after all stores before it.
+            self.assembly("");
+        }
     }
 
     /// A constant array of 32-bit words in the image: its address.
