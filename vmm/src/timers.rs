@@ -14,6 +14,11 @@ const TICK: u64 = 10_000_000;
 /// After something has happened the guest sets a new time soon: that is looked for after
 /// this time, ns, so that the guest need not leave the VM to tell it.
 const SOON: u64 = 200_000;
+/// The same from then on, for [`LATER`]: less than a millisecond, the shortest time that
+/// programs tend to sleep.
+const OFTEN: u64 = 400_000;
+/// How long after something has happened the guest's time is looked for [often](OFTEN), ns.
+const LATER: u64 = 2 * TICK;
 
 /// `CLOCK_MONOTONIC` of the guest, as the VMM reads it: never ahead of what the guest
 /// reads, and behind by microseconds at most.
@@ -68,6 +73,8 @@ pub struct Times {
     served: u64,
     /// The guest may be about to set a new one.
     soon: bool,
+    /// Until when it is looked for often.
+    often: u64,
 }
 
 impl Times {
@@ -80,6 +87,7 @@ impl Times {
             next_tick: 0,
             served: u64::MAX,
             soon: true,
+            often: 0,
         }
     }
 
@@ -107,6 +115,7 @@ impl Times {
         }
         let latest = match soon {
             true => self.next_tick.min(now + SOON),
+            false if now < self.often => self.next_tick.min(now + OFTEN),
             false => self.next_tick,
         };
         let looks = self.word(offset_of!(NextTime, looks))?;
@@ -136,6 +145,7 @@ impl Times {
         if time_came {
             self.served = at;
             self.soon = true;
+            self.often = now + LATER;
         }
         let tick = self.next_tick <= now;
         Ok(time_came || tick)
@@ -185,5 +195,9 @@ mod tests {
         let soon = times.until_next(true).unwrap().unwrap();
         assert!(soon <= Duration::from_nanos(SOON), "{soon:?}");
         assert_ne!(soon, Duration::ZERO);
+        for _ in 0..4 {
+            let often = times.until_next(true).unwrap().unwrap();
+            assert!(often <= Duration::from_nanos(OFTEN), "{often:?}");
+        }
     }
 }

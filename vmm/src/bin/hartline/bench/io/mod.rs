@@ -139,8 +139,8 @@ fn measure(
     place.finish(server.id())?;
     server.go()?;
     workload.await_server(place.address())?;
-    // Not measured: translations, first touches, connections.
-    workload.run(programs, place.address(), Duration::from_secs(1))?;
+    // Not measured.
+    workload.warm_up(programs, place.address())?;
     let before = server.usage()?;
     let measured = workload.run(programs, place.address(), time)?;
     let after = server.usage()?;

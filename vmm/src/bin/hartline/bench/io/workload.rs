@@ -19,6 +19,12 @@ const HTTP_PORT: u16 = 8080;
 const SEND: u64 = 16_384;
 /// Keys of 64 bytes, values of 1 KiB, 90 % get and 10 % set.
 const MEMCACHED_MIX: &str = "key\n64 64 1\nvalue\n1024 1024 1\ncmd\n0 0.1\n1 0.9\n";
+/// The same, set only.
+const MEMCACHED_FILL: &str = "key\n64 64 1\nvalue\n1024 1024 1\ncmd\n0 1.0\n";
+/// So many of these are more than the memory of memcached, which is its default: 64 MiB.
+const MEMCACHED_FILLS: u32 = 100_000;
+/// Objects that each connection asks for, in thousands: a quarter of that memory in all.
+const MEMCACHED_WINDOW: &str = "1k";
 
 /// A workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +94,7 @@ impl Workload {
     pub fn server_arguments(self, files: &Path) -> Vec<OsString> {
         let words: &[&str] = match self {
             Self::Memcached => &[
-                "-u", "root", "-p", "11211", "-U", "0", "-t", "1", "-m", "512",
+                "-u", "root", "-p", "11211", "-U", "0", "-t", "1", "-m", "64",
             ],
             Self::Http => &["-e", "stderr", "-c", "nginx.conf", "-p"],
             _ => &["-4", "-D", "-p", "12865"],
@@ -118,6 +124,20 @@ impl Workload {
         Ok(())
     }
 
+    /// Has the server do all that it does only once: translations, first touches of memory
+    /// (a full memcached puts new values into the place of old ones).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn warm_up(self, programs: &Programs, address: Ipv4Addr) -> anyhow::Result<()> {
+        if self == Self::Memcached {
+            let fills = MEMCACHED_FILLS.to_string();
+            memcaslap(programs, address, MEMCACHED_FILL, ["-x", &fills])?;
+        }
+        self.run(programs, address, Duration::from_secs(1))?;
+        Ok(())
+    }
+
     /// Runs the client for `time`.
     ///
     /// # Errors
@@ -132,7 +152,10 @@ impl Workload {
             Self::TcpStream => netperf(programs, "TCP_STREAM", address, time),
             Self::TcpRequests => netperf(programs, "TCP_RR", address, time),
             Self::UdpRequests => netperf(programs, "UDP_RR", address, time),
-            Self::Memcached => memcached(programs, address, time),
+            Self::Memcached => {
+                let time = format!("{}s", time.as_secs());
+                memcaslap(programs, address, MEMCACHED_MIX, ["-t", &time])
+            }
             Self::Http => http(programs, address, time),
         }
     }
@@ -187,12 +210,18 @@ fn parse_netperf(text: &str, is_stream: bool, time: Duration) -> anyhow::Result<
     })
 }
 
-fn memcached(programs: &Programs, address: Ipv4Addr, time: Duration) -> anyhow::Result<Measured> {
+fn memcaslap(
+    programs: &Programs,
+    address: Ipv4Addr,
+    what: &str,
+    length: [&str; 2],
+) -> anyhow::Result<Measured> {
     let mix = std::env::temp_dir().join(format!("hartline-bench-{}", std::process::id()));
-    std::fs::write(&mix, MEMCACHED_MIX).context("the configuration of memcaslap")?;
+    std::fs::write(&mix, what).context("the configuration of memcaslap")?;
     let mut command = programs.native("memcaslap");
     command.args(["-s", &format!("{address}:{MEMCACHED_PORT}")]);
-    command.args(["-T", "1", "-c", "16", "-t", &format!("{}s", time.as_secs())]);
+    command.args(["-T", "1", "-c", "16", "-w", MEMCACHED_WINDOW]);
+    command.args(length);
     command.arg("-F").arg(&mix);
     let result = output(&mut command);
     // It is a file in the folder for such.
