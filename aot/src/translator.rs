@@ -12,7 +12,7 @@ use crate::disasm::side_by_side;
 use crate::elf::Binary;
 use crate::explain::{ExplainError, Explained, HostState, explain};
 use crate::key::Key;
-use crate::lift::{Features, Liveness, Unit, needs_poll, registers_in_hart};
+use crate::lift::{Features, Liveness, Unit, needs_poll, whereabouts};
 use crate::link::Linked;
 use crate::pieces::Piece;
 use crate::technique::{Disabled, Technique};
@@ -293,9 +293,12 @@ impl<'a> Translator<'a> {
             return Ok(None);
         };
         let mut x = explained.registers(offset, state)?;
-        let current = registers_in_hart(function, pc, &self.unit);
-        for number in current.x_numbers() {
+        let places = whereabouts(function, pc, &self.unit);
+        for number in places.in_hart.x_numbers() {
             x[number] = state.hart.get(number).copied();
+        }
+        for number in places.unknown.x_numbers() {
+            x[number] = None;
         }
         Ok(Some(GuestState { pc, x }))
     }

@@ -19,11 +19,6 @@ use super::symbol;
 use crate::cfg::{Block, Edge, EdgeKind, Function, Terminator};
 use crate::technique::Technique;
 
-/// Rounds of a loop of one block that have a poll in common.
-const ROUNDS: usize = 4;
-/// Most instructions of such a block.
-const LONGEST_ROUND: usize = 16;
-
 /// Whether the function calls.
 pub(super) fn calls(function: &Function) -> bool {
     function.blocks.iter().any(|block| {
@@ -247,23 +242,6 @@ impl<'ctx> Lifter<'_, 'ctx> {
                 None => self.block(edge.target),
             },
             _ => self.block(edge.target),
-        }
-    }
-
-    /// How many rounds of the loop that the block is, if it is one, have a poll in common.
-    pub(super) fn rounds(&self, block: &Block) -> usize {
-        let Terminator::Branch { taken, not_taken } = &block.terminator else {
-            return 1;
-        };
-        let again = [taken, not_taken]
-            .into_iter()
-            .any(|edge| edge.target == block.start);
-        let polls = self.latches.contains_key(&block.start);
-        let short = block.instructions.len() <= LONGEST_ROUND;
-        let all = self.unit.disabled.allows(Technique::SharedPolls);
-        match all && again && polls && short {
-            true => ROUNDS,
-            false => 1,
         }
     }
 

@@ -273,7 +273,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
                 self.lift_instruction(instruction, checkpoints[index]);
             }
         }
-        self.settle(self.needed_after(block));
+        self.settle(self.flow.needed_at_end(block));
         self.finish_loads();
         self.terminate(block);
     }

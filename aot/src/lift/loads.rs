@@ -201,3 +201,66 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.loads.keep(self.ir, |load| load.lost);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lift::checkpoints::checkpoint_blocks;
+    use crate::lift::testing::{block, forward, function};
+
+    const LD_A1: u32 = 0x0005_3583;
+    const LI_A1: u32 = 0x0010_0593;
+    const MV_A2_A1: u32 = 0x0005_8613;
+    const ANDI_A2_A1: u32 = 0x0ff5_f613;
+    const SD_A1: u32 = 0x00b5_3023;
+    const BEQZ_A0: u32 = 0x0005_0463;
+    const RET: u32 = 0x0000_8067;
+
+    /// Whether a load at the start of these blocks is lost.
+    fn is_lost(blocks: Vec<Block>) -> bool {
+        let (function, unit) = function(blocks, true);
+        let checkpoints = checkpoint_blocks(&function, &unit);
+        let stored = Stored::of(&function, &checkpoints, &unit);
+        stored.lost(&function.blocks[0], &checkpoints, &unit)[0]
+    }
+
+    fn straight(after: &[u32]) -> bool {
+        let words = [&[LD_A1], after].concat();
+        is_lost(vec![block(0x1000, &words, Terminator::Return)])
+    }
+
+    /// Two ways after the load.
+    fn forked(left: &[u32], right: &[u32]) -> bool {
+        let branch = Terminator::Branch {
+            taken: forward(0x1100),
+            not_taken: forward(0x1200),
+        };
+        is_lost(vec![
+            block(0x1000, &[LD_A1, BEQZ_A0], branch),
+            block(0x1100, &[left, &[RET]].concat(), Terminator::Return),
+            block(0x1200, &[right, &[RET]].concat(), Terminator::Return),
+        ])
+    }
+
+    #[test]
+    fn what_a_checkpoint_stores_is_not_lost() {
+        assert!(!straight(&[SD_A1, RET]));
+        assert!(!straight(&[RET]));
+        assert!(!straight(&[SD_A1, LI_A1, RET]));
+        assert!(straight(&[LI_A1, SD_A1, RET]));
+    }
+
+    #[test]
+    fn a_copy_is_as_good_but_no_part() {
+        assert!(!straight(&[MV_A2_A1, LI_A1, SD_A1, RET]));
+        assert!(straight(&[ANDI_A2_A1, LI_A1, SD_A1, RET]));
+    }
+
+    #[test]
+    fn all_ways_must_store_it() {
+        assert!(!forked(&[SD_A1], &[]));
+        assert!(!forked(&[SD_A1, LI_A1], &[]));
+        assert!(forked(&[LI_A1], &[SD_A1]));
+        assert!(forked(&[SD_A1], &[LI_A1]));
+    }
+}

@@ -47,7 +47,7 @@ pub use function::lift;
 pub use ir::{Ir, function_address, function_name};
 pub use liveness::Liveness;
 pub use polls::needs_poll;
-pub use registers::{RegisterSet, registers_in_hart};
+pub use registers::{RegisterSet, whereabouts};
 pub use resume::resume_points;
 pub use service::Service;
 

@@ -4,10 +4,16 @@
 use std::collections::HashSet;
 
 use super::Unit;
+use super::function::Lifter;
 use crate::cfg::{Block, EdgeKind, Function, Terminator};
+use crate::technique::Technique;
 
 /// Most steps of the search through one function's loops.
 const EFFORT: usize = 1 << 20;
+/// Rounds of a loop of one block that have a poll in common.
+const ROUNDS: usize = 4;
+/// Most instructions of such a block.
+const LONGEST_ROUND: usize = 16;
 
 /// Whether the function polls at its entry: one that calls or jumps to others may
 /// recurse, and one with a loop can be entered there by way of the poll.
@@ -66,5 +72,24 @@ fn calls_polling(block: &Block, unit: &Unit) -> bool {
     match block.terminator {
         Terminator::Call { target, .. } => unit.polling.contains(&target),
         _ => false,
+    }
+}
+
+impl Lifter<'_, '_> {
+    /// How many rounds of the loop that the block is, if it is one, have a poll in common.
+    pub(super) fn rounds(&self, block: &Block) -> usize {
+        let Terminator::Branch { taken, not_taken } = &block.terminator else {
+            return 1;
+        };
+        let again = [taken, not_taken]
+            .into_iter()
+            .any(|edge| edge.target == block.start);
+        let polls = self.latches.contains_key(&block.start);
+        let short = block.instructions.len() <= LONGEST_ROUND;
+        let all = self.unit.disabled.allows(Technique::SharedPolls);
+        match all && again && polls && short {
+            true => ROUNDS,
+            false => 1,
+        }
     }
 }

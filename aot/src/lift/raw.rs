@@ -10,7 +10,6 @@ use hartline_isa::{Format, Instruction, Operation};
 
 use super::function::Lifter;
 use super::registers::{RegisterSet, leaves_code};
-use crate::cfg::{Block, Terminator};
 use crate::technique::Technique;
 
 /// The format in which an instruction computes with all its floating-point operands,
@@ -63,27 +62,6 @@ impl Lifter<'_, '_> {
             let image = self.canonical(format, value, || ());
             self.registers.set_f(self.ir, number, image.bits);
             self.singles[number] = image.single;
-        }
-    }
-
-    /// Registers that something after a block may read.
-    pub(super) fn needed_after(&self, block: &Block) -> RegisterSet {
-        let liveness = &self.unit.liveness;
-        match &block.terminator {
-            Terminator::FallThrough { .. }
-            | Terminator::Jump { .. }
-            | Terminator::Branch { .. } => {
-                let edges = block.terminator.edges();
-                edges.fold(RegisterSet::default(), |all, edge| {
-                    all.union(match edge.is_internal() {
-                        true => self.flow.needed_in(edge.target),
-                        false => liveness.at_entry(edge.target),
-                    })
-                })
-            }
-            Terminator::Call { target, .. } => liveness.at_entry(*target),
-            Terminator::Return => self.flow.needed_at_return(),
-            _ => RegisterSet::ALL,
         }
     }
 }

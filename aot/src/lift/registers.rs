@@ -369,6 +369,41 @@ impl<'u> RegisterFlow<'u> {
         }
     }
 
+    /// Registers that something after a block may read.
+    pub(super) fn needed_at_end(&self, block: &Block) -> RegisterSet {
+        let liveness = &self.unit.liveness;
+        match &block.terminator {
+            Terminator::FallThrough { .. }
+            | Terminator::Jump { .. }
+            | Terminator::Branch { .. } => {
+                let edges = block.terminator.edges();
+                edges.fold(RegisterSet::default(), |all, edge| {
+                    all.union(match edge.is_internal() {
+                        true => self.needed_in(edge.target),
+                        false => liveness.at_entry(edge.target),
+                    })
+                })
+            }
+            Terminator::Call { target, .. } => liveness.at_entry(*target),
+            Terminator::Return => self.needed_at_return(),
+            _ => RegisterSet::ALL,
+        }
+    }
+
+    /// Registers that something reads after instruction `from` - 1 of a block, before they are
+    /// written.
+    fn needed_before(&self, block: &Block, from: usize) -> RegisterSet {
+        let end = self.needed_at_end(block);
+        let rest = block.instructions[from..].iter().rev();
+        rest.fold(end, |needed, (_, instruction)| {
+            let (read, written) = uses(instruction);
+            match leaves_code(instruction, &self.unit.features) {
+                true => RegisterSet::ALL,
+                false => needed.difference(written).union(read),
+            }
+        })
+    }
+
     /// Registers that the function needs which the block calls.
     fn needed_by_callee(&self, block: &Block) -> RegisterSet {
         match block.terminator {
@@ -412,19 +447,35 @@ pub(super) fn dirty_out(block: &Block, dirty: RegisterSet, unit: &Unit) -> Regis
     all.last().copied().unwrap_or_default()
 }
 
-/// Registers whose `Hart` word is right before the instruction at `pc`, also if nothing
-/// needs them any more.
+/// Where values of unpinned registers are; those of the others are in their variables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Whereabouts {
+    /// In the `Hart` structure.
+    pub in_hart: RegisterSet,
+    /// Perhaps nowhere: nothing reads them any more.
+    pub unknown: RegisterSet,
+}
+
+/// Where values of registers are before the instruction at `pc`.
 #[must_use]
-pub fn registers_in_hart(function: &Function, pc: u64, unit: &Unit) -> RegisterSet {
+pub fn whereabouts(function: &Function, pc: u64, unit: &Unit) -> Whereabouts {
     let mut flow = RegisterFlow::of(function, unit);
+    let find = |block: &&Block| block.instructions.iter().position(|entry| entry.0 == pc);
+    let Some(block) = function.blocks.iter().find(|block| find(block).is_some()) else {
+        return Whereabouts::default();
+    };
+    let position = find(&block).unwrap_or_default();
+    let needed = flow.needed_before(block, position);
+    let dirty = |flow: &RegisterFlow<'_>| {
+        dirty_before_each(block, flow.dirty_in(block.start), unit)[position]
+    };
+    let changed = dirty(&flow);
+    // What is not needed is not stored either where ways meet.
     flow.late = None;
     flow.find_dirty(function);
-    for block in &function.blocks {
-        let position = block.instructions.iter().position(|entry| entry.0 == pc);
-        if let Some(position) = position {
-            let dirty = dirty_before_each(block, flow.dirty_in(block.start), unit);
-            return unpinned().difference(dirty[position]);
-        }
+    let gone = dirty(&flow).difference(needed).difference(changed);
+    Whereabouts {
+        in_hart: unpinned().difference(changed).difference(gone),
+        unknown: gone.intersection(unpinned()),
     }
-    RegisterSet::default()
 }

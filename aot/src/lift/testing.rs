@@ -1,8 +1,12 @@
 //! What unit tests of the analyses build functions from.
 
+use std::collections::HashSet;
+
 use hartline_isa::decode;
 
-use crate::cfg::{Block, Terminator};
+use super::{Features, Liveness, Unit};
+use crate::cfg::{Block, Edge, EdgeKind, Function, Terminator};
+use crate::technique::Disabled;
 
 /// A block of these instruction words.
 pub(super) fn block(start: u64, words: &[u32], terminator: Terminator) -> Block {
@@ -14,4 +18,30 @@ pub(super) fn block(start: u64, words: &[u32], terminator: Terminator) -> Block 
         terminator,
         is_loop_header: false,
     }
+}
+
+/// An edge that leads no way back.
+pub(super) fn forward(target: u64) -> Edge {
+    let kind = EdgeKind::Forward;
+    Edge { target, kind }
+}
+
+/// The function of these blocks, the first one its entry, in a file of its own.
+pub(super) fn function(blocks: Vec<Block>, precise: bool) -> (Function, Unit) {
+    let function = Function {
+        entry: blocks[0].start,
+        name: None,
+        blocks,
+    };
+    let unit = Unit {
+        text: 0x1000..0x2000,
+        position_independent: false,
+        entries: HashSet::from([function.entry]),
+        polling: HashSet::new(),
+        liveness: Liveness::default(),
+        features: Features::default(),
+        disabled: Disabled::default(),
+        precise,
+    };
+    (function, unit)
 }

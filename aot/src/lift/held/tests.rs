@@ -1,26 +1,19 @@
 //! Meetings of ways and loops of a few instructions; the register is `s2`, which is not
 //! passed in a host register.
 
-use std::collections::HashSet;
-
 use super::*;
-use crate::cfg::{Block, Edge, EdgeKind, Function};
-use crate::lift::testing::block;
-use crate::lift::{Features, Liveness, Unit};
-use crate::technique::Disabled;
+use crate::cfg::{Block, Edge, EdgeKind};
+use crate::lift::testing::{block, forward, function};
+use crate::lift::whereabouts;
 
 const S2: u32 = 1 << 18;
 const NOP: u32 = 0x0000_0013;
 const MV_A0_S2: u32 = 0x0009_0513;
 const ADDI_S2_S2_1: u32 = 0x0019_0913;
 const BEQZ_A0: u32 = 0x0005_0463;
+const LI_S2_1: u32 = 0x0010_0913;
 const JAL: u32 = 0x0000_00ef;
 const RET: u32 = 0x0000_8067;
-
-fn forward(target: u64) -> Edge {
-    let kind = EdgeKind::Forward;
-    Edge { target, kind }
-}
 
 fn branch(taken: u64, not_taken: u64) -> Terminator {
     Terminator::Branch {
@@ -44,21 +37,7 @@ fn call(return_to: u64) -> Terminator {
 
 /// Whether `s2` is dirty, and held, at the start of each block.
 fn analyse(blocks: Vec<Block>) -> Vec<(bool, bool)> {
-    let function = Function {
-        entry: blocks[0].start,
-        name: None,
-        blocks,
-    };
-    let unit = Unit {
-        text: 0x1000..0x2000,
-        position_independent: false,
-        entries: HashSet::from([function.entry]),
-        polling: HashSet::new(),
-        liveness: Liveness::default(),
-        features: Features::default(),
-        disabled: Disabled::default(),
-        precise: false,
-    };
+    let (function, unit) = function(blocks, false);
     let shape = Shape::of(&function, &unit);
     let dirty = dirty(&shape, |_| RegisterSet::ALL);
     let held = held(&shape, |pc| dirty.at_start(pc), |_| RegisterSet::ALL);
@@ -71,13 +50,16 @@ fn analyse(blocks: Vec<Block>) -> Vec<(bool, bool)> {
 
 /// Two ways, through blocks of `left` and `right`, to one of `after`.
 fn diamond(left: &[u32], right: &[u32], after: &[u32]) -> (bool, bool) {
-    let blocks = vec![
+    analyse(diamond_blocks(left, right, after))[3]
+}
+
+fn diamond_blocks(left: &[u32], right: &[u32], after: &[u32]) -> Vec<Block> {
+    vec![
         block(0x1000, &[BEQZ_A0], branch(0x1200, 0x1100)),
         block(0x1100, left, next(0x1300)),
         block(0x1200, right, next(0x1300)),
         block(0x1300, &[after, &[RET]].concat(), Terminator::Return),
-    ];
-    analyse(blocks)[3]
+    ]
 }
 
 /// A loop that may call each time round; the header is the block at 0x1100.
@@ -148,4 +130,23 @@ fn loops_with_calls_do_not() {
     let call = || Some(call(0x1240));
     assert_eq!(looping(call(), &[NOP]), (false, false));
     assert_eq!(looping(call(), &[ADDI_S2_S2_1]), (false, false));
+}
+
+/// Whether `s2` is in the `Hart` structure after the two ways, and whether it may be nowhere.
+fn after_meeting(left: &[u32], right: &[u32], after: &[u32]) -> (bool, bool) {
+    let (function, unit) = function(diamond_blocks(left, right, after), false);
+    let found = whereabouts(&function, 0x1300, &unit);
+    (found.in_hart.x & S2 != 0, found.unknown.x & S2 != 0)
+}
+
+#[test]
+fn a_crash_finds_registers_where_the_ways_left_them() {
+    let change = &[ADDI_S2_S2_1];
+    let at = |left, right, after| after_meeting(left, right, after);
+    assert_eq!(at(&[NOP], &[NOP], &[NOP]), (true, false));
+    assert_eq!(at(change, &[NOP], &[MV_A0_S2]), (true, false));
+    assert_eq!(at(change, change, &[MV_A0_S2]), (false, false));
+    // Nobody needs it, so nobody stored it.
+    assert_eq!(at(change, &[NOP], &[LI_S2_1]), (false, true));
+    assert_eq!(at(&[NOP], &[NOP], &[LI_S2_1]), (true, false));
 }
