@@ -47,12 +47,12 @@ impl Host {
 
     /// Tells the VMM when the next thing happens by itself, ns of `CLOCK_MONOTONIC`
     /// (`u64::MAX`: nothing will), so that it asks for attention then. Leaves the VM if it
-    /// would look too late.
-    pub fn announce_time(&self, at: u64) {
+    /// would look later than `latest`.
+    pub fn announce_time(&self, at: u64, latest: u64) {
         // SAFETY: a field of the live structure that is only accessed atomically.
         let next = unsafe { &*addr_of!((*self.shared.as_ptr()).next_time) };
         next.at.store(at, Ordering::SeqCst);
-        if next.looks.load(Ordering::SeqCst) > at {
+        if next.looks.load(Ordering::SeqCst) > latest {
             self.ring(port::TIMER);
         }
     }

@@ -19,6 +19,9 @@ const CROWDED: usize = 4096;
 /// Most by which the VMM is asked to look too early, ns: the rest is waited for.
 const MOST_EARLY: u64 = 80_000;
 
+/// What Linux lets sleeps of ordinary threads be late, ns (`PR_SET_TIMERSLACK`).
+const SLACK: u64 = 50_000;
+
 /// A time that may come again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Timer {
@@ -201,7 +204,8 @@ impl Kernel {
         let first = self.first_time().unwrap_or(NEVER);
         if core::mem::replace(&mut self.timers.announced, first) != first {
             let early = if first == NEVER { 0 } else { self.timers.early };
-            self.host.announce_time(first.saturating_sub(early));
+            let at = first.saturating_sub(early);
+            self.host.announce_time(at, first.saturating_add(SLACK));
         }
     }
 
