@@ -274,7 +274,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             }
         }
         self.settle(self.flow.needed_at_end(block));
-        self.finish_loads();
+        self.finish_loads(block);
         self.terminate(block);
     }
 

@@ -138,6 +138,11 @@ pub(super) fn dead_loads(block: &Block, unit: &Unit) -> Vec<bool> {
     result
 }
 
+fn may_raise_flags(instruction: &Instruction) -> bool {
+    let (read, written) = uses(instruction);
+    read.f | written.f != 0 && !instruction.is_load() && !instruction.is_store()
+}
+
 /// A load of the block that is being lifted.
 #[derive(Debug)]
 struct Load<'ctx> {
@@ -177,28 +182,34 @@ impl<'ctx> Lifter<'_, 'ctx> {
 
     /// Says what the load noted last reads: loads of parts of that need not stay.
     pub(super) fn note_extent(&mut self, extent: Extent) {
-        let Some((last, others)) = self.loads.0.split_last_mut() else {
+        let Some(mut last) = self.loads.0.pop() else {
             return;
         };
+        let is_part = |load: &Load<'_>| load.extent.is_some_and(|part| extent.covers(part));
+        self.loads.0.retain(|load| !is_part(load));
         last.extent = Some(extent);
-        for load in others {
-            load.lost &= !load.extent.is_some_and(|part| extent.covers(part));
-        }
+        self.loads.0.push(last);
     }
 
     /// Before an instruction that raises exception flags: loads before it come first, as the
     /// flags have to be without its own if one faults.
     pub(super) fn finish_loads_before_flags(&mut self, instruction: &Instruction) {
-        let (read, written) = uses(instruction);
-        let float = read.f | written.f != 0;
-        if float && !instruction.is_load() && !instruction.is_store() {
+        if may_raise_flags(instruction) {
             self.loads.keep(self.ir, |_| true);
         }
     }
 
-    /// At the end of the block.
-    pub(super) fn finish_loads(&mut self) {
-        self.loads.keep(self.ir, |load| load.lost);
+    /// At the end of the block. LLVM may join it with one that follows, if it finds out that
+    /// the other one does not.
+    pub(super) fn finish_loads(&mut self, block: &Block) {
+        let edges = block.terminator.edges();
+        let joined = edges
+            .filter(|edge| edge.is_internal() && !self.flow.is_checkpoint(edge.target))
+            .filter_map(|edge| self.function.block(edge.target));
+        let before_flags = joined
+            .flat_map(|block| &block.instructions)
+            .any(|(_, instruction)| may_raise_flags(instruction));
+        self.loads.keep(self.ir, |load| load.lost || before_flags);
     }
 }
 
