@@ -19,7 +19,8 @@ const CROWDED: usize = 4096;
 /// Most by which the VMM is asked to look too early, ns: the rest is waited for.
 const MOST_EARLY: u64 = 80_000;
 
-/// What Linux lets sleeps of ordinary threads be late, ns (`PR_SET_TIMERSLACK`).
+/// What any timer may be late, ns, before the guest leaves the VM for it: what Linux lets
+/// sleeps of ordinary threads be (`PR_SET_TIMERSLACK`, which is not there).
 const SLACK: u64 = 50_000;
 
 /// A time that may come again.

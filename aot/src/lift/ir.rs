@@ -124,8 +124,8 @@ impl<'ctx> Ir<'ctx> {
         }
     }
 
-    /// From here on, whether accesses to guest memory and stores to the `Hart`
-    /// structure stay and keep their order.
+    /// From here on, whether stores to guest memory and to the `Hart` structure stay and
+    /// keep their order, and no load passes one.
     pub fn set_precise(&self, precise: bool) {
         self.precise.set(precise);
     }

@@ -17,9 +17,10 @@
 //! - on the ways to where paths meet, which would merge registers for a later checkpoint
 //!   only, and before a jump through a table.
 //!
-//! Stores to the `Hart` structure and accesses to guest memory are volatile in this
-//! variant, so that LLVM keeps their order. The place is stored and not found by the
-//! address of the code, because LLVM may merge the code of two accesses.
+//! Stores, to the `Hart` structure and to guest memory, are volatile in this variant, so that
+//! LLVM keeps their order; what loads may do is told in [`loads`](super::loads). The place is
+//! stored and not found by the address of the code, because LLVM may merge the code of two
+//! accesses.
 
 use hartline_abi::hart::offset;
 use hartline_isa::Instruction;
