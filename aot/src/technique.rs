@@ -17,9 +17,9 @@ pub enum Technique {
     Polls,
     /// Several rounds of a short loop of one block have a poll in common.
     SharedPolls,
-    /// Indirect jumps look the target up in the dispatch table inline instead of in
-    /// the runtime.
-    InlineLookup,
+    /// Each indirect jump remembers where it led last, instead of looking that up in the
+    /// dispatch table.
+    InlineCache,
     /// Jump tables become switches.
     JumpTables,
     /// Functions without floating point leave the SSE registers alone.
@@ -51,7 +51,7 @@ impl Technique {
         Self::Liveness,
         Self::Polls,
         Self::SharedPolls,
-        Self::InlineLookup,
+        Self::InlineCache,
         Self::JumpTables,
         Self::IntegerSignature,
         Self::NarrowWords,
@@ -71,7 +71,7 @@ impl Technique {
             Self::Liveness => "liveness",
             Self::Polls => "polls",
             Self::SharedPolls => "shared-polls",
-            Self::InlineLookup => "inline-lookup",
+            Self::InlineCache => "inline-cache",
             Self::JumpTables => "jump-tables",
             Self::IntegerSignature => "integer-signature",
             Self::NarrowWords => "narrow-words",

@@ -1,32 +1,22 @@
-//! A direct-mapped cache of host functions by guest address, for jumps between images
-//! and others that an image's own table does not know. The assembly behind
-//! [`Hart::fn_dispatch`](hartline_abi::hart::Hart::fn_dispatch) reads it; the dispatcher
-//! fills it.
+//! What a vCPU remembers of indirect jumps ([`hartline_abi::dispatch`]). Translated code
+//! looks at the entry of the place that jumps. If the last jump from there led elsewhere,
+//! the assembly behind [`Hart::fn_dispatch_site`] looks for the guest address in a
+//! direct-mapped cache, which the dispatcher fills, and has the place remember what it finds.
+//!
+//! [`Hart::fn_dispatch_site`]: hartline_abi::hart::Hart::fn_dispatch_site
 
 use alloc::boxed::Box;
 use alloc::vec;
 use core::fmt;
+use hartline_abi::dispatch::{ADDRESSES, ENTRIES, Entry};
 
-/// Number of entries, a power of two.
-const ENTRIES: u64 = 4096;
 /// Mask of the bits of a guest address, which is even, that choose the entry.
-pub const INDEX_MASK: u64 = 2 * (ENTRIES - 1);
+pub const INDEX_MASK: u64 = 2 * (ADDRESSES - 1);
 /// Higher bits of the address from here on are mixed in, so that functions at the same
 /// place of their pages do not all want one entry.
 pub const INDEX_SHIFT: u32 = 12;
 /// An entry is at 8 times the masked bits.
 pub const INDEX_SCALE: u64 = size_of::<Entry>() as u64 / 2;
-
-/// An entry.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Entry {
-    pc: u64,
-    host: u64,
-}
-
-/// An odd address, which no jump goes to. (Programs do jump to 0.)
-const EMPTY: Entry = Entry { pc: 1, host: 0 };
 
 /// The cache.
 pub struct DispatchCache {
@@ -64,7 +54,7 @@ impl DispatchCache {
     /// Forgets everything.
     pub fn clear(&mut self) {
         if !self.is_empty {
-            self.entries.fill(EMPTY);
+            self.entries.fill(Entry::EMPTY);
             self.is_empty = true;
         }
     }
@@ -73,7 +63,7 @@ impl DispatchCache {
 impl Default for DispatchCache {
     fn default() -> Self {
         Self {
-            entries: vec![EMPTY; ENTRIES as usize].into_boxed_slice(),
+            entries: vec![Entry::EMPTY; ENTRIES as usize].into_boxed_slice(),
             is_empty: true,
         }
     }
@@ -106,8 +96,11 @@ mod tests {
         cache.insert(0x1_0000 | 1 << 37, 4);
         assert_eq!(cache.get(0x1_0000), None);
         assert_eq!(cache.get(0x1_0000 | 1 << 37), Some(4));
+        let site = &mut cache.entries[ENTRIES as usize - 1];
+        *site = Entry { pc: 2, host: 2 };
         cache.clear();
         assert_eq!(cache.get(0x1_0002), None);
+        assert!(cache.entries.iter().all(|&entry| entry == Entry::EMPTY));
         assert_eq!(cache.get(0), None);
     }
 }

@@ -62,9 +62,9 @@ macro_rules! thunks {
             "hartline_load",
             "ret",
             ".endm",
-            // Goes to the host function that is remembered for the guest pc, if one is
-            // ([`crate::dispatch_cache`]). Needs r10 and r11 only.
-            ".macro hartline_remembered",
+            // Finds the entry that remembers the guest pc, if one does
+            // ([`crate::dispatch_cache`]): r11 is the pc, r10 the entry's address.
+            ".macro hartline_remembered otherwise",
             "mov r11, gs:[{pc}]",
             "mov r10, r11",
             "shr r10, {cache_shift}",
@@ -73,9 +73,7 @@ macro_rules! thunks {
             "shl r10d, {cache_scale}",
             "add r10, gs:[{dispatch_cache}]",
             "cmp r11, [r10]",
-            "jne 3f",
-            "jmp [r10 + 8]",
-            "3:",
+            "jne \\otherwise",
             ".endm",
             // A poll at a loop back-edge: `handler(frame)` serves it and changes no register.
             // The code that called holds anything anywhere.
@@ -134,6 +132,7 @@ macro_rules! thunks {
             f12 = const f(12), f13 = const f(13), f14 = const f(14), f15 = const f(15),
             pc = const offset::PC,
             dispatch_cache = const offset::DISPATCH_CACHE,
+            site = const offset::SITE,
             cache_shift = const dispatch_cache::INDEX_SHIFT,
             cache_mask = const dispatch_cache::INDEX_MASK,
             cache_scale = const dispatch_cache::INDEX_SCALE.trailing_zeros(),
@@ -160,7 +159,19 @@ thunks! {
     "hartline_called hartline_fn_interpret_one, {interpret_one}",
     ".globl hartline_fn_dispatch", ".type hartline_fn_dispatch, @function",
     "hartline_fn_dispatch:",
-    "hartline_remembered",
+    "hartline_remembered hartline_fn_dispatch_slow",
+    "jmp [r10 + 8]",
+    ".globl hartline_fn_dispatch_site", ".type hartline_fn_dispatch_site, @function",
+    "hartline_fn_dispatch_site:",
+    "hartline_remembered hartline_fn_dispatch_slow",
+    "push rax",
+    "mov rax, gs:[{site}]",
+    "add rax, gs:[{dispatch_cache}]",
+    "mov [rax], r11",
+    "mov r11, [r10 + 8]",
+    "mov [rax + 8], r11",
+    "pop rax",
+    "jmp r11",
     "hartline_tail hartline_fn_dispatch_slow, {dispatch}",
     "hartline_tail hartline_fn_poll_entry, {poll_entry}",
     "hartline_tail hartline_fn_trap, {trap}",
@@ -194,6 +205,7 @@ unsafe extern "C" {
     fn hartline_fn_resume();
     fn hartline_fn_interpret_one();
     fn hartline_fn_dispatch();
+    fn hartline_fn_dispatch_site();
     fn hartline_fn_poll_entry();
     fn hartline_fn_trap();
     fn hartline_enter_translated(host_function: u64);
@@ -208,6 +220,7 @@ pub fn install(hart: &mut Hart) {
     hart.fn_resume = hartline_fn_resume as *const () as u64;
     hart.fn_interpret_one = hartline_fn_interpret_one as *const () as u64;
     hart.fn_dispatch = hartline_fn_dispatch as *const () as u64;
+    hart.fn_dispatch_site = hartline_fn_dispatch_site as *const () as u64;
     hart.fn_poll_entry = hartline_fn_poll_entry as *const () as u64;
     hart.fn_trap = hartline_fn_trap as *const () as u64;
 }

@@ -1,7 +1,9 @@
 //! Control flow: how blocks end, polls, calls, returns and dispatch.
 
 use std::collections::HashMap;
+use std::mem::offset_of;
 
+use hartline_abi::dispatch::{Entry, site_offset};
 use hartline_abi::hart::offset;
 use hartline_abi::image::TABLE_BLOCK_TEXT;
 use inkwell::IntPredicate;
@@ -386,14 +388,47 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.load_int(32, ir.guest_pointer(slot), Memory::Image)
     }
 
-    /// The host function of the guest code at `target`; if there is none, the
-    /// runtime's dispatcher, with the guest pc published for it.
+    /// The host function of the guest code at `target`: the one that this jump led to last
+    /// time, if it went there; otherwise the runtime's dispatcher, with the guest pc published
+    /// for it and the place that is to remember the function.
     fn look_up(&self, target: IntValue<'ctx>) -> PointerValue<'ctx> {
         let ir = self.ir;
-        if !self.unit.disabled.allows(Technique::InlineLookup) {
-            ir.store_hart(offset::PC, target);
-            return ir.guest_pointer(ir.load_hart(offset::FN_DISPATCH));
+        if !self.unit.disabled.allows(Technique::InlineCache) {
+            return self.look_up_in_table(target);
         }
+        let [hit, miss, found] = ["hit", "miss", "found"].map(|name| ir.block(self.host, name));
+        let text = &self.unit.text;
+        let site = site_offset(self.pc, text.end - text.start);
+        let cache = ir.load_hart(offset::DISPATCH_CACHE);
+        let word = |offset: u64| {
+            let place = ir.constant(site + offset);
+            let place = ir.built(ir.builder().build_int_add(cache, place, ""));
+            ir.load_int(64, ir.guest_pointer(place), Memory::Hart)
+        };
+        let remembered = word(offset_of!(Entry, pc) as u64);
+        let same = ir.compare(IntPredicate::EQ, remembered, target);
+        ir.branch(same, hit, miss, Likely::Taken);
+
+        ir.position(hit);
+        let host = word(offset_of!(Entry, host) as u64);
+        ir.jump(found);
+
+        ir.position(miss);
+        ir.store_hart(offset::PC, target);
+        ir.store_hart(offset::SITE, ir.constant(site));
+        let service = ir.load_hart(offset::FN_DISPATCH_SITE);
+        ir.jump(found);
+
+        ir.position(found);
+        let phi = ir.built(ir.builder().build_phi(ir.int, ""));
+        phi.add_incoming(&[(&host, hit), (&service, miss)]);
+        ir.guest_pointer(phi.as_basic_value().into_int_value())
+    }
+
+    /// The host function of the guest code at `target`; if the file has none, the
+    /// runtime's dispatcher, with the guest pc published for it.
+    fn look_up_in_table(&self, target: IntValue<'ctx>) -> PointerValue<'ctx> {
+        let ir = self.ir;
         let [inside, hit, miss, found] =
             ["inside", "hit", "miss", "found"].map(|name| ir.block(self.host, name));
         let start = self.guest_address(self.unit.text.start);

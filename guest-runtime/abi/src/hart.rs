@@ -87,8 +87,8 @@ pub struct Hart {
     /// Where a translated function goes on that is entered with `poll_limit` raised:
     /// a link-time address inside it, or 0 for its entry. The function sets it back.
     pub resume: u64,
-    /// Address of the cache of host functions by guest address, which
-    /// [`fn_dispatch`](Hart::fn_dispatch) looks into first.
+    /// Address of what is remembered of indirect jumps ([`crate::dispatch`]):
+    /// [`fn_dispatch`](Hart::fn_dispatch) looks into it first.
     pub dispatch_cache: u64,
     /// Where the last checkpoint of translated code of the precise variant was: the
     /// distance of its instruction from the start of the text, bytes. `x` and `f` are as
@@ -106,8 +106,11 @@ pub struct Hart {
     pub middle: u64,
     /// Interrupts of devices that were delivered by a vector. Counted up at CPL 0.
     pub interrupts: u64,
-    /// Not used.
-    pub reserved: [u64; 2],
+    /// As [`fn_dispatch`](Hart::fn_dispatch), for a jump that is remembered at
+    /// [`site`](Hart::site).
+    pub fn_dispatch_site: u64,
+    /// Offset from [`dispatch_cache`](Hart::dispatch_cache) of the entry of a jump.
+    pub site: u64,
 }
 
 /// Offset of the middle of [`Hart::x`].
@@ -193,6 +196,10 @@ pub mod offset {
     pub const FN_DISPATCH: u64 = offset_of!(Hart, fn_dispatch) as u64;
     /// [`Hart::dispatch_cache`].
     pub const DISPATCH_CACHE: u64 = offset_of!(Hart, dispatch_cache) as u64;
+    /// [`Hart::fn_dispatch_site`].
+    pub const FN_DISPATCH_SITE: u64 = offset_of!(Hart, fn_dispatch_site) as u64;
+    /// [`Hart::site`].
+    pub const SITE: u64 = offset_of!(Hart, site) as u64;
     /// [`Hart::fn_ecall`].
     pub const FN_ECALL: u64 = offset_of!(Hart, fn_ecall) as u64;
     /// [`Hart::fn_poll`].

@@ -10,6 +10,7 @@
 pub mod boot;
 pub mod call;
 pub mod console;
+pub mod dispatch;
 pub mod elf;
 pub mod handshake;
 pub mod hart;
@@ -28,4 +29,4 @@ pub mod vsock;
 
 /// Version of everything in this crate. A runtime and a VMM work together, and
 /// a cached translation image is usable, only if it is equal.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
