@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::cfg::Function;
 use crate::codegen::{Codegen, CodegenError};
-use crate::lift::{Debug, Ir, Unit, function_name, guest_address, lift};
+use crate::lift::{Debug, Ir, Unit, guest_address, lift};
 
 /// An explanation could not be made.
 #[derive(Debug, Error)]
@@ -95,7 +95,7 @@ pub fn explain(function: &Function, unit: &Unit) -> Result<Explained, ExplainErr
     debug.finish();
     codegen.optimise(&ir.module)?;
     let object = codegen.object(&ir.module)?;
-    let (start, code) = function_code(&object, &function_name(function.entry))?;
+    let (start, code) = function_code(&object, &unit.host_name(function.entry))?;
     let mut explained = Explained {
         object,
         base,

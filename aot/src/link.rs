@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use hartline_abi::hart::offset;
-use hartline_abi::image::{FunctionEntry, HEADER_SIZE};
+use hartline_abi::image::{FunctionEntry, HEADER_SIZE, OWN_CONVENTION};
 use hartline_abi::layout::PAGE_SIZE;
 use object::elf;
 use object::read::elf::ElfFile64;
@@ -15,7 +15,7 @@ use object::{
 };
 use thiserror::Error;
 
-use crate::lift::{Service, function_address, function_name, symbol};
+use crate::lift::{HostFunction, Service, function_name, symbol};
 use crate::table::table_length;
 
 /// `ret`: what is before the first function ([`symbol::RETURN`]), so that none is at
@@ -185,7 +185,8 @@ pub fn link(
 fn function_symbols(inputs: &[Input<'_>]) -> Result<(BTreeSet<u64>, BTreeSet<u64>), LinkError> {
     let (mut defined, mut called) = (BTreeSet::new(), BTreeSet::new());
     for symbol in inputs.iter().flat_map(|input| input.file.symbols()) {
-        if let Some(guest) = function_address(symbol.name()?) {
+        let function = HostFunction::of_symbol(symbol.name()?);
+        if let Some(HostFunction { guest, own: false }) = function {
             match symbol.is_definition() {
                 true => defined.insert(guest),
                 false => called.insert(guest),
@@ -297,12 +298,13 @@ fn define(
                 continue;
             };
             let name = defined.name()?;
-            let Some(guest) = function_address(name) else {
+            let Some(function) = HostFunction::of_symbol(name) else {
                 continue;
             };
+            let own = u64::from(function.own) * OWN_CONVENTION;
             let offset = place.1 + defined.address();
             linked.functions.push(FunctionEntry {
-                guest,
+                guest: function.guest | own,
                 host: u32::try_from(offset).map_err(|_| LinkError::TooLarge(offset))?,
                 host_length: u32::try_from(defined.size())
                     .map_err(|_| LinkError::TooLarge(defined.size()))?,
@@ -364,7 +366,7 @@ fn resolve(
         return Ok(address(place, layout) + target.address());
     }
     let name = target.name()?;
-    let function = function_address(name).map(function_name);
+    let function = HostFunction::of_symbol(name).map(HostFunction::name);
     symbols
         .get(function.as_deref().unwrap_or(name))
         .copied()

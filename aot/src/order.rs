@@ -114,6 +114,7 @@ mod tests {
         });
         ControlFlow {
             functions: functions.collect(),
+            exposed: HashSet::new(),
         }
     }
 

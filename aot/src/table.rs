@@ -25,7 +25,7 @@ pub fn table(text_start: u64, text_length: u64, functions: &[FunctionEntry]) -> 
     let empty = directory as u32;
     let mut words = vec![empty; directory as usize / 4];
     words.resize(words.len() + WORDS, MISS);
-    for function in functions {
+    for function in functions.iter().filter(|function| function.is_dispatched()) {
         let offset = function.guest - text_start;
         let index = (offset / TABLE_BLOCK_TEXT) as usize;
         if words[index] == empty {
@@ -73,6 +73,14 @@ mod tests {
             let expected = known.map_or(MISS, |function| function.host);
             assert_eq!(find(&table, guest - 0x1000), expected, "{guest:x}");
         }
+    }
+
+    #[test]
+    fn functions_with_a_convention_of_their_own_are_left_out() {
+        let own = function(0x1002 | hartline_abi::image::OWN_CONVENTION, 16);
+        let table = table(0x1000, 0x100, &[own, function(0x1004, 32)]);
+        assert_eq!(find(&table, 2), MISS);
+        assert_eq!(find(&table, 4), 32);
     }
 
     #[test]

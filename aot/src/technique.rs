@@ -24,6 +24,9 @@ pub enum Technique {
     JumpTables,
     /// Functions without floating point leave the SSE registers alone.
     IntegerSignature,
+    /// Functions whose callers are all known have registers of their callers in the places
+    /// of arguments that they do not take.
+    OwnConventions,
     /// LLVM is told that 64-bit integers are not native, so that it leaves 32-bit
     /// operations alone.
     NarrowWords,
@@ -47,13 +50,14 @@ pub enum Technique {
 
 impl Technique {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Liveness,
         Self::Polls,
         Self::SharedPolls,
         Self::InlineCache,
         Self::JumpTables,
         Self::IntegerSignature,
+        Self::OwnConventions,
         Self::NarrowWords,
         Self::BitInstructions,
         Self::InlineFlags,
@@ -74,6 +78,7 @@ impl Technique {
             Self::InlineCache => "inline-cache",
             Self::JumpTables => "jump-tables",
             Self::IntegerSignature => "integer-signature",
+            Self::OwnConventions => "own-conventions",
             Self::NarrowWords => "narrow-words",
             Self::BitInstructions => "bit-instructions",
             Self::InlineFlags => "inline-flags",

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::cfg::Function;
 use crate::codegen::{Codegen, CodegenError};
-use crate::lift::{Ir, Unit, lift, resume_points};
+use crate::lift::{Ir, Unit, lift, lift_adapter, resume_points};
 use crate::link::{LinkError, Linked, ResumePoint};
 use crate::pieces::{Piece, link_pieces};
 
@@ -166,9 +166,7 @@ pub fn compile(
     let context = Context::create();
     let ir = Ir::new(&context, "guest");
     codegen.prepare(&ir.module);
-    for function in functions {
-        lift(&ir, unit, function, None);
-    }
+    lift_all(&ir, unit, functions);
     codegen.optimise(&ir.module)?;
     let resume = functions.iter().flat_map(|function| {
         let point = |guest| ResumePoint {
@@ -182,6 +180,15 @@ pub fn compile(
         resume: resume.collect(),
         object: codegen.object(&ir.module)?,
     })
+}
+
+fn lift_all(ir: &Ir<'_>, unit: &Unit, functions: &[&Function]) {
+    for function in functions {
+        lift(ir, unit, function, None);
+        if unit.conventions.is_own(function.entry) {
+            lift_adapter(ir, unit, function.entry);
+        }
+    }
 }
 
 /// A stage of translation to look at.
@@ -204,9 +211,7 @@ pub fn emit(functions: &[&Function], unit: &Unit, stage: Stage) -> Result<String
     let ir = Ir::new(&context, "guest");
     let codegen = Codegen::new(unit.features.llvm(), &unit.disabled)?;
     codegen.prepare(&ir.module);
-    for function in functions {
-        lift(&ir, unit, function, None);
-    }
+    lift_all(&ir, unit, functions);
     if stage == Stage::Ir {
         return Ok(ir.module.print_to_string().to_string());
     }

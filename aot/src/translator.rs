@@ -12,7 +12,7 @@ use crate::disasm::side_by_side;
 use crate::elf::Binary;
 use crate::explain::{ExplainError, Explained, HostState, explain};
 use crate::key::Key;
-use crate::lift::{Features, Liveness, Unit, needs_poll, whereabouts};
+use crate::lift::{Conventions, Features, Liveness, Unit, needs_poll, whereabouts};
 use crate::link::Linked;
 use crate::pieces::Piece;
 use crate::technique::{Disabled, Technique};
@@ -91,6 +91,7 @@ pub struct GuestState {
 /// Translates functions of one file as they are asked for.
 pub struct Compiler<'a> {
     translator: &'a Translator<'a>,
+    unit: Unit,
     codegen: Codegen,
 }
 
@@ -103,7 +104,7 @@ impl Compiler<'_> {
     pub fn compile(&self, indices: &[usize]) -> Result<Piece, TranslateError> {
         let all = &self.translator.flow.functions;
         let functions: Vec<&Function> = indices.iter().filter_map(|&n| all.get(n)).collect();
-        Ok(compile(&self.codegen, &self.translator.unit, &functions)?)
+        Ok(compile(&self.codegen, &self.unit, &functions)?)
     }
 }
 
@@ -173,6 +174,10 @@ impl<'a> Translator<'a> {
                 .filter(|function| needs_poll(function))
                 .map(|function| function.entry)
                 .collect(),
+            conventions: match disabled.allows(Technique::OwnConventions) {
+                true => Conventions::of(&flow, &liveness, &features),
+                false => Conventions::default(),
+            },
             liveness,
             disabled,
             features,
@@ -212,7 +217,8 @@ impl<'a> Translator<'a> {
         translate(&self.flow.functions, &self.unit, self.threads, progress)
     }
 
-    /// A compiler for some functions at a time, for the calling thread.
+    /// A compiler for some functions at a time, for the calling thread. As callers may be
+    /// there without the function that they call, no function has a convention of its own.
     ///
     /// # Errors
     /// LLVM has no such target.
@@ -220,6 +226,10 @@ impl<'a> Translator<'a> {
         let codegen = Codegen::new(self.unit.features.llvm(), &self.unit.disabled)?;
         Ok(Compiler {
             translator: self,
+            unit: Unit {
+                conventions: Conventions::default(),
+                ..self.unit.clone()
+            },
             codegen,
         })
     }
@@ -281,7 +291,11 @@ impl<'a> Translator<'a> {
         offset: u64,
         state: &HostState<'_>,
     ) -> Result<Option<GuestState>, LookError> {
-        let function = self.flow.functions.iter().find(|f| f.entry == entry.guest);
+        let function = self
+            .flow
+            .functions
+            .iter()
+            .find(|f| f.entry == entry.address());
         let Some(function) = function else {
             return Ok(None);
         };

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use hartline_abi::hart::offset;
 use hartline_aot::cfg::{Block, Edge, EdgeKind, Function, Terminator};
 use hartline_aot::codegen::Codegen;
-use hartline_aot::lift::{Features, Ir, Liveness, Unit, lift};
+use hartline_aot::lift::{Conventions, Features, Ir, Liveness, Unit, lift};
 use hartline_aot::technique::Disabled;
 use hartline_aot::translate::{Stage, emit};
 use hartline_isa::{Flow, Instruction, decode};
@@ -21,6 +21,7 @@ fn unit(features: &str, position_independent: bool) -> Unit {
         polling: HashSet::from([BASE]),
         features: Features::new(features),
         precise: false,
+        conventions: Conventions::default(),
         disabled: Disabled::default(),
         liveness: Liveness::default(),
     }

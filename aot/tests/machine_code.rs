@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use hartline_aot::cfg::{Block, Edge, EdgeKind, Function, Terminator, find_searches};
-use hartline_aot::lift::{Features, Liveness, Unit};
+use hartline_aot::lift::{Conventions, Features, Liveness, Unit};
 use hartline_aot::technique::{Disabled, Technique};
 use hartline_aot::translate::{Stage, emit};
 use hartline_isa::decode;
@@ -37,6 +37,7 @@ fn assembly_of(blocks: Vec<Block>, disabled: &[Technique]) -> String {
         polling: HashSet::from([BASE]),
         liveness: Liveness::of(std::slice::from_ref(&function), &features),
         features,
+        conventions: Conventions::default(),
         disabled: Disabled::new(disabled),
         precise: false,
     };

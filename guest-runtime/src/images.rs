@@ -303,7 +303,7 @@ impl Images {
         Some(Location {
             origin: image.origin,
             image_offset: rip - image.file.start,
-            function: function.map_or(0, |f| f.guest.wrapping_add(image.origin.bias)),
+            function: function.map_or(0, |f| f.address().wrapping_add(image.origin.bias)),
         })
     }
 

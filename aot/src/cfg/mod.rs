@@ -28,11 +28,16 @@ pub use recover::recover;
 pub use searches::find_searches;
 pub use statistics::Statistics;
 
+use std::collections::HashSet;
+
 /// The recovered functions of a file.
 #[derive(Debug, Clone)]
 pub struct ControlFlow {
     /// Sorted by entry.
     pub functions: Vec<Function>,
+    /// Addresses in the code that were seen where they are no target of a jump or call: in a
+    /// register, in data, or as an entry that the file tells.
+    pub exposed: HashSet<u64>,
 }
 
 impl ControlFlow {

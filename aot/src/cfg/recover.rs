@@ -38,6 +38,8 @@ struct Recovery<'r, 'a> {
     members: HashMap<u64, Vec<u64>>,
     functions: BTreeMap<u64, Function>,
     pending: Vec<u64>,
+    /// Addresses in the code that are seen in registers.
+    taken: HashSet<u64>,
     /// Targets of jump tables.
     labels: HashSet<u64>,
     /// Instructions that may still be decoded.
@@ -68,6 +70,7 @@ impl<'r, 'a> Recovery<'r, 'a> {
             members: HashMap::new(),
             functions: BTreeMap::new(),
             pending: Vec::new(),
+            taken: HashSet::new(),
             labels: HashSet::new(),
             budget: places.saturating_mul(DECODE_FACTOR).max(MIN_BUDGET),
             shares: HashMap::new(),
@@ -124,7 +127,10 @@ impl<'r, 'a> Recovery<'r, 'a> {
                 .iter_mut()
                 .for_each(|function| setjmp::mark(function, &twice));
         }
-        ControlFlow { functions }
+        let mut exposed = self.taken;
+        exposed.extend(self.binary.entries());
+        exposed.extend(self.binary.pointers());
+        ControlFlow { functions, exposed }
     }
 
     fn work(&mut self) {
@@ -180,6 +186,7 @@ impl<'r, 'a> Recovery<'r, 'a> {
             }
         }
         let references = References::of(self.binary, &blocks, &ranges);
+        self.taken.extend(&references.taken);
         let name = self.binary.name(entry).filter(|name| !name.is_empty());
         let function = Function {
             entry,

@@ -10,6 +10,7 @@ use inkwell::IntPredicate;
 use inkwell::basic_block::BasicBlock;
 use inkwell::values::{IntValue, PointerValue};
 
+use super::convention::Convention;
 use super::function::{Control, Lifter};
 use super::ir::{Likely, Memory, Signature};
 use super::liveness::returns_with_arguments;
@@ -60,6 +61,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let go_on = ir.block(self.host, "polled");
         ir.branch(self.poll_condition(), slow, go_on, Likely::NotTaken);
         ir.position(slow);
+        let given = self.registers.convention().added();
+        self.registers.store_apart(ir, given);
         self.resume();
         self.store_pc(self.function.entry);
         self.leave_to_service(Service::PollEntry);
@@ -179,7 +182,9 @@ impl<'ctx> Lifter<'_, 'ctx> {
             ir.position(next);
         }
         let needed = self.unit.liveness.elsewhere(function.entry);
-        let arguments = self.registers.pinned_arguments(ir, needed);
+        let own = self.registers.convention();
+        self.registers.load(ir, own.added());
+        let arguments = self.registers.pinned_arguments(ir, needed, &own);
         ir.tail_call_guest(self.signature, ir.symbol(symbol::RETURN), &arguments);
         self.elsewhere = Some(elsewhere);
     }
@@ -202,9 +207,11 @@ impl<'ctx> Lifter<'_, 'ctx> {
             }
             Terminator::Return => {
                 let needed = self.flow.needed_at_return();
-                self.registers
-                    .store(self.ir, self.dirty.intersection(needed));
-                let pinned = self.registers.pinned_values(self.ir, needed);
+                let own = self.registers.convention();
+                let stored = self.dirty.intersection(needed).difference(own.added());
+                self.registers.store(self.ir, stored);
+                self.load_for(own.added());
+                let pinned = self.registers.pinned_values(self.ir, needed, &own);
                 self.ir.return_pinned(self.signature, &pinned);
             }
             Terminator::JumpTable(table) if self.unit.disabled.allows(Technique::JumpTables) => {
@@ -301,8 +308,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             .store(self.ir, self.dirty.intersection(needed));
         if self.unit.entries.contains(&pc) {
             let callee = self.ir.callee(pc, self.signature);
-            let arguments = self.registers.pinned_arguments(self.ir, needed);
-            self.ir.tail_call_guest(self.signature, callee, &arguments);
+            self.leave(callee, needed);
         } else {
             self.store_pc(pc);
             self.leave_to_service(Service::Dispatch);
@@ -311,9 +317,13 @@ impl<'ctx> Lifter<'_, 'ctx> {
 
     fn call(&mut self, target: u64, return_to: &Edge) {
         let needed = self.unit.liveness.at_entry(target);
-        self.registers
-            .store(self.ir, self.dirty.intersection(needed));
-        let callee = if self.unit.entries.contains(&target) {
+        let taken = self.unit.conventions.of_callee(target).added();
+        let stored = self.dirty.intersection(needed).difference(taken);
+        self.registers.store(self.ir, stored);
+        self.load_for(taken);
+        let callee = if self.unit.conventions.is_own(target) {
+            self.ir.own_callee(target, self.signature)
+        } else if self.unit.entries.contains(&target) {
             self.ir.callee(target, self.signature)
         } else {
             self.store_pc(target);
@@ -341,17 +351,21 @@ impl<'ctx> Lifter<'_, 'ctx> {
         guest: Option<u64>,
     ) {
         let ir = self.ir;
-        let arguments = self.registers.pinned_arguments(ir, needed);
+        let convention = guest.map_or(Convention::STANDARD, |pc| {
+            self.unit.conventions.of_callee(pc)
+        });
+        let arguments = self.registers.pinned_arguments(ir, needed, &convention);
         let state = ir.call_guest(self.signature, callee, &arguments);
-        self.registers.set_pinned(ir, state);
-        self.dirty = RegisterSet::default();
-        self.held = RegisterSet::default();
+        self.registers.set_pinned(ir, state, &convention);
+        self.dirty = convention.added();
+        self.held = convention.added();
         let expected = self.guest_address(return_to.target);
         let ra = self.registers.x(ir, 1);
         let same = ir.compare(IntPredicate::EQ, ra, expected);
         let here = ir.block(self.host, "returned");
         if let Some(elsewhere) = self.elsewhere {
-            ir.branch(same, here, elsewhere, Likely::Taken);
+            let other = self.stored_first(convention.added(), elsewhere);
+            ir.branch(same, here, other, Likely::Taken);
         }
         ir.position(here);
         if return_to.is_internal() {
@@ -368,8 +382,22 @@ impl<'ctx> Lifter<'_, 'ctx> {
         };
         self.registers.store(self.ir, self.dirty);
         let callee = self.look_up(target);
-        let arguments = self.registers.pinned_arguments(self.ir, RegisterSet::ALL);
-        self.ir.tail_call_guest(self.signature, callee, &arguments);
+        self.leave(callee, RegisterSet::ALL);
+    }
+
+    /// A block that stores registers and goes on at `then`; that itself if there are none.
+    fn stored_first(&self, set: RegisterSet, then: BasicBlock<'ctx>) -> BasicBlock<'ctx> {
+        if set == RegisterSet::default() {
+            return then;
+        }
+        let ir = self.ir;
+        let current = ir.current();
+        let block = ir.block(self.host, "storing");
+        ir.position(block);
+        self.registers.store_apart(ir, set);
+        ir.jump(then);
+        ir.position(current);
+        block
     }
 
     /// The dispatch table's entry for the guest code `offset` bytes into the text.

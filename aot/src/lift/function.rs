@@ -10,6 +10,7 @@ use inkwell::values::{FloatValue, FunctionValue, IntValue, PointerValue};
 use super::Unit;
 use super::checkpoints::{Before, before_each};
 use super::control::calls;
+use super::convention::Convention;
 use super::debug::{Debug, FunctionDebug};
 use super::flags::saves_flags;
 use super::ir::{Ir, Memory, Signature};
@@ -104,7 +105,8 @@ pub fn lift<'ctx>(
         false => Signature::Full,
     };
     ir.set_precise(unit.precise);
-    let host = ir.define(function.entry, signature, unit.features.llvm());
+    let name = unit.host_name(function.entry);
+    let host = ir.define(&name, signature, unit.features.llvm());
     let debug = debug.map(|debug| debug.function(host));
     let entry = ir.block(host, "entry");
     ir.position(entry);
@@ -118,7 +120,12 @@ pub fn lift<'ctx>(
         host,
         flow: RegisterFlow::of(function, unit),
         signature,
-        registers: Registers::new(ir, host, signature),
+        registers: Registers::new(
+            ir,
+            host,
+            signature,
+            unit.conventions.of_callee(function.entry),
+        ),
         blocks: HashMap::new(),
         latches: HashMap::new(),
         polled: HashMap::new(),
@@ -182,9 +189,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         if polls && needs_poll(self.function) {
             self.poll_at_entry();
         }
-        self.checkpoint_at(self.function.entry);
-        self.load_for(self.flow.held_in(self.function.entry));
-        self.ir.jump(self.block(self.function.entry));
+        self.enter();
         if polls {
             self.make_polls();
         }
@@ -204,6 +209,18 @@ impl<'ctx> Lifter<'_, 'ctx> {
             self.next_round = None;
             self.lift_block(block, host);
         }
+    }
+
+    /// Goes on at the function's entry with the registers that it was given.
+    fn enter(&mut self) {
+        let entry = self.function.entry;
+        self.checkpoint_at(entry);
+        let given = self.registers.convention().added();
+        self.held = given;
+        let stored = self.flow.stored_before(entry, given);
+        self.registers.store(self.ir, stored);
+        self.load_for(self.flow.held_in(entry));
+        self.ir.jump(self.block(entry));
     }
 
     /// The LLVM block of the guest block at `pc`, which the function has.
@@ -407,16 +424,34 @@ impl<'ctx> Lifter<'_, 'ctx> {
     /// Calls a service that takes the pinned registers and gives them back.
     pub(super) fn call_service(&self, service: Service) {
         let callee = self.ir.symbol(service.symbol());
-        let arguments = self.registers.pinned_arguments(self.ir, RegisterSet::ALL);
+        let standard = Convention::STANDARD;
+        let all = RegisterSet::ALL;
+        let arguments = self.registers.pinned_arguments(self.ir, all, &standard);
         let state = self.ir.call_guest(self.signature, callee, &arguments);
-        self.registers.set_pinned(self.ir, state);
+        self.registers.set_pinned(self.ir, state, &standard);
     }
 
-    /// Tail-calls a service.
+    /// Leaves the function for a service, for good.
     pub(super) fn leave_to_service(&self, service: Service) {
         let callee = self.ir.symbol(service.symbol());
-        let arguments = self.registers.pinned_arguments(self.ir, RegisterSet::ALL);
-        self.ir.tail_call_guest(self.signature, callee, &arguments);
+        self.leave(callee, RegisterSet::ALL);
+    }
+
+    /// Leaves the function for code that needs the registers `needed`, for good: what it
+    /// returns is the function's result. The `Hart` structure is up to date.
+    pub(super) fn leave(&self, callee: PointerValue<'ctx>, needed: RegisterSet) {
+        let ir = self.ir;
+        let standard = Convention::STANDARD;
+        let own = self.registers.convention();
+        let arguments = self.registers.pinned_arguments(ir, needed, &standard);
+        if own == standard {
+            return ir.tail_call_guest(self.signature, callee, &arguments);
+        }
+        let state = ir.call_guest(self.signature, callee, &arguments);
+        self.registers.set_pinned(ir, state, &standard);
+        self.registers.load(ir, own.added());
+        let results = self.registers.pinned_values(ir, RegisterSet::ALL, &own);
+        ir.return_pinned(self.signature, &results);
     }
 
     /// Has the interpreter execute the current instruction.

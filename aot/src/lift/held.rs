@@ -61,10 +61,7 @@ pub(super) fn dirty(shape: &Shape<'_>, needed: impl Fn(u64) -> RegisterSet) -> P
             shape.summaries[number].dirty_after(dirty[number])
         };
         for &number in &shape.ways.order {
-            let mut now = match shape.is_entered(number) {
-                true => RegisterSet::default(),
-                false => unpinned(),
-            };
+            let mut now = shape.entered_with(number).unwrap_or_else(unpinned);
             for &way in &shape.ways.before[number] {
                 now = now.intersection(match shape.switch_of.get(&way) {
                     Some(&switch) => switches[switch],
@@ -140,11 +137,9 @@ impl Search<'_> {
         held: &[RegisterSet],
         switches: &[RegisterSet],
     ) -> RegisterSet {
-        let mut all = match self.shape.is_entered(number) {
-            true => RegisterSet::default(),
-            false => unpinned(),
-        };
-        let mut some = RegisterSet::default();
+        let entered = self.shape.entered_with(number);
+        let mut all = entered.unwrap_or_else(unpinned);
+        let mut some = entered.unwrap_or_default();
         for &way in &self.shape.ways.before[number] {
             let held = match self.shape.switch_of.get(&way) {
                 Some(&switch) => switches[switch],

@@ -5,7 +5,7 @@ mod access;
 mod calls;
 
 pub use access::Memory;
-pub use calls::{Signature, function_address, function_name};
+pub use calls::{HostFunction, Signature, function_name};
 
 use access::access_tags;
 use hartline_abi::hart::{PINNED_F, PINNED_X};

@@ -8,6 +8,7 @@
 
 mod checkpoints;
 mod control;
+mod convention;
 mod debug;
 mod features;
 mod flags;
@@ -40,11 +41,12 @@ use std::ops::Range;
 
 use crate::technique::Disabled;
 
+pub use convention::{Conventions, lift_adapter};
 pub use debug::Debug;
 pub(crate) use debug::guest_address;
 pub use features::Features;
 pub use function::lift;
-pub use ir::{Ir, function_address, function_name};
+pub use ir::{HostFunction, Ir, function_name};
 pub use liveness::Liveness;
 pub use polls::needs_poll;
 pub use registers::{RegisterSet, whereabouts};
@@ -64,7 +66,7 @@ pub mod symbol {
 }
 
 /// What all functions of one ELF file share.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Unit {
     /// Link-time addresses that the dispatch table covers.
     pub text: Range<u64>,
@@ -82,4 +84,15 @@ pub struct Unit {
     pub disabled: Disabled,
     /// Registers that functions need of each other.
     pub liveness: Liveness,
+    /// Functions that have their own registers in host registers.
+    pub conventions: Conventions,
+}
+
+impl Unit {
+    /// Name of the host function with the code of the guest function at `entry`.
+    #[must_use]
+    pub fn host_name(&self, entry: u64) -> String {
+        let own = self.conventions.is_own(entry);
+        HostFunction { guest: entry, own }.name()
+    }
 }

@@ -260,6 +260,8 @@ impl<'u> RegisterFlow<'u> {
     }
 
     fn find_dirty(&mut self, function: &Function) {
+        let given = self.unit.conventions.of_callee(self.entry).added();
+        self.dirty_in.insert(self.entry, given);
         let mut work: Vec<&Block> = function.blocks.iter().rev().collect();
         let mut seen = HashMap::new();
         while let Some(block) = work.pop() {
@@ -317,7 +319,8 @@ impl<'u> RegisterFlow<'u> {
                 dirty[index]
             } else if last && is_call(block) {
                 let needed = self.needed_by_callee(block).difference(written);
-                dirty[index].intersection(needed).union(read)
+                let taken = exchanged(block, unit);
+                dirty[index].intersection(needed).union(read).union(taken)
             } else if checkpoints[index] != Before::Nothing {
                 live.difference(written).union(read).union(dirty[index])
             } else {
@@ -345,7 +348,11 @@ impl<'u> RegisterFlow<'u> {
             );
         }
         match &block.terminator {
-            Terminator::Return => live.union(dirty.intersection(self.needed_at_return())),
+            Terminator::Return => {
+                let given = self.unit.conventions.of_callee(self.entry).added();
+                let stored = dirty.intersection(self.needed_at_return());
+                live.union(stored).union(given)
+            }
             Terminator::JumpIndirect
             | Terminator::JumpTable(_)
             | Terminator::Trap
@@ -420,6 +427,15 @@ pub(super) fn is_call(block: &Block) -> bool {
     )
 }
 
+/// Registers that the function which the block calls takes and returns besides the pinned
+/// ones.
+pub(super) fn exchanged(block: &Block, unit: &Unit) -> RegisterSet {
+    match block.terminator {
+        Terminator::Call { target, .. } => unit.conventions.of_callee(target).added(),
+        _ => RegisterSet::default(),
+    }
+}
+
 /// Dirty registers before each instruction, and at the end of the block. A call's
 /// clean-up is not included in the last element.
 fn dirty_before_each(block: &Block, mut dirty: RegisterSet, unit: &Unit) -> Vec<RegisterSet> {
@@ -441,7 +457,7 @@ fn dirty_before_each(block: &Block, mut dirty: RegisterSet, unit: &Unit) -> Vec<
 
 pub(super) fn dirty_out(block: &Block, dirty: RegisterSet, unit: &Unit) -> RegisterSet {
     if is_call(block) || ends_in_checkpoint(block, unit) {
-        return RegisterSet::default();
+        return exchanged(block, unit);
     }
     let all = dirty_before_each(block, dirty, unit);
     all.last().copied().unwrap_or_default()

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Unit;
-use super::registers::{RegisterSet, is_call, leaves_code, unpinned, uses};
+use super::registers::{RegisterSet, exchanged, is_call, leaves_code, unpinned, uses};
 use super::switch::shared_tables;
 use super::ways::Ways;
 use crate::cfg::{Block, Function, Terminator};
@@ -28,7 +28,8 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    fn of(block: &Block, unit: &Unit) -> Self {
+    /// `given` are the registers that the function takes and returns besides the pinned ones.
+    fn of(block: &Block, given: RegisterSet, unit: &Unit) -> Self {
         let mut result = Self {
             passes: true,
             adds: RegisterSet::default(),
@@ -46,17 +47,30 @@ impl Summary {
                 read.intersection(unpinned()),
                 written.intersection(unpinned()),
             );
+            result.read(read);
             if result.passes {
-                result.reads = result.reads.union(read.difference(result.writes));
                 result.writes = result.writes.union(written);
             }
             result.adds = result.adds.union(read).union(written);
             result.changes = result.changes.union(written);
         }
+        if matches!(block.terminator, Terminator::Return) {
+            result.read(given);
+        }
         if is_call(block) {
+            let exchanged = exchanged(block, unit);
+            result.read(exchanged);
             result.leave();
+            result.adds = exchanged;
+            result.changes = exchanged;
         }
         result
+    }
+
+    fn read(&mut self, registers: RegisterSet) {
+        if self.passes {
+            self.reads = self.reads.union(registers.difference(self.writes));
+        }
     }
 
     fn leave(&mut self) {
@@ -99,6 +113,8 @@ pub(super) struct QuietLoop {
 /// A function, block by block.
 pub(super) struct Shape<'f> {
     pub(super) function: &'f Function,
+    /// Registers that the function takes and returns besides the pinned ones.
+    given: RegisterSet,
     pub(super) ways: Ways,
     pub(super) summaries: Vec<Summary>,
     pub(super) switches: Vec<SharedSwitch>,
@@ -110,9 +126,12 @@ pub(super) struct Shape<'f> {
 
 impl<'f> Shape<'f> {
     pub(super) fn of(function: &'f Function, unit: &Unit) -> Self {
-        let summaries = function.blocks.iter().map(|block| Summary::of(block, unit));
+        let given = unit.conventions.of_callee(function.entry).added();
+        let blocks = function.blocks.iter();
+        let summaries = blocks.map(|block| Summary::of(block, given, unit));
         let mut shape = Self {
             function,
+            given,
             ways: Ways::of(function),
             summaries: summaries.collect(),
             switches: Vec::new(),
@@ -128,6 +147,15 @@ impl<'f> Shape<'f> {
     pub(super) fn is_entered(&self, number: usize) -> bool {
         self.function.blocks[number].start == self.function.entry
             || self.ways.before[number].is_empty()
+    }
+
+    /// Unpinned registers that are in their variables only where the block is entered in no way
+    /// from another block; `None` if it is not entered so.
+    pub(super) fn entered_with(&self, number: usize) -> Option<RegisterSet> {
+        match self.function.blocks[number].start == self.function.entry {
+            true => Some(self.given),
+            false => self.is_entered(number).then(RegisterSet::default),
+        }
     }
 
     fn find_switches(&mut self) {

@@ -6,6 +6,7 @@ use inkwell::values::{
     StructValue,
 };
 
+use super::convention::Convention;
 use super::debug::FunctionDebug;
 use super::ir::{Ir, Memory, Signature};
 use super::registers::RegisterSet;
@@ -15,10 +16,12 @@ pub struct Registers<'ctx> {
     x: [PointerValue<'ctx>; 32],
     f: [PointerValue<'ctx>; 32],
     signature: Signature,
+    /// The function's own.
+    convention: Convention,
 }
 
 /// Offset of `xn` in the `Hart` structure.
-fn x_offset(number: usize) -> u64 {
+pub(super) fn x_offset(number: usize) -> u64 {
     offset::X + 8 * number as u64
 }
 
@@ -30,13 +33,20 @@ fn f_offset(number: usize) -> u64 {
 impl<'ctx> Registers<'ctx> {
     /// Makes the variables in the entry block under construction and sets the
     /// pinned ones from the parameters.
-    pub fn new(ir: &Ir<'ctx>, function: FunctionValue<'ctx>, signature: Signature) -> Self {
+    pub fn new(
+        ir: &Ir<'ctx>,
+        function: FunctionValue<'ctx>,
+        signature: Signature,
+        convention: Convention,
+    ) -> Self {
         let registers = Self {
             x: std::array::from_fn(|n| ir.variable(ir.int, &format!("x{n}"))),
             f: std::array::from_fn(|n| ir.variable(ir.double, &format!("f{n}"))),
             signature,
+            convention,
         };
-        for (variable, value) in registers.pinned().zip(function.get_param_iter()) {
+        let variables = registers.pinned(&convention);
+        for (variable, value) in variables.zip(function.get_param_iter()) {
             ir.set(variable, value);
         }
         registers
@@ -52,9 +62,14 @@ impl<'ctx> Registers<'ctx> {
         }
     }
 
-    /// Variables of the pinned registers, in the order of parameters and results.
-    fn pinned(&self) -> impl Iterator<Item = PointerValue<'ctx>> {
-        let x = PINNED_X.iter().map(|&n| self.x[usize::from(n)]);
+    /// The function's own convention.
+    pub fn convention(&self) -> Convention {
+        self.convention
+    }
+
+    /// Variables of the registers of a convention, in the order of parameters and results.
+    fn pinned(&self, convention: &Convention) -> impl Iterator<Item = PointerValue<'ctx>> {
+        let x = convention.places().map(|n| self.x[n]);
         let floats = self.pinned_floats();
         x.chain(floats.iter().map(|&n| self.f[usize::from(n)]))
     }
@@ -95,11 +110,17 @@ impl<'ctx> Registers<'ctx> {
         }
     }
 
-    /// The pinned registers as results, undefined unless in `needed`.
-    pub fn pinned_values(&self, ir: &Ir<'ctx>, needed: RegisterSet) -> Vec<BasicValueEnum<'ctx>> {
-        let integers = PINNED_X.iter().map(|&n| match needed.x >> n & 1 {
+    /// The registers of a convention as results, pinned ones undefined unless in `needed`.
+    pub fn pinned_values(
+        &self,
+        ir: &Ir<'ctx>,
+        needed: RegisterSet,
+        convention: &Convention,
+    ) -> Vec<BasicValueEnum<'ctx>> {
+        let needed = needed.union(convention.added());
+        let integers = convention.places().map(|n| match needed.x >> n & 1 {
             0 => ir.int.get_undef().into(),
-            _ => ir.get(self.x[usize::from(n)]).into(),
+            _ => ir.get(self.x[n]).into(),
         });
         let floats = self.pinned_floats().iter();
         let floats = floats.map(|&n| match needed.f >> n & 1 {
@@ -109,19 +130,22 @@ impl<'ctx> Registers<'ctx> {
         integers.chain(floats).collect()
     }
 
-    /// The pinned registers as arguments, undefined unless in `needed`.
+    /// The same as arguments.
     pub fn pinned_arguments(
         &self,
         ir: &Ir<'ctx>,
         needed: RegisterSet,
+        convention: &Convention,
     ) -> Vec<BasicMetadataValueEnum<'ctx>> {
-        let values = self.pinned_values(ir, needed);
+        let values = self.pinned_values(ir, needed, convention);
         values.into_iter().map(Into::into).collect()
     }
 
-    /// Sets the pinned registers from a returned state.
-    pub fn set_pinned(&self, ir: &Ir<'ctx>, state: StructValue<'ctx>) {
-        for (index, variable) in self.pinned().enumerate() {
+    /// Sets the pinned registers from a state returned by a function of `convention`: those
+    /// that it does not have are of no use any more.
+    pub fn set_pinned(&self, ir: &Ir<'ctx>, state: StructValue<'ctx>, convention: &Convention) {
+        self.forget(ir, self.pinned_set());
+        for (index, variable) in self.pinned(convention).enumerate() {
             ir.set(variable, ir.extract(state, index));
         }
     }

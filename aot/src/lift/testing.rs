@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use hartline_isa::decode;
 
-use super::{Features, Liveness, Unit};
+use super::{Conventions, Features, Liveness, Unit};
 use crate::cfg::{Block, Edge, EdgeKind, Function, Terminator};
 use crate::technique::Disabled;
 
@@ -40,6 +40,7 @@ pub(super) fn function(blocks: Vec<Block>, precise: bool) -> (Function, Unit) {
         polling: HashSet::new(),
         liveness: Liveness::default(),
         features: Features::default(),
+        conventions: Conventions::default(),
         disabled: Disabled::default(),
         precise,
     };

@@ -101,12 +101,30 @@ pub const HEADER_SIZE: u64 = 4096;
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FunctionEntry {
-    /// Link-time address of its entry.
+    /// Link-time address of its entry. With [`OWN_CONVENTION`] the dispatch table does not
+    /// have it: only functions of the file that know it call it.
     pub guest: u64,
     /// Offset of its code from `code_offset`.
     pub host: u32,
     /// Length of its code, bytes.
     pub host_length: u32,
+}
+
+/// Bit of [`FunctionEntry::guest`].
+pub const OWN_CONVENTION: u64 = 1;
+
+impl FunctionEntry {
+    /// Link-time address of its entry.
+    #[must_use]
+    pub const fn address(&self) -> u64 {
+        self.guest & !OWN_CONVENTION
+    }
+
+    /// Whether the dispatch table has it.
+    #[must_use]
+    pub const fn is_dispatched(&self) -> bool {
+        self.guest & OWN_CONVENTION == 0
+    }
 }
 
 /// The private data page of an image in one window, filled by the runtime.

@@ -44,10 +44,18 @@ impl<'ctx> Ir<'ctx> {
     /// signature. The linker of images resolves the name; no function of the
     /// module has it, so that signatures need not agree.
     pub fn callee(&self, guest: u64, signature: Signature) -> PointerValue<'ctx> {
-        let name = format!("{}_{guest:x}", signature.prefix());
-        let function = self.module.get_function(&name).unwrap_or_else(|| {
+        self.declared(&format!("{}_{guest:x}", signature.prefix()), signature)
+    }
+
+    /// The same for a call in the function's own convention.
+    pub fn own_callee(&self, guest: u64, signature: Signature) -> PointerValue<'ctx> {
+        self.declared(&format!("o{}_{guest:x}", signature.prefix()), signature)
+    }
+
+    fn declared(&self, name: &str, signature: Signature) -> PointerValue<'ctx> {
+        let function = self.module.get_function(name).unwrap_or_else(|| {
             let r#type = self.functions[signature as usize];
-            let function = self.module.add_function(&name, r#type, None);
+            let function = self.module.add_function(name, r#type, None);
             function.set_call_conventions(X86_REGCALL);
             let global = function.as_global_value();
             global.set_visibility(GlobalVisibility::Hidden);
@@ -56,13 +64,11 @@ impl<'ctx> Ir<'ctx> {
         function.as_global_value().as_pointer_value()
     }
 
-    /// Starts the definition of the host function of the guest function at `guest`.
-    /// `features` is LLVM's list of target features.
-    pub fn define(&self, guest: u64, signature: Signature, features: &str) -> FunctionValue<'ctx> {
+    /// Starts the definition of a host function. `features` is LLVM's list of target
+    /// features.
+    pub fn define(&self, name: &str, signature: Signature, features: &str) -> FunctionValue<'ctx> {
         let r#type = self.functions[signature as usize];
-        let function = self
-            .module
-            .add_function(&function_name(guest), r#type, None);
+        let function = self.module.add_function(name, r#type, None);
         function.set_call_conventions(X86_REGCALL);
         for name in [
             "nounwind",
@@ -179,11 +185,39 @@ pub fn function_name(guest: u64) -> String {
     format!("f_{guest:x}")
 }
 
-/// The guest address in a name made by [`function_name`] or [`Ir::callee`].
-pub fn function_address(name: &str) -> Option<u64> {
-    let (kind, digits) = name.split_once('_')?;
-    if !["f", "i", "w"].contains(&kind) {
-        return None;
+/// Name of the host function that has a convention of its own, besides the one named by
+/// [`function_name`] which anybody can call.
+pub fn own_function_name(guest: u64) -> String {
+    format!("of_{guest:x}")
+}
+
+/// The host function that a symbol stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostFunction {
+    /// Link-time address of the guest function.
+    pub guest: u64,
+    /// Whether it is the one with a convention of its own.
+    pub own: bool,
+}
+
+impl HostFunction {
+    /// That of a name made by [`function_name`], [`own_function_name`], [`Ir::callee`] or
+    /// [`Ir::own_callee`].
+    pub fn of_symbol(name: &str) -> Option<Self> {
+        let (kind, digits) = name.split_once('_')?;
+        let guest = u64::from_str_radix(digits, 16).ok()?;
+        match kind {
+            "f" | "i" | "w" => Some(Self { guest, own: false }),
+            "of" | "oi" | "ow" => Some(Self { guest, own: true }),
+            _ => None,
+        }
     }
-    u64::from_str_radix(digits, 16).ok()
+
+    /// Name of its definition.
+    pub fn name(self) -> String {
+        match self.own {
+            true => own_function_name(self.guest),
+            false => function_name(self.guest),
+        }
+    }
 }

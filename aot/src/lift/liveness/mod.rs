@@ -36,7 +36,7 @@ const ARGUMENTS: RegisterSet = RegisterSet {
 };
 
 /// Registers needed at the ends of functions.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Liveness {
     functions: HashMap<u64, Ends>,
 }

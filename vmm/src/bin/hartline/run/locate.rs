@@ -37,7 +37,7 @@ pub fn locate(
         read: &read,
     };
     let found = translator.locate(&function, offset, &state).ok()??;
-    let bias = report.pc.wrapping_sub(function.guest);
+    let bias = report.pc.wrapping_sub(function.address());
     Some(Located {
         pc: found.pc.wrapping_add(bias),
         bias,

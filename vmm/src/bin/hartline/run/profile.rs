@@ -56,7 +56,7 @@ impl Raw {
         }
         let mut at = 0;
         while let Some((inode, function, size)) = self.word(at).and_then(|word| ran.frame(word)) {
-            names.push(ran.name(inode, function.guest));
+            names.push(ran.name(inode, function.address()));
             at += 1 + (size / 8) as u32;
         }
         if self.cut {

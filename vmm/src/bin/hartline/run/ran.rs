@@ -114,7 +114,7 @@ impl<'a> Ran<'a> {
         self.images.iter().flat_map(|placed| {
             placed.image.functions().map(|function| {
                 let start = placed.address + u64::from(function.host);
-                let name = self.name(placed.inode, function.guest);
+                let name = self.name(placed.inode, function.address());
                 (start, u64::from(function.host_length), name)
             })
         })
