@@ -118,7 +118,7 @@ fuzz_target!(|input: &[u8]| {
     };
     let mut net = Network::default();
     let (receive, transmit) = (Box::new(receive), Box::new(Out::default()));
-    let wire = Wire::new(receive, transmit, capabilities, &settings, 7, 1 << 20);
+    let wire = Wire::new(receive, transmit, capabilities, &settings, [7, 8], 1 << 20);
     net.set_wire(wire);
     let Some(listener) = open(&mut net, Type::Stream, 80) else {
         return;

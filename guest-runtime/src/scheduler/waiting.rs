@@ -223,7 +223,7 @@ impl Kernel {
             Box::new(transmit),
             capabilities,
             &boot.net,
-            self.random.number(),
+            [self.random.number(), self.random.number()],
             (boot.ram_length / SHARE) as usize,
         );
         let net = &mut self.files.vfs.net;

@@ -20,11 +20,16 @@ const LONGEST: usize = 64 << 10;
 
 /// Sockets that see IP packets.
 pub(super) struct Datagrams {
-    /// Datagrams to send.
-    outgoing: (SocketSet<'static>, SocketHandle),
+    /// Datagrams to send over IPv4 and IPv6, from the first one on.
+    outgoing: [Option<Set>; 2],
     /// Datagrams that came in fragments.
-    incoming: (SocketSet<'static>, SocketHandle),
+    incoming: Set,
 }
+
+/// A socket, and the set that it is in.
+type Set = (SocketSet<'static>, SocketHandle);
+
+const VERSIONS: [IpVersion; 2] = [IpVersion::Ipv4, IpVersion::Ipv6];
 
 impl fmt::Debug for Datagrams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,13 +41,9 @@ fn buffer((packets, bytes): (usize, usize)) -> PacketBuffer<'static> {
     PacketBuffer::new(vec![PacketMetadata::EMPTY; packets], vec![0; bytes])
 }
 
-fn set(
-    version: Option<IpVersion>,
-    receive: (usize, usize),
-    send: (usize, usize),
-) -> (SocketSet<'static>, SocketHandle) {
+fn set(version: IpVersion, receive: (usize, usize), send: (usize, usize)) -> Set {
     let protocol = Some(IpProtocol::Udp);
-    let socket = raw::Socket::new(version, protocol, buffer(receive), buffer(send));
+    let socket = raw::Socket::new(Some(version), protocol, buffer(receive), buffer(send));
     let mut sockets = SocketSet::new(vec![]);
     let handle = sockets.add(socket);
     (sockets, handle)
@@ -51,9 +52,18 @@ fn set(
 impl Datagrams {
     pub fn new() -> Datagrams {
         Datagrams {
-            outgoing: set(None, (0, 0), QUEUE),
-            incoming: set(Some(IpVersion::Ipv4), (1, LONGEST), (0, 0)),
+            outgoing: [None, None],
+            incoming: set(IpVersion::Ipv4, (1, LONGEST), (0, 0)),
         }
+    }
+
+    /// The socket for datagrams between these ends.
+    fn socket(&mut self, ends: Ends) -> &mut raw::Socket<'static> {
+        let version = frame::version(ends.remote.ip());
+        let place = usize::from(version == IpVersion::Ipv6);
+        let set = self.outgoing[place].get_or_insert_with(|| set(version, (0, 0), QUEUE));
+        let (sockets, handle) = set;
+        sockets.get_mut(*handle)
     }
 
     /// Sends a datagram. One for which there is no room is lost.
@@ -61,9 +71,7 @@ impl Datagrams {
         let length = frame::udp_packet_length(ends.remote.ip(), payload.len());
         // Fragments are no use to a device that computes checksums.
         let with_checksum = length > stack.capabilities.mtu;
-        let (sockets, handle) = &mut self.outgoing;
-        let socket = sockets.get_mut::<raw::Socket<'_>>(*handle);
-        if let Ok(packet) = socket.send(length) {
+        if let Ok(packet) = self.socket(ends).send(length) {
             frame::udp_packet(packet, ends, payload, with_checksum);
         }
         self.egress(stack);
@@ -79,15 +87,14 @@ impl Datagrams {
             }
             return;
         }
-        let waiting: usize = stack.tails.iter().map(|tail| tail.payload.len()).sum();
-        let (sockets, handle) = &mut self.outgoing;
-        let socket = sockets.get_mut::<raw::Socket<'_>>(*handle);
+        let tails = stack.tails(frame::version(ends.remote.ip()));
+        let waiting: usize = tails.iter().map(|tail| tail.payload.len()).sum();
         let head = frame::udp_packet_length(ends.remote.ip(), 0);
         if waiting + payload.len() <= QUEUE.1
-            && let Ok(packet) = socket.send(head)
+            && let Ok(packet) = self.socket(ends).send(head)
             && frame::udp_head(packet, ends, payload.len()).is_some()
         {
-            stack.tails.push_back(Tail {
+            tails.push_back(Tail {
                 payload: payload.to_vec(),
                 segment: size,
             });
@@ -97,9 +104,12 @@ impl Datagrams {
 
     /// Sends what waits.
     pub fn egress(&mut self, stack: &mut Stack) {
-        let (sockets, handle) = &mut self.outgoing;
-        if sockets.get::<raw::Socket<'_>>(*handle).send_queue() > 0 {
-            stack.egress(sockets);
+        for (version, set) in VERSIONS.into_iter().zip(&mut self.outgoing) {
+            if let Some((sockets, handle)) = set
+                && sockets.get::<raw::Socket<'_>>(*handle).send_queue() > 0
+            {
+                stack.egress(version, sockets);
+            }
         }
     }
 

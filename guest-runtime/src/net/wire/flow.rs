@@ -1,7 +1,7 @@
 //! TCP connections beyond this VM: a smoltcp socket each, what it belongs to, and how its
 //! life shows at the socket of the program.
 
-use super::frame::{Ends, Segment, acknowledgement, as_acknowledgement};
+use super::frame::{self, Ends, Segment, acknowledgement, as_acknowledgement};
 use super::patience::{Patience, Step, Vigil};
 use super::window::Window;
 use super::{Arrival, Stack, Wire, now, remove};
@@ -13,6 +13,7 @@ use core::fmt;
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
 use smoltcp::time::Duration;
+use smoltcp::wire::IpVersion;
 
 /// Number of a connection. Numbers are not used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,9 +115,13 @@ impl Flow {
     /// Sends what there is to send. Result: packets sent.
     fn egress(&mut self, stack: &mut Stack) -> u64 {
         stack.sent.told = None;
-        let sent = stack.egress(&mut self.sockets);
+        let sent = stack.egress(self.version(), &mut self.sockets);
         self.note_window(stack);
         sent
+    }
+
+    fn version(&self) -> IpVersion {
+        frame::version(self.ends.local.ip())
     }
 
     /// What was sent just now was this connection's.
@@ -271,7 +276,7 @@ impl Wire {
         let time = patience.limit.map(|limit| limit.cast_unsigned());
         let time = time.map_or(CONNECT_TIME, Duration::from_micros);
         socket.set_timeout(Some(time));
-        let context = self.stack.interface.context();
+        let context = self.stack.context(ends.remote.ip());
         socket
             .connect(context, ends.remote, ends.local)
             .map_err(|_| Errno::EADDRNOTAVAIL)?;
@@ -464,7 +469,7 @@ impl Wire {
         let watch = flow.vigil.next().map(|(at, _)| at);
         let next = self
             .stack
-            .next(&flow.sockets)
+            .next(flow.version(), &flow.sockets)
             .into_iter()
             .chain(watch)
             .min();

@@ -6,8 +6,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use hartline_abi::virtio::NetHeader;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
-    ArpPacket, EthernetFrame, EthernetProtocol, IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet,
-    TcpOption, TcpPacket, TcpSeqNumber, UdpPacket,
+    ArpPacket, EthernetFrame, EthernetProtocol, IpAddress, IpProtocol, IpVersion, Ipv4Packet,
+    Ipv6Packet, TcpOption, TcpPacket, TcpSeqNumber, UdpPacket,
 };
 
 /// Both ends of a packet of TCP or UDP: who sent it, and to whom.
@@ -118,6 +118,23 @@ fn scale_of(packet: &TcpPacket<&[u8]>) -> Option<u8> {
         if options.is_empty() {
             return None;
         }
+    }
+}
+
+/// The version of IP that has an address.
+pub(super) fn version(ip: IpAddr) -> IpVersion {
+    match ip {
+        IpAddr::V4(_) => IpVersion::Ipv4,
+        IpAddr::V6(_) => IpVersion::Ipv6,
+    }
+}
+
+/// The version of IP that a frame belongs to. ARP is IPv4's.
+pub(super) fn version_of(frame: &[u8]) -> IpVersion {
+    let ethernet = EthernetFrame::new_checked(frame);
+    match ethernet.map(|frame| frame.ethertype()) {
+        Ok(EthernetProtocol::Ipv6) => IpVersion::Ipv6,
+        _ => IpVersion::Ipv4,
     }
 }
 

@@ -11,6 +11,7 @@ mod flow;
 mod frame;
 mod link;
 mod patience;
+mod stack;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -24,7 +25,7 @@ use super::Network;
 use super::interfaces::{self, Traffic};
 use crate::errno::Errno;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -32,13 +33,11 @@ use datagrams::Datagrams;
 use flow::Flow;
 use frame::{Ends, Kind};
 use hartline_abi::boot::NetSettings;
-use link::{Port, Sent, Tail};
-use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
+use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::dhcpv4;
 use smoltcp::time::Instant;
-use smoltcp::wire::{
-    EthernetAddress, HardwareAddress, IpAddress, IpCidr, Ipv4Address, Ipv6Address,
-};
+use smoltcp::wire::{IpCidr, IpVersion, Ipv4Address};
+use stack::Stack;
 
 /// Packets that are looked at before programs have their turn.
 const BATCH: usize = 256;
@@ -58,7 +57,6 @@ pub struct Wire {
     /// a buffer, may be missing.
     unsent: BTreeSet<FlowId>,
     datagrams: Datagrams,
-    has_gateway6: bool,
     /// Packets that came.
     received: Traffic,
     /// The DHCP client's set, and it.
@@ -71,24 +69,6 @@ pub struct Wire {
     budget: usize,
 }
 
-/// smoltcp's interface and the way out.
-struct Stack {
-    interface: Interface,
-    transmit: Box<dyn Transmit>,
-    sent: Sent,
-    /// What follows headers that smoltcp sends, in their order.
-    tails: VecDeque<Tail>,
-    capabilities: Capabilities,
-}
-
-impl core::fmt::Debug for Stack {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Stack")
-            .field("capabilities", &self.capabilities)
-            .finish_non_exhaustive()
-    }
-}
-
 fn now() -> Instant {
     #[cfg(not(test))]
     let time = crate::clock::monotonic();
@@ -97,50 +77,8 @@ fn now() -> Instant {
     Instant::from_micros((time / 1000).cast_signed())
 }
 
-impl Stack {
-    /// smoltcp's interface, and its device, to which a packet may have come.
-    fn parts<'a>(&'a mut self, frame: Option<&'a [u8]>) -> (&'a mut Interface, Port<'a>) {
-        let port = Port {
-            frame,
-            transmit: &mut *self.transmit,
-            sent: &mut self.sent,
-            tails: &mut self.tails,
-            capabilities: self.capabilities,
-        };
-        (&mut self.interface, port)
-    }
-
-    /// Lets the sockets of a set see a packet.
-    fn ingress(&mut self, frame: &[u8], sockets: &mut SocketSet<'static>) {
-        let (interface, mut port) = self.parts(Some(frame));
-        interface.poll_ingress_single(now(), &mut port, sockets);
-    }
-
-    /// Sends what the sockets of a set have to send. Result: packets sent.
-    fn egress(&mut self, sockets: &mut SocketSet<'static>) -> u64 {
-        /// More than fill the largest window.
-        const MOST: usize = 4096;
-        let before = self.sent.counted;
-        for _ in 0..MOST {
-            let last = self.sent.counted;
-            let (interface, mut port) = self.parts(None);
-            interface.poll_egress(now(), &mut port, sockets);
-            if self.sent.counted == last {
-                break;
-            }
-        }
-        self.sent.counted - before
-    }
-
-    /// When a set is to be looked at again; microseconds since boot.
-    fn next(&mut self, sockets: &SocketSet<'static>) -> Option<i64> {
-        let at = self.interface.poll_at(now(), sockets);
-        at.map(|at| at.total_micros())
-    }
-}
-
 impl Wire {
-    /// The interface over these queues, with addresses as `settings` says. `seed` is random;
+    /// The interface over these queues, with addresses as `settings` says. `seeds` are random;
     /// the buffers of connections may take `budget` bytes, more if there are many.
     ///
     /// # Panics
@@ -148,32 +86,15 @@ impl Wire {
     #[must_use]
     pub fn new(
         receive: Box<dyn Receive>,
-        mut transmit: Box<dyn Transmit>,
+        transmit: Box<dyn Transmit>,
         capabilities: Capabilities,
         settings: &NetSettings,
-        seed: u64,
+        seeds: [u64; 2],
         budget: usize,
     ) -> Wire {
-        let mac = EthernetAddress(capabilities.mac);
-        let mut config = Config::new(HardwareAddress::Ethernet(mac));
-        config.random_seed = seed;
-        let (mut sent, mut tails) = (Sent::default(), VecDeque::new());
-        let mut port = Port {
-            frame: None,
-            transmit: &mut *transmit,
-            sent: &mut sent,
-            tails: &mut tails,
-            capabilities,
-        };
-        let interface = Interface::new(config, &mut port, now());
-        let mut wire = Wire {
-            stack: Stack {
-                interface,
-                transmit,
-                sent,
-                tails,
-                capabilities,
-            },
+        let wants_dhcp = settings.dhcp != 0;
+        Wire {
+            stack: Stack::new(transmit, capabilities, settings, seeds),
             receive,
             flows: BTreeMap::new(),
             ends: BTreeMap::new(),
@@ -181,77 +102,28 @@ impl Wire {
             timers: BTreeSet::new(),
             unsent: BTreeSet::new(),
             datagrams: Datagrams::new(),
-            has_gateway6: settings.gateway6 != [0; 16],
             received: Traffic::default(),
-            dhcp: None,
+            dhcp: wants_dhcp.then(|| {
+                let mut sockets = SocketSet::new(vec![]);
+                let handle = sockets.add(dhcpv4::Socket::new());
+                (sockets, handle)
+            }),
             name_servers: None,
-            next_control: None,
+            next_control: wants_dhcp.then_some(0),
             budget,
-        };
-        wire.configure(settings, mac);
-        wire
-    }
-
-    /// Gives the interface its addresses and routes.
-    fn configure(&mut self, settings: &NetSettings, mac: EthernetAddress) {
-        let interface = &mut self.stack.interface;
-        let [length4, length6] = settings.prefixes.map(|length| length.min(128) as u8);
-        interface.update_ip_addrs(|addresses| {
-            let link_local =
-                Ipv6Address::from_bits(0xfe80 << 112 | u128::from(interface_identifier(mac.0)));
-            let own4 = Ipv4Address::from(settings.ipv4);
-            let own6 = Ipv6Address::from(settings.ipv6);
-            let wanted = [
-                (IpAddress::from(own4), length4.min(32)),
-                (own6.into(), length6),
-                (link_local.into(), 64),
-            ];
-            for (address, length) in wanted {
-                if address.is_unicast() {
-                    // There is room for four.
-                    let _ = addresses.push(IpCidr::new(address, length));
-                }
-            }
-        });
-        // Room for two routes; one fails only if there is no room.
-        let gateway4 = Ipv4Address::from(settings.gateway4);
-        if !gateway4.is_unspecified() {
-            let _ = interface.routes_mut().add_default_ipv4_route(gateway4);
-        }
-        let gateway6 = Ipv6Address::from(settings.gateway6);
-        if !gateway6.is_unspecified() {
-            let _ = interface.routes_mut().add_default_ipv6_route(gateway6);
-        }
-        if settings.dhcp != 0 {
-            let mut sockets = SocketSet::new(vec![]);
-            let handle = sockets.add(dhcpv4::Socket::new());
-            self.dhcp = Some((sockets, handle));
-            self.next_control = Some(0);
         }
     }
 
     /// Whether an address is this interface's own.
     #[must_use]
     pub fn has_address(&self, ip: IpAddr) -> bool {
-        self.stack.interface.has_ip_addr(IpAddress::from(ip))
+        self.stack.has_address(ip)
     }
 
     /// The address that packets to `to` come from; none if none can be sent there.
     #[must_use]
     pub fn source(&self, to: IpAddr) -> Option<IpAddr> {
-        let interface = &self.stack.interface;
-        let to = IpAddress::from(to);
-        let is_near = |cidr: &IpCidr| cidr.contains_addr(&to);
-        let is_near = interface.ip_addrs().iter().any(is_near);
-        let has_gateway = match to {
-            IpAddress::Ipv4(_) => interface.routes().get_default_ipv4_route().is_some(),
-            IpAddress::Ipv6(_) => self.has_gateway6,
-        };
-        if !is_near && !has_gateway {
-            return None;
-        }
-        let source = IpAddr::from(interface.get_source_address(&to)?);
-        (!source.is_unspecified()).then_some(source)
+        self.stack.source(to)
     }
 
     /// Largest IP packet, bytes.
@@ -264,17 +136,14 @@ impl Wire {
     #[must_use]
     pub fn interface(&self) -> interfaces::Interface {
         use interfaces::flag::{BROADCAST, LOWER_UP, RUNNING, UP};
-        let addresses = self.stack.interface.ip_addrs().iter();
         interfaces::Interface {
             index: interfaces::ETHERNET,
             name: "eth0",
             flags: UP | BROADCAST | RUNNING | LOWER_UP,
             mac: self.stack.capabilities.mac,
             mtu: self.stack.capabilities.mtu as u32,
-            addresses: addresses
-                .map(|cidr| (IpAddr::from(cidr.address()), cidr.prefix_len()))
-                .collect(),
-            traffic: [self.received, self.stack.sent.traffic],
+            addresses: self.stack.addresses().collect(),
+            traffic: [self.received, self.stack.traffic()],
         }
     }
 
@@ -286,13 +155,7 @@ impl Wire {
     /// The default gateways, of IPv4 and IPv6.
     #[must_use]
     pub fn gateways(&self) -> Vec<IpAddr> {
-        let routes = self.stack.interface.routes();
-        let defaults = [
-            routes.get_default_ipv4_route(),
-            routes.get_default_ipv6_route(),
-        ];
-        let defaults = defaults.into_iter().flatten();
-        defaults.map(|route| route.via_router.into()).collect()
+        self.stack.gateways().collect()
     }
 
     /// Whether there are packets to look at.
@@ -451,7 +314,10 @@ impl Wire {
                 }
             }
             Kind::Neighbour => {
-                self.stack.ingress(frame, &mut SocketSet::new(vec![]));
+                let mut nobody = SocketSet::new(vec![]);
+                self.stack.ingress(frame, &mut nobody);
+                // It may have asked for groups, which smoltcp tells of later.
+                self.stack.egress(frame::version_of(frame), &mut nobody);
                 touched.extend(self.unsent.iter());
             }
             Kind::Other => self.stack.ingress(frame, &mut SocketSet::new(vec![])),
@@ -463,15 +329,14 @@ impl Wire {
         let Some((sockets, handle)) = &mut self.dhcp else {
             return;
         };
-        self.stack.egress(sockets);
+        self.stack.egress(IpVersion::Ipv4, sockets);
         let event = sockets.get_mut::<dhcpv4::Socket<'_>>(*handle).poll();
-        let interface = &mut self.stack.interface;
-        let is_v4 = |cidr: &IpCidr| matches!(cidr, IpCidr::Ipv4(_));
+        let interface = self.stack.interface_mut(IpVersion::Ipv4);
         match event {
             Some(dhcpv4::Event::Configured(config)) => {
                 self.name_servers = Some(config.dns_servers.iter().copied().collect());
                 interface.update_ip_addrs(|addresses| {
-                    addresses.retain(|cidr| !is_v4(cidr));
+                    addresses.clear();
                     // There is room for four.
                     let _ = addresses.push(IpCidr::Ipv4(config.address));
                 });
@@ -482,12 +347,12 @@ impl Wire {
                 }
             }
             Some(dhcpv4::Event::Deconfigured) => {
-                interface.update_ip_addrs(|addresses| addresses.retain(|cidr| !is_v4(cidr)));
+                interface.update_ip_addrs(|addresses| addresses.clear());
                 interface.routes_mut().remove_default_ipv4_route();
             }
             None => {}
         }
-        self.next_control = self.stack.next(sockets);
+        self.next_control = self.stack.next(IpVersion::Ipv4, sockets);
     }
 }
 
@@ -518,10 +383,4 @@ fn remove(
     if let Some(at) = flow.timer {
         timers.remove(&(at, id));
     }
-}
-
-/// The modified EUI-64 of a hardware address (RFC 4291, appendix A).
-fn interface_identifier(mac: [u8; 6]) -> u64 {
-    let [a, b, c, d, e, f] = mac;
-    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }

@@ -14,7 +14,7 @@ use core::cell::{Cell, RefCell};
 use core::net::SocketAddr;
 use core::ops::Deref;
 use hartline_abi::virtio::NetHeader;
-use smoltcp::wire::{TcpPacket, TcpSeqNumber};
+use smoltcp::wire::{IpAddress, TcpPacket, TcpSeqNumber};
 
 const WHO: Ucred = Ucred {
     pid: 2,
@@ -189,7 +189,7 @@ fn host_that(cuts_datagrams: bool, number: u8, receive: &Pipe, transmit: &Pipe) 
         transmit,
         capabilities,
         &settings,
-        seed,
+        [seed, seed << 8],
         8 << 20,
     ));
     net
