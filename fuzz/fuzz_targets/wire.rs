@@ -114,6 +114,7 @@ fuzz_target!(|input: &[u8]| {
         mac: MAC,
         mtu: 1500,
         segments: true,
+        segments6: true,
         datagrams: true,
     };
     let mut net = Network::default();

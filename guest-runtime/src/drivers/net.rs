@@ -30,11 +30,14 @@ const COMMAND: usize = 8;
 /// [`StartError`].
 pub fn start(host: Host) -> Result<(Receiver, Transmitter, Capabilities), StartError> {
     use net_feature::{CHECKSUM, CONTROL_QUEUE, GUEST_CHECKSUM, MAC, MERGEABLE, MTU, MULTIQUEUE};
-    use net_feature::{GUEST_TSO4, GUEST_TSO6, GUEST_USO4, GUEST_USO6, HOST_TSO4, HOST_USO};
+    use net_feature::{
+        GUEST_TSO4, GUEST_TSO6, GUEST_USO4, GUEST_USO6, HOST_TSO4, HOST_TSO6, HOST_USO,
+    };
     let mut device = Start::of(host, NET_DEVICE, device::NET);
     let needed = MAC | MTU | CHECKSUM | GUEST_CHECKSUM | MERGEABLE;
     let several = CONTROL_QUEUE | MULTIQUEUE;
-    let large = GUEST_TSO4 | GUEST_TSO6 | GUEST_USO4 | GUEST_USO6 | HOST_TSO4 | HOST_USO;
+    let come = GUEST_TSO4 | GUEST_TSO6 | GUEST_USO4 | GUEST_USO6;
+    let large = come | HOST_TSO4 | HOST_TSO6 | HOST_USO;
     let features = device.negotiate(large | several, needed)?;
     let words = device.config([0, 4, 8])?.map(u32::to_le_bytes);
     let config = words.as_flattened();
@@ -78,6 +81,7 @@ pub fn start(host: Host) -> Result<(Receiver, Transmitter, Capabilities), StartE
         mac,
         mtu: u16::from_le_bytes([config[10], config[11]]).into(),
         segments: features & HOST_TSO4 != 0,
+        segments6: features & HOST_TSO6 != 0,
         datagrams: features & HOST_USO != 0,
     };
     Ok((receiver, transmitter, capabilities))

@@ -53,6 +53,8 @@ pub(super) struct Flow {
     full: bool,
     window: Window,
     vigil: Vigil,
+    /// Over IPv6: the largest segment for the peer, bytes of data and of options.
+    most: u16,
 }
 
 impl fmt::Debug for Flow {
@@ -88,7 +90,11 @@ impl Flow {
         if let Some(frame) = again.and_then(|sequence| acknowledgement(frame, sequence)) {
             stack.ingress(&frame, &mut self.sockets);
         }
-        stack.ingress(frame, &mut self.sockets);
+        let begins = segment.is_syn && matches!(state, State::Listen | State::SynSent);
+        match begins && self.version() == IpVersion::Ipv6 {
+            true => self.most = stack.ingress_first(frame, &mut self.sockets),
+            false => stack.ingress(frame, &mut self.sockets),
+        }
         if self.socket().send_queue() < unacknowledged {
             self.vigil.acknowledged(time);
         }
@@ -115,7 +121,7 @@ impl Flow {
     /// Sends what there is to send. Result: packets sent.
     fn egress(&mut self, stack: &mut Stack) -> u64 {
         stack.sent.told = None;
-        let sent = stack.egress(self.version(), &mut self.sockets);
+        let sent = stack.egress_to(self.version(), self.most, &mut self.sockets);
         self.note_window(stack);
         sent
     }
@@ -227,6 +233,7 @@ impl Wire {
             full: false,
             window: Window::default(),
             vigil: Vigil::default(),
+            most: self.stack.capabilities.segment6(),
         };
         self.flows.insert(id, flow);
         self.ends.insert(ends, id);

@@ -7,7 +7,7 @@ use hartline_abi::virtio::NetHeader;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     ArpPacket, EthernetFrame, EthernetProtocol, IpAddress, IpProtocol, IpVersion, Ipv4Packet,
-    Ipv6Packet, TcpOption, TcpPacket, TcpSeqNumber, UdpPacket,
+    Ipv6Packet, TCP_HEADER_LEN, TcpOption, TcpPacket, TcpSeqNumber, UdpPacket,
 };
 
 /// Both ends of a packet of TCP or UDP: who sent it, and to whom.
@@ -252,14 +252,14 @@ const TCP_CHECKSUM: usize = 16;
 const UDP_CHECKSUM: usize = 6;
 
 /// Leaves the checksum of a TCP or UDP packet to the device, and its cutting into segments or
-/// datagrams with `segment` bytes of payload each.
-pub(super) fn offload(frame: &mut [u8], segment: Option<u16>) -> Outgo {
+/// datagrams with `segment` bytes of payload each; for TCP over IPv6 that follows from `limits`.
+pub(super) fn offload(frame: &mut [u8], mut segment: Option<u16>, limits: Limits) -> Outgo {
     let mut out = Outgo::default();
     let Ok(ip) = parse_ip(frame) else {
         // Fragments too: all of a datagram go the same way.
         return out;
     };
-    let (start, length) = (ip.start, ip.payload.len());
+    let (start, length, is_ipv6) = (ip.start, ip.payload.len(), ip.source.is_ipv6());
     let (place, headers) = match (ip.protocol, TcpPacket::new_checked(ip.payload)) {
         (IpProtocol::Tcp, Ok(tcp)) => {
             out.told = Some(Told {
@@ -269,7 +269,12 @@ pub(super) fn offload(frame: &mut [u8], segment: Option<u16>) -> Outgo {
                 is_syn: tcp.syn(),
                 scale: tcp.syn().then(|| scale_of(&tcp)).flatten(),
             });
-            (TCP_CHECKSUM, usize::from(tcp.header_len()))
+            let headers = usize::from(tcp.header_len());
+            if is_ipv6 {
+                let size = limits.payload(headers);
+                segment = (length - headers > size.into()).then_some(size);
+            }
+            (TCP_CHECKSUM, headers)
         }
         (IpProtocol::Udp, _) if length >= UDP => (UDP_CHECKSUM, UDP),
         _ => return out,
@@ -280,18 +285,89 @@ pub(super) fn offload(frame: &mut [u8], segment: Option<u16>) -> Outgo {
     if let Some(field) = frame.get_mut(start + place..start + place + 2) {
         field.copy_from_slice(&sum.to_be_bytes());
     }
+    if is_ipv6 && out.told.is_some_and(|told| told.is_syn) {
+        limit_option(options(frame, start, headers), limits.own);
+    }
     header.flags = NetHeader::NEEDS_CHECKSUM;
     header.checksum_start = start as u16;
     header.checksum_offset = place as u16;
     if let Some(size) = segment {
         header.gso_type = match place {
             UDP_CHECKSUM => NetHeader::GSO_UDP,
+            _ if is_ipv6 => NetHeader::GSO_TCP6,
             _ => NetHeader::GSO_TCP4,
         };
         header.gso_size = size;
         header.header_length = (start + headers) as u16;
     }
     out
+}
+
+/// Largest TCP segments over IPv6, as the option tells them: bytes of data and of options
+/// (RFC 6691). Where the device cuts them, smoltcp does not know what the link takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Those that the link lets through.
+    pub own: u16,
+    /// Those that the peer takes and the link lets through.
+    pub peer: u16,
+}
+
+impl Limits {
+    /// Where the peer has told nothing.
+    pub fn of(own: u16) -> Self {
+        Self { own, peer: own }
+    }
+
+    /// Most data behind a TCP header of so many bytes.
+    fn payload(self, headers: usize) -> u16 {
+        let options = headers.saturating_sub(TCP_HEADER_LEN) as u16;
+        self.peer.saturating_sub(options).max(1)
+    }
+}
+
+/// The options of a TCP header of so many bytes, which begins at `start`.
+fn options(frame: &mut [u8], start: usize, headers: usize) -> &mut [u8] {
+    let options = frame.get_mut(start + TCP_HEADER_LEN..start + headers);
+    options.unwrap_or_default()
+}
+
+/// Makes the largest segment that a packet asks for at most `most`, if it is TCP with SYN. Result:
+/// what smoltcp takes from it then, but no more than `most`.
+pub(super) fn limit_segments(frame: &mut [u8], most: u16) -> Option<u16> {
+    let ip = parse_ip(frame).ok()?;
+    let tcp = TcpPacket::new_checked(ip.payload).ok()?;
+    let (start, headers) = (ip.start, usize::from(tcp.header_len()));
+    let told = limit_option(options(frame, start, headers), most);
+    Some(told.unwrap_or(DEFAULT_MSS).max(SMALLEST_MSS).min(most))
+}
+
+/// What smoltcp takes for the largest segment if it is told none, and the least that it takes.
+const DEFAULT_MSS: u16 = 536;
+const SMALLEST_MSS: u16 = 48;
+
+/// Makes the largest segment in options of TCP (RFC 9293, section 3.2) at most `most`. Result: what
+/// it is then, if there is one. Of several the last counts.
+fn limit_option(options: &mut [u8], most: u16) -> Option<u16> {
+    let (mut at, mut told) = (0, None);
+    while let Some(rest @ [_, ..]) = options.get(at..)
+        && let Ok((next, option)) = TcpOption::parse(rest)
+    {
+        let after = options.len() - next.len();
+        match option {
+            TcpOption::EndOfList => break,
+            TcpOption::MaxSegmentSize(size) => {
+                let size = size.min(most);
+                options
+                    .get_mut(after - 2..after)?
+                    .copy_from_slice(&size.to_be_bytes());
+                told = Some(size).filter(|size| *size > 0);
+            }
+            _ => {}
+        }
+        at = after;
+    }
+    told
 }
 
 /// A number that both addresses and both ports of a TCP or UDP packet make.

@@ -1,6 +1,6 @@
 //! Where packets come from and go to, and how smoltcp sees that.
 
-use super::frame::{self, Outgo, Told};
+use super::frame::{self, Limits, Outgo, Told};
 use crate::net::interfaces::Traffic;
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -10,6 +10,7 @@ use core::num::NonZeroUsize;
 use hartline_abi::virtio::{MAX_FRAME, NetHeader};
 use smoltcp::phy::{Checksum, Device, DeviceCapabilities, Medium, PacketMeta, RxToken, TxToken};
 use smoltcp::time::Instant;
+use smoltcp::wire::{IPV6_HEADER_LEN, IpVersion, TCP_HEADER_LEN};
 
 /// Length of an Ethernet header, bytes.
 pub(super) const ETHERNET: usize = 14;
@@ -97,8 +98,18 @@ pub struct Capabilities {
     pub mtu: usize,
     /// Large TCP segments over IPv4 are cut by the device.
     pub segments: bool,
+    /// Large TCP segments over IPv6 are cut by the device.
+    pub segments6: bool,
     /// Several UDP datagrams in one packet are cut by the device.
     pub datagrams: bool,
+}
+
+impl Capabilities {
+    /// Largest TCP segment over IPv6 that the link lets through: bytes of data and of options.
+    pub(super) fn segment6(&self) -> u16 {
+        const HEADERS: usize = IPV6_HEADER_LEN + TCP_HEADER_LEN;
+        u16::try_from(self.mtu.saturating_sub(HEADERS)).unwrap_or(u16::MAX)
+    }
 }
 
 /// What was sent.
@@ -133,6 +144,10 @@ pub(super) struct Port<'a> {
     pub tails: &'a mut VecDeque<Tail>,
     /// What the interface can.
     pub capabilities: Capabilities,
+    /// The version of IP that its packets have.
+    pub version: IpVersion,
+    /// The largest segments over IPv6.
+    pub limits: Limits,
 }
 
 impl Port<'_> {
@@ -142,6 +157,8 @@ impl Port<'_> {
             sent: &mut *self.sent,
             tails: &mut *self.tails,
             segment: None,
+            longest: self.capabilities.mtu + ETHERNET,
+            limits: self.limits,
         }
     }
 }
@@ -172,8 +189,18 @@ impl Device for Port<'_> {
         // The driver has looked at them, or the device computes them.
         capabilities.checksum.tcp = Checksum::None;
         capabilities.checksum.udp = Checksum::None;
-        if self.capabilities.segments {
-            capabilities.segmentation.tcpv4 = NonZeroUsize::new(MAX_FRAME);
+        let segmentation = &mut capabilities.segmentation;
+        match self.version {
+            IpVersion::Ipv4 if self.capabilities.segments => {
+                segmentation.tcpv4 = NonZeroUsize::new(MAX_FRAME);
+            }
+            IpVersion::Ipv6 if self.capabilities.segments6 => {
+                segmentation.tcpv6 = NonZeroUsize::new(MAX_FRAME);
+                // It drops what is longer than this, also what the device would cut. See
+                // `Outgoing` for what the link takes.
+                capabilities.max_transmission_unit = MAX_FRAME;
+            }
+            _ => {}
         }
         capabilities
     }
@@ -195,6 +222,9 @@ pub(super) struct Outgoing<'a> {
     tails: &'a mut VecDeque<Tail>,
     /// Payload of each packet that the device is to cut it into.
     segment: Option<u16>,
+    /// Length of the longest that it does not cut, with the Ethernet header.
+    longest: usize,
+    limits: Limits,
 }
 
 impl TxToken for Outgoing<'_> {
@@ -217,7 +247,11 @@ impl TxToken for Outgoing<'_> {
         };
         let is_joined = tail.is_some();
         let buffer = &mut buffer[..length];
-        let Outgo { header, told, flow } = frame::offload(buffer, segment);
+        let Outgo { header, told, flow } = frame::offload(buffer, segment, self.limits);
+        // The answer to a ping may be, if the ping was.
+        if length > self.longest && header.gso_type == NetHeader::GSO_NONE {
+            return result;
+        }
         // Asking for an address is not yet sending.
         let counts = !frame::is_about_neighbours(buffer);
         self.transmit.commit(length, header, flow);

@@ -1,6 +1,6 @@
 //! smoltcp's interfaces, their addresses and routes, and the way out.
 
-use super::frame;
+use super::frame::{self, Limits};
 use super::link::{Capabilities, Port, Sent, Tail, Transmit};
 use super::now;
 use crate::net::interfaces::Traffic;
@@ -15,7 +15,9 @@ use smoltcp::wire::{
 };
 
 /// An interface for each version of IP: they share the link and nothing else. Packets come to that
-/// of their version.
+/// of their version. smoltcp drops IPv6 packets that are longer than the interface's largest, even
+/// if the device cuts them, and makes fragments of such IPv4 packets: so IPv6 has an interface
+/// whose largest packet is the largest there is.
 pub(super) struct Stack {
     ipv4: Half,
     ipv6: Half,
@@ -52,7 +54,7 @@ impl Stack {
         seeds: [u64; 2],
     ) -> Stack {
         let mut sent = Sent::default();
-        let mut half = |seed| {
+        let mut half = |version, seed| {
             let mut tails = VecDeque::new();
             let mut port = Port {
                 frame: None,
@@ -60,13 +62,15 @@ impl Stack {
                 sent: &mut sent,
                 tails: &mut tails,
                 capabilities,
+                version,
+                limits: Limits::of(capabilities.segment6()),
             };
             let interface = new_interface(&mut port, seed);
             Half { interface, tails }
         };
         let mut stack = Stack {
-            ipv4: half(seeds[0]),
-            ipv6: half(seeds[1]),
+            ipv4: half(IpVersion::Ipv4, seeds[0]),
+            ipv6: half(IpVersion::Ipv6, seeds[1]),
             transmit,
             sent,
             capabilities,
@@ -185,12 +189,15 @@ impl Stack {
             IpVersion::Ipv4 => &mut self.ipv4,
             IpVersion::Ipv6 => &mut self.ipv6,
         };
+        let limits = Limits::of(self.capabilities.segment6());
         let port = Port {
             frame,
             transmit: &mut *self.transmit,
             sent: &mut self.sent,
             tails: &mut half.tails,
             capabilities: self.capabilities,
+            version,
+            limits,
         };
         (&mut half.interface, port)
     }
@@ -201,14 +208,36 @@ impl Stack {
         interface.poll_ingress_single(now(), &mut port, sockets);
     }
 
+    /// The same for a segment over IPv6 that tells what the peer takes: smoltcp, which does not know
+    /// what the link takes, sees no more than that. Result: the largest segment for the peer.
+    pub fn ingress_first(&mut self, frame: &[u8], sockets: &mut SocketSet<'static>) -> u16 {
+        let most = self.capabilities.segment6();
+        let mut frame = frame.to_vec();
+        let told = frame::limit_segments(&mut frame, most);
+        self.ingress(&frame, sockets);
+        told.unwrap_or(most)
+    }
+
     /// Sends what the sockets of a set, all of one version, have to send. Result: packets sent.
     pub fn egress(&mut self, version: IpVersion, sockets: &mut SocketSet<'static>) -> u64 {
+        let most = self.capabilities.segment6();
+        self.egress_to(version, most, sockets)
+    }
+
+    /// The same for connections to a peer to whom segments over IPv6 have at most `most` bytes.
+    pub fn egress_to(
+        &mut self,
+        version: IpVersion,
+        most: u16,
+        sockets: &mut SocketSet<'static>,
+    ) -> u64 {
         /// More than fill the largest window.
         const MOST: usize = 4096;
         let before = self.sent.counted;
         for _ in 0..MOST {
             let last = self.sent.counted;
             let (interface, mut port) = self.parts(version, None);
+            port.limits.peer = most;
             interface.poll_egress(now(), &mut port, sockets);
             if self.sent.counted == last {
                 break;

@@ -1,6 +1,7 @@
 //! Two hosts on one wire, and a time of their own.
 
 mod datagrams;
+mod segments;
 
 use super::*;
 use crate::errno::Errno;
@@ -102,6 +103,8 @@ const ROOM: usize = 20;
 #[derive(Debug)]
 struct Out {
     pipe: Pipe,
+    /// Largest IP packet.
+    mtu: usize,
     buffer: Vec<u8>,
 }
 
@@ -126,9 +129,10 @@ impl Transmit for Out {
         }
         let segment = usize::from(header.gso_size);
         let headers = usize::from(header.header_length);
-        assert!(segment == 0 || segment + headers <= 1514 && segment < length - headers);
+        let longest = self.mtu + link::ETHERNET;
+        assert!(segment == 0 || segment + headers <= longest && segment < length - headers);
         assert_eq!(header.gso_type == NetHeader::GSO_NONE, segment == 0);
-        assert!(segment > 0 || length <= 1514);
+        assert!(segment > 0 || length <= longest);
         let bytes = self.buffer.clone();
         self.pipe.borrow_mut().push_back(Frame { bytes, header });
     }
@@ -154,11 +158,20 @@ fn internet_checksum(bytes: &[u8]) -> u16 {
 
 /// Host `number` of the network.
 fn host(number: u8, receive: &Pipe, transmit: &Pipe) -> Network {
-    host_that(true, number, receive, transmit)
+    host_that(CUTS_ALL, number, receive, transmit)
 }
 
-/// The same, whose device cuts datagrams or does not.
-fn host_that(cuts_datagrams: bool, number: u8, receive: &Pipe, transmit: &Pipe) -> Network {
+/// An interface whose device cuts segments and datagrams.
+const CUTS_ALL: Capabilities = Capabilities {
+    mac: [0; 6],
+    mtu: 1500,
+    segments: true,
+    segments6: true,
+    datagrams: true,
+};
+
+/// The same with another interface, but for the address.
+fn host_that(can: Capabilities, number: u8, receive: &Pipe, transmit: &Pipe) -> Network {
     let mut ipv6 = [0; 16];
     (ipv6[0], ipv6[15]) = (0xfd, number);
     let settings = NetSettings {
@@ -169,9 +182,7 @@ fn host_that(cuts_datagrams: bool, number: u8, receive: &Pipe, transmit: &Pipe) 
     };
     let capabilities = Capabilities {
         mac: [2, 0, 0, 0, 0, number],
-        mtu: 1500,
-        segments: true,
-        datagrams: cuts_datagrams,
+        ..can
     };
     let receive = In {
         pipe: Rc::clone(receive),
@@ -179,6 +190,7 @@ fn host_that(cuts_datagrams: bool, number: u8, receive: &Pipe, transmit: &Pipe) 
     };
     let transmit = Out {
         pipe: Rc::clone(transmit),
+        mtu: can.mtu,
         buffer: Vec::new(),
     };
     let mut net = Network::default();
@@ -200,8 +212,16 @@ struct Hosts([Network; 2], [Pipe; 2]);
 
 impl Hosts {
     fn new() -> Hosts {
+        Hosts::that([CUTS_ALL; 2])
+    }
+
+    /// Those with these interfaces.
+    fn that([first, second]: [Capabilities; 2]) -> Hosts {
         let (there, back) = (Pipe::default(), Pipe::default());
-        let hosts = [host(1, &back, &there), host(2, &there, &back)];
+        let hosts = [
+            host_that(first, 1, &back, &there),
+            host_that(second, 2, &there, &back),
+        ];
         Hosts(hosts, [there, back])
     }
 

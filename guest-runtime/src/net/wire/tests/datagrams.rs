@@ -72,12 +72,12 @@ fn several_datagrams_go_in_one_packet() {
     const SIZE: u16 = 1400;
     let data: Vec<u8> = (0..5000u32).map(|n| (n % 251) as u8).collect();
     for (cuts, packets) in [(true, 1), (false, 4)] {
-        let (there, back) = (Pipe::default(), Pipe::default());
-        let first = host_that(cuts, 1, &back, &there);
-        let mut hosts = Hosts(
-            [first, host(2, &there, &back)],
-            [Rc::clone(&there), Rc::clone(&back)],
-        );
+        let first = Capabilities {
+            datagrams: cuts,
+            ..CUTS_ALL
+        };
+        let mut hosts = Hosts::that([first, CUTS_ALL]);
+        let (there, _) = hosts.pipes();
         for (family, to) in places(2) {
             // At most one question for a neighbour in a second.
             advance(1000);
