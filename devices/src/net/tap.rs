@@ -1,5 +1,8 @@
 //! TAP interfaces of the host (Documentation/networking/tuntap.rst).
 
+#[cfg(test)]
+mod tests;
+
 use super::Backend;
 use hartline_abi::virtio::{NetHeader, net_feature};
 use std::ffi::{CStr, CString};
