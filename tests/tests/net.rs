@@ -3,6 +3,8 @@
 //!
 //! Needs to be root and `/dev/net/tun`; otherwise the tests are listed as ignored.
 
+#[path = "net/large.rs"]
+mod large;
 #[path = "net/nat.rs"]
 mod nat;
 #[path = "net/several.rs"]
@@ -57,6 +59,11 @@ const TESTS: &[(&str, Test)] = &[
     ("UDP server", udp_server),
     ("UDP client", udp_client),
     ("several datagrams in one packet", several::over_tap),
+    ("large segments", large::over_tap),
+    (
+        "large segments where packets are small",
+        large::over_small_packets,
+    ),
     ("connections that are refused or reset", failures),
     ("large files", large_files),
     ("DHCP", dhcp),

@@ -1,0 +1,89 @@
+//! Large TCP segments, which the host's kernel cuts: how many packets the device is given for
+//! them, and how long those are that the kernel takes them for.
+
+use super::{PATIENCE, Stats, Tap, echo, ip, pattern, quit, serve};
+use hartline_tests::Result;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+
+/// Bytes there and back over each connection.
+const LENGTH: usize = 8_000_000;
+/// Least bytes of the packets that the guest sends, on average: with its acknowledgements.
+const AVERAGE: u64 = 6000;
+/// Length of a TCP header.
+const TCP: u32 = 20;
+
+/// The largest segments that go to a peer, and those that came from it, as the kernel sees them.
+fn segments(stream: &TcpStream) -> std::io::Result<[u32; 2]> {
+    // SAFETY: all zeros are a valid structure.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the structure and its length.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut length,
+        )
+    };
+    match result {
+        0 => Ok([info.tcpi_snd_mss, info.tcpi_rcv_mss]),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// What the guest has sent: packets and bytes.
+fn sent(stats: &mut Stats, server: &super::Server) -> Result<[u64; 2]> {
+    let stats = stats.read(server)?;
+    let count = |name: &str| stats["net"][name].as_u64().ok_or("no such count");
+    Ok([count("sent_packets")?, count("sent_bytes")?])
+}
+
+/// Bytes to a server in a VM and back. The interface has one largest packet when the VM starts,
+/// and another one when its peers connect.
+fn exchange(at_start: u32, later: u32) -> Result<()> {
+    let tap = Tap::new()?;
+    ip(&format!("link set dev {} mtu {at_start}", tap.name))?;
+    let mut server = serve(&tap, &["--stats=json"])?;
+    let mut stats = Stats::of(&mut server)?;
+    ip(&format!("link set dev {} mtu {later}", tap.name))?;
+    for guest in [tap.guest(), tap.guest_v6()] {
+        let headers = TCP + if guest.is_ipv4() { 20 } else { 40 };
+        let largest = at_start.min(later) - headers;
+        let before = sent(&mut stats, &server)?;
+        let found = one(guest)?;
+        let after = sent(&mut stats, &server)?;
+        let [packets, bytes] = [0, 1].map(|n| after[n] - before[n]);
+        let is_right = found.iter().all(|size| *size <= largest)
+            && found[1] == largest
+            && bytes > LENGTH as u64
+            && bytes / packets > AVERAGE;
+        if !is_right {
+            let text = format!("{found:?} of {largest}, {packets} packets, {bytes} bytes");
+            return Err(format!("{guest}, {at_start}, {later}: {text}").into());
+        }
+    }
+    quit(&tap)?;
+    server.finish()?;
+    Ok(())
+}
+
+fn one(guest: IpAddr) -> Result<[u32; 2]> {
+    let to = SocketAddr::new(guest, 7000);
+    let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    echo(&stream, &pattern(LENGTH))?;
+    Ok(segments(&stream)?)
+}
+
+pub fn over_tap() -> Result<()> {
+    exchange(1500, 1500)
+}
+
+/// The smallest that IPv6 has, on either side.
+pub fn over_small_packets() -> Result<()> {
+    exchange(1280, 1280)?;
+    exchange(1500, 1280)?;
+    exchange(1280, 9000)
+}
