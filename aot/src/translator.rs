@@ -1,5 +1,6 @@
 //! One ELF file and everything that can be made of it.
 
+use std::collections::HashSet;
 use std::num::NonZero;
 
 use hartline_abi::elf::ElfError;
@@ -189,6 +190,13 @@ impl<'a> Translator<'a> {
             unit,
             threads: options.threads,
         })
+    }
+
+    /// Leaves all functions but those with the entries `wanted` to the interpreter.
+    pub fn restrict(&mut self, wanted: &HashSet<u64>) {
+        let functions = &mut self.flow.functions;
+        functions.retain(|function| wanted.contains(&function.entry));
+        self.unit.conventions.retain(wanted);
     }
 
     /// The file.

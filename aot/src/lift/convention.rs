@@ -95,6 +95,12 @@ impl Conventions {
         self.0.contains_key(&entry)
     }
 
+    /// Only functions with these entries are translated; who calls others does so by way of
+    /// the dispatcher.
+    pub fn retain(&mut self, translated: &HashSet<u64>) {
+        self.0.retain(|entry, _| translated.contains(entry));
+    }
+
     /// Number of functions that have one of their own.
     #[must_use]
     pub fn count(&self) -> usize {

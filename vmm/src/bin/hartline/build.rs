@@ -24,6 +24,12 @@ pub struct Arguments {
     #[arg(long)]
     precise: bool,
 
+    /// Translate only functions that runs of the program have translated on their way (without
+    /// --disable); the interpreter executes the others from then on. For measuring techniques
+    /// without translating large programs whole
+    #[arg(long)]
+    ran: bool,
+
     /// Root file system: a directory or a tar file; each ELF is a program inside it, and
     /// its interpreter and shared libraries are translated too
     #[arg(long, value_name = "DIR|TAR")]
@@ -40,29 +46,34 @@ pub struct Arguments {
 /// A file is no riscv64 program, the features of this host cannot be found, the
 /// translation fails, or the cache cannot be written.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let translation = Translation::for_this_host(&arguments.disable)?;
-    let variant = variant_for(arguments.precise);
+    let builder = Builder {
+        translation: Translation::for_this_host(&arguments.disable)?,
+        variant: variant_for(arguments.precise),
+        only_ran: arguments.ran,
+    };
     match &arguments.rootfs {
-        Some(root) => build_in_root(&translation, variant, root, &arguments.programs)?,
+        Some(root) => build_in_root(&builder, root, &arguments.programs)?,
         None => {
             for path in &arguments.programs {
-                build(&translation, variant, path, &program::read(path)?)?;
+                builder.build(path, &program::read(path)?)?;
             }
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Translates programs of a root file system with all that they load when they start.
-fn build_in_root(
-    translation: &Translation,
+/// How to translate.
+struct Builder {
+    translation: Translation,
     variant: u32,
-    root: &Path,
-    programs: &[PathBuf],
-) -> anyhow::Result<()> {
-    let mut builder = TreeBuilder::in_memory()?;
-    builder.add_root(root)?;
-    let tree = Arc::new(builder.build()?);
+    only_ran: bool,
+}
+
+/// Translates programs of a root file system with all that they load when they start.
+fn build_in_root(builder: &Builder, root: &Path, programs: &[PathBuf]) -> anyhow::Result<()> {
+    let mut tree = TreeBuilder::in_memory()?;
+    tree.add_root(root)?;
+    let tree = Arc::new(tree.build()?);
     let mut done = HashSet::new();
     for shown in programs {
         let path = Path::new("/").join(shown);
@@ -70,39 +81,42 @@ fn build_in_root(
         let name = path.to_str().context("the program's name is not UTF-8")?;
         let libraries = libraries::of_program(&tree, name, &program.bytes)?;
         if done.insert(program.file.inode()) {
-            build(translation, variant, shown, &program.bytes)?;
+            builder.build(shown, &program.bytes)?;
         }
         for library in libraries {
             let path = library.path()?;
             if done.insert(library.inode()) {
-                build(translation, variant, &path, &library.bytes()?)?;
+                builder.build(&path, &library.bytes()?)?;
             }
         }
     }
     Ok(())
 }
 
-fn build(translation: &Translation, variant: u32, path: &Path, elf: &[u8]) -> anyhow::Result<()> {
-    let name = path.display().to_string();
-    let start = Instant::now();
-    let meter = Meter::new(&name);
-    let image = translation
-        .image(elf, variant, &meter)
-        .with_context(|| name.clone())?;
-    let seconds = start.elapsed().as_secs_f64();
-    meter.finish();
-    let megabytes = image.image.length as f64 / 1e6;
-    let line = match image.functions {
-        None => format!("{name}: already translated, image of {megabytes:.1} MB"),
-        Some(functions) => {
-            let instructions = meter.instructions();
-            let rate = instructions as f64 / seconds;
-            format!(
-                "{name}: {functions} functions, {instructions} instructions in {seconds:.2} s \
+impl Builder {
+    fn build(&self, path: &Path, elf: &[u8]) -> anyhow::Result<()> {
+        let name = path.display().to_string();
+        let start = Instant::now();
+        let meter = Meter::new(&name);
+        let image = self
+            .translation
+            .image(elf, self.variant, self.only_ran, &meter)
+            .with_context(|| name.clone())?;
+        let seconds = start.elapsed().as_secs_f64();
+        meter.finish();
+        let megabytes = image.image.length as f64 / 1e6;
+        let line = match image.functions {
+            None => format!("{name}: already translated, image of {megabytes:.1} MB"),
+            Some(functions) => {
+                let instructions = meter.instructions();
+                let rate = instructions as f64 / seconds;
+                format!(
+                    "{name}: {functions} functions, {instructions} instructions in {seconds:.2} s \
                  ({rate:.0}/s), image of {megabytes:.1} MB"
-            )
-        }
-    };
-    writeln!(io::stdout(), "{line}")?;
-    Ok(())
+                )
+            }
+        };
+        writeln!(io::stdout(), "{line}")?;
+        Ok(())
+    }
 }

@@ -13,6 +13,7 @@ use hartline_vmm::known::Known;
 use hartline_vmm::platform::Kvm;
 use hartline_vmm::probe;
 use hartline_vmm::tree::Stamp;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// The [variant] that `--precise` asks for, or its absence.
@@ -139,7 +140,19 @@ impl Translation {
         Ok(Some(image))
     }
 
-    /// The image of a file in a [variant], translated if it is not in the cache.
+    /// Entries of the functions of a file that earlier runs have translated into a [variant]
+    /// while they ran, with all techniques.
+    fn ran(&self, elf: &[u8], variant: u32) -> HashSet<u64> {
+        let options = Options {
+            disabled: Disabled::default(),
+            ..self.options(variant)
+        };
+        let pieces = self.cache.pieces(&options.key(elf));
+        pieces.into_iter().flat_map(|p| p.functions).collect()
+    }
+
+    /// The image of a file in a [variant], translated if it is not in the cache: only what
+    /// [ran](Self::ran) if `only_ran`.
     ///
     /// # Errors
     /// The file is no riscv64 program, the translation fails, or the cache cannot be
@@ -148,6 +161,7 @@ impl Translation {
         &self,
         elf: &[u8],
         variant: u32,
+        only_ran: bool,
         progress: &dyn Progress,
     ) -> anyhow::Result<Translated> {
         let options = self.options(variant);
@@ -156,7 +170,10 @@ impl Translation {
             Some(file) => (file, None),
             None => {
                 self.cache.prepare()?;
-                let translator = Translator::new(elf, &options)?;
+                let mut translator = Translator::new(elf, &options)?;
+                if only_ran {
+                    translator.restrict(&self.ran(elf, variant));
+                }
                 let linked = translator.translate(progress)?;
                 let text = translator.binary().text_range();
                 let image = image::build(&key, variant, text, &linked)?;

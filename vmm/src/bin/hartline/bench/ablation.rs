@@ -1,4 +1,6 @@
-//! `hartline bench ablation`: what each technique of the translator is worth.
+//! `hartline bench ablation`: what each technique of the translator is worth. Large programs
+//! are not translated whole without each technique, but only the functions that the
+//! benchmarks execute often; a cache of its own next to the programs has these images.
 
 use super::compute::progress;
 use super::programs::{Programs, Way};
@@ -8,6 +10,9 @@ use hartline_aot::technique::Technique;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// Runs of a benchmark before its functions count as known.
+const WARM_UPS: u32 = 2;
 
 /// Arguments of `hartline bench ablation`.
 #[derive(Debug, clap::Args)]
@@ -69,6 +74,9 @@ struct Results {
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let benchmarks = suite::select(&arguments.filter).map_err(anyhow::Error::msg)?;
     let variants = variants(arguments, &benchmarks)?;
+    for benchmark in &benchmarks {
+        warm_up(&variants[0], benchmark, arguments)?;
+    }
     for (index, benchmark) in benchmarks.iter().enumerate() {
         let before = &benchmarks[..index];
         if !before.iter().any(|done| done.program == benchmark.program) {
@@ -106,10 +114,21 @@ fn variants(arguments: &Arguments, benchmarks: &[Benchmark]) -> anyhow::Result<V
             benchmarks,
             arguments.quick,
             without.as_slice(),
-        )?;
+        )?
+        .with_cache(&arguments.programs.join("ablation"));
         Ok(Variant { without, programs })
     })
     .collect()
+}
+
+/// Runs the benchmark until its functions are known that are worth translating.
+fn warm_up(full: &Variant, benchmark: &Benchmark, a: &Arguments) -> anyhow::Result<()> {
+    let runs = if a.quick { 1 } else { WARM_UPS };
+    for run in 1..=runs {
+        full.programs.run(benchmark, Way::Hartline, a.quick)?;
+        progress(&format!("{}: warm-up {run} of {runs}", benchmark.name));
+    }
+    Ok(())
 }
 
 fn translate(variants: &[Variant], benchmark: &Benchmark) -> anyhow::Result<()> {

@@ -55,6 +55,8 @@ pub struct Programs {
     hartline: PathBuf,
     /// Options of `hartline build` and `hartline run`.
     options: Vec<String>,
+    /// A cache in place of the user's, in which only what ran is translated.
+    cache: Option<PathBuf>,
 }
 
 impl Programs {
@@ -79,6 +81,7 @@ impl Programs {
                 .iter()
                 .map(|name| format!("--disable={name}"))
                 .collect(),
+            cache: None,
         };
         let mut needed = vec![programs.qemu()];
         for benchmark in benchmarks {
@@ -93,6 +96,24 @@ impl Programs {
             }
         }
         Ok(programs)
+    }
+
+    /// The same with a cache of its own, in which only what ran is translated.
+    pub fn with_cache(self, cache: &Path) -> Self {
+        Self {
+            cache: Some(cache.to_owned()),
+            ..self
+        }
+    }
+
+    /// `hartline` with the cache.
+    fn hartline(&self, subcommand: &str) -> Command {
+        let mut command = Command::new(&self.hartline);
+        command.arg(subcommand).args(&self.options);
+        if let Some(cache) = &self.cache {
+            command.env("HARTLINE_CACHE", cache);
+        }
+        command
     }
 
     fn qemu(&self) -> PathBuf {
@@ -139,8 +160,9 @@ impl Programs {
             false => &[&[]],
         };
         for variant in variants {
-            let mut command = Command::new(&self.hartline);
-            command.arg("build").args(*variant).args(&self.options);
+            let mut command = self.hartline("build");
+            command.args(*variant);
+            command.args(self.cache.as_ref().map(|_| "--ran"));
             let output = finish(command.args(self.files(benchmark.program)?))?;
             if !output.status.success() {
                 let name = benchmark.program.name();
@@ -261,8 +283,7 @@ impl Programs {
 
     /// `hartline run` with each input file as a volume in the guest's working directory.
     fn hartline_command(&self, benchmark: &Benchmark, quick: bool) -> Command {
-        let mut command = Command::new(&self.hartline);
-        command.arg("run").args(&self.options);
+        let mut command = self.hartline("run");
         for name in benchmark.inputs(quick) {
             let file = self.input().join(name);
             command
