@@ -46,11 +46,21 @@ pub enum Technique {
     LateLoads,
     /// Global value numbering, and the elimination of dead stores.
     ValueNumbering,
+    /// Address computations become part of the instruction that accesses memory.
+    AddressModes,
+    /// A branch is a comparison and a jump on its flags.
+    CompareAndBranch,
+    /// The high and the low half of a product are one multiplication.
+    ProductPairs,
+    /// What `lui` and `auipc` begin is one constant.
+    WideConstants,
+    /// Carries and borrows that `sltu` computes stay in the carry flag.
+    CarryChains,
 }
 
 impl Technique {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 20] = [
         Self::Liveness,
         Self::Polls,
         Self::SharedPolls,
@@ -66,6 +76,11 @@ impl Technique {
         Self::WideAccesses,
         Self::LateLoads,
         Self::ValueNumbering,
+        Self::AddressModes,
+        Self::CompareAndBranch,
+        Self::ProductPairs,
+        Self::WideConstants,
+        Self::CarryChains,
     ];
 
     /// Name on the command line and in cache keys.
@@ -87,6 +102,11 @@ impl Technique {
             Self::WideAccesses => "wide-accesses",
             Self::LateLoads => "late-loads",
             Self::ValueNumbering => "value-numbering",
+            Self::AddressModes => "address-modes",
+            Self::CompareAndBranch => "compare-and-branch",
+            Self::ProductPairs => "product-pairs",
+            Self::WideConstants => "wide-constants",
+            Self::CarryChains => "carry-chains",
         }
     }
 }

@@ -46,9 +46,14 @@ fn assembly_of(blocks: Vec<Block>, disabled: &[Technique]) -> String {
 
 /// The instructions of a function that executes `words` and returns.
 fn instructions(words: &[u32]) -> Vec<String> {
+    instructions_without(words, &[])
+}
+
+/// The same, translated without some techniques.
+fn instructions_without(words: &[u32], disabled: &[Technique]) -> Vec<String> {
     let mut words = words.to_vec();
     words.push(RET);
-    let text = assembly_of(vec![block(BASE, &words, Terminator::Return)], &[]);
+    let text = assembly_of(vec![block(BASE, &words, Terminator::Return)], disabled);
     let start = text.find("f_10000:").expect("the function is there");
     text[start..]
         .lines()
@@ -56,6 +61,7 @@ fn instructions(words: &[u32]) -> Vec<String> {
         .filter(|line| !line.starts_with('.'))
         .take_while(|line| !line.starts_with("ret"))
         .map(|line| line.split('#').next().unwrap_or_default().trim().to_owned())
+        .filter(|line| !line.is_empty())
         .collect()
 }
 
@@ -78,8 +84,12 @@ fn bit_manipulation_is_one_instruction() {
 #[test]
 fn addresses_are_folded() {
     // sh3add a0, a1, a2; ld a0, 8(a0)
-    let all = instructions(&[0x20c5_e533, 0x0085_3503]);
+    let words = [0x20c5_e533, 0x0085_3503];
+    let all = instructions(&words);
     assert_eq!(all, ["movq\t8(%rdx,%rdi,8), %rax"]);
+    let all = instructions_without(&words, &[Technique::AddressModes]);
+    let load = all.iter().rfind(|line| line.starts_with("movq\t("));
+    assert!(load.is_some_and(|load| !load.contains(",%")), "{all:#?}");
 }
 
 #[test]
@@ -204,19 +214,27 @@ fn what_was_stored_is_not_loaded_again() {
 #[test]
 fn constants_are_one_move() {
     // lui a0, 0x12345; addi a0, a0, 0x678
-    let all = instructions(&[0x1234_5537, 0x6785_0513]);
+    let words = [0x1234_5537, 0x6785_0513];
+    let all = instructions(&words);
     assert!(
         matches!(all.as_slice(), [line] if line.starts_with("movl\t$305419896")),
         "{all:#?}"
     );
+    let all = instructions_without(&words, &[Technique::WideConstants]);
+    let two = all.iter().any(|line| line.starts_with("movl\t$305418240"))
+        && all.iter().any(|line| line.starts_with("addq\t$1656"));
+    assert!(two, "{all:#?}");
 }
 
 #[test]
 fn high_and_low_products_are_one_multiplication() {
     // mul a0, a1, a2; mulhu a3, a1, a2; add a0, a0, a3
-    let all = instructions(&[0x02c5_8533, 0x02c5_b6b3, 0x00d5_0533]);
-    let products = all.iter().filter(|line| line.contains("mul"));
-    assert_eq!(products.count(), 1, "{all:#?}");
+    let products = |disabled| {
+        let all = instructions_without(&[0x02c5_8533, 0x02c5_b6b3, 0x00d5_0533], disabled);
+        all.iter().filter(|line| line.contains("mul")).count()
+    };
+    assert_eq!(products(&[]), 1);
+    assert_eq!(products(&[Technique::ProductPairs]), 2);
 }
 
 #[test]
@@ -241,20 +259,99 @@ fn branches_need_no_flag_in_a_register() {
     };
     let (taken, not_taken) = (edge(BASE + 8), edge(BASE + 4));
     // bltu a0, a1, +8
-    let text = assembly_of(
+    let blocks = || {
+        let branch = Terminator::Branch { taken, not_taken };
         vec![
-            block(
-                BASE,
-                &[0x00b5_6463],
-                Terminator::Branch { taken, not_taken },
-            ),
+            block(BASE, &[0x00b5_6463], branch),
             block(BASE + 4, &[0x0000_0513, RET], Terminator::Return), // li a0, 0
             block(BASE + 8, &[RET], Terminator::Return),
-        ],
-        &[],
-    );
+        ]
+    };
+    let text = assembly_of(blocks(), &[]);
     assert!(text.contains("cmpq\t%rdi, %rax"), "{text}");
     assert!(!text.contains("\tset"), "{text}");
+    let text = assembly_of(blocks(), &[Technique::CompareAndBranch]);
+    assert!(text.contains("\tset") && text.contains("\ttestb"), "{text}");
+}
+
+const WITHOUT_CARRIES: [Technique; 1] = [Technique::CarryChains];
+
+/// A sum or difference of four limbs: of those of a1 and a2, to a0. `first` leaves the carry
+/// in t2; `limb`, which goes on from there, has the limbs in t0 and t1. Both leave theirs in t0.
+fn four_limbs(first: &[u32], limb: &[u32]) -> Vec<u32> {
+    // ld t0, 0(a1); ld t1, 0(a2)
+    let mut words = vec![0x0005_b283, 0x0006_3303];
+    words.extend(first);
+    words.push(0x0055_3023); // sd t0, 0(a0)
+    for offset in [8, 16, 24] {
+        words.extend([0x0005_b283 | offset << 20, 0x0006_3303 | offset << 20]);
+        words.extend(limb);
+        words.push(0x0055_3023 | (offset & 31) << 7 | offset >> 5 << 25);
+    }
+    words
+}
+
+/// Three limbs take the carry from the flag where the one before left it; without the
+/// technique none does.
+fn is_chain(words: &[u32], name: &str) {
+    let count = |all: &[String], name| all.iter().filter(|line| line.starts_with(name)).count();
+    let all = instructions(words);
+    assert_eq!((count(&all, name), count(&all, "set")), (3, 0), "{all:#?}");
+    let all = instructions_without(words, &WITHOUT_CARRIES);
+    assert_eq!(count(&all, name), 0, "{all:#?}");
+}
+
+/// Nothing else but moves; without the technique the carry is in no flag.
+fn becomes_two(words: &[u32], expected: [&str; 2]) {
+    let others = |disabled: &[Technique]| {
+        let mut all = instructions_without(words, disabled);
+        all.retain(|line| !line.starts_with("mov") && !line.starts_with("xor"));
+        all
+    };
+    let all = others(&[]);
+    let same = all.len() == 2 && all.iter().zip(expected).all(|(a, b)| a.starts_with(b));
+    assert!(same, "{all:#?}");
+    let all = others(&WITHOUT_CARRIES);
+    assert!(
+        all.iter().all(|line| !line.starts_with(expected[1])),
+        "{all:#?}"
+    );
+}
+
+#[test]
+fn two_limbs_are_an_addition_with_carry() {
+    // add a0, a0, a2; sltu a5, a0, a2; add a1, a1, a3; add a1, a1, a5; li a5, 0
+    let sum = [0x00c5_0533, 0x00c5_37b3, 0x00d5_85b3, 0x00f5_85b3, 0x793];
+    becomes_two(&sum, ["addq", "adcq"]);
+    // sltu a5, a0, a2; sub a0, a0, a2; sub a1, a1, a3; sub a1, a1, a5; li a5, 0
+    let difference = [0x00c5_37b3, 0x40c5_0533, 0x40d5_85b3, 0x40f5_85b3, 0x793];
+    becomes_two(&difference, ["subq", "sbbq"]);
+}
+
+#[test]
+fn four_limbs_are_a_chain_of_carries() {
+    // add t0, t0, t1; sltu t2, t0, t1
+    let first = [0x0062_82b3, 0x0062_b3b3];
+    // add t0, t0, t1; sltu t1, t0, t1; add t0, t0, t2; sltu t2, t0, t2; or t2, t2, t1
+    let limb = [
+        0x0062_82b3,
+        0x0062_b333,
+        0x0072_82b3,
+        0x0072_b3b3,
+        0x0063_e3b3,
+    ];
+    is_chain(&four_limbs(&first, &limb), "adcq");
+    // sltu t2, t0, t1; sub t0, t0, t1
+    let first = [0x0062_b3b3, 0x4062_82b3];
+    // sltu t3, t0, t1; sub t0, t0, t1; sltu t1, t0, t2; sub t0, t0, t2; or t2, t3, t1
+    let limb = [
+        0x0062_be33,
+        0x4062_82b3,
+        0x0072_b333,
+        0x4072_82b3,
+        0x006e_63b3,
+    ];
+    is_chain(&four_limbs(&first, &limb), "sbbq");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Integer operations.
 
-use hartline_isa::{BinOp, DivOp, UnOp, Width};
+use hartline_isa::{BinOp, DivOp, IntegerOp, Operation, RegisterOp, UnOp, Width};
+use inkwell::IntPredicate;
 use inkwell::values::IntValue;
 
 use super::function::Lifter;
+use crate::technique::Technique;
 
 impl<'ctx> Lifter<'_, 'ctx> {
     pub(super) fn integer_binary(
@@ -30,9 +32,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             BinOp::MinU => self.integer_intrinsic("llvm.umin", &[a, b]),
             BinOp::Max => self.integer_intrinsic("llvm.smax", &[a, b]),
             BinOp::MaxU => self.integer_intrinsic("llvm.umax", &[a, b]),
-            BinOp::MulHigh => self.high_product(ir.sign_extend(a, 128), ir.sign_extend(b, 128)),
-            BinOp::MulHighU => self.high_product(ir.zero_extend(a, 128), ir.zero_extend(b, 128)),
-            BinOp::MulHighSU => self.high_product(ir.sign_extend(a, 128), ir.zero_extend(b, 128)),
+            BinOp::MulHigh | BinOp::MulHighU | BinOp::MulHighSU => self.high_product(op, a, b),
             BinOp::ClMul => self.carryless(a, b, 0),
             BinOp::ClMulHigh => self.carryless(a, b, 64),
             BinOp::ClMulReversed => self.carryless(a, b, 63),
@@ -52,9 +52,50 @@ impl<'ctx> Lifter<'_, 'ctx> {
             .into_int_value()
     }
 
-    fn high_product(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
-        let product = self.ir.built(self.ir.builder().build_int_mul(a, b, ""));
+    fn high_product(&self, op: BinOp, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
+        let ir = self.ir;
+        // `mul` has the operands as they are.
+        let [a, b] = [a, b].map(|operand| self.seen_with(Technique::ProductPairs, operand));
+        let (a, b) = match op {
+            BinOp::MulHigh => (ir.sign_extend(a, 128), ir.sign_extend(b, 128)),
+            BinOp::MulHighSU => (ir.sign_extend(a, 128), ir.zero_extend(b, 128)),
+            _ => (ir.zero_extend(a, 128), ir.zero_extend(b, 128)),
+        };
+        let product = ir.built(ir.builder().build_int_mul(a, b, ""));
         self.bits_from(product, 64)
+    }
+
+    /// `value`. Without the technique LLVM does not see where it comes from, so that it
+    /// cannot join the instructions before and after.
+    pub(super) fn seen_with(&self, technique: Technique, value: IntValue<'ctx>) -> IntValue<'ctx> {
+        match self.unit.disabled.allows(technique) {
+            true => value,
+            false => self.ir.opaque(value),
+        }
+    }
+
+    /// What the current instruction writes to its destination.
+    pub(super) fn written(&self, value: IntValue<'ctx>) -> IntValue<'ctx> {
+        match self.instruction.map(|i| i.operation()) {
+            Some(Operation::Lui { .. } | Operation::Auipc { .. }) => {
+                self.seen_with(Technique::WideConstants, value)
+            }
+            Some(Operation::Register {
+                op: RegisterOp::I(IntegerOp::Sltu),
+                ..
+            }) => self.seen_with(Technique::CarryChains, value),
+            _ => value,
+        }
+    }
+
+    /// The condition of a branch; as a byte in between, it is not the flags of a comparison.
+    pub(super) fn branch_condition(&self, condition: IntValue<'ctx>) -> IntValue<'ctx> {
+        let ir = self.ir;
+        if self.unit.disabled.allows(Technique::CompareAndBranch) {
+            return condition;
+        }
+        let byte = ir.opaque(ir.zero_extend(condition, 8));
+        ir.compare(IntPredicate::NE, byte, byte.get_type().const_zero())
     }
 
     /// 64 bits of a 128-bit value, from bit `from`.

@@ -362,6 +362,36 @@ impl<'ctx> Ir<'ctx> {
         built(self.builder.build_indirect_call(r#type, code, &[], ""));
     }
 
+    /// `value`, but LLVM does not see where it comes from, and computes it in a register.
+    pub fn opaque(&self, value: IntValue<'ctx>) -> IntValue<'ctx> {
+        let kind = value.get_type();
+        let r#type = kind.fn_type(&[kind.into()], false);
+        let code = self.context.create_inline_asm(
+            r#type,
+            String::new(),
+            "=r,0".to_owned(),
+            false,
+            false,
+            Some(InlineAsmDialect::ATT),
+            false,
+        );
+        let arguments = [value.into()];
+        let call = built(
+            self.builder
+                .build_indirect_call(r#type, code, &arguments, ""),
+        );
+        // It goes if nobody needs the value. The number says that no memory is accessed.
+        for name in ["memory", "nounwind", "willreturn"] {
+            let kind = Attribute::get_named_enum_kind_id(name);
+            let attribute = self.context.create_enum_attribute(kind, 0);
+            call.add_attribute(AttributeLoc::Function, attribute);
+        }
+        call.try_as_basic_value()
+            .basic()
+            .expect("the assembly returns a value")
+            .into_int_value()
+    }
+
     /// The host stack pointer.
     pub fn stack_pointer(&self) -> IntValue<'ctx> {
         self.intrinsic(

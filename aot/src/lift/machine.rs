@@ -54,6 +54,7 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
 
     fn write_x(&mut self, register: XReg, value: IntValue<'ctx>) {
         if register != XReg::ZERO {
+            let value = self.written(value);
             self.registers.set_x(self.ir, register.index(), value);
         }
     }
@@ -295,7 +296,7 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
     }
 
     fn branch(&mut self, condition: IntValue<'ctx>, _offset: i64) {
-        self.control = Control::Condition(condition);
+        self.control = Control::Condition(self.branch_condition(condition));
     }
 
     fn jump_register(&mut self, _link: XReg, _base: XReg, target: IntValue<'ctx>) {

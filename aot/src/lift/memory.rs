@@ -2,14 +2,21 @@
 
 use hartline_abi::hart::{NO_RESERVATION, offset};
 use hartline_isa::{AmoOp, Fence, Format, Width};
-use inkwell::values::IntValue;
+use inkwell::values::{IntValue, PointerValue};
 use inkwell::{AtomicOrdering, AtomicRMWBinOp, IntPredicate};
 
 use super::function::Lifter;
 use super::ir::{Likely, Memory};
 use super::machine::Image;
+use crate::technique::Technique;
 
 impl<'ctx> Lifter<'_, 'ctx> {
+    /// The program's memory at `address`.
+    pub(super) fn memory_at(&self, address: IntValue<'ctx>) -> PointerValue<'ctx> {
+        let address = self.seen_with(Technique::AddressModes, address);
+        self.ir.guest_pointer(address)
+    }
+
     pub(super) fn load_integer(
         &mut self,
         width: Width,
@@ -17,7 +24,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         address: IntValue<'ctx>,
     ) -> IntValue<'ctx> {
         let ir = self.ir;
-        let value = ir.load_int(width.bits(), ir.guest_pointer(address), Memory::Guest);
+        let value = ir.load_int(width.bits(), self.memory_at(address), Memory::Guest);
         self.note_load(value.into());
         if signed {
             ir.sign_extend(value, 64)
@@ -33,8 +40,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         value: IntValue<'ctx>,
     ) {
         let low = self.ir.truncate(value, width.bits());
-        self.ir
-            .store(self.ir.guest_pointer(address), low, Memory::Guest);
+        self.ir.store(self.memory_at(address), low, Memory::Guest);
     }
 
     pub(super) fn load_image(&mut self, format: Format, address: IntValue<'ctx>) -> Image<'ctx> {
@@ -43,7 +49,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             Format::Single => ir.single,
             Format::Double => ir.double,
         };
-        let value = ir.load(r#type, ir.guest_pointer(address), Memory::Guest);
+        let value = ir.load(r#type, self.memory_at(address), Memory::Guest);
         self.note_load(value);
         match format {
             Format::Single => self.boxed(value.into_float_value()),
@@ -58,7 +64,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         value: Image<'ctx>,
     ) {
         let ir = self.ir;
-        let pointer = ir.guest_pointer(address);
+        let pointer = self.memory_at(address);
         match (format, value.single) {
             (Format::Double, _) => ir.store(pointer, value.bits, Memory::Guest),
             (Format::Single, Some(single)) => ir.store(pointer, single, Memory::Guest),
@@ -101,7 +107,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             AmoOp::MinU => AtomicRMWBinOp::UMin,
             AmoOp::MaxU => AtomicRMWBinOp::UMax,
         };
-        let pointer = ir.guest_pointer(address);
+        let pointer = self.memory_at(address);
         let value = ir.truncate(value, width.bits());
         let order = AtomicOrdering::SequentiallyConsistent;
         let old = ir.built(ir.builder().build_atomicrmw(op, pointer, value, order));
@@ -112,7 +118,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     /// `lr`: the value and its address are what `sc` compares with.
     pub(super) fn reserve(&mut self, width: Width, address: IntValue<'ctx>) -> IntValue<'ctx> {
         let ir = self.ir;
-        let value = ir.load_int(width.bits(), ir.guest_pointer(address), Memory::Guest);
+        let value = ir.load_int(width.bits(), self.memory_at(address), Memory::Guest);
         ir.keep(value.into());
         let value = ir.sign_extend(value, 64);
         ir.store_hart(offset::RESERVATION, address);
@@ -139,7 +145,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let expected = ir.truncate(ir.load_hart(offset::RESERVED_VALUE), width.bits());
         let value = ir.truncate(value, width.bits());
         let order = AtomicOrdering::SequentiallyConsistent;
-        let pointer = ir.guest_pointer(address);
+        let pointer = self.memory_at(address);
         let exchange = ir.built(
             ir.builder()
                 .build_cmpxchg(pointer, expected, value, order, order),

@@ -314,7 +314,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let offset = ir.constant(whole.offset.cast_unsigned());
         let address = ir.built(ir.builder().build_int_add(base, offset, ""));
         let bits = 8 * whole.bytes;
-        let mut value = ir.load_int(bits, ir.guest_pointer(address), Memory::Guest);
+        let mut value = ir.load_int(bits, self.memory_at(address), Memory::Guest);
         self.note_load(value.into());
         if whole.reversed {
             let kind = value.get_type().into();
