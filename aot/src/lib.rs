@@ -8,6 +8,7 @@ pub mod elf;
 pub mod explain;
 pub mod image;
 pub mod key;
+mod layout;
 pub mod lift;
 pub mod link;
 pub mod order;

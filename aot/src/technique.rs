@@ -56,11 +56,13 @@ pub enum Technique {
     WideConstants,
     /// Carries and borrows that `sltu` computes stay in the carry flag.
     CarryChains,
+    /// Functions stand after those that call them, not in the order of their addresses.
+    FunctionOrder,
 }
 
 impl Technique {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Liveness,
         Self::Polls,
         Self::SharedPolls,
@@ -81,6 +83,7 @@ impl Technique {
         Self::ProductPairs,
         Self::WideConstants,
         Self::CarryChains,
+        Self::FunctionOrder,
     ];
 
     /// Name on the command line and in cache keys.
@@ -107,6 +110,7 @@ impl Technique {
             Self::ProductPairs => "product-pairs",
             Self::WideConstants => "wide-constants",
             Self::CarryChains => "carry-chains",
+            Self::FunctionOrder => "function-order",
         }
     }
 }

@@ -12,9 +12,11 @@ use thiserror::Error;
 
 use crate::cfg::Function;
 use crate::codegen::{Codegen, CodegenError};
+use crate::layout;
 use crate::lift::{Ir, Unit, lift, lift_adapter, resume_points};
 use crate::link::{LinkError, Linked, ResumePoint};
 use crate::pieces::{Piece, link_pieces};
+use crate::technique::Technique;
 
 /// Instructions that are compiled together: enough to spread the cost of a
 /// module, few enough to balance the threads and show progress.
@@ -45,7 +47,8 @@ impl Progress for Silent {
     fn advance(&self, _done: usize, _total: usize) {}
 }
 
-/// Translates functions, sorted by entry.
+/// Translates functions, sorted by entry. In the image they stand in another order
+/// ([`layout`]), which does not depend on the threads.
 ///
 /// # Errors
 /// LLVM or the linker failed.
@@ -55,14 +58,21 @@ pub fn translate(
     threads: Option<NonZero<usize>>,
     progress: &dyn Progress,
 ) -> Result<Linked, TranslateError> {
-    let batches = batches(functions);
-    let total = functions.iter().map(Function::instruction_count).sum();
+    let functions: Vec<&Function> = match unit.disabled.allows(Technique::FunctionOrder) {
+        true => layout::order(functions)
+            .into_iter()
+            .map(|index| &functions[index])
+            .collect(),
+        false => functions.iter().collect(),
+    };
+    let batches = batches(&functions);
+    let total = functions.iter().map(|f| f.instruction_count()).sum();
     let workers = threads
         .or_else(|| thread::available_parallelism().ok())
         .map_or(1, NonZero::get)
         .min(batches.len());
     let job = Job {
-        functions,
+        functions: &functions,
         batches: &batches,
         unit,
         progress,
@@ -92,7 +102,7 @@ pub fn translate(
 }
 
 /// Ranges of functions that are compiled together.
-fn batches(functions: &[Function]) -> Vec<Range<usize>> {
+fn batches(functions: &[&Function]) -> Vec<Range<usize>> {
     let mut batches = Vec::new();
     let mut start = 0;
     let mut size = 0;
@@ -112,7 +122,7 @@ fn batches(functions: &[Function]) -> Vec<Range<usize>> {
 
 /// Work shared by the threads.
 struct Job<'a> {
-    functions: &'a [Function],
+    functions: &'a [&'a Function],
     batches: &'a [Range<usize>],
     unit: &'a Unit,
     progress: &'a dyn Progress,
@@ -142,8 +152,8 @@ impl Job<'_> {
             if self.failed.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            let functions: Vec<&Function> = self.functions[batch.clone()].iter().collect();
-            let piece = compile(&codegen, self.unit, &functions)?;
+            let functions = &self.functions[batch.clone()];
+            let piece = compile(&codegen, self.unit, functions)?;
             if let Ok(mut pieces) = self.pieces.lock() {
                 pieces[index] = Some(piece);
             }
