@@ -82,7 +82,7 @@ fn in_guest(file: Vec<u8>) {
             gpa: 0x1000,
             window: 0,
         };
-        let Some(image) = images::Image::new(bytes, origin) else {
+        let Some(image) = images::Image::new(bytes, origin, Default::default()) else {
             continue;
         };
         let start = image.text_start();

@@ -32,6 +32,8 @@ pub struct Image {
     origin: Origin,
     /// Guest text that it translates, at its place in the address space.
     text: Range<u64>,
+    /// Pages of guest memory that it was made from, besides the text.
+    pages: Rc<[Range<u64>]>,
     /// The image file.
     file: Range<u64>,
     /// Host code.
@@ -84,9 +86,10 @@ pub fn code_pages(header: &ImageHeader, length: u64) -> Option<Range<u64>> {
 }
 
 impl Image {
-    /// The image whose file is `bytes`. `None` if it is not a usable image.
+    /// The image whose file is `bytes`, which holds only while the guest's memory in `pages`
+    /// stays as it is. `None` if it is not a usable image.
     #[must_use]
-    pub fn new(bytes: &'static [u8], origin: Origin) -> Option<Image> {
+    pub fn new(bytes: &'static [u8], origin: Origin, pages: Rc<[Range<u64>]>) -> Option<Image> {
         let header = header(bytes).filter(|header| header.variant == origin.variant)?;
         let start = header.text_start.checked_add(origin.bias)?;
         let code = part(bytes, header.code_offset, header.code_length)?;
@@ -95,6 +98,7 @@ impl Image {
         Some(Image {
             origin,
             text: start..start.checked_add(header.text_length)?,
+            pages,
             file: file.start as u64..file.end as u64,
             code: code.start as u64..code.end as u64,
             table: array(bytes, header.table_offset, header.table_length / 4)?,
@@ -106,6 +110,12 @@ impl Image {
     #[must_use]
     pub fn text_start(&self) -> u64 {
         self.text.start
+    }
+
+    /// Whether it was made from memory in `range`.
+    fn depends_on(&self, range: &Range<u64>) -> bool {
+        let mut all = core::iter::once(&self.text).chain(self.pages.iter());
+        all.any(|part| part.start < range.end && range.start < part.end)
     }
 
     fn lookup(&self, pc: u64) -> Option<u64> {
@@ -307,11 +317,17 @@ impl Images {
         })
     }
 
-    /// Forgets the images of text in `range`, which is about to change. `true` if
+    /// Whether an image in use was made from memory in `range`.
+    #[must_use]
+    pub fn depend_on(&self, range: &Range<u64>) -> bool {
+        self.all().any(|image| image.depends_on(range))
+    }
+
+    /// Forgets the images made from memory in `range`, which is about to change. `true` if
     /// there were any: then no host frame may be returned to.
     pub fn invalidate(&mut self, range: &Range<u64>) -> bool {
         let before = self.images.len();
-        let stays = |image: &Image| image.text.start >= range.end || image.text.end <= range.start;
+        let stays = |image: &Image| !image.depends_on(range);
         self.images.retain(stays);
         self.retired.retain(stays);
         let changed = self.images.len() != before;
@@ -378,12 +394,16 @@ mod tests {
         }
     }
 
+    fn image(bytes: &'static [u8], origin: Origin) -> Option<Image> {
+        Image::new(bytes, origin, Rc::default())
+    }
+
     #[test]
     fn entries_are_found() {
         let bytes = image_bytes(|_| {});
         let code = bytes.as_ptr() as u64 + 2 * HEADER_SIZE;
         let mut images = Images::default();
-        images.add(Image::new(bytes, origin(0x10_0000)).unwrap());
+        images.add(image(bytes, origin(0x10_0000)).unwrap());
         assert_eq!(images.lookup(0x10_1004), Some(code + 16));
         assert_eq!(images.lookup(0x10_1000), None);
         assert_eq!(images.lookup(0x1004), None);
@@ -410,14 +430,14 @@ mod tests {
         });
         let old = image_bytes(|_| {});
         let mut images = Images::default();
-        images.add(Image::new(old, origin(0)).unwrap());
+        images.add(image(old, origin(0)).unwrap());
         assert_eq!(images.lookup(0x1004), Some(code(old) + 16));
         // Text 0xffc..0x100c with an entry at 0x1000; the old one is 0x1000..0x1010.
         let other = Origin {
             variant: 1,
             ..origin(0)
         };
-        images.add(Image::new(new, other).unwrap());
+        images.add(image(new, other).unwrap());
         for _ in 0..2 {
             assert_eq!(images.lookup(0xffc), None);
             assert_eq!(images.lookup(0x1000), Some(code(new) + 16));
@@ -434,13 +454,13 @@ mod tests {
         let code = |bytes: &[u8]| bytes.as_ptr() as u64 + 2 * HEADER_SIZE;
         let (old, new) = (image_bytes(|_| {}), image_bytes(|_| {}));
         let mut images = Images::default();
-        images.add(Image::new(old, origin(0)).unwrap());
+        images.add(image(old, origin(0)).unwrap());
         let newer = Origin {
             gpa: 0x8000,
             window: 4,
             ..origin(0)
         };
-        images.add(Image::new(new, newer).unwrap());
+        images.add(image(new, newer).unwrap());
         assert_eq!(images.lookup(0x1004), Some(code(new) + 16));
         assert!(images.has(0x8000, 0) && !images.has(0x1000, 0));
         // Host frames may still be in the old one.
@@ -451,11 +471,25 @@ mod tests {
     }
 
     #[test]
+    fn constants_count_as_text() {
+        let pages = [0x1000..0x2000, 0x5000..0x7000];
+        let constants = Image::new(image_bytes(|_| {}), origin(0), pages.into());
+        let mut images = Images::default();
+        images.add(constants.unwrap());
+        for range in [0x2000..0x5000, 0x7000..0x8000, 0..0x1000] {
+            assert!(!images.depend_on(&range) && !images.invalidate(&range));
+        }
+        assert!(images.depend_on(&(0x6000..0x6001)) && images.lookup(0x1004).is_some());
+        assert!(images.invalidate(&(0x6fff..0x8000)));
+        assert_eq!(images.lookup(0x1004), None);
+    }
+
+    #[test]
     fn jumps_are_remembered_until_images_change() {
         let bytes = image_bytes(|_| {});
         let code = bytes.as_ptr() as u64 + 2 * HEADER_SIZE;
         let mut images = Images::default();
-        images.add(Image::new(bytes, origin(0)).unwrap());
+        images.add(image(bytes, origin(0)).unwrap());
         assert_eq!(images.lookup_jump(0x1004, 1), Some(code + 16));
         assert_eq!(images.lookup_jump(0x1006, 1), None);
         assert_eq!(
@@ -484,16 +518,16 @@ mod tests {
 
     #[test]
     fn damaged_images_are_refused() {
-        assert!(Image::new(&[], origin(0)).is_none());
-        assert!(Image::new(image_bytes(|h| h.magic[0] = 0), origin(0)).is_none());
-        assert!(Image::new(image_bytes(|h| h.abi_version += 1), origin(0)).is_none());
-        assert!(Image::new(image_bytes(|h| h.code_length = 1 << 40), origin(0)).is_none());
-        assert!(Image::new(image_bytes(|h| h.code_offset = u64::MAX), origin(0)).is_none());
-        assert!(Image::new(image_bytes(|h| h.table_offset = 4097), origin(0)).is_none());
-        assert!(Image::new(image_bytes(|h| h.functions_count = u64::MAX), origin(0)).is_none());
-        assert!(Image::new(image_bytes(|h| h.text_length = u64::MAX), origin(0)).is_none());
+        assert!(image(&[], origin(0)).is_none());
+        assert!(image(image_bytes(|h| h.magic[0] = 0), origin(0)).is_none());
+        assert!(image(image_bytes(|h| h.abi_version += 1), origin(0)).is_none());
+        assert!(image(image_bytes(|h| h.code_length = 1 << 40), origin(0)).is_none());
+        assert!(image(image_bytes(|h| h.code_offset = u64::MAX), origin(0)).is_none());
+        assert!(image(image_bytes(|h| h.table_offset = 4097), origin(0)).is_none());
+        assert!(image(image_bytes(|h| h.functions_count = u64::MAX), origin(0)).is_none());
+        assert!(image(image_bytes(|h| h.text_length = u64::MAX), origin(0)).is_none());
         let beyond = image_bytes(|h| h.code_length = 16);
-        let image = Image::new(beyond, origin(0)).unwrap();
+        let image = image(beyond, origin(0)).unwrap();
         assert_eq!(image.lookup(0x1004), None);
     }
 }

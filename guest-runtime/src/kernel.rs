@@ -26,6 +26,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::boot::Shared;
 use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE, Hart};
+use hartline_abi::layout::PAGE_SIZE;
 use hartline_isa::Trap;
 
 /// Length of `ecall`, bytes.
@@ -193,13 +194,16 @@ impl Kernel {
         self.fetch = 0..0;
     }
 
-    /// Memory at `range` is about to change: what was made of code there is forgotten.
+    /// Memory at `range` is about to change: what was made of code and constants there is
+    /// forgotten.
     pub fn forget_code(&mut self, range: Range<u64>) {
+        let range = whole_pages(range);
         let mut overlapping = self.memory.vmas().overlapping(range.clone());
-        if !overlapping.any(|(_, vma)| vma.protection.executable()) {
+        let executable = overlapping.any(|(_, vma)| vma.protection.executable());
+        drop(overlapping);
+        if !executable && !self.images.depend_on(&range) {
             return;
         }
-        drop(overlapping);
         self.forget_decoded();
         self.stop_sharers();
         if self.images.invalidate(&range) {
@@ -554,3 +558,9 @@ impl core::fmt::Debug for Kernel {
 }
 
 const _: () = assert!(core::mem::offset_of!(Shared, signals) % 8 == 0);
+
+/// The pages that a range touches.
+fn whole_pages(range: Range<u64>) -> Range<u64> {
+    let end = range.end.checked_next_multiple_of(PAGE_SIZE);
+    range.start & !(PAGE_SIZE - 1)..end.unwrap_or(u64::MAX)
+}

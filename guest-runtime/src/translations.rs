@@ -1,11 +1,12 @@
 //! Translation images of mapped files. When code of an unchanged file of the root file
 //! system is mapped, the host is asked for its image; the image is mapped into a window
-//! of its own and used as long as the file's code stays mapped as it is.
+//! of its own and used as long as the file's code and constants stay mapped as they are.
 
 use crate::errno::Errno;
 use crate::images::{self, Image, Origin};
 use crate::kernel::{Control, Kernel};
-use crate::memory::{AddressSpace, Exhausted, Label};
+use crate::memory::{AddressSpace, Exhausted, Label, Vma};
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::call::Operation;
@@ -99,18 +100,52 @@ impl Kernel {
         if self.interpret_only {
             return;
         }
+        for (inode, file_start) in self.code_in(range, |_| true) {
+            self.use_translation(inode, file_start, self.images.variant);
+        }
+    }
+
+    /// Memory in `range` was mapped, or lost permissions, and is not executable. Translations
+    /// of the files whose constants are there are put to use if they waited for those.
+    pub fn admit_constants(&mut self, range: Range<u64>) {
+        if self.interpret_only {
+            return;
+        }
         let overlapping = self.memory.vmas().overlapping(range);
-        let candidates: Vec<(u32, u64)> = overlapping
+        let files = overlapping.filter_map(|(_, vma)| inode(vma));
+        let files: Vec<u32> = files
+            .filter(|&inode| self.has_constants_aside(inode))
+            .collect();
+        if files.is_empty() {
+            return;
+        }
+        for (inode, file_start) in self.code_in(0..USER_END, |inode| files.contains(&inode)) {
+            self.use_translation(inode, file_start, self.images.variant);
+        }
+    }
+
+    /// Whether translations of a file depend on memory that is not executable.
+    fn has_constants_aside(&self, inode: u32) -> bool {
+        let bytes = self.files.vfs.fs.origin_bytes(inode);
+        let program = bytes.and_then(|bytes| Program::parse(bytes).ok());
+        program.is_some_and(|program| {
+            let mut constants = program.constant_segments();
+            constants.any(|segment| !segment.execute)
+        })
+    }
+
+    /// The files that `wanted` says yes to and whose code is mapped in `range`: their inodes,
+    /// and where their first bytes would be.
+    fn code_in(&self, range: Range<u64>, wanted: impl Fn(u32) -> bool) -> Vec<(u32, u64)> {
+        let overlapping = self.memory.vmas().overlapping(range);
+        overlapping
             .filter(|(_, vma)| vma.protection.executable())
             .filter_map(|(start, vma)| match &vma.label {
-                // Where the file's first byte would be.
                 Label::File(file) => Some((file.inode?, start.wrapping_sub(file.offset))),
                 _ => None,
             })
-            .collect();
-        for (inode, file_start) in candidates {
-            self.use_translation(inode, file_start, self.images.variant);
-        }
+            .filter(|&(inode, _)| wanted(inode))
+            .collect()
     }
 
     /// Puts the translation of a file to use whose pages are mapped at their offsets
@@ -129,7 +164,8 @@ impl Kernel {
         // the program tells that there is none.
         if let Some(slot) = self.image_slot(inode, variant, bias)
             && !self.images.has(slot.gpa, bias)
-            && let Ok(Some(image)) = self.map_image(slot, inode, variant, bias)
+            && let pages = pages(&program, bias)
+            && let Ok(Some(image)) = self.map_image(slot, (inode, variant, bias), pages)
         {
             self.stop_sharers();
             self.images.add(image);
@@ -172,14 +208,13 @@ impl Kernel {
         self.images.uses_window(window) || self.scheduler.uses_window(window)
     }
 
-    /// Maps an image for a file with `bias`; `None` if it is not usable or there are no
-    /// windows left.
+    /// Maps an image for a file of an inode, in a variant, with a bias, that depends on the
+    /// guest's `pages`; `None` if it is not usable or there are no windows left.
     fn map_image(
         &mut self,
         slot: Slot,
-        inode: u32,
-        variant: u32,
-        bias: u64,
+        (inode, variant, bias): (u32, u32, u64),
+        pages: Rc<[Range<u64>]>,
     ) -> Result<Option<Image>, Exhausted> {
         if !(HEADER_SIZE..=IMAGE_STRIDE - IMAGE_FILE).contains(&slot.length) {
             return Ok(None);
@@ -214,7 +249,7 @@ impl Kernel {
             gpa: slot.gpa,
             window: number,
         };
-        let Some(image) = Image::new(bytes, origin) else {
+        let Some(image) = Image::new(bytes, origin, pages) else {
             return Ok(None);
         };
         let data = ImageData {
@@ -254,8 +289,8 @@ fn map_window(memory: &mut AddressSpace, number: u64, slot: Slot) -> Result<Opti
 }
 
 /// The load bias of a file whose pages are mapped at their offsets from `file_start`.
-/// `None` if they are not where its program headers want them, or not all of its code
-/// is mapped, executable, and as it is in the file.
+/// `None` if they are not where its program headers want them, or not all of its code and
+/// constants is mapped, with its permissions, and as it is in the file.
 fn bias(memory: &AddressSpace, program: &Program<'_>, inode: u32, file_start: u64) -> Option<u64> {
     let mut code = program
         .segments()
@@ -268,11 +303,32 @@ fn bias(memory: &AddressSpace, program: &Program<'_>, inode: u32, file_start: u6
     if program.program_type() == ProgramType::Exec && bias != 0 {
         return None;
     }
-    code.all(|segment| shows(memory, &segment, inode, bias))
+    let mut all = code.chain(program.constant_segments());
+    all.all(|segment| shows(memory, &segment, inode, bias))
         .then_some(bias)
 }
 
-/// Whether all of a segment's bytes in the file are mapped with `bias`, executable.
+/// The pages that a translation of a file depends on, if it is mapped with `bias`.
+fn pages(program: &Program<'_>, bias: u64) -> Rc<[Range<u64>]> {
+    let code = (program.segments()).filter(|segment| segment.execute && !segment.write);
+    let all = code.chain(program.constant_segments());
+    all.map(|segment| {
+        let pages = segment.pages();
+        pages.start.wrapping_add(bias)..pages.end.wrapping_add(bias)
+    })
+    .collect()
+}
+
+/// The inode of the file that a range shows as it is.
+fn inode(vma: &Vma) -> Option<u32> {
+    match &vma.label {
+        Label::File(file) => file.inode,
+        _ => None,
+    }
+}
+
+/// Whether all of a segment's bytes in the file are mapped with `bias`, to be read, and
+/// executable if they are code.
 fn shows(memory: &AddressSpace, segment: &Segment, inode: u32, bias: u64) -> bool {
     let start = segment.vaddr.wrapping_add(bias);
     let Some(end) = start.checked_add(segment.file_size) else {
@@ -282,7 +338,11 @@ fn shows(memory: &AddressSpace, segment: &Segment, inode: u32, bias: u64) -> boo
     memory.vmas().is_covered(range.clone())
         && memory.vmas().overlapping(range).all(|(at, vma)| {
             let file_at = segment.file_offset.wrapping_add(at).wrapping_sub(start);
-            vma.protection.executable()
+            let permitted = match segment.execute {
+                true => vma.protection.executable(),
+                false => vma.protection.readable(),
+            };
+            permitted
                 && matches!(&vma.label, Label::File(file)
                     if file.inode == Some(inode) && file.offset == file_at)
         })

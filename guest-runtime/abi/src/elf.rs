@@ -12,6 +12,7 @@ mod tests;
 pub use error::ElfError;
 
 use crate::layout::{PAGE_SIZE, USER_END, USER_MIN};
+use core::ops::Range;
 
 /// Size of the ELF header, bytes.
 pub const HEADER_SIZE: usize = 64;
@@ -111,6 +112,12 @@ impl Segment {
     #[must_use]
     pub fn end(&self) -> u64 {
         self.vaddr + self.mem_size
+    }
+
+    /// The pages on which it is, as link-time addresses.
+    #[must_use]
+    pub fn pages(&self) -> Range<u64> {
+        self.vaddr & !(PAGE_SIZE - 1)..self.end().next_multiple_of(PAGE_SIZE)
     }
 
     /// Whether the address is inside it.
@@ -229,6 +236,26 @@ impl<'a> Program<'a> {
         (self.headers())
             .filter(|header| header.kind == kind::LOAD && header.mem_size != 0)
             .map(|header| Segment::new(&header))
+    }
+
+    /// The segments whose bytes translated code may take for granted: an image is used
+    /// only while they are mapped as they are in the file. They are readable, not writable,
+    /// and share no page with another. Without execute permission they count in programs
+    /// only: those are loaded as a whole, while a dynamic loader may map the constants of a
+    /// library before anybody knows that there is code in the file.
+    pub fn constant_segments(&self) -> impl Iterator<Item = Segment> + 'a {
+        let program = *self;
+        let started = self.program_type == ProgramType::Exec || self.interpreter.is_some();
+        let constant = move |segment: &Segment| {
+            let apart = |other: Segment| {
+                let (a, b) = (segment.pages(), other.pages());
+                other == *segment || a.end <= b.start || b.end <= a.start
+            };
+            (segment.read && !segment.write && segment.file_size != 0)
+                && (segment.execute || started)
+                && program.segments().all(apart)
+        };
+        self.segments().filter(constant)
     }
 
     /// The bytes of a segment of this program that come from the file.

@@ -87,9 +87,7 @@ fn mmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         // As on Linux, the mapping holds even if its pages cannot be brought in now.
         let _ = kernel.memory.prepare(start, length, Access::Read);
     }
-    if protection.executable() {
-        kernel.admit_code(start..start + length);
-    }
+    admit(kernel, start..start + length, protection);
     Ok(start)
 }
 
@@ -153,10 +151,19 @@ impl Kernel {
     }
 }
 
-/// Code of a range is about to change.
+/// Code or constants of a range are about to change.
 fn forget(kernel: &mut Kernel, address: u64, length: u64) {
     let range: Range<u64> = address..address.saturating_add(length).min(USER_END);
     kernel.forget_code(range);
+}
+
+/// What is mapped in a range may be run or relied on from now on.
+fn admit(kernel: &mut Kernel, range: Range<u64>, protection: Protection) {
+    if protection.executable() {
+        kernel.admit_code(range);
+    } else if protection.readable() && !protection.writable() {
+        kernel.admit_constants(range);
+    }
 }
 
 fn munmap(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
@@ -175,9 +182,8 @@ fn mprotect(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
     kernel
         .memory
         .protect(arguments[0], arguments[1], protection)?;
-    if protection.executable() {
-        kernel.admit_code(arguments[0]..arguments[0] + arguments[1]);
-    }
+    let range = arguments[0]..arguments[0] + arguments[1];
+    admit(kernel, range, protection);
     Ok(0)
 }
 

@@ -82,6 +82,44 @@ fn reads_a_program() {
 }
 
 #[test]
+fn tells_what_is_constant() {
+    let constant = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = sample();
+        change(&mut bytes);
+        let program = Program::parse(&bytes).unwrap();
+        let starts = program.constant_segments().map(|segment| segment.vaddr);
+        starts.collect::<Vec<_>>()
+    };
+    let data_flags = |flags: u8| move |bytes: &mut Vec<u8>| bytes[DATA + 4] = flags;
+    let library = |bytes: &mut Vec<u8>| {
+        put(bytes, 16, &3u16.to_le_bytes());
+        put(bytes, INTERPRETER, &0u32.to_le_bytes());
+    };
+    assert_eq!(constant(&|_| {}), [0x10000]);
+    assert_eq!(constant(&data_flags(4)), [0x10000, 0x13000]);
+    assert_eq!(constant(&data_flags(5)), [0x10000, 0x13000]);
+    assert_eq!(constant(&data_flags(7)), [0x10000]);
+    assert_eq!(constant(&data_flags(0)), [0x10000]);
+    // The constants of a library without its code.
+    assert_eq!(constant(&library), [0x10000]);
+    assert_eq!(
+        constant(&|bytes| {
+            library(bytes);
+            bytes[DATA + 4] = 4;
+        }),
+        [0x10000]
+    );
+    // The data's pages begin where the text ends, in the middle of a page.
+    let meets = |bytes: &mut Vec<u8>| {
+        put(bytes, TEXT + 32, &0x1800u64.to_le_bytes());
+        put(bytes, TEXT + 40, &0x1800u64.to_le_bytes());
+        put(bytes, DATA + 8, &0x1800u64.to_le_bytes());
+        put(bytes, DATA + 16, &0x11800u64.to_le_bytes());
+    };
+    assert!(constant(&meets).is_empty());
+}
+
+#[test]
 fn refuses_other_files() {
     assert_eq!(Program::parse(b"").unwrap_err(), ElfError::NotElf);
     assert_eq!(
