@@ -58,11 +58,13 @@ pub enum Technique {
     CarryChains,
     /// Functions stand after those that call them, not in the order of their addresses.
     FunctionOrder,
+    /// Loads of what the file has in read-only memory become constants.
+    ReadOnlyData,
 }
 
 impl Technique {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Liveness,
         Self::Polls,
         Self::SharedPolls,
@@ -84,6 +86,7 @@ impl Technique {
         Self::WideConstants,
         Self::CarryChains,
         Self::FunctionOrder,
+        Self::ReadOnlyData,
     ];
 
     /// Name on the command line and in cache keys.
@@ -111,6 +114,7 @@ impl Technique {
             Self::WideConstants => "wide-constants",
             Self::CarryChains => "carry-chains",
             Self::FunctionOrder => "function-order",
+            Self::ReadOnlyData => "read-only-data",
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::disasm::side_by_side;
 use crate::elf::Binary;
 use crate::explain::{ExplainError, Explained, HostState, explain};
 use crate::key::Key;
-use crate::lift::{Conventions, Features, Liveness, Unit, needs_poll, whereabouts};
+use crate::lift::{Conventions, Features, Folded, Liveness, Unit, needs_poll, whereabouts};
 use crate::link::Linked;
 use crate::pieces::Piece;
 use crate::technique::{Disabled, Technique};
@@ -161,7 +161,7 @@ impl<'a> Translator<'a> {
             true => Liveness::of(&flow.functions, &features),
             false => Liveness::default(),
         };
-        let unit = Unit {
+        let mut unit = Unit {
             text,
             position_independent: binary.is_position_independent(),
             entries: flow
@@ -183,7 +183,11 @@ impl<'a> Translator<'a> {
             disabled,
             features,
             precise: options.precise,
+            folded: Folded::default(),
         };
+        if unit.disabled.allows(Technique::ReadOnlyData) {
+            unit.folded = Folded::of(&flow.functions, binary.memory(), &unit);
+        }
         Ok(Self {
             binary,
             flow,

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use hartline_aot::cfg::{Block, Edge, EdgeKind, Function, Terminator, find_searches};
-use hartline_aot::lift::{Conventions, Features, Liveness, Unit};
+use hartline_aot::lift::{Conventions, Features, Folded, Liveness, Unit};
 use hartline_aot::technique::{Disabled, Technique};
 use hartline_aot::translate::{Stage, emit};
+use hartline_aot::translator::{Options, Translator};
 use hartline_isa::decode;
 
 const BASE: u64 = 0x1_0000;
@@ -40,6 +41,7 @@ fn assembly_of(blocks: Vec<Block>, disabled: &[Technique]) -> String {
         conventions: Conventions::default(),
         disabled: Disabled::new(disabled),
         precise: false,
+        folded: Folded::default(),
     };
     emit(&[&function], &unit, Stage::Assembly).expect("compiles")
 }
@@ -425,4 +427,62 @@ fn rounds_of_a_short_loop_share_a_poll() {
     // One at the function's entry, one in the loop.
     assert_eq!((polls, polls_without), (2, 2));
     assert!(single < 4 && shared >= 4, "{single} and {shared} rounds");
+}
+
+/// A program whose code is at `BASE`, and whose constants follow in the same segment at
+/// `BASE + 0x40`.
+fn program(words: &[u32], constants: &[u64]) -> Vec<u8> {
+    let mut bytes = vec![0; 0x2000];
+    let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+    put(0, b"\x7fELF\x02\x01\x01");
+    for (at, value) in [(16, 2u16), (18, 243), (52, 64), (54, 56), (56, 1)] {
+        put(at, &value.to_le_bytes());
+    }
+    put(24, &BASE.to_le_bytes());
+    for (at, value) in [(20, 1u32), (48, 5), (64, 1), (68, 5)] {
+        put(at, &value.to_le_bytes());
+    }
+    let header = [0x1000, BASE, BASE, 0x60, 0x60, 0x1000];
+    for (at, value) in (72..).step_by(8).zip(header).chain([(32, 64)]) {
+        put(at, &value.to_le_bytes());
+    }
+    let words = words.iter().map(|word| word.to_le_bytes());
+    put(0x1000, &words.collect::<Vec<_>>().concat());
+    let constants = constants.iter().map(|word| word.to_le_bytes());
+    put(0x1040, &constants.collect::<Vec<_>>().concat());
+    bytes
+}
+
+#[test]
+fn constants_are_not_loaded() {
+    // auipc a1, 0; ld a1, 64(a1); mul a0, a0, a1; auipc a1, 0; fld fa1, 72-12(a1);
+    // fadd.d fa0, fa0, fa1
+    let words = [
+        0x597,
+        0x0405_b583,
+        0x02b5_0533,
+        0x597,
+        0x03c5_b587,
+        0x02b5_7553,
+        RET,
+    ];
+    let elf = program(&words, &[8, 2.5f64.to_bits()]);
+    for precise in [false, true] {
+        let assembly = |disabled: &[Technique]| {
+            let options = Options {
+                disabled: Disabled::new(disabled),
+                precise,
+                ..Options::default()
+            };
+            let translator = Translator::new(&elf, &options).expect("a program");
+            translator.emit(None, Stage::Assembly).expect("compiles")
+        };
+        let text = assembly(&[]);
+        assert!(!text.contains("imulq"), "{text}");
+        assert!(text.contains("addsd\t.LCPI"), "{text}");
+        assert!(text.contains("0x4004000000000000"), "{text}");
+        let text = assembly(&[Technique::ReadOnlyData]);
+        assert!(text.contains("imulq"), "{text}");
+        assert!(!text.contains("0x4004000000000000"), "{text}");
+    }
 }

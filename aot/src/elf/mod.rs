@@ -8,6 +8,8 @@
 mod dynamic;
 mod memory;
 mod sections;
+#[cfg(test)]
+pub(crate) mod testing;
 mod unwind;
 
 pub use memory::Memory;

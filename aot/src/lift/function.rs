@@ -80,6 +80,8 @@ pub(super) struct Lifter<'a, 'ctx> {
     /// The instruction's load must stay although its value is not used.
     pub(super) keep_load: bool,
     pub(super) loads: Loads<'ctx>,
+    /// The instruction is a load of these bytes ([`Folded`](super::Folded)).
+    pub(super) folded: Option<u64>,
     /// Single-precision values of registers that were written in this block.
     pub(super) singles: [Option<FloatValue<'ctx>>; 32],
     /// Formats of registers whose value is [`raw`](Image::raw).
@@ -141,6 +143,7 @@ pub fn lift<'ctx>(
         held: RegisterSet::default(),
         keep_load: false,
         loads: Loads::default(),
+        folded: None,
         singles: [None; 32],
         raw: [None; 32],
         words: Words::default(),
@@ -279,6 +282,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             }
             self.live_after = live[index + 1];
             self.keep_load = lost[index];
+            self.folded = self.unit.folded.get(self.function.entry, block.start, pc);
             self.save_indexes();
             if saves_flags(&block.instructions[index..], &self.unit.features) {
                 saved = Some(index);

@@ -24,8 +24,14 @@ impl<'ctx> Lifter<'_, 'ctx> {
         address: IntValue<'ctx>,
     ) -> IntValue<'ctx> {
         let ir = self.ir;
-        let value = ir.load_int(width.bits(), self.memory_at(address), Memory::Guest);
-        self.note_load(value.into());
+        let value = match self.folded {
+            Some(number) => ir.int_of(width.bits()).const_int(number, false),
+            None => {
+                let value = ir.load_int(width.bits(), self.memory_at(address), Memory::Guest);
+                self.note_load(value.into());
+                value
+            }
+        };
         if signed {
             ir.sign_extend(value, 64)
         } else {
@@ -45,12 +51,18 @@ impl<'ctx> Lifter<'_, 'ctx> {
 
     pub(super) fn load_image(&mut self, format: Format, address: IntValue<'ctx>) -> Image<'ctx> {
         let ir = self.ir;
-        let r#type = match format {
-            Format::Single => ir.single,
-            Format::Double => ir.double,
+        let (r#type, bits) = match format {
+            Format::Single => (ir.single, 32),
+            Format::Double => (ir.double, 64),
         };
-        let value = ir.load(r#type, self.memory_at(address), Memory::Guest);
-        self.note_load(value);
+        let value = match self.folded {
+            Some(number) => ir.bitcast(ir.int_of(bits).const_int(number, false), r#type),
+            None => {
+                let value = ir.load(r#type, self.memory_at(address), Memory::Guest);
+                self.note_load(value);
+                value
+            }
+        };
         match format {
             Format::Single => self.boxed(value.into_float_value()),
             Format::Double => Image::of_bits(value.into_float_value()),

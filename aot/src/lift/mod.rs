@@ -13,6 +13,7 @@ mod debug;
 mod features;
 mod flags;
 mod float;
+mod folded;
 mod function;
 mod held;
 mod integer;
@@ -45,6 +46,7 @@ pub use convention::{Conventions, lift_adapter};
 pub use debug::Debug;
 pub(crate) use debug::guest_address;
 pub use features::Features;
+pub use folded::Folded;
 pub use function::lift;
 pub use ir::{HostFunction, Ir, function_name};
 pub use liveness::Liveness;
@@ -84,6 +86,8 @@ pub struct Unit {
     pub disabled: Disabled,
     /// Registers that functions need of each other.
     pub liveness: Liveness,
+    /// Loads of constants.
+    pub folded: Folded,
     /// Functions that have their own registers in host registers.
     pub conventions: Conventions,
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use hartline_isa::decode;
 
-use super::{Conventions, Features, Liveness, Unit};
+use super::{Conventions, Features, Folded, Liveness, Unit};
 use crate::cfg::{Block, Edge, EdgeKind, Function, Terminator};
 use crate::technique::Disabled;
 
@@ -43,6 +43,7 @@ pub(super) fn function(blocks: Vec<Block>, precise: bool) -> (Function, Unit) {
         conventions: Conventions::default(),
         disabled: Disabled::default(),
         precise,
+        folded: Folded::default(),
     };
     (function, unit)
 }

@@ -255,7 +255,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
                 rs1,
                 offset,
                 ..
-            } => self.loaded(width, signed, rs1, offset),
+            } if self.folded.is_none() => self.loaded(width, signed, rs1, offset),
             _ => self.words.result(instruction),
         };
         let whole = result.as_ref().and_then(Word::whole);

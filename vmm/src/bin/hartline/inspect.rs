@@ -66,6 +66,8 @@ struct Inspection {
     indirect_jumps: usize,
     /// Indirect calls, which all are.
     indirect_calls: usize,
+    /// Loads from read-only memory that translations have as constants.
+    folded_loads: usize,
     /// The translation image in the cache, if there is one.
     image: Option<CachedImage>,
 }
@@ -111,6 +113,7 @@ impl Inspection {
             jump_tables: statistics.jump_tables.len(),
             indirect_jumps: statistics.indirect_jumps.len(),
             indirect_calls: statistics.indirect_calls.len(),
+            folded_loads: translator.unit().folded.count(),
             image: translation.find(&elf),
         })
     }
@@ -213,6 +216,7 @@ impl fmt::Display for Inspection {
         row("jump tables", self.jump_tables.to_string())?;
         row("other indirect jumps", self.indirect_jumps.to_string())?;
         row("indirect calls", self.indirect_calls.to_string())?;
+        row("loads of constants", self.folded_loads.to_string())?;
         row(
             "translation image",
             match &self.image {
