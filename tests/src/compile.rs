@@ -37,7 +37,8 @@ pub const VARIANTS: [Variant; 3] = [
 ];
 
 /// The builds of the control-flow programs: what differs between them is where
-/// functions begin, how registers are saved and how jump tables look.
+/// functions begin, how registers are saved, how jump tables look and whether constants are
+/// in a segment with the code.
 pub const CONTROL_VARIANTS: [Variant; 3] = [
     Variant {
         name: "O0",
@@ -45,7 +46,7 @@ pub const CONTROL_VARIANTS: [Variant; 3] = [
     },
     Variant {
         name: "Os-millicode",
-        flags: &["-Os", "-msave-restore", "-static"],
+        flags: &["-Os", "-msave-restore", "-static", "-Wl,-z,separate-code"],
     },
     Variant {
         name: "O3-absolute-stripped",
