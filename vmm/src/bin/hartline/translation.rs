@@ -3,7 +3,7 @@
 use anyhow::Context;
 use hartline_abi::image::variant;
 use hartline_aot::cache::Cache;
-use hartline_aot::image;
+use hartline_aot::image::{self, Image};
 use hartline_aot::key::Key;
 use hartline_aot::technique::{Disabled, Technique};
 use hartline_aot::translate::Progress;
@@ -14,6 +14,7 @@ use hartline_vmm::platform::Kvm;
 use hartline_vmm::probe;
 use hartline_vmm::tree::Stamp;
 use std::collections::HashSet;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
 /// The [variant] that `--precise` asks for, or its absence.
@@ -140,15 +141,27 @@ impl Translation {
         Ok(Some(image))
     }
 
-    /// Entries of the functions of a file that earlier runs have translated into a [variant]
-    /// while they ran, with all techniques.
+    /// Entries of the functions of a file that the cache has in a [variant] with all
+    /// techniques: those that earlier runs have translated while they ran.
     fn ran(&self, elf: &[u8], variant: u32) -> HashSet<u64> {
         let options = Options {
             disabled: Disabled::default(),
             ..self.options(variant)
         };
-        let pieces = self.cache.pieces(&options.key(elf));
-        pieces.into_iter().flat_map(|p| p.functions).collect()
+        let key = options.key(elf);
+        let file = self.cache.lookup(&key);
+        let mut bytes = Vec::new();
+        let read = file
+            .or_else(|| self.cache.lookup_partial(&key))
+            .and_then(|mut file| {
+                file.rewind()
+                    .and_then(|()| file.read_to_end(&mut bytes))
+                    .ok()
+            });
+        match read.and_then(|_| Image::open(&bytes).ok()) {
+            Some(image) => image.functions().map(|f| f.address()).collect(),
+            None => HashSet::new(),
+        }
     }
 
     /// The image of a file in a [variant], translated if it is not in the cache: only what

@@ -115,7 +115,7 @@ fn variants(arguments: &Arguments, benchmarks: &[Benchmark]) -> anyhow::Result<V
             arguments.quick,
             without.as_slice(),
         )?
-        .with_cache(&arguments.programs.join("ablation"));
+        .with_own_cache();
         Ok(Variant { without, programs })
     })
     .collect()
@@ -133,7 +133,9 @@ fn warm_up(full: &Variant, benchmark: &Benchmark, a: &Arguments) -> anyhow::Resu
 
 fn translate(variants: &[Variant], benchmark: &Benchmark) -> anyhow::Result<()> {
     let name = benchmark.program.name();
-    for variant in variants {
+    // The one with everything last: until then the cache has what the runs translated, in
+    // place of which it comes.
+    for variant in variants.iter().rev() {
         let seconds = variant.programs.translate(benchmark)?.as_secs_f64();
         let without = variant.without.map_or("nothing", Technique::name);
         progress(&format!(

@@ -98,10 +98,10 @@ impl Programs {
         Ok(programs)
     }
 
-    /// The same with a cache of its own, in which only what ran is translated.
-    pub fn with_cache(self, cache: &Path) -> Self {
+    /// The same with a cache of its own among them, in which only what ran is translated.
+    pub fn with_own_cache(self) -> Self {
         Self {
-            cache: Some(cache.to_owned()),
+            cache: Some(self.directory.join("ablation")),
             ..self
         }
     }
@@ -151,7 +151,7 @@ impl Programs {
     /// [`Failure::NotYet`] for a dynamically linked program that Hartline refuses.
     pub fn translate(&self, benchmark: &Benchmark) -> Result<Duration, Failure> {
         let start = Instant::now();
-        if !matches!(benchmark.program, Program::Static(_)) {
+        if self.cache.is_none() && !matches!(benchmark.program, Program::Static(_)) {
             // Whether it runs at all, before minutes go into its libraries.
             self.run(benchmark, Way::Hartline, true)?;
         }
