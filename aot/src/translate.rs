@@ -48,7 +48,7 @@ impl Progress for Silent {
 }
 
 /// Translates functions, sorted by entry. In the image they stand in another order
-/// ([`layout`]), which does not depend on the threads.
+/// (`layout`), which does not depend on the threads.
 ///
 /// # Errors
 /// LLVM or the linker failed.

@@ -201,7 +201,7 @@ pub struct HostFunction {
 }
 
 impl HostFunction {
-    /// That of a name made by [`function_name`], [`own_function_name`], [`Ir::callee`] or
+    /// That of a name made by [`function_name`], [`Ir::callee`] or
     /// [`Ir::own_callee`].
     pub fn of_symbol(name: &str) -> Option<Self> {
         let (kind, digits) = name.split_once('_')?;
