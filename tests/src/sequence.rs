@@ -74,8 +74,13 @@ const HANDLER_DATA: &str = ".balign 16
 action: .dword handler, 0x08000004, 0
 alternate: .dword handler_stack, 0, 0x4000
 next_record: .dword records
+.section .handler_stack, \"aw\", @nobits
 handler_stack: .zero 0x4000
 ";
+/// Where the handler's stack is: no sum of a pc and an immediate is on it, for a case may have
+/// such a number in `sp`, and a signal does not come if there is no room for its frame on the
+/// alternate stack that `sp` is on.
+const HANDLER_STACK: u64 = 0x10_0000_0000;
 
 /// Assembler text of a program.
 #[derive(Debug, Clone)]
@@ -124,6 +129,9 @@ impl Program {
         assembler.arg("-march=rv64imafdc_zicsr_zifencei_zba_zbb_zbc_zbs");
         check(assembler.arg(&source).arg("-o").arg(&object))?;
         let mut linker = Command::new("riscv64-linux-gnu-ld");
+        if self.faults {
+            linker.arg(format!("--section-start=.handler_stack={HANDLER_STACK:#x}"));
+        }
         check(linker.args(["-static", "-o"]).arg(output).arg(&object))
     }
 

@@ -84,6 +84,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.position(inside);
         ir.store_hart(offset::RESUME, ir.constant(0));
         ir.store_hart(offset::PC, place);
+        let left_out = self.registers.convention().left_out();
+        self.registers.load(ir, left_out);
         self.call_service(Service::Resume);
         let mut cases = Vec::with_capacity(points.len());
         for pc in points {

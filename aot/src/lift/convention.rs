@@ -11,11 +11,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use hartline_abi::hart::PINNED_X;
+use hartline_abi::hart::{PINNED_X, offset};
+use inkwell::IntPredicate;
+use inkwell::values::FunctionValue;
 
 use super::Unit;
 use super::features::Features;
-use super::ir::{Ir, Memory, Signature, function_name};
+use super::ir::{Ir, Likely, Memory, Signature, function_name};
 use super::liveness::{Liveness, is_plain};
 use super::registers::{RegisterSet, leaves_code, uses};
 use super::state::x_offset;
@@ -60,6 +62,19 @@ impl Convention {
         let added = pairs.filter(|&(&place, standard)| place != standard);
         RegisterSet {
             x: added.fold(0, |set, (&place, _)| set | 1 << place),
+            f: 0,
+        }
+    }
+}
+
+impl Convention {
+    /// Registers that the standard has, and it has not.
+    #[must_use]
+    pub fn left_out(&self) -> RegisterSet {
+        let pairs = self.places.iter().zip(PINNED_X);
+        let left_out = pairs.filter(|&(&place, standard)| place != standard);
+        RegisterSet {
+            x: left_out.fold(0, |set, (_, standard)| set | 1 << standard),
             f: 0,
         }
     }
@@ -172,6 +187,7 @@ pub fn lift_adapter(ir: &Ir<'_>, unit: &Unit, entry: u64) {
     let adapter = ir.define(&name, Signature::Integer, unit.features.llvm());
     ir.position(ir.block(adapter, "entry"));
     let places = || convention.places().zip(PINNED_X).enumerate();
+    save_for_resume(ir, adapter, convention);
     let arguments: Vec<_> = places()
         .map(|(index, (place, standard))| {
             if place != usize::from(standard) {
@@ -194,6 +210,25 @@ pub fn lift_adapter(ir: &Ir<'_>, unit: &Unit, entry: u64) {
         })
         .collect();
     ir.return_pinned(Signature::Integer, &results);
+}
+
+/// Where a function is entered in its middle, the registers that its convention leaves out hold
+/// something: it finds them in the `Hart` structure then.
+fn save_for_resume<'ctx>(ir: &Ir<'ctx>, adapter: FunctionValue<'ctx>, convention: Convention) {
+    let [saving, entered] = ["saving", "entered"].map(|name| ir.block(adapter, name));
+    let place = ir.load_hart(offset::RESUME);
+    let inside = ir.compare(IntPredicate::NE, place, ir.constant(0));
+    ir.branch(inside, saving, entered, Likely::NotTaken);
+    ir.position(saving);
+    for (index, standard) in PINNED_X.into_iter().enumerate() {
+        if convention.left_out().x >> standard & 1 == 1 {
+            let parameter = adapter.get_nth_param(index as u32);
+            let parameter = parameter.expect("one for each place");
+            ir.store_hart(x_offset(usize::from(standard)), parameter);
+        }
+    }
+    ir.jump(entered);
+    ir.position(entered);
 }
 
 #[cfg(test)]

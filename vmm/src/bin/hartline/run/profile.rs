@@ -55,9 +55,10 @@ impl Raw {
             });
         }
         let mut at = 0;
-        while let Some((inode, function, size)) = self.word(at).and_then(|word| ran.frame(word)) {
-            names.push(ran.name(inode, function.address()));
-            at += 1 + (size / 8) as u32;
+        while let Some(frame) = self.word(at).and_then(|word| ran.frame(word)) {
+            let function = frame.function;
+            names.extend(function.map(|(inode, entry)| ran.name(inode, entry)));
+            at += 1 + (frame.size / 8) as u32;
         }
         if self.cut {
             names.push("[more callers]".to_owned());

@@ -8,7 +8,7 @@ use hartline_aot::unwind::Unwinder;
 use hartline_vmm::machine::Outcome;
 use hartline_vmm::program::{Bytes, TreeFile};
 use hartline_vmm::tree::TreeImage;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Contents of the files that [`Ran`] is about.
@@ -53,6 +53,24 @@ pub struct Placed<'a> {
     inode: u32,
     image: Image<'a>,
     unwinder: Unwinder<'a>,
+    /// Addresses of functions with a convention of their own: each has an adapter.
+    adapted: HashSet<u64>,
+}
+
+impl Placed<'_> {
+    /// Whether it only moves registers for another function of the same guest code.
+    fn is_adapter(&self, function: &FunctionEntry) -> bool {
+        function.is_dispatched() && self.adapted.contains(&function.guest)
+    }
+}
+
+/// A frame on a host stack.
+pub struct Frame {
+    /// Link-time address of the function, and inode of its file; `None` for an adapter, whose
+    /// function's frame is the next.
+    pub function: Option<(u32, u64)>,
+    /// Bytes below its own return address.
+    pub size: u64,
 }
 
 /// Translated and other code.
@@ -66,11 +84,13 @@ impl<'a> Ran<'a> {
     pub fn new(files: &'a Files) -> Self {
         let place = |(number, inode, bytes): &'a (u64, u32, Vec<u8>)| {
             let image = Image::open(bytes).ok()?;
+            let own = image.functions().filter(|f| !f.is_dispatched());
             let window = IMAGE_BASE + number * IMAGE_STRIDE;
             Some(Placed {
                 address: window + IMAGE_FILE + image.header().code_offset,
                 inode: *inode,
                 unwinder: Unwinder::new(&image),
+                adapted: own.map(|function| function.address()).collect(),
                 image,
             })
         };
@@ -99,13 +119,17 @@ impl<'a> Ran<'a> {
         Some((address, symbols.containing(address).unwrap_or(address)))
     }
 
-    /// The function that a return address of a host stack belongs to, with the inode of
-    /// its file, and the bytes of its frame below its own return address.
-    pub fn frame(&mut self, address: u64) -> Option<(u32, FunctionEntry, u64)> {
+    /// The frame that a return address of a host stack belongs to.
+    pub fn frame(&mut self, address: u64) -> Option<Frame> {
         self.images.iter_mut().find_map(|placed| {
             let host = address.checked_sub(placed.address)?;
             let (function, size) = placed.unwinder.frame(host)?;
-            Some((placed.inode, function, size))
+            let adapter = placed.is_adapter(&function);
+            let place = (placed.inode, function.address());
+            Some(Frame {
+                function: (!adapter).then_some(place),
+                size,
+            })
         })
     }
 
@@ -115,6 +139,10 @@ impl<'a> Ran<'a> {
             placed.image.functions().map(|function| {
                 let start = placed.address + u64::from(function.host);
                 let name = self.name(placed.inode, function.address());
+                let name = match placed.is_adapter(&function) {
+                    true => format!("{name} [adapter]"),
+                    false => name,
+                };
                 (start, u64::from(function.host_length), name)
             })
         })
