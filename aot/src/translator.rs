@@ -10,10 +10,10 @@ use thiserror::Error;
 use crate::cfg::{ControlFlow, Function, find_searches, recover};
 use crate::codegen::Codegen;
 use crate::disasm::side_by_side;
-use crate::elf::Binary;
+use crate::elf::{Binary, Constants};
 use crate::explain::{ExplainError, Explained, HostState, explain};
 use crate::key::Key;
-use crate::lift::{Conventions, Features, Folded, Liveness, Unit, needs_poll, whereabouts};
+use crate::lift::{Conventions, Features, Liveness, Unit, needs_poll, whereabouts};
 use crate::link::Linked;
 use crate::pieces::Piece;
 use crate::technique::{Disabled, Technique};
@@ -161,7 +161,11 @@ impl<'a> Translator<'a> {
             true => Liveness::of(&flow.functions, &features),
             false => Liveness::default(),
         };
-        let mut unit = Unit {
+        let constants = match disabled.allows(Technique::ReadOnlyData) {
+            true => binary.memory().constants().clone(),
+            false => Constants::default(),
+        };
+        let unit = Unit {
             text,
             position_independent: binary.is_position_independent(),
             entries: flow
@@ -183,11 +187,8 @@ impl<'a> Translator<'a> {
             disabled,
             features,
             precise: options.precise,
-            folded: Folded::default(),
+            constants,
         };
-        if unit.disabled.allows(Technique::ReadOnlyData) {
-            unit.folded = Folded::of(&flow.functions, binary.memory(), &unit);
-        }
         Ok(Self {
             binary,
             flow,

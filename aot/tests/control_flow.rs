@@ -191,9 +191,14 @@ fn resolves_every_switch() {
 #[test]
 fn resolves_hoisted_tables() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    for kind in ["-static", "-static-pie"] {
-        let bytes = compile("hoisted.S", directory.path(), &[kind]);
-        let (flow, statistics) = recover_and_print(kind, &bytes);
+    // What the dynamic loader writes could be changed.
+    for (options, certain) in [
+        (&["-static"][..], true),
+        (&["-static-pie", "-DRELOCATED"], false),
+    ] {
+        let kind = options.join(" ");
+        let bytes = compile("hoisted.S", directory.path(), options);
+        let (flow, statistics) = recover_and_print(&kind, &bytes);
         let open = &statistics.indirect_jumps;
         assert!(open.is_empty(), "{kind}: {open:x?}");
         let tables = flow.functions.iter().flat_map(|function| &function.blocks);
@@ -206,8 +211,29 @@ fn resolves_hoisted_tables() {
         let mut tables: Vec<_> = tables.collect();
         tables.sort_unstable();
         let mut expected = vec![(false, false, 3), (true, false, 4)];
-        expected.extend([(true, true, 10); 11]);
+        expected.extend([(true, certain, 10); 11]);
+        expected.sort_unstable();
         assert_eq!(tables, expected, "{kind}");
+    }
+}
+
+/// A library's constants count where they are mapped together with code.
+#[test]
+fn certain_tables_are_constant() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for (layout, constant) in [
+        ("-Wl,-z,separate-code", false),
+        ("-Wl,-z,noseparate-code", true),
+    ] {
+        let options = ["-O2", "-shared", "-fPIC", layout];
+        let bytes = compile("switches.c", directory.path(), &options);
+        let (flow, statistics) = recover_and_print(layout, &bytes);
+        assert!(statistics.jump_tables.len() >= 7, "{layout}");
+        let blocks = flow.functions.iter().flat_map(|function| &function.blocks);
+        let certain = blocks.filter(
+            |block| matches!(&block.terminator, Terminator::JumpTable(table) if table.certain),
+        );
+        assert_eq!(certain.count() > 0, constant, "{layout}");
     }
 }
 

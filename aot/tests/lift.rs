@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use hartline_abi::hart::offset;
 use hartline_aot::cfg::{Block, Edge, EdgeKind, Function, Terminator};
 use hartline_aot::codegen::Codegen;
-use hartline_aot::lift::{Conventions, Features, Folded, Ir, Liveness, Unit, lift};
+use hartline_aot::elf::Constants;
+use hartline_aot::lift::{Conventions, Features, Ir, Liveness, Unit, lift};
 use hartline_aot::technique::Disabled;
 use hartline_aot::translate::{Stage, emit};
 use hartline_isa::{Flow, Instruction, decode};
@@ -24,7 +25,7 @@ fn unit(features: &str, position_independent: bool) -> Unit {
         conventions: Conventions::default(),
         disabled: Disabled::default(),
         liveness: Liveness::default(),
-        folded: Folded::default(),
+        constants: Constants::default(),
     }
 }
 

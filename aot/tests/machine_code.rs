@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use hartline_aot::cfg::{Block, Edge, EdgeKind, Function, Terminator, find_searches};
-use hartline_aot::lift::{Conventions, Features, Folded, Liveness, Unit};
+use hartline_aot::elf::Constants;
+use hartline_aot::lift::{Conventions, Features, Liveness, Unit};
 use hartline_aot::technique::{Disabled, Technique};
 use hartline_aot::translate::{Stage, emit};
 use hartline_aot::translator::{Options, Translator};
@@ -41,7 +42,7 @@ fn assembly_of(blocks: Vec<Block>, disabled: &[Technique]) -> String {
         conventions: Conventions::default(),
         disabled: Disabled::new(disabled),
         precise: false,
-        folded: Folded::default(),
+        constants: Constants::default(),
     };
     emit(&[&function], &unit, Stage::Assembly).expect("compiles")
 }

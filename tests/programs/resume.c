@@ -1,8 +1,10 @@
 // A main loop that goes on after its host frames are gone: a signal handler returned,
-// recursion used up the host stack, longjmp came out of nested calls.
+// recursion used up the host stack, longjmp came out of nested calls. And a function that
+// only this file calls, whose loop signals interrupt.
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/time.h>
 
 static jmp_buf top;
 static volatile int signals;
@@ -27,6 +29,31 @@ __attribute__((noinline)) static unsigned step(unsigned x) {
     return x * 1664525u + 1013904223u;
 }
 
+// Saves registers at its start, and has as many numbers in its loop as there are registers
+// of arguments.
+__attribute__((noinline)) static unsigned churn(unsigned seed, unsigned rounds) {
+    unsigned a = step(seed), b = step(a), c = step(b), d = step(c), e = step(d), f = step(e);
+    for (unsigned i = 0; i < rounds; i++) {
+        a += b ^ i;
+        b = b << 5 | b >> 27;
+        c ^= a + e;
+        d += c >> 3;
+        e = e * 69069u + d;
+        f ^= e - b;
+    }
+    return step(a) ^ step(b) ^ step(c) ^ step(d) ^ step(e) ^ step(f);
+}
+
+static unsigned interrupted(void) {
+    struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
+    signal(SIGALRM, count);
+    setitimer(ITIMER_REAL, &often, 0);
+    unsigned result = 0;
+    for (int before = signals; signals < before + 20;) result = churn(7, 100000);
+    setitimer(ITIMER_REAL, &never, 0);
+    return result ^ churn(8, 10000);
+}
+
 int main(void) {
     volatile long total = 0;
     volatile unsigned state = 1;
@@ -44,5 +71,6 @@ int main(void) {
         state = x;
     }
     printf("%u %ld %d\n", state, total, signals);
+    printf("%u\n", interrupted());
     return 0;
 }

@@ -76,7 +76,8 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
             Value::Entry { table, addend } => {
                 let targets = self.targets(table, addend, site);
                 let constant = self.binary.memory().is_constant_after_loading(table.base);
-                self.jump_table(constant.then_some(table.index), true, targets)
+                let certain = self.is_constant(table, targets.len());
+                self.jump_table(constant.then_some(table.index), certain, targets)
             }
             _ => self.likely_table(rs1, offset, site),
         }
@@ -175,13 +176,21 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
         Bounds { graph, values }
     }
 
+    /// Whether so many entries are what the file has as long as its translation is in use.
+    fn is_constant(&self, table: Table, entries: usize) -> bool {
+        let constants = self.binary.memory().constants();
+        (0..entries as u64).all(|number| {
+            let size = if table.wide { 8 } else { 4 };
+            constants.number(table.place(number), size).is_some()
+        })
+    }
+
     /// Where entry `number` leads; `None` if it is not in the file or leads out of
     /// the code.
     fn target(&self, table: Table, addend: u64, number: u64) -> Option<u64> {
         let memory = self.binary.memory();
-        let place = table.base.wrapping_add(number << table.shift);
         let size = if table.wide { 8 } else { 4 };
-        let value = memory.number(place, size)?;
+        let value = memory.number(table.place(number), size)?;
         let extend = table.signed && !table.wide;
         let value = if extend {
             i64::from(value as i32) as u64

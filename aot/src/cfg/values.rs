@@ -46,6 +46,13 @@ pub(super) struct Table {
     pub index: Index,
 }
 
+impl Table {
+    /// Address of an entry.
+    pub fn place(&self, number: u64) -> u64 {
+        self.base.wrapping_add(number << self.shift)
+    }
+}
+
 /// Answers questions about one function.
 #[derive(Debug)]
 pub(super) struct Values<'v, 'b, 'a> {
@@ -273,16 +280,14 @@ impl<'v, 'b, 'a> Values<'v, 'b, 'a> {
             _ => return Value::Unknown,
         };
         match address {
-            Value::Constant(address) if self.memory.is_read_only(address) => {
-                let number = self.memory.number(address, if wide { 8 } else { 4 });
-                let extend = |value| {
-                    if signed && !wide {
-                        sign_extend_word(value)
-                    } else {
-                        value
-                    }
-                };
-                number.map_or(Value::Unknown, |value| Value::Constant(extend(value)))
+            Value::Constant(address) => {
+                let number = (self.memory.constants()).number(address, if wide { 8 } else { 4 });
+                match number {
+                    Some(value) if signed && !wide => Value::Constant(sign_extend_word(value)),
+                    Some(value) => Value::Constant(value),
+                    None if signed && !wide => Value::Word,
+                    None => Value::Unknown,
+                }
             }
             Value::Scaled { base, shift, index } if 1 << shift >= if wide { 8 } else { 4 } => {
                 Value::Entry {

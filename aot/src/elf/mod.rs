@@ -5,6 +5,7 @@
 //! a hint: malformed or missing parts make fewer functions known ahead of time,
 //! nothing more.
 
+mod constants;
 mod dynamic;
 mod memory;
 mod sections;
@@ -12,6 +13,7 @@ mod sections;
 pub(crate) mod testing;
 mod unwind;
 
+pub use constants::Constants;
 pub use memory::Memory;
 
 use hartline_abi::elf::{ElfError, Program, ProgramType};

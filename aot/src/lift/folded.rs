@@ -1,7 +1,7 @@
 //! Loads of constants. Compilers for riscv64 keep floating-point numbers, large integers and
 //! tables in read-only memory, and form the address by `auipc` or `lui` right before the load.
 //! Where the address is known and the bytes are the file's for as long as the image is in use
-//! ([`Memory::constant`]), the load becomes the number, and LLVM computes with that.
+//! ([`Constants`](crate::elf::Constants)), the load becomes the number, and LLVM computes with that.
 //!
 //! The runtime sees to it that such memory is mapped as it is in the file, or drops the image
 //! before anything changes. So the load could not fault either, and it goes in the precise
@@ -15,7 +15,6 @@ use hartline_isa::{Format, Instruction, IntegerOp, Operation, RegisterOp, XReg};
 use super::Unit;
 use super::resume::resume_points;
 use crate::cfg::{Block, Function, Terminator};
-use crate::elf::Memory;
 
 /// What a register holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,41 +27,40 @@ struct Known {
 /// What is known of the registers; never anything of `x0`.
 type State = [Option<Known>; 32];
 
-/// The numbers that loads give, as far as they are known.
-#[derive(Debug, Clone, Default)]
+/// The numbers that loads of a function give, as far as they are known.
+#[derive(Debug, Default)]
 pub struct Folded {
-    /// By function, block and address of the load: blocks of several functions may overlap.
-    /// Zero-extended.
-    loads: HashMap<(u64, u64, u64), u64>,
+    /// By block and address of the load. Zero-extended.
+    loads: HashMap<(u64, u64), u64>,
 }
 
 impl Folded {
-    /// Of functions of the file with this memory.
+    /// Of a function of a file.
     #[must_use]
-    pub fn of(functions: &[Function], memory: &Memory<'_>, unit: &Unit) -> Self {
+    pub fn of(function: &Function, unit: &Unit) -> Self {
         let mut folded = Self::default();
-        for function in functions {
-            let starts = starts(function, unit);
-            for block in &function.blocks {
-                let mut state = starts.get(&block.start).copied().unwrap_or_default();
-                for (pc, instruction) in &block.instructions {
-                    if let Some(number) = number(instruction, &state, memory, unit) {
-                        let key = (function.entry, block.start, *pc);
-                        folded.loads.insert(key, number);
-                    }
-                    step(&mut state, *pc, instruction, unit);
+        if unit.constants.is_empty() {
+            return folded;
+        }
+        let starts = starts(function, unit);
+        for block in &function.blocks {
+            let mut state = starts.get(&block.start).copied().unwrap_or_default();
+            for (pc, instruction) in &block.instructions {
+                if let Some(number) = number(instruction, &state, unit) {
+                    folded.loads.insert((block.start, *pc), number);
                 }
+                step(&mut state, *pc, instruction, unit);
             }
         }
         folded
     }
 
-    /// The bytes that the load at `pc` gives, zero-extended; of a block of a function.
-    pub(super) fn get(&self, function: u64, block: u64, pc: u64) -> Option<u64> {
-        self.loads.get(&(function, block, pc)).copied()
+    /// The bytes that the load at `pc` gives, zero-extended; of a block.
+    pub(super) fn get(&self, block: u64, pc: u64) -> Option<u64> {
+        self.loads.get(&(block, pc)).copied()
     }
 
-    /// How many loads are constants; one that several functions share counts for each.
+    /// How many loads are constants.
     #[must_use]
     pub fn count(&self) -> usize {
         self.loads.len()
@@ -111,12 +109,7 @@ fn common(a: &State, b: &State) -> State {
 }
 
 /// What a load gives.
-fn number(
-    instruction: &Instruction,
-    state: &State,
-    memory: &Memory<'_>,
-    unit: &Unit,
-) -> Option<u64> {
+fn number(instruction: &Instruction, state: &State, unit: &Unit) -> Option<u64> {
     let (rs1, offset, bytes) = match instruction.operation() {
         Operation::Load {
             width, rs1, offset, ..
@@ -137,7 +130,7 @@ fn number(
         return None;
     }
     let address = base.value.wrapping_add_signed(offset.into());
-    memory.constant(address, bytes as usize)
+    unit.constants.number(address, bytes as usize)
 }
 
 fn get(state: &State, register: XReg) -> Option<Known> {
@@ -236,8 +229,9 @@ mod tests {
         let binary = Binary::parse(&file).unwrap();
         let (function, mut unit) = function(blocks, false);
         unit.position_independent = position_independent;
-        let folded = Folded::of(std::slice::from_ref(&function), binary.memory(), &unit);
-        let mut loads: Vec<_> = folded.loads.iter().map(|(key, &n)| (key.2, n)).collect();
+        unit.constants = binary.memory().constants().clone();
+        let folded = Folded::of(&function, &unit);
+        let mut loads: Vec<_> = folded.loads.iter().map(|(key, &n)| (key.1, n)).collect();
         loads.sort_unstable();
         loads
     }

@@ -13,6 +13,7 @@ use super::control::calls;
 use super::convention::Convention;
 use super::debug::{Debug, FunctionDebug};
 use super::flags::saves_flags;
+use super::folded::Folded;
 use super::ir::{Ir, Memory, Signature};
 use super::loads::Loads;
 use super::polls::needs_poll;
@@ -80,7 +81,8 @@ pub(super) struct Lifter<'a, 'ctx> {
     /// The instruction's load must stay although its value is not used.
     pub(super) keep_load: bool,
     pub(super) loads: Loads<'ctx>,
-    /// The instruction is a load of these bytes ([`Folded`](super::Folded)).
+    constant_loads: Folded,
+    /// The instruction is a load of these bytes.
     pub(super) folded: Option<u64>,
     /// Single-precision values of registers that were written in this block.
     pub(super) singles: [Option<FloatValue<'ctx>>; 32],
@@ -143,6 +145,7 @@ pub fn lift<'ctx>(
         held: RegisterSet::default(),
         keep_load: false,
         loads: Loads::default(),
+        constant_loads: Folded::of(function, unit),
         folded: None,
         singles: [None; 32],
         raw: [None; 32],
@@ -282,7 +285,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             }
             self.live_after = live[index + 1];
             self.keep_load = lost[index];
-            self.folded = self.unit.folded.get(self.function.entry, block.start, pc);
+            self.folded = self.constant_loads.get(block.start, pc);
             self.save_indexes();
             if saves_flags(&block.instructions[index..], &self.unit.features) {
                 saved = Some(index);

@@ -40,6 +40,7 @@ mod words;
 use std::collections::HashSet;
 use std::ops::Range;
 
+use crate::elf::Constants;
 use crate::technique::Disabled;
 
 pub use convention::{Conventions, lift_adapter};
@@ -86,8 +87,8 @@ pub struct Unit {
     pub disabled: Disabled,
     /// Registers that functions need of each other.
     pub liveness: Liveness,
-    /// Loads of constants.
-    pub folded: Folded,
+    /// What loads give; none if they are not to be folded.
+    pub constants: Constants,
     /// Functions that have their own registers in host registers.
     pub conventions: Conventions,
 }

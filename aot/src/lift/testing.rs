@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use hartline_isa::decode;
 
-use super::{Conventions, Features, Folded, Liveness, Unit};
+use super::{Conventions, Features, Liveness, Unit};
 use crate::cfg::{Block, Edge, EdgeKind, Function, Terminator};
+use crate::elf::Constants;
 use crate::technique::Disabled;
 
 /// A block of these instruction words.
@@ -43,7 +44,7 @@ pub(super) fn function(blocks: Vec<Block>, precise: bool) -> (Function, Unit) {
         conventions: Conventions::default(),
         disabled: Disabled::default(),
         precise,
-        folded: Folded::default(),
+        constants: Constants::default(),
     };
     (function, unit)
 }

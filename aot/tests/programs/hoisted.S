@@ -85,7 +85,11 @@ distances: .word 20b - distances, 21b - distances, 22b - distances, 23b - distan
 spilled_distances: .word 30b - spilled_distances, 31b - spilled_distances
     .word 32b - spilled_distances, 0
 
+#ifdef RELOCATED
 .section .data.rel.ro, "aw"
+#else
+.section .rodata
+#endif
 .balign 8
 labels:
 .irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9

@@ -3,8 +3,9 @@
 use super::*;
 use crate::cfg::{Block, Edge, EdgeKind};
 use crate::codegen::Codegen;
+use crate::elf::Constants;
+use crate::lift::lift;
 use crate::lift::testing::block;
-use crate::lift::{Folded, lift};
 use crate::technique::Disabled;
 use inkwell::context::Context;
 
@@ -76,7 +77,7 @@ fn unit(functions: Vec<Function>, exposed: &[u64]) -> (ControlFlow, Unit) {
         features,
         disabled: Disabled::default(),
         precise: false,
-        folded: Folded::default(),
+        constants: Constants::default(),
     };
     (flow, unit)
 }

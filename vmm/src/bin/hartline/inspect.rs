@@ -5,6 +5,7 @@ use anyhow::Context;
 use hartline_abi::elf::{Program, ProgramType, kind};
 use hartline_abi::image::variant;
 use hartline_aot::elf::Binary;
+use hartline_aot::lift::Folded;
 use hartline_aot::translator::Translator;
 use hartline_vmm::program;
 use serde::Serialize;
@@ -104,7 +105,7 @@ impl Inspection {
             needed: needed(binary),
             segments: segments(program),
             functions: statistics.functions,
-            named_functions: functions.filter(|f| f.name.is_some()).count(),
+            named_functions: functions.clone().filter(|f| f.name.is_some()).count(),
             blocks: statistics.blocks,
             instructions: statistics.instructions,
             text_bytes: statistics.text_bytes,
@@ -113,7 +114,9 @@ impl Inspection {
             jump_tables: statistics.jump_tables.len(),
             indirect_jumps: statistics.indirect_jumps.len(),
             indirect_calls: statistics.indirect_calls.len(),
-            folded_loads: translator.unit().folded.count(),
+            folded_loads: functions
+                .map(|function| Folded::of(function, translator.unit()).count())
+                .sum(),
             image: translation.find(&elf),
         })
     }
