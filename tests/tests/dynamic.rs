@@ -368,6 +368,7 @@ fn main() -> ExitCode {
         let run = root.run("libraries", &[]);
         let expected = run.reference()?;
         check_equal(&expected, &run.hartline(&[])?)?;
+        check_equal(&expected, &run.hartline(&["--cpus", "2"])?)?;
         check_equal(&expected, &run.interpreted()?)?;
         // What is unchanged must not have been interpreted, though the result is right.
         let counted = run.hartline(&["--stats=json"])?;

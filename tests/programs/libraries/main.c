@@ -3,7 +3,9 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,6 +74,41 @@ static void opened_again_and_again(void) {
         if (block && i % 4 == 1) munmap(block, 1 << 16);
     }
     printf("opened: %d, counted %d\n", sum, counted);
+}
+
+static atomic_int stop, turns;
+
+// Calls through pointers, between the program and a library, until it is told to stop.
+static void *calling(void *library) {
+    function *answer = dlsym(library, "answer");
+    int (*apply)(int (*)(int), int, int) = dlsym(library, "apply");
+    intptr_t wrong = 0;
+    while (!stop) {
+        wrong += answer() != 41 || apply(square, 0, 50) != 40425;
+        turns++;
+    }
+    return (void *)wrong;
+}
+
+static void opened_beside_threads_that_call(void) {
+    void *library = open_library(first);
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], 0, calling, library);
+    int sum = 0;
+    for (int i = 0; i < 60; i++) {
+        void *other = open_library(second);
+        sum += ((function *)dlsym(other, "answer"))();
+        for (int before = turns; turns < before + 50;) usleep(100);
+        dlclose(other);
+    }
+    stop = 1;
+    for (int i = 0; i < 2; i++) {
+        void *wrong;
+        pthread_join(threads[i], &wrong);
+        printf("wrong beside: %ld\n", (long)wrong);
+    }
+    printf("opened beside: %d\n", sum);
+    dlclose(library);
 }
 
 static void replaced_by_another_file(void) {
@@ -148,6 +185,7 @@ static void changed_in_the_file(void) {
 int main(void) {
     calls_between_libraries();
     opened_again_and_again();
+    opened_beside_threads_that_call();
     replaced_by_another_file();
     changed_in_memory();
     changed_in_the_file();
