@@ -368,7 +368,6 @@ fn main() -> ExitCode {
         let run = root.run("libraries", &[]);
         let expected = run.reference()?;
         check_equal(&expected, &run.hartline(&[])?)?;
-        check_equal(&expected, &run.hartline(&["--cpus", "2"])?)?;
         check_equal(&expected, &run.interpreted()?)?;
         // What is unchanged must not have been interpreted, though the result is right.
         let counted = run.hartline(&["--stats=json"])?;
@@ -377,6 +376,18 @@ fn main() -> ExitCode {
             1..100_000 => Ok(()),
             _ => Err(format!("{interpreted} instructions were interpreted").into()),
         }
+    });
+    suite.add_kvm("libraries come and go beside threads", || {
+        let root = libraries_root("threads-root")?;
+        for file in ["libraries", ANSWERS[0], ANSWERS[1]] {
+            root.translate(file)?;
+        }
+        let run = root.run("libraries", &["threads"]);
+        let expected = run.reference()?;
+        for cpus in ["1", "2"] {
+            check_equal(&expected, &run.hartline(&["--cpus", cpus])?)?;
+        }
+        check_equal(&expected, &run.interpreted()?)
     });
     suite.add_kvm("a library that is cut off", || {
         let root = libraries_root("truncated-root")?;
