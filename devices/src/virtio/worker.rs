@@ -136,8 +136,6 @@ pub(crate) fn run(work: &mut impl Work, bell: &Bell, longest: Duration) -> Resul
     let mut budget = shortest;
     while !bell.stop.load(Ordering::SeqCst) {
         if work.turn()? {
-            // Who got something may be waiting for this processor, and be about to send more.
-            thread::yield_now();
             continue;
         }
         work.watches();
