@@ -179,18 +179,15 @@ impl<'r, 'a, 'b> Resolver<'r, '_, 'a, 'b> {
     /// Whether so many entries are what the file has as long as its translation is in use.
     fn is_constant(&self, table: Table, entries: usize) -> bool {
         let constants = self.binary.memory().constants();
-        (0..entries as u64).all(|number| {
-            let size = if table.wide { 8 } else { 4 };
-            constants.number(table.place(number), size).is_some()
-        })
+        let is_one = |place| constants.number(place, table.entry_size()).is_some();
+        (0..entries as u64).all(|number| is_one(table.place(number)))
     }
 
     /// Where entry `number` leads; `None` if it is not in the file or leads out of
     /// the code.
     fn target(&self, table: Table, addend: u64, number: u64) -> Option<u64> {
         let memory = self.binary.memory();
-        let size = if table.wide { 8 } else { 4 };
-        let value = memory.number(table.place(number), size)?;
+        let value = memory.number(table.place(number), table.entry_size() as u64)?;
         let extend = table.signed && !table.wide;
         let value = if extend {
             i64::from(value as i32) as u64

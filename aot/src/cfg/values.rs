@@ -51,6 +51,11 @@ impl Table {
     pub fn place(&self, number: u64) -> u64 {
         self.base.wrapping_add(number << self.shift)
     }
+
+    /// Length of an entry, bytes.
+    pub fn entry_size(&self) -> usize {
+        if self.wide { 8 } else { 4 }
+    }
 }
 
 /// Answers questions about one function.

@@ -55,26 +55,27 @@ impl Convention {
         self.places.into_iter().map(usize::from)
     }
 
+    /// Places in which it has a register and the standard another: both of them.
+    fn replaced(&self) -> impl Iterator<Item = (u8, u8)> {
+        let pairs = self.places.into_iter().zip(PINNED_X);
+        pairs.filter(|(place, standard)| place != standard)
+    }
+
     /// Registers that it has, and the standard has not.
     #[must_use]
     pub fn added(&self) -> RegisterSet {
-        let pairs = self.places.iter().zip(PINNED_X);
-        let added = pairs.filter(|&(&place, standard)| place != standard);
         RegisterSet {
-            x: added.fold(0, |set, (&place, _)| set | 1 << place),
+            x: self.replaced().fold(0, |set, (place, _)| set | 1 << place),
             f: 0,
         }
     }
-}
 
-impl Convention {
     /// Registers that the standard has, and it has not.
     #[must_use]
     pub fn left_out(&self) -> RegisterSet {
-        let pairs = self.places.iter().zip(PINNED_X);
-        let left_out = pairs.filter(|&(&place, standard)| place != standard);
+        let replaced = self.replaced();
         RegisterSet {
-            x: left_out.fold(0, |set, (_, standard)| set | 1 << standard),
+            x: replaced.fold(0, |set, (_, standard)| set | 1 << standard),
             f: 0,
         }
     }
