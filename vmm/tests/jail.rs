@@ -85,7 +85,12 @@ fn cannot_get_out(role: Role) -> Result<(), Failed> {
     if reports.pop().as_deref() != Some("done") {
         return Err(format!("it did not try everything: {reports:?}").into());
     }
-    let expected = ["pid 1", &format!("uid {UID}"), "root is empty"];
+    let expected = [
+        "pid 1",
+        &format!("uid {UID}"),
+        "root is empty",
+        "packets are written if it has a network",
+    ];
     let missing: Vec<_> = expected
         .iter()
         .filter(|e| !reports.contains(&(**e).to_owned()))
@@ -200,8 +205,24 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
             }
         }
     }
+    if role == Role::Worker || writes_packets(&filters) {
+        report("packets are written if it has a network");
+    }
     report("done");
     ExitCode::SUCCESS
+}
+
+/// Whether the system call for packets of a network interface is allowed: for a ring that there
+/// is not.
+fn writes_packets(filters: &Filters) -> bool {
+    let write = || {
+        filters.confine(Thread::Network);
+        // SAFETY: no memory is involved.
+        let result = unsafe { libc::syscall(libc::SYS_io_uring_enter, 1000, 1, 0, 0, 0) };
+        let error = io::Error::last_os_error().raw_os_error();
+        result == -1 && error == Some(libc::EBADF)
+    };
+    thread::scope(|scope| scope.spawn(write).join()).unwrap_or_default()
 }
 
 /// What is not as it should be with the volume, and the ways out of it that are open.
@@ -327,6 +348,7 @@ fn escapes() -> Vec<&'static str> {
         ("perf_event_open", libc::SYS_perf_event_open, none),
         ("keyctl", libc::SYS_keyctl, none),
         ("io_uring_setup", libc::SYS_io_uring_setup, [1, 0, 0, 0, 0]),
+        ("io_uring_register", libc::SYS_io_uring_register, none),
         ("userfaultfd", libc::SYS_userfaultfd, none),
         ("open_by_handle_at", libc::SYS_open_by_handle_at, none),
         ("init_module", libc::SYS_init_module, none),

@@ -52,6 +52,22 @@ pub trait Backend: Send + Debug {
     /// The buffers are memory that may be read.
     unsafe fn write(&mut self, buffers: &[libc::iovec]) -> io::Result<()>;
 
+    /// Writes several packets, each with its header, and tells what became of each, by its number
+    /// among them: lost, if it is an error of the host.
+    ///
+    /// # Safety
+    /// The buffers are memory that may be read, as long as this backend lives.
+    unsafe fn write_all(
+        &mut self,
+        packets: &[&[libc::iovec]],
+        done: &mut dyn FnMut(usize, io::Result<()>),
+    ) {
+        for (number, packet) in packets.iter().enumerate() {
+            // SAFETY: the caller's contract.
+            done(number, unsafe { self.write(packet) });
+        }
+    }
+
     /// A descriptor that is readable when there may be a packet to read.
     fn descriptor(&self) -> RawFd;
 

@@ -18,7 +18,7 @@ mod worker;
 
 pub use backend::Backend;
 pub use stats::{Counters, Statistics};
-pub use tap::{Tap, TapError};
+pub use tap::{Batch, Tap, TapError};
 
 use crate::limiter::{Limiter, Limits};
 use crate::virtio::stats::count;

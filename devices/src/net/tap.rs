@@ -1,7 +1,10 @@
 //! TAP interfaces of the host (Documentation/networking/tuntap.rst).
 
+mod batch;
 #[cfg(test)]
 mod tests;
+
+pub use batch::Batch;
 
 use super::Backend;
 use hartline_abi::virtio::{NetHeader, net_feature};
@@ -89,6 +92,8 @@ pub struct Tap {
     file: File,
     mtu: u16,
     offloads: u64,
+    /// Writes several packets at once.
+    batch: Option<Batch>,
 }
 
 impl Tap {
@@ -110,10 +115,10 @@ impl Tap {
         }
         let (file, request) = attach(&text, queues > 1)?;
         let mtu = mtu(request).map_err(failed("SIOCGIFMTU"))?;
-        let mut opened = vec![Self::from_file(file, mtu)];
+        let mut opened = vec![Self::from_file(file, mtu, Batch::new().ok())];
         for _ in 1..queues {
             let (file, _) = attach(&text, true)?;
-            let mut queue = Self::from_file(file, mtu);
+            let mut queue = Self::from_file(file, mtu, Batch::new().ok());
             queue.set_used(false).map_err(failed("TUNSETQUEUE"))?;
             opened.push(queue);
         }
@@ -121,9 +126,9 @@ impl Tap {
     }
 
     /// An interface that another process has [made](Self::make), whose largest IP packet has
-    /// so many bytes.
+    /// so many bytes. Without a `batch`, packets are written one by one.
     #[must_use]
-    pub fn from_file(file: File, mtu: u16) -> Self {
+    pub fn from_file(file: File, mtu: u16, batch: Option<Batch>) -> Self {
         // Packets wait for a driver that takes more than the simplest.
         let tries = [TUN_F_CSUM | TUN_F_USO, 0];
         let has_uso = tries
@@ -136,6 +141,7 @@ impl Tap {
             | net_feature::HOST_TSO4
             | net_feature::HOST_TSO6;
         Self {
+            batch: batch.and_then(|mut batch| batch.can_write(&file).then_some(batch)),
             file,
             mtu,
             offloads: always | if has_uso { USO } else { 0 },
@@ -262,6 +268,26 @@ impl Backend for Tap {
         match unsafe { libc::writev(self.file.as_raw_fd(), buffers.as_ptr(), count) } {
             ..0 => Err(io::Error::last_os_error()),
             _ => Ok(()),
+        }
+    }
+
+    unsafe fn write_all(
+        &mut self,
+        packets: &[&[libc::iovec]],
+        done: &mut dyn FnMut(usize, io::Result<()>),
+    ) {
+        if let Some(batch) = &mut self.batch
+            && packets.len() > 1
+        {
+            // SAFETY: the caller's contract.
+            if unsafe { batch.write(&self.file, packets, done) }.is_err() {
+                self.batch = None;
+            }
+            return;
+        }
+        for (number, packet) in packets.iter().enumerate() {
+            // SAFETY: the caller's contract.
+            done(number, unsafe { self.write(packet) });
         }
     }
 

@@ -7,7 +7,7 @@ use crate::limiter::Limiter;
 use crate::virtio::stats::count;
 use crate::virtio::used::UsedRing;
 use crate::virtio::worker::{self, Bell, Work};
-use crate::virtio::{DeviceError, Direction, give_back, interrupt_for, next_chain, want_doorbell};
+use crate::virtio::{Chain, DeviceError, Direction, next_chain, want_doorbell};
 use hartline_abi::virtio::{MAX_FRAME, NetHeader, net_feature};
 use std::io;
 use std::ptr;
@@ -28,6 +28,8 @@ pub(super) struct Worker {
     transmit: Queue,
     /// Receive buffers that come back.
     used: UsedRing,
+    /// Packets that were sent.
+    sent: UsedRing,
     spares: Spares,
     common: Arc<Common>,
     counters: Arc<Counters>,
@@ -59,6 +61,7 @@ impl Worker {
         Self {
             backend,
             used: UsedRing::of(&receive),
+            sent: UsedRing::of(&transmit),
             receive,
             transmit,
             spares: Spares::new(NetHeader::LENGTH + frame, merge),
@@ -90,36 +93,49 @@ impl Worker {
     /// Sends what the guest has made available.
     fn send(&mut self) -> Result<bool, DeviceError> {
         let memory = &self.common.memory;
-        let mut done = 0;
-        while done < BATCH
+        let mut going = Vec::new();
+        while going.len() < BATCH
             && self.common.limiters[SENDING].wait().is_none()
             && let Some(chain) = next_chain(&mut self.transmit, memory, Direction::Read)?
         {
             self.common.limiters[SENDING].take(chain.length);
-            let result = match self.gone {
-                // SAFETY: buffers in the guest's RAM, which is mapped as long as `memory`.
-                false => unsafe { self.backend.write(&chain.buffers) },
-                true => Err(io::ErrorKind::NotConnected.into()),
-            };
-            match result {
-                Ok(()) => {
-                    let length = chain.length.saturating_sub(NetHeader::LENGTH);
-                    count(&self.counters.sent_packets, 1);
-                    count(&self.counters.sent_bytes, length as u64);
-                }
-                // As on a wire: a packet that is malformed, or not wanted now, is lost.
-                Err(error) => {
-                    self.gone |= is_gone(&error);
-                    count(&self.counters.dropped, 1);
-                }
-            }
-            give_back(&mut self.transmit, memory, chain.head, 0)?;
-            done += 1;
+            going.push(chain);
         }
-        if done > 0 && interrupt_for(&mut self.transmit, memory, &*self.common.guest)? {
+        if going.is_empty() {
+            return Ok(false);
+        }
+        self.write(&going);
+        let (memory, guest) = (&self.common.memory, &*self.common.guest);
+        let heads = going.iter().map(|chain| (chain.head, 0));
+        self.sent.give_back(&mut self.transmit, memory, heads)?;
+        if self.sent.interrupt(&self.transmit, memory, guest)? {
             count(&self.counters.interrupts, 1);
         }
-        Ok(done > 0)
+        Ok(true)
+    }
+
+    /// Writes packets to the backend. As on a wire, one that is malformed, or not wanted now, is
+    /// lost.
+    fn write(&mut self, going: &[Chain]) {
+        let mut lost = if self.gone { going.len() } else { 0 };
+        if !self.gone {
+            let packets: Vec<_> = going.iter().map(|chain| &chain.buffers[..]).collect();
+            let (counters, gone) = (&self.counters, &mut self.gone);
+            let mut done = |number: usize, result: io::Result<()>| match result {
+                Ok(()) => {
+                    let length = going[number].length.saturating_sub(NetHeader::LENGTH);
+                    count(&counters.sent_bytes, length as u64);
+                }
+                Err(error) => {
+                    *gone |= is_gone(&error);
+                    lost += 1;
+                }
+            };
+            // SAFETY: buffers in the guest's RAM, which is mapped as long as `memory`.
+            unsafe { self.backend.write_all(&packets, &mut done) };
+        }
+        count(&self.counters.sent_packets, (going.len() - lost) as u64);
+        count(&self.counters.dropped, lost as u64);
     }
 
     /// Gives the guest what has come.
@@ -170,9 +186,10 @@ fn is_gone(error: &io::Error) -> bool {
 
 impl Work for Worker {
     fn turn(&mut self) -> Result<bool, DeviceError> {
-        let sent = self.send()?;
+        // The guest can begin with what has come while the host takes what goes.
         let received = self.receive()?;
-        Ok(sent || received)
+        let sent = self.send()?;
+        Ok(received || sent)
     }
 
     fn watches(&self) {

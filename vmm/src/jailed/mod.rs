@@ -11,6 +11,7 @@ pub mod protocol;
 use crate::jail::{self, CHANNEL_FD, Channel, DEVICE_FD, Filters, Jail, Limits, Role, VOLUME_FD};
 use crate::platform::Kvm;
 use crate::tree::TreeImage;
+use hartline_devices::net::Batch;
 use protocol::{FromWorker, WorkerJob};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -104,6 +105,8 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
             Role::Vmm | Role::Worker => Vec::new(),
         },
     };
+    // The jail has no system call for it.
+    let batch = Batch::new().ok().filter(|_| role != Role::Worker);
     if let Some(descriptors) = jail::enter(&jail, &filters)? {
         hartline_devices::volume::use_descriptors(descriptors);
     }
@@ -113,7 +116,7 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
     match role {
         Role::Vmm | Role::VmmWithVolumes => {
             let kvm = Kvm::from_descriptor(inherited(DEVICE_FD)?)?;
-            vmm::serve(kvm, Arc::new(channel), filters, jail.volumes)
+            vmm::serve(kvm, Arc::new(channel), filters, jail.volumes, batch)
         }
         Role::Worker => work(&channel),
     }

@@ -24,7 +24,7 @@ use crate::tree::TreeImage;
 use hartline_abi::boot::NetSettings;
 use hartline_abi::image::variant;
 use hartline_devices::limiter::Limits;
-use hartline_devices::net::Tap;
+use hartline_devices::net::{Batch, Tap};
 use hartline_devices::volume::{Usage, Volume};
 use std::collections::HashMap;
 use std::fs::File;
@@ -38,8 +38,9 @@ use std::time::Duration;
 /// How long host and guest watch the rings of a network interface before they sleep.
 const POLLING: Duration = Duration::from_micros(200);
 
-/// Makes a VM, says so, and runs what comes, with these directories as volumes. The daemon's
-/// end before that is the end of this process too.
+/// Makes a VM, says so, and runs what comes, with these directories as volumes, and packets for
+/// its network interface going through `batch`. The daemon's end before that is the end of this
+/// process too.
 ///
 /// # Errors
 /// [`JailedError`].
@@ -48,6 +49,7 @@ pub fn serve(
     channel: Arc<Channel>,
     filters: Arc<Filters>,
     volumes: Vec<OwnedFd>,
+    batch: Option<Batch>,
 ) -> Result<(), JailedError> {
     // Until the VM runs, they wait: the first process of a PID namespace would not get them.
     let _signals = SignalSet::block(false)?;
@@ -74,7 +76,7 @@ pub fn serve(
     let _ = channel.send(&serde_json::to_vec(&FromVmm::Started)?, &[]);
     let images = FromDaemon::start(Arc::clone(&channel), given.images)?;
     let network = job.network.as_ref().zip(given.tap);
-    let network = network.map(|(network, tap)| interface(network, tap));
+    let network = network.map(|(network, tap)| interface(network, tap, batch));
     let parts = (given.tree, volumes, network, Arc::new(live));
     let result = run(blank, &job, parts, images, filters)
         .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));
@@ -144,11 +146,11 @@ fn volumes_of(job: &RunJob, directories: Vec<OwnedFd>) -> Result<Vec<Volume>, Ja
 type Interface = (Network, NetSettings);
 
 /// The network interface whose other end the descriptor is.
-fn interface(job: &NetworkJob, tap: File) -> Interface {
+fn interface(job: &NetworkJob, tap: File, batch: Option<Batch>) -> Interface {
     let address = job.address.octets();
     let [a, b, c, d] = address;
     let network = Network {
-        backends: vec![Box::new(Tap::from_file(tap, MTU))],
+        backends: vec![Box::new(Tap::from_file(tap, MTU, batch))],
         // Locally administered; in its network nobody else has the address.
         mac: [2, 0, a, b, c, d],
         polling: POLLING,

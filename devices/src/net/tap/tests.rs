@@ -36,7 +36,10 @@ fn interface(test: &str) -> Option<(Tap, OwnedFd)> {
     ioctl(requests.as_raw_fd(), libc::SIOCSIFFLAGS, &mut up).unwrap();
     // SAFETY: the call before has filled this field.
     let index = unsafe { index.ifr_ifru.ifru_ifindex };
-    Some((Tap::from_file(file, 1500), packet_socket(index)))
+    Some((
+        Tap::from_file(file, 1500, Batch::new().ok()),
+        packet_socket(index),
+    ))
 }
 
 fn packet_socket(index: libc::c_int) -> OwnedFd {
@@ -108,13 +111,16 @@ fn taken(socket: &OwnedFd) -> io::Result<(NetHeader, Vec<u8>)> {
     }
 }
 
+fn piece(bytes: &mut [u8]) -> libc::iovec {
+    libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    }
+}
+
 fn write(tap: &mut Tap, header: NetHeader, frame: &[u8]) -> io::Result<()> {
     let mut header = header.to_bytes();
     let mut frame = frame.to_vec();
-    let piece = |bytes: &mut [u8]| libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
-    };
     // SAFETY: both may be read.
     unsafe { tap.write(&[piece(&mut header), piece(&mut frame)]) }
 }
@@ -157,6 +163,52 @@ fn large_segments_over_ipv6_come_with_their_size() {
         let (told, came) = taken(&socket).unwrap();
         assert_eq!((told.gso_type, told.gso_size), (NetHeader::GSO_TCP6, SIZE));
         assert!(came == frame, "{payload}: {} bytes", came.len());
+    }
+}
+
+#[test]
+fn several_at_once_come_in_order_but_for_bad_ones() {
+    let Some((mut tap, socket)) = interface("several_at_once_come_in_order_but_for_bad_ones")
+    else {
+        return;
+    };
+    assert!(tap.batch.is_some() || Batch::new().is_err());
+    tap.set_offloads(tap.offloads()).unwrap();
+    // Over more than what goes at once.
+    let bad = [3, 100];
+    let mut packets: Vec<_> = (0..150)
+        .map(|number| {
+            let (mut header, mut frame) = segment(100 + number);
+            header.gso_type = NetHeader::GSO_NONE;
+            if bad.contains(&number) {
+                header.checksum_start = u16::MAX;
+            }
+            frame[HEADERS] = number as u8;
+            (header.to_bytes(), frame)
+        })
+        .collect();
+    let pieces: Vec<_> = packets
+        .iter_mut()
+        .map(|(header, frame)| [piece(header), piece(frame)])
+        .collect();
+    let pieces: Vec<_> = pieces.iter().map(|pieces| &pieces[..]).collect();
+    for _ in 0..2 {
+        let mut told = Vec::new();
+        // SAFETY: all may be read.
+        unsafe {
+            tap.write_all(&pieces, &mut |number, result| {
+                told.push((number, result.is_ok()))
+            })
+        };
+        told.sort_unstable();
+        let wanted = (0..150).map(|number| (number, !bad.contains(&number)));
+        assert_eq!(told, wanted.collect::<Vec<_>>());
+        for number in (0..150).filter(|number| !bad.contains(number)) {
+            let (_, came) = taken(&socket).unwrap();
+            assert!(came == packets[number].1, "{number}");
+        }
+        // The same, one by one.
+        tap.batch = None;
     }
 }
 
