@@ -6,7 +6,8 @@
 //! quick storage need no other thread. For what takes longer, other threads wait (`pool.rs`), unless
 //! the guest makes one request at a time: any number of requests can wait at a time, and the quick
 //! ones pass them. (`io_uring` would save these threads; but a filter of system
-//! calls does not see what is asked for through it, so the VMM's jail has no place for it.)
+//! calls does not see what is asked for through it. A ring would have to be restricted, as that for
+//! packets is.)
 //!
 //! What is written is in the host's page cache when the guest is told, so it outlives this
 //! process; what was flushed outlives the host.
