@@ -71,6 +71,9 @@ lint: setup ## Check format, clippy, documentation and, with cargo-deny, licence
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo fmt --manifest-path tests/models/Cargo.toml --check
+	@# Only the last step of CI builds with these lock files: one that is out of date is told here.
+	cargo fetch --quiet --locked --target x86_64-unknown-linux-gnu --manifest-path fuzz/Cargo.toml
+	cargo fetch --quiet --locked --target x86_64-unknown-linux-gnu --manifest-path tests/models/Cargo.toml
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --release --locked --workspace --no-deps
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny --locked check; \
