@@ -52,6 +52,24 @@ impl fmt::Debug for Outcome {
     }
 }
 
+/// The threads of a process: names, and lists of the processors that they may run on.
+///
+/// # Errors
+/// There is no such process.
+pub fn places(process: u32) -> Result<Vec<(String, String)>> {
+    let threads = fs::read_dir(format!("/proc/{process}/task"))?.flatten();
+    let place = |thread: fs::DirEntry| {
+        let status = fs::read_to_string(thread.path().join("status"))?;
+        let field = |name: &str| {
+            let mut lines = status.lines();
+            let value = lines.find_map(|line| line.strip_prefix(name));
+            value.unwrap_or_default().trim().to_owned()
+        };
+        Ok((field("Name:"), field("Cpus_allowed_list:")))
+    };
+    threads.map(place).collect()
+}
+
 /// Exit code as a shell shows it.
 pub fn shell_code(status: ExitStatus) -> i32 {
     status

@@ -53,6 +53,7 @@ const TESTS: &[(&str, Test)] = &[
         tcp_server_injected_two,
     ),
     ("two pairs of queues", two_pairs),
+    ("threads in their places", places),
     ("TCP client", tcp_client),
     ("TCP client over IPv6", tcp_client_v6),
     ("many connections", many_connections),
@@ -398,6 +399,33 @@ fn serve_all(tap: &Tap, server: Server) -> Result<()> {
         true => Ok(()),
         false => Err(output.into()),
     }
+}
+
+fn places() -> Result<()> {
+    let tap = Tap::new()?;
+    let wrong = |option: &str, word: &str| trouble::refused_with(&["--pin", option], "user", word);
+    // Where this test runs: a machine may have one processor, and another number for it.
+    let own = process::places(std::process::id())?;
+    let list = own.first().map_or("", |(_, list)| list);
+    let all: Vec<&str> = list.split([',', '-']).collect();
+    let (first, last) = (all[0], all[all.len() - 1]);
+    wrong(first, "2 are needed")?;
+    wrong(&format!("{first},1023"), "processor 1023")?;
+    let pin = format!("{first},{first},{last}");
+    let server = serve(&tap, &["--cpus", "2", "--pin", &pin])?;
+    let found = process::places(server.child.id())?;
+    let place = |name: &str| {
+        let mut places = found.iter().filter(|place| place.0 == name);
+        places.next().map(|place| place.1.as_str())
+    };
+    let right = place("vcpu0") == Some(first)
+        && place("vcpu1") == Some(first)
+        && place("net") == Some(last)
+        && place("hartline") == Some(last);
+    if !right {
+        return Err(format!("{found:?}").into());
+    }
+    serve_all(&tap, server)
 }
 
 /// Connections at the same time, which both pairs of queues share.

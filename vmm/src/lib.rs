@@ -22,6 +22,7 @@ pub mod layout;
 pub mod libraries;
 pub mod live;
 pub mod machine;
+pub mod placement;
 pub mod platform;
 pub mod probe;
 pub mod profile;

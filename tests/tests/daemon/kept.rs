@@ -3,7 +3,7 @@
 
 use super::{check, machine, push, run, start, state, tar};
 use hartline_tests::daemon::{Answer, Daemon, until};
-use hartline_tests::{Result, compile};
+use hartline_tests::{Result, compile, process};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -181,18 +181,9 @@ fn places(daemon: &Daemon, id: &str) -> Result<Vec<(String, String)>> {
         output.is_some() && identity(process.path().join("fd/1")) == output
     };
     let mut processes = fs::read_dir("/proc")?.flatten();
-    let process = processes.find(is_its).ok_or("it has no process")?;
-    let threads = fs::read_dir(process.path().join("task"))?.flatten();
-    let place = |thread: fs::DirEntry| {
-        let status = fs::read_to_string(thread.path().join("status"))?;
-        let field = |name: &str| {
-            let mut lines = status.lines();
-            let value = lines.find_map(|line| line.strip_prefix(name));
-            value.unwrap_or_default().trim().to_owned()
-        };
-        Ok((field("Name:"), field("Cpus_allowed_list:")))
-    };
-    threads.map(place).collect()
+    let found = processes.find(is_its).ok_or("it has no process")?;
+    let number = found.file_name().to_string_lossy().parse();
+    process::places(number.map_err(|_| "no number of a process")?)
 }
 
 pub fn dedicated_processors() -> Result<()> {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-fn refused_with(options: &[&str], net: &str, word: &str) -> Result<()> {
+pub fn refused_with(options: &[&str], net: &str, word: &str) -> Result<()> {
     let mut command = hartline::command("run")?;
     command.args(["--net", net]).args(options);
     command.arg(compile::alone("wire", COMPILER)?);

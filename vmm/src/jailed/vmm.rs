@@ -6,9 +6,7 @@ use super::protocol::{
     RunResult, Traffic,
 };
 use super::{JailedError, MAX_OUTPUT};
-use crate::affinity;
 use crate::boot;
-use crate::confine::{Confine, Thread};
 use crate::devices::{Attached, Network};
 use crate::exits::UserExits;
 use crate::images::ImageFile;
@@ -16,6 +14,7 @@ use crate::interrupts::Mode;
 use crate::jail::{Channel, Filters};
 use crate::live::LiveCounters;
 use crate::machine::{Blank, RUNTIME, Settings};
+use crate::placement::Placement;
 use crate::platform::Kvm;
 use crate::program;
 use crate::report::{self, FAILURE, Program, judge};
@@ -32,7 +31,6 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How long host and guest watch the rings of a network interface before they sleep.
@@ -60,10 +58,7 @@ pub fn serve(
         return Ok(());
     }
     let job: RunJob = serde_json::from_slice(&message)?;
-    if let Some(others) = job.processors.last() {
-        // Elsewhere it is slower, and nothing else.
-        let _ = affinity::run_on(&[*others]);
-    }
+    let threads = Arc::new(Placement::begin(job.processors.clone(), Some(filters)));
     // Before it takes its output: by that another daemon knows that it goes on.
     if job.outlives_daemon {
         crate::jail::set_parent_death_signal(0);
@@ -78,47 +73,12 @@ pub fn serve(
     let network = job.network.as_ref().zip(given.tap);
     let network = network.map(|(network, tap)| interface(network, tap, batch));
     let parts = (given.tree, volumes, network, Arc::new(live));
-    let result = run(blank, &job, parts, images, filters)
+    let result = run(blank, &job, parts, images, threads)
         .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));
     result_file.write_all(&serde_json::to_vec(&result)?)?;
     // Nobody may be there any more: the file has it.
     let _ = channel.send(&serde_json::to_vec(&FromVmm::Ended(Box::new(result)))?, &[]);
     Ok(())
-}
-
-/// What is done to threads of a VM before they do anything.
-#[derive(Debug)]
-struct Threads {
-    filters: Arc<Filters>,
-    /// As [`RunJob::processors`].
-    processors: Vec<u32>,
-    /// Threads of vCPUs so far.
-    vcpus: AtomicUsize,
-}
-
-impl Threads {
-    /// The processor of a thread; none: it stays where it is.
-    fn processor(&self, thread: Thread) -> Option<u32> {
-        match thread {
-            Thread::Vcpu => {
-                let number = self.vcpus.fetch_add(1, Ordering::Relaxed);
-                self.processors.get(number).copied()
-            }
-            // A vCPU's thread has started it.
-            Thread::Network => self.processors.last().copied(),
-            Thread::Console | Thread::Volumes => None,
-        }
-    }
-}
-
-impl Confine for Threads {
-    fn confine(&self, thread: Thread) {
-        if let Some(processor) = self.processor(thread) {
-            // As above.
-            let _ = affinity::run_on(&[processor]);
-        }
-        self.filters.confine(thread);
-    }
 }
 
 /// Tree, network interface and images.
@@ -234,7 +194,7 @@ fn run(
     job: &RunJob,
     (tree, volumes, network, live): Parts,
     images: Arc<FromDaemon>,
-    filters: Arc<Filters>,
+    threads: Arc<Placement>,
 ) -> Result<RunResult, String> {
     let path = Path::new(&job.path);
     let found = program::from_tree(&tree, path, path);
@@ -273,11 +233,7 @@ fn run(
         timeout: job.timeout_ms.map(Duration::from_millis),
         count: true,
         profile: None,
-        confine: Some(Arc::new(Threads {
-            filters,
-            processors: job.processors.clone(),
-            vcpus: AtomicUsize::new(0),
-        })),
+        confine: Some(threads),
         output_limit: MAX_OUTPUT,
     };
     let outcome = blank.run(settings).map_err(|error| error.to_string())?;

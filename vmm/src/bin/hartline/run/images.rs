@@ -7,6 +7,7 @@ use hartline_aot::elf::Binary;
 use hartline_aot::key::Key;
 use hartline_aot::order::Heat;
 use hartline_aot::translator::{MAX_TEXT, Options, ReadError};
+use hartline_vmm::affinity;
 use hartline_vmm::background::{Background, BackgroundError, Guest, Job, Turns, step_back};
 use hartline_vmm::images::{Client, CodeFile, ImageFile, ImageSource};
 use hartline_vmm::program::{Bytes, Program};
@@ -18,6 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct RunningImages {
     translation: Translation,
     turns: Turns,
+    /// Processors to translate on, if not where the thread is that asks.
+    processors: Option<Vec<u32>>,
     files: Mutex<Vec<Arc<Growing>>>,
 }
 
@@ -47,11 +50,12 @@ impl Guest for Show<'_> {
 }
 
 impl RunningImages {
-    /// Images as `translation` makes them.
-    pub fn new(translation: Translation) -> Self {
+    /// Images as `translation` makes them, on these processors if there are any given.
+    pub fn new(translation: Translation, processors: Option<Vec<u32>>) -> Self {
         Self {
             translation,
             turns: Turns::new(),
+            processors,
             files: Mutex::default(),
         }
     }
@@ -142,6 +146,10 @@ impl RunningImages {
             background: Background::new(),
         });
         self.files().push(Arc::clone(&file));
+        if let Some(processors) = &self.processors {
+            // Translating where this thread is would be slower, and nothing else.
+            let _ = affinity::run_on(processors);
+        }
         step_back();
         let threads = self.turns.limit();
         file.background

@@ -20,17 +20,20 @@ use hartline_abi::image::variant;
 use hartline_abi::report::ExitReport;
 use hartline_devices::block::Image;
 use hartline_devices::volume::Volume;
+use hartline_vmm::affinity;
 use hartline_vmm::boot;
+use hartline_vmm::confine::Confine;
 use hartline_vmm::devices::{Attached, Disk, DiskName};
 use hartline_vmm::images::ImageSource;
 use hartline_vmm::machine::{Blank, RUNTIME, Settings};
+use hartline_vmm::placement::Placement;
 use hartline_vmm::profile::{Profile, Taken};
 use hartline_vmm::program;
 use hartline_vmm::report::{Program, judge};
 use hartline_vmm::tree::{TreeBuilder, TreeImage};
 use images::RunningImages;
 use network::Net;
-use options::StatsFormat;
+use options::{Processors, StatsFormat};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -56,7 +59,10 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         true => None,
         false => {
             let translation = Translation::for_this_host(&arguments.disable)?;
-            Some(Arc::new(RunningImages::new(translation)))
+            // The processor of a vCPU is not for translating.
+            let elsewhere = arguments.pin.as_ref().map(|_| affinity::of_this_thread());
+            let elsewhere = elsewhere.transpose().context("--pin: sched_getaffinity")?;
+            Some(Arc::new(RunningImages::new(translation, elsewhere)))
         }
     };
     let variant = variant_for(arguments.precise);
@@ -78,6 +84,8 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         disks: open_disks(arguments)?,
         sockets: arguments.vsock.as_ref().map(Vsock::open).transpose()?,
     };
+    let pin = arguments.pin.as_ref();
+    let place = |pin: &Processors| Arc::new(Placement::begin(pin.0.clone(), None));
     let settings = Settings {
         ram: arguments.memory,
         cpus: arguments.cpus,
@@ -100,7 +108,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
             period: arguments.profile_period,
             recorder: &record,
         }),
-        confine: None,
+        confine: pin.map(|pin| place(pin) as Arc<dyn Confine>),
         output_limit: u64::MAX,
     };
     let machine = machine

@@ -2,14 +2,16 @@
 
 use super::network::{self, Net};
 use super::vsock::{self, Vsock};
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use hartline_abi::boot::{DISK_NAME, MAX_DISKS};
 use hartline_abi::volume::MAX_VOLUMES;
 use hartline_aot::technique::Technique;
 use hartline_devices::net::user::Forward;
+use hartline_vmm::affinity;
 use hartline_vmm::interrupts::Mode;
 use hartline_vmm::layout::{MAX_CPUS, MAX_RAM, MIN_RAM};
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,6 +38,11 @@ pub struct Arguments {
     /// Number of vCPUs
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub cpus: u32,
+
+    /// Keep threads in their places: processors of the host for each vCPU, and one more for all
+    /// other threads of the VM; one may be named more than once
+    #[arg(long, value_name = "LIST", value_parser = parse_processors)]
+    pub pin: Option<Processors>,
 
     /// Network: none; user, over sockets of this process; or a TAP interface of the host,
     /// where without ip=ADDRESS/PREFIX addresses come by DHCP; queues=N (with ip tuntap's
@@ -154,6 +161,17 @@ impl Volume {
     }
 }
 
+/// Value of `--pin`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Processors(pub Vec<u32>);
+
+impl fmt::Display for Processors {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.0.iter().map(u32::to_string).collect();
+        formatter.write_str(&numbers.join(","))
+    }
+}
+
 /// Values of `--interrupts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Interrupts {
@@ -188,6 +206,9 @@ impl Arguments {
             self.cpus
         );
         self.interrupt_mode()?;
+        if let Some(pin) = &self.pin {
+            check_processors(&pin.0, self.cpus).with_context(|| format!("--pin {pin}"))?;
+        }
         self.net.check_queues(self.cpus)?;
         let disks = self.volumes.iter().filter_map(Volume::disk).count();
         ensure!(
@@ -246,6 +267,44 @@ fn parse_volume(text: &str) -> anyhow::Result<Volume> {
         );
     }
     Ok(volume)
+}
+
+/// Parses numbers and ranges, as taskset(1) takes them.
+fn parse_processors(text: &str) -> anyhow::Result<Processors> {
+    let number = |text: &str| {
+        let number = text.parse().ok();
+        let number = number.filter(|number| *number < libc::CPU_SETSIZE as u32);
+        number.with_context(|| format!("{text:?} is no number of a processor"))
+    };
+    let mut all = Vec::new();
+    for part in text.split(',') {
+        match part.split_once('-') {
+            None => all.push(number(part)?),
+            Some((first, last)) => {
+                let (first, last) = (number(first)?, number(last)?);
+                ensure!(first <= last, "{part} is empty");
+                all.extend(first..=last);
+            }
+        }
+    }
+    Ok(Processors(all))
+}
+
+/// Whether there are processors for so many vCPUs, and this process may use them.
+fn check_processors(processors: &[u32], cpus: u32) -> anyhow::Result<()> {
+    let (needed, given) = (cpus as usize + 1, processors.len());
+    ensure!(
+        given == needed,
+        "{given} processors: {needed} are needed, one for each vCPU (--cpus) and one for all other \
+         threads"
+    );
+    let usable = affinity::of_this_thread().context("which processors may be used")?;
+    match processors.iter().find(|number| !usable.contains(number)) {
+        None => Ok(()),
+        Some(number) => {
+            bail!("processor {number} is not there or may not be used: see taskset -p $$")
+        }
+    }
 }
 
 fn parse_environment(text: &str) -> anyhow::Result<String> {
@@ -326,6 +385,32 @@ mod tests {
         for bad in ["", "/a", ":/b", "/a:b:ro", "/a:ro", "/a:/dev/v.a"] {
             assert!(parse_volume(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn processors() {
+        let list = |text| parse_processors(text).map(|processors| processors.0);
+        assert_eq!(list("3").unwrap(), [3]);
+        assert_eq!(list("0-2,5,1").unwrap(), [0, 1, 2, 5, 1]);
+        assert_eq!(parse_processors("0-1,1").unwrap().to_string(), "0,1,1");
+        for bad in [
+            "",
+            ",",
+            "1,",
+            "-1",
+            "2-1",
+            "1-",
+            "0-4000000000",
+            "1024",
+            "a",
+        ] {
+            assert!(list(bad).is_err(), "{bad}");
+        }
+        let first = affinity::of_this_thread().unwrap()[0];
+        assert!(check_processors(&[first; 3], 2).is_ok());
+        assert!(check_processors(&[first; 2], 2).is_err());
+        assert!(check_processors(&[first; 4], 2).is_err());
+        assert!(check_processors(&[first, 1023], 1).is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `hartline bench io`: a server of Debian's in each configuration, and its client on this
 //! machine, over addresses of a network namespace of the benchmark's own.
 
+mod pin;
 mod place;
 mod plot;
 mod results;
@@ -8,6 +9,7 @@ mod server;
 mod workload;
 
 use anyhow::{Context, bail};
+use pin::Pin;
 use place::Place;
 use results::{Results, Row};
 use server::{Programs, Server};
@@ -34,6 +36,10 @@ pub struct Arguments {
     /// configuration exitless: `poll=` of `--net`
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(..=100_000))]
     poll: u32,
+    /// Keep vCPU and native servers on the first processor that may be used, clients and all other
+    /// threads of VMs on the last, in place of leaving that to the scheduler
+    #[arg(long)]
+    pin: bool,
     /// Draw the ratios to native into this file, as SVG
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
@@ -89,7 +95,8 @@ impl Configuration {
 /// # Errors
 /// Not root, a program is missing, or a server or client fails.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let programs = Programs::open(&arguments.programs)?;
+    let pin = arguments.pin.then(Pin::new).transpose()?;
+    let programs = Programs::open(&arguments.programs, pin)?;
     let chosen = |workload: &Workload| {
         let filter = &arguments.filter;
         filter.is_empty() || filter.iter().any(|word| workload.name().contains(word))

@@ -1,6 +1,7 @@
 //! Starting a server, and what it costs.
 
 use super::Configuration;
+use super::pin::Pin;
 use super::place::{Place, SERVER};
 use super::workload::Workload;
 use anyhow::{Context, bail};
@@ -22,14 +23,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Programs {
     directory: PathBuf,
     hartline: PathBuf,
+    pin: Option<Pin>,
 }
 
 impl Programs {
-    /// Opens it.
+    /// Opens it. With `pin`, what is started from it has its place.
     ///
     /// # Errors
     /// It is not there.
-    pub fn open(directory: &Path) -> anyhow::Result<Self> {
+    pub fn open(directory: &Path, pin: Option<Pin>) -> anyhow::Result<Self> {
         let shown = directory.display().to_string();
         let directory = directory
             .canonicalize()
@@ -37,6 +39,7 @@ impl Programs {
         Ok(Self {
             directory,
             hartline: std::env::current_exe().context("cannot find the hartline program")?,
+            pin,
         })
     }
 
@@ -44,8 +47,17 @@ impl Programs {
         self.directory.join("roots").join(architecture).join(name)
     }
 
+    /// A client.
+    pub fn client(&self, name: &str) -> Command {
+        let mut command = self.native(name);
+        if let Some(pin) = self.pin {
+            pin.client(&mut command);
+        }
+        command
+    }
+
     /// A program of this machine's kind, with its own libraries.
-    pub fn native(&self, name: &str) -> Command {
+    fn native(&self, name: &str) -> Command {
         let root = self.root("amd64", name);
         let mut command = Command::new(root.join("lib64/ld-linux-x86-64.so.2"));
         command.arg("--inhibit-cache").arg("--library-path");
@@ -87,6 +99,9 @@ impl Programs {
     fn hartline(&self, name: &str, net: &str, interrupts: &str) -> Command {
         let mut command = Command::new(&self.hartline);
         command.args(["run", "--stats=json", "--interrupts", interrupts]);
+        if let Some(pin) = self.pin {
+            command.args(["--pin", &pin.option()]);
+        }
         command.args(["--net", net, "--rootfs"]);
         command.arg(self.root("riscv64", name));
         command.arg(format!("/usr/bin/{name}"));
@@ -154,6 +169,9 @@ impl Server {
             })
             // What it starts is found, and killed, by this.
             .process_group(0);
+        if let Some(pin) = programs.pin.filter(|_| !configuration.is_vm()) {
+            pin.server(&mut command);
+        }
         let mut child = command.spawn().with_context(|| name.to_owned())?;
         let lines = child.stderr.take().map(|stderr| {
             let (sender, lines) = mpsc::channel();

@@ -177,7 +177,7 @@ fn netperf(
     address: Ipv4Addr,
     time: Duration,
 ) -> anyhow::Result<Measured> {
-    let mut command = programs.native("netperf");
+    let mut command = programs.client("netperf");
     command.args(["-H", &address.to_string(), "-p", &NETPERF_PORT.to_string()]);
     command.args([
         "-t",
@@ -218,7 +218,7 @@ fn memcaslap(
 ) -> anyhow::Result<Measured> {
     let mix = std::env::temp_dir().join(format!("hartline-bench-{}", std::process::id()));
     std::fs::write(&mix, what).context("the configuration of memcaslap")?;
-    let mut command = programs.native("memcaslap");
+    let mut command = programs.client("memcaslap");
     command.args(["-s", &format!("{address}:{MEMCACHED_PORT}")]);
     command.args(["-T", "1", "-c", "16", "-w", MEMCACHED_WINDOW]);
     command.args(length);
@@ -246,7 +246,7 @@ fn parse_memcaslap(text: &str) -> anyhow::Result<Measured> {
 }
 
 fn http(programs: &Programs, address: Ipv4Addr, time: Duration) -> anyhow::Result<Measured> {
-    let mut command = programs.native("wrk");
+    let mut command = programs.client("wrk");
     command.args(["-t", "1", "-c", "16", "--latency"]);
     command.args(["-d", &format!("{}s", time.as_secs())]);
     command.arg(format!("http://{address}:{HTTP_PORT}/page"));
