@@ -1,9 +1,9 @@
 //! Virtio devices: their registers in the guest's physical memory, and their interrupts.
 
 use crate::confine::{Confine, Thread, confine_to};
-use crate::control::{Control, Stop};
-use crate::interrupts::{Interrupt, Lines};
-use crate::platform::{self, Mapping, Mmio};
+use crate::control::Stop;
+use crate::interrupts::{Interrupt, Lines, Reach};
+use crate::platform::{self, Mmio};
 use hartline_abi::boot::DISK_NAME;
 use hartline_abi::call::RegisterAccess;
 use hartline_abi::layout::{DEVICE_GPA, PAGE_SIZE, RAM_GPA};
@@ -171,7 +171,7 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// The devices of a VM with these memories, whose output goes to `outputs`, at most so many
+    /// The devices of a VM, whose output goes to `outputs`, at most so many
     /// bytes to each. They interrupt by `lines`, or, without those, at safepoints.
     ///
     /// # Errors
@@ -179,9 +179,7 @@ impl Devices {
     pub fn new(
         attached: Attached,
         (outputs, output_limit): (Outputs, u64),
-        ram: &Arc<Mapping>,
-        shared: &Arc<Mapping>,
-        control: &Arc<Control>,
+        reach: &Reach,
         mut lines: Option<&mut Lines>,
         confine: Option<&Arc<dyn Confine>>,
     ) -> Result<Self, platform::Error> {
@@ -192,8 +190,9 @@ impl Devices {
         let mut guest = |number: u64| {
             let lines = lines.as_deref_mut();
             // Devices are fewer than 32.
-            Arc::new(Interrupt::new(ram, shared, control, number as u8, lines))
+            Arc::new(Interrupt::new(reach, number as u8, lines))
         };
+        let ram = &reach.ram;
         let length = usize::try_from(ram.length())
             .map_err(|_| failed(io::Error::from_raw_os_error(libc::ENOMEM)))?;
         // SAFETY: all of the mapping, which the value keeps.
@@ -327,6 +326,14 @@ impl Mmio for Devices {
 impl Guest for Interrupt {
     fn interrupt(&self) {
         self.raise();
+    }
+
+    fn set_watching(&self, watches: bool) {
+        Self::set_watching(self, watches);
+    }
+
+    fn watch(&self) {
+        Self::watch(self);
     }
 
     fn fail(&self, error: DeviceError) {

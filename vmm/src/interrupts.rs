@@ -6,6 +6,7 @@ use crate::control::Control;
 use crate::doctor::Virtualization;
 use crate::platform::{self, Mapping, Message, Vm};
 use crate::probe::KvmKind;
+use crate::timers::Times;
 use hartline_abi::boot::Shared;
 use hartline_abi::handshake;
 use hartline_abi::hart::Pending;
@@ -137,29 +138,32 @@ impl Lines {
     }
 }
 
+/// What threads of devices have of the VM.
+#[derive(Debug, Clone)]
+pub(crate) struct Reach {
+    /// Private RAM.
+    pub ram: Arc<Mapping>,
+    /// The shared pages.
+    pub shared: Arc<Mapping>,
+    /// What other threads want from the vCPUs.
+    pub control: Arc<Control>,
+    /// When the guest is to be asked for attention.
+    pub times: Arc<Times>,
+}
+
 /// One device's way to the guest.
 #[derive(Debug)]
 pub(crate) struct Interrupt {
-    ram: Arc<Mapping>,
-    shared: Arc<Mapping>,
-    control: Arc<Control>,
+    reach: Reach,
     device: u8,
     /// By vCPU; none: interrupts are read at safepoints.
     line: Option<Vec<EventFd>>,
 }
 
 impl Interrupt {
-    pub fn new(
-        ram: &Arc<Mapping>,
-        shared: &Arc<Mapping>,
-        control: &Arc<Control>,
-        device: u8,
-        lines: Option<&mut Lines>,
-    ) -> Self {
+    pub fn new(reach: &Reach, device: u8, lines: Option<&mut Lines>) -> Self {
         Self {
-            ram: Arc::clone(ram),
-            shared: Arc::clone(shared),
-            control: Arc::clone(control),
+            reach: reach.clone(),
             device,
             line: lines.and_then(|lines| lines.take(device)),
         }
@@ -167,7 +171,28 @@ impl Interrupt {
 
     /// What other threads want from the vCPUs.
     pub fn control(&self) -> &Control {
-        &self.control
+        &self.reach.control
+    }
+
+    /// Whether the device's thread looks all the time from now on.
+    pub fn set_watching(&self, watches: bool) {
+        let times = &self.reach.times;
+        // Fails only if the shared pages have no room for their own fields.
+        let look = match watches {
+            true => times.begin_watching().map(|()| false),
+            false => times.end_watching(),
+        };
+        if look.unwrap_or(false) {
+            self.reach.control.look();
+        }
+    }
+
+    /// Asks the guest for attention if it is time.
+    pub fn watch(&self) {
+        // As above.
+        if self.reach.times.watch().unwrap_or(false) {
+            attention::raise(&self.reach.shared, &self.reach.ram, Pending::Tick);
+        }
     }
 
     /// Interrupts the guest.
@@ -175,26 +200,26 @@ impl Interrupt {
         match &self.line {
             None => self.raise_at_safepoint(),
             Some(line) => {
-                let cpu = self.control.interrupt_target();
+                let cpu = self.reach.control.interrupt_target();
                 if let Some(event) = line.get(cpu) {
                     // Fails only if the counter is at its limit: then it is signalled already.
                     let _: io::Result<()> = event.write(1);
                 }
                 // The message waits in the APIC until the vCPU enters the guest.
-                self.control.interrupt(cpu);
+                self.reach.control.interrupt(cpu);
             }
         }
     }
 
     fn raise_at_safepoint(&self) {
         // Fails only if the shared pages have no room for their own fields.
-        let Ok(word) = self.shared.atomic_u64(PENDING) else {
+        let Ok(word) = self.reach.shared.atomic_u64(PENDING) else {
             return;
         };
-        let sleepers = handshake::raise(word, 1 << self.device, self.control.sleepers());
-        attention::raise(&self.shared, &self.ram, Pending::Device);
-        if self.control.are_all(sleepers) {
-            self.control.wake_cpu(0);
+        let sleepers = handshake::raise(word, 1 << self.device, self.reach.control.sleepers());
+        attention::raise(&self.reach.shared, &self.reach.ram, Pending::Device);
+        if self.reach.control.are_all(sleepers) {
+            self.reach.control.wake_cpu(0);
         }
     }
 }
@@ -219,6 +244,7 @@ pub(crate) fn is_pending(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timers::GuestClock;
 
     #[test]
     fn posted_interrupts_are_refused_where_there_are_none() {
@@ -236,7 +262,14 @@ mod tests {
         let shared = Arc::new(Mapping::anonymous("shared", 4 << 20).unwrap());
         let ram = Arc::new(Mapping::anonymous("ram", 4096).unwrap());
         let control = Arc::new(Control::new(2).unwrap());
-        let interrupt = Interrupt::new(&ram, &shared, &control, 3, None);
+        let clock = GuestClock::new(1_000_000_000, 0);
+        let reach = Reach {
+            ram,
+            shared: Arc::clone(&shared),
+            control: Arc::clone(&control),
+            times: Arc::new(Times::new(Arc::clone(&shared), clock)),
+        };
+        let interrupt = Interrupt::new(&reach, 3, None);
         interrupt.raise();
         assert!(control.of_cpu(0).1.read().is_err(), "nobody sleeps");
         assert!(is_pending(&control, &shared, 1).unwrap());

@@ -8,12 +8,12 @@ use crate::devices::{Attached, DeviceStatistics, Devices};
 use crate::exits::UserExits;
 use crate::idt::ShadowIdt;
 use crate::images::Images;
-use crate::interrupts::{Interrupt, Lines};
+use crate::interrupts::{Interrupt, Lines, Reach};
 use crate::live::LiveCounters;
 use crate::platform::{self, CounterFile, Counters, Exit, Mapping, Vcpu, VmFailure};
 use crate::profile::{self, Profile};
 use crate::signals::{SignalSet, Signals};
-use crate::timers::{self, GuestClock};
+use crate::timers::{self, GuestClock, Times};
 use crate::waits;
 use hartline_abi::boot::Shared;
 use hartline_abi::port;
@@ -117,12 +117,16 @@ impl Running<'_> {
         let done = EventFd::new(EFD_CLOEXEC).map_err(failed("eventfd"))?;
         // Before any thread starts, since all are to have them blocked.
         let set = SignalSet::block(self.statistics.is_some()).map_err(failed("signalfd"))?;
+        let reach = Reach {
+            ram: Arc::clone(&self.ram),
+            shared: Arc::clone(&self.shared),
+            control: Arc::clone(&control),
+            times: Arc::new(Times::new(Arc::clone(&self.shared), self.clock)),
+        };
         let devices = Arc::new(Devices::new(
             self.devices,
             self.outputs,
-            &self.ram,
-            &self.shared,
-            &control,
+            &reach,
             self.lines.as_mut(),
             self.confine.as_ref(),
         )?);
@@ -155,7 +159,7 @@ impl Running<'_> {
             Arc::clone(&control),
             set,
             deadline,
-            self.clock,
+            Arc::clone(&reach.times),
             tell.as_ref().map(|tell| tell as &dyn Fn()),
         );
         let confine = self.confine;
@@ -164,7 +168,7 @@ impl Running<'_> {
         let server = match self.volumes {
             Some(server) => {
                 let confine = confine.clone();
-                let interrupt = volumes_interrupt(&self.ram, &self.shared, &control);
+                let interrupt = volumes_interrupt(&reach);
                 Some(start_volumes(
                     &self.shared,
                     &volumes,
@@ -276,14 +280,10 @@ fn finish(end: End, console: &Console) -> End {
 
 /// How the thread that serves the volumes interrupts the guest: always at safepoints, since it has
 /// no registers by which it could ask for a vector.
-fn volumes_interrupt(
-    ram: &Arc<Mapping>,
-    shared: &Arc<Mapping>,
-    control: &Arc<Control>,
-) -> Arc<dyn Guest> {
+fn volumes_interrupt(reach: &Reach) -> Arc<dyn Guest> {
     // Devices are fewer than 32.
     let number = VOLUME_DEVICE as u8;
-    Arc::new(Interrupt::new(ram, shared, control, number, None))
+    Arc::new(Interrupt::new(reach, number, None))
 }
 
 /// What is called for each request to the volumes.

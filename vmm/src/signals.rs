@@ -5,7 +5,7 @@ use crate::attention;
 use crate::calls::wait_for;
 use crate::control::{Control, Stop};
 use crate::platform::Mapping;
-use crate::timers::{self, GuestClock, Times};
+use crate::timers::{self, Times};
 use hartline_abi::boot::Shared;
 use hartline_abi::hart::Pending;
 use std::io;
@@ -137,7 +137,7 @@ pub struct Signals<'a> {
     /// When the VM is ended, and why.
     deadline: Option<(Instant, Stop)>,
     last_interrupt: Option<Instant>,
-    times: Times,
+    times: Arc<Times>,
     /// Tells statistics.
     statistics: Option<&'a dyn Fn()>,
 }
@@ -151,18 +151,18 @@ impl<'a> Signals<'a> {
         control: Arc<Control>,
         set: SignalSet,
         deadline: Option<Instant>,
-        clock: GuestClock,
+        times: Arc<Times>,
         statistics: Option<&'a dyn Fn()>,
     ) -> Self {
         let deadline = deadline.map(|at| (at, Stop::Timeout));
         Self {
             ram,
-            times: Times::new(Arc::clone(&shared), clock),
             shared,
             control,
             set,
             deadline,
             last_interrupt: None,
+            times,
             statistics,
         }
     }
@@ -265,6 +265,7 @@ fn bit(signal: i32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timers::GuestClock;
     use hartline_abi::hart::Hart;
 
     fn watched() -> (Signals<'static>, Arc<Control>) {
@@ -273,7 +274,8 @@ mod tests {
         let control = Arc::new(Control::new(1).unwrap());
         let set = SignalSet::block(false).unwrap();
         let clock = GuestClock::new(1_000_000_000, 0);
-        let signals = Signals::new(ram, shared, Arc::clone(&control), set, None, clock, None);
+        let times = Arc::new(Times::new(Arc::clone(&shared), clock));
+        let signals = Signals::new(ram, shared, Arc::clone(&control), set, None, times, None);
         (signals, control)
     }
 

@@ -5,8 +5,8 @@ use crate::platform::{self, Mapping};
 use hartline_abi::boot::{NextTime, Shared};
 use std::arch::x86_64::_rdtsc;
 use std::mem::offset_of;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Time between two ticks, ns.
@@ -20,13 +20,19 @@ const OFTEN: u64 = 400_000;
 /// How long after something has happened the guest's time is looked for [often](OFTEN), ns.
 const LATER: u64 = 2 * TICK;
 
+/// Binary digits of a part of a nanosecond.
+const SHIFT: u32 = 60;
+/// No TSC is slower, Hz: that of a nanosecond's length fits.
+const LEAST_HZ: u64 = 100_000_000;
+
 /// `CLOCK_MONOTONIC` of the guest, as the VMM reads it: never ahead of what the guest
 /// reads, and behind by microseconds at most.
 #[derive(Debug, Clone, Copy)]
 pub struct GuestClock {
     /// TSC of the host, just after the guest's was read for the boot information.
     start: u64,
-    hz: u64,
+    /// Nanoseconds of a tick, times 2^[`SHIFT`].
+    tick: u64,
     monotonic: u64,
 }
 
@@ -37,7 +43,8 @@ impl GuestClock {
     pub fn new(hz: u64, monotonic: u64) -> Self {
         Self {
             start: tsc(),
-            hz: hz.max(1),
+            // Rounded down: it takes years to be behind by a nanosecond.
+            tick: ((1_000_000_000 << SHIFT) / u128::from(hz.max(LEAST_HZ))) as u64,
             monotonic,
         }
     }
@@ -45,8 +52,12 @@ impl GuestClock {
     /// Nanoseconds.
     #[must_use]
     pub fn now(&self) -> u64 {
-        let ticks = tsc().saturating_sub(self.start);
-        let passed = u128::from(ticks) * 1_000_000_000 / u128::from(self.hz);
+        self.after(tsc().saturating_sub(self.start))
+    }
+
+    /// What it shows after so many ticks of the TSC.
+    fn after(&self, ticks: u64) -> u64 {
+        let passed = (u128::from(ticks) * u128::from(self.tick)) >> SHIFT;
         self.monotonic.saturating_add(passed as u64)
     }
 }
@@ -63,32 +74,51 @@ pub(crate) fn sleep_precisely() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
-/// The times at which the guest is asked for attention.
+/// The times at which the guest is asked for attention. One thread sleeps until they come; threads
+/// of devices that watch their rings anyway look for the guest's time meanwhile, so that it need
+/// not.
 #[derive(Debug)]
 pub struct Times {
     shared: Arc<Mapping>,
     clock: GuestClock,
-    next_tick: u64,
     /// The guest's time for which attention was asked last.
-    served: u64,
-    /// The guest may be about to set a new one.
+    served: AtomicU64,
+    plan: Mutex<Plan>,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    next_tick: u64,
+    /// When the thread that sleeps looks next; none: not by itself.
+    look: Option<u64>,
+    /// Nothing was seen of a time that the guest is about to set.
     soon: bool,
-    /// Until when it is looked for often.
+    /// Until when that is looked for often.
     often: u64,
+    /// Threads that watch.
+    watchers: u32,
+    /// There was one all the time since the thread that sleeps looked.
+    watched: bool,
 }
 
 impl Times {
     /// Nothing was asked for yet.
     #[must_use]
     pub fn new(shared: Arc<Mapping>, clock: GuestClock) -> Self {
+        let plan = Plan {
+            soon: true,
+            ..Plan::default()
+        };
         Self {
             shared,
             clock,
-            next_tick: 0,
-            served: u64::MAX,
-            soon: true,
-            often: 0,
+            served: AtomicU64::new(u64::MAX),
+            plan: Mutex::new(plan),
         }
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn word(&self, field: usize) -> Result<&AtomicU64, platform::Error> {
@@ -96,41 +126,61 @@ impl Times {
         self.shared.atomic_u64(at as u64)
     }
 
+    fn looks(&self) -> Result<&AtomicU64, platform::Error> {
+        self.word(offset_of!(NextTime, looks))
+    }
+
+    /// The guest's time, unless that was served.
+    fn wanted(&self) -> Result<Option<u64>, platform::Error> {
+        let at = self.word(offset_of!(NextTime, at))?.load(Ordering::SeqCst);
+        Ok((at != self.served.load(Ordering::Relaxed)).then_some(at))
+    }
+
     /// How long to sleep, which the guest is told. No limit if it does not tick: whoever
     /// changes that rouses the sleeper.
     ///
     /// # Errors
     /// Only if the words are not in the shared pages: a mistake of the VMM.
-    pub fn until_next(&mut self, ticks: bool) -> Result<Option<Duration>, platform::Error> {
-        let served = self.served;
-        let soon = std::mem::replace(&mut self.soon, !ticks);
+    pub fn until_next(&self, ticks: bool) -> Result<Option<Duration>, platform::Error> {
+        let mut plan = self.plan();
+        let soon = std::mem::replace(&mut plan.soon, !ticks);
+        let is_watched = plan.watchers > 0;
+        let was_watched = std::mem::replace(&mut plan.watched, is_watched);
         if !ticks {
-            self.word(offset_of!(NextTime, looks))?
-                .store(0, Ordering::SeqCst);
+            plan.look = None;
+            self.looks()?.store(0, Ordering::SeqCst);
             return Ok(None);
         }
         let now = self.clock.now();
-        if self.next_tick <= now || self.next_tick - now > TICK {
-            self.next_tick = now + TICK;
+        if plan.next_tick <= now || plan.next_tick - now > TICK {
+            plan.next_tick = now + TICK;
         }
         let latest = match soon {
-            true => self.next_tick.min(now + SOON),
-            false if now < self.often => self.next_tick.min(now + OFTEN),
-            false => self.next_tick,
+            _ if is_watched && was_watched => plan.next_tick,
+            true => plan.next_tick.min(now + SOON),
+            false if now < plan.often => plan.next_tick.min(now + OFTEN),
+            false => plan.next_tick,
         };
-        let looks = self.word(offset_of!(NextTime, looks))?;
-        let at = self.word(offset_of!(NextTime, at))?;
-        let mut seen = at.load(Ordering::SeqCst);
+        let look = match is_watched {
+            true => latest,
+            false => self.tell(latest)?,
+        };
+        plan.look = Some(look);
+        Ok(Some(Duration::from_nanos(look.saturating_sub(now))))
+    }
+
+    /// Tells the guest when it is looked at: at `latest`, or at its own time. Result: that.
+    fn tell(&self, latest: u64) -> Result<u64, platform::Error> {
+        let mut wanted = self.wanted()?;
         loop {
-            let wanted = if seen == served { u64::MAX } else { seen };
-            let look = latest.min(wanted);
-            looks.store(look, Ordering::SeqCst);
+            let look = wanted.map_or(latest, |wanted| latest.min(wanted));
+            self.looks()?.store(look, Ordering::SeqCst);
             // The guest sets its time and then reads ours: one of the two sees the other.
-            let again = at.load(Ordering::SeqCst);
-            if again == seen {
-                return Ok(Some(Duration::from_nanos(look.saturating_sub(now))));
+            let again = self.wanted()?;
+            if again == wanted {
+                return Ok(look);
             }
-            seen = again;
+            wanted = again;
         }
     }
 
@@ -138,17 +188,60 @@ impl Times {
     ///
     /// # Errors
     /// As [`until_next`](Self::until_next).
-    pub fn is_due(&mut self) -> Result<bool, platform::Error> {
+    pub fn is_due(&self) -> Result<bool, platform::Error> {
         let now = self.clock.now();
-        let at = self.word(offset_of!(NextTime, at))?.load(Ordering::SeqCst);
-        let time_came = at <= now && at != self.served;
-        if time_came {
-            self.served = at;
-            self.soon = true;
-            self.often = now + LATER;
+        let time_came = self.take(now)?;
+        Ok(time_came || self.plan().next_tick <= now)
+    }
+
+    /// Takes the guest's time, if that has come.
+    fn take(&self, now: u64) -> Result<bool, platform::Error> {
+        let Some(at) = self.wanted()?.filter(|at| *at <= now) else {
+            return Ok(false);
+        };
+        self.served.store(at, Ordering::Relaxed);
+        let mut plan = self.plan();
+        plan.soon = true;
+        plan.often = now + LATER;
+        Ok(true)
+    }
+
+    /// The calling thread is going to ask [`watch`](Self::watch) again and again.
+    ///
+    /// # Errors
+    /// As [`until_next`](Self::until_next).
+    pub fn begin_watching(&self) -> Result<(), platform::Error> {
+        let mut plan = self.plan();
+        plan.watchers += 1;
+        // The guest need not tell a new time.
+        self.looks()?.store(0, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Whether the guest is to be asked now, since its time has come.
+    ///
+    /// # Errors
+    /// As [`until_next`](Self::until_next).
+    pub fn watch(&self) -> Result<bool, platform::Error> {
+        self.take(self.clock.now())
+    }
+
+    /// The calling thread does that no more. Result: whether the thread that sleeps has to look
+    /// earlier than it would.
+    ///
+    /// # Errors
+    /// As [`until_next`](Self::until_next).
+    pub fn end_watching(&self) -> Result<bool, platform::Error> {
+        let mut plan = self.plan();
+        plan.watchers = plan.watchers.saturating_sub(1);
+        if plan.watchers > 0 {
+            return Ok(false);
         }
-        let tick = self.next_tick <= now;
-        Ok(time_came || tick)
+        plan.watched = false;
+        match plan.look {
+            None => Ok(false),
+            Some(look) => Ok(self.tell(look)? < look),
+        }
     }
 }
 
@@ -161,43 +254,111 @@ mod tests {
         Times::new(shared, GuestClock::new(1_000_000_000, 5))
     }
 
-    fn set(times: &Times, field: usize, value: u64) {
-        times.word(field).unwrap().store(value, Ordering::SeqCst);
+    fn set(times: &Times, at: u64) {
+        let word = times.word(offset_of!(NextTime, at)).unwrap();
+        word.store(at, Ordering::SeqCst);
+    }
+
+    fn told(times: &Times) -> u64 {
+        times.looks().unwrap().load(Ordering::SeqCst)
+    }
+
+    fn sleep(times: &Times) -> Duration {
+        times.until_next(true).unwrap().unwrap()
+    }
+
+    #[test]
+    fn the_clock_is_never_ahead() {
+        let hz = 2_893_202_000;
+        let clock = GuestClock::new(hz, 7);
+        for ticks in [0, 1, 2, hz, hz * 86_400 * 365] {
+            let right = 7 + (u128::from(ticks) * 1_000_000_000 / u128::from(hz)) as u64;
+            assert!((right - 1..=right).contains(&clock.after(ticks)), "{ticks}");
+        }
     }
 
     #[test]
     fn the_guest_is_told_how_long_the_sleep_is() {
-        let mut times = times();
-        let looks = offset_of!(NextTime, looks);
+        let times = times();
         assert_eq!(times.until_next(false).unwrap(), None);
-        assert_eq!(times.word(looks).unwrap().load(Ordering::SeqCst), 0);
-        set(&times, offset_of!(NextTime, at), u64::MAX);
+        assert_eq!(told(&times), 0);
+        set(&times, u64::MAX);
         // Just back from a longer sleep, then up to a tick.
-        let first = times.until_next(true).unwrap().unwrap();
+        let first = sleep(&times);
         assert!(first <= Duration::from_nanos(SOON), "{first:?}");
-        let second = times.until_next(true).unwrap().unwrap();
+        let second = sleep(&times);
         assert!(second > Duration::from_nanos(SOON), "{second:?}");
         assert!(second <= Duration::from_nanos(TICK), "{second:?}");
-        let told = times.word(looks).unwrap().load(Ordering::SeqCst);
-        assert_eq!(told, times.next_tick);
+        assert_eq!(told(&times), times.plan().next_tick);
     }
 
     #[test]
     fn a_time_is_served_once_and_the_next_one_looked_for_soon() {
-        let mut times = times();
-        times.until_next(true).unwrap();
-        times.until_next(true).unwrap();
-        let at = offset_of!(NextTime, at);
-        set(&times, at, times.clock.now() - 1);
-        assert_eq!(times.until_next(true).unwrap(), Some(Duration::ZERO));
+        let times = times();
+        sleep(&times);
+        sleep(&times);
+        set(&times, times.clock.now() - 1);
+        assert_eq!(sleep(&times), Duration::ZERO);
         assert!(times.is_due().unwrap());
         assert!(!times.is_due().unwrap());
-        let soon = times.until_next(true).unwrap().unwrap();
+        let soon = sleep(&times);
         assert!(soon <= Duration::from_nanos(SOON), "{soon:?}");
         assert_ne!(soon, Duration::ZERO);
         for _ in 0..4 {
-            let often = times.until_next(true).unwrap().unwrap();
+            let often = sleep(&times);
             assert!(often <= Duration::from_nanos(OFTEN), "{often:?}");
         }
+    }
+
+    #[test]
+    fn who_watches_lets_the_other_thread_sleep() {
+        let times = times();
+        set(&times, u64::MAX);
+        times.begin_watching().unwrap();
+        times.begin_watching().unwrap();
+        assert!(
+            sleep(&times) <= Duration::from_nanos(SOON),
+            "not watched before"
+        );
+        assert_eq!(told(&times), 0, "the guest need not tell");
+        let at = times.clock.now() + 1_000_000;
+        set(&times, at);
+        // Up to the next tick.
+        assert!(sleep(&times) > Duration::from_nanos(TICK / 2));
+        assert!(!times.watch().unwrap());
+        assert!(!times.end_watching().unwrap(), "there is another one");
+        assert_eq!(told(&times), 0);
+        assert!(
+            times.end_watching().unwrap(),
+            "the other thread sleeps too long"
+        );
+        assert_eq!(told(&times), at);
+        assert!(sleep(&times) <= Duration::from_nanos(1_000_000));
+    }
+
+    #[test]
+    fn who_watches_takes_the_time() {
+        let times = times();
+        times.begin_watching().unwrap();
+        sleep(&times);
+        set(&times, times.clock.now());
+        assert!(times.watch().unwrap());
+        assert!(!times.watch().unwrap());
+        assert!(!times.is_due().unwrap());
+        let look = times.plan().look.unwrap();
+        assert!(!times.end_watching().unwrap(), "nothing else comes");
+        assert_eq!(told(&times), look);
+        // The guest sets the next one soon, which nobody watches for now.
+        assert!(sleep(&times) <= Duration::from_nanos(SOON));
+    }
+
+    #[test]
+    fn nobody_looks_while_the_guest_waits() {
+        let times = times();
+        times.begin_watching().unwrap();
+        set(&times, 1);
+        assert_eq!(times.until_next(false).unwrap(), None);
+        assert!(!times.end_watching().unwrap());
+        assert_eq!(told(&times), 0);
     }
 }

@@ -232,6 +232,10 @@ impl Worker {
 }
 
 impl Work for Worker {
+    fn guest(&self) -> &dyn Guest {
+        &*self.common.guest
+    }
+
     fn turn(&mut self) -> Result<bool, DeviceError> {
         let begun = self.retry()?;
         let (taken, done) = self.take()?;

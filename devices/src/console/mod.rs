@@ -430,6 +430,10 @@ impl Worker {
 }
 
 impl Work for Worker {
+    fn guest(&self) -> &dyn Guest {
+        &*self.common.guest
+    }
+
     fn turn(&mut self) -> Result<bool, DeviceError> {
         // Requests that came before the queues are looked at are fulfilled when they are empty.
         let requests = self.common.lock().flush_requests;

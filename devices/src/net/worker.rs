@@ -7,7 +7,7 @@ use crate::limiter::Limiter;
 use crate::virtio::stats::count;
 use crate::virtio::used::UsedRing;
 use crate::virtio::worker::{self, Bell, Work};
-use crate::virtio::{Chain, DeviceError, Direction, next_chain, want_doorbell};
+use crate::virtio::{Chain, DeviceError, Direction, Guest, next_chain, want_doorbell};
 use hartline_abi::virtio::{MAX_FRAME, NetHeader, net_feature};
 use std::io;
 use std::ptr;
@@ -185,6 +185,10 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 impl Work for Worker {
+    fn guest(&self) -> &dyn Guest {
+        &*self.common.guest
+    }
+
     fn turn(&mut self) -> Result<bool, DeviceError> {
         // The guest can begin with what has come while the host takes what goes.
         let received = self.receive()?;

@@ -35,6 +35,14 @@ pub trait Guest: Send + Sync + Debug {
     /// Interrupts it: there are used buffers.
     fn interrupt(&self);
 
+    /// The calling thread of a device calls [`watch`](Self::watch) all the time from now on, or
+    /// does that no more.
+    fn set_watching(&self, _watches: bool) {}
+
+    /// The calling thread looks at its rings: it may look for something else that the guest waits
+    /// for.
+    fn watch(&self) {}
+
     /// The device stopped.
     fn fail(&self, error: DeviceError);
 }

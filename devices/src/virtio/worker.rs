@@ -2,7 +2,7 @@
 //! rings, so that the guest need not ring; then it asks for the doorbell, looks once more, and
 //! sleeps.
 
-use super::DeviceError;
+use super::{DeviceError, Guest};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -119,6 +119,9 @@ impl<T> Drop for Thread<T> {
 
 /// What a device's thread does.
 pub(crate) trait Work {
+    /// For whom it works.
+    fn guest(&self) -> &dyn Guest;
+
     /// Does what there is to do. Result: whether there was anything.
     fn turn(&mut self) -> Result<bool, DeviceError>;
 
@@ -135,16 +138,35 @@ pub(crate) fn run(work: &mut impl Work, bell: &Bell, longest: Duration) -> Resul
     let shortest = MIN_POLLING.min(longest);
     let mut budget = shortest;
     while !bell.stop.load(Ordering::SeqCst) {
+        work.guest().set_watching(true);
+        let result = work_on(work, bell, &mut budget, [shortest, longest]);
+        work.guest().set_watching(false);
+        result?;
+        if !bell.stop.load(Ordering::SeqCst) {
+            work.sleep()?;
+        }
+    }
+    Ok(())
+}
+
+/// Works until nothing was there to do for `budget`, or the thread is to end.
+fn work_on(
+    work: &mut impl Work,
+    bell: &Bell,
+    budget: &mut Duration,
+    [shortest, longest]: [Duration; 2],
+) -> Result<(), DeviceError> {
+    while !bell.stop.load(Ordering::SeqCst) {
+        work.guest().watch();
         if work.turn()? {
             continue;
         }
         work.watches();
-        if watch(work, budget)? {
-            budget = (budget * 2).min(longest);
-        } else {
-            budget = (budget / 2).max(shortest);
-            work.sleep()?;
+        if !watch(work, *budget)? {
+            *budget = (*budget / 2).max(shortest);
+            return Ok(());
         }
+        *budget = (*budget * 2).min(longest);
     }
     Ok(())
 }
@@ -154,9 +176,99 @@ fn watch(work: &mut impl Work, time: Duration) -> Result<bool, DeviceError> {
     let start = Instant::now();
     while start.elapsed() < time {
         thread::yield_now();
+        work.guest().watch();
         if work.turn()? {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    /// Counts threads that watch, and how often they did.
+    #[derive(Debug, Default)]
+    struct Watched {
+        watchers: AtomicU32,
+        looks: AtomicU32,
+    }
+
+    impl Guest for Watched {
+        fn interrupt(&self) {}
+
+        fn set_watching(&self, watches: bool) {
+            let before = match watches {
+                true => self.watchers.fetch_add(1, Ordering::SeqCst),
+                false => self.watchers.fetch_sub(1, Ordering::SeqCst),
+            };
+            assert_eq!(before, u32::from(!watches));
+        }
+
+        fn watch(&self) {
+            assert_eq!(self.watchers.load(Ordering::SeqCst), 1);
+            self.looks.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn fail(&self, _: DeviceError) {}
+    }
+
+    /// Has something to do a few times, sleeps, again, and ends.
+    struct Few<'a> {
+        guest: Watched,
+        bell: &'a Bell,
+        left: u32,
+        turns: u32,
+        sleeps: u32,
+        /// The last turn fails.
+        fails: bool,
+    }
+
+    impl Work for Few<'_> {
+        fn guest(&self) -> &dyn Guest {
+            &self.guest
+        }
+
+        fn turn(&mut self) -> Result<bool, DeviceError> {
+            self.turns += 1;
+            if self.fails && self.sleeps == 1 {
+                return Err(DeviceError::Ring);
+            }
+            self.left = self.left.saturating_sub(1);
+            Ok(self.left > 0)
+        }
+
+        fn watches(&self) {}
+
+        fn sleep(&mut self) -> Result<(), DeviceError> {
+            assert_eq!(self.guest.watchers.load(Ordering::SeqCst), 0);
+            self.sleeps += 1;
+            self.left = 4;
+            self.bell.stop(self.sleeps == 2);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_guest_knows_who_watches() {
+        for (longest, fails) in [(0, false), (50, false), (50, true)] {
+            let bell = Bell::new().unwrap();
+            let mut few = Few {
+                guest: Watched::default(),
+                bell: &bell,
+                left: 4,
+                turns: 0,
+                sleeps: 0,
+                fails,
+            };
+            let result = run(&mut few, &bell, Duration::from_micros(longest));
+            assert_eq!(result.is_err(), fails);
+            assert_eq!(few.guest.watchers.load(Ordering::SeqCst), 0);
+            assert_eq!(few.guest.looks.load(Ordering::SeqCst), few.turns);
+            assert_eq!(few.sleeps, if fails { 1 } else { 2 });
+            assert!(few.turns >= if fails { 5 } else { 8 });
+        }
+    }
 }

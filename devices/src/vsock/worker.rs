@@ -396,6 +396,10 @@ impl Worker {
 }
 
 impl Work for Worker {
+    fn guest(&self) -> &dyn Guest {
+        &*self.guest
+    }
+
     fn turn(&mut self) -> Result<bool, DeviceError> {
         let sent = self.send()?;
         let looked = self.look(0);

@@ -162,8 +162,8 @@ pub struct CpuWait {
 pub struct NextTime {
     /// When the next thing happens by itself; `u64::MAX`: nothing will. Set by the guest.
     pub at: AtomicU64,
-    /// When the VMM looks at `at` next; 0: whenever the guest comes back from a call. Set
-    /// by the VMM. A guest that sets a time for which that is too late rings
+    /// When the VMM looks at `at` next; 0: all the time, or, while all vCPUs wait, when the
+    /// first comes back. Set by the VMM. A guest that sets a time for which that is too late rings
     /// [`crate::port::TIMER`].
     pub looks: AtomicU64,
 }

@@ -36,10 +36,11 @@ pub struct Arguments {
     /// configuration exitless: `poll=` of `--net`
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(..=100_000))]
     poll: u32,
-    /// Keep vCPU and native servers on the first processor that may be used, clients and all other
-    /// threads of VMs on the last, in place of leaving that to the scheduler
+    /// Leave it to the scheduler which processors threads run on. Otherwise the vCPU, or the server
+    /// that is no VM, has the first one that may be used, and the client and all other threads of
+    /// the VM have the last
     #[arg(long)]
-    pin: bool,
+    no_pin: bool,
     /// Draw the ratios to native into this file, as SVG
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
@@ -95,7 +96,10 @@ impl Configuration {
 /// # Errors
 /// Not root, a program is missing, or a server or client fails.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let pin = arguments.pin.then(Pin::new).transpose()?;
+    let pin = match arguments.no_pin {
+        true => None,
+        false => Pin::new().context("sched_getaffinity")?,
+    };
     let programs = Programs::open(&arguments.programs, pin)?;
     let chosen = |workload: &Workload| {
         let filter = &arguments.filter;
