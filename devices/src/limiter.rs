@@ -1,20 +1,27 @@
 //! Limits of how fast a device works: token buckets for bytes and for operations, which others
 //! may change while it does.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Limits of a device, in each direction; 0: none.
+/// Limits of a device, in each direction, which may be other ones at any time.
+pub trait Limits: fmt::Debug + Send + Sync {
+    /// Bytes, and packets or requests, per second; 0: no limit.
+    fn get(&self) -> [u64; 2];
+}
+
+/// Limits in this process's own memory.
 #[derive(Debug, Default)]
-pub struct Limits {
+pub struct OwnLimits {
     /// Bytes per second.
     pub bytes: AtomicU64,
     /// Packets or requests per second.
     pub operations: AtomicU64,
 }
 
-impl Limits {
+impl OwnLimits {
     /// Limits of bytes and operations per second, 0 being none.
     #[must_use]
     pub fn new(bytes: u64, operations: u64) -> Self {
@@ -23,11 +30,11 @@ impl Limits {
             operations: AtomicU64::new(operations),
         }
     }
+}
 
-    /// Whether there are any.
-    fn are_set(&self) -> bool {
-        let is_set = |limit: &AtomicU64| limit.load(Ordering::Relaxed) != 0;
-        is_set(&self.bytes) || is_set(&self.operations)
+impl Limits for OwnLimits {
+    fn get(&self) -> [u64; 2] {
+        [&self.bytes, &self.operations].map(|limit| limit.load(Ordering::Relaxed))
     }
 }
 
@@ -65,12 +72,12 @@ impl Bucket {
 /// One direction of a device under its limits, which its threads share.
 #[derive(Debug)]
 pub(crate) struct Limiter {
-    limits: Arc<Limits>,
+    limits: Arc<dyn Limits>,
     buckets: Mutex<Buckets>,
 }
 
 impl Limiter {
-    pub fn new(limits: Arc<Limits>) -> Self {
+    pub fn new(limits: Arc<dyn Limits>) -> Self {
         Self {
             limits,
             buckets: Mutex::new(Buckets::new(Instant::now())),
@@ -80,13 +87,14 @@ impl Limiter {
     /// How long the next operation is to wait; none if it need not.
     pub fn wait(&self) -> Option<Duration> {
         // What has no limit does not look at the clock.
-        let is_limited = self.limits.are_set();
-        is_limited.then(|| self.buckets().wait(&self.limits, Instant::now()))?
+        let limits = self.limits.get();
+        let is_limited = limits != [0; 2];
+        is_limited.then(|| self.buckets().wait(limits, Instant::now()))?
     }
 
     /// An operation was made.
     pub fn take(&self, bytes: usize) {
-        if self.limits.are_set() {
+        if self.limits.get() != [0; 2] {
             self.buckets().take(bytes);
         }
     }
@@ -113,9 +121,7 @@ impl Buckets {
         }
     }
 
-    fn wait(&mut self, limits: &Limits, now: Instant) -> Option<Duration> {
-        let bytes = limits.bytes.load(Ordering::Relaxed);
-        let operations = limits.operations.load(Ordering::Relaxed);
+    fn wait(&mut self, [bytes, operations]: [u64; 2], now: Instant) -> Option<Duration> {
         let passed = now.duration_since(self.last).as_secs_f64();
         self.last = now;
         self.bytes.fill(bytes, passed);
@@ -135,7 +141,7 @@ mod tests {
     use super::*;
 
     /// Seconds that so many operations of so many bytes take.
-    fn time(limits: &Limits, operations: usize, bytes: usize) -> f64 {
+    fn time(limits: [u64; 2], operations: usize, bytes: usize) -> f64 {
         let start = Instant::now();
         let (mut now, mut limiter) = (start, Buckets::new(start));
         for _ in 0..operations {
@@ -150,17 +156,17 @@ mod tests {
     #[test]
     fn limits_hold_over_time() {
         let near = |time: f64, expected: f64| (time - expected).abs() < 0.05 * expected + 0.03;
-        assert!(near(time(&Limits::new(1_000_000, 0), 1000, 5000), 5.0));
-        assert!(near(time(&Limits::new(0, 100), 300, 5000), 3.0));
-        assert!(near(time(&Limits::new(1_000_000, 100), 300, 5000), 3.0));
+        assert!(near(time([1_000_000, 0], 1000, 5000), 5.0));
+        assert!(near(time([0, 100], 300, 5000), 3.0));
+        assert!(near(time([1_000_000, 100], 300, 5000), 3.0));
         // One operation may be larger than all that is kept.
-        assert!(near(time(&Limits::new(1000, 0), 3, 10_000), 20.0));
+        assert!(near(time([1000, 0], 3, 10_000), 20.0));
     }
 
     #[test]
     fn limits_can_be_changed() {
-        let limits = Arc::new(Limits::new(1000, 0));
-        let limiter = Limiter::new(Arc::clone(&limits));
+        let limits = Arc::new(OwnLimits::new(1000, 0));
+        let limiter = Limiter::new(Arc::clone(&limits) as _);
         limiter.take(1_000_000);
         assert!(limiter.wait().is_some());
         limits.bytes.store(0, Ordering::Relaxed);
@@ -171,12 +177,12 @@ mod tests {
         assert!(limiter.wait().is_some());
         let mut buckets = limiter.buckets();
         let later = Instant::now() + Duration::from_secs(3);
-        assert_eq!(buckets.wait(&limits, later), None);
+        assert_eq!(buckets.wait(limits.get(), later), None);
     }
 
     #[test]
     fn threads_share_limits() {
-        let limiter = Limiter::new(Arc::new(Limits::new(0, 200)));
+        let limiter = Limiter::new(Arc::new(OwnLimits::new(0, 200)));
         let start = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..2 {

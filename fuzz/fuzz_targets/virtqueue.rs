@@ -8,6 +8,7 @@ use hartline_abi::console::{CONTROL_TRANSMIT, MAX_PORTS, console_feature, queues
 use hartline_abi::virtio::{NetHeader, device, feature, net_feature, register, status};
 use hartline_devices::block::{Block, Image};
 use hartline_devices::console::{Console, Outputs};
+use hartline_devices::limiter::OwnLimits;
 use hartline_devices::net::{Backend, Net};
 use hartline_devices::rng::Rng;
 use hartline_devices::virtio::mmio::Transport;
@@ -203,7 +204,9 @@ fuzz_target!(|input: &[u8]| {
         }
         0 => {
             let image = Image::open(&FILE, kind & 2 != 0).expect("an image");
-            let block = Block::new(image, Duration::ZERO, memory.clone(), guest).expect("a disk");
+            let limits = Arc::<OwnLimits>::default();
+            let block = Block::new(image, Duration::ZERO, limits, memory.clone(), guest);
+            let block = block.expect("a disk");
             let counters = block.counters();
             (Box::new(block), Box::new(move || counters.read().sleeps))
         }
@@ -216,7 +219,7 @@ fuzz_target!(|input: &[u8]| {
                 backends,
                 [2; 6],
                 Duration::ZERO,
-                &Arc::default(),
+                Arc::<OwnLimits>::default(),
                 Arc::new(|| ()),
                 (memory.clone(), guest),
             );

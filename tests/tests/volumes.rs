@@ -46,6 +46,7 @@ fn main() -> ExitCode {
     suite.add_kvm("disk: tasks beside one another", disks::tasks);
     suite.add_kvm("disk: what block devices have", disks::device);
     suite.add_kvm("disk: read-only, several, not one", disks::read_only);
+    suite.add_kvm("disk: limited", disks::limited);
     suite.add_kvm("disk: the VMM is killed", disks::killed);
     suite.add_kvm("disk: a file that shrinks", disks::no_room);
     suite.add_root_kvm("disk: a host without room", disks::full);

@@ -31,7 +31,7 @@ pub struct Network {
     /// Longest time for which host and guest watch the rings before they sleep.
     pub polling: Duration,
     /// Limits of each direction, which may be changed while the VM runs.
-    pub limits: Arc<Limits>,
+    pub limits: Arc<dyn Limits>,
 }
 
 /// A disk for a VM.
@@ -41,6 +41,8 @@ pub struct Disk {
     pub name: DiskName,
     /// Its contents.
     pub image: Image,
+    /// Limits of all requests together, which may be changed while the VM runs.
+    pub limits: Arc<dyn Limits>,
 }
 
 /// The name of a disk, filled up with zeros.
@@ -233,7 +235,7 @@ impl Devices {
             } = network;
             let begin = begin(Thread::Network);
             let parts = (memory.clone(), guest(NET_DEVICE) as Arc<dyn Guest>);
-            let net = Net::new(backends, mac, polling, &limits, begin, parts).map_err(failed)?;
+            let net = Net::new(backends, mac, polling, limits, begin, parts).map_err(failed)?;
             devices.net = net.counters();
             add(NET_DEVICE, Box::new(net));
         }
@@ -241,7 +243,8 @@ impl Devices {
         devices.rng = rng.counters();
         add(RNG_DEVICE, Box::new(rng));
         for (number, disk) in (FIRST_DISK..).zip(disks) {
-            let block = Block::new(disk.image, DISK_POLLING, memory.clone(), guest(number));
+            let Disk { image, limits, .. } = disk;
+            let block = Block::new(image, DISK_POLLING, limits, memory.clone(), guest(number));
             let block = block.map_err(failed)?;
             devices.disks.push(block.counters());
             add(number, Box::new(block));

@@ -1,12 +1,14 @@
-//! What a VM has done so far, in memory that another process may read: the daemon, which takes
-//! a duplicate of the file from the VMM.
+//! What a VM has done so far, and the limits of its network interface, in memory that another
+//! process may read and write: the daemon, which takes a duplicate of the file from the VMM.
 //!
-//! Little-endian words of 64 bits, in lines of `LINE` bytes. The first line has `VERSION`
-//! and the requests of the volumes. Then comes a line for each vCPU: its exits, and the number of
+//! Little-endian words of 64 bits, in lines of `LINE` bytes. The first line has `VERSION`,
+//! the requests of the volumes, and most bytes and packets per second in each direction of the
+//! network interface, 0 being no limit, which the VMM only reads. Then comes a line for each vCPU: its exits, and the number of
 //! the descriptor by which the VMM has KVM's counters open, 0 if it has not.
 
 use crate::exits::{ExitReason, UserExits};
 use crate::platform::{self, Mapping, memory_file};
+use hartline_devices::limiter::Limits;
 use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
@@ -14,13 +16,17 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Version of the layout: a VMM may be older than the daemon that reads it.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
+/// The version before, which has no limits.
+const WITHOUT_LIMITS: u64 = 1;
 /// Length of a line, bytes: a cache line, so that vCPUs do not wait for each other.
 const LINE: usize = 64;
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
 /// Place of the volumes' requests.
 const VOLUME_REQUESTS: usize = WORD;
+/// Place of the limits.
+const NETWORK_LIMITS: usize = VOLUME_REQUESTS + WORD;
 /// Place of the descriptor's number in a vCPU's line.
 const DESCRIPTOR: usize = ExitReason::COUNT * WORD;
 
@@ -67,6 +73,13 @@ impl LiveCounters {
         self.set(VOLUME_REQUESTS, count);
     }
 
+    /// The limits of the network interface.
+    pub fn set_network_limits(&self, limits: [u64; 2]) {
+        for (number, limit) in limits.into_iter().enumerate() {
+            self.set(NETWORK_LIMITS + number * WORD, limit);
+        }
+    }
+
     fn set(&self, at: usize, value: u64) {
         // A vCPU that there is no line for is not counted.
         let word: Result<&AtomicU64, _> = self.0.atomic_u64(at as u64);
@@ -74,6 +87,31 @@ impl LiveCounters {
             word.store(value.to_le(), Ordering::Relaxed);
         }
     }
+}
+
+impl Limits for LiveCounters {
+    fn get(&self) -> [u64; 2] {
+        [0, WORD].map(|word| {
+            let at = (NETWORK_LIMITS + word) as u64;
+            // The first line is always there.
+            let word: Result<&AtomicU64, _> = self.0.atomic_u64(at);
+            word.map_or(0, |word| u64::from_le(word.load(Ordering::Relaxed)))
+        })
+    }
+}
+
+/// Changes the limits of the network interface of the VM that has this file.
+///
+/// # Errors
+/// It has no such limits: it is of another version. Or the host's.
+pub fn write_network_limits(file: &File, limits: [u64; 2]) -> io::Result<()> {
+    let mut version = [0; WORD];
+    file.read_exact_at(&mut version, 0)?;
+    if u64::from_le_bytes(version) != VERSION {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let bytes = limits.map(u64::to_le_bytes).concat();
+    file.write_all_at(&bytes, NETWORK_LIMITS as u64)
 }
 
 fn line(cpu: usize) -> usize {
@@ -105,7 +143,7 @@ impl Live {
             word.copy_from_slice(&bytes[at..at + WORD]);
             u64::from_le_bytes(word)
         };
-        if word(0) != VERSION {
+        if ![VERSION, WITHOUT_LIMITS].contains(&word(0)) {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let mut live = Self {
@@ -152,9 +190,27 @@ mod tests {
     }
 
     #[test]
+    fn limits_are_changed_from_outside() {
+        let (counters, file) = LiveCounters::new(1).unwrap();
+        assert_eq!(counters.get(), [0; 2]);
+        counters.set_network_limits([5, 6]);
+        counters.set_volume_requests(9);
+        assert_eq!(counters.get(), [5, 6]);
+        write_network_limits(&file, [u64::MAX, 0]).unwrap();
+        assert_eq!(counters.get(), [u64::MAX, 0]);
+        assert_eq!(Live::read(&file, 1).unwrap().volume_requests, 9);
+    }
+
+    #[test]
     fn other_versions_are_refused() {
         let file = memory_file(c"counters", &[7; LINE * 2]).unwrap();
         assert!(Live::read(&file, 1).is_err());
+        assert!(write_network_limits(&file, [1, 1]).is_err());
+        let mut before = [0; LINE * 2];
+        before[0] = 1;
+        let file = memory_file(c"counters", &before).unwrap();
+        assert!(Live::read(&file, 1).is_ok());
+        assert!(write_network_limits(&file, [1, 1]).is_err());
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod tests;
 pub use image::{Image, ImageError};
 pub use stats::{Counters, Statistics};
 
+use crate::limiter::{Limiter, Limits};
 use crate::virtio::stats::count;
 use crate::virtio::worker::{self, Bell, Thread, Work};
 use crate::virtio::{
@@ -47,6 +48,7 @@ const CROWD: u32 = 256;
 pub struct Block {
     config: [u8; BlockConfig::LENGTH],
     image: Arc<Image>,
+    limits: Arc<dyn Limits>,
     memory: Memory,
     guest: Arc<dyn Guest>,
     counters: Arc<Counters>,
@@ -56,13 +58,15 @@ pub struct Block {
 }
 
 impl Block {
-    /// A device with the contents of `image`, whose ring and buffers are in `memory`.
+    /// A device with the contents of `image`, whose ring and buffers are in `memory`. Requests of
+    /// all kinds together keep to `limits`, which count headers too and may be changed at any time.
     ///
     /// # Errors
     /// If the host has no event descriptor left.
     pub fn new(
         image: Image,
         polling: Duration,
+        limits: Arc<dyn Limits>,
         memory: Memory,
         guest: Arc<dyn Guest>,
     ) -> io::Result<Self> {
@@ -77,6 +81,7 @@ impl Block {
         Ok(Self {
             config: config.to_bytes(),
             image: Arc::new(image),
+            limits,
             memory,
             guest,
             counters: Arc::default(),
@@ -124,6 +129,7 @@ impl Device for Block {
             memory: self.memory.clone(),
             guest: Arc::clone(&self.guest),
             counters: Arc::clone(&self.counters),
+            limiter: Limiter::new(Arc::clone(&self.limits)),
         });
         let worker = Worker {
             pool: Pool::new(Arc::clone(&common)),
@@ -175,13 +181,14 @@ impl Worker {
     fn take(&mut self) -> Result<(usize, usize), DeviceError> {
         let common = Arc::clone(&self.common);
         let (mut taken, mut done) = (0, 0);
-        while taken < BATCH {
+        while taken < BATCH && common.limiter.wait().is_none() {
             let chain = next_chain(&mut common.requests(), &common.memory, Direction::Both)?;
             let Some(chain) = chain else {
                 self.has_waited = false;
                 break;
             };
             taken += 1;
+            common.limiter.take(chain.length);
             if self.has_waited {
                 self.crowd = CROWD;
             }
@@ -258,11 +265,20 @@ impl Work for Worker {
         for (head, request) in mem::take(&mut self.begun) {
             self.wait_for(head, request)?;
         }
-        if self.has_waited || want_doorbell(&mut self.common.requests(), &self.common.memory)? {
+        let common = &self.common;
+        let throttled = common.limiter.wait();
+        // What may not be served yet is no reason to look again.
+        let mut may_sleep = throttled.is_some();
+        if !may_sleep {
+            let more = self.has_waited || want_doorbell(&mut common.requests(), &common.memory)?;
+            may_sleep = !more;
+        }
+        if !may_sleep {
             return Ok(());
         }
-        count(&self.common.counters.sleeps, 1);
-        self.bell.wait();
+        count(&common.counters.throttled, throttled.is_some().into());
+        count(&common.counters.sleeps, 1);
+        self.bell.wait(throttled);
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 
 use super::request::Request;
 use super::{Counters, Image};
+use crate::limiter::Limiter;
 use crate::virtio::stats::count;
 use crate::virtio::{DeviceError, Guest, MAX_QUEUE_SIZE, Memory, give_back, interrupt_for};
 use std::collections::VecDeque;
@@ -21,6 +22,8 @@ pub(super) struct Common {
     pub memory: Memory,
     pub guest: Arc<dyn Guest>,
     pub counters: Arc<Counters>,
+    /// Of all requests together.
+    pub limiter: Limiter,
 }
 
 impl Common {

@@ -17,6 +17,8 @@ statistics! {
     discards,
     /// Requests that other threads served beside one another.
     handed_over,
+    /// Times that the limits were reached.
+    throttled,
     /// Requests that failed.
     errors,
     /// Interrupts of the guest.

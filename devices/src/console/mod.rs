@@ -464,7 +464,7 @@ impl Work for Worker {
         }
         drop(state);
         count(&self.common.counters.sleeps, 1);
-        self.common.bell.wait();
+        self.common.bell.wait(None);
         Ok(())
     }
 }

@@ -66,7 +66,7 @@ impl Net {
         backends: Vec<Box<dyn Backend>>,
         mac: [u8; 6],
         polling: Duration,
-        limits: &Arc<Limits>,
+        limits: Arc<dyn Limits>,
         begin: Begin,
         (memory, guest): (Memory, Arc<dyn Guest>),
     ) -> io::Result<Self> {
@@ -91,7 +91,7 @@ impl Net {
                 memory,
                 guest,
                 polling,
-                limiters: [0; 2].map(|_| Limiter::new(Arc::clone(limits))),
+                limiters: [0; 2].map(|_| Limiter::new(Arc::clone(&limits))),
                 begin,
             }),
             counters: pairs

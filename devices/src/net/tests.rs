@@ -1,6 +1,7 @@
 //! Commands for several pairs of queues, good and bad, of a driver that is written here.
 
 use super::*;
+use crate::limiter::OwnLimits;
 use crate::virtio::DeviceError;
 use crate::virtio::tests::{AVAILABLE, BASE, Watcher, memory, queue, queue_at};
 use hartline_abi::virtio::net_command::{ERROR, MULTIQUEUE, OK, SET_PAIRS};
@@ -81,7 +82,7 @@ impl Bench {
             used.iter().map(wire).collect(),
             [2; 6],
             Duration::ZERO,
-            &Arc::default(),
+            Arc::<OwnLimits>::default(),
             begin,
             (memory.clone(), guest),
         );

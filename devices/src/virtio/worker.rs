@@ -48,15 +48,19 @@ impl Bell {
         self.event.as_raw_fd()
     }
 
-    /// Sleeps until it is rung.
-    pub fn wait(&self) {
+    /// Sleeps until it is rung, for `time` at most if that is given.
+    pub fn wait(&self, time: Option<Duration>) {
         let mut poll = libc::pollfd {
             fd: self.descriptor(),
             events: libc::POLLIN,
             revents: 0,
         };
+        // Rounded up: not called too early again and again.
+        let time = time.map_or(-1, |time| {
+            i32::try_from(time.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
+        });
         // SAFETY: one valid entry. Interrupted: who sleeps looks, and finds nothing.
-        unsafe { libc::poll(&raw mut poll, 1, -1) };
+        unsafe { libc::poll(&raw mut poll, 1, time) };
         if poll.revents != 0 {
             self.quiet();
         }

@@ -302,6 +302,53 @@ pub fn networks() -> Result<()> {
     ask_all(&daemon, &program, &rows[1..2])
 }
 
+/// Limits of a machine that runs are changed, and last longer than the daemon.
+pub fn limits() -> Result<()> {
+    let (host, _world) = host()?;
+    let configuration = "pool = 2\nnetwork_range = '10.215.0.0/16'";
+    let mut daemon = Daemon::start_in_network(configuration, &host)?;
+    let program = push(&daemon)?;
+    let (machine, address) = server(&daemon, &program)?;
+    let own = |daemon: &Daemon, patience_ms| {
+        let asked = ask(daemon, &program, ("default", &address), patience_ms);
+        asked.map(|told| told == "a machine")
+    };
+    let limit = |daemon: &Daemon, machine: &str, body: Value| {
+        let path = format!("{machine}/network-limits");
+        daemon.request("PUT", &path, body.to_string().as_bytes())
+    };
+    check("without limits", own(&daemon, PATIENCE_MS[0])?, &"")?;
+    let set = limit(&daemon, &machine, json!({ "packets": 1 }))?.expect(200)?;
+    let expected = json!({ "bandwidth": 0, "packets": 1 });
+    check("what is set", set.json() == expected, &set)?;
+    // A packet each second is two seconds until anything is told.
+    check("limited", !own(&daemon, 1500)?, &"")?;
+    daemon.kill()?;
+    daemon.restart()?;
+    check("still limited", !own(&daemon, 1500)?, &"")?;
+    limit(&daemon, &machine, json!({}))?.expect(200)?;
+    check("without limits again", own(&daemon, PATIENCE_MS[0])?, &"")?;
+    limit(&daemon, &machine, json!({ "packets": -1 }))?.expect(422)?;
+    daemon
+        .request("POST", &format!("{machine}/kill"), b"")?
+        .expect(200)?;
+    await_state(&daemon, &machine, "exited")?;
+    let refused = limit(&daemon, &machine, json!({ "packets": 1 }))?;
+    check(
+        "one that ended",
+        refused.text("code") == "wrong-state",
+        &refused,
+    )?;
+    let other = super::machine(&daemon, &program, &["idle"])?;
+    await_state(&daemon, &other, "running")?;
+    let refused = limit(&daemon, &other, json!({ "packets": 1 }))?;
+    check(
+        "no interface",
+        refused.text("code") == "no-network",
+        &refused,
+    )
+}
+
 pub fn exceptions() -> Result<()> {
     let (host, _world) = host()?;
     let configuration = format!(

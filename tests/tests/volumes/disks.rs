@@ -5,11 +5,13 @@ use hartline_tests::compare::{Run, check_equal};
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, compile, hartline, paths};
+use libtest_mimic::Failed;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Length of the disks, bytes.
 const LENGTH: u64 = 4 << 20;
@@ -117,6 +119,26 @@ pub fn read_only() -> Result<()> {
     let busy = File::open(&a)?;
     busy.lock()?;
     refused(&a, "another virtual machine")
+}
+
+/// Requests that are limited take their time.
+pub fn limited() -> Result<()> {
+    let (_folder, path) = disk()?;
+    // 2 MiB in 512 requests.
+    let text = "/busybox dd if=/dev/vda of=/dev/null bs=4096 count=512 2>/dev/null; echo $?";
+    let time = |suffix: &str| {
+        let start = Instant::now();
+        expect(&script(text, &path, suffix)?, 0, "0\n")?;
+        Ok::<_, Failed>(start.elapsed())
+    };
+    let free = time("")?;
+    // Two seconds each, less what may be saved up.
+    let (bytes, requests) = (time(":rate=1M")?, time(":ro,ops=256")?);
+    let least = Duration::from_millis(1800);
+    match free < least && bytes > least && requests > least {
+        true => Ok(()),
+        false => Err(format!("{free:?}, {bytes:?}, {requests:?}").into()),
+    }
 }
 
 /// Blocks that were durable when the VMM was killed are on the disk.

@@ -232,6 +232,7 @@ impl From<MachineError> for Problem {
         match error {
             MachineError::State(_) => Self::conflict("wrong-state", error),
             MachineError::NoInput => Self::conflict("not-interactive", error),
+            MachineError::NoNetwork => Self::conflict("no-network", error),
             MachineError::VolumeInUse(_) => Self::conflict("volume-in-use", error),
             MachineError::Processors(error) => error.into(),
             MachineError::Refused(refused) => refused.into(),

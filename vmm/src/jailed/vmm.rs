@@ -66,13 +66,22 @@ pub fn serve(
     let (mut result_file, given) = take_descriptors(descriptors, &job)?;
     let volumes = volumes_of(&job, volumes)?;
     let (live, file) = LiveCounters::new(job.cpus)?;
+    let limits = job
+        .network
+        .as_ref()
+        .map(|network| [network.bandwidth, network.packets]);
+    live.set_network_limits(limits.unwrap_or_default());
+    let live = Arc::new(live);
     put(Some(file.into()), COUNTERS_FD)?;
     // Nobody may be there any more, and need not be.
     let _ = channel.send(&serde_json::to_vec(&FromVmm::Started)?, &[]);
     let images = FromDaemon::start(Arc::clone(&channel), given.images)?;
     let network = job.network.as_ref().zip(given.tap);
-    let network = network.map(|(network, tap)| interface(network, tap, batch));
-    let parts = (given.tree, volumes, network, Arc::new(live));
+    let network = network.map(|(network, tap)| {
+        let limits = Arc::clone(&live) as Arc<dyn Limits>;
+        interface(network, (tap, batch), limits)
+    });
+    let parts = (given.tree, volumes, network, live);
     let result = run(blank, &job, parts, images, threads)
         .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));
     result_file.write_all(&serde_json::to_vec(&result)?)?;
@@ -106,7 +115,11 @@ fn volumes_of(job: &RunJob, directories: Vec<OwnedFd>) -> Result<Vec<Volume>, Ja
 type Interface = (Network, NetSettings);
 
 /// The network interface whose other end the descriptor is.
-fn interface(job: &NetworkJob, tap: File, batch: Option<Batch>) -> Interface {
+fn interface(
+    job: &NetworkJob,
+    (tap, batch): (File, Option<Batch>),
+    limits: Arc<dyn Limits>,
+) -> Interface {
     let address = job.address.octets();
     let [a, b, c, d] = address;
     let network = Network {
@@ -114,7 +127,7 @@ fn interface(job: &NetworkJob, tap: File, batch: Option<Batch>) -> Interface {
         // Locally administered; in its network nobody else has the address.
         mac: [2, 0, a, b, c, d],
         polling: POLLING,
-        limits: Arc::new(Limits::new(job.bandwidth, job.packets)),
+        limits,
     };
     let second = job.ipv6.as_ref();
     let settings = NetSettings {

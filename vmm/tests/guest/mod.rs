@@ -72,6 +72,7 @@ pub(crate) use common;
 
 use hartline_abi::boot::NetSettings;
 use hartline_abi::layout::RUNTIME_BASE;
+use hartline_devices::limiter::OwnLimits;
 use hartline_devices::net::Tap;
 use hartline_vmm::boot::Arguments;
 use hartline_vmm::devices::{Attached, Network};
@@ -209,7 +210,7 @@ impl Interface {
             backends: vec![Box::new(tap.remove(0))],
             mac: [2, 0, 0, 0, 0, 1],
             polling: Duration::ZERO,
-            limits: Arc::default(),
+            limits: Arc::<OwnLimits>::default(),
         }
     }
 }

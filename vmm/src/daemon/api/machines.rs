@@ -9,6 +9,7 @@ use super::spec::check_spec;
 use super::volumes::check_mounts;
 use crate::daemon::Daemon;
 use crate::daemon::execute::path_in_tree;
+use crate::daemon::integer;
 use crate::daemon::machines::{MachineError, Machines};
 use crate::daemon::problem::Problem;
 use crate::daemon::store::{Kind, Machine, MachineState, Scope, Spec};
@@ -279,6 +280,34 @@ pub async fn resume(target: Target) -> Answer {
     act(&target, |machines, machine| {
         machines.set_paused(machine, false)
     })
+}
+
+/// Limits of a network interface in each direction; 0: none.
+#[derive(Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkLimits {
+    /// Most bytes per second.
+    #[serde(default, deserialize_with = "integer::unsigned")]
+    bandwidth: u64,
+    /// Most packets per second.
+    #[serde(default, deserialize_with = "integer::unsigned")]
+    packets: u64,
+}
+
+/// Change the limits of a running machine's network interface, until it ends
+#[utoipa::path(put, path = "/v1/machines/{id}/network-limits", params(("id" = String, Path)),
+    request_body = NetworkLimits, responses((status = 200, body = NetworkLimits),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn limit_network(
+    target: Target,
+    Json(limits): Json<NetworkLimits>,
+) -> Result<Json<NetworkLimits>, Problem> {
+    // The operator's limits are not for tenants to change.
+    target.caller.needs(Scope::Admin)?;
+    let machine = find(&target, Kind::Machine)?;
+    let both = [limits.bandwidth, limits.packets];
+    target.daemon.machines.set_network_limits(&machine, both)?;
+    Ok(Json(limits))
 }
 
 /// How long to wait.

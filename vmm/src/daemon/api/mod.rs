@@ -59,6 +59,7 @@ pub fn router(daemon: Arc<Daemon>) -> Router {
         .routes(routes!(machines::pause))
         .routes(routes!(machines::resume))
         .routes(routes!(machines::wait))
+        .routes(routes!(machines::limit_network))
         .routes(routes!(logs::logs))
         .routes(routes!(attach::attach))
         .routes(routes!(stats::stats))

@@ -2,9 +2,9 @@
 
 use super::{MachineError, Machines};
 use crate::daemon::execute::Outputs;
-use crate::daemon::store::Machine;
+use crate::daemon::store::{Machine, MachineState, NetworkKind};
 use crate::jailed::protocol::{COUNTERS_FD, INPUT_FD, RunResult};
-use crate::live::Live;
+use crate::live::{Live, write_network_limits};
 use crate::platform::Counters;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -95,6 +95,30 @@ impl Machines {
         // The sum of some is none.
         let all = each.len() == machine.spec.cpus as usize;
         Some((live, all.then(|| Counters::sum(each))))
+    }
+
+    /// Changes the limits of the network interface of a machine that runs, until it ends: most
+    /// bytes and packets per second in each direction; 0: no limit.
+    ///
+    /// # Errors
+    /// [`MachineError`]: it does not run, or has no network interface; or its VMM is of a version
+    /// that cannot do this.
+    pub fn set_network_limits(
+        &self,
+        machine: &Machine,
+        limits: [u64; 2],
+    ) -> Result<(), MachineError> {
+        if machine.spec.network == NetworkKind::None {
+            return Err(MachineError::NoNetwork);
+        }
+        let is_there = matches!(machine.state, MachineState::Running | MachineState::Paused);
+        let process = match self.lock().get(&machine.id) {
+            Some(task) if is_there => task.process.clone(),
+            _ => None,
+        };
+        let process = process.ok_or(MachineError::State(machine.state))?;
+        let file = process.child().take_file(COUNTERS_FD)?;
+        Ok(write_network_limits(&file, limits)?)
     }
 
     /// What the VMM wrote, if it wrote all of it.

@@ -48,6 +48,9 @@ pub enum MachineError {
     /// Its standard input was not to be kept open.
     #[error("the machine was not made interactive: its standard input is empty")]
     NoInput,
+    /// It has no network interface.
+    #[error("the machine has no network interface")]
+    NoNetwork,
     /// No processors are left for it.
     #[error(transparent)]
     Processors(#[from] NotEnough),

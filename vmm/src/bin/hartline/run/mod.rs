@@ -19,6 +19,7 @@ use anyhow::Context;
 use hartline_abi::image::variant;
 use hartline_abi::report::ExitReport;
 use hartline_devices::block::Image;
+use hartline_devices::limiter::OwnLimits;
 use hartline_devices::volume::Volume;
 use hartline_vmm::affinity;
 use hartline_vmm::boot;
@@ -249,7 +250,12 @@ fn open_disks(arguments: &Arguments) -> anyhow::Result<Vec<Disk>> {
                 *to = from;
             }
             let image = Image::open(&volume.host, volume.read_only).context("--volume")?;
-            Ok(Disk { name, image })
+            let [bytes, requests] = volume.limits;
+            Ok(Disk {
+                name,
+                image,
+                limits: Arc::new(OwnLimits::new(bytes, requests)),
+            })
         })
         .collect()
 }

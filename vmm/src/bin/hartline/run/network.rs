@@ -3,7 +3,7 @@
 use anyhow::{Context, bail, ensure};
 use hartline_abi::boot::NetSettings;
 use hartline_abi::virtio::MAX_QUEUE_PAIRS;
-use hartline_devices::limiter::Limits;
+use hartline_devices::limiter::OwnLimits;
 use hartline_devices::net::user::{
     Forward, GATEWAY, GUEST, GUEST_MAC, NAME_SERVER, PREFIX, Protocol, User,
 };
@@ -68,7 +68,7 @@ impl Pace {
             backends,
             mac,
             polling: self.polling,
-            limits: Arc::new(Limits::new(bytes, packets)),
+            limits: Arc::new(OwnLimits::new(bytes, packets)),
         }
     }
 }
@@ -220,7 +220,7 @@ pub(super) fn parse_polling(text: &str) -> anyhow::Result<Duration> {
 }
 
 /// A number a second, with suffixes of thousands.
-fn parse_limit(text: &str) -> anyhow::Result<u64> {
+pub(super) fn parse_limit(text: &str) -> anyhow::Result<u64> {
     let (digits, unit) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1000),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 1_000_000),

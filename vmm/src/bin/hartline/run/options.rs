@@ -23,8 +23,13 @@ pub struct Arguments {
     pub rootfs: Option<PathBuf>,
 
     /// File or directory of the host for the program to read and write; with :ro it can only
-    /// be read. At /dev/NAME a file or block device of the host is a block device
-    #[arg(long = "volume", value_name = "HOST:GUEST[:ro]", value_parser = parse_volume)]
+    /// be read. At /dev/NAME a file or block device of the host is a block device; rate=BYTES and
+    /// ops=REQUESTS, behind the same colon, limit it to so many a second
+    #[arg(
+        long = "volume",
+        value_name = "HOST:GUEST[:ro][,rate=…][,ops=…]",
+        value_parser = parse_volume
+    )]
     pub volumes: Vec<Volume>,
 
     /// Set an environment variable; only PATH, HOME and TERM are inherited
@@ -151,6 +156,8 @@ pub struct Volume {
     pub guest: String,
     /// Whether `:ro` was given.
     pub read_only: bool,
+    /// Most bytes, and requests, a second of a block device; 0: no limit.
+    pub limits: [u64; 2],
 }
 
 impl Volume {
@@ -242,10 +249,23 @@ impl Arguments {
 }
 
 fn parse_volume(text: &str) -> anyhow::Result<Volume> {
-    let (rest, read_only) = match text.strip_suffix(":ro") {
-        Some(rest) => (rest, true),
-        None => (text, false),
+    let is_option = |part: &str| {
+        let mut names = ["rate=", "ops="].into_iter();
+        part == "ro" || names.any(|name| part.starts_with(name))
     };
+    // Paths may have colons.
+    let (rest, options) = match text.rsplit_once(':') {
+        Some((rest, last)) if last.split(',').all(is_option) => (rest, last),
+        _ => (text, ""),
+    };
+    let (mut read_only, mut limits) = (false, [0; 2]);
+    for option in options.split(',') {
+        match option.split_once('=') {
+            Some(("rate", value)) => limits[0] = network::parse_limit(value)?,
+            Some(("ops", value)) => limits[1] = network::parse_limit(value)?,
+            _ => read_only |= option == "ro",
+        }
+    }
     let (host, guest) = rest
         .split_once(':')
         .context("needs the form HOST:GUEST[:ro]")?;
@@ -258,7 +278,12 @@ fn parse_volume(text: &str) -> anyhow::Result<Volume> {
         host: host.into(),
         guest: guest.into(),
         read_only,
+        limits,
     };
+    ensure!(
+        limits == [0; 2] || volume.disk().is_some(),
+        "rate and ops are for block devices, at /dev/NAME"
+    );
     if let Some(name) = volume.disk() {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
         ensure!(
@@ -381,8 +406,23 @@ mod tests {
         assert!(!parse_volume("/a:/b").unwrap().read_only);
         let disk = parse_volume("disk.img:/dev/vda").unwrap();
         assert_eq!(disk.disk(), Some("vda"));
+        assert_eq!((disk.read_only, disk.limits), (false, [0; 2]));
+        let disk = parse_volume("disk.img:/dev/vda:rate=5M,ro,ops=100").unwrap();
+        assert_eq!(disk.disk(), Some("vda"));
+        assert_eq!((disk.read_only, disk.limits), (true, [5_000_000, 100]));
         assert_eq!(parse_volume("/a:/dev/shm/x").unwrap().disk(), None);
-        for bad in ["", "/a", ":/b", "/a:b:ro", "/a:ro", "/a:/dev/v.a"] {
+        assert_eq!(parse_volume("/a:/b:c").unwrap().guest, "/b:c");
+        for bad in [
+            "",
+            "/a",
+            ":/b",
+            "/a:b:ro",
+            "/a:ro",
+            "/a:/dev/v.a",
+            "/a:/b:rate=5",
+            "/a:/dev/vda:rate=0",
+            "/a:/dev/vda:ro,ops=x",
+        ] {
             assert!(parse_volume(bad).is_err(), "{bad}");
         }
     }
