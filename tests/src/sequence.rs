@@ -77,10 +77,11 @@ next_record: .dword records
 .section .handler_stack, \"aw\", @nobits
 handler_stack: .zero 0x4000
 ";
-/// Where the handler's stack is: no sum of a pc and an immediate is on it, for a case may have
-/// such a number in `sp`, and a signal does not come if there is no room for its frame on the
-/// alternate stack that `sp` is on.
-const HANDLER_STACK: u64 = 0x10_0000_0000;
+/// Where the handler's stack is: no sum of a pc and an immediate is on it, and no single bit, for
+/// a case may have such a number in `sp`, and a signal does not come if there is no room for its
+/// frame on the alternate stack that `sp` is on. (For the reference its lowest address is on it
+/// too; for Linux it is not.)
+const HANDLER_STACK: u64 = 0x12_3456_7000;
 
 /// Assembler text of a program.
 #[derive(Debug, Clone)]
