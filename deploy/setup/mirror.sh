@@ -1,6 +1,12 @@
 #!/usr/bin/env bash
-# Print the Debian mirror that this machine's own apt is configured with.
+# Print the base URL of the Debian mirror: HARTLINE_MIRROR, or the one that this
+# machine's own apt is configured with.
 set -euo pipefail
+
+if [ -n "${HARTLINE_MIRROR:-}" ]; then
+    echo "$HARTLINE_MIRROR"
+    exit
+fi
 
 # The first one that apt itself would use: one line per index target.
 mirror=$(apt-get indextargets --format '$(SITE) $(REPO_URI) $(ORIGIN)' 2>/dev/null |

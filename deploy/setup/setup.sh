@@ -5,6 +5,9 @@
 #   setup.sh           what building and running need
 #   setup.sh test      also what the tests need
 #   setup.sh emulated  what make test-emulated needs besides
+#   setup.sh --packages
+#                      print "ARCH PACKAGE..." of everything that fetch-debian.sh fetches
+#                      here, for update-lock.sh
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -27,6 +30,8 @@ riscv64-linux-gnu-objdump:binutils-riscv64-linux-gnu
 /usr/riscv64-linux-gnu/lib/libc.a:libc6-dev-riscv64-cross
 bzip2:bzip2
 cpio:cpio
+gpg:gpg
+gpg-agent:gpg-agent
 ip:iproute2
 mkfs.erofs:erofs-utils
 nft:nftables
@@ -44,6 +49,34 @@ grub-mkrescue:grub-common
 xorriso:xorriso
 mformat:mtools
 "
+
+# Debian's programs that the tests run, with their libraries.
+riscv64_packages=(
+    busybox-static libc6 coreutils dash libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0
+    libcap2 libssl3t64 zlib1g libzstd1
+    xz-utils liblzma5 bzip2 libbz2-1.0 gzip bc libreadline8t64 libtinfo6
+    sqlite3 libsqlite3-0 lua5.4 perl-base libcrypt1
+    bash redis-server redis-tools memcached netperf nginx openssl
+    liblzf1 libjemalloc2 liblua5.1-0 lua-cjson lua-bitop libsystemd0 libatomic1
+    procps libproc2-0 ncurses-base
+    libhiredis1.1.0 libevent-2.1-7t64 libsasl2-2 libsctp1 libstdc++6 libgcc-s1
+    python3.13-minimal libpython3.13-minimal libpython3.13-stdlib libpython3.13-testsuite
+    libexpat1
+    sed grep gawk mawk findutils diffutils debianutils tar m4 make git ripgrep
+    jq libjq1 libonig5 libmpfr6 libsigsegv2
+    bsdutils bsdextrautils util-linux libsmartcols1 libmount1 libblkid1 libuuid1 libudev1
+)
+# Natively for comparison, qemu-riscv64, and a kernel for nested machines.
+amd64_packages=(
+    busybox-static qemu-user linux-image-cloud-amd64/depends
+    coreutils dash libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0 libcap2 libssl3t64
+    zlib1g libzstd1 libc6
+)
+if [ "${1:-}" = --packages ]; then
+    echo "riscv64 ${riscv64_packages[*]}"
+    echo "amd64 ${amd64_packages[*]}"
+    exit
+fi
 
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
@@ -103,25 +136,12 @@ retry() {
 
 install_missing "$build_needs"
 ensure_rust
-retry "$here/toolchain.sh"
+"$here/toolchain.sh"
 if [ "${1:-}" = test ]; then
     install_missing "$test_needs"
     retry "$here/schemathesis.sh"
-    retry "$here/fetch-debian.sh" riscv64 "$root/.debian/riscv64" busybox-static libc6 \
-        coreutils dash libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0 libcap2 libssl3t64 \
-        zlib1g libzstd1 \
-        xz-utils liblzma5 bzip2 libbz2-1.0 gzip bc libreadline8t64 libtinfo6 \
-        sqlite3 libsqlite3-0 lua5.4 perl-base libcrypt1 \
-        bash redis-server redis-tools memcached netperf nginx openssl \
-        liblzf1 libjemalloc2 liblua5.1-0 lua-cjson lua-bitop libsystemd0 libatomic1 \
-        procps libproc2-0 ncurses-base \
-        libhiredis1.1.0 libevent-2.1-7t64 libsasl2-2 libsctp1 libstdc++6 libgcc-s1 \
-        python3.13-minimal libpython3.13-minimal libpython3.13-stdlib libpython3.13-testsuite \
-        libexpat1
-    retry "$here/fetch-debian.sh" amd64 "$root/.debian/amd64" \
-        busybox-static qemu-user linux-image-cloud-amd64/depends \
-        coreutils dash libacl1 libattr1 libgmp10 libselinux1 libpcre2-8-0 libcap2 libssl3t64 \
-        zlib1g libzstd1 libc6
+    "$here/fetch-debian.sh" riscv64 "$root/.debian/riscv64" "${riscv64_packages[@]}"
+    "$here/fetch-debian.sh" amd64 "$root/.debian/amd64" "${amd64_packages[@]}"
 fi
 if [ "${1:-}" = emulated ]; then
     install_missing "$emulated_needs"

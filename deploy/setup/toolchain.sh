@@ -3,13 +3,22 @@
 # and the C and C++ libraries they were built against. The host programs link
 # against these and nothing of the machine's, statically, so that one binary
 # runs on every x86-64 Linux and starts without a dynamic loader.
+#
+#   toolchain.sh             fetch and unpack
+#   toolchain.sh --packages  print "ARCH PACKAGE..." of the packages, for update-lock.sh
 set -euo pipefail
+packages=(
+    base-files llvm-22-dev
+    libc6-dev libc6 libstdc++-14-dev libgcc-14-dev linux-libc-dev
+    zlib1g-dev libzstd-dev libffi-dev
+)
+if [ "${1:-}" = --packages ]; then
+    echo "amd64 ${packages[*]}"
+    exit
+fi
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-"$here/fetch-debian.sh" amd64 "$root/.toolchain" \
-    base-files llvm-22-dev \
-    libc6-dev libc6 libstdc++-14-dev libgcc-14-dev linux-libc-dev \
-    zlib1g-dev libzstd-dev libffi-dev
+"$here/fetch-debian.sh" amd64 "$root/.toolchain" "${packages[@]}"
 # Leave only archives to find: a shared library would make the program dynamic.
 find "$root/.toolchain/usr/lib/x86_64-linux-gnu" "$root/.toolchain/usr/lib/gcc" \
     -name "*.so" -delete

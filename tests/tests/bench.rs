@@ -18,6 +18,7 @@ fn main() -> ExitCode {
     suite.add_kvm("another output is a failure", another_output);
     suite.add("commands of one benchmark", commands);
     suite.add("programs that are not there", missing_programs);
+    suite.add("versions of Debian's packages", versions);
     suite.add_kvm("every system call operation", syscalls);
     suite.add_kvm("every disk workload", disk);
     suite.run()
@@ -112,6 +113,63 @@ fn missing_programs() -> Result<()> {
     check(outcome.code == 125, &outcome)?;
     let told = "secp256k1: missing (make bench-programs prepares it)\n";
     check(outcome.stderr_text().ends_with(told), &outcome)
+}
+
+/// `build.sh` with packages of other versions for the two architectures. Its programs do
+/// nothing.
+fn versions() -> Result<()> {
+    let folder = paths::work().join("bench-versions");
+    let _ = fs::remove_dir_all(&folder);
+    for inner in ["tests/bench", "deploy/setup"] {
+        fs::create_dir_all(folder.join(inner))?;
+    }
+    for name in ["build.sh", "logs.awk", "workloads"] {
+        let name = format!("tests/bench/{name}");
+        symlink(paths::repository().join(&name), folder.join(&name))?;
+    }
+    symlink("/bin/true", folder.join("deploy/setup/fetch-debian.sh"))?;
+    for arch in ["amd64", "riscv64"] {
+        let programs = folder.join(".debian").join(arch).join("usr/bin");
+        fs::create_dir_all(&programs)?;
+        for name in ["busybox", "qemu-riscv64"] {
+            symlink("/bin/true", programs.join(name))?;
+        }
+    }
+    let build = |native: &str, riscv64: &str, mixed: &str| {
+        for (arch, version) in [("amd64", native), ("riscv64", riscv64)] {
+            let stamps = folder.join(".debian").join(arch).join(".unpacked");
+            let _ = fs::remove_dir_all(&stamps);
+            fs::create_dir_all(&stamps)?;
+            fs::write(stamps.join(format!("busybox-static_{version}")), "")?;
+        }
+        let mut command = Command::new(folder.join("tests/bench/build.sh"));
+        command.arg(folder.join("out")).arg("busybox");
+        process::run(command.env("HARTLINE_BENCH_MIXED", mixed), b"")
+    };
+    let written = || fs::read_to_string(folder.join("out/versions/busybox.json"));
+
+    let same = build("1%3a1.37-6+b9", "1%3a1.37-6", "")?;
+    check(same.code == 0 && same.stderr.is_empty(), &same)?;
+    let json = "[{\"package\":\"busybox-static\",\"native\":\"1:1.37-6+b9\",\
+                \"riscv64\":\"1:1.37-6\"}]\n";
+    check(written()? == json, &same)?;
+
+    let revision = build("1.37-6+deb13u2", "1.37-6+deb13u1", "")?;
+    let warning = "warning: busybox-static is 1.37-6+deb13u2 for amd64 and 1.37-6+deb13u1 \
+                   for riscv64\n";
+    check(revision.code == 0, &revision)?;
+    check(revision.stderr_text().ends_with(warning), &revision)?;
+    check(written()?.contains("1.37-6+deb13u2"), &revision)?;
+
+    let refused = build("1.38-1", "1.37-1", "")?;
+    let error = "busybox: the upstream versions differ: try again when Debian has the same for \
+                 both, or compare them nevertheless with HARTLINE_BENCH_MIXED=1\n";
+    check(refused.code == 1, &refused)?;
+    check(refused.stderr_text().ends_with(error), &refused)?;
+    check(written()?.contains("1.37-6+deb13u2"), &refused)?;
+    let mixed = build("1.38-1", "1.37-1", "1")?;
+    check(mixed.code == 0, &mixed)?;
+    check(written()?.contains("1.38-1"), &mixed)
 }
 
 /// Reads of a small file in both ways.

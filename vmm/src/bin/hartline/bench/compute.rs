@@ -3,6 +3,7 @@
 use super::programs::{Failure, Programs, Way};
 use super::results::{Missing, Results, Row, Samples};
 use super::suite::{self, Benchmark, Program};
+use super::versions::{self, Version};
 use anyhow::bail;
 use hartline_aot::technique::Technique;
 use std::fs;
@@ -55,11 +56,12 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         print_commands(&programs, &benchmarks, arguments.quick)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let versions = versions::read(&arguments.programs, &["busybox", "debian"])?;
     let load_average = load_average();
     if let Some(load) = load_average {
         progress(&format!("load average of the last minute: {load}"));
     }
-    let results = measure_all(&programs, &benchmarks, arguments, load_average);
+    let results = measure_all(&programs, &benchmarks, arguments, load_average, versions);
     if arguments.json {
         writeln!(io::stdout(), "{}", serde_json::to_string(&results)?)?;
     } else {
@@ -88,6 +90,7 @@ fn measure_all(
     benchmarks: &[Benchmark],
     arguments: &Arguments,
     load_average: Option<f64>,
+    versions: Vec<Version>,
 ) -> Results {
     let (mut rows, mut not_yet, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     let mut translated: Vec<Program> = Vec::new();
@@ -108,7 +111,7 @@ fn measure_all(
             }
         }
     }
-    Results::new(rows, not_yet, failed, load_average)
+    Results::new(rows, not_yet, failed, load_average, versions)
 }
 
 fn translate(

@@ -9,6 +9,7 @@ mod results;
 mod service;
 mod suite;
 mod syscalls;
+mod versions;
 
 use std::process::ExitCode;
 

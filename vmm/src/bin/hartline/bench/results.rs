@@ -1,6 +1,7 @@
 //! Times, their medians and means, and the two forms in which they are printed.
 
 use super::suite::Group;
+use super::versions::{self, Version};
 use std::fmt::Write;
 
 /// Times of all runs of one benchmark, seconds, in the order of the rounds.
@@ -96,6 +97,8 @@ pub struct Results {
     failed: Vec<Missing>,
     /// Load average of the machine over the minute before the start, if it is known.
     load_average: Option<f64>,
+    /// Of Debian's packages among the programs.
+    versions: Vec<Version>,
 }
 
 impl Results {
@@ -105,6 +108,7 @@ impl Results {
         not_yet: Vec<Missing>,
         failed: Vec<Missing>,
         load_average: Option<f64>,
+        versions: Vec<Version>,
     ) -> Self {
         let mean = |group: fn(Group) -> bool, ratio: fn(&Row) -> Ratio| {
             let rows = benchmarks.iter().filter(|row| group(row.group));
@@ -123,6 +127,7 @@ impl Results {
             not_yet,
             failed,
             load_average,
+            versions,
         }
     }
 
@@ -178,7 +183,7 @@ impl Results {
         for missing in &self.failed {
             let _ = writeln!(text, "failed: {}: {}", missing.name, missing.reason);
         }
-        text
+        text + &versions::differences(&self.versions)
     }
 }
 
@@ -261,11 +266,21 @@ mod tests {
             name: "y",
             reason: "z".into(),
         };
-        let text =
-            serde_json::to_string(&Results::new(vec![row], vec![missing], vec![], None)).unwrap();
+        let version = Version {
+            package: "bc".into(),
+            native: "1-4".into(),
+            riscv64: "1-5".into(),
+        };
+        let results = Results::new(vec![row], vec![missing], vec![], None, vec![version]);
+        let table = results.table();
+        assert!(
+            table.ends_with("\nother version: bc: 1-4 native, 1-5 riscv64\n"),
+            "{table}"
+        );
+        let text = serde_json::to_string(&results).unwrap();
         assert_eq!(
             text,
-            r#"{"benchmarks":[{"name":"x","native_s":1.0,"qemu_s":8.0,"hartline_s":2.0,"group":"floating-point","vs_native":{"value":2.0,"low":2.0,"high":2.0},"vs_qemu":{"value":4.0,"low":4.0,"high":4.0},"samples":{"native":[1.0],"qemu":[8.0],"hartline":[2.0]}}],"geomean_vs_native":2.0,"geomean_vs_qemu":4.0,"floating_point_vs_native":2.0,"floating_point_vs_qemu":4.0,"assembly_vs_qemu":null,"not_yet":[{"name":"y","reason":"z"}],"failed":[],"load_average":null}"#
+            r#"{"benchmarks":[{"name":"x","native_s":1.0,"qemu_s":8.0,"hartline_s":2.0,"group":"floating-point","vs_native":{"value":2.0,"low":2.0,"high":2.0},"vs_qemu":{"value":4.0,"low":4.0,"high":4.0},"samples":{"native":[1.0],"qemu":[8.0],"hartline":[2.0]}}],"geomean_vs_native":2.0,"geomean_vs_qemu":4.0,"floating_point_vs_native":2.0,"floating_point_vs_qemu":4.0,"assembly_vs_qemu":null,"not_yet":[{"name":"y","reason":"z"}],"failed":[],"load_average":null,"versions":[{"package":"bc","native":"1-4","riscv64":"1-5"}]}"#
         );
     }
 
@@ -275,7 +290,7 @@ mod tests {
             row(Group::General, &[1.0], &[4.0], &[2.0]),
             row(Group::Assembly, &[0.1], &[9.0], &[3.0]),
         ];
-        let results = Results::new(rows, vec![], vec![], None);
+        let results = Results::new(rows, vec![], vec![], None, vec![]);
         let mean = results.geomean_vs_native.unwrap();
         assert!((mean - 2.0).abs() < 1e-12, "{mean}");
         let mean = results.assembly_vs_qemu.unwrap();

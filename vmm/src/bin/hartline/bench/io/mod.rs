@@ -8,6 +8,7 @@ mod results;
 mod server;
 mod workload;
 
+use super::versions;
 use anyhow::{Context, bail};
 use pin::Pin;
 use place::Place;
@@ -101,6 +102,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         false => Pin::new().context("sched_getaffinity")?,
     };
     let programs = Programs::open(&arguments.programs, pin)?;
+    let versions = versions::read(&arguments.programs, &["network"])?;
     let chosen = |workload: &Workload| {
         let filter = &arguments.filter;
         filter.is_empty() || filter.iter().any(|word| workload.name().contains(word))
@@ -127,7 +129,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             rows.push(row);
         }
     }
-    let results = Results::new(rows);
+    let results = Results::new(rows, versions);
     if let Some(mut file) = plot {
         file.write_all(results.plot()?.as_bytes())
             .context("--plot")?;

@@ -1,5 +1,6 @@
 //! Results of `hartline bench io`.
 
+use super::super::versions::{self, Version};
 use super::Configuration;
 use super::plot::{self, Bar};
 use super::server::Usage;
@@ -84,11 +85,13 @@ impl Row {
 #[derive(Debug, serde::Serialize)]
 pub struct Results {
     workloads: Vec<Row>,
+    /// Of Debian's packages among the servers.
+    versions: Vec<Version>,
 }
 
 impl Results {
     /// Compares each with the native one.
-    pub fn new(mut rows: Vec<Row>) -> Self {
+    pub fn new(mut rows: Vec<Row>, versions: Vec<Version>) -> Self {
         let native = Configuration::Native.name();
         let natives: Vec<(&str, f64)> = rows
             .iter()
@@ -99,7 +102,10 @@ impl Results {
             let found = natives.iter().find(|(name, _)| *name == row.name);
             row.ratio_to_native = found.map(|(_, throughput)| row.throughput / throughput);
         }
-        Self { workloads: rows }
+        Self {
+            workloads: rows,
+            versions,
+        }
     }
 
     /// A chart of the throughput of all but the native ones, which are 1, as SVG.
@@ -137,7 +143,7 @@ impl Results {
             // Writing to a string does not fail.
             let _ = writeln!(text, "{}", row.line());
         }
-        text
+        text + &versions::differences(&self.versions)
     }
 }
 
@@ -159,17 +165,30 @@ mod tests {
             exits_per_op: None,
             ratio_to_native: None,
         };
-        let results = Results::new(vec![row("native", 50.0), row("exitless", 60.0)]);
+        let version = Version {
+            package: "nginx".into(),
+            native: "1-4".into(),
+            riscv64: "1-5".into(),
+        };
+        let rows = vec![row("native", 50.0), row("exitless", 60.0)];
+        let results = Results::new(rows, vec![version]);
         let ratios: Vec<_> = results
             .workloads
             .iter()
             .map(|row| row.ratio_to_native)
             .collect();
         assert_eq!(ratios, [Some(1.0), Some(1.2)]);
-        assert_eq!(results.table().lines().count(), 3);
+        let table = results.table();
+        assert_eq!(table.lines().count(), 4);
+        assert!(
+            table.ends_with("\nother version: nginx: 1-4 native, 1-5 riscv64\n"),
+            "{table}"
+        );
         let plot = results.plot().unwrap();
         assert!(plot.contains("exitless") && !plot.contains("native<"));
         let json = serde_json::to_string(&results).unwrap();
         assert!(json.starts_with(r#"{"workloads":[{"name":"tcp_rr","config":"native","#));
+        let end = r#"}],"versions":[{"package":"nginx","native":"1-4","riscv64":"1-5"}]}"#;
+        assert!(json.ends_with(end), "{json}");
     }
 }
