@@ -7,9 +7,11 @@ BUSYBOX := .debian/riscv64/usr/bin/busybox
 
 FUZZ_SECONDS ?= 60
 STRESS_SECONDS ?= 600
+BUSY_SECONDS ?= 3600
+SEEDS ?= 100
 MODELS := cargo test --release --locked --manifest-path tests/models/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target)/models
 
-.PHONY: help setup test-setup build run test test-emulated models stress fuzz bench-programs bench bench-io bench-service deb test-deb fmt lint doc clean
+.PHONY: help setup test-setup update-lock build run test test-emulated models stress stress-busy chaos fuzz bench-programs bench bench-io bench-service deb test-deb fmt lint doc clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -19,6 +21,9 @@ setup: ## Install what building and running need (Debian; uses sudo if not root)
 
 test-setup: ## Install what the tests need too
 	@$(SETUP)/setup.sh test
+
+update-lock: ## Write deploy/setup/debian.lock anew from Debian's index
+	@$(SETUP)/update-lock.sh
 
 build: setup ## Build the hartline command
 	cargo build --release --locked -p hartline
@@ -40,6 +45,13 @@ models: setup ## Model-check the handshakes between guest and host, and stress t
 
 stress: setup ## Stress the handshakes for STRESS_SECONDS (600)
 	HARTLINE_STRESS_SECONDS=$(STRESS_SECONDS) $(MODELS) --test stress
+
+stress-busy: build test-setup ## Run eight VMs at once for BUSY_SECONDS (3600), with 1, 2 and 4 vCPUs in turn
+	HARTLINE_BUSY_SECONDS=$(BUSY_SECONDS) HARTLINE_TEST_CPUS=1,2,4 cargo test --release --locked -p hartline-tests --test busy
+
+chaos: build test-setup ## Run pipelines and rows of suites with HARTLINE_CHAOS, SEEDS (100) of them (SEED=…: from there, WHAT=…: these kinds)
+	HARTLINE_CHAOS_SEEDS=$(SEEDS) $(if $(SEED),HARTLINE_CHAOS_SEED=$(SEED)) $(if $(WHAT),HARTLINE_CHAOS_WHAT=$(WHAT)) \
+		cargo test --release --locked -p hartline-tests --test chaos
 
 fuzz: setup ## Run each fuzz target for FUZZ_SECONDS (60)
 	fuzz/run.sh $(FUZZ_SECONDS)

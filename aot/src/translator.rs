@@ -1,5 +1,6 @@
 //! One ELF file and everything that can be made of it.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::num::NonZero;
 
@@ -7,7 +8,7 @@ use hartline_abi::elf::ElfError;
 use hartline_abi::image::{FunctionEntry, variant};
 use thiserror::Error;
 
-use crate::cfg::{ControlFlow, Function, find_searches, recover};
+use crate::cfg::{ControlFlow, Function, entered_at, find_searches, recover};
 use crate::codegen::Codegen;
 use crate::disasm::side_by_side;
 use crate::elf::{Binary, Constants};
@@ -15,6 +16,7 @@ use crate::explain::{ExplainError, Explained, HostState, explain};
 use crate::key::Key;
 use crate::lift::{Conventions, Features, Liveness, Unit, needs_poll, whereabouts};
 use crate::link::Linked;
+use crate::order::Part;
 use crate::pieces::Piece;
 use crate::technique::{Disabled, Technique};
 use crate::translate::{Progress, Stage, TranslateError, compile, emit, translate};
@@ -97,14 +99,16 @@ pub struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    /// Translates the functions with these indices into
-    /// [`ControlFlow::functions`].
+    /// Translates these parts of the file; not those that it does not have.
     ///
     /// # Errors
     /// LLVM failed.
-    pub fn compile(&self, indices: &[usize]) -> Result<Piece, TranslateError> {
-        let all = &self.translator.flow.functions;
-        let functions: Vec<&Function> = indices.iter().filter_map(|&n| all.get(n)).collect();
+    pub fn compile(&self, parts: &[Part]) -> Result<Piece, TranslateError> {
+        let functions: Vec<Cow<'_, Function>> = parts
+            .iter()
+            .filter_map(|&part| self.translator.function(part))
+            .collect();
+        let functions: Vec<&Function> = functions.iter().map(AsRef::as_ref).collect();
         Ok(compile(&self.codegen, &self.unit, &functions)?)
     }
 }
@@ -216,6 +220,27 @@ impl<'a> Translator<'a> {
         &self.flow
     }
 
+    /// The code of a part.
+    fn function(&self, part: Part) -> Option<Cow<'_, Function>> {
+        let function = self.flow.functions.get(part.function)?;
+        match part.inside {
+            None => Some(Cow::Borrowed(function)),
+            Some(pc) => entered_at(&self.binary, function, pc).map(Cow::Owned),
+        }
+    }
+
+    /// The code that the image's function at `entry` was most likely made from.
+    fn entered(&self, entry: u64) -> Option<Cow<'_, Function>> {
+        if let Some(function) = self.flow.function(entry) {
+            return Some(Cow::Borrowed(function));
+        }
+        let mut functions = 0..self.flow.functions.len();
+        functions.find_map(|function| {
+            let inside = Some(entry);
+            self.function(Part { function, inside })
+        })
+    }
+
     /// What its functions share.
     #[must_use]
     pub fn unit(&self) -> &Unit {
@@ -304,15 +329,10 @@ impl<'a> Translator<'a> {
         offset: u64,
         state: &HostState<'_>,
     ) -> Result<Option<GuestState>, LookError> {
-        let function = self
-            .flow
-            .functions
-            .iter()
-            .find(|f| f.entry == entry.address());
-        let Some(function) = function else {
+        let Some(function) = self.entered(entry.address()) else {
             return Ok(None);
         };
-        let explained: Explained = explain(function, &self.unit)?;
+        let explained: Explained = explain(&function, &self.unit)?;
         if explained.code.len() as u64 != u64::from(entry.host_length) {
             return Ok(None);
         }
@@ -320,7 +340,7 @@ impl<'a> Translator<'a> {
             return Ok(None);
         };
         let mut x = explained.registers(offset, state)?;
-        let places = whereabouts(function, pc, &self.unit);
+        let places = whereabouts(&function, pc, &self.unit);
         for number in places.in_hart.x_numbers() {
             x[number] = state.hart.get(number).copied();
         }

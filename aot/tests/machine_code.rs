@@ -1,50 +1,16 @@
 //! What common RISC-V idioms become in x86-64: one instruction where x86 has one.
 
-use std::collections::HashSet;
+mod common;
 
+use common::{BASE, RET, block, lines, translated};
 use hartline_aot::cfg::{Block, Edge, EdgeKind, Function, Terminator, find_searches};
-use hartline_aot::elf::Constants;
-use hartline_aot::lift::{Conventions, Features, Liveness, Unit};
 use hartline_aot::technique::{Disabled, Technique};
-use hartline_aot::translate::{Stage, emit};
+use hartline_aot::translate::Stage;
 use hartline_aot::translator::{Options, Translator};
-use hartline_isa::decode;
 
-const BASE: u64 = 0x1_0000;
-const RET: u32 = 0x0000_8067;
-
-fn block(start: u64, words: &[u32], terminator: Terminator) -> Block {
-    let decoded = words
-        .iter()
-        .map(|&word| decode(word).expect("an instruction"));
-    Block {
-        start,
-        instructions: (0..).map(|n| start + 4 * n).zip(decoded).collect(),
-        terminator,
-        is_loop_header: false,
-    }
-}
-
+/// The assembly of a function of these blocks.
 fn assembly_of(blocks: Vec<Block>, disabled: &[Technique]) -> String {
-    let function = Function {
-        entry: BASE,
-        name: None,
-        blocks,
-    };
-    let features = Features::new("+popcnt,+lzcnt,+bmi,+bmi2");
-    let unit = Unit {
-        text: BASE..BASE + 0x1000,
-        position_independent: false,
-        entries: HashSet::from([BASE]),
-        polling: HashSet::from([BASE]),
-        liveness: Liveness::of(std::slice::from_ref(&function), &features),
-        features,
-        conventions: Conventions::default(),
-        disabled: Disabled::new(disabled),
-        precise: false,
-        constants: Constants::default(),
-    };
-    emit(&[&function], &unit, Stage::Assembly).expect("compiles")
+    translated(blocks, disabled, false, Stage::Assembly)
 }
 
 /// The instructions of a function that executes `words` and returns.
@@ -54,18 +20,11 @@ fn instructions(words: &[u32]) -> Vec<String> {
 
 /// The same, translated without some techniques.
 fn instructions_without(words: &[u32], disabled: &[Technique]) -> Vec<String> {
-    let mut words = words.to_vec();
-    words.push(RET);
-    let text = assembly_of(vec![block(BASE, &words, Terminator::Return)], disabled);
-    let start = text.find("f_10000:").expect("the function is there");
-    text[start..]
-        .lines()
-        .filter_map(|line| line.strip_prefix('\t'))
-        .filter(|line| !line.starts_with('.'))
-        .take_while(|line| !line.starts_with("ret"))
-        .map(|line| line.split('#').next().unwrap_or_default().trim().to_owned())
-        .filter(|line| !line.is_empty())
-        .collect()
+    let words = [words, &[RET]].concat();
+    lines(&assembly_of(
+        vec![block(BASE, &words, Terminator::Return)],
+        disabled,
+    ))
 }
 
 /// Exactly one instruction besides moves between registers, and it starts so.
@@ -203,15 +162,6 @@ fn a_search_for_the_top_byte_is_no_loop() {
     other.blocks[0] = block(BASE, &[0x0300_0593], other.blocks[0].terminator.clone());
     find_searches(&mut other);
     assert_eq!(other.blocks.len(), 5);
-}
-
-#[test]
-fn what_was_stored_is_not_loaded_again() {
-    // sd a0, 8(sp); sd a1, 16(sp); ld a2, 8(sp); ld a3, 16(sp)
-    let words = [0x00a1_3423, 0x00b1_3823, 0x0081_3603, 0x0101_3683];
-    let all = instructions(&words);
-    let loads = all.iter().filter(|line| line.contains("(%rsi), "));
-    assert_eq!(loads.count(), 0, "{all:#?}");
 }
 
 #[test]

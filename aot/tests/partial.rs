@@ -3,6 +3,7 @@
 use hartline_abi::image::variant;
 use hartline_aot::image::{self, Image};
 use hartline_aot::key::Key;
+use hartline_aot::order::Part;
 use hartline_aot::pieces::link_pieces;
 use hartline_aot::translator::{Options, Translator};
 use std::path::Path;
@@ -29,7 +30,8 @@ fn pieces_link_with_what_is_there() {
     let mut pieces = Vec::new();
     // From the middle, so that most callees are missing at first.
     for indices in [vec![1000, 1001], vec![2000], (1002..1030).collect()] {
-        pieces.push(compiler.compile(&indices).unwrap());
+        let parts: Vec<Part> = indices.into_iter().map(Part::whole).collect();
+        pieces.push(compiler.compile(&parts).unwrap());
         let linked = link_pieces(&pieces, &text).unwrap();
         let file = image::build(&key, variant::NORMAL, text.clone(), &linked).unwrap();
         let image = Image::open(&file).unwrap();
@@ -42,7 +44,7 @@ fn pieces_link_with_what_is_there() {
     }
     assert!(
         compiler
-            .compile(&[usize::MAX])
+            .compile(&[Part::whole(usize::MAX)])
             .unwrap()
             .functions
             .is_empty()

@@ -2,6 +2,7 @@
 
 pub mod block;
 pub mod console;
+pub mod lateness;
 pub mod limiter;
 pub mod net;
 pub mod rng;

@@ -80,9 +80,9 @@ fn in_guest(file: Vec<u8>) {
             variant: 0,
             bias,
             gpa: 0x1000,
-            window: 0,
         };
-        let Some(image) = images::Image::new(bytes, origin, Default::default()) else {
+        let Some(image) = images::Image::new(bytes, origin, Default::default(), Default::default())
+        else {
             continue;
         };
         let start = image.text_start();

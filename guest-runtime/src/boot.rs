@@ -92,6 +92,7 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     );
     // SAFETY: as this function's.
     let frames = heap::set_frames(Mutex::new(unsafe { set_up_frames(boot) }));
+    frames.lock().set_checks(boot.chaos.check != 0);
     clock::set_up(boot);
     // SAFETY: as this function's; this is the only value made of the shared pages.
     let host = unsafe { Host::new(shared, doorbell as Doorbell) };

@@ -14,7 +14,7 @@ use crate::profile::{self, Frame};
 use crate::thunks;
 use core::ptr::addr_of_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use hartline_abi::hart::Hart;
+use hartline_abi::hart::{Hart, Pending};
 use hartline_abi::layout::{STACK_BASE, STACK_SIZE, STACK_SLACK, STACK_STRIDE};
 use hartline_abi::port;
 use hartline_abi::profile::Place;
@@ -170,8 +170,11 @@ unsafe fn enter(host: u64) {
 unsafe fn interpret(nested: bool) -> Left {
     // Calls made by interpreted code that have not returned.
     let mut depth = 0u64;
-    // SAFETY: no reference is alive.
-    unsafe { kernel() }.begin_slice();
+    // SAFETY: no reference is alive, nor is one made that lives on.
+    unsafe {
+        kernel().begin_slice();
+        kernel().count_interpreted();
+    }
     loop {
         // SAFETY: no reference is alive, nor is one made that lives on.
         unsafe {
@@ -194,7 +197,7 @@ unsafe fn interpret(nested: bool) -> Left {
             Step::Next => None,
             Step::Jump(kind) => Some(kind),
         };
-        if kernel.attention() {
+        if kernel.is_attention_due(None) {
             // SAFETY: no frame is needed.
             unsafe { profile::answer(kernel, Place::Interpreter, core::ptr::null()) };
             let control = kernel.attend();
@@ -210,10 +213,7 @@ unsafe fn interpret(nested: bool) -> Left {
             depth = depth.saturating_sub(1);
         }
         let Some(host) = kernel.translated_entry() else {
-            if kind != JumpKind::Return {
-                let pc = kernel.hart().pc;
-                kernel.hotness.count(pc);
-            }
+            kernel.count_interpreted();
             depth += u64::from(kind == JumpKind::Call);
             continue;
         };
@@ -283,7 +283,7 @@ unsafe fn run_instructions() -> Step {
             }
             let pc = (*hart).pc;
             if pc <= last {
-                (*raw).hotness.count(pc);
+                (*raw).count_interpreted();
             }
         }
     }
@@ -320,11 +320,15 @@ pub(crate) extern "C" fn ecall(frame: Frame) {
 pub(crate) extern "C" fn poll(frame: Frame) {
     // SAFETY: translated code called; it does not run until this returns.
     let kernel = unsafe { enter_kernel() };
-    attend_at(kernel, Place::Inside, frame);
+    attend_at(kernel, Place::Inside, frame, None);
     kernel.leave();
 }
 
-fn attend_at(kernel: &mut Kernel, place: Place, frame: Frame) {
+fn attend_at(kernel: &mut Kernel, place: Place, frame: Frame, stack: Option<u64>) {
+    if !kernel.is_attention_due(stack) {
+        // The host stack may be used up.
+        return drop_frames_if_deep(kernel);
+    }
     // SAFETY: the thunk's frame.
     unsafe { profile::answer(kernel, place, frame) };
     let control = kernel.attend();
@@ -336,30 +340,36 @@ fn attend_at(kernel: &mut Kernel, place: Place, frame: Frame) {
 pub(crate) extern "C" fn poll_entry(frame: Frame) -> u64 {
     // SAFETY: translated code called; it does not run until this returns.
     let kernel = unsafe { enter_kernel() };
-    attend_at(kernel, Place::Entry, frame);
+    // The thunk has pushed one register.
+    let stack = frame as u64 + 8;
+    attend_at(kernel, Place::Entry, frame, Some(stack));
     // SAFETY: `kernel` is not used any more.
-    unsafe { go_on() }
+    unsafe { go_on(Some(stack)) }
 }
 
 /// A jump of translated code to a place that its image does not know.
 pub(crate) extern "C" fn dispatch() -> u64 {
     // SAFETY: translated code jumped here; it does not run until this returns.
     unsafe {
-        enter_kernel();
-        go_on()
+        enter_kernel().arm_safepoints();
+        go_on(None)
     }
 }
 
 /// The host function for `Hart::pc`, or 0 after interpreting up to the return to the
-/// caller. Leaves the library OS.
+/// caller. Leaves the library OS. `stack` is the stack pointer at the entry of a function that
+/// asked for attention.
 ///
 /// # Safety
 /// As [`kernel`]; the caller returns to translated code.
-unsafe fn go_on() -> u64 {
+unsafe fn go_on(stack: Option<u64>) -> u64 {
     // SAFETY: the caller's contract.
     let kernel = unsafe { kernel() };
     drop_frames_if_deep(kernel);
     if let Some(host) = kernel.jump_entry() {
+        if let Some(stack) = stack {
+            kernel.let_in(stack);
+        }
         kernel.leave();
         return host;
     }
@@ -438,6 +448,19 @@ pub(crate) fn clear_attention(hart: *mut Hart) {
 /// Whether attention is asked for.
 pub(crate) fn attention(hart: *mut Hart) -> bool {
     poll_limit(hart).load(Ordering::Relaxed) == u64::MAX
+}
+
+/// Sets the limit below which the stack pointer asks for attention.
+pub(crate) fn set_poll_limit(hart: *mut Hart, limit: u64) {
+    poll_limit(hart).store(limit, Ordering::SeqCst);
+}
+
+/// Whether the host has raised the limit because time has passed; forgets that.
+pub(crate) fn take_tick(hart: *mut Hart) -> bool {
+    // SAFETY: as in `poll_limit`.
+    let pending = unsafe { AtomicU64::from_ptr(addr_of_mut!((*hart).pending)) };
+    let tick = Pending::Tick as u64;
+    pending.fetch_and(!tick, Ordering::SeqCst) & tick != 0
 }
 
 /// Asks for attention.

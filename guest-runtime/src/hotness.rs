@@ -3,7 +3,7 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
-use hartline_abi::hotness::{Hotness, slot};
+use hartline_abi::hotness::{Hotness, place, slot};
 
 /// The counters of a program.
 #[derive(Debug, Clone, Copy)]
@@ -21,17 +21,18 @@ impl Counters {
         Counters { table }
     }
 
-    /// Control came to `pc`, a function's entry or a loop's start.
+    /// Control came to `pc`, where there is no translation of `variant` to go on with.
     #[inline]
-    pub fn count(&self, pc: u64) {
+    pub fn count(&self, pc: u64, variant: u32) {
+        let place = place(pc, variant);
         // SAFETY: mapped (`new`), and accessed as atomics only.
-        let hot = unsafe { &(&(*self.table.as_ptr()).slots)[slot(pc)] };
+        let hot = unsafe { &(&(*self.table.as_ptr()).slots)[slot(place)] };
         // This hart is the only writer: an addition need not be one operation.
         let count = hot.count.load(Ordering::Relaxed);
-        let count = match hot.pc.load(Ordering::Relaxed) == pc {
+        let count = match hot.place.load(Ordering::Relaxed) == place {
             true => count + 1,
             false if count <= 1 => {
-                hot.pc.store(pc, Ordering::Relaxed);
+                hot.place.store(place, Ordering::Relaxed);
                 1
             }
             false => count - 1,
@@ -52,7 +53,7 @@ mod tests {
         let at = |table: &Hotness, pc: u64| {
             let hot = &table.slots[slot(pc)];
             (
-                hot.pc.load(Ordering::Relaxed),
+                hot.place.load(Ordering::Relaxed),
                 hot.count.load(Ordering::Relaxed),
             )
         };
@@ -62,13 +63,17 @@ mod tests {
         // SAFETY: leaked.
         let counters = unsafe { Counters::new(NonNull::from(&*table)) };
         for _ in 0..10 {
-            counters.count(hot);
+            counters.count(hot, 0);
         }
-        counters.count(rival);
+        counters.count(rival, 0);
         assert_eq!(at(table, hot), (hot, 9));
         for _ in 0..20 {
-            counters.count(rival);
+            counters.count(rival, 0);
         }
         assert_eq!(at(table, rival), (rival, 12));
+        // Another variant of the same code is another place.
+        counters.count(hot, 1);
+        assert_eq!(at(table, rival), (rival, 12));
+        assert_eq!(at(table, hot | 1), (hot | 1, 1));
     }
 }

@@ -1,5 +1,6 @@
 //! All state of the library OS, and what interrupts the task that runs.
 
+use crate::chaos::Chaos;
 use crate::dispatch;
 use crate::errno::Errno;
 use crate::exit::{Cause, End, Fault};
@@ -25,6 +26,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::boot::Shared;
+use hartline_abi::chaos::Kind;
 use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE, Hart};
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_isa::Trap;
@@ -103,6 +105,8 @@ pub struct Kernel {
     fetch: Range<u64>,
     /// The interpreter is on its way from a checkpoint to the load that faulted.
     pub(crate) replaying: bool,
+    /// What a seed decides.
+    pub(crate) chaos: Chaos,
 }
 
 impl Kernel {
@@ -143,6 +147,7 @@ impl Kernel {
             interpret_only: boot.interpret_only != 0,
             fetch: 0..0,
             replaying: false,
+            chaos: Chaos::new(boot.chaos),
         }
     }
 
@@ -173,19 +178,26 @@ impl Kernel {
     /// The host function for `Hart::pc`, if there is one.
     pub(crate) fn translated_entry(&mut self) -> Option<u64> {
         let pc = self.hart().pc;
-        match self.may_translate() {
-            true => self.images.lookup(pc),
-            false => None,
+        if !self.may_translate() || self.chaos.refuses_translation() {
+            return None;
         }
+        self.images.lookup(pc)
     }
 
     /// The same for a jump out of translated code, which may be made again soon.
     pub(crate) fn jump_entry(&mut self) -> Option<u64> {
         let pc = self.hart().pc;
-        match self.may_translate() {
-            true => self.images.lookup_jump(pc, self.cpu),
-            false => None,
+        if !self.may_translate() || self.chaos.refuses_translation() {
+            return None;
         }
+        self.images.lookup_jump(pc, self.cpu)
+    }
+
+    /// Tells the host that control came to `Hart::pc`, where there is no translation.
+    #[inline]
+    pub(crate) fn count_interpreted(&mut self) {
+        let pc = self.hart().pc;
+        self.hotness.count(pc, self.images.variant);
     }
 
     /// Code that the interpreter may have decoded, or its permissions, has changed.
@@ -296,7 +308,7 @@ impl Kernel {
         self.ask_attention();
     }
 
-    fn ask_attention(&self) {
+    pub(crate) fn ask_attention(&self) {
         dispatch::ask_attention(self.hart_pointer());
     }
 
@@ -346,10 +358,14 @@ impl Kernel {
     /// Lets the running task go on at `Hart::pc` without host frames: makes its system
     /// call again, if it waited in one, and serves a request for attention.
     pub(crate) fn resume(&mut self) -> Control {
-        match self.task.retry {
-            Some(_) => self.system_call(),
-            None => self.attend(),
+        self.arm_safepoints();
+        if self.task.retry.is_some() {
+            return self.system_call();
         }
+        self.chaos.set_quiet(true);
+        let control = self.attend();
+        self.chaos.set_quiet(false);
+        control
     }
 
     /// Serves a request for attention: delivers signals, and lets another task run if
@@ -359,6 +375,7 @@ impl Kernel {
             return Control::Continue;
         }
         dispatch::clear_attention(self.hart_pointer());
+        self.arm_safepoints();
         if self.host.has_new_images() {
             self.renew_translations();
         }
@@ -379,6 +396,7 @@ impl Kernel {
         self.run_cpu_timers();
         match self.deliver() {
             Control::Continue if self.preempt() => Control::Restart,
+            Control::Continue => self.disturb(),
             control => control,
         }
     }
@@ -440,6 +458,7 @@ impl Kernel {
     }
 
     fn system_call(&mut self) -> Control {
+        self.arm_safepoints();
         let hart = self.hart();
         hart.pc = hart.pc.wrapping_add(ECALL_LENGTH);
         let number = hart.x[A7];
@@ -506,6 +525,9 @@ impl Kernel {
         }
         if self.signals.is_deliverable() {
             return self.deliver();
+        }
+        if self.chaos.does(Kind::Switch) && self.yield_now() {
+            return Control::Restart;
         }
         self.attend()
     }

@@ -8,6 +8,7 @@
 extern crate alloc;
 
 pub mod boot;
+pub(crate) mod chaos;
 pub mod clock;
 pub mod console;
 pub mod cpus;
@@ -46,3 +47,4 @@ pub mod user;
 pub mod vfs;
 pub mod volume;
 pub mod volume_code;
+pub mod windows;

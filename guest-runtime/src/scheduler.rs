@@ -254,11 +254,6 @@ impl Scheduler {
         self.spaces.get(&id).map_or(0, |entry| entry.users)
     }
 
-    /// Whether an address space that is not loaded uses the image in a window.
-    pub(crate) fn uses_window(&self, window: u64) -> bool {
-        self.spaces().any(|space| space.images.uses_window(window))
-    }
-
     /// An address space that is not loaded.
     pub(crate) fn space(&self, id: u32) -> Option<&Space> {
         self.spaces.get(&id)?.space.as_deref()

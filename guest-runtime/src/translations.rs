@@ -6,15 +6,14 @@ use crate::errno::Errno;
 use crate::images::{self, Image, Origin};
 use crate::kernel::{Control, Kernel};
 use crate::memory::{AddressSpace, Exhausted, Label, Vma};
+use crate::windows::{Slot, Windows};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::call::Operation;
 use hartline_abi::elf::{Program, ProgramType, Segment};
 use hartline_abi::image::{HEADER_SIZE, ImageData, variant};
-use hartline_abi::layout::{
-    IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE, IMAGE_WINDOWS, PAGE_SIZE, USER_END,
-};
+use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE, PAGE_SIZE, USER_END};
 
 /// What the host answered about a file.
 #[derive(Debug, Clone, Copy)]
@@ -27,22 +26,11 @@ struct Answer {
     grows: bool,
 }
 
-/// An image in guest-physical memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Slot {
-    gpa: u64,
-    length: u64,
-}
-
-/// What a window holds that could not be mapped: no image.
-const UNUSABLE: Slot = Slot { gpa: 0, length: 0 };
-
 /// All images that the host gave.
 #[derive(Debug, Default)]
 pub struct Translations {
     answers: Vec<Answer>,
-    /// The image that is mapped in each window, and the bias that its data page has.
-    windows: Vec<(Slot, u64)>,
+    windows: Windows,
     /// How often there was something new.
     generation: u64,
 }
@@ -53,6 +41,11 @@ impl Kernel {
         self.translations.answers.retain(|answer| !answer.grows);
         self.translations.generation += 1;
         self.catch_up_translations();
+    }
+
+    /// All processes put their images to use again, as if there were new ones.
+    pub(crate) fn shift_generation(&mut self) {
+        self.translations.generation += 1;
     }
 
     /// Puts to use what came while other processes ran.
@@ -163,7 +156,7 @@ impl Kernel {
         // Without RAM for page tables the code is interpreted; the next allocation of
         // the program tells that there is none.
         if let Some(slot) = self.image_slot(inode, variant, bias)
-            && !self.images.has(slot.gpa, bias)
+            && (self.chaos.renews_images() || !self.images.has(slot.gpa, bias))
             && let pages = pages(&program, bias)
             && let Ok(Some(image)) = self.map_image(slot, (inode, variant, bias), pages)
         {
@@ -203,11 +196,6 @@ impl Kernel {
         slot
     }
 
-    /// Whether any process uses an image in this window.
-    fn uses_window(&self, window: u64) -> bool {
-        self.images.uses_window(window) || self.scheduler.uses_window(window)
-    }
-
     /// Maps an image for a file of an inode, in a variant, with a bias, that depends on the
     /// guest's `pages`; `None` if it is not usable or there are no windows left.
     fn map_image(
@@ -219,26 +207,28 @@ impl Kernel {
         if !(HEADER_SIZE..=IMAGE_STRIDE - IMAGE_FILE).contains(&slot.length) {
             return Ok(None);
         }
+        let mask = self.chaos.mask();
         let windows = &self.translations.windows;
-        let suits = |&number: &usize| {
-            let (held, held_bias) = windows[number];
-            held == slot && (held_bias == bias || !self.uses_window(number as u64))
+        let found = match self.chaos.renews_images() {
+            true => windows.find_other(slot, bias),
+            false => windows.find(slot, bias),
         };
-        let number = match (0..windows.len()).find(suits) {
-            Some(number) => number as u64,
-            None if windows.len() as u64 == IMAGE_WINDOWS => return Ok(None),
+        let number = match found {
+            Some(number) => number,
             None => {
-                let number = windows.len() as u64;
                 // Part of it may be mapped although that fails: it is never used again.
-                self.translations.windows.push((UNUSABLE, 0));
+                let Some(number) = self.translations.windows.begin() else {
+                    return Ok(None);
+                };
                 if map_window(&mut self.memory, number, slot)?.is_none() {
                     return Ok(None);
                 }
-                self.translations.windows[number as usize] = (slot, bias);
+                self.translations.windows.complete(number, slot);
                 self.host.announce_window(number, slot.gpa);
                 number
             }
         };
+        let lease = self.translations.windows.lease(number, bias);
         let file = IMAGE_BASE + number * IMAGE_STRIDE + IMAGE_FILE;
         // SAFETY: mapped to the image file, which never changes, for ever.
         let bytes = unsafe { core::slice::from_raw_parts(file as *const u8, slot.length as usize) };
@@ -247,18 +237,17 @@ impl Kernel {
             variant,
             bias,
             gpa: slot.gpa,
-            window: number,
         };
-        let Some(image) = Image::new(bytes, origin, pages) else {
+        let Some(image) = Image::new(bytes, origin, pages, lease) else {
             return Ok(None);
         };
+        let image = image.with_mask(mask);
         let data = ImageData {
             bias,
             text_start: image.text_start(),
         };
-        self.translations.windows[number as usize].1 = bias;
-        // SAFETY: the page before the file is the window's own writable page. Code that
-        // reads it does not run, or the page has these contents already.
+        // SAFETY: the page before the file is the window's own writable page. It has these
+        // contents already, or no image leased the window, so no code that reads it runs.
         unsafe { ((file - PAGE_SIZE) as *mut ImageData).write(data) };
         Ok(Some(image))
     }

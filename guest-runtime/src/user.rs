@@ -7,6 +7,9 @@
 use crate::errno::Errno;
 use crate::memory::{Access, AddressSpace};
 use alloc::vec::Vec;
+use core::arch::asm;
+use core::ops::Range;
+use hartline_abi::layout::PAGE_SIZE;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Most bytes that one read or write transfers (`MAX_RW_COUNT`).
@@ -49,9 +52,25 @@ pub fn slice_mut(memory: &mut AddressSpace, address: u64, length: u64) -> Result
         return Ok(&mut []);
     }
     memory.prepare(address, length, Access::Write)?;
+    if memory.take_replaced() {
+        touch(address..address + length);
+    }
     // SAFETY: `prepare` made the range present and writable, and it stays so while
     // the address space is borrowed; the slice borrows it mutably.
     Ok(unsafe { core::slice::from_raw_parts_mut(address as *mut u8, length as usize) })
+}
+
+/// Stores to each page of a range that is prepared for stores, and changes nothing. Pages may
+/// have got other frames, and the caller may store less than it asked for: without this
+/// the processor could go on loading from frames that belong to others.
+fn touch(range: Range<u64>) {
+    let pages = (range.start & !(PAGE_SIZE - 1)..range.end).step_by(PAGE_SIZE as usize);
+    for page in pages {
+        let address = page.max(range.start);
+        // SAFETY: `prepare` made the byte writable. The locked instruction keeps what other
+        // vCPUs store to it meanwhile, and a compiler cannot drop it.
+        unsafe { asm!("lock or byte ptr [{}], 0", in(reg) address, options(nostack)) };
+    }
 }
 
 /// Reads a value; `address` need not be aligned.
@@ -106,14 +125,13 @@ pub fn read_array<T: FromBytes>(
 /// # Errors
 /// `ENAMETOOLONG` if there is no NUL in the first `limit` bytes, otherwise as [`slice()`].
 pub fn cstr(memory: &mut AddressSpace, address: u64, limit: usize) -> Result<Vec<u8>, Errno> {
-    const PAGE: u64 = hartline_abi::layout::PAGE_SIZE;
     let mut string = Vec::new();
     while string.len() < limit {
         let from = address
             .checked_add(string.len() as u64)
             .ok_or(Errno::EFAULT)?;
         let room = (limit - string.len()) as u64;
-        let bytes = slice(memory, from, room.min(PAGE - from % PAGE))?;
+        let bytes = slice(memory, from, room.min(PAGE_SIZE - from % PAGE_SIZE))?;
         if let Some(end) = bytes.iter().position(|&byte| byte == 0) {
             string.extend_from_slice(&bytes[..end]);
             return Ok(string);

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long to wait for what should happen soon, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A disk of memory at a directory, which is gone with this.
 pub struct Disk(PathBuf);
@@ -313,7 +313,10 @@ impl Daemon {
         };
         let mut program = program.json();
         let start = Instant::now();
-        while busy(&program) && start.elapsed() < PATIENCE {
+        while busy(&program) {
+            if start.elapsed() > PATIENCE {
+                return Err(format!("not prepared within {PATIENCE:?}: {program}").into());
+            }
             thread::sleep(Duration::from_millis(50));
             program = self.request("GET", &path, b"")?.expect(200)?.json();
         }

@@ -14,7 +14,7 @@ use std::process::Command;
 const LIBRARIES: &str = "usr/lib/riscv64-linux-gnu";
 
 /// Starts of the names of the libraries that the programs need.
-const NEEDED: [&str; 33] = [
+const NEEDED: [&str; 38] = [
     "ld-linux-riscv64-lp64d.so",
     "libacl.so",
     "libatomic.so",
@@ -32,15 +32,20 @@ const NEEDED: [&str; 33] = [
     "libhiredis",
     "libjemalloc.so",
     "liblua5.1",
+    "libjq.so",
     "liblzf.so",
     "liblzma.so",
     "libm.so",
+    "libmpfr.so",
+    "libonig.so",
     "libpcre2-8.so",
     "libproc2.so",
     "libreadline.so",
     "libsasl2.so",
     "libsctp.so",
     "libselinux.so",
+    "libsigsegv.so",
+    "libsmartcols.so",
     "libsqlite3.so",
     "libssl.so",
     "libstdc++.so",

@@ -4,6 +4,7 @@ use crate::process::{self, Outcome, with_default_signals};
 use crate::{Result, paths};
 use serde_json::Value;
 use std::collections::HashMap;
+use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -39,20 +40,36 @@ pub fn daemon() -> Result<PathBuf> {
 /// # Errors
 /// It cannot be built.
 pub fn unit_tests(name: &str) -> Result<PathBuf> {
-    let output = cargo(&["test", "--no-run", "--message-format=json", "--test", name])?;
-    let lines = output.lines();
-    let messages = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut programs = messages.filter(|message| message["target"]["name"] == name);
-    let program = programs.find_map(|message| Some(message["executable"].as_str()?.into()));
+    let mut programs = test_programs("hartline", &[name])?;
+    let program = programs.remove(name);
     program.ok_or_else(|| format!("no program of the tests {name}").into())
 }
 
-/// Runs a command of cargo on the VMM. Result: its output.
-fn cargo(command: &[&str]) -> std::result::Result<String, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+/// The programs of files of tests of a package.
+///
+/// # Errors
+/// They cannot be built.
+pub fn test_programs(package: &str, names: &[&str]) -> Result<HashMap<String, PathBuf>> {
+    let mut command = vec!["test", "--no-run", "--message-format=json"];
+    command.extend(names.iter().flat_map(|name| ["--test", name]));
+    let output = cargo(package, &command)?;
+    let lines = output.lines();
+    let messages = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let program = |message: Value| {
+        let name = message["target"]["name"].as_str()?.to_owned();
+        let is_wanted = names.contains(&name.as_str());
+        let program = message["executable"].as_str()?.into();
+        is_wanted.then_some((name, program))
+    };
+    Ok(messages.filter_map(program).collect())
+}
+
+/// Runs a command of cargo on a package. Result: its output.
+fn cargo(package: &str, command: &[&str]) -> std::result::Result<String, String> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // What cargo told this test of its own package would have build scripts run again that
     // watch these variables, and what depends on them be compiled again.
-    let own = std::env::vars_os().map(|(name, _)| name).filter(|name| {
+    let own = env::vars_os().map(|(name, _)| name).filter(|name| {
         let name = name.as_bytes();
         name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
     });
@@ -62,7 +79,7 @@ fn cargo(command: &[&str]) -> std::result::Result<String, String> {
     });
     let output = cargo
         .args(command)
-        .args(["--release", "--locked", "-p", "hartline", "--target-dir"])
+        .args(["--release", "--locked", "-p", package, "--target-dir"])
         .arg(paths::target())
         .current_dir(paths::repository())
         .output()
@@ -74,10 +91,10 @@ fn cargo(command: &[&str]) -> std::result::Result<String, String> {
 }
 
 fn build() -> std::result::Result<PathBuf, String> {
-    if let Some(path) = std::env::var_os("HARTLINE") {
+    if let Some(path) = env::var_os("HARTLINE") {
         return Ok(path.into());
     }
-    cargo(&["build"])?;
+    cargo("hartline", &["build"])?;
     Ok(paths::target().join("x86_64-unknown-linux-gnu/release/hartline"))
 }
 
@@ -133,14 +150,18 @@ pub fn command(subcommand: impl AsRef<OsStr>) -> Result<Command> {
     for (name, value) in ENVIRONMENT {
         command.env(name, value);
     }
+    command.envs(env::var_os(CHAOS).map(|value| (CHAOS, value)));
     Ok(command)
 }
+
+/// Variable that perturbs Hartline: `SEED` or `SEED,WHAT,…`. Every run of the tests gets it.
+pub const CHAOS: &str = "HARTLINE_CHAOS";
 
 /// What both Hartline and the reference run with, besides a test's own variables.
 pub const ENVIRONMENT: [(&str, &str); 2] = [("PATH", "/usr/sbin:/usr/bin:/bin"), ("HOME", "/")];
 
 /// Translating several programs at once on a busy machine takes its time.
-const TRANSLATION_DEADLINE: Duration = Duration::from_secs(400);
+const TRANSLATION_DEADLINE: Duration = Duration::from_secs(1200);
 
 /// Translates `program` unless that was done, so that runs need not wait for it
 /// and several tests do not do the same work at the same time.

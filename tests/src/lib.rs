@@ -13,6 +13,7 @@ pub mod elf;
 pub mod hartline;
 pub mod operations;
 pub mod paths;
+pub mod pipelines;
 pub mod process;
 pub mod random;
 pub mod reference;

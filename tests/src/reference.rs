@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The instruction set that Hartline has: RV64GC with B and Zicond, without V.
-const CPU: &str = "rv64,v=false,zba=true,zbb=true,zbc=true,zbs=true,zicond=true";
+pub const CPU: &str = "rv64,v=false,zba=true,zbb=true,zbc=true,zbs=true,zicond=true";
 
 /// Where the emulator lies inside a root directory.
 const INSIDE: &str = ".reference/qemu-riscv64";

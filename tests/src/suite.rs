@@ -1,7 +1,9 @@
 //! A list of named tests and the rule for machines without KVM.
 
 use crate::Result;
-use libtest_mimic::{Arguments, Failed, Trial};
+use crate::hartline::CHAOS;
+use libtest_mimic::{Arguments, Trial};
+use std::env;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::MetadataExt;
 use std::panic::{self, AssertUnwindSafe};
@@ -83,37 +85,28 @@ impl Suite {
     }
 }
 
+/// A test whose message tells the seed that it ran with, if there was one.
 fn trial(name: String, test: impl Fn() -> Result<()> + Send + 'static) -> Trial {
-    Trial::test(name.clone(), move || attempt(&name, &test))
-}
-
-/// Runs a test. Where `HARTLINE_RETRY` is 1, one that fails is run once more, and both is said:
-/// a busy machine must not hide what else a whole run would have shown.
-fn attempt(name: &str, test: &dyn Fn() -> Result<()>) -> std::result::Result<(), Failed> {
-    let first = match outcome(test) {
-        Err(failed) if is_set("HARTLINE_RETRY") => failed,
-        other => return other.map_err(Failed::from),
+    let Ok(seed) = env::var(CHAOS) else {
+        return Trial::test(name, test);
     };
-    eprintln!("test {name} failed and is run once more: {first}");
-    outcome(test).map_err(Failed::from)?;
-    eprintln!("test {name} passed the second time only");
-    Ok(())
-}
-
-/// How a test ends; a panic is a failure like another.
-fn outcome(test: &dyn Fn() -> Result<()>) -> std::result::Result<(), String> {
-    match panic::catch_unwind(AssertUnwindSafe(test)) {
-        Ok(result) => result.map_err(|failed| failed.message().unwrap_or("it failed").into()),
-        Err(payload) => Err(match payload.downcast::<String>() {
-            Ok(text) => *text,
-            Err(other) => (other.downcast::<&str>())
-                .map_or_else(|_| "it panicked".into(), |text| (*text).into()),
-        }),
-    }
+    Trial::test(name, move || {
+        let result = panic::catch_unwind(AssertUnwindSafe(&test));
+        result
+            .unwrap_or_else(|payload| {
+                let text = payload.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+                Err(text.unwrap_or("it panicked").into())
+            })
+            .map_err(|failed| {
+                let message = failed.message().unwrap_or("it failed");
+                format!("{message}\n{CHAOS}={seed}").into()
+            })
+    })
 }
 
 fn is_set(variable: &str) -> bool {
-    std::env::var_os(variable).is_some_and(|value| value == "1")
+    env::var_os(variable).is_some_and(|value| value == "1")
 }
 
 fn kvm_is_required() -> bool {

@@ -723,7 +723,7 @@ fn random_damage(seed: u64) -> Result<()> {
         let outcome = process::run(
             place
                 .command("run")?
-                .args(["--timeout", "10"])
+                .args(["--timeout", "300"])
                 .arg(place.program()),
             b"",
         )?;

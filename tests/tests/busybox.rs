@@ -579,7 +579,7 @@ fn read_only_volume() -> Result<()> {
 fn dialogue() -> Result<()> {
     let run = Run::new(&paths::busybox(), ["cat"]);
     hartline::translate(&run.program)?;
-    let mut command = run.hartline_command(&["--timeout", "60"])?;
+    let mut command = run.hartline_command(&["--timeout", "600"])?;
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -608,10 +608,10 @@ fn dialogue() -> Result<()> {
 /// No file and no process remains of a run, whether it ends or is killed.
 fn nothing_left() -> Result<()> {
     let folder = Scratch::new()?;
-    for (arguments, code) in [(["true", ""], 0), (["sleep", "1000"], 124)] {
+    for (arguments, limit, code) in [(["true", ""], "600", 0), (["sleep", "1000"], "1", 124)] {
         let run = Run::new(&paths::busybox(), arguments);
         hartline::translate(&run.program)?;
-        let mut command = run.hartline_command(&["--timeout", "1"])?;
+        let mut command = run.hartline_command(&["--timeout", limit])?;
         command
             .env("TMPDIR", folder.path())
             .current_dir(folder.path())

@@ -132,7 +132,7 @@ fn random_run(program: &Path, seed: u64) -> Result<()> {
         "--mem",
         "256M",
         "--timeout",
-        "30",
+        "300",
         "--cpus",
         cpus,
     ];

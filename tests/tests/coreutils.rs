@@ -146,7 +146,7 @@ const ROWS: &[&str] = &[
     "cat -A /data/dos.txt /data/tabs.txt; cat nothing; cat < /data/old.txt > x; cat x x",
     "tac /data/old.txt; tac -s e /data/new.txt",
     "head -n -2 /data/old.txt; head -c 10 /data/old.txt; tail -c 10 /data/old.txt; tail -n +3 /data/old.txt",
-    "(sleep 0.3; echo later >> f; sleep 0.3; echo end >> f) & echo first > f; tail -f ---disable-inotify f & sleep 1.2; kill $!; wait",
+    "echo first > f; (sleep 0.3; echo later >> f; sleep 0.3; echo end >> f) & tail -f ---disable-inotify -s 0.1 --pid=$! f; echo ended",
     "nl -ba -s: -w3 /data/old.txt; od -A d -t x1z /data/dos.txt; od -t f8 -N 32 /data/binary.bin",
     "base64 -w 30 /data/other.bin | head -3; base64 /data/binary.bin | base64 -d | cmp - /data/binary.bin; base32 /data/old.txt",
     "basenc --base16 /data/old.txt; basenc --z85 -d /data/old.txt; basenc --base64url /data/other.bin | tail -1",

@@ -63,6 +63,7 @@ const TESTS: &[(&str, Test)] = &[
     ("garbage collection", kept::garbage_collection),
     ("volumes", volumes::volumes),
     ("volumes of others", volumes::of_others),
+    ("volumes: every operation", volumes::operations),
     ("networks", networks::networks),
     ("networks with IPv6", networks::ipv6),
     ("networks with exceptions", networks::exceptions),

@@ -22,11 +22,11 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const COMPILER: &str = "riscv64-linux-gnu-gcc";
 /// Longest wait for a packet.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let namespace = enter_namespace();
@@ -713,7 +713,15 @@ fn idle() -> Result<()> {
         let stats = stats.read(server)?;
         Ok(stats["vcpu"]["exits"].as_u64().ok_or("no exits")?)
     };
-    thread::sleep(TIME / 4);
+    // It may still be starting.
+    let begin = Instant::now();
+    let mut last = u64::MAX;
+    while std::mem::replace(&mut last, used(&server)?) != last {
+        if begin.elapsed() > PATIENCE {
+            return Err("it does not come to rest".into());
+        }
+        thread::sleep(TIME / 4);
+    }
     let before = (used(&server)?, exits(&server)?);
     thread::sleep(TIME);
     let ticks = used(&server)? - before.0;

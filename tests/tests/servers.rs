@@ -30,7 +30,7 @@ const PROGRAMS: [&str; 15] = [
 
 /// Waits until a server answers.
 const AWAIT: &str = "await() { n=0; while ! \"$@\" >/dev/null 2>&1; do n=$((n + 1)); \
-                     [ $n -gt 100 ] && return 1; sleep 0.2; done; }\n";
+                     [ $n -gt 1000 ] && return 1; sleep 0.2; done; }\n";
 
 /// Name, script, what it prints.
 const SERVERS: &[(&str, &str, &[&str])] = &[
@@ -71,10 +71,10 @@ const SERVERS: &[(&str, &str, &[&str])] = &[
          get; master=$(cat nginx.pid)
          sed -i 's/root html/root other/' conf; mkdir other; echo second >other/page
          nginx -p /tmp/www/ -e error.log -c conf -s reload; echo reloaded $?
-         n=0; until [ \"$(get)\" = second ] || [ $n -gt 100 ]; do n=$((n + 1)); sleep 0.1; done; get
+         n=0; until [ \"$(get)\" = second ] || [ $n -gt 1000 ]; do n=$((n + 1)); sleep 0.1; done; get
          kill -9 $(cat /proc/$master/task/$master/children | cut -d' ' -f1); sleep 0.5; get
          nginx -p /tmp/www/ -e error.log -c conf -s quit; echo quit $?
-         n=0; while [ -e /proc/$master ] && [ $n -lt 100 ]; do n=$((n + 1)); sleep 0.1; done
+         n=0; while [ -e /proc/$master ] && [ $n -lt 1000 ]; do n=$((n + 1)); sleep 0.1; done
          [ -e nginx.pid ] || echo ended; grep -v notice error.log",
         &[
             "started 0",

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         raw("", b"a\x03\rq", "<61><03><0d><71>", 7)
     });
     suite.add_kvm("raw mode, and back after a time-out", || {
-        raw("--timeout 2", b"b", "<62>", 124)
+        raw("--timeout 5", b"b", "<62>", 124)
     });
     suite.add_kvm("control-C while the program reads", || {
         Session::start("exec $HARTLINE terminal wait", "")?.finish(b"\x03", 130)?;
@@ -152,7 +152,7 @@ fn on_terminal(script: &str) -> Result<Command> {
 fn control_z() -> Result<()> {
     let script = "set -m; before=$(stty -g); $HARTLINE terminal wait; echo \"stopped $?\"; \
                   test \"$before\" = \"$(stty -g)\" && echo as before; fg";
-    let mut session = Session::start(script, "--timeout 60")?;
+    let mut session = Session::start(script, "--timeout 600")?;
     session.type_until("a\n", "line")?;
     session.type_until("\x1a", "stopped 148")?;
     session.type_until("", "as before")?;
@@ -166,7 +166,7 @@ fn bash() -> Result<()> {
     let root = Root::new("terminal", ["bash", "cat", "sleep", "tty"].into_iter())?;
     let binary = hartline::binary()?.display().to_string();
     let script = format!(
-        "exec {binary} run --timeout 100 --rootfs {} /usr/bin/bash --norc --noprofile -i",
+        "exec {binary} run --timeout 600 --rootfs {} /usr/bin/bash --norc --noprofile -i",
         root.path().display()
     );
     let mut session = Session::start_until(&mut on_terminal(&script)?, "# ")?;

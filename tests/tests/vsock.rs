@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Longest wait for bytes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Port of the server in the VM.
 const PORT: u32 = 5000;
 

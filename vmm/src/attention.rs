@@ -3,6 +3,7 @@
 use crate::platform::Mapping;
 use hartline_abi::boot::{MAX_CPUS, Shared};
 use hartline_abi::hart::{Hart, Pending};
+use hartline_devices::lateness;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 
@@ -10,6 +11,7 @@ use std::sync::atomic::Ordering;
 /// runtime has published a hart nothing happens to it: it looks at everything when it
 /// starts.
 pub(crate) fn raise(shared: &Mapping, ram: &Mapping, why: Pending) {
+    lateness::point();
     for cpu in 0..MAX_CPUS {
         raise_one(shared, ram, cpu, why);
     }

@@ -7,6 +7,7 @@ use crate::timers::GuestClock;
 use hartline_abi::boot::{
     ARGUMENTS_SIZE, BootInfo, FileEntry, MAX_DISKS, MAX_FILES, NetSettings, Shared, VsockSettings,
 };
+use hartline_abi::chaos::Settings;
 use hartline_abi::console::STREAMS;
 use hartline_abi::layout::SHARED_BASE;
 use std::io::{self, IsTerminal};
@@ -83,7 +84,7 @@ pub fn write(
     vcpu: &Vcpu,
     arguments: &Arguments,
     (volumes, vectors, console): (u32, u32, [u32; STREAMS]),
-    (net, devices): (NetSettings, &Attached),
+    (net, devices, chaos): (NetSettings, &Attached, Settings),
     (cpus, interpret_only, variant, strace): (u32, bool, u32, bool),
 ) -> Result<GuestClock, Error> {
     let strings = arguments.encode()?;
@@ -105,7 +106,7 @@ pub fn write(
         tsc_boot: 0,
         realtime_ns: 0,
         monotonic_ns: 0,
-        seed: seed()?,
+        seed: seed(chaos)?,
         interpret_only: interpret_only.into(),
         variant,
         strace: strace.into(),
@@ -125,6 +126,7 @@ pub fn write(
         vsock: vsock_settings(devices),
         disks: [DiskName::default(); MAX_DISKS],
         stack_limit: STACK_LIMIT,
+        chaos,
     };
     for ((entry, &address), file) in info.files.iter_mut().zip(&guest.file_addresses).zip(files) {
         *entry = FileEntry {
@@ -160,8 +162,13 @@ fn vsock_settings(devices: &Attached) -> VsockSettings {
 /// Address of the shared pages in the guest: the runtime's argument.
 pub const SHARED_ADDRESS: u64 = SHARED_BASE;
 
-fn seed() -> Result<[u8; 64], Error> {
+fn seed(chaos: Settings) -> Result<[u8; 64], Error> {
     let mut seed = [0; 64];
+    if chaos.kinds != 0 {
+        // The same run again: what is random for the program is too.
+        seed[..8].copy_from_slice(&chaos.seed.to_le_bytes());
+        return Ok(seed);
+    }
     // Not from /dev/urandom: a jailed VMM has no files.
     // SAFETY: a buffer of this length, of which the kernel fills all or nothing.
     let length = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), 0) };

@@ -5,6 +5,7 @@ mod attention;
 pub mod background;
 pub mod boot;
 mod calls;
+pub mod chaos;
 pub mod client;
 pub mod confine;
 mod control;

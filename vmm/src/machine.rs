@@ -15,9 +15,11 @@ use crate::run::{End, Ended, Running, TakeStatistics};
 use crate::supervisor;
 use crate::tree::TreeImage;
 use hartline_abi::boot::{MAX_CPUS, NetSettings, Shared};
+use hartline_abi::chaos;
 use hartline_abi::hart::Hart;
 use hartline_abi::layout::{IMAGE_WINDOWS, STACK_BASE, STACK_SIZE, STACK_STRIDE};
 use hartline_devices::console::Outputs;
+use hartline_devices::lateness;
 use hartline_devices::volume::{Copies, Server, Volume};
 use std::io;
 use std::mem::offset_of;
@@ -68,6 +70,8 @@ pub struct Settings<'a> {
     pub net: NetSettings,
     /// Never enter translated code.
     pub interpret_only: bool,
+    /// Chaos, and whether the runtime checks itself.
+    pub chaos: chaos::Settings,
     /// [Variant](hartline_abi::image::variant) of translations to begin with.
     pub variant: u32,
     /// Where a trace of system calls goes; none: there is none.
@@ -323,7 +327,7 @@ fn prepare<'a>(
         first,
         settings.arguments,
         (settings.volumes.len() as u32, vectors, outputs.of_streams()),
-        (settings.net, &settings.devices),
+        (settings.net, &settings.devices, settings.chaos),
         (
             settings.cpus,
             settings.interpret_only,
@@ -331,6 +335,7 @@ fn prepare<'a>(
             is_traced,
         ),
     )?;
+    lateness::set(settings.chaos);
     let stack = HostStack {
         ram: Arc::clone(&guest.ram),
         block: guest.stack_block,

@@ -134,7 +134,7 @@ kvm_tests! {
         };
         let end = run_guest(&guest).end;
         assert!(matches!(end, End::Stopped(Stop::Timeout)), "{end:?}");
-        assert!(start.elapsed() < Duration::from_secs(5));
+        assert!(start.elapsed() < Duration::from_secs(60));
     }
 
     fn all_doorbells_may_be_rung() {

@@ -99,7 +99,7 @@ fn cannot_get_out(role: Role) -> Result<(), Failed> {
     if !missing.is_empty() || !escapes.is_empty() {
         return Err(format!("missing: {missing:?}, escapes: {escapes:?}").into());
     }
-    if !child.wait(std::time::Duration::from_secs(5)) {
+    if !child.wait(std::time::Duration::from_secs(60)) {
         return Err("it did not end".into());
     }
     Ok(())
@@ -110,7 +110,7 @@ fn ends_with_starter() -> Result<(), Failed> {
     // the end of the channel is what it waits for.
     let (_root, child, channel) = start(Role::Vmm, UID + 1)?;
     drop(channel);
-    match child.wait(std::time::Duration::from_secs(5)) {
+    match child.wait(std::time::Duration::from_secs(60)) {
         true => Ok(()),
         false => Err("it goes on without anybody".into()),
     }

@@ -124,7 +124,7 @@ kvm_test! {
         let guest = Guest { timeout: Some(Duration::from_millis(100)), ..named("spin") };
         let end = run_guest(&guest).end;
         assert!(matches!(end, End::Stopped(Stop::Timeout)), "{end:?}");
-        assert!(start.elapsed() < Duration::from_secs(5));
+        assert!(start.elapsed() < Duration::from_secs(60));
     }
 }
 
@@ -134,7 +134,7 @@ kvm_test! {
         let guest = Guest { timeout: Some(Duration::from_millis(100)), ..named("wait") };
         let end = run_guest(&guest).end;
         assert!(matches!(end, End::Stopped(Stop::Timeout)), "{end:?}");
-        assert!(start.elapsed() < Duration::from_secs(5));
+        assert!(start.elapsed() < Duration::from_secs(60));
     }
 }
 

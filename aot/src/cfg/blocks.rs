@@ -268,9 +268,23 @@ pub(super) fn build(
     ranges: &[Range<u64>],
     entry: u64,
 ) -> (Vec<Block>, usize) {
+    build_from(binary, marks, ranges, entry, Resolved::default())
+}
+
+/// The same, if something is known of the indirect jumps.
+pub(super) fn build_from(
+    binary: &Binary<'_>,
+    marks: &mut Marks,
+    ranges: &[Range<u64>],
+    entry: u64,
+    mut known: Resolved,
+) -> (Vec<Block>, usize) {
     let mut explorer = Explorer::new(binary, marks, ranges, entry);
-    let mut known = Resolved::default();
+    for edge in known.edges() {
+        explorer.add(edge.target);
+    }
     let mut blocks = explorer.blocks();
+    known.update_edges(&explorer);
     loop {
         let jumps = indirect_jumps(&blocks);
         known.apply(&mut blocks, &jumps);

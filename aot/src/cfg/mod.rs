@@ -14,6 +14,7 @@ mod blocks;
 mod constants;
 mod function;
 mod graph;
+mod inside;
 mod recover;
 mod resolved;
 mod searches;
@@ -24,6 +25,7 @@ mod units;
 mod values;
 
 pub use function::{Block, Edge, EdgeKind, Function, Index, JumpTable, Terminator, TopByte};
+pub use inside::entered_at;
 pub use recover::recover;
 pub use searches::find_searches;
 pub use statistics::Statistics;

@@ -1,7 +1,7 @@
 //! What is known of a function's indirect jumps while its code is being found.
 
 use super::blocks::Explorer;
-use super::function::{Block, Edge, JumpTable, Terminator};
+use super::function::{Block, Edge, Function, JumpTable, Terminator};
 use std::collections::{BTreeMap, HashSet};
 
 /// Rounds in which jumps that nothing was known of may become known.
@@ -19,6 +19,26 @@ pub(super) struct Resolved {
 }
 
 impl Resolved {
+    /// The jump tables of `function`, for its code when it is entered elsewhere: what the
+    /// registers hold there need not be what they hold on the way from the function's entry.
+    pub(super) fn likely(function: &Function) -> Self {
+        let mut likely = Self::default();
+        for block in &function.blocks {
+            if let Terminator::JumpTable(table) = &block.terminator
+                && let Some(&(pc, _)) = block.instructions.last()
+            {
+                let certain = false;
+                let table = JumpTable {
+                    certain,
+                    ..table.clone()
+                };
+                likely.known.insert(pc, Terminator::JumpTable(table));
+                likely.doubtful.insert(pc);
+            }
+        }
+        likely
+    }
+
     pub(super) fn edges(&self) -> impl Iterator<Item = &Edge> {
         self.known.values().flat_map(Terminator::edges)
     }

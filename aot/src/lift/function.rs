@@ -15,7 +15,6 @@ use super::debug::{Debug, FunctionDebug};
 use super::flags::saves_flags;
 use super::folded::Folded;
 use super::ir::{Ir, Memory, Signature};
-use super::loads::Loads;
 use super::polls::needs_poll;
 use super::precise::tracked;
 use super::registers::{RegisterFlow, RegisterSet, leaves_code, unpinned, uses};
@@ -78,9 +77,6 @@ pub(super) struct Lifter<'a, 'ctx> {
     pub(super) live_after: RegisterSet,
     /// Unpinned registers whose value is in their variables here.
     pub(super) held: RegisterSet,
-    /// The instruction's load must stay although its value is not used.
-    pub(super) keep_load: bool,
-    pub(super) loads: Loads<'ctx>,
     constant_loads: Folded,
     /// The instruction is a load of these bytes.
     pub(super) folded: Option<u64>,
@@ -90,6 +86,8 @@ pub(super) struct Lifter<'a, 'ctx> {
     pub(super) raw: [Option<Format>; 32],
     /// Words that registers were put together to in this block.
     pub(super) words: Words<'ctx>,
+    /// What the instruction loaded, if that is an integer.
+    pub(super) loaded: Option<IntValue<'ctx>>,
     /// The instruction leaves the exception flags as they are.
     pub(super) flag_neutral: bool,
     pub(super) control: Control<'ctx>,
@@ -143,13 +141,12 @@ pub fn lift<'ctx>(
         dirty: RegisterSet::default(),
         live_after: RegisterSet::default(),
         held: RegisterSet::default(),
-        keep_load: false,
-        loads: Loads::default(),
         constant_loads: Folded::of(function, unit),
         folded: None,
         singles: [None; 32],
         raw: [None; 32],
         words: Words::default(),
+        loaded: None,
         flag_neutral: false,
         control: Control::Direct,
         debug,
@@ -275,7 +272,6 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.forget_words();
         self.control = Control::Direct;
         let live = self.flow.live_after_each(block);
-        let lost = self.flow.lost_loads(block);
         let checkpoints = before_each(block, self.unit);
         let mut saved = None;
         for (index, &(pc, instruction)) in block.instructions.iter().enumerate() {
@@ -284,7 +280,6 @@ impl<'ctx> Lifter<'_, 'ctx> {
                 debug.at(self.ir, pc);
             }
             self.live_after = live[index + 1];
-            self.keep_load = lost[index];
             self.folded = self.constant_loads.get(block.start, pc);
             self.save_indexes();
             if saves_flags(&block.instructions[index..], &self.unit.features) {
@@ -298,7 +293,6 @@ impl<'ctx> Lifter<'_, 'ctx> {
             }
         }
         self.settle(self.flow.needed_at_end(block));
-        self.finish_loads(block);
         self.terminate(block);
     }
 
@@ -360,7 +354,6 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.instruction = Some(instruction);
         self.checkpoint_before(before);
         self.settle_before(&instruction);
-        self.finish_loads_before_flags(&instruction);
         let (read, written) = uses(&instruction);
         if !leaves_code(&instruction, &self.unit.features) {
             self.load_read(read);

@@ -156,10 +156,10 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
     fn load_reserved(
         &mut self,
         width: Width,
-        _order: Ordering,
+        order: Ordering,
         address: IntValue<'ctx>,
     ) -> IntValue<'ctx> {
-        self.reserve(width, address)
+        self.reserve(width, order, address)
     }
 
     fn store_conditional(

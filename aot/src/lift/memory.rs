@@ -1,7 +1,7 @@
 //! Guest memory: loads, stores, atomics and fences.
 
 use hartline_abi::hart::{NO_RESERVATION, offset};
-use hartline_isa::{AmoOp, Fence, Format, Width};
+use hartline_isa::{AmoOp, Fence, Format, Ordering, Width};
 use inkwell::values::{IntValue, PointerValue};
 use inkwell::{AtomicOrdering, AtomicRMWBinOp, IntPredicate};
 
@@ -28,7 +28,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             Some(number) => ir.int_of(width.bits()).const_int(number, false),
             None => {
                 let value = ir.load_int(width.bits(), self.memory_at(address), Memory::Guest);
-                self.note_load(value.into());
+                self.loaded = Some(value);
                 value
             }
         };
@@ -57,11 +57,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         };
         let value = match self.folded {
             Some(number) => ir.bitcast(ir.int_of(bits).const_int(number, false), r#type),
-            None => {
-                let value = ir.load(r#type, self.memory_at(address), Memory::Guest);
-                self.note_load(value);
-                value
-            }
+            None => ir.load(r#type, self.memory_at(address), Memory::Guest),
         };
         match format {
             Format::Single => self.boxed(value.into_float_value()),
@@ -128,10 +124,20 @@ impl<'ctx> Lifter<'_, 'ctx> {
     }
 
     /// `lr`: the value and its address are what `sc` compares with.
-    pub(super) fn reserve(&mut self, width: Width, address: IntValue<'ctx>) -> IntValue<'ctx> {
+    ///
+    /// Later accesses come after it on x86, as after any load, and LLVM keeps that order. Earlier
+    /// stores come before it only by a fence.
+    pub(super) fn reserve(
+        &mut self,
+        width: Width,
+        order: Ordering,
+        address: IntValue<'ctx>,
+    ) -> IntValue<'ctx> {
         let ir = self.ir;
+        if order.release {
+            self.full_fence();
+        }
         let value = ir.load_int(width.bits(), self.memory_at(address), Memory::Guest);
-        ir.keep(value.into());
         let value = ir.sign_extend(value, 64);
         ir.store_hart(offset::RESERVATION, address);
         ir.store_hart(offset::RESERVED_VALUE, value);
@@ -173,19 +179,21 @@ impl<'ctx> Lifter<'_, 'ctx> {
         phi.as_basic_value().into_int_value()
     }
 
-    /// A fence. x86 orders everything but a store before a later load; for the
-    /// rest only LLVM has to be kept from reordering.
+    /// A fence. x86 orders everything but a store before a later load, and LLVM keeps all
+    /// accesses to guest memory in order.
     pub(super) fn memory_fence(&mut self, fence: Fence) {
         const READ_OR_INPUT: u8 = 0b1010;
         const WRITE_OR_OUTPUT: u8 = 0b0101;
         let store_before_load = !fence.tso
             && fence.predecessor & WRITE_OR_OUTPUT != 0
             && fence.successor & READ_OR_INPUT != 0;
-        let order = if store_before_load {
-            AtomicOrdering::SequentiallyConsistent
-        } else {
-            AtomicOrdering::AcquireRelease
-        };
+        if store_before_load {
+            self.full_fence();
+        }
+    }
+
+    fn full_fence(&self) {
+        let order = AtomicOrdering::SequentiallyConsistent;
         self.ir
             .built(self.ir.builder().build_fence(order, false, ""));
     }

@@ -19,7 +19,6 @@ mod held;
 mod integer;
 mod ir;
 mod liveness;
-mod loads;
 mod machine;
 mod memory;
 mod polls;

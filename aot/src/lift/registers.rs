@@ -11,7 +11,6 @@ use super::checkpoints::{Before, before_each, checkpoint_blocks, ends_in_checkpo
 use super::features::Features;
 use super::held::{self, Places};
 use super::liveness::{Inside, is_plain};
-use super::loads::{Stored, dead_loads};
 use super::precise::{ends_checkpoint, tracked};
 use super::shape::Shape;
 use crate::cfg::{Block, Function, Terminator};
@@ -122,8 +121,6 @@ pub struct RegisterFlow<'u> {
     checkpoints: HashSet<u64>,
     /// Unpinned registers that are in their variables.
     held: Option<Places>,
-    /// What the next checkpoint stores.
-    stored: Stored,
 }
 
 impl<'u> RegisterFlow<'u> {
@@ -140,9 +137,7 @@ impl<'u> RegisterFlow<'u> {
             checkpoints: checkpoint_blocks(function, unit),
             late: None,
             held: None,
-            stored: Stored::default(),
         };
-        flow.stored = Stored::of(function, &flow.checkpoints, unit);
         let late = unit.disabled.allows(Technique::LateLoads);
         let shape = late.then(|| Shape::of(function, unit));
         match &shape {
@@ -246,16 +241,6 @@ impl<'u> RegisterFlow<'u> {
         match &self.held {
             Some(held) => held.in_switch(targets),
             None => self.any_of(targets, |pc| self.live_in(pc)),
-        }
-    }
-
-    /// For each instruction of a block, whether a load has to stay if that is the one, as
-    /// nothing else makes LLVM keep it.
-    #[must_use]
-    pub fn lost_loads(&self, block: &Block) -> Vec<bool> {
-        match self.unit.precise {
-            true => self.stored.lost(block, &self.checkpoints, self.unit),
-            false => dead_loads(block, self.unit),
         }
     }
 

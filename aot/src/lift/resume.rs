@@ -25,7 +25,8 @@ pub fn resume_points(function: &Function, unit: &Unit) -> Vec<u64> {
         return Vec::new();
     }
     let mut points = outermost_headers(function);
-    points.retain(|&pc| !unit.entries.contains(&pc) && i32::try_from(pc).is_ok());
+    let is_entry = |pc| pc == function.entry || unit.entries.contains(&pc);
+    points.retain(|&pc| !is_entry(pc) && i32::try_from(pc).is_ok());
     points
 }
 

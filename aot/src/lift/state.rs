@@ -45,6 +45,7 @@ impl<'ctx> Registers<'ctx> {
             signature,
             convention,
         };
+        registers.forget(ir, RegisterSet::ALL);
         let variables = registers.pinned(&convention);
         for (variable, value) in variables.zip(function.get_param_iter()) {
             ir.set(variable, value);
@@ -150,13 +151,15 @@ impl<'ctx> Registers<'ctx> {
         }
     }
 
-    /// Forgets registers.
+    /// Forgets registers: nothing is to read them before they are written. If something does
+    /// all the same, it reads 0, not an undefined value, with which LLVM could make anything of
+    /// the code.
     pub fn forget(&self, ir: &Ir<'ctx>, set: RegisterSet) {
         for n in set.x_numbers() {
-            ir.set(self.x[n], ir.int.get_undef());
+            ir.set(self.x[n], ir.constant(0));
         }
         for n in set.f_numbers() {
-            ir.set(self.f[n], ir.double.get_undef());
+            ir.set(self.f[n], ir.double.const_zero());
         }
     }
 

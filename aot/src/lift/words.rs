@@ -1,13 +1,18 @@
 //! Words that a program puts together from bytes. Compilers for riscv64 avoid misaligned
 //! accesses, so a word that may be anywhere is `lbu`, `slli`, `or`; x86-64 loads it at once.
-//! LLVM does that too, but not where a part of the word is used besides.
+//! LLVM does not join loads that have to stay in order.
 //!
 //! What registers hold is followed inside a block: which bytes of memory, at which places. An
 //! instruction that completes a word becomes a load of it, if nothing was stored since its
-//! bytes were loaded.
+//! bytes were loaded. The load takes the place of the first of theirs, and what they loaded is
+//! taken from its value: no byte is read twice. Only loads of other bytes may stand between
+//! them, which need no order with theirs.
+
+use std::ops::Range;
 
 use hartline_isa::{
-    ImmediateOp, Instruction, IntegerOp, Operation, RegisterOp, ShiftOp, Width, XReg,
+    Format, ImmediateOp, Instruction, IntegerOp, Machine, Operation, RegisterOp, ShiftOp, Width,
+    XReg,
 };
 use inkwell::values::IntValue;
 
@@ -38,25 +43,42 @@ struct Base {
 
 /// Bytes of memory.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Extent {
+struct Extent {
     base: Base,
     offset: i64,
     bytes: u32,
 }
 
 impl Extent {
-    /// Whether all bytes of `part` are among these.
-    pub(super) fn covers(self, part: Self) -> bool {
-        let end = |extent: Self| extent.offset + i64::from(extent.bytes);
-        self.base == part.base && self.offset <= part.offset && end(part) <= end(self)
+    fn end(self) -> i64 {
+        self.offset + i64::from(self.bytes)
     }
+
+    /// Whether all bytes of `part` are among these.
+    fn covers(self, part: Self) -> bool {
+        self.base == part.base && self.offset <= part.offset && part.end() <= self.end()
+    }
+
+    /// Whether no byte is of both, as far as is known.
+    fn is_apart_from(self, other: Self) -> bool {
+        self.base == other.base && (other.end() <= self.offset || self.end() <= other.offset)
+    }
+}
+
+/// A load since something was stored last.
+#[derive(Debug, Clone, Copy)]
+struct Load<'ctx> {
+    extent: Extent,
+    /// The base.
+    address: IntValue<'ctx>,
+    /// What was loaded, if it is an integer.
+    value: Option<IntValue<'ctx>>,
 }
 
 /// A register that holds nothing but bytes of memory and zeros.
 #[derive(Debug, Clone, Copy)]
-struct Word<'ctx> {
+struct Word {
     base: Base,
-    address: IntValue<'ctx>,
     pieces: [Piece; 8],
 }
 
@@ -71,7 +93,7 @@ struct Whole {
     signed: bool,
 }
 
-impl<'ctx> Word<'ctx> {
+impl Word {
     fn with(self, pieces: [Piece; 8]) -> Self {
         Self { pieces, ..self }
     }
@@ -134,19 +156,31 @@ impl<'ctx> Word<'ctx> {
 /// What is known of the registers.
 #[derive(Debug, Default)]
 pub(super) struct Words<'ctx> {
-    known: [Option<Word<'ctx>>; 32],
+    known: [Option<Word>; 32],
     versions: [u32; 32],
     stores: u32,
+    /// In their order in the code.
+    loads: Vec<Load<'ctx>>,
 }
 
-impl<'ctx> Words<'ctx> {
-    fn get(&self, register: XReg) -> Option<Word<'ctx>> {
+impl Words<'_> {
+    /// What an access by way of the register is relative to.
+    fn base(&self, register: XReg) -> Base {
+        let register = register.index();
+        Base {
+            register,
+            version: self.versions[register],
+            stores: self.stores,
+        }
+    }
+
+    fn get(&self, register: XReg) -> Option<Word> {
         let word = self.known[register.index()]?;
         (word.base.stores == self.stores).then_some(word)
     }
 
     /// What the result of an instruction other than a load is.
-    fn result(&self, instruction: &Instruction) -> Option<Word<'ctx>> {
+    fn result(&self, instruction: &Instruction) -> Option<Word> {
         use IntegerOp::{Add, Addw, Or, Xor};
         match instruction.operation() {
             Operation::Shift {
@@ -193,9 +227,10 @@ impl<'ctx> Words<'ctx> {
     }
 
     /// Goes past an instruction that writes the registers `written`, of which `result` is in `rd`.
-    fn step(&mut self, instruction: &Instruction, result: Option<Word<'ctx>>) {
+    fn step(&mut self, instruction: &Instruction, result: Option<Word>) {
         if may_store(instruction) {
             self.stores += 1;
+            self.loads.clear();
         }
         let written = instruction.register_use().x_written;
         for number in (1..32).filter(|number| written >> number & 1 != 0) {
@@ -203,9 +238,21 @@ impl<'ctx> Words<'ctx> {
             self.known[number] = result;
         }
     }
+
+    /// The loads that one of `whole` can take the place of, and what stands between them.
+    fn parts(&self, whole: Extent) -> Option<Range<usize>> {
+        let is_part = |load: &Load<'_>| whole.covers(load.extent) && load.value.is_some();
+        let first = self.loads.iter().position(is_part)?;
+        let end = self.loads.iter().rposition(is_part)? + 1;
+        let fits = |load| is_part(load) || whole.is_apart_from(load.extent);
+        self.loads[first..end]
+            .iter()
+            .all(fits)
+            .then_some(first..end)
+    }
 }
 
-impl Word<'_> {
+impl Word {
     /// The low bytes, and zeros.
     fn low(self, count: usize) -> Self {
         let mut pieces = self.pieces;
@@ -259,48 +306,60 @@ impl<'ctx> Lifter<'_, 'ctx> {
             _ => self.words.result(instruction),
         };
         let whole = result.as_ref().and_then(Word::whole);
-        match (combines(instruction), result, whole) {
-            (Some(rd), Some(word), Some(whole)) => {
-                let value = self.load_whole(word.address, whole);
-                self.registers.set_x(self.ir, rd.index(), value);
-                self.note_extent(Extent {
-                    base: word.base,
-                    offset: whole.offset,
-                    bytes: whole.bytes,
-                });
-            }
-            _ => hartline_isa::execute(instruction, self),
-        }
-        if let (Operation::Load { offset, width, .. }, Some(word)) =
-            (instruction.operation(), result)
-        {
-            self.note_extent(Extent {
-                base: word.base,
-                offset: offset.into(),
-                bytes: width.bytes(),
-            });
+        let joined = match (combines(instruction), result, whole) {
+            (Some(rd), Some(word), Some(whole)) => self.join(word.base, whole).map(|v| (rd, v)),
+            _ => None,
+        };
+        match joined {
+            Some((rd, value)) => self.registers.set_x(self.ir, rd.index(), value),
+            None => self.execute_and_note(instruction),
         }
         self.words.step(instruction, result);
     }
 
+    /// Lifts an instruction as it is, and notes what it loads.
+    fn execute_and_note(&mut self, instruction: &Instruction) {
+        let (rs1, offset, bytes) = match instruction.operation() {
+            Operation::Load {
+                rs1, offset, width, ..
+            } => (rs1, offset, width.bytes()),
+            Operation::LoadFloat {
+                rs1,
+                offset,
+                format,
+                ..
+            } => (rs1, offset, if format == Format::Single { 4 } else { 8 }),
+            _ => return hartline_isa::execute(instruction, self),
+        };
+        let address = self.read_x(rs1);
+        let extent = Extent {
+            base: self.words.base(rs1),
+            offset: offset.into(),
+            bytes,
+        };
+        self.loaded = None;
+        hartline_isa::execute(instruction, self);
+        if self.folded.is_none() {
+            self.words.loads.push(Load {
+                extent,
+                address,
+                value: self.loaded,
+            });
+        }
+    }
+
     /// What a load gives; words that are loaded at once may be parts of larger ones.
-    fn loaded(&self, width: Width, signed: bool, rs1: XReg, offset: i32) -> Option<Word<'ctx>> {
+    fn loaded(&self, width: Width, signed: bool, rs1: XReg, offset: i32) -> Option<Word> {
         let bytes = width.bytes() as usize;
         if rs1 == XReg::ZERO || (signed && bytes < 4) {
             return None;
         }
-        let register = rs1.index();
         let pieces = std::array::from_fn(|at| match at < bytes {
             true => Piece::Memory(i64::from(offset) + at as i64),
             false => Zero,
         });
         let word = Word {
-            base: Base {
-                register,
-                version: self.words.versions[register],
-                stores: self.words.stores,
-            },
-            address: self.registers.x(self.ir, register),
+            base: self.words.base(rs1),
             pieces,
         };
         Some(match signed && bytes == 4 {
@@ -309,23 +368,62 @@ impl<'ctx> Lifter<'_, 'ctx> {
         })
     }
 
-    fn load_whole(&mut self, base: IntValue<'ctx>, whole: Whole) -> IntValue<'ctx> {
+    /// The value of a word, loaded where the first of its bytes was.
+    fn join(&mut self, base: Base, whole: Whole) -> Option<IntValue<'ctx>> {
         let ir = self.ir;
-        let offset = ir.constant(whole.offset.cast_unsigned());
-        let address = ir.built(ir.builder().build_int_add(base, offset, ""));
+        let extent = Extent {
+            base,
+            offset: whole.offset,
+            bytes: whole.bytes,
+        };
+        let parts = self.words.parts(extent)?;
         let bits = 8 * whole.bytes;
-        let mut value = ir.load_int(bits, self.memory_at(address), Memory::Guest);
-        self.note_load(value.into());
+        let mut value = self.load_whole(extent, parts);
         if whole.reversed {
             let kind = value.get_type().into();
             let reversed = ir.intrinsic("llvm.bswap", &[kind], &[value.into()]);
             value = reversed.into_int_value();
         }
-        match (bits, whole.signed) {
+        Some(match (bits, whole.signed) {
             (64, _) => value,
             (_, true) => ir.sign_extend(value, 64),
             (_, false) => ir.zero_extend(value, 64),
+        })
+    }
+
+    /// Replaces the loads among `parts` that are of bytes of `whole` by one.
+    fn load_whole(&mut self, whole: Extent, parts: Range<usize>) -> IntValue<'ctx> {
+        let (ir, here) = (self.ir, self.ir.current());
+        let first = self.words.loads[parts.start];
+        if let Some(load) = first.value.and_then(|value| value.as_instruction()) {
+            ir.builder().position_before(&load);
         }
+        let offset = ir.constant(whole.offset.cast_unsigned());
+        let address = ir.built(ir.builder().build_int_add(first.address, offset, ""));
+        let value = ir.load_int(8 * whole.bytes, self.memory_at(address), Memory::Guest);
+        let (replaced, others): (Vec<_>, Vec<_>) =
+            (self.words.loads.drain(parts.clone())).partition(|load| whole.covers(load.extent));
+        for (load, part) in replaced.iter().filter_map(|load| Some((load, load.value?))) {
+            let skipped = 8 * (load.extent.offset - whole.offset).cast_unsigned();
+            let amount = value.get_type().const_int(skipped, false);
+            let shifted = ir.built(ir.builder().build_right_shift(value, amount, false, ""));
+            part.replace_all_uses_with(ir.truncate(shifted, 8 * load.extent.bytes));
+        }
+        ir.position(here);
+        let loads = replaced
+            .iter()
+            .filter_map(|load| load.value?.as_instruction());
+        loads.for_each(|load| load.erase_from_basic_block());
+        let joined = Load {
+            extent: whole,
+            address: first.address,
+            value: Some(value),
+        };
+        let rest = self.words.loads.split_off(parts.start);
+        self.words.loads.push(joined);
+        self.words.loads.extend(others);
+        self.words.loads.extend(rest);
+        value
     }
 
     /// The runtime executed the instruction.
@@ -337,16 +435,14 @@ impl<'ctx> Lifter<'_, 'ctx> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use inkwell::context::Context;
 
-    fn word(context: &Context, pieces: [Piece; 8]) -> Word<'_> {
+    fn word(pieces: [Piece; 8]) -> Word {
         Word {
             base: Base {
                 register: 10,
                 version: 0,
                 stores: 0,
             },
-            address: context.i64_type().const_zero(),
             pieces,
         }
     }
@@ -361,8 +457,7 @@ mod tests {
 
     #[test]
     fn words_are_found() {
-        let context = Context::create();
-        let whole = |pieces| word(&context, pieces).whole();
+        let whole = |pieces| word(pieces).whole();
         let expected = |offset, bytes, reversed, signed| {
             Some(Whole {
                 offset,
@@ -375,7 +470,7 @@ mod tests {
         assert_eq!(whole(bytes([-1, -2, -3, -4])), expected(-4, 4, true, false));
         let all = [0, 1, 2, 3, 4, 5, 6, 7];
         assert_eq!(whole(bytes(all)), expected(0, 8, false, false));
-        let signed = word(&context, bytes([0, 1, 2, 3])).as_signed_word();
+        let signed = word(bytes([0, 1, 2, 3])).as_signed_word();
         assert_eq!(signed.whole(), expected(0, 4, false, true));
         for none in [
             bytes([1]),
@@ -392,14 +487,13 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_not_put_together() {
-        let context = Context::create();
-        let low = word(&context, bytes([0, 1]));
+        let low = word(bytes([0, 1]));
         assert!(low.merged(low).is_none());
         let mut other = low.shifted_left(2).unwrap();
         assert!(low.merged(other).is_some());
         other.base.stores = 1;
         assert!(low.merged(other).is_none());
-        let signed = word(&context, bytes([0, 1, 2, 3])).as_signed_word();
+        let signed = word(bytes([0, 1, 2, 3])).as_signed_word();
         assert!(signed.shifted_left(1).is_none() && signed.shifted_right(1).is_none());
         let high = signed.shifted_left(4).unwrap();
         assert_eq!(high.pieces[4..], bytes([0, 1, 2, 3])[..4]);

@@ -3,6 +3,7 @@
 //! sleeps.
 
 use super::{DeviceError, Guest};
+use crate::lateness;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -161,6 +162,7 @@ fn work_on(
     [shortest, longest]: [Duration; 2],
 ) -> Result<(), DeviceError> {
     while !bell.stop.load(Ordering::SeqCst) {
+        lateness::point();
         work.guest().watch();
         if work.turn()? {
             continue;

@@ -6,6 +6,7 @@ use super::host::{self, Errno};
 use super::nodes::{Node, Nodes, Origin};
 use super::usage::{Limits, Usage};
 use super::waiting::Work;
+use crate::lateness;
 use hartline_abi::volume::{
     Answer, NodeAttributes, OPEN_WRITE, Operation, ROOT_READ_ONLY, Request, VOLUME_DATA,
     WRITE_APPEND,
@@ -129,6 +130,7 @@ impl Server {
         let place = channel.place(number);
         let is_submitted = place.is_submitted();
         if is_submitted {
+            lateness::point();
             let (request, data) = (place.request(), place.data());
             place.answer(match number {
                 0 => self.serve(&request, data),

@@ -3,6 +3,7 @@
 //! with `rdi` = address of [`Shared`], `rsp` = top of its host stack.
 
 use crate::call::HostCall;
+use crate::chaos;
 use crate::console;
 use crate::hotness::Hotness;
 use crate::layout::IMAGE_WINDOWS;
@@ -137,6 +138,8 @@ pub struct BootInfo {
     pub disks: [[u8; DISK_NAME]; MAX_DISKS],
     /// Soft stack limit (RLIMIT_STACK), bytes.
     pub stack_limit: u64,
+    /// Chaos, and whether the runtime checks itself.
+    pub chaos: chaos::Settings,
 }
 
 /// How a vCPU that has nothing to do sleeps ([`crate::port::WAIT`]).

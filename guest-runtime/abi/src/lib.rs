@@ -9,6 +9,7 @@
 
 pub mod boot;
 pub mod call;
+pub mod chaos;
 pub mod console;
 pub mod dispatch;
 pub mod elf;

@@ -137,9 +137,9 @@ impl AddressSpace {
     /// this address space's own.
     ///
     /// This processor may go on using the old translation, which allows loads only, until
-    /// it stores to the page: that faults and makes it look again. It stores first, since
-    /// this is called for a store. Others, which would not see what is stored, look again
-    /// at once.
+    /// it stores to the page: that faults and makes it look again. The caller sees to it that
+    /// it stores first ([`take_replaced`](Self::take_replaced)). Others, which would not see
+    /// what is stored, look again at once.
     pub(super) fn unshare(&mut self, address: u64) -> Result<(), Exhausted> {
         debug_assert!(address < USER_END);
         let Some((start, vma)) = self.vmas.find(address) else {
@@ -175,6 +175,7 @@ impl AddressSpace {
                 let leaf = Leaf::new(frame, protection);
                 self.table.set_small(table, address, Some(leaf));
                 if frame != old.frame() {
+                    self.has_replaced = true;
                     (self.processors.flush_others)(self.table.address());
                 }
             }
@@ -219,7 +220,7 @@ impl Sharing {
 }
 
 /// A new frame with the contents of another one.
-fn copy_frame(frames: &mut Frames, from: u64) -> Result<u64, Exhausted> {
+pub(super) fn copy_frame(frames: &mut Frames, from: u64) -> Result<u64, Exhausted> {
     let copy = frames.allocate_small().ok_or(Exhausted)?;
     let ram = frames.ram();
     // SAFETY: two different frames, of which one has just been handed out; nobody writes

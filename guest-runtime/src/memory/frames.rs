@@ -102,6 +102,8 @@ pub struct Frames {
     /// Of `used`, what was there before the first allocation.
     reserved: u64,
     peak: u64,
+    /// Stores to free frames are looked for.
+    checks: bool,
 }
 
 impl Frames {
@@ -130,6 +132,7 @@ impl Frames {
             kept: (ram.length / HUGE_PAGE_SIZE / KEPT_PART).min(MOST_KEPT) as u32,
             reserved,
             peak: 0,
+            checks: false,
         };
         frames.free_chunks = frames.chunks.len() as u32 - frames.fresh;
         for index in 0..frames.fresh {
@@ -146,6 +149,16 @@ impl Frames {
             }
         }
         frames
+    }
+
+    /// Has stores to free frames be found when the frames are used again.
+    pub fn set_checks(&mut self, checks: bool) {
+        self.checks = checks;
+    }
+
+    /// Whether stores to free frames are looked for.
+    pub(super) fn checks(&self) -> bool {
+        self.checks
     }
 
     /// The memory that the offsets are about.
@@ -300,6 +313,7 @@ impl Frames {
         let index = (offset / HUGE_PAGE_SIZE) as u32;
         let frame = (offset % HUGE_PAGE_SIZE / PAGE_SIZE) as u32;
         let (word, bit) = ((frame / 64) as usize, 1 << (frame % 64));
+        self.poison(offset);
         let chunk = &mut self.chunks[index as usize];
         assert!(chunk.used[word] & bit != 0, "frame {offset:#x} freed twice");
         chunk.used[word] &= !bit;
@@ -326,6 +340,9 @@ impl Frames {
             return;
         }
         let index = (offset / HUGE_PAGE_SIZE) as u32;
+        for frame in 0..u64::from(FRAMES_PER_CHUNK) {
+            self.poison(offset + frame * PAGE_SIZE);
+        }
         let chunk = &mut self.chunks[index as usize];
         assert!(
             chunk.used_count == FRAMES_PER_CHUNK,
@@ -376,7 +393,9 @@ impl Frames {
         self.peak = self.peak.max(self.used.saturating_sub(self.reserved));
     }
 
+    /// Clears a frame that was used before.
     fn clear(&mut self, offset: u64) {
+        self.check_free(offset);
         // SAFETY: the frame is inside RAM and belongs to nobody at this moment.
         unsafe { core::ptr::write_bytes(self.ram.pointer(offset), 0, PAGE_SIZE as usize) };
     }

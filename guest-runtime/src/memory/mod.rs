@@ -1,6 +1,8 @@
 //! The program's memory: physical frames, page tables, the map of the address
 //! space, and what `mmap` and its relatives do to it.
 
+mod audit;
+mod disturb;
 mod fork;
 mod frames;
 mod inspect;

@@ -52,6 +52,18 @@ impl Leaf {
         Leaf(self.0 & !WRITABLE)
     }
 
+    /// The same without presence: the processor can use it no more.
+    #[must_use]
+    pub fn hidden(self) -> Leaf {
+        Leaf(self.0 & !PRESENT)
+    }
+
+    /// The same with presence.
+    #[must_use]
+    pub fn shown(self) -> Leaf {
+        Leaf(self.0 | PRESENT)
+    }
+
     /// Whether the processor can load through it.
     #[must_use]
     pub fn is_present(self) -> bool {
@@ -343,6 +355,15 @@ impl PageTable {
     /// Sets or clears the small leaf for `address` in the table of its window.
     pub fn set_small(&mut self, table: u64, address: u64, leaf: Option<Leaf>) {
         self.store(table, address >> 12, leaf.map_or(0, |leaf| leaf.0));
+    }
+
+    /// Lets the processor use the leaf for `address` again, if it is a small one.
+    pub fn show(&mut self, address: u64) {
+        if let Window::Table(table) = self.window(address)
+            && let Some(leaf) = self.small(table, address)
+        {
+            self.set_small(table, address, Some(leaf.shown()));
+        }
     }
 
     /// Replaces a huge leaf by 512 small ones with the same frames.

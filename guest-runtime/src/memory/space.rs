@@ -76,6 +76,8 @@ pub struct AddressSpace {
     pub(super) brk: Range<u64>,
     /// Ranges without a wish are placed below this.
     pub(super) map_top: u64,
+    /// Pages got other frames since [`take_replaced`](Self::take_replaced).
+    pub(super) has_replaced: bool,
 }
 
 impl AddressSpace {
@@ -93,6 +95,7 @@ impl AddressSpace {
             processors,
             brk: 0..0,
             map_top: USER_END,
+            has_replaced: false,
         }
     }
 
@@ -152,6 +155,10 @@ impl AddressSpace {
                         self.unshare(at)?;
                         at
                     }
+                    Some((leaf, page_end)) if !leaf.is_present() => {
+                        self.table.show(at);
+                        page_end
+                    }
                     Some((_, page_end)) => page_end,
                     None => {
                         match &memory {
@@ -167,6 +174,12 @@ impl AddressSpace {
             at = stop;
         }
         Ok(())
+    }
+
+    /// Whether stores that were prepared gave pages other frames since the last call. This
+    /// processor may still load from the old ones until it stores to these pages.
+    pub(crate) fn take_replaced(&mut self) -> bool {
+        core::mem::take(&mut self.has_replaced)
     }
 
     /// Whether the page tables let the program access `address` in this way now.

@@ -10,6 +10,7 @@ use crate::task::{Registers, Task};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::mem;
+use hartline_abi::chaos::Kind;
 
 impl Kernel {
     /// Lets another task run in place of the running one, which could go on, if one can
@@ -21,7 +22,11 @@ impl Kernel {
         self.expire_timers();
         let now = clock::monotonic();
         let preempts = mem::take(&mut self.scheduler.preempts);
-        if !preempts && now.saturating_sub(self.scheduler.started) < SLICE {
+        let is_over = match self.chaos.is_on() {
+            true => self.chaos.does(Kind::Preempt),
+            false => now.saturating_sub(self.scheduler.started) >= SLICE,
+        };
+        if !preempts && !is_over {
             return false;
         }
         self.poll_input();
@@ -80,6 +85,8 @@ impl Kernel {
     /// Takes the next task that can run on this vCPU, in order.
     pub(crate) fn take_ready(&mut self) -> Option<u32> {
         let own = 1 << self.cpu;
+        let chosen = self.chaos.choose(self.scheduler.ready.len());
+        self.scheduler.ready.rotate_left(chosen);
         let mut elsewhere = VecDeque::new();
         let mut found = None;
         while let Some(tid) = self.scheduler.ready.pop_front() {
@@ -224,6 +231,10 @@ impl Kernel {
             images,
             code,
         } = *next;
+        if self.chaos.checks() {
+            memory.audit();
+            self.memory.audit();
+        }
         let old = Space {
             memory: mem::replace(&mut self.memory, memory),
             images: mem::replace(&mut self.images, images),

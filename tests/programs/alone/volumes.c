@@ -46,13 +46,13 @@ static int compare(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void list(const char *name) {
+static int list(const char *name) {
     char *names[256];
     int count = 0;
     DIR *directory = opendir(name);
     if (!directory) {
         printf("list %s: %s\n", name, strerrorname_np(errno));
-        return;
+        return -1;
     }
     for (struct dirent *entry; count < 256 && (entry = readdir(directory));)
         if (asprintf(&names[count++], "%s/%d", entry->d_name, entry->d_type) < 0)
@@ -63,6 +63,7 @@ static void list(const char *name) {
     for (int i = 0; i < count; i++)
         printf(" %s", names[i]);
     puts("");
+    return count;
 }
 
 static void contents(int fd) {
@@ -563,6 +564,106 @@ static void extended_attributes(void) {
     extended("x", "user.two");
 }
 
+static void operation(const char *name, long result) {
+    printf("%s: %s\n", name, result < 0 ? strerrorname_np(errno) : "done");
+}
+
+static int copy_file(const char *from, const char *to) {
+    static char bytes[1 << 16];
+    int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT, 0755);
+    ssize_t count;
+    while ((count = read(in, bytes, sizeof bytes)) > 0)
+        if (write(out, bytes, count) != count)
+            return -1;
+    close(in);
+    close(out);
+    return count;
+}
+
+static int execute(const char *path) {
+    int code;
+    pid_t pid = fork();
+    if (!pid) {
+        execl(path, path, "nothing", ".", NULL);
+        _exit(98);
+    }
+    waitpid(pid, &code, 0);
+    errno = ECHILD;
+    return code ? -1 : 0;
+}
+
+// Files that lose their name while they are open: only when the host hears that they are no
+// longer used is there room for all of them.
+static int fill_and_forget(void) {
+    static char bytes[1 << 20];
+    for (int i = 0; i < 40; i++) {
+        int fd = open("gone", O_RDWR | O_CREAT | O_EXCL, 0600);
+        if (fd < 0 || unlink("gone") < 0 || write(fd, bytes, sizeof bytes) != sizeof bytes)
+            return -1;
+        close(fd);
+    }
+    return 0;
+}
+
+// Each kind of request that a volume serves: one line or more with its name.
+static void operations(void) {
+    struct stat s;
+    struct statfs fs;
+    char bytes[16] = "";
+    struct timespec times[2] = {{.tv_sec = 1000, .tv_nsec = 5}, {.tv_sec = 2000, .tv_nsec = 7}};
+    operation("Root", stat(".", &s));
+    int fd = open("file", O_RDWR | O_CREAT | O_EXCL, 0600);
+    operation("Create", fd);
+    operation("Write", write(fd, "hello", 5));
+    int append = open("file", O_WRONLY | O_APPEND);
+    operation("Open", append);
+    operation("Write", write(append, " world", 6));
+    close(append);
+    operation("Read", pread(fd, bytes, sizeof bytes, 0));
+    puts(bytes);
+    operation("Lookup", stat("file", &s));
+    operation("Attributes", fstat(fd, &s));
+    operation("SetMode", chmod("file", 0640));
+    operation("SetOwner", chown("file", s.st_uid, s.st_gid));
+    operation("SetTimes", utimensat(AT_FDCWD, "file", times, 0));
+    operation("Truncate", ftruncate(fd, 8192));
+    operation("Allocate", fallocate(fd, 0, 8192, 4096));
+    operation("Seek", lseek(fd, 0, SEEK_DATA));
+    operation("Seek", lseek(fd, 0, SEEK_HOLE));
+    operation("Sync", fsync(fd));
+    operation("Sync", fdatasync(fd));
+    operation("FileSystem", fstatfs(fd, &fs));
+    operation("SetExtended", setxattr("file", "user.one", "1", 1, 0));
+    operation("GetExtended", getxattr("file", "user.one", bytes, sizeof bytes));
+    operation("ListExtended", listxattr("file", bytes, sizeof bytes));
+    operation("RemoveExtended", removexattr("file", "user.one"));
+    operation("MakeDirectory", mkdir("directory", 0755));
+    operation("SymbolicLink", symlink("file", "symbolic"));
+    operation("ReadLink", readlink("symbolic", bytes, sizeof bytes));
+    operation("Link", link("file", "directory/link"));
+    int unnamed = open(".", O_TMPFILE | O_RDWR, 0600);
+    operation("CreateUnnamed", unnamed);
+    operation("Write", write(unnamed, "x", 1));
+    close(unnamed);
+    operation("Rename", rename("file", "renamed"));
+    operation("Rename", rename("renamed", "directory/renamed"));
+    operation("Rename", renameat2(AT_FDCWD, "symbolic", AT_FDCWD, "other", RENAME_NOREPLACE));
+    operation("Rename", renameat2(AT_FDCWD, "other", AT_FDCWD, "directory", RENAME_EXCHANGE));
+    operation("ReadDirectory", list("."));
+    operation("Rename", rename("other", "files"));
+    operation("ReadDirectory", list("files"));
+    operation("Unlink", unlink("files/link"));
+    operation("Unlink", unlink("files/renamed"));
+    operation("RemoveDirectory", rmdir("files"));
+    close(fd);
+    operation("Forget", fill_and_forget());
+    operation("Copy", copy_file("/proc/self/exe", "program"));
+    operation("Copy", execute("./program"));
+    operation("Unlink", unlink("program"));
+    operation("Unlink", unlink("directory"));
+    list(".");
+}
+
 static _Atomic int is_done;
 
 static double now(void) {
@@ -624,6 +725,8 @@ int main(int count, char **arguments) {
         watching();
     } else if (!strcmp(arguments[1], "extended")) {
         extended_attributes();
+    } else if (!strcmp(arguments[1], "operations")) {
+        operations();
     } else if (!strcmp(arguments[1], "beside")) {
         beside();
     }

@@ -109,7 +109,7 @@ pub fn service() -> Result<()> {
     daemon.kill()?;
     let socket = daemon.data().join("notify");
     let manager = UnixDatagram::bind(&socket)?;
-    manager.set_read_timeout(Some(Duration::from_secs(30)))?;
+    manager.set_read_timeout(Some(Duration::from_secs(120)))?;
     daemon.set_environment(&[
         ("NOTIFY_SOCKET", &socket.display().to_string()),
         ("WATCHDOG_USEC", "200000"),

@@ -148,15 +148,15 @@ pub fn crash() -> Result<()> {
 
 pub fn hang() -> Result<()> {
     let (daemon, program) = start()?;
-    let body = json!({ "program": program, "args": ["idle"], "timeout_ms": 2000, "start": true });
+    let body = json!({ "program": program, "args": ["idle"], "timeout_ms": 15_000, "start": true });
     let made = daemon.request("POST", "/v1/machines", body.to_string().as_bytes())?;
     let idle = format!("/v1/machines/{}", made.expect(201)?.text("id"));
     await_state(&daemon, &idle, "running")?;
-    let request = json!({ "program": program, "args": ["spin"], "timeout_ms": 2000 });
+    let request = json!({ "program": program, "args": ["spin"], "timeout_ms": 15_000 });
     let outcome = thread::scope(|scope| {
         let outcome = scope.spawn(|| run(&daemon, &request));
-        // Both run by now, and none can go on, nor say so.
-        thread::sleep(Duration::from_secs(1));
+        // Both run by now, on a busy machine too, and none can go on, nor say so.
+        thread::sleep(Duration::from_secs(5));
         children(&daemon)
             .iter()
             .for_each(|&pid| signal(pid, libc::SIGSTOP));

@@ -6,7 +6,7 @@ use hartline_tests::{Result, paths, process};
 use std::process::Command;
 use std::time::Duration;
 
-const DEADLINE: Duration = Duration::from_secs(170);
+const DEADLINE: Duration = Duration::from_secs(900);
 
 pub fn description_holds() -> Result<()> {
     let (daemon, _program) = start_with("pool = 1\nlisten = '127.0.0.1:0'")?;

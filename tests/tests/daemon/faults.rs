@@ -53,7 +53,8 @@ pub fn many_connections() -> Result<()> {
     let begin = Instant::now();
     daemon.request("GET", "/readyz", b"")?.expect(200)?;
     let time = begin.elapsed();
-    check("answered at once", time < Duration::from_secs(5), &time)?;
+    // An idle machine takes milliseconds, a busy one less than connections may be idle.
+    check("answered", time < Duration::from_secs(60), &time)?;
     drop(idle);
     until(|| descriptors(&daemon) <= before + OTHERS)
         .map_err(|_| format!("{before}, then {} descriptors", descriptors(&daemon)).into())
@@ -271,7 +272,7 @@ pub fn deleted_while_running() -> Result<()> {
             let killer = scope.spawn(|| daemon.request("POST", &format!("{path}/kill"), b""));
             let start = Instant::now();
             let mut gone = false;
-            while !gone && start.elapsed() < Duration::from_secs(30) {
+            while !gone && start.elapsed() < Duration::from_secs(120) {
                 let deleted = daemon.request("DELETE", &path, b"")?;
                 check("delete", [204, 409].contains(&deleted.status), &deleted)?;
                 gone = deleted.status == 204;

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::time::{Duration, Instant};
 
 /// How long to wait for what has happened already.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Ids of the machines of a list.
 fn ids(daemon: &Daemon, query: &str) -> Result<Vec<String>> {

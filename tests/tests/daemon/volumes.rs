@@ -1,12 +1,15 @@
 //! Volumes: what machines leave there, how much that may be, and whose it is.
 
 use super::{await_state, check, start, statistics};
-use hartline_tests::Result;
+use hartline_abi::volume::Operation;
 use hartline_tests::daemon::{Answer, Daemon, until};
+use hartline_tests::tree::Scratch;
+use hartline_tests::{Result, compile, process};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Linux error numbers, with which the service program ends.
 const ENOSPC: &str = "28";
@@ -23,11 +26,15 @@ fn mount(volume: &str, path: &str, read_only: bool) -> Value {
 /// Runs a machine with a volume to its end, and deletes it. Result: exit code and output.
 fn run(daemon: &Daemon, program: &str, args: &[&str], volume: Value) -> Result<(String, String)> {
     let body = json!({ "program": program, "args": args, "volumes": [volume], "start": true });
-    let made = post(daemon, "/v1/machines", &body)?.expect(201)?;
+    run_machine(daemon, &body)
+}
+
+/// Runs a machine to its end, and deletes it. Result: exit code and output.
+fn run_machine(daemon: &Daemon, body: &Value) -> Result<(String, String)> {
+    let made = post(daemon, "/v1/machines", body)?.expect(201)?;
     let path = format!("/v1/machines/{}", made.text("id"));
-    let ended = daemon.request("GET", &format!("{path}/wait?seconds=60"), b"")?;
-    let code = ended.text("exit_code");
-    check("it ended", ended.text("state") == "exited", &ended)?;
+    await_state(daemon, &path, "exited")?;
+    let code = daemon.request("GET", &path, b"")?.text("exit_code");
     statistics::per_operation(&statistics::of(daemon, &path)?)?;
     let log = daemon
         .request("GET", &format!("{path}/logs"), b"")?
@@ -240,4 +247,84 @@ pub fn of_others() -> Result<()> {
     with("data")?.expect(201)?;
     let own = daemon.request("DELETE", "/v1/volumes/data", b"")?;
     check("not used by its own tenant", own.status == 204, &own)
+}
+
+/// What a line of `volumes operations` starts with that tells of an operation.
+fn line(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Root => "Root: ",
+        Operation::Lookup => "Lookup: ",
+        Operation::Forget => "Forget: ",
+        Operation::Attributes => "Attributes: ",
+        Operation::SetMode => "SetMode: ",
+        Operation::SetOwner => "SetOwner: ",
+        Operation::SetTimes => "SetTimes: ",
+        Operation::Truncate => "Truncate: ",
+        Operation::ReadLink => "ReadLink: ",
+        Operation::ReadDirectory => "ReadDirectory: ",
+        Operation::Create => "Create: ",
+        Operation::MakeDirectory => "MakeDirectory: ",
+        Operation::CreateUnnamed => "CreateUnnamed: ",
+        Operation::SymbolicLink => "SymbolicLink: ",
+        Operation::Link => "Link: ",
+        Operation::Unlink => "Unlink: ",
+        Operation::RemoveDirectory => "RemoveDirectory: ",
+        Operation::Rename => "Rename: ",
+        Operation::Open => "Open: ",
+        Operation::Read => "Read: ",
+        Operation::Write => "Write: ",
+        Operation::Sync => "Sync: ",
+        Operation::Allocate => "Allocate: ",
+        Operation::Seek => "Seek: ",
+        Operation::FileSystem => "FileSystem: ",
+        Operation::Copy => "Copy: ",
+        Operation::GetExtended => "GetExtended: ",
+        Operation::SetExtended => "SetExtended: ",
+        Operation::ListExtended => "ListExtended: ",
+        Operation::RemoveExtended => "RemoveExtended: ",
+    }
+}
+
+/// In the jail, where a filter refuses system calls that it does not know with `EPERM`, every
+/// operation of a volume does what it does on this machine.
+pub fn operations() -> Result<()> {
+    let native = compile::alone("volumes", "cc")?;
+    let folder = Scratch::new()?;
+    let mut command = Command::new(native);
+    let outcome = process::run(command.arg("operations").arg(folder.path()), b"")?;
+    // The attributes do not count for the size of a volume, so that a limited one has none.
+    let text = outcome.stdout_text();
+    let limited = text.lines().map(|line| {
+        let line = match line.split_once("Extended: ") {
+            Some((kind, _)) => format!("{kind}Extended: EOPNOTSUPP"),
+            None => line.to_owned(),
+        };
+        line + "\n"
+    });
+    let expected: String = limited.collect();
+    let numbers = (1..).map_while(Operation::from_number);
+    let missing: Vec<_> = numbers
+        .filter(|&operation| {
+            !expected
+                .lines()
+                .any(|text| text.starts_with(line(operation)))
+        })
+        .collect();
+    check("every operation has a line", missing.is_empty(), &missing)?;
+
+    let daemon = Daemon::start("pool = 1")?;
+    let program = fs::read(compile::alone("volumes", "riscv64-linux-gnu-gcc")?)?;
+    let archive = super::tar(&[("volumes", b'0', "", &program)]);
+    let program = daemon.push("name=volumes", &archive)?;
+    let volume = json!({ "name": "data", "size": 24 << 20 });
+    post(&daemon, "/v1/volumes", &volume)?.expect(201)?;
+    let body = json!({
+        "program": program["id"],
+        "path": "/volumes",
+        "args": ["operations", "/x"],
+        "volumes": [mount("data", "/x", false)],
+        "start": true,
+    });
+    let found = run_machine(&daemon, &body)?;
+    expect("operations", &found, "0", &expected)
 }

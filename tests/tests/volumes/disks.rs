@@ -131,13 +131,12 @@ pub fn limited() -> Result<()> {
         expect(&script(text, &path, suffix)?, 0, "0\n")?;
         Ok::<_, Failed>(start.elapsed())
     };
-    let free = time("")?;
     // Two seconds each, less what may be saved up.
     let (bytes, requests) = (time(":rate=1M")?, time(":ro,ops=256")?);
     let least = Duration::from_millis(1800);
-    match free < least && bytes > least && requests > least {
+    match bytes > least && requests > least {
         true => Ok(()),
-        false => Err(format!("{free:?}, {bytes:?}, {requests:?}").into()),
+        false => Err(format!("{bytes:?}, {requests:?}").into()),
     }
 }
 

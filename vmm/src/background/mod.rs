@@ -6,26 +6,24 @@
 mod tests;
 mod turns;
 
+use hartline_abi::elf;
 use hartline_aot::cache::{Cache, CacheError};
 use hartline_aot::elf::Binary;
 use hartline_aot::image::{self, ImageError};
 use hartline_aot::key::Key;
 use hartline_aot::link::LinkError;
-use hartline_aot::order::{Heat, Order};
+use hartline_aot::order::{Heat, Order, Size};
 use hartline_aot::pieces::{Piece, link_pieces};
 use hartline_aot::translate::TranslateError;
 use hartline_aot::translator::{Options, ReadError, Translator};
-use std::collections::HashSet;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use turns::{Turns, step_back};
 
-/// How long a thread waits that finds nothing to translate.
-const IDLE: Duration = Duration::from_millis(5);
 /// Most images that one run makes of a program; each contains the ones before.
 const MAX_IMAGES: usize = 48;
 
@@ -51,7 +49,7 @@ pub enum BackgroundError {
 
 /// The running program.
 pub trait Guest: Sync {
-    /// What it interprets, as far as it belongs to the file that is translated.
+    /// What it interprets for want of translations of this file and variant.
     fn heats(&self) -> Vec<Heat>;
 
     /// A new image of the file, which has everything that the ones before had.
@@ -91,8 +89,7 @@ struct State {
     compiled: usize,
     shown: usize,
     images: usize,
-    /// Batches that are being compiled.
-    working: usize,
+    last_image: Option<Instant>,
 }
 
 impl Background {
@@ -130,41 +127,52 @@ impl Background {
         Ok(())
     }
 
-    /// Translates until [`stop`](Self::stop), on `threads` threads.
+    /// Translates until [`stop`](Self::stop), on several threads. A file of which nothing is
+    /// interpreted costs nothing.
     ///
     /// # Errors
     /// The first failure of any thread. What was made until then stays.
-    pub fn run(
-        &self,
-        job: &Job<'_>,
-        guest: &dyn Guest,
-        threads: usize,
-    ) -> Result<(), BackgroundError> {
-        let translator = job.turns.take(|| Translator::new(job.elf, job.options))?;
-        let before = job.cache.pieces(&job.key);
-        let done: HashSet<u64> = before.iter().flat_map(|p| p.functions.clone()).collect();
-        let length = |entry| {
-            translator
-                .flow()
-                .function(entry)
-                .map_or(0, |f| f.instruction_count())
+    pub fn run(&self, job: &Job<'_>, guest: &dyn Guest) -> Result<(), BackgroundError> {
+        let text = code(job.elf)?;
+        let hottest = || {
+            let heats = guest.heats().into_iter();
+            let inside = heats.filter(|heat| text.contains(&heat.pc));
+            inside.map(|heat| heat.count).max()
         };
+        let mut pause = Pause::new();
+        while hottest().is_none() {
+            if self.rest(&mut pause) {
+                return Ok(());
+            }
+        }
+        let priority = || hottest().unwrap_or(0);
+        let translator = (job.turns).take(Size::Small, priority, || {
+            Translator::new(job.elf, job.options)
+        })?;
+        let before = job.cache.pieces(&job.key);
+        let order = Mutex::new(Order::new(translator.flow(), &before));
         {
             let mut state = self.lock();
-            state.compiled = done.iter().map(|&entry| length(entry)).sum();
+            let done = before.iter().flat_map(|piece| &piece.functions);
+            let functions = done.filter_map(|&entry| translator.flow().function(entry));
+            state.compiled = functions.map(|f| f.instruction_count()).sum();
             state.shown = state.compiled;
             state.pieces = before;
         }
-        let order = Mutex::new(Order::new(translator.flow(), &done));
-        let worker = || {
-            let result = self.work(job, guest, &translator, &order);
+        let worker = |size| {
+            let result = self.work(job, guest, &translator, &order, size);
             if result.is_err() {
                 self.stop();
             }
             result
         };
+        // Those for small functions do not wait for one that compiles a giant.
+        let small = job.turns.limit(Size::Small);
+        let sizes = std::iter::repeat_n(Size::Small, small).chain([Size::Giant]);
         thread::scope(|scope| {
-            let handles: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(worker)).collect();
+            let handles: Vec<_> = sizes
+                .map(|size| scope.spawn(move || worker(size)))
+                .collect();
             handles
                 .into_iter()
                 .try_for_each(|handle| match handle.join() {
@@ -174,41 +182,64 @@ impl Background {
         })
     }
 
+    /// Translates functions of a size.
     fn work(
         &self,
         job: &Job<'_>,
         guest: &dyn Guest,
         translator: &Translator<'_>,
         order: &Mutex<Order<'_>>,
+        size: Size,
     ) -> Result<(), BackgroundError> {
         let compiler = translator.compiler()?;
+        let text = translator.binary().text_range();
+        let score = || lock(order).score(&guest.heats(), size);
+        let mut pause = Pause::new();
         loop {
-            let heats = guest.heats();
-            let batch = lock(order).next_batch(&heats);
+            let mut compiled = None;
+            if score().is_some() {
+                let priority = || score().unwrap_or(0);
+                compiled = job.turns.take(size, priority, || {
+                    // What is hot may have changed while others had their turn.
+                    let batch = lock(order).next_batch(&guest.heats(), size);
+                    let is_wanted = !batch.is_empty() && !self.lock().stop;
+                    is_wanted.then(|| (compiler.compile(&batch), batch))
+                });
+            }
+            let is_idle = compiled.is_none();
             let mut state = self.lock();
-            if state.stop {
-                return Ok(());
+            if let Some((piece, batch)) = compiled {
+                let order = lock(order);
+                let length = batch.iter().map(|&part| order.length(part)).sum::<usize>();
+                state.compiled += length;
+                state.functions += batch.len();
+                state.pieces.push(piece?);
+                pause = Pause::new();
             }
-            if !batch.is_empty() {
-                state.working += 1;
-                drop(state);
-                let compiled = job.turns.take(|| compiler.compile(&batch));
-                state = self.lock();
-                state.working -= 1;
-                state.add(translator, compiled?);
-            }
-            if state.is_worth_an_image(batch.is_empty()) {
-                let text = translator.binary().text_range();
+            if !state.stop && state.is_worth_an_image(is_idle) {
                 let image = store(job, &text, &state.pieces)?;
                 state.shown = state.compiled;
                 state.images += 1;
+                state.last_image = Some(Instant::now());
+                lock(order).show(&state.pieces);
                 guest.show(image);
             }
-            if batch.is_empty() {
-                // A stop in between is noticed in time.
-                let _ = self.changed.wait_timeout(state, IDLE);
+            drop(state);
+            if is_idle && self.rest(&mut pause) || self.lock().stop {
+                return Ok(());
             }
         }
+    }
+
+    /// Waits, longer each time. Result: whether to stop.
+    fn rest(&self, pause: &mut Pause) -> bool {
+        let state = self.lock();
+        if !state.stop {
+            let time = pause.next();
+            let waited = self.changed.wait_timeout_while(state, time, |s| !s.stop);
+            return waited.map_or(true, |(state, _)| state.stop);
+        }
+        true
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -217,24 +248,57 @@ impl Background {
 }
 
 impl State {
-    fn add(&mut self, translator: &Translator<'_>, piece: Piece) {
-        let flow = translator.flow();
-        let functions = piece
-            .functions
-            .iter()
-            .filter_map(|&entry| flow.function(entry));
-        self.compiled += functions.map(|f| f.instruction_count()).sum::<usize>();
-        self.functions += piece.functions.len();
-        self.pieces.push(piece);
+    /// Whether to make an image now: when there is half as much again as in the last one,
+    /// and otherwise after a time that grows with their number.
+    fn is_worth_an_image(&self, idle: bool) -> bool {
+        let much = 2 * (self.compiled - self.shown) >= self.shown;
+        let waited = self.last_image.map_or(Duration::MAX, |last| last.elapsed());
+        let time = image_interval(self.images, idle);
+        self.images < MAX_IMAGES && self.compiled > self.shown && (much || waited >= time)
+    }
+}
+
+/// How long new translations wait for an image if there are few of them: the guest has room
+/// for so many images only, and some are kept for what comes after hours.
+fn image_interval(images: usize, idle: bool) -> Duration {
+    /// For the first image, if other functions are being compiled.
+    const FIRST: Duration = Duration::from_millis(20);
+    /// Each time is this much longer than the one before.
+    const GROWTH: f64 = 1.35;
+    /// How much shorter it is if nothing else is to be done.
+    const IDLE_FACTOR: f64 = 0.125;
+    let growth = GROWTH.powi(images.min(MAX_IMAGES) as i32);
+    FIRST.mul_f64(growth * if idle { IDLE_FACTOR } else { 1.0 })
+}
+
+/// How long a thread waits that finds nothing to translate.
+struct Pause(Duration);
+
+impl Pause {
+    const SHORTEST: Duration = Duration::from_millis(5);
+    const LONGEST: Duration = Duration::from_millis(40);
+
+    fn new() -> Self {
+        Self(Self::SHORTEST)
     }
 
-    /// Whether to make an image now: at first of every batch, then whenever there is
-    /// half as much again as in the last one, and when nothing else is to be done.
-    fn is_worth_an_image(&self, idle: bool) -> bool {
-        let new = self.compiled - self.shown;
-        let waiting = idle && self.working == 0 && self.images < MAX_IMAGES / 2;
-        self.images < MAX_IMAGES && new > 0 && (waiting || 2 * new >= self.shown)
+    fn next(&mut self) -> Duration {
+        let time = self.0;
+        self.0 = (2 * time).min(Self::LONGEST);
+        time
     }
+}
+
+/// Link-time addresses from the first to the last byte of code.
+fn code(elf: &[u8]) -> Result<Range<u64>, ReadError> {
+    let program = elf::Program::parse(elf)?;
+    let code = program.segments().filter(|segment| segment.execute);
+    let code = code.map(|segment| {
+        let end = segment.vaddr.saturating_add(segment.file_size);
+        segment.vaddr..end
+    });
+    let all = code.reduce(|all, code| all.start.min(code.start)..all.end.max(code.end));
+    Ok(all.unwrap_or_default())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -83,7 +83,7 @@ fn hot_functions_are_shown_and_kept() {
     let guest = Fake::new(entries[100..160].to_vec());
     let background = Background::new();
     thread::scope(|scope| {
-        let run = scope.spawn(|| background.run(&job, &guest, 2));
+        let run = scope.spawn(|| background.run(&job, &guest));
         guest.wait_for_all();
         background.stop();
         run.join().unwrap().unwrap();
@@ -96,7 +96,7 @@ fn hot_functions_are_shown_and_kept() {
     let guest = Fake::new(entries[150..170].to_vec());
     let background = Background::new();
     thread::scope(|scope| {
-        let run = scope.spawn(|| background.run(&job, &guest, 1));
+        let run = scope.spawn(|| background.run(&job, &guest));
         guest.wait_for_all();
         background.stop();
         run.join().unwrap().unwrap();
@@ -120,8 +120,8 @@ fn nothing_hot_makes_no_image() {
     let guest = Fake::new(vec![3, u64::MAX]);
     let background = Background::new();
     thread::scope(|scope| {
-        let run = scope.spawn(|| background.run(&job, &guest, 1));
-        thread::sleep(4 * IDLE);
+        let run = scope.spawn(|| background.run(&job, &guest));
+        thread::sleep(2 * Pause::LONGEST);
         background.stop();
         run.join().unwrap().unwrap();
     });

@@ -1,18 +1,41 @@
 //! How much of the host the background takes.
 
+use hartline_aot::order::Size;
 use std::num::NonZero;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
-/// How far threads step back behind those that run guests.
-const NICENESS: libc::c_int = 5;
+/// How far threads step back behind those that run guests. On a processor that both want,
+/// the compiler gets two fifths: a guest that is interpreted gains more from the compiler's
+/// time than from its own.
+const NICENESS: libc::c_int = 2;
 
-/// Lets a limited number of threads work at a time.
+/// How long a waiting thread relies on its priority before it finds it out again.
+const RECHECK: Duration = Duration::from_millis(50);
+
+/// Lets a limited number of threads work at a time, those first whose work matters most.
+/// Giant functions have turns of their own: what takes seconds does not hold up the rest.
 #[derive(Debug)]
 pub struct Turns {
-    free: Mutex<usize>,
+    small: Lane,
+    giant: Lane,
+}
+
+/// Turns for functions of a size.
+#[derive(Debug)]
+struct Lane {
+    queue: Mutex<Queue>,
     changed: Condvar,
     limit: usize,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    working: usize,
+    /// Ticket and priority of each thread that waits.
+    waiting: Vec<(u64, u64)>,
+    tickets: u64,
 }
 
 impl Default for Turns {
@@ -22,47 +45,84 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// As many as there are processors besides the one that runs the guest.
+    /// As many as there are processors besides the one that runs the guest, and one for
+    /// giants.
     #[must_use]
     pub fn new() -> Self {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        let limit = processors.saturating_sub(1).max(1);
         Self {
-            free: Mutex::new(limit),
-            changed: Condvar::new(),
-            limit,
+            small: Lane::new(processors.saturating_sub(1).max(1)),
+            giant: Lane::new(1),
+        }
+    }
+
+    fn lane(&self, size: Size) -> &Lane {
+        match size {
+            Size::Small => &self.small,
+            Size::Giant => &self.giant,
         }
     }
 
     /// How many threads work at a time.
     #[must_use]
-    pub fn limit(&self) -> usize {
-        self.limit
+    pub fn limit(&self, size: Size) -> usize {
+        self.lane(size).limit
     }
 
-    /// Works when it is this thread's turn.
-    pub fn take<T>(&self, work: impl FnOnce() -> T) -> T {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        while *free == 0 {
-            free = self
-                .changed
-                .wait(free)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        *free -= 1;
-        drop(free);
-        let _back = GiveBack(self);
+    /// Works when it is this thread's turn. Of those that wait, the one with the highest
+    /// `priority` is the next, which is asked for again from time to time.
+    pub fn take<T>(&self, size: Size, priority: impl Fn() -> u64, work: impl FnOnce() -> T) -> T {
+        let lane = self.lane(size);
+        lane.enter(priority);
+        let _leave = LeaveOnDrop(lane);
         work()
     }
 }
 
-/// Ends a turn, also in a panic.
-struct GiveBack<'a>(&'a Turns);
+impl Lane {
+    fn new(limit: usize) -> Self {
+        Self {
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            limit,
+        }
+    }
 
-impl Drop for GiveBack<'_> {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, priority: impl Fn() -> u64) {
+        let mut now = priority();
+        let mut queue = self.queue();
+        let ticket = queue.tickets;
+        queue.tickets += 1;
+        loop {
+            queue.waiting.retain(|waiting| waiting.0 != ticket);
+            let is_next = queue.waiting.iter().all(|&(_, other)| other <= now);
+            if queue.working < self.limit && is_next {
+                queue.working += 1;
+                break;
+            }
+            queue.waiting.push((ticket, now));
+            let waited = self.changed.wait_timeout(queue, RECHECK);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            now = priority();
+            queue = self.queue();
+        }
+        drop(queue);
+        // Another may have a turn too, or be the next.
+        self.changed.notify_all();
+    }
+}
+
+/// Ends a turn, also in a panic.
+struct LeaveOnDrop<'a>(&'a Lane);
+
+impl Drop for LeaveOnDrop<'_> {
     fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.changed.notify_one();
+        self.0.queue().working -= 1;
+        self.0.changed.notify_all();
     }
 }
 
@@ -82,22 +142,61 @@ mod tests {
         let turns = Turns::new();
         let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
-            for _ in 0..turns.limit() + 4 {
-                scope.spawn(|| {
-                    for _ in 0..50 {
-                        turns.take(|| {
-                            most.fetch_max(
-                                now.fetch_add(1, Ordering::SeqCst) + 1,
-                                Ordering::SeqCst,
-                            );
-                            thread::yield_now();
-                            now.fetch_sub(1, Ordering::SeqCst);
-                        });
+            for number in 0..turns.limit(Size::Small) as u64 + 4 {
+                let (turns, now, most) = (&turns, &now, &most);
+                scope.spawn(move || {
+                    for round in 0..50 {
+                        turns.take(
+                            Size::Small,
+                            || number ^ round,
+                            || {
+                                most.fetch_max(
+                                    now.fetch_add(1, Ordering::SeqCst) + 1,
+                                    Ordering::SeqCst,
+                                );
+                                thread::yield_now();
+                                now.fetch_sub(1, Ordering::SeqCst);
+                            },
+                        );
                     }
                 });
             }
         });
-        assert!((1..=turns.limit()).contains(&most.into_inner()));
+        assert!((1..=turns.limit(Size::Small)).contains(&most.into_inner()));
         assert_eq!(now.into_inner(), 0);
+    }
+
+    #[test]
+    fn the_most_important_comes_next_and_giants_do_not_matter() {
+        let turns = Turns::new();
+        let done = Mutex::new(Vec::new());
+        let wait_for = |count| {
+            while turns.small.queue().waiting.len() != count {
+                thread::yield_now();
+            }
+        };
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let released = Mutex::new(released);
+        let block = || released.lock().unwrap().recv().unwrap_or(());
+        thread::scope(|scope| {
+            let (turns, done, block) = (&turns, &done, &block);
+            for _ in 0..turns.small.limit {
+                scope.spawn(move || turns.take(Size::Small, || 0, block));
+            }
+            while turns.small.queue().working != turns.small.limit {
+                thread::yield_now();
+            }
+            for (count, priority) in [5, 9, 7].into_iter().enumerate() {
+                let work = move || done.lock().unwrap().push(priority);
+                scope.spawn(move || turns.take(Size::Small, || priority, work));
+                wait_for(count + 1);
+            }
+            turns.take(Size::Giant, || 0, || done.lock().unwrap().push(0));
+            // One place becomes free, for one after the other.
+            release.send(()).unwrap();
+            wait_for(0);
+            drop(release);
+        });
+        assert_eq!(done.into_inner().unwrap(), [0, 9, 7, 5]);
     }
 }

@@ -6,20 +6,48 @@ use crate::control::Control;
 use crate::platform::Mapping;
 use hartline_abi::boot::Shared;
 use hartline_abi::hart::Pending;
-use hartline_abi::hotness::{Hot, Hotness, SLOTS};
+use hartline_abi::hotness::{self, Hot, Hotness, SLOTS};
 use hartline_aot::order::Heat;
+use hartline_devices::lateness;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Most load biases of one file that are kept in mind.
 const MAX_BIASES: usize = 64;
+
+/// After this time the counts of what the guest interprets are halved.
+const HALF_LIFE: Duration = Duration::from_secs(1);
+
+/// When the counts of a VM were halved last. So they tell what is interpreted now, and what
+/// was at the start does not keep its slots.
+#[derive(Debug)]
+pub(super) struct Cooling(Mutex<Instant>);
+
+impl Default for Cooling {
+    fn default() -> Self {
+        Self(Mutex::new(Instant::now()))
+    }
+}
+
+impl Cooling {
+    fn is_due(&self) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = last.elapsed() >= HALF_LIFE;
+        if due {
+            *last = Instant::now();
+        }
+        due
+    }
+}
 
 /// The connection between a guest and the thread that makes images of a file for it.
 #[derive(Debug)]
 pub struct Client {
     ram: Arc<Mapping>,
     shared: Arc<Mapping>,
+    cooling: Arc<Cooling>,
     control: Option<Arc<Control>>,
     state: Mutex<State>,
 }
@@ -45,10 +73,11 @@ pub(super) struct News {
 }
 
 impl Client {
-    pub(super) fn new(ram: Arc<Mapping>, shared: Arc<Mapping>) -> Self {
+    pub(super) fn new(ram: Arc<Mapping>, shared: Arc<Mapping>, cooling: Arc<Cooling>) -> Self {
         Self {
             ram,
             shared,
+            cooling,
             control: None,
             state: Mutex::default(),
         }
@@ -63,6 +92,7 @@ impl Client {
 
     /// There is a new image. The guest goes over to it at its next safepoint.
     pub fn show(&self, image: ImageFile) {
+        lateness::point();
         self.tell(|state| state.image = Some(image));
         if let Ok(word) = self.shared.atomic_u64(offset_of!(Shared, images) as u64) {
             word.store(1, Ordering::SeqCst);
@@ -83,22 +113,31 @@ impl Client {
         self.tell(|_| {});
     }
 
-    /// What the guest interprets most, at link-time addresses if it belongs to this file.
-    /// The guest may have written anything.
+    /// What the guest interprets most for want of this variant of translations, at link-time
+    /// addresses if it belongs to this file. The guest may have written anything.
     #[must_use]
-    pub fn heats(&self) -> Vec<Heat> {
+    pub fn heats(&self, variant: u32) -> Vec<Heat> {
         let biases = self.lock().biases.clone();
+        let halve = self.cooling.is_due();
         let table = offset_of!(Shared, hotness) + offset_of!(Hotness, slots);
-        let word = |slot: usize, field: usize| {
-            let at = table + slot * size_of::<Hot>() + field;
-            let word = self.shared.atomic_u64(at as u64);
-            word.map_or(0, |word| word.load(Ordering::Relaxed))
-        };
         let mut heats = Vec::new();
         for slot in 0..SLOTS {
-            let count = word(slot, offset_of!(Hot, count));
-            if count != 0 {
-                let pc = word(slot, offset_of!(Hot, pc));
+            let at = (table + slot * size_of::<Hot>()) as u64;
+            let word = |field: usize| self.shared.atomic_u64(at + field as u64).ok();
+            let Some(counter) = word(offset_of!(Hot, count)) else {
+                continue;
+            };
+            let count = counter.load(Ordering::Relaxed);
+            if count == 0 {
+                continue;
+            }
+            if halve {
+                // An addition of the guest's that is lost makes no difference.
+                counter.store(count / 2, Ordering::Relaxed);
+            }
+            let place = word(offset_of!(Hot, place)).map_or(0, |word| word.load(Ordering::Relaxed));
+            let (pc, used) = hotness::parts(place);
+            if used == variant {
                 heats.extend(biases.iter().map(|&bias| Heat {
                     pc: pc.wrapping_sub(bias),
                     count,

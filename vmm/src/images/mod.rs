@@ -6,6 +6,7 @@ mod client;
 mod code;
 
 pub use client::Client;
+use client::Cooling;
 pub use code::CodeFile;
 
 use crate::control::Control;
@@ -125,6 +126,7 @@ pub struct Images {
     copies: Arc<Copies>,
     seen_copies: HashMap<u32, u64>,
     served: HashMap<Name, Served>,
+    cooling: Arc<Cooling>,
     placed: Vec<Placed>,
     /// Guest-physical address of the next slot.
     next: u64,
@@ -143,6 +145,7 @@ impl Images {
             copies: Arc::default(),
             seen_copies: HashMap::new(),
             served: HashMap::new(),
+            cooling: Arc::default(),
             placed: Vec::new(),
             next,
         }
@@ -222,7 +225,8 @@ impl Images {
     }
 
     fn client(&self) -> Client {
-        Client::new(Arc::clone(&self.ram), Arc::clone(&self.shared))
+        let (ram, shared) = (Arc::clone(&self.ram), Arc::clone(&self.shared));
+        Client::new(ram, shared, Arc::clone(&self.cooling))
     }
 
     fn insert(&mut self, name: Name, client: Client) -> Arc<Client> {

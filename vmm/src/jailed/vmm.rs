@@ -21,6 +21,7 @@ use crate::report::{self, FAILURE, Program, judge};
 use crate::signals::SignalSet;
 use crate::tree::TreeImage;
 use hartline_abi::boot::NetSettings;
+use hartline_abi::chaos;
 use hartline_abi::image::variant;
 use hartline_devices::limiter::Limits;
 use hartline_devices::net::{Batch, Tap};
@@ -241,6 +242,7 @@ fn run(
         arguments: &arguments,
         volumes,
         interpret_only: false,
+        chaos: chaos::Settings::default(),
         variant: variant::NORMAL,
         trace: None,
         timeout: job.timeout_ms.map(Duration::from_millis),

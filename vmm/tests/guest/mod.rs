@@ -115,12 +115,12 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// A guest that ends by itself (or is broken, and ended after ten seconds).
+    /// A guest that ends by itself (or is broken, and ended after 100 s).
     pub fn new(code: Vec<u8>, entry: u64) -> Self {
         Self {
             code,
             entry,
-            timeout: Some(Duration::from_secs(10)),
+            timeout: Some(Duration::from_secs(100)),
             mode: Mode::Safepoint,
             has_network: false,
         }
@@ -149,6 +149,7 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         },
         net: NetSettings::default(),
         interpret_only: true,
+        chaos: hartline_abi::chaos::Settings::default(),
         trace: None,
         variant: 0,
         profile: None,

@@ -33,18 +33,21 @@ struct Growing {
     background: Background,
 }
 
-/// Shows images to the VM.
-struct Show<'a>(&'a Client);
+/// Shows images of a variant to the VM.
+struct Show<'a> {
+    client: &'a Client,
+    variant: u32,
+}
 
 impl Guest for Show<'_> {
     fn heats(&self) -> Vec<Heat> {
-        self.0.heats()
+        self.client.heats(self.variant)
     }
 
     fn show(&self, image: File) {
         // Without its length the image is of no use; the next one may be.
         if let Ok(image) = ImageFile::open(image) {
-            self.0.show(image);
+            self.client.show(image);
         }
     }
 }
@@ -151,9 +154,9 @@ impl RunningImages {
             let _ = affinity::run_on(processors);
         }
         step_back();
-        let threads = self.turns.limit();
-        file.background
-            .run(&self.job(&file), &Show(client), threads)
+        let variant = file.options.variant();
+        let show = Show { client, variant };
+        file.background.run(&self.job(&file), &show)
     }
 }
 

@@ -23,6 +23,7 @@ use hartline_devices::limiter::OwnLimits;
 use hartline_devices::volume::Volume;
 use hartline_vmm::affinity;
 use hartline_vmm::boot;
+use hartline_vmm::chaos;
 use hartline_vmm::confine::Confine;
 use hartline_vmm::devices::{Attached, Disk, DiskName};
 use hartline_vmm::images::ImageSource;
@@ -99,6 +100,10 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         devices,
         net: net.unwrap_or_default(),
         interpret_only: arguments.interpret,
+        chaos: hartline_abi::chaos::Settings {
+            check: arguments.check.into(),
+            ..chaos::from_environment()?
+        },
         trace: open_trace(arguments)?,
         timeout: arguments.timeout,
         count: arguments.stats.is_some(),

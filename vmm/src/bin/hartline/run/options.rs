@@ -114,6 +114,10 @@ pub struct Arguments {
     )]
     pub perf_map: Option<Option<PathBuf>>,
 
+    /// Check the runtime's own records of memory while the program runs: slow
+    #[arg(long, hide = true)]
+    pub check: bool,
+
     /// Print system calls as strace(1) does, on standard error or to FILE
     #[arg(
         long,

@@ -1,0 +1,84 @@
+//! Changes of pages that a program must not notice, made by chaos ([`crate::chaos`]).
+
+use super::fork::copy_frame;
+use super::page_table::{Exhausted, Leaf, Window};
+use super::{AddressSpace, Backing};
+use hartline_abi::layout::PAGE_SIZE;
+
+impl AddressSpace {
+    /// Takes the page at `address` away without its frame: the next access brings it back.
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub(crate) fn hide_page(&mut self, address: u64) -> Result<(), Exhausted> {
+        self.change_page(address, Leaf::hidden)
+    }
+
+    /// Takes the permission to store to the page at `address` away: the next store asks for
+    /// it, as after a fork.
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub(crate) fn protect_page(&mut self, address: u64) -> Result<(), Exhausted> {
+        self.change_page(address, Leaf::read_only)
+    }
+
+    fn change_page(
+        &mut self,
+        address: u64,
+        change: impl Fn(Leaf) -> Leaf,
+    ) -> Result<(), Exhausted> {
+        if let Some((table, leaf)) = self.present_page(address)?
+            && change(leaf) != leaf
+        {
+            self.table.set_small(table, address, Some(change(leaf)));
+            self.flush();
+        }
+        Ok(())
+    }
+
+    /// Moves the page at `address`, if it has one owner, to another frame.
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub(crate) fn move_page(&mut self, address: u64) -> Result<(), Exhausted> {
+        let vma = self.vmas.find(address);
+        let is_shared = |vma: &super::Vma| vma.shared || matches!(vma.backing, Backing::Shared(..));
+        if vma.is_none_or(|(_, vma)| is_shared(vma)) {
+            return Ok(());
+        }
+        let Some((table, leaf)) = self.present_page(address)? else {
+            return Ok(());
+        };
+        if self.frames.lock().is_small_shared(leaf.frame()) {
+            return Ok(());
+        }
+        // Others may store to the old frame until they have forgotten it.
+        self.table.set_small(table, address, Some(leaf.hidden()));
+        self.flush();
+        let frames = self.frames;
+        let mut frames = frames.lock();
+        let moved = copy_frame(&mut frames, leaf.frame());
+        if moved.is_ok() {
+            frames.free_small(leaf.frame());
+        }
+        let frame = moved.unwrap_or(leaf.frame());
+        self.table
+            .set_small(table, address, Some(leaf.with_frame(frame)));
+        Ok(())
+    }
+
+    /// The page at `address` and its table, if it is present; a huge page is split.
+    fn present_page(&mut self, address: u64) -> Result<Option<(u64, Leaf)>, Exhausted> {
+        debug_assert!(address.is_multiple_of(PAGE_SIZE));
+        let frames = self.frames;
+        self.table.split(&mut frames.lock(), address)?;
+        let Window::Table(table) = self.table.window(address) else {
+            return Ok(None);
+        };
+        let leaf = self.table.small(table, address);
+        Ok(leaf
+            .filter(|leaf| leaf.is_present())
+            .map(|leaf| (table, leaf)))
+    }
+}

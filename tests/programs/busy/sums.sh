@@ -1,0 +1,5 @@
+#!/bin/bash
+# The pipeline whose sums were wrong on a busy machine, as long as it was then.
+for i in 1 2 3 4 5 6; do
+    seq 20000 | sed -E 's/([0-9])([0-9])/\2\1/g; /7$/d; y/123/abc/' | md5sum
+done

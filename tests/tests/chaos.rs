@@ -1,0 +1,215 @@
+//! Perturbed runs: with each seed in `HARTLINE_CHAOS`, Hartline runs one pipeline or one row of
+//! another suite. The seed says which, so that a seed alone repeats a run. `make chaos`.
+
+use hartline_tests::hartline::{self, CHAOS};
+use hartline_tests::pipelines::{self, Pipelines, Setting};
+use hartline_tests::random::{self, Random};
+use hartline_tests::suite::Suite;
+use hartline_tests::tree::Scratch;
+use hartline_tests::{Result, process};
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Suites besides the pipelines.
+const SUITES: [&str; 7] = [
+    "conformance",
+    "coreutils",
+    "dynamic",
+    "processes",
+    "programs",
+    "python",
+    "servers",
+];
+
+/// Runs at the same time.
+const THREADS: usize = 2;
+
+/// Seeds unless `HARTLINE_CHAOS_SEEDS` says how many.
+const SEEDS: u64 = 8;
+
+/// Longest time of a row of another suite, which has its own deadlines.
+const DEADLINE: Duration = Duration::from_secs(3600);
+
+fn main() -> ExitCode {
+    let mut suite = Suite::new();
+    suite.add_kvm("seeds", seeds);
+    suite.run()
+}
+
+/// What one seed runs.
+enum Row<'a> {
+    Pipeline { name: &'a str, cpus: &'static str },
+    Other { suite: &'static str, row: &'a str },
+}
+
+/// Everything that a seed can choose from.
+struct Rows {
+    pipelines: Pipelines,
+    names: Vec<String>,
+    programs: Vec<(&'static str, PathBuf)>,
+    /// Index of the program, and name of the row.
+    others: Vec<(usize, String)>,
+}
+
+fn seeds() -> Result<()> {
+    let count = random::number("HARTLINE_CHAOS_SEEDS").unwrap_or(SEEDS);
+    // A start of six digits can be read and typed.
+    let start = random::number("HARTLINE_CHAOS_SEED");
+    let start = start.unwrap_or_else(|| random::seed() / 1000 % 1_000_000);
+    let what = env::var("HARTLINE_CHAOS_WHAT").map_or(String::new(), |what| format!(",{what}"));
+    let rows = Rows::new()?;
+    println!(
+        "chaos: seeds from {start}, {} rows",
+        rows.names.len() + rows.others.len()
+    );
+    let (next, wrong) = (AtomicU64::new(0), Mutex::new(0_u64));
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return;
+            }
+            let seed = start.wrapping_add(number);
+            let row = rows.choose(seed);
+            let (chaos, begin) = (format!("{seed}{what}"), Instant::now());
+            let result = rows.run(&row, &chaos);
+            let took = begin.elapsed().as_secs_f64();
+            let told = format!("chaos: seed {seed}, {}, {took:.1} s", row.describe());
+            // One lock for the lines of a seed, which stay together.
+            let mut wrong = wrong
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            match result {
+                Ok(()) => println!("{told}: right"),
+                Err(error) => {
+                    *wrong += 1;
+                    let error = error.message().unwrap_or("failed");
+                    println!("{told}: WRONG\n{error}\nagain: {}", row.again(&chaos));
+                }
+            }
+        }
+    };
+    thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(work))));
+    let wrong = wrong
+        .into_inner()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let told = format!("chaos: {count} seeds, {wrong} wrong");
+    println!("{told}");
+    match wrong == 0 && count > 0 {
+        true => Ok(()),
+        false => Err(told.into()),
+    }
+}
+
+impl Rows {
+    fn new() -> Result<Self> {
+        let mut found = hartline::test_programs("hartline-tests", &SUITES)?;
+        let (mut programs, mut others) = (Vec::new(), Vec::new());
+        for suite in SUITES {
+            let program = found
+                .remove(suite)
+                .ok_or(format!("no program of {suite}"))?;
+            let left_out = listed(&program, &["--ignored"])?;
+            let rows = listed(&program, &[])?.into_iter();
+            let rows = rows.filter(|row| !left_out.contains(row));
+            others.extend(rows.map(|row| (programs.len(), row)));
+            programs.push((suite, program));
+        }
+        Ok(Self {
+            pipelines: Pipelines::new()?,
+            names: pipelines::names()?,
+            programs,
+            others,
+        })
+    }
+
+    /// Half of the seeds are for the pipelines, the others for the other suites, in turn.
+    fn choose(&self, seed: u64) -> Row<'_> {
+        let number = usize::try_from(seed / 2).unwrap_or(usize::MAX);
+        if seed.is_multiple_of(2) {
+            let cpus = ["1", "2", "4"][Random::new(seed).below(3) as usize];
+            let name = &self.names[number % self.names.len()];
+            return Row::Pipeline { name, cpus };
+        }
+        let (program, row) = &self.others[number % self.others.len()];
+        let (suite, _) = self.programs[*program];
+        Row::Other { suite, row }
+    }
+
+    fn run(&self, row: &Row<'_>, chaos: &str) -> Result<()> {
+        match row {
+            Row::Pipeline { name, cpus } => {
+                let cache = Scratch::new()?;
+                let setting = Setting {
+                    cache: cache.path(),
+                    cpus,
+                    chaos: Some(chaos),
+                };
+                self.pipelines.compare(name, &setting)
+            }
+            Row::Other { suite, row } => {
+                let mut programs = self.programs.iter();
+                let program = programs.find(|(name, _)| name == suite);
+                let (_, program) = program.ok_or("no such suite")?;
+                other(program, row, chaos)
+            }
+        }
+    }
+}
+
+impl Row<'_> {
+    fn describe(&self) -> String {
+        match self {
+            Self::Pipeline { name, cpus } => format!("pipelines {name} --cpus {cpus}"),
+            Self::Other { suite, row } => format!("{suite} {row:?}"),
+        }
+    }
+
+    /// The command line that runs it once more.
+    fn again(&self, chaos: &str) -> String {
+        let (variables, suite, row) = match self {
+            Self::Pipeline { name, cpus } => {
+                (format!(" HARTLINE_TEST_CPUS={cpus}"), "pipelines", name)
+            }
+            Self::Other { suite, row } => (String::new(), *suite, row),
+        };
+        let row = row.replace('\'', r"'\''");
+        format!(
+            "{CHAOS}={chaos}{variables} cargo test --release -p hartline-tests --test {suite} -- \
+             --exact -- '{row}'"
+        )
+    }
+}
+
+/// The names of a suite's rows; those of several lines are left out.
+fn listed(program: &Path, options: &[&str]) -> Result<Vec<String>> {
+    let mut list = Command::new(program);
+    list.args(["--list", "--format", "terse"]).args(options);
+    let outcome = process::run(&mut list, b"")?;
+    let text = outcome.stdout_text();
+    let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+    let mut names: Vec<String> = names.map(str::to_owned).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// Runs a row of another suite in a process of its own.
+fn other(program: &Path, row: &str, chaos: &str) -> Result<()> {
+    let mut command = Command::new(program);
+    // Names may start with dashes.
+    command.args(["--exact", "--", row]).env(CHAOS, chaos);
+    // It need not ask cargo whether the binary is up to date.
+    command.env("HARTLINE", hartline::binary()?);
+    command.env("HARTLINE_FUZZ_SECONDS", "5");
+    let outcome = process::run_for(&mut command, b"", DEADLINE)?;
+    let text = outcome.stdout_text();
+    match outcome.code == 0 && text.contains("1 passed") {
+        true => Ok(()),
+        false => Err(format!("{text}{}", outcome.stderr_text()).into()),
+    }
+}
