@@ -60,11 +60,14 @@ pub enum Technique {
     FunctionOrder,
     /// Loads of what the file has in read-only memory become constants.
     ReadOnlyData,
+    /// Registers that nothing reads later keep what they held. Without it they get a pattern
+    /// ([`DEAD`](hartline_abi::hart::DEAD)) that a check of the runtime knows (`--check`).
+    StaleRegisters,
 }
 
 impl Technique {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Liveness,
         Self::Polls,
         Self::SharedPolls,
@@ -87,6 +90,7 @@ impl Technique {
         Self::CarryChains,
         Self::FunctionOrder,
         Self::ReadOnlyData,
+        Self::StaleRegisters,
     ];
 
     /// Name on the command line and in cache keys.
@@ -115,6 +119,7 @@ impl Technique {
             Self::CarryChains => "carry-chains",
             Self::FunctionOrder => "function-order",
             Self::ReadOnlyData => "read-only-data",
+            Self::StaleRegisters => "stale-registers",
         }
     }
 }

@@ -12,6 +12,9 @@ use hartline_abi::boot::MAX_CPUS;
 use hartline_abi::chaos::{Generator, Kind, Settings, mix};
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
 
+/// The stack pointer.
+const SP: usize = 2;
+
 /// Safepoints between two events are up to twice as many as one of these.
 const SPANS: [u64; 6] = [1, 4, 16, 64, 512, 4096];
 /// Once in how many events each kind happens; 0: never.
@@ -53,17 +56,18 @@ pub(crate) struct Chaos {
 /// the limit and asks again.
 #[derive(Debug)]
 struct Entries {
-    /// Where the last one was: address of the function and stack pointer.
+    /// Where the last one was: address of the function, and the program's stack pointer. The
+    /// host's is lower each time if the function has an adapter, through which it is entered.
     last: (u64, u64),
     /// Upper bounds of frame sizes, by a hash of the address.
     frames: [u32; 256],
 }
 
 impl Entries {
-    /// The function at `pc` asks with the stack pointer `stack`. Whether that is for the
-    /// second time.
-    fn ask(&mut self, pc: u64, stack: u64) -> bool {
-        let again = core::mem::replace(&mut self.last, (pc, stack)) == (pc, stack);
+    /// The function at `pc` asks with the program's stack pointer `sp`. Whether that is for
+    /// the second time.
+    fn ask(&mut self, pc: u64, sp: u64) -> bool {
+        let again = core::mem::replace(&mut self.last, (pc, sp)) == (pc, sp);
         if again {
             let frame = self.frame(pc);
             *frame = (*frame * 2).max(32);
@@ -106,9 +110,14 @@ impl Chaos {
         }
     }
 
-    /// Whether there is any chaos.
+    /// Whether safepoints ask for attention all the time: for chaos, or for checks.
     #[inline]
     pub fn is_on(&self) -> bool {
+        self.settings.kinds != 0 || self.checks()
+    }
+
+    /// Whether it decides when tasks change.
+    pub fn preempts(&self) -> bool {
         self.settings.kinds != 0
     }
 
@@ -210,18 +219,18 @@ impl Mask {
 }
 
 impl Kernel {
-    /// Whether the safepoint that was reached is to be served. At the entry of a translated
-    /// function `stack` is the stack pointer.
+    /// Whether the safepoint that was reached is to be served, which may be the entry of a
+    /// translated function.
     #[inline]
-    pub(crate) fn is_attention_due(&mut self, stack: Option<u64>) -> bool {
+    pub(crate) fn is_attention_due(&mut self, is_entry: bool) -> bool {
         match self.chaos.is_on() {
-            true => self.is_event_due(stack),
+            true => self.is_event_due(is_entry),
             false => self.attention(),
         }
     }
 
     #[cold]
-    fn is_event_due(&mut self, stack: Option<u64>) -> bool {
+    fn is_event_due(&mut self, is_entry: bool) -> bool {
         /// Without a safepoint that counts for so many ticks, others run all the same.
         const PATIENCE: u32 = 20;
         let hart = self.hart_pointer();
@@ -236,9 +245,10 @@ impl Kernel {
         }
         self.chaos.ticks = 0;
         self.arm_safepoints();
-        if let Some(stack) = stack {
-            let pc = self.hart().pc;
-            if self.chaos.entries.ask(pc, stack) {
+        if is_entry {
+            let hart = self.hart();
+            let (pc, sp) = (hart.pc, hart.x[SP]);
+            if self.chaos.entries.ask(pc, sp) {
                 return false;
             }
         } else {
@@ -339,6 +349,23 @@ fn disturb_pages(memory: &mut AddressSpace, random: &mut Generator) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_function_that_asks_twice_goes_on() {
+        let mut entries = Entries {
+            last: (0, 0),
+            frames: [0; 256],
+        };
+        assert!(!entries.ask(0x1000, 0x8000));
+        // However often: its frame is taken for larger each time.
+        for size in [32, 64, 128] {
+            assert!(entries.ask(0x1000, 0x8000));
+            assert_eq!(*entries.frame(0x1000), size);
+        }
+        assert!(!entries.ask(0x1000, 0x7ff0), "it has called itself");
+        entries.forget();
+        assert!(!entries.ask(0x1000, 0x7ff0));
+    }
 
     fn chaos(seed: u64, kinds: u32) -> Chaos {
         Chaos::new(Settings {

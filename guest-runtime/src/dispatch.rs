@@ -58,6 +58,12 @@ unsafe fn enter_kernel<'a>() -> &'a mut Kernel {
     kernel
 }
 
+/// Leaves the library OS for translated code, which goes on at `Hart::pc`.
+fn leave_kernel(kernel: &mut Kernel) {
+    kernel.enter_shadow();
+    kernel.leave();
+}
+
 /// A vCPU other than the first comes up, with nothing to run.
 ///
 /// # Safety
@@ -155,10 +161,10 @@ unsafe fn enter(host: u64) {
     // runs on it.
     unsafe {
         let hart = kernel().hart_pointer();
-        kernel().leave();
+        leave_kernel(kernel());
         thunks::enter_translated(host);
         (*hart).pc = (*hart).x[RA] & !1;
-        enter_kernel();
+        enter_kernel().leave_shadow();
     }
 }
 
@@ -197,7 +203,7 @@ unsafe fn interpret(nested: bool) -> Left {
             Step::Next => None,
             Step::Jump(kind) => Some(kind),
         };
-        if kernel.is_attention_due(None) {
+        if kernel.is_attention_due(false) {
             // SAFETY: no frame is needed.
             unsafe { profile::answer(kernel, Place::Interpreter, core::ptr::null()) };
             let control = kernel.attend();
@@ -308,24 +314,26 @@ fn finish(kernel: &mut Kernel, control: Control) {
 pub(crate) extern "C" fn ecall(frame: Frame) {
     // SAFETY: translated code called; it does not run until this returns.
     let kernel = unsafe { enter_kernel() };
+    kernel.leave_shadow();
     let control = kernel.trap(Trap::EnvironmentCall);
     // After the call: a request that came during it is the call's.
     // SAFETY: the thunk's frame.
     unsafe { profile::answer(kernel, Place::Inside, frame) };
     finish(kernel, control);
-    kernel.leave();
+    leave_kernel(kernel);
 }
 
 /// Attention at a loop back-edge of translated code.
 pub(crate) extern "C" fn poll(frame: Frame) {
     // SAFETY: translated code called; it does not run until this returns.
     let kernel = unsafe { enter_kernel() };
-    attend_at(kernel, Place::Inside, frame, None);
-    kernel.leave();
+    kernel.leave_shadow();
+    attend_at(kernel, Place::Inside, frame);
+    leave_kernel(kernel);
 }
 
-fn attend_at(kernel: &mut Kernel, place: Place, frame: Frame, stack: Option<u64>) {
-    if !kernel.is_attention_due(stack) {
+fn attend_at(kernel: &mut Kernel, place: Place, frame: Frame) {
+    if !kernel.is_attention_due(place == Place::Entry) {
         // The host stack may be used up.
         return drop_frames_if_deep(kernel);
     }
@@ -340,9 +348,10 @@ fn attend_at(kernel: &mut Kernel, place: Place, frame: Frame, stack: Option<u64>
 pub(crate) extern "C" fn poll_entry(frame: Frame) -> u64 {
     // SAFETY: translated code called; it does not run until this returns.
     let kernel = unsafe { enter_kernel() };
+    kernel.leave_shadow();
     // The thunk has pushed one register.
     let stack = frame as u64 + 8;
-    attend_at(kernel, Place::Entry, frame, Some(stack));
+    attend_at(kernel, Place::Entry, frame);
     // SAFETY: `kernel` is not used any more.
     unsafe { go_on(Some(stack)) }
 }
@@ -351,7 +360,9 @@ pub(crate) extern "C" fn poll_entry(frame: Frame) -> u64 {
 pub(crate) extern "C" fn dispatch() -> u64 {
     // SAFETY: translated code jumped here; it does not run until this returns.
     unsafe {
-        enter_kernel().arm_safepoints();
+        let kernel = enter_kernel();
+        kernel.leave_shadow();
+        kernel.arm_safepoints();
         go_on(None)
     }
 }
@@ -370,7 +381,7 @@ unsafe fn go_on(stack: Option<u64>) -> u64 {
         if let Some(stack) = stack {
             kernel.let_in(stack);
         }
-        kernel.leave();
+        leave_kernel(kernel);
         return host;
     }
     kernel.interpreter_entries += 1;
@@ -387,7 +398,7 @@ unsafe fn interpret_nested() -> u64 {
     // SAFETY: the caller's contract.
     let left = unsafe { interpret(true) };
     // SAFETY: as above; no guest code is running.
-    unsafe { kernel() }.leave();
+    leave_kernel(unsafe { kernel() });
     match left {
         Left::Tail(host) => host,
         Left::Returned => 0,
@@ -399,7 +410,7 @@ pub(crate) extern "C" fn trap() -> u64 {
     // The interpreter finds the same trap, and it knows its kind.
     // SAFETY: translated code called; it does not run until this returns.
     unsafe {
-        enter_kernel();
+        enter_kernel().leave_shadow();
         interpret_nested()
     }
 }
@@ -408,7 +419,7 @@ pub(crate) extern "C" fn trap() -> u64 {
 pub(crate) extern "C" fn interpret_one() {
     // SAFETY: translated code called, so no reference to the kernel is alive.
     let step = unsafe {
-        enter_kernel();
+        enter_kernel().leave_shadow();
         let raw = KERNEL.load(Ordering::Acquire);
         let hart = (*raw).hart_pointer();
         addr_of_mut!((*raw).interpreting).write_volatile(true);
@@ -424,7 +435,7 @@ pub(crate) extern "C" fn interpret_one() {
         Step::Next | Step::Jump(_) => Control::Restart,
     };
     finish(kernel, control);
-    kernel.leave();
+    leave_kernel(kernel);
 }
 
 /// Starts anew without host frames when they leave too little stack.

@@ -180,6 +180,7 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
                 Err(memory::Fault::Exhausted) if kernel.free_memory() => return Outcome::Resume,
                 Err(memory::Fault::Exhausted) => {
                     kernel.interpreting = false;
+                    kernel.forget_shadow();
                     kernel.end_process(&End::OutOfMemory);
                     return Outcome::Restart;
                 }
@@ -212,6 +213,7 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
         address,
         host: None,
     };
+    kernel.forget_shadow();
     if translated {
         let Some(text) = kernel.images.precise_text(frame.rip) else {
             end_translated(kernel, frame, registers, fault);

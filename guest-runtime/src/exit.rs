@@ -66,6 +66,8 @@ const NO_REPORT: ExitReport = ExitReport {
     peak_memory: 0,
     interpreter_entries: 0,
     interpreted: 0,
+    compared: 0,
+    not_compared: 0,
     missing_syscalls: [[0; 2]; 8],
 };
 
@@ -101,6 +103,9 @@ pub fn report(kernel: &mut Kernel, end: &End) -> ExitReport {
     report.peak_memory = kernel.memory.frames().lock().peak();
     report.interpreter_entries = kernel.interpreter_entries;
     report.interpreted = kernel.interpreter.executed();
+    if let Some(shadow) = &kernel.shadow {
+        (report.compared, report.not_compared) = shadow.counts();
+    }
     for (slot, missing) in report.missing_syscalls.iter_mut().zip(&kernel.missing) {
         *slot = *missing;
     }

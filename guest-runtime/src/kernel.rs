@@ -14,6 +14,7 @@ use crate::parallel::CpuState;
 use crate::process::{FIRST, Process, State};
 use crate::random::Random;
 use crate::scheduler::Scheduler;
+use crate::shadow::Shadow;
 use crate::signals::{self, Delivery, SigInfo, Signals, number};
 use crate::syscall;
 use crate::syscall::files::Files;
@@ -107,6 +108,8 @@ pub struct Kernel {
     pub(crate) replaying: bool,
     /// What a seed decides.
     pub(crate) chaos: Chaos,
+    /// Checks what translated code does, if that is asked for.
+    pub(crate) shadow: Option<Box<Shadow>>,
 }
 
 impl Kernel {
@@ -117,6 +120,7 @@ impl Kernel {
         let mut seed = [0; 32];
         seed.copy_from_slice(&boot.seed[32..]);
         let images = Images::new(boot.variant);
+        let shadow = (boot.chaos.check != 0).then(|| Box::new(Shadow::new(hart)));
         hart.dispatch_cache = images.cache_address(0);
         Kernel {
             host,
@@ -148,6 +152,7 @@ impl Kernel {
             fetch: 0..0,
             replaying: false,
             chaos: Chaos::new(boot.chaos),
+            shadow,
         }
     }
 

@@ -35,6 +35,7 @@ pub mod process;
 pub mod profile;
 pub mod random;
 pub mod scheduler;
+pub(crate) mod shadow;
 pub mod signals;
 pub mod stack;
 pub mod strace;

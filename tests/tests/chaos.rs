@@ -5,9 +5,10 @@ use hartline_tests::hartline::{self, CHAOS};
 use hartline_tests::pipelines::{self, Pipelines, Setting};
 use hartline_tests::random::{self, Random};
 use hartline_tests::suite::Suite;
-use hartline_tests::tree::Scratch;
-use hartline_tests::{Result, process};
+use hartline_tests::tree::{self, Scratch};
+use hartline_tests::{Result, paths, process};
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Mutex;
@@ -29,6 +30,9 @@ const SUITES: [&str; 7] = [
 /// Runs at the same time.
 const THREADS: usize = 2;
 
+/// One seed in so many is run with `--check` too.
+const CHECKED: u64 = 5;
+
 /// Seeds unless `HARTLINE_CHAOS_SEEDS` says how many.
 const SEEDS: u64 = 8;
 
@@ -37,8 +41,36 @@ const DEADLINE: Duration = Duration::from_secs(3600);
 
 fn main() -> ExitCode {
     let mut suite = Suite::new();
+    suite.add_kvm("translated code is compared with the interpreter", compared);
     suite.add_kvm("seeds", seeds);
     suite.run()
+}
+
+/// The second run has what the first one translated, and compares it.
+fn compared() -> Result<()> {
+    let folder = Scratch::new()?;
+    let input = folder.path().join("input");
+    fs::write(&input, tree::bytes(2_000_000, 5))?;
+    let run = || -> Result<u64> {
+        let mut command = hartline::command("run")?;
+        command.env("HARTLINE_CACHE", folder.path().join("cache"));
+        let volume = format!("{}:/input:ro", input.display());
+        command.args(["--check", "--stats=json", "--volume", &volume, "--"]);
+        command.arg(paths::busybox());
+        command.args(["sha256sum", "/input", "/input"]);
+        let outcome = process::run(&mut command, b"")?;
+        let here = process::run(Command::new("sha256sum").arg(&input), b"")?;
+        let sum = here.stdout_text().get(..64).unwrap_or("none").to_owned();
+        if outcome.code != 0 || outcome.stdout_text().matches(&sum).count() != 2 {
+            return Err(format!("{outcome:?}").into());
+        }
+        Ok(hartline::statistic(&outcome, "compared")?.parse()?)
+    };
+    run()?;
+    match run()? {
+        0 => Err("nothing was compared".into()),
+        _ => Ok(()),
+    }
 }
 
 /// What one seed runs.
@@ -76,7 +108,13 @@ fn seeds() -> Result<()> {
             }
             let seed = start.wrapping_add(number);
             let row = rows.choose(seed);
-            let (chaos, begin) = (format!("{seed}{what}"), Instant::now());
+            // Some with the runtime's checks, which take longer.
+            let check = if seed.is_multiple_of(CHECKED) {
+                ",check"
+            } else {
+                ""
+            };
+            let (chaos, begin) = (format!("{seed}{what}{check}"), Instant::now());
             let result = rows.run(&row, &chaos);
             let took = begin.elapsed().as_secs_f64();
             let told = format!("chaos: seed {seed}, {}, {took:.1} s", row.describe());

@@ -1,9 +1,13 @@
-//! `HARTLINE_CHAOS=SEED[,WHAT…]`: schedules that a seed commands ([`hartline_abi::chaos`]).
+//! `HARTLINE_CHAOS=SEED[,WHAT…]`: schedules that a seed commands ([`hartline_abi::chaos`]). With
+//! `check` among them the runtime checks itself too, as with `--check`.
 
 use hartline_abi::chaos::{Kind, Settings};
 
 /// The environment variable.
 pub const VARIABLE: &str = "HARTLINE_CHAOS";
+
+/// What asks for checks.
+const CHECK: &str = "check";
 
 /// The variable has no meaning.
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +16,7 @@ pub enum Error {
     #[error("HARTLINE_CHAOS={0}: begin with a number below 2^64, the seed")]
     Seed(String),
     /// A kind.
-    #[error("HARTLINE_CHAOS: `{0}` is not one of {names}", names = names())]
+    #[error("HARTLINE_CHAOS: `{0}` is not one of {names}, {CHECK}", names = names())]
     Kind(String),
 }
 
@@ -31,8 +35,12 @@ pub fn parse(value: Option<&str>) -> Result<Settings, Error> {
     let mut parts = value.split(',');
     let seed = parts.next().unwrap_or_default();
     let seed = seed.parse().map_err(|_| Error::Seed(value.to_owned()))?;
-    let mut kinds = 0;
+    let (mut kinds, mut check) = (0, 0);
     for part in parts {
+        if part == CHECK {
+            check = 1;
+            continue;
+        }
         let kind = Kind::ALL.iter().find(|(name, _)| *name == part);
         let (_, kind) = kind.ok_or_else(|| Error::Kind(part.to_owned()))?;
         kinds |= *kind as u32;
@@ -42,11 +50,7 @@ pub fn parse(value: Option<&str>) -> Result<Settings, Error> {
             .iter()
             .fold(0, |set, (_, kind)| set | *kind as u32);
     }
-    Ok(Settings {
-        seed,
-        kinds,
-        check: 0,
-    })
+    Ok(Settings { seed, kinds, check })
 }
 
 /// The settings that the environment asks for.
@@ -73,7 +77,9 @@ mod tests {
         let all = parse(Some("18446744073709551615")).unwrap();
         assert_eq!((all.seed, all.kinds), (u64::MAX, 127));
         let some = parse(Some("5,pages,late")).unwrap();
-        assert_eq!((some.seed, some.kinds), (5, 4 | 64));
+        assert_eq!((some.seed, some.kinds, some.check), (5, 4 | 64, 0));
+        let all = parse(Some("5,check")).unwrap();
+        assert_eq!((all.kinds, all.check), (127, 1));
     }
 
     #[test]

@@ -152,6 +152,9 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let stored = self.flow.dirty_in(pc).union(pinned);
         let needed = stored.intersection(self.flow.needed_in(pc));
         self.registers.store_apart(ir, needed);
+        let known = unpinned().union(pinned);
+        let dead = known.difference(self.flow.needed_in(pc));
+        self.registers.mark_dead(ir, dead);
         self.checkpoint_at(pc);
         self.store_pc(pc);
         let service = match self.signature {
@@ -212,6 +215,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
                 let own = self.registers.convention();
                 let stored = self.dirty.intersection(needed).difference(own.added());
                 self.registers.store(self.ir, stored);
+                self.mark_all_but(needed);
                 self.load_for(own.added());
                 let pinned = self.registers.pinned_values(self.ir, needed, &own);
                 self.ir.return_pinned(self.signature, &pinned);
@@ -303,11 +307,19 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.fill(pending);
     }
 
+    /// The `Hart` structure has only the registers `needed` from here on, of those that are
+    /// not passed in host registers.
+    fn mark_all_but(&self, needed: RegisterSet) {
+        let dead = unpinned().difference(needed);
+        self.registers.mark_dead(self.ir, dead);
+    }
+
     /// Leaves the function for the code at link-time address `pc`, for good.
     fn leave_to(&mut self, pc: u64) {
         let needed = self.unit.liveness.at_entry(pc);
         self.registers
             .store(self.ir, self.dirty.intersection(needed));
+        self.mark_all_but(needed);
         if self.unit.entries.contains(&pc) {
             let callee = self.ir.callee(pc, self.signature);
             self.leave(callee, needed);
@@ -322,6 +334,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let taken = self.unit.conventions.of_callee(target).added();
         let stored = self.dirty.intersection(needed).difference(taken);
         self.registers.store(self.ir, stored);
+        self.mark_all_but(needed);
         self.load_for(taken);
         let callee = if self.unit.conventions.is_own(target) {
             self.ir.own_callee(target, self.signature)

@@ -11,7 +11,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use hartline_abi::hart::{PINNED_X, offset};
+use hartline_abi::hart::{DEAD, PINNED_X, offset};
 use inkwell::IntPredicate;
 use inkwell::values::FunctionValue;
 
@@ -22,6 +22,7 @@ use super::liveness::{Liveness, is_plain};
 use super::registers::{RegisterSet, leaves_code, uses};
 use super::state::x_offset;
 use crate::cfg::{ControlFlow, Function, Terminator};
+use crate::technique::Technique;
 
 /// Registers whose host registers may hold others: `a2`–`a6`. Whoever unwinds the stack
 /// brings `a0` and `a1`.
@@ -207,7 +208,10 @@ pub fn lift_adapter(ir: &Ir<'_>, unit: &Unit, entry: u64) {
                 return result;
             }
             ir.store(ir.hart_slot(x_offset(place)), result, Memory::Hart);
-            ir.int.get_undef().into()
+            match unit.disabled.allows(Technique::StaleRegisters) {
+                true => ir.int.get_undef().into(),
+                false => ir.constant(DEAD).into(),
+            }
         })
         .collect();
     ir.return_pinned(Signature::Integer, &results);

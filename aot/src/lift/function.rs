@@ -127,6 +127,7 @@ pub fn lift<'ctx>(
             host,
             signature,
             unit.conventions.of_callee(function.entry),
+            !unit.disabled.allows(Technique::StaleRegisters),
         ),
         blocks: HashMap::new(),
         latches: HashMap::new(),

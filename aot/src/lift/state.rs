@@ -1,6 +1,6 @@
 //! Guest registers during lifting, and their way into and out of a function.
 
-use hartline_abi::hart::{PINNED_F, PINNED_X, offset};
+use hartline_abi::hart::{DEAD, PINNED_F, PINNED_X, offset};
 use inkwell::values::{
     BasicMetadataValueEnum, BasicValueEnum, FloatValue, FunctionValue, IntValue, PointerValue,
     StructValue,
@@ -18,6 +18,8 @@ pub struct Registers<'ctx> {
     signature: Signature,
     /// The function's own.
     convention: Convention,
+    /// Whether registers of no use hold [`DEAD`].
+    marks_dead: bool,
 }
 
 /// Offset of `xn` in the `Hart` structure.
@@ -38,12 +40,14 @@ impl<'ctx> Registers<'ctx> {
         function: FunctionValue<'ctx>,
         signature: Signature,
         convention: Convention,
+        marks_dead: bool,
     ) -> Self {
         let registers = Self {
             x: std::array::from_fn(|n| ir.variable(ir.int, &format!("x{n}"))),
             f: std::array::from_fn(|n| ir.variable(ir.double, &format!("f{n}"))),
             signature,
             convention,
+            marks_dead,
         };
         registers.forget(ir, RegisterSet::ALL);
         let variables = registers.pinned(&convention);
@@ -111,7 +115,8 @@ impl<'ctx> Registers<'ctx> {
         }
     }
 
-    /// The registers of a convention as results, pinned ones undefined unless in `needed`.
+    /// The registers of a convention as results, pinned ones undefined unless in `needed`:
+    /// whoever takes them sees some value, as LLVM looks at no function together with others.
     pub fn pinned_values(
         &self,
         ir: &Ir<'ctx>,
@@ -120,11 +125,13 @@ impl<'ctx> Registers<'ctx> {
     ) -> Vec<BasicValueEnum<'ctx>> {
         let needed = needed.union(convention.added());
         let integers = convention.places().map(|n| match needed.x >> n & 1 {
+            0 if self.marks_dead => ir.constant(DEAD).into(),
             0 => ir.int.get_undef().into(),
             _ => ir.get(self.x[n]).into(),
         });
         let floats = self.pinned_floats().iter();
         let floats = floats.map(|&n| match needed.f >> n & 1 {
+            0 if self.marks_dead => self.dead_float(ir).into(),
             0 => ir.double.get_undef().into(),
             _ => ir.get_double(self.f[usize::from(n)]).into(),
         });
@@ -155,11 +162,33 @@ impl<'ctx> Registers<'ctx> {
     /// all the same, it reads 0, not an undefined value, with which LLVM could make anything of
     /// the code.
     pub fn forget(&self, ir: &Ir<'ctx>, set: RegisterSet) {
+        let (x, f) = match self.marks_dead {
+            true => (ir.constant(DEAD), self.dead_float(ir)),
+            false => (ir.constant(0), ir.double.const_zero()),
+        };
         for n in set.x_numbers() {
-            ir.set(self.x[n], ir.constant(0));
+            ir.set(self.x[n], x);
         }
         for n in set.f_numbers() {
-            ir.set(self.f[n], ir.double.const_zero());
+            ir.set(self.f[n], f);
+        }
+    }
+
+    fn dead_float(&self, ir: &Ir<'ctx>) -> FloatValue<'ctx> {
+        ir.double.const_float(f64::from_bits(DEAD))
+    }
+
+    /// Has the words of these registers in the `Hart` structure say that they are of no use, if
+    /// registers are marked so at all.
+    pub fn mark_dead(&self, ir: &Ir<'ctx>, set: RegisterSet) {
+        if !self.marks_dead {
+            return;
+        }
+        for n in set.x_numbers() {
+            ir.store(ir.hart_slot(x_offset(n)), ir.constant(DEAD), Memory::Hart);
+        }
+        for n in set.f_numbers() {
+            ir.store(ir.hart_slot(f_offset(n)), self.dead_float(ir), Memory::Hart);
         }
     }
 

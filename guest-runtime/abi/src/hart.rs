@@ -119,6 +119,10 @@ pub const MIDDLE_OFFSET: u64 = offset::X + 128;
 /// Value of [`Hart::reservation`] without a reservation; never a mapped address.
 pub const NO_RESERVATION: u64 = u64::MAX;
 
+/// What a register holds that nothing reads before it is written, in images without the
+/// technique `stale-registers`. No canonical address.
+pub const DEAD: u64 = 0xdead_dead_dead_dead;
+
 /// Bit of [`Hart::fault_place`].
 pub const FAULT_PLACE_STORE: u32 = 1;
 /// Bit of [`Hart::fault_place`]. Text is shorter than this.

@@ -81,6 +81,10 @@ pub struct ExitReport {
     pub interpreter_entries: u64,
     /// Instructions that the interpreter executed.
     pub interpreted: u64,
+    /// Times that translated code was compared with the interpreter (`--check`).
+    pub compared: u64,
+    /// Times that it could not be compared.
+    pub not_compared: u64,
     /// System call numbers that were answered with `ENOSYS` (first 8), and how often.
     pub missing_syscalls: [[u32; 2]; 8],
 }

@@ -10,12 +10,14 @@ use hartline_isa::{
 };
 
 use super::Step;
+use super::fcsr;
+use super::memory::{self, GuestMemory};
 use super::softfloat::{Environment, canonical_nan, classify};
-use super::{fcsr, memory};
 
 /// One instruction in execution.
-pub(super) struct Execution<'a> {
+pub(super) struct Execution<'a, M> {
     pub hart: &'a mut Hart,
+    pub memory: &'a mut M,
     /// Address of the instruction.
     pub pc: u64,
     /// Address of what follows.
@@ -53,7 +55,7 @@ fn width(format: Format) -> Width {
     }
 }
 
-impl Execution<'_> {
+impl<M: GuestMemory> Execution<'_, M> {
     /// Performs a floating-point operation and accrues its flags.
     fn float<T>(&mut self, rounding: Rounding, f: impl FnOnce(&mut Environment) -> T) -> T {
         let Some(rounding) = fcsr::resolve(rounding, self.hart.frm) else {
@@ -79,7 +81,7 @@ impl Execution<'_> {
     }
 }
 
-impl Machine for Execution<'_> {
+impl<M: GuestMemory> Machine for Execution<'_, M> {
     type Int = u64;
     type Bool = bool;
     type Float = u64;
@@ -205,7 +207,7 @@ impl Machine for Execution<'_> {
     #[inline(always)]
     fn load(&mut self, width: Width, signed: bool, address: u64) -> u64 {
         // SAFETY: `Interpreter::step` has the contract that guest memory needs.
-        let value = unsafe { memory::load(width, address) };
+        let value = unsafe { self.memory.load(width, address) };
         if signed {
             memory::sign_extend(width, value)
         } else {
@@ -216,7 +218,7 @@ impl Machine for Execution<'_> {
     #[inline(always)]
     fn store(&mut self, width: Width, address: u64, value: u64) {
         // SAFETY: `Interpreter::step` has the contract that guest memory needs.
-        unsafe { memory::store(width, address, value) };
+        unsafe { self.memory.store(width, address, value) };
     }
 
     #[inline(always)]
@@ -242,7 +244,7 @@ impl Machine for Execution<'_> {
 
     fn amo(&mut self, op: AmoOp, width: Width, _: Ordering, address: u64, value: u64) -> u64 {
         // SAFETY: `Interpreter::step` has the contract that guest memory needs.
-        unsafe { memory::amo(op, width, address, value) }
+        unsafe { self.memory.amo(op, width, address, value) }
     }
 
     fn load_reserved(&mut self, width: Width, _: Ordering, address: u64) -> u64 {
@@ -258,7 +260,7 @@ impl Machine for Execution<'_> {
         let reserved = self.hart.reservation == address;
         let expected = self.hart.reserved_value;
         // SAFETY: `Interpreter::step` has the contract that guest memory needs.
-        let done = reserved && unsafe { memory::replace(width, address, expected, value) };
+        let done = reserved && unsafe { self.memory.replace(width, address, expected, value) };
         self.hart.reservation = NO_RESERVATION;
         u64::from(!done)
     }

@@ -9,13 +9,69 @@ use core::arch::asm;
 
 use hartline_isa::{AmoOp, Width};
 
+/// The memory that instructions access.
+pub(crate) trait GuestMemory {
+    /// Loads and zero-extends.
+    ///
+    /// # Safety
+    /// If `address` is readable memory, other threads of this program must access it
+    /// by assembly or atomically. If not, the fault must be handled without returning here.
+    unsafe fn load(&mut self, width: Width, address: u64) -> u64;
+
+    /// Stores the low bits.
+    ///
+    /// # Safety
+    /// As for [`load`](Self::load); and the bytes must belong to the guest program.
+    unsafe fn store(&mut self, width: Width, address: u64, value: u64);
+
+    /// Atomic read-modify-write; returns the old value, sign-extended. `width` is `Word` or
+    /// `Double`.
+    ///
+    /// # Safety
+    /// As for [`store`](Self::store).
+    unsafe fn amo(&mut self, op: AmoOp, width: Width, address: u64, operand: u64) -> u64;
+
+    /// Stores `new` if memory still holds `expected`; whether it did.
+    ///
+    /// # Safety
+    /// As for [`store`](Self::store).
+    unsafe fn replace(&mut self, width: Width, address: u64, expected: u64, new: u64) -> bool;
+}
+
+/// The program's memory itself.
+pub(super) struct Direct;
+
+impl GuestMemory for Direct {
+    #[inline(always)]
+    unsafe fn load(&mut self, width: Width, address: u64) -> u64 {
+        // SAFETY: the caller's contract.
+        unsafe { load(width, address) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(&mut self, width: Width, address: u64, value: u64) {
+        // SAFETY: the caller's contract.
+        unsafe { store(width, address, value) }
+    }
+
+    unsafe fn amo(&mut self, op: AmoOp, width: Width, address: u64, operand: u64) -> u64 {
+        // SAFETY: the caller's contract.
+        unsafe { amo(op, width, address, operand) }
+    }
+
+    unsafe fn replace(&mut self, width: Width, address: u64, expected: u64, new: u64) -> bool {
+        // SAFETY: the caller's contract.
+        unsafe { replace(width, address, expected, new) }
+    }
+}
+
 /// Loads and zero-extends.
 ///
 /// # Safety
 /// If `address` is readable memory, other threads of this program must access it
 /// by assembly or atomically. If not, the fault must be handled without returning here.
 #[inline(always)]
-pub(super) unsafe fn load(width: Width, address: u64) -> u64 {
+unsafe fn load(width: Width, address: u64) -> u64 {
     let value: u64;
     // SAFETY: the caller's contract.
     unsafe {
@@ -38,7 +94,7 @@ pub(super) unsafe fn load(width: Width, address: u64) -> u64 {
 /// # Safety
 /// As for [`load`]; and the bytes must belong to the guest program.
 #[inline(always)]
-pub(super) unsafe fn store(width: Width, address: u64, value: u64) {
+unsafe fn store(width: Width, address: u64, value: u64) {
     // SAFETY: the caller's contract.
     unsafe {
         match width {
@@ -79,7 +135,7 @@ unsafe fn compare_exchange(width: Width, address: u64, expected: u64, new: u64) 
 
 /// Sign-extends a loaded value.
 #[inline(always)]
-pub(super) fn sign_extend(width: Width, value: u64) -> u64 {
+pub(crate) fn sign_extend(width: Width, value: u64) -> u64 {
     match width {
         Width::Byte => value as i8 as u64,
         Width::Half => value as i16 as u64,
@@ -88,7 +144,7 @@ pub(super) fn sign_extend(width: Width, value: u64) -> u64 {
     }
 }
 
-fn truncate(width: Width, value: u64) -> u64 {
+pub(crate) fn truncate(width: Width, value: u64) -> u64 {
     if width == Width::Double {
         value
     } else {
@@ -100,7 +156,7 @@ fn truncate(width: Width, value: u64) -> u64 {
 ///
 /// # Safety
 /// As for [`store`].
-pub(super) unsafe fn amo(op: AmoOp, width: Width, address: u64, operand: u64) -> u64 {
+unsafe fn amo(op: AmoOp, width: Width, address: u64, operand: u64) -> u64 {
     // SAFETY: the caller's contract.
     let mut old = unsafe { load(width, address) };
     loop {
@@ -114,7 +170,7 @@ pub(super) unsafe fn amo(op: AmoOp, width: Width, address: u64, operand: u64) ->
     }
 }
 
-fn modify(op: AmoOp, width: Width, old: u64, operand: u64) -> u64 {
+pub(crate) fn modify(op: AmoOp, width: Width, old: u64, operand: u64) -> u64 {
     let (signed_old, signed) = (
         sign_extend(width, old) as i64,
         sign_extend(width, operand) as i64,
@@ -136,7 +192,7 @@ fn modify(op: AmoOp, width: Width, old: u64, operand: u64) -> u64 {
 ///
 /// # Safety
 /// As for [`store`].
-pub(super) unsafe fn replace(width: Width, address: u64, expected: u64, new: u64) -> bool {
+unsafe fn replace(width: Width, address: u64, expected: u64, new: u64) -> bool {
     let expected = truncate(width, expected);
     // SAFETY: the caller's contract.
     unsafe { compare_exchange(width, address, expected, new) == expected }

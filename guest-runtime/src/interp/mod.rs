@@ -6,7 +6,7 @@
 
 pub mod fcsr;
 mod machine;
-mod memory;
+pub(crate) mod memory;
 #[cfg(test)]
 mod reference;
 mod softfloat;
@@ -19,6 +19,7 @@ use hartline_isa::{
 };
 
 use machine::Execution;
+use memory::{Direct, GuestMemory};
 
 /// What the executed instruction was, as far as it matters to the dispatcher.
 /// `Hart.pc` is where execution goes on.
@@ -121,9 +122,23 @@ impl Interpreter {
     /// handled without returning into this call.
     #[inline]
     pub unsafe fn step(&mut self, hart: &mut Hart) -> Step {
+        // SAFETY: the caller's contract.
+        unsafe { self.step_in(&mut Direct, hart) }
+    }
+
+    /// The same with other memory than the program's.
+    ///
+    /// # Safety
+    /// That of each access of `memory`.
+    #[inline(always)]
+    pub(crate) unsafe fn step_in(
+        &mut self,
+        memory: &mut impl GuestMemory,
+        hart: &mut Hart,
+    ) -> Step {
         let pc = hart.pc;
         // SAFETY: the caller's contract.
-        let Some(instruction) = (unsafe { self.fetch(pc) }) else {
+        let Some(instruction) = (unsafe { self.fetch(memory, pc) }) else {
             return Step::Trap(Trap::IllegalInstruction);
         };
         if hart.frm > 4 && instruction.rounding() == Some(Rounding::Dyn) {
@@ -132,6 +147,7 @@ impl Interpreter {
         let next_pc = pc.wrapping_add(instruction.length().into());
         let mut execution = Execution {
             hart,
+            memory,
             pc,
             next_pc,
             step: Step::Next,
@@ -196,11 +212,15 @@ impl Interpreter {
     /// # Safety
     /// As for [`step`](Self::step).
     #[inline(always)]
-    unsafe fn fetch(&mut self, pc: u64) -> Option<Instruction> {
+    pub(crate) unsafe fn fetch(
+        &mut self,
+        memory: &mut impl GuestMemory,
+        pc: u64,
+    ) -> Option<Instruction> {
         match self.cache[slot(pc)] {
             Some(entry) if entry.pc == pc && entry.code == self.code => Some(entry.instruction),
             // SAFETY: the caller's contract.
-            _ => unsafe { self.fetch_and_decode(pc) },
+            _ => unsafe { self.fetch_and_decode(memory, pc) },
         }
     }
 
@@ -210,12 +230,16 @@ impl Interpreter {
     /// # Safety
     /// As for [`step`](Self::step).
     #[cold]
-    unsafe fn fetch_and_decode(&mut self, pc: u64) -> Option<Instruction> {
+    unsafe fn fetch_and_decode(
+        &mut self,
+        memory: &mut impl GuestMemory,
+        pc: u64,
+    ) -> Option<Instruction> {
         // SAFETY: the caller's contract.
-        let mut bits = unsafe { memory::load(Width::Half, pc) } as u32;
+        let mut bits = unsafe { memory.load(Width::Half, pc) } as u32;
         if instruction_length(bits as u16) == 4 {
             // SAFETY: the caller's contract.
-            bits |= (unsafe { memory::load(Width::Half, pc.wrapping_add(2)) } as u32) << 16;
+            bits |= (unsafe { memory.load(Width::Half, pc.wrapping_add(2)) } as u32) << 16;
         }
         let instruction = decode(bits)?;
         self.cache[slot(pc)] = Some(Entry {

@@ -22,7 +22,7 @@ impl Kernel {
         self.expire_timers();
         let now = clock::monotonic();
         let preempts = mem::take(&mut self.scheduler.preempts);
-        let is_over = match self.chaos.is_on() {
+        let is_over = match self.chaos.preempts() {
             true => self.chaos.does(Kind::Preempt),
             false => now.saturating_sub(self.scheduler.started) >= SLICE,
         };

@@ -18,6 +18,7 @@ use crate::translation::{Translation, variant_for};
 use anyhow::Context;
 use hartline_abi::image::variant;
 use hartline_abi::report::ExitReport;
+use hartline_aot::technique::Technique;
 use hartline_devices::block::Image;
 use hartline_devices::limiter::OwnLimits;
 use hartline_devices::volume::Volume;
@@ -57,10 +58,17 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let net = arguments.net.with_forwards(&arguments.ports)?;
     let machine = Blank::begin(arguments.cpus, arguments.interrupt_mode()?)?;
     let guest = load(arguments, &net)?;
+    let mut chaos = chaos::from_environment()?;
+    chaos.check |= u32::from(arguments.check);
     let images = match arguments.interpret {
         true => None,
         false => {
-            let translation = Translation::for_this_host(&arguments.disable)?;
+            let mut disabled = arguments.disable.clone();
+            if chaos.check != 0 {
+                // The check has to know which registers are of no use.
+                disabled.push(Technique::StaleRegisters);
+            }
+            let translation = Translation::for_this_host(&disabled)?;
             // The processor of a vCPU is not for translating.
             let elsewhere = arguments.pin.as_ref().map(|_| affinity::of_this_thread());
             let elsewhere = elsewhere.transpose().context("--pin: sched_getaffinity")?;
@@ -100,10 +108,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         devices,
         net: net.unwrap_or_default(),
         interpret_only: arguments.interpret,
-        chaos: hartline_abi::chaos::Settings {
-            check: arguments.check.into(),
-            ..chaos::from_environment()?
-        },
+        chaos,
         trace: open_trace(arguments)?,
         timeout: arguments.timeout,
         count: arguments.stats.is_some(),

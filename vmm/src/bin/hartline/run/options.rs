@@ -114,7 +114,7 @@ pub struct Arguments {
     )]
     pub perf_map: Option<Option<PathBuf>>,
 
-    /// Check the runtime's own records of memory while the program runs: slow
+    /// Check memory's records, and translated code against the interpreter: slow
     #[arg(long, hide = true)]
     pub check: bool,
 

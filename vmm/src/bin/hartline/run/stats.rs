@@ -92,6 +92,14 @@ impl Run<'_> {
                     format!("{} KiB", report.peak_memory >> 10),
                 ),
             ]);
+            if report.compared + report.not_compared != 0 {
+                let counts = format!(
+                    "{} of {}",
+                    report.compared,
+                    report.compared + report.not_compared
+                );
+                lines.push(("translated code compared".to_owned(), counts));
+            }
             lines.extend(missing(report).map(|(number, count)| {
                 (
                     format!("missing system call {number}"),
@@ -199,6 +207,8 @@ impl Run<'_> {
             object["syscalls"] = report.syscalls.into();
             object["interpreter_entries"] = report.interpreter_entries.into();
             object["interpreted"] = report.interpreted.into();
+            object["compared"] = report.compared.into();
+            object["not_compared"] = report.not_compared.into();
             object["peak_memory"] = report.peak_memory.into();
             object["missing_syscalls"] = missing.into();
         }
