@@ -2,13 +2,14 @@
 //!
 //! With chaos safepoints ask for attention, so the number of safepoints between two events
 //! does not depend on the host, and with one vCPU the same seed gives the same run, unless
-//! the program looks at the time or at devices. How often each kind of event happens is drawn from the seed too: some seeds do one thing
-//! at every safepoint, others do everything now and then.
+//! the program looks at the time or at devices. [`Chaos::schedule`] tells whether it did. How
+//! often each kind of event happens is drawn from the seed too: some seeds do one thing at
+//! every safepoint, others do everything now and then.
 
+use crate::cpus;
 use crate::dispatch;
 use crate::kernel::{Control, Kernel};
 use crate::memory::AddressSpace;
-use hartline_abi::boot::MAX_CPUS;
 use hartline_abi::chaos::{Generator, Kind, Settings, mix};
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
 
@@ -21,6 +22,8 @@ const SPANS: [u64; 6] = [1, 4, 16, 64, 512, 4096];
 const RATES: [u64; 5] = [0, 1, 4, 16, 64];
 /// After so many events they become rare: a program that runs long still ends.
 const MANY: u64 = 200_000;
+/// A task that only waits for others, in a loop, has to let them run: safepoints of a turn.
+const LONGEST_TURN: u64 = 200_000;
 /// So many events of the kinds that make exits happen often.
 const MANY_DEAR: u64 = 1000;
 
@@ -29,6 +32,12 @@ const MANY_DEAR: u64 = 1000;
 pub(crate) struct Chaos {
     settings: Settings,
     random: Generator,
+    /// For what is asked as often as the host is slow, so that it does not disturb the other.
+    waits: Generator,
+    /// Safepoints of the turn so far.
+    turn: u64,
+    /// A digest of where the events were.
+    schedule: u64,
     /// Safepoints until the next event.
     left: u64,
     span: u64,
@@ -43,10 +52,6 @@ pub(crate) struct Chaos {
     has_dropped: bool,
     /// A task is about to go on: it does at least that.
     is_quiet: bool,
-    /// `poll_limit` of each vCPU as it was set last.
-    armed: [u64; MAX_CPUS],
-    /// Ticks of the host since the last safepoint that counted.
-    ticks: u32,
     entries: Entries,
 }
 
@@ -93,6 +98,9 @@ impl Chaos {
         Self {
             settings,
             random,
+            waits: Generator::new(!settings.seed),
+            turn: 0,
+            schedule: 0,
             left: 1,
             span,
             events: 0,
@@ -101,8 +109,6 @@ impl Chaos {
             interpreted: 0,
             has_dropped: false,
             is_quiet: false,
-            armed: [u64::MAX; MAX_CPUS],
-            ticks: 0,
             entries: Entries {
                 last: (0, 0),
                 frames: [0; 256],
@@ -130,13 +136,21 @@ impl Chaos {
         self.settings.kinds & kind as u32 != 0
     }
 
-    /// At a safepoint: whether something happens there.
-    fn is_due(&mut self) -> bool {
+    /// A digest of the places in the program where something happened, and of what was drawn
+    /// there. Two runs with the same digest had the same schedule. 0: nothing happened.
+    pub fn schedule(&self) -> u64 {
+        self.schedule
+    }
+
+    /// At a safepoint at `pc`: whether something happens there.
+    fn is_due(&mut self, pc: u64) -> bool {
+        self.turn += 1;
         self.left -= 1;
         if self.left != 0 {
             return false;
         }
         self.events += 1;
+        self.schedule = mix(self.schedule ^ pc ^ self.random.clone().next());
         let span = match self.events > MANY {
             true => SPANS[SPANS.len() - 1],
             false => self.span,
@@ -149,6 +163,21 @@ impl Chaos {
     pub fn does(&mut self, kind: Kind) -> bool {
         let rate = self.rates[(kind as u32).trailing_zeros() as usize];
         self.has(kind) && !self.is_quiet && self.random.once_in(rate)
+    }
+
+    /// Whether the running task's turn is over, though it could go on.
+    pub fn ends_turn(&mut self) -> bool {
+        let ends = self.does(Kind::Preempt) || self.turn >= LONGEST_TURN;
+        if ends {
+            self.turn = 0;
+        }
+        ends
+    }
+
+    /// Whether waiting for a device ends at once.
+    pub fn ends_wait(&mut self) -> bool {
+        let rate = self.rates[(Kind::Polls as u32).trailing_zeros() as usize];
+        self.has(Kind::Polls) && self.waits.once_in(rate)
     }
 
     /// Whether a task is only let go on.
@@ -231,37 +260,22 @@ impl Kernel {
 
     #[cold]
     fn is_event_due(&mut self, is_entry: bool) -> bool {
-        /// Without a safepoint that counts for so many ticks, others run all the same.
-        const PATIENCE: u32 = 20;
-        let hart = self.hart_pointer();
-        let armed = self.chaos.armed[self.cpu];
-        if armed != u64::MAX && dispatch::take_tick(hart) {
-            // The host raised the limit, at a time that no seed decides.
-            self.chaos.ticks += 1;
-            if self.chaos.ticks < PATIENCE {
-                dispatch::set_poll_limit(hart, armed);
-                return false;
-            }
-        }
-        self.chaos.ticks = 0;
         self.arm_safepoints();
-        if is_entry {
-            let hart = self.hart();
-            let (pc, sp) = (hart.pc, hart.x[SP]);
-            if self.chaos.entries.ask(pc, sp) {
-                return false;
-            }
-        } else {
+        let hart = self.hart();
+        let (pc, sp) = (hart.pc, hart.x[SP]);
+        if !is_entry {
             self.chaos.entries.forget();
+        } else if self.chaos.entries.ask(pc, sp) {
+            return false;
         }
-        self.chaos.is_due()
+        self.chaos.is_due(pc)
     }
 
     /// Has the next safepoint ask for attention.
     pub(crate) fn arm_safepoints(&mut self) {
         if self.chaos.is_on() {
-            self.chaos.armed[self.cpu] = u64::MAX;
             self.ask_attention();
+            dispatch::set_patient(self.hart_pointer(), false);
         }
     }
 
@@ -275,7 +289,8 @@ impl Kernel {
         let lowest = dispatch::stack_limit(self.hart().id);
         let frame = u64::from(*self.chaos.entries.frame(pc));
         let limit = stack.saturating_sub(frame).max(lowest);
-        self.chaos.armed[self.cpu] = limit;
+        // With several vCPUs no seed gives the same run, and one asks another for attention.
+        dispatch::set_patient(self.hart_pointer(), !cpus::several());
         dispatch::set_poll_limit(self.hart_pointer(), limit);
     }
 
@@ -385,12 +400,24 @@ mod tests {
     }
 
     #[test]
+    fn every_turn_ends() {
+        for seed in 0..50 {
+            // With and without the kind that ends turns early.
+            for kinds in [Kind::Images as u32, u32::MAX] {
+                let mut chaos = chaos(seed, kinds);
+                let end = (0..2 * LONGEST_TURN).find(|&at| chaos.is_due(at) && chaos.ends_turn());
+                assert!(end.is_some(), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
     fn a_seed_repeats_itself_and_differs_from_others() {
         let run = |seed| {
             let mut chaos = chaos(seed, u32::MAX);
             let mut events = alloc::vec::Vec::new();
             for at in 0..100_000 {
-                if chaos.is_due() {
+                if chaos.is_due(at) {
                     events.push((at, chaos.does(Kind::Preempt), chaos.choose(7)));
                 }
             }

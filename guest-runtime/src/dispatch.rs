@@ -466,12 +466,16 @@ pub(crate) fn set_poll_limit(hart: *mut Hart, limit: u64) {
     poll_limit(hart).store(limit, Ordering::SeqCst);
 }
 
-/// Whether the host has raised the limit because time has passed; forgets that.
-pub(crate) fn take_tick(hart: *mut Hart) -> bool {
+/// Whether the host may raise the limit only when it has wanted to several times. Forgets how
+/// often it has.
+pub(crate) fn set_patient(hart: *mut Hart, is_patient: bool) {
     // SAFETY: as in `poll_limit`.
     let pending = unsafe { AtomicU64::from_ptr(addr_of_mut!((*hart).pending)) };
-    let tick = Pending::Tick as u64;
-    pending.fetch_and(!tick, Ordering::SeqCst) & tick != 0
+    let bits = match is_patient {
+        true => Pending::Patient as u64,
+        false => 0,
+    };
+    pending.store(bits, Ordering::SeqCst);
 }
 
 /// Asks for attention.

@@ -68,6 +68,7 @@ const NO_REPORT: ExitReport = ExitReport {
     interpreted: 0,
     compared: 0,
     not_compared: 0,
+    schedule: 0,
     missing_syscalls: [[0; 2]; 8],
 };
 
@@ -103,6 +104,7 @@ pub fn report(kernel: &mut Kernel, end: &End) -> ExitReport {
     report.peak_memory = kernel.memory.frames().lock().peak();
     report.interpreter_entries = kernel.interpreter_entries;
     report.interpreted = kernel.interpreter.executed();
+    report.schedule = kernel.chaos.schedule();
     if let Some(shadow) = &kernel.shadow {
         (report.compared, report.not_compared) = shadow.counts();
     }

@@ -7,12 +7,13 @@ use hartline_tests::random::{self, Random};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::{self, Scratch};
 use hartline_tests::{Result, paths, process};
+use std::collections::HashSet;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,7 @@ const DEADLINE: Duration = Duration::from_secs(3600);
 fn main() -> ExitCode {
     let mut suite = Suite::new();
     suite.add_kvm("translated code is compared with the interpreter", compared);
+    suite.add_kvm("the same seed, the same run", repeated);
     suite.add_kvm("seeds", seeds);
     suite.run()
 }
@@ -70,6 +72,46 @@ fn compared() -> Result<()> {
     match run()? {
         0 => Err("nothing was compared".into()),
         _ => Ok(()),
+    }
+}
+
+/// With one vCPU and a program that was translated ahead, a seed gives the same schedule on an
+/// idle machine and on a busy one. Other seeds give others.
+fn repeated() -> Result<()> {
+    const SEEDS: u64 = 6;
+    /// Threads that keep the machine busy.
+    const BUSY: usize = 3;
+    /// Three processes and their pipes.
+    const SCRIPT: &str = "seq 3000 | sed 's/1/22/; /7$/d' | sort -r | md5sum; \
+                          echo one | { read a; echo $a two; }";
+    /// What it prints, as the host's tools say.
+    const RESULT: &str = "6f011592af14721553ea51a4a11e0b54  -\none two\n";
+    hartline::translate(&paths::busybox())?;
+    let start = random::seed() / 1000 % 1_000_000;
+    let run = |seed: u64| -> Result<String> {
+        let mut command = hartline::command("run")?;
+        command.env(CHAOS, seed.to_string());
+        command.args(["--stats=json", "--"]).arg(paths::busybox());
+        let outcome = process::run(command.args(["sh", "-c", SCRIPT]), b"")?;
+        if outcome.code != 0 || outcome.stdout_text() != RESULT {
+            return Err(format!("{CHAOS}={seed}: {outcome:?}").into());
+        }
+        hartline::statistic(&outcome, "schedule")
+    };
+    let seeds = start..start + SEEDS;
+    let idle: Vec<_> = seeds.clone().map(run).collect::<Result<_>>()?;
+    let is_over = AtomicBool::new(false);
+    let busy: Vec<_> = thread::scope(|scope| {
+        let work = || while !is_over.load(Ordering::Relaxed) {};
+        (0..BUSY).for_each(|_| drop(scope.spawn(work)));
+        let busy = seeds.map(run).collect::<Result<_>>();
+        is_over.store(true, Ordering::Relaxed);
+        busy
+    })?;
+    let different = idle.iter().collect::<HashSet<_>>().len();
+    match idle == busy && different == idle.len() {
+        true => Ok(()),
+        false => Err(format!("seeds from {start}: idle {idle:?}, busy {busy:?}").into()),
     }
 }
 

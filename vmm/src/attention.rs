@@ -2,7 +2,7 @@
 
 use crate::platform::Mapping;
 use hartline_abi::boot::{MAX_CPUS, Shared};
-use hartline_abi::hart::{Hart, Pending};
+use hartline_abi::hart::{Hart, PASSED_OVER, PATIENCE, Pending};
 use hartline_devices::lateness;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
@@ -32,7 +32,14 @@ pub(crate) fn raise_one(shared: &Mapping, ram: &Mapping, cpu: usize, why: Pendin
         field(offset_of!(Hart, poll_limit)),
     ) && let (Ok(pending), Ok(limit)) = (ram.atomic_u64(pending), ram.atomic_u64(limit))
     {
-        pending.fetch_or(why as u64, Ordering::SeqCst);
-        limit.store(u64::MAX, Ordering::SeqCst);
+        let seen = limit.load(Ordering::SeqCst);
+        let before = pending.fetch_or(why as u64, Ordering::SeqCst);
+        if before & Pending::Patient as u64 != 0
+            && pending.fetch_add(PASSED_OVER, Ordering::SeqCst) / PASSED_OVER < PATIENCE
+        {
+            return;
+        }
+        // Whoever changed it meanwhile looks, or has looked, at what this is about.
+        let _ = limit.compare_exchange(seen, u64::MAX, Ordering::SeqCst, Ordering::SeqCst);
     }
 }

@@ -142,7 +142,16 @@ pub enum Pending {
     Tick = 8,
     /// A device: [`crate::boot::Shared::interrupts`].
     Device = 16,
+    /// Set by the guest: the host raises [`Hart::poll_limit`] only when it has wanted to
+    /// [`PATIENCE`] times ([`crate::chaos`]).
+    Patient = 32,
 }
+
+/// What the host adds to [`Hart::pending`] each time that it did not raise the limit.
+pub const PASSED_OVER: u64 = 1 << 32;
+
+/// So many times.
+pub const PATIENCE: u64 = 20;
 
 /// What the processor and the CPL 0 stub push on an exception, lowest address first.
 #[repr(C)]

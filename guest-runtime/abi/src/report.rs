@@ -85,6 +85,8 @@ pub struct ExitReport {
     pub compared: u64,
     /// Times that it could not be compared.
     pub not_compared: u64,
+    /// A digest of what chaos did, and where; 0: nothing.
+    pub schedule: u64,
     /// System call numbers that were answered with `ENOSYS` (first 8), and how often.
     pub missing_syscalls: [[u32; 2]; 8],
 }

@@ -10,7 +10,6 @@ use crate::task::{Registers, Task};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::mem;
-use hartline_abi::chaos::Kind;
 
 impl Kernel {
     /// Lets another task run in place of the running one, which could go on, if one can
@@ -23,7 +22,7 @@ impl Kernel {
         let now = clock::monotonic();
         let preempts = mem::take(&mut self.scheduler.preempts);
         let is_over = match self.chaos.preempts() {
-            true => self.chaos.does(Kind::Preempt),
+            true => self.chaos.ends_turn(),
             false => now.saturating_sub(self.scheduler.started) >= SLICE,
         };
         if !preempts && !is_over {

@@ -15,7 +15,6 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
 use hartline_abi::call::Operation;
-use hartline_abi::chaos::Kind;
 
 impl Kernel {
     /// The time at which the call being served gives up that may take `timeout_ns`
@@ -323,7 +322,7 @@ impl Kernel {
     /// Watches the devices for a time that follows how often it was worth it, and disks that have
     /// requests, but not beyond the next time limit. Result: whether there is something.
     pub(super) fn await_device(&mut self) -> bool {
-        if self.chaos.does(Kind::Polls) {
+        if self.chaos.ends_wait() {
             return false;
         }
         let (net, disks) = (&self.files.vfs.net, &self.files.vfs.disks);

@@ -100,6 +100,10 @@ impl Run<'_> {
                 );
                 lines.push(("translated code compared".to_owned(), counts));
             }
+            if report.schedule != 0 {
+                let digest = format!("{:016x}", report.schedule);
+                lines.push(("schedule".to_owned(), digest));
+            }
             lines.extend(missing(report).map(|(number, count)| {
                 (
                     format!("missing system call {number}"),
@@ -209,6 +213,7 @@ impl Run<'_> {
             object["interpreted"] = report.interpreted.into();
             object["compared"] = report.compared.into();
             object["not_compared"] = report.not_compared.into();
+            object["schedule"] = format!("{:016x}", report.schedule).into();
             object["peak_memory"] = report.peak_memory.into();
             object["missing_syscalls"] = missing.into();
         }
