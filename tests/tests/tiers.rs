@@ -4,7 +4,7 @@
 use hartline_tests::process;
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::{self, Scratch};
-use hartline_tests::{Result, hartline, paths};
+use hartline_tests::{Result, compile, hartline, paths};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -84,6 +84,11 @@ fn main() -> ExitCode {
     suite.add_kvm("translated while running, and kept", first_and_second_run);
     suite.add_kvm("a killed run leaves a usable cache", killed);
     suite.add_kvm("damaged leftovers are made again", damaged);
+    for way in ["handler", "loop", "giant"] {
+        suite.add_kvm(format!("a first run converges: {way}"), move || {
+            converges(way)
+        });
+    }
     suite.run()
 }
 
@@ -141,5 +146,28 @@ fn damaged() -> Result<()> {
     match number(&again[0])? {
         0 => Err("nothing was translated again".into()),
         _ => Ok(()),
+    }
+}
+
+/// Translated code comes while the program runs, also for programs that handle SIGSEGV, for
+/// a loop that is never left and for a function of some 10,000 instructions.
+fn converges(way: &str) -> Result<()> {
+    const ROUNDS: &str = "2000000";
+    /// Each round executes at least 100 times 6 instructions.
+    const INSTRUCTIONS: u64 = 2_000_000 * 600;
+    let fresh = Fresh::new()?;
+    let program = compile::alone("converge", "riscv64-linux-gnu-gcc")?;
+    let mut command = fresh.command("run")?;
+    command.args(["--stats=json", "--"]).arg(program);
+    let outcome = process::run(command.args([way, ROUNDS]), b"")?;
+    let mut native = Command::new(compile::alone("converge", "cc")?);
+    let native = process::run(native.args([way, ROUNDS]), b"")?;
+    if outcome.code != 0 || outcome.stdout != native.stdout {
+        return Err(format!("{outcome:?}, native {native:?}").into());
+    }
+    let interpreted = number(&hartline::statistic(&outcome, "interpreted")?)?;
+    match interpreted < INSTRUCTIONS / 4 {
+        true => Ok(()),
+        false => Err(format!("{interpreted} instructions were interpreted").into()),
     }
 }
