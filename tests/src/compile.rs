@@ -6,10 +6,11 @@
 use crate::{Result, paths};
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::fs;
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 /// Flags of one build of the C programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -106,7 +107,7 @@ impl Set {
         }
     }
 
-    /// The executable of all of them, built once per test process.
+    /// The executable of all of them.
     ///
     /// # Errors
     /// The compiler is missing or refuses.
@@ -317,7 +318,8 @@ fn table_of(names: &[String]) -> String {
     text
 }
 
-/// Makes the file `output` with `make`, once per process and one at a time.
+/// Makes the file `output` with `make`, unless it was made from the same sources: once, also
+/// if several test processes want it at the same time.
 fn once(output: &Path, make: impl FnOnce() -> Result<()>) -> Result<PathBuf> {
     static DONE: Mutex<Option<HashMap<PathBuf, bool>>> = Mutex::new(None);
     let mut done = DONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -331,7 +333,50 @@ fn once(output: &Path, make: impl FnOnce() -> Result<()>) -> Result<PathBuf> {
     if let Some(folder) = output.parent() {
         fs::create_dir_all(folder)?;
     }
-    make()?;
+    let lock = File::create(output.with_added_extension("lock"))?;
+    lock.lock()?;
+    let (key, stamp) = (sources_key()?, output.with_added_extension("key"));
+    let is_made = output.exists() && fs::read_to_string(&stamp).is_ok_and(|made| made == key);
+    if !is_made {
+        // Until it is made, there is none.
+        let _ = fs::remove_file(&stamp);
+        make()?;
+        fs::write(&stamp, key)?;
+    }
     done.insert(output.to_path_buf(), true);
     Ok(output.to_path_buf())
+}
+
+/// What all executables depend on: sources, compilers, and this file, which has their flags.
+fn sources_key() -> Result<String> {
+    static KEY: OnceLock<u64> = OnceLock::new();
+    if let Some(key) = KEY.get() {
+        return Ok(format!("{key:016x}"));
+    }
+    let mut hasher = DefaultHasher::new();
+    include_bytes!("compile.rs").hash(&mut hasher);
+    for compiler in [C, CPP, "cc", "c++"] {
+        let version = Command::new(compiler).arg("--version").output();
+        // Without it, what needs it says so.
+        version
+            .map_or_else(|_| Vec::new(), |output| output.stdout)
+            .hash(&mut hasher);
+    }
+    hash_sources(&Set::Programs.folder(), &mut hasher)?;
+    Ok(format!("{:016x}", KEY.get_or_init(|| hasher.finish())))
+}
+
+/// Adds the names and contents of a folder's files.
+fn hash_sources(folder: &Path, hasher: &mut DefaultHasher) -> Result<()> {
+    let entries: std::io::Result<Vec<_>> = fs::read_dir(folder)?.collect();
+    let mut paths: Vec<PathBuf> = entries?.iter().map(fs::DirEntry::path).collect();
+    paths.sort();
+    for path in paths {
+        path.hash(hasher);
+        match path.is_dir() {
+            true => hash_sources(&path, hasher)?,
+            false => fs::read(&path)?.hash(hasher),
+        }
+    }
+    Ok(())
 }
