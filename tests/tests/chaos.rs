@@ -10,6 +10,7 @@ use hartline_tests::{Result, paths, process};
 use std::collections::HashSet;
 use std::env;
 use std::fs;
+use std::hint;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Mutex;
@@ -102,7 +103,11 @@ fn repeated() -> Result<()> {
     let idle: Vec<_> = seeds.clone().map(run).collect::<Result<_>>()?;
     let is_over = AtomicBool::new(false);
     let busy: Vec<_> = thread::scope(|scope| {
-        let work = || while !is_over.load(Ordering::Relaxed) {};
+        let work = || {
+            while !is_over.load(Ordering::Relaxed) {
+                hint::spin_loop();
+            }
+        };
         (0..BUSY).for_each(|_| drop(scope.spawn(work)));
         let busy = seeds.map(run).collect::<Result<_>>();
         is_over.store(true, Ordering::Relaxed);
