@@ -174,6 +174,13 @@ impl Chaos {
         ends
     }
 
+    /// The host has interrupted a loop that calls nothing. Something is due at this safepoint, and
+    /// the turn is over: the next safepoint comes only when the host loses its patience again.
+    fn interrupt(&mut self) {
+        self.turn = LONGEST_TURN;
+        self.left = 1;
+    }
+
     /// Whether waiting for a device ends at once.
     pub fn ends_wait(&mut self) -> bool {
         let rate = self.rates[(Kind::Polls as u32).trailing_zeros() as usize];
@@ -260,6 +267,9 @@ impl Kernel {
 
     #[cold]
     fn is_event_due(&mut self, is_entry: bool) -> bool {
+        if dispatch::was_interrupted(self.hart_pointer()) {
+            self.chaos.interrupt();
+        }
         self.arm_safepoints();
         let hart = self.hart();
         let (pc, sp) = (hart.pc, hart.x[SP]);
@@ -408,6 +418,17 @@ mod tests {
                 let end = (0..2 * LONGEST_TURN).find(|&at| chaos.is_due(at) && chaos.ends_turn());
                 assert!(end.is_some(), "seed {seed}");
             }
+        }
+    }
+
+    /// A loop that calls nothing reaches a safepoint only when the host interrupts it.
+    #[test]
+    fn an_interrupted_turn_is_over() {
+        for seed in 0..50 {
+            let mut chaos = chaos(seed, Kind::Images as u32);
+            assert!(!chaos.ends_turn());
+            chaos.interrupt();
+            assert!(chaos.is_due(0) && chaos.ends_turn(), "seed {seed}");
         }
     }
 

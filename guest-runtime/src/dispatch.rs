@@ -14,7 +14,7 @@ use crate::profile::{self, Frame};
 use crate::thunks;
 use core::ptr::addr_of_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use hartline_abi::hart::{Hart, Pending};
+use hartline_abi::hart::{Hart, PASSED_OVER, PATIENCE, Pending};
 use hartline_abi::layout::{STACK_BASE, STACK_SIZE, STACK_SLACK, STACK_STRIDE};
 use hartline_abi::port;
 use hartline_abi::profile::Place;
@@ -476,6 +476,14 @@ pub(crate) fn set_patient(hart: *mut Hart, is_patient: bool) {
         false => 0,
     };
     pending.store(bits, Ordering::SeqCst);
+}
+
+/// Whether the host has lost its patience with a hart that was set patient: it has raised the
+/// limit.
+pub(crate) fn was_interrupted(hart: *mut Hart) -> bool {
+    // SAFETY: as in `poll_limit`.
+    let pending = unsafe { AtomicU64::from_ptr(addr_of_mut!((*hart).pending)) };
+    pending.load(Ordering::SeqCst) / PASSED_OVER >= PATIENCE
 }
 
 /// Asks for attention.
