@@ -87,7 +87,7 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     match a[1] {
         ADD => epoll.add(fd, interest)?,
         MODIFY => epoll.modify(fd, interest)?,
-        _ => epoll.remove(fd)?,
+        _ => epoll.remove(fd, target)?,
     }
     let ino = kernel.files.file(a[0])?.ino;
     kernel.files.vfs.changed.push(ino);
@@ -132,8 +132,8 @@ fn interests(files: &mut Files, fd: u64) -> Result<Vec<(u32, Interest)>, Errno> 
         .into_iter()
         .partition(|(_, interest)| files.vfs.files.get(interest.file).is_ok());
     let epoll = list(files, fd)?;
-    for (number, _) in closed {
-        epoll.remove(number)?;
+    for (number, interest) in closed {
+        epoll.remove(number, interest.file)?;
     }
     open.sort_unstable_by_key(|(_, interest)| interest.turn);
     Ok(open)
@@ -174,9 +174,10 @@ fn collect(
                 pad: 0,
                 data: interest.data,
             });
-            epoll.report(*number, ready, edges);
+            epoll.report(*number, interest.file, ready, edges);
         } else if news == 0 {
-            epoll.report(*number, interest.reported & ready, interest.seen);
+            let reported = interest.reported & ready;
+            epoll.report(*number, interest.file, reported, interest.seen);
         }
     }
     Ok((events, watches, wants_input))

@@ -29,10 +29,11 @@ pub struct Interest {
     pub turn: u64,
 }
 
-/// An interest list, by descriptor.
+/// An interest list, by descriptor and what it was when it was added: a descriptor that was closed
+/// and opened anew is another entry, since the old description may be open elsewhere.
 #[derive(Debug, Default)]
 pub struct Epoll {
-    interests: BTreeMap<u32, Interest>,
+    interests: BTreeMap<(u32, FileId), Interest>,
     last_turn: u64,
 }
 
@@ -48,15 +49,15 @@ impl Epoll {
     /// # Errors
     /// `EEXIST`, `ENOSPC`.
     pub fn add(&mut self, fd: u32, interest: Interest) -> Result<(), Errno> {
-        let known = self.interests.get(&fd);
-        if known.is_some_and(|known| known.file == interest.file) {
+        let key = (fd, interest.file);
+        if self.interests.contains_key(&key) {
             return Err(Errno::EEXIST);
         }
         if self.interests.len() >= MAX_INTERESTS {
             return Err(Errno::ENOSPC);
         }
         let turn = self.next_turn();
-        self.interests.insert(fd, Interest { turn, ..interest });
+        self.interests.insert(key, Interest { turn, ..interest });
         Ok(())
     }
 
@@ -66,7 +67,8 @@ impl Epoll {
     /// `ENOENT`.
     pub fn modify(&mut self, fd: u32, interest: Interest) -> Result<(), Errno> {
         let turn = self.next_turn();
-        *self.interests.get_mut(&fd).ok_or(Errno::ENOENT)? = Interest { turn, ..interest };
+        let known = self.interests.get_mut(&(fd, interest.file));
+        *known.ok_or(Errno::ENOENT)? = Interest { turn, ..interest };
         Ok(())
     }
 
@@ -74,19 +76,21 @@ impl Epoll {
     ///
     /// # Errors
     /// `ENOENT`.
-    pub fn remove(&mut self, fd: u32) -> Result<(), Errno> {
-        self.interests.remove(&fd).map(|_| ()).ok_or(Errno::ENOENT)
+    pub fn remove(&mut self, fd: u32, file: FileId) -> Result<(), Errno> {
+        let removed = self.interests.remove(&(fd, file));
+        removed.map(|_| ()).ok_or(Errno::ENOENT)
     }
 
     /// Every interest.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Interest)> {
-        self.interests.iter().map(|(&fd, interest)| (fd, interest))
+        let interests = self.interests.iter();
+        interests.map(|(&(fd, _), interest)| (fd, interest))
     }
 
     /// Notes what was reported for a descriptor.
-    pub fn report(&mut self, fd: u32, ready: u32, seen: [u32; 2]) {
+    pub fn report(&mut self, fd: u32, file: FileId, ready: u32, seen: [u32; 2]) {
         let turn = self.next_turn();
-        if let Some(interest) = self.interests.get_mut(&fd) {
+        if let Some(interest) = self.interests.get_mut(&(fd, file)) {
             if ready != 0 {
                 interest.turn = turn;
             }

@@ -138,14 +138,23 @@ impl OpenFile {
 /// All open file descriptions.
 #[derive(Debug, Default)]
 pub struct OpenFiles {
-    slots: Vec<Option<OpenFile>>,
+    slots: Vec<Option<(FileId, OpenFile)>>,
     free: Vec<u32>,
+    /// Descriptions that were ever opened.
+    opened: u64,
     /// Those that tell by signals what happens to them.
     telling: Vec<FileId>,
 }
 
+/// Bits of a [`FileId`] that hold its slot; the others count descriptions.
+const SLOT_BITS: u32 = 20;
 /// Most open file descriptions (`fs.file-max`).
-pub const MAX_FILES: usize = 1 << 20;
+pub const MAX_FILES: usize = 1 << SLOT_BITS;
+
+/// The slot of a description.
+fn slot(id: FileId) -> usize {
+    id.0 as usize % MAX_FILES
+}
 
 impl OpenFiles {
     /// Adds a description.
@@ -153,15 +162,18 @@ impl OpenFiles {
     /// # Errors
     /// `ENFILE` beyond [`MAX_FILES`].
     pub fn insert(&mut self, file: OpenFile) -> Result<FileId, Errno> {
-        if let Some(index) = self.free.pop() {
-            self.slots[index as usize] = Some(file);
-            return Ok(FileId(index));
-        }
-        if self.slots.len() >= MAX_FILES {
-            return Err(Errno::ENFILE);
-        }
-        self.slots.push(Some(file));
-        Ok(FileId(self.slots.len() as u32 - 1))
+        let index = match self.free.pop() {
+            Some(index) => index as usize,
+            None if self.slots.len() >= MAX_FILES => return Err(Errno::ENFILE),
+            None => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+        };
+        self.opened += 1;
+        let id = FileId(self.opened << SLOT_BITS | index as u64);
+        self.slots[index] = Some((id, file));
+        Ok(id)
     }
 
     /// A description.
@@ -169,8 +181,10 @@ impl OpenFiles {
     /// # Errors
     /// `EBADF` if it is closed.
     pub fn get(&self, id: FileId) -> Result<&OpenFile, Errno> {
-        let slot = self.slots.get(id.0 as usize);
-        slot.and_then(Option::as_ref).ok_or(Errno::EBADF)
+        match self.slots.get(slot(id)) {
+            Some(Some((own, file))) if *own == id => Ok(file),
+            _ => Err(Errno::EBADF),
+        }
     }
 
     /// A description, for changing.
@@ -178,8 +192,10 @@ impl OpenFiles {
     /// # Errors
     /// `EBADF` if it is closed.
     pub fn get_mut(&mut self, id: FileId) -> Result<&mut OpenFile, Errno> {
-        let slot = self.slots.get_mut(id.0 as usize);
-        slot.and_then(Option::as_mut).ok_or(Errno::EBADF)
+        match self.slots.get_mut(slot(id)) {
+            Some(Some((own, file))) if *own == id => Ok(file),
+            _ => Err(Errno::EBADF),
+        }
     }
 
     /// One more descriptor refers to it.
@@ -199,8 +215,9 @@ impl OpenFiles {
         if file.flags & o::ASYNC != 0 {
             self.set_telling(id, false);
         }
-        self.free.push(id.0);
-        self.slots.get_mut(id.0 as usize)?.take()
+        self.free.push(slot(id) as u32);
+        let (_, file) = self.slots.get_mut(slot(id))?.take()?;
+        Some(file)
     }
 
     /// Those that tell by signals what happens to them.

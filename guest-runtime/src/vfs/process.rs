@@ -8,9 +8,11 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
-/// Index of an open file description.
+/// Names an open file description. A description that is opened later never has the same name,
+/// so that a name which outlives its description (an interest of epoll, a poll that waits) leads
+/// to none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FileId(pub u32);
+pub struct FileId(pub u64);
 
 /// A file descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -110,6 +110,34 @@ static void epolls(void) {
     if (!emulated) FAILS(epoll_create1(1 << 20), EINVAL);
 }
 
+/* A descriptor that is closed is no interest any more, whatever is opened in its place. */
+static void closed_interests(void) {
+    int epoll = epoll_create1(0), ends[2];
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 1}, got[4];
+    CHECK(pipe(ends) == 0);
+    GIVES(epoll_ctl(epoll, EPOLL_CTL_ADD, ends[0], &event), 0);
+    close(ends[0]), close(ends[1]);
+    int ready[2] = {eventfd(1, 0), eventfd(1, 0)};
+    CHECK(ready[0] == ends[0] && ready[1] == ends[1]);
+    GIVES(epoll_wait(epoll, got, 4, 0), 0);
+    FAILS(epoll_ctl(epoll, EPOLL_CTL_MOD, ready[0], &event), ENOENT);
+    FAILS(epoll_ctl(epoll, EPOLL_CTL_DEL, ready[0], NULL), ENOENT);
+    event.data.u64 = 2;
+    GIVES(epoll_ctl(epoll, EPOLL_CTL_ADD, ready[0], &event), 0);
+    /* One that is open elsewhere stays, also beside another one with its number. */
+    int copy = dup(ready[0]);
+    close(ready[0]);
+    CHECK(eventfd(1, 0) == ready[0]);
+    event.data.u64 = 3;
+    GIVES(epoll_ctl(epoll, EPOLL_CTL_ADD, ready[0], &event), 0);
+    GIVES(epoll_wait(epoll, got, 4, 0), 2);
+    GIVES(got[0].data.u64 + got[1].data.u64, 5);
+    close(copy);
+    GIVES(epoll_wait(epoll, got, 4, 0), 1);
+    GIVES(got[0].data.u64, 3);
+    close(ready[0]), close(ready[1]), close(epoll);
+}
+
 static void timers(void) {
     int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
     struct itimerspec time = {.it_value.tv_nsec = 10000000, .it_interval.tv_nsec = 10000000}, left;
@@ -148,6 +176,7 @@ int main(int count, char **arguments) {
     polls();
     selects();
     epolls();
+    closed_interests();
     timers();
     processes();
     return finish("polling");

@@ -51,6 +51,23 @@ fn duplicates_share_their_description() {
     assert_eq!(m.read(21, 2).unwrap(), b"o\n");
 }
 
+/// What keeps the name of a description that was closed does not meet a later one in its place:
+/// an interest of epoll did, and reported the events of another file.
+#[test]
+fn a_closed_description_is_no_later_one() {
+    let mut m = Machine::sample();
+    let fd = m.open("/etc/motd", o::RDONLY, 0).unwrap();
+    let old = m.process.fds.get(fd).unwrap().file;
+    m.close(fd).unwrap();
+    assert!(m.vfs.files.get(old).is_err());
+    assert_eq!(m.open("/etc/motd", o::RDONLY, 0), Ok(fd));
+    let new = m.process.fds.get(fd).unwrap().file;
+    assert_ne!(old, new);
+    assert!(m.vfs.files.get(old).is_err() && m.vfs.files.get_mut(old).is_err());
+    assert!(m.vfs.files.release(old).is_none(), "it is open no more");
+    assert!(m.vfs.files.get(new).is_ok());
+}
+
 #[test]
 fn pipes() {
     let mut m = Machine::empty();
