@@ -11,7 +11,7 @@ BUSY_SECONDS ?= 3600
 SEEDS ?= 100
 MODELS := cargo test --release --locked --manifest-path tests/models/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target)/models
 
-.PHONY: help setup test-setup update-lock build run test test-emulated models stress stress-busy chaos fuzz bench-programs bench bench-io bench-service deb test-deb fmt lint doc clean
+.PHONY: help setup test-setup update-lock build build-bench run test test-emulated models stress stress-busy chaos fuzz bench-programs bench bench-io bench-service deb test-deb fmt lint doc clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -27,6 +27,9 @@ update-lock: ## Write deploy/setup/debian.lock anew from Debian's index
 
 build: setup ## Build the hartline command
 	cargo build --release --locked -p hartline
+
+build-bench: build ## Build hartline-bench, which `hartline bench` starts
+	cargo build --release --locked -p hartline-bench
 
 run: build ## Start the daemon, run Debian's riscv64 busybox through its API (KEEP=1: leave it up)
 	@$(SETUP)/fetch-debian.sh riscv64 .debian/riscv64 busybox-static
@@ -59,13 +62,13 @@ fuzz: setup ## Run each fuzz target for FUZZ_SECONDS (60)
 bench-programs: test-setup ## Build the programs that the benchmark runs
 	tests/bench/build.sh target/bench-programs
 
-bench: build bench-programs ## Compare with native code and qemu-riscv64
+bench: build-bench bench-programs ## Compare with native code and qemu-riscv64
 	$(RELEASE)/hartline bench compute --programs target/bench-programs
 
-bench-io: build bench-programs ## The same for servers and their network (as root)
+bench-io: build-bench bench-programs ## The same for servers and their network (as root)
 	$(RELEASE)/hartline bench io --programs target/bench-programs
 
-bench-service: build bench-programs ## Measure the daemon: runs, leaks, idle machines, restart (as root)
+bench-service: build-bench bench-programs ## Measure the daemon: runs, leaks, idle machines, restart (as root)
 	$(RELEASE)/hartline bench service --programs target/bench-programs
 
 deb: build ## Build the Debian package, in target/deb

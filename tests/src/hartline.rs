@@ -35,6 +35,17 @@ pub fn daemon() -> Result<PathBuf> {
     Ok(binary()?.with_file_name("hartlined"))
 }
 
+/// A command that starts `hartline bench`, whose program is built if it was not yet.
+///
+/// # Errors
+/// It cannot be built.
+pub fn bench() -> Result<Command> {
+    static BUILT: OnceLock<std::result::Result<(), String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| cargo("hartline-bench", &["build"]).map(drop));
+    built.as_ref().map_err(|error| error.as_str())?;
+    command("bench")
+}
+
 /// The program of a file of tests of the VMM, which runs them on other machines too.
 ///
 /// # Errors

@@ -46,7 +46,7 @@ fn programs() -> Result<&'static Path> {
 }
 
 fn bench(programs: &Path, arguments: &[&str]) -> Result<Outcome> {
-    let mut command = hartline::command("bench")?;
+    let mut command = hartline::bench()?;
     command.args(["compute", "--quick", "--programs"]);
     process::run(command.arg(programs).args(arguments), b"")
 }
@@ -177,7 +177,7 @@ fn disk() -> Result<()> {
     let directory = paths::work().join("bench-disk");
     let script = paths::repository().join("tests/bench/build.sh");
     compile::check(Command::new(script).arg(&directory).arg("disk"))?;
-    let mut command = hartline::command("bench")?;
+    let mut command = hartline::bench()?;
     command.args(["disk", "--quick", "--json", "--size", "4", "--directory"]);
     command.arg(&directory).arg("--programs").arg(&directory);
     let outcome = process::run(&mut command, b"")?;
@@ -195,7 +195,7 @@ fn syscalls() -> Result<()> {
     let script = paths::repository().join("tests/bench/build.sh");
     compile::check(Command::new(script).arg(&directory).arg("syscalls"))?;
     hartline::translate(&directory.join("roots/riscv64/syscalls/syscalls"))?;
-    let mut command = hartline::command("bench")?;
+    let mut command = hartline::bench()?;
     command.args(["syscalls", "--quick", "--json", "--programs"]);
     let outcome = process::run(command.arg(&directory), b"")?;
     let text = outcome.stdout_text();

@@ -7,6 +7,7 @@ pub mod boot;
 mod calls;
 pub mod chaos;
 pub mod client;
+pub mod command_line;
 pub mod confine;
 mod control;
 pub mod daemon;

@@ -2,6 +2,7 @@
 
 mod attach;
 mod connect;
+mod programs;
 
 pub use attach::{Attached, Input, Output, Received};
 pub use connect::DEFAULT_CA;

@@ -12,6 +12,7 @@ mod run;
 mod translation;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use hartline_vmm::command_line;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -110,7 +111,7 @@ fn main() -> ExitCode {
         Err(error) => usage(&error),
     };
     result.unwrap_or_else(|error| {
-        say(&one_line(&error));
+        say(&command_line::one_line(error.as_ref()));
         ExitCode::from(FAILURE)
     })
 }
@@ -127,7 +128,7 @@ fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
 /// exit handlers would take what LLVM needs away from them.
 fn leave(result: anyhow::Result<u8>) -> ! {
     let code = result.unwrap_or_else(|error| {
-        say(&one_line(&error));
+        say(&command_line::one_line(error.as_ref()));
         FAILURE
     });
     // SAFETY: no memory is involved; nothing is buffered, for runs write to descriptors.
@@ -140,32 +141,7 @@ fn usage(error: &clap::Error) -> anyhow::Result<ExitCode> {
         error.print()?;
         return Ok(ExitCode::SUCCESS);
     }
-    let text = error.render().to_string();
-    // Arguments that are missing stand indented on lines of their own.
-    let wrong = text
-        .lines()
-        .take_while(|line| !line.is_empty())
-        .map(str::trim);
-    let wrong = wrong.collect::<Vec<_>>().join(" ");
-    let wrong = wrong.strip_prefix("error: ").unwrap_or(&wrong);
-    anyhow::bail!("{wrong} (hartline help says more)")
-}
-
-/// An error and its causes as one line. Errors of the libraries tell their cause
-/// themselves; it is not said twice.
-fn one_line(error: &anyhow::Error) -> String {
-    let mut line = String::new();
-    for cause in error
-        .chain()
-        .map(|cause| cause.to_string().replace('\n', " "))
-    {
-        if line.is_empty() {
-            line = cause;
-        } else if !line.ends_with(&cause) {
-            line = format!("{line}: {cause}");
-        }
-    }
-    line
+    anyhow::bail!(command_line::mistake(error, "hartline help"))
 }
 
 /// Writes a message to standard error. That nobody reads it is no reason to fail.

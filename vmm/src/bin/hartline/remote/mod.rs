@@ -12,7 +12,7 @@ mod volumes;
 pub use attach::{Attach, attach};
 pub use keys::{Key, key};
 pub use machines::{Create, Logs, Named, Ps, create, kill, logs, ps, rm, start, stop};
-pub use programs::{Programs, Push, list as programs, push, until_ready, upload};
+pub use programs::{Programs, Push, list as programs, push};
 pub use runs::{Submit, submit};
 pub use top::{Top, top};
 pub use volumes::{Volume, Volumes, list as volumes, volume};
@@ -120,7 +120,7 @@ async fn list(
 }
 
 /// Runs a command that waits for the daemon.
-pub fn wait<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+fn wait<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?

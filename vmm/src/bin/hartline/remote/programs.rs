@@ -2,15 +2,9 @@
 
 use super::{Remote, done, table, wait};
 use anyhow::{Context, bail};
-use hartline_vmm::client::{self, Connection, escape};
-use hyper::Method;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
-
-/// Time between two questions whether a program is ready.
-const PERIOD: Duration = Duration::from_millis(200);
 
 /// Arguments of `hartline push`.
 #[derive(Debug, clap::Args)]
@@ -50,9 +44,11 @@ pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
         };
         let programs = arguments.programs.join(",");
         let mut daemon = arguments.remote.connect().await?;
-        let mut program = upload(&mut daemon, &arguments.file, &name, &programs).await?;
+        let opened = tokio::fs::File::open(&arguments.file).await;
+        let opened = opened.with_context(|| shown.clone())?;
+        let mut program = daemon.upload(opened, &name, &programs).await?;
         if !arguments.no_wait {
-            program = until_ready(&mut daemon, program).await?;
+            program = daemon.until_ready(program).await?;
         }
         if !arguments.remote.print_json(&program)? {
             println!("{}", table::text(&program, "id"));
@@ -62,40 +58,6 @@ pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
             _ => done(),
         }
     })
-}
-
-/// Uploads a file as a program. Result: the program as it is then. `programs` are paths in a
-/// root file system that are translated ahead, with commas between them.
-///
-/// # Errors
-/// It cannot be read, or is refused.
-pub async fn upload(
-    daemon: &mut Connection,
-    file: &Path,
-    name: &str,
-    programs: &str,
-) -> anyhow::Result<Value> {
-    let opened = tokio::fs::File::open(file).await;
-    let body = client::file(opened.with_context(|| file.display().to_string())?);
-    let (name, programs) = (escape(name), escape(programs));
-    let path = format!("/v1/programs?name={name}&programs={programs}");
-    let kind = Some("application/octet-stream");
-    let answer = daemon.send(Method::POST, &path, kind, body).await?;
-    let bytes = http_body_util::BodyExt::collect(answer.into_body()).await?;
-    Ok(serde_json::from_slice(&bytes.to_bytes())?)
-}
-
-/// Asks until a program is ready or has failed. Result: the program as it is then.
-///
-/// # Errors
-/// The daemon does not answer.
-pub async fn until_ready(daemon: &mut Connection, mut program: Value) -> anyhow::Result<Value> {
-    let path = format!("/v1/programs/{}", table::text(&program, "id"));
-    while ["packing", "translating"].contains(&table::text(&program, "state").as_str()) {
-        tokio::time::sleep(PERIOD).await;
-        program = daemon.json(Method::GET, &path, None).await?;
-    }
-    Ok(program)
 }
 
 /// Arguments of `hartline programs`.

@@ -38,7 +38,7 @@ impl Programs {
             .with_context(|| format!("{shown}: make bench-programs prepares it"))?;
         Ok(Self {
             directory,
-            hartline: std::env::current_exe().context("cannot find the hartline program")?,
+            hartline: crate::beside("hartline")?,
             pin,
         })
     }

@@ -67,7 +67,10 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         "{}: make bench-programs prepares it",
         program.display()
     );
-    let results = crate::remote::wait(measure(arguments, &program))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let results = runtime.block_on(measure(arguments, &program))?;
     match arguments.json {
         true => writeln!(io::stdout(), "{}", serde_json::to_string(&results)?)?,
         false => write!(io::stdout(), "{results}")?,

@@ -39,7 +39,7 @@ impl Daemon {
         let directory = std::env::temp_dir().join(name);
         fs::create_dir(&directory).with_context(|| directory.display().to_string())?;
         fs::write(directory.join("hartlined.toml"), CONFIGURATION)?;
-        let program = std::env::current_exe()?.with_file_name("hartlined");
+        let program = crate::beside("hartlined")?;
         let child = spawn(&program, &directory)?;
         let mut daemon = Self {
             directory,
@@ -111,8 +111,10 @@ impl Daemon {
     /// It is refused.
     pub async fn push(&self, file: &Path) -> anyhow::Result<String> {
         let mut connection = self.connect().await?;
-        let program = crate::remote::upload(&mut connection, file, "service", "").await?;
-        let program = crate::remote::until_ready(&mut connection, program).await?;
+        let opened = tokio::fs::File::open(file).await;
+        let opened = opened.with_context(|| file.display().to_string())?;
+        let program = connection.upload(opened, "service", "").await?;
+        let program = connection.until_ready(program).await?;
         let text = |field| program.get(field).and_then(Value::as_str);
         match (text("state"), text("message"), text("id")) {
             (Some("ready"), Some(""), Some(id)) => Ok(id.to_owned()),

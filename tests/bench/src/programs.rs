@@ -76,7 +76,7 @@ impl Programs {
             .with_context(|| format!("{}: no benchmark programs ({hint})", directory.display()))?;
         let programs = Self {
             directory: found,
-            hartline: std::env::current_exe().context("cannot find the hartline program")?,
+            hartline: crate::beside("hartline")?,
             options: disabled
                 .iter()
                 .map(|name| format!("--disable={name}"))
@@ -214,7 +214,7 @@ impl Programs {
         let line = last_line(&output);
         if way == Way::Hartline
             && !matches!(benchmark.program, Program::Static(_))
-            && output.status.code() == Some(i32::from(crate::FAILURE))
+            && output.status.code() == Some(i32::from(hartline_vmm::report::FAILURE))
         {
             let reason = line.strip_prefix("hartline: ").unwrap_or(&line);
             return Err(Failure::NotYet(reason.to_owned()));

@@ -222,7 +222,7 @@ impl Programs {
         let programs = Self {
             native: file("native")?,
             riscv64: file("riscv64")?,
-            hartline: std::env::current_exe().context("cannot find the hartline program")?,
+            hartline: crate::beside("hartline")?,
         };
         // So that no measured run translates it.
         let mut command = Command::new(&programs.hartline);

@@ -218,7 +218,7 @@ impl Program {
         Ok(Self {
             native: root("amd64")?,
             riscv64: root("riscv64")?,
-            hartline: std::env::current_exe().context("cannot find the hartline program")?,
+            hartline: crate::beside("hartline")?,
         })
     }
 

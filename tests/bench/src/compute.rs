@@ -43,7 +43,7 @@ pub struct Arguments {
 /// Measure, and print the results on standard output, progress on standard error.
 ///
 /// # Errors
-/// As [`super::main`].
+/// A program is missing, fails, or prints something else in one of the three ways.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let benchmarks = suite::select(&arguments.filter).map_err(anyhow::Error::msg)?;
     let programs = Programs::open(

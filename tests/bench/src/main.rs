@@ -1,0 +1,88 @@
+//! `hartline bench`: Hartline compared with native programs and with qemu-user.
+//!
+//! The `hartline` command starts this program, so that its users need not build it.
+
+mod ablation;
+mod compute;
+mod disk;
+mod io;
+mod programs;
+mod results;
+mod service;
+mod suite;
+mod syscalls;
+mod versions;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use hartline_vmm::{command_line, report};
+use std::io::{self as stdio, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Compare with native programs and with qemu-user, and measure the daemon
+#[derive(Debug, Parser)]
+#[command(name = "hartline-bench", bin_name = "hartline bench", version)]
+struct Arguments {
+    #[command(subcommand)]
+    benchmark: Benchmark,
+}
+
+#[derive(Debug, Subcommand)]
+enum Benchmark {
+    /// Compare computation: native code, qemu-riscv64 and Hartline run the same programs
+    Compute(compute::Arguments),
+    /// Measure what each technique of the translator is worth
+    Ablation(ablation::Arguments),
+    /// Compare system calls: the same operations natively and under Hartline, with exits of the VM
+    Syscalls(syscalls::Arguments),
+    /// Compare network servers: native code, qemu-riscv64 and a VM serve the same client
+    Io(io::Arguments),
+    /// Compare disks: a native program and a VM read 4 KiB at random places
+    Disk(disk::Arguments),
+    /// Measure the daemon: times of runs, what is left of them, idle machines, restart (as root)
+    Service(service::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::try_parse() {
+        Ok(arguments) => measure(&arguments.benchmark),
+        Err(error) if error.use_stderr() => Err(anyhow::anyhow!(command_line::mistake(
+            &error,
+            "hartline bench --help"
+        ))),
+        Err(help) => help.print().map(|()| ExitCode::SUCCESS).map_err(Into::into),
+    };
+    result.unwrap_or_else(|error| {
+        let message = command_line::one_line(error.as_ref());
+        // A closed standard error is no reason to fail in another way.
+        let _ = writeln!(stdio::stderr(), "hartline: {message}");
+        ExitCode::from(report::FAILURE)
+    })
+}
+
+fn measure(benchmark: &Benchmark) -> anyhow::Result<ExitCode> {
+    match benchmark {
+        Benchmark::Compute(arguments) => compute::main(arguments),
+        Benchmark::Ablation(arguments) => ablation::main(arguments),
+        Benchmark::Syscalls(arguments) => syscalls::main(arguments),
+        Benchmark::Io(arguments) => io::main(arguments),
+        Benchmark::Disk(arguments) => disk::main(arguments),
+        Benchmark::Service(arguments) => service::main(arguments),
+    }
+}
+
+/// The program `name` of the build that this one belongs to, which lies beside it.
+///
+/// # Errors
+/// It is not there.
+fn beside(name: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot find this program's own file")?;
+    let path = own.with_file_name(name);
+    anyhow::ensure!(
+        path.is_file(),
+        "{}: not found: hartline-bench measures the {name} beside it (make build)",
+        path.display()
+    );
+    Ok(path)
+}

@@ -1,0 +1,62 @@
+//! What the commands say when they fail: one line on standard error.
+
+use std::error::Error;
+
+/// A mistake in the arguments as one line, which ends with the command that shows help.
+#[must_use]
+pub fn mistake(error: &clap::Error, help: &str) -> String {
+    let text = error.render().to_string();
+    // Missing arguments are listed indented, on lines of their own.
+    let lines = text.lines().take_while(|line| !line.is_empty());
+    let line = lines.map(str::trim).collect::<Vec<_>>().join(" ");
+    let line = line.strip_prefix("error: ").unwrap_or(&line);
+    format!("{line} ({help} says more)")
+}
+
+/// An error and its causes as one line. Some errors contain the text of their cause: that text
+/// is not repeated.
+#[must_use]
+pub fn one_line(error: &(dyn Error + 'static)) -> String {
+    let mut line = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        next = error.source();
+        let cause = error.to_string().replace('\n', " ");
+        if line.is_empty() {
+            line = cause;
+        } else if !line.ends_with(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("a file")]
+    struct Outer(#[source] io::Error);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("a file: {0}")]
+    struct Telling(#[source] io::Error);
+
+    #[test]
+    fn causes_are_told_once() {
+        let cause = || io::Error::other("two\nlines");
+        assert_eq!(one_line(&Outer(cause())), "a file: two lines");
+        assert_eq!(one_line(&Telling(io::Error::other("no"))), "a file: no");
+    }
+
+    #[test]
+    fn a_mistake_is_one_line() {
+        let command = clap::Command::new("c").arg(clap::Arg::new("FILE").required(true));
+        let error = command.try_get_matches_from(["c"]).unwrap_err();
+        let line = mistake(&error, "c --help");
+        assert!(!line.contains('\n') && line.contains("<FILE>"), "{line}");
+        assert!(line.ends_with(" (c --help says more)"), "{line}");
+    }
+}
