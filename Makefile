@@ -35,8 +35,9 @@ run: build ## Start the daemon, run Debian's riscv64 busybox through its API (KE
 	@$(SETUP)/fetch-debian.sh riscv64 .debian/riscv64 busybox-static
 	@deploy/run.sh $(RELEASE) $(BUSYBOX) uname -a
 
-test: build test-setup ## Run every test (HARTLINE_REQUIRE_KVM=1: fail, not skip, without /dev/kvm)
-	cargo test --release --locked --workspace --no-fail-fast
+test: test-setup ## Run every test (HARTLINE_REQUIRE_KVM=1: fail, not skip, without /dev/kvm)
+	@# This builds the commands too. With HARTLINE the tests do not build them again in another way.
+	HARTLINE=$(abspath $(RELEASE))/hartline cargo test --release --locked --workspace --no-fail-fast
 	@$(MAKE) --no-print-directory models
 
 test-emulated: deb test-setup ## Test interrupts, and the service with systemd, on emulated SVM and VT-x (minutes)

@@ -14,6 +14,11 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
+/// Variable with the path of the command under test, with `hartlined` and `hartline-bench` beside
+/// it. `make test` sets it: `cargo build -p hartline` chooses other features of dependencies than a
+/// build of the workspace, and would compile nearly everything once more.
+const NAMED: &str = "HARTLINE";
+
 /// The release binary, built from this checkout: `cargo` finds out in a moment that
 /// nothing has to be done. `HARTLINE` names another one.
 ///
@@ -35,13 +40,17 @@ pub fn daemon() -> Result<PathBuf> {
     Ok(binary()?.with_file_name("hartlined"))
 }
 
-/// A command that starts `hartline bench`, whose program is built if it was not yet.
+/// A command that starts `hartline bench`. Its program is built too, unless `HARTLINE` names a
+/// command that has it beside it.
 ///
 /// # Errors
 /// It cannot be built.
 pub fn bench() -> Result<Command> {
     static BUILT: OnceLock<std::result::Result<(), String>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| cargo("hartline-bench", &["build"]).map(drop));
+    let built = BUILT.get_or_init(|| match env::var_os(NAMED) {
+        Some(_) => Ok(()),
+        None => cargo("hartline-bench", &["build"]).map(drop),
+    });
     built.as_ref().map_err(|error| error.as_str())?;
     command("bench")
 }
@@ -102,7 +111,7 @@ fn cargo(package: &str, command: &[&str]) -> std::result::Result<String, String>
 }
 
 fn build() -> std::result::Result<PathBuf, String> {
-    if let Some(path) = env::var_os("HARTLINE") {
+    if let Some(path) = env::var_os(NAMED) {
         return Ok(path.into());
     }
     cargo("hartline", &["build"])?;
