@@ -140,6 +140,7 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     if let Err(error) = kernel.start_disks() {
         fail(ExitKind::RuntimeError, format_args!("disk: {error}"));
     }
+    kernel.start_chaos();
     if let Err(error) = loader::load(kernel) {
         let kind = match error {
             LoadError::Boot(_) => ExitKind::RuntimeError,

@@ -255,6 +255,13 @@ impl Mask {
 }
 
 impl Kernel {
+    /// Has the host interrupt loops that reach no safepoint, also those of a task that is alone.
+    pub(crate) fn start_chaos(&mut self) {
+        if self.chaos.preempts() {
+            self.start_ticking();
+        }
+    }
+
     /// Whether the safepoint that was reached is to be served, which may be the entry of a
     /// translated function.
     #[inline]
@@ -267,8 +274,11 @@ impl Kernel {
 
     #[cold]
     fn is_event_due(&mut self, is_entry: bool) -> bool {
-        if dispatch::was_interrupted(self.hart_pointer()) {
+        if dispatch::take_interruption(self.hart_pointer()) {
             self.chaos.interrupt();
+            // A loop that calls the same function again and again looks like a function that asks
+            // for the second time.
+            self.chaos.entries.forget();
         }
         self.arm_safepoints();
         let hart = self.hart();
@@ -302,6 +312,10 @@ impl Kernel {
         // With several vCPUs no seed gives the same run, and one asks another for attention.
         dispatch::set_patient(self.hart_pointer(), !cpus::several());
         dispatch::set_poll_limit(self.hart_pointer(), limit);
+        // What the host wanted before it saw the limit must not be lost with it.
+        if dispatch::is_interrupted(self.hart_pointer()) {
+            self.ask_attention();
+        }
     }
 
     /// What happens at a safepoint besides.

@@ -14,7 +14,7 @@ use crate::profile::{self, Frame};
 use crate::thunks;
 use core::ptr::addr_of_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use hartline_abi::hart::{Hart, PASSED_OVER, PATIENCE, Pending};
+use hartline_abi::hart::{Hart, Pending, is_urgent};
 use hartline_abi::layout::{STACK_BASE, STACK_SIZE, STACK_SLACK, STACK_STRIDE};
 use hartline_abi::port;
 use hartline_abi::profile::Place;
@@ -466,24 +466,31 @@ pub(crate) fn set_poll_limit(hart: *mut Hart, limit: u64) {
     poll_limit(hart).store(limit, Ordering::SeqCst);
 }
 
-/// Whether the host may raise the limit only when it has wanted to several times. Forgets how
-/// often it has.
+/// Whether the host may raise the limit only when it has wanted to several times, or for a signal.
+/// Forgets how often it has. A signal that was not [taken](take_interruption) stays.
 pub(crate) fn set_patient(hart: *mut Hart, is_patient: bool) {
-    // SAFETY: as in `poll_limit`.
-    let pending = unsafe { AtomicU64::from_ptr(addr_of_mut!((*hart).pending)) };
     let bits = match is_patient {
         true => Pending::Patient as u64,
         false => 0,
     };
-    pending.store(bits, Ordering::SeqCst);
+    let change = |old| Some(old & Pending::Signal as u64 | bits);
+    // Never fails: there is always a new value.
+    let _ = pending(hart).fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
 }
 
-/// Whether the host has lost its patience with a hart that was set patient: it has raised the
-/// limit.
-pub(crate) fn was_interrupted(hart: *mut Hart) -> bool {
+/// Whether the host interrupts a hart that was set patient: it raises the limit, or has done so.
+pub(crate) fn is_interrupted(hart: *mut Hart) -> bool {
+    is_urgent(pending(hart).load(Ordering::SeqCst))
+}
+
+/// As [`is_interrupted`]; forgets it. The caller looks at what the host wants afterwards.
+pub(crate) fn take_interruption(hart: *mut Hart) -> bool {
+    is_urgent(pending(hart).swap(0, Ordering::SeqCst))
+}
+
+fn pending<'a>(hart: *mut Hart) -> &'a AtomicU64 {
     // SAFETY: as in `poll_limit`.
-    let pending = unsafe { AtomicU64::from_ptr(addr_of_mut!((*hart).pending)) };
-    pending.load(Ordering::SeqCst) / PASSED_OVER >= PATIENCE
+    unsafe { AtomicU64::from_ptr(addr_of_mut!((*hart).pending)) }
 }
 
 /// Asks for attention.

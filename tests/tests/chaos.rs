@@ -1,6 +1,7 @@
 //! Perturbed runs: with each seed in `HARTLINE_CHAOS`, Hartline runs one pipeline or one row of
 //! another suite. The seed says which, so that a seed alone repeats a run. `make chaos`.
 
+use hartline_tests::compile::{self, VARIANTS};
 use hartline_tests::hartline::{self, CHAOS};
 use hartline_tests::pipelines::{self, Pipelines, Setting};
 use hartline_tests::random::{self, Random};
@@ -11,8 +12,9 @@ use std::collections::HashSet;
 use std::env;
 use std::fs;
 use std::hint;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
     let mut suite = Suite::new();
     suite.add_kvm("translated code is compared with the interpreter", compared);
     suite.add_kvm("the same seed, the same run", repeated);
+    suite.add_kvm("signals reach a loop without safepoints", interrupted);
     suite.add_kvm("seeds", seeds);
     suite.run()
 }
@@ -118,6 +121,33 @@ fn repeated() -> Result<()> {
         true => Ok(()),
         false => Err(format!("seeds from {start}: idle {idle:?}, busy {busy:?}").into()),
     }
+}
+
+/// A program that computes alone ends by a signal, whatever the seed. With 800133 a signal that
+/// came while a loop reached no safepoint was lost.
+fn interrupted() -> Result<()> {
+    let program = compile::programs(VARIANTS[1])?;
+    hartline::translate(&program)?;
+    for seed in [800_133, 800_134, 1, 2] {
+        let mut command = hartline::command("run")?;
+        command.env(CHAOS, seed.to_string());
+        command.args(["--timeout", "120", "--"]).arg(&program);
+        command.args(["spin", "calls"]).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let mut byte = [0];
+        // It computes once it has written a line.
+        let mut output = child.stdout.take().ok_or("no output")?;
+        while byte != *b"\n" {
+            output.read_exact(&mut byte)?;
+        }
+        // SAFETY: no memory is involved; the child was not waited for, so the number is its own.
+        unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+        let status = child.wait()?;
+        if status.code() != Some(128 + libc::SIGINT) {
+            return Err(format!("{CHAOS}={seed}: {status}").into());
+        }
+    }
+    Ok(())
 }
 
 /// What one seed runs.

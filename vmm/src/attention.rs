@@ -2,7 +2,7 @@
 
 use crate::platform::Mapping;
 use hartline_abi::boot::{MAX_CPUS, Shared};
-use hartline_abi::hart::{Hart, PASSED_OVER, PATIENCE, Pending};
+use hartline_abi::hart::{Hart, PASSED_OVER, Pending, is_urgent};
 use hartline_devices::lateness;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
@@ -34,9 +34,13 @@ pub(crate) fn raise_one(shared: &Mapping, ram: &Mapping, cpu: usize, why: Pendin
     {
         let seen = limit.load(Ordering::SeqCst);
         let before = pending.fetch_or(why as u64, Ordering::SeqCst);
-        if before & Pending::Patient as u64 != 0
-            && pending.fetch_add(PASSED_OVER, Ordering::SeqCst) / PASSED_OVER < PATIENCE
-        {
+        if before & Pending::Patient as u64 != 0 {
+            let count = pending.fetch_add(PASSED_OVER, Ordering::SeqCst);
+            if !is_urgent(count) {
+                return;
+            }
+            // The guest looks at `pending` after it has set a limit. Nobody else sets one.
+            limit.store(u64::MAX, Ordering::SeqCst);
             return;
         }
         // Whoever changed it meanwhile looks, or has looked, at what this is about.

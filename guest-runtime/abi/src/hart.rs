@@ -143,8 +143,15 @@ pub enum Pending {
     /// A device: [`crate::boot::Shared::interrupts`].
     Device = 16,
     /// Set by the guest: the host raises [`Hart::poll_limit`] only when it has wanted to
-    /// [`PATIENCE`] times ([`crate::chaos`]).
+    /// [`PATIENCE`] times, or for a signal ([`crate::chaos`]).
     Patient = 32,
+}
+
+/// Whether the host does not wait any longer before it interrupts a hart that was set
+/// [`Pending::Patient`], by the hart's [`Hart::pending`].
+#[must_use]
+pub fn is_urgent(pending: u64) -> bool {
+    pending / PASSED_OVER >= PATIENCE || pending & Pending::Signal as u64 != 0
 }
 
 /// What the host adds to [`Hart::pending`] each time that it did not raise the limit.

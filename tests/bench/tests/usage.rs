@@ -23,5 +23,8 @@ fn a_mistake_is_one_line() {
         .unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), text.lines().count()), (Some(125), 1));
-    assert!(text.starts_with("hartline: ") && text.contains("--runs"), "{text}");
+    assert!(
+        text.starts_with("hartline: ") && text.contains("--runs"),
+        "{text}"
+    );
 }
