@@ -11,6 +11,7 @@ use crate::dispatch;
 use crate::kernel::{Control, Kernel};
 use crate::memory::AddressSpace;
 use hartline_abi::chaos::{Generator, Kind, Settings, mix};
+use hartline_abi::hart::PATIENCE;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
 
 /// The stack pointer.
@@ -24,6 +25,8 @@ const RATES: [u64; 5] = [0, 1, 4, 16, 64];
 const MANY: u64 = 200_000;
 /// A task that only waits for others, in a loop, has to let them run: safepoints of a turn.
 const LONGEST_TURN: u64 = 200_000;
+/// After the host has interrupted a loop: programs that wait in such loops still end.
+const LESS_PATIENCE: u64 = 1;
 /// So many events of the kinds that make exits happen often.
 const MANY_DEAR: u64 = 1000;
 
@@ -36,6 +39,8 @@ pub(crate) struct Chaos {
     waits: Generator,
     /// Safepoints of the turn so far.
     turn: u64,
+    /// The host raises the limit of a hart that reaches no safepoint with the attempt after so many.
+    patience: u64,
     /// A digest of where the events were.
     schedule: u64,
     /// Safepoints until the next event.
@@ -100,6 +105,7 @@ impl Chaos {
             random,
             waits: Generator::new(!settings.seed),
             turn: 0,
+            patience: PATIENCE,
             schedule: 0,
             left: 1,
             span,
@@ -179,6 +185,8 @@ impl Chaos {
     fn interrupt(&mut self) {
         self.turn = LONGEST_TURN;
         self.left = 1;
+        // The run depends on the host by now.
+        self.patience = LESS_PATIENCE;
     }
 
     /// Whether waiting for a device ends at once.
@@ -295,7 +303,7 @@ impl Kernel {
     pub(crate) fn arm_safepoints(&mut self) {
         if self.chaos.is_on() {
             self.ask_attention();
-            dispatch::set_patient(self.hart_pointer(), false);
+            dispatch::set_patience(self.hart_pointer(), None);
         }
     }
 
@@ -310,7 +318,8 @@ impl Kernel {
         let frame = u64::from(*self.chaos.entries.frame(pc));
         let limit = stack.saturating_sub(frame).max(lowest);
         // With several vCPUs no seed gives the same run, and one asks another for attention.
-        dispatch::set_patient(self.hart_pointer(), !cpus::several());
+        let patience = (!cpus::several()).then_some(self.chaos.patience);
+        dispatch::set_patience(self.hart_pointer(), patience);
         dispatch::set_poll_limit(self.hart_pointer(), limit);
         // What the host wanted before it saw the limit must not be lost with it.
         if dispatch::is_interrupted(self.hart_pointer()) {

@@ -14,7 +14,7 @@ use crate::profile::{self, Frame};
 use crate::thunks;
 use core::ptr::addr_of_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use hartline_abi::hart::{Hart, Pending, is_urgent};
+use hartline_abi::hart::{Hart, PASSED_OVER, PATIENCE, Pending, is_urgent};
 use hartline_abi::layout::{STACK_BASE, STACK_SIZE, STACK_SLACK, STACK_STRIDE};
 use hartline_abi::port;
 use hartline_abi::profile::Place;
@@ -466,12 +466,13 @@ pub(crate) fn set_poll_limit(hart: *mut Hart, limit: u64) {
     poll_limit(hart).store(limit, Ordering::SeqCst);
 }
 
-/// Whether the host may raise the limit only when it has wanted to several times, or for a signal.
-/// Forgets how often it has. A signal that was not [taken](take_interruption) stays.
-pub(crate) fn set_patient(hart: *mut Hart, is_patient: bool) {
-    let bits = match is_patient {
-        true => Pending::Patient as u64,
-        false => 0,
+/// How often the host must have wanted to raise the limit before it does, unless it is for a signal:
+/// at once, or only with the attempt after so many (at most [`PATIENCE`]). Forgets how often it has. A
+/// signal that was not [taken](take_interruption) stays.
+pub(crate) fn set_patience(hart: *mut Hart, attempts: Option<u64>) {
+    let bits = match attempts {
+        Some(attempts) => Pending::Patient as u64 | PATIENCE.saturating_sub(attempts) * PASSED_OVER,
+        None => 0,
     };
     let change = |old| Some(old & Pending::Signal as u64 | bits);
     // Never fails: there is always a new value.
