@@ -5,6 +5,8 @@
 //! another tenant's runs are as fast as before, that the daemon restarts, and that no quota was
 //! exceeded.
 
+#[path = "hostile_tenant/logs.rs"]
+mod logs;
 #[path = "hostile_tenant/neighbour.rs"]
 mod neighbour;
 
@@ -15,7 +17,14 @@ use std::process::ExitCode;
 type Test = fn() -> Result<()>;
 
 /// The tests of each file, one line per file.
-const TESTS: &[&[(&str, Test)]] = &[neighbour::TESTS];
+const TESTS: &[&[(&str, Test)]] = &[neighbour::TESTS, logs::TESTS];
+
+fn check(what: &str, is: bool, found: &impl std::fmt::Debug) -> Result<()> {
+    match is {
+        true => Ok(()),
+        false => Err(format!("{what}: {found:?}").into()),
+    }
+}
 
 fn main() -> ExitCode {
     let mut suite = Suite::new();
