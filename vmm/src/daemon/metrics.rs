@@ -79,7 +79,7 @@ impl Metrics {
     /// It cannot be written.
     pub fn text(&self, load: Load, ready: usize) -> Result<String, std::fmt::Error> {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        self.running.set(load.running.into());
+        self.running.set(number(load.running));
         self.waiting.set(number(load.waiting as u64));
         self.free_memory.set(number(load.free.memory));
         self.ready.set(number(ready as u64));

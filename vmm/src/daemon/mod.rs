@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! server, api   connections, requests             auth       keys
+//! ledger        what tenants use
 //! library       uploads, trees, translations      store      the database
 //! machines      VMs that outlive the daemon       scheduler  who is next
 //! volumes       directories that outlast machines
@@ -22,6 +23,7 @@ pub mod config;
 pub mod events;
 pub mod execute;
 mod integer;
+pub mod ledger;
 pub mod library;
 pub mod machines;
 pub mod metrics;
@@ -44,6 +46,7 @@ use cgroup::{Cgroups, Unenforced};
 use collect::Collector;
 use config::Config;
 use events::Events;
+use ledger::Ledger;
 use library::Library;
 use machines::{MachineError, Machines};
 use metrics::Metrics;
@@ -121,6 +124,8 @@ pub struct Daemon {
     pub keys: Keys,
     /// Programs.
     pub library: Arc<Library>,
+    /// What each tenant uses.
+    pub ledger: Ledger,
     /// Who is next.
     pub scheduler: Scheduler,
     /// VMMs that wait.
@@ -189,7 +194,8 @@ impl Daemon {
             Duration::from_secs(config.translation_timeout_s),
         );
         let library = Arc::new(library.map_err(host(data))?);
-        let scheduler = Scheduler::new(capacity(&config));
+        let ledger = Ledger::default();
+        let scheduler = Scheduler::new(capacity(&config), ledger.clone());
         let events = Events::default();
         let pool = Arc::new(Pool::new(config.pool));
         let owner = config.first_uid;
@@ -221,6 +227,7 @@ impl Daemon {
             store,
             keys,
             library,
+            ledger,
             scheduler,
             pool,
             machines,
