@@ -52,8 +52,13 @@ pub struct Config {
     pub max_images: u64,
     /// Requests per second and key, averaged over ten seconds.
     pub requests_per_second: u32,
-    /// Connections at once.
+    /// Connections at once. One in 16, at most 32, is for root over the unix socket only.
     pub max_connections: usize,
+    /// Connections of one address (of one /64 of IPv6), or of one user over the unix socket, that
+    /// have shown no key; at most a quarter of `max_connections`.
+    pub max_connections_per_peer: usize,
+    /// Connections of one tenant; at most a quarter of `max_connections`.
+    pub max_connections_per_tenant: usize,
     /// Refuse to start where cgroup limits cannot be enforced.
     pub require_limits: bool,
     /// Most bytes per second that a VM reads from, and writes to, the disk of the data
@@ -97,6 +102,8 @@ impl Default for Config {
             max_images: 32 << 30,
             requests_per_second: 1000,
             max_connections: 4096,
+            max_connections_per_peer: 256,
+            max_connections_per_tenant: 1024,
             require_limits: false,
             disk_bandwidth: None,
             network_range: None,
@@ -223,10 +230,22 @@ impl Config {
         if self.network_range6.is_some() && self.network_range.is_none() {
             return wrong("network_range6", "needs network_range too");
         }
-        if self.requests_per_second == 0 || self.max_connections == 0 {
-            return wrong("requests_per_second", "limits of 0 leave nothing to do");
+        let limits = [
+            ("requests_per_second", u64::from(self.requests_per_second)),
+            ("max_connections", self.max_connections as u64),
+            (
+                "max_connections_per_peer",
+                self.max_connections_per_peer as u64,
+            ),
+            (
+                "max_connections_per_tenant",
+                self.max_connections_per_tenant as u64,
+            ),
+        ];
+        match limits.into_iter().find(|(_, limit)| *limit == 0) {
+            Some((name, _)) => wrong(name, "limits of 0 leave nothing to do"),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -268,6 +287,7 @@ mod tests {
             "tls_certificate = '/x'",
             "pool = 0",
             "collect_every_s = 0",
+            "max_connections_per_peer = 0",
             "dedicated_cpus = [1, 2, 1]",
             "first_uid = 0",
             "network_range = '10.0.0.0/25'",

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! server, api   connections, requests             auth       keys
-//! ledger        what tenants use
+//! connections   which ones there may be           ledger     what tenants use
 //! library       uploads, trees, translations      store      the database
 //! machines      VMs that outlive the daemon       scheduler  who is next
 //! volumes       directories that outlast machines
@@ -20,6 +20,7 @@ pub mod auth;
 pub mod cgroup;
 mod collect;
 pub mod config;
+pub mod connections;
 pub mod events;
 pub mod execute;
 mod integer;
@@ -45,6 +46,7 @@ use auth::{AuthError, Keys};
 use cgroup::{Cgroups, Unenforced};
 use collect::Collector;
 use config::Config;
+use connections::Connections;
 use events::Events;
 use ledger::Ledger;
 use library::Library;
@@ -126,6 +128,8 @@ pub struct Daemon {
     pub library: Arc<Library>,
     /// What each tenant uses.
     pub ledger: Ledger,
+    /// Connections to it.
+    pub connections: Connections,
     /// Who is next.
     pub scheduler: Scheduler,
     /// VMMs that wait.
@@ -195,6 +199,7 @@ impl Daemon {
         );
         let library = Arc::new(library.map_err(host(data))?);
         let ledger = Ledger::default();
+        let connections = Connections::new(&config, ledger.clone());
         let scheduler = Scheduler::new(capacity(&config), ledger.clone());
         let events = Events::default();
         let pool = Arc::new(Pool::new(config.pool));
@@ -228,6 +233,7 @@ impl Daemon {
             keys,
             library,
             ledger,
+            connections,
             scheduler,
             pool,
             machines,
