@@ -5,6 +5,10 @@
 //! another tenant's runs are as fast as before, that the daemon restarts, and that no quota was
 //! exceeded.
 
+#[path = "hostile_tenant/connections.rs"]
+mod connections;
+#[path = "hostile_tenant/ledger.rs"]
+mod ledger;
 #[path = "hostile_tenant/logs.rs"]
 mod logs;
 #[path = "hostile_tenant/neighbour.rs"]
@@ -17,7 +21,12 @@ use std::process::ExitCode;
 type Test = fn() -> Result<()>;
 
 /// The tests of each file, one line per file.
-const TESTS: &[&[(&str, Test)]] = &[neighbour::TESTS, logs::TESTS];
+const TESTS: &[&[(&str, Test)]] = &[
+    neighbour::TESTS,
+    connections::TESTS,
+    logs::TESTS,
+    ledger::TESTS,
+];
 
 fn check(what: &str, is: bool, found: &impl std::fmt::Debug) -> Result<()> {
     match is {

@@ -1,11 +1,16 @@
-//! Text of strangers in the log.
+//! Text of strangers in the log, and what the daemon tells strangers.
 
 use super::neighbour::Scene;
 use super::{Test, check};
 use hartline_tests::Result;
 use hartline_tests::daemon::until;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
-pub const TESTS: &[(&str, Test)] = &[("forged lines of the log", forged_lines)];
+pub const TESTS: &[(&str, Test)] = &[
+    ("forged lines of the log", forged_lines),
+    ("health asked by strangers", health),
+];
 
 /// A tar file of one empty directory.
 fn tar() -> Vec<u8> {
@@ -40,4 +45,55 @@ fn forged_lines() -> Result<()> {
     let shown = log.contains("/nope\\n2026") && log.contains("\\u{202e}drow");
     check("escaped", shown, &log)?;
     scene.end()
+}
+
+/// Asks over TCP; the answer.
+fn ask(address: &str, path: &str, key: Option<&str>) -> Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    let key = key.map_or(String::new(), |key| format!("Authorization: {key}\r\n"));
+    let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{key}\r\n");
+    stream.write_all(head.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Health is open, and says nothing. Readiness is for tenants, and metrics for administrators.
+fn health() -> Result<()> {
+    for public in [false, true] {
+        let scene = Scene::start(&format!(
+            "pool = 1\nlisten = '127.0.0.1:0'\npublic_health = {public}"
+        ))?;
+        let log = scene.daemon.log();
+        let (_, address) = log.split_once("tcp=\"").ok_or("no address")?;
+        let address = address.split('"').next().unwrap_or_default();
+        let [open, forbidden] = match public {
+            true => [200, 200],
+            false => [401, 403],
+        };
+        let key = Some(scene.attacker());
+        for (path, key, status) in [
+            ("/healthz", None, 200),
+            ("/readyz", None, open),
+            ("/readyz", key, 200),
+            ("/metrics", None, open),
+            ("/metrics", key, forbidden),
+            ("/readyz", Some("Bearer hl_0_0"), open),
+        ] {
+            let answer = ask(address, path, key)?;
+            let expected = format!("HTTP/1.1 {status} ");
+            check(path, answer.starts_with(&expected), &(public, &answer))?;
+            let told = answer.contains("neighbour") || answer.contains("attacker");
+            check("names of tenants", !told, &answer)?;
+        }
+        let health = ask(address, "/healthz", None)?;
+        check("nothing but ok", health.ends_with("\r\n\r\nok\n"), &health)?;
+        scene.daemon.request("GET", "/readyz", b"")?.expect(200)?;
+        let metrics = scene.daemon.request("GET", "/metrics", b"")?.expect(200)?;
+        let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
+        let used = r#"hartline_tenant_used{tenant="neighbour",resource="memory"} 0"#;
+        check("metrics", metrics.contains(used), &metrics)?;
+        scene.end()?;
+    }
+    Ok(())
 }

@@ -59,6 +59,8 @@ pub struct Config {
     pub max_connections_per_peer: usize,
     /// Connections of one tenant; at most a quarter of `max_connections`.
     pub max_connections_per_tenant: usize,
+    /// Anybody may ask `/readyz` and `/metrics`, without a key.
+    pub public_health: bool,
     /// Refuse to start where cgroup limits cannot be enforced.
     pub require_limits: bool,
     /// Most bytes per second that a VM reads from, and writes to, the disk of the data
@@ -104,6 +106,7 @@ impl Default for Config {
             max_connections: 4096,
             max_connections_per_peer: 256,
             max_connections_per_tenant: 1024,
+            public_health: false,
             require_limits: false,
             disk_bandwidth: None,
             network_range: None,

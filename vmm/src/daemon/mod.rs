@@ -37,6 +37,7 @@ pub mod scheduler;
 pub mod server;
 pub mod store;
 mod tls;
+pub mod usage;
 pub mod volumes;
 
 use crate::affinity;
