@@ -13,6 +13,8 @@ mod ledger;
 mod logs;
 #[path = "hostile_tenant/neighbour.rs"]
 mod neighbour;
+#[path = "hostile_tenant/network.rs"]
+mod network;
 
 use hartline_tests::Result;
 use hartline_tests::suite::Suite;
@@ -25,6 +27,7 @@ const TESTS: &[&[(&str, Test)]] = &[
     neighbour::TESTS,
     connections::TESTS,
     logs::TESTS,
+    network::TESTS,
     ledger::TESTS,
 ];
 

@@ -78,6 +78,16 @@ pub struct Config {
     pub network_bandwidth: Option<u64>,
     /// Most packets per second that a machine sends, and receives.
     pub network_packets: Option<u64>,
+    /// Connections at once that the machines of one tenant have begun to hosts outside of their
+    /// network.
+    pub network_tenant_connections: u32,
+    /// New ones of those per second.
+    pub network_tenant_new_connections: u32,
+    /// Most bytes per second that the machines of one tenant together send out of their network,
+    /// and receive from there.
+    pub network_tenant_bandwidth: u64,
+    /// The same in packets per second.
+    pub network_tenant_packets: u32,
 }
 
 impl Default for Config {
@@ -115,6 +125,10 @@ impl Default for Config {
             network_allow: Vec::new(),
             network_bandwidth: None,
             network_packets: None,
+            network_tenant_connections: 4096,
+            network_tenant_new_connections: 1000,
+            network_tenant_bandwidth: 1_250_000_000,
+            network_tenant_packets: 1_000_000,
         }
     }
 }
@@ -244,6 +258,16 @@ impl Config {
                 "max_connections_per_tenant",
                 self.max_connections_per_tenant as u64,
             ),
+            (
+                "network_tenant_connections",
+                self.network_tenant_connections.into(),
+            ),
+            (
+                "network_tenant_new_connections",
+                self.network_tenant_new_connections.into(),
+            ),
+            ("network_tenant_bandwidth", self.network_tenant_bandwidth),
+            ("network_tenant_packets", self.network_tenant_packets.into()),
         ];
         match limits.into_iter().find(|(_, limit)| *limit == 0) {
             Some((name, _)) => wrong(name, "limits of 0 leave nothing to do"),
@@ -291,6 +315,7 @@ mod tests {
             "pool = 0",
             "collect_every_s = 0",
             "max_connections_per_peer = 0",
+            "network_tenant_connections = 0",
             "dedicated_cpus = [1, 2, 1]",
             "first_uid = 0",
             "network_range = '10.0.0.0/25'",
