@@ -11,6 +11,7 @@ pub mod daemon;
 pub mod dynamic;
 pub mod elf;
 pub mod hartline;
+pub mod network;
 pub mod operations;
 pub mod paths;
 pub mod pipelines;

@@ -5,8 +5,16 @@
 //! another tenant's runs are as fast as before, that the daemon restarts, and that no quota was
 //! exceeded.
 
+#[path = "hostile_tenant/connections.rs"]
+mod connections;
+#[path = "hostile_tenant/ledger.rs"]
+mod ledger;
+#[path = "hostile_tenant/logs.rs"]
+mod logs;
 #[path = "hostile_tenant/neighbour.rs"]
 mod neighbour;
+#[path = "hostile_tenant/network.rs"]
+mod network;
 
 use hartline_tests::Result;
 use hartline_tests::suite::Suite;
@@ -15,7 +23,20 @@ use std::process::ExitCode;
 type Test = fn() -> Result<()>;
 
 /// The tests of each file, one line per file.
-const TESTS: &[&[(&str, Test)]] = &[neighbour::TESTS];
+const TESTS: &[&[(&str, Test)]] = &[
+    neighbour::TESTS,
+    connections::TESTS,
+    logs::TESTS,
+    network::TESTS,
+    ledger::TESTS,
+];
+
+fn check(what: &str, is: bool, found: &impl std::fmt::Debug) -> Result<()> {
+    match is {
+        true => Ok(()),
+        false => Err(format!("{what}: {found:?}").into()),
+    }
+}
 
 fn main() -> ExitCode {
     let mut suite = Suite::new();

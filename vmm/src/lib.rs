@@ -26,6 +26,7 @@ pub mod live;
 pub mod machine;
 pub mod placement;
 pub mod platform;
+pub mod printable;
 pub mod probe;
 pub mod profile;
 pub mod program;

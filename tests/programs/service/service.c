@@ -155,6 +155,19 @@ static void ask(const char *host, const char *port) {
         call(WRITE, 1, (long)buffer, count);
 }
 
+enum { NONBLOCK = 04000, IN_PROGRESS = -115 };
+
+// Begins connections, as many as it is told, and keeps them.
+static void hold(const char *host, const char *port, const char *count) {
+    struct address peer = address(host, port);
+    for (unsigned long left = number(&count); left; left--) {
+        long connection = checked(call(SOCKET, peer.family, STREAM | NONBLOCK, 0));
+        long begun = call(CONNECT, connection, (long)&peer, size(&peer));
+        if (begun != IN_PROGRESS) checked(begun);
+    }
+    print("holding\n");
+}
+
 static void rest(long milliseconds) {
     long time[2] = {milliseconds / 1000, milliseconds % 1000 * 1000000};
     call(NANOSLEEP, (long)time, 0, 0);
@@ -184,6 +197,10 @@ __attribute__((used)) static void begin(long *stack) {
     if (same(what, "serve")) serve("0.0.0.0", arguments[2], arguments[3]);
     if (same(what, "serve6")) serve("::", arguments[2], arguments[3]);
     if (same(what, "ask")) ask(arguments[2], arguments[3]);
+    if (same(what, "hold")) {
+        hold(arguments[2], arguments[3], arguments[4]);
+        what = "idle";
+    }
     if (same(what, "fault")) *(volatile char *)8 = 1;
     if (same(what, "handle")) handle_fault();
     if (same(what, "bytes")) call(WRITE, 1, (long)"\xff\xfe", 2);

@@ -3,10 +3,11 @@
 
 use super::{await_state, check, statistics};
 use hartline_tests::daemon::{Daemon, until};
+use hartline_tests::network::{inside, ip, namespace};
 use hartline_tests::{Result, compile, process};
 use serde_json::{Value, json};
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::process::Command;
@@ -29,38 +30,6 @@ const PRIVATE6: &str = "fd99::2";
 /// milliseconds.
 const PATIENCE_MS: [u32; 2] = [60_000, 3000];
 
-/// Does something on a thread of its own in a network namespace, in a new one if there is none.
-fn inside<T: Send>(network: Option<&File>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    thread::scope(|scope| {
-        let enter = || {
-            // SAFETY: integers; this thread ends soon.
-            let entered = unsafe {
-                match network {
-                    Some(network) => libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET),
-                    None => libc::unshare(libc::CLONE_NEWNET),
-                }
-            };
-            if entered != 0 {
-                return Err(io::Error::last_os_error().into());
-            }
-            work()
-        };
-        scope
-            .spawn(enter)
-            .join()
-            .map_err(|_| "the thread ended early")?
-    })
-}
-
-/// Runs `ip` in this thread's namespace.
-fn ip(arguments: &str) -> Result<String> {
-    let outcome = process::run(Command::new("ip").args(arguments.split(' ')), b"")?;
-    match outcome.code {
-        0 => Ok(outcome.stdout_text()),
-        _ => Err(format!("ip {arguments}: {}", outcome.stderr_text()).into()),
-    }
-}
-
 /// Listens in this thread's namespace, and tells everybody who connects the name.
 fn listen(name: &'static str) -> Result<()> {
     // By IPv4 too.
@@ -76,15 +45,9 @@ fn listen(name: &'static str) -> Result<()> {
 
 /// A namespace for the host, with addresses of its own, which forwards packets; and the world.
 fn host() -> Result<(Arc<File>, File)> {
-    let open = || -> Result<File> { Ok(File::open("/proc/thread-self/ns/net")?) };
-    let host = inside(None, open)?;
-    let world = inside(None, || {
-        ip("link set dev lo up")?;
-        open()
-    })?;
+    let (host, world) = (namespace()?, namespace()?);
     let id = std::process::id();
     inside(Some(&host), || {
-        ip("link set dev lo up")?;
         for address in [OWN, METADATA] {
             ip(&format!("address add {address}/32 dev lo"))?;
         }

@@ -67,6 +67,19 @@ impl Scene {
         self.request(&self.attacker, method, path, body)
     }
 
+    /// A request of the neighbour, with JSON if it has a body.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub fn as_neighbour(&self, method: &str, path: &str, body: &[u8]) -> Result<Answer> {
+        self.request(&self.neighbour, method, path, body)
+    }
+
+    /// Id of the neighbour's program, which greets if it has no arguments.
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
     /// Uploads a program as the attacker and waits until it is prepared. Result: its id.
     ///
     /// # Errors

@@ -26,6 +26,7 @@ const OWN: &str = "hartline";
 const DAEMON: &str = "daemon";
 const WORKERS: &str = "workers";
 const TENANTS: &str = "tenants";
+const SWAP: &str = "memory.swap.max";
 /// What the VMM has in memory besides the guest's own, bytes.
 const VMM_MEMORY: u64 = 256 << 20;
 
@@ -232,8 +233,18 @@ fn enter(pid: i32, path: PathBuf, limits: &[(&str, u64)]) -> io::Result<Group> {
     for (name, limit) in limits {
         set(&group.0, name, limit)?;
     }
+    forbid_swap(&group.0)?;
     set(&group.0, "cgroup.procs", pid)?;
     Ok(group)
+}
+
+/// Memory that is swapped out counts in no limit of memory, and would be on the host's disk. The
+/// file is there if the kernel can swap (CONFIG_SWAP).
+fn forbid_swap(group: &Path) -> io::Result<()> {
+    match group.join(SWAP).exists() {
+        true => set(group, SWAP, 0),
+        false => Ok(()),
+    }
 }
 
 fn set(group: &Path, name: &str, value: impl ToString) -> io::Result<()> {
@@ -326,6 +337,17 @@ mod tests {
         assert_eq!(delegated(format!("{own}/daemon")), own);
         assert_eq!(delegated(own.to_owned()), own);
         assert_eq!(delegated("/daemon".to_owned()), "/daemon");
+    }
+
+    #[test]
+    fn nothing_is_swapped_where_that_can_be_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let swap = directory.path().join("memory.swap.max");
+        forbid_swap(directory.path()).unwrap();
+        assert!(!swap.exists(), "cgroupfs has the files that it has");
+        fs::write(&swap, "max").unwrap();
+        forbid_swap(directory.path()).unwrap();
+        assert_eq!(fs::read_to_string(&swap).unwrap(), "0");
     }
 
     #[test]

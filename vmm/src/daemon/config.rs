@@ -52,8 +52,15 @@ pub struct Config {
     pub max_images: u64,
     /// Requests per second and key, averaged over ten seconds.
     pub requests_per_second: u32,
-    /// Connections at once.
+    /// Connections at once. One in 16, at most 32, is for root over the unix socket only.
     pub max_connections: usize,
+    /// Connections of one address (of one /64 of IPv6), or of one user over the unix socket, that
+    /// have shown no key; at most a quarter of `max_connections`.
+    pub max_connections_per_peer: usize,
+    /// Connections of one tenant; at most a quarter of `max_connections`.
+    pub max_connections_per_tenant: usize,
+    /// Anybody may ask `/readyz` and `/metrics`, without a key.
+    pub public_health: bool,
     /// Refuse to start where cgroup limits cannot be enforced.
     pub require_limits: bool,
     /// Most bytes per second that a VM reads from, and writes to, the disk of the data
@@ -71,6 +78,16 @@ pub struct Config {
     pub network_bandwidth: Option<u64>,
     /// Most packets per second that a machine sends, and receives.
     pub network_packets: Option<u64>,
+    /// Connections at once that the machines of one tenant have begun to hosts outside of their
+    /// network.
+    pub network_tenant_connections: u32,
+    /// New ones of those per second.
+    pub network_tenant_new_connections: u32,
+    /// Most bytes per second that the machines of one tenant together send out of their network,
+    /// and receive from there.
+    pub network_tenant_bandwidth: u64,
+    /// The same in packets per second.
+    pub network_tenant_packets: u32,
 }
 
 impl Default for Config {
@@ -97,6 +114,9 @@ impl Default for Config {
             max_images: 32 << 30,
             requests_per_second: 1000,
             max_connections: 4096,
+            max_connections_per_peer: 256,
+            max_connections_per_tenant: 1024,
+            public_health: false,
             require_limits: false,
             disk_bandwidth: None,
             network_range: None,
@@ -105,6 +125,10 @@ impl Default for Config {
             network_allow: Vec::new(),
             network_bandwidth: None,
             network_packets: None,
+            network_tenant_connections: 4096,
+            network_tenant_new_connections: 1000,
+            network_tenant_bandwidth: 1_250_000_000,
+            network_tenant_packets: 1_000_000,
         }
     }
 }
@@ -223,10 +247,32 @@ impl Config {
         if self.network_range6.is_some() && self.network_range.is_none() {
             return wrong("network_range6", "needs network_range too");
         }
-        if self.requests_per_second == 0 || self.max_connections == 0 {
-            return wrong("requests_per_second", "limits of 0 leave nothing to do");
+        let limits = [
+            ("requests_per_second", u64::from(self.requests_per_second)),
+            ("max_connections", self.max_connections as u64),
+            (
+                "max_connections_per_peer",
+                self.max_connections_per_peer as u64,
+            ),
+            (
+                "max_connections_per_tenant",
+                self.max_connections_per_tenant as u64,
+            ),
+            (
+                "network_tenant_connections",
+                self.network_tenant_connections.into(),
+            ),
+            (
+                "network_tenant_new_connections",
+                self.network_tenant_new_connections.into(),
+            ),
+            ("network_tenant_bandwidth", self.network_tenant_bandwidth),
+            ("network_tenant_packets", self.network_tenant_packets.into()),
+        ];
+        match limits.into_iter().find(|(_, limit)| *limit == 0) {
+            Some((name, _)) => wrong(name, "limits of 0 leave nothing to do"),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -268,6 +314,8 @@ mod tests {
             "tls_certificate = '/x'",
             "pool = 0",
             "collect_every_s = 0",
+            "max_connections_per_peer = 0",
+            "network_tenant_connections = 0",
             "dedicated_cpus = [1, 2, 1]",
             "first_uid = 0",
             "network_range = '10.0.0.0/25'",

@@ -1,8 +1,9 @@
 //! Metrics for Prometheus.
 
 use super::scheduler::Load;
+use super::usage::Use;
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -12,6 +13,13 @@ use prometheus_client::registry::Registry;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Outcome {
     outcome: &'static str,
+}
+
+/// What a tenant uses.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Used {
+    tenant: String,
+    resource: &'static str,
 }
 
 /// All metrics.
@@ -73,18 +81,40 @@ impl Metrics {
         self.runs.get_or_create(&Outcome { outcome }).inc();
     }
 
-    /// The text that Prometheus reads.
+    /// The text that Prometheus reads, with what each of these tenants uses.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn text(&self, load: Load, ready: usize) -> Result<String, std::fmt::Error> {
+    pub fn text(
+        &self,
+        load: Load,
+        ready: usize,
+        tenants: Vec<(String, Vec<Use>)>,
+    ) -> Result<String, std::fmt::Error> {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        self.running.set(load.running.into());
+        self.running.set(number(load.running));
         self.waiting.set(number(load.waiting as u64));
         self.free_memory.set(number(load.free.memory));
         self.ready.set(number(ready as u64));
+        let used: Family<Used, Gauge> = Family::default();
+        for (tenant, uses) in tenants {
+            for Use {
+                resource, used: n, ..
+            } in uses
+            {
+                let tenant = tenant.clone();
+                let label = Used { tenant, resource };
+                used.get_or_create(&label).set(number(n));
+            }
+        }
+        // Made anew, since tenants come and go.
+        let mut of_tenants = Registry::with_prefix("hartline");
+        let help = "What a tenant uses: bytes, milliseconds or things, by resource";
+        of_tenants.register("tenant_used", help, used);
         let mut text = String::new();
-        encode(&mut text, &self.registry)?;
+        encode_registry(&mut text, &self.registry)?;
+        encode_registry(&mut text, &of_tenants)?;
+        encode_eof(&mut text)?;
         Ok(text)
     }
 }

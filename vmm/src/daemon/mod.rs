@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! server, api   connections, requests             auth       keys
+//! connections   which ones there may be           ledger     what tenants use
 //! library       uploads, trees, translations      store      the database
 //! machines      VMs that outlive the daemon       scheduler  who is next
 //! volumes       directories that outlast machines
@@ -19,9 +20,11 @@ pub mod auth;
 pub mod cgroup;
 mod collect;
 pub mod config;
+pub mod connections;
 pub mod events;
 pub mod execute;
 mod integer;
+pub mod ledger;
 pub mod library;
 pub mod machines;
 pub mod metrics;
@@ -34,6 +37,7 @@ pub mod scheduler;
 pub mod server;
 pub mod store;
 mod tls;
+pub mod usage;
 pub mod volumes;
 
 use crate::affinity;
@@ -43,7 +47,9 @@ use auth::{AuthError, Keys};
 use cgroup::{Cgroups, Unenforced};
 use collect::Collector;
 use config::Config;
+use connections::Connections;
 use events::Events;
+use ledger::Ledger;
 use library::Library;
 use machines::{MachineError, Machines};
 use metrics::Metrics;
@@ -121,6 +127,10 @@ pub struct Daemon {
     pub keys: Keys,
     /// Programs.
     pub library: Arc<Library>,
+    /// What each tenant uses.
+    pub ledger: Ledger,
+    /// Connections to it.
+    pub connections: Connections,
     /// Who is next.
     pub scheduler: Scheduler,
     /// VMMs that wait.
@@ -189,7 +199,9 @@ impl Daemon {
             Duration::from_secs(config.translation_timeout_s),
         );
         let library = Arc::new(library.map_err(host(data))?);
-        let scheduler = Scheduler::new(capacity(&config));
+        let ledger = Ledger::default();
+        let connections = Connections::new(&config, ledger.clone());
+        let scheduler = Scheduler::new(capacity(&config), ledger.clone());
         let events = Events::default();
         let pool = Arc::new(Pool::new(config.pool));
         let owner = config.first_uid;
@@ -221,6 +233,8 @@ impl Daemon {
             store,
             keys,
             library,
+            ledger,
+            connections,
             scheduler,
             pool,
             machines,

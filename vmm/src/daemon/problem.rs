@@ -1,6 +1,7 @@
 //! Errors as the API tells them: RFC 9457 problem details with a stable code.
 
 use super::auth::AuthError;
+use super::connections::NoPlace;
 use super::execute::NotRunnable;
 use super::library::LibraryError;
 use super::machines::MachineError;
@@ -305,6 +306,19 @@ impl From<Refused> for Problem {
         if matches!(refused, Refused::QueueFull(_) | Refused::Draining) {
             problem.retry_after = Some(Duration::from_secs(1));
         }
+        problem
+    }
+}
+
+impl From<NoPlace> for Problem {
+    fn from(none: NoPlace) -> Self {
+        let status = match none {
+            NoPlace::Full => StatusCode::SERVICE_UNAVAILABLE,
+            NoPlace::Tenant(_) => StatusCode::TOO_MANY_REQUESTS,
+        };
+        let title = "There are too many connections";
+        let mut problem = Self::new(status, "too-many-connections", title, none);
+        problem.retry_after = Some(Duration::from_secs(1));
         problem
     }
 }

@@ -6,6 +6,7 @@
 //! their queues hold. The first of the chosen queue is never overtaken because it needs
 //! much: room is kept for it.
 
+use super::ledger::{Claim, Ledger, Reservation, Resource};
 use super::store::{CpuClass, Quota, Spec};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,27 @@ pub struct Resources {
 impl Resources {
     fn fits(self, room: Self) -> bool {
         self.cpus <= room.cpus && self.memory <= room.memory
+    }
+
+    /// One machine or run that takes so much, within a tenant's quota.
+    fn claims(self, quota: &Quota) -> [Claim; 3] {
+        [
+            Claim {
+                resource: Resource::Runs,
+                amount: 1,
+                limit: Some(quota.max_machines.into()),
+            },
+            Claim {
+                resource: Resource::Memory,
+                amount: self.memory,
+                limit: Some(quota.max_memory),
+            },
+            Claim {
+                resource: Resource::Cpus,
+                amount: self.cpus,
+                limit: None,
+            },
+        ]
     }
 }
 
@@ -68,7 +90,8 @@ pub struct Scheduler {
 #[derive(Debug)]
 struct State {
     capacity: Resources,
-    free: Resources,
+    /// It knows what is used.
+    ledger: Ledger,
     /// Virtual time of the start before.
     clock: u64,
     tenants: BTreeMap<String, Queue>,
@@ -80,8 +103,6 @@ struct State {
 struct Queue {
     quota: Quota,
     virtual_time: u64,
-    running: u32,
-    used: Resources,
     waiting: VecDeque<Waiting>,
 }
 
@@ -95,7 +116,7 @@ struct Waiting {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
     /// Permits that are out.
-    pub running: u32,
+    pub running: u64,
     /// Requests that wait.
     pub waiting: usize,
     /// What is left of the host.
@@ -103,12 +124,12 @@ pub struct Load {
 }
 
 impl Scheduler {
-    /// For a host with so much for machines.
+    /// For a host with so much for machines; what they take is entered in the ledger.
     #[must_use]
-    pub fn new(capacity: Resources) -> Self {
+    pub fn new(capacity: Resources, ledger: Ledger) -> Self {
         let state = State {
             capacity,
-            free: capacity,
+            ledger,
             clock: 0,
             tenants: BTreeMap::new(),
             draining: false,
@@ -162,8 +183,11 @@ impl Scheduler {
     /// after a restart of the daemon.
     #[must_use]
     pub fn adopt(&self, tenant: &str, quota: Quota, need: Resources) -> Permit {
-        self.lock().take(tenant, quota, need);
-        self.permit(tenant, need)
+        let mut state = self.lock();
+        let reservation = state.ledger.adopt(tenant, &need.claims(&quota));
+        state.queue_of(tenant, quota).pass(need);
+        drop(state);
+        self.permit(reservation)
     }
 
     /// Refuses everything that is new from now on.
@@ -176,9 +200,9 @@ impl Scheduler {
     pub fn load(&self) -> Load {
         let state = self.lock();
         Load {
-            running: state.tenants.values().map(|queue| queue.running).sum(),
+            running: state.ledger.total(Resource::Runs),
             waiting: state.tenants.values().map(|q| q.waiting.len()).sum(),
-            free: state.free,
+            free: state.free(),
         }
     }
 
@@ -186,21 +210,20 @@ impl Scheduler {
     fn dispatch(&self) {
         loop {
             let chosen = self.lock().choose();
-            let Some((tenant, waiting)) = chosen else {
+            let Some((reservation, start)) = chosen else {
                 return;
             };
             // If nobody waits for it any more the permit is dropped, and its room is free
             // for the next round.
-            let permit = self.permit(&tenant, waiting.need);
-            drop(waiting.start.send(permit));
+            let permit = self.permit(reservation);
+            drop(start.send(permit));
         }
     }
 
-    fn permit(&self, tenant: &str, need: Resources) -> Permit {
+    fn permit(&self, reservation: Reservation) -> Permit {
         Permit {
             scheduler: self.clone(),
-            tenant: tenant.to_owned(),
-            need,
+            reservation: Some(reservation),
         }
     }
 
@@ -217,70 +240,56 @@ impl State {
             .or_insert_with(|| Queue {
                 quota,
                 virtual_time: 0,
-                running: 0,
-                used: Resources::default(),
                 waiting: VecDeque::new(),
             });
         queue.quota = quota;
         queue
     }
 
+    /// What is left of the host. Machines that were adopted may have taken more than there is.
+    fn free(&self) -> Resources {
+        let left = |of: u64, resource| of.saturating_sub(self.ledger.total(resource));
+        Resources {
+            cpus: left(self.capacity.cpus, Resource::Cpus),
+            memory: left(self.capacity.memory, Resource::Memory),
+        }
+    }
+
     /// The start whose turn it is, if there is room for it, which is taken.
-    fn choose(&mut self) -> Option<(String, Waiting)> {
+    fn choose(&mut self) -> Option<(Reservation, oneshot::Sender<Permit>)> {
+        let free = self.free();
+        let ledger = &self.ledger;
         let next = self
             .tenants
-            .iter()
-            .filter(|(_, queue)| queue.may_start())
+            .iter_mut()
+            .filter(|(tenant, queue)| queue.may_start(tenant, ledger))
             .min_by_key(|(_, queue)| queue.virtual_time);
         let (tenant, queue) = next?;
         let need = queue.waiting.front()?.need;
-        if !need.fits(self.free) {
+        if !need.fits(free) {
             return None;
         }
-        let (tenant, quota) = (tenant.clone(), queue.quota);
+        let reservation = ledger.reserve(tenant, &need.claims(&queue.quota)).ok()?;
         self.clock = queue.virtual_time;
-        self.take(&tenant, quota, need);
-        let waiting = self.queue_of(&tenant, quota).waiting.pop_front()?;
-        Some((tenant, waiting))
-    }
-
-    fn take(&mut self, tenant: &str, quota: Quota, need: Resources) {
-        self.free.cpus = self.free.cpus.saturating_sub(need.cpus);
-        self.free.memory = self.free.memory.saturating_sub(need.memory);
-        let queue = self.queue_of(tenant, quota);
-        queue.running += 1;
-        queue.used.cpus += need.cpus;
-        queue.used.memory += need.memory;
-        queue.virtual_time += need.cpus * SCALE / u64::from(quota.weight.max(1));
-    }
-
-    fn give_back(&mut self, tenant: &str, need: Resources) {
-        if let Some(queue) = self.tenants.get_mut(tenant) {
-            queue.running -= 1;
-            queue.used.cpus -= need.cpus;
-            queue.used.memory -= need.memory;
-        }
-        // Summed up, since machines that were adopted may have taken more than there is.
-        let used = self.tenants.values().map(|queue| queue.used);
-        let used = used.fold(Resources::default(), |sum, used| Resources {
-            cpus: sum.cpus + used.cpus,
-            memory: sum.memory + used.memory,
-        });
-        self.free = Resources {
-            cpus: self.capacity.cpus.saturating_sub(used.cpus),
-            memory: self.capacity.memory.saturating_sub(used.memory),
-        };
+        queue.pass(need);
+        let waiting = queue.waiting.pop_front()?;
+        Some((reservation, waiting.start))
     }
 }
 
 impl Queue {
     /// Whether its first one is within the tenant's quota.
-    fn may_start(&self) -> bool {
+    fn may_start(&self, tenant: &str, ledger: &Ledger) -> bool {
         let Some(first) = self.waiting.front() else {
             return false;
         };
-        let memory = self.used.memory.saturating_add(first.need.memory);
-        self.running < self.quota.max_machines && memory <= self.quota.max_memory
+        let claims = first.need.claims(&self.quota);
+        ledger.check(tenant, &claims).is_ok()
+    }
+
+    /// Moves its virtual time on by a start that takes so much.
+    fn pass(&mut self, need: Resources) {
+        self.virtual_time += need.cpus * SCALE / u64::from(self.quota.weight.max(1));
     }
 }
 
@@ -288,13 +297,13 @@ impl Queue {
 #[derive(Debug)]
 pub struct Permit {
     scheduler: Scheduler,
-    tenant: String,
-    need: Resources,
+    /// `None` only while this is dropped.
+    reservation: Option<Reservation>,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.scheduler.lock().give_back(&self.tenant, self.need);
+        drop(self.reservation.take());
         self.scheduler.dispatch();
     }
 }
@@ -309,10 +318,8 @@ mod tests {
     };
 
     fn host(cpus: u64) -> Scheduler {
-        Scheduler::new(Resources {
-            cpus,
-            memory: 1 << 30,
-        })
+        let memory = 1 << 30;
+        Scheduler::new(Resources { cpus, memory }, Ledger::default())
     }
 
     fn weight(weight: u32) -> Quota {

@@ -67,6 +67,9 @@ enum Command {
     Submit(Box<remote::Submit>),
     /// Make an API key of the daemon
     Key(remote::Key),
+    /// Show what tenants of the daemon use
+    #[command(subcommand)]
+    Tenant(remote::Tenant),
     /// List the volumes that the daemon has
     Volumes(remote::Volumes),
     /// Make or delete volumes of the daemon
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
             Command::Top(arguments) => remote::top(arguments),
             Command::Submit(arguments) => remote::submit(arguments),
             Command::Key(arguments) => remote::key(arguments),
+            Command::Tenant(command) => remote::tenant(command),
             Command::Volumes(arguments) => remote::volumes(arguments),
             Command::Volume(command) => remote::volume(command),
             Command::Completions { shell } => completions(*shell),

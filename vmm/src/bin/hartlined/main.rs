@@ -1,5 +1,6 @@
 //! The daemon.
 
+mod escape;
 mod service;
 
 use anyhow::Context;

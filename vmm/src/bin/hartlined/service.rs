@@ -1,30 +1,34 @@
 //! The daemon as a service of systemd: log, readiness and watchdog (sd_notify(3)). Without
 //! systemd, the log goes to standard error and the rest does nothing.
 
+use crate::escape::Escaped;
 use hartline_vmm::daemon::Daemon;
 use sd_notify::NotifyState;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::{Level, Metadata};
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// Sends the log to the journal if standard error is connected to it, so that fields such as
 /// the machine can be searched for; otherwise to standard error.
 pub fn start_log() {
+    // The daemon has no spans; those of its libraries are not for the log.
+    let wanted = |metadata: &Metadata<'_>| metadata.is_event() && *metadata.level() <= Level::INFO;
+    let log = tracing_subscriber::registry().with(filter_fn(wanted));
     if is_journal()
         && let Ok(journal) = tracing_journald::layer()
     {
-        tracing_subscriber::registry()
-            .with(tracing_subscriber::filter::LevelFilter::INFO)
-            .with(journal.with_syslog_identifier("hartlined".to_owned()))
-            .init();
+        let journal = journal.with_syslog_identifier("hartlined".to_owned());
+        log.with(Escaped(journal)).init();
         return;
     }
-    tracing_subscriber::fmt()
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
+        .with_ansi(false);
+    log.with(Escaped(lines)).init();
 }
 
 /// Whether standard error is the stream that systemd connected to the journal

@@ -3,9 +3,9 @@
 use super::extract::{Query, Target};
 use super::logs::{LogReader, LogStream};
 use super::lookup::find;
+use crate::daemon::connections::Room;
 use crate::daemon::machines::MachineError;
 use crate::daemon::problem::Problem;
-use crate::daemon::server::Room;
 use crate::daemon::store::{Kind, Scope};
 use axum::Extension;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;

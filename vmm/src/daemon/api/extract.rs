@@ -1,6 +1,7 @@
 //! What handlers take from requests: who calls, and parts that are checked.
 
 use crate::daemon::Daemon;
+use crate::daemon::connections::Room;
 use crate::daemon::problem::Problem;
 use crate::daemon::server::Peer;
 use crate::daemon::store::{DEFAULT_TENANT, Scope};
@@ -86,6 +87,9 @@ impl FromRequestParts<Arc<Daemon>> for Caller {
                 let key = key.ok_or_else(Problem::unauthorized)?;
                 let counted = daemon.keys.count(&key.id, Instant::now());
                 counted.map_err(Problem::rate_limited)?;
+                if let Some(room) = parts.extensions.get::<Room>() {
+                    room.identify(&key.tenant)?;
+                }
                 (key.tenant, key.scope)
             }
             None => match parts.extensions.get::<Peer>() {

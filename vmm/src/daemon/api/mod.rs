@@ -65,6 +65,7 @@ pub fn router(daemon: Arc<Daemon>) -> Router {
         .routes(routes!(stats::stats))
         .routes(routes!(tenants::list))
         .routes(routes!(tenants::get, tenants::put))
+        .routes(routes!(tenants::usage))
         .routes(routes!(tenants::keys, tenants::create_key))
         .routes(routes!(tenants::delete_key))
         .split_for_parts();

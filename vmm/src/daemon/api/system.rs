@@ -39,9 +39,18 @@ pub struct Readiness {
 }
 
 /// Whether programs can be run now
-#[utoipa::path(get, path = "/readyz", security(()),
-    responses((status = 200, body = Readiness), (status = 503, body = Readiness)))]
-pub async fn ready(State(daemon): State<Arc<Daemon>>) -> Response {
+///
+/// Needs a key, unless the configuration says `public_health`.
+#[utoipa::path(get, path = "/readyz",
+    responses((status = 200, body = Readiness), (status = 503, body = Readiness),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn ready(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Result<Caller, Problem>,
+) -> Result<Response, Problem> {
+    if !daemon.config.public_health {
+        caller?.needs(Scope::Read)?;
+    }
     let vmms_ready = daemon.pool.ready();
     let running = daemon.scheduler.load().running;
     let networks = daemon.networks.check().err();
@@ -61,7 +70,7 @@ pub async fn ready(State(daemon): State<Arc<Daemon>>) -> Response {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
-    (status, axum::Json(readiness)).into_response()
+    Ok((status, axum::Json(readiness)).into_response())
 }
 
 /// Version of the daemon.
@@ -83,12 +92,29 @@ pub async fn version() -> axum::Json<Version> {
 }
 
 /// Metrics for Prometheus
-#[utoipa::path(get, path = "/metrics", security(()),
-    responses((status = 200, content_type = "application/openmetrics-text", body = String)))]
-pub async fn metrics(State(daemon): State<Arc<Daemon>>) -> Result<Response, Problem> {
-    let text = daemon
-        .metrics
-        .text(daemon.scheduler.load(), daemon.pool.ready());
+///
+/// Needs a key with the scope `admin`. If the configuration says `public_health`, others get the
+/// metrics that are not about single tenants.
+#[utoipa::path(get, path = "/metrics",
+    responses((status = 200, content_type = "application/openmetrics-text", body = String),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn metrics(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Result<Caller, Problem>,
+) -> Result<Response, Problem> {
+    let may_see_tenants = caller.and_then(|caller| caller.needs(Scope::Admin));
+    let tenants = match may_see_tenants {
+        Ok(()) => daemon.store.tenants()?,
+        Err(_) if daemon.config.public_health => Vec::new(),
+        Err(problem) => return Err(problem),
+    };
+    let mut usage = Vec::with_capacity(tenants.len());
+    for tenant in tenants {
+        let used = daemon.usage(&tenant)?;
+        usage.push((tenant.name, used));
+    }
+    let (load, ready) = (daemon.scheduler.load(), daemon.pool.ready());
+    let text = daemon.metrics.text(load, ready, usage);
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let text = text.map_err(Problem::internal)?;
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())

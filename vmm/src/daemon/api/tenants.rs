@@ -4,6 +4,7 @@ use super::extract::{Caller, Json, Path};
 use crate::daemon::Daemon;
 use crate::daemon::problem::Problem;
 use crate::daemon::store::{ApiKey, Quota, Scope, Tenant};
+use crate::daemon::usage::Use;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,25 @@ pub async fn get(
     }
     let tenant = daemon.store.tenant(&tenant)?;
     tenant.map(Json).ok_or_else(|| Problem::not_found("tenant"))
+}
+
+/// What a tenant uses, and may use
+///
+/// A key without the scope `admin` shows that of its own tenant.
+#[utoipa::path(get, path = "/v1/tenants/{tenant}/usage", params(("tenant" = String, Path)),
+    responses((status = 200, body = [Use]),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn usage(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+) -> Result<Json<Vec<Use>>, Problem> {
+    if tenant != caller.tenant {
+        caller.needs(Scope::Admin)?;
+    }
+    let tenant = daemon.store.tenant(&tenant)?;
+    let tenant = tenant.ok_or_else(|| Problem::not_found("tenant"))?;
+    Ok(Json(daemon.usage(&tenant)?))
 }
 
 /// Make a tenant, or change its quota

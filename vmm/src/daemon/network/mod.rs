@@ -416,7 +416,13 @@ impl Settings {
                 return Err(Unavailable::Forwarding("net.ipv6.conf.all.forwarding"));
             }
         }
-        let rules = rules::table(range, range6, allowed, outbound);
+        let limits = rules::limits(rules::Limits {
+            connections: config.network_tenant_connections,
+            new_connections: config.network_tenant_new_connections,
+            bandwidth: config.network_tenant_bandwidth,
+            packets: config.network_tenant_packets,
+        });
+        let rules = rules::table(range, range6, allowed, outbound) + &limits;
         let refused = |error: io::Error| Unavailable::Rules(error.to_string());
         run("nft", &["-f", "-"], &rules).map_err(refused)?;
         Ok(Self {

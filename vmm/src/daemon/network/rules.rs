@@ -8,6 +8,9 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 /// What names of the host's ends of tenants' networks begin with.
 pub const INTERFACE: &str = "hlt";
 
+/// Tenants that are counted: more than have networks.
+const SETS: u32 = 65_535;
+
 /// Addresses that lead to no public network (RFC 6890), groups, and reserved ones.
 const NOT_PUBLIC: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, \
     172.16.0.0/12, 192.0.0.0/24, 192.168.0.0/16, 198.18.0.0/15, 224.0.0.0/3";
@@ -102,6 +105,84 @@ table inet hartline {{
     )
 }
 
+/// Most that one tenant's machines together do beyond their own network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections that they have begun, at once.
+    pub connections: u32,
+    /// New ones of those per second.
+    pub new_connections: u32,
+    /// Bytes per second, sent, and received.
+    pub bandwidth: u64,
+    /// Packets per second, sent, and received.
+    pub packets: u32,
+}
+
+/// The table of limits, for nft(8), which counts per host's end of a network, so per tenant. What
+/// was counted before stays: a rule counts in a set, sets are not deleted, and a set has the limit
+/// in its name, since its elements keep the limit that they were made with.
+pub fn limits(limits: Limits) -> String {
+    let Limits {
+        connections,
+        new_connections,
+        bandwidth,
+        packets,
+    } = limits;
+    // nft(8) has 32 bits for a burst. What one read of a fast interface brings must fit.
+    let burst = bandwidth.clamp(1 << 20, u32::MAX.into());
+    let sets = [
+        format!("connections_{connections}"),
+        format!("new_connections_{new_connections}"),
+        format!("sent_bytes_{bandwidth}"),
+        format!("sent_packets_{packets}"),
+        format!("received_bytes_{bandwidth}"),
+        format!("received_packets_{packets}"),
+    ];
+    // Elements with a count end with the last connection that they count.
+    let declare = |(index, set): (usize, &String)| match index {
+        0 => format!("    set {set} {{ typeof iifname; size {SETS}; flags dynamic; }}\n"),
+        _ => format!(
+            "    set {set} {{ typeof iifname; size {SETS}; flags dynamic,timeout; timeout 1m; }}\n"
+        ),
+    };
+    let declared: String = sets.iter().enumerate().map(declare).collect();
+    let [
+        held,
+        new,
+        sent_bytes,
+        sent_packets,
+        received_bytes,
+        received_packets,
+    ] = sets;
+    let bytes = format!("limit rate over {bandwidth} bytes/second burst {burst} bytes");
+    let packets = format!("limit rate over {packets}/second burst {packets} packets");
+    format!(
+        r#"table inet hartline_limits {{
+{declared}    chain sent {{ type filter hook prerouting priority raw; policy accept; }}
+    chain connections {{ type filter hook prerouting priority mangle; policy accept; }}
+    chain received {{ type filter hook postrouting priority mangle; policy accept; }}
+}}
+flush chain inet hartline_limits sent
+flush chain inet hartline_limits connections
+flush chain inet hartline_limits received
+table inet hartline_limits {{
+    chain sent {{
+        iifname "{INTERFACE}*" update @{sent_packets} {{ iifname {packets} }} drop
+        iifname "{INTERFACE}*" update @{sent_bytes} {{ iifname {bytes} }} drop
+    }}
+    chain connections {{
+        iifname "{INTERFACE}*" ct state new update @{new} {{ iifname limit rate over {new_connections}/second burst {new_connections} packets }} drop
+        iifname "{INTERFACE}*" ct state new add @{held} {{ iifname ct count over {connections} }} drop
+    }}
+    chain received {{
+        oifname "{INTERFACE}*" update @{received_packets} {{ oifname {packets} }} drop
+        oifname "{INTERFACE}*" update @{received_bytes} {{ oifname {bytes} }} drop
+    }}
+}}
+"#
+    )
+}
+
 /// What a set holds; an empty one has no such line.
 fn elements(networks: &[&IpNet]) -> String {
     let texts: Vec<_> = networks.iter().map(ToString::to_string).collect();
@@ -114,6 +195,28 @@ fn elements(networks: &[&IpNet]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_are_named_by_their_values() {
+        let limits = |connections| {
+            limits(Limits {
+                connections,
+                new_connections: 7,
+                bandwidth: 1000,
+                packets: 50,
+            })
+        };
+        let (some, more) = (limits(20), limits(30));
+        for (text, set) in [(&some, "@connections_20 {"), (&more, "@connections_30 {")] {
+            assert!(text.contains(set), "{text}");
+            assert!(
+                text.contains("1000 bytes/second burst 1048576 bytes"),
+                "{text}"
+            );
+            assert!(!text.contains("delete"), "{text}");
+        }
+        assert!(some.contains("ct count over 20"), "{some}");
+    }
 
     #[test]
     fn the_table_says_what_is_configured() {

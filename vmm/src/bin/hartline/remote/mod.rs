@@ -6,6 +6,7 @@ mod machines;
 mod programs;
 mod runs;
 mod table;
+mod tenants;
 mod top;
 mod volumes;
 
@@ -14,6 +15,7 @@ pub use keys::{Key, key};
 pub use machines::{Create, Logs, Named, Ps, create, kill, logs, ps, rm, start, stop};
 pub use programs::{Programs, Push, list as programs, push};
 pub use runs::{Submit, submit};
+pub use tenants::{Tenant, tenant};
 pub use top::{Top, top};
 pub use volumes::{Volume, Volumes, list as volumes, volume};
 

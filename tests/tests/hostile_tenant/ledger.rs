@@ -1,0 +1,111 @@
+//! A tenant that wants more than its quota, and what the daemon says that it uses.
+
+use super::neighbour::Scene;
+use super::{Test, check};
+use hartline_tests::daemon::until;
+use hartline_tests::{Result, compile, hartline, process};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+
+pub const TESTS: &[(&str, Test)] = &[("more than the quota", more_than_the_quota)];
+
+const MEMORY: u64 = 128 << 20;
+
+/// What a tenant uses, and its limits, by resource.
+fn parse(usage: &Value) -> BTreeMap<String, (u64, Option<u64>)> {
+    let entry = |entry: &Value| {
+        let resource = entry["resource"].as_str()?.to_owned();
+        Some((resource, (entry["used"].as_u64()?, entry["limit"].as_u64())))
+    };
+    let entries = usage.as_array().into_iter().flatten();
+    entries.filter_map(entry).collect()
+}
+
+fn usage(scene: &Scene) -> Result<BTreeMap<String, (u64, Option<u64>)>> {
+    let answer = scene.attack("GET", "/v1/tenants/attacker/usage", b"")?;
+    let usage = parse(&answer.expect(200)?.json());
+    check("resources", usage.len() == 6, &usage)?;
+    for (resource, (used, limit)) in &usage {
+        let within = limit.is_none_or(|limit| *used <= limit);
+        check(resource, within, &(used, limit))?;
+    }
+    Ok(usage)
+}
+
+fn more_than_the_quota() -> Result<()> {
+    let mut scene = Scene::start("pool = 2")?;
+    let quota = json!({ "max_machines": 2, "max_memory": 5 * MEMORY });
+    let quota = quota.to_string();
+    let path = "/v1/tenants/attacker";
+    scene
+        .daemon
+        .request("PUT", path, quota.as_bytes())?
+        .expect(200)?;
+    let service = fs::read(compile::service()?)?;
+    let program = scene.attack_push("name=service", &service)?;
+    let idle = json!({ "program": program, "args": ["idle"], "memory": MEMORY, "start": true });
+    let mut machines = Vec::new();
+    for _ in 0..5 {
+        let made = scene.attack("POST", "/v1/machines", idle.to_string().as_bytes())?;
+        machines.push(format!("/v1/machines/{}", made.expect(201)?.text("id")));
+        usage(&scene)?;
+    }
+    let taken = |usage: &BTreeMap<String, (u64, Option<u64>)>| {
+        ["runs", "memory", "cpus"].map(|resource| usage[resource])
+    };
+    let full = [(2, Some(2)), (2 * MEMORY, Some(5 * MEMORY)), (2, None)];
+    until(|| usage(&scene).is_ok_and(|usage| taken(&usage) == full))?;
+    let stored = usage(&scene)?["storage"].0;
+    check("storage", stored == service.len() as u64, &stored)?;
+    // What would never fit is refused by name.
+    let large = json!({ "program": program, "memory": 8 * MEMORY });
+    let refused = scene.attack("POST", "/v1/runs", large.to_string().as_bytes())?;
+    let code = (refused.status, refused.text("code"));
+    check("refused", code == (403, "quota".to_owned()), &code)?;
+
+    // Another daemon counts the machines that it finds.
+    scene.daemon.kill()?;
+    scene.daemon.restart()?;
+    until(|| usage(&scene).is_ok_and(|usage| taken(&usage) == full))?;
+    scene.neighbour_is_well("while the attacker has its quota")?;
+
+    // The neighbour is told nothing of it, and sees its own.
+    let other = scene.as_neighbour("GET", "/v1/tenants/attacker/usage", b"")?;
+    other.expect(403)?;
+    let own = scene.as_neighbour("GET", "/v1/tenants/neighbour/usage", b"")?;
+    let own = parse(&own.expect(200)?.json());
+    check("the neighbour's", own["runs"].0 == 0, &own)?;
+    shown(&scene)?;
+
+    for machine in machines {
+        until(|| {
+            let killed = scene.attack("POST", &format!("{machine}/kill"), b"");
+            killed.is_ok_and(|killed| killed.status == 200)
+        })?;
+    }
+    until(|| {
+        let none = |usage: BTreeMap<_, _>| taken(&usage).map(|(used, _)| used) == [0; 3];
+        usage(&scene).is_ok_and(none)
+    })?;
+    scene.end()
+}
+
+/// `hartline tenant show` prints the same.
+fn shown(scene: &Scene) -> Result<()> {
+    let host = format!("unix://{}", scene.daemon.socket().display());
+    let show = |options: &[&str]| -> Result<String> {
+        let mut command = hartline::command("tenant")?;
+        command
+            .args(["show", "--host", &host, "attacker"])
+            .args(options);
+        let outcome = process::run(&mut command, b"")?;
+        check("tenant show", outcome.code == 0, &outcome.stderr_text())?;
+        Ok(outcome.stdout_text())
+    };
+    let told = parse(&serde_json::from_str(&show(&["-o", "json"])?)?);
+    check("runs", told["runs"] == (2, Some(2)), &told)?;
+    let table = show(&[])?;
+    let row = |line: &str| line.split_whitespace().collect::<Vec<_>>() == ["runs", "2", "2"];
+    check("table", table.lines().any(row), &table)
+}

@@ -1,0 +1,61 @@
+//! What tenants use of what they may use: from the ledger, and storage from the database.
+
+use super::Daemon;
+use super::ledger::Resource;
+use super::store::{StoreError, Tenant};
+use serde::Serialize;
+
+/// What a tenant uses of a resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Use {
+    /// Of what: `memory`, `cpus`, `runs`, `connections`, `storage`, or `translation`, which is
+    /// processor time since the daemon was started.
+    #[schema(value_type = String)]
+    pub resource: &'static str,
+    /// What both numbers count: `bytes`, `milliseconds`, or nothing if they count things.
+    #[schema(value_type = String)]
+    pub unit: &'static str,
+    /// How much it uses.
+    pub used: u64,
+    /// How much it may use at once; null if it has no limit of its own.
+    pub limit: Option<u64>,
+}
+
+impl Daemon {
+    /// What a tenant uses of each resource.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn usage(&self, tenant: &Tenant) -> Result<Vec<Use>, StoreError> {
+        let Tenant { name, quota, .. } = tenant;
+        let held = Resource::ALL.map(|resource| {
+            let (unit, limit) = match resource {
+                Resource::Memory => ("bytes", Some(quota.max_memory)),
+                Resource::Cpus => ("", None),
+                Resource::Runs => ("", Some(quota.max_machines.into())),
+                Resource::Connections => ("", Some(self.connections.tenant_limit())),
+            };
+            Use {
+                resource: resource.name(),
+                unit,
+                used: self.ledger.used(name, resource),
+                limit,
+            }
+        });
+        let left = self.store.storage_left(name)?;
+        let storage = Use {
+            resource: "storage",
+            unit: "bytes",
+            used: quota.max_storage.saturating_sub(left),
+            limit: Some(quota.max_storage),
+        };
+        let translation = self.ledger.translation(name).as_millis();
+        let translation = Use {
+            resource: "translation",
+            unit: "milliseconds",
+            used: u64::try_from(translation).unwrap_or(u64::MAX),
+            limit: None,
+        };
+        Ok(held.into_iter().chain([storage, translation]).collect())
+    }
+}
