@@ -5,6 +5,8 @@
 //! another tenant's runs are as fast as before, that the daemon restarts, and that no quota was
 //! exceeded.
 
+#[path = "hostile_tenant/links.rs"]
+mod links;
 #[path = "hostile_tenant/neighbour.rs"]
 mod neighbour;
 
@@ -15,7 +17,7 @@ use std::process::ExitCode;
 type Test = fn() -> Result<()>;
 
 /// The tests of each file, one line per file.
-const TESTS: &[&[(&str, Test)]] = &[neighbour::TESTS];
+const TESTS: &[&[(&str, Test)]] = &[links::TESTS, neighbour::TESTS];
 
 fn main() -> ExitCode {
     let mut suite = Suite::new();
