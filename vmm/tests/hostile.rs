@@ -150,6 +150,38 @@ kvm_tests! {
         expect_stop("descriptor", Stop::Device(DeviceError::Buffer));
     }
 
+    /// Whatever the processor and KVM make of them otherwise.
+    fn msrs_end_the_vm() {
+        use VmFailure::{MsrRead, MsrWrite};
+        for (guest, failure) in [
+            ("read_vmx_basic", MsrRead(0x480)),
+            ("read_efer", MsrRead(0xc000_0080)),
+            ("read_nothing", MsrRead(0x1234_5678)),
+            ("write_hsave", MsrWrite(0xc001_0117)),
+            ("write_counter", MsrWrite(0xc1)),
+            ("write_debugctl", MsrWrite(0x1d9)),
+            ("write_system_time", MsrWrite(0x4b56_4d01)),
+            ("write_efer", MsrWrite(0xc000_0080)),
+        ] {
+            expect_failure(guest, failure);
+        }
+    }
+
+    /// An exception, or the end of the VM if KVM cannot emulate the instruction.
+    fn instructions_of_hypervisors_and_counters_fault() {
+        for guest in ["rdpmc", "set_vmxe", "vmxon", "vmrun"] {
+            let end = end_of(guest);
+            let faulted = exit_code(&end) == Some(code::FAULT);
+            let ended = matches!(end, End::Failed(VmFailure::Internal(_)));
+            assert!(faulted || ended, "{guest}: {end:?}");
+        }
+    }
+
+    fn cpuid_says_what_guests_may_have_and_no_more() {
+        let end = end_of("cpuid");
+        assert_eq!(exit_code(&end), Some(0), "a leaf: {end:x?}");
+    }
+
     /// One that masks interrupts and one that rings doorbells take their share of a processor
     /// and no more.
     fn another_vm_keeps_its_throughput() {
