@@ -2,13 +2,15 @@
 //! started by root, so the tests are ignored for other users.
 //!
 //! Each file attacks one thing. Each test does what a hostile tenant would do. Then it asserts that
-//! another tenant's runs are as fast as before, that the daemon restarts, and that no quota was
-//! exceeded.
+//! another tenant's runs are as fast as those of a daemon beside it that nobody attacks, that the
+//! daemon restarts, and that no quota was exceeded.
 
 #[path = "hostile_tenant/connections.rs"]
 mod connections;
 #[path = "hostile_tenant/ledger.rs"]
 mod ledger;
+#[path = "hostile_tenant/links.rs"]
+mod links;
 #[path = "hostile_tenant/logs.rs"]
 mod logs;
 #[path = "hostile_tenant/neighbour.rs"]
@@ -26,9 +28,10 @@ type Test = fn() -> Result<()>;
 const TESTS: &[&[(&str, Test)]] = &[
     neighbour::TESTS,
     connections::TESTS,
+    ledger::TESTS,
+    links::TESTS,
     logs::TESTS,
     network::TESTS,
-    ledger::TESTS,
 ];
 
 fn check(what: &str, is: bool, found: &impl std::fmt::Debug) -> Result<()> {

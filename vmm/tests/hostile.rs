@@ -14,6 +14,7 @@ use hartline_abi::report::ExitKind;
 use hartline_devices::virtio::DeviceError;
 use hartline_vmm::interrupts::Mode;
 use hartline_vmm::platform::VmFailure;
+use hartline_vmm::probe::KvmKind;
 use hartline_vmm::{End, GateError, Stop};
 use std::path::Path;
 use std::thread;
@@ -148,6 +149,43 @@ kvm_tests! {
 
     fn a_corrupt_descriptor_ends_the_vm() {
         expect_stop("descriptor", Stop::Device(DeviceError::Buffer));
+    }
+
+    /// Whatever the processor and KVM make of them otherwise.
+    fn msrs_end_the_vm() {
+        use VmFailure::{MsrRead, MsrWrite};
+        for (guest, failure) in [
+            ("read_vmx_basic", MsrRead(0x480)),
+            ("read_efer", MsrRead(0xc000_0080)),
+            ("read_nothing", MsrRead(0x1234_5678)),
+            ("write_hsave", MsrWrite(0xc001_0117)),
+            ("write_counter", MsrWrite(0xc1)),
+            ("write_debugctl", MsrWrite(0x1d9)),
+            ("write_system_time", MsrWrite(0x4b56_4d01)),
+            ("write_efer", MsrWrite(0xc000_0080)),
+        ] {
+            expect_failure(guest, failure);
+        }
+    }
+
+    /// An exception, or the end of the VM if KVM cannot emulate the instruction.
+    fn instructions_of_hypervisors_and_counters_fault() {
+        for guest in ["rdpmc", "set_vmxe", "vmxon", "vmrun"] {
+            let end = end_of(guest);
+            let faulted = exit_code(&end) == Some(code::FAULT);
+            let ended = matches!(end, End::Failed(VmFailure::Internal(_)));
+            assert!(faulted || ended, "{guest}: {end:?}");
+        }
+    }
+
+    /// Paravirtual KVM adds some of the processor's own bits (AES, RDRAND) at CPL 0 too.
+    fn cpuid_says_what_guests_may_have_and_no_more() {
+        if KvmKind::detect() == KvmKind::Pvm {
+            eprintln!("skipped: cpuid: paravirtual KVM adds bits of the processor");
+            return;
+        }
+        let end = end_of("cpuid");
+        assert_eq!(exit_code(&end), Some(0), "a leaf: {end:x?}");
     }
 
     /// One that masks interrupts and one that rings doorbells take their share of a processor

@@ -96,17 +96,40 @@ pub fn create(directory: BorrowedFd<'_>, name: &CStr, mode: u32) -> Result<Owned
     open_beneath(directory, name, flags, mode)
 }
 
+/// Opens a directory, a single component in another one, for reading.
+pub fn open_directory(directory: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    open_beneath(directory, name, flags, 0)
+}
+
+/// Opens the directory that a directory is in.
+pub fn parent(directory: BorrowedFd<'_>, flags: i32) -> Result<OwnedFd, Errno> {
+    let resolve = libc::RESOLVE_NO_MAGICLINKS | libc::RESOLVE_NO_SYMLINKS;
+    open_resolved(directory, c"..", flags | libc::O_DIRECTORY, 0, resolve)
+}
+
 fn open_beneath(
     directory: BorrowedFd<'_>,
     name: &CStr,
     flags: i32,
     mode: u32,
 ) -> Result<OwnedFd, Errno> {
+    let resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS | libc::RESOLVE_NO_SYMLINKS;
+    open_resolved(directory, name, flags, mode, resolve)
+}
+
+fn open_resolved(
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    flags: i32,
+    mode: u32,
+    resolve: u64,
+) -> Result<OwnedFd, Errno> {
     // SAFETY: all zeros are a valid structure.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
     how.flags = (flags | libc::O_CLOEXEC) as u64;
     how.mode = u64::from(mode);
-    how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS | libc::RESOLVE_NO_SYMLINKS;
+    how.resolve = resolve;
     // SAFETY: a valid path and structure.
     let result = unsafe {
         libc::syscall(

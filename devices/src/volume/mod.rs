@@ -3,7 +3,12 @@
 
 mod channel;
 mod copies;
+pub mod cost;
+mod depth;
 mod host;
+#[cfg(test)]
+mod limit_tests;
+mod names;
 mod nodes;
 mod server;
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use super::channel::{Channel, Data};
 use super::copies::{Copies, Taken};
+use super::cost;
 use super::host::{self, Errno};
 use super::nodes::{Node, Nodes, Origin};
-use super::usage::{Limits, Usage};
+use super::usage::{Limits, Names, Usage};
 use super::waiting::Work;
 use crate::lateness;
 use hartline_abi::volume::{
@@ -33,7 +34,7 @@ const MAX_NODES: u64 = 1 << 16;
 /// A file or directory of the host that the guest may use.
 #[derive(Debug)]
 pub struct Volume {
-    path: OwnedFd,
+    pub(super) path: OwnedFd,
     guest: Vec<u8>,
     read_only: bool,
     usage: Option<Usage>,
@@ -91,9 +92,9 @@ impl Volume {
 /// Serves the volumes of one VM.
 #[derive(Debug)]
 pub struct Server {
-    volumes: Vec<Volume>,
-    limits: Limits,
-    nodes: Nodes,
+    pub(super) volumes: Vec<Volume>,
+    pub(super) limits: Limits,
+    pub(super) nodes: Nodes,
     copies: Arc<Copies>,
     taken: Taken,
 }
@@ -181,7 +182,7 @@ impl Server {
         match operation {
             Operation::Forget => {
                 let node = self.nodes.forget(args[0])?;
-                self.look_whether_gone(node.origin().volume, node.path());
+                self.look_whether_forgotten(node.origin().volume, node.path());
             }
             Operation::ReadLink => {
                 let target = host::read_link(self.nodes.get(args[0])?.path())?;
@@ -247,11 +248,7 @@ impl Server {
             | Operation::CreateUnnamed
             | Operation::SymbolicLink => return self.create(operation, args, data),
             Operation::Link => {
-                let name = name(data, 0, args[1])?;
-                let (directory, file) = (self.changeable(args[0])?, self.changeable(args[2])?);
-                self.limits
-                    .stay(file.origin().volume, directory.origin().volume)?;
-                host::link(file.path(), directory.path(), &name)?;
+                self.link(args, data)?;
                 return self.nodes.attributes(args[2]);
             }
             Operation::SetMode => {
@@ -310,16 +307,28 @@ impl Server {
         let node = self.nodes.get(args[0])?.changeable()?;
         let (directory, origin) = (node.path(), node.origin());
         let mode = safe_mode(args[2], operation == Operation::MakeDirectory);
+        let unnamed = operation == Operation::CreateUnnamed;
+        let name = match unnamed {
+            true => CString::default(),
+            false => name(data, 0, args[1])?,
+        };
+        let of_name = |name: &CString| cost::name(name.count_bytes());
+        let names = Names {
+            directories: &[directory],
+            added: cost::NODE + if unnamed { 0 } else { of_name(&name) },
+            removed: 0,
+        };
+        if operation == Operation::MakeDirectory && self.limits.of(origin.volume).is_some() {
+            self.check_depth(directory, origin.volume)?;
+        }
         let make = || match operation {
             Operation::CreateUnnamed => host::create_unnamed(directory, mode),
-            Operation::Create => host::create(directory, &name(data, 0, args[1])?, mode),
+            Operation::Create => host::create(directory, &name, mode),
             Operation::MakeDirectory => {
-                let name = name(data, 0, args[1])?;
                 host::make_directory(directory, &name, mode)?;
                 host::find(directory, &name)
             }
             _ => {
-                let name = name(data, 0, args[1])?;
                 let target = Some(args[2]).filter(|&length| length < host::PATH_MAX as u64);
                 let target = target.and_then(|length| data.get(args[1], length));
                 let target = CString::new(target.ok_or(libc::ENAMETOOLONG)?);
@@ -327,7 +336,7 @@ impl Server {
                 host::find(directory, &name)
             }
         };
-        let path = self.limits.make(origin.volume, make)?;
+        let path = self.limits.rename(origin.volume, names, make)?;
         own(path.as_fd(), args[3], args[4])?;
         match operation {
             Operation::Create | Operation::CreateUnnamed => self.nodes.add_open(path, origin),
@@ -335,59 +344,8 @@ impl Server {
         }
     }
 
-    fn remove(&mut self, operation: Operation, args: &[u64; 6], data: Data) -> Result<(), Errno> {
-        let name = name(data, 0, args[1])?;
-        let flags = match operation {
-            Operation::RemoveDirectory => libc::AT_REMOVEDIR,
-            _ => 0,
-        };
-        let directory = self.changeable(args[0])?;
-        let volume = directory.origin().volume;
-        let file = self.file_to_go(directory, &name);
-        host::unlink(directory.path(), &name, flags)?;
-        if let Some(file) = file {
-            self.look_whether_gone(volume, file.as_fd());
-        }
-        Ok(())
-    }
-
-    /// What a name of a volume with a limit leads to, to be looked at when the name is gone.
-    fn file_to_go(&self, directory: &Node, name: &CString) -> Option<OwnedFd> {
-        self.limits.of(directory.origin().volume)?;
-        host::find(directory.path(), name).ok()
-    }
-
-    /// Counts a file no more if it has no name left and the guest does not know it.
-    fn look_whether_gone(&mut self, volume: usize, file: BorrowedFd<'_>) {
-        if self.limits.of(volume).is_some()
-            && let Ok((attributes, device)) = host::attributes(file)
-            && attributes.nlink == 0
-            && !self.nodes.knows(device, attributes.ino)
-        {
-            self.limits.gone(volume, &attributes);
-        }
-    }
-
-    fn rename(&mut self, args: &[u64; 6], data: Data) -> Result<(), Errno> {
-        let (old, new) = (name(data, 0, args[1])?, name(data, args[1], args[3])?);
-        let allowed = libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE;
-        let flags = u32::try_from(args[4]).ok();
-        let flags = flags
-            .filter(|flags| flags & !allowed == 0)
-            .ok_or(libc::EINVAL)?;
-        let (from, to) = (self.changeable(args[0])?, self.changeable(args[2])?);
-        let volume = to.origin().volume;
-        self.limits.stay(from.origin().volume, volume)?;
-        let replaced = self.file_to_go(to, &new);
-        host::rename((from.path(), &old), (to.path(), &new), flags)?;
-        if let Some(replaced) = replaced {
-            self.look_whether_gone(volume, replaced.as_fd());
-        }
-        Ok(())
-    }
-
     /// A node that the guest may change.
-    fn changeable(&self, number: u64) -> Result<&Node, Errno> {
+    pub(super) fn changeable(&self, number: u64) -> Result<&Node, Errno> {
         self.nodes.get(number)?.changeable()
     }
 
@@ -505,7 +463,7 @@ impl Server {
 }
 
 /// A single path component in the data.
-fn name(data: Data, offset: u64, length: u64) -> Result<CString, Errno> {
+pub(super) fn name(data: Data, offset: u64, length: u64) -> Result<CString, Errno> {
     if length > NAME_MAX {
         return Err(libc::ENAMETOOLONG);
     }

@@ -16,15 +16,15 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A folder of the host with `inside`, which is the volume, and `outside`.
-struct Host {
+pub(super) struct Host {
     folder: PathBuf,
     shared: NonNull<Shared>,
-    server: Server,
-    copies: Arc<Copies>,
+    pub server: Server,
+    pub copies: Arc<Copies>,
 }
 
 impl Host {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         Self::with(name, false)
     }
 
@@ -51,7 +51,7 @@ impl Host {
     }
 
     /// A volume that may hold `room` bytes more than it holds.
-    fn limited(name: &str, room: u64) -> Self {
+    pub fn limited(name: &str, room: u64) -> Self {
         let mut host = Self::new(name);
         let inside = host.path("inside");
         let used = measure(&inside).unwrap();
@@ -74,7 +74,7 @@ impl Host {
         self.channel().place(0).data()
     }
 
-    fn call(&mut self, operation: Operation, args: &[u64], bytes: &[u8]) -> Answer {
+    pub fn call(&mut self, operation: Operation, args: &[u64], bytes: &[u8]) -> Answer {
         let mut request = Request {
             operation: operation as u32,
             ..Request::default()
@@ -85,14 +85,14 @@ impl Host {
         self.server.serve(&request, data)
     }
 
-    fn root(&mut self) -> u64 {
+    pub fn root(&mut self) -> u64 {
         let answer = self.call(Operation::Root, &[0], b"");
         assert_eq!(answer.result, 5);
         assert_eq!(self.data().get(0, 5).unwrap(), b"/data");
         answer.attributes.node
     }
 
-    fn look_up(&mut self, directory: u64, name: &str) -> Result<NodeAttributes, i32> {
+    pub fn look_up(&mut self, directory: u64, name: &str) -> Result<NodeAttributes, i32> {
         let args = [directory, name.len() as u64];
         let answer = self.call(Operation::Lookup, &args, name.as_bytes());
         match answer.result {
@@ -101,7 +101,7 @@ impl Host {
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 }
@@ -691,109 +691,4 @@ fn the_thread_serves_sleeps_and_ends() {
     assert_eq!(served.load(Ordering::Relaxed), 50);
     // Who waits for one that has ended is told.
     assert!(!volumes.wait(&|| true, &|| false));
-}
-
-#[test]
-fn a_volume_with_a_limit_holds_no_more() {
-    const NO_ROOM: i64 = -libc::ENOSPC as i64;
-    const ROOM: u64 = 4096 + 10_000;
-    let mut host = Host::limited("limit", ROOM);
-    // Two directories and links of the folder, and `file`.
-    assert_eq!(measure(&host.path("inside")).unwrap(), 4 * 4096 + 8);
-    let root = host.root();
-    let new = |host: &mut Host, operation, name: &str| {
-        let any = u64::MAX;
-        let args = [root, name.len() as u64, 0o700, any, any];
-        host.call(operation, &args, name.as_bytes())
-    };
-    let create = |host: &mut Host, name| new(host, Operation::Create, name);
-    let node = create(&mut host, "a").attributes.node;
-    let bytes = vec![7; 10_000];
-    let result = |answer: Answer| answer.result;
-    let all = host.call(Operation::Write, &[node, 0, 10_000, 0], &bytes);
-    assert_eq!(result(all), 10_000);
-    for (operation, args) in [
-        (Operation::Write, &[node, 10_000, 1, 0][..]),
-        (Operation::Write, &[node, 0, 1, 1]),
-        (Operation::Write, &[node, 1, 10_000, 0]),
-        (Operation::Truncate, &[node, 10_001]),
-        (Operation::Truncate, &[node, i64::MAX as u64]),
-        (Operation::Allocate, &[node, 0, 0, 10_001]),
-    ] {
-        assert_eq!(
-            result(host.call(operation, args, b"x")),
-            NO_ROOM,
-            "{args:?}"
-        );
-    }
-    let unseen = libc::FALLOC_FL_KEEP_SIZE as u64;
-    let unseen = host.call(Operation::Allocate, &[node, unseen, 0, 1 << 30], b"");
-    assert_eq!(result(unseen), -i64::from(libc::EOPNOTSUPP));
-    let over = host.call(Operation::Write, &[node, 9_999, 1, 0], b"y");
-    assert_eq!(result(over), 1, "no more than there was");
-    for operation in [Operation::Create, Operation::MakeDirectory] {
-        assert_eq!(result(new(&mut host, operation, "b")), NO_ROOM);
-    }
-    // What goes makes room.
-    assert_eq!(
-        result(host.call(Operation::Truncate, &[node, 5_000], b"")),
-        0
-    );
-    assert_eq!(result(new(&mut host, Operation::MakeDirectory, "d")), 0);
-    assert_eq!(result(create(&mut host, "b")), NO_ROOM);
-    let removed = host.call(Operation::RemoveDirectory, &[root, 1], b"d");
-    assert_eq!(result(removed), 0);
-    assert_eq!(
-        result(create(&mut host, "b")),
-        NO_ROOM,
-        "the guest knows it"
-    );
-    let known = host.look_up(root, "a").unwrap().node;
-    assert_eq!(known, node);
-    // A file that has no name counts as long as it can be written.
-    assert_eq!(result(host.call(Operation::Unlink, &[root, 1], b"a")), 0);
-    assert_eq!(result(create(&mut host, "b")), NO_ROOM);
-    assert_eq!(result(host.call(Operation::Forget, &[node], b"")), 0);
-    let b = create(&mut host, "b").attributes.node;
-    assert_eq!(result(host.call(Operation::Truncate, &[b, 5_000], b"")), 0);
-    // One that is replaced is gone.
-    let renamed = host.call(Operation::Rename, &[root, 1, root, 4, 0], b"bfile");
-    assert_eq!(result(renamed), 0);
-    assert_eq!(measure(&host.path("inside")).unwrap(), 4 * 4096 + 5_000);
-    let c = create(&mut host, "c").attributes.node;
-    // All of it: what `file` counted, less this one and the directory that the guest knows.
-    let rest = ROOM + 8 - 5_000 - 4096 - 4096;
-    assert_eq!(
-        result(host.call(Operation::Truncate, &[c, rest + 1], b"")),
-        NO_ROOM
-    );
-    assert_eq!(result(host.call(Operation::Truncate, &[c, rest], b"")), 0);
-    let told = host.call(Operation::FileSystem, &[root], b"").args;
-    assert_eq!((told[2], told[3]), (0, 0), "nothing is free");
-}
-
-/// What counts for one volume does not get into another one, where it would not count.
-#[test]
-fn nothing_moves_between_volumes_with_limits() {
-    let mut host = Host::new("between");
-    fs::create_dir(host.path("other")).unwrap();
-    let volume = |name: &str| {
-        let directory = fs::File::open(host.path(name)).unwrap().into();
-        let usage = Usage {
-            used: 0,
-            limit: 1 << 20,
-        };
-        Volume::limited(directory, "/data", false, usage)
-    };
-    let volumes = ["inside", "other"].map(volume).into();
-    host.server = Server::new(volumes, Arc::clone(&host.copies));
-    let [one, other] = [0, 1].map(|n| host.call(Operation::Root, &[n], b"").attributes.node);
-    let file = host.look_up(one, "file").unwrap().node;
-    let refused = -i64::from(libc::EXDEV);
-    let renamed = host.call(Operation::Rename, &[one, 4, other, 1, 0], b"filex");
-    assert_eq!(renamed.result, refused);
-    let linked = host.call(Operation::Link, &[other, 1, file], b"x");
-    assert_eq!(linked.result, refused);
-    let within = host.call(Operation::Rename, &[one, 4, one, 1, 0], b"filex");
-    assert_eq!(within.result, 0);
 }

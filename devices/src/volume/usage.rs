@@ -1,43 +1,38 @@
-//! How much volumes hold, and that they hold no more than they may.
-//!
-//! What counts is what a guest sees: the lengths of regular files, holes too, and a fixed
-//! part for each file, directory and link. So the host's file system needs no quotas, and
-//! whether something fits does not depend on it.
+//! How much volumes hold, and that they hold no more than they may. [`super::cost`] says what
+//! counts.
 
+use super::cost;
 use super::host::{self, Errno};
 use hartline_abi::volume::NodeAttributes;
-use std::collections::HashSet;
-use std::fs;
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, Metadata};
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-
-/// What a file, directory or link counts besides its contents, bytes.
-const EACH: u64 = 4096;
 
 /// What a directory of the host holds, bytes, as the limit of a volume counts it.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn measure(directory: &Path) -> io::Result<u64> {
-    let mut used = 0_u64;
+    let parts = |file: &Metadata| (file.mode(), file.size(), file.blocks());
+    let (mode, size, blocks) = parts(&fs::metadata(directory)?);
+    let mut used = cost::root(mode, size, blocks);
     let mut linked = HashSet::new();
     let mut rest = vec![directory.to_path_buf()];
     while let Some(directory) = rest.pop() {
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             let metadata = entry.metadata()?;
+            used = used.saturating_add(cost::name(entry.file_name().as_bytes().len()));
             // A file with several names counts once.
             if !metadata.is_dir() && metadata.nlink() > 1 && !linked.insert(metadata.ino()) {
                 continue;
             }
-            let length = if metadata.is_file() {
-                metadata.len()
-            } else {
-                0
-            };
-            used = used.saturating_add(EACH).saturating_add(length);
+            let (mode, size, blocks) = parts(&metadata);
+            used = used.saturating_add(cost::node(mode, size, blocks));
             if metadata.is_dir() {
                 rest.push(entry.path());
             }
@@ -73,24 +68,65 @@ impl Usage {
     fn give(&mut self, bytes: u64) {
         self.used = self.used.saturating_sub(bytes);
     }
+
+    /// What cost `before` costs `after` now, whether that fits or not.
+    fn change(&mut self, before: u64, after: u64) {
+        self.used = self.used.saturating_sub(before).saturating_add(after);
+    }
 }
+
+/// What an open file costs without its names.
+pub fn cost_of(file: &NodeAttributes) -> u64 {
+    cost::node(file.mode, file.size, file.blocks)
+}
+
+/// What directories cost; none of them counts twice.
+fn cost_of_all(directories: &[BorrowedFd<'_>]) -> Result<u64, Errno> {
+    let costs = directories.iter().map(|directory| {
+        let (attributes, _) = host::attributes(*directory)?;
+        Ok(cost_of(&attributes))
+    });
+    costs.sum()
+}
+
+/// A change of names.
+#[derive(Debug, Clone, Copy)]
+pub struct Names<'a> {
+    /// The directories whose names change, each once.
+    pub directories: &'a [BorrowedFd<'a>],
+    /// Cost of what is added.
+    pub added: u64,
+    /// Cost of what is removed.
+    pub removed: u64,
+}
+
+/// Device and inode of a file of the host.
+type Identity = (u64, u64);
 
 /// The usage of each volume that has a limit.
 #[derive(Debug)]
-pub struct Limits(Vec<Option<Usage>>);
+pub struct Limits {
+    volumes: Vec<Option<Usage>>,
+    /// What directories cost that have no name and that the guest still knows: file systems say
+    /// that they are empty then, while their blocks are still there.
+    nameless: HashMap<Identity, u64>,
+}
 
 impl Limits {
     pub fn new(volumes: Vec<Option<Usage>>) -> Self {
-        Self(volumes)
+        Self {
+            volumes,
+            nameless: HashMap::new(),
+        }
     }
 
     /// The usage of a volume, if it has a limit.
     pub fn of(&self, volume: usize) -> Option<Usage> {
-        self.0.get(volume).copied().flatten()
+        self.volumes.get(volume).copied().flatten()
     }
 
     fn of_mut(&mut self, volume: usize) -> Option<&mut Usage> {
-        self.0.get_mut(volume)?.as_mut()
+        self.volumes.get_mut(volume)?.as_mut()
     }
 
     /// Does what changes the length of a file; `end` tells the length that it wants from the
@@ -117,23 +153,32 @@ impl Limits {
         result
     }
 
-    /// Does what makes a file, directory or link.
+    /// Does what changes names, and makes or removes what they lead to.
+    ///
+    /// A directory that needs more room than before counts even if that does not fit: nothing is
+    /// added then. Its names cost more than its blocks, so the host still holds no more than the
+    /// limit.
     ///
     /// # Errors
-    /// As [`resize`](Self::resize).
-    pub fn make<T>(
+    /// `ENOSPC` if it does not fit; the action's.
+    pub fn rename<T>(
         &mut self,
         volume: usize,
+        names: Names<'_>,
         action: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let Some(usage) = self.of_mut(volume) else {
             return action();
         };
-        usage.take(EACH)?;
+        let before = cost_of_all(names.directories)?;
+        let taken = names.added.saturating_sub(names.removed);
+        usage.take(taken)?;
         let result = action();
-        if result.is_err() {
-            usage.give(EACH);
+        match result {
+            Ok(_) => usage.give(names.removed.saturating_sub(names.added)),
+            Err(_) => usage.give(taken),
         }
+        usage.change(before, cost_of_all(names.directories).unwrap_or(before));
         result
     }
 
@@ -150,12 +195,24 @@ impl Limits {
         }
     }
 
-    /// A file with these attributes is gone.
-    pub fn gone(&mut self, volume: usize, file: &NodeAttributes) {
-        let is_regular = file.mode & libc::S_IFMT == libc::S_IFREG;
-        let length = if is_regular { file.size } else { 0 };
+    /// The last name of a directory is gone, which cost `cost`. It counts as long as the guest
+    /// knows it.
+    pub fn directory_removed(&mut self, volume: usize, identity: Identity, cost: u64, known: bool) {
+        match (known, self.of_mut(volume)) {
+            (true, Some(_)) => _ = self.nameless.insert(identity, cost),
+            (false, Some(usage)) => usage.give(cost),
+            (_, None) => {}
+        }
+    }
+
+    /// A file with these attributes has no name, and the guest does not know it any more.
+    pub fn gone(&mut self, volume: usize, file: &NodeAttributes, device: u64) {
+        let cost = match file.mode & libc::S_IFMT {
+            libc::S_IFDIR => self.nameless.remove(&(device, file.ino)).unwrap_or(0),
+            _ => cost_of(file),
+        };
         if let Some(usage) = self.of_mut(volume) {
-            usage.give(EACH.saturating_add(length));
+            usage.give(cost);
         }
     }
 }

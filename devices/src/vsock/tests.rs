@@ -461,6 +461,20 @@ fn connections_have_a_limit() {
     world.hear(op::REQUEST);
 }
 
+/// A guest that takes no packets and goes on connecting costs no memory.
+#[test]
+fn what_waits_for_the_guest_is_forgotten_with_its_connection() {
+    let mut world = World::new();
+    let listener = world.listener(80);
+    for _ in 0..2 * SIZE {
+        world.say(world.header(80, op::REQUEST), b"");
+        drop(listener.accept().unwrap());
+        world.say(world.header(80, op::RESET), b"");
+    }
+    assert_eq!(world.worker.queued.len(), 0);
+    std::fs::remove_file(world.port_path(80)).unwrap();
+}
+
 #[test]
 fn sockets_are_made_and_removed() {
     let world = World::new();

@@ -46,8 +46,8 @@ pub(super) struct Worker {
     by_ends: HashMap<Ends, u64>,
     last: u64,
     last_port: u32,
-    /// Connections that have something for the guest.
-    queued: VecDeque<u64>,
+    /// Connections that have something for the guest, each of them once.
+    pub(super) queued: VecDeque<u64>,
     /// Answers to packets of no connection.
     answers: VecDeque<VsockHeader>,
     /// Hosts may be waiting to be connected.
@@ -311,6 +311,10 @@ impl Worker {
         };
         if connection.phase == Phase::Over {
             let ends = connection.ends;
+            if connection.is_queued {
+                // Otherwise the queue grows with each connection of a guest that takes nothing.
+                self.queued.retain(|&other| other != id);
+            }
             self.connections.remove(&id);
             // There may have been no descriptor for one that waits.
             self.accepts = true;

@@ -627,9 +627,24 @@ static void operations(void) {
     operation("SetOwner", chown("file", s.st_uid, s.st_gid));
     operation("SetTimes", utimensat(AT_FDCWD, "file", times, 0));
     operation("Truncate", ftruncate(fd, 8192));
+    operation("Truncate", truncate("file", 4096));
+    operation("Truncate", open("file", O_WRONLY | O_DIRECTORY));
     operation("Allocate", fallocate(fd, 0, 8192, 4096));
+    enum { PUNCH = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE };
+    operation("Allocate", fallocate(fd, PUNCH, 4096, 4096));
+    operation("Allocate", fallocate(fd, FALLOC_FL_PUNCH_HOLE, 4096, 4096));
+    operation("Allocate", fallocate(fd, 0, 0, 0));
+    operation("Allocate beyond the end", fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 1 << 20));
+    operation("Attributes", fstat(fd, &s));
+    printf("size %ld\n", (long)s.st_size);
     operation("Seek", lseek(fd, 0, SEEK_DATA));
     operation("Seek", lseek(fd, 0, SEEK_HOLE));
+    operation("Seek", lseek(fd, 1 << 20, SEEK_DATA));
+    operation("SetMode", chmod(".", 0755));
+    operation("SetMode", fchmod(fd, 0600));
+    times[0].tv_nsec = UTIME_OMIT, times[1].tv_nsec = UTIME_NOW;
+    operation("SetTimes", futimens(fd, times));
+    operation("SetOwner", fchown(fd, -1, -1));
     operation("Sync", fsync(fd));
     operation("Sync", fdatasync(fd));
     operation("FileSystem", fstatfs(fd, &fs));
@@ -644,7 +659,24 @@ static void operations(void) {
     int unnamed = open(".", O_TMPFILE | O_RDWR, 0600);
     operation("CreateUnnamed", unnamed);
     operation("Write", write(unnamed, "x", 1));
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", unnamed);
+    operation("Link", linkat(AT_FDCWD, path, AT_FDCWD, "named", AT_SYMLINK_FOLLOW));
+    operation("Unlink", unlink("named"));
     close(unnamed);
+    operation("Open", open("symbolic", O_RDONLY | O_NOFOLLOW));
+    operation("Open", open("symbolic", O_RDONLY | O_TRUNC));
+    operation("Create", open("file", O_RDWR | O_CREAT | O_EXCL, 0600));
+    operation("Link", link("file", "directory/link"));
+    operation("Unlink", unlink("directory"));
+    operation("RemoveDirectory", rmdir("directory"));
+    operation("RemoveDirectory", rmdir("file"));
+    operation("Rename", rename("file", "directory/link"));
+    operation("Rename", renameat2(AT_FDCWD, "file", AT_FDCWD, "symbolic", RENAME_NOREPLACE));
+    operation("Rename", renameat2(AT_FDCWD, "file", AT_FDCWD, "symbolic", RENAME_EXCHANGE));
+    operation("Rename", renameat2(AT_FDCWD, "file", AT_FDCWD, "symbolic", RENAME_EXCHANGE));
+    operation("Rename", renameat2(AT_FDCWD, "file", AT_FDCWD, "none", RENAME_EXCHANGE));
+    operation("Rename", rename("directory", "directory/inside"));
     operation("Rename", rename("file", "renamed"));
     operation("Rename", rename("renamed", "directory/renamed"));
     operation("Rename", renameat2(AT_FDCWD, "symbolic", AT_FDCWD, "other", RENAME_NOREPLACE));
@@ -662,6 +694,32 @@ static void operations(void) {
     operation("Unlink", unlink("program"));
     operation("Unlink", unlink("directory"));
     list(".");
+}
+
+// Names of one file until there is room for no more.
+static void names_of_one(void) {
+    char name[256];
+    long names = 0;
+    if (close(open("file", O_WRONLY | O_CREAT, 0600)) < 0)
+        abort();
+    do
+        snprintf(name, sizeof name, "%0255ld", ++names);
+    while (!link("file", name));
+    show("names", -1);
+}
+
+// Directories in each other until one is refused; then trees that are moved into each other.
+static void deep(void) {
+    long levels = 0;
+    int top = open(".", O_RDONLY | O_DIRECTORY);
+    while (!mkdir("d", 0755) && !chdir("d"))
+        levels++;
+    show("mkdir", -1);
+    printf("levels %ld\n", levels);
+    if (fchdir(top) < 0)
+        abort();
+    SHOW(mkdir("top", 0755));
+    SHOW(rename("d", "top/d"));
 }
 
 static _Atomic int is_done;
@@ -733,6 +791,10 @@ int main(int count, char **arguments) {
         extended_attributes();
     } else if (!strcmp(arguments[1], "operations")) {
         operations();
+    } else if (!strcmp(arguments[1], "names")) {
+        names_of_one();
+    } else if (!strcmp(arguments[1], "deep")) {
+        deep();
     } else if (!strcmp(arguments[1], "beside")) {
         beside();
     }

@@ -20,7 +20,7 @@ use system::ProcessorSupport;
 
 /// Capabilities of KVM that are looked at, by the name in `<linux/kvm.h>` without
 /// `KVM_CAP_`. The first three are required.
-const CAPABILITIES: [(&str, u32); 15] = [
+const CAPABILITIES: [(&str, u32); 19] = [
     ("READONLY_MEM", kvm_bindings::KVM_CAP_READONLY_MEM),
     ("IMMEDIATE_EXIT", kvm_bindings::KVM_CAP_IMMEDIATE_EXIT),
     ("IOEVENTFD", kvm_bindings::KVM_CAP_IOEVENTFD),
@@ -33,12 +33,29 @@ const CAPABILITIES: [(&str, u32); 15] = [
     ("DIRTY_LOG_RING", kvm_bindings::KVM_CAP_DIRTY_LOG_RING),
     ("XSAVE2", kvm_bindings::KVM_CAP_XSAVE2),
     ("TSC_CONTROL", kvm_bindings::KVM_CAP_TSC_CONTROL),
+    ("X86_MSR_FILTER", kvm_bindings::KVM_CAP_X86_MSR_FILTER),
+    (
+        "X86_USER_SPACE_MSR",
+        kvm_bindings::KVM_CAP_X86_USER_SPACE_MSR,
+    ),
+    ("PMU_CAPABILITY", kvm_bindings::KVM_CAP_PMU_CAPABILITY),
+    (
+        "ENFORCE_PV_FEATURE_CPUID",
+        kvm_bindings::KVM_CAP_ENFORCE_PV_FEATURE_CPUID,
+    ),
     ("NR_VCPUS", kvm_bindings::KVM_CAP_NR_VCPUS),
     ("MAX_VCPUS", kvm_bindings::KVM_CAP_MAX_VCPUS),
     ("NR_MEMSLOTS", kvm_bindings::KVM_CAP_NR_MEMSLOTS),
 ];
 /// How many of them are required.
 const REQUIRED: usize = 3;
+/// Capabilities by which a guest reaches less of KVM, and what it reaches without them.
+const RESTRICTIONS: [(&str, &str); 4] = [
+    ("X86_MSR_FILTER", "the MSRs that KVM emulates"),
+    ("X86_USER_SPACE_MSR", "the MSRs that KVM emulates"),
+    ("PMU_CAPABILITY", "the PMU that KVM emulates"),
+    ("ENFORCE_PV_FEATURE_CPUID", "the paravirtual interfaces"),
+];
 
 /// What was found.
 #[derive(Debug, Clone, Serialize)]
@@ -164,6 +181,15 @@ impl Report {
         };
         let modes = [Mode::Safepoint, Mode::Posted, Mode::Injected];
         modes.into_iter().filter(can).collect()
+    }
+
+    /// What of KVM a guest reaches here that it does not need.
+    fn reachable(&self) -> Vec<&'static str> {
+        let lacks = |name| self.capabilities.get(name).is_some_and(|&value| value <= 0);
+        let missing = RESTRICTIONS.into_iter().filter(|(name, _)| lacks(*name));
+        let mut reachable: Vec<_> = missing.map(|(_, what)| what).collect();
+        reachable.dedup();
+        reachable
     }
 
     /// The names of required capabilities that this KVM does not have.

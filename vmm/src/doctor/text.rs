@@ -63,6 +63,11 @@ impl Report {
                 .iter()
                 .map(|(name, value)| format!("{name}={value}"));
             wrapped(f, "capabilities", values)?;
+            let reachable = match &self.reachable()[..] {
+                [] => "nothing that a guest does not need".to_owned(),
+                reachable => format!("also {}", reachable.join(", ")),
+            };
+            row(f, "reached by guests", &reachable)?;
         }
         Ok(())
     }

@@ -1,9 +1,11 @@
 //! Everything that is KVM's own: the rest of the VMM sees memory, a VM, a vCPU
 //! and its exits.
 
+mod cpuid;
 mod interrupts;
 mod kick;
 mod memory;
+mod msrs;
 mod stats;
 mod vcpu;
 mod vm;

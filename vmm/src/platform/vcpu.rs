@@ -1,13 +1,14 @@
 //! A vCPU that starts at CPL 3 in 64-bit mode, and why it leaves the guest.
 
+use super::cpuid::{self, XCR0_WANTED};
 use super::interrupts::APIC_BASE_X2APIC;
 use super::{Error, Kicker, Kvm, Vm};
 use crate::supervisor;
 use hartline_abi::layout::{USER_CS, USER_SS};
 use hartline_abi::port;
 use kvm_bindings::{
-    CpuId, KVM_MAX_CPUID_ENTRIES, Msrs, kvm_msr_entry, kvm_regs, kvm_segment, kvm_sregs, kvm_xcr,
-    kvm_xcrs,
+    CpuId, KVM_CAP_ENFORCE_PV_FEATURE_CPUID, KVM_MAX_CPUID_ENTRIES, Msrs, kvm_enable_cap,
+    kvm_msr_entry, kvm_regs, kvm_segment, kvm_sregs, kvm_xcr, kvm_xcrs,
 };
 use kvm_ioctls::{VcpuExit, VcpuFd};
 use std::fmt;
@@ -25,9 +26,6 @@ const CR4: u64 = 1 << 5 | 1 << 9 | 1 << 10 | 1 << 16;
 const CR4_OSXSAVE: u64 = 1 << 18;
 /// EFER: SCE, LME, LMA, NXE.
 const EFER: u64 = 1 | 1 << 8 | 1 << 10 | 1 << 11;
-/// XCR0 components that the guest may use where the processor has them: x87, SSE,
-/// AVX, and the three of AVX-512.
-const XCR0_WANTED: u64 = 0b1110_0111;
 /// The time-stamp counter.
 const MSR_IA32_TSC: u32 = 0x10;
 /// RFLAGS: the bit that is always set, and IF, which CPL 3 cannot set later.
@@ -106,6 +104,10 @@ pub enum VmFailure {
     PortWrite(u16),
     /// `in` from a port.
     PortRead(u16),
+    /// `rdmsr` of an MSR that the guest does not need.
+    MsrRead(u32),
+    /// `wrmsr` to an MSR that the guest does not need.
+    MsrWrite(u32),
     /// `hlt` at CPL 0 with nothing that could wake it.
     Halted,
     /// The processor refused the vCPU state (reason of the hardware).
@@ -131,6 +133,8 @@ impl fmt::Display for VmFailure {
             Self::Nobody(vector) => write!(f, "interrupt vector {vector} belongs to nobody"),
             Self::PortWrite(port) => write!(f, "write to I/O port {port:#x}"),
             Self::PortRead(port) => write!(f, "read of I/O port {port:#x}"),
+            Self::MsrRead(msr) => write!(f, "read of MSR {msr:#x}"),
+            Self::MsrWrite(msr) => write!(f, "write to MSR {msr:#x}"),
             Self::Halted => f.write_str("processor halted"),
             Self::Entry(reason) => write!(f, "processor refused to enter, reason {reason:#x}"),
             Self::Internal(error) => write!(f, "KVM internal error {error}"),
@@ -153,7 +157,8 @@ pub struct Vcpu {
 }
 
 impl Vcpu {
-    /// Creates vCPU `id` with the processor features that KVM supports.
+    /// Creates vCPU `id` with the processor features that KVM supports and guests may have
+    /// ([`cpuid`]).
     ///
     /// # Errors
     /// [`Error::Request`].
@@ -166,6 +171,8 @@ impl Vcpu {
             .system
             .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
             .map_err(Error::request("KVM_GET_SUPPORTED_CPUID"))?;
+        let cpuid = cpuid::allowed(&cpuid, id)?;
+        restrict_interfaces(kvm, &fd)?;
         fd.set_cpuid2(&cpuid)
             .map_err(Error::request("KVM_SET_CPUID2"))?;
         Ok(Self {
@@ -297,6 +304,8 @@ impl Vcpu {
                 false => Err(supervisor::part_at(gpa)
                     .map_or(VmFailure::WildWrite(gpa), VmFailure::ProtectedWrite)),
             },
+            Ok(VcpuExit::X86Rdmsr(msr)) => Err(VmFailure::MsrRead(msr.index)),
+            Ok(VcpuExit::X86Wrmsr(msr)) => Err(VmFailure::MsrWrite(msr.index)),
             Ok(VcpuExit::Hlt) => Err(VmFailure::Halted),
             Ok(VcpuExit::Shutdown) => Err(VmFailure::TripleFault),
             Ok(VcpuExit::FailEntry(reason, _)) => Err(VmFailure::Entry(reason)),
@@ -334,6 +343,22 @@ impl Drop for Vcpu {
             kicker.unregister();
         }
     }
+}
+
+/// Refuses hypercalls and MSRs of KVM's paravirtual interfaces, of which the guest's CPUID has
+/// none, if this KVM can.
+fn restrict_interfaces(kvm: &Kvm, fd: &VcpuFd) -> Result<(), Error> {
+    let number = KVM_CAP_ENFORCE_PV_FEATURE_CPUID;
+    if kvm.system.check_extension_raw(number.into()) <= 0 {
+        return Ok(());
+    }
+    let mut capability = kvm_enable_cap {
+        cap: number,
+        ..Default::default()
+    };
+    capability.args[0] = 1;
+    fd.enable_cap(&capability)
+        .map_err(Error::request("KVM_CAP_ENFORCE_PV_FEATURE_CPUID"))
 }
 
 /// The vector in the error code of a #NP because of a gate (Intel SDM volume 3, 6.13).

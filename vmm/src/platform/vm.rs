@@ -106,11 +106,14 @@ impl Kvm {
                 return Err(Error::Request { request, source });
             }
         }
-        Ok(Vm {
+        let vm = Vm {
             fd,
             slots: Vec::new(),
             has_apics: false,
-        })
+        };
+        vm.deny_msrs()?;
+        vm.disable_pmu()?;
+        Ok(vm)
     }
 }
 

@@ -25,6 +25,8 @@ const STUBS: u64 = 2 * PAGE_SIZE;
 const COMMON: u64 = 5;
 /// Where the page that replaces them has the guest's own code.
 const OWN: u64 = 0x800;
+/// Exit code of a guest whose instruction faulted at CPL 0.
+pub const FAULT: u32 = 77;
 /// A vector of nobody.
 pub const NOBODY: u8 = 0x77;
 
@@ -32,6 +34,17 @@ pub const NOBODY: u8 = 0x77;
 const TO_STUBS: Gate = Gate::interrupt(SUPERVISOR_BASE + STUBS, 0, 1);
 const OF_FIRST: Gate = Gate::of_device(0);
 const OF_SECOND: Gate = Gate::of_device(1);
+
+/// Bits with these numbers.
+const fn bits(numbers: &[u32]) -> u32 {
+    let mut mask = 0;
+    let mut at = 0;
+    while at < numbers.len() {
+        mask |= 1 << numbers[at];
+        at += 1;
+    }
+    mask
+}
 
 global_asm!(
     ".pushsection .rodata.guest_hostile, \"a\"",
@@ -63,11 +76,50 @@ global_asm!(
     "add rsp, 16",
     "cmp ebx, 1",
     "je 2f",
+    "ja 3f",
     "wrmsr",
     "add qword ptr [rsp], 2",
     "iretq",
     "2: cli",
     "jmp 2b",
+    // With more one of these instructions; then r9d is 0, or `FAULT` if it faulted.
+    "3: cmp ebx, {tried}",
+    "je 9f",
+    "mov r9d, ebx",
+    "mov ebx, {tried}",
+    "cmp r9d, {rdmsr}",
+    "jne 4f",
+    "rdmsr",
+    "4: cmp r9d, {try_wrmsr}",
+    "jne 4f",
+    "wrmsr",
+    "4: cmp r9d, {cpuid}",
+    "jne 4f",
+    "cpuid",
+    "mov r10d, ebx",
+    "4: cmp r9d, {rdpmc}",
+    "jne 4f",
+    "rdpmc",
+    "4: cmp r9d, {vmxe}",
+    "jne 4f",
+    "mov rax, cr4",
+    "or eax, 0x2000",
+    "mov cr4, rax",
+    "4: cmp r9d, {vmxon}",
+    "jne 4f",
+    "vmxon qword ptr [rsp]",
+    "4: cmp r9d, {vmrun}",
+    "jne 4f",
+    // vmrun rax
+    ".byte 0x0f, 0x01, 0xd8",
+    "4: xor r9d, r9d",
+    "add qword ptr [rsp], 2",
+    "iretq",
+    // The exception's frame has the stack pointer of the one before.
+    "9: mov rsp, [rsp + 24]",
+    "mov r9d, {fault}",
+    "add qword ptr [rsp], 2",
+    "iretq",
     "hostile_cpl0_end:",
     // GS base at a hart of zeros on the stack.
     "hostile_hart:",
@@ -275,6 +327,75 @@ global_asm!(
     "cmp rsi, 0",
     "je 2b",
     "jmp common_finish",
+    // One instruction at CPL 0: 0 if it was executed, `FAULT` if not.
+    ".macro hostile_try name, instruction, number, low",
+    ".globl hostile_\\name",
+    "hostile_\\name:",
+    "call hostile_seize",
+    "mov ebx, \\instruction",
+    "mov ecx, \\number",
+    "mov eax, \\low",
+    "xor edx, edx",
+    "ud2",
+    "mov esi, r9d",
+    "jmp common_finish",
+    ".endm",
+    "hostile_try read_vmx_basic, {rdmsr}, 0x480, 0",
+    "hostile_try read_efer, {rdmsr}, 0xc0000080, 0",
+    "hostile_try read_nothing, {rdmsr}, 0x12345678, 0",
+    "hostile_try write_hsave, {try_wrmsr}, 0xc0010117, 0x1000",
+    "hostile_try write_counter, {try_wrmsr}, 0xc1, 1",
+    "hostile_try write_debugctl, {try_wrmsr}, 0x1d9, 1",
+    "hostile_try write_system_time, {try_wrmsr}, 0x4b564d01, 1",
+    // SVME beside what is set.
+    "hostile_try write_efer, {try_wrmsr}, 0xc0000080, 0x1d01",
+    "hostile_try rdpmc, {rdpmc}, 0, 0",
+    "hostile_try set_vmxe, {vmxe}, 0, 0",
+    "hostile_try vmxon, {vmxon}, 0, 0",
+    "hostile_try vmrun, {vmrun}, 0, 0x1000",
+    // 0 if `cpuid` says nothing that it should not, or the leaf.
+    ".globl hostile_cpuid",
+    "hostile_cpuid:",
+    "call hostile_seize",
+    "lea r12, [rip + hostile_leaves]",
+    "2: mov eax, [r12]",
+    "mov ecx, [r12 + 4]",
+    "mov ebx, {cpuid}",
+    "ud2",
+    "and eax, [r12 + 8]",
+    "and r10d, [r12 + 12]",
+    "and ecx, [r12 + 16]",
+    "and edx, [r12 + 20]",
+    "or eax, r10d",
+    "or eax, ecx",
+    "or eax, edx",
+    "mov esi, [r12]",
+    "jnz common_finish",
+    "add r12, 24",
+    "lea rax, [rip + hostile_leaves_end]",
+    "cmp r12, rax",
+    "jb 2b",
+    "xor esi, esi",
+    "jmp common_finish",
+    // Leaf, index, and bits that are not set. Beyond the last leaf Intel's processors have the
+    // last one with the same index, of which there is no number 63.
+    ".balign 4",
+    "hostile_leaves:",
+    ".long 1, 0, 0, 0xff0000ff, {not_1_ecx}, {not_1_edx}",
+    ".long 7, 0, -1, {not_7_ebx}, -1, -1",
+    ".irp leaf, 2, 3, 4, 5, 6, 8, 9, 0xa",
+    ".long \\leaf, 0, -1, -1, -1, -1",
+    ".endr",
+    ".irp index, 1, 3, 4, 8, 9, 11, 17, 18, 63",
+    ".long 0xd, \\index, -1, -1, -1, -1",
+    ".endr",
+    ".irp leaf, 0xf, 0x12, 0x14, 0x1c, 0x40000000, 0x40000001, 0x8000000a, 0x8000001f, 0x80000022",
+    ".long \\leaf, 63, -1, -1, -1, -1",
+    ".endr",
+    ".long 0x80000001, 0, -1, -1, {not_81_ecx}, {not_81_edx}",
+    ".long 0x80000007, 0, -1, -1, -1, -1",
+    ".long 0x80000008, 0, 0xffff0000, -1, -1, -1",
+    "hostile_leaves_end:",
     // Computes for some tenths of a second, honestly: 7.
     ".globl hostile_victim",
     "hostile_victim:",
@@ -285,6 +406,20 @@ global_asm!(
     "jmp common_finish",
     "hostile_code_end:",
     ".popsection",
+    tried = const 99,
+    fault = const FAULT,
+    rdmsr = const 2,
+    try_wrmsr = const 3,
+    cpuid = const 4,
+    rdpmc = const 5,
+    vmxe = const 6,
+    vmxon = const 7,
+    vmrun = const 8,
+    not_1_ecx = const !bits(&[0, 1, 9, 12, 13, 19, 20, 21, 22, 23, 26, 27, 28, 29]),
+    not_1_edx = const !bits(&[0, 3, 4, 5, 6, 8, 9, 15, 19, 23, 24, 25, 26]),
+    not_7_ebx = const !bits(&[0, 3, 5, 8, 9, 16, 17, 19, 28, 30, 31]),
+    not_81_ecx = const !bits(&[0, 5]),
+    not_81_edx = const !bits(&[0, 3, 4, 5, 6, 8, 9, 11, 15, 20, 23, 24, 29]),
     shared = const SHARED_BASE,
     shared_gpa = const SHARED_GPA,
     report_kind = const offset_of!(Shared, report) + offset_of!(ExitReport, kind),
@@ -358,6 +493,19 @@ blob! {
     "descriptor" => hostile_descriptor,
     "no_gate" => hostile_no_gate,
     "delivered" => hostile_delivered,
+    "read_vmx_basic" => hostile_read_vmx_basic,
+    "read_efer" => hostile_read_efer,
+    "read_nothing" => hostile_read_nothing,
+    "write_hsave" => hostile_write_hsave,
+    "write_counter" => hostile_write_counter,
+    "write_debugctl" => hostile_write_debugctl,
+    "write_system_time" => hostile_write_system_time,
+    "write_efer" => hostile_write_efer,
+    "rdpmc" => hostile_rdpmc,
+    "set_vmxe" => hostile_set_vmxe,
+    "vmxon" => hostile_vmxon,
+    "vmrun" => hostile_vmrun,
+    "cpuid" => hostile_cpuid,
     "victim" => hostile_victim,
 }
 

@@ -3,16 +3,20 @@
 use super::{MachineError, Machines};
 use crate::daemon::execute::Outputs;
 use crate::daemon::store::{Machine, MachineState, NetworkKind};
+use crate::jail::MAX_MESSAGE;
 use crate::jailed::protocol::{COUNTERS_FD, INPUT_FD, RunResult};
 use crate::live::{Live, write_network_limits};
 use crate::platform::Counters;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Most bytes of a result, as of a message: a VMM that was taken over may write as many to it as its
+/// output may have.
+const MAX_RESULT: u64 = MAX_MESSAGE as u64;
 /// Name of the file with standard input.
 const INPUT: &str = "stdin";
 
@@ -121,10 +125,15 @@ impl Machines {
         Ok(write_network_limits(&file, limits)?)
     }
 
-    /// What the VMM wrote, if it wrote all of it.
+    /// What the VMM wrote, if it wrote all of it, and not more than a VMM of ours writes.
     pub(super) fn read_result(&self, id: &str) -> Option<RunResult> {
-        let bytes = fs::read(self.file(id, "result")).ok()?;
-        serde_json::from_slice(&bytes).ok()
+        let file = File::open(self.file(id, "result")).ok()?;
+        let mut bytes = Vec::new();
+        file.take(MAX_RESULT + 1).read_to_end(&mut bytes).ok()?;
+        match bytes.len() as u64 {
+            0..=MAX_RESULT => serde_json::from_slice(&bytes).ok(),
+            _ => None,
+        }
     }
 
     pub(super) fn remove_files(&self, id: &str) -> Result<(), MachineError> {

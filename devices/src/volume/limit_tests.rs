@@ -1,0 +1,340 @@
+//! Volumes with a limit: what counts, and how deep directories go.
+
+use super::cost::MAX_DEPTH;
+use super::tests::Host;
+use super::*;
+use hartline_abi::volume::{Answer, Operation};
+use std::fs;
+
+/// What a file, directory or link with a short name costs besides its contents.
+const EACH: u64 = cost::NODE + 576;
+/// An owner that is not changed.
+const ANY: u64 = u64::MAX;
+
+#[test]
+fn a_volume_with_a_limit_holds_no_more() {
+    const NO_ROOM: i64 = -libc::ENOSPC as i64;
+    const ROOM: u64 = EACH + 10_000;
+    let mut host = Host::limited("limit", ROOM);
+    // Two directories and links of the folder, and `file`.
+    assert_eq!(measure(&host.path("inside")).unwrap(), 4 * EACH + 8);
+    let root = host.root();
+    let new = |host: &mut Host, operation, name: &str| {
+        let any = u64::MAX;
+        let args = [root, name.len() as u64, 0o700, any, any];
+        host.call(operation, &args, name.as_bytes())
+    };
+    let create = |host: &mut Host, name| new(host, Operation::Create, name);
+    let node = create(&mut host, "a").attributes.node;
+    let bytes = vec![7; 10_000];
+    let result = |answer: Answer| answer.result;
+    let all = host.call(Operation::Write, &[node, 0, 10_000, 0], &bytes);
+    assert_eq!(result(all), 10_000);
+    for (operation, args) in [
+        (Operation::Write, &[node, 10_000, 1, 0][..]),
+        (Operation::Write, &[node, 0, 1, 1]),
+        (Operation::Write, &[node, 1, 10_000, 0]),
+        (Operation::Truncate, &[node, 10_001]),
+        (Operation::Truncate, &[node, i64::MAX as u64]),
+        (Operation::Allocate, &[node, 0, 0, 10_001]),
+    ] {
+        assert_eq!(
+            result(host.call(operation, args, b"x")),
+            NO_ROOM,
+            "{args:?}"
+        );
+    }
+    let unseen = libc::FALLOC_FL_KEEP_SIZE as u64;
+    let unseen = host.call(Operation::Allocate, &[node, unseen, 0, 1 << 30], b"");
+    assert_eq!(result(unseen), -i64::from(libc::EOPNOTSUPP));
+    let over = host.call(Operation::Write, &[node, 9_999, 1, 0], b"y");
+    assert_eq!(result(over), 1, "no more than there was");
+    for operation in [Operation::Create, Operation::MakeDirectory] {
+        assert_eq!(result(new(&mut host, operation, "b")), NO_ROOM);
+    }
+    // What goes makes room.
+    assert_eq!(
+        result(host.call(Operation::Truncate, &[node, 5_000], b"")),
+        0
+    );
+    assert_eq!(result(new(&mut host, Operation::MakeDirectory, "d")), 0);
+    assert_eq!(result(create(&mut host, "b")), NO_ROOM);
+    let removed = host.call(Operation::RemoveDirectory, &[root, 1], b"d");
+    assert_eq!(result(removed), 0);
+    assert_eq!(
+        result(create(&mut host, "b")),
+        NO_ROOM,
+        "the guest knows it"
+    );
+    let known = host.look_up(root, "a").unwrap().node;
+    assert_eq!(known, node);
+    // A file that has no name counts as long as it can be written.
+    assert_eq!(result(host.call(Operation::Unlink, &[root, 1], b"a")), 0);
+    assert_eq!(result(create(&mut host, "b")), NO_ROOM);
+    assert_eq!(result(host.call(Operation::Forget, &[node], b"")), 0);
+    let b = create(&mut host, "b").attributes.node;
+    assert_eq!(result(host.call(Operation::Truncate, &[b, 5_000], b"")), 0);
+    // One that is replaced is gone.
+    let renamed = host.call(Operation::Rename, &[root, 1, root, 4, 0], b"bfile");
+    assert_eq!(result(renamed), 0);
+    assert_eq!(measure(&host.path("inside")).unwrap(), 4 * EACH + 5_000);
+    let c = create(&mut host, "c").attributes.node;
+    // All of it: what `file` counted, less this one and the directory that the guest knows.
+    let rest = ROOM + 8 - 5_000 - EACH - cost::NODE;
+    assert_eq!(
+        result(host.call(Operation::Truncate, &[c, rest + 1], b"")),
+        NO_ROOM
+    );
+    assert_eq!(result(host.call(Operation::Truncate, &[c, rest], b"")), 0);
+    let told = host.call(Operation::FileSystem, &[root], b"").args;
+    assert_eq!((told[2], told[3]), (0, 0), "nothing is free");
+}
+
+/// What counts for one volume does not get into another one, where it would not count.
+#[test]
+fn nothing_moves_between_volumes_with_limits() {
+    let mut host = Host::new("between");
+    fs::create_dir(host.path("other")).unwrap();
+    let volume = |name: &str| {
+        let directory = fs::File::open(host.path(name)).unwrap().into();
+        let usage = Usage {
+            used: 0,
+            limit: 1 << 20,
+        };
+        Volume::limited(directory, "/data", false, usage)
+    };
+    let volumes = ["inside", "other"].map(volume).into();
+    host.server = Server::new(volumes, Arc::clone(&host.copies));
+    let [one, other] = [0, 1].map(|n| host.call(Operation::Root, &[n], b"").attributes.node);
+    let file = host.look_up(one, "file").unwrap().node;
+    let refused = -i64::from(libc::EXDEV);
+    let renamed = host.call(Operation::Rename, &[one, 4, other, 1, 0], b"filex");
+    assert_eq!(renamed.result, refused);
+    let linked = host.call(Operation::Link, &[other, 1, file], b"x");
+    assert_eq!(linked.result, refused);
+    let within = host.call(Operation::Rename, &[one, 4, one, 1, 0], b"filex");
+    assert_eq!(within.result, 0);
+}
+
+/// A request whose data are names, one after the other.
+fn request(host: &mut Host, operation: Operation, args: &[u64], names: &[&str]) -> i64 {
+    host.call(operation, args, names.concat().as_bytes()).result
+}
+
+fn make(host: &mut Host, operation: Operation, directory: u64, name: &str) -> Result<u64, i64> {
+    let args = [directory, name.len() as u64, 0o700, ANY, ANY];
+    let answer = host.call(operation, &args, name.as_bytes());
+    match answer.result {
+        0 => Ok(answer.attributes.node),
+        error => Err(error),
+    }
+}
+
+fn used(host: &Host) -> u64 {
+    host.server.limits.of(0).unwrap().used
+}
+
+/// Further names of a file fill a volume as files do.
+#[test]
+fn names_count() {
+    let mut host = Host::limited("names", 1 << 20);
+    let root = host.root();
+    let file = host.look_up(root, "file").unwrap().node;
+    let mut names = 0;
+    let refused = loop {
+        let name = format!("{names:0>255}");
+        match request(&mut host, Operation::Link, &[root, 255, file], &[&name]) {
+            0 => names += 1,
+            error => break error,
+        }
+        assert!(names < 10_000);
+    };
+    assert_eq!(refused, -i64::from(libc::ENOSPC));
+    assert!(used(&host) >= measure(&host.path("inside")).unwrap());
+    // The host's directory has no more blocks than the volume may have bytes.
+    let directory = fs::metadata(host.path("inside")).unwrap();
+    assert!(directory.len() < 1 << 20, "{directory:?}");
+    // A name that goes makes room for one.
+    let unlink = |host: &mut Host, name: &str| {
+        let args = [root, name.len() as u64];
+        request(host, Operation::Unlink, &args, &[name])
+    };
+    let name = format!("{:0>255}", names - 1);
+    let other = "n".repeat(255);
+    for _ in 0..3 {
+        assert_eq!(unlink(&mut host, &name), 0);
+        let args = [root, 255, file];
+        assert_eq!(request(&mut host, Operation::Link, &args, &[&other]), 0);
+        let args = [root, 255, root, 255, 0];
+        let renamed = request(&mut host, Operation::Rename, &args, &[&other, &name]);
+        assert_eq!(renamed, 0);
+    }
+}
+
+/// File systems keep the blocks of a directory whose names go: they count.
+#[test]
+fn blocks_of_directories_count() {
+    let mut host = Host::limited("blocks", 4 << 20);
+    let root = host.root();
+    let file = host.look_up(root, "file").unwrap().node;
+    let directory = make(&mut host, Operation::MakeDirectory, root, "big").unwrap();
+    let names: Vec<_> = (0..1000).map(|n| format!("{n:0>255}")).collect();
+    for name in &names {
+        let args = [directory, 255, file];
+        assert_eq!(request(&mut host, Operation::Link, &args, &[name]), 0);
+    }
+    for name in &names {
+        let args = [directory, 255];
+        assert_eq!(request(&mut host, Operation::Unlink, &args, &[name]), 0);
+    }
+    let size = fs::metadata(host.path("inside/big")).unwrap().len();
+    assert_eq!(used(&host), measure(&host.path("inside")).unwrap());
+    assert!(used(&host) >= size);
+    let args = [root, 3];
+    assert_eq!(
+        request(&mut host, Operation::RemoveDirectory, &args, &["big"]),
+        0
+    );
+    assert!(used(&host) >= size, "the guest knows it");
+    assert_eq!(request(&mut host, Operation::Forget, &[directory], &[]), 0);
+    assert_eq!(used(&host), measure(&host.path("inside")).unwrap());
+}
+
+/// Whatever the guest does, what counts is never less than what is there; when the guest knows
+/// no file, it is the same.
+#[test]
+fn what_counts_is_what_is_there() {
+    let mut state = 0x1234_5678_9abc_def1_u64;
+    let mut random = |limit: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % limit
+    };
+    let mut host = Host::limited("random-names", 300 << 10);
+    let root = host.root();
+    let operations = [
+        Operation::Create,
+        Operation::CreateUnnamed,
+        Operation::MakeDirectory,
+        Operation::SymbolicLink,
+        Operation::Link,
+        Operation::Unlink,
+        Operation::RemoveDirectory,
+        Operation::Rename,
+        Operation::Rename,
+        Operation::Truncate,
+        Operation::Forget,
+        Operation::Lookup,
+    ];
+    let mut nodes = vec![root];
+    let mut done = 0;
+    for step in 0..6000 {
+        let operation = operations[random(operations.len() as u64) as usize];
+        let [directory, node] = [0; 2].map(|_| nodes[random(nodes.len() as u64) as usize]);
+        let [one, two] = [0; 2].map(|_| {
+            let length = [1, 7, 255][random(3) as usize];
+            char::from(b'a' + random(6) as u8)
+                .to_string()
+                .repeat(length)
+        });
+        let (first, second) = (one.len() as u64, two.len() as u64);
+        let (args, names) = match operation {
+            Operation::Link => ([directory, first, node, 0, 0], vec![&one]),
+            Operation::Rename => {
+                let flags = [0, libc::RENAME_NOREPLACE, libc::RENAME_EXCHANGE][random(3) as usize];
+                let args = [directory, first, node, second, flags.into()];
+                (args, vec![&one, &two])
+            }
+            Operation::Truncate => ([node, random(20_000), 0, 0, 0], vec![]),
+            Operation::SymbolicLink => ([directory, first, second, ANY, ANY], vec![&one, &two]),
+            // The root stays known.
+            Operation::Forget if node == root => continue,
+            Operation::Forget => ([node, 0, 0, 0, 0], vec![]),
+            _ => ([directory, first, 0o700, ANY, ANY], vec![&one]),
+        };
+        let text: String = names.into_iter().map(String::as_str).collect();
+        let answer = host.call(operation, &args, text.as_bytes());
+        done += u32::from(answer.result == 0);
+        match operation {
+            Operation::Forget if answer.result == 0 => nodes.retain(|&other| other != node),
+            _ if answer.result == 0 && answer.attributes.node != 0 => {
+                nodes.push(answer.attributes.node);
+            }
+            _ => {}
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        let there = measure(&host.path("inside")).unwrap();
+        assert!(used(&host) >= there, "step {step}: {operation:?} {args:?}");
+        if random(200) == 0 {
+            for node in nodes.drain(..).filter(|&node| node != root) {
+                assert_eq!(request(&mut host, Operation::Forget, &[node], &[]), 0);
+            }
+            nodes.push(root);
+            assert_eq!(used(&host), there, "step {step}: nothing is known");
+        }
+    }
+    assert!(done > 500, "{done} requests did something");
+}
+
+/// Directories end at a depth, however they get there.
+#[test]
+fn directories_are_not_too_deep() {
+    const TOO_DEEP: i64 = -libc::ENAMETOOLONG as i64;
+    let mut host = Host::limited("deep", 64 << 20);
+    let root = host.root();
+    let chain = |host: &mut Host, from: u64, levels: usize| {
+        (0..levels).fold(from, |at, _| {
+            make(host, Operation::MakeDirectory, at, "d").unwrap()
+        })
+    };
+    let moved = |host: &mut Host, from: (u64, &str), to: (u64, &str), flags: u32| {
+        let lengths = [from.1, to.1].map(|name| name.len() as u64);
+        let args = [from.0, lengths[0], to.0, lengths[1], flags.into()];
+        request(host, Operation::Rename, &args, &[from.1, to.1])
+    };
+    let last = chain(&mut host, root, MAX_DEPTH);
+    let deepest = make(&mut host, Operation::MakeDirectory, last, "d");
+    assert_eq!(deepest, Err(TOO_DEEP));
+    // Files are as deep as the directories that they are in.
+    make(&mut host, Operation::Create, last, "file").unwrap();
+    let other = make(&mut host, Operation::MakeDirectory, root, "other").unwrap();
+    assert_eq!(
+        moved(&mut host, (root, "other"), (last, "other"), 0),
+        TOO_DEEP
+    );
+    assert_eq!(moved(&mut host, (root, "file"), (last, "g"), 0), 0);
+    // A tree counts with all that is in it, also what is made after it was looked up.
+    let middle = (0..MAX_DEPTH - 4).fold(root, |at, _| host.look_up(at, "d").unwrap().node);
+    let inner = chain(&mut host, other, 3);
+    assert_eq!(moved(&mut host, (root, "other"), (middle, "other"), 0), 0);
+    assert_eq!(
+        make(&mut host, Operation::MakeDirectory, inner, "x"),
+        Err(TOO_DEEP)
+    );
+    assert_eq!(moved(&mut host, (middle, "other"), (root, "other"), 0), 0);
+    make(&mut host, Operation::MakeDirectory, inner, "x").unwrap();
+    assert_eq!(
+        moved(&mut host, (root, "other"), (middle, "other"), 0),
+        TOO_DEEP
+    );
+    // Both directories of an exchange.
+    let exchange = libc::RENAME_EXCHANGE;
+    make(&mut host, Operation::MakeDirectory, middle, "flat").unwrap();
+    for (from, to) in [
+        ((root, "other"), (middle, "flat")),
+        ((middle, "flat"), (root, "other")),
+    ] {
+        assert_eq!(moved(&mut host, from, to, exchange), TOO_DEEP);
+    }
+    let name = ["d"; 3].join("/");
+    fs::remove_dir(host.path(&format!("inside/other/{name}/x"))).unwrap();
+    assert_eq!(
+        moved(&mut host, (root, "other"), (middle, "flat"), exchange),
+        0
+    );
+    // Nothing stands in the way of one that gets no deeper.
+    assert_eq!(moved(&mut host, (last, "file"), (last, "f"), 0), 0);
+    assert_eq!(moved(&mut host, (root, "other"), (root, "renamed"), 0), 0);
+}
