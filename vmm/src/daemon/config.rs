@@ -71,6 +71,11 @@ pub struct Config {
     pub network_bandwidth: Option<u64>,
     /// Most packets per second that a machine sends, and receives.
     pub network_packets: Option<u64>,
+    /// Seconds of processor time that a tenant's translations may use in an hour, whatever
+    /// number of processors that is; 0: no limit.
+    pub translation_budget_s: u64,
+    /// Tenants share the files and translations of programs that are the same.
+    pub share_files: bool,
 }
 
 impl Default for Config {
@@ -105,6 +110,8 @@ impl Default for Config {
             network_allow: Vec::new(),
             network_bandwidth: None,
             network_packets: None,
+            translation_budget_s: 3600,
+            share_files: false,
         }
     }
 }

@@ -185,10 +185,18 @@ impl Daemon {
             Arc::clone(&store),
             Arc::clone(&launcher),
             data,
-            features,
-            Duration::from_secs(config.translation_timeout_s),
+            library::Settings {
+                features,
+                translation_time: Duration::from_secs(config.translation_timeout_s),
+                translation_budget: match config.translation_budget_s {
+                    0 => None,
+                    seconds => Some(Duration::from_secs(seconds)),
+                },
+                share_files: config.share_files,
+            },
         );
-        let library = Arc::new(library.map_err(host(data))?);
+        let library = library.map_err(|error| host(data)(io::Error::other(error)));
+        let library = Arc::new(library?);
         let scheduler = Scheduler::new(capacity(&config));
         let events = Events::default();
         let pool = Arc::new(Pool::new(config.pool));
