@@ -5,8 +5,16 @@
 //! another tenant's runs are as fast as before, that the daemon restarts, and that no quota was
 //! exceeded.
 
+#[path = "hostile_tenant/memory.rs"]
+mod memory;
 #[path = "hostile_tenant/neighbour.rs"]
 mod neighbour;
+#[path = "hostile_tenant/sharing.rs"]
+mod sharing;
+#[path = "hostile_tenant/storage.rs"]
+mod storage;
+#[path = "hostile_tenant/translator.rs"]
+mod translator;
 
 use hartline_tests::Result;
 use hartline_tests::suite::Suite;
@@ -15,7 +23,13 @@ use std::process::ExitCode;
 type Test = fn() -> Result<()>;
 
 /// The tests of each file, one line per file.
-const TESTS: &[&[(&str, Test)]] = &[neighbour::TESTS];
+const TESTS: &[&[(&str, Test)]] = &[
+    neighbour::TESTS,
+    memory::TESTS,
+    storage::TESTS,
+    translator::TESTS,
+    sharing::TESTS,
+];
 
 fn main() -> ExitCode {
     let mut suite = Suite::new();
