@@ -33,12 +33,11 @@ use opened::Opened;
 use queue::Lane;
 use room::Missing;
 use shelf::Shelf;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use turns::{Turn, Turns};
 use worker::Limit;
 
@@ -98,8 +97,8 @@ pub struct Library {
     missing: Missing,
     /// Bytes of uploads that are coming in, by tenant.
     incoming: Mutex<HashMap<String, u64>>,
-    /// Whose turn it is to try again what there was no room or budget for.
-    retries: Semaphore,
+    /// Tenants whose programs that there was no room or budget for are being tried again.
+    retries: Mutex<HashSet<String>>,
     /// Held while an upload is added or deleted: its file goes with its last program, and not
     /// from under one that is being added.
     uploads: Mutex<()>,
@@ -143,7 +142,7 @@ impl Library {
             progress: Mutex::default(),
             missing: Missing::default(),
             incoming: Mutex::default(),
-            retries: Semaphore::new(1),
+            retries: Mutex::default(),
             uploads: Mutex::default(),
         };
         library.reconcile_images()?;

@@ -8,6 +8,7 @@ use crate::daemon::problem::{STORAGE_FULL, STORAGE_QUOTA, TRANSLATION_BUDGET};
 use crate::daemon::store::{Program, ProgramState, StoreError};
 use crate::jailed::MAX_WORKER_FILE;
 use crate::jailed::protocol::{ElfFile, FromWorker, MAX_AHEAD, WorkerJob};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,8 +39,8 @@ impl Library {
         tokio::spawn(async move { library.finish(program).await });
     }
 
-    /// Prepares, one after another in the background, the programs that there was no room or
-    /// budget for, if there is some now. Those that are ready stay so meanwhile.
+    /// Prepares in the background the programs that there was no room or budget for, if there
+    /// is some now: those of a tenant one after another. Those that are ready stay so meanwhile.
     ///
     /// # Errors
     /// The database.
@@ -52,24 +53,19 @@ impl Library {
             let is_spent = || self.translations.is_spent(&program.tenant);
             program.problem != TRANSLATION_BUDGET || !is_spent()
         });
-        if programs.is_empty() {
-            return Ok(());
-        }
-        let library = Arc::clone(self);
-        tokio::spawn(async move {
+        for (tenant, programs) in by_tenant(programs) {
             // Otherwise the last ones are still being tried.
-            let Ok(_turn) = library.retries.try_acquire() else {
-                return;
-            };
-            let tenants = by_tenant(programs);
-            let finish = tenants.into_iter().map(|programs| async {
+            if !lock(&self.retries).insert(tenant.clone()) {
+                continue;
+            }
+            let library = Arc::clone(self);
+            tokio::spawn(async move {
                 for program in programs {
                     library.finish(program).await;
                 }
+                lock(&library.retries).remove(&tenant);
             });
-            // No tenant waits for another one's.
-            futures_util::future::join_all(finish).await;
-        });
+        }
         Ok(())
     }
 
@@ -287,11 +283,11 @@ impl Library {
 }
 
 /// The programs of each tenant.
-fn by_tenant(programs: Vec<Program>) -> Vec<Vec<Program>> {
-    let mut tenants = std::collections::BTreeMap::<String, Vec<Program>>::new();
+fn by_tenant(programs: Vec<Program>) -> BTreeMap<String, Vec<Program>> {
+    let mut tenants = BTreeMap::<String, Vec<Program>>::new();
     for program in programs {
         let tenant = tenants.entry(program.tenant.clone()).or_default();
         tenant.push(program);
     }
-    tenants.into_values().collect()
+    tenants
 }
