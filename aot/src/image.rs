@@ -44,6 +44,9 @@ pub enum ImageError {
     /// A variant that does not exist.
     #[error("image of variant {0}, which is not known")]
     Variant(u32),
+    /// The image of another file, or made with other options.
+    #[error("image of another key")]
+    Key,
     /// The contents are not those that were written.
     #[error("image checksum does not match")]
     Checksum,
@@ -147,6 +150,71 @@ impl Lengths {
         match parts.into_iter().find(|&length| length > MAX_PART) {
             Some(length) => Err(ImageError::TooLarge(length)),
             None => Ok(Layout::new(self.table, self.code, self.data)),
+        }
+    }
+}
+
+/// Checks an image file that is read in pieces, of which it keeps none: that it is complete and
+/// unchanged, and of a key. What [`Image::open`] finds wrong with the parts, it does not.
+#[derive(Debug)]
+pub struct Checker {
+    key: Key,
+    header: Vec<u8>,
+    length: u64,
+    hash: Sha256,
+}
+
+impl Checker {
+    /// For the image of a key.
+    #[must_use]
+    pub fn new(key: Key) -> Self {
+        Self {
+            key,
+            header: Vec::with_capacity(HEADER_FIELDS),
+            length: 0,
+            hash: Sha256::new(),
+        }
+    }
+
+    /// Takes the next piece.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.length += piece.len() as u64;
+        let missing = HEADER_FIELDS - self.header.len();
+        let (start, rest) = piece.split_at(missing.min(piece.len()));
+        self.header.extend_from_slice(start);
+        if missing > 0 && self.header.len() == HEADER_FIELDS {
+            let mut header = self.header.clone();
+            header[CHECKSUM].fill(0);
+            self.hash.update(&header);
+        }
+        self.hash.update(rest);
+    }
+
+    /// Judges all that came.
+    ///
+    /// # Errors
+    /// The first thing found wrong.
+    pub fn finish(self) -> Result<(), ImageError> {
+        let have = self.length;
+        let needed = HEADER_SIZE;
+        let header = read_header(&self.header).filter(|_| have >= needed);
+        let header = header.ok_or(ImageError::Length { needed, have })?;
+        if header.magic != MAGIC {
+            return Err(ImageError::Magic);
+        }
+        if header.abi_version != ABI_VERSION {
+            return Err(ImageError::Version(header.abi_version));
+        }
+        if header.file_length != have {
+            let needed = header.file_length;
+            return Err(ImageError::Length { needed, have });
+        }
+        if header.key != *self.key.bytes() {
+            return Err(ImageError::Key);
+        }
+        match header.checksum == *self.hash.finalize() {
+            true => Ok(()),
+            false => Err(ImageError::Checksum),
         }
     }
 }
@@ -443,6 +511,30 @@ pub(crate) mod tests {
         let block = table + 64 + 32;
         assert_eq!(file[block..block + 4], [16, 0, 0, 0]);
         assert_eq!(file[block + 12..block + 16], [24, 0, 0, 0]);
+    }
+
+    #[test]
+    fn pieces_are_checked_as_the_whole() {
+        let file = sample(&key());
+        let check = |bytes: &[u8], piece: usize, key| {
+            let mut checker = Checker::new(key);
+            bytes.chunks(piece).for_each(|piece| checker.update(piece));
+            checker.finish()
+        };
+        for piece in [1, 47, 168, 169, 4096, file.len()] {
+            assert_eq!(check(&file, piece, key()), Ok(()), "{piece}");
+        }
+        let other = Key::new(b"other", "", "");
+        assert_eq!(check(&file, 100, other), Err(ImageError::Key));
+        for length in [0, 1, 167, 168, file.len() - 1] {
+            let short = check(&file[..length], 64, key());
+            assert!(matches!(short, Err(ImageError::Length { .. })), "{length}");
+        }
+        for offset in (0..file.len()).step_by(61) {
+            let mut damaged = file.clone();
+            damaged[offset] ^= 0x40;
+            assert!(check(&damaged, 4096, key()).is_err(), "byte {offset}");
+        }
     }
 
     #[test]

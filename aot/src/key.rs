@@ -18,8 +18,13 @@ impl Key {
     /// the caller writes the same ones always in the same way.
     #[must_use]
     pub fn new(elf: &[u8], features: &str, options: &str) -> Self {
+        Self::of_digest(&Sha256::digest(elf).into(), features, options)
+    }
+
+    /// The same, for an ELF file whose contents have this SHA-256.
+    #[must_use]
+    pub fn of_digest(content: &[u8; 32], features: &str, options: &str) -> Self {
         let mut hash = Sha256::new();
-        let content = Sha256::digest(elf);
         let crate_version = env!("CARGO_PKG_VERSION").as_bytes();
         let parts = [
             &content[..],
@@ -63,5 +68,7 @@ mod tests {
         assert_ne!(key, Key::new(b"elf", "+bmi", "2fast"));
         assert_ne!(key, Key::new(b"elf", "+bmi2fast", ""));
         assert_eq!(key.to_string().len(), 64);
+        let digest = Sha256::digest(b"elf").into();
+        assert_eq!(key, Key::of_digest(&digest, "+bmi2", "fast"));
     }
 }

@@ -63,8 +63,18 @@ impl Options {
     /// Names the image of `elf` that is translated with these options.
     #[must_use]
     pub fn key(&self, elf: &[u8]) -> Key {
-        let options = format!("variant {} without {}", self.variant(), self.disabled.key());
-        Key::new(elf, &self.features, &options)
+        Key::new(elf, &self.features, &self.text())
+    }
+
+    /// Names the image of an ELF file whose contents have this SHA-256.
+    #[must_use]
+    pub fn key_of_digest(&self, content: &[u8; 32]) -> Key {
+        Key::of_digest(content, &self.features, &self.text())
+    }
+
+    /// The options that make a difference to the code, as [`Key`] wants them.
+    fn text(&self) -> String {
+        format!("variant {} without {}", self.variant(), self.disabled.key())
     }
 }
 

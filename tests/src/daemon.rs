@@ -223,6 +223,15 @@ impl Daemon {
         self.environment = variables.iter().map(owned).collect();
     }
 
+    /// Lines of configuration that it gets when it is started again.
+    ///
+    /// # Errors
+    /// Whatever the host answers.
+    pub fn configure(&self, configuration: &str) -> Result<()> {
+        let file = self.directory.path().join("hartlined.toml");
+        Ok(fs::write(file, configuration)?)
+    }
+
     /// Starts it again after [`kill`](Self::kill).
     ///
     /// # Errors

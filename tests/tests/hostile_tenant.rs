@@ -13,10 +13,18 @@ mod ledger;
 mod links;
 #[path = "hostile_tenant/logs.rs"]
 mod logs;
+#[path = "hostile_tenant/memory.rs"]
+mod memory;
 #[path = "hostile_tenant/neighbour.rs"]
 mod neighbour;
 #[path = "hostile_tenant/network.rs"]
 mod network;
+#[path = "hostile_tenant/sharing.rs"]
+mod sharing;
+#[path = "hostile_tenant/storage.rs"]
+mod storage;
+#[path = "hostile_tenant/translator.rs"]
+mod translator;
 
 use hartline_tests::Result;
 use hartline_tests::suite::Suite;
@@ -31,7 +39,11 @@ const TESTS: &[&[(&str, Test)]] = &[
     ledger::TESTS,
     links::TESTS,
     logs::TESTS,
+    memory::TESTS,
     network::TESTS,
+    sharing::TESTS,
+    storage::TESTS,
+    translator::TESTS,
 ];
 
 fn check(what: &str, is: bool, found: &impl std::fmt::Debug) -> Result<()> {

@@ -23,7 +23,7 @@ pub fn full_disk() -> Result<()> {
     let left = fs::read_dir(&temporary)?.count();
     check("nothing is left", left == 0, &left)?;
     // Compressed it fits, its tree does not.
-    let tree = gzip(&super::tar(&[("zeros", b'0', "", &vec![0; DISK])]))?;
+    let tree = gzip(&super::tar(&[("sevens", b'0', "", &vec![7; DISK])]))?;
     let failed = daemon.push("name=tree", &tree)?;
     let message = failed["message"].as_str().unwrap_or_default();
     let coded = failed["state"] == "failed" && failed["problem"] == "storage-full";
@@ -54,13 +54,14 @@ fn await_prepared(daemon: &Daemon, program: &Value) -> Result<()> {
 pub fn full_images() -> Result<()> {
     const ROOM: usize = 4096;
     let mut daemon = Daemon::start("pool = 1\ncollect_every_s = 1")?;
-    let images = daemon.data().join("images");
+    let data = daemon.data();
+    let images = data.join("images");
     let disk = Disk::mount(&images, ROOM)?;
     let program = daemon.push("name=service", &fs::read(compile::service()?)?)?;
     let message = program["message"].as_str().unwrap_or_default();
     let coded = program["state"] == "ready" && program["problem"] == "storage-full";
     check("told", coded && message.contains("no room for"), &program)?;
-    let files = || fs::read_dir(&images).map_or(9, Iterator::count);
+    let files = || super::kept::images(&data);
     check("nothing is left of it", files() == 0, &files())?;
     // It is interpreted, also for a daemon that was started later; what it wants meanwhile
     // cannot be made either.

@@ -7,7 +7,7 @@ use hartline_tests::{Result, compile, process};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Asks for an asynchronous run.
 fn submit(daemon: &Daemon, headers: &[(&str, &str)], request: &Value) -> Result<Answer> {
@@ -100,23 +100,33 @@ pub fn asynchronous_runs() -> Result<()> {
     check("accepted", accepted.status == 202, &accepted)
 }
 
-/// Translations in the daemon's cache.
-fn images(daemon: &Daemon) -> usize {
-    let files = fs::read_dir(daemon.data().join("images"));
-    let files = files.into_iter().flatten().flatten();
-    files
-        .filter(|file| file.path().extension().is_some_and(|end| end == "img"))
-        .count()
+/// Translations of all tenants in a data directory.
+pub fn images(data: &Path) -> usize {
+    files(&data.join("images"))
+}
+
+/// Files of all tenants in a directory.
+fn files(directory: &Path) -> usize {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let counts = entries.map(|entry| match entry.path().is_dir() {
+        true => files(&entry.path()),
+        false => 1,
+    });
+    counts.sum()
 }
 
 pub fn images_on_demand() -> Result<()> {
     let (daemon, program) = start()?;
-    check("translated", images(&daemon) == 1, &images(&daemon))?;
+    check(
+        "translated",
+        images(&daemon.data()) == 1,
+        &images(&daemon.data()),
+    )?;
     // The precise variant, for a program that handles its own faults.
     let request = json!({ "program": program, "args": ["handle"] });
     let outcome = run(&daemon, &request)?;
     check("handled", outcome["exit_code"] == 11, &outcome)?;
-    until(|| images(&daemon) == 2)?;
+    until(|| images(&daemon.data()) == 2)?;
     let outcome = run(&daemon, &request)?;
     check(
         "handled in precise code",
@@ -128,7 +138,11 @@ pub fn images_on_demand() -> Result<()> {
     let daemon = Daemon::start("pool = 1")?;
     let archive = tar(&[("service", b'0', "", &fs::read(compile::service()?)?)]);
     let program = daemon.push("name=root", &archive)?;
-    check("nothing is translated", images(&daemon) == 0, &program)?;
+    check(
+        "nothing is translated",
+        images(&daemon.data()) == 0,
+        &program,
+    )?;
     let request = json!({ "program": program["id"], "path": "/service" });
     let outcome = run(&daemon, &request)?;
     check(
@@ -136,7 +150,7 @@ pub fn images_on_demand() -> Result<()> {
         outcome["stdout"]["text"] == "hello, world\n",
         &outcome,
     )?;
-    until(|| images(&daemon) == 1)
+    until(|| images(&daemon.data()) == 1)
 }
 
 pub fn garbage_collection() -> Result<()> {
@@ -155,7 +169,7 @@ pub fn garbage_collection() -> Result<()> {
             .is_ok_and(|a| a.status == 404)
     };
     until(|| gone(&ended) && gone(&run))?;
-    until(|| images(&daemon) == 0)?;
+    until(|| images(&daemon.data()) == 0)?;
     // One that runs is kept, and so is its program, whose image is made again.
     check("runs", state(&daemon, &idle)? == "running", &idle)?;
     let again = super::run(&daemon, &json!({ "program": program }))?;
@@ -167,7 +181,7 @@ pub fn garbage_collection() -> Result<()> {
         .request("POST", &format!("{idle}/kill"), b"")?
         .expect(200)?;
     until(|| gone(&idle) && gone(&path))?;
-    let left = |name: &str| fs::read_dir(daemon.data().join(name)).map_or(9, Iterator::count);
+    let left = |name: &str| files(&daemon.data().join(name));
     // The database forgets it first.
     until(|| left("trees") == 0 && left("uploads") == 0)
 }

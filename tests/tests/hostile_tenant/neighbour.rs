@@ -96,6 +96,11 @@ impl Scene {
         &self.attacker
     }
 
+    /// The neighbour's `Authorization` header.
+    pub fn neighbour(&self) -> &str {
+        &self.neighbour
+    }
+
     /// The neighbour's runs are as fast as runs without an attack.
     ///
     /// # Errors
@@ -133,12 +138,21 @@ impl Scene {
         self.neighbour_is_well("after a restart")
     }
 
-    fn request(&self, key: &str, method: &str, path: &str, body: &[u8]) -> Result<Answer> {
+    /// A request with an `Authorization` header, and with JSON if it has a body.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub fn request(&self, key: &str, method: &str, path: &str, body: &[u8]) -> Result<Answer> {
         let headers = [("Content-Type", "application/json"), ("Authorization", key)];
         self.daemon.request_with(method, path, &headers, body)
     }
 
-    fn push(&self, key: &str, query: &str, bytes: &[u8]) -> Result<String> {
+    /// Uploads a program with an `Authorization` header and waits until it is prepared. Result:
+    /// its id.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn push(&self, key: &str, query: &str, bytes: &[u8]) -> Result<String> {
         let path = format!("/v1/programs?{query}");
         let headers = [("Authorization", key)];
         let made = self.daemon.request_with("POST", &path, &headers, bytes)?;

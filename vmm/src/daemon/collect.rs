@@ -5,6 +5,7 @@ use super::library::Library;
 use super::machines::{MachineError, Machines};
 use super::network::Networks;
 use super::store::{Kind, Store, now_ms};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,7 +90,8 @@ impl Collector {
         }
         self.store.forget_idempotency(before(KEEP_KEYS))?;
         self.networks.collect()?;
-        let images = self.library.shrink_images(self.max_images)?;
+        let images = self.library.shrink_images(self.max_images);
+        let images = images.map_err(io::Error::other)?;
         self.library.retry()?;
         if ended + programs + images > 0 {
             tracing::info!(ended, programs, images, "deleted by garbage collection");

@@ -88,6 +88,11 @@ pub struct Config {
     pub network_tenant_bandwidth: u64,
     /// The same in packets per second.
     pub network_tenant_packets: u32,
+    /// Seconds of processor time that a tenant's translations may use in an hour, whatever
+    /// number of processors that is; 0: no limit.
+    pub translation_budget_s: u64,
+    /// Tenants share the files and translations of programs that are the same.
+    pub share_files: bool,
 }
 
 impl Default for Config {
@@ -129,6 +134,8 @@ impl Default for Config {
             network_tenant_new_connections: 1000,
             network_tenant_bandwidth: 1_250_000_000,
             network_tenant_packets: 1_000_000,
+            translation_budget_s: 3600,
+            share_files: false,
         }
     }
 }

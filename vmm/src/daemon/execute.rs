@@ -81,14 +81,14 @@ impl Order {
     ///
     /// # Errors
     /// [`NotRunnable`].
-    pub fn new(
+    pub async fn new(
         spec: &Spec,
         program: &Program,
         library: &Arc<Library>,
         outlives_daemon: bool,
     ) -> Result<Self, NotRunnable> {
         let path = path_in_tree(spec, program)?;
-        let files = library.files(program);
+        let files = library.files(program).await;
         let files = files.map_err(|error| NotRunnable::Failed(error.to_string()))?;
         let name = spec.path.as_ref().unwrap_or(&program.name);
         let arguments = std::iter::once(name).chain(&spec.args).cloned().collect();
@@ -166,7 +166,7 @@ impl Order {
             outputs.output.as_fd(),
             outputs.error.as_fd(),
             outputs.result.as_fd(),
-            self.files.tree.file()?.as_fd(),
+            self.files.tree.as_fd(),
         ];
         descriptors.extend(outputs.keep_input.iter().map(AsFd::as_fd));
         descriptors.extend(outputs.tap.iter().map(AsFd::as_fd));

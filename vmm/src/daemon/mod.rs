@@ -63,9 +63,15 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 use store::{Store, StoreError};
 use volumes::{VolumeError, Volumes};
+
+/// How long the daemon before this one may take to give its data directory up, and the time between
+/// two attempts to take it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_PERIOD: Duration = Duration::from_millis(20);
 
 /// Why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -191,15 +197,24 @@ impl Daemon {
         let shared = shared_processors(&config)?;
         let launcher = Launcher::new(&data.join("empty"), users, cgroups, shared);
         let launcher = Arc::new(launcher.map_err(host(data))?);
+        let ledger = Ledger::default();
         let library = Library::new(
             Arc::clone(&store),
             Arc::clone(&launcher),
             data,
-            features,
-            Duration::from_secs(config.translation_timeout_s),
+            library::Settings {
+                features,
+                translation_time: Duration::from_secs(config.translation_timeout_s),
+                translation_budget: match config.translation_budget_s {
+                    0 => None,
+                    seconds => Some(Duration::from_secs(seconds)),
+                },
+                share_files: config.share_files,
+                ledger: ledger.clone(),
+            },
         );
-        let library = Arc::new(library.map_err(host(data))?);
-        let ledger = Ledger::default();
+        let library = library.map_err(|error| host(data)(io::Error::other(error)));
+        let library = Arc::new(library?);
         let connections = Connections::new(&config, ledger.clone());
         let scheduler = Scheduler::new(capacity(&config), ledger.clone());
         let events = Events::default();
@@ -259,10 +274,16 @@ fn prepare(data: &Path) -> Result<File, DaemonError> {
         what: name(),
         source,
     })?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(_) => Err(DaemonError::Locked(name())),
+    // A jailed process that a daemon was just starting when it ended holds the lock until it
+    // executes its program or ends.
+    let patience = Instant::now() + LOCK_PATIENCE;
+    while lock.try_lock().is_err() {
+        if Instant::now() >= patience {
+            return Err(DaemonError::Locked(name()));
+        }
+        thread::sleep(LOCK_PERIOD);
     }
+    Ok(lock)
 }
 
 /// Processors for all that has none for itself; all of them if none are left.

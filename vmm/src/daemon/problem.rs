@@ -19,6 +19,10 @@ use std::time::Duration;
 
 /// Code of what fails because the host's disk is full.
 pub(super) const STORAGE_FULL: &str = "storage-full";
+/// Code of what fails because the tenant has no room left in its quota.
+pub(super) const STORAGE_QUOTA: &str = "storage-quota";
+/// Code of what is not translated because the tenant has used its processor time for that.
+pub(super) const TRANSLATION_BUDGET: &str = "translation-budget";
 
 /// A problem.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -195,7 +199,7 @@ impl IntoResponse for Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Quota { .. } => Self::conflict("storage-quota", error),
+            StoreError::Quota { .. } => Self::conflict(STORAGE_QUOTA, error),
             error if error.is_full() => Self::storage_full(&error),
             error => Self::internal(error),
         }
@@ -223,6 +227,7 @@ impl From<LibraryError> for Problem {
             LibraryError::Host { source, .. } => source.into(),
             LibraryError::Store(error) => error.into(),
             LibraryError::Full { .. } => Self::storage_full(&error),
+            LibraryError::Quota { .. } => Self::conflict(STORAGE_QUOTA, error),
             error => Self::internal(error),
         }
     }

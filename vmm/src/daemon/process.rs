@@ -375,6 +375,16 @@ impl Jailed {
         Ok((child.pid(), child.start_time()?))
     }
 
+    /// Processor time that it has used so far.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn processor_time(&self) -> io::Result<Duration> {
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        let child = self.child.as_ref().ok_or_else(gone)?.child();
+        child.processor_time()
+    }
+
     /// Limits a VMM, where that can be done, to what a tenant's VM with so much memory may
     /// use. `weight` is the tenant's share of the processors.
     ///

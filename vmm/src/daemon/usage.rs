@@ -42,11 +42,10 @@ impl Daemon {
                 limit,
             }
         });
-        let left = self.store.storage_left(name)?;
         let storage = Use {
             resource: "storage",
             unit: "bytes",
-            used: quota.max_storage.saturating_sub(left),
+            used: self.store.storage_used(name)?,
             limit: Some(quota.max_storage),
         };
         let translation = self.ledger.translation(name).as_millis();

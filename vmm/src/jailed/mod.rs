@@ -1,6 +1,7 @@
 //! What runs in a [jail]: a VMM, or a worker that packs uploads or translates.
 //! The daemon starts the same program again for each, as `hartlined jailed ROLE ROOT UID`.
 
+mod find;
 mod images;
 mod pack;
 mod translate;
@@ -139,11 +140,20 @@ fn work(channel: &Channel) -> Result<(), JailedError> {
         return Ok(());
     }
     let [input] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| JailedError::Descriptor)?;
+    let tree = |input: OwnedFd| {
+        let tree = TreeImage::new(input.into()).map_err(|error| error.to_string());
+        tree.map(Arc::new)
+    };
+    let alone = |answer| (answer, None);
     let (answer, file) = match serde_json::from_slice(&message)? {
-        WorkerJob::Pack { kind, programs } => pack::pack(input.into(), kind, &programs),
+        WorkerJob::Pack { kind, limit } => pack::pack(input.into(), kind, limit),
+        WorkerJob::Find { kind, programs } => {
+            let found = tree(input).and_then(|tree| find::find(&tree, kind, &programs));
+            found.map(alone)
+        }
+        WorkerJob::Digest { inode } => tree(input).map(|tree| alone(find::digest(tree, inode))),
         WorkerJob::Translate { image, features } => {
-            let tree = TreeImage::new(input.into()).map_err(|error| error.to_string());
-            tree.and_then(|tree| translate::translate(Arc::new(tree), image, features, channel))
+            tree(input).and_then(|tree| translate::translate(tree, image, features, channel))
         }
     }
     .unwrap_or_else(|message| (FromWorker::Failed { message }, None));

@@ -276,6 +276,18 @@ pub enum UploadKind {
     Rootfs,
 }
 
+/// Most files of a program that are translated ahead.
+pub const MAX_AHEAD: usize = 200;
+
+/// A file of a tree that can be translated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ElfFile {
+    /// Its inode.
+    pub inode: u32,
+    /// SHA-256 of its contents.
+    pub digest: [u8; 32],
+}
+
 /// To a worker, with one descriptor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum WorkerJob {
@@ -283,8 +295,23 @@ pub enum WorkerJob {
     Pack {
         /// What it is.
         kind: UploadKind,
+        /// Bytes of data that the tree may have.
+        limit: u64,
+    },
+    /// Find what is to be translated ahead. Descriptor: the tree.
+    ///
+    /// Not by the worker that packed: what that was made to say of a file would name its
+    /// translation, which other tenants use too.
+    Find {
+        /// What the upload was.
+        kind: UploadKind,
         /// Programs in a root file system that are to be translated.
         programs: Vec<String>,
+    },
+    /// Find out what a file contains. Descriptor: the tree that it is in.
+    Digest {
+        /// Its inode.
+        inode: u32,
     },
     /// Translate a file. Descriptor: the tree that it is in.
     Translate {
@@ -299,9 +326,14 @@ pub enum WorkerJob {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum FromWorker {
     /// With the tree as descriptor.
-    Packed {
-        /// Inodes of the programs and of what they load when they start.
-        files: Vec<u32>,
+    Packed,
+    /// The tree would have more data than the limit.
+    TooMuch,
+    /// Files that can be translated, [`MAX_AHEAD`] at most: the programs and what they load
+    /// when they start, or the one that was asked for.
+    Found {
+        /// The files.
+        files: Vec<ElfFile>,
     },
     /// How far the translation is, in guest instructions.
     Progress {

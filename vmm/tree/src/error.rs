@@ -39,6 +39,12 @@ pub enum TreeError {
         /// The limit, bytes.
         limit: u64,
     },
+    /// The tree has more data than it [may](super::TreeBuilder::limit).
+    #[error("the root file system image would have more than {limit} bytes of data")]
+    Limit {
+        /// The limit, bytes.
+        limit: u64,
+    },
     /// The tree has more than [`super::MAX_INODES`] files.
     #[error("{path}: more than {limit} files in the root file system")]
     TooManyFiles {

@@ -24,6 +24,9 @@ pub(super) struct Image {
     storage: Storage,
     /// Where the next data goes, a multiple of the page size.
     end: u64,
+    /// Bytes of data so far, and at most.
+    written: u64,
+    limit: u64,
     buffer: Vec<u8>,
     /// The file that is shown in parts, and its length.
     base: Option<(File, u64)>,
@@ -37,9 +40,26 @@ impl Image {
         Self {
             storage,
             end: PAGE_SIZE,
+            written: 0,
+            limit: u64::MAX,
             buffer: Vec::new(),
             base: None,
             extents: Vec::new(),
+        }
+    }
+
+    /// Refuses more than so many bytes of data.
+    pub fn limit(&mut self, bytes: u64) {
+        self.limit = bytes;
+    }
+
+    /// Counts data that are there.
+    fn count(&mut self, bytes: u64) -> Result<(), TreeError> {
+        self.written = self.written.saturating_add(bytes);
+        let limit = self.limit;
+        match self.written <= limit {
+            true => Ok(()),
+            false => Err(TreeError::Limit { limit }),
         }
     }
 
@@ -141,7 +161,7 @@ impl Image {
             return self.copy(file, to, length, source);
         };
         match file.read_exact_at(place, from) {
-            Ok(()) => Ok(true),
+            Ok(()) => self.count(length).map(|()| true),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
             Err(error) => Err(source.error("read", error)),
         }
@@ -161,7 +181,8 @@ impl Image {
             let want = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
             let got = fill(reader, &mut self.buffer[..want])
                 .map_err(|error| source.error("read", error))?;
-            self.storage.write(&self.buffer[..got], to)?;
+            let written = self.storage.write(&self.buffer[..got], to)?;
+            self.count(written)?;
             if got < want {
                 return Ok(false);
             }
@@ -175,6 +196,8 @@ impl Image {
     pub fn finish(mut self, nodes: &Nodes) -> Result<TreeImage, TreeError> {
         let metadata = Metadata::new(nodes, self.end);
         let offset = self.reserve(metadata.bytes.len() as u64, b"/")?;
+        // The header has a page of its own.
+        self.count(metadata.bytes.len() as u64 + PAGE_SIZE)?;
         self.storage.write(&metadata.bytes, offset)?;
         let mut header = Vec::with_capacity(32);
         header.extend(abi::MAGIC);

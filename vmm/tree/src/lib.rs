@@ -89,6 +89,12 @@ impl TreeBuilder {
         }
     }
 
+    /// Refuse more than so many bytes of data in the image from now on. Holes and pages of zeros
+    /// do not count.
+    pub fn limit(&mut self, bytes: u64) {
+        self.image.limit(bytes);
+    }
+
     /// Add what a VM without a root file system of its own has: empty directories
     /// `/dev`, `/proc` and `/tmp`.
     ///

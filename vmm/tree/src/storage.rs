@@ -114,13 +114,15 @@ impl Storage {
         Ok(())
     }
 
-    /// Writes `data` at `to`, where there is room. Of a file, pages of zeros stay holes.
-    pub fn write(&mut self, data: &[u8], to: u64) -> Result<(), TreeError> {
+    /// Writes `data` at `to`, where there is room. Of a file, pages of zeros stay holes. Result:
+    /// bytes that were written.
+    pub fn write(&mut self, data: &[u8], to: u64) -> Result<u64, TreeError> {
         match self {
             Self::File(file) => write_pages(file, data, to),
-            Self::Memory(memory) => memory
-                .part(to, data.len())
-                .map(|part| part.copy_from_slice(data)),
+            Self::Memory(memory) => memory.part(to, data.len()).map(|part| {
+                part.copy_from_slice(data);
+                data.len() as u64
+            }),
         }
         .map_err(TreeError::image("write"))
     }
@@ -159,8 +161,9 @@ impl Storage {
     }
 }
 
-/// Writes `data` but for page-sized pieces of zeros.
-fn write_pages(file: &File, data: &[u8], to: u64) -> io::Result<()> {
+/// Writes `data` but for page-sized pieces of zeros. Result: bytes that were written.
+fn write_pages(file: &File, data: &[u8], to: u64) -> io::Result<u64> {
+    let mut written = 0;
     let is_zero = |at: usize| {
         let page = &data[at..data.len().min(at + PAGE)];
         page.iter().all(|&byte| byte == 0)
@@ -173,8 +176,10 @@ fn write_pages(file: &File, data: &[u8], to: u64) -> io::Result<()> {
             at += PAGE;
         }
         if !hole {
-            file.write_all_at(&data[start..data.len().min(at)], to + start as u64)?;
+            let end = data.len().min(at);
+            file.write_all_at(&data[start..end], to + start as u64)?;
+            written += (end - start) as u64;
         }
     }
-    Ok(())
+    Ok(written)
 }

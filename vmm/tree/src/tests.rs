@@ -476,3 +476,24 @@ fn unreadable_file_is_named() {
     let error = builder.add_root(&root.path().join("text")).unwrap_err();
     assert!(error.to_string().contains("text: at byte 0"), "{error}");
 }
+
+#[test]
+fn data_are_limited_and_holes_are_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let file = File::create(&path).unwrap();
+    file.write_all_at(&[1; 8192], 5 << 20).unwrap();
+    file.set_len(9 << 20).unwrap();
+    let pack = |limit| {
+        let mut builder = TreeBuilder::new().unwrap();
+        builder.limit(limit);
+        builder.add_file(&path, "/file")?;
+        builder.build()
+    };
+    // Its data, the header, and the inodes.
+    pack(8192 + 2 * 4096).unwrap();
+    for limit in [0, 8191, 8192 + 4096] {
+        let refused = pack(limit).unwrap_err();
+        assert!(matches!(refused, TreeError::Limit { .. }), "{limit}");
+    }
+}

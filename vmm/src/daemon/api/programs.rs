@@ -4,6 +4,7 @@ use super::extract::{Caller, Query, Target};
 use super::lookup::{Page, check_limit};
 use crate::daemon::Daemon;
 use crate::daemon::auth::{hex, random_hex};
+use crate::daemon::library::Incoming;
 use crate::daemon::problem::Problem;
 use crate::daemon::store::{Program, ProgramState, Scope};
 use crate::jailed::protocol::UploadKind;
@@ -125,12 +126,14 @@ pub async fn upload(
         .map(str::to_owned)
         .collect();
     check_text("programs", &upload.programs)?;
-    let room = room(&daemon, &caller)?;
+    let most = daemon.config.max_upload;
+    let mut incoming = daemon.library.receive(&caller.tenant);
     let temporary = Temporary(daemon.library.temporary(
         &random_hex::<16>().map_err(|error| Problem::internal(format!("random bytes: {error}")))?,
     ));
     let patience = Duration::from_secs(daemon.config.idle_timeout_s);
-    let received = receive(body.into_data_stream(), &temporary.0, room, patience).await?;
+    let limits = (&mut incoming, most, patience);
+    let received = receive(body.into_data_stream(), &temporary.0, limits).await?;
     if received.kind == UploadKind::Elf && !programs.is_empty() {
         return Err(Problem::field("programs", "the upload is one program"));
     }
@@ -140,6 +143,7 @@ pub async fn upload(
         name: upload.name,
         kind: received.kind,
         size: received.size,
+        tree_size: 0,
         programs,
         state: ProgramState::Packing,
         message: String::new(),
@@ -148,7 +152,11 @@ pub async fn upload(
         created_ms: 0,
     };
     let library = &daemon.library;
-    let added = tokio::task::block_in_place(|| library.add(&temporary.0, &new));
+    let added = tokio::task::block_in_place(|| {
+        // From now on it counts as a program.
+        drop(incoming);
+        library.add(&temporary.0, &new)
+    });
     let (program, is_new) = added?;
     let code = if is_new {
         StatusCode::CREATED
@@ -165,12 +173,6 @@ fn check_text(field: &str, text: &str) -> Result<(), Problem> {
         return Err(Problem::field(field, rule));
     }
     Ok(())
-}
-
-/// How many bytes the caller may still upload.
-fn room(daemon: &Daemon, caller: &Caller) -> Result<u64, Problem> {
-    let left = daemon.store.storage_left(&caller.tenant)?;
-    Ok(left.min(daemon.config.max_upload))
 }
 
 /// A file that is deleted if it is still there at the end.
@@ -194,8 +196,7 @@ struct Received {
 async fn receive(
     mut body: BodyDataStream,
     path: &std::path::Path,
-    most: u64,
-    patience: Duration,
+    (incoming, most, patience): (&mut Incoming, u64, Duration),
 ) -> Result<Received, Problem> {
     let mut file = File::create_new(path).await?;
     let (mut hash, mut size, mut start) = (Sha256::new(), 0, Vec::new());
@@ -209,6 +210,9 @@ async fn receive(
         size += chunk.len() as u64;
         if size > most {
             return Err(Problem::too_large(most));
+        }
+        if let Some(left) = incoming.grow(size)? {
+            return Err(Problem::too_large(left));
         }
         let missing = ELF_MAGIC.len() - start.len();
         start.extend_from_slice(&chunk[..missing.min(chunk.len())]);

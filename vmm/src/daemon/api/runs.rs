@@ -314,7 +314,7 @@ async fn run(
     program: &Program,
 ) -> Result<RunOutcome, Problem> {
     let (spec, library) = (&request.spec, &daemon.library);
-    let mut order = tokio::task::block_in_place(|| Order::new(spec, program, library, false))?;
+    let mut order = Order::new(spec, program, library, false).await?;
     let quota = daemon.store.tenant(&caller.tenant)?;
     let quota = quota.map(|tenant| tenant.quota).unwrap_or_default();
     let claim = daemon.processors.claim_for(spec)?;

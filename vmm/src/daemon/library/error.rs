@@ -1,6 +1,6 @@
 //! Why a program cannot be prepared or used.
 
-use crate::daemon::problem::STORAGE_FULL;
+use crate::daemon::problem::{STORAGE_FULL, STORAGE_QUOTA, TRANSLATION_BUDGET};
 use crate::daemon::store::StoreError;
 use std::io;
 use std::time::Duration;
@@ -27,6 +27,22 @@ pub enum LibraryError {
         /// Its length.
         bytes: u64,
     },
+    /// The tenant's quota has no room for what was made.
+    #[error("{what}: the tenant has {left} bytes left for programs, translations and volumes")]
+    Quota {
+        /// What was to be kept.
+        what: &'static str,
+        /// Its length, or a length that it has at least.
+        bytes: u64,
+        /// Bytes that the tenant has left.
+        left: u64,
+    },
+    /// The tenant has used its processor time for translations.
+    #[error("the tenant has used its processor time for translations of an hour")]
+    Budget,
+    /// The program was deleted meanwhile.
+    #[error("the program was deleted")]
+    Gone,
     /// The host.
     #[error("{what}: {source}")]
     Host {
@@ -50,7 +66,26 @@ impl LibraryError {
             Self::Full { .. } => STORAGE_FULL,
             Self::Host { source, .. } if is_full(source) => STORAGE_FULL,
             Self::Store(error) if error.is_full() => STORAGE_FULL,
-            Self::Host { .. } | Self::Store(_) => "internal",
+            Self::Quota { .. } => STORAGE_QUOTA,
+            Self::Budget => TRANSLATION_BUDGET,
+            Self::Gone | Self::Host { .. } | Self::Store(_) => "internal",
+        }
+    }
+
+    /// The same error once more, if the same work would always end with it.
+    pub(super) fn lasting(&self) -> Option<Self> {
+        match self {
+            Self::Upload(message) => Some(Self::Upload(message.clone())),
+            Self::Time { what, time } => Some(Self::Time { what, time: *time }),
+            _ => None,
+        }
+    }
+
+    /// Of counting something of so many bytes in what the tenant stores.
+    pub(super) fn counting(what: &'static str, bytes: u64, error: StoreError) -> Self {
+        match error {
+            StoreError::Quota { left } => Self::Quota { what, bytes, left },
+            error => error.into(),
         }
     }
 

@@ -1,6 +1,7 @@
-//! Files that the disk had no room for: nobody works on them again before it has.
+//! Files that the disk, or the quota of their tenant, had no room for: nobody works on them
+//! again before it has.
 
-use super::{LibraryError, MAX_WANTED, lock};
+use super::{LibraryError, lock};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
@@ -9,18 +10,30 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+/// Most files that are kept in mind.
+const MAX_MISSING: usize = 4096;
+
 /// Such files, and their lengths. A daemon that was started later learns them again.
 #[derive(Debug, Default)]
 pub(super) struct Missing(Mutex<HashMap<PathBuf, u64>>);
 
 impl Missing {
-    /// Refuses work whose result there was no room for last time, if there is none yet.
+    /// Refuses work whose result there was no room for last time, if there is none yet. The
+    /// tenant has `left` bytes of its quota.
     ///
     /// # Errors
-    /// [`LibraryError::Full`].
-    pub(super) fn check(&self, path: &Path, what: &'static str) -> Result<(), LibraryError> {
+    /// [`LibraryError::Full`] or [`LibraryError::Quota`].
+    pub(super) fn check(
+        &self,
+        path: &Path,
+        what: &'static str,
+        left: u64,
+    ) -> Result<(), LibraryError> {
         let missing = lock(&self.0).get(path).copied();
         let Some(bytes) = missing else { return Ok(()) };
+        if left < bytes {
+            return Err(LibraryError::Quota { what, bytes, left });
+        }
         match room(path.parent().unwrap_or(path)) {
             Ok(room) if room < bytes => Err(LibraryError::Full { what, bytes }),
             // What is wrong will be seen.
@@ -32,8 +45,8 @@ impl Missing {
     pub(super) fn note<T>(&self, path: &Path, kept: &Result<T, LibraryError>) {
         let mut missing = lock(&self.0);
         match kept {
-            Err(LibraryError::Full { bytes, .. }) => {
-                if missing.len() >= MAX_WANTED {
+            Err(LibraryError::Full { bytes, .. } | LibraryError::Quota { bytes, .. }) => {
+                if missing.len() >= MAX_MISSING {
                     missing.clear();
                 }
                 missing.insert(path.to_path_buf(), *bytes);
@@ -67,18 +80,20 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let missing = Missing::default();
-        missing.check(&path, "a file").unwrap();
+        let check = |left| missing.check(&path, "a file", left);
+        check(0).unwrap();
         let full = |bytes| {
             let what = "a file";
             Err::<(), _>(LibraryError::Full { what, bytes })
         };
         missing.note(&path, &full(u64::MAX));
-        let refused = missing.check(&path, "a file").unwrap_err();
+        let refused = check(u64::MAX).unwrap_err();
         assert_eq!(refused.code(), "storage-full");
         missing.note(&path, &full(1));
-        missing.check(&path, "a file").unwrap();
+        check(1).unwrap();
+        assert_eq!(check(0).unwrap_err().code(), "storage-quota");
         missing.note(&path, &full(u64::MAX));
         missing.note(&path, &Ok(()));
-        missing.check(&path, "a file").unwrap();
+        check(0).unwrap();
     }
 }

@@ -218,10 +218,8 @@ impl Machines {
         let Some(program) = program else {
             return self.fail(machine, "its program was deleted".to_owned());
         };
-        let library = &self.library;
-        let order =
-            tokio::task::block_in_place(|| Order::new(&machine.spec, &program, library, true));
-        let mut order = match order {
+        let order = Order::new(&machine.spec, &program, &self.library, true);
+        let mut order = match order.await {
             Ok(order) => order,
             Err(error) => return self.fail(machine, error.to_string()),
         };

@@ -1,12 +1,14 @@
 //! What the daemon keeps: an SQLite database. Every change is one transaction, on the disk
 //! before it is acknowledged.
 
+mod files;
 mod keys;
 mod machines;
 mod programs;
 mod tenants;
 mod volumes;
 
+pub use files::Contents;
 pub use keys::{ApiKey, NewKey, Scope};
 pub use machines::{CpuClass, Created, Kind, Machine, MachineState, NetworkKind, NewMachine, Spec};
 pub use programs::{Program, ProgramState};
@@ -19,13 +21,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Statements that bring a database from the version of their index to the next one.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("schema.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
     include_str!("schema-4.sql"),
     include_str!("schema-5.sql"),
     include_str!("schema-6.sql"),
+    include_str!("schema-7.sql"),
 ];
 
 /// How long another program, say a backup, may hold the database.
@@ -66,7 +69,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The tenant has no room for what is to be added.
-    #[error("the tenant has {left} bytes left for programs and volumes")]
+    #[error("the tenant has {left} bytes left for programs, translations and volumes")]
     Quota {
         /// Bytes that it has room for.
         left: u64,

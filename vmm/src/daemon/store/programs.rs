@@ -50,14 +50,18 @@ pub struct Program {
     pub kind: UploadKind,
     /// Length of the upload, bytes.
     pub size: u64,
+    /// Bytes of the file system that was unpacked from it, as far as they take room. They count
+    /// in the tenant's storage, as the upload and translations do.
+    pub tree_size: u64,
     /// Programs of a root file system that are translated ahead.
     pub programs: Vec<String>,
     /// How far it is.
     pub state: ProgramState,
     /// What went wrong; empty if nothing did.
     pub message: String,
-    /// Stable code of that: `bad-upload`, `too-slow`, `storage-full` (it is tried again when
-    /// there is room) or `internal`; empty if nothing went wrong.
+    /// Stable code of that: `bad-upload`, `too-slow`, `storage-full`, `storage-quota` or
+    /// `translation-budget` (these three are tried again when there is room, or budget), or
+    /// `internal`; empty if nothing went wrong.
     pub problem: String,
     /// Inodes of the files that are translated.
     #[serde(skip)]
@@ -74,6 +78,7 @@ impl Program {
             name: row.get("name")?,
             kind: parse_column(row, "kind", kind_from_name)?,
             size: row.get("size")?,
+            tree_size: row.get("tree_size")?,
             programs: json_column(row, "programs")?,
             state: parse_column(row, "state", ProgramState::from_name)?,
             message: row.get("message")?,
@@ -180,14 +185,17 @@ impl Store {
         Ok(programs.collect::<Result<_, _>>()?)
     }
 
-    /// All programs that are not ready yet and have not failed.
+    /// All programs that are not ready yet and have not failed, and those that an earlier
+    /// version prepared, which counted no trees.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn unfinished_programs(&self) -> Result<Vec<Program>, StoreError> {
         let connection = self.connection();
-        let mut statement = connection
-            .prepare("SELECT * FROM program WHERE state IN ('packing', 'translating')")?;
+        let mut statement = connection.prepare(
+            "SELECT * FROM program WHERE state IN ('packing', 'translating')
+                OR state = 'ready' AND tree_size = 0",
+        )?;
         let programs = statement.query_map([], Program::from_row)?;
         Ok(programs.collect::<Result<_, _>>()?)
     }
@@ -203,6 +211,35 @@ impl Store {
         )?;
         let programs = statement.query_map([problem], Program::from_row)?;
         Ok(programs.collect::<Result<_, _>>()?)
+    }
+
+    /// Counts the tree of a program in what its tenant stores, before it is written; 0: there
+    /// is none. If it `is_there` already, it counts whether there is room or not. `false`: the
+    /// program is gone.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`StoreError::Quota`] if the tenant has no room for it.
+    pub fn set_tree_size(
+        &self,
+        (tenant, id): (&str, &str),
+        size: u64,
+        is_there: bool,
+    ) -> Result<bool, StoreError> {
+        let mut connection = self.connection();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let set = |size| {
+            transaction.execute(
+                "UPDATE program SET tree_size = ? WHERE tenant = ? AND id = ?",
+                params![size, tenant, id],
+            )
+        };
+        let is_known = set(0)? == 1;
+        if !is_there {
+            check_storage(&transaction, tenant, size)?;
+        }
+        set(size)?;
+        transaction.commit()?;
+        Ok(is_known)
     }
 
     /// Notes that a program is used now.
@@ -246,23 +283,32 @@ impl Store {
         Ok(deleted == 1)
     }
 
-    /// Whether any tenant has this upload.
+    /// Tenants that have this upload.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn is_upload_used(&self, id: &str) -> Result<bool, StoreError> {
+    pub fn upload_tenants(&self, id: &str) -> Result<Vec<String>, StoreError> {
         let connection = self.connection();
-        let mut statement = connection.prepare_cached("SELECT 1 FROM program WHERE id = ?")?;
-        Ok(statement.exists([id])?)
+        let mut statement = connection.prepare_cached("SELECT tenant FROM program WHERE id = ?")?;
+        let tenants = statement.query_map([id], |row| row.get(0))?;
+        Ok(tenants.collect::<Result<_, _>>()?)
     }
 
-    /// Bytes that a tenant may have more of in programs and volumes, whether these are full or
-    /// not.
+    /// Bytes that a tenant may have more of in programs, their trees and translations, and
+    /// volumes, whether these are full or not.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn storage_left(&self, tenant: &str) -> Result<u64, StoreError> {
         storage_left(&self.connection(), tenant)
+    }
+
+    /// Bytes that a tenant uses of its quota. More than that if the quota was lowered.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn storage_used(&self, tenant: &str) -> Result<u64, StoreError> {
+        storage_used(&self.connection(), tenant)
     }
 }
 
@@ -274,15 +320,20 @@ fn storage_left(connection: &Connection, tenant: &str) -> Result<u64, StoreError
             |row| row.get(0),
         )
         .optional()?;
-    let used: u64 = connection.query_row(
+    let quota = quota.unwrap_or_else(|| Quota::default().max_storage);
+    Ok(quota.saturating_sub(storage_used(connection, tenant)?))
+}
+
+fn storage_used(connection: &Connection, tenant: &str) -> Result<u64, StoreError> {
+    Ok(connection.query_row(
         "SELECT coalesce(sum(size), 0) FROM
-             (SELECT tenant, size FROM program UNION ALL SELECT tenant, size FROM volume)
+             (SELECT tenant, size + tree_size AS size FROM program
+              UNION ALL SELECT tenant, size FROM image
+              UNION ALL SELECT tenant, size FROM volume)
          WHERE tenant = ?",
         [tenant],
         |row| row.get(0),
-    )?;
-    let quota = quota.unwrap_or_else(|| Quota::default().max_storage);
-    Ok(quota.saturating_sub(used))
+    )?)
 }
 
 /// Refuses what a tenant has no room for. In the transaction that adds it, so that two at once

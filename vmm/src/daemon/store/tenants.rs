@@ -28,7 +28,7 @@ pub struct Quota {
     #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 0, maximum = 1000000)]
     pub max_queued: u32,
-    /// Uploaded programs and volumes, bytes.
+    /// Uploaded programs, what is made of them, and volumes, bytes.
     #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 0, maximum = 1125899906842624i64)]
     pub max_storage: u64,

@@ -30,6 +30,7 @@ fn program(tenant: &str) -> Program {
         name: "hello".to_owned(),
         kind: UploadKind::Elf,
         size: 10,
+        tree_size: 0,
         programs: Vec::new(),
         state: ProgramState::Packing,
         message: String::new(),
@@ -122,7 +123,7 @@ fn tenants_see_their_own_programs_only() {
     store.delete_machine("m1").unwrap();
     assert!(!store.delete_program("other", "aa").unwrap());
     assert!(store.delete_program(DEFAULT_TENANT, "aa").unwrap());
-    assert!(!store.is_upload_used("aa").unwrap());
+    assert!(store.upload_tenants("aa").unwrap().is_empty());
 }
 
 #[test]
@@ -332,4 +333,64 @@ fn programs_are_found_by_their_problem() {
     assert!(store.add_program(&program).unwrap().1);
     let again = store.program(DEFAULT_TENANT, "aa").unwrap().unwrap();
     assert_eq!((found(), again.problem.as_str()), (0, ""));
+}
+
+#[test]
+fn what_programs_take_on_the_disk_counts() {
+    let (_directory, _path, store) = store();
+    let quota = Quota {
+        max_storage: 100,
+        ..Quota::default()
+    };
+    store.put_tenant("a", &quota).unwrap();
+    store.add_program(&program("a")).unwrap();
+    assert_eq!(store.storage_left("a").unwrap(), 90);
+    let set = |size, is_there| store.set_tree_size(("a", "aa"), size, is_there);
+    assert!(set(50, false).unwrap());
+    assert!(matches!(
+        set(91, false),
+        Err(StoreError::Quota { left: 90 })
+    ));
+    assert_eq!(store.storage_left("a").unwrap(), 40, "as before");
+    store.add_image("a", "k", 30).unwrap();
+    store.add_image("a", "k", 40).unwrap();
+    assert!(store.add_image("a", "l", 1).is_err());
+    assert_eq!(store.storage_left("a").unwrap(), 0);
+    assert!(!store.forget_image("a", "k").unwrap());
+    assert_eq!(store.storage_left("a").unwrap(), 40);
+    // One of an earlier version is there whether there is room or not.
+    assert!(set(1000, true).unwrap());
+    assert_eq!(store.storage_left("a").unwrap(), 0);
+    store.delete_program("a", "aa").unwrap();
+    assert_eq!(store.storage_left("a").unwrap(), 100);
+    assert!(!set(1, false).unwrap(), "it is gone");
+}
+
+#[test]
+fn contents_of_files_go_with_the_program() {
+    let (_directory, _path, store) = store();
+    store.put_tenant("a", &Quota::default()).unwrap();
+    let second = Program {
+        id: "bb".to_owned(),
+        ..program("a")
+    };
+    for program in [&program("a"), &second] {
+        store.add_program(program).unwrap();
+    }
+    for (id, inode, contents) in [
+        ("aa", 1, Some([1; 32])),
+        ("aa", 2, Some([2; 32])),
+        ("aa", 3, None),
+        ("bb", 9, Some([2; 32])),
+    ] {
+        assert!(store.note_contents("a", id, (inode, contents)).unwrap());
+        assert_eq!(store.contents("a", id, inode).unwrap(), Some(contents));
+    }
+    assert_eq!(store.contents("a", "aa", 4).unwrap(), None);
+    assert!(!store.note_contents("a", "cc", (1, None)).unwrap());
+    assert_eq!(store.own_contents("a", "aa").unwrap(), [[1; 32]]);
+    assert_eq!(store.all_contents("a").unwrap().len(), 2);
+    store.delete_program("a", "aa").unwrap();
+    assert_eq!(store.contents("a", "aa", 1).unwrap(), None);
+    assert_eq!(store.own_contents("a", "bb").unwrap(), [[2; 32]]);
 }

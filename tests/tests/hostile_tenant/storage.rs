@@ -1,0 +1,183 @@
+//! A tenant writes more to the disk than its quota allows.
+
+use super::Test;
+use super::neighbour::Scene;
+use hartline_tests::daemon::until;
+use hartline_tests::tree::Scratch;
+use hartline_tests::{Result, compile};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+
+pub const TESTS: &[(&str, Test)] = &[
+    ("compressed uploads", compressed_uploads),
+    ("holes in uploads", holes_in_uploads),
+    ("uploads that do not end", unfinished_uploads),
+];
+
+const MIB: usize = 1 << 20;
+/// The attacker's quota, bytes.
+const QUOTA: usize = 32 * MIB;
+/// What directories and the neighbour's program take, bytes.
+const OTHER: u64 = 4 << 20;
+
+/// A daemon, and an attacker with the quota.
+fn start() -> Result<Scene> {
+    let scene = Scene::start("pool = 2")?;
+    let quota = json!({ "max_storage": QUOTA }).to_string();
+    let path = "/v1/tenants/attacker";
+    scene
+        .daemon
+        .request("PUT", path, quota.as_bytes())?
+        .expect(200)?;
+    Ok(scene)
+}
+
+/// A tar file, compressed, with a file of so many bytes of one value.
+fn archive(name: &str, value: u8, length: usize) -> Result<Vec<u8>> {
+    let folder = Scratch::new()?;
+    fs::write(folder.path().join(name), vec![value; length])?;
+    let mut tar = Command::new("tar");
+    tar.arg("-C").arg(folder.path()).args(["-czf", "-", name]);
+    let output = tar.output()?;
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(String::from_utf8_lossy(&output.stderr).into()),
+    }
+}
+
+/// Bytes that the files in a directory take on the disk.
+fn size(path: &Path) -> Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        match entry.metadata() {
+            Ok(found) if found.is_dir() => sum += size(&entry.path())?,
+            Ok(found) => sum += found.blocks() * 512,
+            // It was deleted meanwhile.
+            Err(_) => {}
+        }
+    }
+    Ok(sum)
+}
+
+/// Bytes that uploads, and what is made of them, take on the disk.
+fn stored(scene: &Scene) -> Result<u64> {
+    let names = ["uploads", "trees", "images", "tmp"].iter();
+    names
+        .map(|name| size(&scene.daemon.data().join(name)))
+        .sum()
+}
+
+fn check_stored(scene: &Scene) -> Result<()> {
+    let stored = stored(scene)?;
+    println!("{} MiB are on the disk", stored >> 20);
+    match stored <= QUOTA as u64 + OTHER {
+        true => Ok(()),
+        false => Err(format!("{stored} bytes on the disk, the quota is {QUOTA}").into()),
+    }
+}
+
+fn program(scene: &Scene, id: &str) -> Result<Value> {
+    let answer = scene.attack("GET", &format!("/v1/programs/{id}"), b"")?;
+    Ok(answer.expect(200)?.json())
+}
+
+/// Uploads that are short, and long when they are unpacked.
+fn compressed_uploads() -> Result<()> {
+    let scene = start()?;
+    // One that is too much, and several that are too much together.
+    let mut ids = Vec::new();
+    for (name, length) in [
+        ("a", 256 * MIB),
+        ("b", 12 * MIB),
+        ("c", 12 * MIB),
+        ("d", 12 * MIB),
+    ] {
+        ids.push(scene.attack_push("name=archive", &archive(name, 7, length)?)?);
+    }
+    check_stored(&scene)?;
+    let expected = ["storage-quota", "", "", "storage-quota"];
+    for (id, expected) in ids.iter().zip(expected) {
+        let found = program(&scene, id)?;
+        let state = if expected.is_empty() {
+            "ready"
+        } else {
+            "failed"
+        };
+        if found["problem"] != expected || found["state"] != state {
+            return Err(format!("{expected} expected: {found}").into());
+        }
+    }
+    // Translations count too: what is left is less than without one.
+    let id = scene.attack_push("name=service", &fs::read(compile::service()?)?)?;
+    let service = program(&scene, &id)?;
+    if service["problem"] != "" {
+        return Err(format!("{service}").into());
+    }
+    let mut left = QUOTA as u64;
+    for id in ids.iter().chain([&id]) {
+        let found = program(&scene, id)?;
+        let part = |name: &str| found[name].as_u64().unwrap_or_default();
+        left -= part("size") + part("tree_size");
+    }
+    let volume = |size: u64| {
+        let body = json!({ "name": format!("v{size}"), "size": size }).to_string();
+        scene.attack("POST", "/v1/volumes", body.as_bytes())
+    };
+    volume(left)?.expect(409)?;
+    volume(left - MIB as u64)?.expect(201)?;
+    // The room comes back with the deletion.
+    for id in ids {
+        scene.attack("DELETE", &format!("/v1/programs/{id}"), b"")?;
+    }
+    let id = scene.attack_push("name=archive", &archive("e", 7, 12 * MIB)?)?;
+    match program(&scene, &id)?["state"] == "ready" {
+        true => scene.end(),
+        false => Err(format!("no room: {}", program(&scene, &id)?).into()),
+    }
+}
+
+/// A file that is long but empty takes no room.
+fn holes_in_uploads() -> Result<()> {
+    let scene = start()?;
+    let id = scene.attack_push("name=archive", &archive("zeros", 0, 512 * MIB)?)?;
+    check_stored(&scene)?;
+    let found = program(&scene, &id)?;
+    match found["state"] == "ready" {
+        true => scene.end(),
+        false => Err(format!("{found}").into()),
+    }
+}
+
+/// Uploads at once that send much and never end.
+fn unfinished_uploads() -> Result<()> {
+    let scene = start()?;
+    let mut uploads = Vec::new();
+    let half = vec![7; QUOTA / 2];
+    for _ in 0..8 {
+        let mut stream = scene.daemon.connect()?;
+        let head = format!(
+            "POST /v1/programs?name=x HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\
+             Authorization: {}\r\n\r\n",
+            half.len() + 1,
+            scene.attacker()
+        );
+        stream.write_all(head.as_bytes())?;
+        // One that is refused is closed.
+        let _ = stream.write_all(&half);
+        uploads.push(stream);
+    }
+    // What was sent is read.
+    until(|| stored(&scene).is_ok_and(|stored| stored >= half.len() as u64))?;
+    check_stored(&scene)?;
+    drop(uploads);
+    let temporary = scene.daemon.data().join("tmp");
+    until(|| fs::read_dir(&temporary).is_ok_and(|mut files| files.next().is_none()))?;
+    // Their room is free again.
+    scene.attack_push("name=archive", &archive("f", 7, 12 * MIB)?)?;
+    scene.end()
+}
