@@ -7,6 +7,8 @@
 
 #[path = "hostile_tenant/neighbour.rs"]
 mod neighbour;
+#[path = "hostile_tenant/volumes.rs"]
+mod volumes;
 
 use hartline_tests::Result;
 use hartline_tests::suite::Suite;
@@ -15,7 +17,7 @@ use std::process::ExitCode;
 type Test = fn() -> Result<()>;
 
 /// The tests of each file, one line per file.
-const TESTS: &[&[(&str, Test)]] = &[neighbour::TESTS];
+const TESTS: &[&[(&str, Test)]] = &[neighbour::TESTS, volumes::TESTS];
 
 fn main() -> ExitCode {
     let mut suite = Suite::new();

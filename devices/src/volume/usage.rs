@@ -5,45 +5,22 @@
 //! whether something fits does not depend on it.
 
 use super::host::{self, Errno};
+use super::tree;
 use hartline_abi::volume::NodeAttributes;
-use std::collections::HashSet;
-use std::fs;
+use std::fs::File;
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 /// What a file, directory or link counts besides its contents, bytes.
-const EACH: u64 = 4096;
+pub(super) const EACH: u64 = 4096;
 
 /// What a directory of the host holds, bytes, as the limit of a volume counts it.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn measure(directory: &Path) -> io::Result<u64> {
-    let mut used = 0_u64;
-    let mut linked = HashSet::new();
-    let mut rest = vec![directory.to_path_buf()];
-    while let Some(directory) = rest.pop() {
-        for entry in fs::read_dir(directory)? {
-            let entry = entry?;
-            let metadata = entry.metadata()?;
-            // A file with several names counts once.
-            if !metadata.is_dir() && metadata.nlink() > 1 && !linked.insert(metadata.ino()) {
-                continue;
-            }
-            let length = if metadata.is_file() {
-                metadata.len()
-            } else {
-                0
-            };
-            used = used.saturating_add(EACH).saturating_add(length);
-            if metadata.is_dir() {
-                rest.push(entry.path());
-            }
-        }
-    }
-    Ok(used)
+    tree::measure(File::open(directory)?.as_fd())
 }
 
 /// What a volume holds and may hold.

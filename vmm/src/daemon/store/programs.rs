@@ -276,7 +276,8 @@ fn storage_left(connection: &Connection, tenant: &str) -> Result<u64, StoreError
         .optional()?;
     let used: u64 = connection.query_row(
         "SELECT coalesce(sum(size), 0) FROM
-             (SELECT tenant, size FROM program UNION ALL SELECT tenant, size FROM volume)
+             (SELECT tenant, size FROM program UNION ALL SELECT tenant, size FROM volume
+              UNION ALL SELECT tenant, size FROM deleted_volume)
          WHERE tenant = ?",
         [tenant],
         |row| row.get(0),
