@@ -25,6 +25,8 @@ mod sharing;
 mod storage;
 #[path = "hostile_tenant/translator.rs"]
 mod translator;
+#[path = "hostile_tenant/volumes.rs"]
+mod volumes;
 
 use hartline_tests::Result;
 use hartline_tests::suite::Suite;
@@ -44,6 +46,7 @@ const TESTS: &[&[(&str, Test)]] = &[
     sharing::TESTS,
     storage::TESTS,
     translator::TESTS,
+    volumes::TESTS,
 ];
 
 fn check(what: &str, is: bool, found: &impl std::fmt::Debug) -> Result<()> {

@@ -32,6 +32,9 @@ fn main() -> ExitCode {
             cannot_get_out(Role::VmmWithVolumes)
         }),
         trial("a worker cannot get out", || cannot_get_out(Role::Worker)),
+        trial("a worker cannot get out of a volume", || {
+            cannot_get_out(Role::VolumeWorker)
+        }),
         trial("it ends with its starter", ends_with_starter),
         trial("user 0 is refused", refuses_root),
     ];
@@ -50,12 +53,13 @@ fn start(role: Role, uid: u32) -> io::Result<(Vec<tempfile::TempDir>, jail::Chil
     fs::create_dir(&volume)?;
     chown(&volume, Some(OWNER), Some(OWNER))?;
     let volumes = match role {
-        Role::VmmWithVolumes => vec![jail::mount(&volume, uid, false)?],
+        Role::VmmWithVolumes | Role::VolumeWorker => vec![jail::mount(&volume, uid, false)?],
         Role::Vmm | Role::Worker => Vec::new(),
     };
     let program = File::open("/proc/self/exe")?;
     let device = File::options().read(true).write(true).open("/dev/null")?;
-    let device = (role != Role::Worker).then(|| device.as_fd());
+    let is_worker = matches!(role, Role::Worker | Role::VolumeWorker);
+    let device = (!is_worker).then(|| device.as_fd());
     let (child, channel) = jail::spawn(&program, role, root.path(), uid, device, &volumes)?;
     Ok((vec![root, host], child, channel))
 }
@@ -75,7 +79,7 @@ fn cannot_get_out(role: Role) -> Result<(), Failed> {
     let (directories, child, channel) = start(role, UID)?;
     channel.send(b"try", &[])?;
     let mut reports = reports(&channel)?;
-    if role == Role::VmmWithVolumes {
+    if matches!(role, Role::VmmWithVolumes | Role::VolumeWorker) {
         let file = directories[1].path().join("volume/file");
         let owner = fs::metadata(file).map(|file| (file.uid(), file.gid(), file.mode() & 0o777));
         if !matches!(owner, Ok((OWNER, OWNER, 0o666))) {
@@ -148,7 +152,9 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
         },
         volumes: match role {
             // SAFETY: the descriptor that it was started with.
-            Role::VmmWithVolumes => vec![unsafe { OwnedFd::from_raw_fd(VOLUME_FD) }],
+            Role::VmmWithVolumes | Role::VolumeWorker => {
+                vec![unsafe { OwnedFd::from_raw_fd(VOLUME_FD) }]
+            }
             Role::Vmm | Role::Worker => Vec::new(),
         },
     };
@@ -172,7 +178,12 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
     }
     // SAFETY: no preconditions.
     report(&format!("pid {}", unsafe { libc::getpid() }));
-    let owner = memory_file(c"mine", b"").and_then(|file| file.metadata());
+    let owner = match role {
+        // It makes no memory files, but files in its volume, which are its own.
+        Role::VolumeWorker => file_in_volume(),
+        Role::Vmm | Role::VmmWithVolumes | Role::Worker => memory_file(c"mine", b""),
+    };
+    let owner = owner.and_then(|file| file.metadata());
     report(&format!("uid {}", owner.map_or(0, |file| file.uid())));
     if let Some(descriptors) = &descriptors {
         for escape in ways_out_of_volume(descriptors) {
@@ -187,7 +198,8 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
     for escape in escapes().iter().filter(|attempt| !is_for_files(attempt)) {
         report(&format!("escape: {escape}"));
     }
-    if role != Role::Worker {
+    let is_worker = matches!(role, Role::Worker | Role::VolumeWorker);
+    if !is_worker {
         let filters = &filters;
         for kind in Thread::ALL {
             let escapes = thread::scope(|scope| {
@@ -205,7 +217,7 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
             }
         }
     }
-    if role == Role::Worker || writes_packets(&filters) {
+    if is_worker || writes_packets(&filters) {
         report("packets are written if it has a network");
     }
     report("done");
@@ -223,6 +235,18 @@ fn writes_packets(filters: &Filters) -> bool {
         result == -1 && error == Some(libc::EBADF)
     };
     thread::scope(|scope| scope.spawn(write).join()).unwrap_or_default()
+}
+
+/// A file in the volume, which is made if it is not there.
+fn file_in_volume() -> io::Result<File> {
+    let flags = libc::O_CREAT | libc::O_RDWR;
+    // SAFETY: a valid path; a fresh descriptor or an error.
+    let fd = unsafe { libc::openat(VOLUME_FD, c"file".as_ptr(), flags, 0o666) };
+    match fd {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: as above.
+        fd => Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) })),
+    }
 }
 
 /// What is not as it should be with the volume, and the ways out of it that are open.

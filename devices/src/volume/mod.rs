@@ -13,6 +13,7 @@ mod nodes;
 mod server;
 #[cfg(test)]
 mod tests;
+pub mod tree;
 mod usage;
 mod waiting;
 

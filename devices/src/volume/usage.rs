@@ -3,13 +3,12 @@
 
 use super::cost;
 use super::host::{self, Errno};
+use super::tree;
 use hartline_abi::volume::NodeAttributes;
-use std::collections::{HashMap, HashSet};
-use std::fs::{self, Metadata};
+use std::collections::HashMap;
+use std::fs::File;
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 /// What a directory of the host holds, bytes, as the limit of a volume counts it.
@@ -17,28 +16,7 @@ use std::path::Path;
 /// # Errors
 /// It cannot be read.
 pub fn measure(directory: &Path) -> io::Result<u64> {
-    let parts = |file: &Metadata| (file.mode(), file.size(), file.blocks());
-    let (mode, size, blocks) = parts(&fs::metadata(directory)?);
-    let mut used = cost::root(mode, size, blocks);
-    let mut linked = HashSet::new();
-    let mut rest = vec![directory.to_path_buf()];
-    while let Some(directory) = rest.pop() {
-        for entry in fs::read_dir(directory)? {
-            let entry = entry?;
-            let metadata = entry.metadata()?;
-            used = used.saturating_add(cost::name(entry.file_name().as_bytes().len()));
-            // A file with several names counts once.
-            if !metadata.is_dir() && metadata.nlink() > 1 && !linked.insert(metadata.ino()) {
-                continue;
-            }
-            let (mode, size, blocks) = parts(&metadata);
-            used = used.saturating_add(cost::node(mode, size, blocks));
-            if metadata.is_dir() {
-                rest.push(entry.path());
-            }
-        }
-    }
-    Ok(used)
+    tree::measure(File::open(directory)?.as_fd())
 }
 
 /// What a volume holds and may hold.

@@ -5,6 +5,7 @@ use super::library::Library;
 use super::machines::{MachineError, Machines};
 use super::network::Networks;
 use super::store::{Kind, Store, now_ms};
+use super::volumes::Volumes;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ pub struct Collector {
     library: Arc<Library>,
     machines: Arc<Machines>,
     networks: Arc<Networks>,
+    volumes: Arc<Volumes>,
     period: Duration,
     keep: [(Kind, Duration); 2],
     keep_programs: Duration,
@@ -34,7 +36,7 @@ impl Collector {
         config: &Config,
         store: &Arc<Store>,
         library: &Arc<Library>,
-        (machines, networks): (&Arc<Machines>, &Arc<Networks>),
+        (machines, networks, volumes): (&Arc<Machines>, &Arc<Networks>, &Arc<Volumes>),
     ) -> Self {
         let seconds = Duration::from_secs;
         Self {
@@ -42,6 +44,7 @@ impl Collector {
             library: Arc::clone(library),
             machines: Arc::clone(machines),
             networks: Arc::clone(networks),
+            volumes: Arc::clone(volumes),
             period: seconds(config.collect_every_s),
             keep: [
                 (Kind::Run, seconds(config.keep_runs_s)),
@@ -65,6 +68,7 @@ impl Collector {
     }
 
     fn collect(&self) -> Result<(), MachineError> {
+        self.volumes.collect();
         let before = |keep: Duration| {
             let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
             now_ms().saturating_sub(keep)

@@ -220,8 +220,13 @@ impl Daemon {
         let events = Events::default();
         let pool = Arc::new(Pool::new(config.pool));
         let owner = config.first_uid;
-        let volumes = Volumes::new(Arc::clone(&store), data.join("volumes"), owner)?;
-        let volumes = Arc::new(volumes);
+        let volumes = Volumes::new(
+            Arc::clone(&store),
+            Arc::clone(&launcher),
+            data.join("volumes"),
+            owner,
+        );
+        let volumes = Arc::new(volumes?);
         let processors = Arc::new(Processors::new(&config.dedicated_cpus));
         let networks = Arc::new(Networks::open(Arc::clone(&store), &config));
         let machines = Machines::new(
@@ -241,8 +246,10 @@ impl Daemon {
         machines.recover()?;
         // After the machines that run have taken their users.
         pool.fill(&launcher);
+        volumes.resume();
         library.resume()?;
-        tokio::spawn(Collector::new(&config, &store, &library, (&machines, &networks)).run());
+        let parts = (&machines, &networks, &volumes);
+        tokio::spawn(Collector::new(&config, &store, &library, parts).run());
         Ok(Arc::new(Self {
             config,
             store,

@@ -256,7 +256,7 @@ impl From<VolumeError> for Problem {
             VolumeError::Missing(_) => Self::not_found("volume"),
             VolumeError::Host(error) => error.into(),
             VolumeError::Store(error) => error.into(),
-            VolumeError::Random(_) => Self::internal(error),
+            VolumeError::Random(_) | VolumeError::Worker { .. } => Self::internal(error),
         }
     }
 }

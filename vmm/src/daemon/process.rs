@@ -5,7 +5,7 @@ use super::cgroup::{Cgroups, Group};
 use super::network::Lease;
 use crate::affinity;
 use crate::jail::{self, Channel, Child, Role};
-use crate::jailed::{VMM, WORKER};
+use crate::jailed::{VMM, VOLUME_WORKER, WORKER};
 use crate::platform::Kvm;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -117,8 +117,7 @@ impl Launcher {
         })
     }
 
-    /// Starts a process, which may use directories if it is a
-    /// [VMM with volumes](Role::VmmWithVolumes).
+    /// Starts a process, which may use directories if its role says so.
     ///
     /// # Errors
     /// The host refuses, or there are as many as there are users.
@@ -134,8 +133,14 @@ impl Launcher {
         let gone = || io::Error::other("the thread that starts processes is gone");
         self.orders.send(order).map_err(|_| gone())?;
         let (child, channel) = started.await.map_err(|_| gone())??;
-        if let (Role::Worker, Some(cgroups)) = (role, &self.cgroups) {
-            let (memory, threads) = (WORKER.address_space, WORKER.threads);
+        let limits = match role {
+            // Once the tenant is known.
+            Role::Vmm | Role::VmmWithVolumes => None,
+            Role::Worker => Some(WORKER),
+            Role::VolumeWorker => Some(VOLUME_WORKER),
+        };
+        if let (Some(limits), Some(cgroups)) = (limits, &self.cgroups) {
+            let (memory, threads) = (limits.address_space, limits.threads);
             let group = cgroups.limit_worker(child.pid(), uid.uid, memory, threads);
             uid.group = Some(group?);
         }
@@ -169,7 +174,7 @@ impl Starter {
     ) -> io::Result<(Child, Channel)> {
         let device = match role {
             Role::Vmm | Role::VmmWithVolumes => Some(self.device.as_fd()),
-            Role::Worker => None,
+            Role::Worker | Role::VolumeWorker => None,
         };
         let volumes = shared
             .iter()

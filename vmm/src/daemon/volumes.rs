@@ -3,18 +3,33 @@
 //! ```text
 //! DATA/volumes/ID/    files of a volume, all of them of one user
 //! ```
-//! A VMM gets the directory as a mount of its own, in which that user is the VMM's.
+//! A VMM gets the directory as a mount of its own, in which that user is the VMM's. What guests
+//! have made in there only jailed processes look at: a worker measures a volume before a VMM
+//! gets it, and empties one that was deleted. The database remembers a deleted volume until its
+//! directory is gone, so a clean-up that was interrupted or failed is done again.
 
 use super::auth::random_hex;
-use super::process::SharedDirectory;
-use super::store::{Machine, Store, StoreError, Volume};
-use crate::jailed::protocol::VolumeJob;
-use hartline_devices::volume::measure;
+use super::process::{Jailed, Launcher, SharedDirectory};
+use super::store::{DeletedVolume, Machine, Store, StoreError, Volume};
+use crate::jail::Role;
+use crate::jailed::protocol::{FromVolumeWorker, VolumeJob, VolumeTask};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, chown};
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Volumes that are emptied at the same time.
+const EMPTYING: usize = 4;
+/// How long a request to delete a volume waits for its files to be gone. Later they still go.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long measuring or emptying one volume may take.
+const WORK_TIME: Duration = Duration::from_secs(3600);
+/// Length of a volume's id, hex digits.
+const ID_LENGTH: usize = 32;
 
 /// Why something cannot be done with a volume.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +43,16 @@ pub enum VolumeError {
     /// The host gives no random bytes.
     #[error("random bytes: {0}")]
     Random(#[from] getrandom::Error),
+    /// A worker did not measure or empty it.
+    #[error("volume {id}: {what}: {why}")]
+    Worker {
+        /// Names its directory.
+        id: String,
+        /// What the worker was to do.
+        what: &'static str,
+        /// Why it did not.
+        why: String,
+    },
     /// The host.
     #[error("{0}")]
     Host(#[from] io::Error),
@@ -40,29 +65,74 @@ pub enum VolumeError {
 #[derive(Debug)]
 pub struct Volumes {
     store: Arc<Store>,
+    launcher: Arc<Launcher>,
     directory: PathBuf,
     /// Owner of what is in them.
     owner: u32,
+    /// Deleted volumes that a task cleans up.
+    cleaning: Mutex<BTreeSet<String>>,
+    /// A tenant's deleted volumes are emptied one after another.
+    turns: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    /// Those of several tenants at the same time.
+    workers: Semaphore,
 }
 
 impl Volumes {
-    /// Volumes in `directory`, of the user `owner`. What belongs to none is deleted.
+    /// Volumes in `directory`, of the user `owner`.
     ///
     /// # Errors
-    /// [`VolumeError`].
-    pub fn new(store: Arc<Store>, directory: PathBuf, owner: u32) -> Result<Self, VolumeError> {
+    /// The directory cannot be made.
+    pub fn new(
+        store: Arc<Store>,
+        launcher: Arc<Launcher>,
+        directory: PathBuf,
+        owner: u32,
+    ) -> Result<Self, VolumeError> {
         fs::create_dir_all(&directory)?;
-        for entry in fs::read_dir(&directory)? {
-            let entry = entry?;
-            if !store.is_volume(&entry.file_name().to_string_lossy())? {
-                fs::remove_dir_all(entry.path())?;
-            }
-        }
         Ok(Self {
             store,
+            launcher,
             directory,
             owner,
+            cleaning: Mutex::default(),
+            turns: Mutex::default(),
+            workers: Semaphore::new(EMPTYING),
         })
+    }
+
+    /// Deletes directories that belong to no volume, as a daemon that ended may have left them.
+    /// Failures are logged.
+    pub fn resume(self: &Arc<Self>) {
+        if let Err(error) = self.note_orphans() {
+            tracing::error!("volumes: {error}");
+        }
+        self.collect();
+    }
+
+    fn note_orphans(&self) -> Result<(), VolumeError> {
+        for entry in fs::read_dir(&self.directory)? {
+            let name = entry?.file_name();
+            let Some(id) = name.to_str().filter(|id| is_id(id)) else {
+                tracing::warn!("{}: no volume", self.directory.join(&name).display());
+                continue;
+            };
+            if !self.store.is_volume(id)? {
+                self.store.add_deleted_volume(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to clean up all deleted volumes whose directories are there. Failures are logged.
+    pub fn collect(self: &Arc<Self>) {
+        match self.store.deleted_volumes() {
+            Ok(deleted) => {
+                for volume in deleted {
+                    drop(self.begin_cleaning(volume));
+                }
+            }
+            Err(error) => tracing::error!("deleted volumes: {error}"),
+        }
     }
 
     /// Makes a volume for so many bytes. It is on the disk when this returns.
@@ -70,7 +140,7 @@ impl Volumes {
     /// # Errors
     /// [`VolumeError`].
     pub fn create(&self, tenant: &str, name: &str, size: u64) -> Result<Volume, VolumeError> {
-        let id = random_hex::<16>()?;
+        let id = random_hex::<{ ID_LENGTH / 2 }>()?;
         let directory = self.directory.join(&id);
         DirBuilder::new().mode(0o700).create(&directory)?;
         chown(&directory, Some(self.owner), Some(self.owner))?;
@@ -85,35 +155,84 @@ impl Volumes {
         Err(VolumeError::Exists)
     }
 
-    /// Deletes a volume that no machine has; whether there was one.
+    /// Deletes a volume that no machine has; whether there was one. Its files are gone when this
+    /// returns, or go later and take the tenant's storage until then.
     ///
     /// # Errors
     /// [`VolumeError`].
-    pub fn delete(&self, tenant: &str, name: &str) -> Result<bool, VolumeError> {
-        let Some(volume) = self.store.delete_volume(tenant, name)? else {
+    pub async fn delete(self: &Arc<Self>, tenant: &str, name: &str) -> Result<bool, VolumeError> {
+        // Waits for the disk.
+        let delete = || self.store.delete_volume(tenant, name);
+        let Some(volume) = tokio::task::block_in_place(delete)? else {
             return Ok(false);
         };
-        fs::remove_dir_all(self.directory.join(volume.id))?;
+        if let Some(cleaning) = self.begin_cleaning(volume) {
+            // The task has logged what went wrong.
+            let _ = tokio::time::timeout(PATIENCE, cleaning).await;
+        }
         Ok(true)
+    }
+
+    /// Has a task clean up a deleted volume; `None` if one does so.
+    fn begin_cleaning(
+        self: &Arc<Self>,
+        volume: DeletedVolume,
+    ) -> Option<tokio::task::JoinHandle<()>> {
+        if !lock(&self.cleaning).insert(volume.id.clone()) {
+            return None;
+        }
+        let volumes = Arc::clone(self);
+        Some(tokio::spawn(async move {
+            if let Err(error) = volumes.clean(&volume).await {
+                tracing::error!("a deleted volume is still there: {error}");
+            }
+            lock(&volumes.cleaning).remove(&volume.id);
+        }))
+    }
+
+    /// Deletes the directory of a deleted volume, and then forgets the volume.
+    async fn clean(&self, volume: &DeletedVolume) -> Result<(), VolumeError> {
+        let directory = self.directory.join(&volume.id);
+        if !remove(&directory)? {
+            let turn = self.turn_of(&volume.tenant);
+            let _own = turn.acquire().await;
+            let _worker = self.workers.acquire().await;
+            match self.work(&volume.id, VolumeTask::Empty).await? {
+                FromVolumeWorker::Emptied => {}
+                answer => return Err(failed(&volume.id, "emptying it", &format!("{answer:?}"))),
+            }
+            if !remove(&directory)? {
+                return Err(failed(&volume.id, "emptying it", "it is not empty"));
+            }
+        }
+        tokio::task::block_in_place(|| self.store.forget_volume(&volume.id))?;
+        Ok(())
+    }
+
+    /// What lets a tenant's deleted volumes be emptied one after another.
+    fn turn_of(&self, tenant: &str) -> Arc<Semaphore> {
+        let mut turns = lock(&self.turns);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        let turn = turns.entry(tenant.to_owned());
+        Arc::clone(turn.or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 
     /// What a VMM needs for the volumes of a machine.
     ///
     /// # Errors
     /// [`VolumeError`].
-    pub fn attach(
+    pub async fn attach(
         &self,
         machine: &Machine,
     ) -> Result<Vec<(SharedDirectory, VolumeJob)>, VolumeError> {
-        let mounts = machine.spec.volumes.iter();
-        let attached = mounts.map(|mount| {
+        let mut attached = Vec::new();
+        for mount in &machine.spec.volumes {
             let volume = self.store.volume(&machine.tenant, &mount.volume)?;
             let volume = volume.ok_or_else(|| VolumeError::Missing(mount.volume.clone()))?;
-            let directory = self.directory.join(&volume.id);
             let used = match mount.read_only {
                 // Nothing is added. Another machine may be changing it meanwhile.
                 true => volume.size,
-                false => measure(&directory)?,
+                false => self.measure(&volume.id).await?,
             };
             let job = VolumeJob {
                 path: mount.path.clone(),
@@ -121,12 +240,91 @@ impl Volumes {
                 used,
                 limit: volume.size,
             };
-            let shared = SharedDirectory {
-                directory,
-                read_only: mount.read_only,
-            };
-            Ok((shared, job))
-        });
-        attached.collect()
+            attached.push((self.shared(&volume.id, mount.read_only), job));
+        }
+        Ok(attached)
+    }
+
+    /// What a volume holds, bytes.
+    async fn measure(&self, id: &str) -> Result<u64, VolumeError> {
+        match self.work(id, VolumeTask::Measure).await? {
+            FromVolumeWorker::Measured { used } => Ok(used),
+            answer => Err(failed(id, "measuring it", &format!("{answer:?}"))),
+        }
+    }
+
+    fn shared(&self, id: &str, read_only: bool) -> SharedDirectory {
+        SharedDirectory {
+            directory: self.directory.join(id),
+            read_only,
+        }
+    }
+
+    /// Has a worker do something with a volume.
+    async fn work(&self, id: &str, task: VolumeTask) -> Result<FromVolumeWorker, VolumeError> {
+        let what = match task {
+            VolumeTask::Measure => "measuring it",
+            VolumeTask::Empty => "emptying it",
+        };
+        let conversation = async {
+            let shared = vec![self.shared(id, false)];
+            let worker: Jailed = self.launcher.start(Role::VolumeWorker, shared).await?;
+            worker.line().send(&serde_json::to_vec(&task)?, &[]).await?;
+            let (answer, _) = worker.line().receive().await?;
+            io::Result::Ok(serde_json::from_slice(&answer)?)
+        };
+        // Dropping the conversation ends the worker.
+        let answer = tokio::time::timeout(WORK_TIME, conversation).await;
+        match answer {
+            Err(_) => Err(failed(id, what, &format!("not done in {WORK_TIME:?}"))),
+            Ok(Ok(FromVolumeWorker::Failed { message })) => Err(failed(id, what, &message)),
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                let why = "the worker ended by its limits or a fault";
+                Err(failed(id, what, why))
+            }
+            Ok(Err(error)) => Err(failed(id, what, &error.to_string())),
+        }
+    }
+}
+
+/// Whether this is an id as volumes have it.
+fn is_id(id: &str) -> bool {
+    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    id.len() == ID_LENGTH && id.bytes().all(is_hex)
+}
+
+/// Deletes a directory if it is empty; whether it is gone.
+fn remove(directory: &Path) -> io::Result<bool> {
+    match fs::remove_dir(directory) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn failed(id: &str, what: &'static str, why: &str) -> VolumeError {
+    VolumeError::Worker {
+        id: id.to_owned(),
+        what,
+        why: why.to_owned(),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_hex_digits() {
+        assert!(is_id(&random_hex::<16>().unwrap()));
+        for wrong in ["", "..", "0123456789abcdef0123456789abcdeg", "0123"] {
+            assert!(!is_id(wrong), "{wrong}");
+        }
     }
 }

@@ -19,10 +19,17 @@ pub enum Role {
     VmmWithVolumes,
     /// Packs a file system, or translates one file.
     Worker,
+    /// Measures or empties one volume.
+    VolumeWorker,
 }
 
 impl Role {
-    const ALL: [Self; 3] = [Self::Vmm, Self::VmmWithVolumes, Self::Worker];
+    const ALL: [Self; 4] = [
+        Self::Vmm,
+        Self::VmmWithVolumes,
+        Self::Worker,
+        Self::VolumeWorker,
+    ];
 
     /// Its name on the command line and in the policy.
     #[must_use]
@@ -31,6 +38,7 @@ impl Role {
             Self::Vmm => "vmm",
             Self::VmmWithVolumes => "vmm_with_volumes",
             Self::Worker => "worker",
+            Self::VolumeWorker => "volume_worker",
         }
     }
 

@@ -1,4 +1,5 @@
-//! What runs in a [jail]: a VMM, or a worker that packs uploads or translates.
+//! What runs in a [jail]: a VMM, or a worker that packs uploads, translates, or measures and
+//! empties volumes.
 //! The daemon starts the same program again for each, as `hartlined jailed ROLE ROOT UID`.
 
 mod find;
@@ -6,6 +7,7 @@ mod images;
 mod pack;
 mod translate;
 mod vmm;
+mod volume;
 
 pub mod protocol;
 
@@ -51,11 +53,20 @@ pub(crate) const WORKER: Limits = Limits {
     file_length: MAX_WORKER_FILE,
 };
 
+/// Limits of a worker with a volume. It writes no files.
+pub(crate) const VOLUME_WORKER: Limits = Limits {
+    descriptors: 64,
+    threads: 4,
+    address_space: 1 << 30,
+    processor_time: 3600,
+    file_length: 0,
+};
+
 /// Why a jailed process ended without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum JailedError {
     /// It was not started by the daemon.
-    #[error("usage: jailed vmm|worker ROOT UID, by hartlined only")]
+    #[error("usage: jailed ROLE ROOT UID, by hartlined only")]
     Usage,
     /// It could not lock itself in.
     #[error(transparent)]
@@ -100,14 +111,18 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
             Role::Vmm => VMM,
             Role::VmmWithVolumes => VMM_WITH_VOLUMES,
             Role::Worker => WORKER,
+            Role::VolumeWorker => VOLUME_WORKER,
         },
         volumes: match role {
-            Role::VmmWithVolumes => (VOLUME_FD..).map_while(|fd| inherited(fd).ok()).collect(),
+            Role::VmmWithVolumes | Role::VolumeWorker => {
+                (VOLUME_FD..).map_while(|fd| inherited(fd).ok()).collect()
+            }
             Role::Vmm | Role::Worker => Vec::new(),
         },
     };
     // The jail has no system call for it.
-    let batch = Batch::new().ok().filter(|_| role != Role::Worker);
+    let is_vmm = matches!(role, Role::Vmm | Role::VmmWithVolumes);
+    let batch = Batch::new().ok().filter(|_| is_vmm);
     if let Some(descriptors) = jail::enter(&jail, &filters)? {
         hartline_devices::volume::use_descriptors(descriptors);
     }
@@ -120,6 +135,7 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
             vmm::serve(kvm, Arc::new(channel), filters, jail.volumes, batch)
         }
         Role::Worker => work(&channel),
+        Role::VolumeWorker => volume::work(&channel, &jail.volumes),
     }
 }
 

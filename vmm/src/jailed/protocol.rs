@@ -350,3 +350,29 @@ pub enum FromWorker {
         message: String,
     },
 }
+
+/// To a worker that has a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VolumeTask {
+    /// Count what it holds.
+    Measure,
+    /// Delete everything in it.
+    Empty,
+}
+
+/// From a worker that has a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromVolumeWorker {
+    /// What the volume holds.
+    Measured {
+        /// Bytes, as the limit of a volume counts them.
+        used: u64,
+    },
+    /// There is nothing in the volume any more.
+    Emptied,
+    /// The host refuses.
+    Failed {
+        /// Why.
+        message: String,
+    },
+}

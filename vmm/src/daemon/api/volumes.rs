@@ -107,15 +107,15 @@ fn find(target: &Target) -> Result<Volume, Problem> {
 }
 
 /// Delete a volume that no machine has, and what it holds
+///
+/// Many files may go after the answer. The volume counts in the tenant's quota until they are gone.
 #[utoipa::path(delete, path = "/v1/volumes/{name}", params(("name" = String, Path)),
     responses((status = 204),
     (status = "4XX", body = Problem, content_type = "application/problem+json")))]
 pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
     find(&target)?;
     let volumes = &target.daemon.volumes;
-    let delete = || volumes.delete(&target.caller.tenant, &target.id);
-    // Waits for the disk.
-    match tokio::task::block_in_place(delete)? {
+    match volumes.delete(&target.caller.tenant, &target.id).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => {
             let detail = "machines have this volume: delete them first";

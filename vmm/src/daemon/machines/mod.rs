@@ -236,7 +236,7 @@ impl Machines {
             }
         };
         machine.address = lease.as_ref().map(|lease| lease.address());
-        let supply = self.supply(&machine, &mut order)?;
+        let supply = self.supply(&machine, &mut order).await?;
         let weight = self.quota(&machine.tenant)?.weight;
         let prepare = |vmm: &mut Jailed| {
             let (tenant, memory) = (&machine.tenant, machine.spec.memory);
@@ -278,11 +278,15 @@ impl Machines {
     }
 
     /// Where a VMM for a machine comes from: one that may use its volumes if it has any.
-    fn supply(&self, machine: &Machine, order: &mut Order) -> Result<Supply<'_>, MachineError> {
+    async fn supply(
+        &self,
+        machine: &Machine,
+        order: &mut Order,
+    ) -> Result<Supply<'_>, MachineError> {
         if machine.spec.volumes.is_empty() {
             return Ok(Supply::Pool(&self.pool));
         }
-        let attached = tokio::task::block_in_place(|| self.volumes.attach(machine))?;
+        let attached = self.volumes.attach(machine).await?;
         let (shared, volumes) = attached.into_iter().unzip();
         order.attach(volumes);
         Ok(Supply::Started(&self.launcher, shared))

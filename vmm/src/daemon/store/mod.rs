@@ -13,7 +13,7 @@ pub use keys::{ApiKey, NewKey, Scope};
 pub use machines::{CpuClass, Created, Kind, Machine, MachineState, NetworkKind, NewMachine, Spec};
 pub use programs::{Program, ProgramState};
 pub use tenants::{DEFAULT_TENANT, Quota, Tenant};
-pub use volumes::{Mount, Volume};
+pub use volumes::{DeletedVolume, Mount, Volume};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Statements that bring a database from the version of their index to the next one.
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 8] = [
     include_str!("schema.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
@@ -29,6 +29,7 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("schema-5.sql"),
     include_str!("schema-6.sql"),
     include_str!("schema-7.sql"),
+    include_str!("schema-8.sql"),
 ];
 
 /// How long another program, say a backup, may hold the database.

@@ -329,7 +329,8 @@ fn storage_used(connection: &Connection, tenant: &str) -> Result<u64, StoreError
         "SELECT coalesce(sum(size), 0) FROM
              (SELECT tenant, size + tree_size AS size FROM program
               UNION ALL SELECT tenant, size FROM image
-              UNION ALL SELECT tenant, size FROM volume)
+              UNION ALL SELECT tenant, size FROM volume
+              UNION ALL SELECT tenant, size FROM deleted_volume)
          WHERE tenant = ?",
         [tenant],
         |row| row.get(0),

@@ -271,6 +271,19 @@ fn volumes_belong_to_tenants_and_machines() {
         Some("v1")
     );
     assert!(store.volumes(DEFAULT_TENANT, "", 10).unwrap().is_empty());
+
+    // A deleted one takes storage until it is forgotten.
+    let used = || Quota::default().max_storage - store.storage_left(DEFAULT_TENANT).unwrap();
+    assert_eq!(used(), 100);
+    store.add_deleted_volume("v9").unwrap();
+    let deleted = store.deleted_volumes().unwrap();
+    assert_eq!(deleted.len(), 3, "{deleted:?}");
+    for volume in deleted {
+        assert!(store.is_volume(&volume.id).unwrap());
+        store.forget_volume(&volume.id).unwrap();
+        assert!(!store.is_volume(&volume.id).unwrap());
+    }
+    assert_eq!(used(), 0);
 }
 
 #[test]

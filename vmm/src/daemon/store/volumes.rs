@@ -35,6 +35,15 @@ pub struct Volume {
     pub created_ms: i64,
 }
 
+/// A volume that was deleted, whose directory may still be there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeletedVolume {
+    /// Names its directory.
+    pub id: String,
+    /// Whose it was; empty if nobody is known.
+    pub tenant: String,
+}
+
 impl Volume {
     fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
@@ -99,12 +108,19 @@ impl Store {
         Ok(volumes.collect::<Result<_, _>>()?)
     }
 
-    /// Forgets a volume that no machine has. Result: the volume, if it was forgotten.
+    /// Notes that a volume which no machine has is deleted. It takes the tenant's storage until it
+    /// is [forgotten](Self::forget_volume). Result: the volume, if it was there.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn delete_volume(&self, tenant: &str, name: &str) -> Result<Option<Volume>, StoreError> {
-        let deleted = self.connection().query_row(
+    pub fn delete_volume(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> Result<Option<DeletedVolume>, StoreError> {
+        let mut connection = self.connection();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let deleted = transaction.query_row(
             "DELETE FROM volume WHERE tenant = ? AND name = ? AND NOT EXISTS (
                  SELECT 1 FROM machine, json_each(machine.spec, '$.volumes') AS mount
                  WHERE machine.tenant = volume.tenant AND mount.value ->> 'volume' = volume.name)
@@ -112,16 +128,66 @@ impl Store {
             [tenant, name],
             Volume::from_row,
         );
-        Ok(deleted.optional()?)
+        let Some(volume) = deleted.optional()? else {
+            return Ok(None);
+        };
+        transaction.execute(
+            "INSERT INTO deleted_volume VALUES (?, ?, ?)",
+            params![volume.id, tenant, volume.size],
+        )?;
+        transaction.commit()?;
+        Ok(Some(DeletedVolume {
+            id: volume.id,
+            tenant: tenant.to_owned(),
+        }))
     }
 
-    /// Whether there is a volume with this directory.
+    /// Notes that a directory that belongs to no volume is to be deleted.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn add_deleted_volume(&self, id: &str) -> Result<(), StoreError> {
+        self.connection().execute(
+            "INSERT OR IGNORE INTO deleted_volume VALUES (?, '', 0)",
+            [id],
+        )?;
+        Ok(())
+    }
+
+    /// Volumes that were deleted and whose directories may be there.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn deleted_volumes(&self) -> Result<Vec<DeletedVolume>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached("SELECT id, tenant FROM deleted_volume")?;
+        let deleted = statement.query_map([], |row| {
+            let (id, tenant) = (row.get("id")?, row.get("tenant")?);
+            Ok(DeletedVolume { id, tenant })
+        })?;
+        Ok(deleted.collect::<Result<_, _>>()?)
+    }
+
+    /// Forgets a deleted volume whose directory is gone.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn forget_volume(&self, id: &str) -> Result<(), StoreError> {
+        self.connection()
+            .execute("DELETE FROM deleted_volume WHERE id = ?", [id])?;
+        Ok(())
+    }
+
+    /// Whether there is a volume with this directory, or was one that is not forgotten.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn is_volume(&self, id: &str) -> Result<bool, StoreError> {
         let connection = self.connection();
-        let mut statement = connection.prepare_cached("SELECT 1 FROM volume WHERE id = ?")?;
+        let mut statement = connection.prepare_cached(
+            "SELECT 1 FROM volume WHERE id = ?1
+             UNION ALL SELECT 1 FROM deleted_volume WHERE id = ?1",
+        )?;
         Ok(statement.exists([id])?)
     }
 
