@@ -471,7 +471,9 @@ pub(crate) fn set_poll_limit(hart: *mut Hart, limit: u64) {
 /// signal that was not [taken](take_interruption) stays.
 pub(crate) fn set_patience(hart: *mut Hart, attempts: Option<u64>) {
     let bits = match attempts {
-        Some(attempts) => Pending::Patient as u64 | PATIENCE.saturating_sub(attempts) * PASSED_OVER,
+        Some(attempts) => {
+            Pending::Patient as u64 | (PATIENCE.saturating_sub(attempts) * PASSED_OVER)
+        }
         None => 0,
     };
     let change = |old| Some(old & Pending::Signal as u64 | bits);

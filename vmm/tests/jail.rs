@@ -151,8 +151,8 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
             file_length: 1 << 20,
         },
         volumes: match role {
-            // SAFETY: the descriptor that it was started with.
             Role::VmmWithVolumes | Role::VolumeWorker => {
+                // SAFETY: the descriptor that it was started with.
                 vec![unsafe { OwnedFd::from_raw_fd(VOLUME_FD) }]
             }
             Role::Vmm | Role::Worker => Vec::new(),

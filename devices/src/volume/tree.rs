@@ -348,7 +348,7 @@ mod tests {
         std::os::unix::fs::symlink("/", inside.join("link")).unwrap();
         fs::hard_link(wide.join("0/a/file"), wide.join("again")).unwrap();
         let closed = wide.join("7/a");
-        fs::set_permissions(&closed, Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&closed, Permissions::from_mode(0o000)).unwrap();
         let root = File::open(&inside).unwrap();
         let used = measure(root.as_fd()).unwrap();
         // Directories and files, their names, and contents.

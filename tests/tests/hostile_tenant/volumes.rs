@@ -93,10 +93,10 @@ fn deep() -> Result<()> {
     nest(&measured, MEASURED)?;
     // No permission keeps the worker out: a guest may take its own away.
     let closed = measured.join("d/d");
-    fs::set_permissions(&closed, Permissions::from_mode(0))?;
+    fs::set_permissions(&closed, Permissions::from_mode(0o000))?;
     let directory = make(&scene, "deep")?;
     nest(&directory, DEEP)?;
-    fs::set_permissions(directory.join("d/d"), Permissions::from_mode(0))?;
+    fs::set_permissions(directory.join("d/d"), Permissions::from_mode(0o000))?;
 
     // A machine gets it: it is measured, and the guest may add what is left.
     let program = fs::read(compile::service()?)?;
