@@ -1,7 +1,7 @@
 //! Whole trees of a volume: what they hold, and their end.
 //!
 //! A guest decides how deep a tree is and what modes its directories have. A walk holds one
-//! directory open at a time, and memory for at most [`MAX_DEPTH`] directories above it.
+//! directory open at a time, and memory for at most 32,768 directories above it.
 
 use super::cost;
 use super::host::{self, Errno};

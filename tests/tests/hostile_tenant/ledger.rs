@@ -56,8 +56,18 @@ fn more_than_the_quota() -> Result<()> {
     };
     let full = [(2, Some(2)), (2 * MEMORY, Some(5 * MEMORY)), (2, None)];
     until(|| usage(&scene).is_ok_and(|usage| taken(&usage) == full))?;
+    // The upload, its tree, and its translation.
     let stored = usage(&scene)?["storage"].0;
-    check("storage", stored == service.len() as u64, &stored)?;
+    let upload = scene.attack("GET", &format!("/v1/programs/{program}"), b"")?;
+    let upload = upload.expect(200)?.json();
+    let of = |field: &str| upload[field].as_u64().unwrap_or_default();
+    let images = fs::read_dir(scene.daemon.data().join("images/attacker"))?;
+    let images = images.map(|image| Ok(image?.metadata()?.len()));
+    let images = images.sum::<std::io::Result<u64>>()?;
+    let right = of("size") == service.len() as u64 && of("tree_size") > 0 && images > 0;
+    check("what is stored", right, &(&upload, images))?;
+    let sum = of("size") + of("tree_size") + images;
+    check("storage", stored == sum, &(stored, sum))?;
     // What would never fit is refused by name.
     let large = json!({ "program": program, "memory": 8 * MEMORY });
     let refused = scene.attack("POST", "/v1/runs", large.to_string().as_bytes())?;

@@ -158,7 +158,7 @@ pub struct Vcpu {
 
 impl Vcpu {
     /// Creates vCPU `id` with the processor features that KVM supports and guests may have
-    /// ([`cpuid`]).
+    /// (`platform/cpuid.rs`).
     ///
     /// # Errors
     /// [`Error::Request`].

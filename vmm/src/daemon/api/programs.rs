@@ -22,6 +22,9 @@ use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
 const MAX_NAME: usize = 255;
+/// Most bytes of a refused upload that are still read, and for how long.
+const DISCARDED: usize = 16 << 20;
+const DISCARD_TIME: Duration = Duration::from_secs(2);
 
 /// A program, and how far it is.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -133,7 +136,12 @@ pub async fn upload(
     ));
     let patience = Duration::from_secs(daemon.config.idle_timeout_s);
     let limits = (&mut incoming, most, patience);
-    let received = receive(body.into_data_stream(), &temporary.0, limits).await?;
+    let mut body = body.into_data_stream();
+    let received = receive(&mut body, &temporary.0, limits).await;
+    if received.is_err() {
+        discard(&mut body).await;
+    }
+    let received = received?;
     if received.kind == UploadKind::Elf && !programs.is_empty() {
         return Err(Problem::field("programs", "the upload is one program"));
     }
@@ -185,6 +193,21 @@ impl Drop for Temporary {
     }
 }
 
+/// Reads the rest of a refused body, if it is not long. A connection that is closed with unread bytes
+/// is reset, and the client may not see the answer then.
+async fn discard(body: &mut BodyDataStream) {
+    let rest = async {
+        let mut left = DISCARDED;
+        while left > 0
+            && let Some(Ok(chunk)) = body.next().await
+        {
+            left = left.saturating_sub(chunk.len());
+        }
+    };
+    // A client that is too slow may miss the answer.
+    let _ = tokio::time::timeout(DISCARD_TIME, rest).await;
+}
+
 /// An upload that is whole.
 struct Received {
     id: String,
@@ -194,7 +217,7 @@ struct Received {
 
 /// Writes a body to a file.
 async fn receive(
-    mut body: BodyDataStream,
+    body: &mut BodyDataStream,
     path: &std::path::Path,
     (incoming, most, patience): (&mut Incoming, u64, Duration),
 ) -> Result<Received, Problem> {
