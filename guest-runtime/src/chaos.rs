@@ -173,7 +173,12 @@ impl Chaos {
 
     /// Whether the running task's turn is over, though it could go on.
     pub fn ends_turn(&mut self) -> bool {
-        let ends = self.does(Kind::Preempt) || self.turn >= LONGEST_TURN;
+        let longest = match cpus::several() {
+            // No seed repeats the run, and threads may wait for one another in loops.
+            true => LONGEST_TURN / 100,
+            false => LONGEST_TURN,
+        };
+        let ends = self.does(Kind::Preempt) || self.turn >= longest;
         if ends {
             self.turn = 0;
         }
@@ -356,6 +361,7 @@ impl Kernel {
             self.chaos.has_dropped = true;
             self.stop_sharers();
             self.images.clear();
+            self.release_images();
             self.use_dispatch_cache();
             self.control = Control::Restart;
             return;

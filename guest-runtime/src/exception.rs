@@ -144,7 +144,7 @@ fn locked(frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
     cpus::lock();
     // SAFETY: translated code was interrupted, which holds no reference.
     let kernel = unsafe { dispatch::kernel() };
-    if kernel.arrive() {
+    if kernel.arrive_from_exception() {
         return Outcome::Restart;
     }
     let outcome = outcome(kernel, frame, registers);

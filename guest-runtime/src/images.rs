@@ -183,6 +183,9 @@ pub struct Images {
     images: Vec<Image>,
     /// Those that were replaced. Host frames may still be in them.
     retired: Vec<Image>,
+    /// Those that were forgotten while another vCPU was in the middle of their code: it goes on
+    /// there up to its next safepoint.
+    left: Vec<Image>,
     /// Guest addresses around the last one looked up for which `candidates` are all
     /// images that there are.
     near: Range<u64>,
@@ -226,7 +229,21 @@ impl Images {
         origins.any(|origin| (origin.gpa, origin.bias) == (gpa, bias))
     }
 
+    /// Those of a child process, which has no host frames.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self {
+            left: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    /// All in whose code a vCPU may be.
     fn all(&self) -> impl Iterator<Item = &Image> {
+        self.kept().chain(&self.left)
+    }
+
+    fn kept(&self) -> impl Iterator<Item = &Image> {
         self.images.iter().chain(&self.retired)
     }
 
@@ -306,11 +323,17 @@ impl Images {
         (image.origin.variant == variant::PRECISE).then_some(image.text.start)
     }
 
-    /// Forgets all images: no host frame may be returned to.
+    /// Forgets all images: no host frame may be returned to. Their windows stay as they are until
+    /// [`release`](Self::release).
     pub fn clear(&mut self) {
-        self.images.clear();
-        self.retired.clear();
+        self.left.append(&mut self.images);
+        self.left.append(&mut self.retired);
         self.forget_lookups();
+    }
+
+    /// No vCPU is in the code of forgotten images any more.
+    pub fn release(&mut self) {
+        self.left.clear();
     }
 
     /// What is at the host address `rip`, if it is translated code.
@@ -332,16 +355,17 @@ impl Images {
     /// Whether an image in use was made from memory in `range`.
     #[must_use]
     pub fn depend_on(&self, range: &Range<u64>) -> bool {
-        self.all().any(|image| image.depends_on(range))
+        self.kept().any(|image| image.depends_on(range))
     }
 
     /// Forgets the images made from memory in `range`, which is about to change. `true` if
-    /// there were any: then no host frame may be returned to.
+    /// there were any: then no host frame may be returned to. As with [`clear`](Self::clear),
+    /// windows stay until [`release`](Self::release).
     pub fn invalidate(&mut self, range: &Range<u64>) -> bool {
         let before = self.images.len();
-        let stays = |image: &Image| !image.depends_on(range);
-        self.images.retain(stays);
-        self.retired.retain(stays);
+        let goes = |image: &mut Image| image.depends_on(range);
+        self.left.extend(self.images.extract_if(.., goes));
+        self.left.extend(self.retired.extract_if(.., goes));
         let changed = self.images.len() != before;
         if changed {
             self.forget_lookups();
@@ -407,6 +431,25 @@ mod tests {
 
     fn image(bytes: &'static [u8], origin: Origin) -> Option<Image> {
         Image::new(bytes, origin, Rc::default(), Lease::default())
+    }
+
+    /// Another vCPU may be in the middle of code that is forgotten.
+    #[test]
+    fn forgotten_code_is_known_until_it_is_released() {
+        let bytes = image_bytes(|_| {});
+        let host = bytes.as_ptr() as u64 + 2 * HEADER_SIZE + 16;
+        let mut images = Images::default();
+        for forget in [Images::clear, |images: &mut Images| {
+            assert!(images.invalidate(&(0x10_1000..0x10_1001)));
+        }] {
+            images.add(image(bytes, origin(0x10_0000)).unwrap());
+            forget(&mut images);
+            assert_eq!(images.lookup(0x10_1004), None);
+            assert!(images.contains_host(host) && !images.fork().contains_host(host));
+            assert!(!images.depend_on(&(0x10_1000..0x10_1001)));
+            images.release();
+            assert!(!images.contains_host(host));
+        }
     }
 
     #[test]

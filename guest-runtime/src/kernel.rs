@@ -224,6 +224,7 @@ impl Kernel {
         self.forget_decoded();
         self.stop_sharers();
         if self.images.invalidate(&range) {
+            self.release_images();
             self.use_dispatch_cache();
             self.control = Control::Restart;
         }

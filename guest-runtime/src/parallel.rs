@@ -42,8 +42,10 @@ pub(crate) struct CpuState {
     /// The task.
     pub running: u32,
     activity: Activity,
-    /// Its host frames are to be dropped: images or the task have changed.
+    /// Its host frames are to be dropped at the next safepoint: images or the task have changed.
     restart: bool,
+    /// Its task was taken away: nothing of what it does is wanted any more.
+    lost: bool,
     /// When the task was switched to; of the vCPU that has the lock
     /// [`Scheduler::started`](crate::scheduler::Scheduler) counts.
     pub(crate) started: u64,
@@ -82,6 +84,7 @@ impl Kernel {
                     false => Activity::Asleep,
                 },
                 restart: false,
+                lost: false,
                 started: 0,
                 replaying: false,
             });
@@ -97,7 +100,41 @@ impl Kernel {
         }
         self.change_cpu(cpus::this());
         self.use_dispatch_cache();
-        core::mem::take(&mut self.cpus[self.cpu].restart)
+        let state = &mut self.cpus[self.cpu];
+        state.lost = false;
+        let restarts = core::mem::take(&mut state.restart);
+        if restarts {
+            self.release_images();
+        }
+        restarts
+    }
+
+    /// As [`arrive`](Self::arrive), for an exception in the middle of translated code. Registers of
+    /// the program are in those of the host there and nowhere else, so host frames are dropped at
+    /// once only if nothing of the task is wanted any more. Otherwise the code goes on up to its next
+    /// safepoint, which asks for attention.
+    pub(crate) fn arrive_from_exception(&mut self) -> bool {
+        if !cpus::several() {
+            return false;
+        }
+        if self.cpus[cpus::this()].lost {
+            return self.arrive();
+        }
+        self.change_cpu(cpus::this());
+        self.use_dispatch_cache();
+        if self.cpus[self.cpu].restart {
+            dispatch::ask_attention(self.hart_pointer());
+        }
+        false
+    }
+
+    /// Gives up the windows of forgotten images, unless another vCPU has yet to leave their code.
+    pub(crate) fn release_images(&mut self) {
+        let mut sharers = cpus::users_of(self.memory.table_address());
+        let is_awaited = cpus::several() && sharers.any(|cpu| self.cpus[cpu].restart);
+        if !is_awaited {
+            self.images.release();
+        }
     }
 
     fn change_cpu(&mut self, cpu: usize) {
@@ -306,11 +343,13 @@ impl Kernel {
             let state = &mut self.cpus[cpu];
             state.running = FIRST_IDLE + cpu as u32;
             state.restart = true;
+            state.lost = true;
         }
     }
 
     /// Stops all other vCPUs that run code of the running process's address space, before
-    /// its images change. They go on without host frames when the lock is free.
+    /// its images change. When the lock is free they go on without host frames; one that was
+    /// interrupted by an exception does so from its next safepoint.
     pub(crate) fn stop_sharers(&mut self) {
         if !cpus::several() {
             return;

@@ -66,6 +66,7 @@ impl Kernel {
         self.stop_sharers();
         self.images.variant = variant::PRECISE;
         self.images.clear();
+        self.release_images();
         self.use_dispatch_cache();
         self.use_translations(0..USER_END);
         self.control = Control::Restart;

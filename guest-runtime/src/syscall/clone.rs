@@ -247,7 +247,7 @@ fn make_process(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result
         }
         kernel.scheduler.add_space(Space {
             memory,
-            images: kernel.images.clone(),
+            images: kernel.images.fork(),
             code: kernel.interpreter.code(),
         })
     };
