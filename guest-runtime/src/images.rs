@@ -519,6 +519,7 @@ mod tests {
         assert!(images.contains_host(code(old) + 20));
         assert_eq!(images.locate(code(old) + 20).unwrap().origin, origin(0));
         assert!(images.invalidate(&(0x1000..0x1002)));
+        images.release();
         assert!(!images.contains_host(code(old) + 20));
     }
 

@@ -157,8 +157,9 @@ pub fn is_urgent(pending: u64) -> bool {
 /// What the host adds to [`Hart::pending`] each time that it did not raise the limit.
 pub const PASSED_OVER: u64 = 1 << 32;
 
-/// So many times.
-pub const PATIENCE: u64 = 20;
+/// So many times, which is 2 s with ticks of 10 ms: a busy host may leave a vCPU without a processor
+/// for a while.
+pub const PATIENCE: u64 = 200;
 
 /// What the processor and the CPL 0 stub push on an exception, lowest address first.
 #[repr(C)]
