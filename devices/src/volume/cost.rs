@@ -1,8 +1,8 @@
 //! What files, directories and names cost of a volume's limit, and how deep its directories go.
 //!
 //! The cost is never below what the host's file system needs, so that a volume with a limit
-//! needs no quota of the host. Whoever counts a volume uses these functions: the volume server
-//! while a machine runs, the daemon before.
+//! needs no quota of the host. The volume server counts with these functions while a machine runs,
+//! and a jailed worker before that.
 
 /// Cost of each file, directory and link besides its contents and names, bytes. It covers an
 /// inode and the first block of a directory.

@@ -82,7 +82,7 @@ fn more_than_the_quota() -> Result<()> {
     until(|| usage(&scene).is_ok_and(|usage| taken(&usage) == full))?;
     scene.neighbour_is_well("while the attacker has its quota")?;
 
-    // The neighbour is told nothing of it, and sees its own.
+    // The neighbour may not read the attacker's usage, and reads its own.
     let other = scene.as_neighbour("GET", "/v1/tenants/attacker/usage", b"")?;
     other.expect(403)?;
     let own = scene.as_neighbour("GET", "/v1/tenants/neighbour/usage", b"")?;
