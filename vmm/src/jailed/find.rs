@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Finds the files that `programs` of a tree need translated.
 ///
 /// # Errors
-/// What is wrong with the upload, as a message for who sent it.
+/// What is wrong with the upload, as a message for the tenant.
 pub fn find(
     tree: &Arc<TreeImage>,
     kind: UploadKind,
@@ -27,7 +27,7 @@ pub fn find(
     };
     let mut files = BTreeMap::new();
     for path in programs {
-        // A path is told as it was given; the one of a single ELF file nobody gave.
+        // An error names a path as the tenant gave it. The tenant gave none for a single ELF file.
         let shown = match kind {
             UploadKind::Elf => Path::new("the upload"),
             UploadKind::Rootfs => Path::new(path),

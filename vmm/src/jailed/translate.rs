@@ -19,7 +19,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// Translates a file of a tree as a whole.
 ///
 /// # Errors
-/// What is wrong with it, as a message for who sent it.
+/// What is wrong with it, as a message for the tenant.
 pub fn translate(
     tree: Arc<TreeImage>,
     name: ImageName,

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// What a tree is, for messages.
 const WHAT: &str = "keeping the tree";
-/// How long after a note could not be written it is tried again.
+/// Time after which a note that could not be written is written again.
 const NOTE_AGAIN: Duration = Duration::from_secs(2);
 /// Problems that end by themselves, the most important one first.
 const PASSING: [&str; 3] = [STORAGE_FULL, STORAGE_QUOTA, TRANSLATION_BUDGET];
