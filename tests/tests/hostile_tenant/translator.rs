@@ -68,7 +68,7 @@ fn many_translations() -> Result<()> {
     scene.end()
 }
 
-/// A tenant that has used its processor time for translations gets no more of it, and is told.
+/// A tenant without processor time left for translations gets no more, and its programs say so.
 fn spent_budget() -> Result<()> {
     // One is ended when it has used two seconds of each processor, or after eight seconds: on a
     // busy machine it takes several to use the budget.
