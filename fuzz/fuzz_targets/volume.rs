@@ -8,7 +8,7 @@ use hartline_abi::volume::{
     ANSWERED, Answer, Channel as Shared, OWNER_KEEP, Operation, Request, SUBMITTED, TIME_KEEP,
     TIME_NOW, VOLUME_DATA, VOLUME_PLACES,
 };
-use hartline_devices::volume::{Channel, Copies, Server, Usage, Volume, measure};
+use hartline_devices::volume::{Channel, Copies, Server, Space, Usage, Volume, measure};
 use libfuzzer_sys::fuzz_target;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fs::{self, File, Permissions};
@@ -24,6 +24,11 @@ use tempfile::TempDir;
 const LIMITED: u8 = 1;
 /// What that volume may hold beyond what it holds.
 const ROOM: u64 = 64 << 10;
+/// What a volume with limits may hold besides. Now bytes end first, now inodes.
+const LEFT: Space = Space {
+    bytes: ROOM,
+    inodes: 8,
+};
 /// Longest file, bytes, and most that is allocated beyond a file's end.
 const LONGEST: u64 = 16 << 20;
 const UNSEEN: u64 = 1 << 20;
@@ -124,7 +129,7 @@ impl Host {
 
     fn volumes(&self, has_limit: bool) -> io::Result<Vec<Volume>> {
         let used = measure(&self.inside)?;
-        let limit = used + ROOM;
+        let limit = used.plus(LEFT);
         let first = match has_limit {
             true => {
                 let directory = File::open(&self.inside)?.into();
@@ -144,12 +149,13 @@ impl Host {
     }
 
     /// Checks what is to hold at the end.
-    fn check(&self, most: Option<u64>) -> io::Result<()> {
+    fn check(&self, most: Option<Space>) -> io::Result<()> {
         assert_eq!(self.before, traces(self.folder.path())?);
         // So that what has no permissions can be read and deleted.
         open_up(&self.inside)?;
         let used = measure(&self.inside)?;
-        assert!(most.is_none_or(|most| used <= most), "{used} bytes");
+        let fits = |most: Space| used.bytes <= most.bytes && used.inodes <= most.inodes;
+        assert!(most.is_none_or(fits), "{used:?} of {most:?}");
         Ok(())
     }
 }
@@ -256,7 +262,7 @@ fuzz_target!(|input: &[u8]| {
     let mut input = Input(input);
     let has_limit = input.byte() & LIMITED != 0;
     let host = Host::new().expect("directories");
-    let most = has_limit.then(|| measure(&host.inside).expect("directories") + ROOM);
+    let most = has_limit.then(|| measure(&host.inside).expect("directories").plus(LEFT));
     let copies = Arc::<Copies>::default();
     let volumes = host.volumes(has_limit).expect("volumes");
     let driver = Driver::new();

@@ -1,4 +1,4 @@
-//! Volumes with a limit: what counts, and how deep directories go.
+//! Volumes with limits: what counts, and how deep directories go.
 
 use super::cost::MAX_DEPTH;
 use super::tests::Host;
@@ -11,13 +11,24 @@ const EACH: u64 = cost::NODE + 576;
 /// An owner that is not changed.
 const ANY: u64 = u64::MAX;
 
+/// Room for so many bytes, in more inodes than a test makes.
+fn room(bytes: u64) -> Space {
+    let inodes = 1 << 20;
+    Space { bytes, inodes }
+}
+
 #[test]
 fn a_volume_with_a_limit_holds_no_more() {
     const NO_ROOM: i64 = -libc::ENOSPC as i64;
     const ROOM: u64 = EACH + 10_000;
-    let mut host = Host::limited("limit", ROOM);
+    let mut host = Host::limited("limit", room(ROOM));
     // Two directories and links of the folder, and `file`.
-    assert_eq!(measure(&host.path("inside")).unwrap(), 4 * EACH + 8);
+    let inodes = 4;
+    let bytes = 4 * EACH + 8;
+    assert_eq!(
+        measure(&host.path("inside")).unwrap(),
+        Space { bytes, inodes }
+    );
     let root = host.root();
     let new = |host: &mut Host, operation, name: &str| {
         let any = u64::MAX;
@@ -77,7 +88,11 @@ fn a_volume_with_a_limit_holds_no_more() {
     // One that is replaced is gone.
     let renamed = host.call(Operation::Rename, &[root, 1, root, 4, 0], b"bfile");
     assert_eq!(result(renamed), 0);
-    assert_eq!(measure(&host.path("inside")).unwrap(), 4 * EACH + 5_000);
+    let bytes = 4 * EACH + 5_000;
+    assert_eq!(
+        measure(&host.path("inside")).unwrap(),
+        Space { bytes, inodes }
+    );
     let c = create(&mut host, "c").attributes.node;
     // All of it: what `file` counted, less this one and the directory that the guest knows.
     let rest = ROOM + 8 - 5_000 - EACH - cost::NODE;
@@ -98,8 +113,8 @@ fn nothing_moves_between_volumes_with_limits() {
     let volume = |name: &str| {
         let directory = fs::File::open(host.path(name)).unwrap().into();
         let usage = Usage {
-            used: 0,
-            limit: 1 << 20,
+            used: Space::default(),
+            limit: room(1 << 20),
         };
         Volume::limited(directory, "/data", false, usage)
     };
@@ -130,14 +145,66 @@ fn make(host: &mut Host, operation: Operation, directory: u64, name: &str) -> Re
     }
 }
 
-fn used(host: &Host) -> u64 {
+fn used(host: &Host) -> Space {
     host.server.limits.of(0).unwrap().used
+}
+
+/// What counts is no less than what is there. Result: what is there.
+fn check_all_counts(host: &Host, what: &str) -> Space {
+    let (used, there) = (used(host), measure(&host.path("inside")).unwrap());
+    let counts = used.bytes >= there.bytes && used.inodes >= there.inodes;
+    assert!(counts, "{what}: {used:?} of {there:?}");
+    there
+}
+
+/// Files, directories, links and files without a name count, and end where the limit says.
+#[test]
+fn a_volume_with_a_limit_has_no_more_inodes() {
+    const NO_ROOM: i64 = -libc::ENOSPC as i64;
+    let (bytes, inodes) = (1 << 20, 4);
+    let mut host = Host::limited("inodes", Space { bytes, inodes });
+    let root = host.root();
+    let told = |host: &mut Host| {
+        let told = host.call(Operation::FileSystem, &[root], b"").args;
+        [told[4], told[5]]
+    };
+    assert_eq!(told(&mut host), [8, 4]);
+    let a = make(&mut host, Operation::Create, root, "a").unwrap();
+    let d = make(&mut host, Operation::MakeDirectory, root, "d").unwrap();
+    let args = [root, 1, 1, ANY, ANY];
+    let linked = request(&mut host, Operation::SymbolicLink, &args, &["l", "a"]);
+    assert_eq!(linked, 0);
+    let args = [root, 0, 0o600, ANY, ANY];
+    let unnamed = host.call(Operation::CreateUnnamed, &args, b"");
+    assert_eq!(unnamed.result, 0);
+    assert_eq!(told(&mut host), [8, 0]);
+    for operation in [Operation::Create, Operation::MakeDirectory] {
+        assert_eq!(make(&mut host, operation, d, "x"), Err(NO_ROOM));
+    }
+    // A further name needs none.
+    assert_eq!(request(&mut host, Operation::Link, &[d, 1, a], &["b"]), 0);
+    assert_eq!(request(&mut host, Operation::Unlink, &[root, 1], &["a"]), 0);
+    assert_eq!(make(&mut host, Operation::Create, d, "x"), Err(NO_ROOM));
+    // Files without a name count until they are forgotten, directories too.
+    let forget = |host: &mut Host, node| request(host, Operation::Forget, &[node], &[]);
+    assert_eq!(forget(&mut host, unnamed.attributes.node), 0);
+    assert_eq!(told(&mut host), [8, 1]);
+    assert_eq!(request(&mut host, Operation::Unlink, &[d, 1], &["b"]), 0);
+    assert_eq!(told(&mut host), [8, 1]);
+    assert_eq!(forget(&mut host, a), 0);
+    assert_eq!(told(&mut host), [8, 2]);
+    let removed = request(&mut host, Operation::RemoveDirectory, &[root, 1], &["d"]);
+    assert_eq!(removed, 0);
+    assert_eq!(told(&mut host), [8, 2]);
+    assert_eq!(forget(&mut host, d), 0);
+    assert_eq!(told(&mut host), [8, 3]);
+    check_all_counts(&host, "at the end");
 }
 
 /// Further names of a file fill a volume as files do.
 #[test]
 fn names_count() {
-    let mut host = Host::limited("names", 1 << 20);
+    let mut host = Host::limited("names", room(1 << 20));
     let root = host.root();
     let file = host.look_up(root, "file").unwrap().node;
     let mut names = 0;
@@ -150,7 +217,7 @@ fn names_count() {
         assert!(names < 10_000);
     };
     assert_eq!(refused, -i64::from(libc::ENOSPC));
-    assert!(used(&host) >= measure(&host.path("inside")).unwrap());
+    check_all_counts(&host, "names");
     // The host's directory has no more blocks than the volume may have bytes.
     let directory = fs::metadata(host.path("inside")).unwrap();
     assert!(directory.len() < 1 << 20, "{directory:?}");
@@ -174,7 +241,7 @@ fn names_count() {
 /// File systems keep the blocks of a directory whose names go: they count.
 #[test]
 fn blocks_of_directories_count() {
-    let mut host = Host::limited("blocks", 4 << 20);
+    let mut host = Host::limited("blocks", room(4 << 20));
     let root = host.root();
     let file = host.look_up(root, "file").unwrap().node;
     let directory = make(&mut host, Operation::MakeDirectory, root, "big").unwrap();
@@ -189,13 +256,13 @@ fn blocks_of_directories_count() {
     }
     let size = fs::metadata(host.path("inside/big")).unwrap().len();
     assert_eq!(used(&host), measure(&host.path("inside")).unwrap());
-    assert!(used(&host) >= size);
+    assert!(used(&host).bytes >= size);
     let args = [root, 3];
     assert_eq!(
         request(&mut host, Operation::RemoveDirectory, &args, &["big"]),
         0
     );
-    assert!(used(&host) >= size, "the guest knows it");
+    assert!(used(&host).bytes >= size, "the guest knows it");
     assert_eq!(request(&mut host, Operation::Forget, &[directory], &[]), 0);
     assert_eq!(used(&host), measure(&host.path("inside")).unwrap());
 }
@@ -211,7 +278,9 @@ fn what_counts_is_what_is_there() {
         state ^= state << 17;
         state % limit
     };
-    let mut host = Host::limited("random-names", 300 << 10);
+    // Now bytes end first, now inodes.
+    let bytes = 300 << 10;
+    let mut host = Host::limited("random-names", Space { bytes, inodes: 40 });
     let root = host.root();
     let operations = [
         Operation::Create,
@@ -265,8 +334,7 @@ fn what_counts_is_what_is_there() {
         }
         nodes.sort_unstable();
         nodes.dedup();
-        let there = measure(&host.path("inside")).unwrap();
-        assert!(used(&host) >= there, "step {step}: {operation:?} {args:?}");
+        let there = check_all_counts(&host, &format!("step {step}: {operation:?} {args:?}"));
         if random(200) == 0 {
             for node in nodes.drain(..).filter(|&node| node != root) {
                 assert_eq!(request(&mut host, Operation::Forget, &[node], &[]), 0);
@@ -282,7 +350,7 @@ fn what_counts_is_what_is_there() {
 #[test]
 fn directories_are_not_too_deep() {
     const TOO_DEEP: i64 = -libc::ENAMETOOLONG as i64;
-    let mut host = Host::limited("deep", 64 << 20);
+    let mut host = Host::limited("deep", room(64 << 20));
     let root = host.root();
     let chain = |host: &mut Host, from: u64, levels: usize| {
         (0..levels).fold(from, |at, _| {

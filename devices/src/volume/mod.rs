@@ -21,7 +21,7 @@ pub use channel::Channel;
 pub use copies::{Copies, FileCopy};
 pub use host::use_descriptors;
 pub use server::{Server, Volume};
-pub use usage::{Usage, measure};
+pub use usage::{Space, Usage, measure};
 
 use crate::virtio::Guest;
 use hartline_abi::volume::VOLUME_PLACES;

@@ -6,9 +6,9 @@ use super::depth;
 use super::host::{self, Errno};
 use super::nodes::Node;
 use super::server::{Server, name};
-use super::usage::{self, Names};
+use super::usage::{self, Names, Space};
 use hartline_abi::volume::{NodeAttributes, Operation};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// What a name leads to.
@@ -39,6 +39,11 @@ impl Named {
     }
 }
 
+/// What a name costs.
+pub(super) fn of_name(name: &CStr) -> Space {
+    Space::bytes(cost::name(name.count_bytes()))
+}
+
 impl Server {
     pub(super) fn link(&mut self, args: &[u64; 6], data: Data) -> Result<(), Errno> {
         let name = name(data, 0, args[1])?;
@@ -48,8 +53,8 @@ impl Server {
         self.limits.stay(file.origin().volume, volume)?;
         let names = Names {
             directories: &[directory.path()],
-            added: cost::name(name.count_bytes()),
-            removed: 0,
+            added: of_name(&name),
+            removed: Space::default(),
         };
         let link = || host::link(file.path(), directory.path(), &name);
         self.limits.rename(volume, names, link)
@@ -71,8 +76,8 @@ impl Server {
         let file = self.file_to_go(directory, &name)?;
         let names = Names {
             directories: &[directory.path()],
-            added: 0,
-            removed: cost::name(name.count_bytes()),
+            added: Space::default(),
+            removed: of_name(&name),
         };
         let unlink = || host::unlink(directory.path(), &name, flags);
         self.limits.rename(volume, names, unlink)?;
@@ -167,9 +172,9 @@ impl Server {
         }
         // Two names of one file both stay, says rename(2).
         let one_file = replaced.as_ref().is_some_and(|file| file.is(&moved));
-        let of_name = |name: &CString, counts: bool| match counts {
-            true => cost::name(name.count_bytes()),
-            false => 0,
+        let counted = |name: &CString, counts: bool| match counts {
+            true => of_name(name),
+            false => Space::default(),
         };
         let names = Names {
             directories: if args[0] == args[2] {
@@ -177,8 +182,8 @@ impl Server {
             } else {
                 &both
             },
-            added: of_name(&new, replaced.is_none()),
-            removed: of_name(&old, !exchanges && !one_file),
+            added: counted(&new, replaced.is_none()),
+            removed: counted(&old, !exchanges && !one_file),
         };
         self.limits.rename(volume, names, rename)?;
         if let Some(replaced) = replaced {

@@ -4,8 +4,9 @@ use super::channel::{Channel, Data};
 use super::copies::{Copies, Taken};
 use super::cost;
 use super::host::{self, Errno};
+use super::names::of_name;
 use super::nodes::{Node, Nodes, Origin};
-use super::usage::{Limits, Names, Usage};
+use super::usage::{Limits, Names, Space, Usage};
 use super::waiting::Work;
 use crate::lateness;
 use hartline_abi::volume::{
@@ -312,11 +313,14 @@ impl Server {
             true => CString::default(),
             false => name(data, 0, args[1])?,
         };
-        let of_name = |name: &CString| cost::name(name.count_bytes());
+        let inode = Space::inode(cost::NODE);
         let names = Names {
             directories: &[directory],
-            added: cost::NODE + if unnamed { 0 } else { of_name(&name) },
-            removed: 0,
+            added: match unnamed {
+                true => inode,
+                false => inode.plus(of_name(&name)),
+            },
+            removed: Space::default(),
         };
         if operation == Operation::MakeDirectory && self.limits.of(origin.volume).is_some() {
             self.check_depth(directory, origin.volume)?;
@@ -445,10 +449,22 @@ impl Server {
         let Some(usage) = self.limits.of(node.origin().volume) else {
             return Ok(host);
         };
-        let [block, _, _, available, files, free_files] = host;
-        let block = block.max(1);
-        let free = (usage.left() / block).min(available);
-        Ok([block, usage.limit / block, free, free, files, free_files])
+        let [block, _, _, available, _, free_files] = host;
+        let (block, left, limit) = (block.max(1), usage.left(), usage.limit);
+        let free = (left.bytes / block).min(available);
+        // Some file systems have no fixed number of inodes, and say 0.
+        let free_files = match free_files {
+            0 => left.inodes,
+            there => left.inodes.min(there),
+        };
+        Ok([
+            block,
+            limit.bytes / block,
+            free,
+            free,
+            limit.inodes,
+            free_files,
+        ])
     }
 
     fn seek(&mut self, args: &[u64; 6]) -> Result<u64, Errno> {

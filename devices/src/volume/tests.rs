@@ -50,14 +50,14 @@ impl Host {
         }
     }
 
-    /// A volume that may hold `room` bytes more than it holds.
-    pub fn limited(name: &str, room: u64) -> Self {
+    /// A volume that may hold `room` more than it holds.
+    pub fn limited(name: &str, room: Space) -> Self {
         let mut host = Self::new(name);
         let inside = host.path("inside");
         let used = measure(&inside).unwrap();
         let usage = Usage {
             used,
-            limit: used + room,
+            limit: used.plus(room),
         };
         let directory = fs::File::open(inside).unwrap().into();
         let volume = Volume::limited(directory, "/data", false, usage);
@@ -385,8 +385,11 @@ fn swapped_folders_lead_nowhere_else() {
             }
         })
     };
-    let mut found = 0;
-    for _ in 0..20_000 {
+    let (mut rounds, mut found) = (0, 0);
+    // On a busy host the other thread may stand still for long, when there is no folder.
+    let patience = Instant::now() + Duration::from_secs(60);
+    while rounds < 20_000 || found == 0 && Instant::now() < patience {
+        rounds += 1;
         let Ok(directory) = host.look_up(root, "dir") else {
             continue;
         };

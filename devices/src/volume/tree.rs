@@ -5,6 +5,8 @@
 
 use super::cost;
 use super::host::{self, Errno};
+use super::names::of_name;
+use super::usage::Space;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{CStr, CString};
 use std::io;
@@ -25,12 +27,12 @@ const READABLE: u32 = 0o500;
 /// Permissions of an owner for a directory that is to be emptied.
 const WRITABLE: u32 = 0o700;
 
-/// What a directory holds, bytes, as the limit of a volume counts it. A directory that its owner
-/// may not read is made readable meanwhile.
+/// What a directory holds, as the limits of a volume count it. A directory that its owner may not
+/// read is made readable meanwhile.
 ///
 /// # Errors
 /// It cannot be read, or is deeper than 32,768 directories (`ELOOP`).
-pub fn measure(directory: BorrowedFd<'_>) -> io::Result<u64> {
+pub fn measure(directory: BorrowedFd<'_>) -> io::Result<Space> {
     let mut walk = Walk::begin(directory, READABLE)?;
     let counted = count(&mut walk);
     if counted.is_err() {
@@ -40,9 +42,9 @@ pub fn measure(directory: BorrowedFd<'_>) -> io::Result<u64> {
     counted.map_err(io::Error::from_raw_os_error)
 }
 
-fn count(walk: &mut Walk) -> Result<u64, Errno> {
+fn count(walk: &mut Walk) -> Result<Space, Errno> {
     let own = status(walk.directory.as_fd(), c".")?;
-    let mut used = cost_of(&own, cost::root);
+    let mut used = Space::bytes(cost_of(&own, cost::root));
     let mut linked = HashSet::new();
     loop {
         let Some(entry) = walk.next()? else {
@@ -52,13 +54,13 @@ fn count(walk: &mut Walk) -> Result<u64, Errno> {
             }
         };
         let status = status(walk.directory.as_fd(), &entry.name)?;
-        used = used.saturating_add(cost::name(entry.name.as_bytes().len()));
+        used = used.plus(of_name(&entry.name));
         // A file with several names counts once.
         let is_directory = status.st_mode & libc::S_IFMT == libc::S_IFDIR;
         if !is_directory && status.st_nlink > 1 && !linked.insert(status.st_ino) {
             continue;
         }
-        used = used.saturating_add(cost_of(&status, cost::node));
+        used = used.plus(Space::inode(cost_of(&status, cost::node)));
         if is_directory {
             if walk.above.len() >= MAX_DEPTH {
                 return Err(libc::ELOOP);
@@ -372,7 +374,9 @@ mod tests {
             + 300 * each
             // The second name of a file.
             + cost::name("again".len());
-        assert_eq!(used, expected);
+        assert_eq!(used.bytes, expected);
+        // `wide`, and in it directories of two directories and a file each; `0` and `link`.
+        assert_eq!(used.inodes, 2 * DEPTH as u64 + 1 + 300 * 4 + 2);
         let mode = fs::metadata(&closed).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0, "restored");
         empty(root.as_fd()).unwrap();

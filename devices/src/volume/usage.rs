@@ -11,45 +11,86 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-/// What a directory of the host holds, bytes, as the limit of a volume counts it.
+/// What a directory of the host holds, as the limits of a volume count it.
 ///
 /// # Errors
 /// It cannot be read.
-pub fn measure(directory: &Path) -> io::Result<u64> {
+pub fn measure(directory: &Path) -> io::Result<Space> {
     tree::measure(File::open(directory)?.as_fd())
+}
+
+/// Room in a file system.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes, as [`super::cost`] counts them.
+    pub bytes: u64,
+    /// Files, directories and links. Several names of one file count once.
+    pub inodes: u64,
+}
+
+impl Space {
+    /// An inode that costs so many bytes.
+    pub fn inode(bytes: u64) -> Self {
+        Self { bytes, inodes: 1 }
+    }
+
+    /// Bytes of an inode that is there already, or of a name.
+    pub fn bytes(bytes: u64) -> Self {
+        Self { bytes, inodes: 0 }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            inodes: self.inodes.saturating_add(other.inodes),
+        }
+    }
+
+    /// What is left of it without the other one; nothing, of what the other one has more of.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_sub(other.bytes),
+            inodes: self.inodes.saturating_sub(other.inodes),
+        }
+    }
 }
 
 /// What a volume holds and may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes that it holds, as [`measure`] counts them.
-    pub used: u64,
-    /// Bytes that it may hold.
-    pub limit: u64,
+    /// What it holds, as [`measure`] counts it.
+    pub used: Space,
+    /// What it may hold.
+    pub limit: Space,
 }
 
 impl Usage {
-    /// Bytes that still fit.
-    pub fn left(self) -> u64 {
-        self.limit.saturating_sub(self.used)
+    /// What still fits.
+    pub fn left(self) -> Space {
+        self.limit.minus(self.used)
     }
 
-    fn take(&mut self, bytes: u64) -> Result<(), Errno> {
-        match bytes <= self.left() {
-            true => self.used += bytes,
-            false if bytes > 0 => return Err(libc::ENOSPC),
-            false => {}
+    /// Takes room for something. What needs nothing fits into a volume that holds too much, too.
+    fn take(&mut self, wanted: Space) -> Result<(), Errno> {
+        let left = self.left();
+        let fits = |wanted: u64, left: u64| wanted == 0 || wanted <= left;
+        if !fits(wanted.bytes, left.bytes) || !fits(wanted.inodes, left.inodes) {
+            return Err(libc::ENOSPC);
         }
+        self.used = self.used.plus(wanted);
         Ok(())
     }
 
-    fn give(&mut self, bytes: u64) {
-        self.used = self.used.saturating_sub(bytes);
+    fn give(&mut self, room: Space) {
+        self.used = self.used.minus(room);
     }
 
-    /// What cost `before` costs `after` now, whether that fits or not.
+    /// What cost `before` bytes costs `after` now, whether that fits or not.
     fn change(&mut self, before: u64, after: u64) {
-        self.used = self.used.saturating_sub(before).saturating_add(after);
+        self.used.bytes = self.used.bytes.saturating_sub(before).saturating_add(after);
     }
 }
 
@@ -73,9 +114,9 @@ pub struct Names<'a> {
     /// The directories whose names change, each once.
     pub directories: &'a [BorrowedFd<'a>],
     /// Cost of what is added.
-    pub added: u64,
+    pub added: Space,
     /// Cost of what is removed.
-    pub removed: u64,
+    pub removed: Space,
 }
 
 /// Device and inode of a file of the host.
@@ -124,10 +165,10 @@ impl Limits {
         };
         let before = host::attributes(file)?.0.size;
         let most = end(before).max(before);
-        usage.take(most - before)?;
+        usage.take(Space::bytes(most - before))?;
         let result = action();
         let after = host::attributes(file).map_or(most, |(attributes, _)| attributes.size);
-        usage.give(most.saturating_sub(after));
+        usage.give(Space::bytes(most.saturating_sub(after)));
         result
     }
 
@@ -149,11 +190,11 @@ impl Limits {
             return action();
         };
         let before = cost_of_all(names.directories)?;
-        let taken = names.added.saturating_sub(names.removed);
+        let taken = names.added.minus(names.removed);
         usage.take(taken)?;
         let result = action();
         match result {
-            Ok(_) => usage.give(names.removed.saturating_sub(names.added)),
+            Ok(_) => usage.give(names.removed.minus(names.added)),
             Err(_) => usage.give(taken),
         }
         usage.change(before, cost_of_all(names.directories).unwrap_or(before));
@@ -178,7 +219,7 @@ impl Limits {
     pub fn directory_removed(&mut self, volume: usize, identity: Identity, cost: u64, known: bool) {
         match (known, self.of_mut(volume)) {
             (true, Some(_)) => _ = self.nameless.insert(identity, cost),
-            (false, Some(usage)) => usage.give(cost),
+            (false, Some(usage)) => usage.give(Space::inode(cost)),
             (_, None) => {}
         }
     }
@@ -186,11 +227,11 @@ impl Limits {
     /// A file with these attributes has no name, and the guest does not know it any more.
     pub fn gone(&mut self, volume: usize, file: &NodeAttributes, device: u64) {
         let cost = match file.mode & libc::S_IFMT {
-            libc::S_IFDIR => self.nameless.remove(&(device, file.ino)).unwrap_or(0),
-            _ => cost_of(file),
+            libc::S_IFDIR => self.nameless.remove(&(device, file.ino)),
+            _ => Some(cost_of(file)),
         };
-        if let Some(usage) = self.of_mut(volume) {
-            usage.give(cost);
+        if let (Some(cost), Some(usage)) = (cost, self.of_mut(volume)) {
+            usage.give(Space::inode(cost));
         }
     }
 }

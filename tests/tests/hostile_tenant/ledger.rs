@@ -12,6 +12,8 @@ use std::os::unix::fs::MetadataExt;
 pub const TESTS: &[(&str, Test)] = &[("more than the quota", more_than_the_quota)];
 
 const MEMORY: u64 = 128 << 20;
+/// Bytes that count for the outputs of a machine that runs.
+const OUTPUTS: u64 = 48 << 20;
 
 /// What a tenant uses, and its limits, by resource.
 fn parse(usage: &Value) -> BTreeMap<String, (u64, Option<u64>)> {
@@ -26,7 +28,7 @@ fn parse(usage: &Value) -> BTreeMap<String, (u64, Option<u64>)> {
 fn usage(scene: &Scene) -> Result<BTreeMap<String, (u64, Option<u64>)>> {
     let answer = scene.attack("GET", "/v1/tenants/attacker/usage", b"")?;
     let usage = parse(&answer.expect(200)?.json());
-    check("resources", usage.len() == 6, &usage)?;
+    check("resources", usage.len() == 7, &usage)?;
     for (resource, (used, limit)) in &usage {
         let within = limit.is_none_or(|limit| *used <= limit);
         check(resource, within, &(used, limit))?;
@@ -45,6 +47,23 @@ fn more_than_the_quota() -> Result<()> {
         .expect(200)?;
     let service = fs::read(compile::service()?)?;
     let program = scene.attack_push("name=service", &service)?;
+    // The upload, its tree, and its translation.
+    let before = usage(&scene)?;
+    let stored = before["storage"].0;
+    let upload = scene.attack("GET", &format!("/v1/programs/{program}"), b"")?;
+    let upload = upload.expect(200)?.json();
+    let of = |field: &str| upload[field].as_u64().unwrap_or_default();
+    let directory = scene.daemon.data().join("images/attacker");
+    let images = fs::read_dir(&directory)?;
+    // What they take on the disk counts.
+    let images = images.map(|image| Ok(image?.metadata()?.blocks() * 512));
+    let images = images.sum::<std::io::Result<u64>>()?;
+    let right = of("size") == service.len() as u64 && of("tree_size") > 0 && images > 0;
+    check("what is stored", right, &(&upload, images))?;
+    let sum = of("size") + of("tree_size") + images;
+    check("storage", stored == sum, &(stored, sum))?;
+    let files = 2 + fs::read_dir(&directory)?.count() as u64;
+    check("inodes", before["inodes"].0 == files, &(&before, files))?;
     let idle = json!({ "program": program, "args": ["idle"], "memory": MEMORY, "start": true });
     let mut machines = Vec::new();
     for _ in 0..5 {
@@ -57,19 +76,15 @@ fn more_than_the_quota() -> Result<()> {
     };
     let full = [(2, Some(2)), (2 * MEMORY, Some(5 * MEMORY)), (2, None)];
     until(|| usage(&scene).is_ok_and(|usage| taken(&usage) == full))?;
-    // The upload, its tree, and its translation.
-    let stored = usage(&scene)?["storage"].0;
-    let upload = scene.attack("GET", &format!("/v1/programs/{program}"), b"")?;
-    let upload = upload.expect(200)?.json();
-    let of = |field: &str| upload[field].as_u64().unwrap_or_default();
-    let images = fs::read_dir(scene.daemon.data().join("images/attacker"))?;
-    // What they take on the disk counts.
-    let images = images.map(|image| Ok(image?.metadata()?.blocks() * 512));
-    let images = images.sum::<std::io::Result<u64>>()?;
-    let right = of("size") == service.len() as u64 && of("tree_size") > 0 && images > 0;
-    check("what is stored", right, &(&upload, images))?;
-    let sum = of("size") + of("tree_size") + images;
-    check("storage", stored == sum, &(stored, sum))?;
+    // Each keeps its row, and may write outputs while it runs.
+    let rows = 5 * 4096..5 * 8192;
+    until(|| {
+        let kept = usage(&scene).map(|now| now["storage"].0 - stored);
+        kept.is_ok_and(|kept| rows.contains(&kept.wrapping_sub(2 * OUTPUTS)))
+    })?;
+    let inodes = usage(&scene)?["inodes"].0;
+    let right = inodes == before["inodes"].0 + 5 * 5;
+    check("inodes of machines", right, &(&before, inodes))?;
     // What would never fit is refused by name.
     let large = json!({ "program": program, "memory": 8 * MEMORY });
     let refused = scene.attack("POST", "/v1/runs", large.to_string().as_bytes())?;

@@ -16,6 +16,7 @@ pub const TESTS: &[(&str, Test)] = &[
     ("compressed uploads", compressed_uploads),
     ("holes in uploads", holes_in_uploads),
     ("uploads that do not end", unfinished_uploads),
+    ("outputs of runs", outputs_of_runs),
 ];
 
 const MIB: usize = 1 << 20;
@@ -180,4 +181,65 @@ fn unfinished_uploads() -> Result<()> {
     // Their room is free again.
     scene.attack_push("name=archive", &archive("f", 7, 12 * MIB)?)?;
     scene.end()
+}
+
+/// Asynchronous runs, whose outputs are kept, write as much as they can: at once, and one after
+/// the other.
+fn outputs_of_runs() -> Result<()> {
+    const ROOM: usize = 120 * MIB;
+    let scene = start()?;
+    let quota = json!({ "max_storage": ROOM }).to_string();
+    let path = "/v1/tenants/attacker";
+    scene
+        .daemon
+        .request("PUT", path, quota.as_bytes())?
+        .expect(200)?;
+    let id = scene.attack_push("name=service", &fs::read(compile::service()?)?)?;
+    let request = json!({ "program": id, "args": ["flood"], "wait": false }).to_string();
+    let begin = || -> Result<String> {
+        let begun = scene.attack("POST", "/v1/runs", request.as_bytes())?;
+        Ok(format!("/v1/runs/{}", begun.expect(202)?.text("id")))
+    };
+    // How a run ended: its state and message.
+    let end = |run: &str| -> Result<(String, String)> {
+        until(|| {
+            let now = scene.attack("GET", run, b"");
+            now.is_ok_and(|now| ["exited", "failed"].contains(&&*now.text("state")))
+        })?;
+        let ended = scene.attack("GET", run, b"")?;
+        Ok((ended.text("state"), ended.text("message")))
+    };
+    let mut runs = (0..6).map(|_| begin()).collect::<Result<Vec<_>>>()?;
+    let ends = runs.iter().map(|run| end(run));
+    let mut ends = ends.collect::<Result<Vec<_>>>()?;
+    for _ in 0..6 {
+        let run = begin()?;
+        ends.push(end(&run)?);
+        runs.push(run);
+    }
+    let kept = size(&scene.daemon.data().join("machines"))?;
+    println!("{} MiB of outputs are on the disk: {ends:?}", kept >> 20);
+    if kept > ROOM as u64 {
+        return Err(format!("{kept} bytes are kept, the quota is {ROOM}").into());
+    }
+    let wrote = ends.iter().filter(|(state, _)| state == "exited").count();
+    let refused = |(state, message): &&(String, String)| {
+        state == "failed" && message.contains("its outputs may take 48 MiB")
+    };
+    if wrote == 0 || wrote + ends.iter().filter(refused).count() != ends.len() {
+        return Err(format!("{ends:?}").into());
+    }
+    if !refused(&ends.last().ok_or("no run")?) {
+        return Err("there was always room".into());
+    }
+    scene.neighbour_is_well("while the attacker's quota is used")?;
+    // The room comes back with the deletion.
+    for run in runs {
+        scene.attack("DELETE", &run, b"")?.expect(204)?;
+    }
+    let (state, message) = end(&begin()?)?;
+    match state == "exited" {
+        true => scene.end(),
+        false => Err(format!("no room: {message}").into()),
+    }
 }

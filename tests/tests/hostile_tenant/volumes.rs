@@ -20,6 +20,7 @@ pub const TESTS: &[(&str, Test)] = &[
         interrupted,
     ),
     ("a volume that cannot be emptied", stubborn),
+    ("more files than a volume may have", many_files),
 ];
 
 /// Directories, one in the other: more than a stack of 2 MiB has frames for, and than a process
@@ -87,6 +88,68 @@ fn has_room(scene: &Scene, bytes: u64) -> Result<bool> {
     Ok(made.status == 201)
 }
 
+/// Has a machine of the attacker write a file in a volume, which is at `/x`; whether it could.
+fn put(scene: &Scene, program: &str, volume: &str, path: &str) -> Result<bool> {
+    let mounts = json!([{ "volume": volume, "path": "/x" }]);
+    let put = json!({
+        "program": program, "args": ["put", path, "one"], "volumes": mounts, "start": true,
+    });
+    let made = scene.attack("POST", "/v1/machines", put.to_string().as_bytes())?;
+    let path = format!("/v1/machines/{}", made.expect(201)?.text("id"));
+    until(|| {
+        let machine = scene.attack("GET", &path, b"");
+        machine.is_ok_and(|machine| ["exited", "failed"].contains(&&*machine.text("state")))
+    })?;
+    let machine = scene.attack("GET", &path, b"")?;
+    if machine.text("state") != "exited" {
+        return Err(format!("the machine: {:?}", machine.json()).into());
+    }
+    scene.attack("DELETE", &path, b"")?.expect(204)?;
+    Ok(machine.text("exit_code") == "0")
+}
+
+/// Inodes of a volume end, also those of a tenant.
+fn many_files() -> Result<()> {
+    let scene = Scene::start("pool = 2")?;
+    let program = fs::read(compile::service()?)?;
+    let program = scene.attack_push("name=service", &program)?;
+    let volume = |name: &str, inodes: u64| {
+        let body = json!({ "name": name, "size": 1 << 20, "inodes": inodes });
+        scene.attack("POST", "/v1/volumes", body.to_string().as_bytes())
+    };
+    for wrong in [0, 257] {
+        volume("wrong", wrong)?.expect(422)?;
+    }
+    volume("two", 2)?.expect(201)?;
+    for (path, fits) in [
+        ("/x/a", true),
+        ("/x/b", true),
+        ("/x/c", false),
+        ("/x/a", true),
+    ] {
+        if put(&scene, &program, "two", path)? != fits {
+            return Err(format!("{path}: {fits} expected").into());
+        }
+    }
+    let usage = scene
+        .attack("GET", "/v1/tenants/attacker/usage", b"")?
+        .json();
+    let entries = usage.as_array().into_iter().flatten();
+    let used = entries.filter(|entry| entry["resource"] == "inodes");
+    let used: u64 = used.filter_map(|entry| entry["used"].as_u64()).sum();
+    let quota = json!({ "max_inodes": used + 10 }).to_string();
+    let path = "/v1/tenants/attacker";
+    scene
+        .daemon
+        .request("PUT", path, quota.as_bytes())?
+        .expect(200)?;
+    volume("more", 11)?.expect(409)?;
+    volume("more", 10)?.expect(201)?;
+    delete(&scene, "more")?.expect(204)?;
+    volume("other", 10)?.expect(201)?;
+    scene.end()
+}
+
 fn deep() -> Result<()> {
     let scene = Scene::start("pool = 2\ncollect_every_s = 1")?;
     let measured = make(&scene, "measured")?;
@@ -101,21 +164,9 @@ fn deep() -> Result<()> {
     // A machine gets it: it is measured, and the guest may add what is left.
     let program = fs::read(compile::service()?)?;
     let program = scene.attack_push("name=service", &program)?;
-    let mounts = json!([{ "volume": "measured", "path": "/x" }]);
-    let put = json!({
-        "program": program, "args": ["put", "/x/file", "one"], "volumes": mounts, "start": true,
-    });
-    let made = scene.attack("POST", "/v1/machines", put.to_string().as_bytes())?;
-    let path = format!("/v1/machines/{}", made.expect(201)?.text("id"));
-    until(|| {
-        let machine = scene.attack("GET", &path, b"");
-        machine.is_ok_and(|machine| ["exited", "failed"].contains(&&*machine.text("state")))
-    })?;
-    let machine = scene.attack("GET", &path, b"")?;
-    if machine.text("exit_code") != "0" {
-        return Err(format!("the machine: {:?}", machine.json()).into());
+    if !put(&scene, &program, "measured", "/x/file")? {
+        return Err("the machine has not written its file".into());
     }
-    scene.attack("DELETE", &path, b"")?.expect(204)?;
     scene.neighbour_is_well("after it was measured")?;
 
     if fs::metadata(&closed)?.permissions().mode() & 0o7777 != 0 {

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// What a tenant uses of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Use {
-    /// Of what: `memory`, `cpus`, `runs`, `connections`, `storage`, or `translation`, which is
+    /// Of what: `memory`, `cpus`, `runs`, `connections`, `storage`, `inodes`, or `translation`, which is
     /// processor time since the daemon was started.
     #[schema(value_type = String)]
     pub resource: &'static str,
@@ -42,11 +42,18 @@ impl Daemon {
                 limit,
             }
         });
+        let stored = self.store.storage_used(name)?;
         let storage = Use {
             resource: "storage",
             unit: "bytes",
-            used: self.store.storage_used(name)?,
+            used: stored.bytes,
             limit: Some(quota.max_storage),
+        };
+        let inodes = Use {
+            resource: "inodes",
+            unit: "",
+            used: stored.inodes,
+            limit: Some(quota.max_inodes),
         };
         let translation = self.ledger.translation(name).as_millis();
         let translation = Use {
@@ -55,6 +62,9 @@ impl Daemon {
             used: u64::try_from(translation).unwrap_or(u64::MAX),
             limit: None,
         };
-        Ok(held.into_iter().chain([storage, translation]).collect())
+        Ok(held
+            .into_iter()
+            .chain([storage, inodes, translation])
+            .collect())
     }
 }

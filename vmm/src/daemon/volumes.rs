@@ -10,9 +10,9 @@
 
 use super::auth::random_hex;
 use super::process::{Jailed, Launcher, SharedDirectory};
-use super::store::{DeletedVolume, Machine, Store, StoreError, Volume};
+use super::store::{DeletedVolume, Machine, Storage, Store, StoreError, Volume};
 use crate::jail::Role;
-use crate::jailed::protocol::{FromVolumeWorker, VolumeJob, VolumeTask};
+use crate::jailed::protocol::{FromVolumeWorker, Room, VolumeJob, VolumeTask};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -135,11 +135,11 @@ impl Volumes {
         }
     }
 
-    /// Makes a volume for so many bytes. It is on the disk when this returns.
+    /// Makes a volume for so much. It is on the disk when this returns.
     ///
     /// # Errors
     /// [`VolumeError`].
-    pub fn create(&self, tenant: &str, name: &str, size: u64) -> Result<Volume, VolumeError> {
+    pub fn create(&self, tenant: &str, name: &str, size: Storage) -> Result<Volume, VolumeError> {
         let id = random_hex::<{ ID_LENGTH / 2 }>()?;
         let directory = self.directory.join(&id);
         DirBuilder::new().mode(0o700).create(&directory)?;
@@ -229,24 +229,28 @@ impl Volumes {
         for mount in &machine.spec.volumes {
             let volume = self.store.volume(&machine.tenant, &mount.volume)?;
             let volume = volume.ok_or_else(|| VolumeError::Missing(mount.volume.clone()))?;
+            let limit = Room {
+                bytes: volume.size,
+                inodes: volume.inodes,
+            };
             let used = match mount.read_only {
                 // Nothing is added. Another machine may be changing it meanwhile.
-                true => volume.size,
+                true => limit,
                 false => self.measure(&volume.id).await?,
             };
             let job = VolumeJob {
                 path: mount.path.clone(),
                 read_only: mount.read_only,
                 used,
-                limit: volume.size,
+                limit,
             };
             attached.push((self.shared(&volume.id, mount.read_only), job));
         }
         Ok(attached)
     }
 
-    /// What a volume holds, bytes.
-    async fn measure(&self, id: &str) -> Result<u64, VolumeError> {
+    /// What a volume holds.
+    async fn measure(&self, id: &str) -> Result<Room, VolumeError> {
         match self.work(id, VolumeTask::Measure).await? {
             FromVolumeWorker::Measured { used } => Ok(used),
             answer => Err(failed(id, "measuring it", &format!("{answer:?}"))),

@@ -4,6 +4,7 @@
 use crate::exits::{ExitReason, UserExits};
 use crate::platform::Counters;
 use hartline_devices::net::Statistics;
+use hartline_devices::volume::Space;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -91,10 +92,31 @@ pub struct VolumeJob {
     pub path: String,
     /// The program may change nothing in it.
     pub read_only: bool,
-    /// Bytes that it holds.
-    pub used: u64,
-    /// Bytes that it may hold.
-    pub limit: u64,
+    /// What it holds.
+    pub used: Room,
+    /// What it may hold.
+    pub limit: Room,
+}
+
+/// Room in a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    /// Bytes, as `hartline_devices::volume::cost` counts them.
+    pub bytes: u64,
+    /// Files, directories and links.
+    pub inodes: u64,
+}
+
+impl From<Space> for Room {
+    fn from(Space { bytes, inodes }: Space) -> Self {
+        Self { bytes, inodes }
+    }
+}
+
+impl From<Room> for Space {
+    fn from(Room { bytes, inodes }: Room) -> Self {
+        Self { bytes, inodes }
+    }
 }
 
 /// From a VMM.
@@ -365,8 +387,8 @@ pub enum VolumeTask {
 pub enum FromVolumeWorker {
     /// What the volume holds.
     Measured {
-        /// Bytes, as the limit of a volume counts them.
-        used: u64,
+        /// As the limits of a volume count it.
+        used: Room,
     },
     /// There is nothing in the volume any more.
     Emptied,

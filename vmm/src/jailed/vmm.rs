@@ -105,8 +105,10 @@ fn volumes_of(job: &RunJob, directories: Vec<OwnedFd>) -> Result<Vec<Volume>, Ja
     }
     let volumes = job.volumes.iter().zip(directories);
     let volumes = volumes.map(|(volume, directory)| {
-        let (used, limit) = (volume.used, volume.limit);
-        let usage = Usage { used, limit };
+        let usage = Usage {
+            used: volume.used.into(),
+            limit: volume.limit.into(),
+        };
         Volume::limited(directory, &volume.path, volume.read_only, usage)
     });
     Ok(volumes.collect())

@@ -21,7 +21,8 @@ pub fn work(channel: &Channel, volumes: &[OwnedFd]) -> Result<(), JailedError> {
     let volume = volume.as_fd();
     let done = match serde_json::from_slice(&message)? {
         VolumeTask::Measure => {
-            tree::measure(volume).map(|used| FromVolumeWorker::Measured { used })
+            let measured = tree::measure(volume);
+            measured.map(|used| FromVolumeWorker::Measured { used: used.into() })
         }
         VolumeTask::Empty => tree::empty(volume).map(|()| FromVolumeWorker::Emptied),
     };

@@ -103,7 +103,8 @@ pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
 }
 
 /// Makes a machine or a run in the database; whether it is new. `extra` is what the request
-/// says besides the spec: another request may not use the same idempotency key.
+/// says besides the spec: another request may not use the same idempotency key. `input` is the
+/// length of its standard input, bytes.
 ///
 /// # Errors
 /// The key was used for another request, or the database.
@@ -112,7 +113,7 @@ pub fn insert(
     caller: &Caller,
     (kind, state): (Kind, MachineState),
     spec: &Spec,
-    extra: &impl Serialize,
+    (extra, input): (&impl Serialize, usize),
     key: Option<&str>,
 ) -> Result<(Machine, bool), Problem> {
     let text = serde_json::to_vec(&(spec, extra)).map_err(Problem::internal)?;
@@ -125,6 +126,7 @@ pub fn insert(
         spec,
         state,
         idempotency: key.map(|key| (key, &hash[..])),
+        input: input as u64,
     };
     match daemon.store.create_machine(&new)? {
         Created::New(machine) => Ok((machine, true)),

@@ -185,7 +185,7 @@ pub async fn create(
             false => MachineState::Created,
         };
         let kind = (Kind::Machine, state);
-        match insert(&daemon, &caller, kind, &request.spec, extra, key)? {
+        match insert(&daemon, &caller, kind, &request.spec, (extra, 0), key)? {
             (machine, false) => Ok((StatusCode::OK, machine)),
             (machine, true) => {
                 daemon.events.publish(&machine);

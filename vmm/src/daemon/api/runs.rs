@@ -261,7 +261,8 @@ fn submit(
 ) -> Result<Machine, Problem> {
     path_in_tree(&request.spec, program)?;
     let kind = (Kind::Run, MachineState::Created);
-    let (run, is_new) = insert(daemon, caller, kind, &request.spec, &request.stdin, key)?;
+    let input = (&request.stdin, request.stdin.len());
+    let (run, is_new) = insert(daemon, caller, kind, &request.spec, input, key)?;
     if !is_new {
         return Ok(run);
     }

@@ -90,6 +90,7 @@ pub async fn put(
         ("max_queued", quota.max_queued.into(), 1_000_000),
         ("max_memory", quota.max_memory, 1 << 50),
         ("max_storage", quota.max_storage, 1 << 50),
+        ("max_inodes", quota.max_inodes, 1 << 40),
     ] {
         if value > most {
             return Err(Problem::field(name, format!("must be at most {most}")));

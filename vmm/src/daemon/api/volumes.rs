@@ -6,9 +6,10 @@ use super::spec::{VOLUME_NAME, is_volume_name};
 use crate::daemon::Daemon;
 use crate::daemon::integer;
 use crate::daemon::problem::Problem;
-use crate::daemon::store::{Scope, Spec, Volume};
+use crate::daemon::store::{Scope, Spec, Storage, Volume};
 use axum::extract::State;
 use axum::http::StatusCode;
+use hartline_devices::volume::cost;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -66,6 +67,11 @@ pub struct VolumeRequest {
     #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 1048576, maximum = 1099511627776i64)]
     size: u64,
+    /// Files, directories and links that it may hold; as many as its size has room for if nothing
+    /// is said. They count in the tenant's quota too.
+    #[serde(default, deserialize_with = "integer::optional")]
+    #[schema(minimum = 1, maximum = 268435456)]
+    inodes: Option<u64>,
 }
 
 /// Make a volume, which is empty
@@ -85,8 +91,22 @@ pub async fn create(
         let rule = format!("must be from {MIN_SIZE} to {MAX_SIZE} bytes");
         return Err(Problem::field("size", rule));
     }
+    // Each of them costs that much of the size.
+    let most = request.size / cost::NODE;
+    let inodes = request.inodes.unwrap_or(most);
+    if !(1..=most).contains(&inodes) {
+        let rule = format!(
+            "must be from 1 to {most}, a block of {} bytes each",
+            cost::NODE
+        );
+        return Err(Problem::field("inodes", rule));
+    }
     let volumes = &daemon.volumes;
-    let make = || volumes.create(&caller.tenant, &request.name, request.size);
+    let size = Storage {
+        bytes: request.size,
+        inodes,
+    };
+    let make = || volumes.create(&caller.tenant, &request.name, size);
     // Waits for the disk.
     let volume = tokio::task::block_in_place(make)?;
     Ok((StatusCode::CREATED, axum::Json(volume)))

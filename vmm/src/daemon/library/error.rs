@@ -28,7 +28,7 @@ pub enum LibraryError {
         bytes: u64,
     },
     /// The tenant's quota has no room for what was made.
-    #[error("{what}: the tenant has {left} bytes left for programs, translations and volumes")]
+    #[error("{what}: the tenant has {left} bytes left for what it stores")]
     Quota {
         /// What was to be kept.
         what: &'static str,
@@ -66,7 +66,7 @@ impl LibraryError {
             Self::Full { .. } => STORAGE_FULL,
             Self::Host { source, .. } if is_full(source) => STORAGE_FULL,
             Self::Store(error) if error.is_full() => STORAGE_FULL,
-            Self::Quota { .. } => STORAGE_QUOTA,
+            Self::Quota { .. } | Self::Store(StoreError::Quota { .. }) => STORAGE_QUOTA,
             Self::Budget => TRANSLATION_BUDGET,
             Self::Gone | Self::Host { .. } | Self::Store(_) => "internal",
         }
@@ -84,7 +84,10 @@ impl LibraryError {
     /// Of counting something of so many bytes in what the tenant stores.
     pub(super) fn counting(what: &'static str, bytes: u64, error: StoreError) -> Self {
         match error {
-            StoreError::Quota { left } => Self::Quota { what, bytes, left },
+            StoreError::Quota {
+                what: "bytes",
+                left,
+            } => Self::Quota { what, bytes, left },
             error => error.into(),
         }
     }

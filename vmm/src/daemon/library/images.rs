@@ -98,7 +98,7 @@ impl Library {
             return Ok(());
         }
         self.failures.check(tenant, &key)?;
-        let left = self.store.storage_left(tenant)?;
+        let left = self.room(tenant)?;
         let path = self.images.path(tenant, &file_name(&key));
         self.missing.check(&path, WHAT, left)?;
         let mut turn = self.turn(&self.translations, tenant, lane).await?;

@@ -39,7 +39,7 @@ impl Incoming {
             return Ok(None);
         }
         let mut all = lock(&self.library.incoming);
-        let left = self.library.store.storage_left(&self.tenant)?;
+        let left = self.library.store.storage_left(&self.tenant)?.bytes;
         let sum = all.entry(self.tenant.clone()).or_default();
         let others = sum.saturating_sub(self.counted);
         let most = left.saturating_sub(others);

@@ -5,7 +5,7 @@ use super::queue::Lane;
 use super::shelf::allocated;
 use super::{Library, LibraryError, PACKING, lock, normal};
 use crate::daemon::problem::{STORAGE_FULL, STORAGE_QUOTA, TRANSLATION_BUDGET};
-use crate::daemon::store::{Program, ProgramState, StoreError};
+use crate::daemon::store::{Program, ProgramState, Storage, StoreError};
 use crate::jailed::MAX_WORKER_FILE;
 use crate::jailed::protocol::{ElfFile, FromWorker, MAX_AHEAD, WorkerJob};
 use std::collections::BTreeMap;
@@ -140,13 +140,27 @@ impl Library {
         Ok(())
     }
 
+    /// Bytes that a file of a tenant may have.
+    ///
+    /// # Errors
+    /// [`StoreError::Quota`] if the tenant may have no further file.
+    pub(super) fn room(&self, tenant: &str) -> Result<u64, StoreError> {
+        match self.store.storage_left(tenant)? {
+            Storage { inodes: 0, .. } => Err(StoreError::Quota {
+                what: "inodes",
+                left: 0,
+            }),
+            Storage { bytes, .. } => Ok(bytes),
+        }
+    }
+
     /// Makes the tree.
     async fn pack(&self, program: &mut Program) -> Result<File, LibraryError> {
         let own = |program: &Program| tokio::task::block_in_place(|| self.own_tree(program));
         if let Some(tree) = own(program)? {
             return Ok(tree);
         }
-        let left = self.store.storage_left(&program.tenant)?;
+        let left = self.room(&program.tenant)?;
         let path = self.trees.path(&program.tenant, &program.id);
         self.missing.check(&path, WHAT, left)?;
         let upload = File::open(self.upload(&program.id)).map_err(host("the upload"))?;

@@ -4,6 +4,7 @@ use super::{MachineError, Machines};
 use crate::daemon::execute::Outputs;
 use crate::daemon::store::{Machine, MachineState, NetworkKind};
 use crate::jail::MAX_MESSAGE;
+use crate::jailed::MAX_OUTPUT;
 use crate::jailed::protocol::{COUNTERS_FD, INPUT_FD, RunResult};
 use crate::live::{Live, write_network_limits};
 use crate::platform::Counters;
@@ -19,6 +20,10 @@ use std::sync::Arc;
 const MAX_RESULT: u64 = MAX_MESSAGE as u64;
 /// Name of the file with standard input.
 const INPUT: &str = "stdin";
+/// Name of the file with the result.
+const RESULT: &str = "result";
+/// Most bytes that the outputs and the result may take, as the limit of a VMM's files says.
+pub(super) const MAX_OUTPUTS: u64 = 3 * MAX_OUTPUT;
 
 impl Machines {
     /// Where a machine's file is: `stdout`, `stderr` or `result`.
@@ -62,7 +67,7 @@ impl Machines {
             input,
             output: make("stdout")?,
             error: make("stderr")?,
-            result: make("result")?,
+            result: make(RESULT)?,
             keep_input,
             tap: None,
         })
@@ -127,13 +132,23 @@ impl Machines {
 
     /// What the VMM wrote, if it wrote all of it, and not more than a VMM of ours writes.
     pub(super) fn read_result(&self, id: &str) -> Option<RunResult> {
-        let file = File::open(self.file(id, "result")).ok()?;
+        let file = File::open(self.file(id, RESULT)).ok()?;
         let mut bytes = Vec::new();
         file.take(MAX_RESULT + 1).read_to_end(&mut bytes).ok()?;
         match bytes.len() as u64 {
             0..=MAX_RESULT => serde_json::from_slice(&bytes).ok(),
             _ => None,
         }
+    }
+
+    /// What the outputs and the result of a machine take, bytes. The database has the result once
+    /// more.
+    pub(super) fn outputs(&self, id: &str) -> u64 {
+        let length = |name| fs::metadata(self.file(id, name)).map_or(0, |file| file.len());
+        let [stdout, stderr, result] = ["stdout", "stderr", RESULT].map(length);
+        stdout
+            .saturating_add(stderr)
+            .saturating_add(result.saturating_mul(2))
     }
 
     pub(super) fn remove_files(&self, id: &str) -> Result<(), MachineError> {

@@ -14,6 +14,7 @@
 mod files;
 mod recover;
 
+use self::files::MAX_OUTPUTS;
 use super::events::Events;
 use super::execute::{Order, VMM_PATIENCE, why_it_died};
 use super::library::Library;
@@ -224,6 +225,16 @@ impl Machines {
             Err(error) => return self.fail(machine, error.to_string()),
         };
         order.pin(&claim);
+        let counted =
+            tokio::task::block_in_place(|| self.store.set_outputs(&machine, MAX_OUTPUTS, true));
+        match counted {
+            Err(error @ StoreError::Quota { .. }) => {
+                let needed = MAX_OUTPUTS >> 20;
+                let message = format!("its outputs may take {needed} MiB: {error}");
+                return self.fail(machine, message);
+            }
+            counted => counted?,
+        }
         let mut outputs = self.make_files(&machine)?;
         let lease = match machine.spec.network {
             NetworkKind::None => None,
@@ -498,7 +509,13 @@ impl Machines {
     /// Writes a change to the database, then tells those who wait.
     fn change(&self, machine: &Machine) -> Result<(), MachineError> {
         // Waits for the disk.
-        tokio::task::block_in_place(|| self.store.update_machine(machine))?;
+        tokio::task::block_in_place(|| {
+            if !machine.state.is_active() {
+                let bytes = self.outputs(&machine.id);
+                self.store.set_outputs(machine, bytes, false)?;
+            }
+            self.store.update_machine(machine)
+        })?;
         self.events.publish(machine);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What is in the files of programs, and the translation images that tenants have of them.
 
-use super::programs::check_storage;
+use super::storage::{self, Storage};
 use super::{Store, StoreError};
 use rusqlite::{OptionalExtension, TransactionBehavior, params};
 
@@ -90,7 +90,7 @@ impl Store {
             "DELETE FROM image WHERE tenant = ? AND key = ?",
             [tenant, key],
         )?;
-        check_storage(&transaction, tenant, size)?;
+        storage::check(&transaction, tenant, Storage::file(size))?;
         transaction.execute(
             "INSERT INTO image (tenant, key, size) VALUES (?, ?, ?)",
             params![tenant, key, size],

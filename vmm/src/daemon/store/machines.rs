@@ -1,13 +1,17 @@
 //! Machines: programs that run, ran or are to run, each in a VM.
 
+use super::storage::{self, Storage};
 use super::{Mount, Store, StoreError, json_column, now_ms, parse_column};
 use crate::daemon::integer;
 use crate::jailed::protocol::RunResult;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use utoipa::openapi::schema::{Array, ArrayBuilder, Object, ObjectBuilder, Type};
+
+/// What a machine costs in the database besides its spec, bytes.
+const ROW: u64 = 4096;
 
 /// What a machine is to run, and with what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -292,6 +296,8 @@ pub struct NewMachine<'a> {
     pub state: MachineState,
     /// Idempotency key of the request, and a hash of the request.
     pub idempotency: Option<(&'a str, &'a [u8])>,
+    /// Length of its standard input, bytes.
+    pub input: u64,
 }
 
 /// What came of a request to make a machine.
@@ -306,14 +312,16 @@ pub enum Created {
 }
 
 impl Store {
-    /// Makes a machine, unless the idempotency key was used before.
+    /// Makes a machine, unless the idempotency key was used before. It counts in what the tenant
+    /// stores.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError`]; [`StoreError::Quota`] if the tenant has no room for it.
     pub fn create_machine(&self, new: &NewMachine<'_>) -> Result<Created, StoreError> {
         let (id, tenant) = (new.id, new.tenant);
+        let spec = serde_json::to_string(new.spec)?;
         let mut connection = self.connection();
-        let transaction = connection.transaction()?;
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         if let Some((key, request)) = new.idempotency {
             let before: Option<(Vec<u8>, String)> = transaction
                 .query_row(
@@ -331,21 +339,50 @@ impl Store {
                 params![tenant, key, request, id, now_ms()],
             )?;
         }
+        let fixed = ROW.saturating_add(spec.len() as u64);
+        let fixed = fixed.saturating_add(new.input);
+        let wanted = Storage {
+            bytes: fixed,
+            inodes: storage::MACHINE_INODES,
+        };
+        storage::check(&transaction, tenant, wanted)?;
         let machine = transaction.query_row(
-            "INSERT INTO machine (id, tenant, kind, spec, state, created_ms)
-             VALUES (?, ?, ?, ?, ?, ?) RETURNING *",
+            "INSERT INTO machine (id, tenant, kind, spec, state, created_ms, fixed)
+             VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING *",
             params![
                 id,
                 tenant,
                 new.kind.name(),
-                serde_json::to_string(new.spec)?,
+                spec,
                 new.state.name(),
-                now_ms()
+                now_ms(),
+                fixed
             ],
             Machine::from_row,
         )?;
         transaction.commit()?;
         Ok(Created::New(machine))
+    }
+
+    /// Counts what the outputs of a machine take, bytes, in what its tenant stores. Of one that is
+    /// to run `fits` says that they must fit: what they may take counts until it has ended.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`StoreError::Quota`] if the tenant has no room for them.
+    pub fn set_outputs(&self, machine: &Machine, bytes: u64, fits: bool) -> Result<(), StoreError> {
+        let mut connection = self.connection();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let set = |bytes: u64| {
+            let change = "UPDATE machine SET outputs = ? WHERE id = ?";
+            transaction.execute(change, params![bytes, machine.id])
+        };
+        set(0)?;
+        if fits {
+            let wanted = Storage { bytes, inodes: 0 };
+            storage::check(&transaction, &machine.tenant, wanted)?;
+        }
+        set(bytes)?;
+        Ok(transaction.commit()?)
     }
 
     /// A machine.

@@ -5,6 +5,7 @@ mod files;
 mod keys;
 mod machines;
 mod programs;
+mod storage;
 mod tenants;
 mod volumes;
 
@@ -12,6 +13,7 @@ pub use files::Contents;
 pub use keys::{ApiKey, NewKey, Scope};
 pub use machines::{CpuClass, Created, Kind, Machine, MachineState, NetworkKind, NewMachine, Spec};
 pub use programs::{Program, ProgramState};
+pub use storage::Storage;
 pub use tenants::{DEFAULT_TENANT, Quota, Tenant};
 pub use volumes::{DeletedVolume, Mount, Volume};
 
@@ -21,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Statements that bring a database from the version of their index to the next one.
-const MIGRATIONS: [&str; 8] = [
+const MIGRATIONS: [&str; 9] = [
     include_str!("schema.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
@@ -30,6 +32,7 @@ const MIGRATIONS: [&str; 8] = [
     include_str!("schema-6.sql"),
     include_str!("schema-7.sql"),
     include_str!("schema-8.sql"),
+    include_str!("schema-9.sql"),
 ];
 
 /// How long another program, say a backup, may hold the database.
@@ -70,9 +73,13 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The tenant has no room for what is to be added.
-    #[error("the tenant has {left} bytes left for programs, translations and volumes")]
+    #[error(
+        "the tenant has {left} {what} left for programs, translations, volumes, machines and runs"
+    )]
     Quota {
-        /// Bytes that it has room for.
+        /// What there is too little of: `bytes` or `inodes`.
+        what: &'static str,
+        /// How much of that it has left.
         left: u64,
     },
     /// A statement failed.

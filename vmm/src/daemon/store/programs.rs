@@ -1,8 +1,9 @@
 //! Uploaded programs.
 
-use super::{Quota, Store, StoreError, json_column, now_ms, parse_column};
+use super::storage::{self, Storage};
+use super::{Store, StoreError, json_column, now_ms, parse_column};
 use crate::jailed::protocol::UploadKind;
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
 
 /// How far a program is.
@@ -114,7 +115,8 @@ impl Store {
         let mut connection = self.connection();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         if find(&transaction, &new.tenant, &new.id)?.is_none() {
-            check_storage(&transaction, &new.tenant, new.size)?;
+            let (bytes, inodes) = (new.size, 2);
+            storage::check(&transaction, &new.tenant, Storage { bytes, inodes })?;
         }
         let changed = transaction.execute(
             "INSERT INTO program (tenant, id, name, kind, size, programs, state, message, files,
@@ -235,7 +237,8 @@ impl Store {
         };
         let is_known = set(0)? == 1;
         if !is_there {
-            check_storage(&transaction, tenant, size)?;
+            let (bytes, inodes) = (size, 0);
+            storage::check(&transaction, tenant, Storage { bytes, inodes })?;
         }
         set(size)?;
         transaction.commit()?;
@@ -292,61 +295,6 @@ impl Store {
         let mut statement = connection.prepare_cached("SELECT tenant FROM program WHERE id = ?")?;
         let tenants = statement.query_map([id], |row| row.get(0))?;
         Ok(tenants.collect::<Result<_, _>>()?)
-    }
-
-    /// Bytes that a tenant may have more of in programs, their trees and translations, and
-    /// volumes, whether these are full or not.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn storage_left(&self, tenant: &str) -> Result<u64, StoreError> {
-        storage_left(&self.connection(), tenant)
-    }
-
-    /// Bytes that a tenant uses of its quota. More than that if the quota was lowered.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn storage_used(&self, tenant: &str) -> Result<u64, StoreError> {
-        storage_used(&self.connection(), tenant)
-    }
-}
-
-fn storage_left(connection: &Connection, tenant: &str) -> Result<u64, StoreError> {
-    let quota: Option<u64> = connection
-        .query_row(
-            "SELECT max_storage FROM tenant WHERE name = ?",
-            [tenant],
-            |row| row.get(0),
-        )
-        .optional()?;
-    let quota = quota.unwrap_or_else(|| Quota::default().max_storage);
-    Ok(quota.saturating_sub(storage_used(connection, tenant)?))
-}
-
-fn storage_used(connection: &Connection, tenant: &str) -> Result<u64, StoreError> {
-    Ok(connection.query_row(
-        "SELECT coalesce(sum(size), 0) FROM
-             (SELECT tenant, size + tree_size AS size FROM program
-              UNION ALL SELECT tenant, size FROM image
-              UNION ALL SELECT tenant, size FROM volume
-              UNION ALL SELECT tenant, size FROM deleted_volume)
-         WHERE tenant = ?",
-        [tenant],
-        |row| row.get(0),
-    )?)
-}
-
-/// Refuses what a tenant has no room for. In the transaction that adds it, so that two at once
-/// do not both find the room that there is for one.
-pub(super) fn check_storage(
-    transaction: &Transaction<'_>,
-    tenant: &str,
-    size: u64,
-) -> Result<(), StoreError> {
-    match storage_left(transaction, tenant)? {
-        left if left < size => Err(StoreError::Quota { left }),
-        _ => Ok(()),
     }
 }
 

@@ -28,10 +28,14 @@ pub struct Quota {
     #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 0, maximum = 1000000)]
     pub max_queued: u32,
-    /// Uploaded programs, what is made of them, and volumes, bytes.
+    /// Uploaded programs, what is made of them, volumes, and what machines and runs keep, bytes.
     #[serde(deserialize_with = "integer::unsigned")]
     #[schema(minimum = 0, maximum = 1125899906842624i64)]
     pub max_storage: u64,
+    /// Files, directories and links that those may have on the host.
+    #[serde(deserialize_with = "integer::unsigned")]
+    #[schema(minimum = 0, maximum = 1099511627776i64)]
+    pub max_inodes: u64,
 }
 
 impl Default for Quota {
@@ -42,6 +46,7 @@ impl Default for Quota {
             max_memory: 64 << 30,
             max_queued: 1000,
             max_storage: 16 << 30,
+            max_inodes: (16 << 30) / 4096,
         }
     }
 }
@@ -67,6 +72,7 @@ impl Tenant {
                 max_memory: row.get("max_memory")?,
                 max_queued: row.get("max_queued")?,
                 max_storage: row.get("max_storage")?,
+                max_inodes: row.get("max_inodes")?,
             },
             created_ms: row.get("created_ms")?,
         })
@@ -88,10 +94,11 @@ impl Store {
     pub fn put_tenant(&self, name: &str, quota: &Quota) -> Result<Tenant, StoreError> {
         let tenant = self.connection().query_row(
             "INSERT INTO tenant (name, weight, max_machines, max_memory, max_queued,
-                 max_storage, created_ms) VALUES (?, ?, ?, ?, ?, ?, ?)
+                 max_storage, max_inodes, created_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
              ON CONFLICT (name) DO UPDATE SET weight = excluded.weight,
                  max_machines = excluded.max_machines, max_memory = excluded.max_memory,
-                 max_queued = excluded.max_queued, max_storage = excluded.max_storage
+                 max_queued = excluded.max_queued, max_storage = excluded.max_storage,
+                 max_inodes = excluded.max_inodes
              RETURNING *",
             params![
                 name,
@@ -100,6 +107,7 @@ impl Store {
                 quota.max_memory,
                 quota.max_queued,
                 quota.max_storage,
+                quota.max_inodes,
                 now_ms()
             ],
             Tenant::from_row,

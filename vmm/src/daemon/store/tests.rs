@@ -16,7 +16,18 @@ fn new<'a>(id: &'a str, spec: &'a Spec, state: MachineState) -> NewMachine<'a> {
         spec,
         state,
         idempotency: None,
+        input: 0,
     }
+}
+
+/// So many bytes, in one file.
+fn file(bytes: u64) -> Storage {
+    Storage::file(bytes)
+}
+
+/// Bytes that a tenant may store besides.
+fn bytes_left(store: &Store, tenant: &str) -> u64 {
+    store.storage_left(tenant).unwrap().bytes
 }
 
 fn spec() -> Spec {
@@ -110,7 +121,7 @@ fn tenants_see_their_own_programs_only() {
     assert!(store.add_program(&program).unwrap().1, "tried again");
     assert!(store.program("other", "aa").unwrap().is_none());
     assert!(store.programs("other", "", 10).unwrap().is_empty());
-    let left = store.storage_left(DEFAULT_TENANT).unwrap();
+    let left = bytes_left(&store, DEFAULT_TENANT);
     assert_eq!(Quota::default().max_storage - left, 10);
     let unused = |before| store.unused_programs(before, 10).unwrap().len();
     assert_eq!(unused(i64::MAX), 0, "it is being packed");
@@ -209,18 +220,22 @@ fn networks_have_numbers_of_their_own() {
 fn volumes_belong_to_tenants_and_machines() {
     let (_directory, _path, store) = store();
     store.put_tenant("other", &Quota::default()).unwrap();
-    let made = store.add_volume(DEFAULT_TENANT, "data", "v1", 100).unwrap();
+    let made = store
+        .add_volume(DEFAULT_TENANT, "data", "v1", file(100))
+        .unwrap();
     assert_eq!(made.map(|volume| volume.size), Some(100));
-    let again = store.add_volume(DEFAULT_TENANT, "data", "v2", 5).unwrap();
+    let again = store
+        .add_volume(DEFAULT_TENANT, "data", "v2", file(5))
+        .unwrap();
     assert_eq!(again, None, "is there already");
     assert!(
         store
-            .add_volume("other", "data", "v3", 7)
+            .add_volume("other", "data", "v3", file(7))
             .unwrap()
             .is_some()
     );
     assert!(store.is_volume("v1").unwrap() && !store.is_volume("v2").unwrap());
-    let left = store.storage_left(DEFAULT_TENANT).unwrap();
+    let left = bytes_left(&store, DEFAULT_TENANT);
     assert_eq!(Quota::default().max_storage - left, 100);
 
     let with = |read_only| Spec {
@@ -273,7 +288,7 @@ fn volumes_belong_to_tenants_and_machines() {
     assert!(store.volumes(DEFAULT_TENANT, "", 10).unwrap().is_empty());
 
     // A deleted one takes storage until it is forgotten.
-    let used = || Quota::default().max_storage - store.storage_left(DEFAULT_TENANT).unwrap();
+    let used = || Quota::default().max_storage - bytes_left(&store, DEFAULT_TENANT);
     assert_eq!(used(), 100);
     store.add_deleted_volume("v9").unwrap();
     let deleted = store.deleted_volumes().unwrap();
@@ -295,7 +310,7 @@ fn a_quota_holds_for_several_at_once() {
     };
     store.put_tenant("small", &quota).unwrap();
     let names: Vec<String> = (0..8).map(|number| format!("v{number}")).collect();
-    let add = |name: &str| store.add_volume("small", name, name, 100);
+    let add = |name: &str| store.add_volume("small", name, name, file(100));
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         let begin = |name| scope.spawn(move || add(name));
         let threads: Vec<_> = names.iter().map(|name| begin(name.as_str())).collect();
@@ -303,13 +318,17 @@ fn a_quota_holds_for_several_at_once() {
         ended.collect()
     });
     let made = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-    let refused = |outcome: &Result<_, _>| matches!(outcome, Err(StoreError::Quota { left: 50 }));
+    let refused =
+        |outcome: &Result<_, _>| matches!(outcome, Err(StoreError::Quota { left: 50, .. }));
     let refusals = outcomes.iter().filter(|outcome| refused(outcome)).count();
     assert_eq!((made, refusals), (2, 6), "{outcomes:?}");
     let mut program = program("small");
     program.size = 51;
     let error = store.add_program(&program).unwrap_err();
-    assert!(matches!(error, StoreError::Quota { left: 50 }), "{error}");
+    assert!(
+        matches!(error, StoreError::Quota { left: 50, .. }),
+        "{error}"
+    );
     program.size = 50;
     assert!(store.add_program(&program).unwrap().1);
     assert!(!store.add_program(&program).unwrap().1, "it needs no more");
@@ -357,25 +376,25 @@ fn what_programs_take_on_the_disk_counts() {
     };
     store.put_tenant("a", &quota).unwrap();
     store.add_program(&program("a")).unwrap();
-    assert_eq!(store.storage_left("a").unwrap(), 90);
+    assert_eq!(bytes_left(&store, "a"), 90);
     let set = |size, is_there| store.set_tree_size(("a", "aa"), size, is_there);
     assert!(set(50, false).unwrap());
     assert!(matches!(
         set(91, false),
-        Err(StoreError::Quota { left: 90 })
+        Err(StoreError::Quota { left: 90, .. })
     ));
-    assert_eq!(store.storage_left("a").unwrap(), 40, "as before");
+    assert_eq!(bytes_left(&store, "a"), 40, "as before");
     store.add_image("a", "k", 30).unwrap();
     store.add_image("a", "k", 40).unwrap();
     assert!(store.add_image("a", "l", 1).is_err());
-    assert_eq!(store.storage_left("a").unwrap(), 0);
+    assert_eq!(bytes_left(&store, "a"), 0);
     assert!(!store.forget_image("a", "k").unwrap());
-    assert_eq!(store.storage_left("a").unwrap(), 40);
+    assert_eq!(bytes_left(&store, "a"), 40);
     // One of an earlier version is there whether there is room or not.
     assert!(set(1000, true).unwrap());
-    assert_eq!(store.storage_left("a").unwrap(), 0);
+    assert_eq!(bytes_left(&store, "a"), 0);
     store.delete_program("a", "aa").unwrap();
-    assert_eq!(store.storage_left("a").unwrap(), 100);
+    assert_eq!(bytes_left(&store, "a"), 100);
     assert!(!set(1, false).unwrap(), "it is gone");
 }
 
@@ -406,4 +425,114 @@ fn contents_of_files_go_with_the_program() {
     store.delete_program("a", "aa").unwrap();
     assert_eq!(store.contents("a", "aa", 1).unwrap(), None);
     assert_eq!(store.own_contents("a", "bb").unwrap(), [[2; 32]]);
+}
+
+#[test]
+fn inodes_count() {
+    let (_directory, _path, store) = store();
+    let quota = Quota {
+        max_inodes: 12,
+        ..Quota::default()
+    };
+    store.put_tenant("a", &quota).unwrap();
+    let left = || store.storage_left("a").unwrap().inodes;
+    store.add_program(&program("a")).unwrap();
+    assert_eq!(left(), 10, "an upload and its tree");
+    store.add_image("a", "k", 1).unwrap();
+    let volume = |name, inodes| store.add_volume("a", name, name, Storage { bytes: 1, inodes });
+    let refused = |error| {
+        let is_one = |error: &_| {
+            matches!(
+                error,
+                StoreError::Quota {
+                    what: "inodes",
+                    left: 9
+                }
+            )
+        };
+        assert!(is_one(&error), "{error}");
+    };
+    refused(volume("v1", 10).unwrap_err());
+    volume("v1", 4).unwrap();
+    let spec = spec();
+    let machine = |id| NewMachine {
+        tenant: "a",
+        ..new(id, &spec, MachineState::Created)
+    };
+    store.create_machine(&machine("m1")).unwrap();
+    assert_eq!(left(), 0, "five of a machine");
+    assert!(store.add_image("a", "l", 1).is_err());
+    store.delete_volume("a", "v1").unwrap();
+    assert_eq!(left(), 0, "they are still there");
+    store.forget_volume("v1").unwrap();
+    assert!(store.create_machine(&machine("m2")).is_err());
+    assert!(store.delete_machine("m1").unwrap());
+    refused(volume("v1", 10).unwrap_err());
+    volume("v1", 9).unwrap();
+}
+
+#[test]
+fn what_machines_keep_counts() {
+    let (_directory, _path, store) = store();
+    let quota = Quota {
+        max_storage: 10_000,
+        ..Quota::default()
+    };
+    store.put_tenant("a", &quota).unwrap();
+    let spec = spec();
+    let machine = |id, input| NewMachine {
+        tenant: "a",
+        input,
+        ..new(id, &spec, MachineState::Created)
+    };
+    let error = store.create_machine(&machine("m1", 6000)).unwrap_err();
+    assert!(matches!(error, StoreError::Quota { .. }), "{error}");
+    let Created::New(made) = store.create_machine(&machine("m1", 1000)).unwrap() else {
+        panic!("not made");
+    };
+    let before = bytes_left(&store, "a");
+    assert!((4000..5000).contains(&before), "{before}");
+    // What outputs may take, and when it has ended what they take, whatever that is.
+    assert!(store.set_outputs(&made, before + 1, true).is_err());
+    assert_eq!(bytes_left(&store, "a"), before);
+    store.set_outputs(&made, before, true).unwrap();
+    store.set_outputs(&made, before, true).unwrap();
+    assert_eq!(bytes_left(&store, "a"), 0);
+    store.set_outputs(&made, 10, false).unwrap();
+    assert_eq!(bytes_left(&store, "a"), before - 10);
+    store.set_outputs(&made, before + 1, false).unwrap();
+    assert_eq!(bytes_left(&store, "a"), 0);
+    assert!(store.delete_machine("m1").unwrap());
+    assert_eq!(bytes_left(&store, "a"), 10_000);
+}
+
+/// A database of version 8 has its volumes and tenants, with as many inodes as they could have.
+#[test]
+fn a_database_of_version_8_is_brought_up_to_date() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("hartline.db");
+    let connection = Connection::open(&path).unwrap();
+    for statements in &MIGRATIONS[..8] {
+        connection.execute_batch(statements).unwrap();
+    }
+    connection
+        .execute_batch(
+            "PRAGMA user_version = 8;
+             INSERT INTO tenant (name, weight, max_machines, max_memory, max_queued, max_storage,
+                 created_ms) VALUES ('a', 1, 2, 3, 4, 1000000, 6);
+             INSERT INTO volume VALUES ('a', 'data', 'v1', 81920, 7);
+             INSERT INTO deleted_volume VALUES ('v2', 'a', 8192);",
+        )
+        .unwrap();
+    drop(connection);
+    let store = Store::open(&path).unwrap();
+    let volume = store.volume("a", "data").unwrap().unwrap();
+    assert_eq!((volume.size, volume.inodes), (81_920, 20));
+    let used = store.storage_used("a").unwrap();
+    assert_eq!((used.bytes, used.inodes), (90_112, 22));
+    let quota = store.tenant("a").unwrap().unwrap().quota;
+    assert_eq!(
+        (quota.max_storage, quota.max_inodes),
+        (1_000_000, 4_194_304)
+    );
 }

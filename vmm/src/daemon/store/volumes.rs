@@ -1,6 +1,6 @@
 //! Volumes: directories that outlast machines.
 
-use super::programs::check_storage;
+use super::storage::{self, Storage};
 use super::{Machine, Store, StoreError, now_ms};
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,8 @@ pub struct Volume {
     /// Bytes that it may hold: the lengths of its files, and 4 KiB for each of them and for
     /// each directory and link.
     pub size: u64,
+    /// Files, directories and links that it may hold.
+    pub inodes: u64,
     /// When it was made, milliseconds since 1970.
     pub created_ms: i64,
 }
@@ -50,6 +52,7 @@ impl Volume {
             name: row.get("name")?,
             id: row.get("id")?,
             size: row.get("size")?,
+            inodes: row.get("inodes")?,
             created_ms: row.get("created_ms")?,
         })
     }
@@ -65,17 +68,18 @@ impl Store {
         tenant: &str,
         name: &str,
         id: &str,
-        size: u64,
+        size: Storage,
     ) -> Result<Option<Volume>, StoreError> {
         let mut connection = self.connection();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         if find(&transaction, tenant, name)?.is_some() {
             return Ok(None);
         }
-        check_storage(&transaction, tenant, size)?;
+        storage::check(&transaction, tenant, size)?;
         let added = transaction.query_row(
-            "INSERT INTO volume VALUES (?, ?, ?, ?, ?) RETURNING *",
-            params![tenant, name, id, size, now_ms()],
+            "INSERT INTO volume (tenant, name, id, size, inodes, created_ms)
+             VALUES (?, ?, ?, ?, ?, ?) RETURNING *",
+            params![tenant, name, id, size.bytes, size.inodes, now_ms()],
             Volume::from_row,
         )?;
         transaction.commit()?;
@@ -132,8 +136,8 @@ impl Store {
             return Ok(None);
         };
         transaction.execute(
-            "INSERT INTO deleted_volume VALUES (?, ?, ?)",
-            params![volume.id, tenant, volume.size],
+            "INSERT INTO deleted_volume (id, tenant, size, inodes) VALUES (?, ?, ?, ?)",
+            params![volume.id, tenant, volume.size, volume.inodes],
         )?;
         transaction.commit()?;
         Ok(Some(DeletedVolume {
@@ -148,7 +152,7 @@ impl Store {
     /// [`StoreError`].
     pub fn add_deleted_volume(&self, id: &str) -> Result<(), StoreError> {
         self.connection().execute(
-            "INSERT OR IGNORE INTO deleted_volume VALUES (?, '', 0)",
+            "INSERT OR IGNORE INTO deleted_volume (id, tenant, size) VALUES (?, '', 0)",
             [id],
         )?;
         Ok(())

@@ -23,9 +23,9 @@ pub fn list(arguments: &Volumes) -> anyhow::Result<ExitCode> {
         let mut daemon = arguments.remote.connect().await?;
         let volumes = super::list(&mut daemon, "/v1/volumes", "").await?;
         if !arguments.remote.print_json(&volumes)? {
-            let row = |volume| ["name", "size"].map(|field| table::text(volume, field));
+            let row = |volume| ["name", "size", "inodes"].map(|field| table::text(volume, field));
             let rows: Vec<_> = volumes.iter().map(row).collect();
-            table::print(["NAME", "SIZE"], &rows)?;
+            table::print(["NAME", "SIZE", "INODES"], &rows)?;
         }
         done()
     })
@@ -42,6 +42,10 @@ pub enum Volume {
         /// What it may hold, in MiB
         #[arg(long, value_name = "MIB", default_value_t = 1024)]
         size: u64,
+
+        /// How many files, directories and links it may hold (as many as it has room for)
+        #[arg(long, value_name = "N")]
+        inodes: Option<u64>,
 
         /// What to call it
         name: String,
@@ -64,10 +68,18 @@ pub enum Volume {
 pub fn volume(command: &Volume) -> anyhow::Result<ExitCode> {
     wait(async {
         match command {
-            Volume::Create { remote, size, name } => {
+            Volume::Create {
+                remote,
+                size,
+                inodes,
+                name,
+            } => {
                 let size = size.checked_mul(1 << 20);
                 let size = size.context("--size is more than there can be")?;
-                let request = json!({ "name": name, "size": size });
+                let mut request = json!({ "name": name, "size": size });
+                if let Some(inodes) = inodes {
+                    request["inodes"] = (*inodes).into();
+                }
                 let mut daemon = remote.connect().await?;
                 let path = "/v1/volumes";
                 let made: Value = daemon.json(Method::POST, path, Some(&request)).await?;
