@@ -23,8 +23,9 @@ const SPANS: [u64; 6] = [1, 4, 16, 64, 512, 4096];
 const RATES: [u64; 5] = [0, 1, 4, 16, 64];
 /// After so many events they become rare: a program that runs long still ends.
 const MANY: u64 = 200_000;
-/// A task that only waits for others, in a loop, has to let them run: safepoints of a turn.
-const LONGEST_TURN: u64 = 200_000;
+/// A task that only waits for others, in a loop, has to let them run: safepoints of a turn. So many
+/// take a third of a second.
+const LONGEST_TURN: u64 = 20_000;
 /// After the host has interrupted a loop: programs that wait in such loops still end.
 const LESS_PATIENCE: u64 = 1;
 /// So many events of the kinds that make exits happen often.
@@ -175,7 +176,7 @@ impl Chaos {
     pub fn ends_turn(&mut self) -> bool {
         let longest = match cpus::several() {
             // No seed repeats the run, and threads may wait for one another in loops.
-            true => LONGEST_TURN / 100,
+            true => LONGEST_TURN / 10,
             false => LONGEST_TURN,
         };
         let ends = self.does(Kind::Preempt) || self.turn >= longest;
