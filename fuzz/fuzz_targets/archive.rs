@@ -145,7 +145,10 @@ fn check(tree: File, limit: u64) -> io::Result<()> {
     let mut bytes = vec![0; image.length() as usize];
     image.read_exact_at(&mut bytes, 0)?;
     let pages = bytes.chunks(4096);
-    let data = pages.filter(|page| page.iter().any(|&byte| byte != 0)).count() as u64 * 4096;
+    let data = pages
+        .filter(|page| page.iter().any(|&byte| byte != 0))
+        .count() as u64
+        * 4096;
     // The header's page, and the end of the last one, are whole pages here.
     assert!(data <= limit + 2 * 4096, "{data} bytes of data");
     let bytes = Box::leak(bytes.into_boxed_slice());

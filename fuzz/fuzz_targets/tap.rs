@@ -91,7 +91,8 @@ struct Bench {
     network: UnixDatagram,
 }
 
-static BENCH: LazyLock<Mutex<Bench>> = LazyLock::new(|| Mutex::new(Bench::new().expect("a device")));
+static BENCH: LazyLock<Mutex<Bench>> =
+    LazyLock::new(|| Mutex::new(Bench::new().expect("a device")));
 
 impl Bench {
     fn new() -> io::Result<Self> {

@@ -31,8 +31,7 @@ fuzz_target!(|input: &[u8]| {
     begin(&mut bench.transport, kind);
     // Until it has nothing more to do.
     let start = Instant::now();
-    let is_on =
-        |bench: &Bench| read(&bench.transport, register::STATUS) & status::DRIVER_OK != 0;
+    let is_on = |bench: &Bench| read(&bench.transport, register::STATUS) & status::DRIVER_OK != 0;
     while is_on(&bench)
         && bench.sleeps() == 0
         && !watcher.failed.load(Ordering::SeqCst)
@@ -41,9 +40,7 @@ fuzz_target!(|input: &[u8]| {
         std::thread::yield_now();
     }
     for write in writes.chunks_exact(WRITE) {
-        bench
-            .transport
-            .write(u64::from(write[0]) * 4, &write[1..]);
+        bench.transport.write(u64::from(write[0]) * 4, &write[1..]);
         let mut bytes = [0; 8];
         let read = &mut bytes[..usize::from(write[1] % 9)];
         bench.transport.read(u64::from(write[0]), read);

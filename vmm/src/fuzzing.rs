@@ -141,9 +141,7 @@ impl Mailbox {
         self.shared.write_value(ARGS, args)?;
         self.shared.write(DATA, data)?;
         let signals = offset_of!(Shared, signals) as u64;
-        self.shared
-            .atomic_u64(signals)?
-            .store(1, Ordering::SeqCst);
+        self.shared.atomic_u64(signals)?.store(1, Ordering::SeqCst);
         self.shared
             .atomic_u32(CALL)?
             .store(operation, Ordering::SeqCst);
