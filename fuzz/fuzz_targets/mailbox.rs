@@ -7,7 +7,7 @@
 
 use hartline_abi::boot::Shared;
 use hartline_abi::call::{CALL_DATA, MAX_REGISTER_ACCESSES, Operation};
-use hartline_abi::interrupt::{Gate, TABLE_LENGTH};
+use hartline_abi::interrupt::{Gate, MAX_DEVICES, TABLE_LENGTH};
 use hartline_abi::layout::{DEVICE_GPA, RAM_GPA};
 use hartline_vmm::fuzzing::Mailbox;
 use hartline_vmm::platform::Kvm;
@@ -146,13 +146,13 @@ fn step(mailbox: &mut Mailbox, input: &mut Input<'_>) {
     }
 }
 
-/// A table with gates of devices at the vectors that have them, but for bits that differ: each is
-/// two bytes.
+/// A table with gates of devices, each of four bytes: the device, the vector, and which byte of the
+/// gate is changed and how.
 fn table(changes: &[u8]) -> Vec<u8> {
     let mut table = vec![0; TABLE_LENGTH];
     for change in changes.chunks_exact(4) {
         let [device, vector, byte, xor] = [change[0], change[1], change[2], change[3]];
-        let gate = Gate::of_device(u32::from(device) % hartline_abi::interrupt::MAX_DEVICES);
+        let gate = Gate::of_device(device % MAX_DEVICES);
         let mut bytes = [gate.low.to_le_bytes(), gate.high.to_le_bytes()].concat();
         bytes[usize::from(byte) % 16] ^= xor;
         table[usize::from(vector) * 16..][..16].copy_from_slice(&bytes);

@@ -9,8 +9,9 @@ use crate::daemon::problem::Problem;
 use crate::daemon::store::{Quota, Spec};
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use futures_util::FutureExt;
 use serde::de::DeserializeOwned;
 
@@ -18,10 +19,10 @@ use serde::de::DeserializeOwned;
 pub const REQUESTS: u8 = 14;
 
 /// Reads a body or a query string, `kind` says of which request. Result: the spec in it, if it has
-/// one, or the answer that the client gets instead of what it asked for; none if the server
+/// one, or the status that the client gets instead of what it asked for; none if the server
 /// does not get so far.
 #[must_use]
-pub fn read_request(kind: u8, text: &[u8]) -> Option<Result<Option<Spec>, Response>> {
+pub fn read_request(kind: u8, text: &[u8]) -> Option<Result<Option<Spec>, StatusCode>> {
     let read = match kind {
         0 => body::<runs::RunRequest>(text)?.and_then(|request| checked(request.spec)),
         1 => body::<machines::MachineRequest>(text)?.and_then(|request| checked(request.spec)),
@@ -39,7 +40,7 @@ pub fn read_request(kind: u8, text: &[u8]) -> Option<Result<Option<Spec>, Respon
         13 => body::<Spec>(text)?.and_then(checked),
         _ => return None,
     };
-    Some(read.map_err(IntoResponse::into_response))
+    Some(read.map_err(|problem| problem.into_response().status()))
 }
 
 fn checked(spec: Spec) -> Result<Option<Spec>, Problem> {
