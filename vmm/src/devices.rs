@@ -279,6 +279,11 @@ impl Devices {
     /// ([`Console::finish`]).
     pub fn stop(&self) {
         self.console.stop();
+        self.reset();
+    }
+
+    /// Resets all devices, as the guest can.
+    pub fn reset(&self) {
         for (_, transport) in &self.transports {
             lock(transport).reset();
         }

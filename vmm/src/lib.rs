@@ -14,6 +14,9 @@ pub mod daemon;
 pub mod devices;
 pub mod doctor;
 mod exits;
+// Fuzz targets are other crates: they reach inner parts by this module only.
+#[doc(hidden)]
+pub mod fuzzing;
 mod idt;
 pub mod images;
 pub mod interrupts;

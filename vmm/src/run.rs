@@ -300,7 +300,7 @@ fn request_counter(
 }
 
 /// Starts the thread that serves the volumes.
-fn start_volumes(
+pub(crate) fn start_volumes(
     shared: &Arc<Mapping>,
     volumes: &Arc<Volumes>,
     server: Server,

@@ -130,6 +130,141 @@ impl Chain {
     }
 }
 
+/// What holds of all chains. Kani proves it for up to three of them, of up to [`properties::MOST`]
+/// bytes; tests try all of these.
+#[cfg(any(test, kani))]
+mod properties {
+    use super::*;
+    use crate::virtio::buffers::properties::assert_same;
+
+    /// Most bytes of a chain, and chains.
+    pub const MOST: usize = NetHeader::LENGTH + 3;
+    pub const CHAINS: usize = 3;
+
+    /// Memory of the guest.
+    pub type Ram = [[u8; MOST]; CHAINS];
+
+    /// Chains of these lengths, each of two buffers, the first of which has `cut` bytes, or of
+    /// one.
+    fn spares(ram: &mut Ram, lengths: &[usize], cut: usize) -> Spares {
+        let mut spares = Spares::new(NetHeader::LENGTH, true);
+        for ((head, &length), bytes) in (0..).zip(lengths).zip(ram) {
+            let base: *mut libc::c_void = bytes.as_mut_ptr().cast();
+            let buffer = |from: usize, length| libc::iovec {
+                iov_base: base.wrapping_byte_add(from),
+                iov_len: length,
+            };
+            let cut = cut.min(length);
+            spares.room += length;
+            spares.chains.push_back(Chain {
+                head,
+                buffers: vec![buffer(0, cut), buffer(cut, length - cut)],
+                readable: 0,
+                length,
+            });
+        }
+        spares
+    }
+
+    /// A packet that there is room for is in the first chains, each of which but the last is full;
+    /// the header has their number; the other chains stay, with their room.
+    pub fn takes_in_order(ram: &mut Ram, lengths: &[usize], cut: usize, packet: usize) {
+        let mut spares = spares(ram, lengths, cut);
+        let all = spares.room;
+        // The header is in the first buffers in any case.
+        let mut left = packet;
+        let mut count = 0;
+        for (head, used) in spares.take(packet) {
+            let length = lengths[usize::from(head)];
+            assert_eq!(usize::from(head), count);
+            assert_eq!(used as usize, left.min(length));
+            left -= used as usize;
+            count += 1;
+        }
+        assert_eq!(left, packet.saturating_sub(all));
+        assert!(count == lengths.len() || left == 0);
+        // None is used up for nothing, but one for the header.
+        let before: usize = lengths[..count.saturating_sub(1)].iter().sum();
+        assert!(count <= 1 || before < packet);
+        assert_eq!(spares.room, lengths[count..].iter().sum::<usize>());
+        assert_eq!(spares.chains.len(), lengths.len() - count);
+        if count > 0 {
+            let at = NetHeader::BUFFERS_OFFSET;
+            assert_eq!(
+                u16::from_le_bytes([ram[0][at], ram[0][at + 1]]),
+                count as u16
+            );
+        }
+    }
+
+    /// The host gets the memory of all chains in their order, in as few pieces as they are.
+    pub fn joins_all(ram: &mut Ram, lengths: &[usize], cut: usize) {
+        let mut spares = spares(ram, lengths, cut);
+        assert_eq!(spares.join(), Ok(()));
+        let buffers: Vec<_> = spares
+            .chains
+            .iter()
+            .flat_map(|chain| chain.buffers.iter().copied())
+            .collect();
+        assert_same(&buffers, spares.pieces());
+        for pair in spares.pieces().windows(2) {
+            assert_ne!(
+                pair[0].iov_base.wrapping_byte_add(pair[0].iov_len),
+                pair[1].iov_base
+            );
+        }
+    }
+
+    #[cfg(kani)]
+    mod proofs {
+        use super::*;
+
+        fn any_lengths() -> ([usize; CHAINS], usize) {
+            let lengths: [usize; CHAINS] = kani::any();
+            let count: usize = kani::any();
+            kani::assume(count <= CHAINS);
+            for length in lengths {
+                // As `fill` takes them.
+                kani::assume((NetHeader::LENGTH..=MOST).contains(&length));
+            }
+            (lengths, count)
+        }
+
+        #[kani::proof]
+        #[kani::unwind(10)]
+        fn spares_take_in_order() {
+            let (lengths, count) = any_lengths();
+            let mut ram = [[0; MOST]; CHAINS];
+            takes_in_order(&mut ram, &lengths[..count], kani::any(), kani::any());
+        }
+
+        #[kani::proof]
+        #[kani::unwind(10)]
+        fn spares_join_all() {
+            let (lengths, count) = any_lengths();
+            let mut ram = [[0; MOST]; CHAINS];
+            joins_all(&mut ram, &lengths[..count], kani::any());
+        }
+    }
+
+    #[test]
+    fn all_short_chains() {
+        const LENGTHS: usize = MOST - NetHeader::LENGTH + 1;
+        for count in 0..=CHAINS as u32 {
+            for number in 0..LENGTHS.pow(count) {
+                let digit = |n| NetHeader::LENGTH + number / LENGTHS.pow(n) % LENGTHS;
+                let lengths: Vec<_> = (0..count).map(digit).collect();
+                for cut in 0..=MOST {
+                    joins_all(&mut [[0; MOST]; CHAINS], &lengths, cut);
+                    for packet in 0..=CHAINS * MOST + 1 {
+                        takes_in_order(&mut [[0; MOST]; CHAINS], &lengths, cut, packet);
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

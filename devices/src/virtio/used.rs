@@ -47,8 +47,7 @@ impl UsedRing {
             if head >= queue.size() {
                 return Err(DeviceError::Ring);
             }
-            let slot = u64::from(index % queue.size());
-            let at = address(queue.used_ring(), ELEMENTS + ELEMENT * slot)?;
+            let at = element_at(queue.used_ring(), index, queue.size())?;
             let element = u64::from(head) | u64::from(length) << 32;
             let written = memory.map().write_obj(element.to_le(), at);
             written.map_err(|_| DeviceError::Ring)?;
@@ -91,6 +90,12 @@ impl UsedRing {
     }
 }
 
+/// Where the element at an index of a used ring of `size` elements is.
+fn element_at(ring: u64, index: u16, size: u16) -> Result<GuestAddress, DeviceError> {
+    let slot = index.checked_rem(size).ok_or(DeviceError::Ring)?;
+    address(ring, ELEMENTS + ELEMENT * u64::from(slot))
+}
+
 fn ring<E>(_: E) -> DeviceError {
     DeviceError::Ring
 }
@@ -99,6 +104,54 @@ fn ring<E>(_: E) -> DeviceError {
 fn address(ring: u64, offset: u64) -> Result<GuestAddress, DeviceError> {
     let at = ring.checked_add(offset).ok_or(DeviceError::Ring)?;
     Ok(GuestAddress(at))
+}
+
+/// What holds of all rings. Kani proves it for all of them; tests try all indices of all sizes,
+/// at the ends of the addresses.
+#[cfg(any(test, kani))]
+mod properties {
+    use super::*;
+    use crate::virtio::MAX_QUEUE_SIZE;
+
+    /// Elements lie in the ring, one behind the other, and around its end also where the index
+    /// begins again; at the end of all addresses there are none.
+    fn elements_follow(ring: u64, index: u16, order: u32) {
+        let size = 1u16 << order;
+        let end = ELEMENTS + ELEMENT * u64::from(size);
+        let Ok(at) = element_at(ring, index, size) else {
+            assert!(ring.checked_add(end).is_none());
+            return;
+        };
+        let offset = at.0 - ring;
+        assert!(offset >= ELEMENTS && offset + ELEMENT <= end);
+        if let Ok(next) = element_at(ring, index.wrapping_add(1), size) {
+            let follows = next.0.wrapping_sub(at.0) == ELEMENT;
+            let begins = offset + ELEMENT == end && next.0 - ring == ELEMENTS;
+            assert!(follows || begins);
+        }
+    }
+
+    /// The highest order of a size that queues have.
+    const MOST: u32 = MAX_QUEUE_SIZE.ilog2();
+
+    #[cfg(kani)]
+    #[kani::proof]
+    fn used_elements_follow() {
+        let order: u32 = kani::any();
+        kani::assume(order <= MOST);
+        elements_follow(kani::any(), kani::any(), order);
+    }
+
+    #[test]
+    fn elements_of_all_rings() {
+        let ends = (0..ELEMENT + ELEMENTS + 1).map(|distance| u64::MAX - distance);
+        for ring in [0, 1 << 32].into_iter().chain(ends) {
+            for order in 0..=MOST {
+                (0..=u16::MAX).for_each(|index| elements_follow(ring, index, order));
+            }
+        }
+        assert_eq!(element_at(0, 5, 0), Err(DeviceError::Ring));
+    }
 }
 
 #[cfg(test)]

@@ -235,3 +235,95 @@ impl Limits {
         }
     }
 }
+
+/// What holds of every usage. Kani proves it for all numbers; tests try all small ones and the
+/// largest.
+#[cfg(any(test, kani))]
+mod properties {
+    use super::*;
+
+    /// Bytes are taken as a whole or not at all: they are if they fit, and only then.
+    fn takes_what_fits(before: Usage, bytes: u64) {
+        let mut after = before;
+        let sum = u128::from(before.used) + u128::from(bytes);
+        match after.take(bytes) {
+            Ok(()) => {
+                assert_eq!((u128::from(after.used), after.limit), (sum, before.limit));
+                assert!(bytes == 0 || sum <= u128::from(before.limit));
+                after.give(bytes);
+                assert_eq!(after, before);
+            }
+            Err(errno) => {
+                assert_eq!((errno, after), (libc::ENOSPC, before));
+                assert!(bytes > 0 && sum > u128::from(before.limit));
+            }
+        }
+    }
+
+    /// What is left can be taken, and not a byte more.
+    fn leaves_nothing(mut usage: Usage) {
+        let left = usage.left();
+        assert_eq!(usage.take(left), Ok(()));
+        assert_eq!((usage.left(), usage.take(1)), (0, Err(libc::ENOSPC)));
+    }
+
+    /// What is given back never makes room that was not taken, and a change is exact where its
+    /// result is a number.
+    fn gives_and_changes(usage: Usage, before: u64, after: u64) {
+        let mut given = usage;
+        given.give(before);
+        assert!(given.used <= usage.used && given.limit == usage.limit);
+        let mut changed = usage;
+        changed.change(before, after);
+        let exact = i128::from(usage.used) - i128::from(before) + i128::from(after);
+        assert_eq!(changed.limit, usage.limit);
+        assert!(i128::from(changed.used) >= exact.min(u64::MAX.into()));
+        if before <= usage.used && exact <= i128::from(u64::MAX) {
+            assert_eq!(i128::from(changed.used), exact);
+        }
+    }
+
+    #[cfg(kani)]
+    mod proofs {
+        use super::*;
+
+        fn any() -> Usage {
+            Usage {
+                used: kani::any(),
+                limit: kani::any(),
+            }
+        }
+
+        #[kani::proof]
+        fn usage_takes_what_fits() {
+            takes_what_fits(any(), kani::any());
+        }
+
+        #[kani::proof]
+        fn usage_leaves_nothing() {
+            leaves_nothing(any());
+        }
+
+        #[kani::proof]
+        fn usage_gives_and_changes() {
+            gives_and_changes(any(), kani::any(), kani::any());
+        }
+    }
+
+    #[test]
+    fn small_and_large_numbers() {
+        let numbers: Vec<u64> = (0..6).chain(u64::MAX - 3..=u64::MAX).collect();
+        for &used in &numbers {
+            for &limit in &numbers {
+                let usage = Usage { used, limit };
+                leaves_nothing(usage);
+                for &bytes in &numbers {
+                    takes_what_fits(usage, bytes);
+                    for &after in &numbers {
+                        gives_and_changes(usage, bytes, after);
+                    }
+                }
+            }
+        }
+    }
+}

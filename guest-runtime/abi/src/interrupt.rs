@@ -128,3 +128,38 @@ impl Table {
 const _: () = assert!(size_of::<Table>() == TABLE_LENGTH);
 const _: () =
     assert!(FIRST_VECTOR >= 32 && FIRST_VECTOR as usize + (MAX_DEVICES as usize) < VECTORS);
+
+/// What holds of all vectors and devices. Kani proves it; a test tries all of them.
+#[cfg(any(test, kani))]
+mod properties {
+    use super::*;
+
+    /// Each device has a vector of its own, which no exception of the processor has, and an entry
+    /// point in the page of stubs.
+    fn vectors_are_of_devices(vector: u8) {
+        match device_of(vector.into()) {
+            Some(device) => {
+                assert!(device < MAX_DEVICES && vector >= 32 && vector_of(device) == vector);
+                let entry = stub_of(device);
+                assert!(
+                    entry >= INTERRUPT_STUBS && entry + STUB_STRIDE <= INTERRUPT_STUBS + PAGE_SIZE
+                );
+                assert!(Gate::of_device(device).handler() == entry);
+            }
+            None => assert!((0..MAX_DEVICES).all(|device| vector_of(device) != vector)),
+        }
+    }
+
+    #[cfg(kani)]
+    #[kani::proof]
+    #[kani::unwind(34)]
+    fn all_vectors_are_of_devices() {
+        vectors_are_of_devices(kani::any());
+    }
+
+    #[test]
+    fn all_vectors() {
+        (0..=u8::MAX).for_each(vectors_are_of_devices);
+        assert_eq!(device_of(VECTORS + FIRST_VECTOR as usize), None);
+    }
+}

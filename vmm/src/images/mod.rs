@@ -10,11 +10,11 @@ use client::Cooling;
 pub use code::CodeFile;
 
 use crate::control::Control;
+use crate::layout::slot_end;
 use crate::platform::{self, Access, Mapping, Vm};
 use crate::program::TreeFile;
 use crate::tree::TreeImage;
 use hartline_abi::call::COPY_INODES;
-use hartline_abi::layout::{FILE_GPA_END, HUGE_PAGE_SIZE};
 use hartline_devices::volume::Copies;
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -288,9 +288,7 @@ impl Images {
         length: u64,
     ) -> Result<Option<u64>, platform::Error> {
         let gpa = self.next;
-        let end = gpa.checked_add(length);
-        let end = end.and_then(|end| end.checked_next_multiple_of(HUGE_PAGE_SIZE));
-        let Some(end) = end.filter(|&end| end <= FILE_GPA_END && length != 0) else {
+        let Some(end) = slot_end(gpa, length) else {
             return Ok(None);
         };
         let mapping = Mapping::file(what, file, length)?;

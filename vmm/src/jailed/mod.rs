@@ -4,7 +4,8 @@
 
 mod find;
 mod images;
-mod pack;
+#[doc(hidden)]
+pub mod pack;
 mod translate;
 mod vmm;
 mod volume;

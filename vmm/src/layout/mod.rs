@@ -21,9 +21,9 @@ use crate::supervisor;
 use crate::tree::Base;
 use hartline_abi::boot::{MAX_FILES, Shared};
 use hartline_abi::layout::{
-    CPL0_STRIDE, DEVICE_BASE, DEVICE_GPA, FILE_GPA, HUGE_PAGE_SIZE, PAGE_SIZE, PHYSMAP_BASE,
-    RAM_GPA, SHARED_BASE, SHARED_GPA, STACK_BASE, STACK_SIZE, STACK_STRIDE, SUPERVISOR_BASE,
-    SUPERVISOR_GPA,
+    CPL0_STRIDE, DEVICE_BASE, DEVICE_GPA, FILE_GPA, FILE_GPA_END, HUGE_PAGE_SIZE, PAGE_SIZE,
+    PHYSMAP_BASE, RAM_GPA, SHARED_BASE, SHARED_GPA, STACK_BASE, STACK_SIZE, STACK_STRIDE,
+    SUPERVISOR_BASE, SUPERVISOR_GPA,
 };
 use std::fs::File;
 use std::io;
@@ -240,6 +240,32 @@ fn tables_room(ram: u64, contents: &Contents<'_>) -> Result<u64, Error> {
     Ok(room.next_multiple_of(HUGE_PAGE_SIZE))
 }
 
+/// Where a block of `length` bytes at the offset `start` ends, in whole 2 MiB. None if it does not fit
+/// into the RAM: some of that must be left for the program.
+fn block_end(start: u64, length: u64, ram: u64) -> Option<u64> {
+    let length = length.checked_next_multiple_of(HUGE_PAGE_SIZE)?;
+    start.checked_add(length).filter(|&end| end < ram)
+}
+
+/// Where the next slot may begin after one of `length` bytes at the guest-physical address `gpa`; none
+/// if that is empty, or there is no room for it below [`FILE_GPA_END`].
+pub(crate) fn slot_end(gpa: u64, length: u64) -> Option<u64> {
+    let end = gpa.checked_add(length)?;
+    let end = end.checked_next_multiple_of(HUGE_PAGE_SIZE)?;
+    (length != 0 && end <= FILE_GPA_END).then_some(end)
+}
+
+// Parts of the guest-physical memory do not overlap, however much RAM there is.
+const _: () = {
+    assert!(SUPERVISOR_GPA + supervisor::SLOT_LENGTH <= SHARED_GPA);
+    assert!(
+        SHARED_GPA + (size_of::<Shared>() as u64).next_multiple_of(HUGE_PAGE_SIZE) <= DEVICE_GPA
+    );
+    assert!(DEVICE_GPA + u32::BITS as u64 * PAGE_SIZE <= RAM_GPA);
+    assert!(RAM_GPA + MAX_RAM <= FILE_GPA && FILE_GPA < FILE_GPA_END);
+    assert!(RAM_GPA.is_multiple_of(HUGE_PAGE_SIZE) && FILE_GPA.is_multiple_of(HUGE_PAGE_SIZE));
+};
+
 /// Memory being filled.
 pub(crate) struct Builder<'a> {
     slots: Vec<Slot>,
@@ -261,14 +287,7 @@ impl Builder<'_> {
             ram: self.ram.length(),
         };
         let start = self.block_next;
-        let length = length
-            .checked_next_multiple_of(HUGE_PAGE_SIZE)
-            .ok_or_else(full)?;
-        // Some of the RAM must be left for the program.
-        let end = start
-            .checked_add(length)
-            .filter(|&end| end < self.ram.length());
-        self.block_next = end.ok_or_else(full)?;
+        self.block_next = block_end(start, length, self.ram.length()).ok_or_else(full)?;
         Ok(start)
     }
 
@@ -329,6 +348,75 @@ impl Builder<'_> {
         self.tables
             .map_huge(SHARED_BASE, SHARED_GPA, length, Permission::ReadWrite)?;
         Ok(shared)
+    }
+}
+
+/// What holds of all blocks and slots. Kani proves it; tests try those around the ends.
+#[cfg(any(test, kani))]
+mod properties {
+    use super::*;
+
+    /// A block that is given is in RAM with all its bytes and not all of RAM, and the next one is
+    /// aligned if it is.
+    fn blocks_fit(start: u64, length: u64, ram: u64) {
+        let end = u128::from(start) + u128::from(length);
+        match block_end(start, length, ram) {
+            Some(next) => {
+                assert!(end <= u128::from(next) && next < ram);
+                assert!(u128::from(next) - end < u128::from(HUGE_PAGE_SIZE));
+                assert!((next - start).is_multiple_of(HUGE_PAGE_SIZE));
+            }
+            None => assert!(end + u128::from(HUGE_PAGE_SIZE) > u128::from(ram)),
+        }
+    }
+
+    /// A slot that is given is below the end with all its bytes, and the next one is aligned and
+    /// does not overlap it.
+    fn slots_fit(gpa: u64, length: u64) {
+        let end = u128::from(gpa) + u128::from(length);
+        match slot_end(gpa, length) {
+            Some(next) => {
+                assert!(length > 0 && end <= u128::from(next) && next <= FILE_GPA_END);
+                assert!(next.is_multiple_of(HUGE_PAGE_SIZE));
+            }
+            None => assert!(length == 0 || end > u128::from(FILE_GPA_END)),
+        }
+    }
+
+    #[cfg(kani)]
+    mod proofs {
+        use super::*;
+
+        #[kani::proof]
+        fn blocks_of_ram_fit() {
+            blocks_fit(kani::any(), kani::any(), kani::any());
+        }
+
+        #[kani::proof]
+        fn slots_of_files_fit() {
+            slots_fit(kani::any(), kani::any());
+        }
+    }
+
+    #[test]
+    fn numbers_around_the_ends() {
+        let near = |number: u64| (0..5).map(move |n| number.wrapping_add(n).wrapping_sub(2));
+        let numbers = [0, HUGE_PAGE_SIZE, 4 * HUGE_PAGE_SIZE, MIN_RAM, MAX_RAM];
+        let ends = [
+            FILE_GPA,
+            FILE_GPA_END,
+            FILE_GPA_END - HUGE_PAGE_SIZE,
+            1 << 63,
+        ];
+        let numbers: Vec<u64> = numbers.into_iter().chain(ends).flat_map(near).collect();
+        for &start in &numbers {
+            for &length in &numbers {
+                slots_fit(start, length);
+                numbers
+                    .iter()
+                    .for_each(|&ram| blocks_fit(start, length, ram));
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! that both sides use at once are atomics.
 
 use super::Error;
+use hartline_abi::layout::PAGE_SIZE;
 use std::any::Any;
 use std::fs::File;
 use std::io;
@@ -14,6 +15,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Alignment of every mapping: that of a huge page.
 const ALIGNMENT: usize = 2 << 20;
+/// Length of the smallest page.
+const PAGE: usize = PAGE_SIZE as usize;
 
 /// A mapping of host memory, aligned to 2 MiB, unmapped when dropped.
 #[derive(Debug)]
@@ -90,7 +93,7 @@ impl Mapping {
         let bytes = NonNull::from(bytes(&owner));
         let (base, length) = (bytes.cast::<u8>(), bytes.len());
         let is_aligned = base.addr().get().is_multiple_of(ALIGNMENT);
-        if length == 0 || !is_aligned || !length.is_multiple_of(4096) {
+        if length == 0 || !is_aligned || !length.is_multiple_of(PAGE) {
             let length = length as u64;
             let source = io::Error::from_raw_os_error(libc::EINVAL);
             return Err(Error::Memory {
@@ -119,10 +122,7 @@ impl Mapping {
             length,
             source,
         };
-        let size = usize::try_from(length)
-            .ok()
-            .filter(|&n| n > 0 && n < usize::MAX - 2 * ALIGNMENT)
-            .map(|n| n.next_multiple_of(4096))
+        let size = whole_pages(length)
             .ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EINVAL)))?;
         let base = reserve_aligned(size).map_err(failed)?;
         // SAFETY: the range was reserved for this mapping and is in no other use.
@@ -169,11 +169,10 @@ impl Mapping {
     }
 
     fn pointer(&self, offset: u64, length: usize) -> Result<*mut u8, Error> {
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        match start.checked_add(length) {
+        match start_of(self.length, offset, length) {
             // SAFETY: the offset is inside the mapping.
-            Some(end) if end <= self.length => Ok(unsafe { self.base.as_ptr().add(start) }),
-            _ => Err(self.out_of_bounds(offset, length)),
+            Some(start) => Ok(unsafe { self.base.as_ptr().add(start) }),
+            None => Err(self.out_of_bounds(offset, length)),
         }
     }
 
@@ -336,6 +335,22 @@ impl Drop for Mapping {
     }
 }
 
+/// The length of a mapping that has room for so many bytes; none if it has none, or if there cannot be
+/// so many with what aligning them takes.
+fn whole_pages(length: u64) -> Option<usize> {
+    let length = usize::try_from(length).ok();
+    let length = length.filter(|&n| n > 0 && n < usize::MAX - 2 * ALIGNMENT);
+    length.map(|n| n.next_multiple_of(PAGE))
+}
+
+/// Where `length` bytes at an offset begin in a mapping of `mapped` bytes; none if they are not
+/// all in it.
+fn start_of(mapped: usize, offset: u64, length: usize) -> Option<usize> {
+    let start = usize::try_from(offset).ok()?;
+    let end = start.checked_add(length)?;
+    (end <= mapped).then_some(start)
+}
+
 /// Reserves `size` bytes of address space at a multiple of [`ALIGNMENT`].
 fn reserve_aligned(size: usize) -> io::Result<NonNull<u8>> {
     let reserved = size + ALIGNMENT;
@@ -375,6 +390,72 @@ pub fn memory_file(name: &std::ffi::CStr, contents: &[u8]) -> io::Result<File> {
     let mut file = unsafe { File::from_raw_fd(fd) };
     file.write_all(contents)?;
     Ok(file)
+}
+
+/// What holds of all lengths and offsets. Kani proves it; tests try those around the ends.
+#[cfg(any(test, kani))]
+mod properties {
+    use super::*;
+
+    /// An access is allowed exactly if all its bytes are in the mapping: as numbers without end.
+    fn accesses_are_inside(mapped: usize, offset: u64, length: usize) {
+        let end = u128::from(offset) + length as u128;
+        match start_of(mapped, offset, length) {
+            Some(start) => assert!(start as u64 == offset && end <= mapped as u128),
+            None => assert!(end > mapped as u128),
+        }
+    }
+
+    /// Lengths become whole pages, as few as there can be, that can be aligned.
+    fn lengths_are_pages(length: u64) {
+        match whole_pages(length) {
+            Some(size) => {
+                assert!(size > 0 && size.is_multiple_of(PAGE));
+                assert!(size as u64 >= length && size as u64 - length < PAGE_SIZE);
+                assert!(size.checked_add(ALIGNMENT).is_some());
+            }
+            None => assert!(length == 0 || length >= (usize::MAX - 2 * ALIGNMENT) as u64),
+        }
+    }
+
+    #[cfg(kani)]
+    mod proofs {
+        use super::*;
+
+        #[kani::proof]
+        fn mapping_accesses_are_inside() {
+            accesses_are_inside(kani::any(), kani::any(), kani::any());
+        }
+
+        #[kani::proof]
+        fn mapping_lengths_are_pages() {
+            lengths_are_pages(kani::any());
+        }
+    }
+
+    #[test]
+    fn numbers_around_the_ends() {
+        let near = |number: u64| (0..5).map(move |n| number.wrapping_add(n).wrapping_sub(2));
+        let (page, large) = (PAGE_SIZE, ALIGNMENT as u64);
+        let numbers = [
+            0,
+            page,
+            2 * page,
+            large,
+            1 << 32,
+            1 << 63,
+            0u64.wrapping_sub(2 * large),
+        ];
+        let numbers: Vec<u64> = numbers.into_iter().flat_map(near).collect();
+        for &mapped in &numbers {
+            lengths_are_pages(mapped);
+            for &offset in &numbers {
+                for &length in &numbers {
+                    accesses_are_inside(mapped as usize, offset, length as usize);
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]

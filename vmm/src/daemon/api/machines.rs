@@ -134,7 +134,7 @@ pub async fn list(
 #[serde(try_from = "Map<String, Value>")]
 pub struct MachineRequest {
     #[serde(flatten)]
-    spec: Spec,
+    pub(super) spec: Spec,
     /// Start it too.
     #[schema(required = false)]
     start: bool,

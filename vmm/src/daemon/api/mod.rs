@@ -2,6 +2,7 @@
 
 mod attach;
 mod extract;
+pub(crate) mod fuzzing;
 mod logs;
 mod lookup;
 mod machines;

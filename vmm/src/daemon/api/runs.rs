@@ -45,7 +45,7 @@ const DELETE_WAIT: u64 = 10;
 #[serde(try_from = "Map<String, Value>")]
 pub struct RunRequest {
     #[serde(flatten)]
-    spec: Spec,
+    pub(super) spec: Spec,
     /// Standard input of the program.
     #[schema(max_length = 131072, required = false)]
     stdin: String,

@@ -1,0 +1,77 @@
+//! Both JSON protocols: messages between the daemon and jailed processes, and bodies and query
+//! strings of the API. What is not understood is an error, and what is understood is the same
+//! when it has been written and read again.
+
+#![no_main]
+
+use hartline_vmm::daemon::store::Spec;
+use hartline_vmm::fuzzing::{REQUESTS, read_request};
+use hartline_vmm::jail::Channel;
+use hartline_vmm::jailed::protocol::{
+    FromVmm, FromVolumeWorker, FromWorker, ImageAnswer, RunJob, RunResult, VolumeTask, WorkerJob,
+};
+use libfuzzer_sys::fuzz_target;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Kinds of messages, behind which the requests are.
+const MESSAGES: u8 = 8;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&kind, text)) = input.split_first() else {
+        return;
+    };
+    let kind = kind % (MESSAGES + REQUESTS);
+    if let Some(request) = kind.checked_sub(MESSAGES) {
+        return check_request(request, text);
+    }
+    let Some(message) = pass(text) else {
+        return;
+    };
+    match kind {
+        0 => check_message::<RunJob>(&message),
+        1 => check_message::<FromVmm>(&message),
+        2 => check_message::<ImageAnswer>(&message),
+        3 => check_message::<RunResult>(&message),
+        4 => check_message::<WorkerJob>(&message),
+        5 => check_message::<FromWorker>(&message),
+        6 => check_message::<VolumeTask>(&message),
+        _ => check_message::<FromVolumeWorker>(&message),
+    }
+});
+
+/// Sends a message, and receives it; none if it is none that can be sent.
+fn pass(text: &[u8]) -> Option<Vec<u8>> {
+    let (from, to) = Channel::pair().expect("descriptors");
+    from.send(text, &[]).ok()?;
+    let (message, descriptors) = to.receive().expect("a message");
+    assert_eq!(message, text);
+    assert!(descriptors.is_empty());
+    Some(message)
+}
+
+fn check_message<T: Serialize + DeserializeOwned>(message: &[u8]) {
+    match serde_json::from_slice::<T>(message) {
+        Ok(value) => assert_same(&value),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+fn check_request(request: u8, text: &[u8]) {
+    match read_request(request, text) {
+        // As the database has it, in which idempotency keys stand for what is written.
+        Some(Ok(Some(spec))) => {
+            assert_same::<Spec>(&spec);
+            let written = serde_json::to_vec(&spec).expect("JSON");
+            assert_eq!(serde_json::from_slice::<Spec>(&written).ok(), Some(spec));
+        }
+        Some(Ok(None)) | None => {}
+        Some(Err(status)) => assert!(status.is_client_error(), "{status}"),
+    }
+}
+
+fn assert_same<T: Serialize + DeserializeOwned>(value: &T) {
+    let written = serde_json::to_vec(value).expect("JSON");
+    let read: T = serde_json::from_slice(&written).expect("what was just written");
+    assert_eq!(serde_json::to_vec(&read).expect("JSON"), written);
+}
