@@ -242,44 +242,64 @@ impl Limits {
 mod properties {
     use super::*;
 
-    /// Bytes are taken as a whole or not at all: they are if they fit, and only then.
-    fn takes_what_fits(before: Usage, bytes: u64) {
+    /// Bytes and inodes, each with a limit of its own.
+    const PARTS: [fn(Space) -> u64; 2] = [|space| space.bytes, |space| space.inodes];
+
+    /// Room is taken as a whole or not at all: it is if bytes and inodes fit, and only then.
+    fn takes_what_fits(before: Usage, wanted: Space) {
         let mut after = before;
-        let sum = u128::from(before.used) + u128::from(bytes);
-        match after.take(bytes) {
+        let taken = after.take(wanted);
+        let fits = |part: &fn(Space) -> u64| {
+            let sum = u128::from(part(before.used)) + u128::from(part(wanted));
+            part(wanted) == 0 || sum <= u128::from(part(before.limit))
+        };
+        assert_eq!(taken.is_ok(), PARTS.iter().all(fits));
+        match taken {
             Ok(()) => {
-                assert_eq!((u128::from(after.used), after.limit), (sum, before.limit));
-                assert!(bytes == 0 || sum <= u128::from(before.limit));
-                after.give(bytes);
+                for part in PARTS {
+                    let sum = u128::from(part(before.used)) + u128::from(part(wanted));
+                    assert_eq!(u128::from(part(after.used)), sum);
+                }
+                assert_eq!(after.limit, before.limit);
+                after.give(wanted);
                 assert_eq!(after, before);
             }
-            Err(errno) => {
-                assert_eq!((errno, after), (libc::ENOSPC, before));
-                assert!(bytes > 0 && sum > u128::from(before.limit));
-            }
+            Err(errno) => assert_eq!((errno, after), (libc::ENOSPC, before)),
         }
     }
 
-    /// What is left can be taken, and not a byte more.
+    /// What is left can be taken, and nothing more.
     fn leaves_nothing(mut usage: Usage) {
         let left = usage.left();
         assert_eq!(usage.take(left), Ok(()));
-        assert_eq!((usage.left(), usage.take(1)), (0, Err(libc::ENOSPC)));
+        assert_eq!(usage.left(), Space::default());
+        assert_eq!(usage.take(Space::bytes(1)), Err(libc::ENOSPC));
+        assert_eq!(usage.take(Space::inode(0)), Err(libc::ENOSPC));
     }
 
     /// What is given back never makes room that was not taken, and a change is exact where its
     /// result is a number.
-    fn gives_and_changes(usage: Usage, before: u64, after: u64) {
+    fn gives_and_changes(usage: Usage, before: Space, after: u64) {
         let mut given = usage;
         given.give(before);
-        assert!(given.used <= usage.used && given.limit == usage.limit);
+        assert!(
+            PARTS
+                .iter()
+                .all(|part| part(given.used) <= part(usage.used))
+        );
+        assert_eq!(given.limit, usage.limit);
         let mut changed = usage;
-        changed.change(before, after);
-        let exact = i128::from(usage.used) - i128::from(before) + i128::from(after);
-        assert_eq!(changed.limit, usage.limit);
-        assert!(i128::from(changed.used) >= exact.min(u64::MAX.into()));
-        if before <= usage.used && exact <= i128::from(u64::MAX) {
-            assert_eq!(i128::from(changed.used), exact);
+        changed.change(before.bytes, after);
+        let used = i128::from(usage.used.bytes);
+        let exact = used - i128::from(before.bytes) + i128::from(after);
+        assert_eq!(
+            (changed.limit, changed.used.inodes),
+            (usage.limit, usage.used.inodes)
+        );
+        let changed = i128::from(changed.used.bytes);
+        assert!(changed >= exact.min(u64::MAX.into()));
+        if before.bytes <= usage.used.bytes && exact <= i128::from(u64::MAX) {
+            assert_eq!(changed, exact);
         }
     }
 
@@ -287,16 +307,23 @@ mod properties {
     mod proofs {
         use super::*;
 
+        fn space() -> Space {
+            Space {
+                bytes: kani::any(),
+                inodes: kani::any(),
+            }
+        }
+
         fn any() -> Usage {
             Usage {
-                used: kani::any(),
-                limit: kani::any(),
+                used: space(),
+                limit: space(),
             }
         }
 
         #[kani::proof]
         fn usage_takes_what_fits() {
-            takes_what_fits(any(), kani::any());
+            takes_what_fits(any(), space());
         }
 
         #[kani::proof]
@@ -306,22 +333,25 @@ mod properties {
 
         #[kani::proof]
         fn usage_gives_and_changes() {
-            gives_and_changes(any(), kani::any(), kani::any());
+            gives_and_changes(any(), space(), kani::any());
         }
     }
 
     #[test]
     fn small_and_large_numbers() {
-        let numbers: Vec<u64> = (0..6).chain(u64::MAX - 3..=u64::MAX).collect();
-        for &used in &numbers {
-            for &limit in &numbers {
-                let usage = Usage { used, limit };
-                leaves_nothing(usage);
-                for &bytes in &numbers {
-                    takes_what_fits(usage, bytes);
-                    for &after in &numbers {
-                        gives_and_changes(usage, bytes, after);
-                    }
+        let numbers: Vec<u64> = (0..4).chain(u64::MAX - 2..=u64::MAX).collect();
+        let pairs = || {
+            let inodes = |&bytes: &u64| numbers.iter().map(move |&inodes| (bytes, inodes));
+            let pairs = numbers.iter().flat_map(inodes);
+            pairs.map(|(bytes, inodes)| Space { bytes, inodes })
+        };
+        for (used, limit) in pairs().flat_map(|used| pairs().map(move |limit| (used, limit))) {
+            let usage = Usage { used, limit };
+            leaves_nothing(usage);
+            for wanted in pairs() {
+                takes_what_fits(usage, wanted);
+                for &after in &numbers {
+                    gives_and_changes(usage, wanted, after);
                 }
             }
         }
