@@ -4,6 +4,7 @@ use super::*;
 use crate::limiter::OwnLimits;
 use crate::virtio::DeviceError;
 use crate::virtio::tests::{AVAILABLE, BASE, Watcher, memory, queue, queue_at};
+use hartline_abi::virtio::NetHeader;
 use hartline_abi::virtio::net_command::{ERROR, MULTIQUEUE, OK, SET_PAIRS};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -223,4 +224,41 @@ fn drivers_need_not_know_of_several() {
     bench.device.reset();
     // Without it nobody could ask for them.
     assert!(!bench.start(net_feature::MULTIQUEUE, &[]));
+}
+
+#[test]
+fn packets_without_a_header_are_lost() {
+    let memory = memory();
+    let watcher = Arc::new(Watcher::default());
+    let mut device = Net::new(
+        vec![Box::<Wire>::default()],
+        [2; 6],
+        Duration::ZERO,
+        Arc::<OwnLimits>::default(),
+        Arc::new(|| ()),
+        (memory.clone(), Arc::clone(&watcher) as Arc<dyn Guest>),
+    )
+    .unwrap();
+    let header = NetHeader::LENGTH as u32;
+    let lengths = [0, header - 1, header, header + 5];
+    let chains = lengths.map(|length| (BASE + 0x4000, length, 0, 0));
+    for head in 0..lengths.len() as u16 {
+        let slot = GuestAddress(AVAILABLE + 4 + 2 * u64::from(head));
+        memory.map().write_obj(head, slot).unwrap();
+    }
+    let transmit = queue(&memory, &chains, lengths.len() as u16);
+    let receive = queue_at([0, 1, 2].map(|part| BASE + 0x6000 + part * 0x80), 8);
+    assert!(device.activate(0, vec![receive, transmit]));
+    let counters = device.counters();
+    // It sleeps when it has sent all.
+    while counters[0].read().sleeps == 0 && watcher.failure().is_none() {
+        std::thread::yield_now();
+    }
+    device.reset();
+    let counted = counters[0].read();
+    assert_eq!(watcher.failure(), None);
+    assert_eq!(
+        (counted.dropped, counted.sent_packets, counted.sent_bytes),
+        (2, 2, 5)
+    );
 }

@@ -117,13 +117,16 @@ impl Worker {
     /// Writes packets to the backend. As on a wire, one that is malformed, or not wanted now, is
     /// lost.
     fn write(&mut self, going: &[Chain]) {
-        let mut lost = if self.gone { going.len() } else { 0 };
-        if !self.gone {
-            let packets: Vec<_> = going.iter().map(|chain| &chain.buffers[..]).collect();
+        // Without a header it is no packet. The kernel takes one without bytes and sends nothing.
+        let is_whole = |chain: &&Chain| !self.gone && chain.length >= NetHeader::LENGTH;
+        let whole: Vec<_> = going.iter().filter(is_whole).collect();
+        let mut lost = going.len() - whole.len();
+        if !whole.is_empty() {
+            let packets: Vec<_> = whole.iter().map(|chain| &chain.buffers[..]).collect();
             let (counters, gone) = (&self.counters, &mut self.gone);
             let mut done = |number: usize, result: io::Result<()>| match result {
                 Ok(()) => {
-                    let length = going[number].length.saturating_sub(NetHeader::LENGTH);
+                    let length = whole[number].length - NetHeader::LENGTH;
                     count(&counters.sent_bytes, length as u64);
                 }
                 Err(error) => {
