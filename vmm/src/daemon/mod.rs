@@ -38,6 +38,7 @@ pub mod server;
 pub mod store;
 mod tls;
 pub mod usage;
+pub mod violations;
 pub mod volumes;
 
 use crate::affinity;
@@ -197,6 +198,7 @@ impl Daemon {
         let shared = shared_processors(&config)?;
         let launcher = Launcher::new(&data.join("empty"), users, cgroups, shared);
         let launcher = Arc::new(launcher.map_err(host(data))?);
+        let metrics = Metrics::new(launcher.violations());
         let ledger = Ledger::default();
         let library = Library::new(
             Arc::clone(&store),
@@ -264,7 +266,7 @@ impl Daemon {
             networks,
             processors,
             events,
-            metrics: Metrics::default(),
+            metrics,
             unenforced,
             _lock: lock,
         }))

@@ -3,8 +3,9 @@
 
 use super::cgroup::{Cgroups, Group};
 use super::network::Lease;
+use super::violations::Violations;
 use crate::affinity;
-use crate::jail::{self, Channel, Child, Role};
+use crate::jail::{self, Channel, Child, Role, Violation};
 use crate::jailed::{VMM, VOLUME_WORKER, WORKER};
 use crate::platform::Kvm;
 use std::collections::BTreeSet;
@@ -33,6 +34,7 @@ pub struct Launcher {
     uids: Uids,
     /// Limits, if they can be enforced.
     cgroups: Option<Arc<Cgroups>>,
+    violations: Violations,
 }
 
 /// A directory of the host that a VMM may use.
@@ -114,6 +116,7 @@ impl Launcher {
                 taken: Arc::default(),
             },
             cgroups: cgroups.map(Arc::new),
+            violations: Violations::default(),
         })
     }
 
@@ -149,8 +152,15 @@ impl Launcher {
             line: Line::new(channel)?,
             uid: Some(uid),
             cgroups: self.cgroups.clone(),
+            violations: self.violations.clone(),
             runtime: Handle::current(),
         })
+    }
+
+    /// Where system calls that jails do not allow are counted.
+    #[must_use]
+    pub fn violations(&self) -> &Violations {
+        &self.violations
     }
 
     /// Takes the user, the limits, and the address, of a tenant's VMM that was found again, so
@@ -310,8 +320,8 @@ impl Line {
         }
     }
 
-    /// Receives a message; `UnexpectedEof` when the process has ended. One that is
-    /// cancelled has received nothing.
+    /// Receives a message; `UnexpectedEof` when the process has ended, with the [`Violation`] that
+    /// ended it if it told one. A call that is cancelled has received nothing.
     ///
     /// # Errors
     /// Whatever the host answers.
@@ -321,6 +331,12 @@ impl Line {
             match ready.try_io(|channel| channel.get_ref().receive()) {
                 Ok(Ok((message, _))) if message.is_empty() => {
                     return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                Ok(Ok((message, descriptors))) => {
+                    return match Violation::from_report(&message) {
+                        None => Ok((message, descriptors)),
+                        Some(told) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, told)),
+                    };
                 }
                 Ok(result) => return result,
                 Err(_would_block) => {}
@@ -336,6 +352,7 @@ pub struct Jailed {
     line: Line,
     uid: Option<Uid>,
     cgroups: Option<Arc<Cgroups>>,
+    violations: Violations,
     runtime: Handle,
 }
 
@@ -368,6 +385,15 @@ impl Jailed {
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         self.uid.as_ref().is_some_and(Uid::is_out_of_memory)
+    }
+
+    /// The system call that its jail does not allow and that ended it, if that was its end:
+    /// logged, as that of `who`, and counted. `told` is what the process told of it.
+    pub async fn violation(&self, who: &str, told: Option<Violation>) -> Option<Violation> {
+        let process = self.child.as_ref()?;
+        let ended = tokio::time::timeout(LAST_BREATH, process.ended());
+        ended.await.ok()?;
+        self.violations.find(who, process.child(), told)
     }
 
     /// The process: number and start time.

@@ -11,6 +11,7 @@
 use super::auth::random_hex;
 use super::process::{Jailed, Launcher, SharedDirectory};
 use super::store::{DeletedVolume, Machine, Store, StoreError, Volume};
+use super::violations::told_by;
 use crate::jail::Role;
 use crate::jailed::protocol::{FromVolumeWorker, VolumeJob, VolumeTask};
 use std::collections::{BTreeMap, BTreeSet};
@@ -270,8 +271,17 @@ impl Volumes {
             let shared = vec![self.shared(id, false)];
             let worker: Jailed = self.launcher.start(Role::VolumeWorker, shared).await?;
             worker.line().send(&serde_json::to_vec(&task)?, &[]).await?;
-            let (answer, _) = worker.line().receive().await?;
-            io::Result::Ok(serde_json::from_slice(&answer)?)
+            let answer = match worker.line().receive().await {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    let who = format!("the worker of volume {id}");
+                    return match worker.violation(&who, told_by(&error)).await {
+                        Some(violation) => Err(io::Error::other(violation)),
+                        None => Err(error),
+                    };
+                }
+                answer => answer?.0,
+            };
+            Ok(serde_json::from_slice(&answer)?)
         };
         // Dropping the conversation ends the worker.
         let answer = tokio::time::timeout(WORK_TIME, conversation).await;

@@ -4,6 +4,7 @@ use super::error::host;
 use super::turns::Turn;
 use super::{Library, LibraryError};
 use crate::daemon::process::Jailed;
+use crate::daemon::violations::told_by;
 use crate::jail::Role;
 use crate::jailed::protocol::{FromWorker, WorkerJob};
 use std::fs::File;
@@ -111,7 +112,11 @@ impl Library {
                 Ok((answer, file.filter(is_file)))
             }
             Some(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                let message = format!("{what}: the worker ended by its limits or a fault");
+                let who = format!("a worker ({what})");
+                let message = match meter.worker.violation(&who, told_by(&error)).await {
+                    Some(violation) => format!("{what}: the worker was ended: {violation}"),
+                    None => format!("{what}: the worker ended by its limits or a fault"),
+                };
                 Err(LibraryError::Upload(message))
             }
             Some(Err(error)) => Err(host(what)(error)),

@@ -3,7 +3,8 @@
 use super::{MachineError, Machines};
 use crate::daemon::execute::Outputs;
 use crate::daemon::store::{Machine, MachineState, NetworkKind};
-use crate::jail::MAX_MESSAGE;
+use crate::daemon::violations::told_in;
+use crate::jail::{Child, MAX_MESSAGE, Violation};
 use crate::jailed::protocol::{COUNTERS_FD, INPUT_FD, RunResult};
 use crate::live::{Live, write_network_limits};
 use crate::platform::Counters;
@@ -134,6 +135,24 @@ impl Machines {
             0..=MAX_RESULT => serde_json::from_slice(&bytes).ok(),
             _ => None,
         }
+    }
+
+    /// The system call that its jail does not allow and that ended the process of a machine, if
+    /// that was its end. `told` is what the process told in a message.
+    pub(super) fn violation(
+        &self,
+        id: &str,
+        child: &Child,
+        told: Option<Violation>,
+    ) -> Option<Violation> {
+        let who = format!("the VMM of machine {id}");
+        let told = told.or_else(|| self.told(id));
+        self.launcher.violations().find(&who, child, told)
+    }
+
+    /// What the process of a machine told of a system call that its jail does not allow.
+    pub(super) fn told(&self, id: &str) -> Option<Violation> {
+        told_in(&File::open(self.file(id, "result")).ok()?)
     }
 
     pub(super) fn remove_files(&self, id: &str) -> Result<(), MachineError> {

@@ -52,7 +52,10 @@ impl Machines {
                     }
                 }
                 // Its group went with what it could tell.
-                None => self.finish(machine, why_it_died(false))?,
+                None => {
+                    let violation = self.told(&machine.id);
+                    self.finish(machine, &why_it_died(false, violation))?;
+                }
             }
         }
         // Their requests were not answered.
