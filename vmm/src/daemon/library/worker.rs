@@ -67,7 +67,9 @@ impl Library {
     ) -> Result<Answer, LibraryError> {
         let message = serde_json::to_vec(job).map_err(|error| host(what)(error.into()))?;
         let worker = self.launcher.start(Role::Worker, Vec::new()).await;
-        let worker = worker.map_err(host(what))?;
+        let mut worker = worker.map_err(host(what))?;
+        let kept = worker.keep_to_cores_of(turn.tenant());
+        kept.map_err(host(what))?;
         let line = worker.line().clone();
         let meter = Meter {
             worker,
