@@ -125,8 +125,8 @@ fn seal(handler: usize) -> Result<(), JailError> {
     let done = unsafe { libc::syscall(libc::SYS_mseal, first, length, 0) };
     match io::Error::last_os_error() {
         _ if done == 0 => Ok(()),
-        // A kernel before 6.10.
-        error if error.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
+        // A kernel before 6.10, or a service manager's filter that is older.
+        error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => Ok(()),
         source => Err(JailError::Call {
             call: "mseal",
             source,
@@ -184,7 +184,7 @@ fn set_action(signal: i32, handler: usize, flags: u64) -> Result<(), JailError> 
 #[unsafe(naked)]
 unsafe extern "C" fn report_and_end() {
     naked_asm!(
-        "1:",
+        "3:",
         // Into the file for the result, if there is one.
         "mov edi, {result}",
         "mov edx, {length}",
@@ -207,7 +207,7 @@ unsafe extern "C" fn report_and_end() {
         "mov eax, {rt_sigaction}",
         "syscall",
         "ud2",
-        ".skip {handler} - (. - 1b), 0xcc",
+        ".skip {handler} - (. - 3b), 0xcc",
         handler = const HANDLER,
         result = const RESULT_FD,
         channel = const CHANNEL_FD,
