@@ -19,6 +19,8 @@ mod lists;
 mod networks;
 #[path = "daemon/statistics.rs"]
 mod statistics;
+#[path = "daemon/violations.rs"]
+mod violations;
 #[path = "daemon/volumes.rs"]
 mod volumes;
 
@@ -76,6 +78,11 @@ const TESTS: &[(&str, Test)] = &[
     ("long translation", damage::long_translation),
     ("VMM that crashes", damage::crash),
     ("VMM that hangs", damage::hang),
+    ("forbidden system call", violations::forbidden_call),
+    (
+        "forbidden system call without its number",
+        violations::without_number,
+    ),
 ];
 
 fn main() -> ExitCode {

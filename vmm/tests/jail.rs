@@ -2,7 +2,9 @@
 //! to get out.
 
 use hartline_vmm::confine::{Confine, Thread};
-use hartline_vmm::jail::{self, CHANNEL_FD, Channel, Filters, Jail, Limits, Role, VOLUME_FD};
+use hartline_vmm::jail::{
+    self, CHANNEL_FD, Channel, Filters, Jail, Kind, Limits, Role, VOLUME_FD, Violation,
+};
 use hartline_vmm::platform::memory_file;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::fs::{self, File};
@@ -11,8 +13,11 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::process::ExitCode;
 use std::thread;
+use std::time::Duration;
 
 const UID: u32 = 0x7000_0123;
+/// How long the end of a process takes at most.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
@@ -26,18 +31,24 @@ fn main() -> ExitCode {
     let trial = |name: &str, test: fn() -> Result<(), Failed>| {
         Trial::test(name, test).with_ignored_flag(!is_root)
     };
-    let trials = vec![
-        trial("a VMM cannot get out", || cannot_get_out(Role::Vmm)),
-        trial("a VMM cannot get out of its volumes", || {
-            cannot_get_out(Role::VmmWithVolumes)
-        }),
-        trial("a worker cannot get out", || cannot_get_out(Role::Worker)),
-        trial("a worker cannot get out of a volume", || {
-            cannot_get_out(Role::VolumeWorker)
-        }),
+    let mut trials = vec![
+        trial("a VMM does its work only", || works(Role::Vmm)),
+        trial("a VMM stays in its volumes", || works(Role::VmmWithVolumes)),
+        trial("a worker does its work only", || works(Role::Worker)),
+        trial("a worker stays in a volume", || works(Role::VolumeWorker)),
         trial("it ends with its starter", ends_with_starter),
         trial("user 0 is refused", refuses_root),
     ];
+    for kind in Kind::ALL {
+        let name = kind.name();
+        let calls = format!("forbidden calls end {name}");
+        let tricks = format!("tricks do not help {name}");
+        let of_kind = [
+            Trial::test(calls, move || calls_end_it(kind)),
+            Trial::test(tricks, move || tricks_end_it(kind)),
+        ];
+        trials.extend(of_kind.map(|trial| trial.with_ignored_flag(!is_root)));
+    }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
@@ -64,6 +75,11 @@ fn start(role: Role, uid: u32) -> io::Result<(Vec<tempfile::TempDir>, jail::Chil
     Ok((vec![root, host], child, channel))
 }
 
+/// Whether a process of this role has volumes.
+fn has_volumes(role: Role) -> bool {
+    matches!(role, Role::VmmWithVolumes | Role::VolumeWorker)
+}
+
 /// What comes from inside, until its end.
 fn reports(channel: &Channel) -> io::Result<Vec<String>> {
     let mut reports = Vec::new();
@@ -75,11 +91,11 @@ fn reports(channel: &Channel) -> io::Result<Vec<String>> {
     }
 }
 
-fn cannot_get_out(role: Role) -> Result<(), Failed> {
+fn works(role: Role) -> Result<(), Failed> {
     let (directories, child, channel) = start(role, UID)?;
-    channel.send(b"try", &[])?;
+    channel.send(b"work", &[])?;
     let mut reports = reports(&channel)?;
-    if matches!(role, Role::VmmWithVolumes | Role::VolumeWorker) {
+    if has_volumes(role) {
         let file = directories[1].path().join("volume/file");
         let owner = fs::metadata(file).map(|file| (file.uid(), file.gid(), file.mode() & 0o777));
         if !matches!(owner, Ok((OWNER, OWNER, 0o666))) {
@@ -87,7 +103,7 @@ fn cannot_get_out(role: Role) -> Result<(), Failed> {
         }
     }
     if reports.pop().as_deref() != Some("done") {
-        return Err(format!("it did not try everything: {reports:?}").into());
+        return Err(format!("it did not do everything: {reports:?}").into());
     }
     let expected = [
         "pid 1",
@@ -103,8 +119,66 @@ fn cannot_get_out(role: Role) -> Result<(), Failed> {
     if !missing.is_empty() || !escapes.is_empty() {
         return Err(format!("missing: {missing:?}, escapes: {escapes:?}").into());
     }
-    if !child.wait(std::time::Duration::from_secs(60)) {
+    if !child.wait(PATIENCE) {
         return Err("it did not end".into());
+    }
+    Ok(())
+}
+
+/// Has a jailed process try something on a thread of a kind. Result: its last message, the signal
+/// that ended it.
+fn attempt(kind: Kind, what: &str) -> Result<(Vec<u8>, Option<i32>), Failed> {
+    let role = match kind {
+        Kind::Role(role) => role,
+        Kind::Thread(Thread::Volumes) => Role::VmmWithVolumes,
+        Kind::Thread(_) => Role::Vmm,
+    };
+    let (_directories, child, channel) = start(role, UID)?;
+    channel.send(format!("{}\n{what}", kind.name()).as_bytes(), &[])?;
+    let mut last = Vec::new();
+    loop {
+        match channel.receive()?.0 {
+            message if message.is_empty() => break,
+            message => last = message,
+        }
+    }
+    match child.wait(PATIENCE) {
+        true => Ok((last, child.ended_by())),
+        false => Err(format!("{what}: it did not end").into()),
+    }
+}
+
+/// Every forbidden system call ends a process, which reports its number.
+fn calls_end_it(kind: Kind) -> Result<(), Failed> {
+    let mut wrong = Vec::new();
+    for (number, (name, call, _)) in forbidden().into_iter().enumerate() {
+        if is_for_files(kind, name) {
+            continue;
+        }
+        let (last, signal) = attempt(kind, &number.to_string())?;
+        let violation = Violation::from_report(&last).and_then(|violation| violation.call);
+        let expected = (i32::try_from(call)?, Some(kind));
+        if signal != Some(libc::SIGSYS) || violation != Some(expected) {
+            let last = String::from_utf8_lossy(&last);
+            wrong.push(format!("{name}: {violation:?}, {signal:?}, {last:?}"));
+        }
+    }
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(wrong.join("\n").into()),
+    }
+}
+
+/// A process that tries to survive its violation ends too.
+fn tricks_end_it(kind: Kind) -> Result<(), Failed> {
+    for trick in TRICKS {
+        let (last, signal) = attempt(kind, trick)?;
+        // A stack that is none is a fault.
+        let ended = matches!(signal, Some(libc::SIGSYS | libc::SIGSEGV));
+        if !ended || last.starts_with(b"escape") {
+            let last = String::from_utf8_lossy(&last);
+            return Err(format!("{trick}: {signal:?}, {last:?}").into());
+        }
     }
     Ok(())
 }
@@ -114,7 +188,7 @@ fn ends_with_starter() -> Result<(), Failed> {
     // the end of the channel is what it waits for.
     let (_root, child, channel) = start(Role::Vmm, UID + 1)?;
     drop(channel);
-    match child.wait(std::time::Duration::from_secs(60)) {
+    match child.wait(PATIENCE) {
         true => Ok(()),
         false => Err("it goes on without anybody".into()),
     }
@@ -170,12 +244,22 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    if channel
-        .receive()
-        .is_ok_and(|(message, _)| message.is_empty())
-    {
-        return ExitCode::SUCCESS;
+    let message = channel.receive().map(|(message, _)| message);
+    let message = String::from_utf8(message.unwrap_or_default()).expect("text");
+    match message.split_once('\n') {
+        Some((kind, what)) => {
+            let kind = Kind::ALL.into_iter().find(|known| known.name() == kind);
+            try_on(kind.expect("a kind"), what, &filters);
+            report(&format!("escape: {what}"));
+        }
+        None if message.is_empty() => {}
+        None => work(role, descriptors.as_ref(), &filters, &report),
     }
+    ExitCode::SUCCESS
+}
+
+/// Does what is allowed, and tells.
+fn work(role: Role, descriptors: Option<&OwnedFd>, filters: &Filters, report: &dyn Fn(&str)) {
     // SAFETY: no preconditions.
     report(&format!("pid {}", unsafe { libc::getpid() }));
     let owner = match role {
@@ -185,43 +269,142 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
     };
     let owner = owner.and_then(|file| file.metadata());
     report(&format!("uid {}", owner.map_or(0, |file| file.uid())));
-    if let Some(descriptors) = &descriptors {
+    if let Some(descriptors) = descriptors {
         for escape in ways_out_of_volume(descriptors) {
             report(&format!("escape: {escape}"));
         }
     }
-    // What files are for; there are none but those of the volume.
-    let is_for_files = |attempt: &&str| {
-        let attempts = ["openat", "getdents64", "mkdirat", "an open descriptor"];
-        descriptors.is_some() && attempts.iter().any(|name| attempt.starts_with(name))
-    };
-    for escape in escapes().iter().filter(|attempt| !is_for_files(attempt)) {
+    // Nothing was left open but the standard descriptors, the channel and the device.
+    for fd in (5..64).filter(|_| descriptors.is_none()) {
+        // SAFETY: no bytes are read.
+        if unsafe { libc::read(fd, std::ptr::null_mut(), 0) } != -1 {
+            report("escape: an open descriptor");
+        }
+    }
+    for escape in not_refused() {
         report(&format!("escape: {escape}"));
     }
     let is_worker = matches!(role, Role::Worker | Role::VolumeWorker);
-    if !is_worker {
-        let filters = &filters;
-        for kind in Thread::ALL {
-            let escapes = thread::scope(|scope| {
-                let attempt = || {
-                    filters.confine(kind);
-                    escapes()
-                };
-                scope.spawn(attempt).join().unwrap_or_default()
-            });
-            let may_use_files = |attempt: &&&str| {
-                is_for_files(attempt) && (kind == Thread::Volumes || attempt.contains("descriptor"))
-            };
-            for escape in escapes.iter().filter(|attempt| !may_use_files(attempt)) {
-                report(&format!("escape: {escape} on the thread {kind:?}"));
-            }
-        }
-    }
-    if is_worker || writes_packets(&filters) {
+    if is_worker || writes_packets(filters) {
         report("packets are written if it has a network");
     }
     report("done");
-    ExitCode::SUCCESS
+}
+
+/// Tries something on a thread of a kind.
+fn try_on(kind: Kind, what: &str, filters: &Filters) {
+    match kind {
+        Kind::Role(_) => try_here(what),
+        Kind::Thread(thread) => {
+            let confined = || {
+                filters.confine(thread);
+                try_here(what);
+            };
+            // A panic is no end by a signal that is expected.
+            let _ = thread::scope(|scope| scope.spawn(confined).join());
+        }
+    }
+}
+
+/// Makes the forbidden call of this number, or plays a trick and then makes one.
+fn try_here(what: &str) {
+    let forbidden = forbidden();
+    if let Some(&(_, number, arguments)) = what.parse().ok().and_then(|n: usize| forbidden.get(n)) {
+        call(number, arguments);
+        return;
+    }
+    let action = [libc::SIG_IGN as u64, 0, 0, 0];
+    let action = action.as_ptr() as i64;
+    let all = u64::MAX;
+    let set_action = |signal: i32| {
+        call(libc::SYS_rt_sigaction, [signal.into(), action, 0, 8, 0]);
+    };
+    match what {
+        "ignore SIGSYS" => set_action(libc::SIGSYS),
+        "ignore SIGSEGV" => set_action(libc::SIGSEGV),
+        "block all signals" => {
+            let set = (&raw const all) as i64;
+            let how = libc::SIG_SETMASK.into();
+            call(libc::SYS_rt_sigprocmask, [how, set, 0, 8, 0]);
+        }
+        "close the channel" => {
+            call(libc::SYS_close, [CHANNEL_FD.into(), 0, 0, 0, 0]);
+        }
+        "fill the channel" => {
+            let data = [1_u8; 4096];
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            // SAFETY: the data are that long.
+            let send =
+                || unsafe { libc::send(CHANNEL_FD, data.as_ptr().cast(), data.len(), flags) };
+            while send() > 0 {}
+        }
+        "no place for a frame" => {
+            // SAFETY: never returns: the call is forbidden, and the kernel finds no stack.
+            unsafe {
+                std::arch::asm!("xor esp, esp", "syscall", "ud2",
+                    in("rax") libc::SYS_socket, options(noreturn));
+            }
+        }
+        _ => return,
+    }
+    call(libc::SYS_socket, [1, 1, 0, 0, 0]);
+}
+
+/// Ways to survive a violation.
+const TRICKS: [&str; 6] = [
+    "ignore SIGSYS",
+    "ignore SIGSEGV",
+    "block all signals",
+    "close the channel",
+    "fill the channel",
+    "no place for a frame",
+];
+
+/// Makes a system call. Result: the error number; 0: none.
+fn call(number: i64, [a, b, c, d, e]: [i64; 5]) -> i32 {
+    // SAFETY: what is refused touches no memory; pointers are to strings with NUL, structures that
+    // are there, or null. If a forbidden call is made the test fails, whatever it did.
+    match unsafe { libc::syscall(number, a, b, c, d, e) } {
+        -1 => io::Error::last_os_error().raw_os_error().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Calls that libraries try, and that do not fail as they are to.
+fn not_refused() -> Vec<&'static str> {
+    let flags = libc::O_CLOEXEC.into();
+    let path = c"/proc/sys/vm/overcommit_memory".as_ptr() as i64;
+    let cwd = libc::AT_FDCWD.into();
+    let attempts = [
+        ("clone3", libc::SYS_clone3, [0; 5], libc::ENOSYS),
+        (
+            "openat",
+            libc::SYS_openat,
+            [cwd, path, flags, 0, 0],
+            libc::EPERM,
+        ),
+        (
+            "TCGETS",
+            libc::SYS_ioctl,
+            [0, 0x5401, 0, 0, 0],
+            libc::ENOTTY,
+        ),
+    ];
+    let fails = attempts
+        .into_iter()
+        .filter(|&(_, number, arguments, error)| call(number, arguments) != error);
+    fails.map(|(name, ..)| name).collect()
+}
+
+/// Whether files of volumes are what a call is for: it is made then, on nothing.
+fn is_for_files(kind: Kind, name: &str) -> bool {
+    let kinds = [
+        Kind::Role(Role::VmmWithVolumes),
+        Kind::Role(Role::VolumeWorker),
+        Kind::Thread(Thread::Volumes),
+    ];
+    let volume_worker = kind == Kind::Role(Role::VolumeWorker);
+    kinds.contains(&kind) && (name == "getdents64" || name == "mkdirat" && !volume_worker)
 }
 
 /// Whether the system call for packets of a network interface is allowed: for a ring that there
@@ -291,8 +474,11 @@ fn ways_out_of_volume(descriptors: &OwnedFd) -> Vec<&'static str> {
     wrong
 }
 
-/// System calls that lead out, or would be the start of it: those that are not refused.
-fn escapes() -> Vec<&'static str> {
+/// A name, the number of a system call and its arguments.
+type Call = (&'static str, i64, [i64; 5]);
+
+/// System calls that lead out, would be the start of it, or have arguments that no kind may use.
+fn forbidden() -> Vec<Call> {
     let path = |text: &'static std::ffi::CStr| text.as_ptr() as i64;
     let none = [0; 5];
     let at = |directory: i32, name| [directory.into(), path(name), 0, 0, 0];
@@ -302,7 +488,7 @@ fn escapes() -> Vec<&'static str> {
     let address = address.as_ptr() as i64;
     let executable = i64::from(libc::PROT_READ | libc::PROT_EXEC);
     let private = i64::from(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    let attempts = [
+    vec![
         ("open", libc::SYS_open, [path(c"/etc/passwd"), 0, 0, 0, 0]),
         ("openat", libc::SYS_openat, at(cwd, c"/proc/1/status")),
         ("openat of the root", libc::SYS_openat, at(cwd, c"/")),
@@ -355,7 +541,6 @@ fn escapes() -> Vec<&'static str> {
             libc::SYS_clone,
             [libc::CLONE_NEWUSER as i64 | 17, 0, 0, 0, 0],
         ),
-        ("clone3", libc::SYS_clone3, none),
         ("fork", libc::SYS_fork, none),
         ("vfork", libc::SYS_vfork, none),
         (
@@ -396,24 +581,29 @@ fn escapes() -> Vec<&'static str> {
             libc::SYS_ioctl,
             [4, 0xae04 + 0x1000, 0, 0, 0],
         ),
-    ];
-    let mut escaped = Vec::new();
-    for (name, number, [a, b, c, d, e]) in attempts {
-        // SAFETY: what is refused touches no memory; pointers are to strings with NUL, or
-        // null. If one is not refused the test fails, whatever it did.
-        let result = unsafe { libc::syscall(number, a, b, c, d, e) };
-        let error = io::Error::last_os_error().raw_os_error();
-        let refused = [libc::EPERM, libc::EACCES, libc::ENOSYS].map(Some);
-        if result != -1 || !refused.contains(&error) {
-            escaped.push(name);
-        }
-    }
-    // Nothing was left open but the standard descriptors, the channel and the device.
-    for fd in 5..64 {
-        // SAFETY: no memory is involved.
-        if unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GETFD) } != -1 {
-            escaped.push("an open descriptor");
-        }
-    }
-    escaped
+        ("futex of another kind", libc::SYS_futex, [0, 6, 0, 0, 0]),
+        ("fcntl F_SETOWN", libc::SYS_fcntl, [3, 8, 1, 0, 0]),
+        ("fcntl F_SETFL", libc::SYS_fcntl, [3, 4, 0, 0, 0]),
+        ("madvise MADV_REMOVE", libc::SYS_madvise, [0, 0, 9, 0, 0]),
+        ("prctl PR_SET_DUMPABLE", libc::SYS_prctl, [4, 1, 0, 0, 0]),
+        ("SIGKILL to a thread", libc::SYS_tgkill, [1, 1, 9, 0, 0]),
+        ("dup2 over the channel", libc::SYS_dup2, [0, 3, 0, 0, 0]),
+        ("sendto elsewhere", libc::SYS_sendto, [4, 0, 0, 0x4040, 0]),
+        (
+            "mremap to an address",
+            libc::SYS_mremap,
+            [0, 4096, 4096, 3, 0],
+        ),
+        (
+            "a handler for SIGTERM",
+            libc::SYS_rt_sigaction,
+            [15, path(c""), 0, 8, 0],
+        ),
+        ("clone of a process", libc::SYS_clone, [17, 0, 0, 0, 0]),
+        (
+            "code that is made",
+            libc::SYS_mprotect,
+            [0, 4096, executable, 0, 0],
+        ),
+    ]
 }

@@ -108,7 +108,7 @@ pub fn long_translation() -> Result<()> {
 }
 
 /// The processes that a daemon started.
-fn children(daemon: &Daemon) -> Vec<i32> {
+pub(super) fn children(daemon: &Daemon) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{}/task", daemon.pid()));
     let lists = threads
         .into_iter()

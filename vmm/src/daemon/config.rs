@@ -63,6 +63,8 @@ pub struct Config {
     pub public_health: bool,
     /// Refuse to start where cgroup limits cannot be enforced.
     pub require_limits: bool,
+    /// Whether processes of different tenants are kept off the same core.
+    pub core_scheduling: CoreSchedulingMode,
     /// Most bytes per second that a VM reads from, and writes to, the disk of the data
     /// directory, by cgroups.
     pub disk_bandwidth: Option<u64>,
@@ -95,6 +97,18 @@ pub struct Config {
     pub share_files: bool,
 }
 
+/// Whether processes of different tenants are kept off the same core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CoreSchedulingMode {
+    /// Where the kernel can do it.
+    Auto,
+    /// The daemon does not start where the kernel cannot.
+    Require,
+    /// Never.
+    Off,
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -123,6 +137,7 @@ impl Default for Config {
             max_connections_per_tenant: 1024,
             public_health: false,
             require_limits: false,
+            core_scheduling: CoreSchedulingMode::Auto,
             disk_bandwidth: None,
             network_range: None,
             network_range6: None,

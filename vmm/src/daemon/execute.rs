@@ -6,6 +6,7 @@ use super::pool::Supply;
 use super::process::{Jailed, Line};
 use super::processors::Claim;
 use super::store::{Program, ProgramState, Spec};
+use crate::jail::Violation;
 use crate::jailed::protocol::{
     FromVmm, ImageAnswer, ImageName, PROGRAM_PATH, RunJob, RunResult, UploadKind, VolumeJob,
 };
@@ -22,10 +23,11 @@ pub const VMM_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a VMM ended without a result.
 #[must_use]
-pub fn why_it_died(out_of_memory: bool) -> &'static str {
-    match out_of_memory {
-        true => "the VMM was ended: it used more memory than its limit",
-        false => "the VMM ended without a result: it crashed or was killed",
+pub fn why_it_died(out_of_memory: bool, violation: Option<Violation>) -> String {
+    match (out_of_memory, violation) {
+        (_, Some(violation)) => format!("the VMM was ended: {violation}"),
+        (true, None) => "the VMM was ended: it used more memory than its limit".to_owned(),
+        (false, None) => "the VMM ended without a result: it crashed or was killed".to_owned(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::scheduler::Load;
 use super::usage::Use;
+use super::violations::Violations;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
@@ -33,8 +34,10 @@ pub struct Metrics {
     ready: Gauge,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
+impl Metrics {
+    /// With the violations of jails that others count.
+    #[must_use]
+    pub fn new(violations: &Violations) -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("hartline"),
             runs: Family::default(),
@@ -45,6 +48,9 @@ impl Default for Metrics {
         };
         let registry = &mut metrics.registry;
         registry.register("runs", "Runs that ended, by how", metrics.runs.clone());
+        let help =
+            "Jailed processes that a system call ended which their jail does not allow, by filter";
+        registry.register("jail_violations", help, violations.counters());
         for (name, help, gauge) in [
             (
                 "vms_running",
@@ -67,9 +73,7 @@ impl Default for Metrics {
         }
         metrics
     }
-}
 
-impl Metrics {
     /// Counts a run with this exit code.
     pub fn count_run(&self, code: u8) {
         let outcome = match code {

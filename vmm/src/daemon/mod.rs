@@ -38,15 +38,16 @@ pub mod server;
 pub mod store;
 mod tls;
 pub mod usage;
+pub mod violations;
 pub mod volumes;
 
 use crate::affinity;
-use crate::platform::{self, Kvm};
+use crate::platform::{self, CoreScheduling, Kvm, Unavailable};
 use crate::probe;
 use auth::{AuthError, Keys};
 use cgroup::{Cgroups, Unenforced};
 use collect::Collector;
-use config::Config;
+use config::{Config, CoreSchedulingMode};
 use connections::Connections;
 use events::Events;
 use ledger::Ledger;
@@ -99,6 +100,11 @@ pub enum DaemonError {
          hartlined in a group that has them (systemd: Delegate=yes)"
     )]
     Limits(Unenforced),
+    /// The configuration requires core scheduling.
+    #[error(
+        "core_scheduling = \"require\": {0}. Use a kernel and a host that have it, or say \"auto\""
+    )]
+    Cores(Unavailable),
     /// The configuration dedicates a processor that is not there.
     #[error("dedicated_cpus: this host has no processor {0}, or the daemon may not use it")]
     Processor(u32),
@@ -155,6 +161,8 @@ pub struct Daemon {
     pub metrics: Metrics,
     /// Why cgroups limit nothing; `None` if they do.
     pub unenforced: Option<Unenforced>,
+    /// Why tenants may share cores; `None` if they do not.
+    pub no_cores: Option<Unavailable>,
     /// Keeps other daemons away from the data directory.
     _lock: File,
 }
@@ -195,8 +203,12 @@ impl Daemon {
             }
         };
         let shared = shared_processors(&config)?;
-        let launcher = Launcher::new(&data.join("empty"), users, cgroups, shared);
+        let cores = core_scheduling(&config)?;
+        let no_cores = cores.as_ref().err().cloned();
+        let limits = (cgroups, cores.ok());
+        let launcher = Launcher::new(&data.join("empty"), users, limits, shared);
         let launcher = Arc::new(launcher.map_err(host(data))?);
+        let metrics = Metrics::new(launcher.violations());
         let ledger = Ledger::default();
         let library = Library::new(
             Arc::clone(&store),
@@ -264,8 +276,9 @@ impl Daemon {
             networks,
             processors,
             events,
-            metrics: Metrics::default(),
+            metrics,
             unenforced,
+            no_cores,
             _lock: lock,
         }))
     }
@@ -291,6 +304,20 @@ fn prepare(data: &Path) -> Result<File, DaemonError> {
         thread::sleep(LOCK_PERIOD);
     }
     Ok(lock)
+}
+
+/// Core scheduling, if it is wanted and possible. The log says whether it is in force.
+fn core_scheduling(config: &Config) -> Result<Result<CoreScheduling, Unavailable>, DaemonError> {
+    let found = match config.core_scheduling {
+        CoreSchedulingMode::Off => Err(Unavailable::Off),
+        CoreSchedulingMode::Auto | CoreSchedulingMode::Require => CoreScheduling::detect(),
+    };
+    match (&found, config.core_scheduling) {
+        (Ok(_), _) => tracing::info!("core scheduling: tenants do not share cores"),
+        (Err(why), CoreSchedulingMode::Require) => return Err(DaemonError::Cores(why.clone())),
+        (Err(why), _) => tracing::info!("no core scheduling: {why}"),
+    }
+    Ok(found)
 }
 
 /// Processors for all that has none for itself; all of them if none are left.

@@ -1,6 +1,7 @@
 //! VMMs that are locked in, with a VM made, waiting for something to run.
 
 use super::process::{Jailed, Launcher, SharedDirectory};
+use super::violations::told_by;
 use crate::jail::Role;
 use crate::jailed::protocol::FromVmm;
 use std::io;
@@ -126,14 +127,14 @@ async fn start_unbounded(
     shared: Vec<SharedDirectory>,
 ) -> io::Result<Jailed> {
     let vmm = launcher.start(role, shared).await?;
-    let (message, _) = vmm
-        .line()
-        .receive()
-        .await
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => io::Error::other("it ended before it was ready"),
-            _ => error,
-        })?;
+    let message = match vmm.line().receive().await {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            let violation = vmm.violation("a VMM that starts", told_by(&error)).await;
+            let early = || io::Error::other("it ended before it was ready");
+            return Err(violation.map_or_else(early, io::Error::other));
+        }
+        message => message?.0,
+    };
     match serde_json::from_slice(&message)? {
         FromVmm::Ready => Ok(vmm),
         FromVmm::Started | FromVmm::Ended(_) | FromVmm::Wants(_) => {

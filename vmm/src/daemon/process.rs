@@ -3,10 +3,11 @@
 
 use super::cgroup::{Cgroups, Group};
 use super::network::Lease;
+use super::violations::Violations;
 use crate::affinity;
-use crate::jail::{self, Channel, Child, Role};
+use crate::jail::{self, Channel, Child, Role, Violation};
 use crate::jailed::{VMM, VOLUME_WORKER, WORKER};
-use crate::platform::Kvm;
+use crate::platform::{CoreMember, CoreScheduling, Kvm};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
@@ -33,6 +34,9 @@ pub struct Launcher {
     uids: Uids,
     /// Limits, if they can be enforced.
     cgroups: Option<Arc<Cgroups>>,
+    /// Keeps tenants off each other's cores, if that can be done.
+    cores: Option<CoreScheduling>,
+    violations: Violations,
 }
 
 /// A directory of the host that a VMM may use.
@@ -72,7 +76,7 @@ impl Launcher {
     pub fn new(
         root: &Path,
         uids: Range<u32>,
-        cgroups: Option<Cgroups>,
+        (cgroups, cores): (Option<Cgroups>, Option<CoreScheduling>),
         shared: Vec<u32>,
     ) -> io::Result<Self> {
         let named = |path: &Path, error: io::Error| {
@@ -114,6 +118,8 @@ impl Launcher {
                 taken: Arc::default(),
             },
             cgroups: cgroups.map(Arc::new),
+            cores,
+            violations: Violations::default(),
         })
     }
 
@@ -149,15 +155,33 @@ impl Launcher {
             line: Line::new(channel)?,
             uid: Some(uid),
             cgroups: self.cgroups.clone(),
+            cores: self.cores.clone(),
+            violations: self.violations.clone(),
             runtime: Handle::current(),
         })
+    }
+
+    /// Where system calls that jails do not allow are counted.
+    #[must_use]
+    pub fn violations(&self) -> &Violations {
+        &self.violations
     }
 
     /// Takes the user, the limits, and the address, of a tenant's VMM that was found again, so
     /// that nobody else gets them.
     #[must_use]
-    pub fn adopt_uid(&self, uid: u32, tenant: &str, lease: Option<Arc<Lease>>) -> Option<Uid> {
+    pub fn adopt_uid(
+        &self,
+        (pid, uid): (i32, u32),
+        tenant: &str,
+        lease: Option<Arc<Lease>>,
+    ) -> Option<Uid> {
         let mut uid = self.uids.take_this(uid)?;
+        let core = self.cores.as_ref().map(|cores| cores.adopt(tenant, pid));
+        uid.core = core.and_then(|adopted| {
+            let failed = |error| tracing::warn!("core scheduling of process {pid}: {error}");
+            adopted.map_err(failed).ok()
+        });
         uid.lease = lease;
         let cgroups = self.cgroups.as_ref();
         uid.group = cgroups.and_then(|cgroups| cgroups.adopt(uid.uid, tenant));
@@ -211,6 +235,7 @@ impl Uids {
         taken_now.then(|| Uid {
             uid,
             group: None,
+            core: None,
             lease: None,
             taken: Arc::clone(&self.taken),
         })
@@ -222,6 +247,7 @@ impl Uids {
 pub struct Uid {
     uid: u32,
     group: Option<Group>,
+    core: Option<CoreMember>,
     lease: Option<Arc<Lease>>,
     taken: Arc<Mutex<BTreeSet<u32>>>,
 }
@@ -310,8 +336,8 @@ impl Line {
         }
     }
 
-    /// Receives a message; `UnexpectedEof` when the process has ended. One that is
-    /// cancelled has received nothing.
+    /// Receives a message; `UnexpectedEof` when the process has ended, with the [`Violation`] that
+    /// ended it if it told one. A call that is cancelled has received nothing.
     ///
     /// # Errors
     /// Whatever the host answers.
@@ -321,6 +347,12 @@ impl Line {
             match ready.try_io(|channel| channel.get_ref().receive()) {
                 Ok(Ok((message, _))) if message.is_empty() => {
                     return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                Ok(Ok((message, descriptors))) => {
+                    return match Violation::from_report(&message) {
+                        None => Ok((message, descriptors)),
+                        Some(told) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, told)),
+                    };
                 }
                 Ok(result) => return result,
                 Err(_would_block) => {}
@@ -336,6 +368,8 @@ pub struct Jailed {
     line: Line,
     uid: Option<Uid>,
     cgroups: Option<Arc<Cgroups>>,
+    cores: Option<CoreScheduling>,
+    violations: Violations,
     runtime: Handle,
 }
 
@@ -370,6 +404,15 @@ impl Jailed {
         self.uid.as_ref().is_some_and(Uid::is_out_of_memory)
     }
 
+    /// The system call that its jail does not allow and that ended it, if that was its end:
+    /// logged, as that of `who`, and counted. `told` is what the process told of it.
+    pub async fn violation(&self, who: &str, told: Option<Violation>) -> Option<Violation> {
+        let process = self.child.as_ref()?;
+        let ended = tokio::time::timeout(LAST_BREATH, process.ended());
+        ended.await.ok()?;
+        self.violations.find(who, process.child(), told)
+    }
+
     /// The process: number and start time.
     ///
     /// # Errors
@@ -391,16 +434,28 @@ impl Jailed {
     }
 
     /// Limits a VMM, where that can be done, to what a tenant's VM with so much memory may
-    /// use. `weight` is the tenant's share of the processors.
+    /// use, and to the tenant's cores. `weight` is the tenant's share of the processors.
     ///
     /// # Errors
     /// Whatever the host answers.
     pub fn limit(&mut self, tenant: &str, weight: u32, memory: u64) -> io::Result<()> {
+        self.keep_to_cores_of(tenant)?;
         if let (Some(cgroups), Some(child), Some(uid)) = (&self.cgroups, &self.child, &mut self.uid)
         {
             let process = (child.child().pid(), uid.uid);
             let group = cgroups.limit_vm(process, (tenant, weight), memory, VMM.threads);
             uid.group = Some(group?);
+        }
+        Ok(())
+    }
+
+    /// Keeps it off the cores of other tenants than this, where that can be done.
+    ///
+    /// # Errors
+    /// Whatever the host answers.
+    pub fn keep_to_cores_of(&mut self, tenant: &str) -> io::Result<()> {
+        if let (Some(cores), Some(child), Some(uid)) = (&self.cores, &self.child, &mut self.uid) {
+            uid.core = Some(cores.assign(tenant, child.child().pid())?);
         }
         Ok(())
     }

@@ -11,6 +11,7 @@
 use super::auth::random_hex;
 use super::process::{Jailed, Launcher, SharedDirectory};
 use super::store::{DeletedVolume, Machine, Storage, Store, StoreError, Volume};
+use super::violations::told_by;
 use crate::jail::Role;
 use crate::jailed::protocol::{FromVolumeWorker, Room, VolumeJob, VolumeTask};
 use std::collections::{BTreeMap, BTreeSet};
@@ -197,7 +198,10 @@ impl Volumes {
             let turn = self.turn_of(&volume.tenant);
             let _own = turn.acquire().await;
             let _worker = self.workers.acquire().await;
-            match self.work(&volume.id, VolumeTask::Empty).await? {
+            match self
+                .work((&volume.tenant, &volume.id), VolumeTask::Empty)
+                .await?
+            {
                 FromVolumeWorker::Emptied => {}
                 answer => return Err(failed(&volume.id, "emptying it", &format!("{answer:?}"))),
             }
@@ -236,7 +240,7 @@ impl Volumes {
             let used = match mount.read_only {
                 // Nothing is added. Another machine may be changing it meanwhile.
                 true => limit,
-                false => self.measure(&volume.id).await?,
+                false => self.measure((&machine.tenant, &volume.id)).await?,
             };
             let job = VolumeJob {
                 path: mount.path.clone(),
@@ -250,8 +254,8 @@ impl Volumes {
     }
 
     /// What a volume holds.
-    async fn measure(&self, id: &str) -> Result<Room, VolumeError> {
-        match self.work(id, VolumeTask::Measure).await? {
+    async fn measure(&self, (tenant, id): (&str, &str)) -> Result<Room, VolumeError> {
+        match self.work((tenant, id), VolumeTask::Measure).await? {
             FromVolumeWorker::Measured { used } => Ok(used),
             answer => Err(failed(id, "measuring it", &format!("{answer:?}"))),
         }
@@ -264,18 +268,32 @@ impl Volumes {
         }
     }
 
-    /// Has a worker do something with a volume.
-    async fn work(&self, id: &str, task: VolumeTask) -> Result<FromVolumeWorker, VolumeError> {
+    /// Has a worker do something with a volume of a tenant.
+    async fn work(
+        &self,
+        (tenant, id): (&str, &str),
+        task: VolumeTask,
+    ) -> Result<FromVolumeWorker, VolumeError> {
         let what = match task {
             VolumeTask::Measure => "measuring it",
             VolumeTask::Empty => "emptying it",
         };
         let conversation = async {
             let shared = vec![self.shared(id, false)];
-            let worker: Jailed = self.launcher.start(Role::VolumeWorker, shared).await?;
+            let mut worker: Jailed = self.launcher.start(Role::VolumeWorker, shared).await?;
+            worker.keep_to_cores_of(tenant)?;
             worker.line().send(&serde_json::to_vec(&task)?, &[]).await?;
-            let (answer, _) = worker.line().receive().await?;
-            io::Result::Ok(serde_json::from_slice(&answer)?)
+            let answer = match worker.line().receive().await {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    let who = format!("the worker of volume {id}");
+                    return match worker.violation(&who, told_by(&error)).await {
+                        Some(violation) => Err(io::Error::other(violation)),
+                        None => Err(error),
+                    };
+                }
+                answer => answer?.0,
+            };
+            Ok(serde_json::from_slice(&answer)?)
         };
         // Dropping the conversation ends the worker.
         let answer = tokio::time::timeout(WORK_TIME, conversation).await;

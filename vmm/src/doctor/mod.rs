@@ -11,7 +11,7 @@ pub use tuning::Tuning;
 
 use crate::daemon::{cgroup, network};
 use crate::interrupts::Mode;
-use crate::platform::Kvm;
+use crate::platform::{CoreScheduling, Kvm};
 use crate::probe::{Costs, Finding, Host, ProbeError, probe};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -84,6 +84,8 @@ pub struct Report {
     pub tuning: Tuning,
     /// What keeps `hartlined` from limiting what machines use; absent if nothing does.
     pub limits: Option<String>,
+    /// What keeps `hartlined` from keeping tenants off each other's cores; absent if nothing does.
+    pub core_scheduling: Option<String>,
     /// What keeps `hartlined` from making networks of tenants; absent if nothing does.
     pub networks: Option<String>,
     /// Instruction-set extensions that translated code may use, and why not others.
@@ -140,6 +142,7 @@ pub fn examine(device: &Path) -> Report {
         memory: Memory::detect(),
         tuning: Tuning::detect(),
         limits: cgroup::check_host().err().map(|why| why.to_string()),
+        core_scheduling: CoreScheduling::detect().err().map(|why| why.to_string()),
         networks: network::lacking().map(|why| why.to_string()),
         features: Vec::new(),
         target_features: String::new(),

@@ -75,6 +75,7 @@ fn ideal() -> Report {
             ..Tuning::default()
         },
         limits: None,
+        core_scheduling: None,
         networks: None,
         features: Vec::new(),
         target_features: String::new(),
@@ -98,7 +99,12 @@ fn what_the_daemon_lacks_is_shown() {
             .contains("limits of machines    possible\n")
     );
     report.networks = Some("no nft".into());
+    report.core_scheduling = Some("no kernel".into());
     let text = report.to_string();
+    assert!(
+        text.contains("core scheduling       not possible: no kernel\n"),
+        "{text}"
+    );
     assert!(
         text.contains("networks of tenants   not possible: no nft\n"),
         "{text}"

@@ -106,6 +106,7 @@ impl Report {
             Some(why) => format!("not possible: {why}"),
         };
         row(f, "limits of machines", &possible(&self.limits))?;
+        row(f, "core scheduling", &possible(&self.core_scheduling))?;
         row(f, "networks of tenants", &possible(&self.networks))
     }
 

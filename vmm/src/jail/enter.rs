@@ -1,5 +1,6 @@
 //! What a process takes away from itself before it looks at anything of a stranger's.
 
+use super::violation::report_violations;
 use super::{FilterError, Filters, Role};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
@@ -95,6 +96,7 @@ pub fn enter(jail: &Jail, filters: &Filters) -> Result<Option<OwnedFd>, JailErro
     // that shall outlive it.
     check("PR_SET_PDEATHSIG", set_parent_death_signal(libc::SIGKILL))?;
     restrict_paths(&jail.volumes)?;
+    report_violations()?;
     filters.confine_process(jail.role)?;
     Ok(descriptors)
 }

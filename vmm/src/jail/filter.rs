@@ -1,14 +1,14 @@
-//! seccomp filters: which system calls each kind of thread may make. The policy is
-//! `policy.json`, in the format of the seccompiler crate.
+//! seccomp filters: which system calls each kind of thread may make, by the [policy](super::policy).
+//! [`super::violation`] says what happens to others.
 
+use super::policy::{Policy, Rule};
 use crate::confine::{Confine, Thread};
 use seccompiler::{BpfMap, BpfProgram, TargetArch};
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::io;
 
-const POLICY: &str = include_str!("policy.json");
-/// Makes `clone3` look as if the kernel had none, so that the C library uses `clone`,
-/// whose flags can be checked.
-const NO_CLONE3: &str = "no_clone3";
+/// The filter of the calls that end the process at once.
+const KILLED: &str = "killed";
 
 /// Kinds of jailed processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Role {
 /// Why threads cannot be confined.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    /// The policy, or the kernel, which may have no seccomp.
+    /// The policy.
     #[error("seccomp: {0}")]
     Seccomp(#[from] seccompiler::Error),
     /// The policy is no JSON.
@@ -61,6 +61,61 @@ pub enum FilterError {
     /// The policy has no filter of this name.
     #[error("the policy has no filter {0}")]
     Missing(&'static str),
+    /// A filter has more instructions than the kernel takes.
+    #[error("a filter of the policy is too long")]
+    Length,
+    /// The kernel refuses a filter.
+    #[error("seccomp: {0}")]
+    Kernel(io::Error),
+}
+
+/// What a filter is for: a kind of process, or a kind of thread in a VMM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// All threads of a process that have no filter of their own.
+    Role(Role),
+    /// A thread of a VMM.
+    Thread(Thread),
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Role(Role::Vmm),
+        Self::Role(Role::VmmWithVolumes),
+        Self::Role(Role::Worker),
+        Self::Role(Role::VolumeWorker),
+        Self::Thread(Thread::Vcpu),
+        Self::Thread(Thread::Console),
+        Self::Thread(Thread::Volumes),
+        Self::Thread(Thread::Network),
+    ];
+
+    /// Its name in the policy.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Role(role) => role.name(),
+            Self::Thread(Thread::Vcpu) => "vcpu",
+            Self::Thread(Thread::Console) => "console",
+            Self::Thread(Thread::Volumes) => "volumes",
+            Self::Thread(Thread::Network) => "network",
+        }
+    }
+
+    /// The number by which the kernel names it in a `SIGSYS` (`SECCOMP_RET_DATA`).
+    pub(super) fn data(self) -> i32 {
+        (1..)
+            .zip(Self::ALL)
+            .find(|(_, kind)| *kind == self)
+            .map_or(0, |(number, _)| number)
+    }
+
+    /// The kind with this [number](Self::data).
+    pub(super) fn from_data(data: i32) -> Option<Self> {
+        let kind = (1..).zip(Self::ALL).find(|(number, _)| *number == data);
+        kind.map(|(_, kind)| kind)
+    }
 }
 
 /// The compiled policy.
@@ -73,16 +128,14 @@ impl Filters {
     /// # Errors
     /// It is wrong: a mistake of ours.
     pub fn compile() -> Result<Self, FilterError> {
-        let policy = serde_json::to_vec(&policy()?)?;
-        let map = seccompiler::compile_from_json(&policy[..], TargetArch::x86_64)?;
+        let policy = serde_json::to_vec(&filters()?)?;
+        let mut map = seccompiler::compile_from_json(&policy[..], TargetArch::x86_64)?;
+        for kind in Kind::ALL {
+            let filter = map.get_mut(kind.name());
+            name_in_traps(filter.ok_or(FilterError::Missing(kind.name()))?, kind);
+        }
         let filters = Self(map);
-        filters.get(NO_CLONE3)?;
-        for role in Role::ALL {
-            filters.get(role.name())?;
-        }
-        for thread in Thread::ALL {
-            filters.get(name(thread))?;
-        }
+        filters.get(KILLED)?;
         Ok(filters)
     }
 
@@ -92,9 +145,16 @@ impl Filters {
     /// # Errors
     /// The kernel has no seccomp.
     pub fn confine_process(&self, role: Role) -> Result<(), FilterError> {
-        seccompiler::apply_filter(self.get(NO_CLONE3)?)?;
-        seccompiler::apply_filter(self.get(role.name())?)?;
-        Ok(())
+        apply(self.get(KILLED)?, libc::SECCOMP_FILTER_FLAG_LOG)?;
+        self.confine_to(Kind::Role(role))
+    }
+
+    fn confine_to(&self, kind: Kind) -> Result<(), FilterError> {
+        let names = (0..).map(|number| refusal_name(kind, number));
+        for filter in names.map_while(|name| self.0.get(&name)) {
+            apply(filter, 0)?;
+        }
+        apply(self.get(kind.name())?, libc::SECCOMP_FILTER_FLAG_LOG)
     }
 
     fn get(&self, name: &'static str) -> Result<&BpfProgram, FilterError> {
@@ -102,34 +162,61 @@ impl Filters {
     }
 }
 
-/// The policy, with the filter of a VMM that has volumes, which may do what its threads may.
-fn policy() -> Result<Value, FilterError> {
-    let mut policy: Value = serde_json::from_str(POLICY)?;
-    let mut filter = policy[Role::Vmm.name()].clone();
-    let more = policy[name(Thread::Volumes)]["filter"].as_array().cloned();
-    if let (Some(rules), Some(more)) = (filter["filter"].as_array_mut(), more) {
-        rules.extend(more);
-        policy[Role::VmmWithVolumes.name()] = filter;
-    }
-    Ok(policy)
+/// Name of one of the filters that refuse calls of a kind of thread.
+fn refusal_name(kind: Kind, number: usize) -> String {
+    format!("{} refuses {number}", kind.name())
 }
 
-/// Name of a thread's filter.
-fn name(thread: Thread) -> &'static str {
-    match thread {
-        Thread::Vcpu => "vcpu",
-        Thread::Console => "console",
-        Thread::Volumes => "volumes",
-        Thread::Network => "network",
+/// Adds a filter to those of the calling thread, which needs `no_new_privs`.
+fn apply(filter: &BpfProgram, flags: libc::c_ulong) -> Result<(), FilterError> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(|_| FilterError::Length)?,
+        filter: filter.as_ptr().cast_mut().cast(),
+    };
+    let mode = libc::SECCOMP_SET_MODE_FILTER;
+    // SAFETY: the program is as long as it says; the kernel copies it.
+    match unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) } {
+        0 => Ok(()),
+        _ => Err(FilterError::Kernel(io::Error::last_os_error())),
     }
+}
+
+/// Has the kernel tell by which filter it sent a `SIGSYS`.
+fn name_in_traps(filter: &mut BpfProgram, kind: Kind) {
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let data = kind.data().unsigned_abs();
+    for instruction in filter {
+        if instruction.code == RETURN && instruction.k == libc::SECCOMP_RET_TRAP {
+            instruction.k |= data & libc::SECCOMP_RET_DATA;
+        }
+    }
+}
+
+/// The filters of the policy, in the format of the seccompiler crate.
+fn filters() -> Result<Value, FilterError> {
+    let policy = Policy::read()?;
+    let filter = |mismatch: Value, matches: Value, rules: &[Rule]| json!({"mismatch_action": mismatch, "match_action": matches, "filter": rules});
+    let mut filters = serde_json::Map::new();
+    let killed = filter(json!("allow"), json!("kill_process"), &policy.killed);
+    filters.insert(KILLED.to_owned(), killed);
+    for kind in Kind::ALL {
+        let mut rules = policy.rules(kind);
+        for (number, refused) in policy.refused(kind).enumerate() {
+            let action = json!({"errno": refused.errno});
+            let refusal = filter(json!("allow"), action, &refused.calls);
+            filters.insert(refusal_name(kind, number), refusal);
+            // A trap would count more than the error.
+            rules.extend_from_slice(&refused.calls);
+        }
+        let filter = filter(json!("trap"), json!("allow"), &rules);
+        filters.insert(kind.name().to_owned(), filter);
+    }
+    Ok(filters.into())
 }
 
 impl Confine for Filters {
     fn confine(&self, thread: Thread) {
-        let applied = self
-            .get(name(thread))
-            .and_then(|filter| Ok(seccompiler::apply_filter(filter)?));
-        if applied.is_err() {
+        if self.confine_to(Kind::Thread(thread)).is_err() {
             // The process may make more system calls than this thread may.
             std::process::abort();
         }
@@ -151,5 +238,13 @@ mod tests {
             assert_eq!(Role::from_name(role.name()), Some(role));
         }
         assert_eq!(Role::from_name("root"), None);
+    }
+
+    #[test]
+    fn kinds_have_numbers() {
+        for kind in Kind::ALL {
+            assert_eq!(Kind::from_data(kind.data()), Some(kind));
+        }
+        assert_eq!(Kind::from_data(0), None);
     }
 }

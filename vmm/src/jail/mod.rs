@@ -7,15 +7,20 @@
 //! ([`Filters`]). All that it works with comes through the socket, as open descriptors;
 //! directories of the host, if it is to have some ([`mount`]), when it is started.
 
+mod call_names;
 mod channel;
 mod enter;
 mod filter;
 mod mount;
+mod policy;
 mod spawn;
+mod violation;
 
 pub use channel::{Channel, MAX_DESCRIPTORS, MAX_MESSAGE};
 pub(crate) use enter::set_parent_death_signal;
 pub use enter::{Jail, JailError, Limits, enter};
-pub use filter::{FilterError, Filters, Role};
+pub use filter::{FilterError, Filters, Kind, Role};
 pub use mount::mount;
-pub use spawn::{CHANNEL_FD, Child, DEVICE_FD, VOLUME_FD, spawn};
+pub use policy::{CallCount, call_counts};
+pub use spawn::{CHANNEL_FD, Child, DEVICE_FD, RESULT_FD, VOLUME_FD, spawn};
+pub use violation::Violation;

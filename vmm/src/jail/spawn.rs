@@ -18,6 +18,10 @@ pub const DEVICE_FD: RawFd = 4;
 /// First of the descriptors of volumes in a VMM that has them, one after the other.
 pub const VOLUME_FD: RawFd = 5;
 
+/// Descriptor of a VMM that is open on the file for its result, from when it has that: there it
+/// reports a [violation](super::Violation).
+pub const RESULT_FD: RawFd = 1003;
+
 /// Number of `/dev/net/tun` (the kernel's Documentation/admin-guide/devices.txt).
 const TUN_DEVICE: libc::dev_t = libc::makedev(10, 200);
 
@@ -198,6 +202,25 @@ impl Child {
             ..0 => Err(io::Error::last_os_error()),
             // SAFETY: a fresh descriptor that nobody else owns.
             fd => Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }),
+        }
+    }
+
+    /// The signal that has ended it, if one has. `None` too if it runs, or is not a child of this
+    /// process.
+    #[must_use]
+    pub fn ended_by(&self) -> Option<i32> {
+        let id = self.descriptor.as_raw_fd() as libc::id_t;
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: a valid structure for the answer; all zeros are one. The kernel sets the fields
+        // of a child's end.
+        unsafe {
+            if libc::waitid(libc::P_PIDFD, id, info.as_mut_ptr(), options) != 0 {
+                return None;
+            }
+            let info = info.assume_init();
+            let by_signal = matches!(info.si_code, libc::CLD_KILLED | libc::CLD_DUMPED);
+            (info.si_signo == libc::SIGCHLD && by_signal).then(|| info.si_status())
         }
     }
 

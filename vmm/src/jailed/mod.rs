@@ -123,7 +123,7 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
     };
     // The jail has no system call for it.
     let is_vmm = matches!(role, Role::Vmm | Role::VmmWithVolumes);
-    let batch = Batch::new().ok().filter(|_| is_vmm);
+    let batch = is_vmm.then(Batch::new).and_then(Result::ok);
     if let Some(descriptors) = jail::enter(&jail, &filters)? {
         hartline_devices::volume::use_descriptors(descriptors);
     }

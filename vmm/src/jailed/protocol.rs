@@ -22,6 +22,9 @@ pub const NETWORK_FD: i32 = INPUT_FD + 1;
 /// them while the VM runs.
 pub const COUNTERS_FD: i32 = INPUT_FD + 2;
 
+// After these comes `RESULT_FD` of the jail.
+const _: () = assert!(crate::jail::RESULT_FD == COUNTERS_FD + 1);
+
 /// Largest IP packet of such an interface, bytes.
 pub const MTU: u16 = 1500;
 

@@ -11,7 +11,7 @@ use crate::devices::{Attached, Network};
 use crate::exits::UserExits;
 use crate::images::ImageFile;
 use crate::interrupts::Mode;
-use crate::jail::{Channel, Filters};
+use crate::jail::{Channel, Filters, RESULT_FD};
 use crate::live::LiveCounters;
 use crate::machine::{Blank, RUNTIME, Settings};
 use crate::placement::Placement;
@@ -157,6 +157,7 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
     let (Some(result), Some(tree)) = (file(), file()) else {
         return Err(JailedError::Descriptor);
     };
+    put(Some(result.try_clone()?.into()), RESULT_FD)?;
     if job.interactive {
         put(descriptors.next(), INPUT_FD)?;
     }

@@ -1,6 +1,7 @@
 //! Everything that is KVM's own: the rest of the VMM sees memory, a VM, a vCPU
 //! and its exits.
 
+mod core_scheduling;
 mod cpuid;
 mod interrupts;
 mod kick;
@@ -10,6 +11,7 @@ mod stats;
 mod vcpu;
 mod vm;
 
+pub use core_scheduling::{CoreScheduling, Member as CoreMember, Unavailable};
 pub use interrupts::Message;
 pub use kick::Kicker;
 pub use memory::{Mapping, memory_file};

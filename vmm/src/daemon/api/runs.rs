@@ -13,6 +13,7 @@ use crate::daemon::problem::Problem;
 use crate::daemon::process::Jailed;
 use crate::daemon::scheduler::need;
 use crate::daemon::store::{Kind, Machine, MachineState, NetworkKind, Program, Scope, Spec};
+use crate::daemon::violations::{told_by, told_in};
 use crate::jailed::protocol::{Exits, RunResult, Traffic};
 use crate::platform::memory_file;
 use crate::report::FAILURE;
@@ -348,13 +349,21 @@ async fn run(
         order.result(vmm.line()).await
     };
     let result = tokio::time::timeout(patience, result).await;
-    let out_of_memory = matches!(result, Ok(Err(_))) && vmm.is_out_of_memory();
+    let died = match &result {
+        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            let told = told_by(error).or_else(|| told_in(&outputs.result));
+            let who = format!("the VMM of a run of tenant {}", caller.tenant);
+            let violation = vmm.violation(&who, told).await;
+            why_it_died(vmm.is_out_of_memory(), violation)
+        }
+        _ => String::new(),
+    };
     // Its process ends by itself, and is ended if it does not.
     drop((vmm, permit, claim));
     let result = match result {
         Ok(Ok(result)) => result,
         Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            RunResult::not_run(FAILURE, why_it_died(out_of_memory))
+            RunResult::not_run(FAILURE, died)
         }
         Ok(Err(error)) => return Err(error.into()),
         Err(_) => RunResult::not_run(FAILURE, "the VMM did not answer and was ended"),

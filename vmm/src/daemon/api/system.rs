@@ -32,6 +32,10 @@ pub struct Readiness {
     limits_enforced: bool,
     /// Why not; empty if they are.
     limits: String,
+    /// Whether tenants are kept off each other's cores (`core_scheduling`).
+    core_scheduling: bool,
+    /// Why not; empty if they are.
+    cores: String,
     /// Whether tenants can have networks.
     networks_available: bool,
     /// Why not; empty if they can.
@@ -61,6 +65,11 @@ pub async fn ready(
         limits_enforced: daemon.unenforced.is_none(),
         limits: daemon
             .unenforced
+            .as_ref()
+            .map_or_else(String::new, ToString::to_string),
+        core_scheduling: daemon.no_cores.is_none(),
+        cores: daemon
+            .no_cores
             .as_ref()
             .map_or_else(String::new, ToString::to_string),
         networks_available: networks.is_none(),

@@ -80,6 +80,11 @@ pub(super) struct Turn {
 }
 
 impl Turn {
+    /// Whose turn it is.
+    pub(super) fn tenant(&self) -> &str {
+        &self.tenant
+    }
+
     /// Notes how much processor time was used so far.
     pub(super) fn note(&mut self, used: Duration) {
         self.used = self.used.max(used);

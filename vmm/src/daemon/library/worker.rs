@@ -4,6 +4,7 @@ use super::error::host;
 use super::turns::Turn;
 use super::{Library, LibraryError};
 use crate::daemon::process::Jailed;
+use crate::daemon::violations::told_by;
 use crate::jail::Role;
 use crate::jailed::protocol::{FromWorker, WorkerJob};
 use std::fs::File;
@@ -66,7 +67,9 @@ impl Library {
     ) -> Result<Answer, LibraryError> {
         let message = serde_json::to_vec(job).map_err(|error| host(what)(error.into()))?;
         let worker = self.launcher.start(Role::Worker, Vec::new()).await;
-        let worker = worker.map_err(host(what))?;
+        let mut worker = worker.map_err(host(what))?;
+        let kept = worker.keep_to_cores_of(turn.tenant());
+        kept.map_err(host(what))?;
         let line = worker.line().clone();
         let meter = Meter {
             worker,
@@ -111,7 +114,11 @@ impl Library {
                 Ok((answer, file.filter(is_file)))
             }
             Some(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                let message = format!("{what}: the worker ended by its limits or a fault");
+                let who = format!("a worker ({what})");
+                let message = match meter.worker.violation(&who, told_by(&error)).await {
+                    Some(violation) => format!("{what}: the worker was ended: {violation}"),
+                    None => format!("{what}: the worker ended by its limits or a fault"),
+                };
                 Err(LibraryError::Upload(message))
             }
             Some(Err(error)) => Err(host(what)(error)),

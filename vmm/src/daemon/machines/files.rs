@@ -3,7 +3,8 @@
 use super::{MachineError, Machines};
 use crate::daemon::execute::Outputs;
 use crate::daemon::store::{Machine, MachineState, NetworkKind};
-use crate::jail::MAX_MESSAGE;
+use crate::daemon::violations::told_in;
+use crate::jail::{Child, MAX_MESSAGE, Violation};
 use crate::jailed::MAX_OUTPUT;
 use crate::jailed::protocol::{COUNTERS_FD, INPUT_FD, RunResult};
 use crate::live::{Live, write_network_limits};
@@ -149,6 +150,24 @@ impl Machines {
         stdout
             .saturating_add(stderr)
             .saturating_add(result.saturating_mul(2))
+    }
+
+    /// The system call that its jail does not allow and that ended the process of a machine, if
+    /// that was its end. `told` is what the process told in a message.
+    pub(super) fn violation(
+        &self,
+        id: &str,
+        child: &Child,
+        told: Option<Violation>,
+    ) -> Option<Violation> {
+        let who = format!("the VMM of machine {id}");
+        let told = told.or_else(|| self.told(id));
+        self.launcher.violations().find(&who, child, told)
+    }
+
+    /// What the process of a machine told of a system call that its jail does not allow.
+    pub(super) fn told(&self, id: &str) -> Option<Violation> {
+        told_in(&File::open(self.file(id, RESULT)).ok()?)
     }
 
     pub(super) fn remove_files(&self, id: &str) -> Result<(), MachineError> {

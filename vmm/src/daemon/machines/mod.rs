@@ -24,6 +24,7 @@ use super::process::{Jailed, Launcher, Released, Uid, Watched};
 use super::processors::{Claim, NotEnough, Processors};
 use super::scheduler::{Permit, Refused, Scheduler, need};
 use super::store::{Machine, MachineState, NetworkKind, Quota, Store, StoreError, now_ms};
+use super::violations::told_by;
 use super::volumes::{VolumeError, Volumes};
 use crate::jailed::protocol::RunResult;
 use std::collections::HashMap;
@@ -321,8 +322,10 @@ impl Machines {
     ) -> Result<(), MachineError> {
         process.child().signal(libc::SIGKILL)?;
         process.ended().await;
+        let violation = self.violation(id, process.child(), told_by(error));
         match self.store.machine(id)? {
             Some(now) if now.killed => self.end_killed(now),
+            Some(now) if violation.is_some() => self.fail(now, why_it_died(false, violation)),
             Some(now) => self.fail(now, format!("the VMM did not start: {error}")),
             None => Ok(()),
         }
@@ -352,13 +355,15 @@ impl Machines {
             process.ended().await;
         }
         let (permit, claim, uid) = held;
-        let died = why_it_died(uid.as_ref().is_some_and(Uid::is_out_of_memory));
+        let out_of_memory = uid.as_ref().is_some_and(Uid::is_out_of_memory);
+        let violation = self.violation(&machine.id, process.child(), None);
+        let died = why_it_died(out_of_memory, violation);
         drop((permit, claim, uid));
         match self.store.machine(&machine.id)? {
             Some(now) if hung && !now.killed && self.read_result(&now.id).is_none() => {
                 self.fail(now, "the VMM did not answer and was ended".to_owned())
             }
-            Some(now) => self.finish(now, died),
+            Some(now) => self.finish(now, &died),
             None => Ok(()),
         }
     }

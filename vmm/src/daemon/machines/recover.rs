@@ -52,7 +52,10 @@ impl Machines {
                     }
                 }
                 // Its group went with what it could tell.
-                None => self.finish(machine, why_it_died(false))?,
+                None => {
+                    let violation = self.told(&machine.id);
+                    self.finish(machine, &why_it_died(false, violation))?;
+                }
             }
         }
         // Their requests were not answered.
@@ -81,7 +84,7 @@ impl Machines {
         if lease.is_none() && address.is_some() {
             tracing::warn!(machine = %machine.id, "its network was not found again");
         }
-        let uid = uid_of(pid).and_then(|uid| self.launcher.adopt_uid(uid, tenant, lease));
+        let uid = uid_of(pid).and_then(|uid| self.launcher.adopt_uid((pid, uid), tenant, lease));
         Ok(Some((Arc::new(Watched::new(child)?), uid)))
     }
 

@@ -1,0 +1,90 @@
+//! VMMs that make a system call which their jail does not allow.
+
+use super::damage::children;
+use super::{await_state, check, machine, run, start};
+use hartline_tests::Result;
+use hartline_tests::daemon::until;
+use serde_json::json;
+use std::io;
+use std::mem::MaybeUninit;
+use std::thread;
+use std::time::Duration;
+
+/// Length of the instruction `syscall`, bytes.
+const SYSCALL: u64 = 2;
+
+/// Has the main thread of another process, which waits in a system call, make another one next.
+fn inject(pid: i32, number: i64) -> io::Result<()> {
+    let done = |result: libc::c_long| match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    };
+    let none = std::ptr::null_mut::<libc::c_void>();
+    let mut registers = MaybeUninit::<libc::user_regs_struct>::zeroed();
+    // SAFETY: the process is stopped while its registers are read and written, into and from a
+    // valid structure of which all zeros are a value.
+    unsafe {
+        done(libc::ptrace(libc::PTRACE_ATTACH, pid, none, none))?;
+        let mut status = 0;
+        done(libc::waitpid(pid, &mut status, libc::__WALL).into())?;
+        let to = registers.as_mut_ptr();
+        done(libc::ptrace(libc::PTRACE_GETREGS, pid, none, to))?;
+        let mut registers = registers.assume_init();
+        registers.rip -= SYSCALL;
+        registers.rax = number.unsigned_abs();
+        // Nothing is to be restarted.
+        registers.orig_rax = u64::MAX;
+        done(libc::ptrace(
+            libc::PTRACE_SETREGS,
+            pid,
+            none,
+            &raw mut registers,
+        ))?;
+        done(libc::ptrace(libc::PTRACE_DETACH, pid, none, none))
+    }
+}
+
+/// A machine whose VMM makes a forbidden call fails with the call's number, which the log and
+/// the metrics have too. Others go on.
+pub fn forbidden_call() -> Result<()> {
+    let (daemon, program) = start()?;
+    let idle = machine(&daemon, &program, &["idle"])?;
+    await_state(&daemon, &idle, "running")?;
+    for pid in children(&daemon) {
+        // One that has ended meanwhile was no VMM that waits.
+        let _ = inject(pid, libc::SYS_socket);
+    }
+    await_state(&daemon, &idle, "failed")?;
+    let told = daemon.request("GET", &idle, b"")?.text("message");
+    let expected = "system call 41 (socket), which its jail does not allow (filter vmm)";
+    check("message", told.contains(expected), &told)?;
+    let log = daemon.log();
+    check("log", log.contains(expected), &log)?;
+    let counted = || {
+        let metrics = daemon.request("GET", "/metrics", b"");
+        let name = "hartline_jail_violations_total{filter=\"vmm\"}";
+        metrics.is_ok_and(|metrics| String::from_utf8_lossy(&metrics.body).contains(name))
+    };
+    until(counted)?;
+    let outcome = run(&daemon, &json!({ "program": program }))?;
+    check("runs again", outcome["exit_code"] == 0, &outcome)
+}
+
+/// A run whose VMM is ended by `SIGSYS` says so, also if there is no number.
+pub fn without_number() -> Result<()> {
+    let (daemon, program) = start()?;
+    let request = json!({ "program": program, "args": ["idle"], "timeout_ms": 60_000 });
+    let outcome = thread::scope(|scope| {
+        let outcome = scope.spawn(|| run(&daemon, &request));
+        // It runs by now, on a busy machine too.
+        thread::sleep(Duration::from_secs(5));
+        for pid in children(&daemon) {
+            // SAFETY: no memory is involved; the process is the daemon's.
+            unsafe { libc::kill(pid, libc::SIGSYS) };
+        }
+        outcome.join().map_err(|_| "panic")?
+    })?;
+    let told = outcome["message"].as_str().unwrap_or_default();
+    let right = outcome["exit_code"] == 125 && told.contains("whose number is not known");
+    check("a run", right, &outcome)
+}

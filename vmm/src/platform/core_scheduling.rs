@@ -1,0 +1,261 @@
+//! Core scheduling: threads of different tenants are not on two hardware threads of one core at
+//! the same time (the kernel's Documentation/admin-guide/hw-vuln/core-scheduling.rst).
+//!
+//! Tasks with the same cookie may share a core. The first process of a tenant gets a new cookie
+//! (`PR_SCHED_CORE_CREATE`). For each further one a thread that lives only that long takes the
+//! cookie of a process that has it (`PR_SCHED_CORE_SHARE_FROM`) and gives it on
+//! (`PR_SCHED_CORE_SHARE_TO`), so no thread of this process keeps one. Processes and threads that
+//! are started later inherit the cookie.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// What a cookie is given to (`enum pid_type` of the kernel).
+#[derive(Debug, Clone, Copy)]
+enum Scope {
+    /// One thread.
+    Thread = 0,
+    /// All threads of a process.
+    Process = 1,
+}
+
+/// Why there is no core scheduling.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// The configuration says so.
+    #[error("core_scheduling is \"off\"")]
+    Off,
+    /// The kernel was built without it.
+    #[error("the kernel has no core scheduling (CONFIG_SCHED_CORE, from Linux 5.14 on)")]
+    Kernel,
+    /// Each core has one hardware thread.
+    #[error("no core of this host has several hardware threads")]
+    NoThreads,
+    /// The kernel refuses.
+    #[error("PR_SCHED_CORE: {0}")]
+    Refused(String),
+}
+
+/// Gives the processes of each tenant the tenant's cookie. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct CoreScheduling(Arc<Mutex<HashMap<String, Tenant>>>);
+
+/// A tenant that has processes.
+#[derive(Debug, Default)]
+struct Tenant {
+    cookie: u64,
+    /// Its processes that have the cookie.
+    members: Vec<i32>,
+}
+
+/// A process that has its tenant's cookie, for as long as this lives. To be dropped when the
+/// process has ended.
+#[derive(Debug)]
+pub struct Member {
+    cores: CoreScheduling,
+    tenant: String,
+    pid: i32,
+}
+
+impl CoreScheduling {
+    /// Core scheduling of this host.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub fn detect() -> Result<Self, Unavailable> {
+        match cookie_of_this_thread() {
+            Ok(_) => Ok(Self::default()),
+            Err(error) => Err(match error.raw_os_error() {
+                Some(libc::EINVAL) => Unavailable::Kernel,
+                Some(libc::ENODEV) => Unavailable::NoThreads,
+                _ => Unavailable::Refused(error.to_string()),
+            }),
+        }
+    }
+
+    /// Gives a process of a tenant the tenant's cookie.
+    ///
+    /// # Errors
+    /// Whatever the host answers.
+    pub fn assign(&self, tenant: &str, pid: i32) -> io::Result<Member> {
+        let mut tenants = self.lock();
+        let of_tenant = tenants.entry(tenant.to_owned()).or_default();
+        if !of_tenant.share(pid)? {
+            control(libc::PR_SCHED_CORE_CREATE, pid, Scope::Process)?;
+            of_tenant.cookie = on_own_thread(|| take(pid))?;
+            of_tenant.members.clear();
+        }
+        of_tenant.members.push(pid);
+        Ok(self.member(tenant, pid))
+    }
+
+    /// Notes a process that has the tenant's cookie already: an earlier daemon gave it.
+    ///
+    /// # Errors
+    /// Whatever the host answers, and if the process has no cookie.
+    pub fn adopt(&self, tenant: &str, pid: i32) -> io::Result<Member> {
+        let cookie = on_own_thread(|| take(pid))?;
+        let mut tenants = self.lock();
+        let of_tenant = tenants.entry(tenant.to_owned()).or_default();
+        match (cookie, of_tenant.members.is_empty()) {
+            (0, _) => {
+                drop(tenants);
+                return self.assign(tenant, pid);
+            }
+            (_, true) => of_tenant.cookie = cookie,
+            // Some process of the tenant got another one: from now on this.
+            (_, false) if cookie != of_tenant.cookie => {
+                drop(tenants);
+                return self.assign(tenant, pid);
+            }
+            (_, false) => {}
+        }
+        of_tenant.members.push(pid);
+        drop(tenants);
+        Ok(self.member(tenant, pid))
+    }
+
+    fn member(&self, tenant: &str, pid: i32) -> Member {
+        Member {
+            cores: self.clone(),
+            tenant: tenant.to_owned(),
+            pid,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Tenant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tenant {
+    /// Gives a process the cookie of one that has it; `false` if there is none any more.
+    fn share(&self, pid: i32) -> io::Result<bool> {
+        on_own_thread(|| {
+            // The number of a process that has ended may belong to another one, whose cookie
+            // differs.
+            let takes = |&member: &i32| take(member).is_ok_and(|cookie| cookie == self.cookie);
+            if !self.members.iter().any(takes) {
+                return Ok(false);
+            }
+            control(libc::PR_SCHED_CORE_SHARE_TO, pid, Scope::Process)?;
+            Ok(true)
+        })
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let mut tenants = self.cores.lock();
+        if let Some(tenant) = tenants.get_mut(&self.tenant) {
+            tenant.members.retain(|pid| *pid != self.pid);
+            if tenant.members.is_empty() {
+                tenants.remove(&self.tenant);
+            }
+        }
+    }
+}
+
+/// Does something on a thread that may have any cookie, and ends.
+fn on_own_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("cookie".into());
+        let done = thread.spawn_scoped(scope, work)?.join();
+        done.unwrap_or_else(|_| Err(io::Error::other("the thread with the cookie panicked")))
+    })
+}
+
+/// Gives the calling thread the cookie of a process. Result: its number; 0: none.
+fn take(pid: i32) -> io::Result<u64> {
+    control(libc::PR_SCHED_CORE_SHARE_FROM, pid, Scope::Thread)?;
+    cookie_of_this_thread()
+}
+
+/// Number of the calling thread's cookie, by which two can be compared; 0: none.
+fn cookie_of_this_thread() -> io::Result<u64> {
+    let mut cookie: u64 = 0;
+    let (command, thread) = (libc::PR_SCHED_CORE_GET, 0);
+    // SAFETY: the kernel writes a number, which is aligned.
+    let done = unsafe {
+        libc::prctl(
+            libc::PR_SCHED_CORE,
+            libc::c_ulong::from(command.unsigned_abs()),
+            libc::c_long::from(thread),
+            Scope::Thread as libc::c_ulong,
+            &raw mut cookie,
+        )
+    };
+    match done {
+        0 => Ok(cookie),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// One of the commands that take no pointer.
+fn control(command: i32, pid: i32, scope: Scope) -> io::Result<()> {
+    let none: libc::c_ulong = 0;
+    // SAFETY: integers only.
+    let done = unsafe {
+        libc::prctl(
+            libc::PR_SCHED_CORE,
+            libc::c_ulong::from(command.unsigned_abs()),
+            libc::c_long::from(pid),
+            scope as libc::c_ulong,
+            none,
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("60").spawn().unwrap()
+    }
+
+    fn pid(child: &Child) -> i32 {
+        child.id().try_into().unwrap()
+    }
+
+    /// Where the kernel has it; otherwise that it says why not.
+    #[test]
+    fn tenants_have_a_cookie_each() {
+        let cores = match CoreScheduling::detect() {
+            Ok(cores) => cores,
+            Err(unavailable) => {
+                assert!(
+                    matches!(unavailable, Unavailable::Kernel | Unavailable::NoThreads),
+                    "{unavailable}"
+                );
+                let error = CoreScheduling::default().assign("a", 1).unwrap_err();
+                let expected = [libc::EINVAL, libc::ENODEV, libc::EPERM].map(Some);
+                assert!(expected.contains(&error.raw_os_error()), "{error}");
+                return;
+            }
+        };
+        let mut children = [sleeper(), sleeper(), sleeper()];
+        let [a, b, c] = [&children[0], &children[1], &children[2]].map(pid);
+        let cookie = |pid| on_own_thread(|| take(pid)).unwrap();
+        let first = cores.assign("a", a).unwrap();
+        let second = cores.assign("a", b).unwrap();
+        let other = cores.assign("b", c).unwrap();
+        assert_ne!(cookie(a), 0);
+        assert_eq!(cookie(a), cookie(b));
+        assert_ne!(cookie(a), cookie(c));
+        assert_eq!(cookie_of_this_thread().unwrap(), 0, "no cookie here");
+        drop((first, second, other));
+        assert!(cores.lock().is_empty());
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
