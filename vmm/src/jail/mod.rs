@@ -14,8 +14,8 @@ mod mount;
 mod spawn;
 
 pub use channel::{Channel, MAX_DESCRIPTORS, MAX_MESSAGE};
-pub(crate) use enter::set_parent_death_signal;
 pub use enter::{Jail, JailError, Limits, enter};
+pub(crate) use enter::{become_user, drop_capabilities, set_parent_death_signal};
 pub use filter::{FilterError, Filters, Role};
 pub use mount::mount;
 pub use spawn::{CHANNEL_FD, Child, DEVICE_FD, VOLUME_FD, spawn};

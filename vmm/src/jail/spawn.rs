@@ -59,7 +59,7 @@ impl Child {
     }
 
     /// The process with this number, which the descriptor names.
-    pub(super) fn new(pid: libc::pid_t, descriptor: OwnedFd) -> Self {
+    pub(crate) fn new(pid: libc::pid_t, descriptor: OwnedFd) -> Self {
         Self { pid, descriptor }
     }
 
@@ -198,6 +198,25 @@ impl Child {
             ..0 => Err(io::Error::last_os_error()),
             // SAFETY: a fresh descriptor that nobody else owns.
             fd => Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }),
+        }
+    }
+
+    /// The signal that has ended it, if one has. `None` too if it runs, or is not a child of this
+    /// process.
+    #[must_use]
+    pub fn ended_by(&self) -> Option<i32> {
+        let id = self.descriptor.as_raw_fd() as libc::id_t;
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: a valid structure for the answer; all zeros are one. The kernel sets the fields
+        // of a child's end.
+        unsafe {
+            if libc::waitid(libc::P_PIDFD, id, info.as_mut_ptr(), options) != 0 {
+                return None;
+            }
+            let info = info.assume_init();
+            let by_signal = matches!(info.si_code, libc::CLD_KILLED | libc::CLD_DUMPED);
+            (info.si_signo == libc::SIGCHLD && by_signal).then(|| info.si_status())
         }
     }
 

@@ -4,8 +4,8 @@ use super::error::host;
 use super::turns::Turn;
 use super::{Library, LibraryError};
 use crate::daemon::process::Jailed;
-use crate::jail::Role;
 use crate::jailed::protocol::{FromWorker, WorkerJob};
+use crate::spawner::protocol::Start;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -65,7 +65,7 @@ impl Library {
         progress: impl Fn((usize, usize)) + Send + Sync,
     ) -> Result<Answer, LibraryError> {
         let message = serde_json::to_vec(job).map_err(|error| host(what)(error.into()))?;
-        let worker = self.launcher.start(Role::Worker, Vec::new()).await;
+        let worker = self.launcher.start(Start::Worker).await;
         let worker = worker.map_err(host(what))?;
         let line = worker.line().clone();
         let meter = Meter {

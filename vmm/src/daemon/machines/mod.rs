@@ -17,14 +17,15 @@ mod recover;
 use super::events::Events;
 use super::execute::{Order, VMM_PATIENCE, why_it_died};
 use super::library::Library;
-use super::network::Networks;
+use super::network::{Lease, Networks};
 use super::pool::{Pool, Supply};
-use super::process::{Jailed, Launcher, Released, Uid, Watched};
+use super::process::{Jailed, Launcher, Released, Watched};
 use super::processors::{Claim, NotEnough, Processors};
 use super::scheduler::{Permit, Refused, Scheduler, need};
 use super::store::{Machine, MachineState, NetworkKind, Quota, Store, StoreError, now_ms};
 use super::volumes::{VolumeError, Volumes};
 use crate::jailed::protocol::RunResult;
+use crate::spawner::protocol::Signal;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -252,7 +253,12 @@ impl Machines {
         let vmm = order.send_to_any(&supply, &outputs, prepare).await?;
         // The VMM has its own now.
         drop((outputs, lease));
-        let Some(Released { process, line, uid }) = vmm.release() else {
+        let Some(Released {
+            process,
+            line,
+            lease,
+        }) = vmm.release()
+        else {
             return self.fail(machine, "the VMM was not there".to_owned());
         };
         let process = Arc::new(process);
@@ -270,7 +276,7 @@ impl Machines {
             let _ = order.result(&line).await;
             std::future::pending().await
         };
-        let watch = self.watch(machine, process, (permit, claim, uid));
+        let watch = self.watch(machine, process, (permit, claim, lease));
         tokio::select! {
             done = watch => done,
             never = serve_images => never,
@@ -308,7 +314,7 @@ impl Machines {
         process: &Watched,
         error: &io::Error,
     ) -> Result<(), MachineError> {
-        process.child().signal(libc::SIGKILL)?;
+        process.process().signal(Signal::Kill)?;
         process.ended().await;
         match self.store.machine(id)? {
             Some(now) if now.killed => self.end_killed(now),
@@ -322,7 +328,7 @@ impl Machines {
         &self,
         machine: Machine,
         process: Arc<Watched>,
-        held: (Permit, Claim, Option<Uid>),
+        held: (Permit, Claim, Option<Arc<Lease>>),
     ) -> Result<(), MachineError> {
         // Somebody may have asked for its end before there was a process to tell.
         if self
@@ -330,19 +336,18 @@ impl Machines {
             .machine(&machine.id)?
             .is_none_or(|now| now.killed)
         {
-            process.child().signal(libc::SIGKILL)?;
+            process.process().signal(Signal::Kill)?;
         }
         let hung = tokio::select! {
             () = process.ended() => false,
             hung = self.hang(&machine) => hung?,
         };
         if hung {
-            process.child().signal(libc::SIGKILL)?;
+            process.process().signal(Signal::Kill)?;
             process.ended().await;
         }
-        let (permit, claim, uid) = held;
-        let died = why_it_died(uid.as_ref().is_some_and(Uid::is_out_of_memory));
-        drop((permit, claim, uid));
+        let died = why_it_died(process.process().is_out_of_memory());
+        drop(held);
         match self.store.machine(&machine.id)? {
             Some(now) if hung && !now.killed && self.read_result(&now.id).is_none() => {
                 self.fail(now, "the VMM did not answer and was ended".to_owned())
@@ -414,7 +419,7 @@ impl Machines {
     /// # Errors
     /// [`MachineError`]: it is not active.
     pub fn stop(&self, machine: &Machine) -> Result<(), MachineError> {
-        self.end(machine, libc::SIGTERM)
+        self.end(machine, Signal::Terminate)
     }
 
     /// Ends a machine by force.
@@ -423,10 +428,10 @@ impl Machines {
     /// [`MachineError`]: it is not active.
     pub fn kill(&self, machine: &Machine) -> Result<(), MachineError> {
         self.store.set_killed(&machine.id)?;
-        self.end(machine, libc::SIGKILL)
+        self.end(machine, Signal::Kill)
     }
 
-    fn end(&self, machine: &Machine, signal: i32) -> Result<(), MachineError> {
+    fn end(&self, machine: &Machine, signal: Signal) -> Result<(), MachineError> {
         let mut tasks = self.lock();
         let task = tasks.get_mut(&machine.id);
         let Some(task) = task.filter(|_| machine.state.is_active()) else {
@@ -434,14 +439,14 @@ impl Machines {
         };
         match (&task.process, task.cancel.take()) {
             (Some(process), _) => {
-                process.child().signal(signal)?;
+                process.process().signal(signal)?;
                 // One that is paused would never see it.
-                process.child().signal(libc::SIGCONT)?;
+                process.process().signal(Signal::Continue)?;
             }
             (None, cancel) => {
                 let cancelled = cancel.is_some_and(|cancel| cancel.send(()).is_ok());
                 // It is being started. Whether it is to end by force is looked at then.
-                if !cancelled && signal != libc::SIGKILL {
+                if !cancelled && signal != Signal::Kill {
                     return Err(MachineError::State(MachineState::Starting));
                 }
             }
@@ -456,8 +461,8 @@ impl Machines {
     pub fn set_paused(&self, mut machine: Machine, paused: bool) -> Result<(), MachineError> {
         use MachineState::{Paused, Running};
         let (from, to, signal) = match paused {
-            true => (Running, Paused, libc::SIGSTOP),
-            false => (Paused, Running, libc::SIGCONT),
+            true => (Running, Paused, Signal::Stop),
+            false => (Paused, Running, Signal::Continue),
         };
         let tasks = self.lock();
         let task = tasks.get(&machine.id);
@@ -465,7 +470,7 @@ impl Machines {
         let Some(process) = process.filter(|_| machine.state == from) else {
             return Err(MachineError::State(machine.state));
         };
-        process.child().signal(signal)?;
+        process.process().signal(signal)?;
         if !self.store.change_state(&machine.id, from, to)? {
             return Err(MachineError::State(MachineState::Exited));
         }
@@ -513,7 +518,7 @@ impl Machines {
     pub fn pid(&self, id: &str) -> Option<i32> {
         let tasks = self.lock();
         let process = tasks.get(id)?.process.as_ref()?;
-        Some(process.child().pid())
+        Some(process.process().pid())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Task>> {
