@@ -1,7 +1,7 @@
 //! The service's side of the connection to the spawner.
 
 use super::protocol::{
-    Action, Done, Outcome, Part, ProcessId, Refused, Reply, Request, Signal, Start,
+    MAX_REQUEST, Action, Done, Outcome, Part, ProcessId, Refused, Reply, Request, Signal, Start,
 };
 use crate::jail::{Channel, Child};
 use crate::platform::CounterFile;
@@ -63,6 +63,9 @@ impl Spawner {
     fn send(&self, action: Action, waiter: Waiter) -> io::Result<()> {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let message = serde_json::to_vec(&Request { number, action })?;
+        if message.len() > MAX_REQUEST {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         lock(&self.waiting).insert(number, waiter);
         let sent = self.channel.send(&message, &[]);
         if sent.is_err() {

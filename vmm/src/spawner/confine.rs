@@ -54,6 +54,9 @@ pub fn enter(arguments: &[String]) -> Result<(Channel, PathBuf), ConfineError> {
     }
     // SAFETY: open, and nobody else in this process knows of it.
     let channel = Channel::from(unsafe { OwnedFd::from_raw_fd(CHANNEL_FD) });
+    // It was executed by a path that says nothing.
+    // SAFETY: a NUL-terminated string.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"hartlined".as_ptr()) };
     make_reachable(data).map_err(|source| ConfineError::Reach {
         path: data.to_path_buf(),
         source,

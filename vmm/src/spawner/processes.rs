@@ -14,6 +14,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long the kernel takes at most to end a process.
+const LAST_BREATH: Duration = Duration::from_secs(5);
 /// Standard output of a VMM's program.
 const OUTPUT_FD: i32 = 1;
 
@@ -101,7 +103,12 @@ impl Processes {
         let limited = self.limit_worker(process, role);
         let descriptor = limited.and_then(|()| self.descriptor(process));
         if descriptor.is_err() {
-            self.end(process)?;
+            let child = &self.get(process)?.child;
+            child.signal(libc::SIGKILL)?;
+            // Its user stays taken if the kernel does not end it.
+            if child.wait(LAST_BREATH) {
+                self.remove(process);
+            }
         }
         let descriptors = vec![descriptor?, channel.into()];
         let pid = self.get(process)?.child.pid();

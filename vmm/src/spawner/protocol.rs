@@ -298,17 +298,22 @@ impl From<Refused> for io::Error {
 /// # Errors
 /// [`Refused::Malformed`] or [`Refused::Value`].
 pub fn check_request(bytes: &[u8], networks: u32) -> Result<Request, Refused> {
-    if bytes.len() > MAX_REQUEST {
-        let why = format!("has {} bytes, more than {MAX_REQUEST}", bytes.len());
-        return Err(Refused::Malformed(why));
-    }
-    let request: Request =
-        serde_json::from_slice(bytes).map_err(|error| Refused::Malformed(error.to_string()))?;
+    let request = decode(bytes)?;
     check(&request.action, networks)?;
     Ok(request)
 }
 
-fn check(action: &Action, networks: u32) -> Result<(), Refused> {
+/// Decodes a request, whose values are still to be checked.
+pub(super) fn decode(bytes: &[u8]) -> Result<Request, Refused> {
+    if bytes.len() > MAX_REQUEST {
+        let why = format!("has {} bytes, more than {MAX_REQUEST}", bytes.len());
+        return Err(Refused::Malformed(why));
+    }
+    serde_json::from_slice(bytes).map_err(|error| Refused::Malformed(error.to_string()))
+}
+
+/// Checks the values of a request.
+pub(super) fn check(action: &Action, networks: u32) -> Result<(), Refused> {
     match action {
         Action::Start(Start::Vmm | Start::Worker) => Ok(()),
         Action::Start(Start::VmmWithVolumes(volumes)) => {

@@ -3,7 +3,7 @@
 use super::data::Data;
 use super::network::{Networks, Unavailable};
 use super::processes::{Answer, Processes, Starter};
-use super::protocol::{Action, Done, ProcessId, Refused, Reply, check_request};
+use super::protocol::{Action, Done, ProcessId, Refused, Reply, check, decode};
 use super::service::{Hello, Service};
 use super::volumes::VolumeDirectory;
 use super::{NetworkSettings, PREFIX, Settings, SpawnerError, cgroup, host, listen};
@@ -236,9 +236,12 @@ impl Server {
                 return;
             }
         };
-        let (number, answer) = match check_request(&request, self.networks) {
-            Ok(request) => (request.number, self.act(request.number, request.action)),
-            // Nobody waits for that number.
+        let (number, answer) = match decode(&request) {
+            Ok(request) => match check(&request.action, self.networks) {
+                Ok(()) => (request.number, self.act(request.number, request.action)),
+                Err(refused) => (request.number, Some(Err(refused))),
+            },
+            // Whose answer it is cannot be told.
             Err(refused) => (0, Some(Err(refused))),
         };
         if let Some(answer) = answer {
