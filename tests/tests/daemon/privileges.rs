@@ -71,8 +71,8 @@ pub fn of_each_process() -> Result<()> {
     let mut bytes = fs::read(compile::service()?)?;
     bytes.extend(b"another program");
     let users = FIRST_UID + 1..SERVICE;
+    let request = json!({ "program": program, "args": ["idle"], "timeout_ms": 3000 });
     thread::scope(|scope| {
-        let request = json!({ "program": program, "args": ["idle"], "timeout_ms": 3000 });
         let running = scope.spawn(|| run(&daemon, &request));
         let pushing = scope.spawn(|| daemon.push("name=another", &bytes));
         let mut seen = Vec::new();

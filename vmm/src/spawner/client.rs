@@ -1,7 +1,7 @@
 //! The service's side of the connection to the spawner.
 
 use super::protocol::{
-    MAX_REQUEST, Action, Done, Outcome, Part, ProcessId, Refused, Reply, Request, Signal, Start,
+    Action, Done, MAX_REQUEST, Outcome, Part, ProcessId, Refused, Reply, Request, Signal, Start,
 };
 use crate::jail::{Channel, Child};
 use crate::platform::CounterFile;
