@@ -107,6 +107,7 @@ pub fn command_line() -> Result<()> {
 pub fn service() -> Result<()> {
     let (mut daemon, program) = start()?;
     let ticking = machine(&daemon, &program, &["tick"])?;
+    super::await_state(&daemon, &ticking, "running")?;
     daemon.kill()?;
     let socket = daemon.data().join("notify");
     let manager = UnixDatagram::bind(&socket)?;

@@ -13,6 +13,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
+/// A process that was found again, and its address.
+type Found = (Arc<Watched>, Option<Arc<Lease>>);
+
 impl Machines {
     /// Takes care again of the machines that there were when the daemon ended.
     ///
@@ -63,11 +66,7 @@ impl Machines {
     }
 
     /// The process of a machine, if it is still the same.
-    fn find(
-        &self,
-        identity: (i32, u64),
-        machine: &Machine,
-    ) -> io::Result<Option<(Arc<Watched>, Option<Arc<Lease>>)>> {
+    fn find(&self, identity: (i32, u64), machine: &Machine) -> io::Result<Option<Found>> {
         let tenant = &machine.tenant;
         let found = match self.launcher.find(identity, tenant) {
             // Its number is another process's, or it has a user of another configuration.

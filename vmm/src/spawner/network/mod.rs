@@ -28,6 +28,7 @@ use namespace::{Namespace, run};
 use rules::INTERFACE;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
@@ -205,9 +206,8 @@ impl Networks {
 
     /// Takes the network that a TAP interface is in, unless one of this number is known.
     pub(super) fn adopt(&mut self, index: u32, tap: File) -> Answer {
-        if !self.namespaces.contains_key(&index) {
-            let namespace = Namespace::of_tap(&tap)?;
-            self.namespaces.insert(index, namespace);
+        if let Entry::Vacant(free) = self.namespaces.entry(index) {
+            free.insert(Namespace::of_tap(&tap)?);
         }
         let name = Tap::name(&tap).map_err(io::Error::other)?;
         Ok((Done::Interface { name }, vec![tap.into()]))
