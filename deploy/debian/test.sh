@@ -55,6 +55,7 @@ there /usr/bin/hartline /usr/sbin/hartlined $config $enabled /var/lib/hartline /
     /usr/share/bash-completion/completions/hartline /usr/share/doc/hartline/copyright
 [ "$(stat -c %a "$chroot/var/lib/hartline")" = 700 ] || fail "others may look at the data"
 inside getent passwd hartline >/dev/null || fail "there is no user hartline"
+inside getent passwd hartline-service >/dev/null || fail "there is no user hartline-service"
 inside hartline --version >/dev/null || fail "hartline does not start"
 inside hartlined --help >/dev/null || fail "hartlined does not start"
 inside bash -c '. /usr/share/bash-completion/completions/hartline; complete -p hartline' \
@@ -81,6 +82,7 @@ install /upgrade.deb
 inside dpkg -P hartline >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg -P"; }
 gone $config /etc/hartline /var/lib/hartline /run/hartline $enabled
 ! inside getent passwd hartline || fail "the user hartline is there"
+! inside getent passwd hartline-service || fail "the user hartline-service is there"
 list >"$work/after"
 diff "$work/before" "$work/after" || fail "the purge left what is shown above"
 say "passed"

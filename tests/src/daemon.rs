@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -189,9 +189,36 @@ impl Daemon {
         self.directory.path().join("data")
     }
 
-    /// Its process.
+    /// Its first process, the spawner.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Its process that serves requests.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn service(&self) -> Result<u32> {
+        let mut children = children(self.pid()).into_iter();
+        let service = children.find(|&child| is_service(child));
+        service.ok_or_else(|| format!("there is no service: {}", self.log()).into())
+    }
+
+    /// Jailed processes that it has started.
+    pub fn jailed(&self) -> Vec<u32> {
+        let mut children = children(self.pid());
+        children.retain(|&child| !is_service(child));
+        children
+    }
+
+    /// Waits until its first process has ended. Result: how.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn await_end(&mut self) -> Result<ExitStatus> {
+        let child = &mut self.child;
+        until(|| child.try_wait().is_ok_and(|status| status.is_some()))?;
+        Ok(self.child.wait()?)
     }
 
     /// Ends it by SIGKILL.
@@ -386,6 +413,23 @@ fn spawn(
         .stderr(log)
         .spawn()?;
     Ok(child)
+}
+
+/// The child processes of a process.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let lists = threads.into_iter().flatten().flatten();
+    let lists = lists.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let numbers = |list: String| -> Vec<u32> {
+        let words = list.split_whitespace();
+        words.filter_map(|word| word.parse().ok()).collect()
+    };
+    lists.flat_map(numbers).collect()
+}
+
+fn is_service(pid: u32) -> bool {
+    let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    arguments.split(|&byte| byte == 0).nth(1) == Some(b"service")
 }
 
 fn path_text(path: &Path) -> String {

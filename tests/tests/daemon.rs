@@ -17,6 +17,8 @@ mod kept;
 mod lists;
 #[path = "daemon/networks.rs"]
 mod networks;
+#[path = "daemon/privileges.rs"]
+mod privileges;
 #[path = "daemon/statistics.rs"]
 mod statistics;
 #[path = "daemon/violations.rs"]
@@ -71,6 +73,11 @@ const TESTS: &[(&str, Test)] = &[
     ("networks with exceptions", networks::exceptions),
     ("networks: limits that change", networks::limits),
     ("dedicated processors", kept::dedicated_processors),
+    ("privileges", privileges::of_each_process),
+    ("service killed", privileges::service_killed),
+    ("spawner killed", privileges::spawner_killed),
+    ("data that only root reaches", privileges::closed_directory),
+    ("data of an earlier version", privileges::earlier_version),
     ("attach", connections::attach),
     ("TLS", connections::tls),
     ("full disk", damage::full_disk),
@@ -601,16 +608,12 @@ fn idempotency() -> Result<()> {
 fn what_is_left() -> Result<()> {
     let (daemon, program) = start()?;
     let request = json!({ "program": program });
-    let proc = format!("/proc/{}", daemon.pid());
-    let descriptors = || fs::read_dir(format!("{proc}/fd")).map_or(0, Iterator::count);
-    let children = || {
-        let threads = fs::read_dir(format!("{proc}/task")).into_iter().flatten();
-        let lists = threads.flatten().map(|thread| {
-            let list = fs::read_to_string(thread.path().join("children"));
-            list.map_or(0, |list| list.split_whitespace().count())
-        });
-        lists.sum::<usize>()
+    let processes = [daemon.pid(), daemon.service()?];
+    let descriptors = || {
+        let of = |pid| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        processes.map(of).iter().sum::<usize>()
     };
+    let children = || daemon.jailed().len();
     run(&daemon, &request)?;
     // The pool is full again.
     let settled = || {

@@ -36,6 +36,7 @@ pub mod program;
 pub mod report;
 mod run;
 mod signals;
+pub mod spawner;
 mod supervisor;
 mod terminal;
 mod timers;

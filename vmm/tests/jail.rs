@@ -64,7 +64,9 @@ fn start(role: Role, uid: u32) -> io::Result<(Vec<tempfile::TempDir>, jail::Chil
     fs::create_dir(&volume)?;
     chown(&volume, Some(OWNER), Some(OWNER))?;
     let volumes = match role {
-        Role::VmmWithVolumes | Role::VolumeWorker => vec![jail::mount(&volume, uid, false)?],
+        Role::VmmWithVolumes | Role::VolumeWorker => {
+            vec![jail::mount(&File::open(&volume)?, uid, false)?]
+        }
         Role::Vmm | Role::Worker => Vec::new(),
     };
     let program = File::open("/proc/self/exe")?;

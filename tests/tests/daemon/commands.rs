@@ -5,8 +5,9 @@ use hartline_tests::daemon::Daemon;
 use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, compile, hartline, process};
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -106,9 +107,12 @@ pub fn command_line() -> Result<()> {
 pub fn service() -> Result<()> {
     let (mut daemon, program) = start()?;
     let ticking = machine(&daemon, &program, &["tick"])?;
+    super::await_state(&daemon, &ticking, "running")?;
     daemon.kill()?;
     let socket = daemon.data().join("notify");
     let manager = UnixDatagram::bind(&socket)?;
+    // As systemd's: everybody may tell.
+    fs::set_permissions(&socket, Permissions::from_mode(0o777))?;
     manager.set_read_timeout(Some(Duration::from_secs(120)))?;
     daemon.set_environment(&[
         ("NOTIFY_SOCKET", &socket.display().to_string()),

@@ -107,32 +107,17 @@ pub fn long_translation() -> Result<()> {
     )
 }
 
-/// The processes that a daemon started.
-pub(super) fn children(daemon: &Daemon) -> Vec<i32> {
-    let threads = fs::read_dir(format!("/proc/{}/task", daemon.pid()));
-    let lists = threads
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
-    let numbers = lists.flat_map(|list| {
-        let numbers = list.split_whitespace().map(str::parse);
-        numbers.flatten().collect::<Vec<i32>>()
-    });
-    numbers.collect()
-}
-
-fn signal(pid: i32, signal: i32) {
+fn signal(pid: u32, signal: i32) {
     // SAFETY: no memory is involved. One that has ended meanwhile is not waited for by
     // anybody but the daemon, so that its number is nobody else's for a moment at least.
-    unsafe { libc::kill(pid, signal) };
+    unsafe { libc::kill(pid as libc::pid_t, signal) };
 }
 
 pub fn crash() -> Result<()> {
     let (daemon, program) = start()?;
     let idle = machine(&daemon, &program, &["idle"])?;
     await_state(&daemon, &idle, "running")?;
-    for pid in children(&daemon) {
+    for pid in daemon.jailed() {
         signal(pid, libc::SIGKILL);
     }
     await_state(&daemon, &idle, "failed")?;
@@ -158,7 +143,8 @@ pub fn hang() -> Result<()> {
         let outcome = scope.spawn(|| run(&daemon, &request));
         // Both run by now, on a busy machine too, and none can go on, nor say so.
         thread::sleep(Duration::from_secs(5));
-        children(&daemon)
+        daemon
+            .jailed()
             .iter()
             .for_each(|&pid| signal(pid, libc::SIGSTOP));
         outcome.join().map_err(|_| "panic")?

@@ -21,7 +21,8 @@ const CONNECTIONS: usize = 3000;
 const OTHERS: usize = 32;
 
 fn descriptors(daemon: &Daemon) -> usize {
-    let directory = fs::read_dir(format!("/proc/{}/fd", daemon.pid()));
+    let service = daemon.service();
+    let directory = service.and_then(|pid| Ok(fs::read_dir(format!("/proc/{pid}/fd"))?));
     directory.map_or(0, Iterator::count)
 }
 
@@ -145,7 +146,7 @@ pub fn log_flood() -> Result<()> {
 
 /// Resident memory of the daemon, bytes.
 fn daemon_memory(daemon: &Daemon) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid()))?;
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.service()?))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let word = line.and_then(|line| line.split_whitespace().next());
     Ok(word.ok_or("no VmRSS")?.parse::<u64>()? << 10)

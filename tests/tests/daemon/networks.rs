@@ -239,8 +239,11 @@ pub fn networks() -> Result<()> {
     check("traffic", received.is_some_and(|n| n > 2), &outcome)?;
 
     // Nothing is left when the machines are gone.
-    let descriptors = format!("/proc/{}/fd", daemon.pid());
-    let descriptors = || fs::read_dir(&descriptors).map_or(0, Iterator::count);
+    let processes = [daemon.pid(), daemon.service()?];
+    let descriptors = || {
+        let of = |pid| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        processes.map(of).iter().sum::<usize>()
+    };
     let before = descriptors();
     for _ in 0..10 {
         post(&daemon, "default", "/v1/runs", &run)?;

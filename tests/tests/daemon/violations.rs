@@ -1,6 +1,5 @@
 //! VMMs that make a system call which their jail does not allow.
 
-use super::damage::children;
 use super::{await_state, check, machine, run, start};
 use hartline_tests::Result;
 use hartline_tests::daemon::until;
@@ -50,7 +49,8 @@ pub fn forbidden_call() -> Result<()> {
     let (daemon, program) = start()?;
     let idle = machine(&daemon, &program, &["idle"])?;
     await_state(&daemon, &idle, "running")?;
-    for pid in children(&daemon) {
+    for pid in daemon.jailed() {
+        let pid = pid.try_into()?;
         // One that has ended meanwhile was no VMM that waits.
         let _ = inject(pid, libc::SYS_socket);
     }
@@ -78,9 +78,9 @@ pub fn without_number() -> Result<()> {
         let outcome = scope.spawn(|| run(&daemon, &request));
         // It runs by now, on a busy machine too.
         thread::sleep(Duration::from_secs(5));
-        for pid in children(&daemon) {
+        for pid in daemon.jailed() {
             // SAFETY: no memory is involved; the process is the daemon's.
-            unsafe { libc::kill(pid, libc::SIGSYS) };
+            unsafe { libc::kill(pid as libc::pid_t, libc::SIGSYS) };
         }
         outcome.join().map_err(|_| "panic")?
     })?;

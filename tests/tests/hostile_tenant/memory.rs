@@ -29,7 +29,7 @@ fn long_programs() -> Result<()> {
     let scene = Scene::start("pool = 2")?;
     let mut program = fs::read(compile::service()?)?;
     program.resize(program.len() + PADDING, 0);
-    let before = peak(scene.daemon.pid())?;
+    let before = peak(scene.daemon.service()?)?;
     let id = scene.attack_push("name=service", &program)?;
     drop(program);
     let body = json!({ "program": id }).to_string();
@@ -46,7 +46,7 @@ fn long_programs() -> Result<()> {
         runs.into_iter()
             .try_for_each(|run| -> Result<()> { run.join().map_err(|_| "panic")? })
     })?;
-    let more = peak(scene.daemon.pid())? - before;
+    let more = peak(scene.daemon.service()?)? - before;
     println!("the daemon needed {} MiB more", more >> 20);
     if more > MOST {
         return Err(format!("the daemon needed {more} bytes more").into());

@@ -1,15 +1,16 @@
 //! The daemon's configuration, `hartlined.toml`.
 
-use super::network;
+use crate::platform::CoreSchedulingMode;
+use crate::spawner::{self, NetworkSettings, PREFIX, PREFIX6, TenantLimits};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// Everything that can be set; what is left out has a default.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Where the database, uploads, translations and logs are kept.
@@ -32,7 +33,8 @@ pub struct Config {
     pub pool: usize,
     /// First of the users that jailed processes run as; each has one of its own.
     pub first_uid: u32,
-    /// How many users there are for them.
+    /// How many users there are: one of them for volumes, one for the daemon, the rest for jailed
+    /// processes.
     pub uids: u32,
     /// Longest upload, bytes.
     pub max_upload: u64,
@@ -95,18 +97,6 @@ pub struct Config {
     pub translation_budget_s: u64,
     /// Tenants share the files and translations of programs that are the same.
     pub share_files: bool,
-}
-
-/// Whether processes of different tenants are kept off the same core.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CoreSchedulingMode {
-    /// Where the kernel can do it.
-    Auto,
-    /// The daemon does not start where the kernel cannot.
-    Require,
-    /// Never.
-    Off,
 }
 
 impl Default for Config {
@@ -200,6 +190,36 @@ impl Config {
         })
     }
 
+    /// What is for the spawner.
+    #[must_use]
+    pub fn for_spawner(&self) -> spawner::Settings {
+        let networks = self.network_range.map(|range| NetworkSettings {
+            range,
+            range6: self.network_range6,
+            outbound: self.network_outbound,
+            allowed: self.network_allow.clone(),
+            limits: TenantLimits {
+                connections: self.network_tenant_connections,
+                new_connections: self.network_tenant_new_connections,
+                bandwidth: self.network_tenant_bandwidth,
+                packets: self.network_tenant_packets,
+            },
+        });
+        spawner::Settings {
+            data_dir: self.data_dir.clone(),
+            socket: self.socket.clone(),
+            listen: self.listen,
+            tls: self.tls_certificate.clone().zip(self.tls_key.clone()),
+            first_uid: self.first_uid,
+            uids: self.uids,
+            dedicated_cpus: self.dedicated_cpus.clone(),
+            disk_bandwidth: self.disk_bandwidth,
+            require_limits: self.require_limits,
+            core_scheduling: self.core_scheduling,
+            networks,
+        }
+    }
+
     /// Refuses values that cannot be.
     ///
     /// # Errors
@@ -235,8 +255,11 @@ impl Config {
                 "must be a range of users that are nobody else's",
             );
         }
-        if self.uids < 2 {
-            return wrong("uids", "must be at least 2: one owns what is in volumes");
+        if self.uids < 3 {
+            return wrong(
+                "uids",
+                "must be at least 3: one owns what is in volumes, one is the daemon's own",
+            );
         }
         if self
             .first_uid
@@ -250,7 +273,7 @@ impl Config {
         }
         if self
             .network_range
-            .is_some_and(|range| range.prefix_len() > network::PREFIX || range.trunc() != range)
+            .is_some_and(|range| range.prefix_len() > PREFIX || range.trunc() != range)
         {
             return wrong(
                 "network_range",
@@ -259,7 +282,7 @@ impl Config {
         }
         if self
             .network_range6
-            .is_some_and(|range| range.prefix_len() > network::PREFIX6 || range.trunc() != range)
+            .is_some_and(|range| range.prefix_len() > PREFIX6 || range.trunc() != range)
         {
             return wrong(
                 "network_range6",
@@ -344,6 +367,7 @@ mod tests {
             "network_range = '10.0.0.1/16'",
             "network_range6 = 'fd00::/64'",
             "uids = 4294967295",
+            "uids = 2",
         ] {
             let config: Config = toml::from_str(wrong).unwrap();
             let name = wrong.split(' ').next().unwrap();

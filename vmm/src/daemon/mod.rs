@@ -10,14 +10,14 @@
 //! network       networks of tenants
 //! collect       what is deleted after a time
 //! pool          VMMs that wait for a program      process    jailed processes
-//! cgroup        what VMs may use
 //! processors    those that are one machine's alone
 //! ```
-//! The daemon maps no guest memory and reads no upload: jailed processes do.
+//! This is the service, a process without privileges. What needs some, the
+//! [spawner](crate::spawner) does. The service maps no guest memory and reads no upload: jailed
+//! processes do.
 
 pub mod api;
 pub mod auth;
-pub mod cgroup;
 mod collect;
 pub mod config;
 pub mod connections;
@@ -41,13 +41,13 @@ pub mod usage;
 pub mod violations;
 pub mod volumes;
 
-use crate::affinity;
-use crate::platform::{self, CoreScheduling, Kvm, Unavailable};
+use crate::platform::{self, Kvm, NoCoreScheduling};
 use crate::probe;
+use crate::spawner::client::Spawner;
+use crate::spawner::{Hello, Unavailable, Unenforced};
 use auth::{AuthError, Keys};
-use cgroup::{Cgroups, Unenforced};
 use collect::Collector;
-use config::{Config, CoreSchedulingMode};
+use config::Config;
 use connections::Connections;
 use events::Events;
 use ledger::Ledger;
@@ -59,20 +59,14 @@ use pool::Pool;
 use process::Launcher;
 use processors::Processors;
 use scheduler::{Resources, Scheduler};
-use std::fs::{self, File, Permissions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use store::{Store, StoreError};
 use volumes::{VolumeError, Volumes};
-
-/// How long the daemon before this one may take to give its data directory up, and the time between
-/// two attempts to take it.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-const LOCK_PERIOD: Duration = Duration::from_millis(20);
 
 /// Why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -80,12 +74,6 @@ pub enum DaemonError {
     /// The configuration.
     #[error(transparent)]
     Config(#[from] config::ConfigError),
-    /// Namespaces and users of their own need root.
-    #[error("hartlined must be started by root: it gives each VMM a user of its own")]
-    NotRoot,
-    /// Another daemon has the data directory.
-    #[error("{0}: another hartlined uses this data directory: stop it, or give another one")]
-    Locked(String),
     /// The host.
     #[error("{what}: {source}")]
     Host {
@@ -94,20 +82,6 @@ pub enum DaemonError {
         /// Why.
         source: io::Error,
     },
-    /// The configuration insists on limits.
-    #[error(
-        "require_limits: {0}. Mount the controllers on the cgroup v2 hierarchy and start \
-         hartlined in a group that has them (systemd: Delegate=yes)"
-    )]
-    Limits(Unenforced),
-    /// The configuration requires core scheduling.
-    #[error(
-        "core_scheduling = \"require\": {0}. Use a kernel and a host that have it, or say \"auto\""
-    )]
-    Cores(Unavailable),
-    /// The configuration dedicates a processor that is not there.
-    #[error("dedicated_cpus: this host has no processor {0}, or the daemon may not use it")]
-    Processor(u32),
     /// The database.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -162,9 +136,45 @@ pub struct Daemon {
     /// Why cgroups limit nothing; `None` if they do.
     pub unenforced: Option<Unenforced>,
     /// Why tenants may share cores; `None` if they do not.
-    pub no_cores: Option<Unavailable>,
-    /// Keeps other daemons away from the data directory.
+    pub no_cores: Option<NoCoreScheduling>,
+    /// Keeps other daemons away from the data directory, with the spawner.
     _lock: File,
+}
+
+/// What the spawner gives to the service.
+#[derive(Debug)]
+pub struct Given {
+    /// `/dev/kvm`, to find out what the processor can do.
+    kvm: OwnedFd,
+    lock: File,
+    unenforced: Option<Unenforced>,
+    networks: Result<(), Unavailable>,
+    no_cores: Option<NoCoreScheduling>,
+}
+
+impl Given {
+    /// What came with the spawner's first message. Result: also the files for TLS, if there are
+    /// any.
+    ///
+    /// # Errors
+    /// Descriptors are missing.
+    pub fn new(hello: Hello, descriptors: Vec<OwnedFd>) -> io::Result<(Self, Option<[File; 2]>)> {
+        let missing = || io::Error::other("a descriptor of the spawner is missing");
+        let mut descriptors = descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or_else(missing);
+        let given = Self {
+            kvm: next()?,
+            lock: next()?.into(),
+            unenforced: hello.unenforced,
+            networks: hello.networks,
+            no_cores: hello.no_cores,
+        };
+        let tls = match hello.has_tls {
+            true => Some([next()?.into(), next()?.into()]),
+            false => None,
+        };
+        Ok((given, tls))
+    }
 }
 
 impl Daemon {
@@ -173,41 +183,30 @@ impl Daemon {
     ///
     /// # Errors
     /// [`DaemonError`].
-    pub fn start(config: Config) -> Result<Arc<Self>, DaemonError> {
+    pub fn start(
+        config: Config,
+        spawner: Arc<Spawner>,
+        host: Given,
+    ) -> Result<Arc<Self>, DaemonError> {
         config.check()?;
-        // SAFETY: no preconditions.
-        if unsafe { libc::geteuid() } != 0 {
-            return Err(DaemonError::NotRoot);
-        }
         let data = config.data_dir.as_path();
-        let lock = prepare(data)?;
         let store = Arc::new(Store::open(&data.join("hartline.db"))?);
         let keys = Keys::open(&data.join("secret"), config.requests_per_second)?;
-        let host = |what: &Path| {
+        let failed = |what: &Path| {
             let what = what.display().to_string();
             move |source| DaemonError::Host { what, source }
         };
-        let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
+        let kvm = Kvm::from_descriptor(host.kvm)?;
         let features = probe::cached(&kvm, data)?.llvm_string();
         drop(kvm);
-        // The first of them owns what is in volumes. No process has it.
-        let users = config.first_uid + 1..config.first_uid + config.uids;
-        let (cgroups, unenforced) = match Cgroups::open(data, config.disk_bandwidth) {
-            Ok(cgroups) => (Some(cgroups), None),
-            Err(unenforced) if config.require_limits => {
-                return Err(DaemonError::Limits(unenforced));
-            }
-            Err(unenforced) => {
-                tracing::warn!("limits are not enforced: {unenforced}");
-                (None, Some(unenforced))
-            }
-        };
-        let shared = shared_processors(&config)?;
-        let cores = core_scheduling(&config)?;
-        let no_cores = cores.as_ref().err().cloned();
-        let limits = (cgroups, cores.ok());
-        let launcher = Launcher::new(&data.join("empty"), users, limits, shared);
-        let launcher = Arc::new(launcher.map_err(host(data))?);
+        if let Some(unenforced) = &host.unenforced {
+            tracing::warn!("limits are not enforced: {unenforced}");
+        }
+        match &host.no_cores {
+            None => tracing::info!("core scheduling: tenants do not share cores"),
+            Some(why) => tracing::info!("no core scheduling: {why}"),
+        }
+        let launcher = Arc::new(Launcher::new(Arc::clone(&spawner)));
         let metrics = Metrics::new(launcher.violations());
         let ledger = Ledger::default();
         let library = Library::new(
@@ -225,22 +224,18 @@ impl Daemon {
                 ledger: ledger.clone(),
             },
         );
-        let library = library.map_err(|error| host(data)(io::Error::other(error)));
+        let library = library.map_err(|error| failed(data)(io::Error::other(error)));
         let library = Arc::new(library?);
         let connections = Connections::new(&config, ledger.clone());
         let scheduler = Scheduler::new(capacity(&config), ledger.clone());
         let events = Events::default();
         let pool = Arc::new(Pool::new(config.pool));
-        let owner = config.first_uid;
-        let volumes = Volumes::new(
-            Arc::clone(&store),
-            Arc::clone(&launcher),
-            data.join("volumes"),
-            owner,
-        );
-        let volumes = Arc::new(volumes?);
+        let directory = data.join("volumes");
+        let volumes = Volumes::new(Arc::clone(&store), Arc::clone(&launcher), directory);
+        let volumes = Arc::new(volumes);
         let processors = Arc::new(Processors::new(&config.dedicated_cpus));
-        let networks = Arc::new(Networks::open(Arc::clone(&store), &config));
+        let networks = Networks::open(Arc::clone(&store), spawner, &config, host.networks);
+        let networks = Arc::new(networks);
         let machines = Machines::new(
             Arc::clone(&store),
             Arc::clone(&library),
@@ -254,7 +249,7 @@ impl Daemon {
             data.join("machines"),
             events.clone(),
         );
-        let machines = Arc::new(machines.map_err(host(data))?);
+        let machines = Arc::new(machines.map_err(failed(data))?);
         machines.recover()?;
         // After the machines that run have taken their users.
         pool.fill(&launcher);
@@ -277,62 +272,11 @@ impl Daemon {
             processors,
             events,
             metrics,
-            unenforced,
-            no_cores,
-            _lock: lock,
+            unenforced: host.unenforced,
+            no_cores: host.no_cores,
+            _lock: host.lock,
         }))
     }
-}
-
-/// Makes the data directory, which nobody else may look into, and locks it.
-fn prepare(data: &Path) -> Result<File, DaemonError> {
-    let made = fs::create_dir_all(data)
-        .and_then(|()| fs::set_permissions(data, Permissions::from_mode(0o700)))
-        .and_then(|()| File::create(data.join("lock")));
-    let name = || data.display().to_string();
-    let lock = made.map_err(|source| DaemonError::Host {
-        what: name(),
-        source,
-    })?;
-    // A jailed process that a daemon was just starting when it ended holds the lock until it
-    // executes its program or ends.
-    let patience = Instant::now() + LOCK_PATIENCE;
-    while lock.try_lock().is_err() {
-        if Instant::now() >= patience {
-            return Err(DaemonError::Locked(name()));
-        }
-        thread::sleep(LOCK_PERIOD);
-    }
-    Ok(lock)
-}
-
-/// Core scheduling, if it is wanted and possible. The log says whether it is in force.
-fn core_scheduling(config: &Config) -> Result<Result<CoreScheduling, Unavailable>, DaemonError> {
-    let found = match config.core_scheduling {
-        CoreSchedulingMode::Off => Err(Unavailable::Off),
-        CoreSchedulingMode::Auto | CoreSchedulingMode::Require => CoreScheduling::detect(),
-    };
-    match (&found, config.core_scheduling) {
-        (Ok(_), _) => tracing::info!("core scheduling: tenants do not share cores"),
-        (Err(why), CoreSchedulingMode::Require) => return Err(DaemonError::Cores(why.clone())),
-        (Err(why), _) => tracing::info!("no core scheduling: {why}"),
-    }
-    Ok(found)
-}
-
-/// Processors for all that has none for itself; all of them if none are left.
-fn shared_processors(config: &Config) -> Result<Vec<u32>, DaemonError> {
-    let host = |source| DaemonError::Host {
-        what: "processors".to_owned(),
-        source,
-    };
-    let all = affinity::of_this_thread().map_err(host)?;
-    let dedicated = &config.dedicated_cpus;
-    if let Some(missing) = dedicated.iter().find(|number| !all.contains(number)) {
-        return Err(DaemonError::Processor(*missing));
-    }
-    let (_, shared): (Vec<_>, Vec<_>) = all.iter().partition(|number| dedicated.contains(number));
-    Ok(if shared.is_empty() { all } else { shared })
 }
 
 /// What this host has for machines.

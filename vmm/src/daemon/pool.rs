@@ -1,9 +1,9 @@
 //! VMMs that are locked in, with a VM made, waiting for something to run.
 
-use super::process::{Jailed, Launcher, SharedDirectory};
+use super::process::{Jailed, Launcher};
 use super::violations::told_by;
-use crate::jail::Role;
 use crate::jailed::protocol::FromVmm;
+use crate::spawner::protocol::{Start, VolumeMount};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,7 @@ impl Pool {
 
 async fn fill(launcher: Arc<Launcher>, sender: mpsc::Sender<Jailed>) {
     loop {
-        match start(&launcher, Role::Vmm, Vec::new()).await {
+        match start(&launcher, Start::Vmm).await {
             Ok(vmm) => {
                 if sender.send(vmm).await.is_err() {
                     return;
@@ -91,8 +91,8 @@ async fn fill(launcher: Arc<Launcher>, sender: mpsc::Sender<Jailed>) {
 pub enum Supply<'a> {
     /// It waits already.
     Pool(&'a Pool),
-    /// It is started when it is wanted, since it may use directories.
-    Started(&'a Arc<Launcher>, Vec<SharedDirectory>),
+    /// It is started when it is wanted, since it may use volumes.
+    Started(&'a Arc<Launcher>, Vec<VolumeMount>),
 }
 
 impl Supply<'_> {
@@ -103,30 +103,22 @@ impl Supply<'_> {
     pub async fn take(&self) -> io::Result<Jailed> {
         match self {
             Self::Pool(pool) => pool.take().await,
-            Self::Started(launcher, shared) => {
-                start(launcher, Role::VmmWithVolumes, shared.clone()).await
+            Self::Started(launcher, volumes) => {
+                start(launcher, Start::VmmWithVolumes(volumes.clone())).await
             }
         }
     }
 }
 
 /// A VMM that is ready.
-async fn start(
-    launcher: &Arc<Launcher>,
-    role: Role,
-    shared: Vec<SharedDirectory>,
-) -> io::Result<Jailed> {
-    let started = tokio::time::timeout(PATIENCE, start_unbounded(launcher, role, shared));
+async fn start(launcher: &Arc<Launcher>, order: Start) -> io::Result<Jailed> {
+    let started = tokio::time::timeout(PATIENCE, start_unbounded(launcher, order));
     let late = || io::Error::other(format!("it was not ready in {PATIENCE:?} and was ended"));
     started.await.map_err(|_| late())?
 }
 
-async fn start_unbounded(
-    launcher: &Arc<Launcher>,
-    role: Role,
-    shared: Vec<SharedDirectory>,
-) -> io::Result<Jailed> {
-    let vmm = launcher.start(role, shared).await?;
+async fn start_unbounded(launcher: &Arc<Launcher>, order: Start) -> io::Result<Jailed> {
+    let vmm = launcher.start(order).await?;
     let message = match vmm.line().receive().await {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             let violation = vmm.violation("a VMM that starts", told_by(&error)).await;

@@ -5,6 +5,7 @@ use super::api;
 use super::config::Config;
 use super::connections::{Connections, Place, Room, Source};
 use super::tls;
+use crate::spawner::client::Spawner;
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use bytes::Bytes;
@@ -12,9 +13,8 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::fs::{self, Permissions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -67,43 +67,34 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Opens the sockets that the configuration names. A unix socket that nobody listens to any more is replaced; its
-    /// directory is made.
+    /// The sockets that the configuration names, which the spawner opens. With `tls`, the open
+    /// files of certificates and private key, TCP is TLS.
     ///
     /// # Errors
-    /// Whatever the host answers.
-    pub async fn open(config: &Config) -> io::Result<Self> {
-        let socket = config.socket.as_path();
-        let tls = match (&config.tls_certificate, &config.tls_key) {
-            (Some(certificate), Some(key)) => Some(tls::acceptor(certificate, key)?),
+    /// Whatever the host answers; the files are not what they should be.
+    pub fn open(config: &Config, spawner: &Spawner, tls: Option<[File; 2]>) -> io::Result<Self> {
+        let tls = match (&config.tls_certificate, &config.tls_key, tls) {
+            (Some(certificate), Some(key), Some([certificates, private])) => {
+                let files = [(certificate.as_path(), certificates), (key, private)];
+                Some(tls::acceptor(files)?)
+            }
             _ => None,
         };
-        let named = |name: &dyn std::fmt::Display, error: io::Error| {
-            io::Error::new(error.kind(), format!("{name}: {error}"))
-        };
-        let at_socket = |error| named(&socket.display(), error);
-        if let Some(directory) = socket.parent() {
-            fs::create_dir_all(directory).map_err(at_socket)?;
+        // Never without TLS where the configuration wants it.
+        if tls.is_none() && config.tls_key.is_some() {
+            return Err(io::Error::other("tls_key: its file was not passed"));
         }
-        if UnixStream::connect(socket).await.is_ok() {
-            let message = format!("{}: another daemon listens there", socket.display());
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
-        }
-        match fs::remove_file(socket) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at_socket(error)),
-            _ => {}
-        }
-        let unix = UnixListener::bind(socket).map_err(at_socket)?;
-        // Whoever is not trusted there needs a key.
-        fs::set_permissions(socket, Permissions::from_mode(0o666))?;
-        let tcp = match config.listen {
-            Some(address) => {
-                let bound = TcpListener::bind(address).await;
-                Some(bound.map_err(|error| named(&address, error))?)
-            }
-            None => None,
-        };
-        Ok(Self { unix, tcp, tls })
+        let (unix, tcp) = spawner.listen()?;
+        unix.set_nonblocking(true)?;
+        let tcp = tcp.map(|tcp| {
+            tcp.set_nonblocking(true)?;
+            TcpListener::from_std(tcp)
+        });
+        Ok(Self {
+            unix: UnixListener::from_std(unix)?,
+            tcp: tcp.transpose()?,
+            tls,
+        })
     }
 
     /// The TCP address, with the port that was chosen if it was given as 0.

@@ -1,5 +1,6 @@
 //! TLS of the daemon's TCP address.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,21 +10,23 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Serves TLS 1.2 and 1.3 with a chain of certificates, the server's own first, and its
-/// private key, both PEM files.
+/// private key, both PEM files, which are open: their paths are for messages.
 ///
 /// # Errors
 /// A file cannot be read or is not what it should be, or they do not belong together.
-pub fn acceptor(certificate: &Path, key: &Path) -> io::Result<TlsAcceptor> {
+pub fn acceptor(
+    [(certificate, certificates), (key, private)]: [(&Path, File); 2],
+) -> io::Result<TlsAcceptor> {
     let wrong = |path: &Path, error: &dyn std::fmt::Display| {
         io::Error::new(
             io::ErrorKind::InvalidData,
             format!("{}: {error}", path.display()),
         )
     };
-    let chain = CertificateDer::pem_file_iter(certificate)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+    let chain = CertificateDer::pem_reader_iter(certificates)
+        .collect::<Result<Vec<_>, _>>()
         .map_err(|error| wrong(certificate, &error))?;
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;
+    let private = PrivateKeyDer::from_pem_reader(private).map_err(|error| wrong(key, &error))?;
     let mut config = ServerConfig::builder()
         .with_no_client_auth()
         .with_single_cert(chain, private)

@@ -1,7 +1,8 @@
 //! Jailed processes that made a system call which their jail does not allow: what they told, what
 //! the kernel says, the log, and the metric.
 
-use crate::jail::{Child, Kind, Violation};
+use crate::jail::{Kind, Violation};
+use crate::spawner::client::Process;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -29,9 +30,9 @@ impl Violations {
     /// The violation that has ended a process, if one has: logged and counted. `who` is the
     /// process for the log, `told` what it told.
     #[must_use]
-    pub fn find(&self, who: &str, child: &Child, told: Option<Violation>) -> Option<Violation> {
+    pub fn find(&self, who: &str, process: &Process, told: Option<Violation>) -> Option<Violation> {
         // What the kernel says counts more. It says nothing of processes of an earlier daemon.
-        let violation = match (child.ended_by(), told) {
+        let violation = match (process.ended_by(), told) {
             (Some(libc::SIGSYS), None) => Violation { call: None },
             (Some(libc::SIGSYS) | None, Some(told)) => told,
             (Some(_), _) | (None, None) => return None,

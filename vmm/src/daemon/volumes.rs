@@ -9,16 +9,15 @@
 //! directory is gone, so a clean-up that was interrupted or failed is done again.
 
 use super::auth::random_hex;
-use super::process::{Jailed, Launcher, SharedDirectory};
+use super::process::{Jailed, Launcher};
 use super::store::{DeletedVolume, Machine, Storage, Store, StoreError, Volume};
 use super::violations::told_by;
-use crate::jail::Role;
 use crate::jailed::protocol::{FromVolumeWorker, Room, VolumeJob, VolumeTask};
+use crate::spawner::protocol::{ID_LENGTH, Start, VolumeMount, is_volume_id};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -29,8 +28,6 @@ const EMPTYING: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long measuring or emptying one volume may take.
 const WORK_TIME: Duration = Duration::from_secs(3600);
-/// Length of a volume's id, hex digits.
-const ID_LENGTH: usize = 32;
 
 /// Why something cannot be done with a volume.
 #[derive(Debug, thiserror::Error)]
@@ -67,9 +64,8 @@ pub enum VolumeError {
 pub struct Volumes {
     store: Arc<Store>,
     launcher: Arc<Launcher>,
+    /// The spawner makes and deletes what is in it.
     directory: PathBuf,
-    /// Owner of what is in them.
-    owner: u32,
     /// Deleted volumes that a task cleans up.
     cleaning: Mutex<BTreeSet<String>>,
     /// A tenant's deleted volumes are emptied one after another.
@@ -79,26 +75,17 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    /// Volumes in `directory`, of the user `owner`.
-    ///
-    /// # Errors
-    /// The directory cannot be made.
-    pub fn new(
-        store: Arc<Store>,
-        launcher: Arc<Launcher>,
-        directory: PathBuf,
-        owner: u32,
-    ) -> Result<Self, VolumeError> {
-        fs::create_dir_all(&directory)?;
-        Ok(Self {
+    /// Volumes in `directory`.
+    #[must_use]
+    pub fn new(store: Arc<Store>, launcher: Arc<Launcher>, directory: PathBuf) -> Self {
+        Self {
             store,
             launcher,
             directory,
-            owner,
             cleaning: Mutex::default(),
             turns: Mutex::default(),
             workers: Semaphore::new(EMPTYING),
-        })
+        }
     }
 
     /// Deletes directories that belong to no volume, as a daemon that ended may have left them.
@@ -113,7 +100,7 @@ impl Volumes {
     fn note_orphans(&self) -> Result<(), VolumeError> {
         for entry in fs::read_dir(&self.directory)? {
             let name = entry?.file_name();
-            let Some(id) = name.to_str().filter(|id| is_id(id)) else {
+            let Some(id) = name.to_str().filter(|id| is_volume_id(id)) else {
                 tracing::warn!("{}: no volume", self.directory.join(&name).display());
                 continue;
             };
@@ -142,16 +129,12 @@ impl Volumes {
     /// [`VolumeError`].
     pub fn create(&self, tenant: &str, name: &str, size: Storage) -> Result<Volume, VolumeError> {
         let id = random_hex::<{ ID_LENGTH / 2 }>()?;
-        let directory = self.directory.join(&id);
-        DirBuilder::new().mode(0o700).create(&directory)?;
-        chown(&directory, Some(self.owner), Some(self.owner))?;
-        File::open(&directory)?.sync_all()?;
-        File::open(&self.directory)?.sync_all()?;
+        self.launcher.spawner().make_volume(&id)?;
         let added = self.store.add_volume(tenant, name, &id, size);
         if let Ok(Some(volume)) = added {
             return Ok(volume);
         }
-        fs::remove_dir(&directory)?;
+        self.remove(&id)?;
         added?;
         Err(VolumeError::Exists)
     }
@@ -193,8 +176,7 @@ impl Volumes {
 
     /// Deletes the directory of a deleted volume, and then forgets the volume.
     async fn clean(&self, volume: &DeletedVolume) -> Result<(), VolumeError> {
-        let directory = self.directory.join(&volume.id);
-        if !remove(&directory)? {
+        if !self.remove(&volume.id)? {
             let turn = self.turn_of(&volume.tenant);
             let _own = turn.acquire().await;
             let _worker = self.workers.acquire().await;
@@ -205,7 +187,7 @@ impl Volumes {
                 FromVolumeWorker::Emptied => {}
                 answer => return Err(failed(&volume.id, "emptying it", &format!("{answer:?}"))),
             }
-            if !remove(&directory)? {
+            if !self.remove(&volume.id)? {
                 return Err(failed(&volume.id, "emptying it", "it is not empty"));
             }
         }
@@ -228,7 +210,7 @@ impl Volumes {
     pub async fn attach(
         &self,
         machine: &Machine,
-    ) -> Result<Vec<(SharedDirectory, VolumeJob)>, VolumeError> {
+    ) -> Result<Vec<(VolumeMount, VolumeJob)>, VolumeError> {
         let mut attached = Vec::new();
         for mount in &machine.spec.volumes {
             let volume = self.store.volume(&machine.tenant, &mount.volume)?;
@@ -248,7 +230,7 @@ impl Volumes {
                 used,
                 limit,
             };
-            attached.push((self.shared(&volume.id, mount.read_only), job));
+            attached.push((mount_of(&volume.id, mount.read_only), job));
         }
         Ok(attached)
     }
@@ -261,11 +243,9 @@ impl Volumes {
         }
     }
 
-    fn shared(&self, id: &str, read_only: bool) -> SharedDirectory {
-        SharedDirectory {
-            directory: self.directory.join(id),
-            read_only,
-        }
+    /// Deletes the directory of a volume if it is empty; whether it is gone.
+    fn remove(&self, id: &str) -> io::Result<bool> {
+        self.launcher.spawner().remove_volume(id)
     }
 
     /// Has a worker do something with a volume of a tenant.
@@ -279,9 +259,12 @@ impl Volumes {
             VolumeTask::Empty => "emptying it",
         };
         let conversation = async {
-            let shared = vec![self.shared(id, false)];
-            let mut worker: Jailed = self.launcher.start(Role::VolumeWorker, shared).await?;
-            worker.keep_to_cores_of(tenant)?;
+            let start = Start::VolumeWorker {
+                // Nobody is known of a directory that was found without a volume.
+                tenant: Some(tenant.to_owned()).filter(|tenant| !tenant.is_empty()),
+                volume: mount_of(id, false),
+            };
+            let worker: Jailed = self.launcher.start(start).await?;
             worker.line().send(&serde_json::to_vec(&task)?, &[]).await?;
             let answer = match worker.line().receive().await {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -310,19 +293,10 @@ impl Volumes {
     }
 }
 
-/// Whether this is an id as volumes have it.
-fn is_id(id: &str) -> bool {
-    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    id.len() == ID_LENGTH && id.bytes().all(is_hex)
-}
-
-/// Deletes a directory if it is empty; whether it is gone.
-fn remove(directory: &Path) -> io::Result<bool> {
-    match fs::remove_dir(directory) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
-        Err(error) => Err(error),
+fn mount_of(id: &str, read_only: bool) -> VolumeMount {
+    VolumeMount {
+        id: id.to_owned(),
+        read_only,
     }
 }
 
@@ -344,9 +318,7 @@ mod tests {
 
     #[test]
     fn ids_are_hex_digits() {
-        assert!(is_id(&random_hex::<16>().unwrap()));
-        for wrong in ["", "..", "0123456789abcdef0123456789abcdeg", "0123"] {
-            assert!(!is_id(wrong), "{wrong}");
-        }
+        let id = random_hex::<{ ID_LENGTH / 2 }>().unwrap();
+        assert!(is_volume_id(&id), "{id}");
     }
 }

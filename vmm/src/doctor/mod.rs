@@ -9,10 +9,10 @@ pub use advice::Advice;
 pub use system::{Memory, Virtualization};
 pub use tuning::Tuning;
 
-use crate::daemon::{cgroup, network};
 use crate::interrupts::Mode;
 use crate::platform::{CoreScheduling, Kvm};
 use crate::probe::{Costs, Finding, Host, ProbeError, probe};
+use crate::spawner;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -141,9 +141,9 @@ pub fn examine(device: &Path) -> Report {
         capabilities: BTreeMap::new(),
         memory: Memory::detect(),
         tuning: Tuning::detect(),
-        limits: cgroup::check_host().err().map(|why| why.to_string()),
+        limits: spawner::check_host().err().map(|why| why.to_string()),
         core_scheduling: CoreScheduling::detect().err().map(|why| why.to_string()),
-        networks: network::lacking().map(|why| why.to_string()),
+        networks: spawner::lacking().map(|why| why.to_string()),
         features: Vec::new(),
         target_features: String::new(),
         costs: None,

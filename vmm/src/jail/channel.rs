@@ -110,6 +110,12 @@ impl AsFd for Channel {
     }
 }
 
+impl From<Channel> for OwnedFd {
+    fn from(channel: Channel) -> Self {
+        channel.0
+    }
+}
+
 impl From<OwnedFd> for Channel {
     fn from(fd: OwnedFd) -> Self {
         Self(fd)

@@ -203,7 +203,7 @@ fn limit(limits: &Limits) -> Result<(), JailError> {
 
 /// Takes all capabilities out of reach, also of programs that would give them. Those that
 /// the process has go with its user.
-fn drop_capabilities() -> Result<(), JailError> {
+pub(crate) fn drop_capabilities() -> Result<(), JailError> {
     for capability in 0..libc::c_ulong::from(u64::BITS) {
         if prctl(libc::PR_CAPBSET_DROP, capability) != 0 {
             let source = io::Error::last_os_error();
@@ -219,7 +219,8 @@ fn drop_capabilities() -> Result<(), JailError> {
     check("PR_CAP_AMBIENT", prctl(libc::PR_CAP_AMBIENT, clear))
 }
 
-fn become_user(uid: u32) -> Result<(), JailError> {
+/// Becomes a user, and its group, for good.
+pub(crate) fn become_user(uid: u32) -> Result<(), JailError> {
     // SAFETY: no groups are passed; integers.
     unsafe {
         check("setgroups", libc::setgroups(0, std::ptr::null()))?;

@@ -17,8 +17,8 @@ mod spawn;
 mod violation;
 
 pub use channel::{Channel, MAX_DESCRIPTORS, MAX_MESSAGE};
-pub(crate) use enter::set_parent_death_signal;
 pub use enter::{Jail, JailError, Limits, enter};
+pub(crate) use enter::{become_user, drop_capabilities, set_parent_death_signal};
 pub use filter::{FilterError, Filters, Kind, Role};
 pub use mount::mount;
 pub use policy::{CallCount, call_counts};

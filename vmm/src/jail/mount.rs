@@ -1,11 +1,9 @@
 //! Directories of the host for a jailed process: mounts that are nowhere but in a descriptor.
 
 use super::Child;
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
@@ -13,19 +11,21 @@ use std::time::Duration;
 /// How long the kernel takes at most to end a process.
 const LAST_BREATH: Duration = Duration::from_secs(5);
 
-/// A mount of a directory, in which its owner is the user and group `uid`; nobody else has
+/// A mount of an open directory, in which its owner is the user and group `uid`; nobody else has
 /// anything there. Programs in it cannot be executed by the host, nor devices opened.
 ///
 /// # Errors
 /// Whatever the host answers: its file system, or kernel, may know no such mounts
 /// (mount_setattr(2), `MOUNT_ATTR_IDMAP`).
-pub fn mount(directory: &Path, uid: u32, read_only: bool) -> io::Result<OwnedFd> {
-    let owner = fs::symlink_metadata(directory)?.uid();
-    let path = CString::new(directory.as_os_str().as_bytes())?;
-    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_SYMLINK_NOFOLLOW as u32;
+pub fn mount(directory: &File, uid: u32, read_only: bool) -> io::Result<OwnedFd> {
+    let owner = directory.metadata()?.uid();
+    let flags =
+        libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH as libc::c_uint;
     // SAFETY: a NUL-terminated path; a fresh descriptor or an error.
-    let mount =
-        own(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })?;
+    let mount = own(unsafe {
+        let (directory, path) = (directory.as_raw_fd(), c"".as_ptr());
+        libc::syscall(libc::SYS_open_tree, directory, path, flags)
+    })?;
     let users = user_namespace(owner, uid)?;
     let closed = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC;
     let attributes = libc::mount_attr {

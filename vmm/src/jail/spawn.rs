@@ -63,7 +63,7 @@ impl Child {
     }
 
     /// The process with this number, which the descriptor names.
-    pub(super) fn new(pid: libc::pid_t, descriptor: OwnedFd) -> Self {
+    pub(crate) fn new(pid: libc::pid_t, descriptor: OwnedFd) -> Self {
         Self { pid, descriptor }
     }
 

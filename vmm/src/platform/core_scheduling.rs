@@ -7,6 +7,7 @@
 //! (`PR_SCHED_CORE_SHARE_TO`), so no thread of this process keeps one. Processes and threads that
 //! are started later inherit the cookie.
 
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,9 +22,21 @@ enum Scope {
     Process = 1,
 }
 
+/// Whether processes of different tenants are kept off the same core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CoreSchedulingMode {
+    /// Where the kernel can do it.
+    Auto,
+    /// The daemon does not start where the kernel cannot.
+    Require,
+    /// Never.
+    Off,
+}
+
 /// Why there is no core scheduling.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum NoCoreScheduling {
     /// The configuration says so.
     #[error("core_scheduling is \"off\"")]
     Off,
@@ -63,15 +76,26 @@ impl CoreScheduling {
     /// Core scheduling of this host.
     ///
     /// # Errors
-    /// [`Unavailable`].
-    pub fn detect() -> Result<Self, Unavailable> {
+    /// [`NoCoreScheduling`].
+    pub fn detect() -> Result<Self, NoCoreScheduling> {
         match cookie_of_this_thread() {
             Ok(_) => Ok(Self::default()),
             Err(error) => Err(match error.raw_os_error() {
-                Some(libc::EINVAL) => Unavailable::Kernel,
-                Some(libc::ENODEV) => Unavailable::NoThreads,
-                _ => Unavailable::Refused(error.to_string()),
+                Some(libc::EINVAL) => NoCoreScheduling::Kernel,
+                Some(libc::ENODEV) => NoCoreScheduling::NoThreads,
+                _ => NoCoreScheduling::Refused(error.to_string()),
             }),
+        }
+    }
+
+    /// Core scheduling of this host, if it is wanted.
+    ///
+    /// # Errors
+    /// [`NoCoreScheduling`].
+    pub fn wanted(mode: CoreSchedulingMode) -> Result<Self, NoCoreScheduling> {
+        match mode {
+            CoreSchedulingMode::Off => Err(NoCoreScheduling::Off),
+            CoreSchedulingMode::Auto | CoreSchedulingMode::Require => Self::detect(),
         }
     }
 
@@ -232,7 +256,10 @@ mod tests {
             Ok(cores) => cores,
             Err(unavailable) => {
                 assert!(
-                    matches!(unavailable, Unavailable::Kernel | Unavailable::NoThreads),
+                    matches!(
+                        unavailable,
+                        NoCoreScheduling::Kernel | NoCoreScheduling::NoThreads
+                    ),
                     "{unavailable}"
                 );
                 let error = CoreScheduling::default().assign("a", 1).unwrap_err();

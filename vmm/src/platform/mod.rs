@@ -11,7 +11,9 @@ mod stats;
 mod vcpu;
 mod vm;
 
-pub use core_scheduling::{CoreScheduling, Member as CoreMember, Unavailable};
+pub use core_scheduling::{
+    CoreScheduling, CoreSchedulingMode, Member as CoreMember, NoCoreScheduling,
+};
 pub use interrupts::Message;
 pub use kick::Kicker;
 pub use memory::{Mapping, memory_file};

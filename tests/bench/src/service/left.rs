@@ -41,9 +41,18 @@ impl Left {
     /// It is gone.
     pub fn look(pid: u32) -> io::Result<Self> {
         let process = format!("/proc/{pid}");
-        let status = fs::read_to_string(format!("{process}/status"))?;
         let memory = fs::read_to_string("/proc/meminfo")?;
         let children = children(pid);
+        // The spawner, and the service, which it starts before all others.
+        let own = [Some(pid), service(pid)];
+        let sum = |of: &dyn Fn(&str) -> u64| -> u64 {
+            let own = own.iter().flatten().map(|pid| format!("/proc/{pid}"));
+            own.map(|process| of(&process)).sum()
+        };
+        let resident = |process: &str| {
+            let status = fs::read_to_string(format!("{process}/status")).unwrap_or_default();
+            field(&status, "VmRSS")
+        };
         let held = fs::read_dir(format!("{process}/fd"))?
             .flatten()
             .filter_map(|entry| fs::read_link(entry.path()).ok())
@@ -59,14 +68,14 @@ impl Left {
         let by_mount = mounts.lines().filter(|line| line.contains(" nsfs "));
         let kernel = ["SUnreclaim", "KernelStack", "PageTables"];
         Ok(Self {
-            descriptors: count(&format!("{process}/fd")),
+            descriptors: sum(&|process| count(&format!("{process}/fd"))),
             processes: children.len() as u64,
             namespaces: (namespaces.len() + by_mount.count()) as u64,
             cgroups: cgroups(),
             taps: taps(),
             mounts: mounts.lines().count() as u64,
-            threads: count(&format!("{process}/task")),
-            memory_kib: field(&status, "VmRSS"),
+            threads: sum(&|process| count(&format!("{process}/task"))),
+            memory_kib: sum(&resident),
             kernel_kib: kernel.into_iter().map(|name| field(&memory, name)).sum(),
         })
     }
@@ -118,6 +127,14 @@ fn is_namespace(link: &Path) -> bool {
     let kind = link.to_str().and_then(|link| link.split_once(":["));
     let kinds = ["cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts"];
     kind.is_some_and(|(kind, _)| kinds.contains(&kind))
+}
+
+/// The process of a daemon that serves requests: the child of its first one that says so.
+pub fn service(spawner: u32) -> Option<u32> {
+    children(spawner).into_iter().find(|child| {
+        let arguments = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        arguments.split(|&byte| byte == 0).nth(1) == Some(b"service")
+    })
 }
 
 /// Child processes of a process.

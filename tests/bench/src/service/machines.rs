@@ -1,6 +1,7 @@
 //! Machines that are idle, and that are still there when the daemon was killed.
 
 use super::daemon::Daemon;
+use super::left;
 use anyhow::{Context, bail, ensure};
 use hartline_vmm::client::Connection;
 use hyper::Method;
@@ -96,7 +97,8 @@ pub async fn idle(daemon: &Daemon, started: &[String], seconds: u32) -> anyhow::
         started.len()
     );
     let used = || -> anyhow::Result<u64> {
-        let pids = processes.values().copied().chain([daemon.pid()]);
+        let own = [Some(daemon.pid()), left::service(daemon.pid())];
+        let pids = processes.values().copied().chain(own.into_iter().flatten());
         pids.map(processor_time).sum()
     };
     let (before, start) = (used()?, Instant::now());

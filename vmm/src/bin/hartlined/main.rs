@@ -1,17 +1,20 @@
-//! The daemon.
+//! The daemon: a spawner, which is the process that is started, and the service, which that starts.
 
 mod escape;
 mod service;
 
 use anyhow::Context;
 use clap::Parser;
-use hartline_vmm::daemon::Daemon;
 use hartline_vmm::daemon::config::Config;
 use hartline_vmm::daemon::server::Listeners;
+use hartline_vmm::daemon::{Daemon, Given};
+use hartline_vmm::jail::Channel;
+use hartline_vmm::spawner::client::Spawner;
+use hartline_vmm::spawner::{self, Hello, confine};
 use hartline_vmm::{jailed, report};
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{self, ExitCode};
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -42,18 +45,26 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
-    if let [_, first, rest @ ..] = &arguments[..]
-        && first == JAILED
-    {
-        return match jailed::main(rest) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error.into()),
-        };
-    }
-    let arguments = Arguments::parse();
-    service::start_log();
-    match serve(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+    let done = match arguments.get(1..) {
+        Some([first, rest @ ..]) if first == JAILED => {
+            jailed::main(rest).map_err(Into::into).map(|()| 0)
+        }
+        Some([first, rest @ ..]) if first == spawner::ARGUMENT => {
+            // Before there is another thread.
+            let confined = confine::enter(rest).map_err(Into::into);
+            confined.and_then(|(channel, data)| {
+                service::start_log();
+                serve(channel, &data).map(|()| 0)
+            })
+        }
+        _ => {
+            let arguments = Arguments::parse();
+            service::start_log();
+            spawn(arguments)
+        }
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
         Err(error) => fail(&error),
     }
 }
@@ -63,7 +74,8 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(report::FAILURE)
 }
 
-fn serve(arguments: Arguments) -> anyhow::Result<()> {
+/// Is the spawner. Result: the service's exit code.
+fn spawn(arguments: Arguments) -> anyhow::Result<u8> {
     let mut config = match &arguments.config {
         Some(path) => Config::read(path)?,
         None => Config::default(),
@@ -75,14 +87,28 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
         config.socket = socket;
     }
     config.listen = arguments.listen.or(config.listen);
+    config.check()?;
+    let configuration = serde_json::to_string(&config).context("the configuration")?;
+    Ok(spawner::run(config.for_spawner(), configuration)?)
+}
+
+/// Is the service, with its data in `data`.
+fn serve(channel: Channel, data: &Path) -> anyhow::Result<()> {
+    let (message, descriptors) = channel.receive().context("the spawner")?;
+    let hello: Hello = serde_json::from_slice(&message).context("the spawner's first message")?;
+    let mut config: Config =
+        serde_json::from_str(&hello.configuration).context("the configuration")?;
+    config.data_dir = data.to_path_buf();
+    let (given, tls) = Given::new(hello, descriptors)?;
+    let spawner = Arc::new(Spawner::connect(channel, spawner_ended)?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("the runtime")?;
     runtime.block_on(async {
-        let daemon = Daemon::start(config)?;
+        let daemon = Daemon::start(config, Arc::clone(&spawner), given)?;
         let config = &daemon.config;
-        let listeners = Listeners::open(config).await?;
+        let listeners = Listeners::open(config, &spawner, tls)?;
         tracing::info!(
             socket = %config.socket.display(),
             tcp = listeners.address().map(|address| address.to_string()),
@@ -107,4 +133,10 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
         guard.abort();
         anyhow::Ok(())
     })
+}
+
+/// Without the spawner nothing can be started, or ended.
+fn spawner_ended() {
+    eprintln!("hartlined: the spawner has ended");
+    process::exit(report::FAILURE.into());
 }

@@ -5,8 +5,8 @@ use super::turns::Turn;
 use super::{Library, LibraryError};
 use crate::daemon::process::Jailed;
 use crate::daemon::violations::told_by;
-use crate::jail::Role;
 use crate::jailed::protocol::{FromWorker, WorkerJob};
+use crate::spawner::protocol::Start;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -66,10 +66,9 @@ impl Library {
         progress: impl Fn((usize, usize)) + Send + Sync,
     ) -> Result<Answer, LibraryError> {
         let message = serde_json::to_vec(job).map_err(|error| host(what)(error.into()))?;
-        let worker = self.launcher.start(Role::Worker, Vec::new()).await;
-        let mut worker = worker.map_err(host(what))?;
-        let kept = worker.keep_to_cores_of(turn.tenant());
-        kept.map_err(host(what))?;
+        let tenant = turn.tenant().to_owned();
+        let worker = self.launcher.start(Start::Worker { tenant }).await;
+        let worker = worker.map_err(host(what))?;
         let line = worker.line().clone();
         let meter = Meter {
             worker,

@@ -4,11 +4,12 @@ use super::{MachineError, Machines};
 use crate::daemon::execute::Outputs;
 use crate::daemon::store::{Machine, MachineState, NetworkKind};
 use crate::daemon::violations::told_in;
-use crate::jail::{Child, MAX_MESSAGE, Violation};
+use crate::jail::{MAX_MESSAGE, Violation};
 use crate::jailed::MAX_OUTPUT;
-use crate::jailed::protocol::{COUNTERS_FD, INPUT_FD, RunResult};
+use crate::jailed::protocol::RunResult;
 use crate::live::{Live, write_network_limits};
 use crate::platform::Counters;
+use crate::spawner::client::Process;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{OwnedFd, RawFd};
@@ -88,7 +89,7 @@ impl Machines {
         let Some(process) = task.and_then(|task| task.process.as_ref()) else {
             return Err(MachineError::State(machine.state));
         };
-        let stream = process.child().take_socket(INPUT_FD)?;
+        let stream = process.process().input()?;
         stream.set_nonblocking(true)?;
         Ok(stream)
     }
@@ -98,9 +99,9 @@ impl Machines {
     #[must_use]
     pub fn live(&self, machine: &Machine) -> Option<(Live, Option<Counters>)> {
         let process = Arc::clone(self.lock().get(&machine.id)?.process.as_ref()?);
-        let vmm = process.child();
-        let live = Live::read(&vmm.take_file(COUNTERS_FD).ok()?, machine.spec.cpus).ok()?;
-        let counters = |&number: &RawFd| vmm.take_counters(number).ok()?.read().ok();
+        let vmm = process.process();
+        let live = Live::read(&vmm.counters().ok()?, machine.spec.cpus).ok()?;
+        let counters = |&number: &RawFd| vmm.vcpu_counters(number).ok()?.read().ok();
         let each: Vec<_> = live.descriptors.iter().filter_map(counters).collect();
         // The sum of some is none.
         let all = each.len() == machine.spec.cpus as usize;
@@ -127,7 +128,7 @@ impl Machines {
             _ => None,
         };
         let process = process.ok_or(MachineError::State(machine.state))?;
-        let file = process.child().take_file(COUNTERS_FD)?;
+        let file = process.process().counters()?;
         Ok(write_network_limits(&file, limits)?)
     }
 
@@ -157,12 +158,12 @@ impl Machines {
     pub(super) fn violation(
         &self,
         id: &str,
-        child: &Child,
+        process: &Process,
         told: Option<Violation>,
     ) -> Option<Violation> {
         let who = format!("the VMM of machine {id}");
         let told = told.or_else(|| self.told(id));
-        self.launcher.violations().find(&who, child, told)
+        self.launcher.violations().find(&who, process, told)
     }
 
     /// What the process of a machine told of a system call that its jail does not allow.

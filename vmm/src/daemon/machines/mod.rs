@@ -18,15 +18,16 @@ use self::files::MAX_OUTPUTS;
 use super::events::Events;
 use super::execute::{Order, VMM_PATIENCE, why_it_died};
 use super::library::Library;
-use super::network::Networks;
+use super::network::{Lease, Networks};
 use super::pool::{Pool, Supply};
-use super::process::{Jailed, Launcher, Released, Uid, Watched};
+use super::process::{Jailed, Launcher, Released, Watched};
 use super::processors::{Claim, NotEnough, Processors};
 use super::scheduler::{Permit, Refused, Scheduler, need};
 use super::store::{Machine, MachineState, NetworkKind, Quota, Store, StoreError, now_ms};
 use super::violations::told_by;
 use super::volumes::{VolumeError, Volumes};
 use crate::jailed::protocol::RunResult;
+use crate::spawner::protocol::Signal;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -264,7 +265,12 @@ impl Machines {
         let vmm = order.send_to_any(&supply, &outputs, prepare).await?;
         // The VMM has its own now.
         drop((outputs, lease));
-        let Some(Released { process, line, uid }) = vmm.release() else {
+        let Some(Released {
+            process,
+            line,
+            lease,
+        }) = vmm.release()
+        else {
             return self.fail(machine, "the VMM was not there".to_owned());
         };
         let process = Arc::new(process);
@@ -282,7 +288,7 @@ impl Machines {
             let _ = order.result(&line).await;
             std::future::pending().await
         };
-        let watch = self.watch(machine, process, (permit, claim, uid));
+        let watch = self.watch(machine, process, (permit, claim, lease));
         tokio::select! {
             done = watch => done,
             never = serve_images => never,
@@ -320,9 +326,9 @@ impl Machines {
         process: &Watched,
         error: &io::Error,
     ) -> Result<(), MachineError> {
-        process.child().signal(libc::SIGKILL)?;
+        process.process().signal(Signal::Kill)?;
         process.ended().await;
-        let violation = self.violation(id, process.child(), told_by(error));
+        let violation = self.violation(id, process.process(), told_by(error));
         match self.store.machine(id)? {
             Some(now) if now.killed => self.end_killed(now),
             Some(now) if violation.is_some() => self.fail(now, why_it_died(false, violation)),
@@ -336,7 +342,7 @@ impl Machines {
         &self,
         machine: Machine,
         process: Arc<Watched>,
-        held: (Permit, Claim, Option<Uid>),
+        held: (Permit, Claim, Option<Arc<Lease>>),
     ) -> Result<(), MachineError> {
         // Somebody may have asked for its end before there was a process to tell.
         if self
@@ -344,21 +350,20 @@ impl Machines {
             .machine(&machine.id)?
             .is_none_or(|now| now.killed)
         {
-            process.child().signal(libc::SIGKILL)?;
+            process.process().signal(Signal::Kill)?;
         }
         let hung = tokio::select! {
             () = process.ended() => false,
             hung = self.hang(&machine) => hung?,
         };
         if hung {
-            process.child().signal(libc::SIGKILL)?;
+            process.process().signal(Signal::Kill)?;
             process.ended().await;
         }
-        let (permit, claim, uid) = held;
-        let out_of_memory = uid.as_ref().is_some_and(Uid::is_out_of_memory);
-        let violation = self.violation(&machine.id, process.child(), None);
+        let out_of_memory = process.process().is_out_of_memory();
+        let violation = self.violation(&machine.id, process.process(), None);
         let died = why_it_died(out_of_memory, violation);
-        drop((permit, claim, uid));
+        drop(held);
         match self.store.machine(&machine.id)? {
             Some(now) if hung && !now.killed && self.read_result(&now.id).is_none() => {
                 self.fail(now, "the VMM did not answer and was ended".to_owned())
@@ -430,7 +435,7 @@ impl Machines {
     /// # Errors
     /// [`MachineError`]: it is not active.
     pub fn stop(&self, machine: &Machine) -> Result<(), MachineError> {
-        self.end(machine, libc::SIGTERM)
+        self.end(machine, Signal::Terminate)
     }
 
     /// Ends a machine by force.
@@ -439,10 +444,10 @@ impl Machines {
     /// [`MachineError`]: it is not active.
     pub fn kill(&self, machine: &Machine) -> Result<(), MachineError> {
         self.store.set_killed(&machine.id)?;
-        self.end(machine, libc::SIGKILL)
+        self.end(machine, Signal::Kill)
     }
 
-    fn end(&self, machine: &Machine, signal: i32) -> Result<(), MachineError> {
+    fn end(&self, machine: &Machine, signal: Signal) -> Result<(), MachineError> {
         let mut tasks = self.lock();
         let task = tasks.get_mut(&machine.id);
         let Some(task) = task.filter(|_| machine.state.is_active()) else {
@@ -450,14 +455,14 @@ impl Machines {
         };
         match (&task.process, task.cancel.take()) {
             (Some(process), _) => {
-                process.child().signal(signal)?;
+                process.process().signal(signal)?;
                 // One that is paused would never see it.
-                process.child().signal(libc::SIGCONT)?;
+                process.process().signal(Signal::Continue)?;
             }
             (None, cancel) => {
                 let cancelled = cancel.is_some_and(|cancel| cancel.send(()).is_ok());
                 // It is being started. Whether it is to end by force is looked at then.
-                if !cancelled && signal != libc::SIGKILL {
+                if !cancelled && signal != Signal::Kill {
                     return Err(MachineError::State(MachineState::Starting));
                 }
             }
@@ -472,8 +477,8 @@ impl Machines {
     pub fn set_paused(&self, mut machine: Machine, paused: bool) -> Result<(), MachineError> {
         use MachineState::{Paused, Running};
         let (from, to, signal) = match paused {
-            true => (Running, Paused, libc::SIGSTOP),
-            false => (Paused, Running, libc::SIGCONT),
+            true => (Running, Paused, Signal::Stop),
+            false => (Paused, Running, Signal::Continue),
         };
         let tasks = self.lock();
         let task = tasks.get(&machine.id);
@@ -481,7 +486,7 @@ impl Machines {
         let Some(process) = process.filter(|_| machine.state == from) else {
             return Err(MachineError::State(machine.state));
         };
-        process.child().signal(signal)?;
+        process.process().signal(signal)?;
         if !self.store.change_state(&machine.id, from, to)? {
             return Err(MachineError::State(MachineState::Exited));
         }
@@ -535,7 +540,7 @@ impl Machines {
     pub fn pid(&self, id: &str) -> Option<i32> {
         let tasks = self.lock();
         let process = tasks.get(id)?.process.as_ref()?;
-        Some(process.child().pid())
+        Some(process.process().pid())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Task>> {

@@ -2,17 +2,19 @@
 
 use super::{MachineError, Machines};
 use crate::daemon::execute::why_it_died;
-use crate::daemon::process::{Uid, Watched};
+use crate::daemon::network::Lease;
+use crate::daemon::process::Watched;
 use crate::daemon::processors::Claim;
 use crate::daemon::scheduler::{Permit, need};
 use crate::daemon::store::{Machine, MachineState};
-use crate::jail::Child;
+use crate::spawner::client::Process;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+
+/// A process that was found again, and its address.
+type Found = (Arc<Watched>, Option<Arc<Lease>>);
 
 impl Machines {
     /// Takes care again of the machines that there were when the daemon ended.
@@ -36,11 +38,11 @@ impl Machines {
                 if process.is_some() { "runs" } else { "is gone" }
             );
             match process {
-                Some((watched, uid)) => {
+                Some((watched, lease)) => {
                     let need = need(&machine.spec);
                     let permit = self.scheduler.adopt(&machine.tenant, quota, need);
                     let claim = self.processors.adopt(&machine.processors);
-                    self.adopt(machine, watched, (permit, claim, uid))?;
+                    self.adopt(machine, watched, (permit, claim, lease))?;
                 }
                 None if machine.state == MachineState::Queued
                     || machine.state == MachineState::Starting
@@ -67,25 +69,25 @@ impl Machines {
     }
 
     /// The process of a machine, if it is still the same.
-    fn find(
-        &self,
-        (pid, start): (i32, u64),
-        machine: &Machine,
-    ) -> io::Result<Option<(Arc<Watched>, Option<Uid>)>> {
-        let Some(child) = Child::find(pid)? else {
+    fn find(&self, identity: (i32, u64), machine: &Machine) -> io::Result<Option<Found>> {
+        let tenant = &machine.tenant;
+        let found = match self.launcher.find(identity, tenant) {
+            // Its number is another process's, or it has a user of another configuration.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                tracing::warn!(machine = %machine.id, "its process was not found again: {error}");
+                None
+            }
+            found => found?,
+        };
+        let Some(process) = found else {
             return Ok(None);
         };
-        if child.start_time().ok() != Some(start) || child.wait(Duration::ZERO) {
-            return Ok(None);
-        }
-        let tenant = &machine.tenant;
         let address = machine.address;
-        let lease = address.and_then(|address| self.networks.adopt(tenant, address, &child));
+        let lease = address.and_then(|address| self.networks.adopt(tenant, address, &process));
         if lease.is_none() && address.is_some() {
             tracing::warn!(machine = %machine.id, "its network was not found again");
         }
-        let uid = uid_of(pid).and_then(|uid| self.launcher.adopt_uid((pid, uid), tenant, lease));
-        Ok(Some((Arc::new(Watched::new(child)?), uid)))
+        Ok(Some((Arc::new(Watched::new(process)?), lease)))
     }
 
     /// Deletes the files of machines that the database does not know.
@@ -105,11 +107,11 @@ impl Machines {
         self: &Arc<Self>,
         mut machine: Machine,
         process: Arc<Watched>,
-        held: (Permit, Claim, Option<Uid>),
+        held: (Permit, Claim, Option<Arc<Lease>>),
     ) -> Result<(), MachineError> {
         let is_starting = machine.state == MachineState::Starting;
         // One that has not taken its order is about to end, as the daemon that gave it did.
-        if is_starting && self.has_taken(process.child().pid(), &machine.id) {
+        if is_starting && self.has_taken(process.process(), &machine.id) {
             machine.state = MachineState::Running;
             self.change(&machine)?;
         }
@@ -127,9 +129,9 @@ impl Machines {
     }
 
     /// Whether a VMM has taken its order: it writes to the machine's output then.
-    fn has_taken(&self, pid: i32, id: &str) -> bool {
-        let output = Path::new("/proc").join(pid.to_string()).join("fd/1");
-        match (fs::metadata(output), fs::metadata(self.file(id, "stdout"))) {
+    fn has_taken(&self, process: &Process, id: &str) -> bool {
+        let output = process.output().and_then(|output| output.metadata());
+        match (output, fs::metadata(self.file(id, "stdout"))) {
             (Ok(own), Ok(file)) => (own.dev(), own.ino()) == (file.dev(), file.ino()),
             _ => false,
         }
@@ -145,12 +147,4 @@ impl Machines {
             _ => Ok(()),
         }
     }
-}
-
-/// The user of a process.
-fn uid_of(pid: i32) -> Option<u32> {
-    let status = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"));
-    let status = status.ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_whitespace().next()?.parse().ok()
 }

@@ -1,77 +1,19 @@
-//! Networks of tenants.
-//!
-//! ```text
-//!            network namespace of a tenant              │ the host's
-//!  VMM ── TAP interface ─┐                              │
-//!  VMM ── TAP interface ─┴─ bridge ── veth interface ───┼── veth interface, .1 of the
-//!                                                       │   tenant's /24: gateway
-//! ```
-//! Machines of a tenant reach each other over its bridge; what leaves it the host routes or
-//! drops (`rules`). Nothing here has to be cleaned up: a TAP interface goes with the last
-//! descriptor of it, the VMM's, and a namespace with its last TAP interface and the daemon's
-//! descriptor. A daemon that was started later finds a namespace by the interface of a VMM
-//! that runs: no mount is needed, which would be lost with the mount namespace that a service
-//! manager gives the daemon.
+//! Networks of tenants: who has which address. The [spawner](crate::spawner) makes the networks
+//! and their rules.
 
-mod namespace;
-mod rules;
-mod subnet;
 mod traffic;
-
-pub use subnet::{PREFIX, PREFIX6};
 
 use super::config::Config;
 use super::store::{Store, StoreError};
-use crate::jail::Child;
-use crate::jailed::protocol::{Address6, NETWORK_FD, NetworkJob, Traffic};
-use hartline_devices::net::Tap;
+use crate::jailed::protocol::{Address6, NetworkJob, Traffic};
+use crate::spawner::client::{Process, Spawner};
+use crate::spawner::{PREFIX, PREFIX6, Subnet, Unavailable};
 use ipnet::{Ipv4Net, Ipv6Net};
-use namespace::{Namespace, run};
-use rules::INTERFACE;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::CString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use subnet::Subnet;
-
-/// The bridge in a tenant's namespace.
-const BRIDGE: &str = "machines";
-const TUN: &str = "/dev/net/tun";
-const FORWARDING: &str = "/proc/sys/net/ipv4/ip_forward";
-const FORWARDING6: &str = "/proc/sys/net/ipv6/conf/all/forwarding";
-/// Is there if the host has IPv6 (proc_pid_net(5)).
-const ADDRESSES6: &str = "/proc/self/net/if_inet6";
-/// Number of `CAP_NET_ADMIN` (capabilities(7)).
-const CAP_NET_ADMIN: u32 = 12;
-
-/// Why there are no networks.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
-    /// The configuration has no addresses for them.
-    #[error("network_range is not set in the configuration")]
-    Unset,
-    /// A program is missing.
-    #[error("the program {0} cannot be run: {1}")]
-    Program(&'static str, String),
-    /// The device of TAP interfaces.
-    #[error("/dev/net/tun: {0}")]
-    Device(String),
-    /// The daemon may not.
-    #[error("the daemon has no CAP_NET_ADMIN")]
-    Capability,
-    /// The host does not forward packets.
-    #[error("{0} is 0, and network_outbound or network_allow is set: set it to 1 (sysctl.d(5))")]
-    Forwarding(&'static str),
-    /// The host has no IPv6.
-    #[error("network_range6 is set, and the host's kernel has no IPv6")]
-    NoIpv6,
-    /// The rules are refused.
-    #[error("the rules of the networks cannot be loaded: {0}")]
-    Rules(String),
-}
 
 /// Why a machine cannot be in its tenant's network.
 #[derive(Debug, thiserror::Error)]
@@ -93,29 +35,11 @@ pub enum NetworkError {
     Store(#[from] StoreError),
 }
 
-/// What this host lacks for networks, whatever the configuration says.
-#[must_use]
-pub fn lacking() -> Option<Unavailable> {
-    let tun = File::options().read(true).write(true).open(TUN);
-    if let Err(error) = tun {
-        return Some(Unavailable::Device(error.to_string()));
-    }
-    for (program, version) in [("ip", "-Version"), ("nft", "--version")] {
-        if let Err(error) = run(program, &[version], "") {
-            return Some(Unavailable::Program(program, error.to_string()));
-        }
-    }
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
-    let may = set.is_some_and(|set| set & 1 << CAP_NET_ADMIN != 0);
-    (!may).then_some(Unavailable::Capability)
-}
-
 /// The networks of all tenants.
 #[derive(Debug)]
 pub struct Networks {
     store: Arc<Store>,
+    spawner: Arc<Spawner>,
     settings: Result<Settings, Unavailable>,
     tenants: Arc<Tenants>,
 }
@@ -125,7 +49,6 @@ pub struct Networks {
 struct Settings {
     range: Ipv4Net,
     range6: Option<Ipv6Net>,
-    rules: String,
     /// Most bytes, and packets, per second of a machine in each direction; 0: no limit.
     limits: [u64; 2],
 }
@@ -135,7 +58,8 @@ type Tenants = Mutex<HashMap<String, Network>>;
 /// The network of a tenant.
 #[derive(Debug)]
 struct Network {
-    namespace: Arc<Namespace>,
+    /// Its number.
+    index: u32,
     addresses: Subnet,
     /// Addresses that somebody has, and the names of their interfaces once those are made.
     taken: BTreeMap<Ipv4Addr, String>,
@@ -146,9 +70,9 @@ struct Network {
 
 impl Network {
     /// One without machines.
-    fn new(namespace: Namespace, addresses: Subnet) -> Self {
+    fn new(index: u32, addresses: Subnet) -> Self {
         Self {
-            namespace: Arc::new(namespace),
+            index,
             addresses,
             taken: BTreeMap::new(),
             last: addresses.gateway(),
@@ -179,9 +103,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// From now on this TAP interface has the address.
-    fn note_interface(&self, tap: &File) {
-        let Ok(name) = Tap::name(tap) else { return };
+    /// From now on the TAP interface of this name has the address.
+    fn note_interface(&self, name: String) {
         if let Some(network) = lock(&self.tenants).get_mut(&self.tenant) {
             network.taken.insert(self.address, name);
         }
@@ -214,15 +137,21 @@ pub struct Interface {
 }
 
 impl Networks {
-    /// Loads the rules, if the configuration has addresses for networks.
+    /// Those of a configuration, if the spawner can make them.
     #[must_use]
-    pub fn open(store: Arc<Store>, config: &Config) -> Self {
-        let settings = Settings::new(config);
+    pub fn open(
+        store: Arc<Store>,
+        spawner: Arc<Spawner>,
+        config: &Config,
+        available: Result<(), Unavailable>,
+    ) -> Self {
+        let settings = available.and_then(|()| Settings::new(config));
         if let Err(unavailable) = &settings {
             tracing::info!("machines have no networks: {unavailable}");
         }
         Self {
             store,
+            spawner,
             settings,
             tenants: Arc::default(),
         }
@@ -247,10 +176,9 @@ impl Networks {
         wanted: Option<Ipv4Addr>,
     ) -> Result<Interface, NetworkError> {
         let settings = self.settings.as_ref().map_err(Clone::clone)?;
-        let (lease, addresses, namespace) = self.lease(settings, tenant, wanted)?;
-        let make = || Tap::make(BRIDGE).map_err(io::Error::other);
-        let tap = namespace.enter(make)?;
-        lease.note_interface(&tap);
+        let (lease, addresses, index) = self.lease(settings, tenant, wanted)?;
+        let (name, tap) = self.spawner.interface(index)?;
+        lease.note_interface(name);
         let [bandwidth, packets] = settings.limits;
         let second = addresses.second(lease.address);
         let gateway6 = addresses.second(addresses.gateway());
@@ -278,10 +206,12 @@ impl Networks {
         settings: &Settings,
         tenant: &str,
         wanted: Option<Ipv4Addr>,
-    ) -> Result<(Lease, Subnet, Arc<Namespace>), NetworkError> {
+    ) -> Result<(Lease, Subnet, u32), NetworkError> {
         let mut tenants = lock(&self.tenants);
         if !tenants.contains_key(tenant) {
-            let network = self.make(settings, tenant)?;
+            let (index, addresses) = self.addresses(settings, tenant)?;
+            self.spawner.make_network(index)?;
+            let network = Network::new(index, addresses);
             tenants.insert(tenant.to_owned(), network);
         }
         let network = tenants.get_mut(tenant).ok_or(NetworkError::NoNetwork)?;
@@ -291,39 +221,7 @@ impl Networks {
             tenant: tenant.to_owned(),
             address,
         };
-        Ok((lease, network.addresses, Arc::clone(&network.namespace)))
-    }
-
-    /// Makes the network of a tenant.
-    fn make(&self, settings: &Settings, tenant: &str) -> Result<Network, NetworkError> {
-        let (index, addresses) = self.addresses(settings, tenant)?;
-        // Somebody may have flushed them.
-        run("nft", &["-f", "-"], &settings.rules)?;
-        let host = format!("{INTERFACE}{index}");
-        // Of a namespace that the kernel is about to delete.
-        if exists(&host)? {
-            run("ip", &["-batch", "-"], &format!("link del dev {host}\n"))?;
-        }
-        let namespace = Namespace::make()?;
-        let own = format!("/proc/{}/ns/net", std::process::id());
-        namespace.enter(|| {
-            let inside = format!(
-                "link add dev {BRIDGE} type bridge forward_delay 0 mcast_snooping 0\n\
-                 link add dev host type veth peer name {host} netns {own}\n\
-                 link set dev host master {BRIDGE} up\n\
-                 link set dev {BRIDGE} up\n"
-            );
-            run("ip", &["-batch", "-"], &inside)
-        })?;
-        let gateway = addresses.gateway();
-        let mut outside = format!("address add {gateway}/{PREFIX} dev {host}\n");
-        if let Some(gateway) = addresses.second(gateway) {
-            // Nobody else can have it, so there is nothing to wait for.
-            outside += &format!("address add {gateway}/{PREFIX6} dev {host} nodad\n");
-        }
-        outside += &format!("link set dev {host} up\n");
-        run("ip", &["-batch", "-"], &outside)?;
-        Ok(Network::new(namespace, addresses))
+        Ok((lease, network.addresses, network.index))
     }
 
     /// Number and addresses of a tenant's network.
@@ -336,17 +234,16 @@ impl Networks {
     /// Takes the address of a machine that was found again, and the network that it is in.
     /// `None`: it has none there.
     #[must_use]
-    pub fn adopt(&self, tenant: &str, address: Ipv4Addr, process: &Child) -> Option<Arc<Lease>> {
+    pub fn adopt(&self, tenant: &str, address: Ipv4Addr, process: &Process) -> Option<Arc<Lease>> {
         let settings = self.settings.as_ref().ok()?;
-        let (_, addresses) = self.addresses(settings, tenant).ok()?;
-        let tap = process.take_tap(NETWORK_FD).ok()?;
+        let (index, addresses) = self.addresses(settings, tenant).ok()?;
         if !addresses.v4.contains(&address) {
             return None;
         }
         let mut tenants = lock(&self.tenants);
+        let name = self.spawner.adopt_network(index, process).ok()?;
         if !tenants.contains_key(tenant) {
-            let network = Network::new(Namespace::of_tap(&tap).ok()?, addresses);
-            tenants.insert(tenant.to_owned(), network);
+            tenants.insert(tenant.to_owned(), Network::new(index, addresses));
         }
         let taken = tenants.get_mut(tenant)?.take(Some(address));
         // Somebody else has it.
@@ -358,7 +255,7 @@ impl Networks {
         });
         drop(tenants);
         let lease = lease.filter(|_| free)?;
-        lease.note_interface(&tap);
+        lease.note_interface(name);
         Some(Arc::new(lease))
     }
 
@@ -372,13 +269,14 @@ impl Networks {
     /// machine that runs has it.
     #[must_use]
     pub fn traffic(&self, tenant: &str, address: Ipv4Addr) -> Option<Traffic> {
-        let (namespace, interface) = {
+        let (index, interface) = {
             let tenants = lock(&self.tenants);
             let network = tenants.get(tenant)?;
             let interface = network.taken.get(&address)?.clone();
-            (Arc::clone(&network.namespace), interface)
+            (network.index, interface)
         };
-        namespace.enter(|| traffic::of(&interface)).ok()
+        let counters = self.spawner.traffic(index).ok()?;
+        traffic::of(counters, &interface).ok()
     }
 
     /// Forgets networks without machines: the kernel deletes them. Loads the rules again if
@@ -388,58 +286,28 @@ impl Networks {
     /// The rules are refused.
     pub fn collect(&self) -> io::Result<()> {
         let mut tenants = lock(&self.tenants);
-        tenants.retain(|_, network| !network.taken.is_empty());
-        match &self.settings {
-            Ok(settings) if !tenants.is_empty() => run("nft", &["-f", "-"], &settings.rules),
-            _ => Ok(()),
+        let unused: Vec<_> = tenants
+            .extract_if(|_, network| network.taken.is_empty())
+            .collect();
+        for (_, network) in unused {
+            self.spawner.forget_network(network.index)?;
+        }
+        match tenants.is_empty() {
+            true => Ok(()),
+            false => self.spawner.load_rules(),
         }
     }
 }
 
 impl Settings {
     fn new(config: &Config) -> Result<Self, Unavailable> {
-        let range = config.network_range.ok_or(Unavailable::Unset)?;
-        let (allowed, outbound) = (&config.network_allow, config.network_outbound);
-        if let Some(unavailable) = lacking() {
-            return Err(unavailable);
-        }
-        let range6 = config.network_range6;
-        if range6.is_some() && !Path::new(ADDRESSES6).exists() {
-            return Err(Unavailable::NoIpv6);
-        }
-        let forwards = |file| fs::read_to_string(file).is_ok_and(|text| text.trim() != "0");
-        if outbound || !allowed.is_empty() {
-            if !forwards(FORWARDING) {
-                return Err(Unavailable::Forwarding("net.ipv4.ip_forward"));
-            }
-            if range6.is_some() && !forwards(FORWARDING6) {
-                return Err(Unavailable::Forwarding("net.ipv6.conf.all.forwarding"));
-            }
-        }
-        let limits = rules::limits(rules::Limits {
-            connections: config.network_tenant_connections,
-            new_connections: config.network_tenant_new_connections,
-            bandwidth: config.network_tenant_bandwidth,
-            packets: config.network_tenant_packets,
-        });
-        let rules = rules::table(range, range6, allowed, outbound) + &limits;
-        let refused = |error: io::Error| Unavailable::Rules(error.to_string());
-        run("nft", &["-f", "-"], &rules).map_err(refused)?;
         Ok(Self {
-            range,
-            range6,
-            rules,
+            range: config.network_range.ok_or(Unavailable::Unset)?,
+            range6: config.network_range6,
             limits: [config.network_bandwidth, config.network_packets]
                 .map(Option::unwrap_or_default),
         })
     }
-}
-
-/// Whether there is a network interface of this name.
-fn exists(name: &str) -> io::Result<bool> {
-    let name = CString::new(name)?;
-    // SAFETY: a NUL-terminated string.
-    Ok(unsafe { libc::if_nametoindex(name.as_ptr()) } != 0)
 }
 
 fn lock(tenants: &Tenants) -> MutexGuard<'_, HashMap<String, Network>> {
@@ -452,9 +320,8 @@ mod tests {
 
     #[test]
     fn addresses_are_given_in_turn() {
-        let file = File::open("/dev/null").unwrap();
         let addresses = Subnet::of("10.1.2.0/24".parse().unwrap(), None, 0).unwrap();
-        let mut network = Network::new(Namespace::from(file), addresses);
+        let mut network = Network::new(0, addresses);
         let address = |last| Some(Ipv4Addr::new(10, 1, 2, last));
         assert_eq!(network.take(None), address(2));
         assert_eq!(network.take(None), address(3));

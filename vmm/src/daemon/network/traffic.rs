@@ -1,19 +1,17 @@
 //! What has gone over the interfaces of machines that run, as the host has counted it.
 
 use crate::jailed::protocol::Traffic;
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 
-/// Counters of the interfaces of the calling thread's network namespace (proc_pid_net(5)).
-const COUNTERS: &str = "/proc/thread-self/net/dev";
-
-/// What the machine at the other end of a TAP interface has sent and received. In a thread that
-/// is in the namespace of that.
+/// What the machine at the other end of a TAP interface has sent and received, by the open
+/// counters of the interfaces of its network (proc_pid_net(5), `/proc/PID/net/dev`).
 ///
 /// # Errors
 /// There is none of that name.
-pub fn of(interface: &str) -> io::Result<Traffic> {
-    let text = fs::read_to_string(COUNTERS)?;
+pub fn of(mut counters: File, interface: &str) -> io::Result<Traffic> {
+    let mut text = String::new();
+    counters.read_to_string(&mut text)?;
     parse(&text, interface).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 

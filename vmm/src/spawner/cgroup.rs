@@ -2,7 +2,7 @@
 //! `Documentation/admin-guide/cgroup-v2.rst`).
 //!
 //! ```text
-//! BASE/daemon              the daemon, and VMMs that wait; not if BASE is the root
+//! BASE/daemon              spawner, service, and VMMs that wait; not if BASE is the root
 //! BASE/workers/UID         a worker
 //! BASE/tenants/NAME        all VMs of a tenant: its weight against other tenants'
 //! BASE/tenants/NAME/UID    the VMM of one VM: its memory, threads, disk bandwidth
@@ -12,6 +12,7 @@
 //! the daemon again while there are groups below BASE), or `/hartline` if it is the root. Without the controllers there are no limits but those of
 //! setrlimit(2), and the daemon says so.
 
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -31,7 +32,7 @@ const SWAP: &str = "memory.swap.max";
 const VMM_MEMORY: u64 = 256 << 20;
 
 /// Why limits are not enforced.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Unenforced {
     /// There is no hierarchy.
     #[error("no cgroup v2 hierarchy is mounted")]

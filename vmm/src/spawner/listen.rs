@@ -1,0 +1,48 @@
+//! The sockets that the service listens at: addresses and places that only root may take.
+
+use super::Settings;
+use super::processes::Answer;
+use super::protocol::Done;
+use std::fs::{self, Permissions};
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+/// Opens the sockets that the configuration names.
+pub(super) fn listen(settings: &Settings) -> Answer {
+    let mut sockets: Vec<OwnedFd> = vec![unix(&settings.socket)?.into()];
+    if let Some(address) = settings.listen {
+        let bound = TcpListener::bind(address);
+        sockets.push(bound.map_err(|error| named(&address, &error))?.into());
+    }
+    Ok((Done::Listening, sockets))
+}
+
+/// A unix socket that nobody listens to any more is replaced; its directory is made.
+fn unix(socket: &Path) -> io::Result<UnixListener> {
+    let at_socket = |error| named(&socket.display(), &error);
+    if let Some(directory) = socket.parent() {
+        fs::create_dir_all(directory).map_err(at_socket)?;
+    }
+    if UnixStream::connect(socket).is_ok() {
+        let message = format!("{}: another daemon listens there", socket.display());
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
+    }
+    match fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at_socket(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(socket).map_err(at_socket)?;
+    // Whoever is not trusted there needs a key.
+    fs::set_permissions(socket, Permissions::from_mode(0o666)).map_err(at_socket)?;
+    Ok(listener)
+}
+
+/// An error with the name of what it is about, which has no number any more: the service is to
+/// report all of it.
+fn named(name: &dyn std::fmt::Display, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{name}: {error}"))
+}

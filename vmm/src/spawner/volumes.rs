@@ -1,0 +1,190 @@
+//! Directories of volumes: `DATA/volumes/ID/`, all that is in one belongs to one user.
+
+use super::protocol::{ID_LENGTH, Refused, is_volume_id, refused};
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// The directory of all volumes, which only root changes.
+#[derive(Debug)]
+pub(super) struct VolumeDirectory {
+    directory: File,
+    owner: u32,
+}
+
+impl VolumeDirectory {
+    /// The open directory, whose volumes belong to the user `owner`.
+    pub(super) fn new(directory: File, owner: u32) -> Self {
+        Self { directory, owner }
+    }
+
+    /// That at a path.
+    ///
+    /// # Errors
+    /// It is no directory.
+    #[cfg(test)]
+    pub(super) fn open_at(path: &Path, owner: u32) -> io::Result<Self> {
+        Ok(Self::new(open_directory(path)?, owner))
+    }
+
+    /// The directory of a volume.
+    ///
+    /// # Errors
+    /// [`Refused`]: the id is none, it is no directory, or not the volumes' owner's.
+    pub(super) fn open(&self, id: &str) -> Result<File, Refused> {
+        let name = self.name(id)?;
+        // SAFETY: all zeros are a valid structure.
+        let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+        how.flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
+        how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_SYMLINKS;
+        // SAFETY: a NUL-terminated path, and a structure of the length that is told.
+        let opened = unsafe {
+            libc::syscall(
+                libc::SYS_openat2,
+                self.directory.as_raw_fd(),
+                name.as_ptr(),
+                &raw const how,
+                size_of_val(&how),
+            )
+        };
+        let directory = match i32::try_from(opened) {
+            // SAFETY: fresh, owned by nobody else.
+            Ok(fd) if fd >= 0 => File::from(unsafe { OwnedFd::from_raw_fd(fd) }),
+            _ => return Err(io::Error::last_os_error().into()),
+        };
+        match directory.metadata()?.uid() == self.owner {
+            true => Ok(directory),
+            false => Err(refused("volume", id, "is not the volumes' owner's")),
+        }
+    }
+
+    /// Makes the directory of a volume. It is on the disk when this returns.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub(super) fn make(&self, id: &str) -> Result<(), Refused> {
+        let name = self.name(id)?;
+        let parent = self.directory.as_raw_fd();
+        // SAFETY: a NUL-terminated path; what has the name is not followed.
+        check(unsafe { libc::mkdirat(parent, name.as_ptr(), 0o700) })?;
+        let made = (|| {
+            // Before it is another user's, which root may not be allowed to read.
+            let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+            // SAFETY: a NUL-terminated path; a fresh descriptor or an error.
+            let fd = unsafe { libc::openat(parent, name.as_ptr(), flags) };
+            check(fd)?;
+            // SAFETY: fresh, owned by nobody else.
+            let directory = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+            std::os::unix::fs::fchown(&directory, Some(self.owner), Some(self.owner))?;
+            directory.sync_all()?;
+            self.directory.sync_all()
+        })();
+        if made.is_err() {
+            // The first error is the one to report.
+            let _ = self.remove(id);
+        }
+        Ok(made?)
+    }
+
+    /// Deletes the directory of a volume if it is empty; whether it is gone.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub(super) fn remove(&self, id: &str) -> Result<bool, Refused> {
+        let name = self.name(id)?;
+        // SAFETY: a NUL-terminated path; what has the name is not followed.
+        let removed = unsafe {
+            libc::unlinkat(
+                self.directory.as_raw_fd(),
+                name.as_ptr(),
+                libc::AT_REMOVEDIR,
+            )
+        };
+        match check(removed) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn name(&self, id: &str) -> Result<CString, Refused> {
+        match is_volume_id(id) {
+            true => CString::new(id).map_err(|error| io::Error::from(error).into()),
+            false => Err(refused("volume", format!("of {} bytes", id.len()), {
+                format!("its id does not have {ID_LENGTH} hex digits")
+            })),
+        }
+    }
+}
+
+/// Opens a directory that no symbolic link leads to.
+pub(super) fn open_directory(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true);
+    options.custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
+    options.open(path)
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_volume_is_a_directory_of_its_own() {
+        let host = tempfile::tempdir().unwrap();
+        let owner = fs::metadata(host.path()).unwrap().uid();
+        let volumes = VolumeDirectory::open_at(host.path(), owner).unwrap();
+        let id = |digit: char| digit.to_string().repeat(ID_LENGTH);
+        volumes.make(&id('1')).unwrap();
+        assert!(volumes.make(&id('1')).is_err(), "it is there");
+        let inside = host.path().join(id('1'));
+        fs::write(inside.join("file"), "").unwrap();
+        volumes.open(&id('1')).unwrap();
+        assert!(!volumes.remove(&id('1')).unwrap(), "it is not empty");
+        fs::remove_file(inside.join("file")).unwrap();
+        assert!(volumes.remove(&id('1')).unwrap());
+        assert!(volumes.remove(&id('1')).unwrap(), "it is gone");
+        let other = tempfile::tempdir().unwrap();
+        for (digit, target) in [
+            ('2', "/"),
+            ('3', "."),
+            ('4', other.path().to_str().unwrap()),
+        ] {
+            symlink(target, host.path().join(id(digit))).unwrap();
+            let refused = volumes.open(&id(digit)).unwrap_err();
+            let Refused::Host { code, .. } = &refused else {
+                panic!("{refused}");
+            };
+            // What is no directory, and what is a link.
+            assert!(
+                matches!(code, Some(libc::ELOOP | libc::ENOTDIR)),
+                "{refused}"
+            );
+            assert!(volumes.make(&id(digit)).is_err());
+            assert!(volumes.remove(&id(digit)).is_err());
+        }
+        fs::write(host.path().join(id('5')), "").unwrap();
+        assert!(volumes.open(&id('5')).is_err(), "a file");
+        for wrong in ["", "..", ".", "a/b", "2", "\0"] {
+            let refused = volumes.open(wrong).unwrap_err();
+            assert!(matches!(refused, Refused::Value { .. }), "{refused}");
+            assert!(volumes.make(wrong).is_err() && volumes.remove(wrong).is_err());
+        }
+        fs::create_dir(host.path().join(id('6'))).unwrap();
+        let others = VolumeDirectory::open_at(host.path(), owner + 1).unwrap();
+        assert!(others.open(&id('6')).is_err(), "another user's");
+    }
+}
