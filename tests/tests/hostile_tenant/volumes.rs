@@ -117,9 +117,15 @@ fn many_files() -> Result<()> {
         let body = json!({ "name": name, "size": 1 << 20, "inodes": inodes });
         scene.attack("POST", "/v1/volumes", body.to_string().as_bytes())
     };
-    for wrong in [0, 257] {
+    for wrong in [0, (1 << 28) + 1] {
         volume("wrong", wrong)?.expect(422)?;
     }
+    // No more than its size has room for.
+    let many = volume("many", 1 << 28)?.expect(201)?.json();
+    if many["inodes"] != (1 << 20) / 4096 {
+        return Err(format!("{many}").into());
+    }
+    delete(&scene, "many")?.expect(204)?;
     volume("two", 2)?.expect(201)?;
     for (path, fits) in [
         ("/x/a", true),

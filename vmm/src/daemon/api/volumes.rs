@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 const MIN_SIZE: u64 = 1 << 20;
 const MAX_SIZE: u64 = 1 << 40;
+const MAX_INODES: u64 = MAX_SIZE / cost::NODE;
 
 /// Refuses volumes that the caller does not have, or that a machine is to have twice.
 ///
@@ -68,7 +69,7 @@ pub struct VolumeRequest {
     #[schema(minimum = 1048576, maximum = 1099511627776i64)]
     size: u64,
     /// Files, directories and links that it may hold; as many as its size has room for if nothing
-    /// is said. They count in the tenant's quota too.
+    /// or more is said. They count in the tenant's quota too.
     #[serde(default, deserialize_with = "integer::optional")]
     #[schema(minimum = 1, maximum = 268435456)]
     inodes: Option<u64>,
@@ -91,16 +92,16 @@ pub async fn create(
         let rule = format!("must be from {MIN_SIZE} to {MAX_SIZE} bytes");
         return Err(Problem::field("size", rule));
     }
-    // Each of them costs that much of the size.
-    let most = request.size / cost::NODE;
-    let inodes = request.inodes.unwrap_or(most);
-    if !(1..=most).contains(&inodes) {
-        let rule = format!(
-            "must be from 1 to {most}, a block of {} bytes each",
-            cost::NODE
-        );
+    if request
+        .inodes
+        .is_some_and(|n| !(1..=MAX_INODES).contains(&n))
+    {
+        let rule = format!("must be from 1 to {MAX_INODES}");
         return Err(Problem::field("inodes", rule));
     }
+    // Each of them costs that much of the size.
+    let most = request.size / cost::NODE;
+    let inodes = request.inodes.map_or(most, |inodes| inodes.min(most));
     let volumes = &daemon.volumes;
     let size = Storage {
         bytes: request.size,
