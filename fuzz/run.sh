@@ -13,7 +13,7 @@ seconds=${1:-60}
 shift || true
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || targets=(recovery translation decoder image tree erofs archive nat wire
-    virtqueue racing tap mailbox volume protocol)
+    virtqueue racing tap mailbox volume protocol spawner)
 
 # What cargo-fuzz sets, but for what only a nightly compiler has. Added to the flags
 # of .cargo/config.toml, not put in their place.
@@ -33,7 +33,7 @@ cargo build --release --locked --target-dir "$target_dir" \
 fuzz() {
     local target=$1 longest=65536 log=work/$1.log
     case $target in
-    decoder | image | nat | wire | virtqueue | racing | tap | mailbox | volume | protocol) longest=4096 ;;
+    decoder | image | nat | wire | virtqueue | racing | tap | mailbox | volume | protocol | spawner) longest=4096 ;;
     translation) longest=401 ;;
     esac
     # Its images become memory of a VM.
