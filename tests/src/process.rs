@@ -6,7 +6,9 @@ use std::fmt;
 use std::fs;
 use std::io::{Read, Write};
 use std::mem;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -90,6 +92,24 @@ pub fn with_default_signals(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal=INT,QUIT,HUP").arg(program);
     command
+}
+
+/// Command that runs a program of the directory `root` with that directory as its root, and
+/// the signals of a terminal at their defaults. The program and its arguments are to be added.
+///
+/// # Errors
+/// There is no `/proc`.
+pub fn with_root(root: &Path) -> Result<Command> {
+    // Only root may chroot; anybody may in a user namespace.
+    let mut command = if fs::metadata("/proc/self")?.uid() == 0 {
+        with_default_signals("chroot")
+    } else {
+        let mut command = with_default_signals("unshare");
+        command.args(["--map-root-user", "chroot"]);
+        command
+    };
+    command.arg(root);
+    Ok(command)
 }
 
 /// Runs `command` with `input` on standard input and collects its output.

@@ -1,10 +1,9 @@
 //! The reference: Debian's `qemu-riscv64`, user-mode emulation.
 
 use crate::compile::check;
-use crate::process::with_default_signals;
+use crate::process::{with_default_signals, with_root};
 use crate::{Result, paths};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -53,16 +52,8 @@ pub fn command_in_root(root: &Path, program: &str) -> Result<Command> {
         fs::create_dir_all(root.join("dev"))?;
         fs::write(root.join("dev/null"), "")?;
     }
-    // Only root may chroot; anybody may in a user namespace.
-    let mut command = if fs::metadata("/proc/self")?.uid() == 0 {
-        with_default_signals("chroot")
-    } else {
-        let mut command = with_default_signals("unshare");
-        command.args(["--map-root-user", "chroot"]);
-        command
-    };
+    let mut command = with_root(root)?;
     command
-        .arg(root)
         .arg(format!("/{INSIDE}"))
         .args(["-cpu", CPU, program]);
     Ok(command)

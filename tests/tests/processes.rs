@@ -497,16 +497,8 @@ fn truncated_library() -> Result<()> {
 fn script(text: &str) -> Result<()> {
     let [native, root] = roots()?;
     let text = format!("mkdir -p /tmp/$$; cd /tmp/$$; export LC_ALL=C\n{text}");
-    let mut command = match fs::metadata("/proc/self").map(|m| owner(&m))? {
-        0 => Command::new("chroot"),
-        _ => {
-            let mut command = Command::new("unshare");
-            command.args(["--map-root-user", "chroot"]);
-            command
-        }
-    };
+    let mut command = process::with_root(native.path())?;
     command
-        .arg(native.path())
         .args(["/bin/busybox", "sh", "-c", &text])
         .env_clear()
         .envs(hartline::ENVIRONMENT);
@@ -517,11 +509,6 @@ fn script(text: &str) -> Result<()> {
         &expected,
         &process::run(&mut run.hartline_command(&[])?, b"")?,
     )
-}
-
-fn owner(metadata: &fs::Metadata) -> u32 {
-    use std::os::unix::fs::MetadataExt;
-    metadata.uid()
 }
 
 /// What is sent to `hartline` reaches the first process, `SIGINT` all that are in its

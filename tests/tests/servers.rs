@@ -69,18 +69,23 @@ const SERVERS: &[(&str, &str, &[&str])] = &[
          nginx -p /tmp/www/ -e error.log -c conf; echo started $?
          get() { busybox wget -q -O - http://127.0.0.1:7004/page; }
          get; master=$(cat nginx.pid)
+         workers() { cat /proc/[0-9]*/stat 2>/dev/null | awk -v m=$master '$4 == m { print $1 }'; }
+         until [ $(workers | wc -l) = 2 ]; do sleep 0.1; done; old=$(workers)
          sed -i 's/root html/root other/' conf; mkdir other; echo second >other/page
          nginx -p /tmp/www/ -e error.log -c conf -s reload; echo reloaded $?
-         n=0; until [ \"$(get)\" = second ] || [ $n -gt 1000 ]; do n=$((n + 1)); sleep 0.1; done; get
-         kill -9 $(cat /proc/$master/task/$master/children | cut -d' ' -f1); sleep 0.5; get
+         # The old workers serve until the new ones have begun.
+         for worker in $old; do while [ -e /proc/$worker ]; do sleep 0.1; done; done; get
+         until [ $(workers | wc -l) = 2 ]; do sleep 0.1; done
+         kill -9 $(workers | head -n 1); echo killed $?; get
          nginx -p /tmp/www/ -e error.log -c conf -s quit; echo quit $?
          n=0; while [ -e /proc/$master ] && [ $n -lt 1000 ]; do n=$((n + 1)); sleep 0.1; done
-         [ -e nginx.pid ] || echo ended; grep -v notice error.log",
+         [ -e nginx.pid ] || echo ended; grep -v -e notice -e 'exited on signal 9' error.log",
         &[
             "started 0",
             "first",
             "reloaded 0",
             "second",
+            "killed 0",
             "second",
             "quit 0",
             "ended",
