@@ -24,8 +24,9 @@ const RATES: [u64; 5] = [0, 1, 4, 16, 64];
 /// After so many events they become rare: a program that runs long still ends.
 const MANY: u64 = 200_000;
 /// A task that only waits for others, in a loop, has to let them run: safepoints of a turn. So many
-/// take a third of a second.
-const LONGEST_TURN: u64 = 20_000;
+/// take 30 ms in translated code and 90 ms in the interpreter. A program whose threads wait for one
+/// another hundreds of times still ends in a minute.
+const LONGEST_TURN: u64 = 2_000;
 /// After the host has interrupted a loop: programs that wait in such loops still end.
 const LESS_PATIENCE: u64 = 1;
 /// So many events of the kinds that make exits happen often.
@@ -174,12 +175,7 @@ impl Chaos {
 
     /// Whether the running task's turn is over, though it could go on.
     pub fn ends_turn(&mut self) -> bool {
-        let longest = match cpus::several() {
-            // No seed repeats the run, and threads may wait for one another in loops.
-            true => LONGEST_TURN / 10,
-            false => LONGEST_TURN,
-        };
-        let ends = self.does(Kind::Preempt) || self.turn >= longest;
+        let ends = self.does(Kind::Preempt) || self.turn >= LONGEST_TURN;
         if ends {
             self.turn = 0;
         }
@@ -445,7 +441,9 @@ mod tests {
             // With and without the kind that ends turns early.
             for kinds in [Kind::Images as u32, u32::MAX] {
                 let mut chaos = chaos(seed, kinds);
-                let end = (0..2 * LONGEST_TURN).find(|&at| chaos.is_due(at) && chaos.ends_turn());
+                // A turn ends with an event.
+                let last = LONGEST_TURN + 2 * SPANS[SPANS.len() - 1];
+                let end = (0..last).find(|&at| chaos.is_due(at) && chaos.ends_turn());
                 assert!(end.is_some(), "seed {seed}");
             }
         }
