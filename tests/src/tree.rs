@@ -24,6 +24,10 @@ impl Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = paths::work().join(format!("scratch-{}-{number}", std::process::id()));
+        // A process that was killed left it behind, if its number comes again.
+        if path.exists() {
+            fs::remove_dir_all(&path)?;
+        }
         fs::create_dir_all(&path)?;
         Ok(Self { path })
     }
