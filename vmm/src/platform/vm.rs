@@ -87,10 +87,13 @@ impl Kvm {
     /// # Errors
     /// [`Error::Request`], also for a capability that every supported kernel has.
     pub fn create_vm(&self) -> Result<Vm, Error> {
-        let fd = self
-            .system
-            .create_vm()
-            .map_err(Error::request("KVM_CREATE_VM"))?;
+        let fd = loop {
+            match self.system.create_vm() {
+                // The kernel gives up for a signal while it registers with the address space.
+                Err(error) if error.errno() == libc::EINTR => {}
+                other => break other.map_err(Error::request("KVM_CREATE_VM"))?,
+            }
+        };
         for (capability, request) in [
             (
                 Cap::ReadonlyMem,
