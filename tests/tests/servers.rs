@@ -76,7 +76,9 @@ const SERVERS: &[(&str, &str, &[&str])] = &[
          # The old workers serve until the new ones have begun.
          for worker in $old; do while [ -e /proc/$worker ]; do sleep 0.1; done; done; get
          until [ $(workers | wc -l) = 2 ]; do sleep 0.1; done
-         kill -9 $(workers | head -n 1); echo killed $?; get
+         worker=$(workers | head -n 1); kill -9 $worker; echo killed $?; get
+         # Another one comes in its place.
+         while [ -e /proc/$worker ] || [ $(workers | wc -l) != 2 ]; do sleep 0.1; done
          nginx -p /tmp/www/ -e error.log -c conf -s quit; echo quit $?
          n=0; while [ -e /proc/$master ] && [ $n -lt 1000 ]; do n=$((n + 1)); sleep 0.1; done
          [ -e nginx.pid ] || echo ended; grep -v -e notice -e 'exited on signal 9' error.log",

@@ -7,9 +7,12 @@ mod guest;
 
 use guest::{Guest, run_guest};
 use hartline_abi::report::ExitKind;
-use hartline_vmm::platform::VmFailure;
+use hartline_vmm::platform::{Kvm, VmFailure};
 use hartline_vmm::{End, Stop};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use vmm_sys_util::signal::{SIGRTMIN, register_signal_handler};
 
 /// Runs the test body only where KVM is; says so by name otherwise.
 macro_rules! kvm_test {
@@ -143,5 +146,32 @@ kvm_test! {
         let outcome = run_guest(&named("flush"));
         let [vcpu, _] = outcome.counters.as_ref().expect("asked for");
         assert!(vcpu.get("exits") > 0, "{vcpu:?}");
+    }
+}
+
+extern "C" fn ignore(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
+
+kvm_test! {
+    /// Linux interrupts KVM_CREATE_VM if a signal is pending.
+    fn a_vm_is_created_while_signals_come() {
+        let signal = SIGRTMIN() + 1;
+        register_signal_handler(signal, ignore).expect("a handler");
+        let kvm = Kvm::open(Path::new(Kvm::DEVICE)).expect("KVM");
+        let ends = AtomicBool::new(false);
+        // SAFETY: no preconditions.
+        let thread = unsafe { libc::pthread_self() };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    // SAFETY: the thread waits for the end of this scope.
+                    unsafe { libc::pthread_kill(thread, signal) };
+                    // So that the thread comes to its own work between two signals.
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+            });
+            let created: Result<Vec<_>, _> = (0..200).map(|_| kvm.create_vm().map(drop)).collect();
+            ends.store(true, Ordering::Relaxed);
+            created.map(drop).expect("a VM");
+        });
     }
 }
