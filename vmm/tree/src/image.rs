@@ -24,7 +24,7 @@ pub(super) struct Image {
     storage: Storage,
     /// Where the next data goes, a multiple of the page size.
     end: u64,
-    /// Bytes of data so far, and at most.
+    /// Bytes of pages with data so far, and at most.
     written: u64,
     limit: u64,
     buffer: Vec<u8>,
@@ -48,14 +48,16 @@ impl Image {
         }
     }
 
-    /// Refuses more than so many bytes of data.
+    /// Refuses more than so many bytes of data, in whole pages.
     pub fn limit(&mut self, bytes: u64) {
         self.limit = bytes;
     }
 
-    /// Counts data that are there.
+    /// Counts data that were written from the start of a page on. The last page is a whole one:
+    /// a file of one byte takes as much of the host as one of 4096.
     fn count(&mut self, bytes: u64) -> Result<(), TreeError> {
-        self.written = self.written.saturating_add(bytes);
+        let pages = bytes.checked_next_multiple_of(PAGE_SIZE);
+        self.written = self.written.saturating_add(pages.unwrap_or(u64::MAX));
         let limit = self.limit;
         match self.written <= limit {
             true => Ok(()),

@@ -89,8 +89,8 @@ impl TreeBuilder {
         }
     }
 
-    /// Refuse more than so many bytes of data in the image from now on. Holes and pages of zeros
-    /// do not count.
+    /// Refuse more than so many bytes of data in the image from now on, in whole pages. Holes and
+    /// pages of zeros do not count.
     pub fn limit(&mut self, bytes: u64) {
         self.image.limit(bytes);
     }

@@ -497,3 +497,21 @@ fn data_are_limited_and_holes_are_not() {
         assert!(matches!(refused, TreeError::Limit { .. }), "{limit}");
     }
 }
+
+#[test]
+fn small_files_count_as_the_pages_that_they_take() {
+    let directory = tempfile::tempdir().unwrap();
+    for number in 0..100 {
+        fs::write(directory.path().join(format!("{number}")), b"x").unwrap();
+    }
+    let pack = |limit| {
+        let mut builder = TreeBuilder::new().unwrap();
+        builder.limit(limit);
+        builder.add_root(directory.path())?;
+        builder.build()
+    };
+    // A page for each file and the header, and some for the inodes and names.
+    pack(110 * 4096).unwrap();
+    let refused = pack(100 * 4096).unwrap_err();
+    assert!(matches!(refused, TreeError::Limit { .. }), "{refused}");
+}
