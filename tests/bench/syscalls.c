@@ -2,12 +2,15 @@
 //
 //   syscalls OPERATION COUNT
 //
-// does one COUNT times, on one processor, and prints how many nanoseconds that took; of
-// those whose names begin with `late`, how much later than asked for things happened. What an operation needs is prepared before, and it is done once before the clock starts.
+// does one COUNT times, on one processor, and prints how many nanoseconds that took. For
+// operations whose names begin with `late` it prints how much later than asked for things
+// happened. What an operation needs is prepared before, and it is done once before the clock
+// starts.
 // `data`, a file of some pages, is in the working directory.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,7 +19,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -190,6 +196,51 @@ static void vfork_exec(unsigned long count) {
     }
 }
 
+// Sockets that one epoll instance watches, and the one that sends to them. One of them becomes
+// ready per operation, and another one each time.
+enum { MOST_SOCKETS = 10000 };
+static int watcher, sender, sockets, watched[MOST_SOCKETS];
+static struct sockaddr_in addresses[MOST_SOCKETS];
+
+static void watch_sockets(int count) {
+    struct rlimit limit;
+    check(!getrlimit(RLIMIT_NOFILE, &limit), "getrlimit");
+    limit.rlim_cur = limit.rlim_max;
+    check(!setrlimit(RLIMIT_NOFILE, &limit), "setrlimit");
+    watcher = epoll_create1(0);
+    sender = socket(AF_INET, SOCK_DGRAM, 0);
+    check(watcher >= 0 && sender >= 0, "epoll_create1, socket");
+    for (sockets = 0; sockets < count; sockets++) {
+        struct sockaddr_in *address = &addresses[sockets];
+        socklen_t length = sizeof *address;
+        *address = (struct sockaddr_in){.sin_family = AF_INET};
+        address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        int fd = watched[sockets] = socket(AF_INET, SOCK_DGRAM, 0);
+        check(fd >= 0, "socket");
+        check(!bind(fd, (struct sockaddr *)address, length), "bind");
+        check(!getsockname(fd, (struct sockaddr *)address, &length), "getsockname");
+        struct epoll_event event = {.events = EPOLLIN, .data.u32 = sockets};
+        check(!epoll_ctl(watcher, EPOLL_CTL_ADD, fd, &event), "epoll_ctl");
+    }
+}
+
+static void watch_thousand(void) { watch_sockets(1000); }
+static void watch_ten_thousand(void) { watch_sockets(MOST_SOCKETS); }
+
+static void epoll_one(unsigned long count) {
+    static unsigned next;
+    while (count--) {
+        // A step that has no divisor in common with the number of sockets.
+        next = (next + 7919) % sockets;
+        char byte = 1;
+        struct epoll_event events[16];
+        struct sockaddr *address = (struct sockaddr *)&addresses[next];
+        check(sendto(sender, &byte, 1, 0, address, sizeof addresses[next]) == 1, "sendto");
+        check(epoll_wait(watcher, events, 16, -1) == 1 && events[0].data.u32 == next, "epoll_wait");
+        check(recv(watched[next], &byte, 1, 0) == 1, "recv");
+    }
+}
+
 // How late things were, all together.
 static uint64_t late;
 
@@ -267,6 +318,8 @@ static const struct {
     {"fork-exit", NULL, fork_exit},
     {"fork-exec", NULL, fork_exec},
     {"vfork-exec", NULL, vfork_exec},
+    {"epoll-1000", watch_thousand, epoll_one},
+    {"epoll-10000", watch_ten_thousand, epoll_one},
     {"late-timer", prepare_timer, late_timer},
     {"late-sleep", start_computing, late_sleep},
     {"late-alone", NULL, late_sleep},

@@ -62,6 +62,9 @@ const OPERATIONS: &[Operation] = &[
     operation("fork-exit", 2_000, 1.5),
     operation("fork-exec", 500, 1.5),
     operation("vfork-exec", 500, 1.5),
+    // One of so many watched sockets becomes ready: sendto, epoll_wait, recv.
+    operation("epoll-1000", 100_000, 1.5),
+    operation("epoll-10000", 100_000, 1.5),
     // How much later than asked for, in place of how long.
     operation("late-timer", 500, 1.5),
     operation("late-sleep", 500, 1.5),
