@@ -10,13 +10,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Asks for an asynchronous run.
-fn submit(daemon: &Daemon, headers: &[(&str, &str)], request: &Value) -> Result<Answer> {
+pub(super) fn submit(daemon: &Daemon, headers: &[(&str, &str)], request: &Value) -> Result<Answer> {
     let json = [("Content-Type", "application/json")];
     let headers = [&json[..], headers].concat();
     daemon.request_with("POST", "/v1/runs", &headers, request.to_string().as_bytes())
 }
 
-fn location(answer: &Answer) -> Result<String> {
+/// The path of what an answer says was made.
+pub(super) fn location(answer: &Answer) -> Result<String> {
     let mut lines = answer.head.lines();
     let line = lines.find_map(|line| line.strip_prefix("location: "));
     Ok(line.ok_or("no Location")?.to_owned())

@@ -1,13 +1,12 @@
 //! VMMs that make a system call which their jail does not allow.
 
+use super::kept::{location, submit};
 use super::{await_state, check, machine, run, start};
 use hartline_tests::Result;
 use hartline_tests::daemon::until;
 use serde_json::json;
 use std::io;
 use std::mem::MaybeUninit;
-use std::thread;
-use std::time::Duration;
 
 /// Length of the instruction `syscall`, bytes.
 const SYSCALL: u64 = 2;
@@ -73,18 +72,16 @@ pub fn forbidden_call() -> Result<()> {
 /// A run whose VMM is ended by `SIGSYS` says so, also if there is no number.
 pub fn without_number() -> Result<()> {
     let (daemon, program) = start()?;
-    let request = json!({ "program": program, "args": ["idle"], "timeout_ms": 60_000 });
-    let outcome = thread::scope(|scope| {
-        let outcome = scope.spawn(|| run(&daemon, &request));
-        // It runs by now, on a busy machine too.
-        thread::sleep(Duration::from_secs(5));
-        for pid in daemon.jailed() {
-            // SAFETY: no memory is involved; the process is the daemon's.
-            unsafe { libc::kill(pid as libc::pid_t, libc::SIGSYS) };
-        }
-        outcome.join().map_err(|_| "panic")?
-    })?;
+    let request = json!({ "program": program, "args": ["idle"], "wait": false });
+    let run = location(&submit(&daemon, &[], &request)?.expect(202)?)?;
+    await_state(&daemon, &run, "running")?;
+    for pid in daemon.jailed() {
+        // SAFETY: no memory is involved; the process is the daemon's.
+        unsafe { libc::kill(pid as libc::pid_t, libc::SIGSYS) };
+    }
+    let ended = daemon.request("GET", &format!("{run}?seconds=60"), b"")?;
+    let outcome = &ended.json()["outcome"];
     let told = outcome["message"].as_str().unwrap_or_default();
     let right = outcome["exit_code"] == 125 && told.contains("whose number is not known");
-    check("a run", right, &outcome)
+    check("a run", right, &ended)
 }
