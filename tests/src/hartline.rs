@@ -60,7 +60,7 @@ pub fn bench() -> Result<Command> {
 /// # Errors
 /// It cannot be built.
 pub fn unit_tests(name: &str) -> Result<PathBuf> {
-    let mut programs = test_programs("hartline", &[name])?;
+    let mut programs = test_programs("hartline-vmm", &[name])?;
     let program = programs.remove(name);
     program.ok_or_else(|| format!("no program of the tests {name}").into())
 }

@@ -1,0 +1,8 @@
+//! The parts of the `hartline` command that do not depend on its arguments.
+
+pub mod client;
+pub mod command_line;
+pub mod daemon;
+pub mod doctor;
+pub mod jailed;
+pub mod printable;
