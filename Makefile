@@ -25,8 +25,8 @@ test-setup: ## Install what the tests need too
 update-lock: ## Write deploy/setup/debian.lock anew from Debian's index
 	@$(SETUP)/update-lock.sh
 
-build: setup ## Build the hartline command
-	cargo build --release --locked -p hartline
+build: setup ## Build hartline and its daemon, hartlined
+	cargo build --release --locked -p hartline -p hartline-daemon
 
 build-bench: build ## Build hartline-bench, which `hartline bench` starts
 	cargo build --release --locked -p hartline-bench

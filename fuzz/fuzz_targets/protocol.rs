@@ -4,11 +4,11 @@
 
 #![no_main]
 
-use hartline_cli::daemon::api::fuzzing::{REQUESTS, read_request};
-use hartline_cli::daemon::store::Spec;
-use hartline_cli::jailed::protocol::{
+use hartline_daemon::api::fuzzing::{REQUESTS, read_request};
+use hartline_daemon::jailed::protocol::{
     FromVmm, FromVolumeWorker, FromWorker, ImageAnswer, RunJob, RunResult, VolumeTask, WorkerJob,
 };
+use hartline_daemon::store::Spec;
 use hartline_jail::Channel;
 use libfuzzer_sys::fuzz_target;
 use serde::Serialize;

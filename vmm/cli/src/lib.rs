@@ -2,7 +2,4 @@
 
 pub mod client;
 pub mod command_line;
-pub mod daemon;
 pub mod doctor;
-pub mod jailed;
-pub mod printable;
