@@ -7,10 +7,12 @@ mod doctor;
 mod inspect;
 mod meter;
 mod perf_data;
+#[cfg(feature = "client")]
 mod remote;
 mod run;
 mod translation;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use hartline_cli::command_line;
 use std::io::{self, Write};
@@ -43,45 +45,14 @@ enum Command {
     PerfData(perf_data::Arguments),
     /// Compare with native programs and with qemu-user; measure the daemon
     Bench(bench::Arguments),
-    /// Upload a program to the daemon
-    Push(remote::Push),
-    /// List the programs that the daemon has
-    Programs(remote::Programs),
-    /// List the machines of the daemon
-    Ps(remote::Ps),
-    /// Make a machine of the daemon
-    Create(Box<remote::Create>),
-    /// Start machines
-    Start(remote::Named),
-    /// Ask the programs of machines to end
-    Stop(remote::Named),
-    /// End machines by force
-    Kill(remote::Named),
-    /// Delete machines that have ended
-    Rm(remote::Named),
-    /// Print what a machine wrote
-    Logs(remote::Logs),
-    /// Show what the running machines use, again and again
-    Top(remote::Top),
-    /// Run a program on the daemon and print its output; nothing of it is kept
-    Submit(Box<remote::Submit>),
-    /// Make an API key of the daemon
-    Key(remote::Key),
-    /// Show what tenants of the daemon use
-    #[command(subcommand)]
-    Tenant(remote::Tenant),
-    /// List the volumes that the daemon has
-    Volumes(remote::Volumes),
-    /// Make or delete volumes of the daemon
-    #[command(subcommand)]
-    Volume(remote::Volume),
+    #[cfg(feature = "client")]
+    #[command(flatten)]
+    Remote(remote::Command),
     /// Print what makes a shell complete commands and options
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Be the input and output of a machine
-    Attach(remote::Attach),
 }
 
 fn main() -> ExitCode {
@@ -94,23 +65,9 @@ fn main() -> ExitCode {
             Command::Doctor(arguments) => doctor::main(arguments),
             Command::PerfData(arguments) => perf_data::main(arguments),
             Command::Bench(arguments) => bench::main(arguments),
-            Command::Push(arguments) => remote::push(arguments),
-            Command::Programs(arguments) => remote::programs(arguments),
-            Command::Ps(arguments) => remote::ps(arguments),
-            Command::Create(arguments) => remote::create(arguments),
-            Command::Start(arguments) => remote::start(arguments),
-            Command::Stop(arguments) => remote::stop(arguments),
-            Command::Kill(arguments) => remote::kill(arguments),
-            Command::Rm(arguments) => remote::rm(arguments),
-            Command::Logs(arguments) => remote::logs(arguments),
-            Command::Top(arguments) => remote::top(arguments),
-            Command::Submit(arguments) => remote::submit(arguments),
-            Command::Key(arguments) => remote::key(arguments),
-            Command::Tenant(command) => remote::tenant(command),
-            Command::Volumes(arguments) => remote::volumes(arguments),
-            Command::Volume(command) => remote::volume(command),
+            #[cfg(feature = "client")]
+            Command::Remote(command) => remote::main(command),
             Command::Completions { shell } => completions(*shell),
-            Command::Attach(arguments) => remote::attach(arguments),
         },
         Err(error) => usage(&error),
     };
@@ -145,7 +102,11 @@ fn usage(error: &clap::Error) -> anyhow::Result<ExitCode> {
         error.print()?;
         return Ok(ExitCode::SUCCESS);
     }
-    anyhow::bail!(command_line::mistake(error, "hartline help"))
+    let mut mistake = command_line::mistake(error, "hartline help");
+    if cfg!(not(feature = "client")) && error.kind() == ErrorKind::InvalidSubcommand {
+        mistake.push_str("; this hartline was built without the daemon's client");
+    }
+    anyhow::bail!(mistake)
 }
 
 /// Writes a message to standard error. That nobody reads it is no reason to fail.

@@ -10,23 +10,86 @@ mod tenants;
 mod top;
 mod volumes;
 
-pub use attach::{Attach, attach};
-pub use keys::{Key, key};
-pub use machines::{Create, Logs, Named, Ps, create, kill, logs, ps, rm, start, stop};
-pub use programs::{Programs, Push, list as programs, push};
-pub use runs::{Submit, submit};
-pub use tenants::{Tenant, tenant};
-pub use top::{Top, top};
-pub use volumes::{Volume, Volumes, list as volumes, volume};
-
+use attach::{Attach, attach};
 use hartline_cli::client::{self, ClientError, Connection, Host, Target, escape};
 use hyper::Method;
+use keys::{Key, key};
+use machines::{Create, Logs, Named, Ps, create, kill, logs, ps, rm, start, stop};
+use programs::{Programs, Push, list as programs, push};
+use runs::{Submit, submit};
 use serde::Serialize;
 use serde_json::Value;
 use std::future::Future;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tenants::{Tenant, tenant};
+use top::{Top, top};
+use volumes::{Volume, Volumes, list as volumes, volume};
+
+/// The commands.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Upload a program to the daemon
+    Push(Push),
+    /// List the programs that the daemon has
+    Programs(Programs),
+    /// List the machines of the daemon
+    Ps(Ps),
+    /// Make a machine of the daemon
+    Create(Box<Create>),
+    /// Start machines
+    Start(Named),
+    /// Ask the programs of machines to end
+    Stop(Named),
+    /// End machines by force
+    Kill(Named),
+    /// Delete machines that have ended
+    Rm(Named),
+    /// Print what a machine wrote
+    Logs(Logs),
+    /// Show what the running machines use, again and again
+    Top(Top),
+    /// Run a program on the daemon and print its output; nothing of it is kept
+    Submit(Box<Submit>),
+    /// Make an API key of the daemon
+    Key(Key),
+    /// Show what tenants of the daemon use
+    #[command(subcommand)]
+    Tenant(Tenant),
+    /// List the volumes that the daemon has
+    Volumes(Volumes),
+    /// Make or delete volumes of the daemon
+    #[command(subcommand)]
+    Volume(Volume),
+    /// Be the input and output of a machine
+    Attach(Attach),
+}
+
+/// Does what a command says.
+///
+/// # Errors
+/// There is no daemon, or it refuses.
+pub fn main(command: &Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Push(arguments) => push(arguments),
+        Command::Programs(arguments) => programs(arguments),
+        Command::Ps(arguments) => ps(arguments),
+        Command::Create(arguments) => create(arguments),
+        Command::Start(arguments) => start(arguments),
+        Command::Stop(arguments) => stop(arguments),
+        Command::Kill(arguments) => kill(arguments),
+        Command::Rm(arguments) => rm(arguments),
+        Command::Logs(arguments) => logs(arguments),
+        Command::Top(arguments) => top(arguments),
+        Command::Submit(arguments) => submit(arguments),
+        Command::Key(arguments) => key(arguments),
+        Command::Tenant(command) => tenant(command),
+        Command::Volumes(arguments) => volumes(arguments),
+        Command::Volume(command) => volume(command),
+        Command::Attach(arguments) => attach(arguments),
+    }
+}
 
 /// Where the daemon is, and how to print what it says.
 #[derive(Debug, Clone, clap::Args)]
