@@ -1,4 +1,6 @@
-//! The virtual machine monitor: KVM, the guest's memory, its run and its end.
+//! The virtual machine monitor: KVM, the guest's memory, its run and its end. A program runs a VM of
+//! its own as `examples/embed.rs` does: [`machine::Blank`] is the VM, [`machine::Settings`] says what
+//! runs in it, and [`report::judge`] how that ended.
 
 pub mod affinity;
 mod attention;

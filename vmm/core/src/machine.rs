@@ -17,6 +17,7 @@ use crate::tree::TreeImage;
 use hartline_abi::boot::{MAX_CPUS, NetSettings, Shared};
 use hartline_abi::chaos;
 use hartline_abi::hart::Hart;
+use hartline_abi::image::variant;
 use hartline_abi::layout::{IMAGE_WINDOWS, STACK_BASE, STACK_SIZE, STACK_STRIDE};
 use hartline_devices::console::Outputs;
 use hartline_devices::lateness;
@@ -90,6 +91,40 @@ pub struct Settings<'a> {
     pub confine: Option<Arc<dyn Confine>>,
     /// Most bytes of each of the program's outputs; it can write no more to it then.
     pub output_limit: u64,
+}
+
+impl<'a> Settings<'a> {
+    /// RAM of [`Settings::new`], bytes.
+    pub const RAM: u64 = 2 << 30;
+
+    /// A VM with one vCPU and [`RAM`](Self::RAM), without files, devices and limits, in which the
+    /// guest runtime that this VMM was built with starts the program.
+    #[must_use]
+    pub fn new(arguments: &'a Arguments) -> Self {
+        Self {
+            ram: Self::RAM,
+            cpus: 1,
+            runtime: RUNTIME,
+            tree: None,
+            images: None,
+            program_image: None,
+            arguments,
+            volumes: Vec::new(),
+            devices: Attached::default(),
+            net: NetSettings::default(),
+            interpret_only: false,
+            chaos: chaos::Settings::default(),
+            variant: variant::NORMAL,
+            trace: None,
+            timeout: None,
+            count: false,
+            statistics: None,
+            live: None,
+            profile: None,
+            confine: None,
+            output_limit: u64::MAX,
+        }
+    }
 }
 
 /// How a VM ended, and what it cost.

@@ -70,7 +70,6 @@ macro_rules! common {
 }
 pub(crate) use common;
 
-use hartline_abi::boot::NetSettings;
 use hartline_abi::layout::RUNTIME_BASE;
 use hartline_devices::limiter::OwnLimits;
 use hartline_devices::net::Tap;
@@ -138,27 +137,14 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         ram: 64 << 20,
         cpus: 1,
         runtime: &elf(&guest.code, guest.entry),
-        tree: None,
-        images: None,
-        program_image: None,
-        arguments: &arguments,
-        volumes: Vec::new(),
         devices: Attached {
             network: interface.as_ref().map(Interface::network),
             ..Attached::default()
         },
-        net: NetSettings::default(),
         interpret_only: true,
-        chaos: hartline_abi::chaos::Settings::default(),
-        trace: None,
-        variant: 0,
-        profile: None,
-        confine: None,
-        output_limit: u64::MAX,
         timeout: guest.timeout,
         count: true,
-        statistics: None,
-        live: None,
+        ..Settings::new(&arguments)
     };
     let machine = Blank::begin(settings.cpus, guest.mode).expect("a thread");
     let machine = machine.join().expect("no panic").expect("a VM");

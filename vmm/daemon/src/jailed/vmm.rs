@@ -6,7 +6,6 @@ use super::protocol::{
     FromVmm, ImageName, KvmReasons, MTU, NetworkJob, RunJob, RunResult, Traffic,
 };
 use hartline_abi::boot::NetSettings;
-use hartline_abi::chaos;
 use hartline_abi::image::variant;
 use hartline_devices::limiter::Limits;
 use hartline_devices::net::{Batch, Tap};
@@ -23,7 +22,7 @@ use hartline_vmm::devices::{Attached, Network};
 use hartline_vmm::images::ImageFile;
 use hartline_vmm::interrupts::Mode;
 use hartline_vmm::live::LiveCounters;
-use hartline_vmm::machine::{Blank, RUNTIME, Settings};
+use hartline_vmm::machine::{Blank, Settings};
 use hartline_vmm::placement::Placement;
 use hartline_vmm::platform::Kvm;
 use hartline_vmm::program;
@@ -236,25 +235,18 @@ fn run(
             ..Attached::default()
         },
         net: net.unwrap_or_default(),
-        statistics: None,
         live: Some(live),
         ram: job.memory,
         cpus: job.cpus,
-        runtime: RUNTIME,
         tree: Some(&tree),
         images: Some(images),
         program_image,
-        arguments: &arguments,
         volumes,
-        interpret_only: false,
-        chaos: chaos::Settings::default(),
-        variant: variant::NORMAL,
-        trace: None,
         timeout: job.timeout_ms.map(Duration::from_millis),
         count: true,
-        profile: None,
         confine: Some(threads),
         output_limit: MAX_OUTPUT,
+        ..Settings::new(&arguments)
     };
     let outcome = blank.run(settings).map_err(|error| error.to_string())?;
     // Of what happens in translated code the guest knows where it was, and no registers.
