@@ -25,8 +25,8 @@ test-setup: ## Install what the tests need too
 update-lock: ## Write deploy/setup/debian.lock anew from Debian's index
 	@$(SETUP)/update-lock.sh
 
-build: setup ## Build the hartline command
-	cargo build --release --locked -p hartline
+build: setup ## Build hartline and its daemon, hartlined
+	cargo build --release --locked -p hartline -p hartline-daemon
 
 build-bench: build ## Build hartline-bench, which `hartline bench` starts
 	cargo build --release --locked -p hartline-bench
@@ -91,6 +91,7 @@ lint: setup ## Check format, clippy, documentation and, with cargo-deny, licence
 	cargo fetch --quiet --locked --target x86_64-unknown-linux-gnu --manifest-path fuzz/Cargo.toml
 	cargo fetch --quiet --locked --target x86_64-unknown-linux-gnu --manifest-path tests/models/Cargo.toml
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
+	cargo clippy --release --locked -p hartline --no-default-features -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --release --locked --workspace --no-deps
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny --locked check; \
 	else echo "lint: cargo-deny is not installed, licences were not checked"; fi

@@ -6,10 +6,10 @@
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use hartline_daemon::jailed::pack::pack;
+use hartline_daemon::jailed::protocol::{FromWorker, UploadKind};
 use hartline_guest::vfs::tree::Tree;
 use hartline_tree::TreeImage;
-use hartline_vmm::jailed::pack::pack;
-use hartline_vmm::jailed::protocol::{FromWorker, UploadKind};
 use libfuzzer_sys::fuzz_target;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs::File;

@@ -4,12 +4,12 @@
 
 #![no_main]
 
-use hartline_vmm::daemon::store::Spec;
-use hartline_vmm::fuzzing::{REQUESTS, read_request};
-use hartline_vmm::jail::Channel;
-use hartline_vmm::jailed::protocol::{
+use hartline_daemon::api::fuzzing::{REQUESTS, read_request};
+use hartline_daemon::jailed::protocol::{
     FromVmm, FromVolumeWorker, FromWorker, ImageAnswer, RunJob, RunResult, VolumeTask, WorkerJob,
 };
+use hartline_daemon::store::Spec;
+use hartline_jail::Channel;
 use libfuzzer_sys::fuzz_target;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

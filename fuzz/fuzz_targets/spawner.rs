@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use hartline_vmm::spawner::protocol::{
+use hartline_jail::spawner::protocol::{
     Action, MAX_REQUEST, MAX_VOLUMES, Part, Start, check_request, is_volume_id,
 };
 use libfuzzer_sys::fuzz_target;

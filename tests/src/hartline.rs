@@ -49,7 +49,7 @@ pub fn bench() -> Result<Command> {
     static BUILT: OnceLock<std::result::Result<(), String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| match env::var_os(NAMED) {
         Some(_) => Ok(()),
-        None => cargo("hartline-bench", &["build"]).map(drop),
+        None => cargo(&["hartline-bench"], &["build"]).map(drop),
     });
     built.as_ref().map_err(|error| error.as_str())?;
     command("bench")
@@ -60,7 +60,7 @@ pub fn bench() -> Result<Command> {
 /// # Errors
 /// It cannot be built.
 pub fn unit_tests(name: &str) -> Result<PathBuf> {
-    let mut programs = test_programs("hartline", &[name])?;
+    let mut programs = test_programs("hartline-vmm", &[name])?;
     let program = programs.remove(name);
     program.ok_or_else(|| format!("no program of the tests {name}").into())
 }
@@ -72,7 +72,7 @@ pub fn unit_tests(name: &str) -> Result<PathBuf> {
 pub fn test_programs(package: &str, names: &[&str]) -> Result<HashMap<String, PathBuf>> {
     let mut command = vec!["test", "--no-run", "--message-format=json"];
     command.extend(names.iter().flat_map(|name| ["--test", name]));
-    let output = cargo(package, &command)?;
+    let output = cargo(&[package], &command)?;
     let lines = output.lines();
     let messages = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let program = |message: Value| {
@@ -84,8 +84,8 @@ pub fn test_programs(package: &str, names: &[&str]) -> Result<HashMap<String, Pa
     Ok(messages.filter_map(program).collect())
 }
 
-/// Runs a command of cargo on a package. Result: its output.
-fn cargo(package: &str, command: &[&str]) -> std::result::Result<String, String> {
+/// Runs a command of cargo on packages. Result: its output.
+fn cargo(packages: &[&str], command: &[&str]) -> std::result::Result<String, String> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // What cargo told this test of its own package would have build scripts run again that
     // watch these variables, and what depends on them be compiled again.
@@ -99,7 +99,9 @@ fn cargo(package: &str, command: &[&str]) -> std::result::Result<String, String>
     });
     let output = cargo
         .args(command)
-        .args(["--release", "--locked", "-p", package, "--target-dir"])
+        .args(["--release", "--locked"])
+        .args(packages.iter().flat_map(|package| ["-p", package]))
+        .arg("--target-dir")
         .arg(paths::target())
         .current_dir(paths::repository())
         .output()
@@ -114,7 +116,7 @@ fn build() -> std::result::Result<PathBuf, String> {
     if let Some(path) = env::var_os(NAMED) {
         return Ok(path.into());
     }
-    cargo("hartline", &["build"])?;
+    cargo(&["hartline", "hartline-daemon"], &["build"])?;
     Ok(paths::target().join("x86_64-unknown-linux-gnu/release/hartline"))
 }
 

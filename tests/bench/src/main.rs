@@ -15,7 +15,8 @@ mod versions;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use hartline_vmm::{command_line, report};
+use hartline_cli::command_line;
+use hartline_vmm::report;
 use std::io::{self as stdio, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;

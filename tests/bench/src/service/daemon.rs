@@ -2,7 +2,7 @@
 
 use super::left::Left;
 use anyhow::{Context, bail};
-use hartline_vmm::client::{Connection, Host, Target};
+use hartline_cli::client::{Connection, Host, Target};
 use hyper::Method;
 use serde_json::Value;
 use std::fs::{self, File};

@@ -3,7 +3,7 @@
 use super::daemon::Daemon;
 use super::left;
 use anyhow::{Context, bail, ensure};
-use hartline_vmm::client::Connection;
+use hartline_cli::client::Connection;
 use hyper::Method;
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -1,0 +1,122 @@
+//! `hartline build`: translates programs ahead of time, into the cache.
+
+use crate::meter::Meter;
+use crate::translation::{Translation, variant_for};
+use anyhow::Context;
+use hartline_aot::technique::Technique;
+use hartline_tree::TreeBuilder;
+use hartline_vmm::{libraries, program};
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Arguments of `hartline build`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Translate without a technique, to see what it is worth (repeatable)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    disable: Vec<Technique>,
+
+    /// Make the precise variant, which programs use that handle SIGSEGV or SIGBUS
+    #[arg(long)]
+    precise: bool,
+
+    /// Translate only functions that runs of the program have translated on their way (without
+    /// --disable); the interpreter executes the others from then on. For measuring techniques
+    /// without translating large programs whole
+    #[arg(long)]
+    ran: bool,
+
+    /// Root file system: a directory or a tar file; each ELF is a program inside it, and
+    /// its interpreter and shared libraries are translated too
+    #[arg(long, value_name = "DIR|TAR")]
+    rootfs: Option<PathBuf>,
+
+    /// riscv64 programs or shared libraries
+    #[arg(required = true, value_name = "ELF")]
+    programs: Vec<PathBuf>,
+}
+
+/// Translate each program that is not in the cache yet.
+///
+/// # Errors
+/// A file is no riscv64 program, the features of this host cannot be found, the
+/// translation fails, or the cache cannot be written.
+pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let builder = Builder {
+        translation: Translation::for_this_host(&arguments.disable)?,
+        variant: variant_for(arguments.precise),
+        only_ran: arguments.ran,
+    };
+    match &arguments.rootfs {
+        Some(root) => build_in_root(&builder, root, &arguments.programs)?,
+        None => {
+            for path in &arguments.programs {
+                builder.build(path, &program::read(path)?)?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How to translate.
+struct Builder {
+    translation: Translation,
+    variant: u32,
+    only_ran: bool,
+}
+
+/// Translates programs of a root file system with all that they load when they start.
+fn build_in_root(builder: &Builder, root: &Path, programs: &[PathBuf]) -> anyhow::Result<()> {
+    let mut tree = TreeBuilder::in_memory()?;
+    tree.add_root(root)?;
+    let tree = Arc::new(tree.build()?);
+    let mut done = HashSet::new();
+    for shown in programs {
+        let path = Path::new("/").join(shown);
+        let program = program::from_tree(&tree, &path, shown)?;
+        let name = path.to_str().context("the program's name is not UTF-8")?;
+        let libraries = libraries::of_program(&tree, name, &program.bytes)?;
+        if done.insert(program.file.inode()) {
+            builder.build(shown, &program.bytes)?;
+        }
+        for library in libraries {
+            let path = library.path()?;
+            if done.insert(library.inode()) {
+                builder.build(&path, &library.bytes()?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Builder {
+    fn build(&self, path: &Path, elf: &[u8]) -> anyhow::Result<()> {
+        let name = path.display().to_string();
+        let start = Instant::now();
+        let meter = Meter::new(&name);
+        let image = self
+            .translation
+            .image(elf, self.variant, self.only_ran, &meter)
+            .with_context(|| name.clone())?;
+        let seconds = start.elapsed().as_secs_f64();
+        meter.finish();
+        let megabytes = image.image.length as f64 / 1e6;
+        let line = match image.functions {
+            None => format!("{name}: already translated, image of {megabytes:.1} MB"),
+            Some(functions) => {
+                let instructions = meter.instructions();
+                let rate = instructions as f64 / seconds;
+                format!(
+                    "{name}: {functions} functions, {instructions} instructions in {seconds:.2} s \
+                 ({rate:.0}/s), image of {megabytes:.1} MB"
+                )
+            }
+        };
+        writeln!(io::stdout(), "{line}")?;
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! The `hartline` command.
+
+mod bench;
+mod build;
+mod disasm;
+mod doctor;
+mod inspect;
+mod meter;
+mod perf_data;
+#[cfg(feature = "client")]
+mod remote;
+mod run;
+mod translation;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+use hartline_cli::command_line;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Exit code of Hartline's own failures; programs' exit codes pass through.
+const FAILURE: u8 = hartline_vmm::report::FAILURE;
+
+/// Runs unmodified Linux/riscv64 programs on x86-64 in KVM virtual machines
+#[derive(Debug, Parser)]
+#[command(name = "hartline", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a program in a virtual machine of its own
+    Run(Box<run::Arguments>),
+    /// Translate programs ahead of time, into the cache
+    Build(build::Arguments),
+    /// Tell what is known about a program
+    Inspect(inspect::Arguments),
+    /// Print RISC-V and x86-64 code side by side, or a stage of the translation
+    Disasm(disasm::Arguments),
+    /// Tell whether and how well this host can run programs
+    Doctor(doctor::Arguments),
+    /// Have perf name the functions of programs run with --perf-map
+    PerfData(perf_data::Arguments),
+    /// Compare with native programs and with qemu-user; measure the daemon
+    Bench(bench::Arguments),
+    #[cfg(feature = "client")]
+    #[command(flatten)]
+    Remote(remote::Command),
+    /// Print what makes a shell complete commands and options
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::try_parse() {
+        Ok(arguments) => match &arguments.command {
+            Command::Run(arguments) => leave(run::main(arguments)),
+            Command::Build(arguments) => build::main(arguments),
+            Command::Inspect(arguments) => inspect::main(arguments),
+            Command::Disasm(arguments) => disasm::main(arguments),
+            Command::Doctor(arguments) => doctor::main(arguments),
+            Command::PerfData(arguments) => perf_data::main(arguments),
+            Command::Bench(arguments) => bench::main(arguments),
+            #[cfg(feature = "client")]
+            Command::Remote(command) => remote::main(command),
+            Command::Completions { shell } => completions(*shell),
+        },
+        Err(error) => usage(&error),
+    };
+    result.unwrap_or_else(|error| {
+        say(&command_line::one_line(error.as_ref()));
+        ExitCode::from(FAILURE)
+    })
+}
+
+/// Prints the completions of a shell.
+fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "hartline", &mut text);
+    io::stdout().write_all(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the process after a run at once: other threads may still be translating, and
+/// exit handlers would take what LLVM needs away from them.
+fn leave(result: anyhow::Result<u8>) -> ! {
+    let code = result.unwrap_or_else(|error| {
+        say(&command_line::one_line(error.as_ref()));
+        FAILURE
+    });
+    // SAFETY: no memory is involved; nothing is buffered, for runs write to descriptors.
+    unsafe { libc::_exit(code.into()) }
+}
+
+/// Help and version go to standard output; a mistake becomes one line.
+fn usage(error: &clap::Error) -> anyhow::Result<ExitCode> {
+    if !error.use_stderr() {
+        error.print()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut mistake = command_line::mistake(error, "hartline help");
+    if cfg!(not(feature = "client")) && error.kind() == ErrorKind::InvalidSubcommand {
+        mistake.push_str("; this hartline was built without the daemon's client");
+    }
+    anyhow::bail!(mistake)
+}
+
+/// Writes a message to standard error. That nobody reads it is no reason to fail.
+fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "hartline: {message}");
+}

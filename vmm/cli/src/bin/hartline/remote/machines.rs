@@ -1,0 +1,310 @@
+//! `hartline ps`, `create`, `start`, `stop`, `kill`, `rm` and `logs`.
+
+use super::{Remote, done, list, table, wait};
+use anyhow::Context;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use hartline_cli::client;
+use http_body_util::BodyExt;
+use hyper::Method;
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Arguments of `hartline ps`.
+#[derive(Debug, clap::Args)]
+pub struct Ps {
+    #[command(flatten)]
+    remote: Remote,
+
+    /// Only those in this state
+    #[arg(long)]
+    state: Option<String>,
+}
+
+/// Prints the machines.
+///
+/// # Errors
+/// The daemon does not answer.
+pub fn ps(arguments: &Ps) -> anyhow::Result<ExitCode> {
+    wait(async {
+        let state = arguments.state.as_deref().map(client::escape);
+        let filter = state.map_or(String::new(), |state| format!("state={state}"));
+        let mut daemon = arguments.remote.connect().await?;
+        let machines = list(&mut daemon, "/v1/machines", &filter).await?;
+        if !arguments.remote.print_json(&machines)? {
+            let rows: Vec<_> = machines.iter().map(row).collect();
+            let headings = [
+                "ID",
+                "PROGRAM",
+                "ARGUMENTS",
+                "STATE",
+                "ADDRESS",
+                "CODE",
+                "MESSAGE",
+            ];
+            table::print(headings, &rows)?;
+        }
+        done()
+    })
+}
+
+fn row(machine: &Value) -> [String; 7] {
+    let spec = machine.get("spec").unwrap_or(&Value::Null);
+    let arguments = spec.get("args").and_then(Value::as_array);
+    let arguments: Vec<_> = arguments
+        .into_iter()
+        .flatten()
+        .filter_map(|argument| Some(argument.as_str()?.escape_debug().to_string()))
+        .collect();
+    [
+        table::text(machine, "id"),
+        table::short(spec, "program"),
+        arguments.join(" "),
+        table::text(machine, "state"),
+        table::text(machine, "address"),
+        table::text(machine, "exit_code"),
+        table::text(machine, "message"),
+    ]
+}
+
+/// What to run, for `hartline create` and `hartline submit`.
+#[derive(Debug, clap::Args)]
+pub(super) struct What {
+    /// Path of the program in an uploaded root file system
+    #[arg(long)]
+    path: Option<String>,
+
+    /// Set an environment variable (repeatable)
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = pair)]
+    environment: Vec<(String, String)>,
+
+    /// Number of vCPUs
+    #[arg(long, default_value_t = 1)]
+    cpus: u32,
+
+    /// Memory in MiB
+    #[arg(long = "mem", value_name = "MIB", default_value_t = 256)]
+    memory: u64,
+
+    /// Processors of its own, one for each vCPU and one for its devices
+    #[arg(long)]
+    dedicated: bool,
+
+    /// What its network interface leads to
+    #[arg(long, value_name = "NETWORK", value_parser = ["none", "tenant"], default_value = "none")]
+    network: String,
+
+    /// Id of the program, as push printed it
+    program: String,
+
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+impl What {
+    /// A request of the API with these fields.
+    ///
+    /// # Errors
+    /// There cannot be so much memory.
+    pub(super) fn request(&self) -> anyhow::Result<Value> {
+        let memory = self.memory.checked_mul(1 << 20);
+        Ok(json!({
+            "program": self.program,
+            "path": self.path,
+            "args": self.arguments,
+            "env": map(&self.environment),
+            "cpus": self.cpus,
+            "memory": memory.context("--mem is more than there can be")?,
+            "network": self.network,
+            "cpu_class": if self.dedicated { "dedicated" } else { "shared" },
+        }))
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), &'static str> {
+    let pair = text.split_once('=').ok_or("needs the form NAME=VALUE")?;
+    Ok((pair.0.to_owned(), pair.1.to_owned()))
+}
+
+/// A volume of a machine, as the API has it.
+fn mount(text: &str) -> Result<Value, &'static str> {
+    let form = "needs the form NAME:PATH or NAME:PATH:ro";
+    let (volume, path) = text.split_once(':').ok_or(form)?;
+    let (path, read_only) = match path.strip_suffix(":ro") {
+        Some(path) => (path, true),
+        None => (path, false),
+    };
+    Ok(json!({ "volume": volume, "path": path, "read_only": read_only }))
+}
+
+fn map(pairs: &[(String, String)]) -> Value {
+    let pairs = pairs.iter().cloned();
+    Value::from_iter(pairs.map(|(name, value)| (name, Value::from(value))))
+}
+
+/// Arguments of `hartline create`.
+#[derive(Debug, clap::Args)]
+pub struct Create {
+    #[command(flatten)]
+    remote: Remote,
+
+    #[command(flatten)]
+    what: What,
+
+    /// Label to find it by (repeatable)
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
+    labels: Vec<(String, String)>,
+
+    /// Volume of the daemon at an absolute path of the machine (repeatable)
+    #[arg(long = "volume", value_name = "NAME:PATH[:ro]", value_parser = mount)]
+    volumes: Vec<Value>,
+
+    /// Start it too
+    #[arg(long)]
+    start: bool,
+
+    /// Keep standard input open, for attach
+    #[arg(short, long)]
+    interactive: bool,
+}
+
+/// Makes a machine and prints its id.
+///
+/// # Errors
+/// The daemon refuses.
+pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
+    let mut request = arguments.what.request()?;
+    request["labels"] = map(&arguments.labels);
+    request["volumes"] = arguments.volumes.clone().into();
+    request["start"] = arguments.start.into();
+    request["interactive"] = arguments.interactive.into();
+    wait(async {
+        let mut daemon = arguments.remote.connect().await?;
+        let machine: Value = daemon
+            .json(Method::POST, "/v1/machines", Some(&request))
+            .await?;
+        if !arguments.remote.print_json(&machine)? {
+            println!("{}", table::text(&machine, "id"));
+        }
+        done()
+    })
+}
+
+/// Arguments of the commands that name machines.
+#[derive(Debug, clap::Args)]
+pub struct Named {
+    #[command(flatten)]
+    remote: Remote,
+
+    /// Ids of machines
+    #[arg(required = true)]
+    machines: Vec<String>,
+}
+
+/// Starts machines.
+///
+/// # Errors
+/// The daemon refuses for one of them.
+pub fn start(arguments: &Named) -> anyhow::Result<ExitCode> {
+    each(arguments, &Method::POST, "/start")
+}
+
+/// Asks the programs of machines to end.
+///
+/// # Errors
+/// The daemon refuses for one of them.
+pub fn stop(arguments: &Named) -> anyhow::Result<ExitCode> {
+    each(arguments, &Method::POST, "/stop")
+}
+
+/// Ends machines by force.
+///
+/// # Errors
+/// The daemon refuses for one of them.
+pub fn kill(arguments: &Named) -> anyhow::Result<ExitCode> {
+    each(arguments, &Method::POST, "/kill")
+}
+
+/// Deletes machines.
+///
+/// # Errors
+/// The daemon refuses for one of them.
+pub fn rm(arguments: &Named) -> anyhow::Result<ExitCode> {
+    each(arguments, &Method::DELETE, "")
+}
+
+fn each(arguments: &Named, method: &Method, end: &str) -> anyhow::Result<ExitCode> {
+    wait(async {
+        let mut daemon = arguments.remote.connect().await?;
+        for id in &arguments.machines {
+            let path = format!("/v1/machines/{}{end}", client::escape(id));
+            let answer: Value = daemon
+                .json(method.clone(), &path, None)
+                .await
+                .with_context(|| id.clone())?;
+            if !arguments.remote.print_json(&answer)? {
+                println!("{id}");
+            }
+        }
+        done()
+    })
+}
+
+/// Arguments of `hartline logs`.
+#[derive(Debug, clap::Args)]
+pub struct Logs {
+    #[command(flatten)]
+    remote: Remote,
+
+    /// Go on until the machine has ended
+    #[arg(short, long)]
+    follow: bool,
+
+    /// Standard error instead of standard output
+    #[arg(long)]
+    stderr: bool,
+
+    /// Id of a machine
+    machine: String,
+}
+
+/// Prints what a machine wrote.
+///
+/// # Errors
+/// The daemon refuses, or standard output takes nothing.
+pub fn logs(arguments: &Logs) -> anyhow::Result<ExitCode> {
+    wait(async {
+        let stream = if arguments.stderr { "stderr" } else { "stdout" };
+        let path = format!(
+            "/v1/machines/{}/logs?follow={}&stream={stream}",
+            client::escape(&arguments.machine),
+            arguments.follow,
+        );
+        let mut daemon = arguments.remote.connect().await?;
+        let nothing = client::full(Vec::new());
+        let answer = daemon.send(Method::GET, &path, None, nothing).await?;
+        let mut body = answer.into_body();
+        let mut out = io::stdout().lock();
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame?.into_data() else {
+                continue;
+            };
+            match arguments.remote.is_json() {
+                true => writeln!(out, "{}", piece(stream, &data))?,
+                false => out.write_all(&data)?,
+            }
+            out.flush()?;
+        }
+        done()
+    })
+}
+
+/// A piece of a log as JSON, with its bytes in base64 if they are no text.
+fn piece(stream: &str, data: &[u8]) -> Value {
+    match std::str::from_utf8(data) {
+        Ok(text) => json!({ "stream": stream, "text": text }),
+        Err(_) => json!({ "stream": stream, "base64": BASE64_STANDARD.encode(data) }),
+    }
+}

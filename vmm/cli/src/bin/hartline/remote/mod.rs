@@ -1,0 +1,198 @@
+//! Commands that talk to the daemon.
+
+mod attach;
+mod keys;
+mod machines;
+mod programs;
+mod runs;
+mod table;
+mod tenants;
+mod top;
+mod volumes;
+
+use attach::{Attach, attach};
+use hartline_cli::client::{self, ClientError, Connection, Host, Target, escape};
+use hyper::Method;
+use keys::{Key, key};
+use machines::{Create, Logs, Named, Ps, create, kill, logs, ps, rm, start, stop};
+use programs::{Programs, Push, list as programs, push};
+use runs::{Submit, submit};
+use serde::Serialize;
+use serde_json::Value;
+use std::future::Future;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tenants::{Tenant, tenant};
+use top::{Top, top};
+use volumes::{Volume, Volumes, list as volumes, volume};
+
+/// The commands.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Upload a program to the daemon
+    Push(Push),
+    /// List the programs that the daemon has
+    Programs(Programs),
+    /// List the machines of the daemon
+    Ps(Ps),
+    /// Make a machine of the daemon
+    Create(Box<Create>),
+    /// Start machines
+    Start(Named),
+    /// Ask the programs of machines to end
+    Stop(Named),
+    /// End machines by force
+    Kill(Named),
+    /// Delete machines that have ended
+    Rm(Named),
+    /// Print what a machine wrote
+    Logs(Logs),
+    /// Show what the running machines use, again and again
+    Top(Top),
+    /// Run a program on the daemon and print its output; nothing of it is kept
+    Submit(Box<Submit>),
+    /// Make an API key of the daemon
+    Key(Key),
+    /// Show what tenants of the daemon use
+    #[command(subcommand)]
+    Tenant(Tenant),
+    /// List the volumes that the daemon has
+    Volumes(Volumes),
+    /// Make or delete volumes of the daemon
+    #[command(subcommand)]
+    Volume(Volume),
+    /// Be the input and output of a machine
+    Attach(Attach),
+}
+
+/// Does what a command says.
+///
+/// # Errors
+/// There is no daemon, or it refuses.
+pub fn main(command: &Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Push(arguments) => push(arguments),
+        Command::Programs(arguments) => programs(arguments),
+        Command::Ps(arguments) => ps(arguments),
+        Command::Create(arguments) => create(arguments),
+        Command::Start(arguments) => start(arguments),
+        Command::Stop(arguments) => stop(arguments),
+        Command::Kill(arguments) => kill(arguments),
+        Command::Rm(arguments) => rm(arguments),
+        Command::Logs(arguments) => logs(arguments),
+        Command::Top(arguments) => top(arguments),
+        Command::Submit(arguments) => submit(arguments),
+        Command::Key(arguments) => key(arguments),
+        Command::Tenant(command) => tenant(command),
+        Command::Volumes(arguments) => volumes(arguments),
+        Command::Volume(command) => volume(command),
+        Command::Attach(arguments) => attach(arguments),
+    }
+}
+
+/// Where the daemon is, and how to print what it says.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Remote {
+    /// Where hartlined listens
+    #[arg(
+        long,
+        value_name = "unix://PATH|http://ADDRESS:PORT|https://NAME:PORT",
+        env = "HARTLINE_HOST",
+        default_value = "unix:///run/hartline/hartlined.sock"
+    )]
+    host: Host,
+
+    /// API key; not needed by root over the unix socket
+    #[arg(long, value_name = "KEY", env = "HARTLINE_KEY", hide_env_values = true)]
+    key: Option<String>,
+
+    /// Certificates to trust, a PEM file
+    #[arg(long, value_name = "FILE", env = "HARTLINE_CA", default_value = client::DEFAULT_CA)]
+    ca: PathBuf,
+
+    /// How to print
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+/// Values of `--output`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// As the daemon answered
+    Json,
+}
+
+impl Remote {
+    async fn connect(&self) -> Result<Connection, ClientError> {
+        Connection::open(&self.target()).await
+    }
+
+    fn target(&self) -> Target {
+        Target {
+            host: self.host.clone(),
+            key: self.key.clone(),
+            ca: self.ca.clone(),
+        }
+    }
+
+    fn is_json(&self) -> bool {
+        self.output == Format::Json
+    }
+
+    /// Prints an answer as it is, if that is wanted; whether it was.
+    fn print_json(&self, answer: &impl Serialize) -> anyhow::Result<bool> {
+        if self.is_json() {
+            writeln!(io::stdout(), "{}", serde_json::to_string_pretty(answer)?)?;
+        }
+        Ok(self.is_json())
+    }
+}
+
+/// Entries of one answer of a list, at most.
+const PAGE: usize = 1000;
+
+/// Everything of a list that the daemon tells page by page; `filter` is a part of the query.
+async fn list(
+    daemon: &mut Connection,
+    path: &str,
+    filter: &str,
+) -> Result<Vec<Value>, ClientError> {
+    let mut all: Vec<Value> = Vec::new();
+    loop {
+        // What a list is sorted by.
+        let key = |entry: &Value| {
+            if entry.get("id").is_some() {
+                "id"
+            } else {
+                "name"
+            }
+        };
+        let after = all
+            .last()
+            .map(|entry| escape(&table::text(entry, key(entry))));
+        let after = after.unwrap_or_default();
+        let path = format!("{path}?limit={PAGE}&after={after}&{filter}");
+        let mut page: Vec<Value> = daemon.json(Method::GET, &path, None).await?;
+        let is_last = page.len() < PAGE;
+        all.append(&mut page);
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
+
+/// Runs a command that waits for the daemon.
+fn wait<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(command)
+}
+
+/// The end of a command that did what it should.
+fn done() -> anyhow::Result<ExitCode> {
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,304 @@
+//! `hartline run`: one program in one VM.
+
+mod chaos;
+mod images;
+mod locate;
+mod network;
+mod options;
+mod perf_map;
+mod profile;
+mod ran;
+mod stats;
+mod symbols;
+mod vsock;
+mod watch;
+
+pub use options::Arguments;
+
+use crate::translation::{Translation, variant_for};
+use anyhow::Context;
+use hartline_abi::image::variant;
+use hartline_abi::report::ExitReport;
+use hartline_aot::technique::Technique;
+use hartline_devices::block::Image;
+use hartline_devices::limiter::OwnLimits;
+use hartline_devices::volume::Volume;
+use hartline_tree::{TreeBuilder, TreeImage};
+use hartline_vmm::affinity;
+use hartline_vmm::boot;
+use hartline_vmm::confine::Confine;
+use hartline_vmm::devices::{Attached, Disk, DiskName};
+use hartline_vmm::images::ImageSource;
+use hartline_vmm::machine::{Blank, RUNTIME, Settings};
+use hartline_vmm::placement::Placement;
+use hartline_vmm::profile::{Profile, Taken};
+use hartline_vmm::program;
+use hartline_vmm::report::{Program, judge};
+use images::RunningImages;
+use network::Net;
+use options::{Processors, StatsFormat};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+use vsock::Vsock;
+use watch::Watch;
+
+/// Runs the program; the result is its exit code.
+///
+/// # Errors
+/// Everything that keeps the VM from starting.
+pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
+    let start = Instant::now();
+    arguments.check()?;
+    let net = arguments.net.with_forwards(&arguments.ports)?;
+    let machine = Blank::begin(arguments.cpus, arguments.interrupt_mode()?)?;
+    let guest = load(arguments, &net)?;
+    let mut chaos = chaos::from_environment()?;
+    chaos.check |= u32::from(arguments.check);
+    let images = match arguments.interpret {
+        true => None,
+        false => {
+            let mut disabled = arguments.disable.clone();
+            if chaos.check != 0 {
+                // The check has to know which registers are of no use.
+                disabled.push(Technique::StaleRegisters);
+            }
+            let translation = Translation::for_this_host(&disabled)?;
+            // The processor of a vCPU is not for translating.
+            let elsewhere = arguments.pin.as_ref().map(|_| affinity::of_this_thread());
+            let elsewhere = elsewhere.transpose().context("--pin: sched_getaffinity")?;
+            Some(Arc::new(RunningImages::new(translation, elsewhere)))
+        }
+    };
+    let variant = variant_for(arguments.precise);
+    // Before the VM starts, so that what is wrong with it is known then.
+    let program_image = match &images {
+        None => None,
+        Some(images) => match &guest.program {
+            None => None,
+            Some(program) => images
+                .of_program(program, variant)
+                .with_context(|| arguments.program.display().to_string())?,
+        },
+    };
+    let watch = Watch::new(arguments)?;
+    let record = |taken: &Taken| watch.recorder.record(taken);
+    let (network, net) = net.open(&arguments.ports)?.unzip();
+    let devices = Attached {
+        network,
+        disks: open_disks(arguments)?,
+        sockets: arguments.vsock.as_ref().map(Vsock::open).transpose()?,
+    };
+    let pin = arguments.pin.as_ref();
+    let place = |pin: &Processors| Arc::new(Placement::begin(pin.0.clone(), None));
+    let settings = Settings {
+        ram: arguments.memory,
+        cpus: arguments.cpus,
+        runtime: RUNTIME,
+        tree: Some(&guest.tree),
+        images: images.clone().map(|source| source as Arc<dyn ImageSource>),
+        program_image,
+        arguments: &guest_arguments(arguments, &guest),
+        volumes: open_volumes(arguments)?,
+        devices,
+        net: net.unwrap_or_default(),
+        interpret_only: arguments.interpret,
+        chaos,
+        trace: open_trace(arguments)?,
+        timeout: arguments.timeout,
+        count: arguments.stats.is_some(),
+        statistics: arguments.stats.is_some().then_some(&stats::print_running),
+        live: None,
+        variant,
+        profile: watch.profile.is_some().then_some(Profile {
+            period: arguments.profile_period,
+            recorder: &record,
+        }),
+        confine: pin.map(|pin| place(pin) as Arc<dyn Confine>),
+        output_limit: u64::MAX,
+    };
+    let machine = machine
+        .join()
+        .unwrap_or_else(|panic| resume_unwind(panic))?;
+    let outcome = machine.run(settings)?;
+    if let Some(images) = &images {
+        images.finish();
+    }
+    watch.finish(&outcome, &guest.tree, arguments)?;
+    let locate = |report: &ExitReport| {
+        // Faults in precise code are located by the guest.
+        let options = images.as_ref()?.translation().options(variant::NORMAL);
+        locate::locate(report, &outcome, &guest.tree, &options)
+    };
+    let name = arguments.program.display().to_string();
+    let program = Program {
+        name: &name,
+        elf: guest.elf(),
+        locate: &locate,
+    };
+    let verdict = judge(&outcome.end, &program);
+    if !verdict.message.is_empty() {
+        crate::say(&verdict.message);
+    }
+    if let Some(format) = arguments.stats {
+        let run = stats::Run {
+            outcome: &outcome,
+            wall: start.elapsed(),
+            translation: match &images {
+                None => stats::Translation::Off,
+                Some(images) => match images.functions() {
+                    None => stats::Translation::Cached,
+                    Some(functions) => stats::Translation::WhileRunning(functions),
+                },
+            },
+        };
+        match format {
+            StatsFormat::Table => run.print_table(),
+            StatsFormat::Json => run.print_json()?,
+        }
+    }
+    Ok(verdict.code)
+}
+
+/// Where the trace of `--strace` goes.
+fn open_trace(arguments: &Arguments) -> anyhow::Result<Option<OwnedFd>> {
+    let Some(file) = &arguments.strace else {
+        return Ok(None);
+    };
+    let descriptor = match file {
+        None => io::stderr().as_fd().try_clone_to_owned(),
+        Some(path) => File::create(path).map(Into::into),
+    };
+    let name = file.as_deref().unwrap_or(Path::new("standard error"));
+    let descriptor = descriptor.with_context(|| format!("--strace: {}", name.display()))?;
+    Ok(Some(descriptor))
+}
+
+/// What the VM is given.
+struct Guest {
+    /// The program's ELF file; none: it is in a volume, where the guest finds it.
+    program: Option<program::Program>,
+    /// Its path in the guest.
+    path: PathBuf,
+    /// The root file system tree.
+    tree: Arc<TreeImage>,
+}
+
+impl Guest {
+    /// The program's contents, for messages; nothing of one in a volume.
+    fn elf(&self) -> &[u8] {
+        let program = self.program.as_ref();
+        program.map_or(&[][..], |program| &program.bytes)
+    }
+}
+
+fn load(arguments: &Arguments, net: &Net) -> anyhow::Result<Guest> {
+    let mut builder = TreeBuilder::in_memory()?;
+    let path;
+    match &arguments.rootfs {
+        Some(root) => {
+            builder.add_root(root)?;
+            path = Path::new("/").join(&arguments.program);
+        }
+        None => {
+            program::check_host(&arguments.program)?;
+            let name = arguments.program.file_name();
+            path = Path::new("/").join(name.context("the program has no name")?);
+            builder.add_minimal()?;
+            let guest_path = path.to_str().context("the program's name is not UTF-8")?;
+            builder.add_file(&arguments.program, guest_path)?;
+        }
+    }
+    if let Some(resolver) = net.resolver() {
+        builder.add_text(resolver.as_bytes(), "/etc/resolv.conf")?;
+    }
+    let folders = || arguments.volumes.iter().filter(|v| v.disk().is_none());
+    for volume in folders() {
+        builder.add_mount_point(&volume.host, &volume.guest)?;
+    }
+    let tree = Arc::new(builder.build()?);
+    let program = match program::from_tree(&tree, &path, &arguments.program) {
+        _ if folders().any(|volume| path.starts_with(&volume.guest)) => None,
+        // A symbolic link may lead into a volume.
+        Err(program::Error::NotInTree { .. }) if folders().next().is_some() => None,
+        found => Some(found?),
+    };
+    Ok(Guest {
+        program,
+        path,
+        tree,
+    })
+}
+
+/// The volumes.
+fn open_volumes(arguments: &Arguments) -> anyhow::Result<Vec<Volume>> {
+    let volumes = arguments.volumes.iter().filter(|v| v.disk().is_none());
+    volumes
+        .map(|volume| {
+            Volume::open(&volume.host, &volume.guest, volume.read_only)
+                .with_context(|| format!("--volume {}", volume.host.display()))
+        })
+        .collect()
+}
+
+/// The volumes that are block devices.
+fn open_disks(arguments: &Arguments) -> anyhow::Result<Vec<Disk>> {
+    let named = arguments.volumes.iter().filter_map(|volume| {
+        let name = volume.disk()?;
+        Some((volume, name))
+    });
+    named
+        .map(|(volume, text)| {
+            let mut name = DiskName::default();
+            // As long as that at most: the command line was checked.
+            for (to, from) in name.iter_mut().zip(text.bytes()) {
+                *to = from;
+            }
+            let image = Image::open(&volume.host, volume.read_only).context("--volume")?;
+            let [bytes, requests] = volume.limits;
+            Ok(Disk {
+                name,
+                image,
+                limits: Arc::new(OwnLimits::new(bytes, requests)),
+            })
+        })
+        .collect()
+}
+
+fn guest_arguments(arguments: &Arguments, guest: &Guest) -> boot::Arguments {
+    // As a shell would have it: the program as it was typed.
+    let argv = std::iter::once(arguments.program.as_os_str())
+        .chain(arguments.arguments.iter().map(AsRef::as_ref));
+    boot::Arguments {
+        program: guest.program.as_ref().map_or(0, |p| p.file.inode()),
+        path: guest.path.as_os_str().as_bytes().to_vec(),
+        arguments: argv.map(|a| a.as_bytes().to_vec()).collect(),
+        environment: environment(arguments),
+    }
+}
+
+/// `PATH`, `HOME` and `TERM` of the host, then `--env`, of which the last counts.
+fn environment(arguments: &Arguments) -> Vec<Vec<u8>> {
+    let inherited = ["PATH", "HOME", "TERM"].into_iter().filter_map(|name| {
+        let value = std::env::var_os(name)?;
+        Some([name.as_bytes(), b"=", value.as_bytes()].concat())
+    });
+    let given = arguments
+        .environment
+        .iter()
+        .map(|pair| pair.as_bytes().to_vec());
+    let mut result: Vec<Vec<u8>> = Vec::new();
+    for pair in inherited.chain(given) {
+        let name = |pair: &[u8]| pair.split(|&b| b == b'=').next().map(<[u8]>::to_vec);
+        match result.iter_mut().find(|other| name(other) == name(&pair)) {
+            Some(other) => *other = pair,
+            None => result.push(pair),
+        }
+    }
+    result
+}

@@ -1,0 +1,150 @@
+//! The code that ran in a VM, as it is known after its end: for naming places in it.
+
+use super::symbols::Symbols;
+use hartline_abi::image::FunctionEntry;
+use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE};
+use hartline_aot::image::Image;
+use hartline_aot::unwind::Unwinder;
+use hartline_tree::TreeImage;
+use hartline_vmm::machine::Outcome;
+use hartline_vmm::program::{Bytes, TreeFile};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+/// Contents of the files that [`Ran`] is about.
+pub struct Files {
+    /// ELF files by inode.
+    elf: HashMap<u32, Bytes>,
+    /// Window, inode of the ELF file, and bytes of images.
+    images: Vec<(u64, u32, Vec<u8>)>,
+}
+
+impl Files {
+    /// What the VM of `outcome` used of the root file system `tree`, and the files of
+    /// these inodes. The guest's word is taken for which; what cannot be read is left out.
+    pub fn of(outcome: &Outcome, tree: &Arc<TreeImage>, inodes: BTreeSet<u32>) -> Self {
+        let mut inodes = inodes;
+        let mut images = Vec::new();
+        for (number, gpa) in outcome.windows() {
+            let Some(placed) = outcome.images.placed_at(gpa) else {
+                continue;
+            };
+            if let Ok(bytes) = placed.image.read() {
+                images.push((number, placed.inode, bytes));
+                inodes.insert(placed.inode);
+            }
+        }
+        let read = |inode| {
+            let bytes = TreeFile::new(Arc::clone(tree), inode).bytes();
+            Some((inode, bytes.ok()?))
+        };
+        Self {
+            elf: inodes.into_iter().filter_map(read).collect(),
+            images,
+        }
+    }
+}
+
+/// An image at its place in the VM.
+pub struct Placed<'a> {
+    /// Address of its code.
+    address: u64,
+    /// Inode of the file that it was made from.
+    inode: u32,
+    image: Image<'a>,
+    unwinder: Unwinder<'a>,
+    /// Addresses of functions with a convention of their own: each has an adapter.
+    adapted: HashSet<u64>,
+}
+
+impl Placed<'_> {
+    /// Whether it only moves registers for another function of the same guest code.
+    fn is_adapter(&self, function: &FunctionEntry) -> bool {
+        function.is_dispatched() && self.adapted.contains(&function.guest)
+    }
+}
+
+/// A frame on a host stack.
+pub struct Frame {
+    /// Link-time address of the function, and inode of its file; `None` for an adapter, whose
+    /// function's frame is the next.
+    pub function: Option<(u32, u64)>,
+    /// Bytes below its own return address.
+    pub size: u64,
+}
+
+/// Translated and other code.
+pub struct Ran<'a> {
+    symbols: HashMap<u32, Symbols<'a>>,
+    images: Vec<Placed<'a>>,
+}
+
+impl<'a> Ran<'a> {
+    /// Of these files.
+    pub fn new(files: &'a Files) -> Self {
+        let place = |(number, inode, bytes): &'a (u64, u32, Vec<u8>)| {
+            let image = Image::open(bytes).ok()?;
+            let own = image.functions().filter(|f| !f.is_dispatched());
+            let window = IMAGE_BASE + number * IMAGE_STRIDE;
+            Some(Placed {
+                address: window + IMAGE_FILE + image.header().code_offset,
+                inode: *inode,
+                unwinder: Unwinder::new(&image),
+                adapted: own.map(|function| function.address()).collect(),
+                image,
+            })
+        };
+        let elf = files.elf.iter();
+        Self {
+            symbols: elf
+                .map(|(&inode, elf)| (inode, Symbols::new(elf)))
+                .collect(),
+            images: files.images.iter().filter_map(place).collect(),
+        }
+    }
+
+    /// Name of the function of a file that starts at a link-time address.
+    pub fn name(&self, inode: u32, entry: u64) -> String {
+        match self.symbols.get(&inode) {
+            Some(symbols) => symbols.name(entry),
+            None => format!("sub_{entry:x}"),
+        }
+    }
+
+    /// Link-time address in a file, and that of the function around it, of what is at
+    /// an offset in the file.
+    pub fn around(&self, inode: u32, offset: u64) -> Option<(u64, u64)> {
+        let symbols = self.symbols.get(&inode)?;
+        let address = symbols.address(offset)?;
+        Some((address, symbols.containing(address).unwrap_or(address)))
+    }
+
+    /// The frame that a return address of a host stack belongs to.
+    pub fn frame(&mut self, address: u64) -> Option<Frame> {
+        self.images.iter_mut().find_map(|placed| {
+            let host = address.checked_sub(placed.address)?;
+            let (function, size) = placed.unwinder.frame(host)?;
+            let adapter = placed.is_adapter(&function);
+            let place = (placed.inode, function.address());
+            Some(Frame {
+                function: (!adapter).then_some(place),
+                size,
+            })
+        })
+    }
+
+    /// Start, length and name of all translated functions.
+    pub fn functions(&self) -> impl Iterator<Item = (u64, u64, String)> {
+        self.images.iter().flat_map(|placed| {
+            placed.image.functions().map(|function| {
+                let start = placed.address + u64::from(function.host);
+                let name = self.name(placed.inode, function.address());
+                let name = match placed.is_adapter(&function) {
+                    true => format!("{name} [adapter]"),
+                    false => name,
+                };
+                (start, u64::from(function.host_length), name)
+            })
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! What `--profile` and `--perf-map` write about a run.
+
+use super::Arguments;
+use super::perf_map;
+use super::profile::Recorder;
+use super::ran::{Files, Ran};
+use anyhow::Context;
+use hartline_tree::TreeImage;
+use hartline_vmm::machine::Outcome;
+use std::fs::File;
+use std::sync::Arc;
+
+/// Files to be written, and what for.
+pub struct Watch {
+    /// Gets samples.
+    pub recorder: Recorder,
+    /// For the profile.
+    pub profile: Option<File>,
+    perf_map: Option<File>,
+}
+
+impl Watch {
+    /// Creates the files that are asked for, so that one that cannot be written is found
+    /// out before the program runs.
+    ///
+    /// # Errors
+    /// A file cannot be created.
+    pub fn new(arguments: &Arguments) -> anyhow::Result<Self> {
+        let profile = match &arguments.profile {
+            Some(path) => Some(File::create(path).with_context(|| path.display().to_string())?),
+            None => None,
+        };
+        let perf_map = match &arguments.perf_map {
+            Some(path) => Some(perf_map::prepare(path.as_deref())?),
+            None => None,
+        };
+        Ok(Self {
+            recorder: Recorder::new(),
+            profile,
+            perf_map,
+        })
+    }
+
+    /// Writes the files, after the VM has ended.
+    ///
+    /// # Errors
+    /// One cannot be written.
+    pub fn finish(
+        self,
+        outcome: &Outcome,
+        tree: &Arc<TreeImage>,
+        arguments: &Arguments,
+    ) -> anyhow::Result<()> {
+        if self.profile.is_none() && self.perf_map.is_none() {
+            return Ok(());
+        }
+        let files = Files::of(outcome, tree, self.recorder.inodes());
+        let mut ran = Ran::new(&files);
+        if let Some(file) = self.profile {
+            let name = arguments.program.display().to_string();
+            let written = self.recorder.write(file, &name, &mut ran);
+            written.context("--profile")?;
+        }
+        match self.perf_map {
+            Some(file) => perf_map::write(file, &ran),
+            None => Ok(()),
+        }
+    }
+}

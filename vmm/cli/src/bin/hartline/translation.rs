@@ -1,0 +1,202 @@
+//! Translation images for this host: from the cache, or translated into it.
+
+use anyhow::Context;
+use hartline_abi::image::variant;
+use hartline_aot::cache::Cache;
+use hartline_aot::image::{self, Image};
+use hartline_aot::key::Key;
+use hartline_aot::technique::{Disabled, Technique};
+use hartline_aot::translate::Progress;
+use hartline_aot::translator::{Options, Translator};
+use hartline_tree::Stamp;
+use hartline_vmm::images::ImageFile;
+use hartline_vmm::known::Known;
+use hartline_vmm::platform::Kvm;
+use hartline_vmm::probe;
+use std::collections::HashSet;
+use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
+
+/// The [variant] that `--precise` asks for, or its absence.
+pub fn variant_for(precise: bool) -> u32 {
+    match precise {
+        true => variant::PRECISE,
+        false => variant::NORMAL,
+    }
+}
+
+/// The user's cache, and how to translate for this host.
+#[derive(Debug)]
+pub struct Translation {
+    cache: Cache,
+    options: Options,
+    /// Images that need not be checked.
+    known: Option<Known>,
+}
+
+/// An image in the cache.
+#[derive(Debug)]
+pub struct Translated {
+    /// The image.
+    pub image: ImageFile,
+    /// Functions that were translated now; `None` if the image was in the cache.
+    pub functions: Option<usize>,
+}
+
+/// Where an image in the cache is.
+#[derive(Debug, serde::Serialize)]
+pub struct CachedImage {
+    /// The file.
+    pub path: PathBuf,
+    /// Its length, bytes.
+    pub size: u64,
+}
+
+impl Translation {
+    /// For the processor features that work in a guest here, without some techniques.
+    ///
+    /// # Errors
+    /// No environment variable says where the cache is, or KVM cannot be used.
+    pub fn for_this_host(disabled: &[Technique]) -> anyhow::Result<Self> {
+        let cache = Cache::from_environment()?;
+        let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
+        let features = probe::cached(&kvm, cache.directory())?.llvm_string();
+        Ok(Self::new(cache, features, disabled))
+    }
+
+    /// As [`for_this_host`](Self::for_this_host); without a usable KVM for every
+    /// x86-64 processor. For looking at code, not for running it.
+    ///
+    /// # Errors
+    /// No environment variable says where the cache is.
+    pub fn for_looking(disabled: &[Technique]) -> anyhow::Result<Self> {
+        Self::for_this_host(disabled).or_else(|_| {
+            Ok(Self::new(
+                Cache::from_environment()?,
+                String::new(),
+                disabled,
+            ))
+        })
+    }
+
+    fn new(cache: Cache, features: String, disabled: &[Technique]) -> Self {
+        let options = Options {
+            features,
+            disabled: Disabled::new(disabled),
+            ..Options::default()
+        };
+        Self {
+            known: Known::of(&cache),
+            cache,
+            options,
+        }
+    }
+
+    /// How to translate into a [variant].
+    pub fn options(&self, variant: u32) -> Options {
+        Options {
+            precise: variant == variant::PRECISE,
+            ..self.options.clone()
+        }
+    }
+
+    /// Where images are kept.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The normal image of a file if it is in the cache.
+    pub fn find(&self, elf: &[u8]) -> Option<CachedImage> {
+        let key = self.options.key(elf);
+        let size = self.cache.lookup(&key)?.metadata().ok()?.len();
+        let path = self.cache.path(&key);
+        Some(CachedImage { path, size })
+    }
+
+    /// The image of all of a file, opened, if it is known to be in the cache since it was
+    /// checked and the host's file that `stamp` is of was read.
+    pub fn known(&self, stamp: Option<&Stamp>, variant: u32) -> Option<ImageFile> {
+        let image = self.known.as_ref()?.image(stamp?, &self.options(variant))?;
+        ImageFile::open(image).ok()
+    }
+
+    /// The image of a file, opened and checked, if the cache has one of all of it; `stamp` is
+    /// that of the host's file, if it has one.
+    ///
+    /// # Errors
+    /// The host cannot tell how long it is.
+    pub fn cached(
+        &self,
+        key: &Key,
+        options: &Options,
+        stamp: Option<&Stamp>,
+    ) -> anyhow::Result<Option<ImageFile>> {
+        let Some(image) = self.cache.lookup(key) else {
+            return Ok(None);
+        };
+        if let (Some(known), Some(stamp)) = (&self.known, stamp) {
+            known.remember(stamp, options, key, &image);
+        }
+        let image = ImageFile::open(image).context("image in the cache")?;
+        Ok(Some(image))
+    }
+
+    /// Entries of the functions of a file that the cache has in a [variant] with all
+    /// techniques: those that earlier runs have translated while they ran.
+    fn ran(&self, elf: &[u8], variant: u32) -> HashSet<u64> {
+        let options = Options {
+            disabled: Disabled::default(),
+            ..self.options(variant)
+        };
+        let key = options.key(elf);
+        let file = self.cache.lookup(&key);
+        let mut bytes = Vec::new();
+        let read = file
+            .or_else(|| self.cache.lookup_partial(&key))
+            .and_then(|mut file| {
+                file.rewind()
+                    .and_then(|()| file.read_to_end(&mut bytes))
+                    .ok()
+            });
+        match read.and_then(|_| Image::open(&bytes).ok()) {
+            Some(image) => image.functions().map(|f| f.address()).collect(),
+            None => HashSet::new(),
+        }
+    }
+
+    /// The image of a file in a [variant], translated if it is not in the cache: only what
+    /// [ran](Self::ran) if `only_ran`.
+    ///
+    /// # Errors
+    /// The file is no riscv64 program, the translation fails, or the cache cannot be
+    /// written. Nothing is left of it.
+    pub fn image(
+        &self,
+        elf: &[u8],
+        variant: u32,
+        only_ran: bool,
+        progress: &dyn Progress,
+    ) -> anyhow::Result<Translated> {
+        let options = self.options(variant);
+        let key = options.key(elf);
+        let (file, functions) = match self.cache.lookup(&key) {
+            Some(file) => (file, None),
+            None => {
+                self.cache.prepare()?;
+                let mut translator = Translator::new(elf, &options)?;
+                if only_ran {
+                    translator.restrict(&self.ran(elf, variant));
+                }
+                let linked = translator.translate(progress)?;
+                let text = translator.binary().text_range();
+                let image = image::build(&key, variant, text, &linked)?;
+                let file = self.cache.store(&key, &image)?;
+                (file, Some(translator.flow().functions.len()))
+            }
+        };
+        Ok(Translated {
+            image: ImageFile::open(file).context("image in the cache")?,
+            functions,
+        })
+    }
+}

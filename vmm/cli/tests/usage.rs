@@ -1,0 +1,35 @@
+//! The command line of `hartline`. That every command is there is seen in its help.
+
+use std::process::{Command, Output};
+
+fn hartline(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hartline"));
+    command.args(arguments).output().expect("it starts")
+}
+
+#[test]
+fn help_has_the_commands_that_were_built() {
+    let output = hartline(&["--help"]);
+    let help = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    for command in ["run", "build", "inspect", "disasm", "doctor"] {
+        assert!(
+            help.contains(&format!("\n  {command} ")),
+            "{command}: {help}"
+        );
+    }
+    for command in ["push", "ps", "submit", "attach"] {
+        let is_there = help.contains(&format!("\n  {command} "));
+        assert_eq!(is_there, cfg!(feature = "client"), "{command}: {help}");
+    }
+}
+
+#[test]
+fn a_command_that_was_not_built_is_told() {
+    let output = hartline(&["push"]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(told.matches('\n').count(), 1, "{told}");
+    let is_missing = told.contains("built without the daemon's client");
+    assert_ne!(is_missing, cfg!(feature = "client"), "{told}");
+}

@@ -1,0 +1,73 @@
+//! Builds the guest runtime, which the VMM embeds, by a nested cargo: it has the
+//! host's target but other flags, since it is no Linux program.
+
+use std::env;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// What the runtime is made of, relative to the workspace.
+const SOURCES: [&str; 5] = [
+    "guest-runtime/Cargo.toml",
+    "guest-runtime/src",
+    "guest-runtime/abi",
+    "aot/isa",
+    "Cargo.lock",
+];
+/// Linked at `hartline_abi::layout::RUNTIME_BASE`, each segment in 2 MiB pages of
+/// its own, position-independent code because that is above 4 GiB.
+const FLAGS: [&str; 10] = [
+    "-Crelocation-model=pic",
+    "-Clink-arg=-nostartfiles",
+    "-Clink-arg=-nostdlib",
+    "-Clink-arg=-static",
+    "-Clink-arg=-no-pie",
+    "-Clink-arg=-Wl,--image-base=0x10000000000",
+    "-Clink-arg=-Wl,-z,max-page-size=0x200000",
+    "-Clink-arg=-Wl,-z,norelro",
+    "-Clink-arg=-Wl,--build-id=none",
+    "-Clink-arg=-Wl,--strip-debug",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let workspace = Path::new(&env::var("CARGO_MANIFEST_DIR")?)
+        .join("../..")
+        .canonicalize()?;
+    for source in SOURCES {
+        println!(
+            "cargo::rerun-if-changed={}",
+            workspace.join(source).display()
+        );
+    }
+    let target_dir = PathBuf::from(env::var("OUT_DIR")?).join("runtime");
+    let status = Command::new(env::var("CARGO")?)
+        .current_dir(&workspace)
+        .args([
+            "build",
+            "--release",
+            "--quiet",
+            "--target",
+            TARGET,
+            "--target-dir",
+        ])
+        .arg(&target_dir)
+        .args([
+            "--package",
+            "hartline-guest",
+            "--bin",
+            "hartline-runtime",
+            "--features",
+            "image",
+        ])
+        .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\x1f"))
+        // Set when this is a build by clippy, which is not for code that is run.
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .status()?;
+    if !status.success() {
+        return Err("the guest runtime does not build".into());
+    }
+    let runtime = target_dir.join(TARGET).join("release/hartline-runtime");
+    println!("cargo::rustc-env=HARTLINE_RUNTIME={}", runtime.display());
+    Ok(())
+}

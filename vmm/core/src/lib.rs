@@ -1,0 +1,43 @@
+//! The virtual machine monitor: KVM, the guest's memory, its run and its end. A program runs a VM of
+//! its own as `examples/embed.rs` does: [`machine::Blank`] is the VM, [`machine::Settings`] says what
+//! runs in it, and [`report::judge`] how that ended.
+
+pub mod affinity;
+mod attention;
+pub mod background;
+pub mod boot;
+mod calls;
+pub mod confine;
+mod control;
+pub mod devices;
+mod exits;
+// Fuzz targets are other crates: they reach inner parts by this module only.
+#[doc(hidden)]
+pub mod fuzzing;
+mod idt;
+pub mod images;
+pub mod interrupts;
+pub mod known;
+pub mod layout;
+pub mod libraries;
+pub mod live;
+pub mod machine;
+pub mod placement;
+pub mod platform;
+pub mod probe;
+pub mod profile;
+pub mod program;
+pub mod report;
+mod run;
+mod signals;
+mod supervisor;
+mod terminal;
+mod timers;
+mod waits;
+
+pub use control::Stop;
+pub use exits::{ExitReason, UserExits};
+pub use hartline_tree as tree;
+pub use idt::GateError;
+pub use run::End;
+pub use signals::SignalSet;

@@ -1,0 +1,464 @@
+//! One VM from its settings to its end.
+
+use crate::boot::{self, Arguments};
+use crate::confine::Confine;
+use crate::devices::{self, Attached, DeviceStatistics};
+use crate::exits::UserExits;
+use crate::idt::ShadowIdt;
+use crate::images::{ImageFile, ImageSource, Images};
+use crate::interrupts::{Lines, Mode};
+use crate::layout::{self, Contents, FileContents, GuestFile};
+use crate::live::LiveCounters;
+use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
+use crate::profile::Profile;
+use crate::run::{End, Ended, Running, TakeStatistics};
+use crate::supervisor;
+use crate::tree::TreeImage;
+use hartline_abi::boot::{MAX_CPUS, NetSettings, Shared};
+use hartline_abi::chaos;
+use hartline_abi::hart::Hart;
+use hartline_abi::image::variant;
+use hartline_abi::layout::{IMAGE_WINDOWS, STACK_BASE, STACK_SIZE, STACK_STRIDE};
+use hartline_devices::console::Outputs;
+use hartline_devices::lateness;
+use hartline_devices::volume::{Copies, Server, Volume};
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// The guest runtime that this VMM was built with.
+pub static RUNTIME: &[u8] = include_bytes!(env!("HARTLINE_RUNTIME"));
+
+/// Why a VM could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// KVM or the host refused.
+    #[error(transparent)]
+    Platform(#[from] platform::Error),
+    /// The guest's memory could not be set up.
+    #[error(transparent)]
+    Layout(#[from] layout::Error),
+    /// The boot information could not be made.
+    #[error(transparent)]
+    Boot(#[from] boot::Error),
+}
+
+/// What to run, and how.
+pub struct Settings<'a> {
+    /// Length of RAM, bytes.
+    pub ram: u64,
+    /// Number of vCPUs, 1 to [`MAX_CPUS`].
+    pub cpus: u32,
+    /// The runtime's ELF file: [`RUNTIME`].
+    pub runtime: &'a [u8],
+    /// The root file system tree; `None`: no files at all.
+    pub tree: Option<&'a Arc<TreeImage>>,
+    /// Makes translation images of its files; `None`: there are none.
+    pub images: Option<Arc<dyn ImageSource>>,
+    /// The translation image of all of the program itself, if it is there already.
+    pub program_image: Option<ImageFile>,
+    /// Path, arguments and environment of the program.
+    pub arguments: &'a Arguments,
+    /// Files of the host that the guest may read, and write if they say so.
+    pub volumes: Vec<Volume>,
+    /// Its devices.
+    pub devices: Attached,
+    /// What the guest is told about the network interface, if there is one.
+    pub net: NetSettings,
+    /// Never enter translated code.
+    pub interpret_only: bool,
+    /// Chaos, and whether the runtime checks itself.
+    pub chaos: chaos::Settings,
+    /// [Variant](hartline_abi::image::variant) of translations to begin with.
+    pub variant: u32,
+    /// Where a trace of system calls goes; none: there is none.
+    pub trace: Option<OwnedFd>,
+    /// Ends the VM after this time.
+    pub timeout: Option<Duration>,
+    /// Read KVM's counters at the end.
+    pub count: bool,
+    /// Takes statistics when `SIGUSR1` comes.
+    pub statistics: Option<TakeStatistics<'a>>,
+    /// Where it is written what the VM does, for others to read.
+    pub live: Option<Arc<LiveCounters>>,
+    /// Take samples of where the program is.
+    pub profile: Option<Profile<'a>>,
+    /// Takes rights away from the threads; `None`: they have those of the process.
+    pub confine: Option<Arc<dyn Confine>>,
+    /// Most bytes of each of the program's outputs; it can write no more to it then.
+    pub output_limit: u64,
+}
+
+impl<'a> Settings<'a> {
+    /// RAM of [`Settings::new`], bytes.
+    pub const RAM: u64 = 2 << 30;
+
+    /// A VM with one vCPU and [`RAM`](Self::RAM), without files, devices and limits, in which the
+    /// guest runtime that this VMM was built with starts the program.
+    #[must_use]
+    pub fn new(arguments: &'a Arguments) -> Self {
+        Self {
+            ram: Self::RAM,
+            cpus: 1,
+            runtime: RUNTIME,
+            tree: None,
+            images: None,
+            program_image: None,
+            arguments,
+            volumes: Vec::new(),
+            devices: Attached::default(),
+            net: NetSettings::default(),
+            interpret_only: false,
+            chaos: chaos::Settings::default(),
+            variant: variant::NORMAL,
+            trace: None,
+            timeout: None,
+            count: false,
+            statistics: None,
+            live: None,
+            profile: None,
+            confine: None,
+            output_limit: u64::MAX,
+        }
+    }
+}
+
+/// How a VM ended, and what it cost.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub end: End,
+    /// From the start of [`Blank::run`] until the first vCPU entered the guest.
+    pub boot_time: Duration,
+    /// From then to the end.
+    pub run_time: Duration,
+    /// Exits of each vCPU to the VMM.
+    pub exits: Vec<UserExits>,
+    /// What the devices did.
+    pub devices: DeviceStatistics,
+    /// Requests of the guest to its volumes.
+    pub volume_requests: u64,
+    /// How devices interrupted it, and how often a vector was delivered, as the guest says.
+    pub interrupts: (Mode, u64),
+    /// KVM's counters of the vCPUs together and of the VM, if they were asked for.
+    pub counters: Option<[Counters; 2]>,
+    /// The translation images that the guest used.
+    pub images: Images,
+    /// For finding the guest's state at a fault in translated code.
+    pub stack: HostStack,
+    shared: Arc<Mapping>,
+}
+
+impl Outcome {
+    /// The image windows that the guest says it has used: number, and guest-physical
+    /// address of the image file.
+    #[must_use]
+    pub fn windows(&self) -> Vec<(u64, u64)> {
+        let window = |number| {
+            let at = offset_of!(Shared, windows) as u64 + number * size_of::<u64>() as u64;
+            // SAFETY: integers.
+            let gpa = unsafe { self.shared.read_value::<u64>(at) };
+            Some((number, gpa.ok().filter(|&gpa| gpa != 0)?))
+        };
+        (0..IMAGE_WINDOWS).filter_map(window).collect()
+    }
+}
+
+/// The host stacks of a VM that ended.
+#[derive(Debug)]
+pub struct HostStack {
+    ram: Arc<Mapping>,
+    /// Offset in RAM of that of vCPU 0; the others follow.
+    block: u64,
+    cpus: u64,
+}
+
+impl HostStack {
+    /// The word at a guest address, if it is on a stack.
+    #[must_use]
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let cpu = address.checked_sub(STACK_BASE)? / STACK_STRIDE;
+        if cpu >= self.cpus {
+            return None;
+        }
+        let offset = address.checked_sub(layout::stack_top(cpu) - STACK_SIZE)?;
+        if offset > STACK_SIZE - 8 {
+            return None;
+        }
+        let mut word = [0; 8];
+        let stack = self.block + cpu * STACK_SIZE;
+        self.ram.read(stack + offset, &mut word).ok()?;
+        Some(u64::from_le_bytes(word))
+    }
+}
+
+/// A VM without memory. It can be made before it is known what will run in it, which
+/// takes part of the work off the way of who waits.
+#[derive(Debug)]
+pub struct Blank {
+    kvm: Kvm,
+    vm: Vm,
+    vcpus: Vec<Vcpu>,
+    mode: Mode,
+}
+
+impl Blank {
+    /// A VM with so many vCPUs, whose devices interrupt it in this way.
+    ///
+    /// # Errors
+    /// KVM refuses it.
+    pub fn new(kvm: Kvm, cpus: u32, mode: Mode) -> Result<Self, Error> {
+        let mut vm = kvm.create_vm()?;
+        if mode.has_vectors() {
+            vm.add_apics()?;
+        }
+        let vcpus = Vec::new();
+        let mut blank = Self {
+            kvm,
+            vm,
+            vcpus,
+            mode,
+        };
+        blank.add_vcpus(cpus)?;
+        Ok(blank)
+    }
+
+    /// As [`new`](Self::new), on a thread of its own: the kernel takes a millisecond for it,
+    /// in which files can be read.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub fn begin(cpus: u32, mode: Mode) -> io::Result<JoinHandle<Result<Self, Error>>> {
+        thread::Builder::new()
+            .name("machine".into())
+            .spawn(move || Self::new(Kvm::open(Path::new(Kvm::DEVICE))?, cpus, mode))
+    }
+
+    /// Makes vCPUs until there are so many.
+    fn add_vcpus(&mut self, cpus: u32) -> Result<(), Error> {
+        self.kvm.check_cpus(cpus)?;
+        for cpu in self.vcpus.len() as u64..cpus.into() {
+            self.vcpus.push(Vcpu::new(&self.kvm, &self.vm, cpu)?);
+        }
+        Ok(())
+    }
+
+    /// Runs it to its end, with as many vCPUs as the settings say: those that it has not
+    /// got are made.
+    ///
+    /// # Errors
+    /// [`Error`] for what fails before the guest starts; also if it has more vCPUs already.
+    pub fn run(mut self, settings: Settings<'_>) -> Result<Outcome, Error> {
+        let start = Instant::now();
+        self.add_vcpus(settings.cpus)?;
+        if self.vcpus.len() as u64 > settings.cpus.into() {
+            let cpus = settings.cpus.into();
+            return Err(layout::Error::Cpus { cpus }.into());
+        }
+        let count = settings.count;
+        let (running, stack) = prepare(self.vm, self.vcpus, self.mode, settings)?;
+        let shared = Arc::clone(&running.shared);
+        let boot_time = start.elapsed();
+        let Ended {
+            end,
+            vcpus,
+            images,
+            exits,
+            devices,
+            volume_requests,
+        } = running.run()?;
+        let run_time = start.elapsed().saturating_sub(boot_time);
+        let counters = if count {
+            let each: Result<Vec<_>, _> = vcpus.iter().map(Counters::of_vcpu).collect();
+            Some([Counters::sum(each?), Counters::of_vm(images.vm())?])
+        } else {
+            None
+        };
+        Ok(Outcome {
+            end,
+            boot_time,
+            run_time,
+            exits,
+            devices,
+            volume_requests,
+            interrupts: (self.mode, delivered(&shared, &stack.ram)),
+            counters,
+            images,
+            stack,
+            shared,
+        })
+    }
+}
+
+/// Interrupts by vectors that the harts have counted. The guest may have written anything.
+fn delivered(shared: &Mapping, ram: &Mapping) -> u64 {
+    let count = |cpu: usize| {
+        let place = offset_of!(Shared, harts) + cpu * size_of::<u64>();
+        // SAFETY: integers.
+        let hart = unsafe { shared.read_value::<u64>(place as u64) };
+        let field = hart.ok().filter(|&hart| hart != 0)?;
+        let field = field.checked_add(offset_of!(Hart, interrupts) as u64)?;
+        // SAFETY: integers.
+        unsafe { ram.read_value::<u64>(field) }.ok()
+    };
+    (0..MAX_CPUS).filter_map(count).fold(0, u64::saturating_add)
+}
+
+/// The tree, in messages.
+const TREE: &str = "the root file system";
+
+fn prepare<'a>(
+    mut vm: Vm,
+    vcpus: Vec<Vcpu>,
+    mode: Mode,
+    settings: Settings<'a>,
+) -> Result<(Running<'a>, HostStack), Error> {
+    let memory = settings.tree.map(tree_memory).transpose()?.flatten();
+    let tree = settings.tree.map(|tree| guest_file(tree, memory.as_ref()));
+    let tree = tree.transpose()?;
+    let numbers = settings.devices.numbers();
+    let contents = Contents {
+        ram: settings.ram,
+        cpus: settings.cpus.into(),
+        runtime: settings.runtime,
+        devices: devices::pages(numbers),
+        files: tree.as_slice(),
+    };
+    let guest = layout::build(&contents)?;
+    for slot in &guest.slots {
+        vm.add_slot(slot.gpa, Arc::clone(&slot.memory), slot.access)?;
+    }
+    for (cpu, vcpu) in (0..).zip(&vcpus) {
+        vcpu.start_at(&UserEntry {
+            rip: guest.entry,
+            rsp: layout::stack_top(cpu),
+            rdi: boot::SHARED_ADDRESS,
+            page_table: guest.page_table,
+            gdt: supervisor::gdt(),
+            idt: supervisor::idt(),
+            tss: supervisor::tss(cpu),
+        })?;
+    }
+    let [first, ..] = &vcpus[..] else {
+        return Err(layout::Error::Cpus { cpus: 0 }.into());
+    };
+    let vectors = match mode.has_vectors() {
+        true => devices::interrupting(numbers),
+        false => 0,
+    };
+    let lines = match vectors {
+        0 => None,
+        devices => Some(Lines::new(&vm, devices, settings.cpus)?),
+    };
+    let is_traced = settings.trace.is_some();
+    let outputs = outputs(settings.trace)?;
+    let clock = boot::write(
+        &guest,
+        contents.files,
+        first,
+        settings.arguments,
+        (settings.volumes.len() as u32, vectors, outputs.of_streams()),
+        (settings.net, &settings.devices, settings.chaos),
+        (
+            settings.cpus,
+            settings.interpret_only,
+            settings.variant,
+            is_traced,
+        ),
+    )?;
+    lateness::set(settings.chaos);
+    let stack = HostStack {
+        ram: Arc::clone(&guest.ram),
+        block: guest.stack_block,
+        cpus: contents.cpus,
+    };
+    let (ram, shared) = (Arc::clone(&guest.ram), Arc::clone(&guest.shared));
+    let copies = Arc::<Copies>::default();
+    let mut images = Images::new(vm, ram, shared, guest.slots_free);
+    images.set_copies(Arc::clone(&copies));
+    if let (Some(tree), Some(source)) = (settings.tree, &settings.images) {
+        images.set_source(Arc::clone(tree), Arc::clone(source));
+    }
+    if let Some(image) = settings.program_image {
+        images.offer(settings.arguments.program, settings.variant, image);
+    }
+    let running = Running {
+        vcpus,
+        images,
+        ram: guest.ram,
+        shared: guest.shared,
+        outputs: (outputs, settings.output_limit),
+        volumes: (!settings.volumes.is_empty()).then(|| Server::new(settings.volumes, copies)),
+        devices: settings.devices,
+        lines,
+        idt: ShadowIdt::new(guest.supervisor, supervisor::IDT, vectors),
+        timeout: settings.timeout,
+        profile: settings.profile,
+        clock,
+        statistics: settings.statistics,
+        live: settings.live,
+        confine: settings.confine,
+    };
+    Ok((running, stack))
+}
+
+/// The tree as memory for the guest, if that is where it is.
+fn tree_memory(tree: &Arc<TreeImage>) -> Result<Option<Arc<Mapping>>, platform::Error> {
+    if tree.memory().is_none() {
+        return Ok(None);
+    }
+    fn bytes(tree: &TreeImage) -> &[u8] {
+        tree.memory().unwrap_or(&[])
+    }
+    // SAFETY: an image does not change, and its memory stays where it is.
+    let memory = unsafe { Mapping::of(TREE, Arc::clone(tree), bytes) }?;
+    Ok(Some(Arc::new(memory)))
+}
+
+/// The tree as a file of the guest.
+fn guest_file<'a>(
+    tree: &'a TreeImage,
+    memory: Option<&'a Arc<Mapping>>,
+) -> Result<GuestFile<'a>, layout::Error> {
+    let contents = match memory {
+        Some(memory) => FileContents::Memory(memory),
+        None => {
+            let failed = |source| layout::Error::File { what: TREE, source };
+            FileContents::File(tree.file().map_err(failed)?)
+        }
+    };
+    Ok(GuestFile {
+        what: TREE,
+        contents,
+        length: tree.length(),
+        base: tree.base(),
+    })
+}
+
+/// Where output goes: to standard output and standard error, and traces to `trace`.
+fn outputs(trace: Option<OwnedFd>) -> Result<Outputs, platform::Error> {
+    let [output, error] = [standard_output(1)?, standard_output(2)?];
+    // Nothing comes there without `--strace`.
+    let trace = trace.map_or_else(|| standard_output(2), Ok)?;
+    Ok(Outputs::new([output, error, trace]))
+}
+
+/// A duplicate of descriptor 1 or 2; one that is closed is replaced by `/dev/null`.
+fn standard_output(descriptor: i32) -> Result<OwnedFd, platform::Error> {
+    // SAFETY: no preconditions; a fresh descriptor or an error.
+    let fd = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
+    if fd >= 0 {
+        // SAFETY: fresh, owned by nobody else.
+        return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null");
+    null.map(Into::into)
+        .map_err(|source| platform::Error::Request {
+            request: "standard output",
+            source,
+        })
+}

@@ -1,0 +1,170 @@
+//! The input and output of a machine's program as a WebSocket (RFC 6455).
+
+use super::extract::{Query, Target};
+use super::logs::{LogReader, LogStream};
+use super::lookup::find;
+use crate::connections::Room;
+use crate::machines::MachineError;
+use crate::problem::Problem;
+use crate::store::{Kind, Scope};
+use axum::Extension;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::response::Response;
+use futures_util::stream::SplitSink;
+use futures_util::{SinkExt, StreamExt};
+use serde::Deserialize;
+use std::io;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::sync::Mutex;
+
+/// How long to wait for a machine that is about to start.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Time between two looks whether it has.
+const RETRY: Duration = Duration::from_millis(50);
+/// Longest message of a client, bytes.
+const MAX_MESSAGE: usize = 64 << 10;
+/// First byte of messages with standard output, and with standard error.
+const TAGS: [(LogStream, u8); 2] = [(LogStream::Stdout, 1), (LogStream::Stderr, 2)];
+
+/// From where on.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct Attach {
+    /// Begin with what the program has written already.
+    #[serde(default)]
+    logs: bool,
+    /// Send input: the machine must be interactive.
+    #[serde(default)]
+    input: bool,
+}
+
+/// Attach to a running machine, as a WebSocket
+///
+/// Binary messages of the daemon are output: the first byte is 1 for standard output and 2
+/// for standard error. Binary messages of the client are standard input, an empty one its
+/// end. When the program has ended a text message holds the machine, and the daemon
+/// closes. The machine does not end with the connection.
+#[utoipa::path(get, path = "/v1/machines/{id}/attach", params(("id" = String, Path), Attach),
+    responses((status = 101),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn attach(
+    target: Target,
+    Query(attach): Query<Attach>,
+    room: Option<Extension<Room>>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, Problem> {
+    if attach.input {
+        target.caller.needs(Scope::Write)?;
+    }
+    let machine = find(&target, Kind::Machine)?;
+    let input = match attach.input {
+        true => Some(input_of(&target).await?),
+        false => None,
+    };
+    if !machine.state.is_active() && !attach.logs {
+        return Err(MachineError::State(machine.state).into());
+    }
+    let upgrade = upgrade.map_err(|error| Problem::upgrade_required(error.body_text()))?;
+    let offsets = match attach.logs {
+        true => [0; 2],
+        false => TAGS.map(|(stream, _)| length(&target, stream)),
+    };
+    let upgrade = upgrade.max_message_size(MAX_MESSAGE);
+    Ok(upgrade.on_upgrade(async move |socket| {
+        // How a connection ends is the client's affair.
+        let _ = serve(&target, (input, offsets), socket).await;
+        drop(room);
+    }))
+}
+
+/// Standard input of a machine, which may be about to start.
+async fn input_of(target: &Target) -> Result<StdUnixStream, Problem> {
+    let asked = Instant::now();
+    loop {
+        let machine = find(target, Kind::Machine)?;
+        match target.daemon.machines.input(&machine) {
+            Err(MachineError::State(state)) if state.is_active() && asked.elapsed() < PATIENCE => {
+                tokio::time::sleep(RETRY).await;
+            }
+            input => return Ok(input?),
+        }
+    }
+}
+
+/// Bytes that a program has written to one of its outputs.
+fn length(target: &Target, stream: LogStream) -> u64 {
+    let file = target.daemon.machines.file(&target.id, stream.name());
+    file.metadata().map_or(0, |metadata| metadata.len())
+}
+
+type Sink = Mutex<SplitSink<WebSocket, Message>>;
+
+/// Serves one client until the program ends or the client goes away.
+async fn serve(
+    target: &Target,
+    (input, offsets): (Option<StdUnixStream>, [u64; 2]),
+    socket: WebSocket,
+) -> Result<(), axum::Error> {
+    let (sink, mut messages) = socket.split();
+    let sink = Mutex::new(sink);
+    let output = |index: usize| {
+        let (stream, tag) = TAGS[index];
+        let reader = LogReader::new(target.clone(), stream, offsets[index], true);
+        send_output(reader, tag, &sink)
+    };
+    let outputs = async {
+        tokio::try_join!(output(0), output(1))?;
+        if let Ok(ended) = find(target, Kind::Machine) {
+            let view = super::machines::MachineView::new(&target.daemon, ended);
+            let text = serde_json::to_string(&view).map_err(axum::Error::new)?;
+            sink.lock().await.send(Message::Text(text.into())).await?;
+        }
+        sink.lock().await.close().await
+    };
+    let input = async {
+        let mut input = match input {
+            Some(input) => Some(UnixStream::from_std(input).map_err(axum::Error::new)?),
+            None => None,
+        };
+        while let Some(message) = messages.next().await {
+            if let Message::Binary(bytes) = message?
+                && let Some(stream) = &mut input
+                && write_input(stream, &bytes).await.is_err()
+            {
+                // The program has ended, or will: the outputs tell.
+                input = None;
+            }
+        }
+        Ok(())
+    };
+    tokio::select! {
+        done = outputs => done,
+        done = input => done,
+    }
+}
+
+/// Sends what a program writes, until it has ended.
+async fn send_output(mut reader: LogReader, tag: u8, sink: &Sink) -> Result<(), axum::Error> {
+    while let Some(chunk) = reader.next().await.map_err(axum::Error::new)? {
+        let message = [&[tag], &chunk[..]].concat();
+        sink.lock()
+            .await
+            .send(Message::Binary(message.into()))
+            .await?;
+    }
+    Ok(())
+}
+
+/// Gives a program input; no bytes are its end, also for others who attach.
+async fn write_input(stream: &mut UnixStream, bytes: &[u8]) -> io::Result<()> {
+    match bytes {
+        // The VMM's end stays open, so closing would not tell the program.
+        [] => stream.shutdown().await,
+        bytes => stream.write_all(bytes).await,
+    }
+}

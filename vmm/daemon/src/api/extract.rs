@@ -1,0 +1,143 @@
+//! What handlers take from requests: who calls, and parts that are checked.
+
+use crate::Daemon;
+use crate::connections::Room;
+use crate::problem::Problem;
+use crate::server::Peer;
+use crate::store::{DEFAULT_TENANT, Scope};
+use axum::extract::{FromRequest, FromRequestParts};
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Which tenant an administrator acts for.
+const TENANT: &str = "hartline-tenant";
+
+/// A JSON body, or a problem that names what is wrong with it.
+#[derive(Debug, FromRequest)]
+#[from_request(via(axum::Json), rejection(Problem))]
+pub struct Json<T>(pub T);
+
+impl<T: serde::Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        axum::Json(self.0).into_response()
+    }
+}
+
+/// Reads a structure from a JSON object; the error says which field is wrong.
+///
+/// # Errors
+/// The path of the field, and what is wrong.
+pub fn from_object<T: serde::de::DeserializeOwned>(
+    object: serde_json::Map<String, serde_json::Value>,
+) -> Result<T, String> {
+    serde_path_to_error::deserialize(serde_json::Value::Object(object))
+        .map_err(|error| error.to_string())
+}
+
+/// Query parameters, or a problem.
+#[derive(Debug, FromRequestParts)]
+#[from_request(via(axum::extract::Query), rejection(Problem))]
+pub struct Query<T>(pub T);
+
+/// Parts of the path, or a problem.
+#[derive(Debug, FromRequestParts)]
+#[from_request(via(axum::extract::Path), rejection(Problem))]
+pub struct Path<T>(pub T);
+
+/// Who calls.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// For which tenant.
+    pub tenant: String,
+    /// What it may do.
+    pub scope: Scope,
+}
+
+impl Caller {
+    /// Refuses callers whose scope is too small.
+    ///
+    /// # Errors
+    /// The problem to answer with.
+    pub fn needs(&self, scope: Scope) -> Result<(), Problem> {
+        match self.scope >= scope {
+            true => Ok(()),
+            false => Err(Problem::forbidden(scope.name())),
+        }
+    }
+}
+
+impl FromRequestParts<Arc<Daemon>> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        daemon: &Arc<Daemon>,
+    ) -> Result<Self, Self::Rejection> {
+        let text = |name| match parts.headers.get(name) {
+            None => Ok(None),
+            Some(value) => value.to_str().map(Some).map_err(Problem::bad_request),
+        };
+        let (own, scope) = match text(AUTHORIZATION.as_str())? {
+            Some(value) => {
+                let shown = value.strip_prefix("Bearer ").unwrap_or_default().trim();
+                let key = daemon.keys.check(&daemon.store, shown)?;
+                let key = key.ok_or_else(Problem::unauthorized)?;
+                let counted = daemon.keys.count(&key.id, Instant::now());
+                counted.map_err(Problem::rate_limited)?;
+                if let Some(room) = parts.extensions.get::<Room>() {
+                    room.identify(&key.tenant)?;
+                }
+                (key.tenant, key.scope)
+            }
+            None => match parts.extensions.get::<Peer>() {
+                Some(Peer::Local { trusted: true }) => (DEFAULT_TENANT.to_owned(), Scope::Admin),
+                _ => return Err(Problem::unauthorized()),
+            },
+        };
+        let tenant = match text(TENANT)? {
+            None => own,
+            Some(name) if name == own => own,
+            Some(name) if scope == Scope::Admin && daemon.store.tenant(name)?.is_some() => {
+                name.to_owned()
+            }
+            Some(_) => return Err(Problem::not_found("tenant")),
+        };
+        Ok(Self { tenant, scope })
+    }
+}
+
+/// One thing of the caller's tenant, which the path names. Requests that change nothing
+/// need the scope `read`, others `write`.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The daemon.
+    pub daemon: Arc<Daemon>,
+    /// Who calls.
+    pub caller: Caller,
+    /// The part of the path that names it.
+    pub id: String,
+}
+
+impl FromRequestParts<Arc<Daemon>> for Target {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        daemon: &Arc<Daemon>,
+    ) -> Result<Self, Self::Rejection> {
+        let caller = Caller::from_request_parts(parts, daemon).await?;
+        let Path(id) = Path::from_request_parts(parts, daemon).await?;
+        caller.needs(match parts.method.is_safe() {
+            true => Scope::Read,
+            false => Scope::Write,
+        })?;
+        Ok(Self {
+            daemon: Arc::clone(daemon),
+            caller,
+            id,
+        })
+    }
+}

@@ -1,0 +1,66 @@
+//! Entry point for the fuzz target `protocol` (`fuzz/`): reads requests without a daemon, the bodies
+//! and queries of clients, by the extractors of the handlers, with the checks that need no database.
+//! Not an API: no documentation, no stability. It is built always, so that clippy and the compiler
+//! check it with the code that it calls.
+
+use super::extract::{Json, Query};
+use super::lookup::{self, check_limit};
+use super::spec::check_spec;
+use super::{attach, logs, machines, programs, runs, tenants, volumes};
+use crate::problem::Problem;
+use crate::store::{Quota, Spec};
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use futures_util::FutureExt;
+use serde::de::DeserializeOwned;
+
+/// Kinds of requests of [`read_request`].
+pub const REQUESTS: u8 = 14;
+
+/// Reads a body or a query string, `kind` says of which request. Result: the spec in it, if it has
+/// one, or the status that the client gets instead of what it asked for; none if the server
+/// does not get so far.
+#[must_use]
+pub fn read_request(kind: u8, text: &[u8]) -> Option<Result<Option<Spec>, StatusCode>> {
+    let read = match kind {
+        0 => body::<runs::RunRequest>(text)?.and_then(|request| checked(request.spec)),
+        1 => body::<machines::MachineRequest>(text)?.and_then(|request| checked(request.spec)),
+        2 => body::<volumes::VolumeRequest>(text)?.map(|_| None),
+        3 => body::<machines::NetworkLimits>(text)?.map(|_| None),
+        4 => body::<tenants::KeyRequest>(text)?.map(|_| None),
+        5 => body::<Quota>(text)?.map(|_| None),
+        6 => query::<lookup::Page>(text)?.and_then(|page| check_limit(page.limit).map(|()| None)),
+        7 => query::<machines::Which>(text)?.map(|_| None),
+        8 => query::<machines::Wait>(text)?.map(|_| None),
+        9 => query::<runs::Wait>(text)?.map(|_| None),
+        10 => query::<programs::Upload>(text)?.map(|_| None),
+        11 => query::<logs::Log>(text)?.map(|_| None),
+        12 => query::<attach::Attach>(text)?.map(|_| None),
+        13 => body::<Spec>(text)?.and_then(checked),
+        _ => return None,
+    };
+    Some(read.map_err(|problem| problem.into_response().status()))
+}
+
+fn checked(spec: Spec) -> Result<Option<Spec>, Problem> {
+    check_spec(&spec).map(|()| Some(spec))
+}
+
+fn body<T: DeserializeOwned>(text: &[u8]) -> Option<Result<T, Problem>> {
+    let request = Request::builder().header(CONTENT_TYPE, "application/json");
+    let request = request.body(Body::from(text.to_vec())).ok()?;
+    // The body is there: nothing waits.
+    let read = Json::<T>::from_request(request, &()).now_or_never()?;
+    Some(read.map(|Json(value)| value))
+}
+
+fn query<T: DeserializeOwned + Send>(text: &[u8]) -> Option<Result<T, Problem>> {
+    let uri = [b"/?", text].concat();
+    let request = Request::builder().uri(uri.as_slice()).body(()).ok()?;
+    let (mut parts, ()) = request.into_parts();
+    let read = Query::<T>::from_request_parts(&mut parts, &()).now_or_never()?;
+    Some(read.map(|Query(value)| value))
+}

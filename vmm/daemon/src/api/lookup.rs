@@ -1,0 +1,180 @@
+//! What handlers of machines and of runs have in common: finding them, making them, and
+//! waiting for their end.
+
+use super::extract::{Caller, Target};
+use crate::Daemon;
+use crate::auth::random_hex;
+use crate::network::NetworkError;
+use crate::problem::Problem;
+use crate::store::{Created, Kind, Machine, MachineState, NetworkKind, NewMachine, Program, Spec};
+use axum::http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::time::Duration;
+
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+const MAX_IDEMPOTENCY_KEY: usize = 255;
+/// Longest wait of one request, seconds.
+pub const MAX_WAIT: u64 = 300;
+
+/// Which part of a list.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct Page {
+    /// Those after this id.
+    #[serde(default)]
+    pub after: String,
+    /// So many at most.
+    #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 1000)]
+    pub limit: u32,
+}
+
+/// Entries of a page if its request does not say.
+pub fn default_limit() -> u32 {
+    100
+}
+
+/// Refuses pages that are empty or too long.
+///
+/// # Errors
+/// Names the field.
+pub fn check_limit(limit: u32) -> Result<(), Problem> {
+    match (1..=1000).contains(&limit) {
+        true => Ok(()),
+        false => Err(Problem::field("limit", "must be from 1 to 1000")),
+    }
+}
+
+/// The caller's machine or run of an id. What belongs to others is not there.
+///
+/// # Errors
+/// There is none, or the database.
+pub fn find(target: &Target, kind: Kind) -> Result<Machine, Problem> {
+    let found = target.daemon.store.machine(&target.id)?;
+    let tenant = &target.caller.tenant;
+    let own = found.filter(|machine| machine.tenant == *tenant && machine.kind == kind);
+    own.ok_or_else(|| {
+        Problem::not_found(match kind {
+            Kind::Machine => "machine",
+            Kind::Run => "run",
+        })
+    })
+}
+
+/// The caller's program that a spec names.
+///
+/// # Errors
+/// There is none, or the database.
+pub fn find_program(daemon: &Daemon, caller: &Caller, spec: &Spec) -> Result<Program, Problem> {
+    let program = daemon.store.program(&caller.tenant, &spec.program)?;
+    program.ok_or_else(|| Problem::not_found("program"))
+}
+
+/// Refuses a spec with a network where there are none.
+///
+/// # Errors
+/// Why there are none.
+pub fn check_network(daemon: &Daemon, spec: &Spec) -> Result<(), Problem> {
+    match spec.network {
+        NetworkKind::None => Ok(()),
+        NetworkKind::Tenant => {
+            let unavailable = daemon.networks.check().map_err(NetworkError::from);
+            unavailable.map_err(Problem::from)
+        }
+    }
+}
+
+/// The idempotency key of a request, if it has one.
+///
+/// # Errors
+/// It is no text, or too long.
+pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    let key = headers.get(IDEMPOTENCY_KEY).map(|key| key.to_str());
+    let key = key.transpose().map_err(Problem::bad_request)?;
+    if key.is_some_and(|key| key.len() > MAX_IDEMPOTENCY_KEY) {
+        let detail = format!("the idempotency key has more than {MAX_IDEMPOTENCY_KEY} bytes");
+        return Err(Problem::bad_request(detail));
+    }
+    Ok(key)
+}
+
+/// Makes a machine or a run in the database; whether it is new. `extra` is what the request
+/// says besides the spec: another request may not use the same idempotency key. `input` is the
+/// length of its standard input, bytes.
+///
+/// # Errors
+/// The key was used for another request, or the database.
+pub fn insert(
+    daemon: &Daemon,
+    caller: &Caller,
+    (kind, state): (Kind, MachineState),
+    spec: &Spec,
+    (extra, input): (&impl Serialize, usize),
+    key: Option<&str>,
+) -> Result<(Machine, bool), Problem> {
+    let text = serde_json::to_vec(&(spec, extra)).map_err(Problem::internal)?;
+    let hash = Sha256::digest(text);
+    let id = random_hex::<16>().map_err(Problem::internal)?;
+    let new = NewMachine {
+        id: &id,
+        tenant: &caller.tenant,
+        kind,
+        spec,
+        state,
+        idempotency: key.map(|key| (key, &hash[..])),
+        input: input as u64,
+    };
+    match daemon.store.create_machine(&new)? {
+        Created::New(machine) => Ok((machine, true)),
+        Created::Before(machine) if machine.kind == kind => Ok((machine, false)),
+        Created::Before(_) | Created::Conflict => {
+            let detail = "this idempotency key was used for another request";
+            Err(Problem::conflict("idempotency-conflict", detail))
+        }
+    }
+}
+
+/// Starts a machine or a run that was made just now. If it is refused, there is none.
+///
+/// # Errors
+/// Why it is refused.
+pub fn start_new(daemon: &Daemon, machine: &Machine) -> Result<Machine, Problem> {
+    let started = match machine.state {
+        MachineState::Queued => daemon.machines.admit(machine).map(|()| machine.clone()),
+        _ => daemon.machines.start(machine),
+    };
+    started.map_err(|error| {
+        if let Err(error) = daemon.machines.unmake(&machine.id) {
+            tracing::error!(machine = %machine.id, "{error}");
+        }
+        error.into()
+    })
+}
+
+/// Waits until a machine or a run has ended, is gone, or so many seconds have passed.
+///
+/// # Errors
+/// That is too long.
+pub async fn wait_for_end(target: &Target, kind: Kind, seconds: u64) -> Result<(), Problem> {
+    if seconds > MAX_WAIT {
+        let rule = format!("must be at most {MAX_WAIT}");
+        return Err(Problem::field("seconds", rule));
+    }
+    // Before looking, so that nothing is missed.
+    let mut events = target.daemon.events.subscribe();
+    let ended = async {
+        while find(target, kind).is_ok_and(|machine| machine.state.is_active()) {
+            // An event of this machine, or of so many that some were missed.
+            while events
+                .recv()
+                .await
+                .is_ok_and(|event| event.machine != target.id)
+            {}
+        }
+    };
+    // Whether it has ended or not, it is told as it is then.
+    let _ = tokio::time::timeout(Duration::from_secs(seconds), ended).await;
+    Ok(())
+}

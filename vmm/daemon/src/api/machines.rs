@@ -1,0 +1,335 @@
+//! Machines.
+
+use super::extract::{Caller, Json, Query, Target, from_object};
+use super::lookup::{
+    check_limit, check_network, default_limit, find, find_program, idempotency_key, insert,
+    start_new, wait_for_end,
+};
+use super::spec::check_spec;
+use super::volumes::check_mounts;
+use crate::Daemon;
+use crate::execute::path_in_tree;
+use crate::integer;
+use crate::machines::{MachineError, Machines};
+use crate::problem::Problem;
+use crate::store::{Kind, Machine, MachineState, Scope, Spec};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+/// A machine as the API shows it.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct MachineView {
+    /// Its id.
+    id: String,
+    /// What it runs.
+    spec: Spec,
+    /// Where it is in its life.
+    state: MachineState,
+    /// Exit code of its program.
+    exit_code: Option<u8>,
+    /// Its address in the network of its tenant, while it runs there.
+    #[schema(value_type = Option<String>, format = "ipv4")]
+    address: Option<Ipv4Addr>,
+    /// Its IPv6 address there, if the network has such.
+    #[schema(value_type = Option<String>, format = "ipv6")]
+    address6: Option<Ipv6Addr>,
+    /// What went wrong; empty if nothing did.
+    message: String,
+    /// When it was made, milliseconds since 1970.
+    created_ms: i64,
+    /// When it was started last.
+    started_ms: Option<i64>,
+    /// When it ended last.
+    ended_ms: Option<i64>,
+}
+
+impl MachineView {
+    /// Shows a machine as it is now.
+    pub(super) fn new(daemon: &Daemon, machine: Machine) -> Self {
+        let address = machine.address.filter(|_| machine.state.has_started());
+        Self {
+            id: machine.id,
+            spec: machine.spec,
+            state: machine.state,
+            address,
+            address6: address.and_then(|address| daemon.networks.second(&machine.tenant, address)),
+            exit_code: machine.result.map(|result| result.code),
+            message: machine.message,
+            created_ms: machine.created_ms,
+            started_ms: machine.started_ms,
+            ended_ms: machine.ended_ms,
+        }
+    }
+}
+
+type Answer = Result<axum::Json<MachineView>, Problem>;
+
+/// Which machines.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct Which {
+    /// Those after this id.
+    #[serde(default)]
+    after: String,
+    /// So many at most.
+    #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 1000)]
+    limit: u32,
+    /// Those in this state.
+    state: Option<MachineState>,
+    /// Those with this label, as `name=value`.
+    #[param(pattern = "^[^=]+=.*$")]
+    label: Option<String>,
+}
+
+/// The machines of the tenant, by id
+#[utoipa::path(get, path = "/v1/machines", params(Which),
+    responses((status = 200, body = [MachineView]),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn list(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    Query(which): Query<Which>,
+) -> Result<axum::Json<Vec<MachineView>>, Problem> {
+    caller.needs(Scope::Read)?;
+    check_limit(which.limit)?;
+    let label = which.label.as_ref().map(|label| label.split_once('='));
+    if label.is_some_and(|label| label.is_none()) {
+        return Err(Problem::field("label", "needs the form name=value"));
+    }
+    let label = label.flatten();
+    let mut found = Vec::new();
+    let mut after = which.after;
+    // Labels are looked at here: page after page until there are enough.
+    loop {
+        let (tenant, state) = (&caller.tenant, which.state);
+        let page = daemon.store.machines(tenant, &after, state, which.limit)?;
+        let last = page.last().map(|machine| machine.id.clone());
+        let wanted = page.into_iter().filter(|machine| {
+            label.is_none_or(|(name, value)| {
+                machine
+                    .spec
+                    .labels
+                    .get(name)
+                    .is_some_and(|own| own == value)
+            })
+        });
+        found.extend(wanted.map(|machine| MachineView::new(&daemon, machine)));
+        match last {
+            Some(last) if found.len() < which.limit as usize => after = last,
+            _ => break,
+        }
+    }
+    found.truncate(which.limit as usize);
+    Ok(axum::Json(found))
+}
+
+/// A machine to be made.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(try_from = "Map<String, Value>")]
+pub struct MachineRequest {
+    #[serde(flatten)]
+    pub(super) spec: Spec,
+    /// Start it too.
+    #[schema(required = false)]
+    start: bool,
+}
+
+impl TryFrom<Map<String, Value>> for MachineRequest {
+    type Error = String;
+
+    /// Unlike serde's own `flatten` this refuses fields that nobody knows.
+    fn try_from(mut object: Map<String, Value>) -> Result<Self, Self::Error> {
+        let start = match object.remove("start") {
+            None => false,
+            Some(Value::Bool(start)) => start,
+            Some(_) => return Err("start: must be true or false".to_owned()),
+        };
+        let spec = from_object(object)?;
+        Ok(Self { spec, start })
+    }
+}
+
+/// Make a machine, and start it if that is wanted
+///
+/// The same request again with the same `Idempotency-Key` makes no second one.
+#[utoipa::path(post, path = "/v1/machines", request_body = MachineRequest,
+    params(("Idempotency-Key" = Option<String>, Header, max_length = 255)),
+    responses((status = 201, body = MachineView), (status = 200, body = MachineView),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn create(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    headers: HeaderMap,
+    Json(request): Json<MachineRequest>,
+) -> Result<(StatusCode, axum::Json<MachineView>), Problem> {
+    caller.needs(Scope::Write)?;
+    check_spec(&request.spec)?;
+    let key = idempotency_key(&headers)?;
+    let (program, extra) = (
+        find_program(&daemon, &caller, &request.spec)?,
+        &request.start,
+    );
+    check_mounts(&daemon, &caller, &request.spec)?;
+    check_network(&daemon, &request.spec)?;
+    path_in_tree(&request.spec, &program)?;
+    let make = || -> Result<_, Problem> {
+        // Queued from the first: a daemon that ends now finds it so.
+        let state = match request.start {
+            true => MachineState::Queued,
+            false => MachineState::Created,
+        };
+        let kind = (Kind::Machine, state);
+        match insert(&daemon, &caller, kind, &request.spec, (extra, 0), key)? {
+            (machine, false) => Ok((StatusCode::OK, machine)),
+            (machine, true) => {
+                daemon.events.publish(&machine);
+                let machine = match request.start {
+                    true => start_new(&daemon, &machine)?,
+                    false => machine,
+                };
+                Ok((StatusCode::CREATED, machine))
+            }
+        }
+    };
+    // Waits for the disk.
+    let (status, machine) = tokio::task::block_in_place(make)?;
+    Ok((status, axum::Json(MachineView::new(&daemon, machine))))
+}
+
+/// A machine of the tenant
+#[utoipa::path(get, path = "/v1/machines/{id}", params(("id" = String, Path)),
+    responses((status = 200, body = MachineView),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn get(target: Target) -> Answer {
+    show(&target)
+}
+
+fn show(target: &Target) -> Answer {
+    let machine = find(target, Kind::Machine)?;
+    Ok(axum::Json(MachineView::new(&target.daemon, machine)))
+}
+
+/// Delete a machine that is not running, and its output
+#[utoipa::path(delete, path = "/v1/machines/{id}", params(("id" = String, Path)),
+    responses((status = 204),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
+    let machine = find(&target, Kind::Machine)?;
+    tokio::task::block_in_place(|| target.daemon.machines.delete(&machine))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Does something with a machine, and shows it afterwards.
+fn act(
+    target: &Target,
+    action: impl FnOnce(&Arc<Machines>, Machine) -> Result<(), MachineError>,
+) -> Answer {
+    let machine = find(target, Kind::Machine)?;
+    // Waits for the disk.
+    tokio::task::block_in_place(|| action(&target.daemon.machines, machine))?;
+    show(target)
+}
+
+/// Start a machine, or start it again
+#[utoipa::path(post, path = "/v1/machines/{id}/start", params(("id" = String, Path)),
+    responses((status = 200, body = MachineView),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn start(target: Target) -> Answer {
+    act(&target, |machines, machine| {
+        machines.start(&machine).map(drop)
+    })
+}
+
+/// Ask the program to end (`SIGTERM`); two seconds later it is ended
+#[utoipa::path(post, path = "/v1/machines/{id}/stop", params(("id" = String, Path)),
+    responses((status = 200, body = MachineView),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn stop(target: Target) -> Answer {
+    act(&target, |machines, machine| machines.stop(&machine))
+}
+
+/// End a machine by force
+#[utoipa::path(post, path = "/v1/machines/{id}/kill", params(("id" = String, Path)),
+    responses((status = 200, body = MachineView),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn kill(target: Target) -> Answer {
+    act(&target, |machines, machine| machines.kill(&machine))
+}
+
+/// Give a running machine no more processor time
+#[utoipa::path(post, path = "/v1/machines/{id}/pause", params(("id" = String, Path)),
+    responses((status = 200, body = MachineView),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn pause(target: Target) -> Answer {
+    act(&target, |machines, machine| {
+        machines.set_paused(machine, true)
+    })
+}
+
+/// Let a paused machine go on
+#[utoipa::path(post, path = "/v1/machines/{id}/resume", params(("id" = String, Path)),
+    responses((status = 200, body = MachineView),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn resume(target: Target) -> Answer {
+    act(&target, |machines, machine| {
+        machines.set_paused(machine, false)
+    })
+}
+
+/// Limits of a network interface in each direction; 0: none.
+#[derive(Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkLimits {
+    /// Most bytes per second.
+    #[serde(default, deserialize_with = "integer::unsigned")]
+    bandwidth: u64,
+    /// Most packets per second.
+    #[serde(default, deserialize_with = "integer::unsigned")]
+    packets: u64,
+}
+
+/// Change the limits of a running machine's network interface, until it ends
+#[utoipa::path(put, path = "/v1/machines/{id}/network-limits", params(("id" = String, Path)),
+    request_body = NetworkLimits, responses((status = 200, body = NetworkLimits),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn limit_network(
+    target: Target,
+    Json(limits): Json<NetworkLimits>,
+) -> Result<Json<NetworkLimits>, Problem> {
+    // The operator's limits are not for tenants to change.
+    target.caller.needs(Scope::Admin)?;
+    let machine = find(&target, Kind::Machine)?;
+    let both = [limits.bandwidth, limits.packets];
+    target.daemon.machines.set_network_limits(&machine, both)?;
+    Ok(Json(limits))
+}
+
+/// How long to wait.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct Wait {
+    /// Seconds; after them the machine is answered as it is.
+    #[serde(default = "default_wait")]
+    #[param(minimum = 0, maximum = 300)]
+    seconds: u64,
+}
+
+fn default_wait() -> u64 {
+    30
+}
+
+/// Wait until a machine has ended
+#[utoipa::path(get, path = "/v1/machines/{id}/wait", params(("id" = String, Path), Wait),
+    responses((status = 200, body = MachineView),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn wait(target: Target, Query(wait): Query<Wait>) -> Answer {
+    wait_for_end(&target, Kind::Machine, wait.seconds).await?;
+    show(&target)
+}

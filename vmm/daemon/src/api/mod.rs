@@ -1,0 +1,89 @@
+//! The REST API, version 1.
+
+mod attach;
+mod extract;
+// Fuzz targets are other crates: they reach the extractors by this module only.
+#[doc(hidden)]
+pub mod fuzzing;
+mod logs;
+mod lookup;
+mod machines;
+mod programs;
+mod runs;
+mod spec;
+mod stats;
+mod system;
+mod tenants;
+mod volumes;
+
+use super::Daemon;
+use super::problem::Problem;
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use std::sync::Arc;
+use utoipa::OpenApi;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Longest JSON body, bytes.
+pub const MAX_JSON: usize = 256 << 10;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Hartline",
+        description = "Runs Linux/riscv64 programs, each in a virtual machine of its own."
+    ),
+    components(schemas(Problem)),
+    security(("key" = []))
+)]
+struct Description;
+
+/// All routes, and the description of them.
+pub fn router(daemon: Arc<Daemon>) -> Router {
+    let (router, mut description) = OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(system::health))
+        .routes(routes!(system::ready))
+        .routes(routes!(system::metrics))
+        .routes(routes!(system::version))
+        .routes(routes!(system::events))
+        .routes(routes!(runs::create))
+        .routes(routes!(runs::get, runs::delete))
+        .routes(routes!(programs::list, programs::upload))
+        .routes(routes!(programs::get, programs::delete))
+        .routes(routes!(volumes::list, volumes::create))
+        .routes(routes!(volumes::get, volumes::delete))
+        .routes(routes!(machines::list, machines::create))
+        .routes(routes!(machines::get, machines::delete))
+        .routes(routes!(machines::start))
+        .routes(routes!(machines::stop))
+        .routes(routes!(machines::kill))
+        .routes(routes!(machines::pause))
+        .routes(routes!(machines::resume))
+        .routes(routes!(machines::wait))
+        .routes(routes!(machines::limit_network))
+        .routes(routes!(logs::logs))
+        .routes(routes!(attach::attach))
+        .routes(routes!(stats::stats))
+        .routes(routes!(tenants::list))
+        .routes(routes!(tenants::get, tenants::put))
+        .routes(routes!(tenants::usage))
+        .routes(routes!(tenants::keys, tenants::create_key))
+        .routes(routes!(tenants::delete_key))
+        .split_for_parts();
+    let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+    let components = description.components.get_or_insert_default();
+    components.add_security_scheme("key", scheme);
+    let description = Arc::new(description);
+    let describe = move || {
+        let description = Arc::clone(&description);
+        async move { axum::Json((*description).clone()) }
+    };
+    router
+        .route("/openapi.json", axum::routing::get(describe))
+        .fallback(async || Problem::not_found("path"))
+        .method_not_allowed_fallback(async || Problem::method_not_allowed())
+        .layer(DefaultBodyLimit::max(MAX_JSON))
+        .with_state(daemon)
+}

@@ -1,0 +1,255 @@
+//! Uploads.
+
+use super::extract::{Caller, Query, Target};
+use super::lookup::{Page, check_limit};
+use crate::Daemon;
+use crate::auth::{hex, random_hex};
+use crate::jailed::protocol::UploadKind;
+use crate::library::Incoming;
+use crate::problem::Problem;
+use crate::store::{Program, ProgramState, Scope};
+use axum::body::{Body, BodyDataStream};
+use axum::extract::State;
+use axum::http::StatusCode;
+use futures_util::StreamExt;
+use object::elf::ELFMAG as ELF_MAGIC;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
+
+const MAX_NAME: usize = 255;
+/// Most bytes of a refused upload that are still read, and for how long.
+const DISCARDED: usize = 16 << 20;
+const DISCARD_TIME: Duration = Duration::from_secs(2);
+
+/// A program, and how far it is.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct ProgramStatus {
+    #[serde(flatten)]
+    program: Program,
+    /// While it is translated: guest instructions done in the file that is being worked on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instructions_done: Option<usize>,
+    /// While it is translated: guest instructions of that file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instructions: Option<usize>,
+}
+
+fn status(daemon: &Daemon, program: Program) -> axum::Json<ProgramStatus> {
+    let progress = daemon.library.progress(&program.tenant, &program.id);
+    axum::Json(ProgramStatus {
+        program,
+        instructions_done: progress.map(|(done, _)| done),
+        instructions: progress.map(|(_, all)| all),
+    })
+}
+
+/// The programs of the tenant, by id
+#[utoipa::path(get, path = "/v1/programs", params(Page),
+    responses((status = 200, body = [Program]),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn list(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    Query(page): Query<Page>,
+) -> Result<axum::Json<Vec<Program>>, Problem> {
+    caller.needs(Scope::Read)?;
+    check_limit(page.limit)?;
+    let programs = daemon
+        .store
+        .programs(&caller.tenant, &page.after, page.limit)?;
+    Ok(axum::Json(programs))
+}
+
+/// A program of the tenant
+#[utoipa::path(get, path = "/v1/programs/{id}", params(("id" = String, Path)),
+    responses((status = 200, body = ProgramStatus),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn get(target: Target) -> Result<axum::Json<ProgramStatus>, Problem> {
+    let Target { daemon, caller, id } = target;
+    let program = daemon.store.program(&caller.tenant, &id)?;
+    let program = program.ok_or_else(|| Problem::not_found("program"))?;
+    Ok(status(&daemon, program))
+}
+
+/// Delete a program that no machine uses
+#[utoipa::path(delete, path = "/v1/programs/{id}", params(("id" = String, Path)),
+    responses((status = 204),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
+    let Target { daemon, caller, id } = target;
+    if daemon.store.is_program_used(&caller.tenant, &id)? {
+        let detail = "machines have this program: delete them first";
+        return Err(Problem::conflict("program-in-use", detail));
+    }
+    match daemon.library.delete(&caller.tenant, &id)? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(Problem::not_found("program")),
+    }
+}
+
+/// What an upload is called, and what is to be translated of it.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct Upload {
+    /// What to call it; the name that a single program gets as its first argument.
+    #[param(min_length = 1, max_length = 255)]
+    name: String,
+    /// Of a root file system: paths of programs to translate ahead, separated by commas.
+    /// What else runs is interpreted.
+    #[serde(default)]
+    programs: String,
+}
+
+/// Upload a program: an ELF file, or a tar file (also with gzip) of a root file system
+///
+/// The program is prepared after the upload; its state becomes `ready` or `failed`. The
+/// same bytes again are the same program.
+#[utoipa::path(post, path = "/v1/programs", params(Upload),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 201, body = ProgramStatus), (status = 200, body = ProgramStatus),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn upload(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    Query(upload): Query<Upload>,
+    body: Body,
+) -> Result<(StatusCode, axum::Json<ProgramStatus>), Problem> {
+    caller.needs(Scope::Write)?;
+    check_text("name", &upload.name)?;
+    let programs: Vec<String> = upload
+        .programs
+        .split(',')
+        .filter(|path| !path.is_empty())
+        .map(str::to_owned)
+        .collect();
+    check_text("programs", &upload.programs)?;
+    let most = daemon.config.max_upload;
+    let mut incoming = daemon.library.receive(&caller.tenant);
+    let temporary = Temporary(daemon.library.temporary(
+        &random_hex::<16>().map_err(|error| Problem::internal(format!("random bytes: {error}")))?,
+    ));
+    let patience = Duration::from_secs(daemon.config.idle_timeout_s);
+    let limits = (&mut incoming, most, patience);
+    let mut body = body.into_data_stream();
+    let received = receive(&mut body, &temporary.0, limits).await;
+    if received.is_err() {
+        discard(&mut body).await;
+    }
+    let received = received?;
+    if received.kind == UploadKind::Elf && !programs.is_empty() {
+        return Err(Problem::field("programs", "the upload is one program"));
+    }
+    let new = Program {
+        tenant: caller.tenant.clone(),
+        id: received.id,
+        name: upload.name,
+        kind: received.kind,
+        size: received.size,
+        tree_size: 0,
+        programs,
+        state: ProgramState::Packing,
+        message: String::new(),
+        problem: String::new(),
+        files: Vec::new(),
+        created_ms: 0,
+    };
+    let library = &daemon.library;
+    let added = tokio::task::block_in_place(|| {
+        // From now on it counts as a program.
+        drop(incoming);
+        library.add(&temporary.0, &new)
+    });
+    let (program, is_new) = added?;
+    let code = if is_new {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    Ok((code, status(&daemon, program)))
+}
+
+fn check_text(field: &str, text: &str) -> Result<(), Problem> {
+    let most = if field == "name" { MAX_NAME } else { 4096 };
+    if text.len() > most || text.contains('\0') || field == "name" && text.is_empty() {
+        let rule = format!("must have 1 to {most} bytes and no NUL");
+        return Err(Problem::field(field, rule));
+    }
+    Ok(())
+}
+
+/// A file that is deleted if it is still there at the end.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // Usually it was renamed.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Reads the rest of a refused body, if it is not long. A connection that is closed with unread bytes
+/// is reset, and the client may not see the answer then.
+async fn discard(body: &mut BodyDataStream) {
+    let rest = async {
+        let mut left = DISCARDED;
+        while left > 0
+            && let Some(Ok(chunk)) = body.next().await
+        {
+            left = left.saturating_sub(chunk.len());
+        }
+    };
+    // A client that is too slow may miss the answer.
+    let _ = tokio::time::timeout(DISCARD_TIME, rest).await;
+}
+
+/// An upload that is whole.
+struct Received {
+    id: String,
+    size: u64,
+    kind: UploadKind,
+}
+
+/// Writes a body to a file.
+async fn receive(
+    body: &mut BodyDataStream,
+    path: &std::path::Path,
+    (incoming, most, patience): (&mut Incoming, u64, Duration),
+) -> Result<Received, Problem> {
+    let mut file = File::create_new(path).await?;
+    let (mut hash, mut size, mut start) = (Sha256::new(), 0, Vec::new());
+    loop {
+        let chunk = tokio::time::timeout(patience, body.next()).await;
+        let chunk = chunk.map_err(|_| {
+            Problem::bad_request(format!("no byte came for {} s", patience.as_secs()))
+        })?;
+        let Some(chunk) = chunk else { break };
+        let chunk = chunk.map_err(|error| Problem::bad_request(format!("the body: {error}")))?;
+        size += chunk.len() as u64;
+        if size > most {
+            return Err(Problem::too_large(most));
+        }
+        if let Some(left) = incoming.grow(size)? {
+            return Err(Problem::too_large(left));
+        }
+        let missing = ELF_MAGIC.len() - start.len();
+        start.extend_from_slice(&chunk[..missing.min(chunk.len())]);
+        hash.update(&chunk);
+        file.write_all(&chunk).await?;
+    }
+    file.flush().await?;
+    if size == 0 {
+        return Err(Problem::bad_request("the body is empty"));
+    }
+    let kind = match start == ELF_MAGIC {
+        true => UploadKind::Elf,
+        false => UploadKind::Rootfs,
+    };
+    let id = hex(&hash.finalize());
+    Ok(Received { id, size, kind })
+}

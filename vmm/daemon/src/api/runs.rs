@@ -1,0 +1,444 @@
+//! Runs: one call that runs a program and has its output for an answer, at once or, if it is
+//! asynchronous, when it is asked for.
+
+use super::extract::{Caller, Json, Query, Target, from_object};
+use super::lookup::{
+    MAX_WAIT, check_network, find, find_program, idempotency_key, insert, start_new, wait_for_end,
+};
+use super::spec::check_spec;
+use crate::Daemon;
+use crate::execute::{Order, Outputs, VMM_PATIENCE, path_in_tree, why_it_died};
+use crate::jailed::protocol::{Exits, RunResult, Traffic};
+use crate::pool::Supply;
+use crate::problem::Problem;
+use crate::process::Jailed;
+use crate::scheduler::need;
+use crate::store::{Kind, Machine, MachineState, NetworkKind, Program, Scope, Spec};
+use crate::violations::{told_by, told_in};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use hartline_vmm::platform::memory_file;
+use hartline_vmm::report::FAILURE;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Most bytes of each output that a run answers with.
+const MAX_OUTPUT: u64 = 1 << 20;
+/// Most bytes of standard input.
+const MAX_INPUT: usize = 128 << 10;
+/// How long a run may take if its request does not say.
+const DEFAULT_TIMEOUT_MS: u64 = 60_000;
+/// Header with which a client may ask for an asynchronous run (RFC 7240).
+const PREFER: &str = "prefer";
+const RESPOND_ASYNC: &str = "respond-async";
+/// How long a run that is deleted may take to end, seconds.
+const DELETE_WAIT: u64 = 10;
+
+/// What to run.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(try_from = "Map<String, Value>")]
+pub struct RunRequest {
+    #[serde(flatten)]
+    pub(super) spec: Spec,
+    /// Standard input of the program.
+    #[schema(max_length = 131072, required = false)]
+    stdin: String,
+    /// Answer when the program has ended; otherwise the answer says where to ask for it.
+    #[schema(required = false, default = true)]
+    wait: bool,
+}
+
+impl TryFrom<Map<String, Value>> for RunRequest {
+    type Error = String;
+
+    /// Unlike serde's own `flatten` this refuses fields that nobody knows.
+    fn try_from(mut object: Map<String, Value>) -> Result<Self, Self::Error> {
+        let stdin = match object.remove("stdin") {
+            None => String::new(),
+            Some(Value::String(text)) => text,
+            Some(_) => return Err("stdin: must be a string".to_owned()),
+        };
+        let wait = match object.remove("wait") {
+            None => true,
+            Some(Value::Bool(wait)) => wait,
+            Some(_) => return Err("wait: must be true or false".to_owned()),
+        };
+        let spec = from_object(object)?;
+        Ok(Self { spec, stdin, wait })
+    }
+}
+
+/// What a program wrote to one of its outputs.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct Output {
+    /// The bytes, if they are UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    /// The bytes in base64, if they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+    /// There was more than these.
+    truncated: bool,
+}
+
+/// How a run ended.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct RunOutcome {
+    /// Exit code of the program; 128 and the signal's number if a signal ended it, 124
+    /// after its time, 125 if it could not be run to its end.
+    exit_code: u8,
+    /// Why it did not end by itself; empty if it did.
+    message: String,
+    /// Standard output.
+    stdout: Output,
+    /// Standard error.
+    stderr: Output,
+    /// Milliseconds that it waited for its turn.
+    queued_ms: f64,
+    /// Milliseconds from its turn until the program was entered.
+    boot_ms: f64,
+    /// Milliseconds from then to its end.
+    run_ms: f64,
+    /// Exits of its vCPUs to the VMM, by reason.
+    exits: Exits,
+    /// Exits that KVM counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kvm_exits: Option<u64>,
+    /// What went over its network interface, if it had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<Traffic>,
+}
+
+impl RunOutcome {
+    fn new(result: RunResult, outputs: [File; 2], queued_ms: f64) -> io::Result<Self> {
+        let [stdout, stderr] = outputs;
+        let milliseconds = |us: u64| us as f64 / 1000.0;
+        Ok(Self {
+            exit_code: result.code,
+            message: result.message,
+            stdout: read_output(stdout)?,
+            stderr: read_output(stderr)?,
+            queued_ms,
+            boot_ms: milliseconds(result.boot_us),
+            run_ms: milliseconds(result.run_us),
+            exits: result.exits,
+            kvm_exits: result.kvm_exits,
+            network: result.network,
+        })
+    }
+}
+
+/// An asynchronous run.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct RunStatus {
+    /// Its id.
+    id: String,
+    /// Where it is in its life.
+    state: MachineState,
+    /// What went wrong; empty if nothing did.
+    message: String,
+    /// How it ended, once it has.
+    outcome: Option<RunOutcome>,
+    /// When it was asked for, milliseconds since 1970.
+    created_ms: i64,
+    /// When it was its turn.
+    started_ms: Option<i64>,
+    /// When it ended.
+    ended_ms: Option<i64>,
+}
+
+impl RunStatus {
+    /// Reads the outputs of a run that has ended.
+    fn new(daemon: &Daemon, run: Machine) -> io::Result<Self> {
+        let outcome = match run.result {
+            Some(result) => {
+                let open = |name| File::open(daemon.machines.file(&run.id, name));
+                // Of one that was ended while it waited there are none.
+                let outputs = match (open("stdout"), open("stderr")) {
+                    (Ok(stdout), Ok(stderr)) => [stdout, stderr],
+                    _ => [memory_file(c"stdout", b"")?, memory_file(c"stderr", b"")?],
+                };
+                let queued = run.started_ms.map_or(0, |ms| ms - run.created_ms);
+                Some(RunOutcome::new(result, outputs, queued as f64)?)
+            }
+            None => None,
+        };
+        Ok(Self {
+            id: run.id,
+            state: run.state,
+            message: run.message,
+            outcome,
+            created_ms: run.created_ms,
+            started_ms: run.started_ms,
+            ended_ms: run.ended_ms,
+        })
+    }
+}
+
+/// Run a program
+///
+/// The answer is how it ended, and nothing is kept of it; if the caller goes away the program
+/// is ended. With `"wait": false` or the header `Prefer: respond-async` the run is
+/// asynchronous: the answer comes at once, and its `Location` tells how it ended when it
+/// has. With an `Idempotency-Key` the run is kept too, and the same request again makes no
+/// second one: it has the same answer.
+#[utoipa::path(post, path = "/v1/runs", request_body = RunRequest,
+    params(("Prefer" = Option<String>, Header),
+    ("Idempotency-Key" = Option<String>, Header, max_length = 255)),
+    responses((status = 200, body = RunOutcome),
+    (status = 202, body = RunStatus, headers(("Location" = String))),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = "5XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn create(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    headers: HeaderMap,
+    Json(mut request): Json<RunRequest>,
+) -> Result<Response, Problem> {
+    caller.needs(Scope::Write)?;
+    check(&mut request)?;
+    let program = find_program(&daemon, &caller, &request.spec)?;
+    check_network(&daemon, &request.spec)?;
+    let key = idempotency_key(&headers)?;
+    let answers_at_once = !request.wait || prefers_async(&headers);
+    if answers_at_once || key.is_some() {
+        // Waits for the disk.
+        let submit = || submit(&daemon, &caller, &request, &program, key);
+        let run = tokio::task::block_in_place(submit)?;
+        return match answers_at_once {
+            true => accepted(&daemon, run),
+            false => {
+                let id = run.id;
+                outcome(&Target { daemon, caller, id }).await
+            }
+        };
+    }
+    let outcome = run(&daemon, &caller, &request, &program).await?;
+    daemon.metrics.count_run(outcome.exit_code);
+    Ok(axum::Json(outcome).into_response())
+}
+
+/// Checks everything of a request that needs no database, and sets what it left out.
+fn check(request: &mut RunRequest) -> Result<(), Problem> {
+    request.spec.timeout_ms.get_or_insert(DEFAULT_TIMEOUT_MS);
+    if request.spec.interactive {
+        let detail = "nobody can attach to a run: make a machine";
+        return Err(Problem::conflict("not-interactive", detail));
+    }
+    if !request.spec.volumes.is_empty() {
+        let detail = "a run has no volumes: make a machine";
+        return Err(Problem::conflict("no-volumes", detail));
+    }
+    if request.stdin.len() > MAX_INPUT {
+        let rule = format!("must be at most {MAX_INPUT} bytes");
+        return Err(Problem::field("stdin", rule));
+    }
+    check_spec(&request.spec)
+}
+
+/// Whether a client asks for an answer at once.
+fn prefers_async(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(PREFER).iter();
+    values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|token| token.trim().eq_ignore_ascii_case(RESPOND_ASYNC))
+}
+
+/// Makes an asynchronous run. It is on the disk when this returns.
+fn submit(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    request: &RunRequest,
+    program: &Program,
+    key: Option<&str>,
+) -> Result<Machine, Problem> {
+    path_in_tree(&request.spec, program)?;
+    let kind = (Kind::Run, MachineState::Created);
+    let input = (&request.stdin, request.stdin.len());
+    let (run, is_new) = insert(daemon, caller, kind, &request.spec, input, key)?;
+    if !is_new {
+        return Ok(run);
+    }
+    if let Err(error) = daemon
+        .machines
+        .keep_input(&run.id, request.stdin.as_bytes())
+    {
+        daemon.machines.unmake(&run.id)?;
+        return Err(error.into());
+    }
+    start_new(daemon, &run)
+}
+
+/// The answer that says where to ask for a run.
+fn accepted(daemon: &Daemon, run: Machine) -> Result<Response, Problem> {
+    let headers = [
+        (header::LOCATION, format!("/v1/runs/{}", run.id)),
+        (
+            header::HeaderName::from_static("preference-applied"),
+            RESPOND_ASYNC.to_owned(),
+        ),
+    ];
+    let status = axum::Json(RunStatus::new(daemon, run)?);
+    Ok((StatusCode::ACCEPTED, headers, status).into_response())
+}
+
+/// The outcome of a run that is kept, when it has ended.
+async fn outcome(target: &Target) -> Result<Response, Problem> {
+    let run = loop {
+        let run = find(target, Kind::Run)?;
+        if !run.state.is_active() {
+            break run;
+        }
+        wait_for_end(target, Kind::Run, MAX_WAIT).await?;
+    };
+    let result = RunResult::not_run(FAILURE, run.message.clone());
+    let run = Machine {
+        result: run.result.or(Some(result)),
+        ..run
+    };
+    let status = RunStatus::new(&target.daemon, run)?;
+    Ok(axum::Json(status.outcome).into_response())
+}
+
+/// Runs a program to its end. Dropping this ends it.
+async fn run(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    request: &RunRequest,
+    program: &Program,
+) -> Result<RunOutcome, Problem> {
+    let (spec, library) = (&request.spec, &daemon.library);
+    let mut order = Order::new(spec, program, library, false).await?;
+    let quota = daemon.store.tenant(&caller.tenant)?;
+    let quota = quota.map(|tenant| tenant.quota).unwrap_or_default();
+    let claim = daemon.processors.claim_for(spec)?;
+    order.pin(&claim);
+    let asked = Instant::now();
+    let turn = daemon.scheduler.queue(&caller.tenant, quota, need(spec))?;
+    let permit = turn.await.map_err(Problem::internal)?;
+    let queued = asked.elapsed();
+
+    let mut outputs = make_outputs(request.stdin.as_bytes())?;
+    let mut lease = None;
+    if spec.network == NetworkKind::Tenant {
+        let attach = || daemon.networks.attach(&caller.tenant, None);
+        let interface = tokio::task::block_in_place(attach)?;
+        lease = Some(order.connect(interface, &mut outputs));
+    }
+    let prepare = |vmm: &mut Jailed| {
+        if let Some(lease) = &lease {
+            vmm.keep(Arc::clone(lease));
+        }
+        tokio::task::block_in_place(|| vmm.limit(&caller.tenant, quota.weight, spec.memory))
+    };
+    let vmm = order
+        .send_to_any(&Supply::Pool(&daemon.pool), &outputs, prepare)
+        .await?;
+    let patience =
+        Duration::from_millis(spec.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS)) + VMM_PATIENCE;
+    let result = async {
+        order.taken(vmm.line()).await?;
+        order.result(vmm.line()).await
+    };
+    let result = tokio::time::timeout(patience, result).await;
+    let died = match &result {
+        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            let told = told_by(error).or_else(|| told_in(&outputs.result));
+            let who = format!("the VMM of a run of tenant {}", caller.tenant);
+            let violation = vmm.violation(&who, told).await;
+            why_it_died(vmm.is_out_of_memory(), violation)
+        }
+        _ => String::new(),
+    };
+    // Its process ends by itself, and is ended if it does not.
+    drop((vmm, permit, claim));
+    let result = match result {
+        Ok(Ok(result)) => result,
+        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            RunResult::not_run(FAILURE, died)
+        }
+        Ok(Err(error)) => return Err(error.into()),
+        Err(_) => RunResult::not_run(FAILURE, "the VMM did not answer and was ended"),
+    };
+    let queued_ms = queued.as_secs_f64() * 1000.0;
+    let outputs = [outputs.output, outputs.error];
+    Ok(RunOutcome::new(result, outputs, queued_ms)?)
+}
+
+/// How long to wait.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct Wait {
+    /// Seconds to wait for its end; after them the run is answered as it is.
+    #[serde(default)]
+    #[param(minimum = 0, maximum = 300)]
+    seconds: u64,
+}
+
+/// An asynchronous run of the tenant, with its output when it has ended
+#[utoipa::path(get, path = "/v1/runs/{id}", params(("id" = String, Path), Wait),
+    responses((status = 200, body = RunStatus),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn get(
+    target: Target,
+    Query(wait): Query<Wait>,
+) -> Result<axum::Json<RunStatus>, Problem> {
+    wait_for_end(&target, Kind::Run, wait.seconds).await?;
+    let run = find(&target, Kind::Run)?;
+    Ok(axum::Json(RunStatus::new(&target.daemon, run)?))
+}
+
+/// Delete an asynchronous run; one that has not ended is ended
+#[utoipa::path(delete, path = "/v1/runs/{id}", params(("id" = String, Path)),
+    responses((status = 204),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
+    let run = find(&target, Kind::Run)?;
+    let machines = &target.daemon.machines;
+    if run.state.is_active() {
+        tokio::task::block_in_place(|| machines.kill(&run))?;
+        wait_for_end(&target, Kind::Run, DELETE_WAIT).await?;
+    }
+    let run = find(&target, Kind::Run)?;
+    tokio::task::block_in_place(|| machines.delete(&run))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Files in memory for a program's descriptors.
+fn make_outputs(input: &[u8]) -> io::Result<Outputs> {
+    let mut input = memory_file(c"stdin", input)?;
+    input.rewind()?;
+    Ok(Outputs {
+        input,
+        output: memory_file(c"stdout", b"")?,
+        error: memory_file(c"stderr", b"")?,
+        result: memory_file(c"result", b"")?,
+        keep_input: None,
+        tap: None,
+    })
+}
+
+fn read_output(mut file: File) -> io::Result<Output> {
+    let truncated = file.metadata()?.len() > MAX_OUTPUT;
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.take(MAX_OUTPUT).read_to_end(&mut bytes)?;
+    let (text, base64) = match String::from_utf8(bytes) {
+        Ok(text) => (Some(text), None),
+        Err(error) => (None, Some(BASE64_STANDARD.encode(error.as_bytes()))),
+    };
+    Ok(Output {
+        text,
+        base64,
+        truncated,
+    })
+}

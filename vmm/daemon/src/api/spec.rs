@@ -1,0 +1,142 @@
+//! Which specs of machines and runs are accepted.
+
+use crate::problem::Problem;
+use crate::store::Spec;
+use hartline_jail::MAX_MESSAGE;
+use hartline_vmm::layout::{MAX_CPUS, MAX_RAM, MIN_RAM};
+
+const MAX_TIMEOUT_MS: u64 = 30 * 24 * 3600 * 1000;
+/// Longest arguments and environment together, bytes: they go to the VMM in one message.
+const MAX_STRINGS: usize = MAX_MESSAGE / 4;
+const MAX_LABELS: usize = 64;
+const MAX_VOLUMES: usize = 8;
+/// Longest path of a volume in a machine, bytes.
+const MAX_MOUNT_PATH: usize = 1024;
+/// What names of volumes are.
+pub(super) const VOLUME_NAME: &str = "a volume's name has 1 to 63 lower-case letters, digits, \
+    underscores, dots and hyphens, and begins with a letter or a digit";
+const MOUNT_PATH: &str = "a volume's path begins with a slash, and each part of it with a letter, \
+    a digit, an underscore or a dot before one of those; further characters may be .@+- too";
+
+/// Checks everything of a spec that needs no database.
+///
+/// # Errors
+/// Names the field.
+pub(super) fn check_spec(spec: &Spec) -> Result<(), Problem> {
+    if !(1..=MAX_CPUS as u32).contains(&spec.cpus) {
+        return Err(Problem::field(
+            "cpus",
+            format!("must be from 1 to {MAX_CPUS}"),
+        ));
+    }
+    if !(MIN_RAM..=MAX_RAM).contains(&spec.memory) {
+        let rule = format!("must be from {MIN_RAM} to {MAX_RAM} bytes");
+        return Err(Problem::field("memory", rule));
+    }
+    if !spec
+        .timeout_ms
+        .is_none_or(|ms| (1..=MAX_TIMEOUT_MS).contains(&ms))
+    {
+        let rule = format!("must be from 1 to {MAX_TIMEOUT_MS}");
+        return Err(Problem::field("timeout_ms", rule));
+    }
+    let path = spec.path.iter().map(|path| ("path", path));
+    let args = spec.args.iter().map(|argument| ("args", argument));
+    let env = spec
+        .env
+        .iter()
+        .flat_map(|(name, value)| [("env", name), ("env", value)]);
+    let mut length = 0;
+    for (field, text) in path.chain(args).chain(env) {
+        length += text.len() + 4;
+        if text.contains('\0') {
+            return Err(Problem::field(field, "must have no NUL"));
+        }
+        if length > MAX_STRINGS {
+            let rule = format!("path, args and env may have {MAX_STRINGS} bytes together");
+            return Err(Problem::field(field, rule));
+        }
+    }
+    if spec.path.as_ref().is_some_and(String::is_empty) {
+        return Err(Problem::field("path", "must not be empty"));
+    }
+    if spec
+        .env
+        .keys()
+        .any(|name| name.is_empty() || name.contains('='))
+    {
+        return Err(Problem::field(
+            "env",
+            "names must not be empty or contain =",
+        ));
+    }
+    if spec.volumes.len() > MAX_VOLUMES {
+        return Err(Problem::field(
+            "volumes",
+            format!("may be {MAX_VOLUMES} at most"),
+        ));
+    }
+    for mount in &spec.volumes {
+        if !is_volume_name(&mount.volume) {
+            return Err(Problem::field("volumes", VOLUME_NAME));
+        }
+        if !is_mount_path(&mount.path) {
+            return Err(Problem::field("volumes", MOUNT_PATH));
+        }
+    }
+    if spec.labels.len() > MAX_LABELS {
+        return Err(Problem::field(
+            "labels",
+            format!("may be {MAX_LABELS} at most"),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a volume may have this name.
+pub(super) fn is_volume_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    name.len() <= 63
+        && bytes.next().is_some_and(is_plain)
+        && bytes.all(|byte| is_plain(byte) || b"_.-".contains(&byte))
+}
+
+/// Whether a volume may be at this path: never the root, nor `.` or `..` in it.
+fn is_mount_path(path: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let is_part = |part: &str| {
+        let part = part.strip_prefix('.').unwrap_or(part).as_bytes();
+        part.first().is_some_and(|&byte| is_word(byte))
+            && part
+                .iter()
+                .all(|byte| is_word(*byte) || b".@+-".contains(byte))
+    };
+    path.len() <= MAX_MOUNT_PATH
+        && path
+            .strip_prefix('/')
+            .is_some_and(|rest| rest.split('/').all(is_part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_paths_of_volumes() {
+        for name in ["a", "0", "data-1.new_x", &"x".repeat(63)] {
+            assert!(is_volume_name(name), "{name}");
+        }
+        for name in ["", "A", ".a", "-a", "a/b", "a b", "\u{e4}", &"x".repeat(64)] {
+            assert!(!is_volume_name(name), "{name}");
+        }
+        for path in ["/data", "/root/.cache/x", "/a/b-c+d@e.f", "/_"] {
+            assert!(is_mount_path(path), "{path}");
+        }
+        for path in [
+            "", "/", "data", "/..", "/a/../b", "/.", "/a//b", "/a/", "/...", "/a b", "/\0",
+        ] {
+            assert!(!is_mount_path(path), "{path}");
+        }
+    }
+}

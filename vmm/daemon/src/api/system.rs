@@ -1,0 +1,164 @@
+//! Health, version, metrics and events.
+
+use super::extract::Caller;
+use crate::Daemon;
+use crate::events::Event;
+use crate::problem::Problem;
+use crate::store::Scope;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::sse::{KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, Stream};
+use serde::Serialize;
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::sync::broadcast::error::RecvError;
+
+/// That the daemon answers
+#[utoipa::path(get, path = "/healthz", security(()), responses((status = 200, body = String)))]
+pub async fn health() -> &'static str {
+    "ok\n"
+}
+
+/// Whether the daemon can run programs.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct Readiness {
+    /// Whether a VMM is ready, or will be soon.
+    ready: bool,
+    /// VMMs that are ready.
+    vmms_ready: usize,
+    /// Whether cgroup limits are enforced.
+    limits_enforced: bool,
+    /// Why not; empty if they are.
+    limits: String,
+    /// Whether tenants are kept off each other's cores (`core_scheduling`).
+    core_scheduling: bool,
+    /// Why not; empty if they are.
+    cores: String,
+    /// Whether tenants can have networks.
+    networks_available: bool,
+    /// Why not; empty if they can.
+    networks: String,
+}
+
+/// Whether programs can be run now
+///
+/// Needs a key, unless the configuration says `public_health`.
+#[utoipa::path(get, path = "/readyz",
+    responses((status = 200, body = Readiness), (status = 503, body = Readiness),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn ready(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Result<Caller, Problem>,
+) -> Result<Response, Problem> {
+    if !daemon.config.public_health {
+        caller?.needs(Scope::Read)?;
+    }
+    let vmms_ready = daemon.pool.ready();
+    let running = daemon.scheduler.load().running;
+    let networks = daemon.networks.check().err();
+    let readiness = Readiness {
+        // Under load all of them are in use.
+        ready: vmms_ready > 0 || running > 0,
+        vmms_ready,
+        limits_enforced: daemon.unenforced.is_none(),
+        limits: daemon
+            .unenforced
+            .as_ref()
+            .map_or_else(String::new, ToString::to_string),
+        core_scheduling: daemon.no_cores.is_none(),
+        cores: daemon
+            .no_cores
+            .as_ref()
+            .map_or_else(String::new, ToString::to_string),
+        networks_available: networks.is_none(),
+        networks: networks.map_or_else(String::new, |why| why.to_string()),
+    };
+    let status = match readiness.ready {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    Ok((status, axum::Json(readiness)).into_response())
+}
+
+/// Version of the daemon.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct Version {
+    /// Of this program.
+    version: &'static str,
+    /// Of its translator: images of another one are not used.
+    translator: &'static str,
+}
+
+/// Version of the daemon
+#[utoipa::path(get, path = "/version", security(()), responses((status = 200, body = Version)))]
+pub async fn version() -> axum::Json<Version> {
+    axum::Json(Version {
+        version: env!("CARGO_PKG_VERSION"),
+        translator: hartline_aot::key::TRANSLATOR_VERSION,
+    })
+}
+
+/// Metrics for Prometheus
+///
+/// Needs a key with the scope `admin`. If the configuration says `public_health`, others get the
+/// metrics that are not about single tenants.
+#[utoipa::path(get, path = "/metrics",
+    responses((status = 200, content_type = "application/openmetrics-text", body = String),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn metrics(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Result<Caller, Problem>,
+) -> Result<Response, Problem> {
+    let may_see_tenants = caller.and_then(|caller| caller.needs(Scope::Admin));
+    let tenants = match may_see_tenants {
+        Ok(()) => daemon.store.tenants()?,
+        Err(_) if daemon.config.public_health => Vec::new(),
+        Err(problem) => return Err(problem),
+    };
+    let mut usage = Vec::with_capacity(tenants.len());
+    for tenant in tenants {
+        let used = daemon.usage(&tenant)?;
+        usage.push((tenant.name, used));
+    }
+    let (load, ready) = (daemon.scheduler.load(), daemon.pool.ready());
+    let text = daemon.metrics.text(load, ready, usage);
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let text = text.map_err(Problem::internal)?;
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+/// States that machines come into, as they do
+///
+/// A stream of server-sent events named `machine`. An event named `missed` says how many
+/// were lost because the reader was too slow.
+#[utoipa::path(get, path = "/v1/events",
+    responses((status = 200, content_type = "text/event-stream", body = Event),
+        (status = 401, body = Problem, content_type = "application/problem+json")))]
+pub async fn events(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+) -> Result<Sse<impl Stream<Item = Result<axum::response::sse::Event, Infallible>>>, Problem> {
+    caller.needs(Scope::Read)?;
+    let start = (daemon.events.subscribe(), caller.tenant);
+    let events = stream::unfold(start, async |(mut receiver, tenant)| {
+        loop {
+            let event = axum::response::sse::Event::default();
+            let event = match receiver.recv().await {
+                Ok(happened) if happened.tenant == tenant => {
+                    // A value of ours is always JSON.
+                    event
+                        .event("machine")
+                        .json_data(happened)
+                        .unwrap_or_default()
+                }
+                Ok(_) => continue,
+                Err(RecvError::Lagged(count)) => event.event("missed").data(count.to_string()),
+                Err(RecvError::Closed) => return None,
+            };
+            return Some((Ok(event), (receiver, tenant)));
+        }
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+}

@@ -1,0 +1,181 @@
+//! Tenants, their quotas and their keys.
+
+use super::extract::{Caller, Json, Path};
+use crate::Daemon;
+use crate::problem::Problem;
+use crate::store::{ApiKey, Quota, Scope, Tenant};
+use crate::usage::Use;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+const MAX_NAME: usize = 63;
+const MAX_LABEL: usize = 256;
+
+/// Checks the name of a tenant: as a DNS label.
+fn check_name(name: &str) -> Result<(), Problem> {
+    let valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(valid) {
+        let rule = "1 to 63 lower-case letters, digits and hyphens";
+        return Err(Problem::field("tenant", rule));
+    }
+    Ok(())
+}
+
+/// All tenants
+#[utoipa::path(get, path = "/v1/tenants", responses((status = 200, body = [Tenant]),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn list(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+) -> Result<Json<Vec<Tenant>>, Problem> {
+    caller.needs(Scope::Admin)?;
+    Ok(Json(daemon.store.tenants()?))
+}
+
+/// A tenant and its quota
+#[utoipa::path(get, path = "/v1/tenants/{tenant}", params(("tenant" = String, Path)),
+    responses((status = 200, body = Tenant),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn get(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+) -> Result<Json<Tenant>, Problem> {
+    if tenant != caller.tenant {
+        caller.needs(Scope::Admin)?;
+    }
+    let tenant = daemon.store.tenant(&tenant)?;
+    tenant.map(Json).ok_or_else(|| Problem::not_found("tenant"))
+}
+
+/// What a tenant uses, and may use
+///
+/// A key without the scope `admin` shows that of its own tenant.
+#[utoipa::path(get, path = "/v1/tenants/{tenant}/usage", params(("tenant" = String, Path)),
+    responses((status = 200, body = [Use]),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn usage(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+) -> Result<Json<Vec<Use>>, Problem> {
+    if tenant != caller.tenant {
+        caller.needs(Scope::Admin)?;
+    }
+    let tenant = daemon.store.tenant(&tenant)?;
+    let tenant = tenant.ok_or_else(|| Problem::not_found("tenant"))?;
+    Ok(Json(daemon.usage(&tenant)?))
+}
+
+/// Make a tenant, or change its quota
+#[utoipa::path(put, path = "/v1/tenants/{tenant}",
+    params(("tenant" = String, Path, pattern = "^[a-z0-9-]{1,63}$")),
+    request_body = Quota, responses((status = 200, body = Tenant),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn put(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+    Json(quota): Json<Quota>,
+) -> Result<Json<Tenant>, Problem> {
+    caller.needs(Scope::Admin)?;
+    check_name(&tenant)?;
+    if !(1..=10_000).contains(&quota.weight) {
+        return Err(Problem::field("weight", "must be from 1 to 10000"));
+    }
+    for (name, value, most) in [
+        ("max_machines", quota.max_machines.into(), 1_000_000),
+        ("max_queued", quota.max_queued.into(), 1_000_000),
+        ("max_memory", quota.max_memory, 1 << 50),
+        ("max_storage", quota.max_storage, 1 << 50),
+        ("max_inodes", quota.max_inodes, 1 << 40),
+    ] {
+        if value > most {
+            return Err(Problem::field(name, format!("must be at most {most}")));
+        }
+    }
+    // Waits for the disk.
+    let put = || daemon.store.put_tenant(&tenant, &quota);
+    Ok(Json(tokio::task::block_in_place(put)?))
+}
+
+/// The keys of a tenant, without their secrets
+#[utoipa::path(get, path = "/v1/tenants/{tenant}/keys", params(("tenant" = String, Path)),
+    responses((status = 200, body = [ApiKey]),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn keys(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+) -> Result<Json<Vec<ApiKey>>, Problem> {
+    caller.needs(Scope::Admin)?;
+    if daemon.store.tenant(&tenant)?.is_none() {
+        return Err(Problem::not_found("tenant"));
+    }
+    Ok(Json(daemon.store.keys(&tenant)?))
+}
+
+/// A key to be made.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeyRequest {
+    /// What it is to allow.
+    scope: Scope,
+    /// What to call it.
+    #[serde(default)]
+    #[schema(max_length = 256)]
+    label: String,
+}
+
+/// A key that was made.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct KeyMade {
+    /// What is kept of it.
+    #[serde(flatten)]
+    kept: ApiKey,
+    /// The key itself. It is shown this once.
+    key: String,
+}
+
+/// Make a key for a tenant
+#[utoipa::path(post, path = "/v1/tenants/{tenant}/keys", params(("tenant" = String, Path)),
+    request_body = KeyRequest, responses((status = 201, body = KeyMade),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn create_key(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+    Json(request): Json<KeyRequest>,
+) -> Result<(StatusCode, Json<KeyMade>), Problem> {
+    caller.needs(Scope::Admin)?;
+    if request.label.len() > MAX_LABEL {
+        return Err(Problem::field("label", "must be at most 256 bytes"));
+    }
+    if daemon.store.tenant(&tenant)?.is_none() {
+        return Err(Problem::not_found("tenant"));
+    }
+    let (scope, label) = (request.scope, &request.label);
+    // Waits for the disk.
+    let make = || daemon.keys.make(&daemon.store, &tenant, scope, label);
+    let (kept, key) = tokio::task::block_in_place(make)?;
+    Ok((StatusCode::CREATED, Json(KeyMade { kept, key })))
+}
+
+/// Take a key back
+#[utoipa::path(delete, path = "/v1/tenants/{tenant}/keys/{key}",
+    params(("tenant" = String, Path), ("key" = String, Path)), responses((status = 204),
+    (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub async fn delete_key(
+    State(daemon): State<Arc<Daemon>>,
+    caller: Caller,
+    Path((tenant, key)): Path<(String, String)>,
+) -> Result<StatusCode, Problem> {
+    caller.needs(Scope::Admin)?;
+    // Waits for the disk.
+    match tokio::task::block_in_place(|| daemon.store.delete_key(&tenant, &key))? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(Problem::not_found("key")),
+    }
+}

@@ -1,0 +1,143 @@
+//! The daemon: a spawner, which is the process that is started, and the service, which that starts.
+
+mod escape;
+mod service;
+
+use anyhow::Context;
+use clap::Parser;
+use hartline_daemon::config::Config;
+use hartline_daemon::jailed;
+use hartline_daemon::server::Listeners;
+use hartline_daemon::spawner::Spawner;
+use hartline_daemon::{Daemon, Given};
+use hartline_jail::Channel;
+use hartline_jail::spawner::{self, Hello, confine};
+use hartline_vmm::report;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{self, ExitCode};
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// The first argument of a process that the daemon started to lock it in.
+const JAILED: &str = "jailed";
+
+/// Runs riscv64 programs of many tenants, each in a jailed virtual machine
+#[derive(Debug, Parser)]
+#[command(name = "hartlined", version)]
+struct Arguments {
+    /// Configuration file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Where to keep the database, uploads, translations and logs
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// Unix socket to listen at
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// TCP address to listen at (without TLS a loopback one), for instance 127.0.0.1:8720
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    let done = match arguments.get(1..) {
+        Some([first, rest @ ..]) if first == JAILED => {
+            jailed::main(rest).map_err(Into::into).map(|()| 0)
+        }
+        Some([first, rest @ ..]) if first == spawner::ARGUMENT => {
+            // Before there is another thread.
+            let confined = confine::enter(rest).map_err(Into::into);
+            confined.and_then(|(channel, data)| {
+                service::start_log();
+                serve(channel, &data).map(|()| 0)
+            })
+        }
+        _ => {
+            let arguments = Arguments::parse();
+            service::start_log();
+            spawn(arguments)
+        }
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    eprintln!("hartlined: {error:#}");
+    ExitCode::from(report::FAILURE)
+}
+
+/// Is the spawner. Result: the service's exit code.
+fn spawn(arguments: Arguments) -> anyhow::Result<u8> {
+    let mut config = match &arguments.config {
+        Some(path) => Config::read(path)?,
+        None => Config::default(),
+    };
+    if let Some(directory) = arguments.data_dir {
+        config.data_dir = directory;
+    }
+    if let Some(socket) = arguments.socket {
+        config.socket = socket;
+    }
+    config.listen = arguments.listen.or(config.listen);
+    config.check()?;
+    let configuration = serde_json::to_string(&config).context("the configuration")?;
+    Ok(spawner::run(config.for_spawner(), configuration)?)
+}
+
+/// Is the service, with its data in `data`.
+fn serve(channel: Channel, data: &Path) -> anyhow::Result<()> {
+    let (message, descriptors) = channel.receive().context("the spawner")?;
+    let hello: Hello = serde_json::from_slice(&message).context("the spawner's first message")?;
+    let mut config: Config =
+        serde_json::from_str(&hello.configuration).context("the configuration")?;
+    config.data_dir = data.to_path_buf();
+    let (given, tls) = Given::new(hello, descriptors)?;
+    let spawner = Arc::new(Spawner::connect(channel, spawner_ended)?);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the runtime")?;
+    runtime.block_on(async {
+        let daemon = Daemon::start(config, Arc::clone(&spawner), given)?;
+        let config = &daemon.config;
+        let listeners = Listeners::open(config, &spawner, tls)?;
+        tracing::info!(
+            socket = %config.socket.display(),
+            tcp = listeners.address().map(|address| address.to_string()),
+            "ready"
+        );
+        let guard = tokio::spawn(service::keep_alive(Arc::clone(&daemon)));
+        service::ready("serving requests");
+        let (stop, stopped) = watch::channel(false);
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let ended = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::info!("stopping; machines go on");
+            service::stopping();
+            daemon.scheduler.drain();
+            stop.send_replace(true);
+        };
+        tokio::join!(listeners.serve(&daemon, stopped), ended);
+        guard.abort();
+        anyhow::Ok(())
+    })
+}
+
+/// Without the spawner nothing can be started, or ended.
+fn spawner_ended() {
+    eprintln!("hartlined: the spawner has ended");
+    process::exit(report::FAILURE.into());
+}

@@ -1,0 +1,79 @@
+//! The daemon as a service of systemd: log, readiness and watchdog (sd_notify(3)). Without
+//! systemd, the log goes to standard error and the rest does nothing.
+
+use crate::escape::Escaped;
+use hartline_daemon::Daemon;
+use sd_notify::NotifyState;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::{Level, Metadata};
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Sends the log to the journal if standard error is connected to it, so that fields such as
+/// the machine can be searched for; otherwise to standard error.
+pub fn start_log() {
+    // The daemon has no spans; those of its libraries are not for the log.
+    let wanted = |metadata: &Metadata<'_>| metadata.is_event() && *metadata.level() <= Level::INFO;
+    let log = tracing_subscriber::registry().with(filter_fn(wanted));
+    if is_journal()
+        && let Ok(journal) = tracing_journald::layer()
+    {
+        let journal = journal.with_syslog_identifier("hartlined".to_owned());
+        log.with(Escaped(journal)).init();
+        return;
+    }
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(false);
+    log.with(Escaped(lines)).init();
+}
+
+/// Whether standard error is the stream that systemd connected to the journal
+/// (systemd.exec(5), `JOURNAL_STREAM`).
+fn is_journal() -> bool {
+    let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    let error = std::fs::metadata("/proc/self/fd/2");
+    error.is_ok_and(|error| stream == format!("{}:{}", error.dev(), error.ino()))
+}
+
+/// Tells systemd that requests are served.
+pub fn ready(status: &str) {
+    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// Tells systemd that the daemon is ending.
+pub fn stopping() {
+    tell(&[
+        NotifyState::Stopping,
+        NotifyState::Status("answering the last requests; machines go on"),
+    ]);
+}
+
+/// Tells systemd's watchdog again and again that the daemon works: that tasks are run and
+/// the database answers. Never returns where there is a watchdog.
+pub async fn keep_alive(daemon: Arc<Daemon>) {
+    let Some(time) = sd_notify::watchdog_enabled() else {
+        return;
+    };
+    // As sd_watchdog_enabled(3) recommends.
+    let mut ticks = tokio::time::interval((time / 2).max(Duration::from_millis(1)));
+    loop {
+        ticks.tick().await;
+        let store = Arc::clone(&daemon.store);
+        match tokio::task::spawn_blocking(move || store.tenants()).await {
+            Ok(Ok(_)) => tell(&[NotifyState::Watchdog]),
+            Ok(Err(error)) => tracing::error!("the watchdog is not told: {error}"),
+            Err(error) => tracing::error!("the watchdog is not told: {error}"),
+        }
+    }
+}
+
+fn tell(states: &[NotifyState<'_>]) {
+    // Without systemd there is nobody to tell, and that is no error here.
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!("systemd could not be told: {error}");
+    }
+}

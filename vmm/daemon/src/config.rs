@@ -1,0 +1,378 @@
+//! The daemon's configuration, `hartlined.toml`.
+
+use hartline_jail::spawner::{self, NetworkSettings, PREFIX, PREFIX6, TenantLimits};
+use hartline_vmm::platform::CoreSchedulingMode;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// Everything that can be set; what is left out has a default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Where the database, uploads, translations and logs are kept.
+    pub data_dir: PathBuf,
+    /// The unix socket; who runs as root or as the daemon's user needs no key there.
+    pub socket: PathBuf,
+    /// TCP address to listen at; loopback only without TLS.
+    pub listen: Option<SocketAddr>,
+    /// Certificates for TLS there (a PEM file), the daemon's own first.
+    pub tls_certificate: Option<PathBuf>,
+    /// Private key of the first of them (a PEM file).
+    pub tls_key: Option<PathBuf>,
+    /// vCPUs that may run at once, for each processor of the host.
+    pub cpu_overcommit: u32,
+    /// Numbers of processors that machines may have for themselves; others keep off them.
+    pub dedicated_cpus: Vec<u32>,
+    /// Memory for machines, bytes; three quarters of the host's if not given.
+    pub memory: Option<u64>,
+    /// VMMs that are kept ready.
+    pub pool: usize,
+    /// First of the users that jailed processes run as; each has one of its own.
+    pub first_uid: u32,
+    /// How many users there are: one of them for volumes, one for the daemon, the rest for jailed
+    /// processes.
+    pub uids: u32,
+    /// Longest upload, bytes.
+    pub max_upload: u64,
+    /// Most seconds that an upload's body may take without a byte.
+    pub idle_timeout_s: u64,
+    /// Most seconds that the translation of one file may take.
+    pub translation_timeout_s: u64,
+    /// Seconds between two garbage collections.
+    pub collect_every_s: u64,
+    /// Seconds that asynchronous runs are kept after their end.
+    pub keep_runs_s: u64,
+    /// Seconds that machines and their output are kept after their end.
+    pub keep_machines_s: u64,
+    /// Seconds that programs are kept which no machine has, after their upload or last use.
+    pub keep_programs_s: u64,
+    /// Most bytes of translation images; those used longest ago go first.
+    pub max_images: u64,
+    /// Requests per second and key, averaged over ten seconds.
+    pub requests_per_second: u32,
+    /// Connections at once. One in 16, at most 32, is for root over the unix socket only.
+    pub max_connections: usize,
+    /// Connections of one address (of one /64 of IPv6), or of one user over the unix socket, that
+    /// have shown no key; at most a quarter of `max_connections`.
+    pub max_connections_per_peer: usize,
+    /// Connections of one tenant; at most a quarter of `max_connections`.
+    pub max_connections_per_tenant: usize,
+    /// Anybody may ask `/readyz` and `/metrics`, without a key.
+    pub public_health: bool,
+    /// Refuse to start where cgroup limits cannot be enforced.
+    pub require_limits: bool,
+    /// Whether processes of different tenants are kept off the same core.
+    pub core_scheduling: CoreSchedulingMode,
+    /// Most bytes per second that a VM reads from, and writes to, the disk of the data
+    /// directory, by cgroups.
+    pub disk_bandwidth: Option<u64>,
+    /// Addresses for networks of tenants, a /24 of them for each; there are none without it.
+    pub network_range: Option<Ipv4Net>,
+    /// Their IPv6 addresses, a /64 of them for each; there is no IPv6 without it.
+    pub network_range6: Option<Ipv6Net>,
+    /// Machines reach public addresses, by the host's.
+    pub network_outbound: bool,
+    /// What machines reach besides, whatever it is.
+    pub network_allow: Vec<IpNet>,
+    /// Most bytes per second that a machine sends, and receives.
+    pub network_bandwidth: Option<u64>,
+    /// Most packets per second that a machine sends, and receives.
+    pub network_packets: Option<u64>,
+    /// Connections at once that the machines of one tenant have begun to hosts outside of their
+    /// network.
+    pub network_tenant_connections: u32,
+    /// New ones of those per second.
+    pub network_tenant_new_connections: u32,
+    /// Most bytes per second that the machines of one tenant together send out of their network,
+    /// and receive from there.
+    pub network_tenant_bandwidth: u64,
+    /// The same in packets per second.
+    pub network_tenant_packets: u32,
+    /// Seconds of processor time that a tenant's translations may use in an hour, whatever
+    /// number of processors that is; 0: no limit.
+    pub translation_budget_s: u64,
+    /// Tenants share the files and translations of programs that are the same.
+    pub share_files: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            data_dir: "/var/lib/hartline".into(),
+            socket: "/run/hartline/hartlined.sock".into(),
+            listen: None,
+            tls_certificate: None,
+            tls_key: None,
+            cpu_overcommit: 4,
+            dedicated_cpus: Vec::new(),
+            memory: None,
+            pool: 4,
+            first_uid: 0x7000_0000,
+            uids: 4096,
+            max_upload: 4 << 30,
+            idle_timeout_s: 30,
+            translation_timeout_s: 900,
+            collect_every_s: 60,
+            keep_runs_s: 86_400,
+            keep_machines_s: 2_592_000,
+            keep_programs_s: 7_776_000,
+            max_images: 32 << 30,
+            requests_per_second: 1000,
+            max_connections: 4096,
+            max_connections_per_peer: 256,
+            max_connections_per_tenant: 1024,
+            public_health: false,
+            require_limits: false,
+            core_scheduling: CoreSchedulingMode::Auto,
+            disk_bandwidth: None,
+            network_range: None,
+            network_range6: None,
+            network_outbound: false,
+            network_allow: Vec::new(),
+            network_bandwidth: None,
+            network_packets: None,
+            network_tenant_connections: 4096,
+            network_tenant_new_connections: 1000,
+            network_tenant_bandwidth: 1_250_000_000,
+            network_tenant_packets: 1_000_000,
+            translation_budget_s: 3600,
+            share_files: false,
+        }
+    }
+}
+
+/// Why a configuration is no good.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is not understood.
+    #[error("{}: {source}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: Box<toml::de::Error>,
+    },
+    /// A value that cannot be.
+    #[error("{name}: {why}")]
+    Value {
+        /// The setting.
+        name: &'static str,
+        /// What it must be.
+        why: &'static str,
+    },
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.into(),
+            source,
+        })?;
+        toml::from_str(&text).map_err(|source| ConfigError::Parse {
+            path: path.into(),
+            source: Box::new(source),
+        })
+    }
+
+    /// What is for the spawner.
+    #[must_use]
+    pub fn for_spawner(&self) -> spawner::Settings {
+        let networks = self.network_range.map(|range| NetworkSettings {
+            range,
+            range6: self.network_range6,
+            outbound: self.network_outbound,
+            allowed: self.network_allow.clone(),
+            limits: TenantLimits {
+                connections: self.network_tenant_connections,
+                new_connections: self.network_tenant_new_connections,
+                bandwidth: self.network_tenant_bandwidth,
+                packets: self.network_tenant_packets,
+            },
+        });
+        spawner::Settings {
+            data_dir: self.data_dir.clone(),
+            socket: self.socket.clone(),
+            listen: self.listen,
+            tls: self.tls_certificate.clone().zip(self.tls_key.clone()),
+            first_uid: self.first_uid,
+            uids: self.uids,
+            dedicated_cpus: self.dedicated_cpus.clone(),
+            disk_bandwidth: self.disk_bandwidth,
+            require_limits: self.require_limits,
+            core_scheduling: self.core_scheduling,
+            networks,
+        }
+    }
+
+    /// Refuses values that cannot be.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`].
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |name, why| Err(ConfigError::Value { name, why });
+        if self.tls_certificate.is_some() != self.tls_key.is_some() {
+            return wrong(
+                "tls_certificate",
+                "needs tls_key too, and the other way round",
+            );
+        }
+        let is_local = |address: SocketAddr| address.ip().is_loopback();
+        if self.tls_key.is_none() && !self.listen.is_none_or(is_local) {
+            return wrong(
+                "listen",
+                "only a loopback address without tls_certificate and tls_key",
+            );
+        }
+        if self.pool == 0 || self.pool > 1024 {
+            return wrong("pool", "must be from 1 to 1024");
+        }
+        if self.cpu_overcommit == 0 {
+            return wrong("cpu_overcommit", "must be at least 1");
+        }
+        let distinct: BTreeSet<_> = self.dedicated_cpus.iter().collect();
+        if distinct.len() != self.dedicated_cpus.len() {
+            return wrong("dedicated_cpus", "must have each processor once");
+        }
+        if self.first_uid < 1000 {
+            return wrong(
+                "first_uid",
+                "must be a range of users that are nobody else's",
+            );
+        }
+        if self.uids < 3 {
+            return wrong(
+                "uids",
+                "must be at least 3: one owns what is in volumes, one is the daemon's own",
+            );
+        }
+        if self
+            .first_uid
+            .checked_add(self.uids)
+            .is_none_or(|end| end == u32::MAX)
+        {
+            return wrong("uids", "the range of users goes beyond the last one");
+        }
+        if self.collect_every_s == 0 {
+            return wrong("collect_every_s", "must be at least 1");
+        }
+        if self
+            .network_range
+            .is_some_and(|range| range.prefix_len() > PREFIX || range.trunc() != range)
+        {
+            return wrong(
+                "network_range",
+                "must be addresses with a prefix of 24 bits or less, and zeros after it",
+            );
+        }
+        if self
+            .network_range6
+            .is_some_and(|range| range.prefix_len() > PREFIX6 || range.trunc() != range)
+        {
+            return wrong(
+                "network_range6",
+                "must be addresses with a prefix of 64 bits or less, and zeros after it",
+            );
+        }
+        if self.network_range6.is_some() && self.network_range.is_none() {
+            return wrong("network_range6", "needs network_range too");
+        }
+        let limits = [
+            ("requests_per_second", u64::from(self.requests_per_second)),
+            ("max_connections", self.max_connections as u64),
+            (
+                "max_connections_per_peer",
+                self.max_connections_per_peer as u64,
+            ),
+            (
+                "max_connections_per_tenant",
+                self.max_connections_per_tenant as u64,
+            ),
+            (
+                "network_tenant_connections",
+                self.network_tenant_connections.into(),
+            ),
+            (
+                "network_tenant_new_connections",
+                self.network_tenant_new_connections.into(),
+            ),
+            ("network_tenant_bandwidth", self.network_tenant_bandwidth),
+            ("network_tenant_packets", self.network_tenant_packets.into()),
+        ];
+        match limits.into_iter().find(|(_, limit)| *limit == 0) {
+            Some((name, _)) => wrong(name, "limits of 0 leave nothing to do"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example shows every default as it is.
+    #[test]
+    fn the_example_is_right() {
+        const EXAMPLE: &str = include_str!("../../../deploy/hartlined.toml");
+        let shown: String = EXAMPLE
+            .lines()
+            .filter_map(|line| line.strip_prefix('#'))
+            .filter(|line| !line.starts_with(' '))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        let mut config: Config = toml::from_str(&shown).unwrap();
+        assert!(config.listen.take().is_some() && config.memory.take().is_some());
+        assert!(config.tls_certificate.take().is_some() && config.tls_key.take().is_some());
+        assert!(config.disk_bandwidth.take().is_some() && config.network_range.take().is_some());
+        assert!(config.network_range6.take().is_some());
+        let limits = [&mut config.network_bandwidth, &mut config.network_packets];
+        assert!(limits.into_iter().all(|limit| limit.take().is_some()));
+        assert_eq!(config, Config::default());
+    }
+
+    #[test]
+    fn defaults_are_valid_and_mistakes_are_named() {
+        Config::default().check().unwrap();
+        let parsed: Config = toml::from_str("listen = '127.0.0.1:80'\npool = 2").unwrap();
+        parsed.check().unwrap();
+        assert_eq!(parsed.pool, 2);
+        let tls = "listen = '10.0.0.1:80'\ntls_certificate = '/c'\ntls_key = '/k'";
+        toml::from_str::<Config>(tls).unwrap().check().unwrap();
+        assert!(toml::from_str::<Config>("pol = 2").is_err(), "unknown");
+        for wrong in [
+            "listen = '10.0.0.1:80'",
+            "tls_certificate = '/x'",
+            "pool = 0",
+            "collect_every_s = 0",
+            "max_connections_per_peer = 0",
+            "network_tenant_connections = 0",
+            "dedicated_cpus = [1, 2, 1]",
+            "first_uid = 0",
+            "network_range = '10.0.0.0/25'",
+            "network_range = '10.0.0.1/16'",
+            "network_range6 = 'fd00::/64'",
+            "uids = 4294967295",
+            "uids = 2",
+        ] {
+            let config: Config = toml::from_str(wrong).unwrap();
+            let name = wrong.split(' ').next().unwrap();
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.starts_with(name), "{wrong}: {error}");
+        }
+    }
+}

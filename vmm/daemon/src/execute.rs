@@ -1,0 +1,243 @@
+//! Giving a program to a VMM.
+
+use super::library::{Files, Library};
+use super::network::{Interface, Lease};
+use super::pool::Supply;
+use super::process::{Jailed, Line};
+use super::processors::Claim;
+use super::store::{Program, ProgramState, Spec};
+use crate::jailed::protocol::{
+    FromVmm, ImageAnswer, ImageName, PROGRAM_PATH, RunJob, RunResult, UploadKind, VolumeJob,
+};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use hartline_jail::Violation;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How much longer than its program a VMM may take.
+pub const VMM_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a VMM ended without a result.
+#[must_use]
+pub fn why_it_died(out_of_memory: bool, violation: Option<Violation>) -> String {
+    match (out_of_memory, violation) {
+        (_, Some(violation)) => format!("the VMM was ended: {violation}"),
+        (true, None) => "the VMM was ended: it used more memory than its limit".to_owned(),
+        (false, None) => "the VMM ended without a result: it crashed or was killed".to_owned(),
+    }
+}
+
+/// VMMs that are tried, one after another.
+const TRIES: u32 = 3;
+/// Images that a VMM waits for at a time.
+const MAX_WANTED: usize = 512;
+
+/// Descriptors that a program, or its VMM, gets.
+#[derive(Debug)]
+pub struct Outputs {
+    /// Standard input.
+    pub input: File,
+    /// Standard output.
+    pub output: File,
+    /// Standard error.
+    pub error: File,
+    /// Where the VMM puts the [`RunResult`].
+    pub result: File,
+    /// The other end of standard input, if it is to stay open.
+    pub keep_input: Option<OwnedFd>,
+    /// The TAP interface, if it has a network.
+    pub tap: Option<File>,
+}
+
+/// Why a program cannot be run, for who asked for it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotRunnable {
+    /// The program is not ready yet.
+    #[error("the program is still being prepared: ask again when its state is ready")]
+    NotYet,
+    /// It cannot be used.
+    #[error("the program cannot be used: {0}")]
+    Failed(String),
+    /// A root file system needs to be told which program.
+    #[error("path: the upload is a root file system: say which program of it is to run")]
+    NoPath,
+    /// A single program has no path.
+    #[error("path: the upload is one program")]
+    Path,
+}
+
+/// What is to be sent to a VMM.
+#[derive(Debug)]
+pub struct Order {
+    job: RunJob,
+    library: Arc<Library>,
+    files: Arc<Files>,
+}
+
+impl Order {
+    /// For a spec, whose program this is.
+    ///
+    /// # Errors
+    /// [`NotRunnable`].
+    pub async fn new(
+        spec: &Spec,
+        program: &Program,
+        library: &Arc<Library>,
+        outlives_daemon: bool,
+    ) -> Result<Self, NotRunnable> {
+        let path = path_in_tree(spec, program)?;
+        let files = library.files(program).await;
+        let files = files.map_err(|error| NotRunnable::Failed(error.to_string()))?;
+        let name = spec.path.as_ref().unwrap_or(&program.name);
+        let arguments = std::iter::once(name).chain(&spec.args).cloned().collect();
+        let job = RunJob {
+            memory: spec.memory,
+            cpus: spec.cpus,
+            path,
+            arguments,
+            environment: spec
+                .env
+                .iter()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect(),
+            timeout_ms: spec.timeout_ms,
+            images: files.images.iter().map(|(inode, _)| *inode).collect(),
+            interactive: spec.interactive,
+            outlives_daemon,
+            volumes: Vec::new(),
+            network: None,
+            processors: Vec::new(),
+        };
+        let library = Arc::clone(library);
+        Ok(Self {
+            job,
+            library,
+            files,
+        })
+    }
+
+    /// Gives the program the volumes whose directories the VMM was started with.
+    pub fn attach(&mut self, volumes: Vec<VolumeJob>) {
+        self.job.volumes = volumes;
+    }
+
+    /// Keeps the program on processors of its own, if it has any.
+    pub fn pin(&mut self, claim: &Claim) {
+        self.job.processors = claim.processors().to_vec();
+    }
+
+    /// Gives the program a network interface, whose other end goes with the outputs. Result:
+    /// its address, which the VMM is to [keep](Jailed::keep).
+    pub fn connect(&mut self, interface: Interface, outputs: &mut Outputs) -> Arc<Lease> {
+        self.job.network = Some(interface.job);
+        outputs.tap = Some(interface.tap);
+        interface.lease
+    }
+
+    /// Sends it to a VMM that was prepared for it; to another one if somebody has killed that
+    /// while it waited.
+    ///
+    /// # Errors
+    /// Those of `prepare`, and whatever the host answers.
+    pub async fn send_to_any<E: From<io::Error>>(
+        &self,
+        supply: &Supply<'_>,
+        outputs: &Outputs,
+        mut prepare: impl FnMut(&mut Jailed) -> Result<(), E>,
+    ) -> Result<Jailed, E> {
+        let mut left = TRIES;
+        loop {
+            let mut vmm = supply.take().await?;
+            prepare(&mut vmm)?;
+            left -= 1;
+            match self.send(vmm.line(), outputs).await {
+                Ok(()) => return Ok(vmm),
+                Err(error) if left > 0 && error.kind() == io::ErrorKind::BrokenPipe => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn send(&self, vmm: &Line, outputs: &Outputs) -> io::Result<()> {
+        let mut descriptors: Vec<BorrowedFd<'_>> = vec![
+            outputs.input.as_fd(),
+            outputs.output.as_fd(),
+            outputs.error.as_fd(),
+            outputs.result.as_fd(),
+            self.files.tree.as_fd(),
+        ];
+        descriptors.extend(outputs.keep_input.iter().map(AsFd::as_fd));
+        descriptors.extend(outputs.tap.iter().map(AsFd::as_fd));
+        descriptors.extend(self.files.images.iter().map(|(_, image)| image.as_fd()));
+        let message = serde_json::to_vec(&self.job)?;
+        vmm.send(&message, &descriptors).await
+    }
+
+    /// Waits until the VMM has taken it: a daemon that ends before that may have taken the
+    /// VMM with it, one that ends later does not if the order outlives it.
+    ///
+    /// # Errors
+    /// `UnexpectedEof`: the VMM ended without that.
+    pub async fn taken(&self, vmm: &Line) -> io::Result<()> {
+        match serde_json::from_slice(&vmm.receive().await?.0)? {
+            FromVmm::Started => Ok(()),
+            FromVmm::Ready | FromVmm::Wants(_) | FromVmm::Ended(_) => {
+                Err(io::ErrorKind::InvalidData.into())
+            }
+        }
+    }
+
+    /// Gives a VMM that has [taken](Self::taken) the order the images that it wants until
+    /// its program has ended.
+    ///
+    /// # Errors
+    /// `UnexpectedEof`: the VMM ended without telling a result.
+    pub async fn result(&self, vmm: &Line) -> io::Result<RunResult> {
+        let mut wanted = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                message = vmm.receive() => match serde_json::from_slice(&message?.0)? {
+                    FromVmm::Ended(result) => return Ok(*result),
+                    // A VMM of ours asks for each once, and not for more than that.
+                    FromVmm::Wants(name) if wanted.len() < MAX_WANTED => {
+                        wanted.push(self.image(name));
+                    }
+                    FromVmm::Wants(_) | FromVmm::Ready | FromVmm::Started => {
+                        return Err(io::ErrorKind::InvalidData.into());
+                    }
+                },
+                Some((name, image)) = wanted.next() => {
+                    let message = serde_json::to_vec(&ImageAnswer(name))?;
+                    let image = image.as_ref().map(AsFd::as_fd);
+                    vmm.send(&message, image.as_slice()).await?;
+                }
+            }
+        }
+    }
+
+    async fn image(&self, name: ImageName) -> (ImageName, Option<File>) {
+        (name, self.library.image(&self.files, name).await)
+    }
+}
+
+/// Checks that a spec fits its program. Result: path of the program in the tree.
+///
+/// # Errors
+/// [`NotRunnable`].
+pub fn path_in_tree(spec: &Spec, program: &Program) -> Result<String, NotRunnable> {
+    match program.state {
+        ProgramState::Ready => {}
+        ProgramState::Failed => return Err(NotRunnable::Failed(program.message.clone())),
+        ProgramState::Packing | ProgramState::Translating => return Err(NotRunnable::NotYet),
+    }
+    match (program.kind, &spec.path) {
+        (UploadKind::Elf, None) => Ok(PROGRAM_PATH.to_owned()),
+        (UploadKind::Elf, Some(_)) => Err(NotRunnable::Path),
+        (UploadKind::Rootfs, None) => Err(NotRunnable::NoPath),
+        (UploadKind::Rootfs, Some(path)) => Ok(format!("/{}", path.trim_start_matches('/'))),
+    }
+}

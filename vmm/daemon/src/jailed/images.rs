@@ -1,0 +1,110 @@
+//! Translation images that the daemon had made, or has made when the guest wants them.
+
+use super::protocol::{FromVmm, ImageAnswer, ImageName};
+use hartline_jail::Channel;
+use hartline_vmm::images::{Client, CodeFile, ImageFile, ImageSource};
+use std::collections::HashMap;
+use std::io;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// The images of one VM.
+#[derive(Debug)]
+pub struct FromDaemon {
+    channel: Arc<Channel>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Images that nobody has asked for yet.
+    there: HashMap<ImageName, ImageFile>,
+    /// Who waits for others; `None`: the daemon is gone, no more will come.
+    waiting: Option<HashMap<ImageName, Sender<ImageFile>>>,
+}
+
+impl FromDaemon {
+    /// Begins to listen for images, on a thread of its own, which ends with the channel.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub fn start(
+        channel: Arc<Channel>,
+        there: HashMap<ImageName, ImageFile>,
+    ) -> io::Result<Arc<Self>> {
+        let state = State {
+            there,
+            waiting: Some(HashMap::new()),
+        };
+        let images = Arc::new(Self {
+            channel,
+            state: Mutex::new(state),
+        });
+        let listener = Arc::clone(&images);
+        thread::Builder::new()
+            .name("images".into())
+            .spawn(move || listener.listen())?;
+        Ok(images)
+    }
+
+    /// An image that is there.
+    pub fn take(&self, name: ImageName) -> Option<ImageFile> {
+        self.lock().there.remove(&name)
+    }
+
+    fn listen(&self) {
+        while let Ok((message, descriptors)) = self.channel.receive()
+            && let Ok(ImageAnswer(name)) = serde_json::from_slice(&message)
+        {
+            let file = descriptors.into_iter().next();
+            let image = file.and_then(|file| ImageFile::open(file.into()).ok());
+            let waiting = self.lock().waiting.as_mut().and_then(|w| w.remove(&name));
+            if let (Some(image), Some(waiting)) = (image, waiting) {
+                // Who waits does so until this end is dropped.
+                let _ = waiting.send(image);
+            }
+        }
+        // Nobody waits for ever.
+        self.lock().waiting = None;
+    }
+
+    /// Asks the daemon for an image and waits for it.
+    fn ask(&self, name: ImageName) -> Option<ImageFile> {
+        let (sender, receiver) = mpsc::channel();
+        self.lock().waiting.as_mut()?.insert(name, sender);
+        let message = serde_json::to_vec(&FromVmm::Wants(name)).ok()?;
+        self.channel.send(&message, &[]).ok()?;
+        receiver.recv().ok()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ImageSource for FromDaemon {
+    fn at_once(&self, file: &CodeFile, variant: u32) -> Option<ImageFile> {
+        let CodeFile::Tree(file) = file else {
+            return None;
+        };
+        let inode = file.inode();
+        self.take(ImageName { inode, variant })
+    }
+
+    fn serve(&self, file: &CodeFile, variant: u32, client: &Client) {
+        // The daemon knows no other files.
+        if !matches!(file, CodeFile::Tree(_)) {
+            return;
+        }
+        let name = ImageName {
+            inode: file.inode(),
+            variant,
+        };
+        // It is interpreted meanwhile.
+        client.nothing_yet();
+        if let Some(image) = self.ask(name) {
+            client.show(image);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What runs in a [jail](hartline_jail): a VMM, or a worker that packs uploads, translates, or
+//! measures and empties volumes. The daemon starts the same program again for each, as `hartlined jailed ROLE ROOT UID`.
+
+mod find;
+mod images;
+#[doc(hidden)]
+pub mod pack;
+mod translate;
+mod vmm;
+mod volume;
+
+pub mod protocol;
+
+use hartline_devices::net::Batch;
+use hartline_jail::{
+    self as jail, CHANNEL_FD, Channel, DEVICE_FD, Filters, Jail, Limits, Role, VOLUME_FD,
+};
+use hartline_tree::TreeImage;
+use hartline_vmm::platform::Kvm;
+use protocol::{FromWorker, WorkerJob};
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Why a jailed process ended without a result.
+#[derive(Debug, thiserror::Error)]
+pub enum JailedError {
+    /// It was not started by the daemon.
+    #[error("usage: jailed ROLE ROOT UID, by hartlined only")]
+    Usage,
+    /// It could not lock itself in.
+    #[error(transparent)]
+    Jail(#[from] jail::JailError),
+    /// The policy.
+    #[error(transparent)]
+    Filter(#[from] jail::FilterError),
+    /// The VM could not be made.
+    #[error(transparent)]
+    Machine(#[from] hartline_vmm::machine::Error),
+    /// KVM.
+    #[error(transparent)]
+    Platform(#[from] hartline_vmm::platform::Error),
+    /// The connection to the daemon.
+    #[error("connection to the daemon: {0}")]
+    Channel(#[from] io::Error),
+    /// What the daemon sent is not understood: it is another version.
+    #[error("message of the daemon: {0}")]
+    Message(#[from] serde_json::Error),
+    /// A descriptor did not come with a message.
+    #[error("a descriptor is missing")]
+    Descriptor,
+}
+
+/// Does the work of a jailed process. `arguments` are role, root directory and user.
+///
+/// # Errors
+/// [`JailedError`]; the daemon sees the end of the channel.
+pub fn main(arguments: &[String]) -> Result<(), JailedError> {
+    let [role, root, uid] = arguments else {
+        return Err(JailedError::Usage);
+    };
+    let role = Role::from_name(role).ok_or(JailedError::Usage)?;
+    let uid = uid.parse().map_err(|_| JailedError::Usage)?;
+    let channel = Channel::from(inherited(CHANNEL_FD)?);
+    let filters = Arc::new(Filters::compile()?);
+    let jail = Jail {
+        role,
+        root: PathBuf::from(root),
+        uid,
+        limits: Limits::of(role),
+        volumes: match role {
+            Role::VmmWithVolumes | Role::VolumeWorker => {
+                (VOLUME_FD..).map_while(|fd| inherited(fd).ok()).collect()
+            }
+            Role::Vmm | Role::Worker => Vec::new(),
+        },
+    };
+    // The jail has no system call for it.
+    let is_vmm = matches!(role, Role::Vmm | Role::VmmWithVolumes);
+    let batch = is_vmm.then(Batch::new).and_then(Result::ok);
+    if let Some(descriptors) = jail::enter(&jail, &filters)? {
+        hartline_devices::volume::use_descriptors(descriptors);
+    }
+    // The daemon's standard error is not for what strangers' files make this process say.
+    // SAFETY: descriptor 0 is /dev/null, and nobody owns number 2.
+    unsafe { libc::dup2(0, 2) };
+    match role {
+        Role::Vmm | Role::VmmWithVolumes => {
+            let kvm = Kvm::from_descriptor(inherited(DEVICE_FD)?)?;
+            vmm::serve(kvm, Arc::new(channel), filters, jail.volumes, batch)
+        }
+        Role::Worker => work(&channel),
+        Role::VolumeWorker => volume::work(&channel, &jail.volumes),
+    }
+}
+
+/// Takes a descriptor that the daemon put at a number.
+fn inherited(fd: RawFd) -> Result<OwnedFd, JailedError> {
+    // SAFETY: no memory is involved; tells whether the descriptor is open.
+    if unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
+        return Err(JailedError::Usage);
+    }
+    // SAFETY: open, and nobody else in this process knows of it: it is taken once.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Does one job.
+fn work(channel: &Channel) -> Result<(), JailedError> {
+    let (message, descriptors) = channel.receive()?;
+    if message.is_empty() {
+        return Ok(());
+    }
+    let [input] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| JailedError::Descriptor)?;
+    let tree = |input: OwnedFd| {
+        let tree = TreeImage::new(input.into()).map_err(|error| error.to_string());
+        tree.map(Arc::new)
+    };
+    let alone = |answer| (answer, None);
+    let (answer, file) = match serde_json::from_slice(&message)? {
+        WorkerJob::Pack { kind, limit } => pack::pack(input.into(), kind, limit),
+        WorkerJob::Find { kind, programs } => {
+            let found = tree(input).and_then(|tree| find::find(&tree, kind, &programs));
+            found.map(alone)
+        }
+        WorkerJob::Digest { inode } => tree(input).map(|tree| alone(find::digest(tree, inode))),
+        WorkerJob::Translate { image, features } => {
+            tree(input).and_then(|tree| translate::translate(tree, image, features, channel))
+        }
+    }
+    .unwrap_or_else(|message| (FromWorker::Failed { message }, None));
+    use std::os::fd::AsFd;
+    let descriptors: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+    channel.send(&serde_json::to_vec(&answer)?, &descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,389 @@
+//! Messages between the daemon and jailed processes, as JSON. Both are the same program,
+//! but the daemon believes nothing that a jailed process says about more than its own job.
+
+use hartline_devices::net::Statistics;
+use hartline_devices::volume::Space;
+use hartline_vmm::platform::Counters;
+use hartline_vmm::{ExitReason, UserExits};
+use serde::{Deserialize, Serialize};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Where the program of an upload that is one ELF file is in its tree.
+pub const PROGRAM_PATH: &str = "/program";
+
+/// Largest IP packet of a VM's network interface, bytes.
+pub const MTU: u16 = 1500;
+
+/// To a VMM: what to run. Descriptors that come with it: standard input, output and error
+/// of the program, the file that gets the [`RunResult`], the tree, the other end of standard
+/// input if it is interactive, the TAP interface if it has a network, and the translation
+/// images in the order of `images`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunJob {
+    /// RAM, bytes.
+    pub memory: u64,
+    /// Number of vCPUs.
+    pub cpus: u32,
+    /// Path of the program in the tree.
+    pub path: String,
+    /// `argv`, from `argv[0]`.
+    pub arguments: Vec<String>,
+    /// `NAME=value` strings.
+    pub environment: Vec<String>,
+    /// Ends the program after so many milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// Inodes of the files that there are images of, of the normal variant.
+    pub images: Vec<u32>,
+    /// Keep standard input open: at [`INPUT_FD`](hartline_jail::INPUT_FD).
+    pub interactive: bool,
+    /// The VM goes on when the daemon ends.
+    pub outlives_daemon: bool,
+    /// Its volumes, in the order of the directories that the VMM was started with.
+    pub volumes: Vec<VolumeJob>,
+    /// Its network interface.
+    pub network: Option<NetworkJob>,
+    /// Processors of its own, if it has any: those of the vCPUs, and one for all other threads.
+    pub processors: Vec<u32>,
+}
+
+/// The network interface of a VM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkJob {
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Length of the network's prefix, bits.
+    pub prefix: u8,
+    /// The gateway's address.
+    pub gateway: Ipv4Addr,
+    /// Its second address, if the network has IPv6.
+    pub ipv6: Option<Address6>,
+    /// Most bytes per second in each direction; 0: no limit.
+    pub bandwidth: u64,
+    /// Most packets per second in each direction; 0: no limit.
+    pub packets: u64,
+}
+
+/// An IPv6 address of a VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address6 {
+    /// The address.
+    pub address: Ipv6Addr,
+    /// Length of the network's prefix, bits.
+    pub prefix: u8,
+    /// The gateway's address.
+    pub gateway: Ipv6Addr,
+}
+
+/// A volume of a VM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeJob {
+    /// Absolute path where the program finds it.
+    pub path: String,
+    /// The program may change nothing in it.
+    pub read_only: bool,
+    /// What it holds.
+    pub used: Room,
+    /// What it may hold.
+    pub limit: Room,
+}
+
+/// Room in a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    /// Bytes, as `hartline_devices::volume::cost` counts them.
+    pub bytes: u64,
+    /// Files, directories and links.
+    pub inodes: u64,
+}
+
+impl From<Space> for Room {
+    fn from(Space { bytes, inodes }: Space) -> Self {
+        Self { bytes, inodes }
+    }
+}
+
+impl From<Room> for Space {
+    fn from(Room { bytes, inodes }: Room) -> Self {
+        Self { bytes, inodes }
+    }
+}
+
+/// From a VMM.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum FromVmm {
+    /// It is locked in, and its VM is there.
+    Ready,
+    /// It has its job. If that outlives the daemon, so does this process from now on.
+    Started,
+    /// Another image is wanted.
+    Wants(ImageName),
+    /// The program has ended. The same is in the result file by now.
+    Ended(Box<RunResult>),
+}
+
+/// Names a translation image of a VM's program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ImageName {
+    /// Inode of the file.
+    pub inode: u32,
+    /// [Variant](hartline_abi::image::variant).
+    pub variant: u32,
+}
+
+/// To a VMM that wanted an image, which comes as descriptor. Without one there is none.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ImageAnswer(pub ImageName);
+
+/// How a program ended.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunResult {
+    /// Exit code as `hartline run` has it.
+    pub code: u8,
+    /// Why it did not end by itself; empty if it did.
+    pub message: String,
+    /// Microseconds until the program was entered.
+    pub boot_us: u64,
+    /// Microseconds from then to its end.
+    pub run_us: u64,
+    /// Exits of its vCPUs to the VMM.
+    pub exits: Exits,
+    /// Exits that KVM counted, if it counts them.
+    pub kvm_exits: Option<u64>,
+    /// What they were for.
+    #[serde(default)]
+    pub kvm_reasons: Option<KvmReasons>,
+    /// Requests of the program's machine to its volumes.
+    #[serde(default)]
+    pub volume_requests: u64,
+    /// What went over its network interface, if it had one.
+    #[serde(default)]
+    pub network: Option<Traffic>,
+}
+
+/// What went over a network interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Traffic {
+    /// Packets that the program's machine received.
+    pub received_packets: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Packets that it sent.
+    pub sent_packets: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets that it sent and the host did not take, once it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<u64>,
+    /// Times that packets waited for the limits, once it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttled: Option<u64>,
+}
+
+impl From<Statistics> for Traffic {
+    fn from(statistics: Statistics) -> Self {
+        Self {
+            received_packets: statistics.received_packets,
+            received_bytes: statistics.received_bytes,
+            sent_packets: statistics.sent_packets,
+            sent_bytes: statistics.sent_bytes,
+            dropped: Some(statistics.dropped),
+            throttled: Some(statistics.throttled),
+        }
+    }
+}
+
+/// Exits by reason.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Exits {
+    /// Calls of the guest runtime to the host.
+    pub calls: u64,
+    /// Doorbells of devices.
+    pub doorbells: u64,
+    /// Interruptions by the VMM.
+    pub interruptions: u64,
+    /// Times that a vCPU had nothing to do and slept.
+    pub sleeps: u64,
+    /// Times that one vCPU woke another one.
+    pub wakes: u64,
+    /// Times that one vCPU gave way to another one.
+    pub yields: u64,
+    /// Accesses to registers of devices: their drivers' starts, and doorbells.
+    #[serde(default)]
+    pub devices: u64,
+}
+
+/// Exits that KVM counted, by reason. Not every kind of KVM counts every reason: 0 then.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct KvmReasons {
+    /// Instructions that KVM emulated.
+    pub insn_emulation: u64,
+    /// Accesses to ports.
+    pub io_exits: u64,
+    /// Accesses to registers of devices in memory.
+    pub mmio_exits: u64,
+    /// Halts of a vCPU.
+    pub halt_exits: u64,
+    /// Interrupts of the host.
+    pub irq_exits: u64,
+    /// Signals to the thread of a vCPU.
+    pub signal_exits: u64,
+    /// Page faults.
+    pub pf_taken: u64,
+}
+
+impl From<&Counters> for KvmReasons {
+    fn from(vcpus: &Counters) -> Self {
+        Self {
+            insn_emulation: vcpus.get("insn_emulation"),
+            io_exits: vcpus.get("io_exits"),
+            mmio_exits: vcpus.get("mmio_exits"),
+            halt_exits: vcpus.get("halt_exits"),
+            irq_exits: vcpus.get("irq_exits"),
+            signal_exits: vcpus.get("signal_exits"),
+            pf_taken: vcpus.get("pf_taken"),
+        }
+    }
+}
+
+impl RunResult {
+    /// Of a program that was not run to its end by its VMM.
+    #[must_use]
+    pub fn not_run(code: u8, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            boot_us: 0,
+            run_us: 0,
+            exits: Exits::default(),
+            kvm_exits: None,
+            kvm_reasons: None,
+            volume_requests: 0,
+            network: None,
+        }
+    }
+}
+
+impl From<UserExits> for Exits {
+    fn from(exits: UserExits) -> Self {
+        Self {
+            calls: exits.by(ExitReason::Call),
+            doorbells: exits.by(ExitReason::Doorbell),
+            interruptions: exits.by(ExitReason::Interruption),
+            sleeps: exits.by(ExitReason::Sleep),
+            wakes: exits.by(ExitReason::Wake),
+            yields: exits.by(ExitReason::Yield),
+            devices: exits.by(ExitReason::Device),
+        }
+    }
+}
+
+/// What an upload is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UploadKind {
+    /// One ELF file, statically linked.
+    Elf,
+    /// A tar file, also compressed with gzip, of a root file system.
+    Rootfs,
+}
+
+/// Most files of a program that are translated ahead.
+pub const MAX_AHEAD: usize = 200;
+
+/// A file of a tree that can be translated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ElfFile {
+    /// Its inode.
+    pub inode: u32,
+    /// SHA-256 of its contents.
+    pub digest: [u8; 32],
+}
+
+/// To a worker, with one descriptor.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum WorkerJob {
+    /// Make a tree of the upload. Descriptor: the upload.
+    Pack {
+        /// What it is.
+        kind: UploadKind,
+        /// Bytes of data that the tree may have.
+        limit: u64,
+    },
+    /// Find what is to be translated ahead. Descriptor: the tree.
+    ///
+    /// Not by the worker that packed: what that was made to say of a file would name its
+    /// translation, which other tenants use too.
+    Find {
+        /// What the upload was.
+        kind: UploadKind,
+        /// Programs in a root file system that are to be translated.
+        programs: Vec<String>,
+    },
+    /// Find out what a file contains. Descriptor: the tree that it is in.
+    Digest {
+        /// Its inode.
+        inode: u32,
+    },
+    /// Translate a file. Descriptor: the tree that it is in.
+    Translate {
+        /// Which, and how.
+        image: ImageName,
+        /// Processor features to use, as LLVM names them.
+        features: String,
+    },
+}
+
+/// From a worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum FromWorker {
+    /// With the tree as descriptor.
+    Packed,
+    /// The tree would have more data than the limit.
+    TooMuch,
+    /// Files that can be translated, [`MAX_AHEAD`] at most: the programs and what they load
+    /// when they start, or the one that was asked for.
+    Found {
+        /// The files.
+        files: Vec<ElfFile>,
+    },
+    /// How far the translation is, in guest instructions.
+    Progress {
+        /// Translated.
+        done: usize,
+        /// To be translated.
+        total: usize,
+    },
+    /// With the image as descriptor.
+    Translated,
+    /// The upload is at fault, or too much.
+    Failed {
+        /// Why.
+        message: String,
+    },
+}
+
+/// To a worker that has a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VolumeTask {
+    /// Count what it holds.
+    Measure,
+    /// Delete everything in it.
+    Empty,
+}
+
+/// From a worker that has a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromVolumeWorker {
+    /// What the volume holds.
+    Measured {
+        /// As the limits of a volume count it.
+        used: Room,
+    },
+    /// There is nothing in the volume any more.
+    Emptied,
+    /// The host refuses.
+    Failed {
+        /// Why.
+        message: String,
+    },
+}

@@ -1,0 +1,70 @@
+//! Translating one file of a tree.
+
+use super::protocol::{FromWorker, ImageName};
+use hartline_abi::image::variant;
+use hartline_aot::image;
+use hartline_aot::translate::Progress;
+use hartline_aot::translator::{Options, Translator};
+use hartline_jail::Channel;
+use hartline_tree::TreeImage;
+use hartline_vmm::platform::memory_file;
+use hartline_vmm::program::TreeFile;
+use std::fs::File;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Time between two messages about progress.
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// Translates a file of a tree as a whole.
+///
+/// # Errors
+/// What is wrong with it, as a message for the tenant.
+pub fn translate(
+    tree: Arc<TreeImage>,
+    name: ImageName,
+    features: String,
+    channel: &Channel,
+) -> Result<(FromWorker, Option<File>), String> {
+    let message = |error: &dyn std::error::Error| error.to_string();
+    let elf = TreeFile::new(tree, name.inode).bytes();
+    let elf = elf.map_err(|error| message(&error))?;
+    let options = Options {
+        features,
+        precise: name.variant == variant::PRECISE,
+        ..Options::default()
+    };
+    let translator = Translator::new(&elf, &options).map_err(|error| message(&error))?;
+    let progress = Report {
+        channel,
+        last: Mutex::new(Instant::now()),
+    };
+    let linked = translator.translate(&progress);
+    let linked = linked.map_err(|error| message(&error))?;
+    let text = translator.binary().text_range();
+    let image = image::build(&options.key(&elf), options.variant(), text, &linked);
+    let image = image.map_err(|error| message(&error))?;
+    let file = memory_file(c"hartline-image", &image);
+    let file = file.map_err(|error| format!("translation image: {error}"))?;
+    Ok((FromWorker::Translated, Some(file)))
+}
+
+/// Tells the daemon now and then how far it is.
+struct Report<'a> {
+    channel: &'a Channel,
+    last: Mutex<Instant>,
+}
+
+impl Progress for Report<'_> {
+    fn advance(&self, done: usize, total: usize) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.elapsed() >= PERIOD {
+            *last = Instant::now();
+            let message = FromWorker::Progress { done, total };
+            if let Ok(message) = serde_json::to_vec(&message) {
+                // A daemon that is gone ends this process.
+                let _ = self.channel.send(&message, &[]);
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! A jailed VMM: makes a VM, waits for what is to run in it, runs that, and ends.
+
+use super::JailedError;
+use super::images::FromDaemon;
+use super::protocol::{
+    FromVmm, ImageName, KvmReasons, MTU, NetworkJob, RunJob, RunResult, Traffic,
+};
+use hartline_abi::boot::NetSettings;
+use hartline_abi::image::variant;
+use hartline_devices::limiter::Limits;
+use hartline_devices::net::{Batch, Tap};
+use hartline_devices::volume::{Usage, Volume};
+use hartline_jail::{
+    COUNTERS_FD, Channel, Filters, INPUT_FD, MAX_OUTPUT, NETWORK_FD, RESULT_FD,
+    set_parent_death_signal,
+};
+use hartline_tree::TreeImage;
+use hartline_vmm::SignalSet;
+use hartline_vmm::UserExits;
+use hartline_vmm::boot;
+use hartline_vmm::devices::{Attached, Network};
+use hartline_vmm::images::ImageFile;
+use hartline_vmm::interrupts::Mode;
+use hartline_vmm::live::LiveCounters;
+use hartline_vmm::machine::{Blank, Settings};
+use hartline_vmm::placement::Placement;
+use hartline_vmm::platform::Kvm;
+use hartline_vmm::program;
+use hartline_vmm::report::{self, FAILURE, Program, judge};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long host and guest watch the rings of a network interface before they sleep.
+const POLLING: Duration = Duration::from_micros(200);
+
+/// Makes a VM, says so, and runs what comes, with these directories as volumes, and packets for
+/// its network interface going through `batch`. The daemon's end before that is the end of this
+/// process too.
+///
+/// # Errors
+/// [`JailedError`].
+pub fn serve(
+    kvm: Kvm,
+    channel: Arc<Channel>,
+    filters: Arc<Filters>,
+    volumes: Vec<OwnedFd>,
+    batch: Option<Batch>,
+) -> Result<(), JailedError> {
+    // Until the VM runs, they wait: the first process of a PID namespace would not get them.
+    let _signals = SignalSet::block(false)?;
+    let blank = Blank::new(kvm, 1, Mode::Safepoint)?;
+    channel.send(&serde_json::to_vec(&FromVmm::Ready)?, &[])?;
+    let (message, descriptors) = channel.receive()?;
+    if message.is_empty() {
+        return Ok(());
+    }
+    let job: RunJob = serde_json::from_slice(&message)?;
+    let threads = Arc::new(Placement::begin(job.processors.clone(), Some(filters)));
+    // Before it takes its output: by that another daemon knows that it goes on.
+    if job.outlives_daemon {
+        set_parent_death_signal(0);
+    }
+    let (mut result_file, given) = take_descriptors(descriptors, &job)?;
+    let volumes = volumes_of(&job, volumes)?;
+    let (live, file) = LiveCounters::new(job.cpus)?;
+    let limits = job
+        .network
+        .as_ref()
+        .map(|network| [network.bandwidth, network.packets]);
+    live.set_network_limits(limits.unwrap_or_default());
+    let live = Arc::new(live);
+    put(Some(file.into()), COUNTERS_FD)?;
+    // Nobody may be there any more, and need not be.
+    let _ = channel.send(&serde_json::to_vec(&FromVmm::Started)?, &[]);
+    let images = FromDaemon::start(Arc::clone(&channel), given.images)?;
+    let network = job.network.as_ref().zip(given.tap);
+    let network = network.map(|(network, tap)| {
+        let limits = Arc::clone(&live) as Arc<dyn Limits>;
+        interface(network, (tap, batch), limits)
+    });
+    let parts = (given.tree, volumes, network, live);
+    let result = run(blank, &job, parts, images, threads)
+        .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));
+    result_file.write_all(&serde_json::to_vec(&result)?)?;
+    // Nobody may be there any more: the file has it.
+    let _ = channel.send(&serde_json::to_vec(&FromVmm::Ended(Box::new(result)))?, &[]);
+    Ok(())
+}
+
+/// Tree, network interface and images.
+struct Given {
+    tree: Arc<TreeImage>,
+    tap: Option<File>,
+    images: HashMap<ImageName, ImageFile>,
+}
+
+/// The volumes of a job, which are these directories.
+fn volumes_of(job: &RunJob, directories: Vec<OwnedFd>) -> Result<Vec<Volume>, JailedError> {
+    if directories.len() != job.volumes.len() {
+        return Err(JailedError::Descriptor);
+    }
+    let volumes = job.volumes.iter().zip(directories);
+    let volumes = volumes.map(|(volume, directory)| {
+        let usage = Usage {
+            used: volume.used.into(),
+            limit: volume.limit.into(),
+        };
+        Volume::limited(directory, &volume.path, volume.read_only, usage)
+    });
+    Ok(volumes.collect())
+}
+
+/// A network interface, and what the guest is told of it.
+type Interface = (Network, NetSettings);
+
+/// The network interface whose other end the descriptor is.
+fn interface(
+    job: &NetworkJob,
+    (tap, batch): (File, Option<Batch>),
+    limits: Arc<dyn Limits>,
+) -> Interface {
+    let address = job.address.octets();
+    let [a, b, c, d] = address;
+    let network = Network {
+        backends: vec![Box::new(Tap::from_file(tap, MTU, batch))],
+        // Locally administered; in its network nobody else has the address.
+        mac: [2, 0, a, b, c, d],
+        polling: POLLING,
+        limits,
+    };
+    let second = job.ipv6.as_ref();
+    let settings = NetSettings {
+        present: 1,
+        ipv4: address,
+        gateway4: job.gateway.octets(),
+        prefixes: [job.prefix, second.map_or(0, |second| second.prefix)].map(u32::from),
+        ipv6: second.map_or([0; 16], |second| second.address.octets()),
+        gateway6: second.map_or([0; 16], |second| second.gateway.octets()),
+        polling_ns: u64::try_from(POLLING.as_nanos()).unwrap_or(u64::MAX),
+        ..NetSettings::default()
+    };
+    (network, settings)
+}
+
+/// Makes the program's standard descriptors this process's own. Result: the file for the
+/// result, and the rest.
+fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Given), JailedError> {
+    let mut descriptors = descriptors.into_iter();
+    for standard in 0..3 {
+        put(descriptors.next(), standard)?;
+    }
+    let mut file = || descriptors.next().map(File::from);
+    let (Some(result), Some(tree)) = (file(), file()) else {
+        return Err(JailedError::Descriptor);
+    };
+    put(Some(result.try_clone()?.into()), RESULT_FD)?;
+    if job.interactive {
+        put(descriptors.next(), INPUT_FD)?;
+    }
+    let tap = match job.network {
+        Some(_) => {
+            let tap = descriptors.next().ok_or(JailedError::Descriptor)?;
+            let own = File::from(tap.try_clone()?);
+            put(Some(tap), NETWORK_FD)?;
+            Some(own)
+        }
+        None => None,
+    };
+    let mut images = HashMap::new();
+    for (&inode, descriptor) in job.images.iter().zip(descriptors) {
+        let name = ImageName {
+            inode,
+            variant: variant::NORMAL,
+        };
+        images.insert(name, ImageFile::open(descriptor.into())?);
+    }
+    let given = Given {
+        tree: Arc::new(TreeImage::new(tree)?),
+        tap,
+        images,
+    };
+    Ok((result, given))
+}
+
+/// Puts a descriptor at a number for good.
+fn put(descriptor: Option<OwnedFd>, number: RawFd) -> Result<(), JailedError> {
+    let descriptor = descriptor.ok_or(JailedError::Descriptor)?;
+    // SAFETY: replaces a standard descriptor, which nobody owns, or takes a number above all
+    // that are in use.
+    match unsafe { libc::dup2(descriptor.as_raw_fd(), number) } {
+        -1 => Err(std::io::Error::last_os_error().into()),
+        _ => Ok(()),
+    }
+}
+
+/// The tree, the volumes, the network interface, and where it is written what the VM does.
+type Parts = (
+    Arc<TreeImage>,
+    Vec<Volume>,
+    Option<Interface>,
+    Arc<LiveCounters>,
+);
+
+/// Runs the program; what keeps it from running is a message for its owner.
+fn run(
+    blank: Blank,
+    job: &RunJob,
+    (tree, volumes, network, live): Parts,
+    images: Arc<FromDaemon>,
+    threads: Arc<Placement>,
+) -> Result<RunResult, String> {
+    let path = Path::new(&job.path);
+    let found = program::from_tree(&tree, path, path);
+    let found = found.map_err(|error| error.to_string())?;
+    let program_image = images.take(ImageName {
+        inode: found.file.inode(),
+        variant: variant::NORMAL,
+    });
+    let bytes = |strings: &[String]| strings.iter().map(|s| s.clone().into_bytes()).collect();
+    let arguments = boot::Arguments {
+        program: found.file.inode(),
+        path: job.path.clone().into_bytes(),
+        arguments: bytes(&job.arguments),
+        environment: bytes(&job.environment),
+    };
+    let (network, net) = network.unzip();
+    let settings = Settings {
+        devices: Attached {
+            network,
+            ..Attached::default()
+        },
+        net: net.unwrap_or_default(),
+        live: Some(live),
+        ram: job.memory,
+        cpus: job.cpus,
+        tree: Some(&tree),
+        images: Some(images),
+        program_image,
+        volumes,
+        timeout: job.timeout_ms.map(Duration::from_millis),
+        count: true,
+        confine: Some(threads),
+        output_limit: MAX_OUTPUT,
+        ..Settings::new(&arguments)
+    };
+    let outcome = blank.run(settings).map_err(|error| error.to_string())?;
+    // Of what happens in translated code the guest knows where it was, and no registers.
+    let locate = |_: &_| None;
+    let name = job.arguments.first().map_or("", String::as_str);
+    let program = Program {
+        name,
+        elf: &found.bytes,
+        locate: &locate,
+    };
+    let verdict: report::Verdict = judge(&outcome.end, &program);
+    let exits = outcome.exits.iter().copied();
+    let exits = exits.fold(UserExits::default(), UserExits::plus);
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let vcpus = outcome.counters.as_ref().map(|[vcpus, _]| vcpus);
+    Ok(RunResult {
+        code: verdict.code,
+        message: verdict.message,
+        boot_us: micros(outcome.boot_time),
+        run_us: micros(outcome.run_time),
+        exits: exits.into(),
+        kvm_exits: vcpus.map(|vcpus| vcpus.get("exits")),
+        kvm_reasons: vcpus.map(KvmReasons::from),
+        volume_requests: outcome.volume_requests,
+        network: outcome.devices.net().map(Traffic::from),
+    })
+}

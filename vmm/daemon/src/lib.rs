@@ -1,0 +1,307 @@
+//! `hartlined`: takes programs of many tenants over a REST API and runs them, each in a VM
+//! of its own, whose VMM is in a [jail](hartline_jail) of its own.
+//!
+//! ```text
+//! server, api   connections, requests             auth       keys
+//! connections   which ones there may be           ledger     what tenants use
+//! library       uploads, trees, translations      store      the database
+//! machines      VMs that outlive the daemon       scheduler  who is next
+//! volumes       directories that outlast machines
+//! network       networks of tenants
+//! collect       what is deleted after a time
+//! pool          VMMs that wait for a program      process    jailed processes
+//! processors    those that are one machine's alone
+//! spawner       the connection to it              jailed     what jailed processes do
+//! ```
+//! This is the service, a process without privileges. What needs some, the
+//! [spawner](hartline_jail::spawner) does. The service maps no guest memory and reads no upload:
+//! jailed processes do.
+
+pub mod api;
+pub mod auth;
+mod collect;
+pub mod config;
+pub mod connections;
+pub mod events;
+pub mod execute;
+mod integer;
+pub mod jailed;
+pub mod ledger;
+pub mod library;
+pub mod machines;
+pub mod metrics;
+pub mod network;
+pub mod pool;
+pub mod printable;
+pub mod problem;
+pub mod process;
+pub mod processors;
+pub mod scheduler;
+pub mod server;
+pub mod spawner;
+pub mod store;
+mod tls;
+pub mod usage;
+pub mod violations;
+pub mod volumes;
+
+use auth::{AuthError, Keys};
+use collect::Collector;
+use config::Config;
+use connections::Connections;
+use events::Events;
+use hartline_jail::spawner::{Hello, Unavailable, Unenforced};
+use hartline_vmm::platform::{self, Kvm, NoCoreScheduling};
+use hartline_vmm::probe;
+use ledger::Ledger;
+use library::Library;
+use machines::{MachineError, Machines};
+use metrics::Metrics;
+use network::Networks;
+use pool::Pool;
+use process::Launcher;
+use processors::Processors;
+use scheduler::{Resources, Scheduler};
+use spawner::Spawner;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Store, StoreError};
+use volumes::{VolumeError, Volumes};
+
+/// Why the daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] config::ConfigError),
+    /// The host.
+    #[error("{what}: {source}")]
+    Host {
+        /// What failed.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Keys.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
+    /// KVM.
+    #[error(transparent)]
+    Platform(#[from] platform::Error),
+    /// The processor's features.
+    #[error(transparent)]
+    Probe(#[from] probe::ProbeError),
+    /// The volumes.
+    #[error("volumes: {0}")]
+    Volumes(#[from] VolumeError),
+    /// The machines that there were.
+    #[error("the machines that there were: {0}")]
+    Machines(#[from] MachineError),
+}
+
+/// Everything that requests work with.
+#[derive(Debug)]
+pub struct Daemon {
+    /// The configuration.
+    pub config: Config,
+    /// The database.
+    pub store: Arc<Store>,
+    /// API keys.
+    pub keys: Keys,
+    /// Programs.
+    pub library: Arc<Library>,
+    /// What each tenant uses.
+    pub ledger: Ledger,
+    /// Connections to it.
+    pub connections: Connections,
+    /// Who is next.
+    pub scheduler: Scheduler,
+    /// VMMs that wait.
+    pub pool: Arc<Pool>,
+    /// Machines.
+    pub machines: Arc<Machines>,
+    /// Their volumes.
+    pub volumes: Arc<Volumes>,
+    /// Their networks.
+    pub networks: Arc<Networks>,
+    /// Processors that may be one's alone.
+    pub processors: Arc<Processors>,
+    /// What happens to machines.
+    pub events: Events,
+    /// For Prometheus.
+    pub metrics: Metrics,
+    /// Why cgroups limit nothing; `None` if they do.
+    pub unenforced: Option<Unenforced>,
+    /// Why tenants may share cores; `None` if they do not.
+    pub no_cores: Option<NoCoreScheduling>,
+    /// Keeps other daemons away from the data directory, with the spawner.
+    _lock: File,
+}
+
+/// What the spawner gives to the service.
+#[derive(Debug)]
+pub struct Given {
+    /// `/dev/kvm`, to find out what the processor can do.
+    kvm: OwnedFd,
+    lock: File,
+    unenforced: Option<Unenforced>,
+    networks: Result<(), Unavailable>,
+    no_cores: Option<NoCoreScheduling>,
+}
+
+impl Given {
+    /// What came with the spawner's first message. Result: also the files for TLS, if there are
+    /// any.
+    ///
+    /// # Errors
+    /// Descriptors are missing.
+    pub fn new(hello: Hello, descriptors: Vec<OwnedFd>) -> io::Result<(Self, Option<[File; 2]>)> {
+        let missing = || io::Error::other("a descriptor of the spawner is missing");
+        let mut descriptors = descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or_else(missing);
+        let given = Self {
+            kvm: next()?,
+            lock: next()?.into(),
+            unenforced: hello.unenforced,
+            networks: hello.networks,
+            no_cores: hello.no_cores,
+        };
+        let tls = match hello.has_tls {
+            true => Some([next()?.into(), next()?.into()]),
+            false => None,
+        };
+        Ok((given, tls))
+    }
+}
+
+impl Daemon {
+    /// Opens everything and takes care of the machines that there were. Inside a runtime
+    /// with several threads only.
+    ///
+    /// # Errors
+    /// [`DaemonError`].
+    pub fn start(
+        config: Config,
+        spawner: Arc<Spawner>,
+        host: Given,
+    ) -> Result<Arc<Self>, DaemonError> {
+        config.check()?;
+        let data = config.data_dir.as_path();
+        let store = Arc::new(Store::open(&data.join("hartline.db"))?);
+        let keys = Keys::open(&data.join("secret"), config.requests_per_second)?;
+        let failed = |what: &Path| {
+            let what = what.display().to_string();
+            move |source| DaemonError::Host { what, source }
+        };
+        let kvm = Kvm::from_descriptor(host.kvm)?;
+        let features = probe::cached(&kvm, data)?.llvm_string();
+        drop(kvm);
+        if let Some(unenforced) = &host.unenforced {
+            tracing::warn!("limits are not enforced: {unenforced}");
+        }
+        match &host.no_cores {
+            None => tracing::info!("core scheduling: tenants do not share cores"),
+            Some(why) => tracing::info!("no core scheduling: {why}"),
+        }
+        let launcher = Arc::new(Launcher::new(Arc::clone(&spawner)));
+        let metrics = Metrics::new(launcher.violations());
+        let ledger = Ledger::default();
+        let library = Library::new(
+            Arc::clone(&store),
+            Arc::clone(&launcher),
+            data,
+            library::Settings {
+                features,
+                translation_time: Duration::from_secs(config.translation_timeout_s),
+                translation_budget: match config.translation_budget_s {
+                    0 => None,
+                    seconds => Some(Duration::from_secs(seconds)),
+                },
+                share_files: config.share_files,
+                ledger: ledger.clone(),
+            },
+        );
+        let library = library.map_err(|error| failed(data)(io::Error::other(error)));
+        let library = Arc::new(library?);
+        let connections = Connections::new(&config, ledger.clone());
+        let scheduler = Scheduler::new(capacity(&config), ledger.clone());
+        let events = Events::default();
+        let pool = Arc::new(Pool::new(config.pool));
+        let directory = data.join("volumes");
+        let volumes = Volumes::new(Arc::clone(&store), Arc::clone(&launcher), directory);
+        let volumes = Arc::new(volumes);
+        let processors = Arc::new(Processors::new(&config.dedicated_cpus));
+        let networks = Networks::open(Arc::clone(&store), spawner, &config, host.networks);
+        let networks = Arc::new(networks);
+        let machines = Machines::new(
+            Arc::clone(&store),
+            Arc::clone(&library),
+            scheduler.clone(),
+            (Arc::clone(&pool), Arc::clone(&launcher)),
+            (
+                Arc::clone(&volumes),
+                Arc::clone(&networks),
+                Arc::clone(&processors),
+            ),
+            data.join("machines"),
+            events.clone(),
+        );
+        let machines = Arc::new(machines.map_err(failed(data))?);
+        machines.recover()?;
+        // After the machines that run have taken their users.
+        pool.fill(&launcher);
+        volumes.resume();
+        library.resume()?;
+        let parts = (&machines, &networks, &volumes);
+        tokio::spawn(Collector::new(&config, &store, &library, parts).run());
+        Ok(Arc::new(Self {
+            config,
+            store,
+            keys,
+            library,
+            ledger,
+            connections,
+            scheduler,
+            pool,
+            machines,
+            volumes,
+            networks,
+            processors,
+            events,
+            metrics,
+            unenforced: host.unenforced,
+            no_cores: host.no_cores,
+            _lock: host.lock,
+        }))
+    }
+}
+
+/// What this host has for machines.
+fn capacity(config: &Config) -> Resources {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let cpus = cpus.saturating_sub(config.dedicated_cpus.len());
+    let memory = config.memory.unwrap_or_else(|| total_memory() / 4 * 3);
+    Resources {
+        cpus: cpus as u64 * u64::from(config.cpu_overcommit),
+        memory,
+    }
+}
+
+/// Memory of the host, bytes.
+fn total_memory() -> u64 {
+    // SAFETY: no memory is involved.
+    let (pages, size) = unsafe {
+        (
+            libc::sysconf(libc::_SC_PHYS_PAGES),
+            libc::sysconf(libc::_SC_PAGESIZE),
+        )
+    };
+    u64::try_from(pages).unwrap_or(0) * u64::try_from(size).unwrap_or(0)
+}

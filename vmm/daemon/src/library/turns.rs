@@ -1,0 +1,105 @@
+//! Turns of tenants at workers: a [queue](super::queue) that can be waited in.
+
+use super::lock;
+use super::queue::{Lane, Queue, Spent};
+use crate::ledger::Ledger;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Workers of a kind. Clones are the same.
+#[derive(Debug, Clone)]
+pub(super) struct Turns {
+    queue: Arc<Mutex<Queue<oneshot::Sender<Turn>>>>,
+    start: Instant,
+    /// What is charged for processor time.
+    ledger: Option<Ledger>,
+}
+
+impl Turns {
+    /// So many workers at once, and a budget of each tenant for an hour, if there is one.
+    pub(super) fn new(workers: usize, budget: Option<Duration>) -> Self {
+        Self {
+            queue: Arc::new(Mutex::new(Queue::new(workers, budget))),
+            start: Instant::now(),
+            ledger: None,
+        }
+    }
+
+    /// The same, with processor time entered in a ledger.
+    pub(super) fn charged(self, ledger: Ledger) -> Self {
+        Self {
+            ledger: Some(ledger),
+            ..self
+        }
+    }
+
+    /// Waits for a turn of a tenant with this weight.
+    ///
+    /// # Errors
+    /// [`Spent`]: the tenant has used its budget, or has used it by the time of its turn.
+    pub(super) async fn take(&self, tenant: (&str, u32), lane: Lane) -> Result<Turn, Spent> {
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut queue = lock(&self.queue);
+            queue.retain(|sender| !sender.is_closed());
+            queue.push(tenant, lane, sender, self.start.elapsed())?;
+        }
+        self.dispatch();
+        receiver.await.map_err(|_| Spent)
+    }
+
+    /// Whether a tenant has used its budget.
+    pub(super) fn is_spent(&self, tenant: &str) -> bool {
+        lock(&self.queue).is_spent(tenant, self.start.elapsed())
+    }
+
+    /// Gives workers that are free to those whose turn it is.
+    fn dispatch(&self) {
+        loop {
+            let Some((tenant, sender)) = lock(&self.queue).pop() else {
+                return;
+            };
+            let turn = Turn {
+                turns: self.clone(),
+                tenant,
+                used: Duration::ZERO,
+            };
+            // If nobody waits for it any more the turn is over.
+            drop(sender.send(turn));
+        }
+    }
+}
+
+/// A worker that a tenant has until this is dropped.
+#[derive(Debug)]
+pub(super) struct Turn {
+    turns: Turns,
+    tenant: String,
+    used: Duration,
+}
+
+impl Turn {
+    /// Whose turn it is.
+    pub(super) fn tenant(&self) -> &str {
+        &self.tenant
+    }
+
+    /// Notes how much processor time was used so far.
+    pub(super) fn note(&mut self, used: Duration) {
+        self.used = self.used.max(used);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let (turns, now) = (&self.turns, self.turns.start.elapsed());
+        if let Some(ledger) = &turns.ledger {
+            ledger.charge_translation(&self.tenant, self.used);
+        }
+        // Those that get no turn find their channels closed.
+        let refused = lock(&turns.queue).done(&self.tenant, self.used, now);
+        drop(refused);
+        turns.dispatch();
+    }
+}

@@ -1,0 +1,150 @@
+//! What a daemon does with the machines of the one before it.
+
+use super::{MachineError, Machines};
+use crate::execute::why_it_died;
+use crate::network::Lease;
+use crate::process::Watched;
+use crate::processors::Claim;
+use crate::scheduler::{Permit, need};
+use crate::spawner::Process;
+use crate::store::{Machine, MachineState};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+/// A process that was found again, and its address.
+type Found = (Arc<Watched>, Option<Arc<Lease>>);
+
+impl Machines {
+    /// Takes care again of the machines that there were when the daemon ended.
+    ///
+    /// # Errors
+    /// The database, or a process cannot be looked at.
+    pub fn recover(self: &Arc<Self>) -> Result<(), MachineError> {
+        let mut active = self.store.active_machines()?;
+        // What those have that run nobody else is to get.
+        active.sort_by_key(|machine| machine.process.is_none());
+        for machine in active {
+            let quota = self.quota(&machine.tenant)?;
+            let process = match machine.process {
+                Some(identity) => self.find(identity, &machine)?,
+                None => None,
+            };
+            tracing::info!(
+                machine = %machine.id,
+                "was {}, its process {}",
+                machine.state.name(),
+                if process.is_some() { "runs" } else { "is gone" }
+            );
+            match process {
+                Some((watched, lease)) => {
+                    let need = need(&machine.spec);
+                    let permit = self.scheduler.adopt(&machine.tenant, quota, need);
+                    let claim = self.processors.adopt(&machine.processors);
+                    self.adopt(machine, watched, (permit, claim, lease))?;
+                }
+                None if machine.state == MachineState::Queued
+                    || machine.state == MachineState::Starting
+                        && self.read_result(&machine.id).is_none() =>
+                {
+                    let id = machine.id.clone();
+                    if let Err(error) = self.queue(machine, quota) {
+                        self.give_up(&id, &error);
+                    }
+                }
+                // Its group went with what it could tell.
+                None => {
+                    let violation = self.told(&machine.id);
+                    self.finish(machine, &why_it_died(false, violation))?;
+                }
+            }
+        }
+        // Their requests were not answered.
+        for id in self.store.unstarted_runs()? {
+            self.unmake(&id)?;
+        }
+        self.remove_orphans()?;
+        Ok(())
+    }
+
+    /// The process of a machine, if it is still the same.
+    fn find(&self, identity: (i32, u64), machine: &Machine) -> io::Result<Option<Found>> {
+        let tenant = &machine.tenant;
+        let found = match self.launcher.find(identity, tenant) {
+            // Its number is another process's, or it has a user of another configuration.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                tracing::warn!(machine = %machine.id, "its process was not found again: {error}");
+                None
+            }
+            found => found?,
+        };
+        let Some(process) = found else {
+            return Ok(None);
+        };
+        let address = machine.address;
+        let lease = address.and_then(|address| self.networks.adopt(tenant, address, &process));
+        if lease.is_none() && address.is_some() {
+            tracing::warn!(machine = %machine.id, "its network was not found again");
+        }
+        Ok(Some((Arc::new(Watched::new(process)?), lease)))
+    }
+
+    /// Deletes the files of machines that the database does not know.
+    fn remove_orphans(&self) -> Result<(), MachineError> {
+        for entry in fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            let id = entry.file_name().to_string_lossy().into_owned();
+            if self.store.machine(&id)?.is_none() {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes care of a machine whose process was found.
+    fn adopt(
+        self: &Arc<Self>,
+        mut machine: Machine,
+        process: Arc<Watched>,
+        held: (Permit, Claim, Option<Arc<Lease>>),
+    ) -> Result<(), MachineError> {
+        let is_starting = machine.state == MachineState::Starting;
+        // One that has not taken its order is about to end, as the daemon that gave it did.
+        if is_starting && self.has_taken(process.process(), &machine.id) {
+            machine.state = MachineState::Running;
+            self.change(&machine)?;
+        }
+        let machines = Arc::clone(self);
+        self.note_process(&machine.id, &process);
+        tokio::spawn(async move {
+            let id = machine.id.clone();
+            let done = machines.watch(machine, process, held).await;
+            machines.lock().remove(&id);
+            if let Err(error) = done.and_then(|()| machines.queue_again(&id)) {
+                machines.give_up(&id, &error);
+            }
+        });
+        Ok(())
+    }
+
+    /// Whether a VMM has taken its order: it writes to the machine's output then.
+    fn has_taken(&self, process: &Process, id: &str) -> bool {
+        let output = process.output().and_then(|output| output.metadata());
+        match (output, fs::metadata(self.file(id, "stdout"))) {
+            (Ok(own), Ok(file)) => (own.dev(), own.ino()) == (file.dev(), file.ino()),
+            _ => false,
+        }
+    }
+
+    /// Queues a machine whose process ended before it was told what to run.
+    fn queue_again(self: &Arc<Self>, id: &str) -> Result<(), MachineError> {
+        match self.store.machine(id)? {
+            Some(machine) if machine.state == MachineState::Queued => {
+                let quota = self.quota(&machine.tenant)?;
+                self.queue(machine, quota)
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! Networks of tenants: who has which address. The [spawner](hartline_jail::spawner) makes the networks
+//! and their rules.
+
+mod traffic;
+
+use super::config::Config;
+use super::store::{Store, StoreError};
+use crate::jailed::protocol::{Address6, NetworkJob, Traffic};
+use crate::spawner::{Process, Spawner};
+use hartline_jail::spawner::{PREFIX, PREFIX6, Subnet, Unavailable};
+use ipnet::{Ipv4Net, Ipv6Net};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Why a machine cannot be in its tenant's network.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// There are none.
+    #[error("there are no networks: {0}")]
+    Unavailable(#[from] Unavailable),
+    /// All networks of the range have a tenant.
+    #[error("network_range has no network left for another tenant")]
+    NoNetwork,
+    /// All addresses are taken.
+    #[error("the network of the tenant has no address left for another machine")]
+    NoAddress,
+    /// The host.
+    #[error("network: {0}")]
+    Host(#[from] io::Error),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The networks of all tenants.
+#[derive(Debug)]
+pub struct Networks {
+    store: Arc<Store>,
+    spawner: Arc<Spawner>,
+    settings: Result<Settings, Unavailable>,
+    tenants: Arc<Tenants>,
+}
+
+/// What the configuration says.
+#[derive(Debug)]
+struct Settings {
+    range: Ipv4Net,
+    range6: Option<Ipv6Net>,
+    /// Most bytes, and packets, per second of a machine in each direction; 0: no limit.
+    limits: [u64; 2],
+}
+
+type Tenants = Mutex<HashMap<String, Network>>;
+
+/// The network of a tenant.
+#[derive(Debug)]
+struct Network {
+    /// Its number.
+    index: u32,
+    addresses: Subnet,
+    /// Addresses that somebody has, and the names of their interfaces once those are made.
+    taken: BTreeMap<Ipv4Addr, String>,
+    /// The address that was given last: others come first, since peers of who had one may
+    /// still know its connections.
+    last: Ipv4Addr,
+}
+
+impl Network {
+    /// One without machines.
+    fn new(index: u32, addresses: Subnet) -> Self {
+        Self {
+            index,
+            addresses,
+            taken: BTreeMap::new(),
+            last: addresses.gateway(),
+        }
+    }
+
+    /// Takes an address that nobody has, `wanted` if possible.
+    fn take(&mut self, wanted: Option<Ipv4Addr>) -> Option<Ipv4Addr> {
+        let (gateway, last) = (self.addresses.gateway(), self.last);
+        let all = self.addresses.v4;
+        let (after, before): (Vec<_>, Vec<_>) = all.hosts().partition(|address| *address > last);
+        let wanted = wanted.filter(|address| all.contains(address));
+        let mut addresses = wanted.into_iter().chain(after).chain(before);
+        let address =
+            addresses.find(|address| *address != gateway && !self.taken.contains_key(address))?;
+        self.taken.insert(address, String::new());
+        self.last = address;
+        Some(address)
+    }
+}
+
+/// An address of a tenant's network, which nobody else gets; free again when dropped.
+#[derive(Debug)]
+pub struct Lease {
+    tenants: Arc<Tenants>,
+    tenant: String,
+    address: Ipv4Addr,
+}
+
+impl Lease {
+    /// From now on the TAP interface of this name has the address.
+    fn note_interface(&self, name: String) {
+        if let Some(network) = lock(&self.tenants).get_mut(&self.tenant) {
+            network.taken.insert(self.address, name);
+        }
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(network) = lock(&self.tenants).get_mut(&self.tenant) {
+            network.taken.remove(&self.address);
+        }
+    }
+}
+
+/// An interface for a machine.
+#[derive(Debug)]
+pub struct Interface {
+    /// Its other end, for the VMM.
+    pub tap: File,
+    /// What the VMM needs to know.
+    pub job: NetworkJob,
+    /// Its address.
+    pub lease: Arc<Lease>,
+}
+
+impl Networks {
+    /// Those of a configuration, if the spawner can make them.
+    #[must_use]
+    pub fn open(
+        store: Arc<Store>,
+        spawner: Arc<Spawner>,
+        config: &Config,
+        available: Result<(), Unavailable>,
+    ) -> Self {
+        let settings = available.and_then(|()| Settings::new(config));
+        if let Err(unavailable) = &settings {
+            tracing::info!("machines have no networks: {unavailable}");
+        }
+        Self {
+            store,
+            spawner,
+            settings,
+            tenants: Arc::default(),
+        }
+    }
+
+    /// Whether there are networks.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self) -> Result<(), Unavailable> {
+        self.settings.as_ref().map(drop).map_err(Clone::clone)
+    }
+
+    /// An interface in the network of a tenant, which is made if there is none, with the
+    /// address `wanted` if that is free.
+    ///
+    /// # Errors
+    /// [`NetworkError`].
+    pub fn attach(
+        &self,
+        tenant: &str,
+        wanted: Option<Ipv4Addr>,
+    ) -> Result<Interface, NetworkError> {
+        let settings = self.settings.as_ref().map_err(Clone::clone)?;
+        let (lease, addresses, index) = self.lease(settings, tenant, wanted)?;
+        let (name, tap) = self.spawner.interface(index)?;
+        lease.note_interface(name);
+        let [bandwidth, packets] = settings.limits;
+        let second = addresses.second(lease.address);
+        let gateway6 = addresses.second(addresses.gateway());
+        let job = NetworkJob {
+            address: lease.address,
+            prefix: PREFIX,
+            gateway: addresses.gateway(),
+            ipv6: second.zip(gateway6).map(|(address, gateway)| Address6 {
+                address,
+                prefix: PREFIX6,
+                gateway,
+            }),
+            bandwidth,
+            packets,
+        };
+        Ok(Interface {
+            tap,
+            job,
+            lease: Arc::new(lease),
+        })
+    }
+
+    fn lease(
+        &self,
+        settings: &Settings,
+        tenant: &str,
+        wanted: Option<Ipv4Addr>,
+    ) -> Result<(Lease, Subnet, u32), NetworkError> {
+        let mut tenants = lock(&self.tenants);
+        if !tenants.contains_key(tenant) {
+            let (index, addresses) = self.addresses(settings, tenant)?;
+            self.spawner.make_network(index)?;
+            let network = Network::new(index, addresses);
+            tenants.insert(tenant.to_owned(), network);
+        }
+        let network = tenants.get_mut(tenant).ok_or(NetworkError::NoNetwork)?;
+        let address = network.take(wanted).ok_or(NetworkError::NoAddress)?;
+        let lease = Lease {
+            tenants: Arc::clone(&self.tenants),
+            tenant: tenant.to_owned(),
+            address,
+        };
+        Ok((lease, network.addresses, network.index))
+    }
+
+    /// Number and addresses of a tenant's network.
+    fn addresses(&self, settings: &Settings, tenant: &str) -> Result<(u32, Subnet), NetworkError> {
+        let index = self.store.network(tenant)?;
+        let addresses = Subnet::of(settings.range, settings.range6, index);
+        Ok((index, addresses.ok_or(NetworkError::NoNetwork)?))
+    }
+
+    /// Takes the address of a machine that was found again, and the network that it is in.
+    /// `None`: it has none there.
+    #[must_use]
+    pub fn adopt(&self, tenant: &str, address: Ipv4Addr, process: &Process) -> Option<Arc<Lease>> {
+        let settings = self.settings.as_ref().ok()?;
+        let (index, addresses) = self.addresses(settings, tenant).ok()?;
+        if !addresses.v4.contains(&address) {
+            return None;
+        }
+        let mut tenants = lock(&self.tenants);
+        let name = self.spawner.adopt_network(index, process).ok()?;
+        if !tenants.contains_key(tenant) {
+            tenants.insert(tenant.to_owned(), Network::new(index, addresses));
+        }
+        let taken = tenants.get_mut(tenant)?.take(Some(address));
+        // Somebody else has it.
+        let free = taken.filter(|taken| *taken == address).is_some();
+        let lease = taken.map(|address| Lease {
+            tenants: Arc::clone(&self.tenants),
+            tenant: tenant.to_owned(),
+            address,
+        });
+        drop(tenants);
+        let lease = lease.filter(|_| free)?;
+        lease.note_interface(name);
+        Some(Arc::new(lease))
+    }
+
+    /// The IPv6 address of the machine of a tenant that has an address.
+    #[must_use]
+    pub fn second(&self, tenant: &str, address: Ipv4Addr) -> Option<Ipv6Addr> {
+        lock(&self.tenants).get(tenant)?.addresses.second(address)
+    }
+
+    /// What the machine of a tenant that has an address has sent and received. `None`: no
+    /// machine that runs has it.
+    #[must_use]
+    pub fn traffic(&self, tenant: &str, address: Ipv4Addr) -> Option<Traffic> {
+        let (index, interface) = {
+            let tenants = lock(&self.tenants);
+            let network = tenants.get(tenant)?;
+            let interface = network.taken.get(&address)?.clone();
+            (network.index, interface)
+        };
+        let counters = self.spawner.traffic(index).ok()?;
+        traffic::of(counters, &interface).ok()
+    }
+
+    /// Forgets networks without machines: the kernel deletes them. Loads the rules again if
+    /// there are machines, since somebody may have flushed them.
+    ///
+    /// # Errors
+    /// The rules are refused.
+    pub fn collect(&self) -> io::Result<()> {
+        let mut tenants = lock(&self.tenants);
+        let unused: Vec<_> = tenants
+            .extract_if(|_, network| network.taken.is_empty())
+            .collect();
+        for (_, network) in unused {
+            self.spawner.forget_network(network.index)?;
+        }
+        match tenants.is_empty() {
+            true => Ok(()),
+            false => self.spawner.load_rules(),
+        }
+    }
+}
+
+impl Settings {
+    fn new(config: &Config) -> Result<Self, Unavailable> {
+        Ok(Self {
+            range: config.network_range.ok_or(Unavailable::Unset)?,
+            range6: config.network_range6,
+            limits: [config.network_bandwidth, config.network_packets]
+                .map(Option::unwrap_or_default),
+        })
+    }
+}
+
+fn lock(tenants: &Tenants) -> MutexGuard<'_, HashMap<String, Network>> {
+    tenants.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_given_in_turn() {
+        let addresses = Subnet::of("10.1.2.0/24".parse().unwrap(), None, 0).unwrap();
+        let mut network = Network::new(0, addresses);
+        let address = |last| Some(Ipv4Addr::new(10, 1, 2, last));
+        assert_eq!(network.take(None), address(2));
+        assert_eq!(network.take(None), address(3));
+        network.taken.clear();
+        assert_eq!(network.take(None), address(4), "not one that was just free");
+        assert_eq!(network.take(address(9)), address(9));
+        assert_eq!(network.take(address(9)), address(10), "somebody has it");
+        assert_eq!(network.take(address(1)), address(11), "the gateway's");
+        assert_eq!(network.take(Some(Ipv4Addr::LOCALHOST)), address(12));
+        for _ in 0..248 {
+            assert!(network.take(None).is_some());
+        }
+        assert_eq!(network.take(None), None);
+    }
+}

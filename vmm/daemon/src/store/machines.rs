@@ -1,0 +1,602 @@
+//! Machines: programs that run, ran or are to run, each in a VM.
+
+use super::storage::{self, Storage};
+use super::{Mount, Store, StoreError, json_column, now_ms, parse_column};
+use crate::integer;
+use crate::jailed::protocol::RunResult;
+use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use utoipa::openapi::schema::{Array, ArrayBuilder, Object, ObjectBuilder, Type};
+
+/// What a machine costs in the database besides its spec, bytes.
+const ROW: u64 = 4096;
+
+/// What a machine is to run, and with what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// Id of an uploaded program.
+    #[schema(pattern = "^[0-9a-f]{64}$")]
+    pub program: String,
+    /// Path of the program in an uploaded root file system; nothing for an upload that is
+    /// one ELF file.
+    #[serde(default)]
+    #[schema(pattern = "^[^\\x00]+$")]
+    pub path: Option<String>,
+    /// Arguments, without the program's own name.
+    #[serde(default)]
+    #[schema(schema_with = arguments_schema)]
+    pub args: Vec<String>,
+    /// Environment variables.
+    #[serde(default)]
+    #[schema(schema_with = environment_schema)]
+    pub env: BTreeMap<String, String>,
+    /// Number of vCPUs.
+    #[serde(default = "default_cpus", deserialize_with = "integer::unsigned")]
+    #[schema(minimum = 1, maximum = 64)]
+    pub cpus: u32,
+    /// Memory, bytes.
+    #[serde(default = "default_memory", deserialize_with = "integer::unsigned")]
+    #[schema(minimum = 67108864, maximum = 270582939648i64)]
+    pub memory: u64,
+    /// Ends it with exit code 124 when it has run so many milliseconds.
+    #[serde(default, deserialize_with = "integer::optional")]
+    #[schema(minimum = 1, maximum = 2592000000i64)]
+    pub timeout_ms: Option<u64>,
+    /// Labels to find it by.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Keep standard input open for those who attach; otherwise it is empty.
+    #[serde(default)]
+    pub interactive: bool,
+    /// Volumes of the tenant, each once.
+    // Not written if there are none: idempotency keys are of what is written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 8)]
+    pub volumes: Vec<Mount>,
+    /// What processors it runs on.
+    #[serde(default, skip_serializing_if = "CpuClass::is_shared")]
+    pub cpu_class: CpuClass,
+    /// What its network interface leads to.
+    #[serde(default, skip_serializing_if = "NetworkKind::is_none")]
+    pub network: NetworkKind,
+}
+
+/// What processors a machine runs on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CpuClass {
+    /// Those that others run on too.
+    #[default]
+    Shared,
+    /// One of its own for each vCPU, and one for its devices.
+    Dedicated,
+}
+
+impl CpuClass {
+    fn is_shared(&self) -> bool {
+        *self == Self::Shared
+    }
+}
+
+/// What a network interface leads to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NetworkKind {
+    /// There is none.
+    #[default]
+    None,
+    /// The network of the tenant.
+    Tenant,
+}
+
+impl NetworkKind {
+    fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}
+
+fn string_schema(pattern: &str) -> ObjectBuilder {
+    let string = ObjectBuilder::new().schema_type(Type::String);
+    string.pattern(Some(pattern))
+}
+
+fn arguments_schema() -> Array {
+    let items = string_schema("^[^\\x00]*$");
+    ArrayBuilder::new().items(items).build()
+}
+
+fn environment_schema() -> Object {
+    ObjectBuilder::new()
+        .property_names(Some(string_schema("^[^=\\x00]+$").build()))
+        .additional_properties(Some(string_schema("^[^\\x00]*$")))
+        .build()
+}
+
+fn default_cpus() -> u32 {
+    1
+}
+
+fn default_memory() -> u64 {
+    256 << 20
+}
+
+/// Where a machine is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum MachineState {
+    /// Never started.
+    Created,
+    /// Waits until there is room for it.
+    Queued,
+    /// Its process is being given the program.
+    Starting,
+    /// Runs.
+    Running,
+    /// Runs, but gets no processor time.
+    Paused,
+    /// Has ended with an exit code.
+    Exited,
+    /// Could not be run to its end: the message says why.
+    Failed,
+}
+
+impl MachineState {
+    const ALL: [Self; 7] = [
+        Self::Created,
+        Self::Queued,
+        Self::Starting,
+        Self::Running,
+        Self::Paused,
+        Self::Exited,
+        Self::Failed,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Queued => "queued",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Exited => "exited",
+            Self::Failed => "failed",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+
+    /// Whether its program has been started and has not ended.
+    #[must_use]
+    pub fn has_started(self) -> bool {
+        matches!(self, Self::Running | Self::Paused)
+    }
+
+    /// Whether it has a process, or will get one.
+    #[must_use]
+    pub fn is_active(self) -> bool {
+        match self {
+            Self::Queued | Self::Starting | Self::Running | Self::Paused => true,
+            Self::Created | Self::Exited | Self::Failed => false,
+        }
+    }
+}
+
+/// What a machine is for its tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A machine, which can be started again.
+    Machine,
+    /// An asynchronous run.
+    Run,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Machine => "machine",
+            Self::Run => "run",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::Machine, Self::Run]
+            .into_iter()
+            .find(|kind| kind.name() == name)
+    }
+}
+
+/// A machine.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// Its id.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// What it is for its tenant.
+    pub kind: Kind,
+    /// What it runs.
+    pub spec: Spec,
+    /// Where it is.
+    pub state: MachineState,
+    /// Its process: number and start time.
+    pub process: Option<(i32, u64)>,
+    /// Its address in the network of its tenant, when it was there last.
+    pub address: Option<Ipv4Addr>,
+    /// Processors that are its own.
+    pub processors: Vec<u32>,
+    /// Somebody asked for its end by force.
+    pub killed: bool,
+    /// How it ended.
+    pub result: Option<RunResult>,
+    /// What went wrong; empty if nothing did.
+    pub message: String,
+    /// When it was made, milliseconds since 1970.
+    pub created_ms: i64,
+    /// When it was started last.
+    pub started_ms: Option<i64>,
+    /// When it ended last.
+    pub ended_ms: Option<i64>,
+}
+
+impl Machine {
+    fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let pid: Option<i32> = row.get("pid")?;
+        let start: Option<u64> = row.get("pid_start")?;
+        let result: Option<String> = row.get("result")?;
+        let result = match result {
+            Some(_) => Some(json_column(row, "result")?),
+            None => None,
+        };
+        Ok(Self {
+            id: row.get("id")?,
+            tenant: row.get("tenant")?,
+            kind: parse_column(row, "kind", Kind::from_name)?,
+            spec: json_column(row, "spec")?,
+            state: parse_column(row, "state", MachineState::from_name)?,
+            process: pid.zip(start),
+            address: address_column(row)?,
+            processors: json_column(row, "processors")?,
+            killed: row.get("killed")?,
+            result,
+            message: row.get("message")?,
+            created_ms: row.get("created_ms")?,
+            started_ms: row.get("started_ms")?,
+            ended_ms: row.get("ended_ms")?,
+        })
+    }
+}
+
+fn address_column(row: &Row<'_>) -> rusqlite::Result<Option<Ipv4Addr>> {
+    let text: Option<String> = row.get("address")?;
+    match text {
+        Some(_) => parse_column(row, "address", |text| text.parse().ok()).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// A machine to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct NewMachine<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// Whose it is.
+    pub tenant: &'a str,
+    /// What it is for its tenant.
+    pub kind: Kind,
+    /// What it runs.
+    pub spec: &'a Spec,
+    /// The state that it begins in.
+    pub state: MachineState,
+    /// Idempotency key of the request, and a hash of the request.
+    pub idempotency: Option<(&'a str, &'a [u8])>,
+    /// Length of its standard input, bytes.
+    pub input: u64,
+}
+
+/// What came of a request to make a machine.
+#[derive(Debug)]
+pub enum Created {
+    /// It was made now.
+    New(Machine),
+    /// The same request made it before.
+    Before(Machine),
+    /// Another request had this idempotency key, or its machine was deleted since.
+    Conflict,
+}
+
+impl Store {
+    /// Makes a machine, unless the idempotency key was used before. It counts in what the tenant
+    /// stores.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`StoreError::Quota`] if the tenant has no room for it.
+    pub fn create_machine(&self, new: &NewMachine<'_>) -> Result<Created, StoreError> {
+        let (id, tenant) = (new.id, new.tenant);
+        let spec = serde_json::to_string(new.spec)?;
+        let mut connection = self.connection();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if let Some((key, request)) = new.idempotency {
+            let before: Option<(Vec<u8>, String)> = transaction
+                .query_row(
+                    "SELECT request, machine FROM idempotency WHERE tenant = ? AND key = ?",
+                    params![tenant, key],
+                    |row| Ok((row.get(0)?, row.get(1)?)),
+                )
+                .optional()?;
+            if let Some((hash, machine)) = before {
+                let machine = find(&transaction, &machine)?.filter(|_| hash == request);
+                return Ok(machine.map_or(Created::Conflict, Created::Before));
+            }
+            transaction.execute(
+                "INSERT INTO idempotency VALUES (?, ?, ?, ?, ?)",
+                params![tenant, key, request, id, now_ms()],
+            )?;
+        }
+        let fixed = ROW.saturating_add(spec.len() as u64);
+        let fixed = fixed.saturating_add(new.input);
+        let wanted = Storage {
+            bytes: fixed,
+            inodes: storage::MACHINE_INODES,
+        };
+        storage::check(&transaction, tenant, wanted)?;
+        let machine = transaction.query_row(
+            "INSERT INTO machine (id, tenant, kind, spec, state, created_ms, fixed)
+             VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING *",
+            params![
+                id,
+                tenant,
+                new.kind.name(),
+                spec,
+                new.state.name(),
+                now_ms(),
+                fixed
+            ],
+            Machine::from_row,
+        )?;
+        transaction.commit()?;
+        Ok(Created::New(machine))
+    }
+
+    /// Counts what the outputs of a machine take, bytes, in what its tenant stores. Of one that is
+    /// to run `fits` says that they must fit: what they may take counts until it has ended.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`StoreError::Quota`] if the tenant has no room for them.
+    pub fn set_outputs(&self, machine: &Machine, bytes: u64, fits: bool) -> Result<(), StoreError> {
+        let mut connection = self.connection();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let set = |bytes: u64| {
+            let change = "UPDATE machine SET outputs = ? WHERE id = ?";
+            transaction.execute(change, params![bytes, machine.id])
+        };
+        set(0)?;
+        if fits {
+            let wanted = Storage { bytes, inodes: 0 };
+            storage::check(&transaction, &machine.tenant, wanted)?;
+        }
+        set(bytes)?;
+        Ok(transaction.commit()?)
+    }
+
+    /// A machine.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn machine(&self, id: &str) -> Result<Option<Machine>, StoreError> {
+        Ok(find(&self.connection(), id)?)
+    }
+
+    /// Machines of a tenant (not its runs) by id, those after `after`, in a state if one is given, so many
+    /// at most.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn machines(
+        &self,
+        tenant: &str,
+        after: &str,
+        state: Option<MachineState>,
+        limit: u32,
+    ) -> Result<Vec<Machine>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(
+            "SELECT * FROM machine WHERE tenant = ?1 AND id > ?2 AND (?3 IS NULL OR state = ?3)
+             AND kind = 'machine' ORDER BY id LIMIT ?4",
+        )?;
+        let state = state.map(MachineState::name);
+        let machines =
+            statement.query_map(params![tenant, after, state, limit], Machine::from_row)?;
+        Ok(machines.collect::<Result<_, _>>()?)
+    }
+
+    /// All machines that were queued or had a process when the daemon looked last.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn active_machines(&self) -> Result<Vec<Machine>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare(
+            "SELECT * FROM machine WHERE state IN ('queued', 'starting', 'running', 'paused')",
+        )?;
+        let machines = statement.query_map([], Machine::from_row)?;
+        Ok(machines.collect::<Result<_, _>>()?)
+    }
+
+    /// Writes what changes in a machine's life, but for whether its end by force is wanted.
+    /// One that was deleted stays deleted.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn update_machine(&self, machine: &Machine) -> Result<(), StoreError> {
+        let result = machine.result.as_ref().map(serde_json::to_string);
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(
+            "UPDATE machine SET state = ?, pid = ?, pid_start = ?, address = ?, processors = ?,
+                 result = ?, message = ?, started_ms = ?, ended_ms = ? WHERE id = ?",
+        )?;
+        statement.execute(params![
+            machine.state.name(),
+            machine.process.map(|(pid, _)| pid),
+            machine.process.map(|(_, start)| start),
+            machine.address.map(|address| address.to_string()),
+            serde_json::to_string(&machine.processors)?,
+            result.transpose()?,
+            machine.message,
+            machine.started_ms,
+            machine.ended_ms,
+            machine.id
+        ])?;
+        Ok(())
+    }
+
+    /// Queues a machine that is not active, without anything of its life before. `None`:
+    /// it is active, or gone.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn queue_machine(&self, id: &str) -> Result<Option<Machine>, StoreError> {
+        let queued = self
+            .connection()
+            .query_row(
+                "UPDATE machine SET state = 'queued', pid = NULL, pid_start = NULL, killed = 0,
+                     result = NULL, message = '', started_ms = NULL, ended_ms = NULL
+                 WHERE id = ? AND state IN ('created', 'exited', 'failed') RETURNING *",
+                [id],
+                Machine::from_row,
+            )
+            .optional()?;
+        Ok(queued)
+    }
+
+    /// Changes the state of a machine if it is in another one; whether it was.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn change_state(
+        &self,
+        id: &str,
+        from: MachineState,
+        to: MachineState,
+    ) -> Result<bool, StoreError> {
+        let changed = self.connection().execute(
+            "UPDATE machine SET state = ? WHERE id = ? AND state = ?",
+            params![to.name(), id, from.name()],
+        )?;
+        Ok(changed == 1)
+    }
+
+    /// Notes that the end of an active machine by force is wanted.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn set_killed(&self, id: &str) -> Result<(), StoreError> {
+        self.connection().execute(
+            "UPDATE machine SET killed = 1
+             WHERE id = ? AND state IN ('queued', 'starting', 'running', 'paused')",
+            [id],
+        )?;
+        Ok(())
+    }
+
+    /// Forgets a machine that is not active; whether there was one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn delete_machine(&self, id: &str) -> Result<bool, StoreError> {
+        let deleted = self.connection().execute(
+            "DELETE FROM machine WHERE id = ? AND state IN ('created', 'exited', 'failed')",
+            [id],
+        )?;
+        Ok(deleted == 1)
+    }
+
+    /// Forgets a machine that is not active, and the idempotency key that it was made with.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn unmake_machine(&self, id: &str) -> Result<(), StoreError> {
+        let mut connection = self.connection();
+        let transaction = connection.transaction()?;
+        transaction.execute(
+            "DELETE FROM machine WHERE id = ? AND state IN ('created', 'exited', 'failed')",
+            [id],
+        )?;
+        transaction.execute(
+            "DELETE FROM idempotency WHERE machine = ?1
+             AND NOT EXISTS (SELECT 1 FROM machine WHERE id = ?1)",
+            [id],
+        )?;
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// Runs that were made and not queued.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn unstarted_runs(&self) -> Result<Vec<String>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection
+            .prepare("SELECT id FROM machine WHERE kind = 'run' AND state = 'created'")?;
+        let ids = statement.query_map([], |row| row.get(0))?;
+        Ok(ids.collect::<Result<_, _>>()?)
+    }
+
+    /// Machines of a kind that ended before a time (milliseconds since 1970), the oldest
+    /// first, so many at most.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn ended_machines(
+        &self,
+        kind: Kind,
+        before_ms: i64,
+        limit: u32,
+    ) -> Result<Vec<Machine>, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(
+            "SELECT * FROM machine WHERE ended_ms < ? AND kind = ?
+             AND state IN ('exited', 'failed') ORDER BY ended_ms LIMIT ?",
+        )?;
+        let machines =
+            statement.query_map(params![before_ms, kind.name(), limit], Machine::from_row)?;
+        Ok(machines.collect::<Result<_, _>>()?)
+    }
+
+    /// Forgets idempotency keys that were used before a time (milliseconds since 1970) and
+    /// whose machine is gone.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn forget_idempotency(&self, before_ms: i64) -> Result<(), StoreError> {
+        self.connection().execute(
+            "DELETE FROM idempotency WHERE created_ms < ?
+             AND machine NOT IN (SELECT id FROM machine)",
+            [before_ms],
+        )?;
+        Ok(())
+    }
+
+    /// Whether a machine of the tenant uses a program.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn is_program_used(&self, tenant: &str, program: &str) -> Result<bool, StoreError> {
+        let connection = self.connection();
+        let mut statement = connection
+            .prepare_cached("SELECT 1 FROM machine WHERE tenant = ? AND spec ->> 'program' = ?")?;
+        Ok(statement.exists([tenant, program])?)
+    }
+}
+
+fn find(connection: &Connection, id: &str) -> rusqlite::Result<Option<Machine>> {
+    let mut statement = connection.prepare_cached("SELECT * FROM machine WHERE id = ?")?;
+    statement.query_row([id], Machine::from_row).optional()
+}

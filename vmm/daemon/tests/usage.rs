@@ -1,0 +1,32 @@
+//! The command line of `hartlined`.
+
+use std::process::{Command, Output};
+
+fn hartlined(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hartlined"));
+    command.args(arguments).output().expect("it starts")
+}
+
+#[test]
+fn help_has_the_options() {
+    let output = hartlined(&["--help"]);
+    let help = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success() && help.contains("--config <FILE>"),
+        "{help}"
+    );
+}
+
+#[test]
+fn what_only_the_daemon_starts_is_refused() {
+    for role in ["jailed", "service"] {
+        let output = hartlined(&[role]);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        let usage = format!("hartlined: usage: {role} ");
+        assert!(
+            told.starts_with(&usage) && told.ends_with(", by hartlined only\n"),
+            "{told}"
+        );
+    }
+}

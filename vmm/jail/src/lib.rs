@@ -1,0 +1,32 @@
+//! The jail of a process that works on what strangers sent: a VMM, or a worker that packs
+//! or translates files.
+//!
+//! The daemon starts it in namespaces of its own ([`spawn`]) with one socket to talk over
+//! ([`Channel`]). The process then takes everything away from itself ([`enter`]): the file
+//! system, its user, capabilities, and the system calls that it does not need
+//! ([`Filters`]). All that it works with comes through the socket, as open descriptors;
+//! directories of the host, if it is to have some ([`mount`]), when it is started. The processes
+//! of the daemon are started by its privileged part, the [`spawner`].
+
+mod call_names;
+mod channel;
+mod enter;
+mod filter;
+mod limits;
+mod mount;
+mod policy;
+mod spawn;
+pub mod spawner;
+mod violation;
+
+pub use channel::{Channel, MAX_DESCRIPTORS, MAX_MESSAGE};
+pub use enter::{Jail, JailError, enter, set_parent_death_signal};
+pub(crate) use enter::{become_user, drop_capabilities};
+pub use filter::{FilterError, Filters, Kind, Role};
+pub use limits::{Limits, MAX_OUTPUT, MAX_WORKER_FILE};
+pub use mount::mount;
+pub use policy::{CallCount, call_counts};
+pub use spawn::{
+    CHANNEL_FD, COUNTERS_FD, Child, DEVICE_FD, INPUT_FD, NETWORK_FD, RESULT_FD, VOLUME_FD, spawn,
+};
+pub use violation::Violation;

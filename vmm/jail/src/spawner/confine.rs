@@ -1,0 +1,92 @@
+//! What the service gives up before it reads anything.
+
+use super::reach::make_reachable;
+use super::service::CHANNEL_FD;
+use crate::{Channel, JailError, become_user, drop_capabilities, set_parent_death_signal};
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// No user gives a program capabilities, and none can be kept (capabilities(7), "The securebits
+/// flags").
+const SECURE_BITS: libc::c_ulong = SECBIT_NOROOT
+    | SECBIT_NOROOT << 1
+    | SECBIT_KEEP_CAPS << 1
+    | SECBIT_NO_CAP_AMBIENT_RAISE
+    | SECBIT_NO_CAP_AMBIENT_RAISE << 1;
+const SECBIT_NOROOT: libc::c_ulong = 1 << 0;
+const SECBIT_KEEP_CAPS: libc::c_ulong = 1 << 4;
+const SECBIT_NO_CAP_AMBIENT_RAISE: libc::c_ulong = 1 << 6;
+
+/// Why the service cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfineError {
+    /// It was not started by the spawner.
+    #[error("usage: service UID DATA, by hartlined only")]
+    Usage,
+    /// There is no way to the data directory.
+    #[error("{}: the service cannot be let into the data directory: {source}", path.display())]
+    Reach {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A call failed.
+    #[error(transparent)]
+    Jail(#[from] JailError),
+}
+
+/// Makes this process, which has one thread, the service: `arguments` are its user and the data
+/// directory. Result: the channel to the spawner, and that directory.
+///
+/// # Errors
+/// [`ConfineError`]; some rights may be gone by then.
+pub fn enter(arguments: &[String]) -> Result<(Channel, PathBuf), ConfineError> {
+    let [uid, data] = arguments else {
+        return Err(ConfineError::Usage);
+    };
+    let uid: u32 = uid.parse().map_err(|_| ConfineError::Usage)?;
+    let data = Path::new(data);
+    // SAFETY: no memory is involved; tells whether the descriptor is open, and has exec close it.
+    if uid == 0 || unsafe { libc::fcntl(CHANNEL_FD, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
+        return Err(ConfineError::Usage);
+    }
+    // SAFETY: open, and nobody else in this process knows of it.
+    let channel = Channel::from(unsafe { OwnedFd::from_raw_fd(CHANNEL_FD) });
+    // It was executed by a path that says nothing.
+    // SAFETY: a NUL-terminated string.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"hartlined".as_ptr()) };
+    make_reachable(data).map_err(|source| ConfineError::Reach {
+        path: data.to_path_buf(),
+        source,
+    })?;
+    drop_capabilities()?;
+    prctl("PR_SET_SECUREBITS", libc::PR_SET_SECUREBITS, SECURE_BITS)?;
+    become_user(uid)?;
+    prctl("PR_SET_NO_NEW_PRIVS", libc::PR_SET_NO_NEW_PRIVS, 1)?;
+    // Nobody with the same user looks into its memory, where keys are.
+    prctl("PR_SET_DUMPABLE", libc::PR_SET_DUMPABLE, 0)?;
+    // After the user changed, which would forget it. If the spawner has ended already, the
+    // channel's end says so.
+    check("PR_SET_PDEATHSIG", set_parent_death_signal(libc::SIGKILL))?;
+    Ok((channel, data.to_path_buf()))
+}
+
+fn prctl(call: &'static str, operation: i32, argument: libc::c_ulong) -> Result<(), JailError> {
+    let zero: libc::c_ulong = 0;
+    // SAFETY: the operations used here take an integer.
+    check(call, unsafe {
+        libc::prctl(operation, argument, zero, zero, zero)
+    })
+}
+
+fn check(call: &'static str, result: i32) -> Result<(), JailError> {
+    match result {
+        -1 => Err(JailError::Call {
+            call,
+            source: io::Error::last_os_error(),
+        }),
+        _ => Ok(()),
+    }
+}

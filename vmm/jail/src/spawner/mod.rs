@@ -1,0 +1,135 @@
+//! What `hartlined` does with privileges: a small process that starts jailed processes for the
+//! other one, the service, which has none.
+//!
+//! ```text
+//! server      answers requests, waits for ends       protocol    requests, and what is wrong with them
+//! processes   jailed processes, their users          service     starts the service
+//! volumes     directories of volumes                 confine     what the service gives up
+//! network     networks of tenants                    reach       paths that the service may walk
+//! cgroup      limits of processes                    listen      sockets for requests
+//! data        owners in the data directory
+//! ```
+//! The spawner is the process that `hartlined` was started as. It has no runtime, no database and
+//! no HTTP, and reads nothing that a tenant made. It believes the service nothing: a request names
+//! a process by a number that the spawner chose, a volume by its id and a network by its index, and
+//! all else comes from the operator's configuration.
+
+mod cgroup;
+pub mod confine;
+mod data;
+mod listen;
+mod network;
+mod processes;
+pub mod protocol;
+mod reach;
+mod server;
+mod service;
+mod volumes;
+
+pub use cgroup::{Unenforced, check_host};
+pub use network::{NetworkSettings, PREFIX, PREFIX6, Subnet, TenantLimits, Unavailable, lacking};
+pub use server::run;
+pub use service::{ARGUMENT, Hello};
+
+use hartline_vmm::platform::{CoreSchedulingMode, NoCoreScheduling};
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// What the operator's configuration says about the spawner's work.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The data directory.
+    pub data_dir: PathBuf,
+    /// The unix socket.
+    pub socket: PathBuf,
+    /// The TCP address.
+    pub listen: Option<SocketAddr>,
+    /// Files of the certificates and the private key.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// First of the users.
+    pub first_uid: u32,
+    /// How many users there are.
+    pub uids: u32,
+    /// Processors that only machines of their own use.
+    pub dedicated_cpus: Vec<u32>,
+    /// Most bytes per second of a VM from and to the disk.
+    pub disk_bandwidth: Option<u64>,
+    /// Refuse to start without limits.
+    pub require_limits: bool,
+    /// Whether processes of different tenants are kept off the same core.
+    pub core_scheduling: CoreSchedulingMode,
+    /// Networks of tenants, if there are any.
+    pub networks: Option<NetworkSettings>,
+}
+
+impl Settings {
+    /// The user who owns what is in volumes. No process has it.
+    #[must_use]
+    pub fn owner(&self) -> u32 {
+        self.first_uid
+    }
+
+    /// The users of jailed processes: all but the first and the last.
+    #[must_use]
+    pub fn jailed(&self) -> Range<u32> {
+        self.first_uid + 1..self.service()
+    }
+
+    /// The user of the service: the last one. The configuration was checked: there is one.
+    #[must_use]
+    pub fn service(&self) -> u32 {
+        self.first_uid + self.uids - 1
+    }
+}
+
+/// Why the spawner cannot start, or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnerError {
+    /// Namespaces and users of their own need root.
+    #[error("hartlined must be started by root: it gives each VMM a user of its own")]
+    NotRoot,
+    /// Another daemon has the data directory.
+    #[error("{0}: another hartlined uses this data directory: stop it, or give another one")]
+    Locked(String),
+    /// Something in the data directory is not what the daemon makes there.
+    #[error("{path}: {why}")]
+    Data {
+        /// Which file.
+        path: String,
+        /// What is wrong with it, and what to do.
+        why: &'static str,
+    },
+    /// The host.
+    #[error("{what}: {source}")]
+    Host {
+        /// What failed.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The configuration insists on limits.
+    #[error(
+        "require_limits: {0}. Mount the controllers on the cgroup v2 hierarchy and start \
+         hartlined in a group that has them (systemd: Delegate=yes)"
+    )]
+    Limits(Unenforced),
+    /// The configuration requires core scheduling.
+    #[error(
+        "core_scheduling = \"require\": {0}. Use a kernel and a host that have it, or say \"auto\""
+    )]
+    Cores(NoCoreScheduling),
+    /// The configuration dedicates a processor that is not there.
+    #[error("dedicated_cpus: this host has no processor {0}, or the daemon may not use it")]
+    Processor(u32),
+    /// The service was ended by a signal.
+    #[error("the service was ended by signal {0}")]
+    Killed(i32),
+}
+
+/// Names what failed.
+fn host(what: impl ToString) -> impl FnOnce(io::Error) -> SpawnerError {
+    let what = what.to_string();
+    move |source| SpawnerError::Host { what, source }
+}

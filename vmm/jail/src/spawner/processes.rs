@@ -1,0 +1,380 @@
+//! Jailed processes: their users, their limits, and what the service may do with them.
+
+use super::cgroup::{Cgroups, Group};
+use super::protocol::{Done, Outcome, Part, ProcessId, Refused, Signal, Start, refused};
+use super::volumes::VolumeDirectory;
+use crate::{COUNTERS_FD, Child, INPUT_FD, Limits, NETWORK_FD, Role, mount, spawn};
+use hartline_vmm::platform::{CoreMember, CoreScheduling};
+use std::collections::{BTreeSet, HashMap};
+use std::fs::{self, File};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the kernel takes at most to end a process.
+const LAST_BREATH: Duration = Duration::from_secs(5);
+/// Standard output of a VMM's program.
+const OUTPUT_FD: i32 = 1;
+
+/// An answer, with the descriptors that go with it.
+pub(super) type Answer = Result<(Done, Vec<OwnedFd>), Refused>;
+
+/// What processes are started with.
+#[derive(Debug)]
+pub(super) struct Starter {
+    /// This program.
+    pub program: File,
+    /// `/dev/kvm`.
+    pub device: File,
+    /// An empty directory, which becomes their root.
+    pub root: PathBuf,
+    /// Users that they may have.
+    pub uids: Range<u32>,
+    /// Limits, if they can be enforced.
+    pub cgroups: Option<Cgroups>,
+    /// Keeps tenants off each other's cores, if that can be done.
+    pub cores: Option<CoreScheduling>,
+    /// The volumes.
+    pub volumes: Arc<VolumeDirectory>,
+}
+
+/// All processes. The kernel ends those of them that do not outlive the daemon when the thread that
+/// started them ends: this is used by one thread, the spawner's first.
+#[derive(Debug)]
+pub(super) struct Processes {
+    starter: Starter,
+    last: ProcessId,
+    known: HashMap<ProcessId, Process>,
+    /// Users of known processes, and of those that are about to end.
+    taken: BTreeSet<u32>,
+}
+
+/// A process with what it has.
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    uid: u32,
+    /// Before the user is somebody else's, whose group has the same name, this is deleted.
+    group: Option<Group>,
+    /// It has its tenant's cookie.
+    core: Option<CoreMember>,
+    /// The service does not know it any more.
+    is_forgotten: bool,
+}
+
+impl Processes {
+    /// None yet.
+    pub(super) fn new(starter: Starter) -> Self {
+        Self {
+            starter,
+            last: 0,
+            known: HashMap::new(),
+            taken: BTreeSet::new(),
+        }
+    }
+
+    /// Starts a process.
+    pub(super) fn start(&mut self, start: &Start) -> Answer {
+        let uid = self.starter.uids.clone();
+        let uid = uid.into_iter().find(|uid| !self.taken.contains(uid));
+        let uid = uid.ok_or(Refused::NoUser)?;
+        let role = match start {
+            Start::Vmm => Role::Vmm,
+            Start::VmmWithVolumes(_) => Role::VmmWithVolumes,
+            Start::Worker { .. } => Role::Worker,
+            Start::VolumeWorker { .. } => Role::VolumeWorker,
+        };
+        let volumes = match start {
+            Start::VmmWithVolumes(volumes) => volumes.as_slice(),
+            Start::VolumeWorker { volume, .. } => std::slice::from_ref(volume),
+            Start::Vmm | Start::Worker { .. } => &[],
+        };
+        let mounts = volumes.iter().map(|volume| {
+            let directory = self.starter.volumes.open(&volume.id)?;
+            Ok(mount(&directory, uid, volume.read_only)?)
+        });
+        let mounts = mounts.collect::<Result<Vec<_>, Refused>>()?;
+        let device = match role {
+            Role::Vmm | Role::VmmWithVolumes => Some(self.starter.device.as_fd()),
+            Role::Worker | Role::VolumeWorker => None,
+        };
+        let (program, root) = (&self.starter.program, &self.starter.root);
+        let (child, channel) = spawn(program, role, root, uid, device, &mounts)?;
+        let process = self.insert(child, uid);
+        let limited = self.limit_worker(process, role);
+        let limited = limited.and_then(|()| match start.tenant() {
+            Some(tenant) => self.keep_to_cores_of(process, tenant),
+            // Once it is known.
+            None => Ok(()),
+        });
+        let descriptor = limited.and_then(|()| self.descriptor(process));
+        if descriptor.is_err() {
+            let child = &self.get(process)?.child;
+            child.signal(libc::SIGKILL)?;
+            // Its user stays taken if the kernel does not end it.
+            if child.wait(LAST_BREATH) {
+                self.remove(process);
+            }
+        }
+        let descriptors = vec![descriptor?, channel.into()];
+        let pid = self.get(process)?.child.pid();
+        Ok((Done::Process { process, pid }, descriptors))
+    }
+
+    /// Workers have limits from the start, VMMs once the tenant is known.
+    fn limit_worker(&mut self, process: ProcessId, role: Role) -> Result<(), Refused> {
+        let limits = match role {
+            Role::Vmm | Role::VmmWithVolumes => return Ok(()),
+            Role::Worker | Role::VolumeWorker => Limits::of(role),
+        };
+        let Some(cgroups) = &self.starter.cgroups else {
+            return Ok(());
+        };
+        let known = self.known.get_mut(&process);
+        let known = known.ok_or(Refused::NoProcess(process))?;
+        let (pid, memory) = (known.child.pid(), limits.address_space);
+        known.group = Some(cgroups.limit_worker(pid, known.uid, memory, limits.threads)?);
+        Ok(())
+    }
+
+    /// Keeps a process off the cores of other tenants than this, where that can be done.
+    fn keep_to_cores_of(&mut self, process: ProcessId, tenant: &str) -> Result<(), Refused> {
+        if let (Some(cores), Some(known)) = (&self.starter.cores, self.known.get_mut(&process)) {
+            known.core = Some(cores.assign(tenant, known.child.pid())?);
+        }
+        Ok(())
+    }
+
+    /// Takes a VMM that an earlier spawner has started: a process that is the one that is meant,
+    /// and has a user that only jailed processes have.
+    pub(super) fn adopt(&mut self, pid: i32, start: u64, tenant: &str) -> Answer {
+        let gone = Ok((Done::Gone, Vec::new()));
+        let Some(child) = Child::find(pid)? else {
+            return gone;
+        };
+        if child.start_time().ok() != Some(start) {
+            return gone;
+        }
+        let uids = users_of(pid);
+        // What was read is about it: it is still there.
+        if child.wait(Duration::ZERO) {
+            return gone;
+        }
+        let [uid, others @ ..] = uids.ok_or_else(|| refused("pid", pid, "has no users"))?;
+        if others != [uid; 3] || !self.starter.uids.contains(&uid) {
+            return Err(refused("pid", pid, "is no jailed process"));
+        }
+        if self.taken.contains(&uid) {
+            return Err(refused("pid", pid, "is known already"));
+        }
+        let process = self.insert(child, uid);
+        if let Some(known) = self.known.get_mut(&process) {
+            let cgroups = self.starter.cgroups.as_ref();
+            known.group = cgroups.and_then(|cgroups| cgroups.adopt(uid, tenant));
+            let core = self.starter.cores.as_ref();
+            let core = core.map(|cores| cores.adopt(tenant, pid));
+            known.core = core.and_then(|adopted| {
+                let failed = |error| tracing::warn!("core scheduling of process {pid}: {error}");
+                adopted.map_err(failed).ok()
+            });
+        }
+        let descriptor = self.descriptor(process)?;
+        Ok((Done::Process { process, pid }, vec![descriptor]))
+    }
+
+    fn insert(&mut self, child: Child, uid: u32) -> ProcessId {
+        self.last += 1;
+        self.taken.insert(uid);
+        let process = Process {
+            child,
+            uid,
+            group: None,
+            core: None,
+            is_forgotten: false,
+        };
+        self.known.insert(self.last, process);
+        self.last
+    }
+
+    fn get(&self, process: ProcessId) -> Result<&Process, Refused> {
+        let known = self.known.get(&process);
+        let known = known.filter(|known| !known.is_forgotten);
+        known.ok_or(Refused::NoProcess(process))
+    }
+
+    fn descriptor(&self, process: ProcessId) -> Result<OwnedFd, Refused> {
+        let descriptor = self.get(process)?.child.descriptor();
+        Ok(descriptor.try_clone_to_owned()?)
+    }
+
+    /// Sends a signal.
+    pub(super) fn signal(&self, process: ProcessId, signal: Signal) -> Answer {
+        let signal = match signal {
+            Signal::Terminate => libc::SIGTERM,
+            Signal::Kill => libc::SIGKILL,
+            Signal::Stop => libc::SIGSTOP,
+            Signal::Continue => libc::SIGCONT,
+        };
+        self.get(process)?.child.signal(signal)?;
+        Ok((Done::Nothing, Vec::new()))
+    }
+
+    /// Limits a VMM to what a tenant's VM may use, and to the tenant's cores, where that can be done.
+    pub(super) fn limit(
+        &mut self,
+        process: ProcessId,
+        (tenant, weight): (&str, u32),
+        memory: u64,
+    ) -> Answer {
+        self.get(process)?;
+        self.keep_to_cores_of(process, tenant)?;
+        if let (Some(cgroups), Some(known)) = (&self.starter.cgroups, self.known.get_mut(&process))
+        {
+            let named = (known.child.pid(), known.uid);
+            let group = cgroups.limit_vm(
+                named,
+                (tenant, weight),
+                memory,
+                Limits::of(Role::Vmm).threads,
+            );
+            known.group = Some(group?);
+        }
+        Ok((Done::Nothing, Vec::new()))
+    }
+
+    /// Duplicates a descriptor of a VMM that is of the kind that it should be.
+    pub(super) fn duplicate(&self, process: ProcessId, part: Part) -> Answer {
+        let child = &self.get(process)?.child;
+        let duplicate: OwnedFd = match part {
+            Part::Input => child.take_socket(INPUT_FD)?.into(),
+            Part::Output => child.take_file(OUTPUT_FD)?.into(),
+            Part::Counters => child.take_file(COUNTERS_FD)?.into(),
+            Part::VcpuCounters(number) => {
+                let counters = child.take_counters(number)?;
+                // SAFETY: open as long as `counters` is.
+                let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(counters.as_raw_fd()) };
+                fd.try_clone_to_owned()?
+            }
+        };
+        Ok((Done::Duplicate, vec![duplicate]))
+    }
+
+    /// The TAP interface of a VMM.
+    pub(super) fn tap(&self, process: ProcessId) -> Result<File, Refused> {
+        Ok(self.get(process)?.child.take_tap(NETWORK_FD)?)
+    }
+
+    /// How a process ended.
+    pub(super) fn outcome(&self, process: ProcessId) -> Answer {
+        let known = self.get(process)?;
+        let group = known.group.as_ref();
+        let outcome = Outcome {
+            out_of_memory: group.is_some_and(Group::is_out_of_memory),
+            signal: known.child.ended_by(),
+        };
+        Ok((Done::Outcome(outcome), Vec::new()))
+    }
+
+    /// Ends a process, and forgets it.
+    pub(super) fn end(&mut self, process: ProcessId) -> Result<Option<OwnedFd>, Refused> {
+        self.get(process)?.child.signal(libc::SIGKILL)?;
+        self.forget(process)
+    }
+
+    /// Forgets a process. Result: if it has not ended yet, a descriptor that is readable when it
+    /// has, which is the time to [remove](Self::remove) it.
+    pub(super) fn forget(&mut self, process: ProcessId) -> Result<Option<OwnedFd>, Refused> {
+        if self.get(process)?.child.wait(Duration::ZERO) {
+            self.remove(process);
+            return Ok(None);
+        }
+        let descriptor = self.descriptor(process)?;
+        if let Some(known) = self.known.get_mut(&process) {
+            known.is_forgotten = true;
+        }
+        Ok(Some(descriptor))
+    }
+
+    /// Frees what a process had that was forgotten and has ended: all of it is gone then.
+    pub(super) fn remove(&mut self, process: ProcessId) {
+        if let Some(mut known) = self.known.remove(&process) {
+            known.child.reap();
+            (known.group, known.core) = (None, None);
+            self.taken.remove(&known.uid);
+        }
+    }
+}
+
+/// The users of a process: real, effective, saved, and that for files (proc_pid_status(5)).
+fn users_of(pid: i32) -> Option<[u32; 4]> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    parse_users(&status)
+}
+
+fn parse_users(status: &str) -> Option<[u32; 4]> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    let uids: Option<Vec<u32>> = line
+        .split_whitespace()
+        .map(|uid| uid.parse().ok())
+        .collect();
+    uids?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    fn processes() -> (tempfile::TempDir, Processes) {
+        let directory = tempfile::tempdir().unwrap();
+        let starter = Starter {
+            program: File::open("/proc/self/exe").unwrap(),
+            device: File::open("/dev/null").unwrap(),
+            root: directory.path().to_path_buf(),
+            uids: 0x7100_0001..0x7100_0003,
+            cgroups: None,
+            cores: None,
+            volumes: Arc::new(VolumeDirectory::open_at(directory.path(), 0).unwrap()),
+        };
+        (directory, Processes::new(starter))
+    }
+
+    #[test]
+    fn users_are_read() {
+        let status = "Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t0\t0\t0\t0\n";
+        assert_eq!(parse_users(status), Some([1, 2, 3, 4]));
+        assert_eq!(parse_users("Uid:\t1\t2\t3\n"), None);
+        assert_eq!(parse_users("Uid:\t1\t2\t3\tx\n"), None);
+    }
+
+    #[test]
+    fn foreign_processes_are_refused() {
+        let (_directory, mut all) = processes();
+        let mut sleep = Command::new("sleep");
+        let mut other = sleep.arg("60").stdin(Stdio::null()).spawn().unwrap();
+        let pid = i32::try_from(other.id()).unwrap();
+        let start = Child::find(pid).unwrap().unwrap().start_time().unwrap();
+        let refused = all.adopt(pid, start, "a").unwrap_err();
+        assert!(
+            matches!(&refused, Refused::Value { name, .. } if name == "pid"),
+            "{refused}"
+        );
+        // Another process had the number.
+        let (done, _) = all.adopt(pid, start + 1, "a").unwrap();
+        assert_eq!(done, Done::Gone);
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!(all.adopt(pid, start, "a").unwrap().0, Done::Gone);
+        let unknown = |answer: Answer| matches!(answer, Err(Refused::NoProcess(_)));
+        for process in [0, 1, u64::MAX] {
+            assert!(unknown(all.signal(process, Signal::Kill)));
+            assert!(unknown(all.duplicate(process, Part::Input)));
+            assert!(unknown(all.outcome(process)));
+            assert!(unknown(all.limit(process, ("a", 1), 1)));
+            assert!(all.end(process).is_err() && all.forget(process).is_err());
+            assert!(all.tap(process).is_err());
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! The spawner's work: starts the service, does what it asks for, and ends when it ends.
+
+use super::data::Data;
+use super::network::{Networks, Unavailable};
+use super::processes::{Answer, Processes, Starter};
+use super::protocol::{Action, Done, ProcessId, Refused, Reply, check, decode};
+use super::service::{Hello, Service};
+use super::volumes::VolumeDirectory;
+use super::{NetworkSettings, PREFIX, Settings, SpawnerError, cgroup, host, listen};
+use crate::Channel;
+use hartline_vmm::affinity;
+use hartline_vmm::platform::{CoreScheduling, CoreSchedulingMode, Kvm};
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+
+/// Events of the service's channel, of signals, and of the service's end. Larger numbers are those
+/// of processes that end.
+const CHANNEL: u64 = u64::MAX;
+const SIGNALS: u64 = u64::MAX - 1;
+const SERVICE: u64 = u64::MAX - 2;
+/// Events that are looked at together.
+const EVENTS: usize = 64;
+
+/// Does the privileged work of `hartlined` until the service ends. `configuration` is for the
+/// service. Result: the service's exit code. In the first thread of a process without others.
+///
+/// # Errors
+/// [`SpawnerError`].
+pub fn run(mut settings: Settings, configuration: String) -> Result<u8, SpawnerError> {
+    // SAFETY: no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        return Err(SpawnerError::NotRoot);
+    }
+    let data = Data::open(&settings)?;
+    // The service walks there without root's rights.
+    let path = fs::canonicalize(&settings.data_dir);
+    settings.data_dir = path.map_err(host(settings.data_dir.display()))?;
+    let (cgroups, unenforced) =
+        match cgroup::Cgroups::open(&settings.data_dir, settings.disk_bandwidth) {
+            Ok(cgroups) => (Some(cgroups), None),
+            Err(unenforced) if settings.require_limits => {
+                return Err(SpawnerError::Limits(unenforced));
+            }
+            Err(unenforced) => (None, Some(unenforced)),
+        };
+    let cores = match CoreScheduling::wanted(settings.core_scheduling) {
+        Err(why) if settings.core_scheduling == CoreSchedulingMode::Require => {
+            return Err(SpawnerError::Cores(why));
+        }
+        cores => cores,
+    };
+    let shared = shared_processors(&settings.dedicated_cpus)?;
+    let networks = Networks::open(settings.networks.as_ref());
+    let device = Path::new(Kvm::DEVICE);
+    let mut options = File::options();
+    let device = options.read(true).write(true).open(device);
+    let device = device.map_err(host(Kvm::DEVICE))?;
+    let tls = open_tls(&settings)?;
+    let hello = Hello {
+        configuration,
+        unenforced,
+        no_cores: cores.as_ref().err().cloned(),
+        networks: networks.as_ref().map(drop).map_err(Clone::clone),
+        has_tls: tls.is_some(),
+    };
+    let mut descriptors = vec![device.as_fd(), data.lock.as_fd()];
+    descriptors.extend(tls.iter().flatten().map(AsFd::as_fd));
+    // Before signals are blocked, and before this thread keeps off processors.
+    let uid = settings.service();
+    let service = Service::start(uid, &settings.data_dir, &hello, &descriptors)?;
+    affinity::run_on(&shared).map_err(host("processors"))?;
+    let volumes = Arc::new(data.volumes);
+    let starter = Starter {
+        program: File::open("/proc/self/exe").map_err(host("/proc/self/exe"))?,
+        device,
+        root: data.empty,
+        uids: settings.jailed(),
+        cgroups,
+        cores: cores.ok(),
+        volumes: Arc::clone(&volumes),
+    };
+    let server = Server::new(
+        settings,
+        service,
+        Processes::new(starter),
+        (networks, volumes),
+    );
+    // The lock is this process's too, until it ends.
+    let code = server.and_then(|mut server| server.serve());
+    drop(data.lock);
+    code
+}
+
+/// Processors for all that has none for itself; all of them if none are left.
+fn shared_processors(dedicated: &[u32]) -> Result<Vec<u32>, SpawnerError> {
+    let all = affinity::of_this_thread().map_err(host("processors"))?;
+    if let Some(missing) = dedicated.iter().find(|number| !all.contains(number)) {
+        return Err(SpawnerError::Processor(*missing));
+    }
+    let (_, shared): (Vec<_>, Vec<_>) = all.iter().partition(|number| dedicated.contains(number));
+    Ok(if shared.is_empty() { all } else { shared })
+}
+
+/// The files for TLS, which may be root's. The service reads them.
+fn open_tls(settings: &Settings) -> Result<Option<[File; 2]>, SpawnerError> {
+    let Some((certificate, key)) = &settings.tls else {
+        return Ok(None);
+    };
+    let open = |path: &Path| File::open(path).map_err(host(path.display()));
+    Ok(Some([open(certificate)?, open(key)?]))
+}
+
+/// How many networks the configured ranges have.
+fn count_networks(settings: Option<&NetworkSettings>) -> u32 {
+    let count = |settings: &NetworkSettings| {
+        let bits = u32::from(PREFIX.saturating_sub(settings.range.prefix_len()));
+        1 << bits.min(31)
+    };
+    settings.map_or(0, count)
+}
+
+/// Work that takes long: it is done by a thread of its own, so that processes are started
+/// meanwhile.
+enum Job {
+    Network(u64, Action),
+    Adopt(u64, u32, File),
+    Volume(u64, Action),
+}
+
+struct Server {
+    settings: Settings,
+    networks: u32,
+    service: Service,
+    channel: Arc<Channel>,
+    processes: Processes,
+    /// Those that are about to end, by which they are watched.
+    ending: HashMap<ProcessId, OwnedFd>,
+    jobs: mpsc::Sender<Job>,
+    epoll: Epoll,
+    signals: OwnedFd,
+}
+
+impl Server {
+    fn new(
+        settings: Settings,
+        service: Service,
+        processes: Processes,
+        (networks, volumes): (Result<Networks, Unavailable>, Arc<VolumeDirectory>),
+    ) -> Result<Self, SpawnerError> {
+        let signals = block_signals().map_err(host("signals"))?;
+        let channel = service.channel.as_fd().try_clone_to_owned();
+        let channel = Arc::new(Channel::from(channel.map_err(host("the channel"))?));
+        let (jobs, received) = mpsc::channel();
+        let answers = Arc::clone(&channel);
+        let worker = move || work_off(&received, networks, &volumes, &answers);
+        let thread = thread::Builder::new().name("slow".into()).spawn(worker);
+        thread.map_err(host("a thread"))?;
+        let server = Self {
+            networks: count_networks(settings.networks.as_ref()),
+            settings,
+            channel,
+            processes,
+            ending: HashMap::new(),
+            jobs,
+            epoll: Epoll::new().map_err(host("epoll"))?,
+            signals,
+            service,
+        };
+        for (fd, event) in [
+            (server.channel.as_fd(), CHANNEL),
+            (server.signals.as_fd(), SIGNALS),
+            (server.service.descriptor(), SERVICE),
+        ] {
+            server.watch(fd, event).map_err(host("epoll"))?;
+        }
+        Ok(server)
+    }
+
+    fn watch(&self, descriptor: BorrowedFd<'_>, event: u64) -> io::Result<()> {
+        let event = EpollEvent::new(EventSet::IN, event);
+        self.epoll
+            .ctl(ControlOperation::Add, descriptor.as_raw_fd(), event)
+    }
+
+    fn forget(&self, descriptor: BorrowedFd<'_>) {
+        let (fd, event) = (descriptor.as_raw_fd(), EpollEvent::default());
+        // One that is not watched needs not to be forgotten.
+        let _ = self.epoll.ctl(ControlOperation::Delete, fd, event);
+    }
+
+    /// Serves the service until it ends. Result: its exit code.
+    fn serve(&mut self) -> Result<u8, SpawnerError> {
+        let mut events = [EpollEvent::default(); EVENTS];
+        loop {
+            let count = match self.epoll.wait(-1, &mut events) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                count => count.map_err(host("epoll"))?,
+            };
+            for event in events.iter().take(count) {
+                match event.data() {
+                    CHANNEL => self.answer_next(),
+                    SIGNALS => self.pass_signal().map_err(host("signals"))?,
+                    SERVICE => return self.service.exit_code(),
+                    process => {
+                        if let Some(descriptor) = self.ending.remove(&process) {
+                            self.forget(descriptor.as_fd());
+                            self.processes.remove(process);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Passes a signal on to the service, which ends then.
+    fn pass_signal(&self) -> io::Result<()> {
+        let mut info = std::mem::MaybeUninit::<libc::signalfd_siginfo>::zeroed();
+        let size = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: the kernel writes at most `size` bytes; all zeros are a valid structure.
+        let info = unsafe {
+            libc::read(self.signals.as_raw_fd(), info.as_mut_ptr().cast(), size);
+            info.assume_init()
+        };
+        match i32::try_from(info.ssi_signo) {
+            Ok(signal) if signal > 0 => self.service.signal(signal),
+            _ => Ok(()),
+        }
+    }
+
+    fn answer_next(&mut self) {
+        let request = match self.channel.receive() {
+            Ok((request, descriptors)) if !request.is_empty() && descriptors.is_empty() => request,
+            // The service has ended, or sends what it never sends: its end is what follows.
+            Ok(_) | Err(_) => {
+                self.forget(self.channel.as_fd());
+                // One that has ended cannot be told.
+                let _ = self.service.signal(libc::SIGKILL);
+                return;
+            }
+        };
+        let (number, answer) = match decode(&request) {
+            Ok(request) => match check(&request.action, self.networks) {
+                Ok(()) => (request.number, self.act(request.number, request.action)),
+                Err(refused) => (request.number, Some(Err(refused))),
+            },
+            // Whose answer it is cannot be told.
+            Err(refused) => (0, Some(Err(refused))),
+        };
+        if let Some(answer) = answer {
+            reply(&self.channel, number, answer);
+        }
+    }
+
+    /// Does what was asked for; `None`: another thread does, and answers.
+    fn act(&mut self, number: u64, action: Action) -> Option<Answer> {
+        let job = match action {
+            Action::MakeVolume { .. } | Action::RemoveVolume { .. } => Job::Volume(number, action),
+            Action::MakeNetwork { .. }
+            | Action::Interface { .. }
+            | Action::Traffic { .. }
+            | Action::ForgetNetwork { .. }
+            | Action::LoadRules => Job::Network(number, action),
+            Action::AdoptNetwork { index, process } => match self.processes.tap(process) {
+                Ok(tap) => Job::Adopt(number, index, tap),
+                Err(refused) => return Some(Err(refused)),
+            },
+            action => return Some(self.act_now(&action)),
+        };
+        let gone = |_| io::Error::other("the spawner's thread for slow work has ended").into();
+        self.jobs.send(job).map_err(gone).err().map(Err)
+    }
+
+    fn act_now(&mut self, action: &Action) -> Answer {
+        match action {
+            Action::Start(start) => self.processes.start(start),
+            Action::Adopt { pid, start, tenant } => self.processes.adopt(*pid, *start, tenant),
+            Action::Signal { process, signal } => self.processes.signal(*process, *signal),
+            Action::Limit {
+                process,
+                tenant,
+                weight,
+                memory,
+            } => self.processes.limit(*process, (tenant, *weight), *memory),
+            Action::Duplicate { process, part } => self.processes.duplicate(*process, *part),
+            Action::Outcome { process } => self.processes.outcome(*process),
+            Action::End { process } => {
+                let ending = self.processes.end(*process)?;
+                self.watch_end(*process, ending)
+            }
+            Action::Forget { process } => {
+                let ending = self.processes.forget(*process)?;
+                self.watch_end(*process, ending)
+            }
+            Action::Listen => listen::listen(&self.settings),
+            // The other thread's.
+            Action::MakeVolume { .. }
+            | Action::RemoveVolume { .. }
+            | Action::MakeNetwork { .. }
+            | Action::Interface { .. }
+            | Action::AdoptNetwork { .. }
+            | Action::Traffic { .. }
+            | Action::ForgetNetwork { .. }
+            | Action::LoadRules => Ok((Done::Nothing, Vec::new())),
+        }
+    }
+
+    /// Waits for the end of a process that is forgotten, if it has not ended yet.
+    fn watch_end(&mut self, process: ProcessId, ending: Option<OwnedFd>) -> Answer {
+        if let Some(descriptor) = ending {
+            self.watch(descriptor.as_fd(), process)?;
+            self.ending.insert(process, descriptor);
+        }
+        Ok((Done::Nothing, Vec::new()))
+    }
+}
+
+/// Does work that takes long, one after the other.
+fn work_off(
+    jobs: &mpsc::Receiver<Job>,
+    mut networks: Result<Networks, Unavailable>,
+    volumes: &VolumeDirectory,
+    channel: &Channel,
+) {
+    for job in jobs {
+        let (number, answer) = match job {
+            Job::Network(number, action) => (number, on_networks(&mut networks, &action)),
+            Job::Adopt(number, index, tap) => {
+                let networks = networks.as_mut().map_err(|why| why.clone().into());
+                (
+                    number,
+                    networks.and_then(|networks| networks.adopt(index, tap)),
+                )
+            }
+            Job::Volume(number, action) => (number, on_volumes(volumes, &action)),
+        };
+        reply(channel, number, answer);
+    }
+}
+
+fn on_networks(networks: &mut Result<Networks, Unavailable>, action: &Action) -> Answer {
+    let networks = networks
+        .as_mut()
+        .map_err(|why| Refused::from(why.clone()))?;
+    match action {
+        Action::MakeNetwork { index } => networks.make(*index),
+        Action::Interface { index } => networks.interface(*index),
+        Action::Traffic { index } => networks.traffic(*index),
+        Action::ForgetNetwork { index } => networks.forget(*index),
+        _ => {
+            networks.load_rules()?;
+            Ok((Done::Nothing, Vec::new()))
+        }
+    }
+}
+
+fn on_volumes(volumes: &VolumeDirectory, action: &Action) -> Answer {
+    let done = match action {
+        Action::MakeVolume { id } => volumes.make(id).map(|()| Done::Nothing),
+        Action::RemoveVolume { id } => volumes.remove(id).map(Done::Removed),
+        _ => Ok(Done::Nothing),
+    };
+    Ok((done?, Vec::new()))
+}
+
+/// Sends an answer.
+fn reply(channel: &Channel, number: u64, answer: Answer) {
+    let (result, descriptors) = match answer {
+        Ok((done, descriptors)) => (Ok(done), descriptors),
+        Err(refused) => (Err(refused), Vec::new()),
+    };
+    let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+    let reply = Reply { number, result };
+    let sent = serde_json::to_vec(&reply)
+        .map_err(io::Error::from)
+        .and_then(|message| channel.send(&message, &descriptors));
+    if let Err(error) = sent {
+        // The service has ended, or soon will: it waits for this.
+        tracing::warn!("an answer to the service: {error}");
+    }
+}
+
+/// Blocks the signals that end the daemon, which are readable from the result.
+fn block_signals() -> io::Result<OwnedFd> {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is made before it is used; a fresh descriptor or an error.
+    let fd: RawFd = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
+        libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+        libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC)
+    };
+    match fd {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: fresh, owned by nobody else.
+        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+    }
+}

@@ -1,0 +1,611 @@
+//! The jail from inside: this program starts itself in one, as the daemon does, and tries
+//! to get out.
+
+use hartline_jail::{
+    self as jail, CHANNEL_FD, Channel, Filters, Jail, Kind, Limits, Role, VOLUME_FD, Violation,
+};
+use hartline_vmm::confine::{Confine, Thread};
+use hartline_vmm::platform::memory_file;
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, chown};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+const UID: u32 = 0x7000_0123;
+/// How long the end of a process takes at most.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, jailed, role, root, uid] = &arguments[..]
+        && jailed == "jailed"
+    {
+        return inside(role, root, uid);
+    }
+    // SAFETY: no preconditions.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let trial = |name: &str, test: fn() -> Result<(), Failed>| {
+        Trial::test(name, test).with_ignored_flag(!is_root)
+    };
+    let mut trials = vec![
+        trial("a VMM does its work only", || works(Role::Vmm)),
+        trial("a VMM stays in its volumes", || works(Role::VmmWithVolumes)),
+        trial("a worker does its work only", || works(Role::Worker)),
+        trial("a worker stays in a volume", || works(Role::VolumeWorker)),
+        trial("it ends with its starter", ends_with_starter),
+        trial("user 0 is refused", refuses_root),
+    ];
+    for kind in Kind::ALL {
+        let name = kind.name();
+        let calls = format!("forbidden calls end {name}");
+        let tricks = format!("tricks do not help {name}");
+        let of_kind = [
+            Trial::test(calls, move || calls_end_it(kind)),
+            Trial::test(tricks, move || tricks_end_it(kind)),
+        ];
+        trials.extend(of_kind.map(|trial| trial.with_ignored_flag(!is_root)));
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// Owner of what is in the volume.
+const OWNER: u32 = UID + 100;
+
+/// An empty directory, and a jailed process with this program in it. One with volumes has
+/// `volume` of another directory.
+fn start(role: Role, uid: u32) -> io::Result<(Vec<tempfile::TempDir>, jail::Child, Channel)> {
+    let root = tempfile::tempdir()?;
+    let host = tempfile::tempdir()?;
+    let volume = host.path().join("volume");
+    fs::create_dir(&volume)?;
+    chown(&volume, Some(OWNER), Some(OWNER))?;
+    let volumes = match role {
+        Role::VmmWithVolumes | Role::VolumeWorker => {
+            vec![jail::mount(&File::open(&volume)?, uid, false)?]
+        }
+        Role::Vmm | Role::Worker => Vec::new(),
+    };
+    let program = File::open("/proc/self/exe")?;
+    let device = File::options().read(true).write(true).open("/dev/null")?;
+    let is_worker = matches!(role, Role::Worker | Role::VolumeWorker);
+    let device = (!is_worker).then(|| device.as_fd());
+    let (child, channel) = jail::spawn(&program, role, root.path(), uid, device, &volumes)?;
+    Ok((vec![root, host], child, channel))
+}
+
+/// Whether a process of this role has volumes.
+fn has_volumes(role: Role) -> bool {
+    matches!(role, Role::VmmWithVolumes | Role::VolumeWorker)
+}
+
+/// What comes from inside, until its end.
+fn reports(channel: &Channel) -> io::Result<Vec<String>> {
+    let mut reports = Vec::new();
+    loop {
+        match channel.receive()?.0 {
+            message if message.is_empty() => return Ok(reports),
+            message => reports.push(String::from_utf8_lossy(&message).into_owned()),
+        }
+    }
+}
+
+fn works(role: Role) -> Result<(), Failed> {
+    let (directories, child, channel) = start(role, UID)?;
+    channel.send(b"work", &[])?;
+    let mut reports = reports(&channel)?;
+    if has_volumes(role) {
+        let file = directories[1].path().join("volume/file");
+        let owner = fs::metadata(file).map(|file| (file.uid(), file.gid(), file.mode() & 0o777));
+        if !matches!(owner, Ok((OWNER, OWNER, 0o666))) {
+            return Err(format!("owner and mode of its file: {owner:?}").into());
+        }
+    }
+    if reports.pop().as_deref() != Some("done") {
+        return Err(format!("it did not do everything: {reports:?}").into());
+    }
+    let expected = [
+        "pid 1",
+        &format!("uid {UID}"),
+        "root is empty",
+        "packets are written if it has a network",
+    ];
+    let missing: Vec<_> = expected
+        .iter()
+        .filter(|e| !reports.contains(&(**e).to_owned()))
+        .collect();
+    let escapes: Vec<_> = reports.iter().filter(|r| r.starts_with("escape")).collect();
+    if !missing.is_empty() || !escapes.is_empty() {
+        return Err(format!("missing: {missing:?}, escapes: {escapes:?}").into());
+    }
+    if !child.wait(PATIENCE) {
+        return Err("it did not end".into());
+    }
+    Ok(())
+}
+
+/// Has a jailed process try something on a thread of a kind. Result: its last message, the signal
+/// that ended it.
+fn attempt(kind: Kind, what: &str) -> Result<(Vec<u8>, Option<i32>), Failed> {
+    let role = match kind {
+        Kind::Role(role) => role,
+        Kind::Thread(Thread::Volumes) => Role::VmmWithVolumes,
+        Kind::Thread(_) => Role::Vmm,
+    };
+    let (_directories, child, channel) = start(role, UID)?;
+    channel.send(format!("{}\n{what}", kind.name()).as_bytes(), &[])?;
+    let mut last = Vec::new();
+    loop {
+        match channel.receive()?.0 {
+            message if message.is_empty() => break,
+            message => last = message,
+        }
+    }
+    match child.wait(PATIENCE) {
+        true => Ok((last, child.ended_by())),
+        false => Err(format!("{what}: it did not end").into()),
+    }
+}
+
+/// Every forbidden system call ends a process, which reports its number.
+fn calls_end_it(kind: Kind) -> Result<(), Failed> {
+    let mut wrong = Vec::new();
+    for (number, (name, call, _)) in forbidden().into_iter().enumerate() {
+        if is_for_files(kind, name) {
+            continue;
+        }
+        let (last, signal) = attempt(kind, &number.to_string())?;
+        let violation = Violation::from_report(&last).and_then(|violation| violation.call);
+        let expected = (i32::try_from(call)?, Some(kind));
+        if signal != Some(libc::SIGSYS) || violation != Some(expected) {
+            let last = String::from_utf8_lossy(&last);
+            wrong.push(format!("{name}: {violation:?}, {signal:?}, {last:?}"));
+        }
+    }
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(wrong.join("\n").into()),
+    }
+}
+
+/// A process that tries to survive its violation ends too.
+fn tricks_end_it(kind: Kind) -> Result<(), Failed> {
+    for trick in TRICKS {
+        let (last, signal) = attempt(kind, trick)?;
+        // A stack that is none is a fault.
+        let ended = matches!(signal, Some(libc::SIGSYS | libc::SIGSEGV));
+        if !ended || last.starts_with(b"escape") {
+            let last = String::from_utf8_lossy(&last);
+            return Err(format!("{trick}: {signal:?}, {last:?}").into());
+        }
+    }
+    Ok(())
+}
+
+fn ends_with_starter() -> Result<(), Failed> {
+    // The thread that starts it is its parent as far as the kernel's signal is concerned;
+    // the end of the channel is what it waits for.
+    let (_root, child, channel) = start(Role::Vmm, UID + 1)?;
+    drop(channel);
+    match child.wait(PATIENCE) {
+        true => Ok(()),
+        false => Err("it goes on without anybody".into()),
+    }
+}
+
+fn refuses_root() -> Result<(), Failed> {
+    let (_root, _child, channel) = start(Role::Vmm, 0)?;
+    match &reports(&channel)?[..] {
+        [.., refused] if refused.contains("user 0") => Ok(()),
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+/// In the jail.
+fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
+    // SAFETY: the descriptor that it was started with.
+    let channel = Channel::from(unsafe { OwnedFd::from_raw_fd(CHANNEL_FD) });
+    let report = |text: &str| {
+        // Nobody else could be told.
+        let _ = channel.send(text.as_bytes(), &[]);
+    };
+    let role = Role::from_name(role).expect("a role");
+    let filters = Filters::compile().expect("the policy");
+    let unlimited = libc::RLIM_INFINITY;
+    let jail = Jail {
+        role,
+        root: root.into(),
+        uid: uid.parse().expect("a number"),
+        limits: Limits {
+            descriptors: 64,
+            threads: 16,
+            address_space: 8 << 30,
+            processor_time: unlimited,
+            file_length: 1 << 20,
+        },
+        volumes: match role {
+            Role::VmmWithVolumes | Role::VolumeWorker => {
+                // SAFETY: the descriptor that it was started with.
+                vec![unsafe { OwnedFd::from_raw_fd(VOLUME_FD) }]
+            }
+            Role::Vmm | Role::Worker => Vec::new(),
+        },
+    };
+    // While it can still be seen.
+    let is_empty = || fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_none());
+    if is_empty() {
+        report("root is empty");
+    }
+    let descriptors = match jail::enter(&jail, &filters) {
+        Ok(descriptors) => descriptors,
+        Err(error) => {
+            report(&error.to_string());
+            return ExitCode::FAILURE;
+        }
+    };
+    let message = channel.receive().map(|(message, _)| message);
+    let message = String::from_utf8(message.unwrap_or_default()).expect("text");
+    match message.split_once('\n') {
+        Some((kind, what)) => {
+            let kind = Kind::ALL.into_iter().find(|known| known.name() == kind);
+            try_on(kind.expect("a kind"), what, &filters);
+            report(&format!("escape: {what}"));
+        }
+        None if message.is_empty() => {}
+        None => work(role, descriptors.as_ref(), &filters, &report),
+    }
+    ExitCode::SUCCESS
+}
+
+/// Does what is allowed, and tells.
+fn work(role: Role, descriptors: Option<&OwnedFd>, filters: &Filters, report: &dyn Fn(&str)) {
+    // SAFETY: no preconditions.
+    report(&format!("pid {}", unsafe { libc::getpid() }));
+    let owner = match role {
+        // It makes no memory files, but files in its volume, which are its own.
+        Role::VolumeWorker => file_in_volume(),
+        Role::Vmm | Role::VmmWithVolumes | Role::Worker => memory_file(c"mine", b""),
+    };
+    let owner = owner.and_then(|file| file.metadata());
+    report(&format!("uid {}", owner.map_or(0, |file| file.uid())));
+    if let Some(descriptors) = descriptors {
+        for escape in ways_out_of_volume(descriptors) {
+            report(&format!("escape: {escape}"));
+        }
+    }
+    // Nothing was left open but the standard descriptors, the channel and the device.
+    for fd in (5..64).filter(|_| descriptors.is_none()) {
+        // SAFETY: no bytes are read.
+        if unsafe { libc::read(fd, std::ptr::null_mut(), 0) } != -1 {
+            report("escape: an open descriptor");
+        }
+    }
+    for escape in not_refused() {
+        report(&format!("escape: {escape}"));
+    }
+    let is_worker = matches!(role, Role::Worker | Role::VolumeWorker);
+    if is_worker || writes_packets(filters) {
+        report("packets are written if it has a network");
+    }
+    report("done");
+}
+
+/// Tries something on a thread of a kind.
+fn try_on(kind: Kind, what: &str, filters: &Filters) {
+    match kind {
+        Kind::Role(_) => try_here(what),
+        Kind::Thread(thread) => {
+            let confined = || {
+                filters.confine(thread);
+                try_here(what);
+            };
+            // A panic is no end by a signal that is expected.
+            let _ = thread::scope(|scope| scope.spawn(confined).join());
+        }
+    }
+}
+
+/// Makes the forbidden call of this number, or plays a trick and then makes one.
+fn try_here(what: &str) {
+    let forbidden = forbidden();
+    if let Some(&(_, number, arguments)) = what.parse().ok().and_then(|n: usize| forbidden.get(n)) {
+        call(number, arguments);
+        return;
+    }
+    let action = [libc::SIG_IGN as u64, 0, 0, 0];
+    let action = action.as_ptr() as i64;
+    let all = u64::MAX;
+    let set_action = |signal: i32| {
+        call(libc::SYS_rt_sigaction, [signal.into(), action, 0, 8, 0]);
+    };
+    match what {
+        "ignore SIGSYS" => set_action(libc::SIGSYS),
+        "ignore SIGSEGV" => set_action(libc::SIGSEGV),
+        "block all signals" => {
+            let set = (&raw const all) as i64;
+            let how = libc::SIG_SETMASK.into();
+            call(libc::SYS_rt_sigprocmask, [how, set, 0, 8, 0]);
+        }
+        "close the channel" => {
+            call(libc::SYS_close, [CHANNEL_FD.into(), 0, 0, 0, 0]);
+        }
+        "fill the channel" => {
+            let data = [1_u8; 4096];
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            // SAFETY: the data are that long.
+            let send =
+                || unsafe { libc::send(CHANNEL_FD, data.as_ptr().cast(), data.len(), flags) };
+            while send() > 0 {}
+        }
+        "no place for a frame" => {
+            // SAFETY: never returns: the call is forbidden, and the kernel finds no stack.
+            unsafe {
+                std::arch::asm!("xor esp, esp", "syscall", "ud2",
+                    in("rax") libc::SYS_socket, options(noreturn));
+            }
+        }
+        _ => return,
+    }
+    call(libc::SYS_socket, [1, 1, 0, 0, 0]);
+}
+
+/// Ways to survive a violation.
+const TRICKS: [&str; 6] = [
+    "ignore SIGSYS",
+    "ignore SIGSEGV",
+    "block all signals",
+    "close the channel",
+    "fill the channel",
+    "no place for a frame",
+];
+
+/// Makes a system call. Result: the error number; 0: none.
+fn call(number: i64, [a, b, c, d, e]: [i64; 5]) -> i32 {
+    // SAFETY: what is refused touches no memory; pointers are to strings with NUL, structures that
+    // are there, or null. If a forbidden call is made the test fails, whatever it did.
+    match unsafe { libc::syscall(number, a, b, c, d, e) } {
+        -1 => io::Error::last_os_error().raw_os_error().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Calls that libraries try, and that do not fail as they are to.
+fn not_refused() -> Vec<&'static str> {
+    let flags = libc::O_CLOEXEC.into();
+    let path = c"/proc/sys/vm/overcommit_memory".as_ptr() as i64;
+    let cwd = libc::AT_FDCWD.into();
+    let attempts = [
+        ("clone3", libc::SYS_clone3, [0; 5], libc::ENOSYS),
+        (
+            "openat",
+            libc::SYS_openat,
+            [cwd, path, flags, 0, 0],
+            libc::EPERM,
+        ),
+        (
+            "TCGETS",
+            libc::SYS_ioctl,
+            [0, 0x5401, 0, 0, 0],
+            libc::ENOTTY,
+        ),
+    ];
+    let fails = attempts
+        .into_iter()
+        .filter(|&(_, number, arguments, error)| call(number, arguments) != error);
+    fails.map(|(name, ..)| name).collect()
+}
+
+/// Whether files of volumes are what a call is for: it is made then, on nothing.
+fn is_for_files(kind: Kind, name: &str) -> bool {
+    let kinds = [
+        Kind::Role(Role::VmmWithVolumes),
+        Kind::Role(Role::VolumeWorker),
+        Kind::Thread(Thread::Volumes),
+    ];
+    let volume_worker = kind == Kind::Role(Role::VolumeWorker);
+    kinds.contains(&kind) && (name == "getdents64" || name == "mkdirat" && !volume_worker)
+}
+
+/// Whether the system call for packets of a network interface is allowed: for a ring that there
+/// is not.
+fn writes_packets(filters: &Filters) -> bool {
+    let write = || {
+        filters.confine(Thread::Network);
+        // SAFETY: no memory is involved.
+        let result = unsafe { libc::syscall(libc::SYS_io_uring_enter, 1000, 1, 0, 0, 0) };
+        let error = io::Error::last_os_error().raw_os_error();
+        result == -1 && error == Some(libc::EBADF)
+    };
+    thread::scope(|scope| scope.spawn(write).join()).unwrap_or_default()
+}
+
+/// A file in the volume, which is made if it is not there.
+fn file_in_volume() -> io::Result<File> {
+    let flags = libc::O_CREAT | libc::O_RDWR;
+    // SAFETY: a valid path; a fresh descriptor or an error.
+    let fd = unsafe { libc::openat(VOLUME_FD, c"file".as_ptr(), flags, 0o666) };
+    match fd {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: as above.
+        fd => Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) })),
+    }
+}
+
+/// What is not as it should be with the volume, and the ways out of it that are open.
+fn ways_out_of_volume(descriptors: &OwnedFd) -> Vec<&'static str> {
+    let open = |directory: i32, path: &std::ffi::CStr, flags: i32| {
+        // SAFETY: a valid path; a fresh descriptor or an error.
+        let fd = unsafe { libc::openat(directory, path.as_ptr(), flags, 0o666) };
+        // SAFETY: as above.
+        (fd >= 0).then(|| File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+    };
+    let identity = |file: File| file.metadata().ok().map(|file| (file.dev(), file.ino()));
+    let directory = libc::O_RDONLY | libc::O_DIRECTORY;
+    let mut wrong = Vec::new();
+    if open(VOLUME_FD, c"file", libc::O_CREAT | libc::O_RDWR).is_none() {
+        wrong.push("no file can be made");
+    }
+    // As what it is, whatever its name.
+    let name = std::ffi::CString::new(VOLUME_FD.to_string()).expect("a number");
+    let own = open(descriptors.as_raw_fd(), &name, directory).and_then(identity);
+    if own.is_none() {
+        wrong.push("its descriptor cannot be opened anew");
+    }
+    // Nothing is above it.
+    if open(VOLUME_FD, c"..", directory).and_then(identity) != own {
+        wrong.push("what is above the volume");
+    }
+    for path in [
+        c"../secret",
+        c"/etc/passwd",
+        c"/proc/self/status",
+        c"/dev/kvm",
+    ] {
+        if open(VOLUME_FD, path, libc::O_RDONLY).is_some() {
+            wrong.push("a file outside the volume");
+        }
+    }
+    for path in [c"../status", c"../mem", c"../../cpuinfo", c"../root"] {
+        if open(descriptors.as_raw_fd(), path, libc::O_RDONLY).is_some() {
+            wrong.push("more of /proc than its descriptors");
+        }
+    }
+    wrong
+}
+
+/// A name, the number of a system call and its arguments.
+type Call = (&'static str, i64, [i64; 5]);
+
+/// System calls that lead out, would be the start of it, or have arguments that no kind may use.
+fn forbidden() -> Vec<Call> {
+    let path = |text: &'static std::ffi::CStr| text.as_ptr() as i64;
+    let none = [0; 5];
+    let at = |directory: i32, name| [directory.into(), path(name), 0, 0, 0];
+    let cwd = libc::AT_FDCWD;
+    let mut address = [0u8; 16];
+    address[0] = libc::AF_INET as u8;
+    let address = address.as_ptr() as i64;
+    let executable = i64::from(libc::PROT_READ | libc::PROT_EXEC);
+    let private = i64::from(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    vec![
+        ("open", libc::SYS_open, [path(c"/etc/passwd"), 0, 0, 0, 0]),
+        ("openat", libc::SYS_openat, at(cwd, c"/proc/1/status")),
+        ("openat of the root", libc::SYS_openat, at(cwd, c"/")),
+        (
+            "openat of what is above",
+            libc::SYS_openat,
+            at(cwd, c"../../.."),
+        ),
+        ("openat of a device", libc::SYS_openat, at(cwd, c"/dev/kvm")),
+        ("stat by path", libc::SYS_stat, [path(c"/etc"), 0, 0, 0, 0]),
+        ("getdents64", libc::SYS_getdents64, none),
+        ("chdir", libc::SYS_chdir, [path(c"/proc"), 0, 0, 0, 0]),
+        ("mkdirat", libc::SYS_mkdirat, at(cwd, c"/new")),
+        ("mknodat", libc::SYS_mknodat, at(cwd, c"/new")),
+        ("socket IPv4", libc::SYS_socket, [2, 1, 0, 0, 0]),
+        ("socket unix", libc::SYS_socket, [1, 1, 0, 0, 0]),
+        ("socket netlink", libc::SYS_socket, [16, 3, 0, 0, 0]),
+        ("connect", libc::SYS_connect, [0, address, 16, 0, 0]),
+        ("ptrace of itself", libc::SYS_ptrace, none),
+        ("ptrace of another", libc::SYS_ptrace, [16, 1, 0, 0, 0]),
+        (
+            "process_vm_readv",
+            libc::SYS_process_vm_readv,
+            [1, 0, 0, 0, 0],
+        ),
+        ("pidfd_open", libc::SYS_pidfd_open, [1, 0, 0, 0, 0]),
+        ("kill", libc::SYS_kill, [1, 0, 0, 0, 0]),
+        ("kill of everybody", libc::SYS_kill, [-1, 0, 0, 0, 0]),
+        (
+            "mount",
+            libc::SYS_mount,
+            [path(c"none"), path(c"/"), path(c"proc"), 0, 0],
+        ),
+        ("umount", libc::SYS_umount2, [path(c"/"), 2, 0, 0, 0]),
+        (
+            "pivot_root",
+            libc::SYS_pivot_root,
+            [path(c"."), path(c"."), 0, 0, 0],
+        ),
+        ("chroot", libc::SYS_chroot, [path(c"/"), 0, 0, 0, 0]),
+        ("fsopen", libc::SYS_fsopen, [path(c"proc"), 0, 0, 0, 0]),
+        (
+            "unshare",
+            libc::SYS_unshare,
+            [libc::CLONE_NEWUSER.into(), 0, 0, 0, 0],
+        ),
+        ("setns", libc::SYS_setns, none),
+        (
+            "clone in a namespace",
+            libc::SYS_clone,
+            [libc::CLONE_NEWUSER as i64 | 17, 0, 0, 0, 0],
+        ),
+        ("fork", libc::SYS_fork, none),
+        ("vfork", libc::SYS_vfork, none),
+        (
+            "execve",
+            libc::SYS_execve,
+            [path(c"/proc/self/exe"), 0, 0, 0, 0],
+        ),
+        ("execveat", libc::SYS_execveat, [0, path(c""), 0, 0, 0x1000]),
+        ("setuid", libc::SYS_setuid, none),
+        ("setresuid", libc::SYS_setresuid, none),
+        ("capset", libc::SYS_capset, none),
+        ("setrlimit", libc::SYS_setrlimit, [7, 0, 0, 0, 0]),
+        ("bpf", libc::SYS_bpf, none),
+        ("perf_event_open", libc::SYS_perf_event_open, none),
+        ("keyctl", libc::SYS_keyctl, none),
+        ("io_uring_setup", libc::SYS_io_uring_setup, [1, 0, 0, 0, 0]),
+        ("io_uring_register", libc::SYS_io_uring_register, none),
+        ("userfaultfd", libc::SYS_userfaultfd, none),
+        ("open_by_handle_at", libc::SYS_open_by_handle_at, none),
+        ("init_module", libc::SYS_init_module, none),
+        ("kexec_load", libc::SYS_kexec_load, none),
+        ("reboot", libc::SYS_reboot, none),
+        (
+            "sethostname",
+            libc::SYS_sethostname,
+            [path(c"x"), 1, 0, 0, 0],
+        ),
+        ("personality", libc::SYS_personality, none),
+        ("iopl", libc::SYS_iopl, [3, 0, 0, 0, 0]),
+        (
+            "memory to execute",
+            libc::SYS_mmap,
+            [0, 4096, executable, private, -1],
+        ),
+        ("ioctl of a terminal", libc::SYS_ioctl, [0, 0x5412, 0, 0, 0]),
+        (
+            "another KVM ioctl",
+            libc::SYS_ioctl,
+            [4, 0xae04 + 0x1000, 0, 0, 0],
+        ),
+        ("futex of another kind", libc::SYS_futex, [0, 6, 0, 0, 0]),
+        ("fcntl F_SETOWN", libc::SYS_fcntl, [3, 8, 1, 0, 0]),
+        ("fcntl F_SETFL", libc::SYS_fcntl, [3, 4, 0, 0, 0]),
+        ("madvise MADV_REMOVE", libc::SYS_madvise, [0, 0, 9, 0, 0]),
+        ("prctl PR_SET_DUMPABLE", libc::SYS_prctl, [4, 1, 0, 0, 0]),
+        ("SIGKILL to a thread", libc::SYS_tgkill, [1, 1, 9, 0, 0]),
+        ("dup2 over the channel", libc::SYS_dup2, [0, 3, 0, 0, 0]),
+        ("sendto elsewhere", libc::SYS_sendto, [4, 0, 0, 0x4040, 0]),
+        (
+            "mremap to an address",
+            libc::SYS_mremap,
+            [0, 4096, 4096, 3, 0],
+        ),
+        (
+            "a handler for SIGTERM",
+            libc::SYS_rt_sigaction,
+            [15, path(c""), 0, 8, 0],
+        ),
+        ("clone of a process", libc::SYS_clone, [17, 0, 0, 0, 0]),
+        (
+            "code that is made",
+            libc::SYS_mprotect,
+            [0, 4096, executable, 0, 0],
+        ),
+    ]
+}
