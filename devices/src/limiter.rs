@@ -1,18 +1,18 @@
-//! Limits of how fast a device works: token buckets for bytes and for operations, which others
-//! may change while it does.
+//! Rate limits of a device: token buckets for bytes and for operations. The limits may change while
+//! the device works.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Limits of a device, in each direction, which may be other ones at any time.
+/// Rate limits of each direction of a device. They may change at any time.
 pub trait Limits: fmt::Debug + Send + Sync {
-    /// Bytes, and packets or requests, per second; 0: no limit.
+    /// Bytes per second, and packets or requests per second. 0 is no limit.
     fn get(&self) -> [u64; 2];
 }
 
-/// Limits in this process's own memory.
+/// Limits in the memory of this process.
 #[derive(Debug, Default)]
 pub struct OwnLimits {
     /// Bytes per second.
@@ -22,7 +22,7 @@ pub struct OwnLimits {
 }
 
 impl OwnLimits {
-    /// Limits of bytes and operations per second, 0 being none.
+    /// Limits of bytes and operations per second. 0 is no limit.
     #[must_use]
     pub fn new(bytes: u64, operations: u64) -> Self {
         Self {
@@ -38,21 +38,21 @@ impl Limits for OwnLimits {
     }
 }
 
-/// For this long what was not used is kept, to be used at once.
+/// Time for which unused tokens are kept, seconds.
 const BURST: f64 = 0.02;
 
-/// What is left of one limit. It may be overdrawn by one operation, for which the next one waits:
-/// so an operation that is larger than the burst is possible.
+/// The tokens of one limit. One operation may overdraw the bucket, and the next operation waits for
+/// it. So operations may be larger than the burst.
 #[derive(Debug, Default)]
 struct Bucket {
     left: f64,
 }
 
 impl Bucket {
-    /// Time has passed.
+    /// Adds the tokens of a time, seconds.
     fn fill(&mut self, rate: u64, passed: f64) {
         if rate == 0 {
-            // What was used then is no debt later.
+            // Operations without a limit are no debt for a later limit.
             self.left = 0.0;
             return;
         }
@@ -60,7 +60,7 @@ impl Bucket {
         self.left = (self.left + rate * passed).min((rate * BURST).max(1.0));
     }
 
-    /// How long to wait for the next operation, seconds.
+    /// The time until the next operation may start, seconds.
     fn wait(&self, rate: u64) -> f64 {
         match rate {
             0 => 0.0,
@@ -69,7 +69,7 @@ impl Bucket {
     }
 }
 
-/// One direction of a device under its limits, which its threads share.
+/// The limiter of one direction of a device, which its threads share.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     limits: Arc<dyn Limits>,
@@ -77,6 +77,7 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
+    /// A limiter with empty buckets.
     pub fn new(limits: Arc<dyn Limits>) -> Self {
         Self {
             limits,
@@ -84,15 +85,15 @@ impl Limiter {
         }
     }
 
-    /// How long the next operation is to wait; none if it need not.
+    /// The time until the next operation may start. `None` if it may start now.
     pub fn wait(&self) -> Option<Duration> {
-        // What has no limit does not look at the clock.
+        // Without a limit there is no need to read the clock.
         let limits = self.limits.get();
         let is_limited = limits != [0; 2];
         is_limited.then(|| self.buckets().wait(limits, Instant::now()))?
     }
 
-    /// An operation was made.
+    /// Takes the tokens of an operation.
     pub fn take(&self, bytes: usize) {
         if self.limits.get() != [0; 2] {
             self.buckets().take(bytes);
@@ -104,7 +105,7 @@ impl Limiter {
     }
 }
 
-/// What is left of the limits of one direction.
+/// The buckets of one direction.
 #[derive(Debug)]
 struct Buckets {
     bytes: Bucket,
@@ -140,7 +141,7 @@ impl Buckets {
 mod tests {
     use super::*;
 
-    /// Seconds that so many operations of so many bytes take.
+    /// Time that operations of some length take, seconds.
     fn time(limits: [u64; 2], operations: usize, bytes: usize) -> f64 {
         let start = Instant::now();
         let (mut now, mut limiter) = (start, Buckets::new(start));
@@ -159,7 +160,7 @@ mod tests {
         assert!(near(time([1_000_000, 0], 1000, 5000), 5.0));
         assert!(near(time([0, 100], 300, 5000), 3.0));
         assert!(near(time([1_000_000, 100], 300, 5000), 3.0));
-        // One operation may be larger than all that is kept.
+        // One operation may be larger than the burst.
         assert!(near(time([1000, 0], 3, 10_000), 20.0));
     }
 
@@ -196,7 +197,7 @@ mod tests {
                 });
             }
         });
-        // 40 operations, less what is kept and what two threads take at once.
+        // 40 operations, less the burst and the operations that two threads take at once.
         assert!(start.elapsed() > Duration::from_millis(150));
     }
 }

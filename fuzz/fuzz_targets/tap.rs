@@ -19,7 +19,7 @@ use hartline_devices::virtio::mmio::Transport;
 use libfuzzer_sys::fuzz_target;
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -74,7 +74,7 @@ impl Backend for Interface {
         assert!(told.iter().all(|&told| told));
     }
 
-    fn descriptor(&self) -> RawFd {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.0.descriptor()
     }
 }

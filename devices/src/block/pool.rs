@@ -1,129 +1,78 @@
-//! Requests for which storage has to be waited: threads that serve them beside one another,
-//! and beside those that the device's own thread serves.
+//! Threads that wait for storage: each serves one request at a time, beside the others and beside
+//! the device's own thread.
 
 use super::request::Request;
-use super::{Counters, Image};
-use crate::limiter::Limiter;
-use crate::virtio::stats::count;
-use crate::virtio::{DeviceError, Guest, MAX_QUEUE_SIZE, Memory, give_back, interrupt_for};
+use super::shared::Shared;
+use crate::virtio::{DeviceError, MAX_QUEUE_SIZE};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use virtio_queue::Queue;
 
-/// Most threads.
+/// Largest number of threads.
 const THREADS: usize = 16;
 
-/// What the threads of a device share.
-#[derive(Debug)]
-pub(super) struct Common {
-    pub image: Arc<Image>,
-    pub requests: Mutex<Queue>,
-    pub memory: Memory,
-    pub guest: Arc<dyn Guest>,
-    pub counters: Arc<Counters>,
-    /// Of all requests together.
-    pub limiter: Limiter,
-}
-
-impl Common {
-    pub fn requests(&self) -> MutexGuard<'_, Queue> {
-        lock(&self.requests)
-    }
-
-    /// Serves a request, and gives its chain back.
-    ///
-    /// # Errors
-    /// The guest broke the ring.
-    pub fn serve(&self, head: u16, mut request: Request) -> Result<(), DeviceError> {
-        let written = request.serve(&self.image, &self.counters);
-        let mut requests = self.requests();
-        give_back(&mut requests, &self.memory, head, written)?;
-        self.tell(&mut requests)
-    }
-
-    /// Gives the chain of a request back, without telling the guest.
-    ///
-    /// # Errors
-    /// As [`serve`](Self::serve).
-    pub fn give_back(&self, head: u16, written: u32) -> Result<(), DeviceError> {
-        give_back(&mut self.requests(), &self.memory, head, written)
-    }
-
-    /// Interrupts the guest, which was given chains back, if it wants that.
-    pub fn tell(&self, requests: &mut Queue) -> Result<(), DeviceError> {
-        if interrupt_for(requests, &self.memory, &*self.guest)? {
-            count(&self.counters.interrupts, 1);
-        }
-        Ok(())
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What there is to do.
+/// The requests of a pool.
 #[derive(Debug, Default)]
-struct Work {
-    waiting: VecDeque<(u16, Request)>,
-    /// Threads that have none of it.
+struct Requests {
+    pending: VecDeque<(u16, Request)>,
+    /// Threads without a request.
     idle: usize,
-    /// Requests that were taken out of the ring and not given back.
-    taken: usize,
-    is_over: bool,
+    /// Requests that were submitted and are not completed.
+    in_flight: usize,
+    is_closed: bool,
 }
 
+/// The state that the threads of a pool share.
 #[derive(Debug)]
-struct Office {
-    work: Mutex<Work>,
-    more: Condvar,
-    common: Arc<Common>,
+struct PoolState {
+    requests: Mutex<Requests>,
+    changed: Condvar,
+    shared: Arc<Shared>,
 }
 
-/// The threads. Dropping it waits until they have done everything.
+/// The threads. Dropping the pool waits until all requests are completed.
 #[derive(Debug)]
 pub(super) struct Pool {
-    office: Arc<Office>,
+    state: Arc<PoolState>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Pool {
-    /// No threads: they start when they are needed.
-    pub fn new(common: Arc<Common>) -> Self {
-        let office = Office {
-            work: Mutex::default(),
-            more: Condvar::new(),
-            common,
+    /// A pool without threads. They start when requests need them.
+    pub fn new(shared: Arc<Shared>) -> Self {
+        let state = PoolState {
+            requests: Mutex::default(),
+            changed: Condvar::new(),
+            shared,
         };
         Self {
-            office: Arc::new(office),
+            state: Arc::new(state),
             threads: Vec::new(),
         }
     }
 
-    /// Lets another thread serve a request. Without any it is served here.
+    /// Lets a thread of the pool serve a request. Without any thread the caller's serves it.
     ///
     /// # Errors
     /// The guest made more requests than its ring has room for.
-    pub fn give(&mut self, head: u16, request: Request) -> Result<(), DeviceError> {
-        let mut work = lock(&self.office.work);
-        if work.taken >= MAX_QUEUE_SIZE.into() {
+    pub fn submit(&mut self, head: u16, request: Request) -> Result<(), DeviceError> {
+        let mut requests = self.state.requests();
+        if requests.in_flight >= MAX_QUEUE_SIZE.into() {
             return Err(DeviceError::Ring);
         }
-        work.taken += 1;
-        work.waiting.push_back((head, request));
-        let is_short = work.idle < work.waiting.len();
-        drop(work);
-        if is_short && self.threads.len() < THREADS {
-            let office = Arc::clone(&self.office);
+        requests.in_flight += 1;
+        requests.pending.push_back((head, request));
+        let needs_thread = requests.idle < requests.pending.len();
+        drop(requests);
+        if needs_thread && self.threads.len() < THREADS {
+            let state = Arc::clone(&self.state);
             let thread = thread::Builder::new().name("block".into());
-            let thread = thread.spawn(move || office.run());
+            let thread = thread.spawn(move || state.run());
             self.threads.extend(thread);
         }
         match self.threads.is_empty() {
-            false => self.office.more.notify_one(),
-            true => self.office.serve_waiting(),
+            false => self.state.changed.notify_one(),
+            true => self.state.serve_pending(),
         }
         Ok(())
     }
@@ -131,37 +80,42 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        lock(&self.office.work).is_over = true;
-        self.office.more.notify_all();
+        self.state.requests().is_closed = true;
+        self.state.changed.notify_all();
         for thread in self.threads.drain(..) {
-            // One that panicked has ended too.
+            // A thread that panicked has ended too.
             let _ = thread.join();
         }
     }
 }
 
-impl Office {
-    /// What a thread does.
+impl PoolState {
+    fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The loop of a thread.
     fn run(&self) {
-        let mut work = lock(&self.work);
+        let mut requests = self.requests();
         loop {
-            if let Some(next) = work.waiting.pop_front() {
-                drop(work);
+            if let Some(next) = requests.pending.pop_front() {
+                drop(requests);
                 self.serve(next);
-                work = lock(&self.work);
-            } else if work.is_over {
+                requests = self.requests();
+            } else if requests.is_closed {
                 return;
             } else {
-                work.idle += 1;
-                work = self.more.wait(work).unwrap_or_else(PoisonError::into_inner);
-                work.idle -= 1;
+                requests.idle += 1;
+                let result = self.changed.wait(requests);
+                requests = result.unwrap_or_else(PoisonError::into_inner);
+                requests.idle -= 1;
             }
         }
     }
 
-    fn serve_waiting(&self) {
+    fn serve_pending(&self) {
         loop {
-            let next = lock(&self.work).waiting.pop_front();
+            let next = self.requests().pending.pop_front();
             match next {
                 Some(next) => self.serve(next),
                 None => break,
@@ -170,9 +124,9 @@ impl Office {
     }
 
     fn serve(&self, (head, request): (u16, Request)) {
-        if let Err(error) = self.common.serve(head, request) {
-            self.common.guest.fail(error);
+        if let Err(error) = self.shared.serve(head, request) {
+            self.shared.guest.fail(error);
         }
-        lock(&self.work).taken -= 1;
+        self.requests().in_flight -= 1;
     }
 }

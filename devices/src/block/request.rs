@@ -1,68 +1,70 @@
-//! One request: a header, data, and a status, in buffers that the guest cut as it liked.
+//! A request: a header, data, and a status. The driver chooses where it is cut into buffers.
 
-use super::image::ReadNow;
-use super::{Counters, Image};
+use super::backend::{Image, TryRead};
+use super::stats::Counters;
 use crate::virtio::buffers::{copy_from, copy_to, length, split};
 use crate::virtio::stats::count;
 use crate::virtio::{Chain, DeviceError};
-use hartline_abi::virtio::{BlockHeader, BlockRange, SECTOR, block_request, block_status};
+use hartline_abi::virtio::{BlockHeader, BlockRange, SECTOR};
 use std::io;
 use std::sync::atomic::AtomicU64;
+use virtio_bindings::virtio_blk::{
+    VIRTIO_BLK_ID_BYTES, VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP,
+    VIRTIO_BLK_T_DISCARD, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN,
+    VIRTIO_BLK_T_OUT, VIRTIO_BLK_T_WRITE_ZEROES, VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP,
+};
 
-/// Most sectors of a range to discard or to make zero: a quarter of a GiB.
+/// Most sectors of a range to discard or to fill with zeros: 256 MiB.
 pub(super) const MAX_RANGE: u32 = 1 << 19;
-/// Most ranges of a request.
+/// Most ranges of a discard or write-zeroes request.
 pub(super) const MAX_RANGES: u32 = 16;
-/// Length of a device's name, bytes.
-const ID: usize = 20;
-/// The name.
-const NAME: [u8; ID] = *b"hartline\0\0\0\0\0\0\0\0\0\0\0\0";
-/// Flag of a range: zeros may be a hole.
-const UNMAP: u32 = 1;
+/// Length of the device ID string, bytes.
+const ID_BYTES: usize = VIRTIO_BLK_ID_BYTES as usize;
+/// The device ID string.
+const ID: [u8; ID_BYTES] = *b"hartline\0\0\0\0\0\0\0\0\0\0\0\0";
 
-/// Units of the host's page cache, bytes. Of a page that is written in part, the rest has to
-/// be read first.
+/// Unit of the host's page cache, bytes. If a request writes part of a page, the host has to read
+/// the rest first.
 const PAGE: u64 = 4096;
 
-/// How far a request got without waiting.
+/// Result of serving a request without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Served {
-    /// It is done: bytes written to its buffers.
+    /// The request is complete: the number of bytes that were written to its buffers.
     Done(u32),
-    /// It was begun, and is done without waiting when storage is.
-    Soon,
-    /// Somebody has to wait for it.
-    NotNow,
+    /// Storage works on the request. A retry completes it without waiting.
+    InProgress,
+    /// The request must wait for storage.
+    WouldBlock,
 }
 
-/// A request as it came from the guest.
+/// A request of the guest.
 #[derive(Debug)]
 pub(super) struct Request {
     header: BlockHeader,
-    /// What the guest gives, without the header.
+    /// The driver's data, without the header.
     data: Vec<libc::iovec>,
-    /// Where the answer goes.
+    /// The buffers of the response, without the status.
     into: Vec<libc::iovec>,
-    /// Where the status goes: one byte.
+    /// The buffer of the status: one byte.
     status: Vec<libc::iovec>,
 }
 
 impl Request {
-    /// The request that a chain is.
+    /// Parses a chain.
     ///
     /// # Errors
     /// There is no room for header or status.
     ///
     /// # Safety
-    /// The buffers of the chain are memory that may be read and written, now and as long as
-    /// the result lives.
-    pub unsafe fn of(chain: &Chain) -> Result<Self, DeviceError> {
+    /// The buffers of the chain are mapped for reading and writing as long as the result lives.
+    pub unsafe fn new(chain: &Chain) -> Result<Self, DeviceError> {
         let (readable, writable) = chain.buffers.split_at(chain.readable);
         let (header, data) = split(readable, BlockHeader::LENGTH).ok_or(DeviceError::Buffer)?;
         let room = length(writable).checked_sub(1).ok_or(DeviceError::Buffer)?;
         let (into, status) = split(writable, room).ok_or(DeviceError::Buffer)?;
         let mut bytes = [0; BlockHeader::LENGTH];
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller promises that the buffers are mapped for reading.
         unsafe { copy_from(&header, &mut bytes) };
         Ok(Self {
             header: BlockHeader::from_bytes(bytes),
@@ -72,113 +74,130 @@ impl Request {
         })
     }
 
-    /// Serves it if storage need not be waited for.
-    pub fn serve_now(&mut self, image: &Image, counters: &Counters) -> Served {
+    /// Serves the request if it need not wait for storage.
+    pub fn try_serve(&mut self, image: &Image, counters: &Counters) -> Served {
         match self.header.kind {
-            block_request::IN => {
+            VIRTIO_BLK_T_IN => {
                 let room = length(&self.into);
                 let Ok(at) = image.position(self.header.sector, room as u64) else {
-                    return Served::NotNow;
+                    return Served::WouldBlock;
                 };
-                // SAFETY: buffers of the guest, as `of` was promised.
-                match unsafe { image.read_now(at, &self.into) } {
-                    ReadNow::Done => {
+                // SAFETY: the caller of `new` promised that the buffers are mapped for writing.
+                match unsafe { image.try_read(at, &self.into) } {
+                    TryRead::Done => {
                         counted(&counters.reads, &counters.read_bytes, room);
-                        Served::Done(self.answer(Ok(room), counters))
+                        Served::Done(self.complete(Ok(room), counters))
                     }
-                    ReadNow::Waits => Served::Soon,
-                    ReadNow::Fails => Served::NotNow,
+                    TryRead::WouldBlock => Served::InProgress,
+                    TryRead::Failed => Served::WouldBlock,
                 }
             }
-            // They go to the page cache.
-            block_request::OUT => {
+            // Whole pages go to the page cache without waiting.
+            VIRTIO_BLK_T_OUT => {
                 let (sectors, length) = (PAGE / SECTOR, length(&self.data) as u64);
                 let is_whole =
                     self.header.sector.is_multiple_of(sectors) && length.is_multiple_of(PAGE);
                 match is_whole {
                     true => Served::Done(self.serve(image, counters)),
-                    false => Served::NotNow,
+                    false => Served::WouldBlock,
                 }
             }
-            block_request::FLUSH | block_request::DISCARD | block_request::WRITE_ZEROES => {
-                Served::NotNow
+            VIRTIO_BLK_T_FLUSH | VIRTIO_BLK_T_DISCARD | VIRTIO_BLK_T_WRITE_ZEROES => {
+                Served::WouldBlock
             }
             _ => Served::Done(self.serve(image, counters)),
         }
     }
 
-    /// Whether it moves data, which takes no longer than storage needs for that.
+    /// Whether the request is a read or write of data.
     pub fn is_transfer(&self) -> bool {
-        matches!(self.header.kind, block_request::IN | block_request::OUT)
+        matches!(self.header.kind, VIRTIO_BLK_T_IN | VIRTIO_BLK_T_OUT)
     }
 
-    /// Serves it. Result: bytes written to its buffers.
+    /// Serves the request and waits for storage if need be. Returns the number of bytes that were
+    /// written to its buffers.
     pub fn serve(&mut self, image: &Image, counters: &Counters) -> u32 {
         let result = self.dispatch(image, counters);
-        self.answer(result, counters)
+        self.complete(result, counters)
     }
 
-    /// Writes the status. Result: bytes written to all buffers.
-    fn answer(&self, result: io::Result<usize>, counters: &Counters) -> u32 {
+    /// Writes the status. Returns the number of bytes that were written to all buffers.
+    fn complete(&self, result: io::Result<usize>, counters: &Counters) -> u32 {
         let (value, written) = match result {
-            Ok(written) => (block_status::OK, written),
+            Ok(written) => (VIRTIO_BLK_S_OK, written),
             Err(error) => {
                 count(&counters.errors, 1);
                 let value = match error.kind() {
-                    io::ErrorKind::Unsupported => block_status::UNSUPPORTED,
-                    _ => block_status::IO_ERROR,
+                    io::ErrorKind::Unsupported => VIRTIO_BLK_S_UNSUPP,
+                    _ => VIRTIO_BLK_S_IOERR,
                 };
-                // What is in the buffers counts for nothing.
+                // The contents of the buffers are undefined after an error.
                 (value, 0)
             }
         };
-        // SAFETY: buffers of the guest, as `of` was promised.
-        unsafe { copy_to(&self.status, &[value]) };
+        // SAFETY: the caller of `new` promised that the buffers are mapped for writing.
+        unsafe { copy_to(&self.status, &[value as u8]) };
         u32::try_from(written).map_or(u32::MAX, |written| written.saturating_add(1))
     }
 
-    /// Does what it asks for. Result: bytes written to its buffers but for the status.
+    /// Executes the request. Returns the number of bytes that were written to its buffers without
+    /// the status.
     fn dispatch(&mut self, image: &Image, counters: &Counters) -> io::Result<usize> {
         match self.header.kind {
-            block_request::IN => {
+            VIRTIO_BLK_T_IN => {
                 let room = length(&self.into);
                 let at = image.position(self.header.sector, room as u64)?;
-                // SAFETY: buffers of the guest, as `of` was promised.
+                // SAFETY: the caller of `new` promised that the buffers are mapped for writing.
                 unsafe { image.transfer(at, &mut self.into, false) }?;
                 counted(&counters.reads, &counters.read_bytes, room);
                 Ok(room)
             }
-            block_request::OUT => {
+            VIRTIO_BLK_T_OUT => {
                 let length = length(&self.data);
                 let at = image.position(self.header.sector, length as u64)?;
-                // SAFETY: as above.
+                // SAFETY: the caller of `new` promised that the buffers are mapped for reading.
                 unsafe { image.transfer(at, &mut self.data, true) }?;
                 counted(&counters.writes, &counters.written_bytes, length);
                 Ok(0)
             }
-            block_request::FLUSH => {
+            VIRTIO_BLK_T_FLUSH => {
                 count(&counters.flushes, 1);
                 image.flush().map(|()| 0)
             }
-            block_request::GET_ID => {
-                let room = length(&self.into).min(ID);
-                // SAFETY: as above.
-                unsafe { copy_to(&self.into, &NAME[..room]) };
+            VIRTIO_BLK_T_GET_ID => {
+                let room = length(&self.into).min(ID_BYTES);
+                // SAFETY: the caller of `new` promised that the buffers are mapped for writing.
+                unsafe { copy_to(&self.into, &ID[..room]) };
                 Ok(room)
             }
-            kind @ (block_request::DISCARD | block_request::WRITE_ZEROES) => {
+            kind @ (VIRTIO_BLK_T_DISCARD | VIRTIO_BLK_T_WRITE_ZEROES) => {
                 count(&counters.discards, 1);
-                for range in ranges(&self.data)? {
-                    change(image, range, kind == block_request::WRITE_ZEROES)?;
+                for range in self.ranges()? {
+                    change(image, range, kind == VIRTIO_BLK_T_WRITE_ZEROES)?;
                 }
                 Ok(0)
             }
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
     }
+
+    /// The ranges of a discard or write-zeroes request.
+    fn ranges(&self) -> io::Result<Vec<BlockRange>> {
+        let length = length(&self.data);
+        let most = MAX_RANGES as usize * BlockRange::LENGTH;
+        if !length.is_multiple_of(BlockRange::LENGTH) || !(1..=most).contains(&length) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut bytes = vec![0; length];
+        // SAFETY: the caller of `new` promised that the buffers are mapped for reading.
+        unsafe { copy_from(&self.data, &mut bytes) };
+        let (chunks, _) = bytes.as_chunks();
+        Ok(chunks.iter().copied().map(BlockRange::from_bytes).collect())
+    }
 }
 
-// SAFETY: the buffers are the guest's RAM, which belongs to no thread.
+// SAFETY: the vectors point into the guest's RAM. It is not bound to a thread, and the caller of
+// `new` promised that it stays mapped.
 unsafe impl Send for Request {}
 
 /// Counts a request and its bytes.
@@ -187,25 +206,15 @@ fn counted(requests: &AtomicU64, bytes: &AtomicU64, length: usize) {
     count(bytes, length as u64);
 }
 
-/// The ranges of a request.
-fn ranges(data: &[libc::iovec]) -> io::Result<Vec<BlockRange>> {
-    let length = length(data);
-    let most = MAX_RANGES as usize * BlockRange::LENGTH;
-    if !length.is_multiple_of(BlockRange::LENGTH) || !(1..=most).contains(&length) {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let mut bytes = vec![0; length];
-    // SAFETY: buffers in the guest's RAM, which is mapped as long as the device's thread runs.
-    unsafe { copy_from(data, &mut bytes) };
-    let (chunks, _) = bytes.as_chunks();
-    Ok(chunks.iter().copied().map(BlockRange::from_bytes).collect())
-}
-
-/// Discards a range, or makes it zero.
+/// Discards a range, or fills it with zeros.
 fn change(image: &Image, range: BlockRange, zero: bool) -> io::Result<()> {
     let length = u64::from(range.sectors) * SECTOR;
     let at = image.position(range.sector, length)?;
-    let unknown = if zero { !UNMAP } else { !0 };
+    let unknown = if zero {
+        !VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP
+    } else {
+        !0
+    };
     if range.flags & unknown != 0 {
         return Err(io::ErrorKind::Unsupported.into());
     }
@@ -214,7 +223,10 @@ fn change(image: &Image, range: BlockRange, zero: bool) -> io::Result<()> {
     }
     match (range.sectors, zero) {
         (0, _) => Ok(()),
-        (_, true) => image.zero(at, length, range.flags & UNMAP != 0),
+        (_, true) => {
+            let unmap = range.flags & VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP != 0;
+            image.zero(at, length, unmap)
+        }
         (_, false) => image.discard(at, length),
     }
 }

@@ -1,32 +1,32 @@
-//! What a block device did.
+//! Counters of a block device.
 
 use crate::virtio::stats::statistics;
 
 statistics! {
-    /// Requests to read.
+    /// Read requests.
     reads,
     /// Bytes that were read.
     read_bytes,
-    /// Requests to write.
+    /// Write requests.
     writes,
     /// Bytes that were written.
     written_bytes,
-    /// Requests to make durable what was written.
+    /// Flush requests.
     flushes,
-    /// Requests to discard, or to make zero.
+    /// Discard and write-zeroes requests.
     discards,
-    /// Requests that other threads served beside one another.
+    /// Requests that threads of the pool served.
     handed_over,
-    /// Times that the limits were reached.
+    /// Times that the limits stopped the thread.
     throttled,
     /// Requests that failed.
     errors,
     /// Interrupts of the guest.
     interrupts,
-    /// Doorbells that the guest rang.
+    /// Notifications of the driver.
     doorbells,
-    /// Times that the thread had nothing to do and watched the ring.
+    /// Busy-polls of the ring.
     polls,
-    /// Times that it slept.
+    /// Times that the thread slept.
     sleeps,
 }

@@ -1,16 +1,20 @@
-//! Requests, good and bad, against a file.
+//! Good and bad requests against a file.
 
-use super::request::Served;
+use super::request::{Request, Served};
 use super::*;
-use crate::virtio::Chain;
-use hartline_abi::virtio::{BlockHeader, BlockRange, block_request, block_status};
+use crate::virtio::{Chain, DeviceError};
+use hartline_abi::virtio::{BlockHeader, BlockRange, SECTOR};
 use std::fs::{self, File};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use virtio_bindings::virtio_blk::{
+    VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP, VIRTIO_BLK_T_DISCARD,
+    VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
+    VIRTIO_BLK_T_WRITE_ZEROES,
+};
 
-/// A file of so many sectors, deleted when dropped.
+/// A file, deleted when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -29,8 +33,13 @@ impl Drop for Scratch {
     }
 }
 
-/// Makes a request with a header, and buffers of the guest: those that are read, and those that
-/// are written, the last byte being the status. Result: that, and how much was written.
+/// The values of the status.
+const OK: u8 = VIRTIO_BLK_S_OK as u8;
+const IO_ERROR: u8 = VIRTIO_BLK_S_IOERR as u8;
+const UNSUPPORTED: u8 = VIRTIO_BLK_S_UNSUPP as u8;
+
+/// Serves a request with a header, device-readable and device-writable buffers, and a status.
+/// Returns the status and the number of written bytes.
 fn ask(
     image: &Image,
     (kind, sector): (u32, u64),
@@ -43,7 +52,7 @@ fn ask(
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
     };
-    // The header is cut, as a guest may do it.
+    // The header is cut into two buffers.
     let (first, second) = header.split_at_mut(5);
     let mut buffers = vec![io(first), io(second)];
     let mut data: Vec<Vec<u8>> = data.iter().map(|bytes| bytes.to_vec()).collect();
@@ -57,12 +66,12 @@ fn ask(
         readable,
         buffers,
     };
-    // SAFETY: the buffers outlive the request.
-    let mut request = unsafe { Request::of(&chain) }?;
+    // SAFETY: the buffers are memory of this function and outlive the request.
+    let mut request = unsafe { Request::new(&chain) }?;
     let counters = Counters::default();
-    let written = match request.serve_now(image, &counters) {
+    let written = match request.try_serve(image, &counters) {
         Served::Done(written) => written,
-        Served::Soon | Served::NotNow => request.serve(image, &counters),
+        Served::InProgress | Served::WouldBlock => request.serve(image, &counters),
     };
     Ok((status[0], written))
 }
@@ -75,38 +84,35 @@ fn sectors_are_written_and_read() {
     let image = Image::open(&file.0, false).unwrap();
     let data: Vec<u8> = (0..3 * SECTOR_BYTES).map(|n| (n % 251) as u8).collect();
     let (a, b) = data.split_at(700);
-    let out = (block_request::OUT, 13);
+    let out = (VIRTIO_BLK_T_OUT, 13);
     let result = ask(&image, out, &[a, b], &mut []);
-    assert_eq!(result, Ok((block_status::OK, 1)));
+    assert_eq!(result, Ok((OK, 1)));
     let mut back = vec![0; data.len()];
     let (a, b) = back.split_at_mut(1);
-    let result = ask(&image, (block_request::IN, 13), &[], &mut [a, b]);
-    assert_eq!(result, Ok((block_status::OK, data.len() as u32 + 1)));
+    let result = ask(&image, (VIRTIO_BLK_T_IN, 13), &[], &mut [a, b]);
+    assert_eq!(result, Ok((OK, data.len() as u32 + 1)));
     assert_eq!(back, data);
-    let flushed = ask(&image, (block_request::FLUSH, 0), &[], &mut []);
-    assert_eq!(flushed, Ok((block_status::OK, 1)));
+    let flushed = ask(&image, (VIRTIO_BLK_T_FLUSH, 0), &[], &mut []);
+    assert_eq!(flushed, Ok((OK, 1)));
     let mut name = [0; 20];
-    ask(&image, (block_request::GET_ID, 0), &[], &mut [&mut name]).unwrap();
+    ask(&image, (VIRTIO_BLK_T_GET_ID, 0), &[], &mut [&mut name]).unwrap();
     assert!(name.starts_with(b"hartline\0"));
 }
 
-/// A read for which storage has to be waited is begun by the first attempt, and done by a later
-/// one, if the host's file system can do that.
+/// A read that must wait for storage is started by the first attempt and completed by a later one, if
+/// the host's file system supports that.
 #[test]
-fn a_read_that_was_begun_is_done_later() {
+fn a_read_in_progress_is_completed_later() {
     const SECTORS: u64 = 2048;
     let file = Scratch::new("begun", SECTORS);
     let host = File::options().write(true).open(&file.0).unwrap();
     let data = vec![7; (SECTORS * SECTOR) as usize];
     host.write_all_at(&data, 0).unwrap();
     host.sync_all().unwrap();
-    // SAFETY: no memory is involved.
-    let forgotten =
-        unsafe { libc::posix_fadvise(host.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-    assert_eq!(forgotten, 0);
+    rustix::fs::fadvise(&host, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     let image = Image::open(&file.0, true).unwrap();
     let mut header = BlockHeader {
-        kind: block_request::IN,
+        kind: VIRTIO_BLK_T_IN,
         sector: SECTORS / 2,
     }
     .to_bytes();
@@ -121,27 +127,27 @@ fn a_read_that_was_begun_is_done_later() {
         readable: 1,
         buffers: vec![io(&mut header), io(&mut into), io(&mut status)],
     };
-    // SAFETY: the buffers outlive the request.
-    let mut request = unsafe { Request::of(&chain) }.unwrap();
+    // SAFETY: the buffers are memory of this function and outlive the request.
+    let mut request = unsafe { Request::new(&chain) }.unwrap();
     let counters = Counters::default();
     let start = Instant::now();
     loop {
-        match request.serve_now(&image, &counters) {
+        match request.try_serve(&image, &counters) {
             Served::Done(written) => {
                 assert_eq!(written as usize, into.len() + 1);
                 break;
             }
-            Served::Soon => assert!(start.elapsed() < Duration::from_secs(10)),
-            // This file system cannot.
-            Served::NotNow => return,
+            Served::InProgress => assert!(start.elapsed() < Duration::from_secs(10)),
+            // This file system cannot read without waiting.
+            Served::WouldBlock => return,
         }
     }
-    assert_eq!((status[0], into), (block_status::OK, [7; 8 * SECTOR_BYTES]));
+    assert_eq!((status[0], into), (OK, [7; 8 * SECTOR_BYTES]));
     assert_eq!(counters.read().reads, 1);
 }
 
 #[test]
-fn what_is_outside_or_odd_fails() {
+fn requests_outside_or_in_parts_of_sectors_fail() {
     let file = Scratch::new("outside", 8);
     let image = Image::open(&file.0, false).unwrap();
     let sector = [7; SECTOR_BYTES];
@@ -151,20 +157,20 @@ fn what_is_outside_or_odd_fails() {
         (u64::MAX / SECTOR, &sector),
         (0, &sector[1..]),
     ] {
-        let result = ask(&image, (block_request::OUT, at), &[data], &mut []);
-        assert_eq!(result, Ok((block_status::IO_ERROR, 1)), "{at}");
+        let result = ask(&image, (VIRTIO_BLK_T_OUT, at), &[data], &mut []);
+        assert_eq!(result, Ok((IO_ERROR, 1)), "{at}");
     }
     let result = ask(&image, (77, 0), &[], &mut []);
-    assert_eq!(result, Ok((block_status::UNSUPPORTED, 1)));
-    // Neither header nor status.
+    assert_eq!(result, Ok((UNSUPPORTED, 1)));
+    // No header and no status.
     let chain = Chain {
         head: 0,
         buffers: Vec::new(),
         readable: 0,
         length: 0,
     };
-    // SAFETY: there are no buffers.
-    let result = unsafe { Request::of(&chain) };
+    // SAFETY: the chain has no buffers.
+    let result = unsafe { Request::new(&chain) };
     assert_eq!(result.err(), Some(DeviceError::Buffer));
     assert_eq!(fs::metadata(&file.0).unwrap().len(), 8 * SECTOR);
 }
@@ -176,10 +182,10 @@ fn a_file_that_shrinks_gives_errors() {
     let other = File::options().write(true).open(&file.0).unwrap();
     other.set_len(3 * SECTOR).unwrap();
     let mut back = [0; 2 * SECTOR_BYTES];
-    let whole = ask(&image, (block_request::IN, 1), &[], &mut [&mut back]);
-    assert_eq!(whole.map(|(status, _)| status), Ok(block_status::OK));
-    let part = ask(&image, (block_request::IN, 2), &[], &mut [&mut back]);
-    assert_eq!(part, Ok((block_status::IO_ERROR, 1)));
+    let whole = ask(&image, (VIRTIO_BLK_T_IN, 1), &[], &mut [&mut back]);
+    assert_eq!(whole.map(|(status, _)| status), Ok(OK));
+    let part = ask(&image, (VIRTIO_BLK_T_IN, 2), &[], &mut [&mut back]);
+    assert_eq!(part, Ok((IO_ERROR, 1)));
 }
 
 #[test]
@@ -200,26 +206,26 @@ fn ranges_are_discarded_or_zeroed() {
         .to_bytes()
     };
     for (kind, flags) in [
-        (block_request::DISCARD, 0),
-        (block_request::WRITE_ZEROES, 0),
-        (block_request::WRITE_ZEROES, 1),
+        (VIRTIO_BLK_T_DISCARD, 0),
+        (VIRTIO_BLK_T_WRITE_ZEROES, 0),
+        (VIRTIO_BLK_T_WRITE_ZEROES, 1),
     ] {
         host.write_all_at(&[7; 64 * SECTOR_BYTES], 0).unwrap();
         let ranges = [range(0, 8, flags), range(24, 16, flags)];
         let result = ask(&image, (kind, 0), &[&ranges[0], &ranges[1]], &mut []);
-        assert_eq!(result, Ok((block_status::OK, 1)));
+        assert_eq!(result, Ok((OK, 1)));
         let mut bytes = [0; 64 * SECTOR_BYTES];
         host.read_exact_at(&mut bytes, 0).unwrap();
         let sums = [0, 8, 24, 40].map(|at: usize| bytes[at * SECTOR_BYTES]);
         assert_eq!(sums, [0, 7, 0, 7]);
     }
     for bad in [range(60, 5, 0), range(u64::MAX, 1, 0), range(0, 1, 2)] {
-        let request = (block_request::WRITE_ZEROES, 0);
+        let request = (VIRTIO_BLK_T_WRITE_ZEROES, 0);
         let (status, _) = ask(&image, request, &[&bad], &mut []).unwrap();
-        assert_ne!(status, block_status::OK);
+        assert_ne!(status, OK);
     }
-    let (status, _) = ask(&image, (block_request::DISCARD, 0), &[&[0; 15]], &mut []).unwrap();
-    assert_eq!(status, block_status::IO_ERROR);
+    let (status, _) = ask(&image, (VIRTIO_BLK_T_DISCARD, 0), &[&[0; 15]], &mut []).unwrap();
+    assert_eq!(status, IO_ERROR);
 }
 
 #[test]
@@ -235,8 +241,8 @@ fn images_have_one_writer() {
     let _another = Image::open(&file.0, true).unwrap();
     assert!(Image::open(&file.0, false).is_err());
     let sector = [7; SECTOR_BYTES];
-    let result = ask(&reader, (block_request::OUT, 0), &[&sector], &mut []);
-    assert_eq!(result, Ok((block_status::IO_ERROR, 1)));
+    let result = ask(&reader, (VIRTIO_BLK_T_OUT, 0), &[&sector], &mut []);
+    assert_eq!(result, Ok((IO_ERROR, 1)));
     let empty = Scratch::new("empty", 0);
     assert!(matches!(
         Image::open(&empty.0, true),

@@ -1,94 +1,99 @@
-//! The control queues: the device tells which ports there are and when one closes, the driver
-//! that it is ready for them (virtio 1.3, section 5.3.6.2). What the driver asks is answered
-//! before its doorbell returns, so that starting takes no sleep.
+//! The control queues (virtio 1.3, section 5.3.6.2): the device announces ports and reports when one
+//! closes, and the driver says that it is ready for them.
+//!
+//! The vCPU thread that handles the driver's notification sends the replies before it returns, so
+//! the driver need not sleep when it starts.
 
 use super::ports::Port;
 use crate::virtio::buffers::{copy_from, copy_to};
 use crate::virtio::{
-    DeviceError, Direction, Guest, MAX_QUEUE_SIZE, Memory, give_back, interrupt_for, next_chain,
-    want_doorbell,
+    DeviceError, Direction, Guest, MAX_QUEUE_SIZE, Memory, add_used, enable_notification,
+    next_chain, notify_used,
 };
 use hartline_abi::console::{Control, event};
 use std::collections::VecDeque;
 use virtio_queue::Queue;
 
-/// Most messages of the driver for a doorbell, which takes the host's time: as many as can wait.
+/// Most messages of the driver per notification: as many as a driver can have in the ring.
 const BATCH: u16 = MAX_QUEUE_SIZE;
-/// Messages that wait for the driver to have room for them. While there are so many none is
-/// taken from it.
-const MOST_ANSWERS: usize = 64;
+/// Most pending messages for the driver. While there are so many, the device takes no messages from
+/// the driver.
+const MAX_PENDING: usize = 64;
 
-/// Both control queues.
+/// The two control queues.
 #[derive(Debug)]
 pub(super) struct Controls {
-    receive: Queue,
-    transmit: Queue,
-    /// Messages for the driver.
-    answers: VecDeque<Vec<u8>>,
+    rx: Queue,
+    tx: Queue,
+    /// Pending messages for the driver.
+    pending: VecDeque<Vec<u8>>,
 }
 
 impl Controls {
-    /// Nothing was said yet.
-    pub fn new(receive: Queue, transmit: Queue) -> Self {
+    /// The RX and the TX control queue, without pending messages.
+    pub fn new(rx: Queue, tx: Queue) -> Self {
         Self {
-            receive,
-            transmit,
-            answers: VecDeque::new(),
+            rx,
+            tx,
+            pending: VecDeque::new(),
         }
     }
 
-    /// Says that the host's end of a port is closed.
+    /// Reports to the driver that the host's end of a port is closed.
     pub fn close(&mut self, port: u32) {
-        self.say(port, event::PORT_OPEN, 0, &[]);
+        self.push(port, event::PORT_OPEN, 0, &[]);
     }
 
-    /// Takes what the driver says, and answers. Result: how often the guest was interrupted.
+    /// Handles the driver's messages and sends replies. Returns the number of interrupts.
+    ///
+    /// # Errors
+    /// The guest broke a queue, or a message has no room.
     pub fn serve(
         &mut self,
         memory: &Memory,
         guest: &dyn Guest,
         (ports, closed): (&[Port], &[bool]),
     ) -> Result<u64, DeviceError> {
-        let (mut taken, mut told) = (0, self.deliver(memory)?);
+        let (mut taken, mut sent) = (0, self.deliver(memory)?);
         loop {
             while taken < BATCH
-                && self.answers.len() < MOST_ANSWERS
-                && let Some(chain) = next_chain(&mut self.transmit, memory, Direction::Read)?
+                && self.pending.len() < MAX_PENDING
+                && let Some(chain) = next_chain(&mut self.tx, memory, Direction::Read)?
             {
                 let mut bytes = [0; Control::LENGTH];
                 if chain.length < bytes.len() {
                     return Err(DeviceError::Buffer);
                 }
-                // SAFETY: buffers in the guest's RAM, which is mapped as long as `memory`.
+                // SAFETY: `next_chain` has found the buffers in the guest's RAM, which stays mapped
+                // as long as `memory`.
                 unsafe { copy_from(&chain.buffers, &mut bytes) };
-                give_back(&mut self.transmit, memory, chain.head, 0)?;
+                add_used(&mut self.tx, memory, chain.head, 0)?;
                 taken += 1;
-                self.answer(Control::from_bytes(bytes), ports, closed);
+                self.reply(Control::from_bytes(bytes), ports, closed);
             }
-            told |= self.deliver(memory)?;
-            let is_full = taken == BATCH || self.answers.len() >= MOST_ANSWERS;
-            if !want_doorbell(&mut self.transmit, memory)? || is_full {
+            sent |= self.deliver(memory)?;
+            let is_full = taken == BATCH || self.pending.len() >= MAX_PENDING;
+            if !enable_notification(&mut self.tx, memory)? || is_full {
                 break;
             }
         }
         let mut interrupts = 0;
-        for (queue, is_used) in [(&mut self.transmit, taken > 0), (&mut self.receive, told)] {
-            if is_used && interrupt_for(queue, memory, guest)? {
+        for (queue, is_used) in [(&mut self.tx, taken > 0), (&mut self.rx, sent)] {
+            if is_used && notify_used(queue, memory, guest)? {
                 interrupts += 1;
             }
         }
         Ok(interrupts)
     }
 
-    /// What the device has to say to a message. What it does not know, or about a port that is
-    /// not there, means nothing to it.
-    fn answer(&mut self, message: Control, ports: &[Port], closed: &[bool]) {
+    /// Queues the replies to a message. Unknown messages and ports are ignored.
+    fn reply(&mut self, message: Control, ports: &[Port], closed: &[bool]) {
         let Control { port, event, value } = message;
         let number = port as usize;
         match (event, value) {
             (event::DEVICE_READY, 1) => {
                 for (_, port) in ports.iter().zip(0..) {
-                    self.say(port, event::PORT_ADD, 0, &[]);
+                    self.push(port, event::PORT_ADD, 0, &[]);
                 }
             }
             (event::PORT_READY, 1) => {
@@ -96,41 +101,42 @@ impl Controls {
                     return;
                 };
                 if found.is_terminal {
-                    self.say(port, event::CONSOLE_PORT, 1, &[]);
+                    self.push(port, event::CONSOLE_PORT, 1, &[]);
                 }
-                self.say(port, event::PORT_NAME, 1, found.name.as_bytes());
-                self.say(port, event::PORT_OPEN, (!closed).into(), &[]);
+                self.push(port, event::PORT_NAME, 1, found.name.as_bytes());
+                self.push(port, event::PORT_OPEN, (!closed).into(), &[]);
             }
             _ => {}
         }
     }
 
-    fn say(&mut self, port: u32, event: u16, value: u16, name: &[u8]) {
+    fn push(&mut self, port: u32, event: u16, value: u16, name: &[u8]) {
         let control = Control { port, event, value };
-        self.answers
+        self.pending
             .push_back([&control.to_bytes()[..], name].concat());
     }
 
-    /// Gives the driver the messages that it has room for. Result: whether there were any.
+    /// Sends pending messages that the driver has buffers for. Returns whether there were any.
     fn deliver(&mut self, memory: &Memory) -> Result<bool, DeviceError> {
         let mut any = false;
-        while let Some(answer) = self.answers.front() {
-            let Some(chain) = next_chain(&mut self.receive, memory, Direction::Write)? else {
-                // Room for them comes with the doorbell.
-                match want_doorbell(&mut self.receive, memory)? {
+        while let Some(message) = self.pending.front() {
+            let Some(chain) = next_chain(&mut self.rx, memory, Direction::Write)? else {
+                // A notification of the driver brings new buffers.
+                match enable_notification(&mut self.rx, memory)? {
                     true => continue,
                     false => break,
                 }
             };
-            if chain.length < answer.len() {
+            if chain.length < message.len() {
                 return Err(DeviceError::Buffer);
             }
-            // SAFETY: as in `serve`.
-            unsafe { copy_to(&chain.buffers, answer) };
-            // A few bytes.
-            let length = answer.len() as u32;
-            give_back(&mut self.receive, memory, chain.head, length)?;
-            self.answers.pop_front();
+            // SAFETY: `next_chain` has found the buffers in the guest's RAM, which stays mapped as
+            // long as `memory`.
+            unsafe { copy_to(&chain.buffers, message) };
+            // Messages are short.
+            let length = message.len() as u32;
+            add_used(&mut self.rx, memory, chain.head, length)?;
+            self.pending.pop_front();
             any = true;
         }
         Ok(any)

@@ -1,24 +1,26 @@
-//! Which ports a console has: one for each place where output goes.
+//! The ports of a console: one for each destination of output.
 //!
-//! What a program writes to standard output and standard error has an order, which can be seen
-//! where both go to the same place. There they have one port, whose queue keeps the order.
+//! If standard output and standard error have the same destination, the order of a program's writes
+//! is visible there. Then both share one port, whose queue keeps the order.
 
 use hartline_abi::console::STREAMS;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
+use std::io::IsTerminal;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Names of the streams.
+/// Port names of the streams.
 const NAMES: [&str; STREAMS] = ["stdout", "stderr", "trace"];
 
 /// A port of a console.
 #[derive(Debug)]
 pub(super) struct Port {
-    /// Name of the first stream that it carries.
+    /// Name of the first stream of the port.
     pub name: &'static str,
-    /// What comes through it is seen on a terminal.
+    /// Whether the port's descriptor is a terminal.
     pub is_terminal: bool,
 }
 
-/// Where the output of a guest goes.
+/// The destinations of a guest's output.
 #[derive(Debug)]
 pub struct Outputs {
     pub(super) ports: Vec<Port>,
@@ -28,7 +30,7 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// For standard output, standard error and traces.
+    /// The outputs for standard output, standard error and traces.
     #[must_use]
     pub fn new(streams: [OwnedFd; STREAMS]) -> Self {
         let mut outputs = Self {
@@ -37,16 +39,15 @@ impl Outputs {
             streams: [0; STREAMS],
         };
         for ((descriptor, name), port) in streams.into_iter().zip(NAMES).zip(&mut outputs.streams) {
-            let is_same = |other: &OwnedFd| is_same(other.as_raw_fd(), descriptor.as_raw_fd());
+            let is_same = |other: &OwnedFd| is_same(other.as_fd(), descriptor.as_fd());
             let known = outputs.descriptors.iter().position(is_same);
             let number = known.unwrap_or(outputs.ports.len());
             if known.is_none() {
-                // SAFETY: any descriptor may be asked about.
-                let is_terminal = unsafe { libc::isatty(descriptor.as_raw_fd()) } == 1;
+                let is_terminal = descriptor.is_terminal();
                 outputs.ports.push(Port { name, is_terminal });
                 outputs.descriptors.push(descriptor);
             }
-            // At most `STREAMS`.
+            // Below `STREAMS`.
             *port = number as u32;
         }
         outputs
@@ -59,55 +60,42 @@ impl Outputs {
     }
 }
 
-/// Whether the order of what is written to two descriptors can be seen, and writing all of it
-/// to the first one makes no difference.
-fn is_same(a: RawFd, b: RawFd) -> bool {
+/// Whether two descriptors share one order of writes, so that all bytes may go to the first one.
+fn is_same(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
     let (Some((file, kind)), Some((other, _))) = (identity(a), identity(b)) else {
         return false;
     };
-    // SAFETY: any descriptor may be asked about.
-    let flags = |fd| unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    let mode = flags(a);
-    if file != other || mode != flags(b) {
+    let (Ok(flags), Ok(other_flags)) = (fcntl_getfl(a), fcntl_getfl(b)) else {
+        return false;
+    };
+    if file != other || flags != other_flags {
         return false;
     }
-    // Two positions in one file are two places, unless all is appended.
-    kind != libc::S_IFREG || mode & libc::O_APPEND != 0 || shares_position(a, b)
+    // A regular file that is opened twice has two positions, unless all writes append.
+    kind != FileType::RegularFile || flags.contains(OFlags::APPEND) || shares_position(a, b)
 }
 
-/// What tells the file of a descriptor from others (a device has no other inode that matters),
-/// and its type.
-fn identity(fd: RawFd) -> Option<((u64, u64), libc::mode_t)> {
-    // SAFETY: all zeros are a valid structure, which the call fills.
-    let (result, stat) = unsafe {
-        let mut stat = std::mem::zeroed::<libc::stat>();
-        (libc::fstat(fd, &mut stat), stat)
-    };
-    let kind = stat.st_mode & libc::S_IFMT;
+/// The numbers that identify the file of a descriptor, and the file's type. A character device is
+/// identified by its device number, because it may have several inodes.
+fn identity(fd: BorrowedFd<'_>) -> Option<((u64, u64), FileType)> {
+    let stat = fstat(fd).ok()?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
     let file = match kind {
-        libc::S_IFCHR => (u64::MAX, stat.st_rdev),
+        FileType::CharacterDevice => (u64::MAX, stat.st_rdev),
         _ => (stat.st_dev, stat.st_ino),
     };
-    (result == 0).then_some((file, kind))
+    Some((file, kind))
 }
 
-/// Whether two descriptors of one regular file were duplicated from one another, as by `2>&1`.
-/// A kernel that cannot tell has them taken for that, which is much more common than the other.
-fn shares_position(a: RawFd, b: RawFd) -> bool {
+/// Whether two descriptors of one regular file are duplicates, as by `2>&1`. If the kernel cannot
+/// compare them, they count as duplicates, which is the common case.
+fn shares_position(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
     /// `KCMP_FILE` of `<linux/kcmp.h>`.
-    const FILE: libc::c_long = 0;
-    // SAFETY: no preconditions.
-    let order = unsafe {
-        let me = libc::c_long::from(libc::getpid());
-        libc::syscall(
-            libc::SYS_kcmp,
-            me,
-            me,
-            FILE,
-            libc::c_long::from(a),
-            libc::c_long::from(b),
-        )
-    };
+    const KCMP_FILE: libc::c_long = 0;
+    let own = libc::c_long::from(std::process::id());
+    let [a, b] = [a, b].map(|fd| libc::c_long::from(fd.as_raw_fd()));
+    // SAFETY: all arguments of `kcmp` are numbers, and it changes nothing.
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, a, b) };
     order <= 0
 }
 
@@ -129,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_to_one_place_share_a_port() {
+    fn streams_with_one_destination_share_a_port() {
         let (_reader, writer) = pipe().unwrap();
         let copy = || writer.try_clone().unwrap().into();
         assert_eq!(streams(copy(), copy(), copy()), [0, 0, 0]);
@@ -141,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_one_place_only_where_its_position_is_one() {
+    fn a_file_is_one_destination_only_with_one_position() {
         let path = std::env::temp_dir().join(format!("hartline-ports-{}", std::process::id()));
         let (first, second) = (open(&path, false), open(&path, false));
         let copy = first.try_clone().unwrap();

@@ -1,18 +1,18 @@
-//! What a console did.
+//! Counters of a console.
 
 use crate::virtio::stats::statistics;
 
 statistics! {
-    /// Buffers that the guest has sent.
+    /// TX chains.
     sent_buffers,
-    /// Their bytes, those that a closed port swallowed too.
+    /// Bytes of TX chains, also those that a closed port dropped.
     sent_bytes,
     /// Interrupts of the guest.
     interrupts,
-    /// Doorbells that the guest rang.
+    /// Notifications of the driver.
     doorbells,
-    /// Times that the thread had nothing to do and began to watch the queues.
+    /// Busy-polls of the queues.
     polls,
-    /// Times that it slept.
+    /// Times that the thread slept.
     sleeps,
 }

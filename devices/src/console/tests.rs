@@ -1,72 +1,78 @@
-//! A driver of the console, honest and hostile.
+//! Honest and hostile drivers of the console.
 
 use super::*;
 use crate::virtio::tests::{BASE, Watcher, memory, queue_at};
-use hartline_abi::console::{Control, event};
+use crate::virtio::{ActivateError, Device, DeviceError, Guest, Memory, ThreadInit, feature_bit};
+use hartline_abi::console::{
+    CONTROL_RECEIVE, CONTROL_TRANSMIT, Control, console_feature, event, transmit_queue,
+};
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, pipe};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+use virtio_bindings::virtio_config::{VIRTIO_F_IN_ORDER, VIRTIO_F_VERSION_1};
+use virtio_bindings::virtio_ring::VRING_DESC_F_WRITE;
 use vm_memory::{Bytes, GuestAddress};
 
-/// Entries of a queue, and where its parts are: pages from the start of RAM on.
+/// Entries of a queue, and offsets of its parts. Queues are in pages from the start of RAM on.
 const SIZE: u16 = 8;
 const AVAILABLE: u64 = 0x400;
 const USED: u64 = 0x800;
-/// Where buffers are, behind eight queues.
+/// Address of the buffers, behind eight queues.
 const BUFFERS: u64 = BASE + 0x8000;
-/// Room for a control message.
+/// Length of a buffer for a control message, bytes.
 const ROOM: u32 = 64;
-/// Flag of a descriptor.
-const WRITE: u16 = 2;
-const FEATURES: u64 = feature::VERSION_1 | console_feature::MULTIPORT | feature::IN_ORDER;
+const WRITE: u16 = VRING_DESC_F_WRITE as u16;
+const FEATURES: u64 =
+    feature_bit(VIRTIO_F_VERSION_1) | console_feature::MULTIPORT | feature_bit(VIRTIO_F_IN_ORDER);
 
 struct Driver {
     console: Console,
     device: Box<dyn Device>,
     memory: Memory,
     watcher: Arc<Watcher>,
-    /// How many chains each queue was given.
-    given: [u16; 8],
-    /// Control messages that were taken.
+    /// Number of chains that were made available, by queue.
+    available: [u16; 8],
+    /// Number of control messages that were taken.
     taken: u16,
 }
 
-/// The address of a part of a queue.
-fn place(queue: u16, part: u64) -> GuestAddress {
+/// The guest-physical address of a part of a queue.
+fn gpa(queue: u16, part: u64) -> GuestAddress {
     GuestAddress(BASE + u64::from(queue) * 0x1000 + part)
 }
 
 impl Driver {
-    /// A driver that has started the device.
+    /// A driver that has activated the device.
     fn new(outputs: [OwnedFd; 3], limit: u64) -> Self {
         let memory = memory();
         let watcher = Arc::new(Watcher::default());
         let parts = (memory.clone(), Arc::clone(&watcher) as Arc<dyn Guest>);
-        let begin: Begin = Arc::new(|| ());
-        let console = Console::new(Outputs::new(outputs), limit, begin, parts).unwrap();
+        let init_thread: ThreadInit = Arc::new(|| ());
+        let console = Console::new(Outputs::new(outputs), limit, init_thread, parts).unwrap();
         let mut driver = Self {
             device: console.device(),
             console,
             memory,
             watcher,
-            given: [0; 8],
+            available: [0; 8],
             taken: 0,
         };
-        assert!(driver.start());
+        driver.start().unwrap();
         driver
     }
 
-    fn start(&mut self) -> bool {
-        (self.given, self.taken) = ([0; 8], 0);
+    fn start(&mut self) -> Result<(), ActivateError> {
+        (self.available, self.taken) = ([0; 8], 0);
         let queues = 0..self.device.queues() as u16;
         let queue = |number: u16| {
-            let clear = self
-                .memory
-                .map()
-                .write_slice(&[0; 0x1000], place(number, 0));
+            let clear = self.memory.map().write_slice(&[0; 0x1000], gpa(number, 0));
             clear.unwrap();
-            queue_at([0, AVAILABLE, USED].map(|part| place(number, part).0), SIZE)
+            queue_at([0, AVAILABLE, USED].map(|part| gpa(number, part).0), SIZE)
         };
         let queues = queues.map(queue).collect();
         self.device.activate(FEATURES, queues)
@@ -75,29 +81,30 @@ impl Driver {
     /// Makes a buffer available.
     fn give(&mut self, queue: u16, address: u64, length: u32, flags: u16) {
         let map = self.memory.map();
-        let given = &mut self.given[usize::from(queue)];
-        let slot = *given % SIZE;
+        let available = &mut self.available[usize::from(queue)];
+        let slot = *available % SIZE;
         let at = 16 * u64::from(slot);
-        map.write_obj(address, place(queue, at)).unwrap();
-        map.write_obj(length, place(queue, at + 8)).unwrap();
-        map.write_obj(flags, place(queue, at + 12)).unwrap();
+        map.write_obj(address, gpa(queue, at)).unwrap();
+        map.write_obj(length, gpa(queue, at + 8)).unwrap();
+        map.write_obj(flags, gpa(queue, at + 12)).unwrap();
         let entry = AVAILABLE + 4 + 2 * u64::from(slot);
-        map.write_obj(slot, place(queue, entry)).unwrap();
-        *given += 1;
-        map.write_obj(*given, place(queue, AVAILABLE + 2)).unwrap();
+        map.write_obj(slot, gpa(queue, entry)).unwrap();
+        *available += 1;
+        map.write_obj(*available, gpa(queue, AVAILABLE + 2))
+            .unwrap();
     }
 
     fn used(&self, queue: u16) -> u16 {
-        self.memory.map().read_obj(place(queue, USED + 2)).unwrap()
+        self.memory.map().read_obj(gpa(queue, USED + 2)).unwrap()
     }
 
-    /// Sends text through a port, as soon as there is room for it.
+    /// Sends text through a port, as soon as its queue has room.
     fn send(&mut self, port: u16, text: &[u8]) {
         let queue = transmit_queue(port);
-        while self.given[usize::from(queue)] - self.used(queue) == SIZE {
+        while self.available[usize::from(queue)] - self.used(queue) == SIZE {
             thread::yield_now();
         }
-        let slot = u64::from(self.given[usize::from(queue)] % SIZE);
+        let slot = u64::from(self.available[usize::from(queue)] % SIZE);
         let at = BUFFERS + 0x4000 * u64::from(port) + 0x400 * slot;
         self.memory
             .map()
@@ -107,7 +114,7 @@ impl Driver {
         self.device.notify(queue.into());
     }
 
-    /// Says something about a port.
+    /// Sends a control message.
     fn post(&mut self, port: u32, event: u16) {
         let value = 1;
         let bytes = Control { port, event, value }.to_bytes();
@@ -117,19 +124,19 @@ impl Driver {
         self.device.notify(CONTROL_TRANSMIT.into());
     }
 
-    /// The same, and takes all answers.
+    /// Sends a control message, and takes all replies.
     fn say(&mut self, port: u32, event: u16) -> Vec<(Control, Vec<u8>)> {
         self.post(port, event);
         self.answers()
     }
 
-    /// Takes what the device says, with room for one message at a time.
+    /// Takes the device's messages, with a buffer for one message at a time.
     fn answers(&mut self) -> Vec<(Control, Vec<u8>)> {
         const QUEUE: u16 = CONTROL_RECEIVE;
         let at = BUFFERS + 0x100;
         let mut answers = Vec::new();
         loop {
-            if self.given[usize::from(QUEUE)] == self.taken {
+            if self.available[usize::from(QUEUE)] == self.taken {
                 self.give(QUEUE, at, ROOM, WRITE);
                 self.device.notify(QUEUE.into());
             }
@@ -139,7 +146,7 @@ impl Driver {
             let element = USED + 4 + 8 * u64::from(self.taken % SIZE);
             self.taken += 1;
             let map = self.memory.map();
-            let length: u32 = map.read_obj(place(QUEUE, element + 4)).unwrap();
+            let length: u32 = map.read_obj(gpa(QUEUE, element + 4)).unwrap();
             let mut bytes = vec![0; length as usize];
             map.read_slice(&mut bytes, GuestAddress(at)).unwrap();
             let (control, name) = bytes.split_first_chunk().unwrap();
@@ -156,14 +163,13 @@ impl Driver {
             }
             thread::yield_now();
         }
-        panic!("the device goes on");
+        panic!("the device still works");
     }
 }
 
 /// A file in memory without a name.
 fn memory_file() -> File {
-    // SAFETY: a valid name; a fresh descriptor.
-    unsafe { File::from_raw_fd(libc::memfd_create(c"out".as_ptr(), libc::MFD_CLOEXEC)) }
+    memfd_create(c"out", MemfdFlags::CLOEXEC).unwrap().into()
 }
 
 fn copy(file: &File) -> OwnedFd {
@@ -203,7 +209,7 @@ fn megabytes_pass_in_order_through_sleeps_and_wraps() {
     assert!(contents(&out) == expected[0], "after flush");
     driver.send(0, b"last");
     driver.console.stop();
-    // As at the end of a VM: what was sent is written all the same.
+    // As at the end of a VM: the device still writes bytes from before the reset.
     driver.device.reset();
     driver.console.finish(None).unwrap();
     expected[0].extend_from_slice(b"last");
@@ -216,7 +222,7 @@ fn megabytes_pass_in_order_through_sleeps_and_wraps() {
 }
 
 #[test]
-fn ports_are_told() {
+fn ports_are_announced() {
     let mut driver = Driver::new([null(), memory_file().into(), null()], u64::MAX);
     assert_eq!(driver.device.config(), [0, 0, 0, 0, 2, 0, 0, 0]);
     let control = |port, event, value| Control { port, event, value };
@@ -228,7 +234,7 @@ fn ports_are_told() {
     ];
     assert_eq!(driver.say(1, event::PORT_READY), ready);
     assert_eq!(driver.say(1, event::PORT_OPEN), []);
-    // Nothing is there.
+    // Ports and events that do not exist.
     assert_eq!(driver.say(2, event::PORT_READY), []);
     assert_eq!(driver.say(u32::MAX, event::PORT_READY), []);
     assert_eq!(driver.say(0, 999), []);
@@ -236,7 +242,7 @@ fn ports_are_told() {
 }
 
 #[test]
-fn a_closed_output_is_told_to_the_guest() {
+fn a_closed_output_is_reported_to_the_guest() {
     let full: OwnedFd = OpenOptions::new()
         .write(true)
         .open("/dev/full")
@@ -248,7 +254,7 @@ fn a_closed_output_is_told_to_the_guest() {
     driver.send(0, b"world");
     driver.send(1, b"error");
     driver.console.flush(&|| false).unwrap();
-    assert_eq!(driver.used(transmit_queue(0)), 2, "it is swallowed");
+    assert_eq!(driver.used(transmit_queue(0)), 2, "dropped");
     let closed = Control {
         event: event::PORT_OPEN,
         ..Control::default()
@@ -269,12 +275,12 @@ fn an_output_gets_no_more_than_its_limit() {
     driver.console.finish(None).unwrap();
     assert_eq!(contents(&out), b"hellowor");
     assert_eq!(contents(&err), b"all of i");
-    // Neither gets all.
-    assert_eq!(driver.console.common.lock().closed, [true, true, false]);
+    // Both have reached their limit.
+    assert_eq!(driver.console.shared.lock().closed, [true, true, false]);
 }
 
 #[test]
-fn a_slow_reader_stops_nobody_else() {
+fn a_slow_reader_blocks_neither_flush_nor_reset() {
     let (mut reader, writer) = pipe().unwrap();
     let room = 64 << 10;
     let mut driver = Driver::new([writer.into(), null(), null()], u64::MAX);
@@ -284,11 +290,10 @@ fn a_slow_reader_stops_nobody_else() {
     }
     driver.device.notify(queue.into());
     let mut waiting = 0;
-    while waiting < room as i32 {
-        // SAFETY: a descriptor, and where its number of bytes goes.
-        unsafe { libc::ioctl(reader.as_raw_fd(), libc::FIONREAD, &raw mut waiting) };
+    while waiting < u64::from(room) {
+        waiting = rustix::io::ioctl_fionread(&reader).unwrap();
     }
-    assert!(driver.console.flush(&|| true).is_ok(), "it gives up");
+    assert!(driver.console.flush(&|| true).is_ok(), "flush gives up");
     // A reset does not wait for the reader either.
     driver.device.reset();
     let used = driver.used(queue);
@@ -297,11 +302,15 @@ fn a_slow_reader_stops_nobody_else() {
     let reader = thread::spawn(move || reader.read_to_end(&mut Vec::new()));
     driver.console.finish(None).unwrap();
     assert!(reader.join().unwrap().unwrap() >= room as usize);
-    assert_eq!(driver.used(queue), used, "nothing comes back after a reset");
+    assert_eq!(
+        driver.used(queue),
+        used,
+        "no chain becomes used after a reset"
+    );
 }
 
 #[test]
-fn hostile_buffers_stop_it() {
+fn hostile_buffers_stop_the_device() {
     let stops = |queue, address, length, flags| {
         let mut driver = Driver::new([null(), memory_file().into(), null()], u64::MAX);
         driver.give(queue, address, length, flags);
@@ -312,12 +321,12 @@ fn hostile_buffers_stop_it() {
         driver.failure()
     };
     for (queue, address, length, flags) in [
-        // Outside RAM, to be written, longer than anybody sends.
+        // Outside RAM, device-writable, too long.
         (transmit_queue(0), BASE - 16, 32, 0),
         (transmit_queue(1), u64::MAX - 8, 32, 0),
         (transmit_queue(0), BUFFERS, 32, WRITE),
         (transmit_queue(0), BASE, u32::MAX, 0),
-        // No message, and no room for one.
+        // Not a whole message, and no room for one.
         (CONTROL_TRANSMIT, BUFFERS, 7, 0),
         (CONTROL_TRANSMIT, BUFFERS, 8, WRITE),
         (CONTROL_RECEIVE, BUFFERS, 7, WRITE),
@@ -327,7 +336,7 @@ fn hostile_buffers_stop_it() {
         assert_eq!(error, DeviceError::Buffer, "{queue} {address:#x} {length}");
     }
     let mut driver = Driver::new([null(), memory_file().into(), null()], u64::MAX);
-    driver.given[usize::from(transmit_queue(1))] = SIZE + 1;
+    driver.available[usize::from(transmit_queue(1))] = SIZE + 1;
     driver.give(transmit_queue(1), BUFFERS, 1, 0);
     driver.device.notify(transmit_queue(1).into());
     assert_eq!(driver.failure(), DeviceError::Ring);
@@ -335,7 +344,7 @@ fn hostile_buffers_stop_it() {
 }
 
 #[test]
-fn it_starts_again_after_a_reset() {
+fn the_device_starts_again_after_a_reset() {
     let out = memory_file();
     let mut driver = Driver::new([copy(&out), null(), null()], u64::MAX);
     driver.send(0, b"one ");
@@ -343,10 +352,16 @@ fn it_starts_again_after_a_reset() {
     driver.device.reset();
     driver.device.notify(transmit_queue(0).into());
     driver.device.notify(CONTROL_TRANSMIT.into());
-    assert!(driver.start());
+    driver.start().unwrap();
     driver.send(0, b"two");
     driver.console.finish(None).unwrap();
     assert_eq!(contents(&out), b"one two");
-    assert!(!driver.device.activate(feature::VERSION_1, Vec::new()));
-    assert!(!driver.device.activate(FEATURES, Vec::new()));
+    let version = feature_bit(VIRTIO_F_VERSION_1);
+    let error = driver.device.activate(version, Vec::new()).unwrap_err();
+    assert!(matches!(error, ActivateError::Features { .. }), "{error}");
+    let error = driver.device.activate(FEATURES, Vec::new()).unwrap_err();
+    assert!(
+        matches!(error, ActivateError::QueueCount { found: 0, .. }),
+        "{error}"
+    );
 }

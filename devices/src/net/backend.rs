@@ -1,46 +1,45 @@
-//! What is at the other end of a network device.
+//! The backend of a pair of queues: where its packets go and come from.
 
 use std::fmt::Debug;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Where packets of a pair of queues go, and come from. Each comes with a
-/// [`NetHeader`](hartline_abi::virtio::NetHeader). Nothing waits. The pairs of one device lead to
-/// the same network.
+/// A network behind a pair of queues. Each packet has a
+/// [`NetHeader`](hartline_abi::virtio::NetHeader). No call waits. The backends of one device lead
+/// to the same network.
 pub trait Backend: Send + Debug {
     /// Largest IP packet, bytes.
     fn mtu(&self) -> u16;
 
-    /// Its offloads: what it does with packets that are sent, and what packets may come if
-    /// [asked for](Self::set_offloads), by virtio features.
+    /// The offloads as virtio features: the offloads of transmitted packets, and the kinds of
+    /// received packets that [`set_offloads`](Self::set_offloads) can allow.
     fn offloads(&self) -> u64;
 
-    /// Tells it whether the guest uses its pair of queues: if it does not, packets come to
-    /// others. Not called where a device has one pair.
+    /// Attaches the backend when the guest starts to use its pair of queues, or detaches it: then
+    /// other backends receive the packets. Not called for the first pair.
     ///
     /// # Errors
     /// The host's.
-    fn set_used(&mut self, used: bool) -> io::Result<()> {
-        let _ = used;
+    fn set_active(&mut self, active: bool) -> io::Result<()> {
+        let _ = active;
         Ok(())
     }
 
-    /// Tells it, and those of the other pairs, what packets the guest takes, by its virtio
-    /// features.
+    /// Allows the kinds of received packets that the driver accepts by its virtio features. The
+    /// call holds for all backends of a device.
     ///
     /// # Errors
     /// The host's.
     fn set_offloads(&mut self, features: u64) -> io::Result<()>;
 
-    /// Reads a packet with its header into buffers. Result: its length; `WouldBlock` if
-    /// there is none.
+    /// Reads a packet with its header into buffers. Returns its length, bytes.
     ///
     /// # Errors
-    /// The host's; `EBADFD` if no packet will come any more.
+    /// The host's; `WouldBlock` if there is no packet, `EBADFD` if the network is disconnected.
     ///
     /// # Safety
-    /// The buffers are memory that may be written.
+    /// The buffers are mapped for writing.
     unsafe fn read(&mut self, buffers: &[libc::iovec]) -> io::Result<usize>;
 
     /// Writes a packet with its header.
@@ -49,30 +48,44 @@ pub trait Backend: Send + Debug {
     /// The host's; the packet is lost.
     ///
     /// # Safety
-    /// The buffers are memory that may be read.
+    /// The buffers are mapped for reading.
     unsafe fn write(&mut self, buffers: &[libc::iovec]) -> io::Result<()>;
 
-    /// Writes several packets, each with its header, and tells what became of each, by its number
-    /// among them: lost, if it is an error of the host.
+    /// Writes several packets, each with its header. Calls `done` once for each packet with its
+    /// index and result. After an error the packet is lost.
     ///
     /// # Safety
-    /// The buffers are memory that may be read, as long as this backend lives.
+    /// The buffers are mapped for reading as long as this backend lives.
     unsafe fn write_all(
         &mut self,
         packets: &[&[libc::iovec]],
         done: &mut dyn FnMut(usize, io::Result<()>),
     ) {
         for (number, packet) in packets.iter().enumerate() {
-            // SAFETY: the caller's contract.
+            // SAFETY: the caller promises that the buffers are mapped for reading.
             done(number, unsafe { self.write(packet) });
         }
     }
 
-    /// A descriptor that is readable when there may be a packet to read.
-    fn descriptor(&self) -> RawFd;
+    /// A descriptor that is readable when there may be a packet to read. `None` if packets come
+    /// only after the [`timeout`](Self::timeout), or never.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// After which time there may be one though the descriptor is not readable.
+    /// The time after which there may be a packet although the descriptor is not readable.
     fn timeout(&self) -> Option<Duration> {
         None
     }
+}
+
+/// The backend of a worker, and its connection.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    pub backend: Box<dyn Backend>,
+    /// Whether the network is disconnected: its interface was deleted.
+    pub is_disconnected: bool,
+}
+
+/// Whether an error of a backend means that the network is disconnected.
+pub(super) fn is_disconnect(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EBADFD)
 }

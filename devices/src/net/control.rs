@@ -1,24 +1,28 @@
-//! The control queue of a network device (virtio 1.3, section 5.1.6.5). It has no thread: who
-//! rings its doorbell has the answers when that returns, since commands are seldom.
+//! The control queue of a network device (virtio 1.3, section 5.1.6.5).
+//!
+//! The queue has no thread. Commands are rare, so the vCPU thread that handles the driver's
+//! notification executes them before it returns.
 
 use crate::virtio::buffers::{copy_from, copy_to, length};
 use crate::virtio::{
-    DeviceError, Direction, Guest, MAX_QUEUE_SIZE, Memory, give_back, interrupt_for, next_chain,
-    want_doorbell,
+    Chain, DeviceError, Direction, Guest, MAX_QUEUE_SIZE, Memory, add_used, enable_notification,
+    next_chain, notify_used,
 };
-use hartline_abi::virtio::net_command::{ERROR, MULTIQUEUE, OK, SET_PAIRS};
+use virtio_bindings::virtio_net::{
+    VIRTIO_NET_CTRL_MQ, VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET, VIRTIO_NET_ERR, VIRTIO_NET_OK,
+};
 use virtio_queue::Queue;
 
-/// Most commands for a doorbell: as many as a driver can have waiting.
+/// Most commands per notification: as many as a driver can have in the ring.
 const BATCH: u16 = MAX_QUEUE_SIZE;
-/// Length of the command for several pairs, bytes: class, command, and 16 bits of data.
+/// Length of `VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`, bytes: class, command, and 16 bits of data.
 const LENGTH: usize = 4;
 
-/// Does what the guest has asked for. `set_pairs` is told how many pairs are to be used, which
-/// may be any number; its result is whether they are. Result: whether the guest was interrupted.
+/// Executes the available commands. `set_pairs` sets the number of active pairs, which may be any
+/// value, and returns whether that was possible. Returns whether the guest was interrupted.
 ///
 /// # Errors
-/// A broken ring, or a command without room for the answer.
+/// The guest broke the ring, or a command has no room for the answer.
 pub(super) fn serve(
     queue: &mut Queue,
     memory: &Memory,
@@ -30,36 +34,39 @@ pub(super) fn serve(
         while done < BATCH
             && let Some(chain) = next_chain(queue, memory, Direction::Both)?
         {
-            let (command, answer) = chain.buffers.split_at(chain.readable);
-            if length(answer) == 0 {
+            let ack = &chain.buffers[chain.readable..];
+            if length(ack) == 0 {
                 return Err(DeviceError::Buffer);
             }
-            let result = match pairs(command) {
-                Some(pairs) if set_pairs(pairs) => OK,
-                _ => ERROR,
+            let result = match pairs(&chain) {
+                Some(pairs) if set_pairs(pairs) => VIRTIO_NET_OK,
+                _ => VIRTIO_NET_ERR,
             };
-            // SAFETY: buffers in the guest's RAM, which is mapped as long as `memory`.
-            unsafe { copy_to(answer, &[result]) };
-            give_back(queue, memory, chain.head, 1)?;
+            // SAFETY: `next_chain` has found the buffers in the guest's RAM, which stays mapped as
+            // long as `memory`.
+            unsafe { copy_to(ack, &[result as u8]) };
+            add_used(queue, memory, chain.head, 1)?;
             done += 1;
         }
-        if !want_doorbell(queue, memory)? || done == BATCH {
+        if !enable_notification(queue, memory)? || done == BATCH {
             break;
         }
     }
-    Ok(done > 0 && interrupt_for(queue, memory, guest)?)
+    Ok(done > 0 && notify_used(queue, memory, guest)?)
 }
 
-/// How many pairs a command wants; none if it is another one, or not as long as it has to be.
-fn pairs(command: &[libc::iovec]) -> Option<u16> {
-    if length(command) != LENGTH {
+/// The number of pairs that a command sets. `None` if it is another command or has a wrong length.
+fn pairs(command: &Chain) -> Option<u16> {
+    let readable = &command.buffers[..command.readable];
+    if length(readable) != LENGTH {
         return None;
     }
     let mut bytes = [0; LENGTH];
-    // SAFETY: buffers in the guest's RAM, which is mapped as long as the device.
-    unsafe { copy_from(command, &mut bytes) };
-    match bytes {
-        [MULTIQUEUE, SET_PAIRS, low, high] => Some(u16::from_le_bytes([low, high])),
-        _ => None,
-    }
+    // SAFETY: `next_chain` has found the buffers in the guest's RAM. The caller has a `Memory`,
+    // which keeps it mapped.
+    unsafe { copy_from(readable, &mut bytes) };
+    let [class, command, low, high] = bytes;
+    let is_set = (u32::from(class), u32::from(command))
+        == (VIRTIO_NET_CTRL_MQ, VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET);
+    is_set.then(|| u16::from_le_bytes([low, high]))
 }

@@ -1,32 +1,32 @@
-//! What a network device did.
+//! Counters of a network device.
 
 use crate::virtio::stats::statistics;
 
 statistics! {
-    /// Packets that the guest received.
+    /// RX packets.
     received_packets,
-    /// Their bytes.
+    /// Bytes of RX packets.
     received_bytes,
-    /// Packets that the guest sent.
+    /// TX packets.
     sent_packets,
-    /// Their bytes.
+    /// Bytes of TX packets.
     sent_bytes,
-    /// Packets of the guest that the host did not take.
+    /// TX packets that were malformed or that the backend did not take.
     dropped,
-    /// Times that packets waited for the limits.
+    /// Times that the limits stopped a direction.
     throttled,
     /// Interrupts of the guest.
     interrupts,
-    /// Doorbells that the guest rang.
+    /// Notifications of the driver.
     doorbells,
-    /// Times that the thread had nothing to do and watched the rings.
+    /// Busy-polls of the rings.
     polls,
-    /// Times that it slept.
+    /// Times that the thread slept.
     sleeps,
 }
 
 impl Statistics {
-    /// What pairs of queues did together.
+    /// The sum of the counters of pairs of queues.
     #[must_use]
     pub fn sum(pairs: &[Self]) -> Self {
         pairs.iter().copied().fold(Self::default(), Self::plus)

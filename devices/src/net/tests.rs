@@ -1,19 +1,27 @@
-//! Commands for several pairs of queues, good and bad, of a driver that is written here.
+//! Good and bad commands of a test driver for several pairs of queues.
 
+use super::device::{CTRL_VQ, MQ};
 use super::*;
 use crate::limiter::OwnLimits;
-use crate::virtio::DeviceError;
 use crate::virtio::tests::{AVAILABLE, BASE, Watcher, memory, queue, queue_at};
+use crate::virtio::{ActivateError, Device, DeviceError, Guest, Memory};
 use hartline_abi::virtio::NetHeader;
-use hartline_abi::virtio::net_command::{ERROR, MULTIQUEUE, OK, SET_PAIRS};
-use std::os::fd::RawFd;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use virtio_bindings::virtio_net::{
+    VIRTIO_NET_CTRL_MQ, VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET, VIRTIO_NET_ERR, VIRTIO_NET_OK,
+};
+use virtio_bindings::virtio_ring::{VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
+use virtio_queue::Queue;
 use vm_memory::{Bytes, GuestAddress};
 
-/// A wire on which nothing comes, and which knows whether somebody looks at it.
+/// A backend without packets, which knows whether it is active.
 #[derive(Debug, Default)]
 struct Wire {
-    is_used: Arc<AtomicBool>,
+    is_active: Arc<AtomicBool>,
 }
 
 impl Backend for Wire {
@@ -25,9 +33,9 @@ impl Backend for Wire {
         0
     }
 
-    fn set_used(&mut self, used: bool) -> io::Result<()> {
-        let before = self.is_used.swap(used, Ordering::SeqCst);
-        assert_ne!(before, used, "told what it knows");
+    fn set_active(&mut self, active: bool) -> io::Result<()> {
+        let before = self.is_active.swap(active, Ordering::SeqCst);
+        assert_ne!(before, active, "no change");
         Ok(())
     }
 
@@ -43,23 +51,26 @@ impl Backend for Wire {
         Ok(())
     }
 
-    fn descriptor(&self) -> RawFd {
-        -1
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }
 
-const BOTH: u64 = net_feature::CONTROL_QUEUE | net_feature::MULTIQUEUE;
+const BOTH: u64 = CTRL_VQ | MQ;
 const PAIRS: usize = 3;
-const NEXT: u16 = 1;
-const WRITABLE: u16 = 2;
-/// Where commands are.
+const NEXT: u16 = VRING_DESC_F_NEXT as u16;
+const WRITE: u16 = VRING_DESC_F_WRITE as u16;
+/// The answers to commands.
+const OK: u8 = VIRTIO_NET_OK as u8;
+const ERROR: u8 = VIRTIO_NET_ERR as u8;
+/// Address of the commands.
 const COMMANDS: u64 = BASE + 0x8000;
 
-/// A device with three pairs, the guest's memory, and what is known outside.
+/// A device with three pairs, the guest's memory, and the state of the backends and threads.
 struct Bench {
     memory: Memory,
     device: Net,
-    used: Vec<Arc<AtomicBool>>,
+    active: Vec<Arc<AtomicBool>>,
     threads: Arc<AtomicUsize>,
     watcher: Arc<Watcher>,
 }
@@ -68,35 +79,35 @@ impl Bench {
     fn new() -> Bench {
         let memory = memory();
         let watcher = Arc::new(Watcher::default());
-        let used: Vec<Arc<AtomicBool>> = (0..PAIRS).map(|_| Arc::default()).collect();
-        let wire = |is_used: &Arc<AtomicBool>| {
-            let is_used = Arc::clone(is_used);
-            Box::new(Wire { is_used }) as Box<dyn Backend>
+        let active: Vec<Arc<AtomicBool>> = (0..PAIRS).map(|_| Arc::default()).collect();
+        let wire = |is_active: &Arc<AtomicBool>| {
+            let is_active = Arc::clone(is_active);
+            Box::new(Wire { is_active }) as Box<dyn Backend>
         };
         let threads = Arc::<AtomicUsize>::default();
         let started = Arc::clone(&threads);
-        let begin = Arc::new(move || {
+        let init_thread = Arc::new(move || {
             started.fetch_add(1, Ordering::SeqCst);
         });
         let guest = Arc::clone(&watcher) as Arc<dyn Guest>;
         let device = Net::new(
-            used.iter().map(wire).collect(),
+            active.iter().map(wire).collect(),
             [2; 6],
             Duration::ZERO,
             Arc::<OwnLimits>::default(),
-            begin,
+            init_thread,
             (memory.clone(), guest),
         );
         Bench {
             memory,
             device: device.unwrap(),
-            used,
+            active,
             threads,
             watcher,
         }
     }
 
-    /// A queue with nothing in it.
+    /// A queue without available chains.
     fn empty(&self, number: u64) -> Queue {
         queue_at(
             [0, 1, 2].map(|part| BASE + 0x4000 + number * 0x200 + part * 0x80),
@@ -104,9 +115,9 @@ impl Bench {
         )
     }
 
-    /// Starts it with these features; its control queue has the commands, each a chain of the
-    /// bytes of it and a byte for the answer, which a driver without that feature has too.
-    fn start(&mut self, features: u64, commands: &[&[u8]]) -> bool {
+    /// Activates the device with these features. The control queue has the commands, each a chain
+    /// of the command's bytes and a byte for the answer.
+    fn start(&mut self, features: u64, commands: &[&[u8]]) -> Result<(), ActivateError> {
         let map = self.memory.map();
         let mut chain = Vec::new();
         for (number, command) in (0u16..).zip(commands) {
@@ -114,7 +125,7 @@ impl Bench {
             map.write_slice(command, GuestAddress(at)).unwrap();
             map.write_obj(0xffu8, GuestAddress(at + 0x80)).unwrap();
             chain.push((at, command.len() as u32, NEXT, 2 * number + 1));
-            chain.push((at + 0x80, 1, WRITABLE, 0));
+            chain.push((at + 0x80, 1, WRITE, 0));
             let slot = GuestAddress(AVAILABLE + 4 + 2 * u64::from(number));
             map.write_obj(2 * number, slot).unwrap();
         }
@@ -131,40 +142,46 @@ impl Bench {
         self.memory.map().read_obj(GuestAddress(at)).unwrap()
     }
 
-    fn used(&self) -> Vec<bool> {
-        let used = self.used.iter().skip(1);
-        used.map(|used| used.load(Ordering::SeqCst)).collect()
+    /// Whether the backends after the first one are active.
+    fn active(&self) -> Vec<bool> {
+        let active = self.active.iter().skip(1);
+        active.map(|active| active.load(Ordering::SeqCst)).collect()
     }
 }
 
+/// The command that sets the number of pairs.
 fn set(pairs: u16) -> [u8; 4] {
     let [low, high] = pairs.to_le_bytes();
-    [MULTIQUEUE, SET_PAIRS, low, high]
+    let [class, command] =
+        [VIRTIO_NET_CTRL_MQ, VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET].map(|byte| byte as u8);
+    [class, command, low, high]
 }
 
 #[test]
-fn pairs_are_used_and_not() {
+fn pairs_become_active_and_inactive() {
     let mut bench = Bench::new();
-    assert!(bench.start(BOTH, &[&set(3), &set(1), &set(2), &set(2)]));
-    assert_eq!(bench.used(), [false, false]);
+    bench
+        .start(BOTH, &[&set(3), &set(1), &set(2), &set(2)])
+        .unwrap();
+    assert_eq!(bench.active(), [false, false]);
     bench.device.notify(2 * PAIRS as u32);
     for number in 0..4 {
         assert_eq!(bench.answer(number), OK, "{number}");
     }
-    assert_eq!(bench.used(), [true, false]);
-    // Each has its doorbell.
+    assert_eq!(bench.active(), [true, false]);
+    // Each pair has its own notifications.
     bench.device.notify(3);
     bench.device.notify(0);
     let doorbells = |pair: &Arc<Counters>| pair.read().doorbells;
     let doorbells: Vec<u64> = bench.device.counters().iter().map(doorbells).collect();
     assert_eq!(doorbells, [1, 1, 0]);
     bench.device.reset();
-    assert_eq!(bench.used(), [false, false]);
-    // The first, two more, and one again.
+    assert_eq!(bench.active(), [false, false]);
+    // The first pair, two more, and one of them again.
     assert_eq!(bench.threads.load(Ordering::SeqCst), 4);
-    assert!(bench.start(BOTH, &[&set(3)]));
+    bench.start(BOTH, &[&set(3)]).unwrap();
     bench.device.notify(2 * PAIRS as u32);
-    assert_eq!((bench.answer(0), bench.used()), (OK, vec![true, true]));
+    assert_eq!((bench.answer(0), bench.active()), (OK, vec![true, true]));
     assert_eq!(bench.watcher.failure(), None);
 }
 
@@ -183,10 +200,10 @@ fn bad_commands_change_nothing() {
     ];
     for bad in bad {
         let mut bench = Bench::new();
-        assert!(bench.start(BOTH, &[&set(2), bad]));
+        bench.start(BOTH, &[&set(2), bad]).unwrap();
         bench.device.notify(2 * PAIRS as u32);
         assert_eq!([bench.answer(0), bench.answer(1)], [OK, ERROR], "{bad:?}");
-        assert_eq!(bench.used(), [true, false], "{bad:?}");
+        assert_eq!(bench.active(), [true, false], "{bad:?}");
         assert_eq!(bench.watcher.failure(), None);
     }
 }
@@ -194,36 +211,46 @@ fn bad_commands_change_nothing() {
 #[test]
 fn broken_commands_stop_the_device() {
     for chain in [
-        // No room for the answer; a length that is none; outside RAM.
+        // No buffer for the answer; an empty one; outside RAM.
         vec![(COMMANDS, 4, 0, 0)],
-        vec![(COMMANDS, 4, NEXT, 1), (COMMANDS, 0, WRITABLE, 0)],
-        vec![(0x1000, 4, NEXT, 1), (COMMANDS, 1, WRITABLE, 0)],
+        vec![(COMMANDS, 4, NEXT, 1), (COMMANDS, 0, WRITE, 0)],
+        vec![(0x1000, 4, NEXT, 1), (COMMANDS, 1, WRITE, 0)],
     ] {
         let mut bench = Bench::new();
         let mut queues: Vec<Queue> = (0..2 * PAIRS as u64).map(|n| bench.empty(n)).collect();
         queues.push(queue(&bench.memory, &chain, 1));
-        assert!(bench.device.activate(BOTH, queues));
+        bench.device.activate(BOTH, queues).unwrap();
         bench.device.notify(2 * PAIRS as u32);
         assert_eq!(bench.watcher.failure(), Some(DeviceError::Buffer));
-        // It does not look again.
+        // The device ignores later notifications.
         bench.device.notify(2 * PAIRS as u32);
     }
 }
 
 #[test]
-fn drivers_need_not_know_of_several() {
+fn drivers_may_use_one_pair() {
     let mut bench = Bench::new();
-    assert!(bench.start(0, &[]));
+    bench.start(0, &[]).unwrap();
     bench.device.notify(2 * PAIRS as u32);
     bench.device.reset();
     // The control queue is behind the only pair then.
-    assert!(bench.start(net_feature::CONTROL_QUEUE, &[&set(2), &set(1)]));
+    bench.start(CTRL_VQ, &[&set(2), &set(1)]).unwrap();
     bench.device.notify(2);
     assert_eq!([bench.answer(0), bench.answer(1)], [ERROR, OK]);
-    assert_eq!(bench.used(), [false, false]);
+    assert_eq!(bench.active(), [false, false]);
     bench.device.reset();
-    // Without it nobody could ask for them.
-    assert!(!bench.start(net_feature::MULTIQUEUE, &[]));
+    // VIRTIO_NET_F_MQ needs the control queue.
+    let error = bench.start(MQ, &[]).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ActivateError::Features {
+                missing: CTRL_VQ,
+                ..
+            }
+        ),
+        "{error}"
+    );
 }
 
 #[test]
@@ -248,9 +275,9 @@ fn packets_without_a_header_are_lost() {
     }
     let transmit = queue(&memory, &chains, lengths.len() as u16);
     let receive = queue_at([0, 1, 2].map(|part| BASE + 0x6000 + part * 0x80), 8);
-    assert!(device.activate(0, vec![receive, transmit]));
+    device.activate(0, vec![receive, transmit]).unwrap();
     let counters = device.counters();
-    // It sleeps when it has sent all.
+    // The thread sleeps after all packets are transmitted.
     while counters[0].read().sleeps == 0 && watcher.failure().is_none() {
         std::thread::yield_now();
     }

@@ -1,250 +1,155 @@
-//! The thread of a pair of queues: packets between the rings and the backend.
+//! The thread of a pair of queues: it moves packets between the queues and the backend.
 
-use super::pair::Common;
-use super::spares::Spares;
-use super::{Backend, Counters};
-use crate::limiter::Limiter;
+use super::backend::{Backend, Endpoint};
+use super::rx::Rx;
+use super::rx_buffers::RxBuffers;
+use super::shared::Shared;
+use super::stats::Counters;
+use super::tx::Tx;
+use crate::virtio::kick::Kick;
 use crate::virtio::stats::count;
-use crate::virtio::used::UsedRing;
-use crate::virtio::worker::{self, Bell, Work};
-use crate::virtio::{Chain, DeviceError, Direction, Guest, next_chain, want_doorbell};
-use hartline_abi::virtio::{MAX_FRAME, NetHeader, net_feature};
-use std::io;
-use std::ptr;
+use crate::virtio::worker::{self, Work};
+use crate::virtio::{DeviceError, Guest, feature_bit};
+use hartline_abi::virtio::{MAX_FRAME, NetHeader};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
+use virtio_bindings::virtio_net::{
+    VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_GUEST_USO4,
+    VIRTIO_NET_F_GUEST_USO6, VIRTIO_NET_F_MRG_RXBUF,
+};
 use virtio_queue::Queue;
 
-/// Packets that are moved in one direction before the other one is looked at.
-const BATCH: usize = 64;
-/// Directions, as the limiters have them.
-const SENDING: usize = 0;
-const RECEIVING: usize = 1;
+/// The features with which the driver accepts packets that are larger than the MTU.
+const LARGE_RX: u64 = feature_bit(VIRTIO_NET_F_GUEST_TSO4)
+    | feature_bit(VIRTIO_NET_F_GUEST_TSO6)
+    | feature_bit(VIRTIO_NET_F_GUEST_USO4)
+    | feature_bit(VIRTIO_NET_F_GUEST_USO6);
+/// Length of an Ethernet header, bytes.
+const ETHERNET_HEADER: usize = 14;
 
-/// A pair of queues and what is behind it.
+/// The worker of a pair of queues.
 #[derive(Debug)]
 pub(super) struct Worker {
-    backend: Box<dyn Backend>,
-    receive: Queue,
-    transmit: Queue,
-    /// Receive buffers that come back.
-    used: UsedRing,
-    /// Packets that were sent.
-    sent: UsedRing,
-    spares: Spares,
-    common: Arc<Common>,
+    endpoint: Endpoint,
+    rx: Rx,
+    tx: Tx,
+    shared: Arc<Shared>,
     counters: Arc<Counters>,
-    bell: Arc<Bell>,
-    /// There was no receive buffer.
-    starved: bool,
-    /// The backend has gone.
-    gone: bool,
+    kick: Arc<Kick>,
 }
 
 impl Worker {
-    pub(super) fn new(
+    /// A worker that moves packets between `backend` and an RX and a TX queue.
+    pub fn new(
         backend: Box<dyn Backend>,
-        [receive, transmit]: [Queue; 2],
+        [rx, tx]: [Queue; 2],
         features: u64,
-        common: Arc<Common>,
+        shared: Arc<Shared>,
         counters: Arc<Counters>,
-        bell: Arc<Bell>,
+        kick: Arc<Kick>,
     ) -> Self {
-        let large = net_feature::GUEST_TSO4
-            | net_feature::GUEST_TSO6
-            | net_feature::GUEST_USO4
-            | net_feature::GUEST_USO6;
-        let merge = features & net_feature::MERGEABLE != 0;
-        let frame = match features & large {
-            0 => usize::from(backend.mtu()) + 14,
+        let merges = features & feature_bit(VIRTIO_NET_F_MRG_RXBUF) != 0;
+        let frame = match features & LARGE_RX {
+            0 => usize::from(backend.mtu()) + ETHERNET_HEADER,
             _ => MAX_FRAME,
         };
         Self {
-            backend,
-            used: UsedRing::of(&receive),
-            sent: UsedRing::of(&transmit),
-            receive,
-            transmit,
-            spares: Spares::new(NetHeader::LENGTH + frame, merge),
-            common,
+            endpoint: Endpoint {
+                backend,
+                is_disconnected: false,
+            },
+            rx: Rx::new(rx, RxBuffers::new(NetHeader::LENGTH + frame, merges)),
+            tx: Tx::new(tx),
+            shared,
             counters,
-            bell,
-            starved: false,
-            gone: false,
+            kick,
         }
     }
 
-    /// Moves packets until the bell says stop, or the guest breaks a ring.
-    pub(super) fn run(&mut self) {
-        let bell = Arc::clone(&self.bell);
-        let longest = self.common.polling;
-        if let Err(error) = worker::run(self, &bell, longest) {
-            self.common.guest.fail(error);
+    /// Moves packets until the kick ends the thread, or the guest breaks a ring.
+    pub fn run(&mut self) {
+        let kick = Arc::clone(&self.kick);
+        let longest = self.shared.polling;
+        if let Err(error) = worker::run(self, &kick, longest) {
+            self.shared.guest.fail(error);
         }
     }
 
-    pub(super) fn backend(&mut self) -> &mut dyn Backend {
-        &mut *self.backend
+    /// The backend.
+    pub fn backend(&mut self) -> &mut dyn Backend {
+        &mut *self.endpoint.backend
     }
 
-    pub(super) fn into_backend(self) -> Box<dyn Backend> {
-        self.backend
+    /// Drops the queues and returns the backend.
+    pub fn into_backend(self) -> Box<dyn Backend> {
+        self.endpoint.backend
     }
 
-    /// Sends what the guest has made available.
-    fn send(&mut self) -> Result<bool, DeviceError> {
-        let memory = &self.common.memory;
-        let mut going = Vec::new();
-        while going.len() < BATCH
-            && self.common.limiters[SENDING].wait().is_none()
-            && let Some(chain) = next_chain(&mut self.transmit, memory, Direction::Read)?
-        {
-            self.common.limiters[SENDING].take(chain.length);
-            going.push(chain);
-        }
-        if going.is_empty() {
-            return Ok(false);
-        }
-        self.write(&going);
-        let (memory, guest) = (&self.common.memory, &*self.common.guest);
-        let heads = going.iter().map(|chain| (chain.head, 0));
-        self.sent.give_back(&mut self.transmit, memory, heads)?;
-        if self.sent.interrupt(&self.transmit, memory, guest)? {
-            count(&self.counters.interrupts, 1);
-        }
-        Ok(true)
-    }
-
-    /// Writes packets to the backend. As on a wire, one that is malformed, or not wanted now, is
-    /// lost.
-    fn write(&mut self, going: &[Chain]) {
-        // Without a header it is no packet. The kernel takes one without bytes and sends nothing.
-        let is_whole = |chain: &&Chain| !self.gone && chain.length >= NetHeader::LENGTH;
-        let whole: Vec<_> = going.iter().filter(is_whole).collect();
-        let mut lost = going.len() - whole.len();
-        if !whole.is_empty() {
-            let packets: Vec<_> = whole.iter().map(|chain| &chain.buffers[..]).collect();
-            let (counters, gone) = (&self.counters, &mut self.gone);
-            let mut done = |number: usize, result: io::Result<()>| match result {
-                Ok(()) => {
-                    let length = whole[number].length - NetHeader::LENGTH;
-                    count(&counters.sent_bytes, length as u64);
-                }
-                Err(error) => {
-                    *gone |= is_gone(&error);
-                    lost += 1;
-                }
-            };
-            // SAFETY: buffers in the guest's RAM, which is mapped as long as `memory`.
-            unsafe { self.backend.write_all(&packets, &mut done) };
-        }
-        count(&self.counters.sent_packets, (going.len() - lost) as u64);
-        count(&self.counters.dropped, lost as u64);
-    }
-
-    /// Gives the guest what has come.
-    fn receive(&mut self) -> Result<bool, DeviceError> {
-        let mut done = 0;
-        while done < BATCH
-            && !self.gone
-            && self.common.limiters[RECEIVING].wait().is_none()
-            && self.receive_one()?
-        {
-            done += 1;
-        }
-        let (memory, guest) = (&self.common.memory, &*self.common.guest);
-        if done > 0 && self.used.interrupt(&self.receive, memory, guest)? {
-            count(&self.counters.interrupts, 1);
-        }
-        Ok(done > 0)
-    }
-
-    fn receive_one(&mut self) -> Result<bool, DeviceError> {
-        let memory = &self.common.memory;
-        self.starved = !self.spares.fill(&mut self.receive, memory)?;
-        if self.starved {
-            return Ok(false);
-        }
-        // SAFETY: buffers in the guest's RAM, which is mapped as long as `memory`.
-        let length = match unsafe { self.backend.read(self.spares.pieces()) } {
-            Ok(length) => length,
-            Err(error) => {
-                self.gone |= is_gone(&error);
-                return Ok(false);
-            }
+    /// Sleeps until a kick or a packet of the backend, for at most `timeout` if one is given.
+    /// If `receives` is false, packets of the backend do not end the sleep.
+    fn wait(&mut self, receives: bool, timeout: Option<Duration>) {
+        let backend = &self.endpoint.backend;
+        let (descriptor, backend_timeout) = match receives {
+            true => (backend.descriptor(), backend.timeout()),
+            false => (None, None),
         };
-        let bytes = length.saturating_sub(NetHeader::LENGTH);
-        self.common.limiters[RECEIVING].take(length);
-        count(&self.counters.received_packets, 1);
-        count(&self.counters.received_bytes, bytes as u64);
-        let chains = self.spares.take(length);
-        self.used.give_back(&mut self.receive, memory, chains)?;
-        Ok(true)
+        let timeout = timeout.into_iter().chain(backend_timeout).min();
+        let timeout = timeout.map(|time| Timespec {
+            tv_sec: time.as_secs().cast_signed(),
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        let kick = self.kick.as_fd();
+        let mut entries = [kick, descriptor.unwrap_or(kick)]
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let used = 1 + usize::from(descriptor.is_some());
+        // After a signal no entry has events, and the worker processes the queues once more.
+        let _ = poll(&mut entries[..used], timeout.as_ref());
+        let [kicked, backend] = entries.map(|entry| entry.revents());
+        if !kicked.is_empty() {
+            self.kick.clear();
+        }
+        if backend.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
+            self.endpoint.is_disconnected = true;
+        }
     }
-}
-
-/// Whether an error of the backend means that the interface was deleted.
-fn is_gone(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::EBADFD)
 }
 
 impl Work for Worker {
     fn guest(&self) -> &dyn Guest {
-        &*self.common.guest
+        &*self.shared.guest
     }
 
-    fn turn(&mut self) -> Result<bool, DeviceError> {
-        // The guest can begin with what has come while the host takes what goes.
-        let received = self.receive()?;
-        let sent = self.send()?;
+    fn process(&mut self) -> Result<bool, DeviceError> {
+        let (endpoint, shared, counters) = (&mut self.endpoint, &*self.shared, &*self.counters);
+        // RX first: the guest can work on received packets while the host transmits others.
+        let received = self.rx.process(endpoint, shared, counters)?;
+        let sent = self.tx.process(endpoint, shared, counters)?;
         Ok(received || sent)
     }
 
-    fn watches(&self) {
+    fn count_poll(&self) {
         count(&self.counters.polls, 1);
     }
 
     fn sleep(&mut self) -> Result<(), DeviceError> {
-        let memory = &self.common.memory;
-        let waits = self.common.limiters.each_ref().map(Limiter::wait);
-        let waits_for_limits = waits.iter().any(Option::is_some);
-        count(&self.counters.throttled, waits_for_limits.into());
-        // What may not be sent yet is no reason to look again.
-        let more = waits[SENDING].is_none() && want_doorbell(&mut self.transmit, memory)?;
-        let more = more || self.starved && want_doorbell(&mut self.receive, memory)?;
+        let memory = &self.shared.memory;
+        let rx_wait = self.shared.rx_limiter.wait();
+        let tx_wait = self.shared.tx_limiter.wait();
+        let is_throttled = rx_wait.is_some() || tx_wait.is_some();
+        count(&self.counters.throttled, is_throttled.into());
+        // If the limits stop TX, packets in the ring do not keep the thread awake.
+        let more = tx_wait.is_none() && self.tx.enable_notification(memory)?;
+        let lacks_buffers = self.rx.lacks_buffers();
+        let more = more || lacks_buffers && self.rx.enable_notification(memory)?;
         if more {
             return Ok(());
         }
         count(&self.counters.sleeps, 1);
-        let entry = |fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let cannot_receive = self.starved || self.gone || waits[RECEIVING].is_some();
-        let (descriptor, timeout) = match cannot_receive {
-            // Nothing can be done about what it has.
-            true => (-1, None),
-            false => (self.backend.descriptor(), self.backend.timeout()),
-        };
-        let mut polls = [entry(self.bell.descriptor()), entry(descriptor)];
-        let timeout = waits.into_iter().flatten().chain(timeout).min();
-        let timeout = timeout.map(|time| libc::timespec {
-            tv_sec: time.as_secs().cast_signed(),
-            tv_nsec: time.subsec_nanos().into(),
-        });
-        let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-        // SAFETY: two valid entries, and a time or none. Interrupted: the next turn finds
-        // nothing.
-        unsafe { libc::ppoll(polls.as_mut_ptr(), 2, timeout, ptr::null()) };
-        if polls[0].revents != 0 {
-            self.bell.quiet();
-        }
-        if polls[1].revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0 {
-            self.gone = true;
-        }
+        let receives = !lacks_buffers && !self.endpoint.is_disconnected && rx_wait.is_none();
+        let timeout = rx_wait.into_iter().chain(tx_wait).min();
+        self.wait(receives, timeout);
         Ok(())
     }
 }
-
-// SAFETY: the buffers are the guest's RAM, which belongs to no thread.
-unsafe impl Send for Worker {}

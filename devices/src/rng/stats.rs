@@ -1,14 +1,14 @@
-//! What an entropy device did.
+//! Counters of an entropy device.
 
 use crate::virtio::stats::statistics;
 
 statistics! {
     /// Requests.
     requests,
-    /// Random bytes that the guest was given.
+    /// Random bytes that the guest received.
     bytes,
     /// Interrupts of the guest.
     interrupts,
-    /// Doorbells that the guest rang.
+    /// Notifications of the driver.
     doorbells,
 }

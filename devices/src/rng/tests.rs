@@ -1,23 +1,27 @@
-//! Requests, good and bad, of a driver that is written here.
+//! Good and bad requests of a test driver.
 
+use super::backend::MAX_LENGTH;
 use super::*;
 use crate::virtio::tests::{BASE, Watcher, memory, queue};
+use crate::virtio::{Device, DeviceError, Guest, Memory};
+use std::sync::Arc;
+use virtio_bindings::virtio_ring::{VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 use vm_memory::{Bytes, GuestAddress};
 
-/// Where buffers are.
+/// Address of the buffers.
 const BUFFERS: u64 = BASE + 0x4000;
-const WRITABLE: u16 = 2;
-const NEXT: u16 = 1;
+const WRITE: u16 = VRING_DESC_F_WRITE as u16;
+const NEXT: u16 = VRING_DESC_F_NEXT as u16;
 
-/// Serves a chain of buffers. Result: the memory, what the device counted, and whether it
-/// stopped.
+/// Serves a chain of buffers. Returns the memory, the counters, and the error that stopped the
+/// device.
 fn serve(chain: &[(u64, u32, u16, u16)]) -> (Memory, Statistics, Option<DeviceError>) {
     let memory = memory();
     let watcher = Arc::new(Watcher::default());
     let mut device = Rng::new(memory.clone(), Arc::clone(&watcher) as Arc<dyn Guest>);
-    assert!(device.activate(0, vec![queue(&memory, chain, 1)]));
+    device.activate(0, vec![queue(&memory, chain, 1)]).unwrap();
     device.notify(0);
-    // Nothing new: nothing happens.
+    // Without a new chain nothing happens.
     device.notify(0);
     let counts = device.counters().read();
     device.reset();
@@ -38,12 +42,12 @@ fn bytes(memory: &Memory, at: u64, length: usize) -> Vec<u8> {
 #[test]
 fn buffers_are_filled_to_their_ends_and_no_further() {
     let chain = [
-        (BUFFERS, 100, WRITABLE | NEXT, 1),
-        (BUFFERS + 256, 50, WRITABLE, 0),
+        (BUFFERS, 100, WRITE | NEXT, 1),
+        (BUFFERS + 256, 50, WRITE, 0),
     ];
     let (memory, counts, failure) = serve(&chain);
     assert_eq!((counts.requests, counts.bytes, failure), (1, 150, None));
-    // Of 64 random bytes not all are zeros.
+    // Not all of 64 random bytes are zero.
     for (at, is_random) in [
         (BUFFERS + 36, true),
         (BUFFERS + 100, false),
@@ -57,15 +61,15 @@ fn buffers_are_filled_to_their_ends_and_no_further() {
 
 #[test]
 fn a_request_has_a_limit() {
-    let (memory, counts, failure) = serve(&[(BUFFERS, 0x8000, WRITABLE, 0)]);
-    assert_eq!((counts.bytes, failure), (MOST as u64, None));
-    let behind = bytes(&memory, BUFFERS + MOST as u64, 0x4000);
+    let (memory, counts, failure) = serve(&[(BUFFERS, 0x8000, WRITE, 0)]);
+    assert_eq!((counts.bytes, failure), (MAX_LENGTH as u64, None));
+    let behind = bytes(&memory, BUFFERS + MAX_LENGTH as u64, 0x4000);
     assert!(behind.iter().all(|byte| *byte == 0));
 }
 
 #[test]
-fn bad_buffers_stop_it() {
-    for (address, flags) in [(BUFFERS, 0), (BASE - 16, WRITABLE), (u64::MAX, WRITABLE)] {
+fn bad_buffers_stop_the_device() {
+    for (address, flags) in [(BUFFERS, 0), (BASE - 16, WRITE), (u64::MAX, WRITE)] {
         let (_, counts, failure) = serve(&[(address, 64, flags, 0)]);
         assert_eq!(failure, Some(DeviceError::Buffer), "{address:#x}");
         assert_eq!((counts.requests, counts.doorbells), (0, 2));

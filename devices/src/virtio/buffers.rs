@@ -1,11 +1,11 @@
-//! Buffers of the guest, which it cut as it liked.
+//! Lists of the guest's buffers. The driver chooses where a message is cut into buffers.
 
-/// Length of all of them, bytes.
+/// Total length of buffers, bytes.
 pub(crate) fn length(buffers: &[libc::iovec]) -> usize {
     buffers.iter().map(|buffer| buffer.iov_len).sum()
 }
 
-/// The first `at` bytes of buffers, and the rest; none if there are fewer.
+/// Splits buffers after their first `at` bytes. `None` if they are shorter.
 pub(crate) fn split(
     buffers: &[libc::iovec],
     mut at: usize,
@@ -28,14 +28,33 @@ pub(crate) fn split(
     (at == 0).then_some((first, rest))
 }
 
-/// Copies from buffers, as much as they and `to` have.
+/// The buffers without their first `by` bytes.
+pub(crate) fn advance(buffers: &mut [libc::iovec], mut by: usize) -> &mut [libc::iovec] {
+    let mut whole = 0;
+    for buffer in &*buffers {
+        if by < buffer.iov_len {
+            break;
+        }
+        by -= buffer.iov_len;
+        whole += 1;
+    }
+    let rest = &mut buffers[whole..];
+    if let Some(first) = rest.first_mut() {
+        first.iov_base = first.iov_base.wrapping_byte_add(by);
+        first.iov_len -= by;
+    }
+    rest
+}
+
+/// Copies from buffers until `to` is full or the buffers end.
 ///
 /// # Safety
-/// The buffers may be read.
+/// The buffers are mapped for reading.
 pub(crate) unsafe fn copy_from(buffers: &[libc::iovec], mut to: &mut [u8]) {
     for buffer in buffers {
         let (now, later) = to.split_at_mut(to.len().min(buffer.iov_len));
-        // SAFETY: the caller's contract; no more than the buffer has.
+        // SAFETY: the caller promises that the buffer is readable, and `now` is not longer than
+        // the buffer. `now` is memory of this process, so the two do not overlap.
         unsafe {
             std::ptr::copy_nonoverlapping(buffer.iov_base.cast(), now.as_mut_ptr(), now.len());
         }
@@ -43,14 +62,15 @@ pub(crate) unsafe fn copy_from(buffers: &[libc::iovec], mut to: &mut [u8]) {
     }
 }
 
-/// Copies into buffers, as much as they have room for.
+/// Copies into buffers until `from` or the buffers end.
 ///
 /// # Safety
-/// The buffers may be written.
+/// The buffers are mapped for writing.
 pub(crate) unsafe fn copy_to(buffers: &[libc::iovec], mut from: &[u8]) {
     for buffer in buffers {
         let (now, later) = from.split_at(from.len().min(buffer.iov_len));
-        // SAFETY: the caller's contract; no more than the buffer has room for.
+        // SAFETY: the caller promises that the buffer is writable, and `now` is not longer than
+        // the buffer. `now` is memory of this process, so the two do not overlap.
         unsafe {
             std::ptr::copy_nonoverlapping(now.as_ptr(), buffer.iov_base.cast(), now.len());
         }
@@ -58,14 +78,14 @@ pub(crate) unsafe fn copy_to(buffers: &[libc::iovec], mut from: &[u8]) {
     }
 }
 
-/// What holds of all lists of buffers. Kani proves it for up to three of them, of any lengths;
-/// tests try all short ones.
+/// Properties of all lists of buffers. Kani proves them for up to three buffers of any length;
+/// tests try all short lists.
 #[cfg(any(test, kani))]
 pub(crate) mod properties {
     use super::*;
 
-    /// Asserts that `pieces` are the bytes of `buffers` in their order, however they are cut, and
-    /// that none of them is empty.
+    /// Asserts that `pieces` are the bytes of `buffers` in the same order, wherever they are cut,
+    /// and that no piece is empty.
     pub fn assert_same(buffers: &[libc::iovec], pieces: &[libc::iovec]) {
         let mut pieces = pieces.iter().copied();
         let mut piece: Option<libc::iovec> = None;
@@ -84,8 +104,8 @@ pub(crate) mod properties {
         assert!(piece.is_none() && pieces.next().is_none());
     }
 
-    /// Both parts together are all bytes, and the first one has as many as it was asked for; it
-    /// has that whenever there are so many.
+    /// Both parts together are all bytes, and the first part has the wanted length. The split
+    /// fails only if the buffers are shorter.
     fn splits(buffers: &[libc::iovec], at: usize) {
         match split(buffers, at) {
             Some((first, rest)) => {
@@ -108,7 +128,7 @@ pub(crate) mod properties {
     #[kani::proof]
     #[kani::unwind(8)]
     fn buffers_split() {
-        // As long as descriptors: their sum is a number.
+        // A descriptor's length has 32 bits, so the sum does not overflow.
         let buffers: [_; 3] =
             std::array::from_fn(|_| buffer(kani::any(), kani::any::<u32>() as usize));
         let count: usize = kani::any();
@@ -121,8 +141,8 @@ pub(crate) mod properties {
         const LONGEST: usize = 4;
         for count in 0..4 {
             for number in 0..LONGEST.pow(count) {
-                // The digits of the number are the lengths. Each begins where the one before ends,
-                // or elsewhere.
+                // The digits of the number are the lengths. With a distance of LONGEST, buffers may
+                // be adjacent.
                 let digit = |n| number / LONGEST.pow(n) % LONGEST;
                 for distance in [LONGEST, 100] {
                     let at = |n: u32| 1000 + distance * n as usize;

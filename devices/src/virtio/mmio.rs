@@ -1,13 +1,22 @@
-//! The registers of a device (virtio 1.3, section 4.2).
+//! The registers of a device: the MMIO transport (virtio 1.3, section 4.2).
 
-use super::{Device, MAX_QUEUE_SIZE, Memory};
-use hartline_abi::virtio::{MAGIC, VERSION, feature, register, status};
+use super::{ActivateError, Device, MAX_QUEUE_SIZE, Memory, feature_bit};
+use hartline_abi::virtio::{MAGIC, VERSION};
+use virtio_bindings::virtio_config::{
+    VIRTIO_CONFIG_S_DRIVER_OK, VIRTIO_CONFIG_S_FEATURES_OK, VIRTIO_CONFIG_S_NEEDS_RESET,
+    VIRTIO_F_VERSION_1,
+};
+use virtio_bindings::virtio_mmio::*;
+use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use virtio_queue::{Queue, QueueT};
 
-/// "HART".
+/// Value of `VIRTIO_MMIO_VENDOR_ID`: "HART".
 const VENDOR: u32 = 0x5452_4148;
+/// The features of the transport itself.
+const TRANSPORT_FEATURES: u64 =
+    feature_bit(VIRTIO_F_VERSION_1) | feature_bit(VIRTIO_RING_F_EVENT_IDX);
 
-/// One device's registers.
+/// The registers of one device.
 #[derive(Debug)]
 pub struct Transport {
     device: Box<dyn Device>,
@@ -18,10 +27,11 @@ pub struct Transport {
     driver_features: u64,
     queue_select: u32,
     queues: Vec<Queue>,
+    activate_error: Option<ActivateError>,
 }
 
 impl Transport {
-    /// The registers of `device`, whose rings are in `memory`. It is reset.
+    /// The registers of `device`, whose rings are in `memory`. The device is reset.
     #[must_use]
     pub fn new(device: Box<dyn Device>, memory: Memory) -> Self {
         let mut transport = Self {
@@ -33,6 +43,7 @@ impl Transport {
             driver_features: 0,
             queue_select: 0,
             queues: Vec::new(),
+            activate_error: None,
         };
         transport.reset();
         transport
@@ -48,16 +59,24 @@ impl Transport {
         self.queues = (0..self.device.queues())
             .filter_map(|_| Queue::new(MAX_QUEUE_SIZE).ok())
             .collect();
+        self.activate_error = None;
+    }
+
+    /// Why the device was not activated when the driver last set `DRIVER_OK`. `None` if it was,
+    /// and after a reset.
+    #[must_use]
+    pub fn activate_error(&self) -> Option<&ActivateError> {
+        self.activate_error.as_ref()
     }
 
     fn features(&self) -> u64 {
-        self.device.features() | feature::VERSION_1 | feature::EVENT_INDEX
+        self.device.features() | TRANSPORT_FEATURES
     }
 
-    /// What the guest reads at an offset of the page. What is not there is zero.
+    /// Reads from an offset of the register page. Bytes outside the registers are zero.
     pub fn read(&self, offset: u64, data: &mut [u8]) {
         data.fill(0);
-        if let Some(at) = offset.checked_sub(register::CONFIG) {
+        if let Some(at) = offset.checked_sub(VIRTIO_MMIO_CONFIG.into()) {
             let config = usize::try_from(at)
                 .ok()
                 .and_then(|at| self.device.config().get(at..));
@@ -65,114 +84,129 @@ impl Transport {
                 *to = *from;
             }
         } else if data.len() == 4 {
-            data.copy_from_slice(&self.register(offset).to_le_bytes());
+            // Below `VIRTIO_MMIO_CONFIG`.
+            data.copy_from_slice(&self.register(offset as u32).to_le_bytes());
         }
     }
 
-    fn register(&self, offset: u64) -> u32 {
+    fn register(&self, offset: u32) -> u32 {
         let queue = || self.queues.get(self.queue_select as usize);
         match offset {
-            register::MAGIC => MAGIC,
-            register::VERSION => VERSION,
-            register::DEVICE_ID => self.device.kind(),
-            register::VENDOR_ID => VENDOR,
-            register::DEVICE_FEATURES => half(self.features(), self.device_features_select),
-            register::QUEUE_SIZE_MAX => queue().map_or(0, |queue| queue.max_size().into()),
-            register::QUEUE_READY => queue().map_or(0, |queue| queue.ready().into()),
-            register::STATUS => self.status,
-            // Interrupts have a word in shared memory.
-            register::INTERRUPT_STATUS | register::CONFIG_GENERATION => 0,
+            VIRTIO_MMIO_MAGIC_VALUE => MAGIC,
+            VIRTIO_MMIO_VERSION => VERSION,
+            VIRTIO_MMIO_DEVICE_ID => self.device.device_id(),
+            VIRTIO_MMIO_VENDOR_ID => VENDOR,
+            VIRTIO_MMIO_DEVICE_FEATURES => half(self.features(), self.device_features_select),
+            VIRTIO_MMIO_QUEUE_NUM_MAX => queue().map_or(0, |queue| queue.max_size().into()),
+            VIRTIO_MMIO_QUEUE_READY => queue().map_or(0, |queue| queue.ready().into()),
+            VIRTIO_MMIO_STATUS => self.status,
+            // Interrupts have a word in shared memory, and configurations do not change.
+            VIRTIO_MMIO_INTERRUPT_STATUS | VIRTIO_MMIO_CONFIG_GENERATION => 0,
             _ => 0,
         }
     }
 
-    /// What the guest writes at an offset of the page. What is wrong has no effect, or
-    /// makes the device ask for a reset.
+    /// Writes to an offset of the register page. A wrong write has no effect, or the device asks
+    /// for a reset.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
-        let Ok(bytes) = <[u8; 4]>::try_from(data) else {
+        let (Ok(offset), Ok(bytes)) = (u32::try_from(offset), <[u8; 4]>::try_from(data)) else {
             return;
         };
         let value = u32::from_le_bytes(bytes);
         match offset {
-            register::DEVICE_FEATURES_SELECT => self.device_features_select = value,
-            register::DRIVER_FEATURES_SELECT => self.driver_features_select = value,
-            register::QUEUE_SELECT => self.queue_select = value,
-            register::STATUS => self.set_status(value),
-            register::QUEUE_NOTIFY if self.status & status::DRIVER_OK != 0 => {
+            VIRTIO_MMIO_DEVICE_FEATURES_SEL => self.device_features_select = value,
+            VIRTIO_MMIO_DRIVER_FEATURES_SEL => self.driver_features_select = value,
+            VIRTIO_MMIO_QUEUE_SEL => self.queue_select = value,
+            VIRTIO_MMIO_STATUS => self.set_status(value),
+            VIRTIO_MMIO_QUEUE_NOTIFY if self.has(VIRTIO_CONFIG_S_DRIVER_OK) => {
                 self.device.notify(value);
             }
-            register::DRIVER_FEATURES if self.status & status::FEATURES_OK == 0 => {
+            VIRTIO_MMIO_DRIVER_FEATURES if !self.has(VIRTIO_CONFIG_S_FEATURES_OK) => {
                 set_half(
                     &mut self.driver_features,
                     self.driver_features_select,
                     value,
                 );
             }
-            _ if self.status & status::DRIVER_OK == 0 => self.set_queue(offset, value),
+            _ if !self.has(VIRTIO_CONFIG_S_DRIVER_OK) => self.set_queue(offset, value),
             _ => {}
         }
     }
 
-    fn set_queue(&mut self, offset: u64, value: u32) {
+    /// Whether the status has this bit.
+    fn has(&self, bit: u32) -> bool {
+        self.status & bit != 0
+    }
+
+    fn set_queue(&mut self, offset: u32, value: u32) {
         let Some(queue) = self.queues.get_mut(self.queue_select as usize) else {
             return;
         };
-        let low = Some(value);
+        let half = Some(value);
         match offset {
-            register::QUEUE_SIZE => queue.set_size(u16::try_from(value).unwrap_or(0)),
-            register::QUEUE_READY => queue.set_ready(value == 1),
-            register::QUEUE_DESCRIPTORS => queue.set_desc_table_address(low, None),
-            QUEUE_DESCRIPTORS_HIGH => queue.set_desc_table_address(None, low),
-            register::QUEUE_AVAILABLE => queue.set_avail_ring_address(low, None),
-            QUEUE_AVAILABLE_HIGH => queue.set_avail_ring_address(None, low),
-            register::QUEUE_USED => queue.set_used_ring_address(low, None),
-            QUEUE_USED_HIGH => queue.set_used_ring_address(None, low),
+            VIRTIO_MMIO_QUEUE_NUM => queue.set_size(u16::try_from(value).unwrap_or(0)),
+            VIRTIO_MMIO_QUEUE_READY => queue.set_ready(value == 1),
+            VIRTIO_MMIO_QUEUE_DESC_LOW => queue.set_desc_table_address(half, None),
+            VIRTIO_MMIO_QUEUE_DESC_HIGH => queue.set_desc_table_address(None, half),
+            VIRTIO_MMIO_QUEUE_AVAIL_LOW => queue.set_avail_ring_address(half, None),
+            VIRTIO_MMIO_QUEUE_AVAIL_HIGH => queue.set_avail_ring_address(None, half),
+            VIRTIO_MMIO_QUEUE_USED_LOW => queue.set_used_ring_address(half, None),
+            VIRTIO_MMIO_QUEUE_USED_HIGH => queue.set_used_ring_address(None, half),
             _ => {}
         }
     }
 
-    /// The driver's steps of section 3.1.1.
+    /// Performs the driver's steps of section 3.1.1.
     fn set_status(&mut self, value: u32) {
         if value == 0 {
             return self.reset();
         }
         let added = value & !self.status;
-        self.status |= value & !status::NEEDS_RESET;
-        let known = self.driver_features & !self.features() == 0;
-        if added & status::FEATURES_OK != 0
-            && (!known || self.driver_features & feature::VERSION_1 == 0)
-        {
-            self.status &= !status::FEATURES_OK;
+        self.status |= value & !VIRTIO_CONFIG_S_NEEDS_RESET;
+        if added & VIRTIO_CONFIG_S_FEATURES_OK != 0 && !self.accepts_features() {
+            self.status &= !VIRTIO_CONFIG_S_FEATURES_OK;
         }
-        if added & status::DRIVER_OK != 0 && !self.activate() {
-            self.status |= status::NEEDS_RESET;
-            self.status &= !status::DRIVER_OK;
+        if added & VIRTIO_CONFIG_S_DRIVER_OK != 0 {
+            self.activate_error = self.activate().err();
+            if self.activate_error.is_some() {
+                self.status |= VIRTIO_CONFIG_S_NEEDS_RESET;
+                self.status &= !VIRTIO_CONFIG_S_DRIVER_OK;
+            }
         }
     }
 
-    fn activate(&mut self) -> bool {
-        if self.status & status::FEATURES_OK == 0 {
-            return false;
+    /// Whether the driver has accepted `VIRTIO_F_VERSION_1` and only features that are offered.
+    fn accepts_features(&self) -> bool {
+        let is_offered = self.driver_features & !self.features() == 0;
+        is_offered && self.driver_features & feature_bit(VIRTIO_F_VERSION_1) != 0
+    }
+
+    fn activate(&mut self) -> Result<(), ActivateError> {
+        let device = self.device.name();
+        if !self.has(VIRTIO_CONFIG_S_FEATURES_OK) {
+            let status = self.status;
+            return Err(ActivateError::Status { device, status });
         }
-        let has_events = self.driver_features & feature::EVENT_INDEX != 0;
-        for queue in &mut self.queues {
-            queue.set_event_idx(has_events);
-        }
+        let has_event_idx = self.driver_features & feature_bit(VIRTIO_RING_F_EVENT_IDX) != 0;
         let mut queues = std::mem::take(&mut self.queues);
         queues.truncate(self.device.queues_with(self.driver_features));
-        let is_valid = |(number, queue): (usize, &Queue)| {
-            queue.is_valid(self.memory.map()) || !queue.ready() && self.device.may_lack(number)
-        };
-        queues.iter().enumerate().all(is_valid)
-            && self.device.activate(self.driver_features, queues)
+        for (number, queue) in queues.iter_mut().enumerate() {
+            queue.set_event_idx(has_event_idx);
+            let is_left_out = !queue.ready() && self.device.is_optional(number);
+            if !queue.is_valid(self.memory.map()) && !is_left_out {
+                return Err(ActivateError::Queue {
+                    device,
+                    queue: number,
+                    size: queue.size(),
+                    ready: queue.ready(),
+                });
+            }
+        }
+        self.device.activate(self.driver_features, queues)
     }
 }
 
-const QUEUE_DESCRIPTORS_HIGH: u64 = register::QUEUE_DESCRIPTORS + 4;
-const QUEUE_AVAILABLE_HIGH: u64 = register::QUEUE_AVAILABLE + 4;
-const QUEUE_USED_HIGH: u64 = register::QUEUE_USED + 4;
-
-/// 32 bits of a word of features.
+/// One of the two 32-bit halves of a word of features.
 fn half(word: u64, select: u32) -> u32 {
     match select {
         0 => word as u32,

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Defines the counters of a device, which its thread and the vCPUs' count up, and their values
-/// at one time.
+/// Defines the counters of a device, which its thread and vCPU threads increment, and a snapshot
+/// of their values.
 macro_rules! statistics {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters, which the device's thread and the vCPUs' count up.
+        /// Counters of the device, which its thread and vCPU threads increment.
         #[derive(Debug, Default)]
         pub struct Counters {
             $($(#[$doc])* pub(super) $name: std::sync::atomic::AtomicU64,)*
@@ -19,7 +19,7 @@ macro_rules! statistics {
         }
 
         impl Counters {
-            /// The values.
+            /// Reads the current values.
             #[must_use]
             pub fn read(&self) -> Statistics {
                 let load = |counter: &std::sync::atomic::AtomicU64| {
@@ -30,7 +30,7 @@ macro_rules! statistics {
         }
 
         impl Statistics {
-            /// Names and values.
+            /// The counters' names and values.
             #[must_use]
             pub fn rows(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)*]
@@ -41,7 +41,7 @@ macro_rules! statistics {
 
 pub(crate) use statistics;
 
-/// Counts up.
+/// Adds to a counter.
 pub(crate) fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }

@@ -1,33 +1,43 @@
-//! Drivers that are wrong, or hostile.
+//! Correct, wrong and hostile drivers.
 
 use super::mmio::Transport;
 use super::*;
-use hartline_abi::virtio::{MAGIC, feature, register, status};
-use std::sync::{Mutex, OnceLock};
-use vm_memory::Bytes;
+use hartline_abi::virtio::MAGIC;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, OnceLock};
+use virtio_bindings::virtio_config::{
+    VIRTIO_CONFIG_S_ACKNOWLEDGE, VIRTIO_CONFIG_S_DRIVER, VIRTIO_CONFIG_S_DRIVER_OK,
+    VIRTIO_CONFIG_S_FEATURES_OK, VIRTIO_F_VERSION_1,
+};
+use virtio_bindings::virtio_mmio::*;
+use virtio_bindings::virtio_ring::{
+    VIRTIO_RING_F_EVENT_IDX, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE,
+};
+use virtio_queue::{Queue, QueueT};
+use vm_memory::{Bytes, GuestAddress};
 
-/// Where the guest has its memory, and how much.
+/// Address and length of the guest's memory.
 pub const BASE: u64 = 1 << 32;
 const LENGTH: usize = 64 << 10;
-/// Parts of the only queue.
+/// Addresses of the parts of the only queue.
 const DESCRIPTORS: u64 = BASE;
 pub const AVAILABLE: u64 = BASE + 0x1000;
 pub const USED: u64 = BASE + 0x2000;
 pub const SIZE: u16 = 8;
 
-/// A page, which is only reached by its address.
+/// A page, which is only accessed by its address.
 #[derive(Debug, Clone)]
 #[repr(align(4096))]
 struct Page {
     _bytes: [u8; 4096],
 }
 
-/// Remembers why the device stopped.
+/// A guest that remembers why the device stopped.
 #[derive(Debug, Default)]
 pub struct Watcher(OnceLock<DeviceError>);
 
 impl Watcher {
-    /// Why it stopped, if it did.
+    /// Why the device stopped, if it did.
     pub fn failure(&self) -> Option<DeviceError> {
         self.0.get().copied()
     }
@@ -37,7 +47,7 @@ impl Guest for Watcher {
     fn interrupt(&self) {}
 
     fn fail(&self, error: DeviceError) {
-        self.0.set(error).expect("it stops once");
+        self.0.set(error).expect("the device stops once");
     }
 }
 
@@ -47,16 +57,20 @@ pub fn memory() -> Memory {
         LENGTH / size_of::<Page>()
     ]));
     let base = NonNull::new(pages.lock().unwrap().as_mut_ptr().cast()).unwrap();
-    // SAFETY: the vector is not changed while the memory has it.
+    // SAFETY: the memory owns the vector, which nobody changes, so its pages stay mapped.
     unsafe { Memory::new(base, LENGTH, BASE, pages) }.unwrap()
 }
 
-/// A device with one queue, which tells whether it was started.
+/// A device with one queue that records with which features it was activated.
 #[derive(Debug, Default)]
 struct Recorder(Arc<Mutex<Option<u64>>>);
 
 impl Device for Recorder {
-    fn kind(&self) -> u32 {
+    fn name(&self) -> &'static str {
+        "recorder"
+    }
+
+    fn device_id(&self) -> u32 {
         77
     }
 
@@ -72,9 +86,9 @@ impl Device for Recorder {
         &[1, 2, 3]
     }
 
-    fn activate(&mut self, features: u64, _: Vec<Queue>) -> bool {
+    fn activate(&mut self, features: u64, _: Vec<Queue>) -> Result<(), ActivateError> {
         *self.0.lock().unwrap() = Some(features);
-        true
+        Ok(())
     }
 
     fn notify(&self, _: u32) {}
@@ -90,36 +104,44 @@ fn transport() -> (Transport, Arc<Mutex<Option<u64>>>) {
     (Transport::new(Box::new(device), memory()), started)
 }
 
-fn read(transport: &Transport, offset: u64) -> u32 {
+fn read(transport: &Transport, offset: u32) -> u32 {
     let mut bytes = [0; 4];
-    transport.read(offset, &mut bytes);
+    transport.read(offset.into(), &mut bytes);
     u32::from_le_bytes(bytes)
 }
 
-/// Sets the device up with a queue at these addresses; the result is its status.
+/// The status of a driver before it has settled the features.
+const DRIVER: u32 = VIRTIO_CONFIG_S_ACKNOWLEDGE | VIRTIO_CONFIG_S_DRIVER;
+
+/// Sets the device up with a queue at these addresses. Returns its status.
 fn start(transport: &mut Transport, features: u64, queue: [u64; 3]) -> u32 {
-    let mut write = |offset, value: u64| transport.write(offset, &(value as u32).to_le_bytes());
-    write(register::STATUS, 0);
-    write(register::STATUS, 3);
+    let mut write = |offset: u32, value: u64| {
+        transport.write(offset.into(), &(value as u32).to_le_bytes());
+    };
+    write(VIRTIO_MMIO_STATUS, 0);
+    write(VIRTIO_MMIO_STATUS, DRIVER.into());
     for half in 0..2 {
-        write(register::DRIVER_FEATURES_SELECT, half);
-        write(register::DRIVER_FEATURES, features >> (32 * half));
+        write(VIRTIO_MMIO_DRIVER_FEATURES_SEL, half);
+        write(VIRTIO_MMIO_DRIVER_FEATURES, features >> (32 * half));
     }
-    write(register::STATUS, 3 | u64::from(status::FEATURES_OK));
-    write(register::QUEUE_SIZE, SIZE.into());
-    let places = [
-        register::QUEUE_DESCRIPTORS,
-        register::QUEUE_AVAILABLE,
-        register::QUEUE_USED,
+    let features_ok = DRIVER | VIRTIO_CONFIG_S_FEATURES_OK;
+    write(VIRTIO_MMIO_STATUS, features_ok.into());
+    write(VIRTIO_MMIO_QUEUE_NUM, SIZE.into());
+    let registers = [
+        (VIRTIO_MMIO_QUEUE_DESC_LOW, VIRTIO_MMIO_QUEUE_DESC_HIGH),
+        (VIRTIO_MMIO_QUEUE_AVAIL_LOW, VIRTIO_MMIO_QUEUE_AVAIL_HIGH),
+        (VIRTIO_MMIO_QUEUE_USED_LOW, VIRTIO_MMIO_QUEUE_USED_HIGH),
     ];
-    for (place, address) in places.into_iter().zip(queue) {
-        write(place, address);
-        write(place + 4, address >> 32);
+    for ((low, high), address) in registers.into_iter().zip(queue) {
+        write(low, address);
+        write(high, address >> 32);
     }
-    write(register::QUEUE_READY, 1);
-    let all = 3 | status::FEATURES_OK | status::DRIVER_OK;
-    write(register::STATUS, all.into());
-    read(transport, register::STATUS)
+    write(VIRTIO_MMIO_QUEUE_READY, 1);
+    write(
+        VIRTIO_MMIO_STATUS,
+        (features_ok | VIRTIO_CONFIG_S_DRIVER_OK).into(),
+    );
+    read(transport, VIRTIO_MMIO_STATUS)
 }
 
 const QUEUE: [u64; 3] = [DESCRIPTORS, AVAILABLE, USED];
@@ -127,22 +149,23 @@ const QUEUE: [u64; 3] = [DESCRIPTORS, AVAILABLE, USED];
 #[test]
 fn a_driver_starts_the_device() {
     let (mut transport, started) = transport();
-    assert_eq!(read(&transport, register::MAGIC), MAGIC);
-    assert_eq!(read(&transport, register::DEVICE_ID), 77);
-    assert_eq!(read(&transport, register::CONFIG), 0x0003_0201);
-    assert_eq!(read(&transport, register::CONFIG + 4), 0);
-    let features = feature::VERSION_1 | feature::EVENT_INDEX | 1;
+    assert_eq!(read(&transport, VIRTIO_MMIO_MAGIC_VALUE), MAGIC);
+    assert_eq!(read(&transport, VIRTIO_MMIO_DEVICE_ID), 77);
+    assert_eq!(read(&transport, VIRTIO_MMIO_CONFIG), 0x0003_0201);
+    assert_eq!(read(&transport, VIRTIO_MMIO_CONFIG + 4), 0);
+    let features = feature_bit(VIRTIO_F_VERSION_1) | feature_bit(VIRTIO_RING_F_EVENT_IDX) | 1;
     let status = start(&mut transport, features, QUEUE);
-    assert_eq!(status & status::DRIVER_OK, status::DRIVER_OK);
+    assert_ne!(status & VIRTIO_CONFIG_S_DRIVER_OK, 0);
+    assert!(transport.activate_error().is_none());
     assert_eq!(*started.lock().unwrap(), Some(features));
-    transport.write(register::STATUS, &[0; 4]);
+    transport.write(VIRTIO_MMIO_STATUS.into(), &[0; 4]);
     assert_eq!(*started.lock().unwrap(), None);
 }
 
 #[test]
 fn wrong_drivers_do_not_start_it() {
     let (mut transport, started) = transport();
-    let version = feature::VERSION_1;
+    let version = feature_bit(VIRTIO_F_VERSION_1);
     for (features, queue) in [
         (1, QUEUE),
         (version | 2, QUEUE),
@@ -151,7 +174,24 @@ fn wrong_drivers_do_not_start_it() {
         (version, [DESCRIPTORS, AVAILABLE, 0]),
     ] {
         let status = start(&mut transport, features, queue);
-        assert_eq!(status & status::DRIVER_OK, 0, "{features:#x} {queue:x?}");
+        assert_eq!(
+            status & VIRTIO_CONFIG_S_DRIVER_OK,
+            0,
+            "{features:#x} {queue:x?}"
+        );
+        let error = transport.activate_error().unwrap();
+        assert_eq!(
+            matches!(
+                error,
+                ActivateError::Queue {
+                    queue: 0,
+                    size: SIZE,
+                    ..
+                }
+            ),
+            features == version,
+            "{error}"
+        );
         assert_eq!(*started.lock().unwrap(), None);
     }
     for offset in (0..0x200).step_by(1) {
@@ -161,7 +201,7 @@ fn wrong_drivers_do_not_start_it() {
     }
 }
 
-/// A queue whose driver has made the descriptors of `chain` available.
+/// A queue with the descriptors of `chain`, whose driver has set this available index.
 pub fn queue(memory: &Memory, chain: &[(u64, u32, u16, u16)], index: u16) -> Queue {
     let map = memory.map();
     for (n, &(address, length, flags, next)) in chain.iter().enumerate() {
@@ -175,7 +215,7 @@ pub fn queue(memory: &Memory, chain: &[(u64, u32, u16, u16)], index: u16) -> Que
     queue_at(QUEUE, SIZE)
 }
 
-/// A queue of so many entries whose descriptors and rings are at these addresses.
+/// A queue of `size` entries with its descriptors and rings at these addresses.
 pub fn queue_at([descriptors, available, used]: [u64; 3], size: u16) -> Queue {
     let mut queue = Queue::new(MAX_QUEUE_SIZE).unwrap();
     queue.set_size(size);
@@ -190,11 +230,11 @@ pub fn queue_at([descriptors, available, used]: [u64; 3], size: u16) -> Queue {
     queue
 }
 
-const NEXT: u16 = 1;
-const WRITE: u16 = 2;
+const NEXT: u16 = VRING_DESC_F_NEXT as u16;
+const WRITE: u16 = VRING_DESC_F_WRITE as u16;
 
 #[test]
-fn chains_are_followed_and_given_back() {
+fn chains_are_followed_and_become_used() {
     let memory = memory();
     let chain = [(BASE + 0x4000, 100, NEXT, 1), (BASE + 0x5000, 50, 0, 0)];
     let mut queue = queue(&memory, &chain, 1);
@@ -207,7 +247,7 @@ fn chains_are_followed_and_given_back() {
             .unwrap()
             .is_none()
     );
-    give_back(&mut queue, &memory, chain.head, 7).unwrap();
+    add_used(&mut queue, &memory, chain.head, 7).unwrap();
     let used: u32 = memory.map().read_obj(GuestAddress(USED + 8)).unwrap();
     assert_eq!(used, 7);
 }
@@ -217,7 +257,7 @@ fn bad_chains_are_errors() {
     let memory = memory();
     let inside = BASE + 0x4000;
     for (chain, index, expected) in [
-        // Outside RAM, over its end, around the end of addresses.
+        // Outside RAM, across its end, across the end of the address space.
         (vec![(0x1000, 10, 0, 0)], 1, DeviceError::Buffer),
         (
             vec![(BASE + LENGTH as u64 - 9, 10, 0, 0)],
@@ -225,7 +265,7 @@ fn bad_chains_are_errors() {
             DeviceError::Buffer,
         ),
         (vec![(u64::MAX - 3, 10, 0, 0)], 1, DeviceError::Buffer),
-        // For writing, where the device reads.
+        // Device-writable where the device reads.
         (vec![(inside, 10, WRITE, 0)], 1, DeviceError::Buffer),
         // More buffers available than there are.
         (vec![(inside, 10, 0, 0)], SIZE + 1, DeviceError::Ring),
@@ -234,15 +274,33 @@ fn bad_chains_are_errors() {
         let result = next_chain(&mut queue, &memory, Direction::Read);
         assert_eq!(result.unwrap_err(), expected, "{chain:x?}");
     }
-    // Behind one that the device writes, none that it reads.
+    // A device-readable buffer behind a device-writable one.
     let chain = [(inside, 10, WRITE | NEXT, 1), (inside, 10, 0, 0)];
     let mut mixed = queue(&memory, &chain, 1);
     let result = next_chain(&mut mixed, &memory, Direction::Both);
     assert_eq!(result.unwrap_err(), DeviceError::Buffer);
-    // A circle ends.
+    // A loop of descriptors ends.
     let mut queue = queue(&memory, &[(inside, 10, NEXT, 0)], 1);
     let chain = next_chain(&mut queue, &memory, Direction::Read)
         .unwrap()
         .unwrap();
     assert!(chain.buffers.len() <= SIZE.into());
+}
+
+#[test]
+fn activate_errors_name_device_queue_and_value() {
+    let (mut transport, _) = transport();
+    let version = feature_bit(VIRTIO_F_VERSION_1);
+    start(&mut transport, version, [DESCRIPTORS, AVAILABLE, 0]);
+    let error = transport.activate_error().unwrap().to_string();
+    assert!(
+        error.starts_with("recorder: cannot activate queue 0 of 8 entries (ready: true)"),
+        "{error}"
+    );
+    // Without VIRTIO_F_VERSION_1, FEATURES_OK is refused.
+    start(&mut transport, 1, QUEUE);
+    let error = transport.activate_error().unwrap().to_string();
+    assert!(error.contains("lacks FEATURES_OK"), "{error}");
+    transport.reset();
+    assert!(transport.activate_error().is_none());
 }

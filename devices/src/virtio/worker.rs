@@ -1,174 +1,122 @@
-//! The life of a device's thread: while there is work, and for some time after, it watches the
-//! rings, so that the guest need not ring; then it asks for the doorbell, looks once more, and
-//! sleeps.
+//! The loop of a device's thread. While there is work, and for some time after, the thread
+//! busy-polls the rings, so that the driver need not kick it. Then it enables notifications,
+//! processes the rings once more, and sleeps.
 
+use super::kick::Kick;
 use super::{DeviceError, Guest};
 use crate::lateness;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-/// Shortest time for which the rings are watched, unless they are not at all.
+/// Shortest time of a busy-poll, unless the longest is shorter.
 const MIN_POLLING: Duration = Duration::from_micros(20);
 
-/// What other threads tell the device's own.
+/// A device's thread, which runs while the device is active, and its kick.
 #[derive(Debug)]
-pub(crate) struct Bell {
-    event: EventFd,
-    stop: AtomicBool,
-}
-
-impl Bell {
-    /// # Errors
-    /// If the host has no descriptor left.
-    pub fn new() -> io::Result<Self> {
-        Ok(Self {
-            event: EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)?,
-            stop: AtomicBool::new(false),
-        })
-    }
-
-    /// Wakes the thread.
-    pub fn ring(&self) {
-        // Fails only if the counter is at its limit: then it is signalled already.
-        let _: io::Result<()> = self.event.write(1);
-    }
-
-    /// Lets the thread end, or a new one begin.
-    pub fn stop(&self, stop: bool) {
-        self.stop.store(stop, Ordering::SeqCst);
-        self.ring();
-    }
-
-    /// What is readable when it was rung.
-    pub fn descriptor(&self) -> RawFd {
-        self.event.as_raw_fd()
-    }
-
-    /// Sleeps until it is rung, for `time` at most if that is given.
-    pub fn wait(&self, time: Option<Duration>) {
-        let mut poll = libc::pollfd {
-            fd: self.descriptor(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // Rounded up: not called too early again and again.
-        let time = time.map_or(-1, |time| {
-            i32::try_from(time.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
-        });
-        // SAFETY: one valid entry. Interrupted: who sleeps looks, and finds nothing.
-        unsafe { libc::poll(&raw mut poll, 1, time) };
-        if poll.revents != 0 {
-            self.quiet();
-        }
-    }
-
-    /// It was heard. To be called before the rings are looked at, so that a later ring is seen
-    /// later.
-    pub fn quiet(&self) {
-        let _: io::Result<u64> = self.event.read();
-    }
-}
-
-/// A device's thread, which runs while the device is active, and its bell.
-#[derive(Debug)]
-pub(crate) struct Thread<T> {
-    bell: Arc<Bell>,
+pub(crate) struct WorkerThread<T> {
+    kick: Arc<Kick>,
     handle: Option<JoinHandle<T>>,
 }
 
-impl<T> Thread<T> {
-    /// None runs yet.
+impl<T> WorkerThread<T> {
+    /// A thread that does not run yet.
     ///
     /// # Errors
-    /// If the host has no descriptor left.
+    /// The host has no descriptor left.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
-            bell: Arc::new(Bell::new()?),
+            kick: Arc::new(Kick::new()?),
             handle: None,
         })
     }
 
-    /// What other threads tell it.
-    pub fn bell(&self) -> &Arc<Bell> {
-        &self.bell
+    /// The kick that wakes the thread.
+    pub fn kick(&self) -> &Arc<Kick> {
+        &self.kick
     }
 
-    /// Lets it end, and waits for that. Result: what it gives back, if it ran and did not panic.
+    /// Ends the thread and waits for its end. Returns the thread's result, if it ran and did not
+    /// panic.
     pub fn stop(&mut self) -> Option<T> {
         let handle = self.handle.take()?;
-        self.bell.stop(true);
+        self.kick.set_stop(true);
         handle.join().ok()
     }
 }
 
-impl<T: Send + 'static> Thread<T> {
-    /// Starts it; one that ran has been stopped. Result: whether the host had a thread.
-    pub fn start(&mut self, name: &str, run: impl FnOnce() -> T + Send + 'static) -> bool {
-        self.bell.stop(false);
+impl<T: Send + 'static> WorkerThread<T> {
+    /// Starts the thread. An earlier one was stopped before.
+    ///
+    /// # Errors
+    /// The host has no thread left.
+    pub fn start(
+        &mut self,
+        name: &str,
+        run: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<()> {
+        self.kick.set_stop(false);
         let thread = thread::Builder::new().name(name.into());
-        self.handle = thread.spawn(run).ok();
-        self.handle.is_some()
+        self.handle = Some(thread.spawn(run)?);
+        Ok(())
     }
 }
 
-impl<T> Drop for Thread<T> {
+impl<T> Drop for WorkerThread<T> {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-/// What a device's thread does.
+/// The work of a device's thread.
 pub(crate) trait Work {
-    /// For whom it works.
+    /// The guest of the device that this worker serves.
     fn guest(&self) -> &dyn Guest;
 
-    /// Does what there is to do. Result: whether there was anything.
-    fn turn(&mut self) -> Result<bool, DeviceError>;
+    /// Processes the rings and the backend once. Returns whether there was work.
+    fn process(&mut self) -> Result<bool, DeviceError>;
 
-    /// There was nothing to do: the rings are watched.
-    fn watches(&self);
+    /// Counts a busy-poll, which begins now because there was no work.
+    fn count_poll(&self);
 
-    /// Asks for the doorbell, looks once more, and sleeps until it rings.
+    /// Enables notifications, checks the rings once more, and sleeps until a kick.
     fn sleep(&mut self) -> Result<(), DeviceError>;
 }
 
-/// Works until the thread is to end, or the guest breaks a ring. The rings are watched for
-/// `longest` at most.
-pub(crate) fn run(work: &mut impl Work, bell: &Bell, longest: Duration) -> Result<(), DeviceError> {
+/// Works until the kick ends the thread, or the guest breaks a ring. A busy-poll takes `longest`
+/// at most.
+pub(crate) fn run(work: &mut impl Work, kick: &Kick, longest: Duration) -> Result<(), DeviceError> {
     let shortest = MIN_POLLING.min(longest);
     let mut budget = shortest;
-    while !bell.stop.load(Ordering::SeqCst) {
-        work.guest().set_watching(true);
-        let result = work_on(work, bell, &mut budget, [shortest, longest]);
-        work.guest().set_watching(false);
+    while !kick.is_stopped() {
+        work.guest().set_polling(true);
+        let result = process_until_idle(work, kick, &mut budget, [shortest, longest]);
+        work.guest().set_polling(false);
         result?;
-        if !bell.stop.load(Ordering::SeqCst) {
+        if !kick.is_stopped() {
             work.sleep()?;
         }
     }
     Ok(())
 }
 
-/// Works until nothing was there to do for `budget`, or the thread is to end.
-fn work_on(
+/// Works until a busy-poll of `budget` finds nothing, or the thread is to end. The budget doubles
+/// with each busy-poll that finds work and halves otherwise.
+fn process_until_idle(
     work: &mut impl Work,
-    bell: &Bell,
+    kick: &Kick,
     budget: &mut Duration,
     [shortest, longest]: [Duration; 2],
 ) -> Result<(), DeviceError> {
-    while !bell.stop.load(Ordering::SeqCst) {
+    while !kick.is_stopped() {
         lateness::point();
-        work.guest().watch();
-        if work.turn()? {
+        work.guest().poll();
+        if work.process()? {
             continue;
         }
-        work.watches();
-        if !watch(work, *budget)? {
+        work.count_poll();
+        if !busy_poll(work, *budget)? {
             *budget = (*budget / 2).max(shortest);
             return Ok(());
         }
@@ -177,13 +125,13 @@ fn work_on(
     Ok(())
 }
 
-/// Works if there is something to do within `time`. Result: whether there was.
-fn watch(work: &mut impl Work, time: Duration) -> Result<bool, DeviceError> {
+/// Polls for work for up to `time`. Returns whether there was work.
+fn busy_poll(work: &mut impl Work, time: Duration) -> Result<bool, DeviceError> {
     let start = Instant::now();
     while start.elapsed() < time {
         thread::yield_now();
-        work.guest().watch();
-        if work.turn()? {
+        work.guest().poll();
+        if work.process()? {
             return Ok(true);
         }
     }
@@ -193,42 +141,42 @@ fn watch(work: &mut impl Work, time: Duration) -> Result<bool, DeviceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Counts threads that watch, and how often they did.
+    /// Counts the threads that poll, and their polls.
     #[derive(Debug, Default)]
-    struct Watched {
-        watchers: AtomicU32,
-        looks: AtomicU32,
+    struct PolledGuest {
+        pollers: AtomicU32,
+        polls: AtomicU32,
     }
 
-    impl Guest for Watched {
+    impl Guest for PolledGuest {
         fn interrupt(&self) {}
 
-        fn set_watching(&self, watches: bool) {
-            let before = match watches {
-                true => self.watchers.fetch_add(1, Ordering::SeqCst),
-                false => self.watchers.fetch_sub(1, Ordering::SeqCst),
+        fn set_polling(&self, is_polling: bool) {
+            let before = match is_polling {
+                true => self.pollers.fetch_add(1, Ordering::SeqCst),
+                false => self.pollers.fetch_sub(1, Ordering::SeqCst),
             };
-            assert_eq!(before, u32::from(!watches));
+            assert_eq!(before, u32::from(!is_polling));
         }
 
-        fn watch(&self) {
-            assert_eq!(self.watchers.load(Ordering::SeqCst), 1);
-            self.looks.fetch_add(1, Ordering::SeqCst);
+        fn poll(&self) {
+            assert_eq!(self.pollers.load(Ordering::SeqCst), 1);
+            self.polls.fetch_add(1, Ordering::SeqCst);
         }
 
         fn fail(&self, _: DeviceError) {}
     }
 
-    /// Has something to do a few times, sleeps, again, and ends.
+    /// Has work a few times, sleeps, has work again, and ends.
     struct Few<'a> {
-        guest: Watched,
-        bell: &'a Bell,
+        guest: PolledGuest,
+        kick: &'a Kick,
         left: u32,
-        turns: u32,
+        calls: u32,
         sleeps: u32,
-        /// The last turn fails.
+        /// The work after the first sleep fails.
         fails: bool,
     }
 
@@ -237,8 +185,8 @@ mod tests {
             &self.guest
         }
 
-        fn turn(&mut self) -> Result<bool, DeviceError> {
-            self.turns += 1;
+        fn process(&mut self) -> Result<bool, DeviceError> {
+            self.calls += 1;
             if self.fails && self.sleeps == 1 {
                 return Err(DeviceError::Ring);
             }
@@ -246,35 +194,35 @@ mod tests {
             Ok(self.left > 0)
         }
 
-        fn watches(&self) {}
+        fn count_poll(&self) {}
 
         fn sleep(&mut self) -> Result<(), DeviceError> {
-            assert_eq!(self.guest.watchers.load(Ordering::SeqCst), 0);
+            assert_eq!(self.guest.pollers.load(Ordering::SeqCst), 0);
             self.sleeps += 1;
             self.left = 4;
-            self.bell.stop(self.sleeps == 2);
+            self.kick.set_stop(self.sleeps == 2);
             Ok(())
         }
     }
 
     #[test]
-    fn the_guest_knows_who_watches() {
+    fn the_guest_knows_which_threads_poll() {
         for (longest, fails) in [(0, false), (50, false), (50, true)] {
-            let bell = Bell::new().unwrap();
+            let kick = Kick::new().unwrap();
             let mut few = Few {
-                guest: Watched::default(),
-                bell: &bell,
+                guest: PolledGuest::default(),
+                kick: &kick,
                 left: 4,
-                turns: 0,
+                calls: 0,
                 sleeps: 0,
                 fails,
             };
-            let result = run(&mut few, &bell, Duration::from_micros(longest));
+            let result = run(&mut few, &kick, Duration::from_micros(longest));
             assert_eq!(result.is_err(), fails);
-            assert_eq!(few.guest.watchers.load(Ordering::SeqCst), 0);
-            assert_eq!(few.guest.looks.load(Ordering::SeqCst), few.turns);
+            assert_eq!(few.guest.pollers.load(Ordering::SeqCst), 0);
+            assert_eq!(few.guest.polls.load(Ordering::SeqCst), few.calls);
             assert_eq!(few.sleeps, if fails { 1 } else { 2 });
-            assert!(few.turns >= if fails { 5 } else { 8 });
+            assert!(few.calls >= if fails { 5 } else { 8 });
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The server's end of the channel. It trusts nothing in it: a request is copied once and
-//! checked, and data only ever read or written as bytes.
+//! The server's end of the channel. The server does not trust its contents: it copies each request
+//! once and checks the copy, and reads and writes data only as bytes.
 
 use hartline_abi::volume::{
-    ANSWERED, Answer, Channel as Shared, Place as SharedPlace, Request, SUBMITTED, VOLUME_DATA,
+    ANSWERED, Answer, Channel as Shared, Place as SharedSlot, Request, SUBMITTED, VOLUME_DATA,
     VOLUME_PLACES,
 };
 use std::ptr::{NonNull, addr_of, addr_of_mut};
@@ -13,19 +13,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Data(NonNull<u8>);
 
 impl Data {
-    /// Start, for a system call; [`VOLUME_DATA`] bytes follow.
+    /// Pointer to the [`VOLUME_DATA`] bytes, for a system call.
     pub fn pointer(self) -> NonNull<u8> {
         self.0
     }
 
-    /// A copy of `length` bytes from `offset`; none if they are not all there.
+    /// A copy of `length` bytes from `offset`. `None` if the data is shorter.
     pub fn get(self, offset: u64, length: u64) -> Option<Vec<u8>> {
         let end = offset.checked_add(length)?;
         if end > VOLUME_DATA as u64 {
             return None;
         }
         let mut bytes = vec![0; length as usize];
-        // SAFETY: inside the data, and a copy of bytes that may change is just other bytes.
+        // SAFETY: `end` is at most VOLUME_DATA, so the source is inside the data. If the guest changes
+        // the bytes meanwhile, the copy has other bytes, which are valid too.
         unsafe {
             let from = self.0.as_ptr().add(offset as usize);
             std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
@@ -33,23 +34,24 @@ impl Data {
         Some(bytes)
     }
 
-    /// Stores bytes at the start, as many as fit. Result: how many.
+    /// Stores bytes at the start, as many as fit. Returns their number.
     pub fn put(self, bytes: &[u8]) -> u64 {
         let length = bytes.len().min(VOLUME_DATA);
-        // SAFETY: inside the data.
+        // SAFETY: `length` is at most VOLUME_DATA, so the target is inside the data.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.as_ptr(), length) };
         length as u64
     }
 }
 
-/// A place for one request.
+/// A slot for one request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place(NonNull<SharedPlace>);
+pub(super) struct Slot(NonNull<SharedSlot>);
 
-// SAFETY: memory shared with the guest, not bound to a thread.
-unsafe impl Send for Place {}
+// SAFETY: the slot is memory that is shared with the guest and not bound to a thread. All accesses
+// are atomic, volatile or copies.
+unsafe impl Send for Slot {}
 
-impl Place {
+impl Slot {
     /// Whether the guest waits for an answer.
     pub fn is_submitted(self) -> bool {
         self.state().load(Ordering::SeqCst) == SUBMITTED
@@ -57,25 +59,25 @@ impl Place {
 
     /// The request.
     pub fn request(self) -> Request {
-        // SAFETY: inside the channel, and any bytes are a valid request.
+        // SAFETY: the slot is in the channel, which is mapped. Any bytes are a valid request.
         unsafe { addr_of!((*self.0.as_ptr()).request).read_volatile() }
     }
 
-    /// Its data.
+    /// The data of the request.
     pub fn data(self) -> Data {
-        // SAFETY: a place inside the channel.
+        // SAFETY: the slot is in the channel, so the address of its field is not null.
         Data(unsafe { NonNull::new_unchecked(addr_of_mut!((*self.0.as_ptr()).data).cast()) })
     }
 
     /// Answers the request.
     pub fn answer(self, answer: Answer) {
-        // SAFETY: inside the channel.
+        // SAFETY: the slot is in the channel, which is mapped for writing.
         unsafe { addr_of_mut!((*self.0.as_ptr()).answer).write_volatile(answer) };
         self.state().store(ANSWERED, Ordering::SeqCst);
     }
 
     fn state(&self) -> &AtomicU32 {
-        // SAFETY: mapped, aligned, and accessed only as an atomic.
+        // SAFETY: the field is mapped and aligned, and both ends access it only as an atomic.
         unsafe { &*addr_of!((*self.0.as_ptr()).state) }
     }
 }
@@ -84,57 +86,58 @@ impl Place {
 #[derive(Debug)]
 pub struct Channel(NonNull<Shared>);
 
-// SAFETY: the channel is memory shared with the guest, not bound to a thread.
+// SAFETY: the channel is memory that is shared with the guest and not bound to a thread.
 unsafe impl Send for Channel {}
 
 impl Channel {
     /// The channel at `shared`.
     ///
     /// # Safety
-    /// The memory stays mapped and writable as long as the channel lives. Others may
-    /// change it at any time.
+    /// The memory stays mapped and writable as long as the channel lives. The guest may change it at
+    /// any time.
     #[must_use]
     pub unsafe fn new(shared: NonNull<Shared>) -> Self {
         Self(shared)
     }
 
-    /// The same channel.
+    /// Another handle of the same channel.
     ///
     /// # Safety
-    /// The result does not live longer than this one.
-    pub(super) unsafe fn again(&self) -> Self {
+    /// The result does not outlive this value.
+    pub(super) unsafe fn alias(&self) -> Self {
         Self(self.0)
     }
 
-    /// One of [`VOLUME_PLACES`] places.
-    pub(super) fn place(&self, number: usize) -> Place {
+    /// One of the [`VOLUME_PLACES`] slots.
+    pub(super) fn slot(&self, number: usize) -> Slot {
         assert!(number < VOLUME_PLACES);
-        // SAFETY: inside the channel, as was just checked.
+        // SAFETY: `number` is below the number of slots, so the address is in the channel and not
+        // null.
         unsafe {
-            let first: *mut SharedPlace = addr_of_mut!((*self.0.as_ptr()).places).cast();
-            Place(NonNull::new_unchecked(first.add(number)))
+            let first: *mut SharedSlot = addr_of_mut!((*self.0.as_ptr()).places).cast();
+            Slot(NonNull::new_unchecked(first.add(number)))
         }
     }
 
-    /// Asks for the doorbell.
-    pub(super) fn announce_sleep(&self) {
+    /// Asks the guest to notify the server of requests.
+    pub(super) fn enable_notification(&self) {
         self.server_waits().store(1, Ordering::SeqCst);
     }
 
-    /// Takes the wish for the doorbell back.
-    pub(super) fn awake(&self) {
+    /// Tells the guest that it need not notify the server.
+    pub(super) fn disable_notification(&self) {
         self.server_waits().store(0, Ordering::SeqCst);
     }
 
-    /// Whether the guest wants to be told of an answer, once.
+    /// Whether the guest waits for an answer. Clears the flag.
     pub(super) fn take_guest_waits(&self) -> bool {
-        // SAFETY: mapped, aligned, and accessed only as an atomic.
+        // SAFETY: the field is mapped and aligned, and both ends access it only as an atomic.
         let waits = unsafe { &*addr_of!((*self.0.as_ptr()).guest_waits) };
         waits.swap(0, Ordering::SeqCst) == 1
     }
 
     fn server_waits(&self) -> &AtomicU32 {
-        // SAFETY: as `take_guest_waits`.
+        // SAFETY: as in `take_guest_waits`.
         unsafe { &*addr_of!((*self.0.as_ptr()).server_waits) }
     }
 }

@@ -1,7 +1,7 @@
-//! Copies of files of volumes that the guest executes. The files may change at any time, the
-//! copies do not: a translation of one stays right.
+//! Copies of files that the guest executes. The files of a volume may change at any time, but the
+//! copies do not, so a translation of a copy stays valid.
 
-use super::host::{self, Errno};
+use super::backend::{self, Errno};
 use super::nodes::Identity;
 use hartline_abi::volume::NodeAttributes;
 use std::collections::HashMap;
@@ -10,21 +10,21 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Longest file that is copied, bytes.
+/// Longest file that can be copied, bytes.
 const MAX_LENGTH: u64 = 256 << 20;
-/// Most bytes of all copies of a VM, which are kept until it ends.
+/// Total length of all copies of a VM, bytes. They are kept until the VM ends.
 const MAX_TOTAL: u64 = 1 << 30;
 /// Most copies of a VM.
 const MAX_COPIES: usize = 1024;
-/// A change that follows another one sooner may leave the times of the file as they are.
+/// If a change follows another one within this time, the file's times may stay the same.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// A copy of a file.
 #[derive(Debug)]
 pub struct FileCopy {
-    /// A memory file that is sealed against every change.
+    /// A memory file that is sealed against all changes.
     pub file: File,
-    /// Its length, bytes; not 0.
+    /// Length of the file, bytes. It is not 0.
     pub length: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct Copies {
     copies: Mutex<Vec<Arc<FileCopy>>>,
 }
 
-/// What the server knows of the copies.
+/// The newest copy of each file, and the total length.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     newest: HashMap<Identity, Newest>,
@@ -46,11 +46,11 @@ pub(super) struct Taken {
 struct Newest {
     number: u64,
     stamp: Stamp,
-    /// Whether a change of the file would have changed the stamp.
+    /// Whether a later change of the file changes the stamp.
     settled: bool,
 }
 
-/// Changes when a file does.
+/// Length and times of a file, which change when its contents change.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     size: u64,
@@ -83,7 +83,7 @@ impl Copies {
         copies.get(usize::try_from(number).ok()?).cloned()
     }
 
-    /// Adds a copy. Result: its number.
+    /// Adds a copy. Returns its number.
     fn add(&self, copy: FileCopy) -> Result<u64, Errno> {
         let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
         if copies.len() >= MAX_COPIES {
@@ -95,19 +95,19 @@ impl Copies {
 }
 
 impl Taken {
-    /// Number and length of a copy of a regular file as it is now: of the last one, if the
-    /// file has not changed since.
+    /// Copies a regular file, unless it has not changed since its last copy. Returns the number and
+    /// the length of the copy.
     ///
     /// # Errors
     /// `EISDIR`, `ENOEXEC` for an empty file, `EFBIG`, `ENOSPC` if there are too many copies,
-    /// `ETXTBSY` if it changes meanwhile, or the host's.
+    /// `ETXTBSY` if the file changes meanwhile, or the host's.
     pub(super) fn take(
         &mut self,
         copies: &Copies,
         file: BorrowedFd<'_>,
         identity: Identity,
     ) -> Result<(u64, u64), Errno> {
-        let (attributes, _) = host::attributes(file)?;
+        let (attributes, _) = backend::attributes(file)?;
         if attributes.mode & libc::S_IFMT == libc::S_IFDIR {
             return Err(libc::EISDIR);
         }
@@ -126,8 +126,8 @@ impl Taken {
             1..=MAX_LENGTH => {}
             _ => return Err(libc::EFBIG),
         }
-        let bytes = host::read_all(file, length as usize)?;
-        let (after, _) = host::attributes(file)?;
+        let bytes = backend::read_all(file, length as usize)?;
+        let (after, _) = backend::attributes(file)?;
         if bytes.len() as u64 != length || Stamp::of(&after) != stamp {
             return Err(libc::ETXTBSY);
         }
@@ -135,7 +135,7 @@ impl Taken {
             let copy = copies.get(number).filter(|copy| copy.length == length);
             let old = copy.and_then(|copy| {
                 use std::os::fd::AsFd;
-                host::read_all(copy.file.as_fd(), length as usize).ok()
+                backend::read_all(copy.file.as_fd(), length as usize).ok()
             });
             old.is_some_and(|old| old == bytes)
         });
@@ -146,7 +146,7 @@ impl Taken {
                 if total > MAX_TOTAL {
                     return Err(libc::ENOSPC);
                 }
-                let file = host::sealed_memory_file(&bytes)?;
+                let file = backend::sealed_memory_file(&bytes)?;
                 let number = copies.add(FileCopy { file, length })?;
                 self.total = total;
                 number

@@ -1,8 +1,8 @@
-//! What files, directories and names cost of a volume's limit, and how deep its directories go.
+//! The costs of files, directories and names for a volume's limit, and the depth of directories.
 //!
-//! The cost is never below what the host's file system needs, so that a volume with a limit
-//! needs no quota of the host. The volume server counts with these functions while a machine runs,
-//! and a jailed worker before that.
+//! The cost is never below the need of the host's file system, so a volume with a limit needs no
+//! quota of the host. The volume server counts with these functions while a machine runs, and a
+//! jailed worker before that.
 
 /// Cost of each file, directory and link besides its contents and names, bytes. It covers an
 /// inode and the first block of a directory.
@@ -21,7 +21,7 @@ const BLOCK: u64 = 512;
 /// is half of `PATH_MAX`.
 pub const MAX_DEPTH: usize = 1024;
 
-/// Cost of a name of so many bytes. A file with several names has this cost for each of them.
+/// Cost of a name of `length` bytes. A file with several names has this cost for each name.
 #[must_use]
 pub fn name(length: usize) -> u64 {
     let letters = (length as u64).saturating_mul(LETTER);
@@ -30,11 +30,11 @@ pub fn name(length: usize) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// Cost of a file, directory or link without its names. `mode`, `size` and `blocks` are what
-/// `stat` says: the type and permissions, the length in bytes, and units of 512 bytes.
+/// Cost of a file, directory or link without its names. `mode`, `size` and `blocks` come from
+/// `stat`: the type and permissions, the length in bytes, and blocks of 512 bytes.
 ///
-/// A regular file costs its length, holes too. A directory costs what the host's file system
-/// needs for it, because many file systems keep that when names go.
+/// A regular file costs its length with holes. A directory costs its size and blocks on the host,
+/// because many file systems keep the blocks when names are removed.
 #[must_use]
 pub fn node(mode: u32, size: u64, blocks: u64) -> u64 {
     match mode & libc::S_IFMT {
@@ -44,7 +44,7 @@ pub fn node(mode: u32, size: u64, blocks: u64) -> u64 {
     }
 }
 
-/// Cost of the volume's own directory, as [`node`]. An empty volume costs nothing.
+/// Cost of a volume's root directory, as [`node`]. An empty volume costs nothing.
 #[must_use]
 pub fn root(mode: u32, size: u64, blocks: u64) -> u64 {
     node(mode, size, blocks).saturating_sub(NODE)

@@ -1,18 +1,19 @@
-//! How deep directories of a volume with a limit go. Trees without a limit would cost the host
-//! time, stack and descriptors wherever they are walked, and have paths that no call takes.
+//! The limit of the depth of directories in a volume with a limit. Without it, a walk of a tree would
+//! cost the host unlimited time, stack and descriptors, and paths would be too long for system calls.
 //!
-//! Both walks hold one directory open at a time, and go by the kernel's `..`: what a server
-//! remembers of a directory is wrong as soon as one above it moves.
+//! Both walks hold one directory open at a time and use the kernel's `..`. Remembered parents would
+//! be wrong as soon as a directory above moves.
 
+use super::backend::{self, Errno};
 use super::cost::MAX_DEPTH;
-use super::host::{self, Errno};
+use rustix::fs::OFlags;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Bytes of directory entries that are read at once: a few, because most are read again after
-/// each directory among them.
+/// Length of one read of directory entries, bytes. It is short, because after each directory the
+/// entries behind it are read again.
 const ENTRIES: usize = 2048;
-/// Offsets in `struct linux_dirent64`.
+/// Offsets of the fields of `struct linux_dirent64`.
 const ENTRY_NEXT: usize = 8;
 const ENTRY_LENGTH: usize = 16;
 const ENTRY_KIND: usize = 18;
@@ -22,15 +23,15 @@ const ENTRY_NAME: usize = 19;
 type Identity = (u64, u64);
 
 fn identity(file: BorrowedFd<'_>) -> Result<Identity, Errno> {
-    let (attributes, device) = host::attributes(file)?;
+    let (attributes, device) = backend::attributes(file)?;
     Ok((device, attributes.ino))
 }
 
-/// How many levels a directory is below `root`.
+/// The number of levels of a directory below `root`.
 ///
 /// # Errors
-/// `ENAMETOOLONG` if there are more than [`MAX_DEPTH`], `ESTALE` if it is not below, or the
-/// host's, `EACCES` among them if a directory on the way may not be searched.
+/// `ENAMETOOLONG` if there are more than [`MAX_DEPTH`], `ESTALE` if the directory is not below, or
+/// the host's, for example `EACCES` if a directory on the way is not searchable.
 pub fn below(directory: BorrowedFd<'_>, root: BorrowedFd<'_>) -> Result<usize, Errno> {
     let root = identity(root)?;
     let mut own = identity(directory)?;
@@ -40,7 +41,7 @@ pub fn below(directory: BorrowedFd<'_>, root: BorrowedFd<'_>) -> Result<usize, E
             return Ok(depth);
         }
         let from = at.as_ref().map_or(directory, OwnedFd::as_fd);
-        let above = host::parent(from, libc::O_PATH)?;
+        let above = backend::parent(from, OFlags::PATH)?;
         let of_above = identity(above.as_fd())?;
         if of_above == own {
             return Err(libc::ESTALE);
@@ -50,14 +51,15 @@ pub fn below(directory: BorrowedFd<'_>, root: BorrowedFd<'_>) -> Result<usize, E
     Err(libc::ENAMETOOLONG)
 }
 
-/// Refuses a directory that has more than `most` levels of directories in it.
+/// Checks that a directory has at most `most` levels of directories in it.
 ///
 /// # Errors
-/// `ENAMETOOLONG` then, or the host's, `EACCES` among them if a directory in it may not be read.
+/// `ENAMETOOLONG` if it has more, or the host's, for example `EACCES` if a directory in it is not
+/// readable.
 pub fn check_height(directory: BorrowedFd<'_>, most: usize) -> Result<(), Errno> {
-    let flags = libc::O_RDONLY | libc::O_DIRECTORY;
-    let mut at = host::reopen(directory, flags)?;
-    // Where to go on in this directory and in those above it.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let mut at = backend::reopen(directory, flags)?;
+    // The positions at which to continue, of the directories above and of the current one.
     let mut cookies = vec![0];
     while let Some(cookie) = cookies.last_mut() {
         match next_directory(at.as_fd(), *cookie)? {
@@ -67,12 +69,12 @@ pub fn check_height(directory: BorrowedFd<'_>, most: usize) -> Result<(), Errno>
                     return Err(libc::ENAMETOOLONG);
                 }
                 cookies.push(0);
-                at = host::open_directory(at.as_fd(), &name)?;
+                at = backend::open_directory(at.as_fd(), &name)?;
             }
             None => {
                 cookies.pop();
                 if !cookies.is_empty() {
-                    at = host::parent(at.as_fd(), flags)?;
+                    at = backend::parent(at.as_fd(), flags)?;
                 }
             }
         }
@@ -80,13 +82,13 @@ pub fn check_height(directory: BorrowedFd<'_>, most: usize) -> Result<(), Errno>
     Ok(())
 }
 
-/// The next directory in a directory from a cookie on, and the cookie after it.
+/// The next directory in a directory from a cookie on, and the cookie behind it.
 fn next_directory(
     directory: BorrowedFd<'_>,
-    mut cookie: i64,
-) -> Result<Option<(CString, i64)>, Errno> {
+    mut cookie: u64,
+) -> Result<Option<(CString, u64)>, Errno> {
     loop {
-        let entries = host::read_directory(directory, cookie, ENTRIES)?;
+        let entries = backend::read_directory(directory, cookie, ENTRIES)?;
         let mut rest = &entries[..];
         if rest.is_empty() {
             return Ok(None);
@@ -104,8 +106,8 @@ fn next_directory(
 
 /// An entry of a directory.
 struct Entry<'a> {
-    /// Cookie of the entry after it.
-    next: i64,
+    /// Cookie of the next entry.
+    next: u64,
     length: usize,
     kind: u8,
     name: &'a CStr,
@@ -117,14 +119,14 @@ impl<'a> Entry<'a> {
         let length = bytes.get(ENTRY_LENGTH..)?.first_chunk()?;
         let length = usize::from(u16::from_le_bytes(*length));
         Some(Self {
-            next: i64::from_le_bytes(*next),
+            next: u64::from_le_bytes(*next),
             length: (length > ENTRY_NAME).then_some(length)?,
             kind: *bytes.get(ENTRY_KIND)?,
             name: CStr::from_bytes_until_nul(bytes.get(ENTRY_NAME..length)?).ok()?,
         })
     }
 
-    /// Whether it is one of the directories in this directory.
+    /// Whether the entry is a directory in `directory`.
     fn is_directory_of(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
         if self.name == c"." || self.name == c".." {
             return Ok(false);
@@ -132,8 +134,8 @@ impl<'a> Entry<'a> {
         match self.kind {
             libc::DT_DIR => Ok(true),
             libc::DT_UNKNOWN => {
-                let file = host::find(directory, self.name)?;
-                let (attributes, _) = host::attributes(file.as_fd())?;
+                let file = backend::find(directory, self.name)?;
+                let (attributes, _) = backend::attributes(file.as_fd())?;
                 Ok(attributes.mode & libc::S_IFMT == libc::S_IFDIR)
             }
             _ => Ok(false),

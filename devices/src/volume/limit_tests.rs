@@ -1,17 +1,18 @@
-//! Volumes with limits: what counts, and how deep directories go.
+//! Volumes with limits: costs of files, and the depth of directories.
 
 use super::cost::MAX_DEPTH;
 use super::tests::Host;
 use super::*;
 use hartline_abi::volume::{Answer, Operation};
 use std::fs;
+use std::sync::Arc;
 
-/// What a file, directory or link with a short name costs besides its contents.
+/// Cost of a file, directory or link with a short name, without its contents.
 const EACH: u64 = cost::NODE + 576;
-/// An owner that is not changed.
+/// Keeps an owner.
 const ANY: u64 = u64::MAX;
 
-/// Room for so many bytes, in more inodes than a test makes.
+/// Space of `bytes`, with more inodes than a test creates.
 fn room(bytes: u64) -> Space {
     let inodes = 1 << 20;
     Space { bytes, inodes }
@@ -22,7 +23,7 @@ fn a_volume_with_a_limit_holds_no_more() {
     const NO_ROOM: i64 = -libc::ENOSPC as i64;
     const ROOM: u64 = EACH + 10_000;
     let mut host = Host::limited("limit", room(ROOM));
-    // Two directories and links of the folder, and `file`.
+    // The directory `dir`, two links, and `file`.
     let inodes = 4;
     let bytes = 4 * EACH + 8;
     assert_eq!(
@@ -63,7 +64,7 @@ fn a_volume_with_a_limit_holds_no_more() {
     for operation in [Operation::Create, Operation::MakeDirectory] {
         assert_eq!(result(new(&mut host, operation, "b")), NO_ROOM);
     }
-    // What goes makes room.
+    // A removal makes room.
     assert_eq!(
         result(host.call(Operation::Truncate, &[node, 5_000], b"")),
         0
@@ -79,13 +80,13 @@ fn a_volume_with_a_limit_holds_no_more() {
     );
     let known = host.look_up(root, "a").unwrap().node;
     assert_eq!(known, node);
-    // A file that has no name counts as long as it can be written.
+    // A file without a name counts as long as it can be written.
     assert_eq!(result(host.call(Operation::Unlink, &[root, 1], b"a")), 0);
     assert_eq!(result(create(&mut host, "b")), NO_ROOM);
     assert_eq!(result(host.call(Operation::Forget, &[node], b"")), 0);
     let b = create(&mut host, "b").attributes.node;
     assert_eq!(result(host.call(Operation::Truncate, &[b, 5_000], b"")), 0);
-    // One that is replaced is gone.
+    // A replaced file does not count.
     let renamed = host.call(Operation::Rename, &[root, 1, root, 4, 0], b"bfile");
     assert_eq!(result(renamed), 0);
     let bytes = 4 * EACH + 5_000;
@@ -94,7 +95,7 @@ fn a_volume_with_a_limit_holds_no_more() {
         Space { bytes, inodes }
     );
     let c = create(&mut host, "c").attributes.node;
-    // All of it: what `file` counted, less this one and the directory that the guest knows.
+    // The space of `file`, without this file and the directory that the guest knows.
     let rest = ROOM + 8 - 5_000 - EACH - cost::NODE;
     assert_eq!(
         result(host.call(Operation::Truncate, &[c, rest + 1], b"")),
@@ -105,7 +106,7 @@ fn a_volume_with_a_limit_holds_no_more() {
     assert_eq!((told[2], told[3]), (0, 0), "nothing is free");
 }
 
-/// What counts for one volume does not get into another one, where it would not count.
+/// Files do not move between volumes with limits, where they would not count.
 #[test]
 fn nothing_moves_between_volumes_with_limits() {
     let mut host = Host::new("between");
@@ -131,7 +132,7 @@ fn nothing_moves_between_volumes_with_limits() {
     assert_eq!(within.result, 0);
 }
 
-/// A request whose data are names, one after the other.
+/// A request with names as data, one after the other.
 fn request(host: &mut Host, operation: Operation, args: &[u64], names: &[&str]) -> i64 {
     host.call(operation, args, names.concat().as_bytes()).result
 }
@@ -146,10 +147,10 @@ fn make(host: &mut Host, operation: Operation, directory: u64, name: &str) -> Re
 }
 
 fn used(host: &Host) -> Space {
-    host.server.limits.of(0).unwrap().used
+    host.server.files.limits.of(0).unwrap().used
 }
 
-/// What counts is no less than what is there. Result: what is there.
+/// Checks that the usage is at least the measured space. Returns the measured space.
 fn check_all_counts(host: &Host, what: &str) -> Space {
     let (used, there) = (used(host), measure(&host.path("inside")).unwrap());
     let counts = used.bytes >= there.bytes && used.inodes >= there.inodes;
@@ -157,7 +158,7 @@ fn check_all_counts(host: &Host, what: &str) -> Space {
     there
 }
 
-/// Files, directories, links and files without a name count, and end where the limit says.
+/// Files, directories, links and files without a name count, up to the limit.
 #[test]
 fn a_volume_with_a_limit_has_no_more_inodes() {
     const NO_ROOM: i64 = -libc::ENOSPC as i64;
@@ -181,11 +182,11 @@ fn a_volume_with_a_limit_has_no_more_inodes() {
     for operation in [Operation::Create, Operation::MakeDirectory] {
         assert_eq!(make(&mut host, operation, d, "x"), Err(NO_ROOM));
     }
-    // A further name needs none.
+    // A further name needs no inode.
     assert_eq!(request(&mut host, Operation::Link, &[d, 1, a], &["b"]), 0);
     assert_eq!(request(&mut host, Operation::Unlink, &[root, 1], &["a"]), 0);
     assert_eq!(make(&mut host, Operation::Create, d, "x"), Err(NO_ROOM));
-    // Files without a name count until they are forgotten, directories too.
+    // Files and directories without a name count until they are forgotten.
     let forget = |host: &mut Host, node| request(host, Operation::Forget, &[node], &[]);
     assert_eq!(forget(&mut host, unnamed.attributes.node), 0);
     assert_eq!(told(&mut host), [8, 1]);
@@ -201,7 +202,7 @@ fn a_volume_with_a_limit_has_no_more_inodes() {
     check_all_counts(&host, "at the end");
 }
 
-/// Further names of a file fill a volume as files do.
+/// Further names of a file use a volume's space as files do.
 #[test]
 fn names_count() {
     let mut host = Host::limited("names", room(1 << 20));
@@ -218,10 +219,10 @@ fn names_count() {
     };
     assert_eq!(refused, -i64::from(libc::ENOSPC));
     check_all_counts(&host, "names");
-    // The host's directory has no more blocks than the volume may have bytes.
+    // The host's directory has at most as many bytes of blocks as the limit.
     let directory = fs::metadata(host.path("inside")).unwrap();
     assert!(directory.len() < 1 << 20, "{directory:?}");
-    // A name that goes makes room for one.
+    // The removal of a name makes room for one.
     let unlink = |host: &mut Host, name: &str| {
         let args = [root, name.len() as u64];
         request(host, Operation::Unlink, &args, &[name])
@@ -238,7 +239,7 @@ fn names_count() {
     }
 }
 
-/// File systems keep the blocks of a directory whose names go: they count.
+/// File systems keep the blocks of a directory when names are removed. The blocks count.
 #[test]
 fn blocks_of_directories_count() {
     let mut host = Host::limited("blocks", room(4 << 20));
@@ -267,8 +268,8 @@ fn blocks_of_directories_count() {
     assert_eq!(used(&host), measure(&host.path("inside")).unwrap());
 }
 
-/// Whatever the guest does, what counts is never less than what is there; when the guest knows
-/// no file, it is the same.
+/// After any requests the usage is at least the measured space. If the guest knows no file, they are
+/// equal.
 #[test]
 fn what_counts_is_what_is_there() {
     let mut state = 0x1234_5678_9abc_def1_u64;
@@ -278,7 +279,7 @@ fn what_counts_is_what_is_there() {
         state ^= state << 17;
         state % limit
     };
-    // Now bytes end first, now inodes.
+    // Depending on the round, bytes or inodes reach the limit first.
     let bytes = 300 << 10;
     let mut host = Host::limited("random-names", Space { bytes, inodes: 40 });
     let root = host.root();
@@ -317,7 +318,7 @@ fn what_counts_is_what_is_there() {
             }
             Operation::Truncate => ([node, random(20_000), 0, 0, 0], vec![]),
             Operation::SymbolicLink => ([directory, first, second, ANY, ANY], vec![&one, &two]),
-            // The root stays known.
+            // The guest keeps knowing the root.
             Operation::Forget if node == root => continue,
             Operation::Forget => ([node, 0, 0, 0, 0], vec![]),
             _ => ([directory, first, 0o700, ANY, ANY], vec![&one]),
@@ -346,7 +347,7 @@ fn what_counts_is_what_is_there() {
     assert!(done > 500, "{done} requests did something");
 }
 
-/// Directories end at a depth, however they get there.
+/// The depth of directories has a limit for all requests.
 #[test]
 fn directories_are_not_too_deep() {
     const TOO_DEEP: i64 = -libc::ENAMETOOLONG as i64;
@@ -365,7 +366,7 @@ fn directories_are_not_too_deep() {
     let last = chain(&mut host, root, MAX_DEPTH);
     let deepest = make(&mut host, Operation::MakeDirectory, last, "d");
     assert_eq!(deepest, Err(TOO_DEEP));
-    // Files are as deep as the directories that they are in.
+    // Files have the depth of their directory.
     make(&mut host, Operation::Create, last, "file").unwrap();
     let other = make(&mut host, Operation::MakeDirectory, root, "other").unwrap();
     assert_eq!(
@@ -373,7 +374,7 @@ fn directories_are_not_too_deep() {
         TOO_DEEP
     );
     assert_eq!(moved(&mut host, (root, "file"), (last, "g"), 0), 0);
-    // A tree counts with all that is in it, also what is made after it was looked up.
+    // A tree counts with its contents, also with those that were created after its lookup.
     let middle = (0..MAX_DEPTH - 4).fold(root, |at, _| host.look_up(at, "d").unwrap().node);
     let inner = chain(&mut host, other, 3);
     assert_eq!(moved(&mut host, (root, "other"), (middle, "other"), 0), 0);
@@ -387,7 +388,7 @@ fn directories_are_not_too_deep() {
         moved(&mut host, (root, "other"), (middle, "other"), 0),
         TOO_DEEP
     );
-    // Both directories of an exchange.
+    // An exchange checks both directories.
     let exchange = libc::RENAME_EXCHANGE;
     make(&mut host, Operation::MakeDirectory, middle, "flat").unwrap();
     for (from, to) in [
@@ -402,7 +403,7 @@ fn directories_are_not_too_deep() {
         moved(&mut host, (root, "other"), (middle, "flat"), exchange),
         0
     );
-    // Nothing stands in the way of one that gets no deeper.
+    // A move that does not increase the depth is allowed.
     assert_eq!(moved(&mut host, (last, "file"), (last, "f"), 0), 0);
     assert_eq!(moved(&mut host, (root, "other"), (root, "renamed"), 0), 0);
 }

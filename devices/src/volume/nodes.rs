@@ -1,7 +1,8 @@
-//! The files that the guest knows: numbers for descriptors of the host.
+//! Nodes: the files that the guest knows by a number, with their descriptors of the host.
 
-use super::host::{self, Errno};
+use super::backend::{self, Errno};
 use hartline_abi::volume::NodeAttributes;
+use rustix::fs::OFlags;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -10,46 +11,47 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub struct Node {
     /// The file itself, opened with `O_PATH`.
     path: OwnedFd,
-    /// The same for reading, and for reading and writing, from the first use on.
+    /// The file opened for reading, and for reading and writing, from the first use on.
     reader: Option<OwnedFd>,
     writer: Option<OwnedFd>,
     identity: Identity,
-    /// The volume that it was found in.
+    /// Number of the volume in which the file was found.
     volume: usize,
 }
 
-/// Where a file was found.
+/// The volume in which a file was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
     /// Number of the volume.
     pub volume: usize,
-    /// The guest may not change it.
+    /// Whether the guest may not change the file.
     pub read_only: bool,
 }
 
-/// What tells nodes apart.
+/// The identity of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
-    /// Device of the host's file system.
+    /// Device number of the host's file system.
     device: u64,
-    /// Inode number on it.
+    /// Inode number in the file system.
     ino: u64,
-    /// The guest may not change it: a file that is in a volume of either kind is two nodes.
+    /// Whether the guest may not change the file. A file in a read-only and in a writable volume is
+    /// two nodes.
     read_only: bool,
 }
 
 impl Node {
-    /// The file, whatever it is; not for reading or writing.
+    /// The `O_PATH` descriptor of the file, of any type.
     pub fn path(&self) -> BorrowedFd<'_> {
         self.path.as_fd()
     }
 
-    /// What tells it apart from others.
+    /// The identity of the node.
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Where it was found, and so what is in it.
+    /// The origin of the node, which is also that of files in it.
     pub fn origin(&self) -> Origin {
         Origin {
             volume: self.volume,
@@ -57,15 +59,15 @@ impl Node {
         }
     }
 
-    /// Whether the guest may not change it, nor what is in it.
+    /// Whether the guest may not change the file or files in it.
     pub fn is_read_only(&self) -> bool {
         self.identity.read_only
     }
 
-    /// The same file, which the guest may change.
+    /// The node, if the guest may change it.
     ///
     /// # Errors
-    /// `EROFS` if it may not.
+    /// `EROFS` if the guest may not.
     pub fn changeable(&self) -> Result<&Self, Errno> {
         match self.is_read_only() {
             true => Err(libc::EROFS),
@@ -73,47 +75,47 @@ impl Node {
         }
     }
 
-    /// The regular file or directory for reading.
+    /// The regular file or directory, opened for reading.
     ///
     /// # Errors
-    /// `ENXIO` for another file, or the host's.
+    /// `ENXIO` for another type of file, or the host's.
     pub fn reader(&mut self) -> Result<BorrowedFd<'_>, Errno> {
         if let (None, Some(writer)) = (&self.reader, &self.writer) {
             return Ok(writer.as_fd());
         }
-        open(&mut self.reader, self.path.as_fd(), libc::O_RDONLY)
+        open(&mut self.reader, self.path.as_fd(), OFlags::RDONLY)
     }
 
-    /// The regular file for reading and writing.
+    /// The regular file, opened for reading and writing.
     ///
     /// # Errors
-    /// `EROFS`, `ENXIO` for another file, or the host's.
+    /// `EROFS`, `ENXIO` for another type of file, or the host's.
     pub fn writer(&mut self) -> Result<BorrowedFd<'_>, Errno> {
         self.changeable()?;
-        open(&mut self.writer, self.path.as_fd(), libc::O_RDWR)
+        open(&mut self.writer, self.path.as_fd(), OFlags::RDWR)
     }
 }
 
-/// Opens a file if it is not open yet. Devices and FIFOs of the host are never opened:
-/// that alone may do something, or wait.
+/// Opens a file if it is not open yet. Devices and FIFOs of the host are never opened: opening alone
+/// may have an effect, or wait.
 fn open<'a>(
     slot: &'a mut Option<OwnedFd>,
     path: BorrowedFd<'_>,
-    flags: i32,
+    flags: OFlags,
 ) -> Result<BorrowedFd<'a>, Errno> {
     if slot.is_none() {
-        let (attributes, _) = host::attributes(path)?;
+        let (attributes, _) = backend::attributes(path)?;
         match attributes.mode & libc::S_IFMT {
             libc::S_IFREG | libc::S_IFDIR => {}
             libc::S_IFLNK => return Err(libc::ELOOP),
             _ => return Err(libc::ENXIO),
         }
-        *slot = Some(host::reopen(path, flags)?);
+        *slot = Some(backend::reopen(path, flags)?);
     }
     slot.as_ref().map(OwnedFd::as_fd).ok_or(libc::EIO)
 }
 
-/// All nodes.
+/// The nodes of a VM.
 #[derive(Debug)]
 pub struct Nodes {
     by_number: HashMap<u64, Node>,
@@ -123,7 +125,7 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// No nodes; at most `limit`.
+    /// No nodes. There may be at most `limit`.
     pub fn new(limit: usize) -> Self {
         Self {
             by_number: HashMap::new(),
@@ -141,7 +143,7 @@ impl Nodes {
         self.by_number.get(&number).ok_or(libc::ESTALE)
     }
 
-    /// A node, for opening it.
+    /// A node, to open its file.
     ///
     /// # Errors
     /// `ESTALE` if there is none.
@@ -149,18 +151,19 @@ impl Nodes {
         self.by_number.get_mut(&number).ok_or(libc::ESTALE)
     }
 
-    /// The node of a file, made if the file has none, and its attributes.
+    /// Adds a node for a file, unless the file has one. Returns the attributes with the node's
+    /// number.
     ///
     /// # Errors
-    /// `ENFILE` if there are too many, or the host's.
+    /// `ENFILE` if there are too many nodes, or the host's.
     pub fn add(&mut self, path: OwnedFd, origin: Origin) -> Result<NodeAttributes, Errno> {
-        let (mut attributes, device) = host::attributes(path.as_fd())?;
+        let (mut attributes, device) = backend::attributes(path.as_fd())?;
         let identity = Identity {
             device,
             ino: attributes.ino,
             read_only: origin.read_only,
         };
-        // The node's descriptor keeps the inode, so the number means the same file.
+        // The node's descriptor keeps the inode in use, so an equal inode number is the same file.
         if let Some(&number) = self.by_identity.get(&identity) {
             attributes.node = number;
             return Ok(attributes);
@@ -183,8 +186,8 @@ impl Nodes {
         Ok(attributes)
     }
 
-    /// Adds a file that was just made, open for reading and writing. Its permissions count
-    /// for those who open it later only.
+    /// Adds a new file that is open for reading and writing. Its permissions apply only to later
+    /// opens.
     ///
     /// # Errors
     /// As [`Nodes::add`].
@@ -195,7 +198,7 @@ impl Nodes {
         Ok(attributes)
     }
 
-    /// Forgets a node.
+    /// Removes a node.
     ///
     /// # Errors
     /// `ESTALE` if there is none.
@@ -205,7 +208,7 @@ impl Nodes {
         Ok(node)
     }
 
-    /// Whether the guest knows a file of a device that it may change.
+    /// Whether there is a node for a file in a writable volume.
     pub fn knows(&self, device: u64, ino: u64) -> bool {
         let identity = Identity {
             device,
@@ -220,7 +223,7 @@ impl Nodes {
     /// # Errors
     /// `ESTALE`, or the host's.
     pub fn attributes(&self, number: u64) -> Result<NodeAttributes, Errno> {
-        let (attributes, _) = host::attributes(self.get(number)?.path())?;
+        let (attributes, _) = backend::attributes(self.get(number)?.path())?;
         Ok(NodeAttributes {
             node: number,
             ..attributes

@@ -1,19 +1,22 @@
-//! Requests, honest and hostile, against a folder beside files that no guest may reach.
+//! Honest and hostile requests in a folder beside files that no guest may access.
 
 use super::channel::Data;
-use super::waiting::Work;
+use super::pool::{Pool, Work};
 use super::*;
-use crate::virtio::DeviceError;
+use crate::virtio::{DeviceError, Guest};
 use hartline_abi::volume::{
     ANSWERED, Answer, Channel as Shared, NodeAttributes, OPEN_WRITE, Operation, ROOT_READ_ONLY,
-    Request, SET_CREATE, SUBMITTED, VOLUME_DATA,
+    Request, SET_CREATE, SUBMITTED, VOLUME_DATA, VOLUME_PLACES,
 };
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::ptr::NonNull;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// A folder of the host with `inside`, which is the volume, and `outside`.
 pub(super) struct Host {
@@ -39,7 +42,7 @@ impl Host {
         symlink("../outside", folder.join("inside/up")).unwrap();
         symlink("/etc/passwd", folder.join("inside/absolute")).unwrap();
         let volume = Volume::open(&folder.join("inside"), "/data", read_only).unwrap();
-        // SAFETY: the layout is not empty; zeros are a valid channel.
+        // SAFETY: the layout is not empty. Zeros are a valid channel.
         let shared = unsafe { std::alloc::alloc_zeroed(std::alloc::Layout::new::<Shared>()) };
         let copies = Arc::<Copies>::default();
         Self {
@@ -50,7 +53,7 @@ impl Host {
         }
     }
 
-    /// A volume that may hold `room` more than it holds.
+    /// A volume whose limit is its contents and `room`.
     pub fn limited(name: &str, room: Space) -> Self {
         let mut host = Self::new(name);
         let inside = host.path("inside");
@@ -66,12 +69,12 @@ impl Host {
     }
 
     fn channel(&self) -> Channel {
-        // SAFETY: every test drops it before the host.
+        // SAFETY: every test drops the channel before the host, which keeps the memory.
         unsafe { Channel::new(self.shared) }
     }
 
     fn data(&self) -> Data {
-        self.channel().place(0).data()
+        self.channel().slot(0).data()
     }
 
     pub fn call(&mut self, operation: Operation, args: &[u64], bytes: &[u8]) -> Answer {
@@ -109,7 +112,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
-        // SAFETY: made with that layout; nothing uses it any more.
+        // SAFETY: the memory was allocated with this layout, and nothing uses it any more.
         unsafe {
             let layout = std::alloc::Layout::new::<Shared>();
             std::alloc::dealloc(self.shared.as_ptr().cast(), layout);
@@ -128,7 +131,7 @@ fn files_are_made_written_and_read() {
     );
     assert_eq!(made.result, 0);
     let node = made.attributes.node;
-    // Without set-user-ID and set-group-ID, whatever was asked for.
+    // Set-user-ID and set-group-ID are removed.
     let mode = fs::metadata(host.path("inside/new")).unwrap().mode();
     assert_eq!(mode & 0o6000, 0);
     let written = host.call(Operation::Write, &[node, 2, 4, 0], b"data");
@@ -144,7 +147,7 @@ fn files_are_made_written_and_read() {
         .call(Operation::SetMode, &[node, 0o4755], b"")
         .attributes;
     assert_eq!((attributes.mode & 0o7777, attributes.size), (0o755, 4));
-    // The file lives without a name as long as the guest knows it.
+    // The file exists without a name as long as the guest knows it.
     assert_eq!(host.call(Operation::Unlink, &[root, 3], b"new").result, 0);
     assert_eq!(
         host.call(Operation::Attributes, &[node], b"")
@@ -210,7 +213,7 @@ fn copies_stay_as_they_are() {
     };
     let first = host.call(Operation::Copy, &[file], b"");
     assert_eq!((first.result, first.args[0]), (0, 8));
-    // What is the same is copied once, also if the file's times say nothing.
+    // Equal contents are copied once, also if the file's times do not prove that they are equal.
     assert_eq!(host.call(Operation::Copy, &[file], b"").result, 0);
     fs::write(host.path("inside/file"), "CONTENTS").unwrap();
     let second = host.call(Operation::Copy, &[file], b"");
@@ -295,7 +298,7 @@ fn directories_are_listed_from_any_cookie() {
             break;
         }
         let entries = host.data().get(0, length as u64).unwrap();
-        // Only the first: the next call goes on behind it.
+        // Only the first entry: the next call continues behind it.
         cookie = u64::from_le_bytes(entries[8..16].try_into().unwrap());
         let name = entries[19..].split(|&b| b == 0).next().unwrap().to_vec();
         names.push(String::from_utf8(name).unwrap());
@@ -323,7 +326,7 @@ fn names_lead_nowhere_else() {
     }
     let long = "x".repeat(256);
     assert_eq!(host.look_up(root, &long), Err(libc::ENAMETOOLONG));
-    // Links are found, not followed; what they lead to is the guest's affair.
+    // Links are found and not followed. The guest resolves their targets.
     for (name, target) in [("up", &b"../outside"[..]), ("absolute", b"/etc/passwd")] {
         let link = host.look_up(root, name).unwrap();
         assert_eq!(link.mode & libc::S_IFMT, libc::S_IFLNK);
@@ -349,9 +352,8 @@ fn names_lead_nowhere_else() {
 #[test]
 fn special_files_are_not_opened() {
     let mut host = Host::new("special");
-    let path = std::ffi::CString::new(host.path("inside/fifo").to_str().unwrap()).unwrap();
-    // SAFETY: a valid path.
-    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o666) }, 0);
+    let (kind, mode) = (FileType::Fifo, Mode::from_raw_mode(0o666));
+    mknodat(CWD, host.path("inside/fifo"), kind, mode, 0).unwrap();
     let root = host.root();
     let fifo = host.look_up(root, "fifo").unwrap().node;
     for (operation, write) in [
@@ -364,8 +366,8 @@ fn special_files_are_not_opened() {
     }
 }
 
-/// While something on the host swaps a folder for a link to another one, no request reaches
-/// what the link leads to.
+/// While the host swaps a folder for a link to another one, no request reaches the target of the
+/// link.
 #[test]
 fn swapped_folders_lead_nowhere_else() {
     let mut host = Host::new("race");
@@ -386,7 +388,7 @@ fn swapped_folders_lead_nowhere_else() {
         })
     };
     let (mut rounds, mut found) = (0, 0);
-    // On a busy host the other thread may stand still for long, when there is no folder.
+    // On a busy host the other thread may pause for long at a time without the folder.
     let patience = Instant::now() + Duration::from_secs(60);
     while rounds < 20_000 || found == 0 && Instant::now() < patience {
         rounds += 1;
@@ -406,7 +408,7 @@ fn swapped_folders_lead_nowhere_else() {
     assert_eq!(left.len(), 1);
 }
 
-/// Whatever a guest asks for, the server answers, and nothing outside changes.
+/// The server answers any request, and nothing outside the volume changes.
 #[test]
 fn random_requests_stay_inside() {
     let mut host = Host::new("random");
@@ -441,7 +443,7 @@ fn random_requests_stay_inside() {
             _ => first,
         });
         args[0] = random(12);
-        // Roots of other volumes, and lengths that would fill the disk, are not the point.
+        // No roots of other volumes, and no lengths that would fill the disk.
         if matches!(args[2], 3..) && args[2] > 1 << 30 {
             args[2] = 1 << 20;
         }
@@ -488,15 +490,15 @@ fn random_requests_stay_inside() {
         .map(|e| e.unwrap().file_name())
         .collect();
     assert_eq!(folder.len(), 2, "{folder:?}");
-    // What the test made may not be readable.
+    // The guest may have made the directory unreadable.
     let _ = fs::set_permissions(host.path("inside"), fs::Permissions::from_mode(0o755));
 }
 
 /// Counts interrupts.
 #[derive(Debug, Default)]
-struct Watcher(AtomicU32);
+struct Counter(AtomicU32);
 
-impl Guest for Watcher {
+impl Guest for Counter {
     fn interrupt(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -506,15 +508,15 @@ impl Guest for Watcher {
     }
 }
 
-fn watcher() -> Arc<dyn Guest> {
-    Arc::new(Watcher::default())
+fn guest() -> Arc<dyn Guest> {
+    Arc::new(Counter::default())
 }
 
-/// Makes a request in a place, as a guest does.
+/// Submits a request in a slot, as a guest does.
 fn submit(
     shared: NonNull<Shared>,
     volumes: &Volumes,
-    place: usize,
+    slot: usize,
     operation: Operation,
     args: &[u64],
 ) {
@@ -523,35 +525,35 @@ fn submit(
         ..Request::default()
     };
     request.args[..args.len()].copy_from_slice(args);
-    // SAFETY: the guest's side: nobody else submits.
+    // SAFETY: the channel is mapped, and only the test thread writes requests.
     let waits = unsafe {
         let channel = shared.as_ptr();
-        (&raw mut (*channel).places[place].request).write(request);
-        (*channel).places[place]
+        (&raw mut (*channel).places[slot].request).write(request);
+        (*channel).places[slot]
             .state
             .store(SUBMITTED, Ordering::SeqCst);
         (*channel).server_waits.swap(0, Ordering::SeqCst)
     };
     if waits == 1 {
-        volumes.ring_doorbell();
+        volumes.notify();
     }
 }
 
-/// The answer in a place, if it is there.
-fn answer(shared: NonNull<Shared>, place: usize) -> Option<Answer> {
-    // SAFETY: the guest's side; nobody writes what is answered.
+/// The answer in a slot, if there is one.
+fn answer(shared: NonNull<Shared>, slot: usize) -> Option<Answer> {
+    // SAFETY: the channel is mapped, and nobody writes an answer after its state is set.
     unsafe {
-        let place = &raw mut (*shared.as_ptr()).places[place];
-        let is_there = (*place).state.load(Ordering::SeqCst) == ANSWERED;
-        is_there.then(|| (&raw const (*place).answer).read())
+        let slot = &raw mut (*shared.as_ptr()).places[slot];
+        let is_there = (*slot).state.load(Ordering::SeqCst) == ANSWERED;
+        is_there.then(|| (&raw const (*slot).answer).read())
     }
 }
 
-/// Waits for the answer in a place.
-fn await_answer(shared: NonNull<Shared>, place: usize) -> Answer {
+/// Waits for the answer in a slot.
+fn await_answer(shared: NonNull<Shared>, slot: usize) -> Answer {
     let start = Instant::now();
     loop {
-        if let Some(answer) = answer(shared, place) {
+        if let Some(answer) = answer(shared, slot) {
             return answer;
         }
         assert!(start.elapsed() < Duration::from_secs(20), "no answer");
@@ -559,7 +561,7 @@ fn await_answer(shared: NonNull<Shared>, place: usize) -> Answer {
     }
 }
 
-/// Lets the server's thread end, also when a test fails.
+/// Ends the worker, also when a test fails.
 struct Finish<'a>(&'a Volumes);
 
 impl Drop for Finish<'_> {
@@ -569,44 +571,41 @@ impl Drop for Finish<'_> {
 }
 
 #[test]
-fn what_takes_long_keeps_nobody_waiting() {
+fn slow_requests_do_not_delay_others() {
     let mut host = Host::new("long");
     let root = host.root();
     let node = host.look_up(root, "file").unwrap().node;
     let (channel, shared) = (host.channel(), host.shared);
-    let watcher = Arc::new(Watcher::default());
-    let guest = Arc::clone(&watcher) as Arc<dyn Guest>;
-    let mut helpers = Helpers::new(&channel, &guest);
+    let counter = Arc::new(Counter::default());
+    let guest = Arc::clone(&counter) as Arc<dyn Guest>;
+    let mut pool = Pool::new(&channel, &guest);
     let volumes = Volumes::default();
     let gate = Arc::new(Barrier::new(2));
     submit(shared, &volumes, 1, Operation::Sync, &[node]);
-    assert!(helpers.is_new(1));
-    helpers.give(1, Work::Gate(Arc::clone(&gate)));
-    // A guest that says so again has no more of it.
+    assert!(pool.is_new(1));
+    pool.submit(1, Work::Gate(Arc::clone(&gate)));
+    // A guest that submits the slot again does not get a second thread.
     submit(shared, &volumes, 1, Operation::Sync, &[node]);
-    assert!(!helpers.is_new(1) && !helpers.is_any_new());
-    // Others go on.
+    assert!(!pool.is_new(1) && !pool.is_any_new());
+    // Other slots are served.
     submit(shared, &volumes, 2, Operation::Sync, &[node]);
-    let place = channel.place(2);
-    let work = host
-        .server
-        .begin(&place.request(), place.data())
-        .unwrap_err();
-    helpers.give(2, work);
+    let slot = channel.slot(2);
+    let work = host.server.begin(&slot.request(), slot.data()).unwrap_err();
+    pool.submit(2, work);
     assert_eq!(await_answer(shared, 2).result, 0);
     assert!(answer(shared, 1).is_none());
-    assert_eq!(watcher.0.load(Ordering::SeqCst), 0, "nobody asked");
-    // SAFETY: the guest's side.
+    assert_eq!(counter.0.load(Ordering::SeqCst), 0, "not requested");
+    // SAFETY: the channel is mapped, and the field is an atomic.
     unsafe { (*shared.as_ptr()).guest_waits.store(1, Ordering::SeqCst) };
     gate.wait();
     assert_eq!(await_answer(shared, 1).result, 7);
-    drop(helpers);
-    assert_eq!(watcher.0.load(Ordering::SeqCst), 1);
+    drop(pool);
+    assert_eq!(counter.0.load(Ordering::SeqCst), 1);
 }
 
 #[test]
-fn tasks_have_places_of_their_own() {
-    let mut host = Host::new("places");
+fn tasks_have_slots_of_their_own() {
+    let mut host = Host::new("slots");
     let root = host.root();
     let node = host.look_up(root, "file").unwrap().node;
     let volumes = Volumes::default();
@@ -614,7 +613,7 @@ fn tasks_have_places_of_their_own() {
     let (channel, shared) = (host.channel(), host.shared);
     thread::scope(|scope| {
         let _finish = Finish(&volumes);
-        scope.spawn(|| volumes.serve(&{ channel }, server, &watcher(), &|| ()));
+        scope.spawn(|| volumes.serve(&{ channel }, server, &guest(), &|| ()));
         let stale = -i64::from(libc::ESTALE);
         let invalid = -i64::from(libc::EINVAL);
         for (operation, args, expected) in [
@@ -625,24 +624,23 @@ fn tasks_have_places_of_their_own() {
             (Operation::Sync, [node, 1, 0], 0),
             (Operation::Sync, [root, 0, 0], 0),
             (Operation::Sync, [node + 1000, 0, 0], stale),
-            // Not made by an honest guest, and harmless.
+            // An honest guest does not submit this here. It is harmless.
             (Operation::Root, [0, 0, 0], 5),
         ] {
-            for place in 1..VOLUME_PLACES {
-                submit(shared, &volumes, place, operation, &args);
+            for slot in 1..VOLUME_PLACES {
+                submit(shared, &volumes, slot, operation, &args);
             }
-            for place in 1..VOLUME_PLACES {
-                let result = await_answer(shared, place).result;
+            for slot in 1..VOLUME_PLACES {
+                let result = await_answer(shared, slot).result;
                 assert_eq!(result, expected, "{operation:?} {args:?}");
             }
         }
     });
     submit(shared, &volumes, 1, Operation::Sync, &[node]);
-    assert!(answer(shared, 1).is_none(), "it has ended");
+    assert!(answer(shared, 1).is_none(), "the worker has ended");
 }
 
-/// Each answer is to the request that was made last, also where one was left to a thread of
-/// its own.
+/// Each answer belongs to the last request, also if the slot's thread has served it.
 #[test]
 fn no_request_is_served_twice() {
     let mut host = Host::new("once");
@@ -656,9 +654,9 @@ fn no_request_is_served_twice() {
     const ROUNDS: u32 = 5000;
     thread::scope(|scope| {
         let _finish = Finish(&volumes);
-        scope.spawn(|| volumes.serve(&{ channel }, server, &watcher(), &count));
+        scope.spawn(|| volumes.serve(&{ channel }, server, &guest(), &count));
         for round in 0..ROUNDS {
-            // That a directory cannot be read is found out by the place's thread.
+            // The slot's thread finds that a directory cannot be read.
             for (node, expected) in [(root, -i64::from(libc::EISDIR)), (node, 8)] {
                 submit(shared, &volumes, 1, Operation::Read, &[node, 0, 100]);
                 assert_eq!(await_answer(shared, 1).result, expected, "round {round}");
@@ -679,19 +677,19 @@ fn the_thread_serves_sleeps_and_ends() {
         let volumes = Arc::clone(&volumes);
         let served = Arc::clone(&served);
         let count = move || _ = served.fetch_add(1, Ordering::Relaxed);
-        thread::spawn(move || volumes.serve(&channel, server, &watcher(), &count))
+        thread::spawn(move || volumes.serve(&channel, server, &guest(), &count))
     };
     for round in 0..50 {
-        // Now and then long enough for the thread to sleep.
+        // Sometimes long enough for the worker to sleep.
         thread::sleep(Duration::from_millis(if round % 10 == 0 { 5 } else { 0 }));
         submit(shared, &volumes, 0, Operation::Root, &[]);
         let pending = host.channel();
-        assert!(volumes.wait(&|| pending.place(0).is_submitted(), &|| false));
+        assert!(volumes.wait(&|| pending.slot(0).is_submitted(), &|| false));
         assert_eq!(answer(shared, 0).unwrap().result, 5);
     }
     volumes.finish();
     thread.join().unwrap();
     assert_eq!(served.load(Ordering::Relaxed), 50);
-    // Who waits for one that has ended is told.
+    // After the end of the worker, `wait` does not wait.
     assert!(!volumes.wait(&|| true, &|| false));
 }

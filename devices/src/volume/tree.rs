@@ -1,42 +1,51 @@
-//! Whole trees of a volume: what they hold, and their end.
+//! Walks of whole trees of a volume: to measure them and to delete them.
 //!
-//! A guest decides how deep a tree is and what modes its directories have. A walk holds one
-//! directory open at a time, and memory for at most 32,768 directories above it.
+//! The guest controls the depth of a tree and the modes of its directories. A walk has one directory
+//! open at a time, and memory for at most 32,768 directories above it.
 
+use super::backend::{self, Errno};
 use super::cost;
-use super::host::{self, Errno};
-use super::names::of_name;
-use super::usage::Space;
+use super::space::Space;
+use rustix::fs::{AtFlags, OFlags, RenameFlags, Stat, statat};
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{CStr, CString};
+use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
-/// Directories, one in the other, that are measured. Landlock looks at each directory above one
-/// that is opened, so the time grows with the square of the depth.
+/// Largest depth of a tree that can be measured. When a directory is opened, Landlock visits all
+/// directories above it, so the time grows with the square of the depth.
 const MAX_DEPTH: usize = 1 << 15;
-/// Directories in this depth are moved up before they are emptied, for the same reason.
+/// Depth from which directories are moved up before they are emptied, for the same reason.
 const DEEP: usize = 64;
-/// Bytes of directory entries that are read at a time.
+/// Length of one read of directory entries, bytes.
 const ENTRIES: usize = 32 << 10;
-/// Bytes of a `struct linux_dirent64` before its name.
+/// Offset of the name in a `struct linux_dirent64`, bytes.
 const DIRENT_HEADER: usize = 19;
-/// Permissions of an owner for a directory that is to be read.
+/// Permissions that an owner needs to read a directory.
 const READABLE: u32 = 0o500;
-/// Permissions of an owner for a directory that is to be emptied.
+/// Permissions that an owner needs to empty a directory.
 const WRITABLE: u32 = 0o700;
 
-/// What a directory holds, as the limits of a volume count it. A directory that its owner may not
-/// read is made readable meanwhile.
+/// Measures the contents of the directory at a path as [`measure`] does.
 ///
 /// # Errors
-/// It cannot be read, or is deeper than 32,768 directories (`ELOOP`).
+/// As [`measure`].
+pub fn measure_path(directory: &Path) -> io::Result<Space> {
+    measure(File::open(directory)?.as_fd())
+}
+
+/// Measures the contents of a directory as the limits of a volume count them. If its owner may not
+/// read a directory in it, the walk makes the directory readable and restores the mode.
+///
+/// # Errors
+/// A directory is not readable, or is deeper than 32,768 directories (`ELOOP`).
 pub fn measure(directory: BorrowedFd<'_>) -> io::Result<Space> {
     let mut walk = Walk::begin(directory, READABLE)?;
     let counted = count(&mut walk);
     if counted.is_err() {
-        // Directories above get their own modes back. The first error is the one to report.
+        // Restores the modes of the directories above. The first error is the one to report.
         while walk.leave().is_ok_and(|left| left.is_some()) {}
     }
     counted.map_err(io::Error::from_raw_os_error)
@@ -54,7 +63,7 @@ fn count(walk: &mut Walk) -> Result<Space, Errno> {
             }
         };
         let status = status(walk.directory.as_fd(), &entry.name)?;
-        used = used.plus(of_name(&entry.name));
+        used = used.plus(Space::name(&entry.name));
         // A file with several names counts once.
         let is_directory = status.st_mode & libc::S_IFMT == libc::S_IFDIR;
         if !is_directory && status.st_nlink > 1 && !linked.insert(status.st_ino) {
@@ -71,8 +80,8 @@ fn count(walk: &mut Walk) -> Result<Space, Errno> {
     }
 }
 
-/// What a file costs by a function of [`cost`].
-fn cost_of(status: &libc::stat, cost: fn(u32, u64, u64) -> u64) -> u64 {
+/// The cost of a file by a function of [`cost`].
+fn cost_of(status: &Stat, cost: fn(u32, u64, u64) -> u64) -> u64 {
     let number = |value: i64| u64::try_from(value).unwrap_or(0);
     cost(
         status.st_mode,
@@ -84,13 +93,13 @@ fn cost_of(status: &libc::stat, cost: fn(u32, u64, u64) -> u64) -> u64 {
 /// Deletes everything in a directory.
 ///
 /// # Errors
-/// Something cannot be deleted. What was deleted by then is gone.
+/// An entry cannot be deleted. Entries before it are deleted.
 pub fn empty(directory: BorrowedFd<'_>) -> io::Result<()> {
     let mut moved = 0;
     loop {
         let mut walk = Walk::begin(directory, WRITABLE)?;
-        // Positions may move when entries go, and deep directories have moved here, so the end of
-        // a pass does not prove emptiness.
+        // Deletions may change positions, and deep directories have moved here, so after one pass the
+        // directory may not be empty.
         match delete(&mut walk, &mut moved).map_err(io::Error::from_raw_os_error)? {
             0 => return Ok(()),
             _ => continue,
@@ -98,15 +107,15 @@ pub fn empty(directory: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Deletes what one pass finds. `moved` counts directories that were moved up, which have their
-/// number as name. Result: how many entries the pass has deleted or moved.
+/// Deletes the entries that one pass finds. `moved` counts directories that were moved up; their
+/// number is their new name. Returns the number of deleted or moved entries.
 fn delete(walk: &mut Walk, moved: &mut u64) -> Result<u64, Errno> {
     let mut deleted = 0_u64;
-    // Entries that were deleted before the open directory was entered.
+    // Number of deleted entries when the walk entered the open directory.
     let mut before = 0_u64;
     loop {
         let Some(entry) = walk.next()? else {
-            // It was entered because it was not empty.
+            // The walk enters only directories that are not empty.
             if !walk.above.is_empty() && deleted == before {
                 return Err(libc::ENOTEMPTY);
             }
@@ -123,7 +132,7 @@ fn delete(walk: &mut Walk, moved: &mut u64) -> Result<u64, Errno> {
                     continue;
                 }
                 before = deleted;
-                // Back here, the walk finds it again and deletes it.
+                // When the walk is back, it finds the directory again and deletes it.
                 let at = entry.at;
                 walk.enter(&entry.name, at)?;
             }
@@ -135,45 +144,45 @@ fn delete(walk: &mut Walk, moved: &mut u64) -> Result<u64, Errno> {
 /// An entry of a directory.
 struct Entry {
     name: CString,
-    /// Its position.
-    at: i64,
-    /// The position of the next one.
-    after: i64,
+    /// Position of the entry.
+    at: u64,
+    /// Position of the next entry.
+    after: u64,
 }
 
 /// A directory above the open one.
 struct Above {
-    /// Position at which to go on.
-    position: i64,
-    /// Mode of the directory below it that is to be restored.
+    /// Position at which the walk continues.
+    position: u64,
+    /// Mode of the directory below that must be restored.
     mode: Option<u32>,
 }
 
-/// A way through a tree, with one directory open.
+/// A walk through a tree, with one directory open.
 struct Walk {
-    /// The first one.
+    /// The directory in which the walk began.
     root: OwnedFd,
     directory: OwnedFd,
-    /// Directories above the open one, the next one last.
+    /// Directories above the open one, the nearest one last.
     above: Vec<Above>,
-    /// Entries that have been read, and the position of the next one.
+    /// Entries that were read, and the position of the next read.
     entries: VecDeque<Entry>,
-    position: i64,
+    position: u64,
     /// Permissions that a directory must give its owner.
     needed: u32,
 }
 
 impl Walk {
-    /// Opens a directory in which the walk begins.
+    /// Starts a walk in a directory.
     fn begin(directory: BorrowedFd<'_>, needed: u32) -> io::Result<Self> {
         let open = || -> Result<OwnedFd, Errno> {
-            let (attributes, _) = host::attributes(directory)?;
+            let (attributes, _) = backend::attributes(directory)?;
             let permissions = attributes.mode & 0o7777;
             if permissions & needed != needed {
-                // The root of a volume. It stays so: without that nobody could use the volume.
-                host::set_mode(directory, permissions | needed)?;
+                // The root of a volume keeps the new mode. Without it, the volume is not usable.
+                backend::set_mode(directory, permissions | needed)?;
             }
-            host::reopen(directory, libc::O_RDONLY | libc::O_DIRECTORY)
+            backend::reopen(directory, OFlags::RDONLY | OFlags::DIRECTORY)
         };
         Ok(Self {
             root: directory.try_clone_to_owned()?,
@@ -188,13 +197,13 @@ impl Walk {
     /// The next entry of the open directory.
     fn next(&mut self) -> Result<Option<Entry>, Errno> {
         while self.entries.is_empty() {
-            let read = host::read_directory(self.directory.as_fd(), self.position, ENTRIES)?;
+            let read = backend::read_directory(self.directory.as_fd(), self.position, ENTRIES)?;
             let mut rest = read.as_slice();
             if rest.is_empty() {
                 return Ok(None);
             }
             if parse(rest, self.position).is_none() {
-                // No file system of Linux writes such.
+                // No file system of Linux returns such entries.
                 return Err(libc::EIO);
             }
             while let Some((entry, length)) = parse(rest, self.position) {
@@ -208,54 +217,48 @@ impl Walk {
         Ok(self.entries.pop_front())
     }
 
-    /// Opens a directory in the open one; the walk goes on at `position` when it is back.
-    fn enter(&mut self, name: &CStr, position: i64) -> Result<(), Errno> {
-        let path = host::find(self.directory.as_fd(), name)?;
-        let (attributes, _) = host::attributes(path.as_fd())?;
+    /// Enters a directory in the open one. After its end the walk continues at `position`.
+    fn enter(&mut self, name: &CStr, position: u64) -> Result<(), Errno> {
+        let path = backend::find(self.directory.as_fd(), name)?;
+        let (attributes, _) = backend::attributes(path.as_fd())?;
         let permissions = attributes.mode & 0o7777;
         let mode = (permissions & self.needed != self.needed).then_some(permissions);
         if mode.is_some() {
-            host::set_mode(path.as_fd(), permissions | self.needed)?;
+            backend::set_mode(path.as_fd(), permissions | self.needed)?;
         }
-        self.directory = host::reopen(path.as_fd(), libc::O_RDONLY | libc::O_DIRECTORY)?;
+        self.directory = backend::reopen(path.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
         self.above.push(Above { position, mode });
         self.go_to(0);
         Ok(())
     }
 
-    /// Goes back to the directory above; `None` if the walk began in the open one.
+    /// Returns to the directory above. `None` if the walk began in the open one.
     fn leave(&mut self) -> Result<Option<()>, Errno> {
         let Some(above) = self.above.pop() else {
             return Ok(None);
         };
-        let (fd, flags) = (self.directory.as_raw_fd(), libc::O_RDONLY);
-        let flags = flags | libc::O_DIRECTORY | libc::O_CLOEXEC;
-        // SAFETY: a valid path; a fresh descriptor or an error.
-        let parent = unsafe { libc::openat(fd, c"..".as_ptr(), flags) };
-        if parent < 0 {
-            return Err(last_error());
-        }
-        // SAFETY: fresh, owned by nobody else.
-        let parent = unsafe { OwnedFd::from_raw_fd(parent) };
+        let parent = backend::parent(self.directory.as_fd(), OFlags::RDONLY)?;
         if let Some(mode) = above.mode {
-            host::set_mode(self.directory.as_fd(), mode)?;
+            backend::set_mode(self.directory.as_fd(), mode)?;
         }
         self.directory = parent;
         self.go_to(above.position);
         Ok(Some(()))
     }
 
-    fn go_to(&mut self, position: i64) {
+    /// Continues at a position of the open directory.
+    fn go_to(&mut self, position: u64) {
         self.entries.clear();
         self.position = position;
     }
 
-    /// Moves a directory to where the walk began; whether it could. A full disk may refuse.
+    /// Moves a directory to the one in which the walk began. Returns whether that was possible: a
+    /// full disk may refuse.
     fn move_up(&self, name: &CStr, moved: &mut u64) -> bool {
         let from = (self.directory.as_fd(), name);
-        // It is written to: its `..` changes.
+        // The kernel writes to the directory, because its `..` changes.
         let opened =
-            host::find(from.0, name).and_then(|path| host::set_mode(path.as_fd(), WRITABLE));
+            backend::find(from.0, name).and_then(|path| backend::set_mode(path.as_fd(), WRITABLE));
         if opened.is_err() {
             return false;
         }
@@ -265,7 +268,7 @@ impl Walk {
             };
             *moved += 1;
             let to = (self.root.as_fd(), number.as_c_str());
-            match host::rename(from, to, libc::RENAME_NOREPLACE) {
+            match backend::rename(from, to, RenameFlags::NOREPLACE) {
                 Ok(()) => return true,
                 Err(libc::EEXIST) => {}
                 Err(_) => return false,
@@ -273,63 +276,50 @@ impl Walk {
         }
     }
 
-    /// Deletes an entry that is no directory, or an empty one.
+    /// Deletes an entry that is not a directory, or an empty directory.
     fn unlink(&self, name: &CStr) -> Result<(), Errno> {
         let directory = self.directory.as_fd();
-        match host::unlink(directory, name, 0) {
-            Err(libc::EISDIR) => host::unlink(directory, name, libc::AT_REMOVEDIR),
+        match backend::unlink(directory, name, AtFlags::empty()) {
+            Err(libc::EISDIR) => backend::unlink(directory, name, AtFlags::REMOVEDIR),
             done => done,
         }
     }
 }
 
-/// The first of the `struct linux_dirent64` in `bytes`, whose position is `at`, and its length.
-fn parse(bytes: &[u8], at: i64) -> Option<(Entry, usize)> {
-    let after = i64::from_ne_bytes(bytes.get(8..16)?.try_into().ok()?);
+/// The first `struct linux_dirent64` in `bytes`, whose position is `at`, and its length.
+fn parse(bytes: &[u8], at: u64) -> Option<(Entry, usize)> {
+    let after = u64::from_ne_bytes(bytes.get(8..16)?.try_into().ok()?);
     let length = u16::from_ne_bytes(bytes.get(16..18)?.try_into().ok()?);
     let name = bytes.get(DIRENT_HEADER..usize::from(length))?;
     let name = CStr::from_bytes_until_nul(name).ok()?.to_owned();
     Some((Entry { name, at, after }, usize::from(length)))
 }
 
-/// The status of an entry, which is not followed.
-fn status(directory: BorrowedFd<'_>, name: &CStr) -> Result<libc::stat, Errno> {
-    let mut status = MaybeUninit::<libc::stat>::zeroed();
-    let (fd, to) = (directory.as_raw_fd(), status.as_mut_ptr());
-    // SAFETY: a valid path and buffer.
-    match unsafe { libc::fstatat(fd, name.as_ptr(), to, libc::AT_SYMLINK_NOFOLLOW) } {
-        // SAFETY: zeroed before and filled now.
-        0 => Ok(unsafe { status.assume_init() }),
-        _ => Err(last_error()),
-    }
-}
-
-fn last_error() -> Errno {
-    io::Error::last_os_error()
-        .raw_os_error()
-        .unwrap_or(libc::EIO)
+/// The status of an entry. Symbolic links are not followed.
+fn status(directory: BorrowedFd<'_>, name: &CStr) -> Result<Stat, Errno> {
+    let status = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    status.map_err(rustix::io::Errno::raw_os_error)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::{self, File, Permissions};
+    use std::fs::{self, Permissions};
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    use std::path::Path;
 
     /// Deeper than a path may be long, and than descriptors would allow.
     const DEPTH: usize = 2000;
 
-    /// Makes `depth` directories, one in the other, in a directory, each with a file of one byte.
+    /// Creates `depth` nested directories in a directory, each with a file of one byte.
     fn nest(directory: &Path, depth: usize) {
         let mut at = OwnedFd::from(File::open(directory).unwrap());
         for _ in 0..depth {
             let name = c"directory";
-            host::make_directory(at.as_fd(), name, 0o700).unwrap();
-            let file = host::create(at.as_fd(), c"file", 0o600).unwrap();
+            backend::make_directory(at.as_fd(), name, 0o700).unwrap();
+            let file = backend::create(at.as_fd(), c"file", 0o600).unwrap();
             std::io::Write::write_all(&mut File::from(file), b"x").unwrap();
-            let path = host::find(at.as_fd(), name).unwrap();
-            at = host::reopen(path.as_fd(), libc::O_RDONLY).unwrap();
+            let path = backend::find(at.as_fd(), name).unwrap();
+            at = backend::reopen(path.as_fd(), OFlags::RDONLY).unwrap();
         }
     }
 
@@ -339,7 +329,7 @@ mod tests {
         let inside = std::env::temp_dir().join(name);
         fs::create_dir(&inside).unwrap();
         nest(&inside, DEPTH);
-        // The name of the first that is moved.
+        // The name of the first directory that is moved.
         fs::write(inside.join("0"), "").unwrap();
         let wide = inside.join("wide");
         for number in 0..300 {

@@ -1,79 +1,31 @@
-//! How much volumes hold, and that they hold no more than they may. [`super::cost`] says what
-//! counts.
+//! Usage and limits of volumes. [`super::cost`] defines the costs.
 
+use super::backend::{self, Errno};
 use super::cost;
-use super::host::{self, Errno};
-use super::tree;
+use super::space::Space;
 use hartline_abi::volume::NodeAttributes;
 use std::collections::HashMap;
-use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::os::fd::BorrowedFd;
 
-/// What a directory of the host holds, as the limits of a volume count it.
-///
-/// # Errors
-/// It cannot be read.
-pub fn measure(directory: &Path) -> io::Result<Space> {
-    tree::measure(File::open(directory)?.as_fd())
-}
-
-/// Room in a file system.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Space {
-    /// Bytes, as [`super::cost`] counts them.
-    pub bytes: u64,
-    /// Files, directories and links. Several names of one file count once.
-    pub inodes: u64,
-}
-
-impl Space {
-    /// An inode that costs so many bytes.
-    pub fn inode(bytes: u64) -> Self {
-        Self { bytes, inodes: 1 }
-    }
-
-    /// Bytes of an inode that is there already, or of a name.
-    pub fn bytes(bytes: u64) -> Self {
-        Self { bytes, inodes: 0 }
-    }
-
-    /// Both together.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            bytes: self.bytes.saturating_add(other.bytes),
-            inodes: self.inodes.saturating_add(other.inodes),
-        }
-    }
-
-    /// What is left of it without the other one; nothing, of what the other one has more of.
-    #[must_use]
-    pub fn minus(self, other: Self) -> Self {
-        Self {
-            bytes: self.bytes.saturating_sub(other.bytes),
-            inodes: self.inodes.saturating_sub(other.inodes),
-        }
-    }
-}
-
-/// What a volume holds and may hold.
+/// Usage and limit of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// What it holds, as [`measure`] counts it.
+    /// The space of its contents, as [`measure`](super::measure) counts it.
     pub used: Space,
-    /// What it may hold.
+    /// The largest allowed space.
     pub limit: Space,
 }
 
 impl Usage {
-    /// What still fits.
+    /// The space that is left.
     pub fn left(self) -> Space {
         self.limit.minus(self.used)
     }
 
-    /// Takes room for something. What needs nothing fits into a volume that holds too much, too.
+    /// Takes space. A want of 0 also fits a volume above its limit.
+    ///
+    /// # Errors
+    /// `ENOSPC` if the space does not fit.
     fn take(&mut self, wanted: Space) -> Result<(), Errno> {
         let left = self.left();
         let fits = |wanted: u64, left: u64| wanted == 0 || wanted <= left;
@@ -84,38 +36,39 @@ impl Usage {
         Ok(())
     }
 
-    fn give(&mut self, room: Space) {
-        self.used = self.used.minus(room);
+    /// Returns space.
+    fn release(&mut self, space: Space) {
+        self.used = self.used.minus(space);
     }
 
-    /// What cost `before` bytes costs `after` now, whether that fits or not.
+    /// Changes a cost from `before` to `after` bytes, whether that fits or not.
     fn change(&mut self, before: u64, after: u64) {
         self.used.bytes = self.used.bytes.saturating_sub(before).saturating_add(after);
     }
 }
 
-/// What an open file costs without its names.
+/// Cost of an open file without its names.
 pub fn cost_of(file: &NodeAttributes) -> u64 {
     cost::node(file.mode, file.size, file.blocks)
 }
 
-/// What directories cost; none of them counts twice.
+/// Total cost of directories, which are different ones.
 fn cost_of_all(directories: &[BorrowedFd<'_>]) -> Result<u64, Errno> {
     let costs = directories.iter().map(|directory| {
-        let (attributes, _) = host::attributes(*directory)?;
+        let (attributes, _) = backend::attributes(*directory)?;
         Ok(cost_of(&attributes))
     });
     costs.sum()
 }
 
-/// A change of names.
+/// A change of names in directories.
 #[derive(Debug, Clone, Copy)]
 pub struct Names<'a> {
     /// The directories whose names change, each once.
     pub directories: &'a [BorrowedFd<'a>],
-    /// Cost of what is added.
+    /// Space of the added names and files.
     pub added: Space,
-    /// Cost of what is removed.
+    /// Space of the removed names and files.
     pub removed: Space,
 }
 
@@ -126,12 +79,13 @@ type Identity = (u64, u64);
 #[derive(Debug)]
 pub struct Limits {
     volumes: Vec<Option<Usage>>,
-    /// What directories cost that have no name and that the guest still knows: file systems say
-    /// that they are empty then, while their blocks are still there.
+    /// Costs of directories without a name that the guest still knows. File systems report them as
+    /// empty, although their blocks still exist.
     nameless: HashMap<Identity, u64>,
 }
 
 impl Limits {
+    /// The usages, by volume. `None` for a volume without a limit.
     pub fn new(volumes: Vec<Option<Usage>>) -> Self {
         Self {
             volumes,
@@ -148,11 +102,11 @@ impl Limits {
         self.volumes.get_mut(volume)?.as_mut()
     }
 
-    /// Does what changes the length of a file; `end` tells the length that it wants from the
-    /// one that there is.
+    /// Runs an action that changes the length of a file. `end` maps the current length to the wanted
+    /// one.
     ///
     /// # Errors
-    /// `ENOSPC` if it does not fit; the action's.
+    /// `ENOSPC` if the length does not fit, or the action's.
     pub fn resize<T>(
         &mut self,
         volume: usize,
@@ -163,23 +117,22 @@ impl Limits {
         let Some(usage) = self.of_mut(volume) else {
             return action();
         };
-        let before = host::attributes(file)?.0.size;
+        let before = backend::attributes(file)?.0.size;
         let most = end(before).max(before);
         usage.take(Space::bytes(most - before))?;
         let result = action();
-        let after = host::attributes(file).map_or(most, |(attributes, _)| attributes.size);
-        usage.give(Space::bytes(most.saturating_sub(after)));
+        let after = backend::attributes(file).map_or(most, |(attributes, _)| attributes.size);
+        usage.release(Space::bytes(most.saturating_sub(after)));
         result
     }
 
-    /// Does what changes names, and makes or removes what they lead to.
+    /// Runs an action that changes names, and creates or removes their files.
     ///
-    /// A directory that needs more room than before counts even if that does not fit: nothing is
-    /// added then. Its names cost more than its blocks, so the host still holds no more than the
-    /// limit.
+    /// If a directory grows, its cost counts even above the limit, and later additions fail. Its
+    /// names cost more than its blocks, so the host's usage stays below the limit.
     ///
     /// # Errors
-    /// `ENOSPC` if it does not fit; the action's.
+    /// `ENOSPC` if the names do not fit, or the action's.
     pub fn rename<T>(
         &mut self,
         volume: usize,
@@ -194,18 +147,18 @@ impl Limits {
         usage.take(taken)?;
         let result = action();
         match result {
-            Ok(_) => usage.give(names.removed.minus(names.added)),
-            Err(_) => usage.give(taken),
+            Ok(_) => usage.release(names.removed.minus(names.added)),
+            Err(_) => usage.release(taken),
         }
         usage.change(before, cost_of_all(names.directories).unwrap_or(before));
         result
     }
 
-    /// Whether what is in volume `from` may get into volume `to`: what counts for one would not
-    /// count for the other.
+    /// Checks that a file may move from one volume to another. It may not if one of them has a limit,
+    /// because the usage of the other would not change.
     ///
     /// # Errors
-    /// `EXDEV` if it may not.
+    /// `EXDEV` if the file may not move.
     pub fn stay(&self, from: usize, to: usize) -> Result<(), Errno> {
         let is_limited = |volume| self.of(volume).is_some();
         match from != to && (is_limited(from) || is_limited(to)) {
@@ -214,38 +167,38 @@ impl Limits {
         }
     }
 
-    /// The last name of a directory is gone, which cost `cost`. It counts as long as the guest
-    /// knows it.
+    /// Handles the removal of a directory that cost `cost`. The cost counts until the guest forgets
+    /// the directory.
     pub fn directory_removed(&mut self, volume: usize, identity: Identity, cost: u64, known: bool) {
         match (known, self.of_mut(volume)) {
             (true, Some(_)) => _ = self.nameless.insert(identity, cost),
-            (false, Some(usage)) => usage.give(Space::inode(cost)),
+            (false, Some(usage)) => usage.release(Space::inode(cost)),
             (_, None) => {}
         }
     }
 
-    /// A file with these attributes has no name, and the guest does not know it any more.
-    pub fn gone(&mut self, volume: usize, file: &NodeAttributes, device: u64) {
+    /// Releases the cost of a file that has no name and that the guest has forgotten.
+    pub fn file_removed(&mut self, volume: usize, file: &NodeAttributes, device: u64) {
         let cost = match file.mode & libc::S_IFMT {
             libc::S_IFDIR => self.nameless.remove(&(device, file.ino)),
             _ => Some(cost_of(file)),
         };
         if let (Some(cost), Some(usage)) = (cost, self.of_mut(volume)) {
-            usage.give(Space::inode(cost));
+            usage.release(Space::inode(cost));
         }
     }
 }
 
-/// What holds of every usage. Kani proves it for all numbers; tests try all small ones and the
-/// largest.
+/// Properties of every usage. Kani proves them for all numbers; tests try all small numbers and the
+/// largest ones.
 #[cfg(any(test, kani))]
 mod properties {
     use super::*;
 
-    /// Bytes and inodes, each with a limit of its own.
+    /// Bytes and inodes have separate limits.
     const PARTS: [fn(Space) -> u64; 2] = [|space| space.bytes, |space| space.inodes];
 
-    /// Room is taken as a whole or not at all: it is if bytes and inodes fit, and only then.
+    /// Space is taken completely or not at all. It is taken if and only if bytes and inodes fit.
     fn takes_what_fits(before: Usage, wanted: Space) {
         let mut after = before;
         let taken = after.take(wanted);
@@ -261,14 +214,14 @@ mod properties {
                     assert_eq!(u128::from(part(after.used)), sum);
                 }
                 assert_eq!(after.limit, before.limit);
-                after.give(wanted);
+                after.release(wanted);
                 assert_eq!(after, before);
             }
             Err(errno) => assert_eq!((errno, after), (libc::ENOSPC, before)),
         }
     }
 
-    /// What is left can be taken, and nothing more.
+    /// The space that is left can be taken, and nothing more.
     fn leaves_nothing(mut usage: Usage) {
         let left = usage.left();
         assert_eq!(usage.take(left), Ok(()));
@@ -277,11 +230,10 @@ mod properties {
         assert_eq!(usage.take(Space::inode(0)), Err(libc::ENOSPC));
     }
 
-    /// What is given back never makes room that was not taken, and a change is exact where its
-    /// result is a number.
+    /// A release never increases the usage, and a change is exact if its result fits 64 bits.
     fn gives_and_changes(usage: Usage, before: Space, after: u64) {
         let mut given = usage;
-        given.give(before);
+        given.release(before);
         assert!(
             PARTS
                 .iter()

@@ -1,20 +1,18 @@
-//! One connection: a stream of the guest, and a Unix socket of the host that carries its bytes
-//! on.
+//! A connection: a stream of the guest, and a Unix socket of the host that carries its bytes on.
 
 use crate::virtio::buffers;
 use hartline_abi::vsock::{Credit, VsockHeader, op, shutdown};
+use rustix::event::epoll::EventFlags;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use vmm_sys_util::epoll::EventSet;
 
-/// Length of the buffer of what the guest has sent and the host has not taken, bytes. Memory is
-/// taken when it is used.
+/// Length of the buffer of bytes that the host has not taken yet. Memory is allocated at first use.
 pub(super) const BUFFER: u32 = 256 << 10;
-/// Longest line with which a host begins, bytes.
-const LONGEST_COMMAND: usize = 32;
+/// Longest first line of a client, bytes.
+const MAX_COMMAND: usize = 32;
 
 /// The ports of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,22 +21,22 @@ pub(super) struct Ends {
     pub host: u32,
 }
 
-/// Where a connection is in its life.
+/// Phase of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The host has connected and is to say where to.
+    /// A client has connected and sends its command: the bytes so far.
     Command(Vec<u8>),
-    /// The guest is to be asked.
-    Asking,
-    /// It was asked.
-    Asked,
-    /// The guest has asked, and is to be answered.
-    Answering,
-    /// Both ends know of it.
+    /// A REQUEST for the guest is pending.
+    Requesting,
+    /// The guest has the REQUEST.
+    Requested,
+    /// A RESPONSE for the guest is pending.
+    Responding,
+    /// The connection is established.
     Open,
-    /// The guest is to be told that it is over.
+    /// A RST for the guest is pending.
     Resetting,
-    /// It is over, and nobody need be told.
+    /// The connection is over for both ends.
     Over,
 }
 
@@ -49,34 +47,33 @@ pub(super) struct Connection {
     pub phase: Phase,
     stream: UnixStream,
     credit: Credit,
-    /// What the guest has sent and the host has not taken.
+    /// Bytes of the guest that the host has not taken yet.
     unwritten: VecDeque<u8>,
-    /// Whether there may be something to read from the host, and room for it there.
+    /// Whether the host's socket may be readable and writable.
     readable: bool,
     writable: bool,
-    /// What the host will not do any more, as [`shutdown`] says it: that is what it will not
-    /// send or receive.
-    host_ended: u32,
-    /// What of that the guest was told.
-    told: u32,
-    /// What the guest will not do any more.
-    guest_ended: u32,
-    /// What of that the host was told.
-    passed_on: u32,
-    /// The guest asked how much room there is.
-    asked_for_credit: bool,
-    /// It waits for its turn to give the guest something.
+    /// Directions that the host has shut down ([`shutdown`]).
+    host_shutdown: u32,
+    /// The part of `host_shutdown` that the guest was sent.
+    host_shutdown_sent: u32,
+    /// Directions that the guest has shut down.
+    guest_shutdown: u32,
+    /// The part of `guest_shutdown` that was applied to the host's socket.
+    guest_shutdown_done: u32,
+    /// Whether the guest has requested a credit update.
+    owes_credit_update: bool,
+    /// Whether the connection is in the queue of connections with a packet for the guest.
     pub is_queued: bool,
 }
 
-/// What was read of a command.
+/// The command of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Command {
-    /// More is to come.
+    /// The line is incomplete.
     Unfinished,
-    /// The port of the guest to connect to.
+    /// `CONNECT` with a port of the guest.
     Connect(u32),
-    /// Something else.
+    /// Another line.
     Bad,
 }
 
@@ -90,24 +87,24 @@ impl Connection {
             unwritten: VecDeque::new(),
             readable: false,
             writable: false,
-            host_ended: 0,
-            told: 0,
-            guest_ended: 0,
-            passed_on: 0,
-            asked_for_credit: false,
+            host_shutdown: 0,
+            host_shutdown_sent: 0,
+            guest_shutdown: 0,
+            guest_shutdown_done: 0,
+            owes_credit_update: false,
             is_queued: false,
         }
     }
 
-    /// A host has connected.
+    /// The connection of a client, whose ports are not known yet.
     pub fn from_host(stream: UnixStream) -> Self {
-        let nowhere = Ends { guest: 0, host: 0 };
-        Self::new(stream, nowhere, Phase::Command(Vec::new()))
+        let unknown = Ends { guest: 0, host: 0 };
+        Self::new(stream, unknown, Phase::Command(Vec::new()))
     }
 
-    /// The guest has asked for it with this packet, and the host's end is there.
+    /// The connection of a guest that sent this REQUEST. `stream` is connected to the host's end.
     pub fn from_guest(stream: UnixStream, ends: Ends, request: &VsockHeader) -> Self {
-        let mut connection = Self::new(stream, ends, Phase::Answering);
+        let mut connection = Self::new(stream, ends, Phase::Responding);
         connection.credit.hear(request);
         connection
     }
@@ -117,28 +114,27 @@ impl Connection {
         &self.stream
     }
 
-    /// Something has happened to the socket of the host.
-    pub fn note(&mut self, events: EventSet) {
-        let failed = events.intersects(EventSet::ERROR | EventSet::HANG_UP);
-        self.readable |= failed || events.intersects(EventSet::IN | EventSet::READ_HANG_UP);
-        self.writable |= failed || events.contains(EventSet::OUT);
+    /// Handles an event of the host's socket.
+    pub fn handle_event(&mut self, events: EventFlags) {
+        let failed = events.intersects(EventFlags::ERR | EventFlags::HUP);
+        self.readable |= failed || events.intersects(EventFlags::IN | EventFlags::RDHUP);
+        self.writable |= failed || events.contains(EventFlags::OUT);
         if failed {
-            self.host_takes_no_more();
+            self.close_host_receive();
         }
         self.flush();
-        if failed && matches!(self.phase, Phase::Asking | Phase::Asked) {
+        if failed && matches!(self.phase, Phase::Requesting | Phase::Requested) {
             self.reset();
         }
     }
 
-    /// Reads what the host wants, no further than the end of the line: what follows is the
-    /// guest's.
+    /// Reads a client's command up to the end of the line: the bytes after it are for the guest.
     pub fn read_command(&mut self) -> Command {
         let Phase::Command(line) = &mut self.phase else {
             return Command::Bad;
         };
         let mut byte = [0];
-        while line.len() < LONGEST_COMMAND {
+        while line.len() < MAX_COMMAND {
             match self.stream.read(&mut byte) {
                 Ok(1) if byte == *b"\n" => return parse(line),
                 Ok(1) => line.push(byte[0]),
@@ -152,23 +148,23 @@ impl Connection {
         Command::Bad
     }
 
-    /// The guest has agreed.
+    /// Opens the connection after the guest's RESPONSE.
     pub fn open(&mut self) {
         self.phase = Phase::Open;
-        // The first bytes that the host is sent, for which it has room.
+        // The socket's buffer is empty, so it has room for the line.
         let line = format!("OK {}\n", self.ends.host);
         if self.stream.write_all(line.as_bytes()).is_err() {
-            self.host_takes_no_more();
+            self.close_host_receive();
         }
     }
 
-    /// It is over, and the guest is to be told. What the host has not taken is lost.
+    /// Ends the connection with a RST for the guest. Bytes that the host has not taken are lost.
     pub fn reset(&mut self) {
         self.phase = Phase::Resetting;
         self.close();
     }
 
-    /// The guest has ended it.
+    /// Ends the connection after a RST of the guest, or before the guest knows it.
     pub fn end(&mut self) {
         self.phase = Phase::Over;
         self.close();
@@ -176,92 +172,92 @@ impl Connection {
 
     fn close(&mut self) {
         self.unwritten = VecDeque::new();
-        // The other end may be gone.
+        // The other end may be disconnected.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    /// Takes over what each packet of the guest tells.
-    pub fn hear(&mut self, header: &VsockHeader) {
+    /// Updates the credit from the header of a packet of the guest.
+    pub fn update_credit(&mut self, header: &VsockHeader) {
         self.credit.hear(header);
     }
 
-    /// The guest asked how much room there is.
-    pub fn ask_for_credit(&mut self) {
-        self.asked_for_credit = true;
+    /// Handles a CREDIT_REQUEST of the guest.
+    pub fn request_credit_update(&mut self) {
+        self.owes_credit_update = true;
     }
 
-    /// The guest will not receive, or not send any more.
-    pub fn guest_ends(&mut self, flags: u32) {
-        self.guest_ended |= flags & shutdown::BOTH;
-        self.pass_ends_on();
+    /// Handles a SHUTDOWN of the guest with these flags.
+    pub fn guest_shuts_down(&mut self, flags: u32) {
+        self.guest_shutdown |= flags & shutdown::BOTH;
+        self.apply_guest_shutdown();
     }
 
-    /// Tells the host what the guest will not do any more, once it has what was sent before.
-    fn pass_ends_on(&mut self) {
+    /// Shuts the host's socket down as the guest has, for sending only after the host has all bytes.
+    fn apply_guest_shutdown(&mut self) {
         if self.phase != Phase::Open {
             return;
         }
-        let mut news = self.guest_ended & !self.passed_on;
+        let mut added = self.guest_shutdown & !self.guest_shutdown_done;
         if !self.unwritten.is_empty() {
-            news &= !shutdown::SEND;
+            added &= !shutdown::SEND;
         }
         for (flag, how) in [
             (shutdown::SEND, Shutdown::Write),
             (shutdown::RECEIVE, Shutdown::Read),
         ] {
-            if news & flag != 0 {
-                // The other end may be gone.
+            if added & flag != 0 {
+                // The other end may be disconnected.
                 let _ = self.stream.shutdown(how);
             }
         }
-        self.passed_on |= news;
-        if self.passed_on == shutdown::BOTH {
+        self.guest_shutdown_done |= added;
+        if self.guest_shutdown_done == shutdown::BOTH {
             self.reset();
         }
     }
 
-    /// The host does not take any more; what it has not taken is lost.
-    fn host_takes_no_more(&mut self) {
-        self.host_ended |= shutdown::RECEIVE;
+    /// Marks that the host receives no more. Bytes that it has not taken are lost.
+    fn close_host_receive(&mut self) {
+        self.host_shutdown |= shutdown::RECEIVE;
         self.credit.forward(self.unwritten.len());
         self.unwritten = VecDeque::new();
-        self.pass_ends_on();
+        self.apply_guest_shutdown();
     }
 
-    /// The guest has sent these bytes.
+    /// Handles bytes of the guest.
     ///
     /// # Safety
-    /// The buffers may be read.
+    /// The buffers are mapped for reading.
     pub unsafe fn take(&mut self, data: &[libc::iovec]) {
         let length = buffers::length(data);
-        if self.guest_ended & shutdown::SEND != 0 || self.credit.receive(length).is_err() {
+        if self.guest_shutdown & shutdown::SEND != 0 || self.credit.receive(length).is_err() {
             return self.reset();
         }
-        if self.host_ended & shutdown::RECEIVE != 0 {
+        if self.host_shutdown & shutdown::RECEIVE != 0 {
             return self.credit.forward(length);
         }
         let mut done = 0;
         if self.unwritten.is_empty() && self.writable {
-            // SAFETY: the caller's contract.
+            // SAFETY: the caller promises that the buffers are mapped for reading.
             match unsafe { send(&self.stream, data) } {
                 Ok(count) => done = count,
-                Err(error) => self.note_error(&error),
+                Err(error) => self.handle_write_error(&error),
             }
             self.credit.forward(done);
         }
-        if self.host_ended & shutdown::RECEIVE != 0 {
+        if self.host_shutdown & shutdown::RECEIVE != 0 {
             return self.credit.forward(length - done);
         }
         if let Some((_, rest)) = buffers::split(data, done) {
             let mut bytes = vec![0; length - done];
-            // SAFETY: the caller's contract.
+            // SAFETY: the caller promises that the buffers are mapped for reading.
             unsafe { buffers::copy_from(&rest, &mut bytes) };
             self.unwritten.extend(bytes);
         }
         self.flush();
     }
 
-    /// Gives the host what it has not taken.
+    /// Writes bytes that the host has not taken yet.
     pub fn flush(&mut self) {
         while self.writable && !self.unwritten.is_empty() {
             let (first, _) = self.unwritten.as_slices();
@@ -270,63 +266,63 @@ impl Connection {
                     self.unwritten.drain(..count);
                     self.credit.forward(count);
                 }
-                Err(error) => self.note_error(&error),
+                Err(error) => self.handle_write_error(&error),
             }
         }
         if self.unwritten.is_empty() {
-            self.pass_ends_on();
+            self.apply_guest_shutdown();
         }
     }
 
-    /// Whether the host has not taken everything yet.
+    /// Whether the host has not taken all bytes yet.
     pub fn is_behind(&self) -> bool {
         !self.unwritten.is_empty()
     }
 
-    /// An error of writing.
-    fn note_error(&mut self, error: &io::Error) {
+    /// Handles an error of a write to the host's socket.
+    fn handle_write_error(&mut self, error: &io::Error) {
         match error.kind() {
             io::ErrorKind::WouldBlock => self.writable = false,
             io::ErrorKind::Interrupted => {}
-            _ => self.host_takes_no_more(),
+            _ => self.close_host_receive(),
         }
     }
 
-    /// Whether bytes of the host can be given to the guest, as far as is known.
+    /// Whether the host may have bytes that the guest can receive.
     fn can_read(&self) -> bool {
         self.readable
             && self.phase == Phase::Open
-            && self.host_ended & shutdown::SEND == 0
-            && self.guest_ended & shutdown::RECEIVE == 0
+            && self.host_shutdown & shutdown::SEND == 0
+            && self.guest_shutdown & shutdown::RECEIVE == 0
             && self.credit.room() > 0
     }
 
-    /// Whether the guest has not been told all that it is to know.
-    pub fn has_news(&self) -> bool {
+    /// Whether there may be a packet for the guest.
+    pub fn has_packet(&self) -> bool {
         match self.phase {
-            Phase::Asking | Phase::Answering | Phase::Resetting => true,
-            Phase::Command(_) | Phase::Asked | Phase::Over => false,
+            Phase::Requesting | Phase::Responding | Phase::Resetting => true,
+            Phase::Command(_) | Phase::Requested | Phase::Over => false,
             Phase::Open => {
                 self.can_read()
-                    || self.host_ended != self.told
-                    || self.asked_for_credit
+                    || self.host_shutdown != self.host_shutdown_sent
+                    || self.owes_credit_update
                     || self.credit.is_news()
             }
         }
     }
 
-    /// The next packet for the guest, whose bytes go into `room`. Result: what the packet is,
-    /// its flags, and the number of its bytes; none if there is none, after all.
+    /// The next packet for the guest, whose bytes go into `room`: operation, flags, and number of
+    /// bytes. `None` if there is no packet after all.
     ///
     /// # Safety
-    /// The buffers may be written.
+    /// The buffers are mapped for writing.
     pub unsafe fn next_packet(&mut self, room: &[libc::iovec]) -> Option<(u16, u32, usize)> {
         match self.phase {
-            Phase::Asking => {
-                self.phase = Phase::Asked;
+            Phase::Requesting => {
+                self.phase = Phase::Requested;
                 return Some((op::REQUEST, 0, 0));
             }
-            Phase::Answering => {
+            Phase::Responding => {
                 self.phase = Phase::Open;
                 return Some((op::RESPONSE, 0, 0));
             }
@@ -334,39 +330,41 @@ impl Connection {
                 self.phase = Phase::Over;
                 return Some((op::RESET, 0, 0));
             }
-            Phase::Command(_) | Phase::Asked | Phase::Over => return None,
+            Phase::Command(_) | Phase::Requested | Phase::Over => return None,
             Phase::Open => {}
         }
         if self.can_read() {
-            // SAFETY: the caller's contract.
+            // SAFETY: the caller promises that the buffers are mapped for writing.
             let read = unsafe { self.read(room) };
             if let Some(count) = read {
                 return Some((op::DATA, 0, count));
             }
         }
-        if self.host_ended != self.told {
-            self.told = self.host_ended;
-            return Some((op::SHUTDOWN, self.told, 0));
+        if self.host_shutdown != self.host_shutdown_sent {
+            self.host_shutdown_sent = self.host_shutdown;
+            return Some((op::SHUTDOWN, self.host_shutdown_sent, 0));
         }
-        let wants_update = self.asked_for_credit || self.credit.is_news();
-        self.asked_for_credit = false;
+        let wants_update = self.owes_credit_update || self.credit.is_news();
+        self.owes_credit_update = false;
         wants_update.then_some((op::CREDIT_UPDATE, 0, 0))
     }
 
-    /// Tells the guest how much room there is, in any packet.
-    pub fn tell(&mut self, header: &mut VsockHeader) {
+    /// Sets the credit in the header of a packet for the guest.
+    pub fn set_credit(&mut self, header: &mut VsockHeader) {
         self.credit.tell(header);
     }
 
-    /// Reads what the host has sent, as much as the guest takes.
+    /// Reads bytes of the host, as many as the guest has credit for. Returns their number; `None` if
+    /// there are none.
     ///
     /// # Safety
-    /// The buffers may be written.
+    /// The buffers are mapped for writing.
     unsafe fn read(&mut self, room: &[libc::iovec]) -> Option<usize> {
         let most = buffers::length(room).min(self.credit.room());
         let (room, _) = buffers::split(room, most)?;
         loop {
-            // SAFETY: the caller's contract; MAX_BUFFERS is far below the kernel's limit.
+            // SAFETY: the pointer and the count are a slice of vectors, and the caller promises that
+            // their memory is mapped for writing. MAX_BUFFERS is below the kernel's limit.
             let count = unsafe {
                 let (first, count) = (room.as_ptr(), room.len() as libc::c_int);
                 libc::readv(self.stream.as_raw_fd(), first, count)
@@ -378,7 +376,7 @@ impl Connection {
                     return Some(count);
                 }
                 0 => {
-                    self.host_ended |= shutdown::SEND;
+                    self.host_shutdown |= shutdown::SEND;
                     return None;
                 }
                 _ => {}
@@ -389,9 +387,9 @@ impl Connection {
                     self.readable = false;
                     return None;
                 }
-                // Reset by the other end.
+                // The other end has reset the connection.
                 _ => {
-                    self.host_ended |= shutdown::SEND;
+                    self.host_shutdown |= shutdown::SEND;
                     return None;
                 }
             }
@@ -399,7 +397,7 @@ impl Connection {
     }
 }
 
-/// `CONNECT PORT`
+/// Parses a line `CONNECT PORT`.
 fn parse(line: &[u8]) -> Command {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let port = line
@@ -409,16 +407,17 @@ fn parse(line: &[u8]) -> Command {
     port.map_or(Command::Bad, Command::Connect)
 }
 
-/// Writes to a socket without a signal when its other end is gone.
+/// Writes to a socket without a signal if its other end is disconnected.
 ///
 /// # Safety
-/// The buffers may be read.
+/// The buffers are mapped for reading.
 unsafe fn send(stream: &UnixStream, data: &[libc::iovec]) -> io::Result<usize> {
-    // SAFETY: all zeros are a valid structure.
+    // SAFETY: the structure has integers and pointers, and zeros are valid values of them.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = data.as_ptr().cast_mut();
     message.msg_iovlen = data.len();
-    // SAFETY: a valid structure, whose buffers the caller vouches for; they are only read.
+    // SAFETY: `message` has the slice of vectors and no address or control data. The caller promises
+    // that the buffers are mapped for reading; `sendmsg` only reads them.
     let count =
         unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
     match usize::try_from(count) {

@@ -1,26 +1,26 @@
-//! What a socket device did.
+//! Counters of a socket device.
 
 use crate::virtio::stats::statistics;
 
 statistics! {
-    /// Connections that were made, either way.
+    /// Connections that were established by either end.
     connections,
-    /// Connections that were asked for and not made.
+    /// Connections that were refused by either end.
     refused,
-    /// Packets that the guest received.
+    /// RX packets.
     received_packets,
-    /// Bytes of streams in them.
+    /// Bytes of streams in RX packets.
     received_bytes,
-    /// Packets that the guest sent.
+    /// TX packets.
     sent_packets,
-    /// Bytes of streams in them.
+    /// Bytes of streams in TX packets.
     sent_bytes,
     /// Interrupts of the guest.
     interrupts,
-    /// Doorbells that the guest rang.
+    /// Notifications of the driver.
     doorbells,
-    /// Times that the thread had nothing to do and watched the rings.
+    /// Busy-polls of the rings.
     polls,
-    /// Times that it slept.
+    /// Times that the thread slept.
     sleeps,
 }

@@ -1,29 +1,34 @@
-//! A driver that is written here, good and bad, and programs of the host.
+//! A good and bad test driver, and programs of the host.
 
-use super::worker::{MOST, Worker};
+use super::connections::MAX_CONNECTIONS;
+use super::worker::Worker;
 use super::*;
-use crate::virtio::DeviceError;
+use crate::virtio::kick::Kick;
 use crate::virtio::tests::{BASE, memory, queue_at};
-use crate::virtio::worker::Bell;
 use crate::virtio::worker::Work;
+use crate::virtio::{DeviceError, Guest, Memory};
 use hartline_abi::vsock::{Credit, STREAM, VsockHeader, op, shutdown};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use virtio_bindings::virtio_ring::VRING_DESC_F_WRITE;
+use virtio_queue::Queue;
 use vm_memory::{Bytes, GuestAddress};
 
 const CID: u32 = 9;
 /// Entries of the rings, and length of the buffer of each descriptor, bytes.
 const SIZE: u16 = 4;
 const BUFFER: u32 = 4096;
-/// Where the parts of a ring are, from its start; buffers follow behind the rings.
+/// Offsets of the parts of a ring. Buffers follow behind the rings.
 const AVAILABLE: u64 = 0x100;
 const USED: u64 = 0x200;
 const RING: u64 = 0x400;
 const BUFFERS: u64 = 0x1000;
-const WRITE: u16 = 2;
+const WRITE: u16 = VRING_DESC_F_WRITE as u16;
 
 #[derive(Debug)]
 struct NoGuest;
@@ -77,7 +82,7 @@ impl Ring {
         map.write_obj(self.available, index).unwrap();
     }
 
-    /// Takes a buffer that came back: its slot, and what was written to it.
+    /// Takes a used buffer: its slot, and the number of written bytes.
     fn take(&mut self) -> Option<(u16, u32)> {
         let (map, at) = (self.memory.map(), BASE + self.number * RING + USED);
         let index: u16 = map.read_obj(GuestAddress(at + 2)).unwrap();
@@ -117,7 +122,7 @@ impl World {
             memory,
             Arc::new(NoGuest),
             Arc::clone(&counters),
-            Arc::new(Bell::new().unwrap()),
+            Arc::new(Kick::new().unwrap()),
         );
         let mut world = World {
             worker,
@@ -130,13 +135,13 @@ impl World {
         world
     }
 
-    /// Lets the device work until it has nothing to do.
+    /// Lets the device work until it has no work left.
     fn run(&mut self) -> Result<(), DeviceError> {
-        while self.worker.turn()? {}
+        while self.worker.process()? {}
         Ok(())
     }
 
-    /// The guest sends a packet.
+    /// Sends a packet of the guest.
     fn say(&mut self, header: VsockHeader, bytes: &[u8]) {
         let slot = self.transmit.available % SIZE;
         let packet = [&header.to_bytes()[..], bytes].concat();
@@ -163,7 +168,7 @@ impl World {
         Some((header, bytes.to_vec()))
     }
 
-    /// The same, which is of this kind.
+    /// The next packet, which has this operation.
     fn hear(&mut self, op: u16) -> (VsockHeader, Vec<u8>) {
         let packet = self.next();
         let packet = packet.unwrap_or_else(|| panic!("no packet, and not {op}"));
@@ -225,7 +230,7 @@ fn the_guest_connects_to_the_host() {
     stream.write_all(b"and back").unwrap();
     let (header, bytes) = world.hear(op::DATA);
     assert_eq!((&bytes[..], header.forwarded), (&b"and back"[..], 5));
-    // Half an end, and the other half.
+    // The host shuts down one direction, and the guest both.
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(world.hear(op::SHUTDOWN).0.flags, shutdown::SEND);
     world.say(world.data(80, 4), b"more");
@@ -258,12 +263,12 @@ fn the_host_connects_to_the_guest() {
     let mut line = vec![0; format!("OK {port}\n").len()];
     stream.read_exact(&mut line).unwrap();
     assert_eq!(line, format!("OK {port}\n").into_bytes());
-    // It is killed.
+    // The host's program ends.
     drop(stream);
     assert_eq!(world.hear(op::SHUTDOWN).0.flags, shutdown::BOTH);
     world.say(world.header(port, op::RESET), b"");
     assert_eq!(world.next(), None);
-    // Refused, and with a line that says nothing.
+    // A refused connection, and a bad line.
     for line in ["CONNECT 71\n", "GET / HTTP/1.1\n"] {
         let mut stream = UnixStream::connect(&world.path).unwrap();
         stream.write_all(line.as_bytes()).unwrap();
@@ -277,10 +282,10 @@ fn the_host_connects_to_the_guest() {
 }
 
 #[test]
-fn nobody_gets_more_than_there_is_room_for() {
+fn credit_limits_both_ends() {
     let mut world = World::new();
     let mut stream = world.connected();
-    // The guest has 10,000 bytes.
+    // The guest's buffer has 10,000 bytes.
     stream.write_all(&[1; 20_000]).unwrap();
     let mut came = 0;
     while let Some((header, bytes)) = world.next() {
@@ -294,7 +299,7 @@ fn nobody_gets_more_than_there_is_room_for() {
     };
     world.say(update, b"");
     assert_eq!(world.hear(op::DATA).1.len(), 3);
-    // The host's program reads nothing: what it has no room for is kept, up to a limit.
+    // The host's program reads nothing: the device keeps bytes up to its buffer's length.
     let mut credit = Credit::new(0);
     world.say(world.header(80, op::CREDIT_REQUEST), b"");
     credit.hear(&world.hear(op::CREDIT_UPDATE).0);
@@ -312,7 +317,7 @@ fn nobody_gets_more_than_there_is_room_for() {
         }
     }
     assert!(sent >= super::connection::BUFFER as usize);
-    // It reads again, and the guest is told.
+    // The program reads again, and the guest gets credit.
     let mut all = vec![0; sent];
     let reader = std::thread::spawn(move || stream.read_exact(&mut all).map(|()| (stream, all)));
     let start = Instant::now();
@@ -328,7 +333,7 @@ fn nobody_gets_more_than_there_is_room_for() {
     }
     let (mut stream, all) = reader.join().unwrap().unwrap();
     assert!(all.iter().all(|&byte| byte == 2));
-    // Who sends more than it may is cut off.
+    // A guest that exceeds its credit is disconnected.
     while world.next().is_some() {}
     for _ in 0..2 * super::connection::BUFFER / 4000 {
         world.say(world.data(80, 4000), &[3; 4000]);
@@ -341,13 +346,13 @@ fn nobody_gets_more_than_there_is_room_for() {
     }
     stream.set_nonblocking(true).unwrap();
     let mut rest = Vec::new();
-    // Not in order: the guest has not read all either.
+    // A reset, because the guest has not received all bytes either.
     let end = stream.read_to_end(&mut rest).unwrap_err();
     assert_eq!(end.kind(), ErrorKind::ConnectionReset);
 }
 
 #[test]
-fn what_makes_no_sense_is_answered_or_ignored() {
+fn bad_packets_are_answered_or_ignored() {
     let mut world = World::new();
     for (wrong, is_answered) in [
         (world.header(81, op::REQUEST), true),
@@ -384,14 +389,14 @@ fn what_makes_no_sense_is_answered_or_ignored() {
             world.receive.give(BUFFER, WRITE);
         }
     }
-    // Of a connection: a second request, an answer to none.
+    // For a connection: a second request, a response without a request.
     for wrong in [op::REQUEST, op::RESPONSE, 99] {
         let mut stream = world.connected();
         world.say(world.header(80, wrong), b"");
         world.hear(op::RESET);
         assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     }
-    // Answers wait for the guest, and so does it: no more are kept than a limit.
+    // Without RX buffers, the number of pending replies has a limit.
     while world.receive.take().is_some() {}
     let mut answers = 0;
     loop {
@@ -425,18 +430,11 @@ fn broken_packets_stop_the_device() {
     assert_eq!(world.run(), Err(DeviceError::Buffer));
 }
 
-/// Lets this process have as many descriptors as it may.
+/// Raises this process's limit of descriptors.
 fn raise_limit() {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: valid structures.
-    unsafe {
-        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
-        limit.rlim_cur = limit.rlim_max;
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
-    }
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
 }
 
 #[test]
@@ -444,7 +442,7 @@ fn connections_have_a_limit() {
     raise_limit();
     let mut world = World::new();
     let mut streams = Vec::new();
-    for _ in 0..=MOST {
+    for _ in 0..=MAX_CONNECTIONS {
         streams.push(UnixStream::connect(&world.path).unwrap());
         world.run().unwrap();
     }
@@ -453,17 +451,17 @@ fn connections_have_a_limit() {
     streams[0].set_nonblocking(true).unwrap();
     let waits = streams[0].read(&mut [0]).unwrap_err();
     assert_eq!(waits.kind(), ErrorKind::WouldBlock);
-    // One that goes makes room.
-    streams.truncate(MOST - 1);
+    // The end of a connection makes room.
+    streams.truncate(MAX_CONNECTIONS - 1);
     world.run().unwrap();
     let mut stream = UnixStream::connect(&world.path).unwrap();
     stream.write_all(b"CONNECT 1\n").unwrap();
     world.hear(op::REQUEST);
 }
 
-/// A guest that takes no packets and goes on connecting costs no memory.
+/// A guest that receives no packets and keeps connecting uses no more memory.
 #[test]
-fn what_waits_for_the_guest_is_forgotten_with_its_connection() {
+fn a_closed_connection_leaves_the_queue() {
     let mut world = World::new();
     let listener = world.listener(80);
     for _ in 0..2 * SIZE {
@@ -471,7 +469,7 @@ fn what_waits_for_the_guest_is_forgotten_with_its_connection() {
         drop(listener.accept().unwrap());
         world.say(world.header(80, op::RESET), b"");
     }
-    assert_eq!(world.worker.queued.len(), 0);
+    assert_eq!(world.worker.connections.queued.len(), 0);
     std::fs::remove_file(world.port_path(80)).unwrap();
 }
 

@@ -13,7 +13,7 @@ use hartline_devices::vsock::{Host, Vsock};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::ops::Range;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
@@ -75,8 +75,8 @@ impl Backend for Wire {
         0
     }
 
-    fn set_used(&mut self, used: bool) -> io::Result<()> {
-        assert_ne!(std::mem::replace(&mut self.used, used), used);
+    fn set_active(&mut self, active: bool) -> io::Result<()> {
+        assert_ne!(std::mem::replace(&mut self.used, active), active);
         Ok(())
     }
 
@@ -99,8 +99,8 @@ impl Backend for Wire {
         Ok(())
     }
 
-    fn descriptor(&self) -> RawFd {
-        -1
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }
 

@@ -14,7 +14,7 @@ use hartline_devices::limiter::Limits;
 use hartline_devices::net::{self, Backend, Net};
 use hartline_devices::rng::{self, Rng};
 use hartline_devices::virtio::mmio::Transport;
-use hartline_devices::virtio::{Begin, Device, DeviceError, Guest, Memory};
+use hartline_devices::virtio::{Device, DeviceError, Guest, Memory, ThreadInit};
 use hartline_devices::vsock::{self, Vsock};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -200,7 +200,7 @@ impl Devices {
         // SAFETY: all of the mapping, which the value keeps.
         let memory = unsafe { Memory::new(ram.base(), length, RAM_GPA, Arc::clone(ram) as Arc<_>) }
             .ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EINVAL)))?;
-        let begin = |thread| -> Begin {
+        let begin = |thread| -> ThreadInit {
             let confine = confine.cloned();
             Arc::new(move || confine_to(thread, confine.as_ref()))
         };
@@ -336,11 +336,11 @@ impl Guest for Interrupt {
         self.raise();
     }
 
-    fn set_watching(&self, watches: bool) {
-        Self::set_watching(self, watches);
+    fn set_polling(&self, is_polling: bool) {
+        Self::set_watching(self, is_polling);
     }
 
-    fn watch(&self) {
+    fn poll(&self) {
         Self::watch(self);
     }
 

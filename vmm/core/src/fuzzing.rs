@@ -144,7 +144,7 @@ impl Mailbox {
             .atomic_u32(CALL)?
             .store(operation, Ordering::SeqCst);
         self.control.wake();
-        self.volumes.ring_doorbell();
+        self.volumes.notify();
         self.calls.serve(0)?;
         // SAFETY: an integer.
         let result = unsafe { self.shared.read_value::<i64>(RESULT) }?;

@@ -417,7 +417,7 @@ impl Service<'_> {
                 }
                 // Not an ioeventfd: on Linux 6.18 a VM that ever had one takes 16 ms
                 // longer to destroy, which is more than a short program's whole run.
-                Ok(Exit::PortWrite(port::VOLUME)) => self.volumes.ring_doorbell(),
+                Ok(Exit::PortWrite(port::VOLUME)) => self.volumes.notify(),
                 Ok(Exit::PortWrite(port::WAIT)) => waits::sleep(self.control, self.shared, cpu)?,
                 Ok(Exit::PortWrite(port::TIMER)) => self.control.look(),
                 Ok(Exit::PortWrite(port::WAKE)) => waits::wake(self.control, self.shared)?,

@@ -1,8 +1,8 @@
-//! Several packets for a TAP interface with one system call, by io_uring.
+//! Batches of packets: several writes to a TAP interface with one system call, by io_uring.
 //!
-//! A packet that the host's TCP stack takes may wake its receiver, which then has the processor
-//! before the next packet is written: the thread of the device and the receiver take turns for
-//! each packet. Within one system call that does not happen.
+//! A packet for the host's TCP stack may wake its receiver. The scheduler may then run the receiver
+//! before the device's thread writes the next packet, so both threads alternate for each packet.
+//! Within one system call this does not happen.
 
 use io_uring::register::Restriction;
 use io_uring::types::Fd;
@@ -12,22 +12,24 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Most packets of one system call.
+/// Most packets per system call.
 const ENTRIES: usize = 64;
 
-/// A queue for packets: the kernel does the work of `writev` for it, and refuses all else. To be
-/// made before a seccomp filter forbids `io_uring_setup`; then `io_uring_enter` is enough. It
-/// keeps no file open: the kernel closes what a queue has some time after its process has ended.
+/// An io_uring that executes `writev` and refuses all other operations.
+///
+/// Create it before a seccomp filter forbids `io_uring_setup`; afterwards it needs only
+/// `io_uring_enter`. The ring has no registered files, because the kernel would close them only
+/// some time after the end of the process.
 pub struct Batch {
     ring: IoUring,
 }
 
 impl Batch {
-    /// A queue.
+    /// An empty ring.
     ///
     /// # Errors
-    /// The kernel has no io_uring, or denies it (`kernel.io_uring_disabled`, a container's
-    /// filter).
+    /// The kernel has no io_uring or denies it (`kernel.io_uring_disabled`, the filter of a
+    /// container).
     pub fn new() -> io::Result<Self> {
         let ring: IoUring = IoUring::builder()
             .setup_r_disabled()
@@ -38,79 +40,83 @@ impl Batch {
         Ok(Self { ring })
     }
 
-    /// Whether packets can be written to a file in this way: otherwise it would be waited for
-    /// (TAP interfaces before Linux 5.11).
+    /// Whether the ring can write to a file without waiting. TAP interfaces can since Linux 5.11.
     pub(super) fn can_write(&mut self, file: &File) -> bool {
         let mut can = false;
-        let mut tell = |_, result: io::Result<()>| {
+        let mut done = |_, result: io::Result<()>| {
             can = !result.is_err_and(|error| error.raw_os_error() == Some(libc::EOPNOTSUPP));
         };
-        // SAFETY: no buffers. It is no packet, and refused, unless that is for another reason.
-        let asked = unsafe { self.write(file, &[&[]], &mut tell) };
-        asked.is_ok() && can
+        // SAFETY: the packet has no buffers. The interface refuses an empty packet with another error
+        // than the one for files without `RWF_NOWAIT`.
+        let tried = unsafe { self.write(file, &[&[]], &mut done) };
+        tried.is_ok() && can
     }
 
-    /// Writes packets to a file, and tells what became of each, by its number.
+    /// Writes packets to a file. Calls `done` once for each packet with its index and result.
     ///
     /// # Errors
-    /// The kernel's: what became of some is not known, and they count as lost. The queue must not
-    /// be used any more.
+    /// The kernel's. The results of some packets are unknown then, and they count as lost. The ring
+    /// must not be used any more.
     ///
     /// # Safety
-    /// The buffers are memory that may be read, even after this has failed.
+    /// The buffers are mapped for reading, even after an error.
     pub(super) unsafe fn write(
         &mut self,
         file: &File,
         packets: &[&[libc::iovec]],
         done: &mut dyn FnMut(usize, io::Result<()>),
     ) -> io::Result<()> {
-        let mut result = Ok(());
+        let mut outcome = Ok(());
         for (part, packets) in packets.chunks(ENTRIES).enumerate() {
             let first = part * ENTRIES;
-            let mut open = u64::MAX >> (ENTRIES - packets.len());
-            if result.is_ok() {
+            let mut pending = u64::MAX >> (ENTRIES - packets.len());
+            if outcome.is_ok() {
                 let mut done = |number, result| done(first + number, result);
-                // SAFETY: the caller's contract.
-                result = unsafe { self.write_part(file, packets, &mut open, &mut done) };
+                // SAFETY: the caller promises that the buffers stay mapped for reading.
+                outcome = unsafe { self.write_part(file, packets, &mut pending, &mut done) };
             }
-            // They may be on their way: that one comes twice is worse than that it is lost.
-            for number in (0..packets.len()).filter(|number| open >> number & 1 != 0) {
+            // The kernel may still write these packets. Losing a packet is better than writing it
+            // twice.
+            for number in (0..packets.len()).filter(|number| pending >> number & 1 != 0) {
                 done(first + number, Err(io::ErrorKind::BrokenPipe.into()));
             }
         }
-        result
+        outcome
     }
 
-    /// As [`write`](Self::write), of up to [`ENTRIES`] packets: those that were not told of stay
-    /// in the set `open`.
+    /// Writes up to [`ENTRIES`] packets as [`write`](Self::write). `pending` is a set of packets, a
+    /// bit each; packets without a result stay in it.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
     unsafe fn write_part(
         &mut self,
         file: &File,
         packets: &[&[libc::iovec]],
-        open: &mut u64,
+        pending: &mut u64,
         done: &mut dyn FnMut(usize, io::Result<()>),
     ) -> io::Result<()> {
         let fd = Fd(file.as_raw_fd());
         for (number, packet) in packets.iter().enumerate() {
-            // A full queue of the host loses the packet: the file is not waited for.
+            // Without waiting: a full queue of the host loses the packet.
             let entry = opcode::Writev::new(fd, packet.as_ptr(), packet.len() as u32)
                 .rw_flags(libc::RWF_NOWAIT)
                 .build()
                 .user_data(number as u64);
-            // SAFETY: the caller's contract; the kernel reads the list of buffers before the
-            // system call ends.
+            // SAFETY: the caller promises that the buffers stay mapped. The kernel copies the list of
+            // vectors when it takes the entry, in the system call below that consumes all entries.
             let pushed = unsafe { self.ring.submission().push(&entry) };
             pushed.map_err(io::Error::other)?;
         }
-        while *open != 0 {
-            match self.ring.submit_and_wait(open.count_ones() as usize) {
+        while *pending != 0 {
+            match self.ring.submit_and_wait(pending.count_ones() as usize) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
             for entry in self.ring.completion() {
                 let number = entry.user_data() as usize;
-                *open &= !(1 << number);
+                *pending &= !(1 << number);
                 done(
                     number,
                     match entry.result() {
@@ -134,21 +140,17 @@ impl fmt::Debug for Batch {
 mod tests {
     use super::*;
     use io_uring::squeue::Flags;
+    use rustix::pipe::{PipeFlags, pipe_with};
     use std::io::Read;
-    use std::os::fd::{FromRawFd, OwnedFd};
 
-    /// A pipe that does not wait, and a queue for it; none if the kernel has none.
+    /// A non-blocking pipe and a ring that writes to it. `None` if the kernel has no io_uring.
     fn pipe() -> Option<(File, File, Batch)> {
         let Ok(mut batch) = Batch::new() else {
             eprintln!("skipped: no io_uring here");
             return None;
         };
-        let mut ends = [0; 2];
-        // SAFETY: room for two descriptors, which are new and nobody else's.
-        let [out, into] = unsafe {
-            assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK), 0);
-            ends.map(|end| File::from(OwnedFd::from_raw_fd(end)))
-        };
+        let (out, into) = pipe_with(PipeFlags::NONBLOCK).unwrap();
+        let (out, into) = (File::from(out), File::from(into));
         assert!(batch.can_write(&into));
         Some((out, into, batch))
     }
@@ -161,30 +163,30 @@ mod tests {
     }
 
     #[test]
-    fn packets_go_in_order_and_each_is_told_of() {
+    fn packets_are_written_in_order_and_each_has_a_result() {
         let Some((mut out, into, mut batch)) = pipe() else {
             return;
         };
         let bytes: Vec<u8> = (0..150).collect();
         let buffers: Vec<_> = bytes.chunks(1).map(buffer).collect();
         let packets: Vec<&[libc::iovec]> = buffers.iter().map(|one| &one[..]).collect();
-        let mut told = Vec::new();
-        // SAFETY: the bytes live.
+        let mut results = Vec::new();
+        // SAFETY: `bytes` outlives the call and stays mapped.
         unsafe {
             batch.write(&into, &packets, &mut |number, result| {
                 result.unwrap();
-                told.push(number);
+                results.push(number);
             })
         }
         .unwrap();
-        assert_eq!(told, (0..150).collect::<Vec<_>>());
+        assert_eq!(results, (0..150).collect::<Vec<_>>());
         let mut came = [0; 200];
         assert_eq!(out.read(&mut came).unwrap(), 150);
         assert_eq!(came[..150], bytes);
     }
 
     #[test]
-    fn what_is_full_or_gone_loses_packets() {
+    fn full_and_disconnected_files_lose_packets() {
         let Some((out, into, mut batch)) = pipe() else {
             return;
         };
@@ -192,24 +194,24 @@ mod tests {
         let buffers = [buffer(&bytes), buffer(&bytes), buffer(&bytes)];
         let packets = buffers.each_ref().map(|one| &one[..]);
         let mut write = || {
-            let mut told = Vec::new();
-            let mut tell =
-                |_, result: io::Result<()>| told.push(result.err().map(|error| error.kind()));
-            // SAFETY: the bytes live.
-            unsafe { batch.write(&into, &packets, &mut tell) }.unwrap();
-            told
+            let mut results = Vec::new();
+            let mut done =
+                |_, result: io::Result<()>| results.push(result.err().map(|error| error.kind()));
+            // SAFETY: `bytes` outlives the call and stays mapped.
+            unsafe { batch.write(&into, &packets, &mut done) }.unwrap();
+            results
         };
-        let told = write();
-        assert_eq!(told.len(), 3);
-        assert_eq!(told[2], Some(io::ErrorKind::WouldBlock), "{told:?}");
+        let results = write();
+        assert_eq!(results.len(), 3);
+        assert_eq!(results[2], Some(io::ErrorKind::WouldBlock), "{results:?}");
         drop(out);
-        // SAFETY: no memory is involved. The signal would end the test.
+        // SAFETY: `SIG_IGN` is no function. Rust's runtime ignores this signal too.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
         assert_eq!(write(), [Some(io::ErrorKind::BrokenPipe); 3]);
     }
 
     #[test]
-    fn it_does_nothing_else() {
+    fn other_operations_are_refused() {
         let Some((out, _into, mut batch)) = pipe() else {
             return;
         };
@@ -219,7 +221,7 @@ mod tests {
         let later = opcode::Writev::new(Fd(2), text.as_ptr(), 1).build();
         let later = later.flags(Flags::ASYNC);
         for entry in [read, later, opcode::Nop::new().build()] {
-            // SAFETY: all that it names lives.
+            // SAFETY: the byte and the text outlive the call; the ring refuses the operation.
             unsafe { batch.ring.submission().push(&entry) }.unwrap();
             batch.ring.submit_and_wait(1).unwrap();
             let result = batch.ring.completion().next().map(|entry| entry.result());

@@ -1,13 +1,23 @@
-//! What the host's kernel makes of packets of a guest, on an interface in a network namespace of
-//! the test's own thread. Needs to be root and `/dev/net/tun`.
+//! Packets of a guest in the host's kernel, on an interface in a network namespace of the test's own
+//! thread. Needs root and `/dev/net/tun`.
 
+use super::backend::attach;
+use super::ioctl::{self, DEVICE};
 use super::*;
-use std::io::ErrorKind;
+use crate::net::backend::Backend;
+use crate::virtio::feature_bit;
+use hartline_abi::virtio::NetHeader;
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::time::Duration;
+use virtio_bindings::virtio_net::{VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_HOST_TSO6};
 
-/// Whom the packets are from.
+/// MAC address of the sender of the packets.
 const SENDER: [u8; 6] = [2, 0, 0, 0, 0, 9];
-/// Where the TCP header is, and how long all headers are.
+/// Offset of the TCP header, and length of all headers, bytes.
 const START: usize = 14 + 40;
 const HEADERS: usize = START + 20;
 const SIZE: u16 = 1440;
@@ -17,92 +27,71 @@ const PACKET_VNET_HDR: libc::c_int = 15;
 /// Length of a [`NetHeader`] without the number of buffers.
 const SHORT: usize = NetHeader::LENGTH - 2;
 
-/// An interface, and a socket that sees what comes from it, with the headers of virtio. None if
-/// this process may not have them.
-fn interface(test: &str) -> Option<(Tap, OwnedFd)> {
-    // SAFETY: no preconditions.
-    if unsafe { libc::geteuid() } != 0 || !Path::new(DEVICE).exists() {
+/// An interface, and a socket that receives its packets with virtio headers. `None` if this process
+/// lacks the privilege.
+fn interface(test: &str) -> Option<(Tap, Socket)> {
+    if !rustix::process::geteuid().is_root() || !Path::new(DEVICE).exists() {
         eprintln!("skipped: {test}: needs root and {DEVICE}");
         return None;
     }
-    // SAFETY: this thread alone, which is the test's own.
-    check(unsafe { libc::unshare(libc::CLONE_NEWNET) }).unwrap();
+    // SAFETY: only the network namespace of this thread changes, which is the test's own.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
     let (file, made) = attach(c"tap%d", false).unwrap();
-    let requests = socket().unwrap();
-    let mut index = made;
-    ioctl(requests.as_raw_fd(), libc::SIOCGIFINDEX, &mut index).unwrap();
-    let mut up = made;
-    up.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
-    ioctl(requests.as_raw_fd(), libc::SIOCSIFFLAGS, &mut up).unwrap();
-    // SAFETY: the call before has filled this field.
-    let index = unsafe { index.ifr_ifru.ifru_ifindex };
+    let index = ioctl::index_of(made).unwrap();
+    ioctl::set_up(made).unwrap();
     Some((
         Tap::from_file(file, 1500, Batch::new().ok()),
         packet_socket(index),
     ))
 }
 
-fn packet_socket(index: libc::c_int) -> OwnedFd {
+/// A packet socket at an interface.
+fn packet_socket(index: libc::c_int) -> Socket {
     let all = (libc::ETH_P_ALL as u16).to_be();
-    // SAFETY: no memory is involved; a fresh descriptor or an error.
-    let socket = unsafe {
-        let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, all.into());
-        check(fd).unwrap();
-        OwnedFd::from_raw_fd(fd)
-    };
+    let protocol = Protocol::from(i32::from(all));
+    let (domain, kind) = (Domain::from(libc::AF_PACKET), Type::from(libc::SOCK_RAW));
+    let socket = Socket::new(domain, kind, Some(protocol)).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
     let on: libc::c_int = 1;
-    let patience = libc::timeval {
-        tv_sec: 10,
-        tv_usec: 0,
-    };
-    // SAFETY: all zeros are a valid address.
-    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = all;
-    address.sll_ifindex = index;
-    // SAFETY: each call is told how long what it takes is.
-    unsafe {
-        let fd = socket.as_raw_fd();
-        let length = size_of_val(&on) as u32;
-        check(libc::setsockopt(
-            fd,
+    // SAFETY: the option takes an `int` of this length.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
             SOL_PACKET,
             PACKET_VNET_HDR,
             (&raw const on).cast(),
-            length,
-        ))
-        .unwrap();
-        let length = size_of_val(&patience) as u32;
-        check(libc::setsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_RCVTIMEO,
-            (&raw const patience).cast(),
-            length,
-        ))
-        .unwrap();
+            size_of_val(&on) as u32,
+        )
+    };
+    assert_eq!(set, 0);
+    // SAFETY: the structure has integers and arrays of them, and zeros are valid values.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = all;
+    address.sll_ifindex = index;
+    // SAFETY: the pointer and the length are those of an initialised address.
+    let bound = unsafe {
         let length = size_of_val(&address) as u32;
-        check(libc::bind(fd, (&raw const address).cast(), length)).unwrap();
-    }
+        libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length)
+    };
+    assert_eq!(bound, 0);
     socket
 }
 
-/// The next packet of the guest that the kernel has taken, with its header.
+/// The next packet of the guest that the kernel has received, with its header.
 ///
 /// # Errors
-/// None comes, or one of which the kernel cannot tell the header.
-fn taken(socket: &OwnedFd) -> io::Result<(NetHeader, Vec<u8>)> {
+/// There is none within 10 s, or the kernel cannot describe it by a header.
+fn taken(socket: &Socket) -> io::Result<(NetHeader, Vec<u8>)> {
     loop {
         let mut packet = vec![0; 1 << 17];
-        // SAFETY: the buffer and its length.
-        let length = unsafe {
-            let to = packet.as_mut_ptr().cast();
-            libc::recv(socket.as_raw_fd(), to, packet.len(), 0)
-        };
-        let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+        let mut socket = socket;
+        let length = socket.read(&mut packet)?;
         packet.truncate(length);
         let frame = packet.split_off(SHORT);
-        // Others are the kernel's own.
+        // Other packets are the kernel's own.
         if frame.get(6..12) == Some(&SENDER) {
             packet.resize(NetHeader::LENGTH, 0);
             let header = NetHeader::from_bytes(packet.try_into().unwrap());
@@ -121,11 +110,11 @@ fn piece(bytes: &mut [u8]) -> libc::iovec {
 fn write(tap: &mut Tap, header: NetHeader, frame: &[u8]) -> io::Result<()> {
     let mut header = header.to_bytes();
     let mut frame = frame.to_vec();
-    // SAFETY: both may be read.
+    // SAFETY: both outlive the call.
     unsafe { tap.write(&[piece(&mut header), piece(&mut frame)]) }
 }
 
-/// A TCP segment over IPv6 with so many bytes, and what is told with it.
+/// A TCP segment over IPv6 with `payload` bytes, and its header.
 fn segment(payload: usize) -> (NetHeader, Vec<u8>) {
     let mut frame = vec![7; HEADERS + payload];
     frame[..6].fill(0xff);
@@ -134,7 +123,7 @@ fn segment(payload: usize) -> (NetHeader, Vec<u8>) {
     let length = (20 + payload) as u16;
     frame[14..18].copy_from_slice(&[0x60, 0, 0, 0]);
     frame[18..20].copy_from_slice(&length.to_be_bytes());
-    // TCP, and a hop limit; the header of five words, ACK.
+    // TCP and a hop limit; a TCP header of five words with ACK.
     frame[20..22].copy_from_slice(&[6, 64]);
     frame[START + 12..START + 14].copy_from_slice(&[0x50, 0x10]);
     let header = NetHeader {
@@ -154,14 +143,17 @@ fn large_segments_over_ipv6_come_with_their_size() {
     let Some((mut tap, socket)) = interface("large_segments_over_ipv6_come_with_their_size") else {
         return;
     };
-    let wanted = net_feature::HOST_TSO6 | net_feature::GUEST_TSO6;
+    let wanted = feature_bit(VIRTIO_NET_F_HOST_TSO6) | feature_bit(VIRTIO_NET_F_GUEST_TSO6);
     assert_eq!(tap.offloads() & wanted, wanted);
     tap.set_offloads(tap.offloads()).unwrap();
     for payload in [1441, 5000, 65_535 - 40 - 20] {
         let (header, frame) = segment(payload);
         write(&mut tap, header, &frame).unwrap();
-        let (told, came) = taken(&socket).unwrap();
-        assert_eq!((told.gso_type, told.gso_size), (NetHeader::GSO_TCP6, SIZE));
+        let (header, came) = taken(&socket).unwrap();
+        assert_eq!(
+            (header.gso_type, header.gso_size),
+            (NetHeader::GSO_TCP6, SIZE)
+        );
         assert!(came == frame, "{payload}: {} bytes", came.len());
     }
 }
@@ -174,7 +166,7 @@ fn several_at_once_come_in_order_but_for_bad_ones() {
     };
     assert!(tap.batch.is_some() || Batch::new().is_err());
     tap.set_offloads(tap.offloads()).unwrap();
-    // Over more than what goes at once.
+    // More packets than one system call takes.
     let bad = [3, 100];
     let mut packets: Vec<_> = (0..150)
         .map(|number| {
@@ -193,28 +185,28 @@ fn several_at_once_come_in_order_but_for_bad_ones() {
         .collect();
     let pieces: Vec<_> = pieces.iter().map(|pieces| &pieces[..]).collect();
     for _ in 0..2 {
-        let mut told = Vec::new();
-        // SAFETY: all may be read.
+        let mut results = Vec::new();
+        // SAFETY: the packets outlive the call and the ring.
         unsafe {
             tap.write_all(&pieces, &mut |number, result| {
-                told.push((number, result.is_ok()))
+                results.push((number, result.is_ok()))
             })
         };
-        told.sort_unstable();
+        results.sort_unstable();
         let wanted = (0..150).map(|number| (number, !bad.contains(&number)));
-        assert_eq!(told, wanted.collect::<Vec<_>>());
+        assert_eq!(results, wanted.collect::<Vec<_>>());
         for number in (0..150).filter(|number| !bad.contains(number)) {
             let (_, came) = taken(&socket).unwrap();
             assert!(came == packets[number].1, "{number}");
         }
-        // The same, one by one.
+        // The same without the ring.
         tap.batch = None;
     }
 }
 
 #[test]
-fn headers_that_cannot_be_are_refused() {
-    let Some((mut tap, socket)) = interface("headers_that_cannot_be_are_refused") else {
+fn bad_headers_are_refused() {
+    let Some((mut tap, socket)) = interface("bad_headers_are_refused") else {
         return;
     };
     let (right, frame) = segment(5000);
@@ -244,7 +236,7 @@ fn headers_that_cannot_be_are_refused() {
         let error = write(&mut tap, header, &frame).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{header:?}");
     }
-    // Whatever is made of these.
+    // Any result is allowed for these.
     for cut in 0..HEADERS {
         let _ = write(&mut tap, right, &frame[..cut]);
     }
@@ -258,7 +250,7 @@ fn headers_that_cannot_be_are_refused() {
             let _ = write(&mut tap, header, &frame);
         }
     }
-    // It goes on. What waits there is not more than its buffer has.
+    // The interface still works. The socket's buffer limits the packets that precede this one.
     let (header, last) = segment(3000);
     let begin = std::time::Instant::now();
     while begin.elapsed().as_secs() < 10 {

@@ -1,55 +1,55 @@
-//! UDP: a socket of the host for each port of the guest and each host that it sends to, which
-//! takes only what comes from there; and forwarded ports.
+//! UDP. Each pair of a port of the guest and a remote host has a connected socket of the host, which
+//! accepts datagrams only from there. Forwarded ports have sockets of their own.
 
+use super::events::{Events, Source};
 use super::forward::{Forward, ForwardError, Listener};
 use super::link::{Ends, Link};
+use super::network::GATEWAY;
 use super::policy::Policy;
-use super::{Events, GATEWAY, Source};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, UdpSocket};
-use std::os::fd::AsRawFd;
 
-/// Most hosts and ports that the guest sends to at the same time; then the one that was not
-/// used for longest is forgotten.
-const MOST: usize = 256;
-/// Most peers of forwarded ports.
-const MOST_PEERS: usize = 4096;
-/// The first port of the gateway that stands for a peer.
+/// Most sessions. A new one then replaces the least recently used one.
+const MAX_SESSIONS: usize = 256;
+/// Most peers of forwarded ports. A new one then replaces the oldest one.
+const MAX_PEERS: usize = 4096;
+/// First port of the gateway that represents a peer.
 const FIRST_PORT: u16 = 1024;
-/// Datagrams that are taken from one socket before others have their turn.
+/// Most datagrams that are taken from one socket before the others.
 const BATCH: usize = 32;
-/// Longest datagram, bytes.
-const LONGEST: usize = 65_535;
+/// Largest datagram, bytes.
+const MAX_LENGTH: usize = 65_535;
 
 /// Datagrams between one port of the guest and one host.
 #[derive(Debug)]
 struct Session {
     ends: Ends,
     socket: UdpSocket,
-    /// When it was used, counted.
+    /// Time of the last use, counted in datagrams of the guest.
     used: u64,
 }
 
-/// Who sent to a forwarded port.
+/// A host that sent to a forwarded port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Peer {
     listener: usize,
     address: SocketAddr,
 }
 
+/// The UDP sockets of a network.
 #[derive(Debug)]
 pub(super) struct Datagrams {
     policy: Policy,
     sessions: HashMap<u64, Session>,
     by_ends: HashMap<Ends, u64>,
-    last: u64,
+    last_id: u64,
     clock: u64,
     listeners: Vec<Listener<UdpSocket>>,
-    /// Peers, by the port of the gateway that stands for them.
+    /// Peers, by the port of the gateway that represents them.
     peers: HashMap<u16, Peer>,
     ports: HashMap<Peer, u16>,
-    /// Those ports, the oldest first.
+    /// The gateway's ports of peers, the oldest first.
     ages: VecDeque<u16>,
     buffer: Vec<u8>,
 }
@@ -60,7 +60,7 @@ impl Datagrams {
             policy,
             sessions: HashMap::new(),
             by_ends: HashMap::new(),
-            last: 0,
+            last_id: 0,
             clock: 0,
             listeners: Vec::new(),
             peers: HashMap::new(),
@@ -73,7 +73,7 @@ impl Datagrams {
     /// Forwards a port of the host.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// The port is not available.
     pub fn forward(&mut self, forward: &Forward, events: &Events) -> Result<(), ForwardError> {
         let source = Source::Forward(self.listeners.len() as u64);
         let listener = forward.listen(UdpSocket::bind, source, events)?;
@@ -81,7 +81,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// The guest sends a datagram. As on a wire, it may be lost.
+    /// Sends a datagram of the guest. As on a wire, it may be lost.
     pub fn take(&mut self, ends: Ends, payload: &[u8], events: &Events) {
         if *ends.remote.ip() == GATEWAY {
             let peer = self.peers.get(&ends.remote.port());
@@ -104,12 +104,13 @@ impl Datagrams {
         }
     }
 
-    /// A socket for the guest's port and a host; none if it may not send there.
+    /// Opens a socket for the guest's port and a host. Returns the id of the session; `None` if the
+    /// policy forbids the destination.
     fn open(&mut self, ends: Ends, events: &Events) -> io::Result<Option<u64>> {
         let Some(to) = (self.policy)(ends.remote) else {
             return Ok(None);
         };
-        if self.sessions.len() >= MOST {
+        if self.sessions.len() >= MAX_SESSIONS {
             let oldest = self.sessions.iter().min_by_key(|(_, session)| session.used);
             if let Some((&id, _)) = oldest
                 && let Some(session) = self.sessions.remove(&id)
@@ -124,9 +125,9 @@ impl Datagrams {
         let socket = UdpSocket::bind(from)?;
         socket.connect(to)?;
         socket.set_nonblocking(true)?;
-        self.last += 1;
-        let id = self.last;
-        events.watch(socket.as_raw_fd(), Source::Datagrams(id))?;
+        self.last_id += 1;
+        let id = self.last_id;
+        events.add(&socket, Source::Datagrams(id))?;
         let session = Session {
             ends,
             socket,
@@ -137,12 +138,12 @@ impl Datagrams {
         Ok(Some(id))
     }
 
-    /// Something has come for a port of the guest. Result: whether there may be more.
+    /// Receives datagrams for a port of the guest. Returns whether there may be more.
     pub fn receive(&mut self, id: u64, link: &mut Link) -> bool {
         let Some(session) = self.sessions.get(&id) else {
             return false;
         };
-        self.buffer.resize(LONGEST, 0);
+        self.buffer.resize(MAX_LENGTH, 0);
         for _ in 0..BATCH {
             match session.socket.recv(&mut self.buffer) {
                 Ok(length) => {
@@ -150,20 +151,20 @@ impl Datagrams {
                     link.datagram(ends.remote, ends.guest, payload);
                 }
                 Err(error) if is_last(&error) => return false,
-                // Somebody on the way says that it was not delivered.
+                // A router or the host reports that a datagram was not delivered.
                 Err(_) => {}
             }
         }
         true
     }
 
-    /// Something has come to a forwarded port. Result: whether there may be more.
+    /// Receives datagrams at a forwarded port. Returns whether there may be more.
     pub fn receive_forward(&mut self, id: u64, link: &mut Link) -> bool {
         let Ok(listener) = usize::try_from(id) else {
             return false;
         };
         let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(LONGEST, 0);
+        buffer.resize(MAX_LENGTH, 0);
         let mut left = BATCH;
         while left > 0
             && let Some(Listener { socket, guest }) = self.listeners.get(listener)
@@ -187,15 +188,15 @@ impl Datagrams {
         true
     }
 
-    /// The port of the gateway that stands for a peer.
+    /// The port of the gateway that represents a peer.
     fn port_for(&mut self, peer: Peer) -> u16 {
         if let Some(&port) = self.ports.get(&peer) {
             return port;
         }
-        let port = if self.ages.len() < MOST_PEERS {
+        let port = if self.ages.len() < MAX_PEERS {
             FIRST_PORT + self.ages.len() as u16
         } else {
-            // The oldest one's.
+            // Replaces the oldest peer.
             let port = self.ages.pop_front().unwrap_or(FIRST_PORT);
             if let Some(old) = self.peers.remove(&port) {
                 self.ports.remove(&old);
@@ -209,12 +210,12 @@ impl Datagrams {
     }
 }
 
-/// Whether nothing more comes from a socket now.
+/// Whether a socket has nothing more now.
 fn is_last(error: &io::Error) -> bool {
-    // Errors of the network are told once each.
-    let is_told = matches!(
+    // The socket reports each error of the network once. Datagrams may follow.
+    let is_network_error = matches!(
         error.raw_os_error(),
         Some(libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EINTR)
     );
-    !is_told
+    !is_network_error
 }

@@ -1,51 +1,51 @@
-//! Ports of the host that lead to the guest.
+//! Ports of the host that are forwarded to the guest.
 
-use super::{Events, Source};
+use super::events::{Events, Source};
 use socket2::SockRef;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
-/// Protocol of a port.
+/// Protocol of a forwarded port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// TCP
+    /// TCP.
     Tcp,
-    /// UDP
+    /// UDP.
     Udp,
 }
 
-/// A port of the host that leads to one of the guest.
+/// A port of the host that is forwarded to a port of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forward {
-    /// Its protocol.
+    /// Protocol of both ports.
     pub protocol: Protocol,
-    /// Where the host listens.
+    /// Address and port at which the host listens.
     pub host: SocketAddr,
     /// The guest's port.
     pub guest: u16,
 }
 
-/// Why there is no network.
+/// Why a network cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// The host does not give the port.
+    /// The host refuses the port.
     #[error("cannot listen at {address}: {source}")]
     Port {
-        /// Where.
+        /// Address and port.
         address: SocketAddr,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
     /// The host has no descriptors left.
-    #[error("epoll: {source}")]
+    #[error("cannot create an epoll set: {source}")]
     Host {
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
 }
 
-/// A socket at a port of the host that leads to the guest.
+/// A socket at a forwarded port of the host.
 #[derive(Debug)]
 pub(super) struct Listener<S> {
     pub socket: S,
@@ -54,11 +54,11 @@ pub(super) struct Listener<S> {
 }
 
 impl Forward {
-    /// Listens at the port of the host, with a socket that `bind` makes and whose calls do not
-    /// wait. What comes there is told as `source`.
+    /// Listens at the port of the host with a non-blocking socket that `bind` creates. Its events
+    /// have the source `source`.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// The port is not available.
     pub(super) fn listen<S: AsFd>(
         &self,
         bind: fn(SocketAddr) -> io::Result<S>,
@@ -71,8 +71,7 @@ impl Forward {
         SockRef::from(&socket)
             .set_nonblocking(true)
             .map_err(failed)?;
-        let watched = events.watch(socket.as_fd().as_raw_fd(), source);
-        watched.map_err(failed)?;
+        events.add(&socket, source).map_err(failed)?;
         let guest = self.guest;
         Ok(Listener { socket, guest })
     }

@@ -1,8 +1,9 @@
-//! Packets between the guest and smoltcp: Ethernet headers, which smoltcp does not see, and the
-//! queue of those that the guest is to get.
+//! Packets between the guest and smoltcp: the Ethernet headers, which smoltcp does not see, and the
+//! queue of packets for the guest.
 
-use super::{GATEWAY, GUEST, GUEST_MAC, MTU, NAME_SERVER, PREFIX};
-use hartline_abi::virtio::{NetHeader, net_feature};
+use super::network::{GATEWAY, GUEST, GUEST_MAC, MTU, NAME_SERVER, PREFIX};
+use crate::virtio::feature_bit;
+use hartline_abi::virtio::NetHeader;
 use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::phy::{Checksum, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
@@ -15,21 +16,22 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddrV4;
+use virtio_bindings::virtio_net::{VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_HDR_F_DATA_VALID};
 
-/// The one address that all others have.
+/// MAC address of all other hosts.
 const HOST_MAC: EthernetAddress = EthernetAddress([0x02, 0, 0, 0, 2, 2]);
 /// Length of an Ethernet header, bytes.
 const ETHERNET: usize = 14;
-/// What precedes an IP packet, bytes.
-const BEFORE: usize = NetHeader::LENGTH + ETHERNET;
+/// Length of the headers before an IP packet, bytes.
+const HEADERS: usize = NetHeader::LENGTH + ETHERNET;
 /// Length of a UDP header, bytes.
 const UDP: usize = 8;
-/// Packets for the guest that may wait; connections wait from then on.
-const WAITING: usize = 64;
-/// Packets for the guest from which on answers and datagrams are lost.
-const MOST_WAITING: usize = 2 * WAITING;
-/// Buffers that are kept for later packets.
-const SPARE: usize = 16;
+/// Number of queued packets for the guest at which connections stop sending.
+const FULL: usize = 64;
+/// Number of queued packets for the guest at which answers and datagrams are lost.
+const MAX_QUEUED: usize = 2 * FULL;
+/// Most unused buffers that are kept for later packets.
+const MAX_UNUSED: usize = 16;
 
 /// Both ends of a connection, as the guest sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,12 +42,12 @@ pub(super) struct Ends {
     pub remote: SocketAddrV4,
 }
 
-/// What a packet of the guest is.
+/// The kind of a packet of the guest.
 #[derive(Debug)]
 pub(super) enum Kind<'a> {
-    /// It asks who has an address.
+    /// An ARP packet.
     Arp(ArpRepr),
-    /// TCP; whether it asks for a connection.
+    /// A TCP segment. The first one of a connection has SYN and no ACK.
     Tcp {
         ends: Ends,
         is_first: bool,
@@ -53,13 +55,13 @@ pub(super) enum Kind<'a> {
     },
     /// A datagram.
     Udp { ends: Ends, payload: &'a [u8] },
-    /// ICMP for the gateway or the name server.
+    /// An ICMP packet for the gateway or the name server.
     Echo(&'a [u8]),
-    /// Something that does not go anywhere, or is damaged.
+    /// A packet that is not handled, or is damaged.
     Other,
 }
 
-/// What a packet is, from its Ethernet header on.
+/// The kind of a packet, which begins with its Ethernet header.
 pub(super) fn classify(frame: &[u8]) -> Kind<'_> {
     try_classify(frame).unwrap_or(Kind::Other)
 }
@@ -75,7 +77,7 @@ fn try_classify(frame: &[u8]) -> smoltcp::wire::Result<Kind<'_>> {
         _ => return Ok(Kind::Other),
     }
     let ip = Ipv4Packet::new_checked(packet)?;
-    // No packet is too long, so there are no fragments.
+    // The MTU is the longest packet, so fragments are not needed.
     if ip.src_addr() != GUEST || ip.more_frags() || ip.frag_offset() != 0 {
         return Ok(Kind::Other);
     }
@@ -105,7 +107,7 @@ fn try_classify(frame: &[u8]) -> smoltcp::wire::Result<Kind<'_>> {
     })
 }
 
-/// smoltcp's interface, and the packets for the guest.
+/// The interface of smoltcp, and the packets for the guest.
 pub(super) struct Link {
     interface: Interface,
     queue: Queue,
@@ -121,7 +123,7 @@ impl fmt::Debug for Link {
 impl Link {
     pub fn new() -> Self {
         let mut config = Config::new(HardwareAddress::Ip);
-        // Initial sequence numbers are not to be guessed.
+        // Initial sequence numbers must not be predictable.
         config.random_seed = RandomState::new().hash_one(0);
         let mut queue = Queue::default();
         let mut port = Port {
@@ -130,10 +132,10 @@ impl Link {
         };
         let mut interface = Interface::new(config, &mut port, Instant::ZERO);
         interface.update_ip_addrs(|addresses| {
-            // It has room for one.
+            // The list has room for one address.
             let _ = addresses.push(IpCidr::new(GATEWAY.into(), PREFIX as u8));
         });
-        // It speaks for every host that the guest talks to.
+        // The interface represents every host that the guest talks to.
         interface.set_any_ip(true);
         Self {
             interface,
@@ -142,25 +144,25 @@ impl Link {
         }
     }
 
-    /// What the guest's driver takes.
+    /// Sets whether packets need checksums, by the driver's features.
     pub fn set_offloads(&mut self, features: u64) {
-        self.queue.has_checksums = features & net_feature::GUEST_CHECKSUM == 0;
+        self.queue.has_checksums = features & feature_bit(VIRTIO_NET_F_GUEST_CSUM) == 0;
     }
 
-    /// The time since the network was made.
+    /// The time since the network was created.
     pub fn now(&self) -> Instant {
         let time = self.start.elapsed().as_micros();
         Instant::from_micros(i64::try_from(time).unwrap_or(i64::MAX))
     }
 
-    /// Whether no packet waits for the guest.
+    /// Whether there is no packet for the guest.
     pub fn is_empty(&self) -> bool {
         self.queue.packets.is_empty()
     }
 
     /// Whether connections may send.
     pub fn has_room(&self) -> bool {
-        self.queue.packets.len() < WAITING
+        self.queue.packets.len() < FULL
     }
 
     /// The next packet for the guest, with its [`NetHeader`].
@@ -168,32 +170,32 @@ impl Link {
         self.queue.packets.pop_front()
     }
 
-    /// A packet is not needed any more.
+    /// Keeps the buffer of a packet for a later one.
     pub fn recycle(&mut self, packet: Vec<u8>) {
-        if self.queue.spare.len() < SPARE {
-            self.queue.spare.push(packet);
+        if self.queue.unused.len() < MAX_UNUSED {
+            self.queue.unused.push(packet);
         }
     }
 
-    /// What a connection is made with.
+    /// The context in which a socket connects.
     pub fn context(&mut self) -> &mut smoltcp::iface::Context {
         self.interface.context()
     }
 
-    /// Lets the socket of a set see an IP packet; without one, the sender is told that nobody is
-    /// there.
+    /// Passes an IP packet to the socket of a set. Without a set, smoltcp answers that the port is
+    /// closed.
     pub fn ingress(&mut self, packet: &[u8], sockets: Option<&mut SocketSet<'static>>) {
-        let mut nobody = SocketSet::new(Vec::new());
+        let mut empty = SocketSet::new(Vec::new());
         let now = self.now();
         let mut port = Port {
             packet: Some(packet),
             queue: &mut self.queue,
         };
-        let sockets = sockets.unwrap_or(&mut nobody);
+        let sockets = sockets.unwrap_or(&mut empty);
         self.interface.poll_ingress_single(now, &mut port, sockets);
     }
 
-    /// Sends what the socket of a set has to send, as far as there is room.
+    /// Sends the pending packets of the socket of a set, as far as there is room.
     pub fn egress(&mut self, sockets: &mut SocketSet<'static>) {
         let now = self.now();
         loop {
@@ -209,14 +211,14 @@ impl Link {
         }
     }
 
-    /// When a set is to be looked at again.
+    /// The time of the next timer of a set.
     pub fn next(&mut self, sockets: &SocketSet<'static>) -> Option<Instant> {
         let now = self.now();
         self.interface.poll_at(now, sockets)
     }
 
-    /// Tells the guest who has an address: all addresses but its own are here.
-    pub fn answer(&mut self, request: &ArpRepr) {
+    /// Answers an ARP request: all addresses but the guest's own are here.
+    pub fn answer_arp(&mut self, request: &ArpRepr) {
         let ArpRepr::EthernetIpv4 {
             operation: ArpOperation::Request,
             source_hardware_addr,
@@ -282,24 +284,26 @@ impl Link {
 #[derive(Debug, Default)]
 struct Queue {
     packets: VecDeque<Vec<u8>>,
-    spare: Vec<Vec<u8>>,
-    /// The guest wants checksums in packets of TCP and UDP.
+    /// Buffers of earlier packets.
+    unused: Vec<Vec<u8>>,
+    /// Whether the guest needs checksums in TCP and UDP packets.
     has_checksums: bool,
 }
 
 impl Queue {
-    /// Adds a packet, which `fill` makes behind the headers. It is lost if too many wait.
+    /// Adds a packet, whose contents `fill` writes behind the headers. If the queue is full, the
+    /// packet is lost.
     fn push<R>(
         &mut self,
         protocol: EthernetProtocol,
         length: usize,
         fill: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
-        let mut packet = self.spare.pop().unwrap_or_default();
-        packet.resize(BEFORE + length, 0);
+        let mut packet = self.unused.pop().unwrap_or_default();
+        packet.resize(HEADERS + length, 0);
         let flags = match self.has_checksums {
             true => 0,
-            false => NetHeader::DATA_VALID,
+            false => VIRTIO_NET_HDR_F_DATA_VALID as u8,
         };
         let header = NetHeader {
             flags,
@@ -314,8 +318,8 @@ impl Queue {
         ethernet.emit(&mut EthernetFrame::new_unchecked(
             &mut packet[NetHeader::LENGTH..],
         ));
-        let result = fill(&mut packet[BEFORE..]);
-        if self.packets.len() < MOST_WAITING {
+        let result = fill(&mut packet[HEADERS..]);
+        if self.packets.len() < MAX_QUEUED {
             self.packets.push_back(packet);
         }
         result
@@ -325,7 +329,7 @@ impl Queue {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ip;
         capabilities.max_transmission_unit = MTU.into();
-        // What the guest sends has left no machine.
+        // Packets of the guest come from this host's memory, so their checksums are not verified.
         let checksum = match self.has_checksums {
             true => Checksum::Tx,
             false => Checksum::None,
@@ -336,7 +340,7 @@ impl Queue {
     }
 }
 
-/// A smoltcp device that has received at most one packet.
+/// A device for smoltcp that receives at most one packet.
 struct Port<'a> {
     packet: Option<&'a [u8]>,
     queue: &'a mut Queue,
@@ -358,7 +362,7 @@ impl Device for Port<'_> {
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Outgoing<'_>> {
-        (self.queue.packets.len() < WAITING).then_some(Outgoing(self.queue))
+        (self.queue.packets.len() < FULL).then_some(Outgoing(self.queue))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

@@ -1,19 +1,20 @@
-//! Where the guest may send to.
+//! The destinations that the guest may send to.
 
-use super::{GATEWAY, NAME_SERVER, PREFIX};
+use super::network::{GATEWAY, NAME_SERVER, PREFIX};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
-/// The host's address for one of the guest's; none if the guest may not go there.
+/// Maps a destination of the guest to an address of the host's network. `None` if the guest may not
+/// send there.
 pub type Policy = fn(SocketAddrV4) -> Option<SocketAddr>;
 
 /// Port of name servers.
 const DOMAIN: u16 = 53;
-/// Where the host's resolver is configured (resolv.conf(5)).
+/// The configuration of the host's resolver (resolv.conf(5)).
 const RESOLVER: &str = "/etc/resolv.conf";
 
-/// A [`Policy`]: everywhere, but not to the network that the guest is alone in, to this host's
-/// loopback interface, to link-local addresses (where clouds have credentials), to groups.
+/// The default [`Policy`]. It allows all destinations but the guest's own network, the host's
+/// loopback interface, link-local addresses (where clouds serve credentials), and multicast groups.
 pub(super) fn destination(to: SocketAddrV4) -> Option<SocketAddr> {
     let ip = *to.ip();
     if ip == NAME_SERVER {
@@ -21,7 +22,7 @@ pub(super) fn destination(to: SocketAddrV4) -> Option<SocketAddr> {
     }
     let mask = u32::MAX << (32 - PREFIX);
     let is_inside = ip.to_bits() & mask == GATEWAY.to_bits() & mask;
-    // 0.0.0.0/8 is this host, 240.0.0.0/4 is nobody.
+    // 0.0.0.0/8 is this host, and 240.0.0.0/4 is reserved.
     let is_special = ip.is_loopback()
         || ip.is_link_local()
         || ip.is_multicast()
@@ -30,15 +31,15 @@ pub(super) fn destination(to: SocketAddrV4) -> Option<SocketAddr> {
     (!is_inside && !is_special && to.port() != 0).then_some(to.into())
 }
 
-/// The host's first name server, as it is now.
+/// The host's first name server at this time.
 fn name_server() -> SocketAddr {
     let text = fs::read_to_string(RESOLVER).unwrap_or_default();
-    // As resolver(3) does without any.
+    // The default of resolver(3).
     let ip = first_server(&text).unwrap_or(Ipv4Addr::LOCALHOST.into());
     SocketAddr::new(ip, DOMAIN)
 }
 
-/// The first name server of a resolv.conf that is usable without a zone.
+/// The first name server of a resolv.conf whose address has no zone.
 fn first_server(text: &str) -> Option<IpAddr> {
     text.lines().find_map(|line| {
         let mut words = line.split_whitespace();

@@ -1,11 +1,13 @@
-//! TCP: connections of the guest to hosts, and of hosts to forwarded ports. Each is a smoltcp
-//! socket towards the guest, a socket of the host towards the other end, and the bytes and ends
-//! of streams that go from one to the other.
+//! TCP connections of the guest to hosts, and of hosts to forwarded ports. Each has a smoltcp socket
+//! towards the guest and a socket of the host towards the other end. Bytes and ends of streams go
+//! from one socket to the other.
 
+use super::events::{Events, Source};
 use super::forward::{Forward, ForwardError, Listener};
 use super::link::{Ends, Link};
+use super::network::{GATEWAY, GUEST};
 use super::policy::Policy;
-use super::{Events, GATEWAY, GUEST, Source};
+use rustix::event::epoll::EventFlags;
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{Socket as Tcp, SocketBuffer, State};
 use smoltcp::time::{Duration as TcpDuration, Instant};
@@ -15,34 +17,32 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddrV4, TcpListener};
-use std::os::fd::AsRawFd;
 use std::time::Duration;
-use vmm_sys_util::epoll::EventSet;
 
-/// Most connections. Those that are too many are not answered, so that the guest asks again.
-const MOST: usize = 1024;
-/// Length of the buffer of what goes to the guest, bytes: two of the largest segments. It is
-/// taken from the host when it is used.
+/// Most connections. A further SYN of the guest gets no answer, so the guest repeats it.
+const MAX_STREAMS: usize = 1024;
+/// Length of the buffer of bytes for the guest: two of the largest segments. The host allocates the
+/// memory at first use.
 const SEND_BUFFER: usize = 128 << 10;
-/// Length of the buffer of what comes from the guest, bytes. The window needs no scale, so that
-/// its end never moves back: smoltcp ignores acknowledgements in segments behind it.
+/// Length of the buffer of bytes from the guest. The window needs no scale factor at this length, so
+/// its end never moves back: smoltcp ignores acknowledgements in segments beyond the window.
 const RECEIVE_BUFFER: usize = u16::MAX as usize;
-/// How long the guest has time to take a connection.
-const PATIENCE: TcpDuration = TcpDuration::from_secs(60);
-/// The first port of the gateway that a forwarded connection comes from.
+/// Time within which the guest must accept a connection.
+const CONNECT_TIMEOUT: TcpDuration = TcpDuration::from_secs(60);
+/// First port of the gateway from which forwarded connections come.
 const FIRST_PORT: u16 = 1024;
-/// Connections that are taken from one port before others have their turn.
+/// Most connections that are accepted at one port before others.
 const BATCH: usize = 32;
 
-/// The bytes that the guest sends.
+/// The state of the stream from the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FromGuest {
-    /// More may come.
+    /// More bytes may come.
     Open,
-    /// No more will come; some may still be on their way.
+    /// The guest has sent its last byte; the host may not have all of them yet.
     Ended,
-    /// The other end was told so.
-    Told,
+    /// The socket of the host is shut down for writing.
+    ShutDown,
 }
 
 /// A connection.
@@ -51,15 +51,15 @@ struct Stream {
     sockets: SocketSet<'static>,
     handle: SocketHandle,
     host: Socket,
-    /// The guest's first packet, which is looked at when the host is connected.
+    /// The guest's SYN, which is handled when the host's socket is connected.
     request: Option<Vec<u8>>,
-    /// Whether there may be something to read from the host, and room for it there.
+    /// Whether the host's socket may be readable and writable.
     readable: bool,
     writable: bool,
-    /// The other end sends no more.
+    /// Whether the host's end sends no more.
     host_ended: bool,
-    /// What the guest sends.
     from_guest: FromGuest,
+    /// Time of the entry in [`Streams::timers`].
     timer: Option<Instant>,
 }
 
@@ -71,16 +71,17 @@ impl fmt::Debug for Stream {
     }
 }
 
+/// The TCP connections of a network.
 #[derive(Debug)]
 pub(super) struct Streams {
     policy: Policy,
     streams: HashMap<u64, Stream>,
     by_ends: HashMap<Ends, u64>,
-    last: u64,
-    /// When to look at connections though nothing comes.
+    last_id: u64,
+    /// Times at which connections need a call of [`settle`](Self::settle) without an event.
     timers: BTreeSet<(Instant, u64)>,
     listeners: Vec<Listener<TcpListener>>,
-    /// Ports of the gateway that were used for forwarded connections, counted.
+    /// The gateway's port of the last forwarded connection.
     last_port: u16,
 }
 
@@ -90,7 +91,7 @@ impl Streams {
             policy,
             streams: HashMap::new(),
             by_ends: HashMap::new(),
-            last: 0,
+            last_id: 0,
             timers: BTreeSet::new(),
             listeners: Vec::new(),
             last_port: 0,
@@ -100,16 +101,16 @@ impl Streams {
     /// Forwards a port of the host.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// The port is not available.
     pub fn forward(&mut self, forward: &Forward, events: &Events) -> Result<(), ForwardError> {
         let source = Source::Listener(self.listeners.len() as u64);
-        // Sets SO_REUSEADDR, so that connections of before do not keep the port.
+        // `bind` sets SO_REUSEADDR, so connections of an earlier process do not block the port.
         let listener = forward.listen(TcpListener::bind, source, events)?;
         self.listeners.push(listener);
         Ok(())
     }
 
-    /// Looks at a packet of the guest.
+    /// Handles a packet of the guest.
     pub fn take(
         &mut self,
         ends: Ends,
@@ -120,14 +121,14 @@ impl Streams {
     ) {
         let known = self.by_ends.get(&ends).copied();
         match known.and_then(|id| Some((id, self.streams.get_mut(&id)?))) {
-            // It asks again.
+            // The guest repeats its SYN.
             Some((_, stream)) if stream.request.is_some() => {}
             Some((id, stream)) => {
                 link.ingress(packet, Some(&mut stream.sockets));
                 self.settle(id, link);
             }
             None if is_first => {
-                if self.streams.len() < MOST && self.open(ends, packet, events).is_err() {
+                if self.streams.len() < MAX_STREAMS && self.open(ends, packet, events).is_err() {
                     link.ingress(packet, None);
                 }
             }
@@ -135,7 +136,7 @@ impl Streams {
         }
     }
 
-    /// Begins to connect to where the guest wants to.
+    /// Starts to connect to the destination of a SYN.
     fn open(&mut self, ends: Ends, packet: &[u8], events: &Events) -> io::Result<()> {
         let to = (self.policy)(ends.remote).ok_or(io::ErrorKind::PermissionDenied)?;
         let host = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
@@ -159,10 +160,10 @@ impl Streams {
         request: Option<Vec<u8>>,
         events: &Events,
     ) -> io::Result<u64> {
-        self.last += 1;
-        let id = self.last;
+        self.last_id += 1;
+        let id = self.last_id;
         host.set_tcp_nodelay(true)?;
-        events.watch(host.as_raw_fd(), Source::Stream(id))?;
+        events.add(&host, Source::Stream(id))?;
         let mut sockets = SocketSet::new(Vec::new());
         let handle = sockets.add(socket);
         let stream = Stream {
@@ -182,7 +183,7 @@ impl Streams {
         Ok(id)
     }
 
-    /// Takes connections to a forwarded port. Result: whether there may be more.
+    /// Accepts connections to a forwarded port. Returns whether there may be more.
     pub fn accept(&mut self, id: u64, link: &mut Link, events: &Events) -> bool {
         for _ in 0..BATCH {
             let listener = usize::try_from(id).ok();
@@ -193,17 +194,17 @@ impl Streams {
             let host = match listener.socket.accept() {
                 Ok((host, _)) => host,
                 Err(error) => {
-                    // One that was given up before it was taken says nothing about others.
+                    // A connection that was aborted before `accept` says nothing about others.
                     return matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::EINTR));
                 }
             };
-            // One for which there is no room is closed.
+            // If there is no room for the connection, it is closed.
             let _ = self.connect(Socket::from(host), guest, link, events);
         }
         true
     }
 
-    /// Begins to connect to a port of the guest for a host.
+    /// Starts to connect a host to a port of the guest.
     fn connect(
         &mut self,
         host: Socket,
@@ -212,7 +213,7 @@ impl Streams {
         events: &Events,
     ) -> io::Result<()> {
         host.set_nonblocking(true)?;
-        let ends = (self.streams.len() < MOST).then(|| self.new_ends(guest));
+        let ends = (self.streams.len() < MAX_STREAMS).then(|| self.new_ends(guest));
         let ends = ends.flatten().ok_or(io::ErrorKind::QuotaExceeded)?;
         let mut socket = new_socket();
         let (to, from) = ((GUEST, guest), IpEndpoint::from(ends.remote));
@@ -223,9 +224,9 @@ impl Streams {
         Ok(())
     }
 
-    /// Ends of a connection from the gateway to a port of the guest.
+    /// Unused ends of a connection from the gateway to a port of the guest.
     fn new_ends(&mut self, guest: u16) -> Option<Ends> {
-        (0..=MOST).find_map(|_| {
+        (0..=MAX_STREAMS).find_map(|_| {
             self.last_port = self.last_port.wrapping_add(1).max(FIRST_PORT);
             let remote = SocketAddrV4::new(GATEWAY, self.last_port);
             let ends = Ends { guest, remote };
@@ -233,20 +234,20 @@ impl Streams {
         })
     }
 
-    /// Something happened to a socket of the host.
-    pub fn event(&mut self, id: u64, events: EventSet, link: &mut Link) {
+    /// Handles an event of a host socket.
+    pub fn handle_event(&mut self, id: u64, events: EventFlags, link: &mut Link) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
-        let failed = events.intersects(EventSet::ERROR | EventSet::HANG_UP);
-        let ended = events.contains(EventSet::READ_HANG_UP);
-        stream.readable |= failed || ended || events.contains(EventSet::IN);
-        stream.writable |= failed || events.contains(EventSet::OUT);
+        let failed = events.intersects(EventFlags::ERR | EventFlags::HUP);
+        let ended = events.contains(EventFlags::RDHUP);
+        stream.readable |= failed || ended || events.contains(EventFlags::IN);
+        stream.writable |= failed || events.contains(EventFlags::OUT);
         if stream.writable
             && let Some(request) = stream.request.take()
         {
             if !matches!(stream.host.take_error(), Ok(None)) {
-                // The guest is refused as this process was.
+                // The host refused the connection, so the guest is refused too.
                 link.ingress(&request, None);
                 return self.forget(id);
             }
@@ -255,7 +256,7 @@ impl Streams {
         self.settle(id, link);
     }
 
-    /// Looks at the connections whose time has come.
+    /// Handles the timers that have expired.
     pub fn run_timers(&mut self, link: &mut Link) {
         let now = link.now();
         while link.has_room()
@@ -270,7 +271,7 @@ impl Streams {
         }
     }
 
-    /// The time until a connection is to be looked at.
+    /// The time until the next timer expires.
     pub fn timeout(&self, now: Instant) -> Option<Duration> {
         let &(at, _) = self.timers.first()?;
         Some(match at > now {
@@ -279,7 +280,7 @@ impl Streams {
         })
     }
 
-    /// Moves what can be moved, and sees what has become of a connection.
+    /// Moves bytes in both directions, removes a connection that is over, and sets its timer.
     fn settle(&mut self, id: u64, link: &mut Link) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
@@ -293,14 +294,14 @@ impl Streams {
         }
         link.egress(&mut stream.sockets);
         let state = stream.socket().state();
-        // A connection that was being made, and was not, listens again. What the guest sent
-        // last may still be on its way.
+        // After a failed handshake the socket listens again. The host may not have the guest's last
+        // bytes yet.
         let is_over = matches!(state, State::Closed | State::Listen | State::TimeWait);
         if has_failed || is_over && !stream.socket().can_recv() {
             return self.forget(id);
         }
         if state == State::Established {
-            // It may be paused for any time.
+            // An established connection may be idle for any time.
             stream.socket().set_timeout(None);
         }
         let next = link.next(&stream.sockets);
@@ -323,8 +324,8 @@ impl Streams {
         if let Some(at) = stream.timer {
             self.timers.remove(&(at, id));
         }
-        if !stream.host_ended || stream.from_guest != FromGuest::Told {
-            // It did not end as it should: the other end sees a reset too.
+        if !stream.host_ended || stream.from_guest != FromGuest::ShutDown {
+            // Abnormal end: with a linger time of 0 the other end receives a reset too.
             let _ = stream.host.set_linger(Some(Duration::ZERO));
         }
     }
@@ -334,22 +335,22 @@ fn new_socket() -> Tcp<'static> {
     let buffer = |length| SocketBuffer::new(vec![0; length]);
     let mut socket = Tcp::new(buffer(RECEIVE_BUFFER), buffer(SEND_BUFFER));
     socket.set_nagle_enabled(false);
-    // Acknowledgements cost the guest nothing that it would see.
+    // Immediate acknowledgements cost little: they do not leave this host.
     socket.set_ack_delay(None);
-    socket.set_timeout(Some(PATIENCE));
+    socket.set_timeout(Some(CONNECT_TIMEOUT));
     socket
 }
 
-/// What came of moving bytes once.
+/// Result of moving bytes once.
 enum Moved {
     Some,
-    /// There is no more, or no room, now.
+    /// The host's socket would block.
     Blocked,
     /// The stream ends here.
     End,
 }
 
-/// How many bytes the host has moved, and what that came to.
+/// The number of bytes that the host has moved, and the result.
 fn moved(result: io::Result<usize>) -> (usize, io::Result<Moved>) {
     match result {
         Ok(0) => (0, Ok(Moved::End)),
@@ -368,7 +369,7 @@ impl Stream {
     /// Moves bytes and ends of streams in both directions.
     ///
     /// # Errors
-    /// The host's connection has ended.
+    /// The host's connection has failed.
     fn exchange(&mut self) -> io::Result<()> {
         self.take_from_host()?;
         self.give_to_host()
@@ -386,7 +387,7 @@ impl Stream {
             }
         }
         if self.host_ended {
-            // Once is enough; what is still to be sent is sent before.
+            // Further calls have no effect. smoltcp sends the pending bytes before the FIN.
             self.socket().close();
         }
         Ok(())
@@ -412,7 +413,7 @@ impl Stream {
             self.from_guest = FromGuest::Ended;
         }
         if is_empty && self.from_guest == FromGuest::Ended {
-            self.from_guest = FromGuest::Told;
+            self.from_guest = FromGuest::ShutDown;
             self.host.shutdown(Shutdown::Write)?;
         }
         Ok(())

@@ -1,13 +1,15 @@
-//! What the network answers to packets of a guest, good and bad.
+//! Answers of the network to good and bad packets of a guest.
 
 use super::*;
+use crate::net::backend::Backend;
+use hartline_abi::virtio::NetHeader;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol,
     Ipv4Packet, Ipv4Repr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber, UdpPacket, UdpRepr,
 };
-use std::net::{SocketAddrV4, UdpSocket};
-use std::time::Instant;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::time::{Duration, Instant};
 
 /// A packet of the guest.
 fn frame(protocol: EthernetProtocol, length: usize, fill: impl FnOnce(&mut [u8])) -> Vec<u8> {
@@ -80,7 +82,7 @@ fn udp_frame(from: u16, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
     })
 }
 
-/// The packets that come for the guest within some time, without their first header.
+/// Packets for the guest, without their virtio header. Waits up to 5 s for `wanted` packets.
 fn answers(user: &mut User, wanted: usize) -> Vec<Vec<u8>> {
     let (start, mut all) = (Instant::now(), Vec::new());
     let mut buffer = vec![0; NetHeader::LENGTH + hartline_abi::virtio::MAX_FRAME];
@@ -89,7 +91,7 @@ fn answers(user: &mut User, wanted: usize) -> Vec<Vec<u8>> {
             iov_base: buffer.as_mut_ptr().cast(),
             iov_len: buffer.len(),
         }];
-        // SAFETY: a buffer of this function's.
+        // SAFETY: `buffer` outlives the call.
         if let Ok(length) = unsafe { user.read(&io) } {
             all.push(buffer[NetHeader::LENGTH..length].to_vec());
         }
@@ -118,23 +120,23 @@ fn every_other_address_is_here() {
         let bytes = frame(EthernetProtocol::Arp, request.buffer_len(), |bytes| {
             request.emit(&mut ArpPacket::new_unchecked(bytes));
         });
-        user.take(&bytes);
+        user.handle_frame(&bytes);
         let frames: Vec<_> = std::iter::from_fn(|| user.link.pop()).collect();
         assert_eq!(frames.len(), expected, "{target}");
     }
 }
 
 #[test]
-fn what_is_not_allowed_is_refused() {
+fn forbidden_destinations_are_refused() {
     let mut user = User::new(&[]).unwrap();
     for to in ["127.0.0.1:22", "169.254.169.254:80", "10.0.2.2:22"] {
         let to: SocketAddrV4 = to.parse().unwrap();
-        user.take(&tcp_frame(to, TcpControl::Syn));
+        user.handle_frame(&tcp_frame(to, TcpControl::Syn));
         let answers = answers(&mut user, 1);
         assert_eq!(parse_tcp(&answers[0]), (to, true));
     }
-    // Part of a connection that there is not.
-    user.take(&tcp_frame("192.0.2.1:9".parse().unwrap(), TcpControl::None));
+    // A segment without a connection.
+    user.handle_frame(&tcp_frame("192.0.2.1:9".parse().unwrap(), TcpControl::None));
     assert!(parse_tcp(&answers(&mut user, 1)[0]).1);
 }
 
@@ -161,20 +163,20 @@ fn forwarded_datagrams_come_back() {
     assert_eq!((ip.src_addr(), ip.dst_addr()), (GATEWAY, GUEST));
     assert_eq!((udp.dst_port(), udp.payload()), (53, &b"question"[..]));
     let back = SocketAddrV4::new(GATEWAY, udp.src_port());
-    // Another port of the guest has no answer to give.
-    user.take(&udp_frame(54, back, b"wrong"));
-    user.take(&udp_frame(53, back, b"answer"));
+    // An answer from another port of the guest is dropped.
+    user.handle_frame(&udp_frame(54, back, b"wrong"));
+    user.handle_frame(&udp_frame(53, back, b"answer"));
     let mut buffer = [0; 16];
     let (length, from) = host.recv_from(&mut buffer).unwrap();
     assert_eq!((&buffer[..length], from), (&b"answer"[..], address));
 }
 
 #[test]
-fn a_guest_that_takes_nothing_costs_little() {
+fn a_guest_that_receives_nothing_has_a_short_queue() {
     let mut user = User::new(&[]).unwrap();
     let packet = tcp_frame("192.0.2.1:9".parse().unwrap(), TcpControl::None);
     for _ in 0..10_000 {
-        user.take(&packet);
+        user.handle_frame(&packet);
     }
     let waiting = std::iter::from_fn(|| user.link.pop()).count();
     assert!((1..1000).contains(&waiting), "{waiting}");
@@ -182,19 +184,19 @@ fn a_guest_that_takes_nothing_costs_little() {
 
 #[test]
 fn damaged_packets_are_dropped() {
-    // Changed addresses are real ones.
+    // The policy forbids all destinations, because damaged addresses may exist.
     let mut user = User::with_policy(&[], |_| None).unwrap();
     let good = tcp_frame("10.0.2.2:9".parse().unwrap(), TcpControl::Syn);
     for length in 0..good.len() {
-        user.take(&good[..length]);
+        user.handle_frame(&good[..length]);
         let mut changed = good.clone();
         changed[length] ^= 0xff;
-        user.take(&changed);
+        user.handle_frame(&changed);
     }
     let io = [libc::iovec {
         iov_base: std::ptr::null_mut(),
         iov_len: 0,
     }];
-    // SAFETY: a buffer without bytes.
+    // SAFETY: the buffer has no bytes.
     assert!(unsafe { user.write(&io) }.is_err());
 }

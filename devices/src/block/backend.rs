@@ -1,5 +1,6 @@
-//! What a block device contains: a file or block device of the host.
+//! The image of a block device: a file or block device of the host.
 
+use crate::virtio::buffers::{advance, length};
 use hartline_abi::virtio::SECTOR;
 use std::fs::{File, TryLockError};
 use std::io::{self, Seek, SeekFrom};
@@ -9,32 +10,32 @@ use std::path::{Path, PathBuf};
 use vmm_sys_util::fallocate::{FallocateMode, fallocate};
 use vmm_sys_util::write_zeroes::WriteZeroesAt;
 
-/// Why a file cannot be a disk.
+/// Why a file cannot be the image of a disk.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// It is neither a file nor a block device, or too short.
+    /// The path is neither a file nor a block device, or the file is too short.
     #[error("{path:?} is no file or block device of at least {SECTOR} bytes")]
     Kind {
-        /// It.
+        /// Path of the image.
         path: PathBuf,
     },
-    /// Another VM writes it, or has it and this one wants to write.
+    /// Another VM writes the image, or uses an image that this VM wants to write.
     #[error("{path:?} is the disk of another virtual machine")]
     Busy {
-        /// It.
+        /// Path of the image.
         path: PathBuf,
     },
-    /// Another failure.
+    /// The host refuses a system call.
     #[error("{path:?}: {source}")]
     Host {
-        /// It.
+        /// Path of the image.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
 
-/// A file or block device of the host. As long as it is open no other VM may write it.
+/// A file or block device of the host. While it is open, no other VM can write it.
 #[derive(Debug)]
 pub struct Image {
     file: File,
@@ -42,22 +43,19 @@ pub struct Image {
     read_only: bool,
 }
 
-/// What a request came to.
-pub(super) type Done = io::Result<()>;
-
-/// How a read went that does not wait.
+/// Result of a read that does not wait for storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReadNow {
-    /// It is done.
+pub(super) enum TryRead {
+    /// The read is complete.
     Done,
-    /// Storage has to be waited for.
-    Waits,
-    /// It has failed, or the host cannot tell.
-    Fails,
+    /// The read must wait for storage.
+    WouldBlock,
+    /// The read has failed, or the host's file system cannot read without waiting.
+    Failed,
 }
 
 impl Image {
-    /// Opens a file, whose length then is that of the disk, in whole sectors.
+    /// Opens a file as an image. The disk has the length of the file in whole sectors.
     ///
     /// # Errors
     /// [`ImageError`].
@@ -67,7 +65,7 @@ impl Image {
             source,
         };
         let bad = || ImageError::Kind { path: path.into() };
-        // What it is before it is opened: opening a FIFO waits.
+        // The type is checked before the file is opened, because opening a FIFO waits.
         let kind = path.metadata().map_err(failed)?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(bad());
@@ -93,19 +91,22 @@ impl Image {
         }
     }
 
-    /// Its length, sectors.
+    /// Length of the image, sectors.
     #[must_use]
     pub fn sectors(&self) -> u64 {
         self.sectors
     }
 
-    /// Whether it cannot be written.
+    /// Whether the image cannot be written.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 
-    /// The position of a range of bytes, if it is inside, in whole sectors.
+    /// The position of a range in the image, bytes.
+    ///
+    /// # Errors
+    /// `InvalidInput`: the range is not in the image, or its length is not in whole sectors.
     pub fn position(&self, sector: u64, length: u64) -> io::Result<u64> {
         let end = length.checked_div(SECTOR).map(|n| sector.checked_add(n));
         let is_inside = end.flatten().is_some_and(|end| end <= self.sectors);
@@ -115,14 +116,19 @@ impl Image {
         }
     }
 
-    /// Moves bytes between the image, from `at` on, and all of the buffers.
+    /// Writes all of the buffers to the image from `at` on, or reads into all of them.
     ///
     /// # Errors
     /// The host's; `UnexpectedEof` if the file became shorter.
     ///
     /// # Safety
-    /// The buffers are memory that may be read (`writes`), or written.
-    pub unsafe fn transfer(&self, mut at: u64, buffers: &mut [libc::iovec], writes: bool) -> Done {
+    /// The buffers are mapped for reading if `writes`, otherwise for writing.
+    pub unsafe fn transfer(
+        &self,
+        mut at: u64,
+        buffers: &mut [libc::iovec],
+        writes: bool,
+    ) -> io::Result<()> {
         if writes && self.read_only {
             return Err(io::ErrorKind::ReadOnlyFilesystem.into());
         }
@@ -131,7 +137,8 @@ impl Image {
         while !rest.is_empty() {
             let (first, count) = (rest.as_ptr(), rest.len() as libc::c_int);
             let offset = at.cast_signed();
-            // SAFETY: the caller's contract.
+            // SAFETY: `first` and `count` are a slice of vectors, and the caller promises that their
+            // memory is mapped for this direction.
             let result = unsafe {
                 match writes {
                     true => libc::pwritev(fd, first, count, offset),
@@ -144,7 +151,7 @@ impl Image {
                     error => return Err(error),
                 }
             };
-            if done == 0 && rest.iter().any(|buffer| buffer.iov_len > 0) {
+            if done == 0 && length(rest) > 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             at += done as u64;
@@ -153,77 +160,60 @@ impl Image {
         Ok(())
     }
 
-    /// Fills all of the buffers from `at` on, if the host has those bytes in memory; if not,
-    /// anything may be in the buffers, and the host has begun to read them.
+    /// Fills all of the buffers from `at` on, if these bytes are in the host's page cache. If they
+    /// are not, the host starts to read them, and the contents of the buffers are undefined.
     ///
     /// # Safety
-    /// The buffers are memory that may be written.
-    pub(super) unsafe fn read_now(&self, at: u64, buffers: &[libc::iovec]) -> ReadNow {
-        let wanted: usize = buffers.iter().map(|buffer| buffer.iov_len).sum();
+    /// The buffers are mapped for writing.
+    pub(super) unsafe fn try_read(&self, at: u64, buffers: &[libc::iovec]) -> TryRead {
+        let wanted = length(buffers);
         let (first, count) = (buffers.as_ptr(), buffers.len() as libc::c_int);
         let (fd, at) = (self.file.as_raw_fd(), at.cast_signed());
-        // SAFETY: the caller's contract.
+        // SAFETY: `first` and `count` are a slice of vectors, and the caller promises that their
+        // memory is mapped for writing.
         let read = unsafe { libc::preadv2(fd, first, count, at, libc::RWF_NOWAIT) };
         match usize::try_from(read) {
-            Ok(read) if read == wanted => ReadNow::Done,
-            // The end of the file too, where it became shorter.
-            Ok(_) => ReadNow::Waits,
+            Ok(read) if read == wanted => TryRead::Done,
+            // Also at the end of a file that became shorter.
+            Ok(_) => TryRead::WouldBlock,
             Err(_) => match io::Error::last_os_error().kind() {
-                io::ErrorKind::WouldBlock => ReadNow::Waits,
-                // Errors are found again by who reads and waits.
-                _ => ReadNow::Fails,
+                io::ErrorKind::WouldBlock => TryRead::WouldBlock,
+                // A later read that waits reports the error.
+                _ => TryRead::Failed,
             },
         }
     }
 
-    /// Makes durable what was written.
+    /// Writes all data to storage.
     ///
     /// # Errors
     /// The host's.
-    pub fn flush(&self) -> Done {
+    pub fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
-    /// The contents of a range are not needed any more.
+    /// Discards the contents of a range.
     ///
     /// # Errors
     /// The host's.
-    pub fn discard(&self, at: u64, length: u64) -> Done {
+    pub fn discard(&self, at: u64, length: u64) -> io::Result<()> {
         let result = fallocate(&self.file, FallocateMode::PunchHole, true, at, length);
         match result.map_err(|error| io::Error::from_raw_os_error(error.errno())) {
-            // It is advice.
+            // A discard is only a hint.
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
             result => result,
         }
     }
 
-    /// A range becomes zeros; these may be a hole (`unmap`).
+    /// Fills a range with zeros. If `unmap`, the range may become a hole.
     ///
     /// # Errors
     /// The host's.
-    pub fn zero(&self, at: u64, length: u64, unmap: bool) -> Done {
+    pub fn zero(&self, at: u64, length: u64, unmap: bool) -> io::Result<()> {
         if unmap && fallocate(&self.file, FallocateMode::PunchHole, true, at, length).is_ok() {
             return Ok(());
         }
         let length = usize::try_from(length).map_err(io::Error::other)?;
         self.file.try_clone()?.write_all_zeroes_at(at, length)
     }
-}
-
-/// The buffers without their first bytes.
-fn advance(buffers: &mut [libc::iovec], mut by: usize) -> &mut [libc::iovec] {
-    let mut whole = 0;
-    for buffer in &*buffers {
-        if by < buffer.iov_len {
-            break;
-        }
-        by -= buffer.iov_len;
-        whole += 1;
-    }
-    let rest = &mut buffers[whole..];
-    if let Some(first) = rest.first_mut() {
-        first.iov_base = first.iov_base.wrapping_byte_add(by);
-        first.iov_len -= by;
-    }
-    rest
 }

@@ -1,5 +1,5 @@
 //! The used ring of a queue whose buffers become used several at a time (virtio 1.3, section
-//! 2.7.8): the driver sees all of them or none. `virtio_queue` shows each by itself.
+//! 2.7.8): the driver sees all of them or none. `virtio_queue` publishes each of them on its own.
 
 use super::{DeviceError, Guest, Memory};
 use hartline_abi::handshake;
@@ -7,36 +7,35 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, VolatileMemory};
 
-/// Offset of the index of a ring; its elements follow.
+/// Offset of `idx` in a ring, bytes. The elements follow it.
 const INDEX: u64 = 2;
 const ELEMENTS: u64 = 4;
-/// Length of an element of the used ring: the chain, and how many bytes were written.
-const ELEMENT: u64 = 8;
-/// Length of an element of the available ring, behind whose last one the driver says when it
-/// wants to be interrupted.
+/// Length of a `struct virtq_used_elem`, bytes.
+const USED_ELEMENT: u64 = 8;
+/// Length of an element of the available ring, bytes. `used_event` follows the last one.
 const AVAILABLE_ELEMENT: u64 = 2;
 
-/// What a device remembers of the used ring of a queue. The queue's own `add_used` and
+/// The device's state of the used ring of a queue. The queue's own `add_used` and
 /// `needs_notification` must not be called.
 #[derive(Debug)]
 pub(crate) struct UsedRing {
-    /// The index when it was last decided whether to interrupt.
+    /// The index at the last decision whether to notify the driver.
     decided: u16,
 }
 
 impl UsedRing {
-    /// That of a queue of which nothing was used yet.
-    pub fn of(queue: &Queue) -> Self {
+    /// The state of a queue that was not used yet.
+    pub fn new(queue: &Queue) -> Self {
         Self {
             decided: queue.next_used(),
         }
     }
 
-    /// Gives chains back together, each with the number of bytes that were written to it.
+    /// Puts chains into the ring together, each with the number of bytes that were written to it.
     ///
     /// # Errors
-    /// [`DeviceError::Ring`]: a chain that no queue of this size has, or the ring is not in RAM.
-    pub fn give_back(
+    /// [`DeviceError::Ring`]: a head is not below the queue's size, or the ring is not in RAM.
+    pub fn add_used(
         &mut self,
         queue: &mut Queue,
         memory: &Memory,
@@ -50,22 +49,22 @@ impl UsedRing {
             let at = element_at(queue.used_ring(), index, queue.size())?;
             let element = u64::from(head) | u64::from(length) << 32;
             let written = memory.map().write_obj(element.to_le(), at);
-            written.map_err(|_| DeviceError::Ring)?;
+            written.map_err(ring)?;
             index = index.wrapping_add(1);
         }
         queue.set_next_used(index);
-        // Who sees the index sees the elements, and what was written to the buffers.
+        // A driver that sees the index also sees the elements and the contents of the buffers.
         let at = address(queue.used_ring(), INDEX)?;
         let stored = memory.map().store(index.to_le(), at, Ordering::Release);
-        stored.map_err(|_| DeviceError::Ring)
+        stored.map_err(ring)
     }
 
-    /// Interrupts the guest if it wants to know of what came back since this was called last.
-    /// Result: whether it was.
+    /// Interrupts the guest if the driver wants a notification of one of the chains that were
+    /// added since the last call. Returns whether the guest was interrupted.
     ///
     /// # Errors
     /// [`DeviceError::Ring`]: the rings are not in RAM.
-    pub fn interrupt(
+    pub fn notify_used(
         &mut self,
         queue: &Queue,
         memory: &Memory,
@@ -73,65 +72,65 @@ impl UsedRing {
     ) -> Result<bool, DeviceError> {
         let new = queue.next_used();
         let old = std::mem::replace(&mut self.decided, new);
-        let behind = ELEMENTS + AVAILABLE_ELEMENT * u64::from(queue.size());
+        let used_event = ELEMENTS + AVAILABLE_ELEMENT * u64::from(queue.size());
         let index = address(queue.used_ring(), INDEX)?;
-        let event = address(queue.avail_ring(), behind)?;
+        let event = address(queue.avail_ring(), used_event)?;
         let [index, event] = [index, event].map(|at| memory.map().get_slice(at, size_of::<u16>()));
         let (index, event) = (index.map_err(ring)?, event.map_err(ring)?);
         let index = index.get_atomic_ref::<AtomicU16>(0).map_err(ring)?;
         let event = event.get_atomic_ref::<AtomicU16>(0).map_err(ring)?;
-        // The index is there already: what counts is the order of it and the look at the event.
-        let wanted = handshake::publish(index, event, old, new);
-        let wanted = old != new && (wanted || !queue.event_idx_enabled());
-        if wanted {
+        // The index is already stored. Here its order with the load of the event matters.
+        let is_wanted = handshake::publish(index, event, old, new);
+        let is_wanted = old != new && (is_wanted || !queue.event_idx_enabled());
+        if is_wanted {
             guest.interrupt();
         }
-        Ok(wanted)
+        Ok(is_wanted)
     }
 }
 
-/// Where the element at an index of a used ring of `size` elements is.
+/// The address of the element at an index of a used ring with `size` elements.
 fn element_at(ring: u64, index: u16, size: u16) -> Result<GuestAddress, DeviceError> {
     let slot = index.checked_rem(size).ok_or(DeviceError::Ring)?;
-    address(ring, ELEMENTS + ELEMENT * u64::from(slot))
+    address(ring, ELEMENTS + USED_ELEMENT * u64::from(slot))
 }
 
 fn ring<E>(_: E) -> DeviceError {
     DeviceError::Ring
 }
 
-/// An address in a ring, which the guest may have put at the end of all addresses.
+/// The address at an offset of a ring, which may begin at the end of the address space.
 fn address(ring: u64, offset: u64) -> Result<GuestAddress, DeviceError> {
     let at = ring.checked_add(offset).ok_or(DeviceError::Ring)?;
     Ok(GuestAddress(at))
 }
 
-/// What holds of all rings. Kani proves it for all of them; tests try all indices of all sizes,
-/// at the ends of the addresses.
+/// Properties of all rings. Kani proves them for all rings; tests try all indices of all sizes at
+/// the ends of the address space.
 #[cfg(any(test, kani))]
 mod properties {
     use super::*;
     use crate::virtio::MAX_QUEUE_SIZE;
 
-    /// Elements lie in the ring, one behind the other, and around its end also where the index
-    /// begins again; at the end of all addresses there are none.
+    /// Elements lie in the ring one behind the other and wrap at its end, also where the index
+    /// wraps. A ring that does not fit the address space has no elements.
     fn elements_follow(ring: u64, index: u16, order: u32) {
         let size = 1u16 << order;
-        let end = ELEMENTS + ELEMENT * u64::from(size);
+        let end = ELEMENTS + USED_ELEMENT * u64::from(size);
         let Ok(at) = element_at(ring, index, size) else {
             assert!(ring.checked_add(end).is_none());
             return;
         };
         let offset = at.0 - ring;
-        assert!(offset >= ELEMENTS && offset + ELEMENT <= end);
+        assert!(offset >= ELEMENTS && offset + USED_ELEMENT <= end);
         if let Ok(next) = element_at(ring, index.wrapping_add(1), size) {
-            let follows = next.0.wrapping_sub(at.0) == ELEMENT;
-            let begins = offset + ELEMENT == end && next.0 - ring == ELEMENTS;
-            assert!(follows || begins);
+            let follows = next.0.wrapping_sub(at.0) == USED_ELEMENT;
+            let wraps = offset + USED_ELEMENT == end && next.0 - ring == ELEMENTS;
+            assert!(follows || wraps);
         }
     }
 
-    /// The highest order of a size that queues have.
+    /// The binary logarithm of the largest queue size.
     const MOST: u32 = MAX_QUEUE_SIZE.ilog2();
 
     #[cfg(kani)]
@@ -144,7 +143,7 @@ mod properties {
 
     #[test]
     fn elements_of_all_rings() {
-        let ends = (0..ELEMENT + ELEMENTS + 1).map(|distance| u64::MAX - distance);
+        let ends = (0..USED_ELEMENT + ELEMENTS + 1).map(|distance| u64::MAX - distance);
         for ring in [0, 1 << 32].into_iter().chain(ends) {
             for order in 0..=MOST {
                 (0..=u16::MAX).for_each(|index| elements_follow(ring, index, order));
@@ -174,21 +173,21 @@ mod tests {
     }
 
     #[test]
-    fn several_come_back_at_once() {
+    fn several_chains_become_used_at_once() {
         let memory = memory();
         let guest = Counter::default();
         let mut queue = queue(&memory, &[], 0);
         queue.set_event_idx(true);
-        // The ring starts again, and the indices do.
+        // The ring and the indices wrap.
         queue.set_next_used(u16::MAX - 2);
-        let mut used = UsedRing::of(&queue);
+        let mut used = UsedRing::new(&queue);
         let wants = |index: u16| {
             let event = GuestAddress(AVAILABLE + 4 + 2 * u64::from(SIZE));
             memory.map().write_obj(index, event).unwrap();
         };
         wants(1);
         let all = [(3, 100), (5, 20), (0, 7), (1, 8)];
-        used.give_back(&mut queue, &memory, all).unwrap();
+        used.add_used(&mut queue, &memory, all).unwrap();
         let index: u16 = memory.map().read_obj(GuestAddress(USED + 2)).unwrap();
         assert_eq!(index, 1);
         for (slot, (head, length)) in [5u64, 6, 7, 0].into_iter().zip(all) {
@@ -196,41 +195,41 @@ mod tests {
             let element: [u32; 2] = memory.map().read_obj(at).unwrap();
             assert_eq!(element, [u32::from(head), length]);
         }
-        // Whether the driver wants to know of any of them, and of none twice.
-        assert_eq!(used.interrupt(&queue, &memory, &guest), Ok(false));
-        used.give_back(&mut queue, &memory, [(2, 1), (4, 1), (6, 1)])
+        // One notification for all of them, and none twice.
+        assert_eq!(used.notify_used(&queue, &memory, &guest), Ok(false));
+        used.add_used(&mut queue, &memory, [(2, 1), (4, 1), (6, 1)])
             .unwrap();
-        assert_eq!(used.interrupt(&queue, &memory, &guest), Ok(true));
-        assert_eq!(used.interrupt(&queue, &memory, &guest), Ok(false));
+        assert_eq!(used.notify_used(&queue, &memory, &guest), Ok(true));
+        assert_eq!(used.notify_used(&queue, &memory, &guest), Ok(false));
         wants(6);
-        used.give_back(&mut queue, &memory, [(2, 1), (4, 1)])
+        used.add_used(&mut queue, &memory, [(2, 1), (4, 1)])
             .unwrap();
-        assert_eq!(used.interrupt(&queue, &memory, &guest), Ok(false));
-        used.give_back(&mut queue, &memory, [(6, 1)]).unwrap();
-        assert_eq!(used.interrupt(&queue, &memory, &guest), Ok(true));
-        // A driver without the feature always does.
+        assert_eq!(used.notify_used(&queue, &memory, &guest), Ok(false));
+        used.add_used(&mut queue, &memory, [(6, 1)]).unwrap();
+        assert_eq!(used.notify_used(&queue, &memory, &guest), Ok(true));
+        // Without VIRTIO_RING_F_EVENT_IDX the driver is always notified.
         queue.set_event_idx(false);
-        assert_eq!(used.interrupt(&queue, &memory, &guest), Ok(false));
-        used.give_back(&mut queue, &memory, [(6, 1)]).unwrap();
-        assert_eq!(used.interrupt(&queue, &memory, &guest), Ok(true));
+        assert_eq!(used.notify_used(&queue, &memory, &guest), Ok(false));
+        used.add_used(&mut queue, &memory, [(6, 1)]).unwrap();
+        assert_eq!(used.notify_used(&queue, &memory, &guest), Ok(true));
         assert_eq!(guest.0.load(Ordering::SeqCst), 3);
     }
 
     #[test]
-    fn what_cannot_come_back_does_not() {
+    fn bad_heads_and_rings_are_errors() {
         let memory = memory();
         let mut queue = queue(&memory, &[], 0);
-        let mut used = UsedRing::of(&queue);
+        let mut used = UsedRing::new(&queue);
         let head = queue.size();
-        let result = used.give_back(&mut queue, &memory, [(0, 1), (head, 1)]);
+        let result = used.add_used(&mut queue, &memory, [(0, 1), (head, 1)]);
         assert_eq!(result, Err(DeviceError::Ring));
         let index: u16 = memory.map().read_obj(GuestAddress(USED + 2)).unwrap();
         assert_eq!(index, 0);
         queue.set_used_ring_address(Some(0), Some(u32::MAX));
-        let result = used.give_back(&mut queue, &memory, [(0, 1)]);
+        let result = used.add_used(&mut queue, &memory, [(0, 1)]);
         assert_eq!(result, Err(DeviceError::Ring));
         let guest = Counter::default();
-        let result = used.interrupt(&queue, &memory, &guest);
+        let result = used.notify_used(&queue, &memory, &guest);
         assert_eq!(result, Err(DeviceError::Ring));
     }
 }

@@ -1,0 +1,182 @@
+//! The backend: it passes packets of the guest to the sockets that they belong to, and events of the
+//! sockets back.
+
+use super::datagrams::Datagrams;
+use super::events::{Events, Source};
+use super::forward::{Forward, ForwardError, Protocol};
+use super::link::{self, Kind, Link};
+use super::network::MTU;
+use super::policy::{self, Policy};
+use super::streams::Streams;
+use crate::epoll;
+use crate::net::backend::Backend;
+use crate::virtio::{buffers, feature_bit};
+use hartline_abi::virtio::{MAX_FRAME, NetHeader};
+use rustix::event::epoll::EventFlags;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr;
+use std::time::Duration;
+use virtio_bindings::virtio_net::{
+    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_HOST_TSO4,
+};
+
+/// The network of one VM.
+#[derive(Debug)]
+pub struct User {
+    pub(super) link: Link,
+    events: Events,
+    streams: Streams,
+    datagrams: Datagrams,
+    /// Sockets that had more datagrams or connections than one batch.
+    unfinished: Vec<Source>,
+    /// The buffer of the guest's current packet.
+    packet: Vec<u8>,
+}
+
+impl User {
+    /// A network with these ports forwarded to the guest.
+    ///
+    /// # Errors
+    /// A port is not available.
+    pub fn new(forwards: &[Forward]) -> Result<Self, ForwardError> {
+        Self::with_policy(forwards, policy::destination)
+    }
+
+    /// A network with another policy for the guest's destinations.
+    ///
+    /// # Errors
+    /// A port is not available.
+    pub fn with_policy(forwards: &[Forward], policy: Policy) -> Result<Self, ForwardError> {
+        let failed = |source| ForwardError::Host { source };
+        let events = Events::new().map_err(failed)?;
+        let mut user = Self {
+            link: Link::new(),
+            events,
+            streams: Streams::new(policy),
+            datagrams: Datagrams::new(policy),
+            unfinished: Vec::new(),
+            packet: Vec::new(),
+        };
+        for forward in forwards {
+            match forward.protocol {
+                Protocol::Tcp => user.streams.forward(forward, &user.events)?,
+                Protocol::Udp => user.datagrams.forward(forward, &user.events)?,
+            }
+        }
+        Ok(user)
+    }
+
+    /// Handles a packet of the guest, which begins with its Ethernet header.
+    pub(super) fn handle_frame(&mut self, frame: &[u8]) {
+        match link::classify(frame) {
+            Kind::Arp(request) => self.link.answer_arp(&request),
+            Kind::Tcp {
+                ends,
+                is_first,
+                packet,
+            } => self
+                .streams
+                .take(ends, is_first, packet, &mut self.link, &self.events),
+            Kind::Udp { ends, payload } => self.datagrams.take(ends, payload, &self.events),
+            Kind::Echo(packet) => self.link.ingress(packet, None),
+            Kind::Other => {}
+        }
+    }
+
+    /// Handles an event of a host socket.
+    fn handle_event(&mut self, source: Source, events: EventFlags) {
+        let link = &mut self.link;
+        let is_unfinished = match source {
+            Source::Stream(id) => {
+                self.streams.handle_event(id, events, link);
+                false
+            }
+            Source::Listener(id) => self.streams.accept(id, link, &self.events),
+            Source::Datagrams(id) => self.datagrams.receive(id, link),
+            Source::Forward(id) => self.datagrams.receive_forward(id, link),
+        };
+        if is_unfinished && !self.unfinished.contains(&source) {
+            self.unfinished.push(source);
+        }
+    }
+
+    /// Handles the events of host sockets and the timers of connections.
+    fn poll(&mut self) -> io::Result<()> {
+        let mut buffer = epoll::buffer();
+        let events = self.events.take(&mut buffer)?;
+        for source in std::mem::take(&mut self.unfinished) {
+            self.handle_event(source, EventFlags::empty());
+        }
+        for (source, flags) in events {
+            self.handle_event(source, flags);
+        }
+        self.streams.run_timers(&mut self.link);
+        Ok(())
+    }
+}
+
+impl Backend for User {
+    fn mtu(&self) -> u16 {
+        MTU
+    }
+
+    // Packets of the guest end here: their checksums are not needed, and nothing cuts large
+    // segments.
+    fn offloads(&self) -> u64 {
+        feature_bit(VIRTIO_NET_F_CSUM)
+            | feature_bit(VIRTIO_NET_F_GUEST_CSUM)
+            | feature_bit(VIRTIO_NET_F_HOST_TSO4)
+    }
+
+    fn set_offloads(&mut self, features: u64) -> io::Result<()> {
+        self.link.set_offloads(features);
+        Ok(())
+    }
+
+    unsafe fn read(&mut self, buffers: &[libc::iovec]) -> io::Result<usize> {
+        if self.link.is_empty() {
+            self.poll()?;
+        }
+        let frame = self.link.pop().ok_or(io::ErrorKind::WouldBlock)?;
+        let length = frame.len().min(buffers::length(buffers));
+        // SAFETY: the caller promises that the buffers are mapped for writing.
+        unsafe { buffers::copy_to(buffers, &frame) };
+        self.link.recycle(frame);
+        Ok(length)
+    }
+
+    unsafe fn write(&mut self, buffers: &[libc::iovec]) -> io::Result<()> {
+        let length = buffers::length(buffers);
+        if !(NetHeader::LENGTH..=NetHeader::LENGTH + MAX_FRAME).contains(&length) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut packet = std::mem::take(&mut self.packet);
+        packet.clear();
+        for buffer in buffers {
+            let at = packet.len();
+            packet.reserve(buffer.iov_len);
+            // SAFETY: the caller promises that the buffer is mapped for reading. `reserve` has made
+            // room behind the `at` bytes, and the copy initialises them before `set_len`.
+            unsafe {
+                let to = packet.as_mut_ptr().add(at);
+                ptr::copy_nonoverlapping(buffer.iov_base.cast(), to, buffer.iov_len);
+                packet.set_len(at + buffer.iov_len);
+            }
+        }
+        self.handle_frame(&packet[NetHeader::LENGTH..]);
+        self.packet = packet;
+        Ok(())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.events.as_fd())
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        match self.link.is_empty() && self.unfinished.is_empty() {
+            false => Some(Duration::ZERO),
+            true => self.streams.timeout(self.link.now()),
+        }
+    }
+}
