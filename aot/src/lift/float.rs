@@ -6,10 +6,11 @@ use inkwell::types::{FloatType, VectorType};
 use inkwell::values::{BasicMetadataValueEnum, FloatValue, IntValue};
 use inkwell::{FloatPredicate, IntPredicate};
 
-use super::function::Lifter;
 use super::ir::Likely;
-use super::machine::Image;
+use super::lifter::Lifter;
+use super::register_image::RegisterImage;
 use super::service::Service;
+use crate::technique::Technique;
 
 /// Canonical NaN of binary32.
 const NAN_SINGLE: u64 = 0x7fc0_0000;
@@ -17,6 +18,11 @@ const NAN_SINGLE: u64 = 0x7fc0_0000;
 const NAN_DOUBLE: u64 = 0x7ff8_0000_0000_0000;
 
 impl<'ctx> Lifter<'_, 'ctx> {
+    /// Whether results may stay raw: not if registers have to be exact everywhere.
+    fn keeps_raw(&self) -> bool {
+        !self.unit.precise && self.unit.disabled.allows(Technique::RawNans)
+    }
+
     fn float_type(&self, format: Format) -> FloatType<'ctx> {
         match format {
             Format::Single => self.ir.single,
@@ -36,7 +42,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     }
 
     /// The image of a single-precision value: NaN-boxed.
-    pub(super) fn boxed(&self, value: FloatValue<'ctx>) -> Image<'ctx> {
+    pub(super) fn boxed(&self, value: FloatValue<'ctx>) -> RegisterImage<'ctx> {
         let ir = self.ir;
         let word = ir.context.i32_type();
         let ones = ir.bitcast(
@@ -49,7 +55,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             word.const_zero(),
             "",
         ));
-        Image {
+        RegisterImage {
             bits: ir.bitcast(lanes, ir.double).into_float_value(),
             single: Some(value),
             raw: None,
@@ -66,7 +72,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     }
 
     /// The value of an operand: the canonical NaN if a single is not NaN-boxed.
-    fn operand(&self, format: Format, image: Image<'ctx>) -> FloatValue<'ctx> {
+    fn operand(&self, format: Format, image: RegisterImage<'ctx>) -> FloatValue<'ctx> {
         let ir = self.ir;
         match (format, image.single) {
             (Format::Double, _) => image.bits,
@@ -82,20 +88,20 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    fn image(&self, format: Format, value: FloatValue<'ctx>) -> Image<'ctx> {
+    fn image(&self, format: Format, value: FloatValue<'ctx>) -> RegisterImage<'ctx> {
         match format {
             Format::Single => self.boxed(value),
-            Format::Double => Image::of_bits(value),
+            Format::Double => RegisterImage::of_bits(value),
         }
     }
 
     /// The result of an instruction that propagates NaNs: one that is not canonical
     /// becomes so where it can be seen ([`raw`](super::raw)).
-    fn result(&self, format: Format, value: FloatValue<'ctx>) -> Image<'ctx> {
+    fn result(&self, format: Format, value: FloatValue<'ctx>) -> RegisterImage<'ctx> {
         if !self.keeps_raw() {
             return self.canonical(format, value, || ());
         }
-        Image {
+        RegisterImage {
             raw: Some(format),
             ..self.image(format, value)
         }
@@ -108,9 +114,9 @@ impl<'ctx> Lifter<'_, 'ctx> {
         format: Format,
         value: FloatValue<'ctx>,
         on_nan: impl FnOnce(),
-    ) -> Image<'ctx> {
+    ) -> RegisterImage<'ctx> {
         let ir = self.ir;
-        let [nan, done] = ["nan", "number"].map(|name| ir.block(self.host, name));
+        let [nan, done] = ["nan", "number"].map(|name| self.new_block(name));
         let unordered = ir.compare_float(FloatPredicate::UNO, value, value);
         let before = ir.current();
         ir.branch(unordered, nan, done, Likely::NotTaken);
@@ -140,9 +146,9 @@ impl<'ctx> Lifter<'_, 'ctx> {
         &mut self,
         op: FBinOp,
         format: Format,
-        a: Image<'ctx>,
-        b: Image<'ctx>,
-    ) -> Image<'ctx> {
+        a: RegisterImage<'ctx>,
+        b: RegisterImage<'ctx>,
+    ) -> RegisterImage<'ctx> {
         let name = match op {
             FBinOp::Add => "fadd",
             FBinOp::Sub => "fsub",
@@ -154,7 +160,11 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.result(format, result)
     }
 
-    pub(super) fn float_sqrt(&mut self, format: Format, a: Image<'ctx>) -> Image<'ctx> {
+    pub(super) fn float_sqrt(
+        &mut self,
+        format: Format,
+        a: RegisterImage<'ctx>,
+    ) -> RegisterImage<'ctx> {
         let result = self.arithmetic("sqrt", format, &[self.operand(format, a)]);
         self.result(format, result)
     }
@@ -163,8 +173,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         &mut self,
         fma: Fma,
         format: Format,
-        operands: [Image<'ctx>; 3],
-    ) -> Image<'ctx> {
+        operands: [RegisterImage<'ctx>; 3],
+    ) -> RegisterImage<'ctx> {
         let [a, b, c] = operands.map(|image| self.operand(format, image));
         let negate = |yes: bool, value: FloatValue<'ctx>| {
             if yes {
@@ -221,8 +231,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         &mut self,
         op: FCmp,
         format: Format,
-        a: Image<'ctx>,
-        b: Image<'ctx>,
+        a: RegisterImage<'ctx>,
+        b: RegisterImage<'ctx>,
     ) -> IntValue<'ctx> {
         let (predicate, quiet) = match op {
             FCmp::Eq => ("oeq", true),
@@ -230,7 +240,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             FCmp::Le => ("ole", false),
         };
         let (a, b) = (self.operand(format, a), self.operand(format, b));
-        if self.flag_neutral {
+        if self.instruction.flag_neutral {
             return self.flag_neutral_compare(predicate, format, a, b);
         }
         self.ordered_compare(predicate, quiet, format, a, b)
@@ -246,7 +256,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     ) -> IntValue<'ctx> {
         let ir = self.ir;
         let result = self.ordered_compare(predicate, true, format, a, b);
-        let [nan, done] = ["nan", "compared"].map(|name| ir.block(self.host, name));
+        let [nan, done] = ["nan", "compared"].map(|name| self.new_block(name));
         let unordered = ir.compare_float(FloatPredicate::UNO, a, b);
         ir.branch(unordered, nan, done, Likely::NotTaken);
         ir.position(nan);
@@ -260,12 +270,12 @@ impl<'ctx> Lifter<'_, 'ctx> {
         &mut self,
         op: FMinMax,
         format: Format,
-        a: Image<'ctx>,
-        b: Image<'ctx>,
-    ) -> Image<'ctx> {
+        a: RegisterImage<'ctx>,
+        b: RegisterImage<'ctx>,
+    ) -> RegisterImage<'ctx> {
         let ir = self.ir;
         let (a, b) = (self.operand(format, a), self.operand(format, b));
-        let [nan, ordered, done] = ["nan", "ordered", "done"].map(|name| ir.block(self.host, name));
+        let [nan, ordered, done] = ["nan", "ordered", "done"].map(|name| self.new_block(name));
         let unordered = self.ordered_compare("uno", true, format, a, b);
         ir.branch(unordered, nan, ordered, Likely::NotTaken);
 
@@ -318,7 +328,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.select(a_below, less.into(), other).into_float_value()
     }
 
-    pub(super) fn float_class(&mut self, format: Format, a: Image<'ctx>) -> IntValue<'ctx> {
+    pub(super) fn float_class(&mut self, format: Format, a: RegisterImage<'ctx>) -> IntValue<'ctx> {
         let ir = self.ir;
         let builder = ir.builder();
         let (width, mantissa) = match format {
@@ -355,7 +365,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         to: IntFormat,
         format: Format,
         rounding: Rounding,
-        a: Image<'ctx>,
+        a: RegisterImage<'ctx>,
     ) -> IntValue<'ctx> {
         let ir = self.ir;
         let value = self.as_double(format, self.operand(format, a));
@@ -375,7 +385,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             )),
             IntFormat::I64 | IntFormat::U64 => high,
         };
-        let [fast, slow, done] = ["fast", "slow", "done"].map(|name| ir.block(self.host, name));
+        let [fast, slow, done] = ["fast", "slow", "done"].map(|name| self.new_block(name));
         let above = ir.compare_float(FloatPredicate::OGE, value, low);
         let below = ir.compare_float(FloatPredicate::OLT, value, high);
         let inside = ir.built(ir.builder().build_and(above, below, ""));
@@ -404,7 +414,10 @@ impl<'ctx> Lifter<'_, 'ctx> {
     fn interpret_aside(&mut self) -> IntValue<'ctx> {
         let ir = self.ir;
         self.call_runtime_aside(Service::InterpretOne);
-        let destination = self.instruction.map(|instruction| instruction.operation());
+        let destination = self
+            .instruction
+            .decoded
+            .map(|instruction| instruction.operation());
         match destination {
             Some(Operation::FloatToInt { rd, .. }) if rd.index() != 0 => {
                 self.registers.x(ir, rd.index())
@@ -460,7 +473,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         format: Format,
         from: IntFormat,
         a: IntValue<'ctx>,
-    ) -> Image<'ctx> {
+    ) -> RegisterImage<'ctx> {
         let ir = self.ir;
         let (name, operand) = match from {
             IntFormat::I32 => ("sitofp", ir.truncate(a, 32)),
@@ -475,7 +488,11 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.image(format, value)
     }
 
-    pub(super) fn float_convert(&mut self, to: Format, a: Image<'ctx>) -> Image<'ctx> {
+    pub(super) fn float_convert(
+        &mut self,
+        to: Format,
+        a: RegisterImage<'ctx>,
+    ) -> RegisterImage<'ctx> {
         let ir = self.ir;
         let value = match to {
             Format::Double => self.extend(self.operand(Format::Single, a)),

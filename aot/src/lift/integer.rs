@@ -4,7 +4,7 @@ use hartline_isa::{BinOp, DivOp, IntegerOp, Operation, RegisterOp, UnOp, Width};
 use inkwell::IntPredicate;
 use inkwell::values::IntValue;
 
-use super::function::Lifter;
+use super::lifter::Lifter;
 use crate::technique::Technique;
 
 impl<'ctx> Lifter<'_, 'ctx> {
@@ -76,7 +76,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
 
     /// What the current instruction writes to its destination.
     pub(super) fn written(&self, value: IntValue<'ctx>) -> IntValue<'ctx> {
-        match self.instruction.map(|i| i.operation()) {
+        match self.instruction.decoded.map(|i| i.operation()) {
             Some(Operation::Lui { .. } | Operation::Auipc { .. }) => {
                 self.seen_with(Technique::WideConstants, value)
             }

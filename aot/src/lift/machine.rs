@@ -5,44 +5,23 @@ use hartline_isa::{
     Instruction, IntFormat, Machine, Ordering, Rounding, Trap, UnOp, Width, XReg,
 };
 use inkwell::IntPredicate;
-use inkwell::values::{FloatValue, IntValue};
+use inkwell::values::IntValue;
 
-use super::function::{Control, Lifter};
+use super::lifter::{Control, Lifter};
+use super::register_image::RegisterImage;
 use super::service::Service;
-
-/// A floating-point register image.
-#[derive(Debug, Clone, Copy)]
-pub struct Image<'ctx> {
-    /// The 64 bits.
-    pub(super) bits: FloatValue<'ctx>,
-    /// The single-precision value, if the image is known to be a NaN-boxed one.
-    pub(super) single: Option<FloatValue<'ctx>>,
-    /// If the image is an arithmetic result whose NaN is not canonical yet: its format.
-    pub(super) raw: Option<Format>,
-}
-
-impl<'ctx> Image<'ctx> {
-    /// Bits that are RISC-V's as they are.
-    pub(super) fn of_bits(bits: FloatValue<'ctx>) -> Self {
-        Self {
-            bits,
-            single: None,
-            raw: None,
-        }
-    }
-}
 
 impl<'ctx> Machine for Lifter<'_, 'ctx> {
     type Int = IntValue<'ctx>;
     type Bool = IntValue<'ctx>;
-    type Float = Image<'ctx>;
+    type Float = RegisterImage<'ctx>;
 
     fn int(&mut self, value: u64) -> IntValue<'ctx> {
         self.ir.constant(value)
     }
 
     fn pc_relative(&mut self, offset: i64) -> IntValue<'ctx> {
-        self.guest_address(self.pc.wrapping_add_signed(offset))
+        self.guest_address(self.instruction.pc.wrapping_add_signed(offset))
     }
 
     fn read_x(&mut self, register: XReg) -> IntValue<'ctx> {
@@ -59,19 +38,19 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
         }
     }
 
-    fn read_f(&mut self, register: FReg) -> Image<'ctx> {
+    fn read_f(&mut self, register: FReg) -> RegisterImage<'ctx> {
         let number = register.index();
-        Image {
+        RegisterImage {
             bits: self.registers.f(self.ir, number),
-            single: self.singles[number],
-            raw: self.raw[number],
+            single: self.block.singles[number],
+            raw: self.block.raw[number],
         }
     }
 
-    fn write_f(&mut self, register: FReg, value: Image<'ctx>) {
+    fn write_f(&mut self, register: FReg, value: RegisterImage<'ctx>) {
         self.registers.set_f(self.ir, register.index(), value.bits);
-        self.singles[register.index()] = value.single;
-        self.raw[register.index()] = value.raw;
+        self.block.singles[register.index()] = value.single;
+        self.block.raw[register.index()] = value.raw;
     }
 
     fn bin(&mut self, op: BinOp, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
@@ -129,11 +108,11 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
         self.store_integer(width, address, value);
     }
 
-    fn load_f(&mut self, format: Format, address: IntValue<'ctx>) -> Image<'ctx> {
+    fn load_f(&mut self, format: Format, address: IntValue<'ctx>) -> RegisterImage<'ctx> {
         self.load_image(format, address)
     }
 
-    fn store_f(&mut self, format: Format, address: IntValue<'ctx>, value: Image<'ctx>) {
+    fn store_f(&mut self, format: Format, address: IntValue<'ctx>, value: RegisterImage<'ctx>) {
         self.store_image(format, address, value);
     }
 
@@ -185,13 +164,18 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
         op: FBinOp,
         format: Format,
         _rounding: Rounding,
-        a: Image<'ctx>,
-        b: Image<'ctx>,
-    ) -> Image<'ctx> {
+        a: RegisterImage<'ctx>,
+        b: RegisterImage<'ctx>,
+    ) -> RegisterImage<'ctx> {
         self.float_binary(op, format, a, b)
     }
 
-    fn f_sqrt(&mut self, format: Format, _rounding: Rounding, a: Image<'ctx>) -> Image<'ctx> {
+    fn f_sqrt(
+        &mut self,
+        format: Format,
+        _rounding: Rounding,
+        a: RegisterImage<'ctx>,
+    ) -> RegisterImage<'ctx> {
         self.float_sqrt(format, a)
     }
 
@@ -200,10 +184,10 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
         fma: Fma,
         format: Format,
         _rounding: Rounding,
-        a: Image<'ctx>,
-        b: Image<'ctx>,
-        c: Image<'ctx>,
-    ) -> Image<'ctx> {
+        a: RegisterImage<'ctx>,
+        b: RegisterImage<'ctx>,
+        c: RegisterImage<'ctx>,
+    ) -> RegisterImage<'ctx> {
         self.float_fma(fma, format, [a, b, c])
     }
 
@@ -211,9 +195,9 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
         &mut self,
         op: FMinMax,
         format: Format,
-        a: Image<'ctx>,
-        b: Image<'ctx>,
-    ) -> Image<'ctx> {
+        a: RegisterImage<'ctx>,
+        b: RegisterImage<'ctx>,
+    ) -> RegisterImage<'ctx> {
         self.float_min_max(op, format, a, b)
     }
 
@@ -221,13 +205,13 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
         &mut self,
         op: FCmp,
         format: Format,
-        a: Image<'ctx>,
-        b: Image<'ctx>,
+        a: RegisterImage<'ctx>,
+        b: RegisterImage<'ctx>,
     ) -> IntValue<'ctx> {
         self.float_compare(op, format, a, b)
     }
 
-    fn f_class(&mut self, format: Format, a: Image<'ctx>) -> IntValue<'ctx> {
+    fn f_class(&mut self, format: Format, a: RegisterImage<'ctx>) -> IntValue<'ctx> {
         self.float_class(format, a)
     }
 
@@ -236,7 +220,7 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
         to: IntFormat,
         format: Format,
         rounding: Rounding,
-        a: Image<'ctx>,
+        a: RegisterImage<'ctx>,
     ) -> IntValue<'ctx> {
         self.float_to_int(to, format, rounding, a)
     }
@@ -247,20 +231,25 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
         from: IntFormat,
         _rounding: Rounding,
         a: IntValue<'ctx>,
-    ) -> Image<'ctx> {
+    ) -> RegisterImage<'ctx> {
         self.float_from_int(format, from, a)
     }
 
-    fn f_convert(&mut self, to: Format, _rounding: Rounding, a: Image<'ctx>) -> Image<'ctx> {
+    fn f_convert(
+        &mut self,
+        to: Format,
+        _rounding: Rounding,
+        a: RegisterImage<'ctx>,
+    ) -> RegisterImage<'ctx> {
         self.float_convert(to, a)
     }
 
-    fn f_bits(&mut self, a: Image<'ctx>) -> IntValue<'ctx> {
+    fn f_bits(&mut self, a: RegisterImage<'ctx>) -> IntValue<'ctx> {
         self.ir.bitcast(a.bits, self.ir.int).into_int_value()
     }
 
-    fn f_from_bits(&mut self, a: IntValue<'ctx>) -> Image<'ctx> {
-        Image::of_bits(self.ir.bitcast(a, self.ir.double).into_float_value())
+    fn f_from_bits(&mut self, a: IntValue<'ctx>) -> RegisterImage<'ctx> {
+        RegisterImage::of_bits(self.ir.bitcast(a, self.ir.double).into_float_value())
     }
 
     fn csr(
@@ -292,17 +281,17 @@ impl<'ctx> Machine for Lifter<'_, 'ctx> {
     }
 
     fn jump(&mut self, _link: XReg, _offset: i64) {
-        self.control = Control::Direct;
+        self.block.control = Control::Direct;
     }
 
     fn branch(&mut self, condition: IntValue<'ctx>, _offset: i64) {
-        self.control = Control::Condition(self.branch_condition(condition));
+        self.block.control = Control::Condition(self.branch_condition(condition));
     }
 
     fn jump_register(&mut self, _link: XReg, _base: XReg, target: IntValue<'ctx>) {
         let even = self.ir.constant(!1);
         let target = self.ir.built(self.ir.builder().build_and(target, even, ""));
-        self.control = Control::Register(target);
+        self.block.control = Control::Register(target);
     }
 
     fn trap(&mut self, trap: Trap) {

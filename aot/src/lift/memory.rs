@@ -5,9 +5,9 @@ use hartline_isa::{AmoOp, Fence, Format, Ordering, Width};
 use inkwell::values::{IntValue, PointerValue};
 use inkwell::{AtomicOrdering, AtomicRMWBinOp, IntPredicate};
 
-use super::function::Lifter;
 use super::ir::{Likely, Memory};
-use super::machine::Image;
+use super::lifter::Lifter;
+use super::register_image::RegisterImage;
 use crate::technique::Technique;
 
 impl<'ctx> Lifter<'_, 'ctx> {
@@ -24,11 +24,11 @@ impl<'ctx> Lifter<'_, 'ctx> {
         address: IntValue<'ctx>,
     ) -> IntValue<'ctx> {
         let ir = self.ir;
-        let value = match self.folded {
+        let value = match self.instruction.constant {
             Some(number) => ir.int_of(width.bits()).const_int(number, false),
             None => {
                 let value = ir.load_int(width.bits(), self.memory_at(address), Memory::Guest);
-                self.loaded = Some(value);
+                self.instruction.loaded = Some(value);
                 value
             }
         };
@@ -49,19 +49,23 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.ir.store(self.memory_at(address), low, Memory::Guest);
     }
 
-    pub(super) fn load_image(&mut self, format: Format, address: IntValue<'ctx>) -> Image<'ctx> {
+    pub(super) fn load_image(
+        &mut self,
+        format: Format,
+        address: IntValue<'ctx>,
+    ) -> RegisterImage<'ctx> {
         let ir = self.ir;
         let (r#type, bits) = match format {
             Format::Single => (ir.single, 32),
             Format::Double => (ir.double, 64),
         };
-        let value = match self.folded {
+        let value = match self.instruction.constant {
             Some(number) => ir.bitcast(ir.int_of(bits).const_int(number, false), r#type),
             None => ir.load(r#type, self.memory_at(address), Memory::Guest),
         };
         match format {
             Format::Single => self.boxed(value.into_float_value()),
-            Format::Double => Image::of_bits(value.into_float_value()),
+            Format::Double => RegisterImage::of_bits(value.into_float_value()),
         }
     }
 
@@ -69,7 +73,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         &mut self,
         format: Format,
         address: IntValue<'ctx>,
-        value: Image<'ctx>,
+        value: RegisterImage<'ctx>,
     ) {
         let ir = self.ir;
         let pointer = self.memory_at(address);
@@ -86,13 +90,13 @@ impl<'ctx> Lifter<'_, 'ctx> {
     /// interpreter takes the trap otherwise.
     pub(super) fn require_alignment(&mut self, width: Width, address: IntValue<'ctx>) {
         let ir = self.ir;
-        let [misaligned, aligned] = ["misaligned", "aligned"].map(|name| ir.block(self.host, name));
+        let [misaligned, aligned] = ["misaligned", "aligned"].map(|name| self.new_block(name));
         let mask = ir.constant(u64::from(width.bytes()) - 1);
         let low = ir.built(ir.builder().build_and(address, mask, ""));
         let condition = ir.compare(IntPredicate::NE, low, ir.constant(0));
         ir.branch(condition, misaligned, aligned, Likely::NotTaken);
         ir.position(misaligned);
-        self.trap_at(self.pc);
+        self.trap_at(self.instruction.pc);
         ir.position(aligned);
     }
 
@@ -152,7 +156,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         value: IntValue<'ctx>,
     ) -> IntValue<'ctx> {
         let ir = self.ir;
-        let [attempt, done] = ["attempt", "done"].map(|name| ir.block(self.host, name));
+        let [attempt, done] = ["attempt", "done"].map(|name| self.new_block(name));
         let reservation = ir.load_hart(offset::RESERVATION);
         ir.store_hart(offset::RESERVATION, ir.constant(NO_RESERVATION));
         let held = ir.compare(IntPredicate::EQ, reservation, address);

@@ -1,108 +1,22 @@
-//! Which registers that live in the `Hart` structure a function has to load and
-//! store, and where: translated code keeps them in SSA values between calls.
+//! Which registers of the `Hart` structure a function has to load and store, and where:
+//! translated code keeps them in SSA values between calls.
 
 use std::collections::{HashMap, HashSet};
 
-use hartline_abi::hart::{PINNED_F, PINNED_X};
-use hartline_isa::{Instruction, Operation};
-
-use super::Unit;
-use super::checkpoints::{Before, before_each, checkpoint_blocks, ends_in_checkpoint};
-use super::features::Features;
-use super::held::{self, Places};
-use super::liveness::{Inside, is_plain};
-use super::precise::{ends_checkpoint, tracked};
-use super::shape::Shape;
+use super::checkpoints::{
+    Before, before_each, checkpoint_blocks, ends_checkpoint, ends_in_checkpoint, tracked,
+};
+use super::function_summary::{FunctionSummary, exchanged};
+use super::liveness::Inside;
+use super::register_set::{RegisterSet, unpinned, uses};
+use super::residency::{self, RegisterSets};
+use super::returns::is_plain;
+use super::unit::Unit;
 use crate::cfg::{Block, Function, Terminator};
 use crate::technique::Technique;
 
-/// A set of integer and floating-point registers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RegisterSet {
-    /// Bit n: `xn`.
-    pub x: u32,
-    /// Bit n: `fn`.
-    pub f: u32,
-}
-
-impl RegisterSet {
-    /// All registers but `x0`.
-    pub const ALL: Self = Self { x: !1, f: !0 };
-
-    /// In either set.
-    #[must_use]
-    pub fn union(self, other: Self) -> Self {
-        Self {
-            x: self.x | other.x,
-            f: self.f | other.f,
-        }
-    }
-
-    /// In both sets.
-    #[must_use]
-    pub fn intersection(self, other: Self) -> Self {
-        Self {
-            x: self.x & other.x,
-            f: self.f & other.f,
-        }
-    }
-
-    /// In the first set only.
-    #[must_use]
-    pub fn difference(self, other: Self) -> Self {
-        Self {
-            x: self.x & !other.x,
-            f: self.f & !other.f,
-        }
-    }
-
-    /// Numbers of the integer registers.
-    pub fn x_numbers(self) -> impl Iterator<Item = usize> {
-        numbers(self.x)
-    }
-
-    /// Numbers of the floating-point registers.
-    pub fn f_numbers(self) -> impl Iterator<Item = usize> {
-        numbers(self.f)
-    }
-}
-
-fn numbers(mask: u32) -> impl Iterator<Item = usize> {
-    (0..32).filter(move |&n| mask >> n & 1 == 1)
-}
-
-/// Registers that are not passed in host registers.
-#[must_use]
-pub fn unpinned() -> RegisterSet {
-    let pinned = |numbers: &[u8]| numbers.iter().fold(0u32, |set, &n| set | 1 << n);
-    RegisterSet {
-        x: !pinned(&PINNED_X) & !1,
-        f: !pinned(&PINNED_F),
-    }
-}
-
-/// Whether the runtime executes the instruction: all registers are in the `Hart`
-/// structure while it does.
-#[must_use]
-pub fn leaves_code(instruction: &Instruction, features: &Features) -> bool {
-    matches!(instruction.operation(), Operation::Ecall) || features.interprets(instruction)
-}
-
-/// Registers read and written.
-pub(super) fn uses(instruction: &Instruction) -> (RegisterSet, RegisterSet) {
-    let registers = instruction.register_use();
-    let read = RegisterSet {
-        x: registers.x_read,
-        f: registers.f_read,
-    };
-    let written = RegisterSet {
-        x: registers.x_written,
-        f: registers.f_written,
-    };
-    (read, written)
-}
-
-/// The result, per block by start address.
+/// Where the values of a function's registers are at the start of each block, and which of
+/// them are needed there. Blocks are named by their start addresses.
 #[derive(Debug)]
 pub struct RegisterFlow<'u> {
     unit: &'u Unit,
@@ -113,14 +27,14 @@ pub struct RegisterFlow<'u> {
     /// Registers that are tracked and whose `Hart` word may be out of date at the
     /// block's start.
     dirty_in: HashMap<u64, RegisterSet>,
-    /// The same if they are stored where ways meet.
-    late: Option<Places>,
+    /// The same if registers are stored where paths join.
+    late: Option<RegisterSets>,
     /// Unpinned registers whose value is still needed at the block's start.
     live_in: HashMap<u64, RegisterSet>,
-    /// Blocks at whose start no register is dirty, because the ways to them see to it.
+    /// Blocks at whose start no register is dirty, because the edges to them store all.
     checkpoints: HashSet<u64>,
-    /// Unpinned registers that are in their variables.
-    held: Option<Places>,
+    /// Unpinned registers that are resident: their values are in their variables.
+    resident: Option<RegisterSets>,
 }
 
 impl<'u> RegisterFlow<'u> {
@@ -136,21 +50,21 @@ impl<'u> RegisterFlow<'u> {
             live_in: HashMap::new(),
             checkpoints: checkpoint_blocks(function, unit),
             late: None,
-            held: None,
+            resident: None,
         };
         let late = unit.disabled.allows(Technique::LateLoads);
-        let shape = late.then(|| Shape::of(function, unit));
-        match &shape {
+        let summary = late.then(|| FunctionSummary::of(function, unit));
+        match &summary {
             // Between two checkpoints nothing may change the `Hart` structure.
-            Some(shape) if !unit.precise => {
-                flow.late = Some(held::dirty(shape, |pc| flow.needed_in(pc)));
+            Some(summary) if !unit.precise => {
+                flow.late = Some(residency::dirty(summary, |pc| flow.needed_in(pc)));
             }
             _ => flow.find_dirty(function),
         }
         flow.find_live(function);
-        flow.held = shape.map(|shape| {
+        flow.resident = summary.map(|summary| {
             let dirty = |pc| flow.dirty_in(pc);
-            held::held(&shape, dirty, |pc| flow.live_in(pc))
+            residency::resident(&summary, dirty, |pc| flow.live_in(pc))
         });
         flow
     }
@@ -184,8 +98,8 @@ impl<'u> RegisterFlow<'u> {
         }
     }
 
-    /// Registers that are to be stored on the way to the block at `pc` if they are `dirty`
-    /// before it: others find them in the `Hart` structure there.
+    /// Registers that an edge to the block at `pc` stores if they are `dirty` before it: the
+    /// other edges leave them in the `Hart` structure.
     #[must_use]
     pub fn stored_before(&self, pc: u64, dirty: RegisterSet) -> RegisterSet {
         match &self.late {
@@ -212,8 +126,7 @@ impl<'u> RegisterFlow<'u> {
         sets.fold(RegisterSet::default(), RegisterSet::union)
     }
 
-    /// Whether there is a checkpoint on the ways to the block at `pc` if registers are
-    /// dirty there.
+    /// Whether the edges to the block at `pc` have a checkpoint if registers are dirty there.
     #[must_use]
     pub fn is_checkpoint(&self, pc: u64) -> bool {
         self.checkpoints.contains(&pc)
@@ -225,28 +138,44 @@ impl<'u> RegisterFlow<'u> {
         self.live_in.get(&pc).copied().unwrap_or_default()
     }
 
-    /// Unpinned registers whose value is in their variables at the start of the block at
-    /// `pc`. The other ones that it needs are in the `Hart` structure only.
+    /// Unpinned registers that are resident at the start of the block at `pc`. The other
+    /// ones that the block needs are in the `Hart` structure only.
     #[must_use]
-    pub fn held_in(&self, pc: u64) -> RegisterSet {
-        match &self.held {
-            Some(held) => held.at_start(pc),
+    pub fn resident_in(&self, pc: u64) -> RegisterSet {
+        match &self.resident {
+            Some(resident) => resident.at_start(pc),
             None => self.live_in(pc),
         }
     }
 
     /// The same in the switch that tables with these targets share.
     #[must_use]
-    pub fn held_in_switch(&self, targets: &[u64]) -> RegisterSet {
-        match &self.held {
-            Some(held) => held.in_switch(targets),
+    pub fn resident_in_switch(&self, targets: &[u64]) -> RegisterSet {
+        match &self.resident {
+            Some(resident) => resident.in_switch(targets),
             None => self.any_of(targets, |pc| self.live_in(pc)),
         }
     }
 
+    /// Unpinned registers that a block loads where it reads them.
+    #[must_use]
+    pub fn loaded_in(&self, block: &Block) -> RegisterSet {
+        let mut resident = self.resident_in(block.start);
+        let mut loaded = RegisterSet::default();
+        for (_, instruction) in &block.instructions {
+            if self.unit.features.leaves_code(instruction) {
+                break;
+            }
+            let (read, written) = uses(instruction);
+            loaded = loaded.union(read.intersection(unpinned()).difference(resident));
+            resident = resident.union(read).union(written);
+        }
+        loaded
+    }
+
     fn find_dirty(&mut self, function: &Function) {
-        let given = self.unit.conventions.of_callee(self.entry).added();
-        self.dirty_in.insert(self.entry, given);
+        let arguments = self.unit.conventions.of_callee(self.entry).added();
+        self.dirty_in.insert(self.entry, arguments);
         let mut work: Vec<&Block> = function.blocks.iter().rev().collect();
         let mut seen = HashMap::new();
         while let Some(block) = work.pop() {
@@ -299,10 +228,10 @@ impl<'u> RegisterFlow<'u> {
         for (index, (_, instruction)) in block.instructions.iter().enumerate().rev() {
             let (read, written) = uses(instruction);
             let last = index + 1 == block.instructions.len();
-            live = if leaves_code(instruction, &unit.features) {
+            live = if unit.features.leaves_code(instruction) {
                 // Stored before; everything needed later is loaded again.
                 dirty[index]
-            } else if last && is_call(block) {
+            } else if last && block.terminator.is_call() {
                 let needed = self.needed_by_callee(block).difference(written);
                 let taken = exchanged(block, unit);
                 dirty[index].intersection(needed).union(read).union(taken)
@@ -334,9 +263,9 @@ impl<'u> RegisterFlow<'u> {
         }
         match &block.terminator {
             Terminator::Return => {
-                let given = self.unit.conventions.of_callee(self.entry).added();
+                let results = self.unit.conventions.of_callee(self.entry).added();
                 let stored = dirty.intersection(self.needed_at_return());
-                live.union(stored).union(given)
+                live.union(stored).union(results)
             }
             Terminator::JumpIndirect
             | Terminator::JumpTable(_)
@@ -346,7 +275,7 @@ impl<'u> RegisterFlow<'u> {
         }
     }
 
-    /// Registers of no use at `return_to` after a call; `callee` if it is known.
+    /// Registers of no use at `return_to` after a call, of `callee` if that is known.
     #[must_use]
     pub fn lost(&self, callee: Option<u64>, return_to: u64) -> RegisterSet {
         self.unit.liveness.lost(callee, &self.needed_in, return_to)
@@ -362,7 +291,8 @@ impl<'u> RegisterFlow<'u> {
     }
 
     /// Registers that something after a block may read.
-    pub(super) fn needed_at_end(&self, block: &Block) -> RegisterSet {
+    #[must_use]
+    pub fn needed_at_end(&self, block: &Block) -> RegisterSet {
         let liveness = &self.unit.liveness;
         match &block.terminator {
             Terminator::FallThrough { .. }
@@ -389,35 +319,19 @@ impl<'u> RegisterFlow<'u> {
         let rest = block.instructions[from..].iter().rev();
         rest.fold(end, |needed, (_, instruction)| {
             let (read, written) = uses(instruction);
-            match leaves_code(instruction, &self.unit.features) {
+            match self.unit.features.leaves_code(instruction) {
                 true => RegisterSet::ALL,
                 false => needed.difference(written).union(read),
             }
         })
     }
 
-    /// Registers that the function needs which the block calls.
+    /// Registers that the function called by a block needs.
     fn needed_by_callee(&self, block: &Block) -> RegisterSet {
         match block.terminator {
             Terminator::Call { target, .. } => self.unit.liveness.at_entry(target),
             _ => RegisterSet::ALL,
         }
-    }
-}
-
-pub(super) fn is_call(block: &Block) -> bool {
-    matches!(
-        block.terminator,
-        Terminator::Call { .. } | Terminator::CallIndirect { .. }
-    )
-}
-
-/// Registers that the function which the block calls takes and returns besides the pinned
-/// ones.
-pub(super) fn exchanged(block: &Block, unit: &Unit) -> RegisterSet {
-    match block.terminator {
-        Terminator::Call { target, .. } => unit.conventions.of_callee(target).added(),
-        _ => RegisterSet::default(),
     }
 }
 
@@ -427,7 +341,7 @@ fn dirty_before_each(block: &Block, mut dirty: RegisterSet, unit: &Unit) -> Vec<
     let mut result = vec![dirty];
     for ((_, instruction), before) in block.instructions.iter().zip(before_each(block, unit)) {
         let written = uses(instruction).1.intersection(tracked(unit));
-        let clean = leaves_code(instruction, &unit.features) || ends_checkpoint(instruction, unit);
+        let clean = unit.features.leaves_code(instruction) || ends_checkpoint(instruction, unit);
         dirty = if clean {
             RegisterSet::default()
         } else if before != Before::Nothing {
@@ -440,8 +354,8 @@ fn dirty_before_each(block: &Block, mut dirty: RegisterSet, unit: &Unit) -> Vec<
     result
 }
 
-pub(super) fn dirty_out(block: &Block, dirty: RegisterSet, unit: &Unit) -> RegisterSet {
-    if is_call(block) || ends_in_checkpoint(block, unit) {
+fn dirty_out(block: &Block, dirty: RegisterSet, unit: &Unit) -> RegisterSet {
+    if block.terminator.is_call() || ends_in_checkpoint(block, unit) {
         return exchanged(block, unit);
     }
     let all = dirty_before_each(block, dirty, unit);
@@ -471,7 +385,7 @@ pub fn whereabouts(function: &Function, pc: u64, unit: &Unit) -> Whereabouts {
         dirty_before_each(block, flow.dirty_in(block.start), unit)[position]
     };
     let changed = dirty(&flow);
-    // What is not needed is not stored either where ways meet.
+    // Registers that nothing needs are not stored either where paths join.
     flow.late = None;
     flow.find_dirty(function);
     let gone = dirty(&flow).difference(needed).difference(changed);

@@ -6,13 +6,12 @@ use inkwell::values::{
     StructValue,
 };
 
-use super::convention::Convention;
 use super::debug::FunctionDebug;
 use super::ir::{Ir, Memory, Signature};
-use super::registers::RegisterSet;
+use crate::analysis::{Convention, RegisterSet};
 
 /// Variables of the 64 guest registers.
-pub struct Registers<'ctx> {
+pub struct GuestRegisters<'ctx> {
     x: [PointerValue<'ctx>; 32],
     f: [PointerValue<'ctx>; 32],
     signature: Signature,
@@ -32,7 +31,7 @@ fn f_offset(number: usize) -> u64 {
     offset::F + 8 * number as u64
 }
 
-impl<'ctx> Registers<'ctx> {
+impl<'ctx> GuestRegisters<'ctx> {
     /// Makes the variables in the entry block under construction and sets the
     /// pinned ones from the parameters.
     pub fn new(
@@ -74,7 +73,7 @@ impl<'ctx> Registers<'ctx> {
 
     /// Variables of the registers of a convention, in the order of parameters and results.
     fn pinned(&self, convention: &Convention) -> impl Iterator<Item = PointerValue<'ctx>> {
-        let x = convention.places().map(|n| self.x[n]);
+        let x = convention.slots().map(|n| self.x[n]);
         let floats = self.pinned_floats();
         x.chain(floats.iter().map(|&n| self.f[usize::from(n)]))
     }
@@ -115,8 +114,8 @@ impl<'ctx> Registers<'ctx> {
         }
     }
 
-    /// The registers of a convention as results, pinned ones undefined unless in `needed`:
-    /// whoever takes them sees some value, as LLVM looks at no function together with others.
+    /// The registers of a convention as results, pinned ones undefined unless in `needed`: the
+    /// code that takes them sees some value, as LLVM looks at no function together with others.
     pub fn pinned_values(
         &self,
         ir: &Ir<'ctx>,
@@ -124,7 +123,7 @@ impl<'ctx> Registers<'ctx> {
         convention: &Convention,
     ) -> Vec<BasicValueEnum<'ctx>> {
         let needed = needed.union(convention.added());
-        let integers = convention.places().map(|n| match needed.x >> n & 1 {
+        let integers = convention.slots().map(|n| match needed.x >> n & 1 {
             0 if self.marks_dead => ir.constant(DEAD).into(),
             0 => ir.int.get_undef().into(),
             _ => ir.get(self.x[n]).into(),
@@ -149,8 +148,8 @@ impl<'ctx> Registers<'ctx> {
         values.into_iter().map(Into::into).collect()
     }
 
-    /// Sets the pinned registers from a state returned by a function of `convention`: those
-    /// that it does not have are of no use any more.
+    /// Sets the pinned registers from a state returned by a function of `convention`. Registers
+    /// of its excluded set are of no use any more.
     pub fn set_pinned(&self, ir: &Ir<'ctx>, state: StructValue<'ctx>, convention: &Convention) {
         self.forget(ir, self.pinned_set());
         for (index, variable) in self.pinned(convention).enumerate() {
@@ -158,9 +157,8 @@ impl<'ctx> Registers<'ctx> {
         }
     }
 
-    /// Forgets registers: nothing is to read them before they are written. If something does
-    /// all the same, it reads 0, not an undefined value, with which LLVM could make anything of
-    /// the code.
+    /// Forgets registers: nothing is to read them before they are written. Code that reads them
+    /// all the same gets 0, not an undefined value, with which LLVM could make anything of it.
     pub fn forget(&self, ir: &Ir<'ctx>, set: RegisterSet) {
         let (x, f) = match self.marks_dead {
             true => (ir.constant(DEAD), self.dead_float(ir)),
@@ -178,8 +176,8 @@ impl<'ctx> Registers<'ctx> {
         ir.double.const_float(f64::from_bits(DEAD))
     }
 
-    /// Has the words of these registers in the `Hart` structure say that they are of no use, if
-    /// registers are marked so at all.
+    /// Marks the words of these registers in the `Hart` structure as of no use, if registers are
+    /// marked at all.
     pub fn mark_dead(&self, ir: &Ir<'ctx>, set: RegisterSet) {
         if !self.marks_dead {
             return;
@@ -194,54 +192,54 @@ impl<'ctx> Registers<'ctx> {
 
     /// Loads registers from the `Hart` structure.
     pub fn load(&self, ir: &Ir<'ctx>, set: RegisterSet) {
-        self.load_from(ir, set, &Places::of(ir, set, MANY));
+        self.load_from(ir, set, &HartSlots::of(ir, set, MANY));
     }
 
-    /// The same for one of several places that have `places` in common.
-    pub fn load_from(&self, ir: &Ir<'ctx>, set: RegisterSet, places: &Places<'ctx>) {
+    /// The same for one of several loads that have `slots` in common.
+    pub fn load_from(&self, ir: &Ir<'ctx>, set: RegisterSet, slots: &HartSlots<'ctx>) {
         for n in set.x_numbers() {
-            let value = ir.load_int(64, places.at(ir, x_offset(n)), Memory::Hart);
+            let value = ir.load_int(64, slots.at(ir, x_offset(n)), Memory::Hart);
             ir.set(self.x[n], value);
         }
         for n in set.f_numbers() {
-            let value = ir.load(ir.double, places.at(ir, f_offset(n)), Memory::Hart);
+            let value = ir.load(ir.double, slots.at(ir, f_offset(n)), Memory::Hart);
             ir.set(self.f[n], value);
         }
     }
 
     /// Stores registers to the `Hart` structure.
     pub fn store(&self, ir: &Ir<'ctx>, set: RegisterSet) {
-        self.store_to(ir, set, &Places::of(ir, set, MANY));
+        self.store_to(ir, set, &HartSlots::of(ir, set, MANY));
     }
 
-    /// The same where time does not matter, but size does.
+    /// The same where size matters and time does not.
     pub fn store_apart(&self, ir: &Ir<'ctx>, set: RegisterSet) {
-        self.store_to(ir, set, &Places::of(ir, set, 2));
+        self.store_to(ir, set, &HartSlots::of(ir, set, 2));
     }
 
-    fn store_to(&self, ir: &Ir<'ctx>, set: RegisterSet, places: &Places<'ctx>) {
+    fn store_to(&self, ir: &Ir<'ctx>, set: RegisterSet, slots: &HartSlots<'ctx>) {
         for n in set.x_numbers() {
-            ir.store(places.at(ir, x_offset(n)), ir.get(self.x[n]), Memory::Hart);
+            ir.store(slots.at(ir, x_offset(n)), ir.get(self.x[n]), Memory::Hart);
         }
         for n in set.f_numbers() {
             let value = ir.get_double(self.f[n]);
-            ir.store(places.at(ir, f_offset(n)), value, Memory::Hart);
+            ir.store(slots.at(ir, f_offset(n)), value, Memory::Hart);
         }
     }
 }
 
-/// Number of integer registers from which on the address of the `Hart` structure is worth
-/// a register: an access by way of it takes 4 bytes, one by way of `gs:` takes 9.
+/// Number of integer registers from which on the address of the `Hart` structure is worth a
+/// register: an access through it takes 4 bytes, one through `gs:` takes 9.
 const MANY: usize = 4;
 
 /// How words of the `Hart` structure are addressed.
 #[derive(Clone, Copy)]
-pub struct Places<'ctx> {
-    /// The address of the middle of the integer registers, if not by `gs:`.
+pub struct HartSlots<'ctx> {
+    /// The address of the middle of the integer registers; `None` to address through `gs:`.
     middle: Option<IntValue<'ctx>>,
 }
 
-impl<'ctx> Places<'ctx> {
+impl<'ctx> HartSlots<'ctx> {
     /// For loads of the registers `set` from here on in code without branches.
     pub fn for_loads(ir: &Ir<'ctx>, set: RegisterSet) -> Self {
         Self::of(ir, set, MANY)

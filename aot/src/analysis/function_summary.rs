@@ -1,19 +1,19 @@
 //! What a function does to unpinned registers, block by block: the base of the analyses of
-//! which of them are in variables ([`held`](super::held)) and which are changed there only.
+//! which of them are resident and which are dirty ([`residency`](super::residency)).
 
 use std::collections::{HashMap, HashSet};
 
-use super::Unit;
-use super::registers::{RegisterSet, exchanged, is_call, leaves_code, unpinned, uses};
-use super::switch::shared_tables;
-use super::ways::Ways;
+use super::block_graph::BlockGraph;
+use super::register_set::{RegisterSet, unpinned, uses};
+use super::shared_tables::shared_tables;
+use super::unit::Unit;
 use crate::cfg::{Block, Function, Terminator};
 
 /// Most steps of the search for one function's loops.
 const EFFORT: usize = 1 << 20;
 
 /// What a block does to unpinned registers.
-pub(super) struct Summary {
+pub(super) struct BlockSummary {
     /// Whether nothing takes all registers from their variables: no call, no service.
     pub(super) passes: bool,
     /// Registers in their variables after it, besides those of before if it passes.
@@ -27,9 +27,10 @@ pub(super) struct Summary {
     pub(super) writes: RegisterSet,
 }
 
-impl Summary {
-    /// `given` are the registers that the function takes and returns besides the pinned ones.
-    fn of(block: &Block, given: RegisterSet, unit: &Unit) -> Self {
+impl BlockSummary {
+    /// `arguments` are the registers that the function takes and returns besides the pinned
+    /// ones.
+    fn of(block: &Block, arguments: RegisterSet, unit: &Unit) -> Self {
         let mut result = Self {
             passes: true,
             adds: RegisterSet::default(),
@@ -38,7 +39,7 @@ impl Summary {
             writes: RegisterSet::default(),
         };
         for (_, instruction) in &block.instructions {
-            if leaves_code(instruction, &unit.features) {
+            if unit.features.leaves_code(instruction) {
                 result.leave();
                 continue;
             }
@@ -55,9 +56,9 @@ impl Summary {
             result.changes = result.changes.union(written);
         }
         if matches!(block.terminator, Terminator::Return) {
-            result.read(given);
+            result.read(arguments);
         }
-        if is_call(block) {
+        if block.terminator.is_call() {
             let exchanged = exchanged(block, unit);
             result.read(exchanged);
             result.leave();
@@ -79,15 +80,15 @@ impl Summary {
         self.changes = RegisterSet::default();
     }
 
-    /// Registers in their variables after the block, if `before` are before it.
-    pub(super) fn held_after(&self, before: RegisterSet) -> RegisterSet {
+    /// Registers that are resident after the block, if `before` are before it.
+    pub(super) fn resident_after(&self, before: RegisterSet) -> RegisterSet {
         match self.passes {
             true => before.union(self.adds),
             false => self.adds,
         }
     }
 
-    /// Registers that are changed in their variables only, in the same way.
+    /// Registers that are dirty after the block, if `before` are before it.
     pub(super) fn dirty_after(&self, before: RegisterSet) -> RegisterSet {
         match self.passes {
             true => before.union(self.changes),
@@ -110,13 +111,13 @@ pub(super) struct QuietLoop {
     pub(super) writes: RegisterSet,
 }
 
-/// A function, block by block.
-pub(super) struct Shape<'f> {
+/// What a function does, block by block.
+pub(super) struct FunctionSummary<'f> {
     pub(super) function: &'f Function,
     /// Registers that the function takes and returns besides the pinned ones.
-    given: RegisterSet,
-    pub(super) ways: Ways,
-    pub(super) summaries: Vec<Summary>,
+    arguments: RegisterSet,
+    pub(super) graph: BlockGraph,
+    pub(super) blocks: Vec<BlockSummary>,
     pub(super) switches: Vec<SharedSwitch>,
     /// By block, the shared switch that it ends in.
     pub(super) switch_of: HashMap<usize, usize>,
@@ -124,36 +125,36 @@ pub(super) struct Shape<'f> {
     pub(super) loops: HashMap<usize, QuietLoop>,
 }
 
-impl<'f> Shape<'f> {
+impl<'f> FunctionSummary<'f> {
     pub(super) fn of(function: &'f Function, unit: &Unit) -> Self {
-        let given = unit.conventions.of_callee(function.entry).added();
+        let arguments = unit.conventions.of_callee(function.entry).added();
         let blocks = function.blocks.iter();
-        let summaries = blocks.map(|block| Summary::of(block, given, unit));
-        let mut shape = Self {
+        let summaries = blocks.map(|block| BlockSummary::of(block, arguments, unit));
+        let mut summary = Self {
             function,
-            given,
-            ways: Ways::of(function),
-            summaries: summaries.collect(),
+            arguments,
+            graph: BlockGraph::of(function),
+            blocks: summaries.collect(),
             switches: Vec::new(),
             switch_of: HashMap::new(),
             loops: HashMap::new(),
         };
-        shape.find_switches();
-        shape.find_loops();
-        shape
+        summary.find_switches();
+        summary.find_loops();
+        summary
     }
 
-    /// Whether the block is the function's entry, or entered in no way that is known.
+    /// Whether the block is the function's entry, or no edge to it is known.
     pub(super) fn is_entered(&self, number: usize) -> bool {
         self.function.blocks[number].start == self.function.entry
-            || self.ways.before[number].is_empty()
+            || self.graph.preds[number].is_empty()
     }
 
-    /// Unpinned registers that are in their variables only where the block is entered in no way
-    /// from another block; `None` if it is not entered so.
+    /// Unpinned registers that are only in their variables where the block is entered, other
+    /// than by an edge from another block; `None` if it is not.
     pub(super) fn entered_with(&self, number: usize) -> Option<RegisterSet> {
         match self.function.blocks[number].start == self.function.entry {
-            true => Some(self.given),
+            true => Some(self.arguments),
             false => self.is_entered(number).then(RegisterSet::default),
         }
     }
@@ -175,7 +176,7 @@ impl<'f> Shape<'f> {
 
     fn find_loops(&mut self) {
         let mut effort = EFFORT;
-        for &header in &self.ways.order {
+        for &header in &self.graph.order {
             if self.function.blocks[header].is_loop_header
                 && let Some(found) = self.quiet_loop(header, &mut effort)
             {
@@ -186,10 +187,10 @@ impl<'f> Shape<'f> {
 
     /// The loop with this header, unless it calls or that takes too long to find out.
     fn quiet_loop(&self, header: usize, effort: &mut usize) -> Option<QuietLoop> {
-        let place = |number: usize| self.ways.order_of[number];
-        let before = self.ways.before[header].iter().copied();
-        let mut work: Vec<usize> = before
-            .filter(|&block| place(block) >= place(header))
+        let position = |number: usize| self.graph.position[number];
+        let preds = self.graph.preds[header].iter().copied();
+        let mut work: Vec<usize> = preds
+            .filter(|&block| position(block) >= position(header))
             .collect();
         work.push(header);
         let mut seen = HashSet::new();
@@ -198,7 +199,7 @@ impl<'f> Shape<'f> {
             writes: RegisterSet::default(),
         };
         while let Some(number) = work.pop() {
-            let summary = &self.summaries[number];
+            let summary = &self.blocks[number];
             if !summary.passes {
                 return None;
             }
@@ -209,9 +210,17 @@ impl<'f> Shape<'f> {
             result.uses = result.uses.union(summary.adds);
             result.writes = result.writes.union(summary.changes);
             if number != header {
-                work.extend_from_slice(&self.ways.before[number]);
+                work.extend_from_slice(&self.graph.preds[number]);
             }
         }
         Some(result)
+    }
+}
+
+/// Registers that the function called by a block takes and returns besides the pinned ones.
+pub(super) fn exchanged(block: &Block, unit: &Unit) -> RegisterSet {
+    match block.terminator {
+        Terminator::Call { target, .. } => unit.conventions.of_callee(target).added(),
+        _ => RegisterSet::default(),
     }
 }

@@ -1,10 +1,10 @@
-//! Meetings of ways and loops of a few instructions; the register is `s2`, which is not
-//! passed in a host register.
+//! Joins of paths and loops of a few instructions; the register is `s2`, which is not passed
+//! in a host register.
 
 use super::*;
+use crate::analysis::register_flow::whereabouts;
+use crate::analysis::testing::{block, forward, function};
 use crate::cfg::{Block, Edge, EdgeKind};
-use crate::lift::testing::{block, forward, function};
-use crate::lift::whereabouts;
 
 const S2: u32 = 1 << 18;
 const NOP: u32 = 0x0000_0013;
@@ -35,20 +35,20 @@ fn call(return_to: u64) -> Terminator {
     }
 }
 
-/// Whether `s2` is dirty, and held, at the start of each block.
+/// Whether `s2` is dirty, and resident, at the start of each block.
 fn analyse(blocks: Vec<Block>) -> Vec<(bool, bool)> {
     let (function, unit) = function(blocks, false);
-    let shape = Shape::of(&function, &unit);
-    let dirty = dirty(&shape, |_| RegisterSet::ALL);
-    let held = held(&shape, |pc| dirty.at_start(pc), |_| RegisterSet::ALL);
+    let summary = FunctionSummary::of(&function, &unit);
+    let dirty = dirty(&summary, |_| RegisterSet::ALL);
+    let resident = resident(&summary, |pc| dirty.at_start(pc), |_| RegisterSet::ALL);
     let has_s2 = |set: RegisterSet| set.x & S2 != 0;
     let starts = function.blocks.iter().map(|block| block.start);
     starts
-        .map(|pc| (has_s2(dirty.at_start(pc)), has_s2(held.at_start(pc))))
+        .map(|pc| (has_s2(dirty.at_start(pc)), has_s2(resident.at_start(pc))))
         .collect()
 }
 
-/// Two ways, through blocks of `left` and `right`, to one of `after`.
+/// Two paths, through blocks of `left` and `right`, to one of `after`.
 fn diamond(left: &[u32], right: &[u32], after: &[u32]) -> (bool, bool) {
     analyse(diamond_blocks(left, right, after))[3]
 }
@@ -86,7 +86,7 @@ fn looping(call: Option<Terminator>, round: &[u32]) -> (bool, bool) {
 }
 
 #[test]
-fn after_a_call_nothing_is_held() {
+fn after_a_call_nothing_is_resident() {
     let blocks = vec![
         block(0x1000, &[MV_A0_S2, JAL], call(0x1100)),
         block(0x1100, &[MV_A0_S2, RET], Terminator::Return),
@@ -95,24 +95,24 @@ fn after_a_call_nothing_is_held() {
 }
 
 #[test]
-fn what_all_ways_have_is_held() {
+fn what_all_paths_have_is_resident() {
     assert_eq!(diamond(&[MV_A0_S2], &[MV_A0_S2], &[NOP]), (false, true));
 }
 
 #[test]
-fn what_some_ways_have_is_held_if_it_is_read() {
+fn what_some_paths_have_is_resident_if_it_is_read() {
     assert_eq!(diamond(&[MV_A0_S2], &[NOP], &[NOP]), (false, false));
     assert_eq!(diamond(&[MV_A0_S2], &[NOP], &[MV_A0_S2]), (false, true));
 }
 
 #[test]
-fn what_all_ways_change_is_stored_later() {
+fn what_all_paths_change_is_stored_later() {
     let change = &[ADDI_S2_S2_1];
     assert_eq!(diamond(change, change, &[NOP]), (true, true));
 }
 
 #[test]
-fn what_some_ways_change_they_store() {
+fn what_some_paths_change_they_store() {
     let change = &[ADDI_S2_S2_1];
     assert_eq!(diamond(change, &[NOP], &[NOP]), (false, false));
     assert_eq!(diamond(change, &[MV_A0_S2], &[MV_A0_S2]), (false, true));
@@ -132,17 +132,17 @@ fn loops_with_calls_do_not() {
     assert_eq!(looping(call(), &[ADDI_S2_S2_1]), (false, false));
 }
 
-/// Whether `s2` is in the `Hart` structure after the two ways, and whether it may be nowhere.
-fn after_meeting(left: &[u32], right: &[u32], after: &[u32]) -> (bool, bool) {
+/// Whether `s2` is in the `Hart` structure after the two paths, and whether it may be nowhere.
+fn after_join(left: &[u32], right: &[u32], after: &[u32]) -> (bool, bool) {
     let (function, unit) = function(diamond_blocks(left, right, after), false);
     let found = whereabouts(&function, 0x1300, &unit);
     (found.in_hart.x & S2 != 0, found.unknown.x & S2 != 0)
 }
 
 #[test]
-fn a_crash_finds_registers_where_the_ways_left_them() {
+fn a_crash_finds_registers_where_the_paths_left_them() {
     let change = &[ADDI_S2_S2_1];
-    let at = |left, right, after| after_meeting(left, right, after);
+    let at = |left, right, after| after_join(left, right, after);
     assert_eq!(at(&[NOP], &[NOP], &[NOP]), (true, false));
     assert_eq!(at(change, &[NOP], &[MV_A0_S2]), (true, false));
     assert_eq!(at(change, change, &[MV_A0_S2]), (false, false));

@@ -1,13 +1,14 @@
 //! Which registers hold something that is still needed where control passes from
 //! one function to another.
 //!
-//! At a direct call, what the callee reads, or lets through to somebody who reads
-//! it, is known from the callee's code. A place that nobody knows (an indirect call,
-//! the kernel) may read any register, but after a call that may change registers
+//! At a direct call, the registers that the callee reads, or passes on to code that reads
+//! them, are known from the callee's code. Code that is not known (an indirect call's
+//! callee, the kernel) may read any register, but after a call that may change registers
 //! which the psABI does not preserve, those are no use to it: they count as needed
 //! only if an instruction of the file reads them. Such instructions are looked for
-//! after each call, though not in further callees if it is a register of arguments, because compilers use what they know of a callee (GCC's
-//! `-fipa-ra`) and assembly has conventions of its own.
+//! after each call, though not in further callees if it is a register of arguments,
+//! because compilers use what they know of a callee (GCC's `-fipa-ra`) and assembly has
+//! conventions of its own.
 //!
 //! What is left to trust is that callers which are not in the file, or which
 //! control-flow recovery did not find, follow the psABI.
@@ -16,24 +17,10 @@ mod solver;
 
 use std::collections::HashMap;
 
-use hartline_isa::{Instruction, Operation, XReg};
-
-use self::solver::Solver;
 use super::features::Features;
-use super::registers::{RegisterSet, leaves_code, uses};
+use super::register_set::{PSABI, RegisterSet, uses};
+use super::returns::is_plain;
 use crate::cfg::{Block, Function, Terminator};
-
-/// `ra`, `sp`, `gp`, `tp`, `s0`–`s11`, `a0`, `a1`; `fs0`–`fs11`, `fa0`, `fa1`
-/// (psABI, "Register Convention").
-const PSABI: RegisterSet = RegisterSet {
-    x: 0x0ffc_0f1e,
-    f: 0x0ffc_0f00,
-};
-/// `a0`–`a7`, `fa0`–`fa7`.
-const ARGUMENTS: RegisterSet = RegisterSet {
-    x: 0x0003_fc00,
-    f: 0x0003_fc00,
-};
 
 /// Registers needed at the ends of functions.
 #[derive(Debug, Clone, Default)]
@@ -46,12 +33,12 @@ pub struct Liveness {
 struct Need {
     /// Some instruction reads them.
     read: RegisterSet,
-    /// These, and those that somebody unknown may read.
+    /// These, and those that unknown code may read.
     any: RegisterSet,
 }
 
 impl Need {
-    /// Somebody unknown goes on.
+    /// Unknown code goes on.
     const UNKNOWN: Self = Self {
         read: RegisterSet { x: 0, f: 0 },
         any: RegisterSet::ALL,
@@ -95,17 +82,6 @@ struct Ends {
 }
 
 impl Liveness {
-    /// Analyses all functions of a file together.
-    #[must_use]
-    pub fn of(functions: &[Function], features: &Features) -> Self {
-        let mut solver = Solver::new(functions, features);
-        if solver.find_changed() && solver.solve() && !solver.finds_other_convention() {
-            solver.liveness
-        } else {
-            Self::default()
-        }
-    }
-
     /// Registers that the code at `pc` needs when it is jumped to or called.
     #[must_use]
     pub fn at_entry(&self, pc: u64) -> RegisterSet {
@@ -126,11 +102,11 @@ impl Liveness {
         self.changed(callee).difference(PSABI).difference(read)
     }
 
-    /// Registers needed where a call of the function at `entry` came back to another
-    /// place than the one after it: nobody knows which, but `longjmp` and unwinders
-    /// take no more there than the psABI has.
+    /// Registers needed where a call of the function at `entry` returned to another
+    /// address than that of the instruction after it: the address is not known, but `longjmp`
+    /// and unwinders take no more there than the psABI has.
     #[must_use]
-    pub fn elsewhere(&self, entry: u64) -> RegisterSet {
+    pub fn at_mismatched_return(&self, entry: u64) -> RegisterSet {
         self.at_return(entry).union(PSABI)
     }
 
@@ -179,7 +155,7 @@ impl Liveness {
             let out = match block.end {
                 End::Flow => self.after(block, live),
                 End::Return => returned,
-                End::Elsewhere | End::Trap | End::Unknown | End::Call(None) => Need::UNKNOWN,
+                End::Untracked | End::Trap | End::Unknown | End::Call(None) => Need::UNKNOWN,
                 End::Call(Some(callee)) => self.entry(callee).of_callee(),
             };
             let before = Need {
@@ -236,7 +212,7 @@ enum End {
     Return,
     /// Goes on at one of the successors, in code that was not found, or where a `ret`
     /// of a function that is not plain leads.
-    Elsewhere,
+    Untracked,
     /// Ends in a trap.
     Trap,
     /// Goes on at an address in a register.
@@ -261,7 +237,7 @@ fn summary(block: &Block, starts: &[u64], plain: bool, features: &Features) -> S
     for (_, instruction) in &block.instructions {
         let (reads, writes) = uses(instruction);
         read = read.union(reads.difference(written));
-        let wants = match leaves_code(instruction, features) {
+        let wants = match features.leaves_code(instruction) {
             true => RegisterSet::ALL,
             false => reads,
         };
@@ -285,7 +261,7 @@ fn summary(block: &Block, starts: &[u64], plain: bool, features: &Features) -> S
         Terminator::CallIndirect { .. } => End::Call(None),
         Terminator::Return if plain => End::Return,
         Terminator::JumpIndirect => End::Unknown,
-        Terminator::Return | Terminator::JumpTable(_) => End::Elsewhere,
+        Terminator::Return | Terminator::JumpTable(_) => End::Untracked,
         Terminator::Trap | Terminator::Illegal { .. } => End::Trap,
     };
     Summary {
@@ -296,50 +272,6 @@ fn summary(block: &Block, starts: &[u64], plain: bool, features: &Features) -> S
         leaves,
         end,
     }
-}
-
-/// Whether the function returns to its caller as compiled code does: `ra` is the
-/// one that it was entered with, or comes from the stack, and the stack pointer
-/// changes by arithmetic only. `longjmp` and switches of coroutines are not plain.
-#[must_use]
-pub fn is_plain(function: &Function) -> bool {
-    function.blocks.iter().all(|block| {
-        let instructions = block
-            .instructions
-            .iter()
-            .map(|(_, instruction)| instruction);
-        let writes = |register: XReg| move |i: &&Instruction| uses(i).1.x & register.mask() != 0;
-        let link = instructions.clone().rfind(writes(XReg::RA));
-        link.is_none_or(gives_return_address)
-            && instructions.filter(writes(XReg::SP)).all(moves_stack)
-    })
-}
-
-/// Calls, or loads from the stack.
-fn gives_return_address(instruction: &Instruction) -> bool {
-    match instruction.operation() {
-        Operation::Jal { .. } | Operation::Jalr { .. } => true,
-        Operation::Load { rs1, .. } => rs1 == XReg::SP,
-        _ => false,
-    }
-}
-
-/// Computes a stack pointer from the stack or frame pointer.
-fn moves_stack(instruction: &Instruction) -> bool {
-    match instruction.operation() {
-        Operation::Immediate { rs1, .. } => rs1 == XReg::SP || rs1 == XReg::S0,
-        Operation::Register { rs1, rs2, .. } => rs1 == XReg::SP || rs2 == XReg::SP,
-        _ => false,
-    }
-}
-
-/// Whether a `ret` at the end of `block` may enter a function instead of going back
-/// to a caller: it brings arguments along, as the start of a coroutine does.
-#[must_use]
-pub fn returns_with_arguments(function: &Function, block: &Block) -> bool {
-    let written = |(_, instruction): &(u64, _)| uses(instruction).1.x;
-    let all = block.instructions.iter().map(written).fold(0, |a, b| a | b);
-    all & ARGUMENTS.difference(PSABI).x != 0 && !is_plain(function)
 }
 
 #[cfg(test)]

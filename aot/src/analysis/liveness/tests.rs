@@ -1,8 +1,9 @@
 //! The data flow on functions of a few instructions.
 
 use super::*;
+use crate::analysis::returns::returns_with_arguments;
+use crate::analysis::testing::block;
 use crate::cfg::{Edge, EdgeKind};
-use crate::lift::testing::block;
 
 const EXTERNAL: EdgeKind = EdgeKind::External;
 

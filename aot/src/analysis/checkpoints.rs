@@ -1,13 +1,14 @@
-//! Where code of the precise variant has checkpoints inside blocks and between them; what
-//! they are for is told in [`precise`](super::precise).
+//! Where code of the precise variant has checkpoints, inside blocks and between them. At a
+//! checkpoint all registers are in the `Hart` structure, so that after a fault the interpreter
+//! can repeat what followed it.
 
 use std::collections::HashSet;
 
 use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE};
 use hartline_isa::{Instruction, Operation};
 
-use super::Unit;
-use super::registers::leaves_code;
+use super::register_set::{RegisterSet, unpinned};
+use super::unit::Unit;
 use crate::cfg::{Block, Function, Terminator};
 
 /// The stack pointer.
@@ -15,10 +16,10 @@ const SP: usize = 2;
 
 /// The checkpoint before an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Before {
+pub enum Before {
     /// There is none.
     Nothing,
-    /// One with these flags of its place.
+    /// One whose location has these flags.
     Checkpoint(u32),
 }
 
@@ -27,7 +28,8 @@ pub(super) enum Before {
 /// Stores to the stack that follow each other have one in common, before the first, if
 /// nothing between them reads memory or orders accesses: to do all of them again leaves
 /// the same in memory.
-pub(super) fn before_each(block: &Block, unit: &Unit) -> Vec<Before> {
+#[must_use]
+pub fn before_each(block: &Block, unit: &Unit) -> Vec<Before> {
     let instructions = &block.instructions;
     let mut result = vec![Before::Nothing; instructions.len()];
     if !unit.precise {
@@ -38,13 +40,13 @@ pub(super) fn before_each(block: &Block, unit: &Unit) -> Vec<Before> {
         if is_stack_store(instruction) {
             match run {
                 None => run = Some(index),
-                // What is done more than once has no mark.
+                // Stores that may be repeated have no mark.
                 Some(first) => result[first] = Before::Checkpoint(0),
             }
         } else if instruction.is_store()
             || instruction.is_load()
             || matches!(instruction.operation(), Operation::Fence { .. })
-            || leaves_code(instruction, &unit.features)
+            || unit.features.leaves_code(instruction)
         {
             run = None;
         }
@@ -64,7 +66,7 @@ fn flags(instruction: &Instruction) -> u32 {
 }
 
 /// Whether the instruction stores and does nothing else.
-pub(super) fn is_plain_store(instruction: &Instruction) -> bool {
+fn is_plain_store(instruction: &Instruction) -> bool {
     matches!(
         instruction.operation(),
         Operation::Store { .. } | Operation::StoreFloat { .. }
@@ -79,11 +81,12 @@ fn is_stack_store(instruction: &Instruction) -> bool {
 }
 
 /// Whether a checkpoint is before the jump that ends the block.
-pub(super) fn ends_in_checkpoint(block: &Block, unit: &Unit) -> bool {
+#[must_use]
+pub fn ends_in_checkpoint(block: &Block, unit: &Unit) -> bool {
     unit.precise && matches!(block.terminator, Terminator::JumpTable(_))
 }
 
-/// The blocks that have a checkpoint on each way to them: where paths meet. Otherwise
+/// The blocks that have a checkpoint on each edge to them: where paths join. Otherwise
 /// registers would be merged there, for the next checkpoint only.
 pub(super) fn checkpoint_blocks(function: &Function, unit: &Unit) -> HashSet<u64> {
     if !unit.precise {
@@ -97,4 +100,21 @@ pub(super) fn checkpoint_blocks(function: &Function, unit: &Unit) -> HashSet<u64
     let inside = edges.filter(|edge| edge.is_internal());
     let again = inside.filter(|edge| !reached.insert(edge.target));
     again.map(|edge| edge.target).collect()
+}
+
+/// Whether a checkpoint is after the instruction too, because to execute it twice has another
+/// effect than to execute it once.
+#[must_use]
+pub fn ends_checkpoint(instruction: &Instruction, unit: &Unit) -> bool {
+    unit.precise && instruction.is_store() && !is_plain_store(instruction)
+}
+
+/// Registers of which a checkpoint, or code after a call, needs the words of the `Hart`
+/// structure up to date.
+#[must_use]
+pub fn tracked(unit: &Unit) -> RegisterSet {
+    match unit.precise {
+        true => RegisterSet { x: !1, f: !0 },
+        false => unpinned(),
+    }
 }

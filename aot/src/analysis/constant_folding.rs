@@ -1,22 +1,23 @@
-//! Loads of constants. Compilers for riscv64 keep floating-point numbers, large integers and
-//! tables in read-only memory, and form the address by `auipc` or `lui` right before the load.
-//! Where the address is known and the bytes are the file's for as long as the image is in use
-//! ([`Constants`](crate::elf::Constants)), the load becomes the number, and LLVM computes with that.
+//! Constant folding of loads. Compilers for riscv64 keep floating-point numbers, large integers
+//! and tables in read-only memory, and form the address by `auipc` or `lui` right before the
+//! load. Where the address is known and the bytes are the file's for as long as the image is in
+//! use ([`Constants`](crate::elf::Constants)), the load becomes the number, and LLVM computes
+//! with that.
 //!
-//! The runtime sees to it that such memory is mapped as it is in the file, or drops the image
-//! before anything changes. So the load could not fault either, and it goes in the precise
-//! variant too: what is done again after a fault gives the same number.
+//! The runtime maps such memory as it is in the file, or drops the image before anything
+//! changes. So the load could not fault either, and it is folded in the precise variant too:
+//! code that is repeated after a fault gets the same number.
 
 use std::collections::{BTreeMap, HashMap};
 
 use hartline_isa::ImmediateOp::{Addi, Addiw};
 use hartline_isa::{Format, Instruction, IntegerOp, Operation, RegisterOp, XReg};
 
-use super::Unit;
 use super::resume::resume_points;
+use super::unit::Unit;
 use crate::cfg::{Block, Function, Terminator};
 
-/// What a register holds.
+/// The value of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Known {
     value: u64,
@@ -29,34 +30,35 @@ type State = [Option<Known>; 32];
 
 /// The numbers that loads of a function give, as far as they are known.
 #[derive(Debug, Default)]
-pub struct Folded {
+pub struct ConstantLoads {
     /// By block and address of the load. Zero-extended.
     loads: HashMap<(u64, u64), u64>,
 }
 
-impl Folded {
-    /// Of a function of a file.
+impl ConstantLoads {
+    /// Analyses a function.
     #[must_use]
     pub fn of(function: &Function, unit: &Unit) -> Self {
-        let mut folded = Self::default();
+        let mut constant = Self::default();
         if unit.constants.is_empty() {
-            return folded;
+            return constant;
         }
         let starts = starts(function, unit);
         for block in &function.blocks {
             let mut state = starts.get(&block.start).copied().unwrap_or_default();
             for (pc, instruction) in &block.instructions {
                 if let Some(number) = number(instruction, &state, unit) {
-                    folded.loads.insert((block.start, *pc), number);
+                    constant.loads.insert((block.start, *pc), number);
                 }
                 step(&mut state, *pc, instruction, unit);
             }
         }
-        folded
+        constant
     }
 
-    /// The bytes that the load at `pc` gives, zero-extended; of a block.
-    pub(super) fn get(&self, block: u64, pc: u64) -> Option<u64> {
+    /// The bytes that the load at `pc` gives in a block, zero-extended.
+    #[must_use]
+    pub fn get(&self, block: u64, pc: u64) -> Option<u64> {
         self.loads.get(&(block, pc)).copied()
     }
 
@@ -67,8 +69,8 @@ impl Folded {
     }
 }
 
-/// What is known at the start of each block that anything reaches: what all ways there agree on.
-/// Nothing where code is entered, or a call returns: the psABI is not relied on.
+/// The known values at the start of each block that is reached: those that all predecessors
+/// agree on. None where code is entered, or a call returns: the psABI is not relied on.
 fn starts(function: &Function, unit: &Unit) -> BTreeMap<u64, State> {
     let entered = resume_points(function, unit).into_iter();
     let entered = entered.chain([function.entry]);
@@ -108,7 +110,7 @@ fn common(a: &State, b: &State) -> State {
     std::array::from_fn(|number| a[number].filter(|_| a[number] == b[number]))
 }
 
-/// What a load gives.
+/// The bytes that a load gives.
 fn number(instruction: &Instruction, state: &State, unit: &Unit) -> Option<u64> {
     let (rs1, offset, bytes) = match instruction.operation() {
         Operation::Load {
@@ -201,9 +203,9 @@ fn result(state: &State, pc: u64, instruction: &Instruction, unit: &Unit) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::testing::{block, forward, function};
     use crate::elf::Binary;
     use crate::elf::testing::{Load, shared_object};
-    use crate::lift::testing::{block, forward, function};
 
     const AUIPC_A0: u32 = 0x0000_1517; // 0x1000 further
     const LUI_A0: u32 = 0x0000_2537; // 0x2000
@@ -230,8 +232,8 @@ mod tests {
         let (function, mut unit) = function(blocks, false);
         unit.position_independent = position_independent;
         unit.constants = binary.memory().constants().clone();
-        let folded = Folded::of(&function, &unit);
-        let mut loads: Vec<_> = folded.loads.iter().map(|(key, &n)| (key.1, n)).collect();
+        let constant = ConstantLoads::of(&function, &unit);
+        let mut loads: Vec<_> = constant.loads.iter().map(|(key, &n)| (key.1, n)).collect();
         loads.sort_unstable();
         loads
     }
@@ -281,8 +283,8 @@ mod tests {
         assert_eq!(straight(&[AUIPC_A0, ecall, LD_A1_A0], false), []);
     }
 
-    /// How many loads are known after a block that branches on `a1`, on one way past a block
-    /// that changes the address if `changed`.
+    /// How many loads are known after a block that branches on `a1`, on one path through a
+    /// block that changes the address if `changed`.
     fn after(first: &[u32], changed: bool) -> usize {
         let words = [first, &[BEQZ_A1]].concat();
         let branch = Terminator::Branch {
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn all_ways_must_agree() {
+    fn all_paths_must_agree() {
         assert_eq!(after(&[AUIPC_A0], false), 1);
         assert_eq!(after(&[AUIPC_A0], true), 0);
         assert_eq!(after(&[], false), 0);

@@ -79,4 +79,11 @@ impl Features {
             _ => false,
         }
     }
+
+    /// Whether the runtime executes an instruction: while it does, all registers are in the
+    /// `Hart` structure.
+    #[must_use]
+    pub fn leaves_code(&self, instruction: &Instruction) -> bool {
+        matches!(instruction.operation(), Operation::Ecall) || self.interprets(instruction)
+    }
 }

@@ -1,10 +1,9 @@
 //! Where a function has to poll: at its entry if it may recurse or can be entered at a
-//! loop, and in each loop that has a way round on which nothing else polls.
+//! loop, and in each loop that has a path round on which nothing else polls.
 
 use std::collections::HashSet;
 
-use super::Unit;
-use super::function::Lifter;
+use super::unit::Unit;
 use crate::cfg::{Block, EdgeKind, Function, Terminator};
 use crate::technique::Technique;
 
@@ -32,9 +31,10 @@ fn leaves(function: &Function) -> bool {
     })
 }
 
-/// Headers of the loops that poll: not those where each way round calls a function of
+/// Headers of the loops that poll: not those where each path round calls a function of
 /// this file that polls at its entry.
-pub(super) fn polled_loops(function: &Function, unit: &Unit) -> HashSet<u64> {
+#[must_use]
+pub fn polled_loops(function: &Function, unit: &Unit) -> HashSet<u64> {
     let headers = function.blocks.iter().filter(|block| block.is_loop_header);
     let mut effort = EFFORT;
     headers
@@ -43,7 +43,7 @@ pub(super) fn polled_loops(function: &Function, unit: &Unit) -> HashSet<u64> {
         .collect()
 }
 
-/// Whether a way leads from `header` back to it past no such call; yes if that takes more
+/// Whether a path leads from `header` back to it past no such call; yes if that takes more
 /// than `effort` to find out.
 fn has_silent_round(function: &Function, header: &Block, unit: &Unit, effort: &mut usize) -> bool {
     let mut seen = HashSet::from([header.start]);
@@ -75,21 +75,18 @@ fn calls_polling(block: &Block, unit: &Unit) -> bool {
     }
 }
 
-impl Lifter<'_, '_> {
-    /// How many rounds of the loop that the block is, if it is one, have a poll in common.
-    pub(super) fn rounds(&self, block: &Block) -> usize {
-        let Terminator::Branch { taken, not_taken } = &block.terminator else {
-            return 1;
-        };
-        let again = [taken, not_taken]
-            .into_iter()
-            .any(|edge| edge.target == block.start);
-        let polls = self.latches.contains_key(&block.start);
-        let short = block.instructions.len() <= LONGEST_ROUND;
-        let all = self.unit.disabled.allows(Technique::SharedPolls);
-        match all && again && polls && short {
-            true => ROUNDS,
-            false => 1,
-        }
+/// How many rounds of a loop have a poll in common, if `block` is the whole loop and polls
+/// where its one back edge leads; else 1.
+#[must_use]
+pub fn rounds(block: &Block, unit: &Unit) -> usize {
+    let Terminator::Branch { taken, not_taken } = &block.terminator else {
+        return 1;
+    };
+    let mut edges = [taken, not_taken].into_iter();
+    let again = edges.any(|edge| edge.target == block.start);
+    let short = block.instructions.len() <= LONGEST_ROUND;
+    match again && short && unit.disabled.allows(Technique::SharedPolls) {
+        true => ROUNDS,
+        false => 1,
     }
 }

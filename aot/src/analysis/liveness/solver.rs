@@ -2,19 +2,32 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::{End, Ends, Liveness, Need, PSABI, Summary, summaries};
+use super::{End, Ends, Liveness, Need, Summary, summaries};
+use crate::analysis::features::Features;
+use crate::analysis::register_set::{PSABI, RegisterSet};
 use crate::cfg::Function;
-use crate::lift::Features;
-use crate::lift::RegisterSet;
 
 /// Evaluations of a block, as a multiple of the number of blocks, after which
 /// every register counts as needed everywhere.
 const EFFORT: usize = 256;
 
+impl Liveness {
+    /// Analyses all functions of a file together.
+    #[must_use]
+    pub fn of(functions: &[Function], features: &Features) -> Self {
+        let mut solver = Solver::new(functions, features);
+        if solver.find_changed() && solver.solve() && !solver.finds_other_convention() {
+            solver.liveness
+        } else {
+            Self::default()
+        }
+    }
+}
+
 /// The data flow over all functions. Sets only grow, so it ends.
-pub(super) struct Solver<'f> {
+struct Solver<'f> {
     functions: &'f [Function],
-    pub(super) liveness: Liveness,
+    liveness: Liveness,
     blocks: Vec<Vec<Summary>>,
     /// Registers needed at block starts, as known so far.
     live: Vec<Vec<Need>>,
@@ -32,7 +45,7 @@ pub(super) struct Solver<'f> {
 }
 
 impl<'f> Solver<'f> {
-    pub(super) fn new(functions: &'f [Function], features: &Features) -> Self {
+    fn new(functions: &'f [Function], features: &Features) -> Self {
         let blocks: Vec<_> = functions.iter().map(|f| summaries(f, features)).collect();
         let results = Need {
             read: RegisterSet::default(),
@@ -88,7 +101,7 @@ impl<'f> Solver<'f> {
 
     /// Finds what functions may change, with what they call, and whether they return.
     /// `false` if it takes too long.
-    pub(super) fn find_changed(&mut self) -> bool {
+    fn find_changed(&mut self) -> bool {
         let mut effort = self.effort();
         while let Some(number) = self.work.pop_front() {
             self.queued[number] = false;
@@ -102,7 +115,7 @@ impl<'f> Solver<'f> {
                 changed = changed.union(block.written);
                 changed = changed.union(match block.end {
                     End::Call(callee) => self.liveness.changed(callee),
-                    End::Elsewhere | End::Unknown => RegisterSet::ALL,
+                    End::Untracked | End::Unknown => RegisterSet::ALL,
                     End::Flow | End::Return | End::Trap => RegisterSet::default(),
                 });
                 for &target in &block.leaves {
@@ -148,7 +161,7 @@ impl<'f> Solver<'f> {
             {
                 continue;
             }
-            returns |= matches!(block.end, End::Return | End::Unknown | End::Elsewhere)
+            returns |= matches!(block.end, End::Return | End::Unknown | End::Untracked)
                 || block
                     .leaves
                     .iter()
@@ -169,7 +182,7 @@ impl<'f> Solver<'f> {
     }
 
     /// `false` if it takes too long.
-    pub(super) fn solve(&mut self) -> bool {
+    fn solve(&mut self) -> bool {
         let mut effort = self.effort();
         while let Some(number) = self.work.pop_front() {
             self.queued[number] = false;
@@ -195,21 +208,21 @@ impl<'f> Solver<'f> {
 
     /// Whether code after an indirect call takes results from registers that the psABI
     /// does not use for them. Then a compiler has a convention of its own (Go), and
-    /// may do the same where it is harder to see. Only places count that nothing but
-    /// the call leads to: what looks like one may never be returned to.
-    pub(super) fn finds_other_convention(&self) -> bool {
+    /// may do the same where it is harder to see. Only blocks count whose one predecessor is
+    /// the call: others may never be returned to.
+    fn finds_other_convention(&self) -> bool {
         let functions = self.blocks.iter().zip(&self.reached);
         functions.into_iter().any(|(blocks, reached)| {
-            let mut ways = vec![0u32; blocks.len()];
+            let mut preds = vec![0u32; blocks.len()];
             for &next in blocks.iter().flat_map(|block| &block.next) {
-                ways[next] += 1;
+                preds[next] += 1;
             }
             blocks.iter().zip(reached).any(|(block, &reached)| {
                 let (End::Call(None), &[next]) = (&block.end, block.next.as_slice()) else {
                     return false;
                 };
                 let read = blocks[next].read.difference(PSABI);
-                reached && ways[next] == 1 && read != RegisterSet::default()
+                reached && preds[next] == 1 && read != RegisterSet::default()
             })
         })
     }
@@ -258,7 +271,7 @@ impl<'f> Solver<'f> {
                 }
                 End::Flow => found.extend(block.leaves.iter().map(|&pc| (Some(pc), returned))),
                 End::Unknown => found.push((None, returned)),
-                End::Return | End::Elsewhere | End::Trap => {}
+                End::Return | End::Untracked | End::Trap => {}
             }
         }
         let continued = self.continued[number].iter();

@@ -1,23 +1,23 @@
-//! The blocks of a function as a graph, by their numbers.
+//! The control-flow graph of a function's blocks, by their numbers.
 
 use std::collections::HashMap;
 use std::mem;
 
 use crate::cfg::{Block, Function};
 
-/// Ways between the blocks of a function.
-pub(super) struct Ways {
-    /// Numbers of the blocks from which one leads to each block.
-    pub(super) before: Vec<Vec<usize>>,
-    /// Numbers of the blocks to which one leads from each block.
-    pub(super) after: Vec<Vec<usize>>,
+/// Edges between the blocks of a function.
+pub(super) struct BlockGraph {
+    /// Predecessors of each block.
+    pub(super) preds: Vec<Vec<usize>>,
+    /// Successors of each block.
+    pub(super) succs: Vec<Vec<usize>>,
     /// All blocks in reverse postorder.
     pub(super) order: Vec<usize>,
-    /// The place of each block in that order.
-    pub(super) order_of: Vec<usize>,
+    /// The position of each block in that order.
+    pub(super) position: Vec<usize>,
 }
 
-impl Ways {
+impl BlockGraph {
     pub(super) fn of(function: &Function) -> Self {
         let blocks = &function.blocks;
         let numbers: HashMap<u64, usize> = (0..)
@@ -31,37 +31,37 @@ impl Ways {
                 .filter_map(|edge| numbers.get(&edge.target).copied())
                 .collect()
         };
-        let after: Vec<Vec<usize>> = blocks.iter().map(targets).collect();
-        let mut before = vec![Vec::new(); blocks.len()];
-        for (number, after) in after.iter().enumerate() {
-            for &next in after {
-                before[next].push(number);
+        let succs: Vec<Vec<usize>> = blocks.iter().map(targets).collect();
+        let mut preds = vec![Vec::new(); blocks.len()];
+        for (number, succs) in succs.iter().enumerate() {
+            for &next in succs {
+                preds[next].push(number);
             }
         }
-        let order = reverse_postorder(numbers.get(&function.entry).copied(), &after);
-        let mut order_of = vec![0; blocks.len()];
-        for (place, &number) in order.iter().enumerate() {
-            order_of[number] = place;
+        let order = reverse_postorder(numbers.get(&function.entry).copied(), &succs);
+        let mut position = vec![0; blocks.len()];
+        for (at, &number) in order.iter().enumerate() {
+            position[number] = at;
         }
         Self {
+            preds,
+            succs,
             order,
-            order_of,
-            before,
-            after,
+            position,
         }
     }
 }
 
-fn reverse_postorder(entry: Option<usize>, after: &[Vec<usize>]) -> Vec<usize> {
-    let mut seen = vec![false; after.len()];
-    let mut order = Vec::with_capacity(after.len());
-    for root in entry.into_iter().chain(0..after.len()) {
+fn reverse_postorder(entry: Option<usize>, succs: &[Vec<usize>]) -> Vec<usize> {
+    let mut seen = vec![false; succs.len()];
+    let mut order = Vec::with_capacity(succs.len());
+    for root in entry.into_iter().chain(0..succs.len()) {
         if mem::replace(&mut seen[root], true) {
             continue;
         }
         let mut stack = vec![(root, 0)];
         while let Some((number, child)) = stack.pop() {
-            match after[number].get(child) {
+            match succs[number].get(child) {
                 Some(&next) => {
                     stack.push((number, child + 1));
                     if !mem::replace(&mut seen[next], true) {

@@ -1,4 +1,4 @@
-//! Places inside functions where translated code can be entered.
+//! Resume points: addresses inside functions at which translated code can be entered.
 //!
 //! Host frames may be dropped while a function is running (a signal handler
 //! returned, the host stack was used up, the program jumped out of nested calls).
@@ -9,8 +9,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Unit;
 use super::polls::needs_poll;
+use super::unit::Unit;
 use crate::cfg::{EdgeKind, Function};
 use crate::technique::Technique;
 
@@ -20,7 +20,7 @@ const EFFORT: usize = 1 << 20;
 /// Link-time addresses at which `function` can be entered besides its entry.
 #[must_use]
 pub fn resume_points(function: &Function, unit: &Unit) -> Vec<u64> {
-    // The places are told in the slow way of the poll at entry, as 32-bit numbers.
+    // The slow path of the poll at entry has the addresses as 32-bit numbers.
     if !needs_poll(function) || !unit.disabled.allows(Technique::Polls) {
         return Vec::new();
     }
