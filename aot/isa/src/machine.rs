@@ -223,6 +223,14 @@ pub enum IntFormat {
     U64,
 }
 
+impl IntFormat {
+    /// Whether each of its values is a number of the format, so that no conversion rounds.
+    #[must_use]
+    pub const fn is_exact_in(self, format: Format) -> bool {
+        matches!((self, format), (Self::I32 | Self::U32, Format::Double))
+    }
+}
+
 /// Read-modify-write of an `amo*` instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AmoOp {

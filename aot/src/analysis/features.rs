@@ -1,6 +1,6 @@
 //! The x86-64 extensions that translated code may use.
 
-use hartline_isa::{CSR_FFLAGS, Format, Instruction, IntFormat, Operation, RegisterOp, Rounding};
+use hartline_isa::{CSR_FFLAGS, Format, Instruction, Operation, RegisterOp, Rounding};
 
 /// Extensions of the target, as a list of LLVM feature names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,9 +60,7 @@ impl Features {
                 rounding,
                 ..
             } => {
-                let word = matches!(from, IntFormat::I32 | IntFormat::U32);
-                let exact = word && format == Format::Double;
-                rounding != Rounding::Dyn && !exact
+                rounding != Rounding::Dyn && !from.is_exact_in(format)
             }
             Operation::FloatConvert { to, rounding, .. } => {
                 to == Format::Single && rounding != Rounding::Dyn
