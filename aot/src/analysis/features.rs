@@ -59,9 +59,7 @@ impl Features {
                 format,
                 rounding,
                 ..
-            } => {
-                rounding != Rounding::Dyn && !from.is_exact_in(format)
-            }
+            } => rounding != Rounding::Dyn && !from.is_exact_in(format),
             Operation::FloatConvert { to, rounding, .. } => {
                 to == Format::Single && rounding != Rounding::Dyn
             }
