@@ -15,7 +15,7 @@ const ROUNDS: usize = 4;
 const LONGEST_ROUND: usize = 16;
 
 /// Whether the function polls at its entry: one that calls or jumps to others may
-/// recurse, and one with a loop can be entered there by way of the poll.
+/// recurse, and one with a loop can be entered there through the poll.
 #[must_use]
 pub fn needs_poll(function: &Function) -> bool {
     function.blocks.iter().any(|block| block.is_loop_header) || leaves(function)

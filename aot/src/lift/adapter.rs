@@ -1,5 +1,5 @@
-//! Adapters: the way into a function with a convention of its own for callers that do not
-//! know the function.
+//! Adapters: entries of functions with a convention of their own, for callers that use the
+//! standard one.
 
 use hartline_abi::hart::{DEAD, PINNED_X, offset};
 use inkwell::IntPredicate;

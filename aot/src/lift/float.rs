@@ -230,8 +230,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.select(a_below, less.into(), other).into_float_value()
     }
 
-    /// On a rarely taken way: has the interpreter execute the current instruction
-    /// and gives the integer it wrote. Other ways join after it.
+    /// On a rarely taken path: has the interpreter execute the current instruction and returns
+    /// the integer that it wrote. Other paths join after it.
     pub(super) fn interpret_aside(&mut self) -> IntValue<'ctx> {
         let ir = self.ir;
         self.call_runtime_aside(Service::InterpretOne);

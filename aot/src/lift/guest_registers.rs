@@ -1,4 +1,4 @@
-//! Guest registers during lifting, and their way into and out of a function.
+//! Guest registers during lifting, as arguments and results, and in the `Hart` structure.
 
 use hartline_abi::hart::{DEAD, PINNED_F, PINNED_X, offset};
 use inkwell::values::{

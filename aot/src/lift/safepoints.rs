@@ -1,4 +1,4 @@
-//! Safepoints: polls at entries and in loops, and the way back into a function's middle.
+//! Safepoints: polls at entries and in loops, and the entry into a function's middle.
 
 use std::collections::HashMap;
 
