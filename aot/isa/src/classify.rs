@@ -112,28 +112,60 @@ impl Instruction {
         }
     }
 
+    /// Whether it loads a register and does nothing else: not one of the A extension.
+    #[must_use]
+    pub fn is_plain_load(&self) -> bool {
+        matches!(
+            self.operation(),
+            Operation::Load { .. } | Operation::LoadFloat { .. }
+        )
+    }
+
+    /// Whether it stores a register and does nothing else: not one of the A extension.
+    #[must_use]
+    pub fn is_plain_store(&self) -> bool {
+        matches!(
+            self.operation(),
+            Operation::Store { .. } | Operation::StoreFloat { .. }
+        )
+    }
+
     /// Whether it reads memory (atomics included).
     #[must_use]
     pub fn is_load(&self) -> bool {
-        matches!(
-            self.operation(),
-            Operation::Load { .. }
-                | Operation::LoadFloat { .. }
-                | Operation::LoadReserved { .. }
-                | Operation::Amo { .. }
-        )
+        let operation = self.operation();
+        self.is_plain_load()
+            || matches!(
+                operation,
+                Operation::LoadReserved { .. } | Operation::Amo { .. }
+            )
     }
 
     /// Whether it writes memory (atomics included).
     #[must_use]
     pub fn is_store(&self) -> bool {
-        matches!(
-            self.operation(),
-            Operation::Store { .. }
-                | Operation::StoreFloat { .. }
-                | Operation::StoreConditional { .. }
-                | Operation::Amo { .. }
-        )
+        let operation = self.operation();
+        self.is_plain_store()
+            || matches!(
+                operation,
+                Operation::StoreConditional { .. } | Operation::Amo { .. }
+            )
+    }
+
+    /// Number of bytes of its access to memory, if it has one.
+    #[must_use]
+    pub fn access_bytes(&self) -> Option<u32> {
+        match self.operation() {
+            Operation::Load { width, .. }
+            | Operation::Store { width, .. }
+            | Operation::LoadReserved { width, .. }
+            | Operation::StoreConditional { width, .. }
+            | Operation::Amo { width, .. } => Some(width.bytes()),
+            Operation::LoadFloat { format, .. } | Operation::StoreFloat { format, .. } => {
+                Some(format.bytes())
+            }
+            _ => None,
+        }
     }
 
     /// Base register and offset of the address of its access to memory, if it has one.

@@ -49,6 +49,17 @@ pub enum Format {
     Double,
 }
 
+impl Format {
+    /// Size in bytes: 4 or 8.
+    #[must_use]
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Format::Single => 4,
+            Format::Double => 8,
+        }
+    }
+}
+
 /// Rounding mode field of a floating-point instruction (F extension, §"Floating-Point
 /// Control and Status Register").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -5,14 +5,11 @@
 use std::collections::HashSet;
 
 use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE};
-use hartline_isa::{Instruction, Operation};
+use hartline_isa::{Instruction, Operation, XReg};
 
 use super::register_set::{RegisterSet, unpinned};
 use super::unit::Unit;
 use crate::cfg::{Block, Function, Terminator};
-
-/// The stack pointer.
-const SP: usize = 2;
 
 /// The checkpoint before an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,26 +55,16 @@ pub fn before_each(block: &Block, unit: &Unit) -> Vec<Before> {
 }
 
 fn flags(instruction: &Instruction) -> u32 {
-    match (is_plain_store(instruction), instruction.length()) {
+    match (instruction.is_plain_store(), instruction.length()) {
         (false, _) => 0,
         (true, 2) => FAULT_PLACE_STORE,
         (true, _) => FAULT_PLACE_STORE | FAULT_PLACE_LONG,
     }
 }
 
-/// Whether the instruction stores and does nothing else.
-fn is_plain_store(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.operation(),
-        Operation::Store { .. } | Operation::StoreFloat { .. }
-    )
-}
-
 fn is_stack_store(instruction: &Instruction) -> bool {
-    match instruction.operation() {
-        Operation::Store { rs1, .. } | Operation::StoreFloat { rs1, .. } => rs1.index() == SP,
-        _ => false,
-    }
+    let base = instruction.memory_operand().map(|(base, _)| base);
+    instruction.is_plain_store() && base == Some(XReg::SP)
 }
 
 /// Whether a checkpoint is before the jump that ends the block.
@@ -106,7 +93,7 @@ pub(super) fn checkpoint_blocks(function: &Function, unit: &Unit) -> HashSet<u64
 /// effect than to execute it once.
 #[must_use]
 pub fn ends_checkpoint(instruction: &Instruction, unit: &Unit) -> bool {
-    unit.precise && instruction.is_store() && !is_plain_store(instruction)
+    unit.precise && instruction.is_store() && !instruction.is_plain_store()
 }
 
 /// Registers of which a checkpoint, or code after a call, needs the words of the `Hart`

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use hartline_isa::ImmediateOp::{Addi, Addiw};
-use hartline_isa::{Format, Instruction, IntegerOp, Operation, RegisterOp, XReg};
+use hartline_isa::{Instruction, IntegerOp, Operation, RegisterOp, XReg};
 
 use super::resume::resume_points;
 use super::unit::Unit;
@@ -112,21 +112,11 @@ fn common(a: &State, b: &State) -> State {
 
 /// The bytes that a load gives.
 fn number(instruction: &Instruction, state: &State, unit: &Unit) -> Option<u64> {
-    let (rs1, offset, bytes) = match instruction.operation() {
-        Operation::Load {
-            width, rs1, offset, ..
-        } => (rs1, offset, width.bytes()),
-        Operation::LoadFloat {
-            format,
-            rs1,
-            offset,
-            ..
-        } => match format {
-            Format::Single => (rs1, offset, 4),
-            Format::Double => (rs1, offset, 8),
-        },
-        _ => return None,
-    };
+    if !instruction.is_plain_load() {
+        return None;
+    }
+    let (rs1, offset) = instruction.memory_operand()?;
+    let bytes = instruction.access_bytes()?;
     let base = get(state, rs1)?;
     if base.biased != unit.position_independent {
         return None;

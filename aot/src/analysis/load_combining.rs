@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use hartline_isa::{
-    Format, ImmediateOp, Instruction, IntegerOp, Operation, RegisterOp, ShiftOp, Width, XReg,
+    ImmediateOp, Instruction, IntegerOp, Operation, RegisterOp, ShiftOp, Width, XReg,
 };
 
 /// What a byte of a register is.
@@ -93,6 +93,13 @@ pub struct CombinedLoad {
 impl Word {
     fn with(self, bytes: [Byte; 8]) -> Self {
         Self { bytes, ..self }
+    }
+
+    /// The low bytes, and zeros.
+    fn low(self, count: usize) -> Self {
+        let mut bytes = self.bytes;
+        bytes[count..].fill(Zero);
+        self.with(bytes)
     }
 
     /// `slli` by so many bytes.
@@ -272,18 +279,11 @@ impl<V: Copy> LoadCombiner<V> {
     /// is no load.
     #[must_use]
     pub fn extent(&self, instruction: &Instruction) -> Option<(XReg, Extent)> {
-        let (register, offset, bytes) = match instruction.operation() {
-            Operation::Load {
-                rs1, offset, width, ..
-            } => (rs1, offset, width.bytes()),
-            Operation::LoadFloat {
-                rs1,
-                offset,
-                format,
-                ..
-            } => (rs1, offset, if format == Format::Single { 4 } else { 8 }),
-            _ => return None,
-        };
+        if !instruction.is_plain_load() {
+            return None;
+        }
+        let (register, offset) = instruction.memory_operand()?;
+        let bytes = instruction.access_bytes()?;
         let extent = Extent {
             base: self.base(register),
             offset: offset.into(),
@@ -315,9 +315,7 @@ impl<V: Copy> LoadCombiner<V> {
             .all(fits)
             .then_some(first..end)
     }
-}
 
-impl<V: Copy> LoadCombiner<V> {
     /// Replaces the loads among `parts` that are of bytes of `whole` by that one, and returns
     /// them.
     pub fn replace(&mut self, parts: Range<usize>, whole: Load<V>) -> Vec<Load<V>> {
@@ -348,15 +346,6 @@ impl<V: Copy> LoadCombiner<V> {
             true => word.as_signed_word(),
             false => word,
         })
-    }
-}
-
-impl Word {
-    /// The low bytes, and zeros.
-    fn low(self, count: usize) -> Self {
-        let mut bytes = self.bytes;
-        bytes[count..].fill(Zero);
-        self.with(bytes)
     }
 }
 
