@@ -14,9 +14,10 @@ use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ObjectSymbol};
 use thiserror::Error;
 
+use crate::analysis::Unit;
 use crate::cfg::Function;
 use crate::codegen::{Codegen, CodegenError};
-use crate::lift::{Debug, Ir, Unit, guest_address, lift};
+use crate::lift::{Debug, Ir, guest_address, host_name, lift};
 
 /// An explanation could not be made.
 #[derive(Debug, Error)]
@@ -95,7 +96,7 @@ pub fn explain(function: &Function, unit: &Unit) -> Result<Explained, ExplainErr
     debug.finish();
     codegen.optimise(&ir.module)?;
     let object = codegen.object(&ir.module)?;
-    let (start, code) = function_code(&object, &unit.host_name(function.entry))?;
+    let (start, code) = function_code(&object, &host_name(unit, function.entry))?;
     let mut explained = Explained {
         object,
         base,

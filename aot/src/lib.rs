@@ -1,5 +1,6 @@
 //! Ahead-of-time translation of RISC-V ELF files to x86-64 images.
 
+pub mod analysis;
 pub mod cache;
 pub mod cfg;
 pub mod codegen;

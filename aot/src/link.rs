@@ -108,7 +108,7 @@ struct Input<'a> {
     places: HashMap<SectionIndex, Place>,
 }
 
-/// A way into the middle of a function ([`crate::lift::resume_points`]).
+/// A way into the middle of a function ([`crate::analysis::resume_points`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResumePoint {
     /// Link-time guest address.

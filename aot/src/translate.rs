@@ -10,10 +10,11 @@ use std::thread;
 use inkwell::context::Context;
 use thiserror::Error;
 
+use crate::analysis::{Unit, resume_points};
 use crate::cfg::Function;
 use crate::codegen::{Codegen, CodegenError};
 use crate::layout;
-use crate::lift::{Ir, Unit, lift, lift_adapter, resume_points};
+use crate::lift::{Ir, lift, lift_adapter};
 use crate::link::{LinkError, Linked, ResumePoint};
 use crate::pieces::{Piece, link_pieces};
 use crate::technique::Technique;

@@ -8,13 +8,13 @@ use hartline_abi::elf::ElfError;
 use hartline_abi::image::{FunctionEntry, variant};
 use thiserror::Error;
 
+use crate::analysis::{Conventions, Features, Liveness, Unit, needs_poll, whereabouts};
 use crate::cfg::{ControlFlow, Function, entered_at, find_searches, recover};
 use crate::codegen::Codegen;
 use crate::disasm::side_by_side;
 use crate::elf::{Binary, Constants};
 use crate::explain::{ExplainError, Explained, HostState, explain};
 use crate::key::Key;
-use crate::lift::{Conventions, Features, Liveness, Unit, needs_poll, whereabouts};
 use crate::link::Linked;
 use crate::order::Part;
 use crate::pieces::Piece;
@@ -350,11 +350,11 @@ impl<'a> Translator<'a> {
             return Ok(None);
         };
         let mut x = explained.registers(offset, state)?;
-        let places = whereabouts(&function, pc, &self.unit);
-        for number in places.in_hart.x_numbers() {
+        let registers = whereabouts(&function, pc, &self.unit);
+        for number in registers.in_hart.x_numbers() {
             x[number] = state.hart.get(number).copied();
         }
-        for number in places.unknown.x_numbers() {
+        for number in registers.unknown.x_numbers() {
             x[number] = None;
         }
         Ok(Some(GuestState { pc, x }))

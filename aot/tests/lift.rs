@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 
 use hartline_abi::hart::offset;
+use hartline_aot::analysis::{Conventions, Features, Liveness, Unit};
 use hartline_aot::cfg::{Block, Edge, EdgeKind, Function, Terminator};
 use hartline_aot::codegen::Codegen;
 use hartline_aot::elf::Constants;
-use hartline_aot::lift::{Conventions, Features, Ir, Liveness, Unit, lift};
+use hartline_aot::lift::{Ir, lift};
 use hartline_aot::technique::Disabled;
 use hartline_aot::translate::{Stage, emit};
 use hartline_isa::{Flow, Instruction, decode};

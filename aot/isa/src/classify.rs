@@ -1,6 +1,6 @@
 //! What a translator asks about an instruction without executing it.
 
-use crate::{CsrSource, Instruction, Operation, Rounding, XReg};
+use crate::{Immediate, Instruction, Operands, Operation, Register, Rounding, XReg};
 
 /// Where execution goes on after an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -112,41 +112,72 @@ impl Instruction {
         }
     }
 
+    /// Whether it loads a register and does nothing else: not one of the A extension.
+    #[must_use]
+    pub fn is_plain_load(&self) -> bool {
+        matches!(
+            self.operation(),
+            Operation::Load { .. } | Operation::LoadFloat { .. }
+        )
+    }
+
+    /// Whether it stores a register and does nothing else: not one of the A extension.
+    #[must_use]
+    pub fn is_plain_store(&self) -> bool {
+        matches!(
+            self.operation(),
+            Operation::Store { .. } | Operation::StoreFloat { .. }
+        )
+    }
+
     /// Whether it reads memory (atomics included).
     #[must_use]
     pub fn is_load(&self) -> bool {
-        matches!(
-            self.operation(),
-            Operation::Load { .. }
-                | Operation::LoadFloat { .. }
-                | Operation::LoadReserved { .. }
-                | Operation::Amo { .. }
-        )
+        let operation = self.operation();
+        self.is_plain_load()
+            || matches!(
+                operation,
+                Operation::LoadReserved { .. } | Operation::Amo { .. }
+            )
     }
 
     /// Whether it writes memory (atomics included).
     #[must_use]
     pub fn is_store(&self) -> bool {
-        matches!(
-            self.operation(),
-            Operation::Store { .. }
-                | Operation::StoreFloat { .. }
-                | Operation::StoreConditional { .. }
-                | Operation::Amo { .. }
-        )
+        let operation = self.operation();
+        self.is_plain_store()
+            || matches!(
+                operation,
+                Operation::StoreConditional { .. } | Operation::Amo { .. }
+            )
+    }
+
+    /// Number of bytes of its access to memory, if it has one.
+    #[must_use]
+    pub fn access_bytes(&self) -> Option<u32> {
+        match self.operation() {
+            Operation::Load { width, .. }
+            | Operation::Store { width, .. }
+            | Operation::LoadReserved { width, .. }
+            | Operation::StoreConditional { width, .. }
+            | Operation::Amo { width, .. } => Some(width.bytes()),
+            Operation::LoadFloat { format, .. } | Operation::StoreFloat { format, .. } => {
+                Some(format.bytes())
+            }
+            _ => None,
+        }
     }
 
     /// Base register and offset of the address of its access to memory, if it has one.
     #[must_use]
     pub fn memory_operand(&self) -> Option<(XReg, i32)> {
-        match self.operation() {
-            Operation::Load { rs1, offset, .. }
-            | Operation::Store { rs1, offset, .. }
-            | Operation::LoadFloat { rs1, offset, .. }
-            | Operation::StoreFloat { rs1, offset, .. } => Some((rs1, offset)),
-            Operation::LoadReserved { rs1, .. }
-            | Operation::StoreConditional { rs1, .. }
-            | Operation::Amo { rs1, .. } => Some((rs1, 0)),
+        let operands = self.operands();
+        let offset = match operands.immediate {
+            Some(Immediate::I(offset) | Immediate::S(offset)) => offset,
+            _ => 0,
+        };
+        match operands.rs1 {
+            Some(Register::X(base)) if self.may_fault() => Some((base, offset)),
             _ => None,
         }
     }
@@ -157,100 +188,36 @@ impl Instruction {
         self.is_load() || self.is_store()
     }
 
+    /// Its operands.
+    #[must_use]
+    pub fn operands(&self) -> Operands {
+        self.operation().operands()
+    }
+
     /// Its rounding mode field, if it has one.
     #[must_use]
     pub fn rounding(&self) -> Option<Rounding> {
-        match self.operation() {
-            Operation::FloatBinary { rounding, .. }
-            | Operation::FloatSqrt { rounding, .. }
-            | Operation::FloatFma { rounding, .. }
-            | Operation::FloatToInt { rounding, .. }
-            | Operation::IntToFloat { rounding, .. }
-            | Operation::FloatConvert { rounding, .. } => Some(rounding),
-            _ => None,
-        }
+        self.operands().rounding
     }
 
     /// Registers read and written.
     #[must_use]
     pub fn register_use(&self) -> RegisterUse {
-        let mut registers = integer_use(self.operation());
+        let operands = self.operands();
+        let mut registers = RegisterUse::default();
+        for source in operands.sources() {
+            match source {
+                Register::X(register) => registers.x_read |= register.mask(),
+                Register::F(register) => registers.f_read |= register.mask(),
+            }
+        }
+        match operands.rd {
+            Some(Register::X(register)) => registers.x_written |= register.mask(),
+            Some(Register::F(register)) => registers.f_written |= register.mask(),
+            None => {}
+        }
         registers.x_read &= !1;
         registers.x_written &= !1;
         registers
-    }
-}
-
-fn x_use(x_written: u32, x_read: u32) -> RegisterUse {
-    RegisterUse {
-        x_read,
-        x_written,
-        ..RegisterUse::default()
-    }
-}
-
-fn f_use(f_written: u32, f_read: u32) -> RegisterUse {
-    RegisterUse {
-        f_read,
-        f_written,
-        ..RegisterUse::default()
-    }
-}
-
-fn integer_use(operation: Operation) -> RegisterUse {
-    use Operation as O;
-    match operation {
-        O::Lui { rd, .. } | O::Auipc { rd, .. } | O::Jal { rd, .. } => x_use(rd.mask(), 0),
-        O::Jalr { rd, rs1, .. }
-        | O::Load { rd, rs1, .. }
-        | O::Immediate { rd, rs1, .. }
-        | O::Shift { rd, rs1, .. }
-        | O::Unary { rd, rs1, .. }
-        | O::LoadReserved { rd, rs1, .. } => x_use(rd.mask(), rs1.mask()),
-        O::Branch { rs1, rs2, .. } | O::Store { rs1, rs2, .. } => x_use(0, rs1.mask() | rs2.mask()),
-        O::Register { rd, rs1, rs2, .. }
-        | O::StoreConditional { rd, rs1, rs2, .. }
-        | O::Amo { rd, rs1, rs2, .. } => x_use(rd.mask(), rs1.mask() | rs2.mask()),
-        O::Csr { rd, source, .. } => match source {
-            CsrSource::Register(rs1) => x_use(rd.mask(), rs1.mask()),
-            CsrSource::Immediate(_) => x_use(rd.mask(), 0),
-        },
-        _ => float_use(operation),
-    }
-}
-
-fn float_use(operation: Operation) -> RegisterUse {
-    use Operation as O;
-    match operation {
-        O::LoadFloat { rd, rs1, .. }
-        | O::IntToFloat { rd, rs1, .. }
-        | O::BitsToFloat { rd, rs1, .. } => RegisterUse {
-            x_read: rs1.mask(),
-            ..f_use(rd.mask(), 0)
-        },
-        O::StoreFloat { rs1, rs2, .. } => RegisterUse {
-            x_read: rs1.mask(),
-            ..f_use(0, rs2.mask())
-        },
-        O::FloatCompare { rd, rs1, rs2, .. } => RegisterUse {
-            f_read: rs1.mask() | rs2.mask(),
-            ..x_use(rd.mask(), 0)
-        },
-        O::FloatClass { rd, rs1, .. }
-        | O::FloatToInt { rd, rs1, .. }
-        | O::FloatToBits { rd, rs1, .. } => RegisterUse {
-            f_read: rs1.mask(),
-            ..x_use(rd.mask(), 0)
-        },
-        O::FloatSqrt { rd, rs1, .. } | O::FloatConvert { rd, rs1, .. } => {
-            f_use(rd.mask(), rs1.mask())
-        }
-        O::FloatBinary { rd, rs1, rs2, .. }
-        | O::FloatSign { rd, rs1, rs2, .. }
-        | O::FloatMinMax { rd, rs1, rs2, .. } => f_use(rd.mask(), rs1.mask() | rs2.mask()),
-        O::FloatFma {
-            rd, rs1, rs2, rs3, ..
-        } => f_use(rd.mask(), rs1.mask() | rs2.mask() | rs3.mask()),
-        _ => RegisterUse::default(),
     }
 }

@@ -3,18 +3,22 @@
 //!
 //! [`decode`] turns 16- and 32-bit encodings into one [`Instruction`] type;
 //! [`execute`] defines each instruction's effect once, over the [`Machine`]
-//! operations; [`Instruction::disassemble`] prints standard assembly.
+//! operations; [`Operation::operands`] describes its operands, from which
+//! [`encode`], [`Instruction::disassemble`] and [`Instruction::register_use`] follow.
 #![no_std]
 #![forbid(unsafe_code)]
 
 mod classify;
+mod codes;
 mod csr;
 mod decode;
 mod disassemble;
 mod encode;
+mod fields;
 mod instruction;
 mod machine;
 mod opcode;
+mod operands;
 mod register;
 mod semantics;
 
@@ -26,5 +30,6 @@ pub use encode::*;
 pub use instruction::*;
 pub use machine::*;
 pub use opcode::*;
+pub use operands::*;
 pub use register::*;
 pub use semantics::execute;

@@ -49,6 +49,17 @@ pub enum Format {
     Double,
 }
 
+impl Format {
+    /// Size in bytes: 4 or 8.
+    #[must_use]
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Format::Single => 4,
+            Format::Double => 8,
+        }
+    }
+}
+
 /// Rounding mode field of a floating-point instruction (F extension, §"Floating-Point
 /// Control and Status Register").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -221,6 +232,14 @@ pub enum IntFormat {
     I64,
     /// Unsigned 64 bits.
     U64,
+}
+
+impl IntFormat {
+    /// Whether each of its values is a number of the format, so that no conversion rounds.
+    #[must_use]
+    pub const fn is_exact_in(self, format: Format) -> bool {
+        matches!((self, format), (Self::I32 | Self::U32, Format::Double))
+    }
 }
 
 /// Read-modify-write of an `amo*` instruction.

@@ -12,6 +12,8 @@ struct Recorder {
     used: RegisterUse,
     loads: bool,
     stores: bool,
+    /// Size of the access to memory.
+    bytes: Option<u32>,
     rounding: Option<Rounding>,
     /// Control-flow operations, in the classification's terms.
     flow: Vec<Flow>,
@@ -58,17 +60,17 @@ impl Machine for Recorder {
     fn and(&mut self, (): (), (): ()) {}
     fn bool_to_int(&mut self, (): ()) {}
     fn select(&mut self, (): (), (): (), (): ()) {}
-    fn load(&mut self, _: Width, _: bool, (): ()) {
-        self.loads = true;
+    fn load(&mut self, width: Width, _: bool, (): ()) {
+        (self.loads, self.bytes) = (true, Some(width.bytes()));
     }
-    fn store(&mut self, _: Width, (): (), (): ()) {
-        self.stores = true;
+    fn store(&mut self, width: Width, (): (), (): ()) {
+        (self.stores, self.bytes) = (true, Some(width.bytes()));
     }
-    fn load_f(&mut self, _: Format, (): ()) {
-        self.loads = true;
+    fn load_f(&mut self, format: Format, (): ()) {
+        (self.loads, self.bytes) = (true, Some(format.bytes()));
     }
-    fn store_f(&mut self, _: Format, (): (), (): ()) {
-        self.stores = true;
+    fn store_f(&mut self, format: Format, (): (), (): ()) {
+        (self.stores, self.bytes) = (true, Some(format.bytes()));
     }
     fn is_aligned(&mut self, width: Width, _: bool, (): ()) -> bool {
         assert!(matches!(width, Width::Word | Width::Double));
@@ -77,12 +79,13 @@ impl Machine for Recorder {
     fn amo(&mut self, _: AmoOp, width: Width, _: Ordering, (): (), (): ()) {
         assert!(matches!(width, Width::Word | Width::Double));
         (self.loads, self.stores) = (true, true);
+        self.bytes = Some(width.bytes());
     }
-    fn load_reserved(&mut self, _: Width, _: Ordering, (): ()) {
-        self.loads = true;
+    fn load_reserved(&mut self, width: Width, _: Ordering, (): ()) {
+        (self.loads, self.bytes) = (true, Some(width.bytes()));
     }
-    fn store_conditional(&mut self, _: Width, _: Ordering, (): (), (): ()) {
-        self.stores = true;
+    fn store_conditional(&mut self, width: Width, _: Ordering, (): (), (): ()) {
+        (self.stores, self.bytes) = (true, Some(width.bytes()));
     }
     fn fence(&mut self, _: Fence) {}
     fn fence_i(&mut self) {}
@@ -147,6 +150,11 @@ fn check(instruction: &Instruction) {
     assert_eq!(recorded.used, instruction.register_use(), "{instruction:?}");
     assert_eq!(recorded.loads, instruction.is_load(), "{instruction:?}");
     assert_eq!(recorded.stores, instruction.is_store(), "{instruction:?}");
+    assert_eq!(
+        recorded.bytes,
+        instruction.access_bytes(),
+        "{instruction:?}"
+    );
     assert_eq!(recorded.rounding, instruction.rounding(), "{instruction:?}");
     let flow = match instruction.flow() {
         Flow::JumpRegister { kind, base, .. } => Flow::JumpRegister {

@@ -189,6 +189,12 @@ impl Function {
         position.ok().map(|index| &self.blocks[index])
     }
 
+    /// Whether it calls other functions.
+    #[must_use]
+    pub fn calls(&self) -> bool {
+        self.blocks.iter().any(|block| block.terminator.is_call())
+    }
+
     /// Number of instructions in all blocks.
     #[must_use]
     pub fn instruction_count(&self) -> usize {
@@ -200,6 +206,15 @@ impl Function {
 }
 
 impl Terminator {
+    /// Whether it is a call, of a known address or not.
+    #[must_use]
+    pub fn is_call(&self) -> bool {
+        matches!(
+            self,
+            Terminator::Call { .. } | Terminator::CallIndirect { .. }
+        )
+    }
+
     /// Every known successor, external ones included, in a fixed order; not the
     /// callee of a call.
     pub fn edges(&self) -> impl Iterator<Item = &Edge> {

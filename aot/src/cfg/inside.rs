@@ -1,7 +1,8 @@
 //! Code inside a function as a function of its own: the interpreter is there, and the
 //! function's translation has no entry at that place.
 
-use super::blocks::{self, Marks};
+use super::blocks;
+use super::explorer::Marks;
 use super::function::{Function, Terminator};
 use super::resolved::Resolved;
 use super::setjmp;

@@ -12,6 +12,7 @@
 
 mod blocks;
 mod constants;
+mod explorer;
 mod function;
 mod graph;
 mod inside;

@@ -1,7 +1,8 @@
 //! From the entries that the file tells to all functions.
 
-use super::blocks::{self, Marks};
+use super::blocks;
 use super::constants::Constants;
+use super::explorer::Marks;
 use super::function::{Block, Function, Terminator};
 use super::units::{Added, Units};
 use super::{ControlFlow, setjmp};

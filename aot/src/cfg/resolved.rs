@@ -1,6 +1,6 @@
 //! What is known of a function's indirect jumps while its code is being found.
 
-use super::blocks::Explorer;
+use super::explorer::Explorer;
 use super::function::{Block, Edge, Function, JumpTable, Terminator};
 use std::collections::{BTreeMap, HashSet};
 

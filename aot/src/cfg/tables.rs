@@ -1,6 +1,6 @@
 //! Jump tables: how many entries, and where they lead.
 
-use super::blocks::Explorer;
+use super::explorer::Explorer;
 use super::function::{Block, Edge, Index, JumpTable, Terminator};
 use super::graph::{Care, Graph, Reaching, Site};
 use super::values::{Table, Value, Values, add};

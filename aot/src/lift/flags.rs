@@ -1,17 +1,12 @@
 //! Accrued exception flags: the sticky flags of MXCSR, and those of the `Hart`
 //! structure, which the interpreter raised.
-//!
-//! Compilers save and restore them around quiet comparisons and `sqrt`, mostly to the
-//! same value.
 
 use hartline_abi::hart::offset;
-use hartline_isa::{CSR_FFLAGS, CsrOp, CsrSource, Instruction, Operation, XReg};
 use inkwell::IntPredicate;
 use inkwell::values::IntValue;
 
-use super::features::Features;
-use super::function::Lifter;
 use super::ir::{Likely, Memory};
+use super::lifter::Lifter;
 
 /// Sticky flags of MXCSR: IE DE ZE OE UE PE from bit 0 on.
 const STICKY: u64 = 0x3f;
@@ -19,33 +14,6 @@ const STICKY: u64 = 0x3f;
 const FLAGS: u64 = 31;
 /// Bits of MXCSR, and of `fflags`, of the same meaning.
 const PAIRS: [(u64, u64); 5] = [(0, 4), (2, 3), (3, 2), (4, 1), (5, 0)];
-
-/// Whether the instructions begin with a comparison that has no effect on flags:
-/// `frflags t`, a comparison, `fsflags t`, where translated code accesses the flags.
-pub(super) fn saves_flags(instructions: &[(u64, Instruction)], features: &Features) -> bool {
-    let [(_, save), (_, compare), (_, restore), ..] = instructions else {
-        return false;
-    };
-    let Operation::Csr {
-        op: CsrOp::Set,
-        rd: saved,
-        csr: CSR_FFLAGS,
-        source: CsrSource::Register(XReg::ZERO),
-    } = save.operation()
-    else {
-        return false;
-    };
-    let restored = Operation::Csr {
-        op: CsrOp::Write,
-        rd: XReg::ZERO,
-        csr: CSR_FFLAGS,
-        source: CsrSource::Register(saved),
-    };
-    matches!(compare.operation(), Operation::FloatCompare { rd, .. } if rd != saved)
-        && saved != XReg::ZERO
-        && restore.operation() == restored
-        && !features.interprets(save)
-}
 
 impl<'ctx> Lifter<'_, 'ctx> {
     /// `fflags`.
@@ -76,7 +44,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     pub(super) fn set_exception_flags(&mut self, old: IntValue<'ctx>, new: IntValue<'ctx>) {
         let ir = self.ir;
         let new = ir.built(ir.builder().build_and(new, ir.constant(FLAGS), ""));
-        let [change, done] = ["change", "flags"].map(|name| ir.block(self.host, name));
+        let [change, done] = ["change", "flags"].map(|name| self.new_block(name));
         let same = ir.compare(IntPredicate::EQ, old, new);
         ir.branch(same, done, change, Likely::Usually);
         ir.position(change);

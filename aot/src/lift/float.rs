@@ -1,15 +1,16 @@
 //! Floating point on SSE: MXCSR holds rounding mode and accrued flags; what SSE
 //! does differently (NaN results, ranges of conversions) is put right here.
 
-use hartline_isa::{FBinOp, FCmp, FMinMax, Fma, Format, IntFormat, Operation, Rounding};
+use hartline_isa::{FMinMax, Format, Operation, Rounding};
 use inkwell::types::{FloatType, VectorType};
 use inkwell::values::{BasicMetadataValueEnum, FloatValue, IntValue};
 use inkwell::{FloatPredicate, IntPredicate};
 
-use super::function::Lifter;
 use super::ir::Likely;
-use super::machine::Image;
+use super::lifter::Lifter;
+use super::register_image::RegisterImage;
 use super::service::Service;
+use crate::technique::Technique;
 
 /// Canonical NaN of binary32.
 const NAN_SINGLE: u64 = 0x7fc0_0000;
@@ -17,14 +18,19 @@ const NAN_SINGLE: u64 = 0x7fc0_0000;
 const NAN_DOUBLE: u64 = 0x7ff8_0000_0000_0000;
 
 impl<'ctx> Lifter<'_, 'ctx> {
-    fn float_type(&self, format: Format) -> FloatType<'ctx> {
+    /// Whether results may stay raw: not if registers have to be exact everywhere.
+    fn keeps_raw(&self) -> bool {
+        !self.unit.precise && self.unit.disabled.allows(Technique::RawNans)
+    }
+
+    pub(super) fn float_type(&self, format: Format) -> FloatType<'ctx> {
         match format {
             Format::Single => self.ir.single,
             Format::Double => self.ir.double,
         }
     }
 
-    fn canonical_nan(&self, format: Format) -> FloatValue<'ctx> {
+    pub(super) fn canonical_nan(&self, format: Format) -> FloatValue<'ctx> {
         let (bits, nan) = match format {
             Format::Single => (32, NAN_SINGLE),
             Format::Double => (64, NAN_DOUBLE),
@@ -36,7 +42,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     }
 
     /// The image of a single-precision value: NaN-boxed.
-    pub(super) fn boxed(&self, value: FloatValue<'ctx>) -> Image<'ctx> {
+    pub(super) fn boxed(&self, value: FloatValue<'ctx>) -> RegisterImage<'ctx> {
         let ir = self.ir;
         let word = ir.context.i32_type();
         let ones = ir.bitcast(
@@ -49,7 +55,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
             word.const_zero(),
             "",
         ));
-        Image {
+        RegisterImage {
             bits: ir.bitcast(lanes, ir.double).into_float_value(),
             single: Some(value),
             raw: None,
@@ -66,7 +72,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     }
 
     /// The value of an operand: the canonical NaN if a single is not NaN-boxed.
-    fn operand(&self, format: Format, image: Image<'ctx>) -> FloatValue<'ctx> {
+    pub(super) fn operand(&self, format: Format, image: RegisterImage<'ctx>) -> FloatValue<'ctx> {
         let ir = self.ir;
         match (format, image.single) {
             (Format::Double, _) => image.bits,
@@ -82,20 +88,20 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    fn image(&self, format: Format, value: FloatValue<'ctx>) -> Image<'ctx> {
+    pub(super) fn image(&self, format: Format, value: FloatValue<'ctx>) -> RegisterImage<'ctx> {
         match format {
             Format::Single => self.boxed(value),
-            Format::Double => Image::of_bits(value),
+            Format::Double => RegisterImage::of_bits(value),
         }
     }
 
     /// The result of an instruction that propagates NaNs: one that is not canonical
     /// becomes so where it can be seen ([`raw`](super::raw)).
-    fn result(&self, format: Format, value: FloatValue<'ctx>) -> Image<'ctx> {
+    pub(super) fn result(&self, format: Format, value: FloatValue<'ctx>) -> RegisterImage<'ctx> {
         if !self.keeps_raw() {
             return self.canonical(format, value, || ());
         }
-        Image {
+        RegisterImage {
             raw: Some(format),
             ..self.image(format, value)
         }
@@ -108,9 +114,9 @@ impl<'ctx> Lifter<'_, 'ctx> {
         format: Format,
         value: FloatValue<'ctx>,
         on_nan: impl FnOnce(),
-    ) -> Image<'ctx> {
+    ) -> RegisterImage<'ctx> {
         let ir = self.ir;
-        let [nan, done] = ["nan", "number"].map(|name| ir.block(self.host, name));
+        let [nan, done] = ["nan", "number"].map(|name| self.new_block(name));
         let unordered = ir.compare_float(FloatPredicate::UNO, value, value);
         let before = ir.current();
         ir.branch(unordered, nan, done, Likely::NotTaken);
@@ -123,7 +129,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.image(format, phi.as_basic_value().into_float_value())
     }
 
-    fn arithmetic(
+    pub(super) fn arithmetic(
         &self,
         name: &str,
         format: Format,
@@ -136,53 +142,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
             .into_float_value()
     }
 
-    pub(super) fn float_binary(
-        &mut self,
-        op: FBinOp,
-        format: Format,
-        a: Image<'ctx>,
-        b: Image<'ctx>,
-    ) -> Image<'ctx> {
-        let name = match op {
-            FBinOp::Add => "fadd",
-            FBinOp::Sub => "fsub",
-            FBinOp::Mul => "fmul",
-            FBinOp::Div => "fdiv",
-        };
-        let operands = [self.operand(format, a), self.operand(format, b)];
-        let result = self.arithmetic(name, format, &operands);
-        self.result(format, result)
-    }
-
-    pub(super) fn float_sqrt(&mut self, format: Format, a: Image<'ctx>) -> Image<'ctx> {
-        let result = self.arithmetic("sqrt", format, &[self.operand(format, a)]);
-        self.result(format, result)
-    }
-
-    pub(super) fn float_fma(
-        &mut self,
-        fma: Fma,
-        format: Format,
-        operands: [Image<'ctx>; 3],
-    ) -> Image<'ctx> {
-        let [a, b, c] = operands.map(|image| self.operand(format, image));
-        let negate = |yes: bool, value: FloatValue<'ctx>| {
-            if yes {
-                self.ir.built(self.ir.builder().build_float_neg(value, ""))
-            } else {
-                value
-            }
-        };
-        let product_a = negate(fma.negate_product, a);
-        // The addend is subtracted from the product with its sign.
-        let addend = negate(fma.negate_addend, c);
-        let result = self.arithmetic("fma", format, &[product_a, b, addend]);
-        // ∞ × 0 is invalid even if the addend is a quiet NaN; x86 thinks otherwise.
-        self.canonical(format, result, || self.invalid_product(format, a, b))
-    }
-
     /// Sets NV, and no other flag, if one factor is infinite and the other zero.
-    fn invalid_product(&self, format: Format, a: FloatValue<'ctx>, b: FloatValue<'ctx>) {
+    pub(super) fn invalid_product(&self, format: Format, a: FloatValue<'ctx>, b: FloatValue<'ctx>) {
         let ir = self.ir;
         let r#type = self.float_type(format);
         let (zero, one) = (r#type.const_zero(), r#type.const_float(1.0));
@@ -202,7 +163,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     }
 
     /// A comparison that sets NV for signalling NaNs only (`quiet`) or for any.
-    fn ordered_compare(
+    pub(super) fn ordered_compare(
         &self,
         predicate: &str,
         quiet: bool,
@@ -217,27 +178,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
             .into_int_value()
     }
 
-    pub(super) fn float_compare(
-        &mut self,
-        op: FCmp,
-        format: Format,
-        a: Image<'ctx>,
-        b: Image<'ctx>,
-    ) -> IntValue<'ctx> {
-        let (predicate, quiet) = match op {
-            FCmp::Eq => ("oeq", true),
-            FCmp::Lt => ("olt", false),
-            FCmp::Le => ("ole", false),
-        };
-        let (a, b) = (self.operand(format, a), self.operand(format, b));
-        if self.flag_neutral {
-            return self.flag_neutral_compare(predicate, format, a, b);
-        }
-        self.ordered_compare(predicate, quiet, format, a, b)
-    }
-
     /// A comparison after which all flags are as `frflags` found them before it.
-    fn flag_neutral_compare(
+    pub(super) fn flag_neutral_compare(
         &self,
         predicate: &str,
         format: Format,
@@ -246,7 +188,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     ) -> IntValue<'ctx> {
         let ir = self.ir;
         let result = self.ordered_compare(predicate, true, format, a, b);
-        let [nan, done] = ["nan", "compared"].map(|name| ir.block(self.host, name));
+        let [nan, done] = ["nan", "compared"].map(|name| self.new_block(name));
         let unordered = ir.compare_float(FloatPredicate::UNO, a, b);
         ir.branch(unordered, nan, done, Likely::NotTaken);
         ir.position(nan);
@@ -256,39 +198,9 @@ impl<'ctx> Lifter<'_, 'ctx> {
         result
     }
 
-    pub(super) fn float_min_max(
-        &mut self,
-        op: FMinMax,
-        format: Format,
-        a: Image<'ctx>,
-        b: Image<'ctx>,
-    ) -> Image<'ctx> {
-        let ir = self.ir;
-        let (a, b) = (self.operand(format, a), self.operand(format, b));
-        let [nan, ordered, done] = ["nan", "ordered", "done"].map(|name| ir.block(self.host, name));
-        let unordered = self.ordered_compare("uno", true, format, a, b);
-        ir.branch(unordered, nan, ordered, Likely::NotTaken);
-
-        ir.position(nan);
-        let a_nan = ir.compare_float(FloatPredicate::UNO, a, a);
-        let b_nan = ir.compare_float(FloatPredicate::UNO, b, b);
-        let b_or_nan = ir.select(b_nan, self.canonical_nan(format), b);
-        let number = ir.select(a_nan, b_or_nan, a.into()).into_float_value();
-        ir.jump(done);
-
-        ir.position(ordered);
-        let chosen = self.ordered_min_max(op, format, a, b);
-        ir.jump(done);
-
-        ir.position(done);
-        let phi = ir.built(ir.builder().build_phi(self.float_type(format), ""));
-        phi.add_incoming(&[(&number, nan), (&chosen, ordered)]);
-        self.image(format, phi.as_basic_value().into_float_value())
-    }
-
     /// Minimum or maximum of two numbers. Equal ones differ in the sign of a zero at
     /// most: then the bits are combined.
-    fn ordered_min_max(
+    pub(super) fn ordered_min_max(
         &self,
         op: FMinMax,
         format: Format,
@@ -318,93 +230,15 @@ impl<'ctx> Lifter<'_, 'ctx> {
         ir.select(a_below, less.into(), other).into_float_value()
     }
 
-    pub(super) fn float_class(&mut self, format: Format, a: Image<'ctx>) -> IntValue<'ctx> {
-        let ir = self.ir;
-        let builder = ir.builder();
-        let (width, mantissa) = match format {
-            Format::Single => (32, 23),
-            Format::Double => (64, 52),
-        };
-        let value = self.operand(format, a);
-        let bits = ir.bitcast(value, ir.int_of(width)).into_int_value();
-        let bits = ir.zero_extend(bits, 64);
-        let magnitude = ir.constant(!(u64::MAX << (width - 1)));
-        let magnitude = ir.built(builder.build_and(bits, magnitude, ""));
-        let negative = ir.compare(IntPredicate::NE, bits, magnitude);
-        let infinity = ((1u64 << (width - 1 - mantissa)) - 1) << mantissa;
-        let at_least = |limit: u64| ir.compare(IntPredicate::UGE, magnitude, ir.constant(limit));
-        let pick = |condition, a: IntValue<'ctx>, b: IntValue<'ctx>| {
-            ir.select(condition, a, b).into_int_value()
-        };
-        // Bits of the result for a negative and a positive number of each class.
-        let signed =
-            |minus: u32, plus: u32| pick(negative, ir.constant(1 << minus), ir.constant(1 << plus));
-        let mut class = signed(3, 4);
-        class = pick(at_least(1), signed(2, 5), class);
-        class = pick(at_least(1 << mantissa), signed(1, 6), class);
-        class = pick(at_least(infinity), signed(0, 7), class);
-        class = pick(at_least(infinity + 1), ir.constant(1 << 8), class);
-        let quiet = infinity | 1 << (mantissa - 1);
-        pick(at_least(quiet), ir.constant(1 << 9), class)
-    }
-
-    /// In the range where SSE and RISC-V agree SSE converts; the interpreter does
-    /// the rest.
-    pub(super) fn float_to_int(
-        &mut self,
-        to: IntFormat,
-        format: Format,
-        rounding: Rounding,
-        a: Image<'ctx>,
-    ) -> IntValue<'ctx> {
-        let ir = self.ir;
-        let value = self.as_double(format, self.operand(format, a));
-        let two = |power: i32| ir.double.const_float(2f64.powi(power));
-        let (low, high) = match to {
-            IntFormat::I32 => (ir.double.const_float(-2147483647.0), two(31)),
-            IntFormat::U32 => (ir.double.const_zero(), two(32)),
-            IntFormat::I64 => (ir.double.const_float(-9.2233720368547e18), two(63)),
-            IntFormat::U64 => (ir.double.const_zero(), two(63)),
-        };
-        // One below the limit, so that rounding up stays in range.
-        let high = match to {
-            IntFormat::I32 | IntFormat::U32 => ir.built(ir.builder().build_float_sub(
-                high,
-                ir.double.const_float(1.0),
-                "",
-            )),
-            IntFormat::I64 | IntFormat::U64 => high,
-        };
-        let [fast, slow, done] = ["fast", "slow", "done"].map(|name| ir.block(self.host, name));
-        let above = ir.compare_float(FloatPredicate::OGE, value, low);
-        let below = ir.compare_float(FloatPredicate::OLT, value, high);
-        let inside = ir.built(ir.builder().build_and(above, below, ""));
-        ir.branch(inside, fast, slow, Likely::Taken);
-
-        ir.position(slow);
-        let by_runtime = self.interpret_aside();
-        ir.jump(done);
-
-        ir.position(fast);
-        let integer = self.truncate_double(self.rounded(rounding, value));
-        let converted = match to {
-            IntFormat::I32 | IntFormat::U32 => ir.sign_extend(ir.truncate(integer, 32), 64),
-            IntFormat::I64 | IntFormat::U64 => integer,
-        };
-        ir.jump(done);
-
-        ir.position(done);
-        let phi = ir.built(ir.builder().build_phi(ir.int, ""));
-        phi.add_incoming(&[(&by_runtime, slow), (&converted, fast)]);
-        phi.as_basic_value().into_int_value()
-    }
-
-    /// On a rarely taken way: has the interpreter execute the current instruction
-    /// and gives the integer it wrote. Other ways join after it.
-    fn interpret_aside(&mut self) -> IntValue<'ctx> {
+    /// On a rarely taken path: has the interpreter execute the current instruction and returns
+    /// the integer that it wrote. Other paths join after it.
+    pub(super) fn interpret_aside(&mut self) -> IntValue<'ctx> {
         let ir = self.ir;
         self.call_runtime_aside(Service::InterpretOne);
-        let destination = self.instruction.map(|instruction| instruction.operation());
+        let destination = self
+            .instruction
+            .decoded
+            .map(|instruction| instruction.operation());
         match destination {
             Some(Operation::FloatToInt { rd, .. }) if rd.index() != 0 => {
                 self.registers.x(ir, rd.index())
@@ -413,14 +247,14 @@ impl<'ctx> Lifter<'_, 'ctx> {
         }
     }
 
-    fn as_double(&self, format: Format, value: FloatValue<'ctx>) -> FloatValue<'ctx> {
+    pub(super) fn as_double(&self, format: Format, value: FloatValue<'ctx>) -> FloatValue<'ctx> {
         match format {
             Format::Double => value,
             Format::Single => self.extend(value),
         }
     }
 
-    fn extend(&self, value: FloatValue<'ctx>) -> FloatValue<'ctx> {
+    pub(super) fn extend(&self, value: FloatValue<'ctx>) -> FloatValue<'ctx> {
         let ir = self.ir;
         let types = [ir.double.into(), ir.single.into()];
         ir.constrained("fpext", &types, &[value.into()], false)
@@ -429,7 +263,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
 
     /// Rounds to an integral value; sets NX if that changes it. Towards zero is
     /// left to the conversion.
-    fn rounded(&self, rounding: Rounding, value: FloatValue<'ctx>) -> FloatValue<'ctx> {
+    pub(super) fn rounded(&self, rounding: Rounding, value: FloatValue<'ctx>) -> FloatValue<'ctx> {
         let (name, by_mxcsr) = match rounding {
             Rounding::Rtz => return value,
             Rounding::Rne => ("roundeven", false),
@@ -448,43 +282,10 @@ impl<'ctx> Lifter<'_, 'ctx> {
     }
 
     /// Towards zero; sets NX, so it stays even if the integer is not used.
-    fn truncate_double(&self, value: FloatValue<'ctx>) -> IntValue<'ctx> {
+    pub(super) fn truncate_double(&self, value: FloatValue<'ctx>) -> IntValue<'ctx> {
         let ir = self.ir;
         let types = [ir.int.into(), ir.double.into()];
         ir.constrained("fptosi", &types, &[value.into()], false)
             .into_int_value()
-    }
-
-    pub(super) fn float_from_int(
-        &mut self,
-        format: Format,
-        from: IntFormat,
-        a: IntValue<'ctx>,
-    ) -> Image<'ctx> {
-        let ir = self.ir;
-        let (name, operand) = match from {
-            IntFormat::I32 => ("sitofp", ir.truncate(a, 32)),
-            IntFormat::U32 => ("sitofp", ir.zero_extend(ir.truncate(a, 32), 64)),
-            IntFormat::I64 => ("sitofp", a),
-            IntFormat::U64 => ("uitofp", a),
-        };
-        let types = [self.float_type(format).into(), operand.get_type().into()];
-        let value = ir
-            .constrained(name, &types, &[operand.into()], true)
-            .into_float_value();
-        self.image(format, value)
-    }
-
-    pub(super) fn float_convert(&mut self, to: Format, a: Image<'ctx>) -> Image<'ctx> {
-        let ir = self.ir;
-        let value = match to {
-            Format::Double => self.extend(self.operand(Format::Single, a)),
-            Format::Single => {
-                let types = [ir.single.into(), ir.double.into()];
-                ir.constrained("fptrunc", &types, &[a.bits.into()], true)
-                    .into_float_value()
-            }
-        };
-        self.result(to, value)
     }
 }

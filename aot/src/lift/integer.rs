@@ -1,58 +1,36 @@
 //! Integer operations.
 
-use hartline_isa::{BinOp, DivOp, IntegerOp, Operation, RegisterOp, UnOp, Width};
+use hartline_isa::{BinOp, IntegerOp, Operation, RegisterOp, Width};
 use inkwell::IntPredicate;
 use inkwell::values::IntValue;
 
-use super::function::Lifter;
+use super::lifter::Lifter;
 use crate::technique::Technique;
 
 impl<'ctx> Lifter<'_, 'ctx> {
-    pub(super) fn integer_binary(
-        &mut self,
-        op: BinOp,
-        a: IntValue<'ctx>,
-        b: IntValue<'ctx>,
-    ) -> IntValue<'ctx> {
-        let ir = self.ir;
-        let builder = ir.builder();
-        match op {
-            BinOp::Add => ir.built(builder.build_int_add(a, b, "")),
-            BinOp::Sub => ir.built(builder.build_int_sub(a, b, "")),
-            BinOp::And => ir.built(builder.build_and(a, b, "")),
-            BinOp::Or => ir.built(builder.build_or(a, b, "")),
-            BinOp::Xor => ir.built(builder.build_xor(a, b, "")),
-            BinOp::Mul => ir.built(builder.build_int_mul(a, b, "")),
-            BinOp::Shl => ir.built(builder.build_left_shift(a, self.amount(b), "")),
-            BinOp::Shr => ir.built(builder.build_right_shift(a, self.amount(b), false, "")),
-            BinOp::Sar => ir.built(builder.build_right_shift(a, self.amount(b), true, "")),
-            BinOp::Rol => self.integer_intrinsic("llvm.fshl", &[a, a, b]),
-            BinOp::Ror => self.integer_intrinsic("llvm.fshr", &[a, a, b]),
-            BinOp::Min => self.integer_intrinsic("llvm.smin", &[a, b]),
-            BinOp::MinU => self.integer_intrinsic("llvm.umin", &[a, b]),
-            BinOp::Max => self.integer_intrinsic("llvm.smax", &[a, b]),
-            BinOp::MaxU => self.integer_intrinsic("llvm.umax", &[a, b]),
-            BinOp::MulHigh | BinOp::MulHighU | BinOp::MulHighSU => self.high_product(op, a, b),
-            BinOp::ClMul => self.carryless(a, b, 0),
-            BinOp::ClMulHigh => self.carryless(a, b, 64),
-            BinOp::ClMulReversed => self.carryless(a, b, 63),
-        }
-    }
-
     /// A shift amount modulo 64; LLVM's shifts are undefined beyond.
-    fn amount(&self, b: IntValue<'ctx>) -> IntValue<'ctx> {
+    pub(super) fn amount(&self, b: IntValue<'ctx>) -> IntValue<'ctx> {
         let mask = self.ir.constant(63);
         self.ir.built(self.ir.builder().build_and(b, mask, ""))
     }
 
-    fn integer_intrinsic(&self, name: &str, operands: &[IntValue<'ctx>]) -> IntValue<'ctx> {
+    pub(super) fn integer_intrinsic(
+        &self,
+        name: &str,
+        operands: &[IntValue<'ctx>],
+    ) -> IntValue<'ctx> {
         let arguments: Vec<_> = operands.iter().map(|&value| value.into()).collect();
         self.ir
             .intrinsic(name, &[operands[0].get_type().into()], &arguments)
             .into_int_value()
     }
 
-    fn high_product(&self, op: BinOp, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
+    pub(super) fn high_product(
+        &self,
+        op: BinOp,
+        a: IntValue<'ctx>,
+        b: IntValue<'ctx>,
+    ) -> IntValue<'ctx> {
         let ir = self.ir;
         // `mul` has the operands as they are.
         let [a, b] = [a, b].map(|operand| self.seen_with(Technique::ProductPairs, operand));
@@ -76,7 +54,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
 
     /// What the current instruction writes to its destination.
     pub(super) fn written(&self, value: IntValue<'ctx>) -> IntValue<'ctx> {
-        match self.instruction.map(|i| i.operation()) {
+        match self.instruction.decoded.map(|i| i.operation()) {
             Some(Operation::Lui { .. } | Operation::Auipc { .. }) => {
                 self.seen_with(Technique::WideConstants, value)
             }
@@ -109,7 +87,12 @@ impl<'ctx> Lifter<'_, 'ctx> {
     }
 
     /// 64 bits of the carry-less product, from bit `from`.
-    fn carryless(&self, a: IntValue<'ctx>, b: IntValue<'ctx>, from: u64) -> IntValue<'ctx> {
+    pub(super) fn carryless(
+        &self,
+        a: IntValue<'ctx>,
+        b: IntValue<'ctx>,
+        from: u64,
+    ) -> IntValue<'ctx> {
         let ir = self.ir;
         let pair = ir.int.vec_type(2);
         let zero = ir.context.i32_type().const_zero();
@@ -129,23 +112,12 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.bits_from(wide, from)
     }
 
-    pub(super) fn integer_unary(&mut self, op: UnOp, a: IntValue<'ctx>) -> IntValue<'ctx> {
-        let ir = self.ir;
-        match op {
-            UnOp::SignExtend(width) => ir.sign_extend(ir.truncate(a, width.bits()), 64),
-            UnOp::ZeroExtend(width) => ir.zero_extend(ir.truncate(a, width.bits()), 64),
-            UnOp::CountLeadingZeros(width) => self.count_zeros("llvm.ctlz", width, a),
-            UnOp::CountTrailingZeros(width) => self.count_zeros("llvm.cttz", width, a),
-            UnOp::PopCount(width) => {
-                let low = ir.truncate(a, width.bits());
-                ir.zero_extend(self.integer_intrinsic("llvm.ctpop", &[low]), 64)
-            }
-            UnOp::ByteReverse => self.integer_intrinsic("llvm.bswap", &[a]),
-            UnOp::OrCombine => self.or_combine(a),
-        }
-    }
-
-    fn count_zeros(&self, name: &str, width: Width, a: IntValue<'ctx>) -> IntValue<'ctx> {
+    pub(super) fn count_zeros(
+        &self,
+        name: &str,
+        width: Width,
+        a: IntValue<'ctx>,
+    ) -> IntValue<'ctx> {
         let ir = self.ir;
         let low = ir.truncate(a, width.bits());
         let defined = ir.context.bool_type().const_zero();
@@ -159,7 +131,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
 
     /// `orc.b`: bit 7 of each byte tells whether the byte is not zero; then it is
     /// spread over the byte.
-    fn or_combine(&self, a: IntValue<'ctx>) -> IntValue<'ctx> {
+    pub(super) fn or_combine(&self, a: IntValue<'ctx>) -> IntValue<'ctx> {
         let ir = self.ir;
         let builder = ir.builder();
         let low = ir.constant(0x7f7f_7f7f_7f7f_7f7f);
@@ -170,24 +142,5 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let flags = ir.built(builder.build_and(any, high, ""));
         let ones = ir.built(builder.build_right_shift(flags, ir.constant(7), false, ""));
         ir.built(builder.build_int_mul(ones, ir.constant(0xff), ""))
-    }
-
-    pub(super) fn integer_divide(
-        &mut self,
-        op: DivOp,
-        width: Width,
-        a: IntValue<'ctx>,
-        b: IntValue<'ctx>,
-    ) -> IntValue<'ctx> {
-        let ir = self.ir;
-        let bits = width.bits();
-        let (a, b) = (ir.truncate(a, bits), ir.truncate(b, bits));
-        let builder = ir.builder();
-        match op {
-            DivOp::Div => ir.sign_extend(ir.built(builder.build_int_signed_div(a, b, "")), 64),
-            DivOp::Rem => ir.sign_extend(ir.built(builder.build_int_signed_rem(a, b, "")), 64),
-            DivOp::DivU => ir.zero_extend(ir.built(builder.build_int_unsigned_div(a, b, "")), 64),
-            DivOp::RemU => ir.zero_extend(ir.built(builder.build_int_unsigned_rem(a, b, "")), 64),
-        }
     }
 }

@@ -8,9 +8,8 @@
 
 use hartline_isa::{Format, Instruction, Operation};
 
-use super::function::Lifter;
-use super::registers::{RegisterSet, leaves_code};
-use crate::technique::Technique;
+use super::lifter::Lifter;
+use crate::analysis::RegisterSet;
 
 /// The format in which an instruction computes with all its floating-point operands,
 /// if it takes no notice of which NaN they are.
@@ -32,21 +31,16 @@ fn computes_in(instruction: &Instruction) -> Option<Format> {
 }
 
 impl Lifter<'_, '_> {
-    /// Whether results may stay raw: not if registers have to be exact everywhere.
-    pub(super) fn keeps_raw(&self) -> bool {
-        !self.unit.precise && self.unit.disabled.allows(Technique::RawNans)
-    }
-
     /// Makes those registers canonical whose bits an instruction sees.
     pub(super) fn settle_before(&mut self, instruction: &Instruction) {
-        if leaves_code(instruction, &self.unit.features) {
+        if self.unit.features.leaves_code(instruction) {
             return self.settle(RegisterSet::ALL);
         }
         let read = instruction.register_use().f_read;
         let format = computes_in(instruction);
         let seen = (0..32)
             .filter(|&number| read >> number & 1 == 1)
-            .filter(|&number| self.raw[number].is_some() && self.raw[number] != format)
+            .filter(|&number| self.block.raw[number].is_some() && self.block.raw[number] != format)
             .fold(0, |set, number| set | 1 << number);
         self.settle(RegisterSet { x: 0, f: seen });
     }
@@ -54,14 +48,14 @@ impl Lifter<'_, '_> {
     /// Makes registers canonical.
     pub(super) fn settle(&mut self, set: RegisterSet) {
         for number in set.f_numbers() {
-            let Some(format) = self.raw[number].take() else {
+            let Some(format) = self.block.raw[number].take() else {
                 continue;
             };
             let bits = self.registers.f(self.ir, number);
-            let value = self.singles[number].unwrap_or(bits);
+            let value = self.block.singles[number].unwrap_or(bits);
             let image = self.canonical(format, value, || ());
             self.registers.set_f(self.ir, number, image.bits);
-            self.singles[number] = image.single;
+            self.block.singles[number] = image.single;
         }
     }
 }

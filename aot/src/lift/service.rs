@@ -1,6 +1,6 @@
 //! Entry points of the runtime, as translated code reaches them: by code at the start
 //! of the image that makes the link-time address in `Hart.pc` one of this run. So the
-//! address is one constant where it is stored, and the way there one short instruction.
+//! address is one constant where it is stored, and the call one short instruction.
 
 use hartline_abi::hart::offset;
 

@@ -1,51 +1,78 @@
 //! Jump tables as LLVM switches.
 
-use std::collections::BTreeMap;
 use std::mem;
 
 use inkwell::IntPredicate;
 use inkwell::basic_block::BasicBlock;
 use inkwell::values::{IntValue, PointerValue};
 
-use super::function::{Control, Lifter};
+use super::host_blocks::{IndexVariable, Switch};
 use super::ir::Likely;
-use crate::cfg::{Edge, EdgeKind, Function, JumpTable, Terminator};
-
-/// A switch that several jumps lead to. The handlers of a bytecode interpreter each end
-/// in a jump through the same table: a switch for each would give the function as many
-/// edges as the product of jumps and targets.
-pub(super) struct Switch<'ctx> {
-    /// Where the number of the entry goes, which is in range.
-    number: PointerValue<'ctx>,
-    block: BasicBlock<'ctx>,
-    /// By number. Back edges are those that are one for any of the jumps.
-    targets: Vec<Edge>,
-}
-
-fn addresses(targets: &[Edge]) -> Vec<u64> {
-    targets.iter().map(|edge| edge.target).collect()
-}
-
-/// The tables of a function that several jumps go through, by the addresses of their targets.
-pub(super) fn shared_tables(function: &Function) -> BTreeMap<Vec<u64>, Vec<&JumpTable>> {
-    let mut tables: BTreeMap<Vec<u64>, Vec<&JumpTable>> = BTreeMap::new();
-    for block in &function.blocks {
-        if let Terminator::JumpTable(table) = &block.terminator
-            && table.index.is_some()
-            && table.targets.iter().all(|edge| edge.is_internal())
-        {
-            let users = tables.entry(addresses(&table.targets)).or_default();
-            users.push(table);
-        }
-    }
-    tables.retain(|_, users| users.len() > 1);
-    tables
-}
+use super::lifter::{Control, Lifter};
+use crate::analysis::{RegisterSet, addresses, shared_tables};
+use crate::cfg::{Edge, EdgeKind, Index, JumpTable, Terminator};
 
 impl<'ctx> Lifter<'_, 'ctx> {
+    /// Makes the variables of jump table indexes. The builder is in the entry block.
+    pub(super) fn make_index_variables(&mut self) {
+        for block in &self.function.guest.blocks {
+            let Terminator::JumpTable(table) = &block.terminator else {
+                continue;
+            };
+            let Some(index) = table.index else { continue };
+            let variable = self.ir.variable(self.ir.int, "index");
+            self.ir.set(variable, self.ir.constant(u64::MAX));
+            let variables = self.function.indexes.entry(index.pc).or_default();
+            if variables
+                .iter()
+                .all(|v| v.register != index.register || v.low_word != index.low_word)
+            {
+                variables.push(IndexVariable {
+                    register: index.register,
+                    low_word: index.low_word,
+                    variable,
+                });
+            }
+        }
+    }
+
+    /// The variable that holds the index of a jump table.
+    fn index_variable(&self, index: &Index) -> Option<PointerValue<'ctx>> {
+        self.function
+            .indexes
+            .get(&index.pc)?
+            .iter()
+            .find(|v| v.register == index.register && v.low_word == index.low_word)
+            .map(|v| v.variable)
+    }
+
+    /// Sets the index variables whose registers have their values before this instruction.
+    pub(super) fn save_indexes(&mut self) {
+        let Some(variables) = self.function.indexes.remove(&self.instruction.pc) else {
+            return;
+        };
+        for index in &variables {
+            self.load_read(RegisterSet {
+                x: 1 << index.register.index(),
+                f: 0,
+            });
+            let number = index.register.index();
+            let mut value = if number == 0 {
+                self.ir.constant(0)
+            } else {
+                self.registers.x(self.ir, number)
+            };
+            if index.low_word {
+                value = self.ir.zero_extend(self.ir.truncate(value, 32), 64);
+            }
+            self.ir.set(index.variable, value);
+        }
+        self.function.indexes.insert(self.instruction.pc, variables);
+    }
+
     /// Makes the switches that several jumps share. The builder is in the entry block.
     pub(super) fn declare_switches(&mut self) {
-        for (addresses, users) in shared_tables(self.function) {
+        for (addresses, users) in shared_tables(self.function.guest) {
             let edge = |number: usize| {
                 let mut edges = users.iter().map(|table| table.targets[number]);
                 let back = edges.find(|edge| edge.kind == EdgeKind::Back);
@@ -53,36 +80,36 @@ impl<'ctx> Lifter<'_, 'ctx> {
             };
             let switch = Switch {
                 number: self.ir.variable(self.ir.int, "number"),
-                block: self.ir.block(self.host, "switch"),
+                block: self.new_block("switch"),
                 targets: (0..addresses.len()).map(edge).collect(),
             };
-            self.switches.insert(addresses, switch);
+            self.function.blocks.switches.insert(addresses, switch);
         }
     }
 
     /// Fills the blocks of shared switches.
     pub(super) fn make_switches(&mut self) {
         let ir = self.ir;
-        let switches = mem::take(&mut self.switches);
+        let switches = mem::take(&mut self.function.blocks.switches);
         for (targets, switch) in &switches {
             ir.position(switch.block);
-            self.held = self.flow.held_in_switch(targets);
-            self.dirty = self.flow.dirty_in_switch(targets);
+            self.block.resident = self.function.flow.resident_in_switch(targets);
+            self.block.dirty = self.function.flow.dirty_in_switch(targets);
             let number = ir.get(switch.number);
             let values = (0..).map(|number| ir.constant(number));
             let pending = self.switch(number, values, &switch.targets, self.impossible());
             self.fill(pending);
         }
-        self.switches = switches;
+        self.function.blocks.switches = switches;
     }
 
     /// Jumps through a table.
     pub(super) fn jump_table(&mut self, table: &JumpTable) {
-        let Control::Register(target) = self.control else {
+        let Control::Register(target) = self.block.control else {
             return;
         };
         let variable = table.index.and_then(|index| self.index_variable(&index));
-        let other = self.ir.block(self.host, "other");
+        let other = self.new_block("other");
         let pending = match variable {
             Some(variable) => self.switch_on_index(table, variable, target, other),
             None => self.switch_on_address(table, target, other),
@@ -103,16 +130,19 @@ impl<'ctx> Lifter<'_, 'ctx> {
         let ir = self.ir;
         let number = ir.get(variable);
         let targets = addresses(&table.targets);
-        let shared = self.switches.get(&targets);
+        let shared = self.function.blocks.switches.get(&targets);
         let values = (0..).map(|number| ir.constant(number));
         if shared.is_none() && table.certain {
             return self.switch(number, values, &table.targets, other);
         }
         self.check_number(table, number, target, other);
         if let Some(switch) = shared {
-            let stored = self.flow.stored_before_switch(&targets, self.dirty);
+            let stored = self
+                .function
+                .flow
+                .stored_before_switch(&targets, self.block.dirty);
             self.registers.store(ir, stored);
-            self.load_for(self.flow.held_in_switch(&targets));
+            self.load_for(self.function.flow.resident_in_switch(&targets));
             ir.set(switch.number, number);
             ir.jump(switch.block);
             return Vec::new();
@@ -131,7 +161,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     ) {
         let ir = self.ir;
         let go_on = |condition| {
-            let block = ir.block(self.host, "checked");
+            let block = self.new_block("checked");
             ir.branch(condition, block, other, Likely::Taken);
             ir.position(block);
         };
@@ -153,7 +183,7 @@ impl<'ctx> Lifter<'_, 'ctx> {
     fn impossible(&self) -> BasicBlock<'ctx> {
         let ir = self.ir;
         let current = ir.current();
-        let block = ir.block(self.host, "impossible");
+        let block = self.new_block("impossible");
         ir.position(block);
         ir.built(ir.builder().build_unreachable());
         ir.position(current);
@@ -174,8 +204,8 @@ impl<'ctx> Lifter<'_, 'ctx> {
         self.switch(self.link_address(target), values, &table.targets, other)
     }
 
-    /// Leads to `targets` for the values of the same place, elsewhere to `other`. Gives
-    /// back the blocks that are still to be filled.
+    /// Leads to `targets` for the values of the same position, for others to `other`. Returns
+    /// the blocks that are still to be filled.
     fn switch<'e>(
         &self,
         value: IntValue<'ctx>,

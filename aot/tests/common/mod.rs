@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
+use hartline_aot::analysis::{Conventions, Features, Liveness, Unit};
 use hartline_aot::cfg::{Block, Function, Terminator};
 use hartline_aot::elf::Constants;
-use hartline_aot::lift::{Conventions, Features, Liveness, Unit};
 use hartline_aot::technique::{Disabled, Technique};
 use hartline_aot::translate::{Stage, emit};
 use hartline_isa::decode;

@@ -1,127 +1,86 @@
 //! F and D: the OP-FP and fused multiply-add formats.
 
-use crate::opcode::major;
-use crate::{
-    FBinOp, FCmp, FMinMax, FReg, Fma, Format, IntFormat, Operation, Rounding, SignOp, XReg,
-};
+use crate::codes::funct5;
+use crate::fields::{f, funct3, x};
+use crate::{FBinOp, FCmp, FMinMax, Fma, Format, IntFormat, Operation, Rounding, SignOp};
 
-use super::funct3;
-
-/// Rounding mode; 5 and 6 are reserved.
-const fn rounding(bits: u32) -> Option<Rounding> {
-    Some(match funct3(bits) {
-        0 => Rounding::Rne,
-        1 => Rounding::Rtz,
-        2 => Rounding::Rdn,
-        3 => Rounding::Rup,
-        4 => Rounding::Rmm,
-        7 => Rounding::Dyn,
-        _ => return None,
-    })
+fn rounding(bits: u32) -> Option<Rounding> {
+    Rounding::from_code(funct3(bits))
 }
 
-const fn format(bits: u32) -> Option<Format> {
-    match bits >> 25 & 3 {
-        0 => Some(Format::Single),
-        1 => Some(Format::Double),
-        _ => None,
-    }
+fn format(bits: u32) -> Option<Format> {
+    Format::from_code(bits >> 25 & 3)
 }
 
-const fn int_format(bits: u32) -> Option<IntFormat> {
-    Some(match bits >> 20 & 31 {
-        0 => IntFormat::I32,
-        1 => IntFormat::U32,
-        2 => IntFormat::I64,
-        3 => IntFormat::U64,
-        _ => return None,
-    })
+fn int_format(bits: u32) -> Option<IntFormat> {
+    IntFormat::from_code(bits >> 20 & 31)
 }
 
 pub(super) fn fma(bits: u32) -> Option<Operation> {
-    let opcode = bits & 0x7f;
     Some(Operation::FloatFma {
-        fma: Fma {
-            negate_product: matches!(opcode, major::NMSUB | major::NMADD),
-            negate_addend: matches!(opcode, major::MSUB | major::NMADD),
-        },
+        fma: Fma::from_opcode(bits & 0x7f)?,
         format: format(bits)?,
         rounding: rounding(bits)?,
-        rd: FReg::at(bits, 7),
-        rs1: FReg::at(bits, 15),
-        rs2: FReg::at(bits, 20),
-        rs3: FReg::at(bits, 27),
+        rd: f::rd(bits),
+        rs1: f::rs1(bits),
+        rs2: f::rs2(bits),
+        rs3: f::rs3(bits),
     })
 }
 
 pub(super) fn op_fp(bits: u32) -> Option<Operation> {
     let format = format(bits)?;
-    let (rd, rs1, rs2) = (FReg::at(bits, 7), FReg::at(bits, 15), FReg::at(bits, 20));
-    let (x_rd, x_rs1) = (XReg::at(bits, 7), XReg::at(bits, 15));
-    let binary = |op| {
-        let rounding = rounding(bits)?;
-        Some(Operation::FloatBinary {
-            op,
-            format,
-            rounding,
-            rd,
-            rs1,
-            rs2,
-        })
-    };
+    let (rd, rs1, rs2) = (f::rd(bits), f::rs1(bits), f::rs2(bits));
+    let (x_rd, x_rs1) = (x::rd(bits), x::rs1(bits));
     Some(match bits >> 27 {
-        0x00 => binary(FBinOp::Add)?,
-        0x01 => binary(FBinOp::Sub)?,
-        0x02 => binary(FBinOp::Mul)?,
-        0x03 => binary(FBinOp::Div)?,
-        0x0b if rs2.number() == 0 => Operation::FloatSqrt {
+        funct5::SQRT if rs2.number() == 0 => Operation::FloatSqrt {
             format,
             rounding: rounding(bits)?,
             rd,
             rs1,
         },
-        0x04 => Operation::FloatSign {
-            op: sign_op(funct3(bits))?,
+        funct5::SIGN => Operation::FloatSign {
+            op: SignOp::from_code(funct3(bits))?,
             format,
             rd,
             rs1,
             rs2,
         },
-        0x05 => Operation::FloatMinMax {
-            op: min_max(funct3(bits))?,
+        funct5::MIN_MAX => Operation::FloatMinMax {
+            op: FMinMax::from_code(funct3(bits))?,
             format,
             rd,
             rs1,
             rs2,
         },
-        0x08 => Operation::FloatConvert {
+        funct5::CONVERT => Operation::FloatConvert {
             to: convert(format, rs2.number())?,
             rounding: rounding(bits)?,
             rd,
             rs1,
         },
-        0x14 => Operation::FloatCompare {
-            op: compare(funct3(bits))?,
+        funct5::COMPARE => Operation::FloatCompare {
+            op: FCmp::from_code(funct3(bits))?,
             format,
             rd: x_rd,
             rs1,
             rs2,
         },
-        0x18 => Operation::FloatToInt {
+        funct5::TO_INT => Operation::FloatToInt {
             to: int_format(bits)?,
             format,
             rounding: rounding(bits)?,
             rd: x_rd,
             rs1,
         },
-        0x1a => Operation::IntToFloat {
+        funct5::FROM_INT => Operation::IntToFloat {
             from: int_format(bits)?,
             format,
             rounding: rounding(bits)?,
             rd,
             rs1: x_rs1,
         },
-        0x1c if rs2.number() == 0 => match funct3(bits) {
+        funct5::TO_BITS_OR_CLASS if rs2.number() == 0 => match funct3(bits) {
             0 => Operation::FloatToBits {
                 format,
                 rd: x_rd,
@@ -134,38 +93,19 @@ pub(super) fn op_fp(bits: u32) -> Option<Operation> {
             },
             _ => return None,
         },
-        0x1e if rs2.number() == 0 && funct3(bits) == 0 => Operation::BitsToFloat {
+        funct5::FROM_BITS if rs2.number() == 0 && funct3(bits) == 0 => Operation::BitsToFloat {
             format,
             rd,
             rs1: x_rs1,
         },
-        _ => return None,
-    })
-}
-
-const fn sign_op(funct3: u32) -> Option<SignOp> {
-    Some(match funct3 {
-        0 => SignOp::Copy,
-        1 => SignOp::Negate,
-        2 => SignOp::Xor,
-        _ => return None,
-    })
-}
-
-const fn min_max(funct3: u32) -> Option<FMinMax> {
-    match funct3 {
-        0 => Some(FMinMax::Min),
-        1 => Some(FMinMax::Max),
-        _ => None,
-    }
-}
-
-const fn compare(funct3: u32) -> Option<FCmp> {
-    Some(match funct3 {
-        0 => FCmp::Le,
-        1 => FCmp::Lt,
-        2 => FCmp::Eq,
-        _ => return None,
+        funct5 => Operation::FloatBinary {
+            op: FBinOp::from_code(funct5)?,
+            format,
+            rounding: rounding(bits)?,
+            rd,
+            rs1,
+            rs2,
+        },
     })
 }
 

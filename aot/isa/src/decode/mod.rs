@@ -5,10 +5,16 @@
 mod compressed;
 mod float;
 
+use crate::codes::funct5;
+use crate::fields::x::{rd, rs1, rs2};
+use crate::fields::{
+    amount, b_immediate, csr, csr_immediate, f, fence, funct3, i_immediate, j_immediate, order,
+    s_immediate, u_immediate,
+};
 use crate::opcode::major;
 use crate::{
-    AmoOp, Cmp, CsrOp, CsrSource, FReg, Fence, Format, ImmediateOp, Instruction, Operation,
-    Ordering, RegisterOp, ShiftOp, UnaryOp, Width, XReg,
+    AmoOp, Cmp, CsrOp, CsrSource, Format, ImmediateOp, Instruction, Operation, RegisterOp, ShiftOp,
+    UnaryOp, Width, XReg,
 };
 
 /// Length in bytes of the instruction whose first 16 bits are `low`: 2 or 4.
@@ -50,14 +56,14 @@ fn operation(bits: u32) -> Option<Operation> {
             offset: i_immediate(bits),
         },
         major::BRANCH => Operation::Branch {
-            condition: branch_condition(funct3(bits))?,
+            condition: Cmp::from_code(funct3(bits))?,
             rs1: rs1(bits),
             rs2: rs2(bits),
             offset: b_immediate(bits),
         },
         major::LOAD => load(bits)?,
         major::STORE => Operation::Store {
-            width: width(funct3(bits))?,
+            width: Width::from_code(funct3(bits))?,
             rs1: rs1(bits),
             rs2: rs2(bits),
             offset: s_immediate(bits),
@@ -68,15 +74,15 @@ fn operation(bits: u32) -> Option<Operation> {
         major::AMO => atomic(bits)?,
         major::SYSTEM => system(bits)?,
         major::LOAD_FP => Operation::LoadFloat {
-            format: memory_format(funct3(bits))?,
-            rd: FReg::at(bits, 7),
+            format: Format::from_memory_code(funct3(bits))?,
+            rd: f::rd(bits),
             rs1: rs1(bits),
             offset: i_immediate(bits),
         },
         major::STORE_FP => Operation::StoreFloat {
-            format: memory_format(funct3(bits))?,
+            format: Format::from_memory_code(funct3(bits))?,
             rs1: rs1(bits),
-            rs2: FReg::at(bits, 20),
+            rs2: f::rs2(bits),
             offset: s_immediate(bits),
         },
         major::MADD | major::MSUB | major::NMSUB | major::NMADD => float::fma(bits)?,
@@ -85,81 +91,13 @@ fn operation(bits: u32) -> Option<Operation> {
     })
 }
 
-const fn rd(bits: u32) -> XReg {
-    XReg::at(bits, 7)
-}
-
-const fn rs1(bits: u32) -> XReg {
-    XReg::at(bits, 15)
-}
-
-const fn rs2(bits: u32) -> XReg {
-    XReg::at(bits, 20)
-}
-
-const fn funct3(bits: u32) -> u32 {
-    bits >> 12 & 7
-}
-
-const fn i_immediate(bits: u32) -> i32 {
-    bits as i32 >> 20
-}
-
-const fn s_immediate(bits: u32) -> i32 {
-    (bits as i32 >> 25 << 5) | (bits >> 7 & 0x1f) as i32
-}
-
-const fn b_immediate(bits: u32) -> i32 {
-    (bits as i32 >> 31 << 12)
-        | ((bits >> 7 & 1) << 11 | (bits >> 25 & 0x3f) << 5 | (bits >> 8 & 0xf) << 1) as i32
-}
-
-const fn u_immediate(bits: u32) -> i32 {
-    (bits & 0xffff_f000) as i32
-}
-
-const fn j_immediate(bits: u32) -> i32 {
-    (bits as i32 >> 31 << 20)
-        | (bits & 0xf_f000 | (bits >> 20 & 1) << 11 | (bits >> 21 & 0x3ff) << 1) as i32
-}
-
-const fn branch_condition(funct3: u32) -> Option<Cmp> {
-    Some(match funct3 {
-        0 => Cmp::Eq,
-        1 => Cmp::Ne,
-        4 => Cmp::Lt,
-        5 => Cmp::Ge,
-        6 => Cmp::LtU,
-        7 => Cmp::GeU,
-        _ => return None,
-    })
-}
-
-const fn width(code: u32) -> Option<Width> {
-    Some(match code {
-        0 => Width::Byte,
-        1 => Width::Half,
-        2 => Width::Word,
-        3 => Width::Double,
-        _ => return None,
-    })
-}
-
-const fn memory_format(funct3: u32) -> Option<Format> {
-    match funct3 {
-        2 => Some(Format::Single),
-        3 => Some(Format::Double),
-        _ => None,
-    }
-}
-
 fn load(bits: u32) -> Option<Operation> {
     let code = funct3(bits);
     if code == 7 {
         return None;
     }
     Some(Operation::Load {
-        width: width(code & 3)?,
+        width: Width::from_code(code & 3)?,
         signed: code & 4 == 0,
         rd: rd(bits),
         rs1: rs1(bits),
@@ -181,7 +119,7 @@ fn immediate(bits: u32) -> Option<Operation> {
         return Some(Operation::Unary { op, rd, rs1 });
     }
     let op = ShiftOp::from_fields(opcode, funct3, bits >> 25 & 0x7e)?;
-    let amount = (bits >> 20 & 0x3f) as u8;
+    let amount = amount(bits);
     if op.amount_bits() == 5 && amount >= 32 {
         return None;
     }
@@ -209,55 +147,25 @@ fn register(bits: u32) -> Option<Operation> {
 
 fn misc_mem(bits: u32) -> Option<Operation> {
     match funct3(bits) {
-        // Reserved values of fm, rd and rs1 are to be taken for a normal fence.
-        0 => {
-            let (predecessor, successor) = ((bits >> 24 & 15) as u8, (bits >> 20 & 15) as u8);
-            let tso = bits >> 28 == 8 && predecessor == 3 && successor == 3;
-            Some(Operation::Fence(Fence {
-                predecessor,
-                successor,
-                tso,
-            }))
-        }
+        // Reserved values of rd and rs1 are to be ignored.
+        0 => Some(Operation::Fence(fence(bits))),
         1 => Some(Operation::FenceI),
         _ => None,
     }
 }
 
-const fn amo_op(funct5: u32) -> Option<AmoOp> {
-    Some(match funct5 {
-        0x00 => AmoOp::Add,
-        0x01 => AmoOp::Swap,
-        0x04 => AmoOp::Xor,
-        0x08 => AmoOp::Or,
-        0x0c => AmoOp::And,
-        0x10 => AmoOp::Min,
-        0x14 => AmoOp::Max,
-        0x18 => AmoOp::MinU,
-        0x1c => AmoOp::MaxU,
-        _ => return None,
-    })
-}
-
 fn atomic(bits: u32) -> Option<Operation> {
-    let width = match funct3(bits) {
-        2 => Width::Word,
-        3 => Width::Double,
-        _ => return None,
-    };
-    let order = Ordering {
-        acquire: bits >> 26 & 1 == 1,
-        release: bits >> 25 & 1 == 1,
-    };
+    let width = Width::from_code(funct3(bits)).filter(|width| width.bytes() >= 4)?;
+    let order = order(bits);
     let (rd, rs1, rs2) = (rd(bits), rs1(bits), rs2(bits));
     Some(match bits >> 27 {
-        0x02 if rs2 == XReg::ZERO => Operation::LoadReserved {
+        funct5::LOAD_RESERVED if rs2 == XReg::ZERO => Operation::LoadReserved {
             width,
             order,
             rd,
             rs1,
         },
-        0x03 => Operation::StoreConditional {
+        funct5::STORE_CONDITIONAL => Operation::StoreConditional {
             width,
             order,
             rd,
@@ -265,7 +173,7 @@ fn atomic(bits: u32) -> Option<Operation> {
             rs2,
         },
         funct5 => Operation::Amo {
-            op: amo_op(funct5)?,
+            op: AmoOp::from_code(funct5)?,
             width,
             order,
             rd,
@@ -276,27 +184,22 @@ fn atomic(bits: u32) -> Option<Operation> {
 }
 
 fn system(bits: u32) -> Option<Operation> {
-    let op = match funct3(bits) & 3 {
-        1 => CsrOp::Write,
-        2 => CsrOp::Set,
-        3 => CsrOp::Clear,
-        _ => {
-            return match bits {
-                0x0000_0073 => Some(Operation::Ecall),
-                0x0010_0073 => Some(Operation::Ebreak),
-                _ => None,
-            };
-        }
+    let Some(op) = CsrOp::from_code(funct3(bits) & 3) else {
+        return match bits {
+            0x0000_0073 => Some(Operation::Ecall),
+            0x0010_0073 => Some(Operation::Ebreak),
+            _ => None,
+        };
     };
     let source = if funct3(bits) & 4 == 0 {
         CsrSource::Register(rs1(bits))
     } else {
-        CsrSource::Immediate((bits >> 15 & 31) as u8)
+        CsrSource::Immediate(csr_immediate(bits))
     };
     Some(Operation::Csr {
         op,
         rd: rd(bits),
-        csr: (bits >> 20) as u16,
+        csr: csr(bits),
         source,
     })
 }

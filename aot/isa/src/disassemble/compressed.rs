@@ -1,47 +1,33 @@
-//! C extension: the mnemonic comes from the encoding, the operands from the
-//! operation that it expands to.
+//! C extension: the mnemonic comes from the encoding, the operands are those of the operation
+//! that it expands to, without the ones that the encoding implies.
 
-use core::fmt;
+use crate::{Operands, Operation, Syntax};
 
-use crate::Operation;
-
-use super::target;
-
-/// Prints the instruction with the 16-bit encoding `raw`, which expands to `operation`.
-pub(super) fn print(
-    f: &mut fmt::Formatter<'_>,
-    raw: u32,
-    operation: Operation,
-    pc: u64,
-) -> fmt::Result {
+/// Mnemonic and operands of the instruction with the 16-bit encoding `raw`, which expands to
+/// `operation`.
+pub(super) fn parts(raw: u32, operation: Operation) -> (&'static str, Operands) {
     use Operation as O;
-    let name = mnemonic(raw, operation);
-    match operation {
-        O::Immediate { rd, immediate, .. } if raw & 3 == 0 => {
-            write!(f, "{name}\t{rd},x2,{immediate}")
-        }
-        O::Immediate { rd, immediate, .. } => write!(f, "{name}\t{rd},{immediate}"),
-        O::Shift { rd, amount: 0, .. } => write!(f, "{name}64\t{rd}"),
-        O::Shift { rd, amount, .. } => write!(f, "{name}\t{rd},{amount:#x}"),
-        O::Lui { rd, immediate } => write!(f, "{name}\t{rd},{:#x}", immediate as u32 >> 12),
-        O::Register { rd, rs2, .. } => write!(f, "{name}\t{rd},{rs2}"),
-        O::Load {
-            rd, rs1, offset, ..
-        } => write!(f, "{name}\t{rd},{offset}({rs1})"),
-        O::Store {
-            rs2, rs1, offset, ..
-        } => write!(f, "{name}\t{rs2},{offset}({rs1})"),
-        O::LoadFloat {
-            rd, rs1, offset, ..
-        } => write!(f, "{name}\t{rd},{offset}({rs1})"),
-        O::StoreFloat {
-            rs2, rs1, offset, ..
-        } => write!(f, "{name}\t{rs2},{offset}({rs1})"),
-        O::Jal { offset, .. } => write!(f, "{name}\t{:x}", target(pc, offset)),
-        O::Branch { rs1, offset, .. } => write!(f, "{name}\t{rs1},{:x}", target(pc, offset)),
-        O::Jalr { rs1, .. } => write!(f, "{name}\t{rs1}"),
-        _ => f.write_str(name),
-    }
+    let all = operation.operands();
+    let operands = match operation {
+        // `c.addi4spn` has the stack pointer as an operand.
+        O::Immediate { .. } if raw & 3 == 0 => all,
+        O::Immediate { .. } | O::Register { .. } => Operands { rs1: None, ..all },
+        O::Shift { amount, .. } => Operands {
+            rs1: None,
+            immediate: all.immediate.filter(|_| amount != 0),
+            ..all
+        },
+        O::Jal { .. } => Operands { rd: None, ..all },
+        O::Branch { .. } => Operands { rs2: None, ..all },
+        O::Jalr { .. } => Operands {
+            rd: None,
+            immediate: None,
+            syntax: Syntax::List,
+            ..all
+        },
+        _ => all,
+    };
+    (mnemonic(raw, operation), operands)
 }
 
 /// The mnemonic, given that the encoding is legal.
@@ -59,10 +45,11 @@ fn mnemonic(raw: u32, operation: Operation) -> &'static str {
         (1, 2) => "c.li",
         (1, 3) if matches!(operation, Operation::Lui { .. }) => "c.lui",
         (1, 3) => "c.addi16sp",
-        (1, 4) => arithmetic(raw),
+        (1, 4) => arithmetic(raw, operation),
         (1, 5) => "c.j",
         (1, 6) => "c.beqz",
         (1, _) => "c.bnez",
+        (_, 0) if is_zero_shift(operation) => "c.slli64",
         (_, 0) => "c.slli",
         (_, 1) => "c.fldsp",
         (_, 2) => "c.lwsp",
@@ -74,9 +61,11 @@ fn mnemonic(raw: u32, operation: Operation) -> &'static str {
     }
 }
 
-fn arithmetic(raw: u32) -> &'static str {
+fn arithmetic(raw: u32, operation: Operation) -> &'static str {
     match (raw >> 10 & 3, raw >> 12 & 1, raw >> 5 & 3) {
+        (0, _, _) if is_zero_shift(operation) => "c.srli64",
         (0, _, _) => "c.srli",
+        (1, _, _) if is_zero_shift(operation) => "c.srai64",
         (1, _, _) => "c.srai",
         (2, _, _) => "c.andi",
         (_, 0, 0) => "c.sub",
@@ -96,4 +85,9 @@ fn jump_or_move(raw: u32, operation: Operation) -> &'static str {
         (_, 0) => "c.mv",
         _ => "c.add",
     }
+}
+
+/// Whether a shift has the amount 0, for which RV128 shifts by 64.
+fn is_zero_shift(operation: Operation) -> bool {
+    matches!(operation, Operation::Shift { amount: 0, .. })
 }

@@ -2,13 +2,13 @@
 //! `-M no-aliases,numeric`, without the comments and symbols it appends.
 
 mod compressed;
-mod float;
+mod mnemonic;
 
 use core::fmt;
 
 use crate::{
-    AmoOp, CSR_CYCLE, Cmp, CsrOp, CsrSource, Instruction, Operation, Ordering, Rounding, Width,
-    XReg, csr_name,
+    CSR_CYCLE, CsrOp, CsrSource, Immediate, Instruction, Operands, Operation, Register, Rounding,
+    Syntax, XReg, csr_name,
 };
 
 /// An instruction at an address, to be printed with `Display`.
@@ -30,171 +30,140 @@ impl Instruction {
     }
 }
 
+/// The assembler's idiom for an instruction that is illegal on every machine.
+const UNIMP: Operation = Operation::Csr {
+    op: CsrOp::Write,
+    rd: XReg::ZERO,
+    csr: CSR_CYCLE,
+    source: CsrSource::Register(XReg::ZERO),
+};
+
 impl fmt::Display for Disassembly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let operation = self.instruction.operation();
         if self.instruction.is_compressed() {
-            compressed::print(f, self.instruction.raw(), operation, self.pc)
-        } else {
-            print(f, operation, self.pc)
+            let (name, operands) = compressed::parts(self.instruction.raw(), operation);
+            f.write_str(name)?;
+            return print(f, &operands, self.pc);
+        }
+        if operation == UNIMP {
+            return f.write_str("unimp");
+        }
+        mnemonic::print(f, operation)?;
+        print(f, &operation.operands(), self.pc)
+    }
+}
+
+/// Prints operands, with a tab before the first one.
+fn print(f: &mut fmt::Formatter<'_>, operands: &Operands, pc: u64) -> fmt::Result {
+    let mut list = List { f, separator: '\t' };
+    let &Operands {
+        rd,
+        rs1,
+        rs2,
+        rs3,
+        immediate,
+        ..
+    } = operands;
+    match operands.syntax {
+        Syntax::List | Syntax::Exact => {
+            list.registers([rd, rs1, rs2, rs3])?;
+            list.immediate(immediate, pc)?;
+            match operands.rounding {
+                Some(rounding) if operands.syntax == Syntax::List => list.rounding(rounding),
+                _ => Ok(()),
+            }
+        }
+        Syntax::Offset => {
+            list.registers([rd, rs2])?;
+            list.immediate(immediate, pc)?;
+            list.base(rs1)
+        }
+        Syntax::Address => {
+            list.registers([rd, rs2])?;
+            list.add("")?;
+            list.base(rs1)
+        }
+        Syntax::Csr => {
+            list.registers([rd])?;
+            list.csr(operands.csr)?;
+            list.registers([rs1])?;
+            list.immediate(immediate, pc)
         }
     }
 }
 
-fn print(f: &mut fmt::Formatter<'_>, operation: Operation, pc: u64) -> fmt::Result {
-    use Operation as O;
-    match operation {
-        O::Lui { rd, immediate } => write!(f, "lui\t{rd},{:#x}", immediate as u32 >> 12),
-        O::Auipc { rd, immediate } => write!(f, "auipc\t{rd},{:#x}", immediate as u32 >> 12),
-        O::Jal { rd, offset } => write!(f, "jal\t{rd},{:x}", target(pc, offset)),
-        O::Jalr { rd, rs1, offset } => write!(f, "jalr\t{rd},{offset}({rs1})"),
-        O::Branch {
-            condition,
-            rs1,
-            rs2,
-            offset,
-        } => {
-            let name = branch_name(condition);
-            write!(f, "{name}\t{rs1},{rs2},{:x}", target(pc, offset))
+/// Operands with what stands between them.
+struct List<'a, 'f> {
+    f: &'a mut fmt::Formatter<'f>,
+    separator: char,
+}
+
+impl List<'_, '_> {
+    fn add(&mut self, operand: impl fmt::Display) -> fmt::Result {
+        write!(self.f, "{}{operand}", self.separator)?;
+        self.separator = ',';
+        Ok(())
+    }
+
+    /// A base register, which follows its offset.
+    fn base(&mut self, register: Option<Register>) -> fmt::Result {
+        match register {
+            Some(register) => write!(self.f, "({register})"),
+            None => Ok(()),
         }
-        O::Load {
-            width,
-            signed,
-            rd,
-            rs1,
-            offset,
-        } => {
-            let unsigned = if signed { "" } else { "u" };
-            write!(
-                f,
-                "l{}{unsigned}\t{rd},{offset}({rs1})",
-                width_letter(width)
-            )
+    }
+
+    fn registers<const N: usize>(&mut self, registers: [Option<Register>; N]) -> fmt::Result {
+        let mut registers = registers.into_iter().flatten();
+        registers.try_for_each(|register| self.add(register))
+    }
+
+    fn immediate(&mut self, immediate: Option<Immediate>, pc: u64) -> fmt::Result {
+        let Some(immediate) = immediate else {
+            return Ok(());
+        };
+        match immediate {
+            Immediate::I(value) | Immediate::S(value) => self.add(value),
+            Immediate::B(offset) | Immediate::J(offset) => {
+                let target = pc.wrapping_add_signed(i64::from(offset));
+                self.add(format_args!("{target:x}"))
+            }
+            Immediate::U(value) => self.add(format_args!("{:#x}", value as u32 >> 12)),
+            Immediate::Amount(amount) => self.add(format_args!("{amount:#x}")),
+            Immediate::Csr(value) => self.add(value),
+            // The mnemonic says it.
+            Immediate::Fence(fence) if fence.tso => Ok(()),
+            Immediate::Fence(fence) => {
+                self.add(Set(fence.predecessor))?;
+                self.add(Set(fence.successor))
+            }
         }
-        O::Store {
-            width,
-            rs1,
-            rs2,
-            offset,
-        } => {
-            write!(f, "s{}\t{rs2},{offset}({rs1})", width_letter(width))
+    }
+
+    fn csr(&mut self, csr: Option<u16>) -> fmt::Result {
+        match csr.map(|csr| (csr, csr_name(csr))) {
+            Some((_, Some(name))) => self.add(name),
+            Some((csr, None)) => self.add(format_args!("{csr:#x}")),
+            None => Ok(()),
         }
-        O::Immediate {
-            op,
-            rd,
-            rs1,
-            immediate,
-        } => {
-            write!(f, "{}\t{rd},{rs1},{immediate}", op.mnemonic())
+    }
+
+    /// The dynamic rounding mode is not written.
+    fn rounding(&mut self, rounding: Rounding) -> fmt::Result {
+        match rounding {
+            Rounding::Dyn => Ok(()),
+            rounding => self.add(rounding.name()),
         }
-        O::Shift {
-            op,
-            rd,
-            rs1,
-            amount,
-        } => {
-            write!(f, "{}\t{rd},{rs1},{amount:#x}", op.mnemonic())
-        }
-        O::Unary { op, rd, rs1 } => write!(f, "{}\t{rd},{rs1}", op.mnemonic()),
-        O::Register { op, rd, rs1, rs2 } => write!(f, "{}\t{rd},{rs1},{rs2}", op.mnemonic()),
-        O::Fence(fence) if fence.tso => f.write_str("fence.tso"),
-        O::Fence(fence) => {
-            write!(
-                f,
-                "fence\t{},{}",
-                Set(fence.predecessor),
-                Set(fence.successor)
-            )
-        }
-        O::FenceI => f.write_str("fence.i"),
-        O::Ecall => f.write_str("ecall"),
-        O::Ebreak => f.write_str("ebreak"),
-        O::Csr {
-            op,
-            rd,
-            csr,
-            source,
-        } => print_csr(f, op, rd, csr, source),
-        O::LoadReserved {
-            width,
-            order,
-            rd,
-            rs1,
-        } => {
-            write!(
-                f,
-                "lr.{}{}\t{rd},({rs1})",
-                width_letter(width),
-                suffix(order)
-            )
-        }
-        O::StoreConditional {
-            width,
-            order,
-            rd,
-            rs1,
-            rs2,
-        } => {
-            write!(
-                f,
-                "sc.{}{}\t{rd},{rs2},({rs1})",
-                width_letter(width),
-                suffix(order)
-            )
-        }
-        O::Amo {
-            op,
-            width,
-            order,
-            rd,
-            rs1,
-            rs2,
-        } => {
-            let (op, width, order) = (amo_name(op), width_letter(width), suffix(order));
-            write!(f, "amo{op}.{width}{order}\t{rd},{rs2},({rs1})")
-        }
-        _ => float::print(f, operation),
     }
 }
 
-fn target(pc: u64, offset: i32) -> u64 {
-    pc.wrapping_add_signed(i64::from(offset))
-}
-
-fn print_csr(
-    f: &mut fmt::Formatter<'_>,
-    op: CsrOp,
-    rd: XReg,
-    csr: u16,
-    source: CsrSource,
-) -> fmt::Result {
-    // The assembler's idiom for an instruction that is illegal on every machine.
-    if (op, rd, csr, source)
-        == (
-            CsrOp::Write,
-            XReg::ZERO,
-            CSR_CYCLE,
-            CsrSource::Register(XReg::ZERO),
-        )
-    {
-        return f.write_str("unimp");
-    }
-    let op = match op {
-        CsrOp::Write => "csrrw",
-        CsrOp::Set => "csrrs",
-        CsrOp::Clear => "csrrc",
-    };
-    match source {
-        CsrSource::Register(_) => write!(f, "{op}\t{rd},")?,
-        CsrSource::Immediate(_) => write!(f, "{op}i\t{rd},")?,
-    }
-    match csr_name(csr) {
-        Some(name) => f.write_str(name)?,
-        None => write!(f, "{csr:#x}")?,
-    }
-    match source {
-        CsrSource::Register(rs1) => write!(f, ",{rs1}"),
-        CsrSource::Immediate(value) => write!(f, ",{value}"),
+impl fmt::Display for Register {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::X(register) => register.fmt(f),
+            Self::F(register) => register.fmt(f),
+        }
     }
 }
 
@@ -212,64 +181,5 @@ impl fmt::Display for Set {
             }
         }
         Ok(())
-    }
-}
-
-/// A rounding mode as a further operand; the dynamic one is not written.
-struct RoundingOperand(Rounding);
-
-impl fmt::Display for RoundingOperand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Rounding::Rne => ",rne",
-            Rounding::Rtz => ",rtz",
-            Rounding::Rdn => ",rdn",
-            Rounding::Rup => ",rup",
-            Rounding::Rmm => ",rmm",
-            Rounding::Dyn => "",
-        })
-    }
-}
-
-fn branch_name(condition: Cmp) -> &'static str {
-    match condition {
-        Cmp::Eq => "beq",
-        Cmp::Ne => "bne",
-        Cmp::Lt => "blt",
-        Cmp::Ge => "bge",
-        Cmp::LtU => "bltu",
-        Cmp::GeU => "bgeu",
-    }
-}
-
-fn width_letter(width: Width) -> char {
-    match width {
-        Width::Byte => 'b',
-        Width::Half => 'h',
-        Width::Word => 'w',
-        Width::Double => 'd',
-    }
-}
-
-fn suffix(order: Ordering) -> &'static str {
-    match (order.acquire, order.release) {
-        (false, false) => "",
-        (true, false) => ".aq",
-        (false, true) => ".rl",
-        (true, true) => ".aqrl",
-    }
-}
-
-fn amo_name(op: AmoOp) -> &'static str {
-    match op {
-        AmoOp::Swap => "swap",
-        AmoOp::Add => "add",
-        AmoOp::Xor => "xor",
-        AmoOp::And => "and",
-        AmoOp::Or => "or",
-        AmoOp::Min => "min",
-        AmoOp::Max => "max",
-        AmoOp::MinU => "minu",
-        AmoOp::MaxU => "maxu",
     }
 }

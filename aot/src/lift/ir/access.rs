@@ -105,8 +105,8 @@ impl<'ctx> Ir<'ctx> {
     /// The word at `index` of the array at `address`.
     pub fn element(&self, address: IntValue<'ctx>, index: IntValue<'ctx>) -> IntValue<'ctx> {
         let scaled = built(self.builder.build_left_shift(index, self.constant(2), ""));
-        let place = built(self.builder.build_int_add(address, scaled, ""));
-        self.load_int(32, self.guest_pointer(place), Memory::Image)
+        let address = built(self.builder.build_int_add(address, scaled, ""));
+        self.load_int(32, self.guest_pointer(address), Memory::Image)
     }
 
     /// The word of the `Hart` structure at `offset`.

@@ -4,8 +4,8 @@ use crate::translation::{CachedImage, Translation};
 use anyhow::Context;
 use hartline_abi::elf::{Program, ProgramType, kind};
 use hartline_abi::image::variant;
+use hartline_aot::analysis::ConstantLoads;
 use hartline_aot::elf::Binary;
-use hartline_aot::lift::Folded;
 use hartline_aot::translator::Translator;
 use hartline_vmm::program;
 use serde::Serialize;
@@ -115,7 +115,7 @@ impl Inspection {
             indirect_jumps: statistics.indirect_jumps.len(),
             indirect_calls: statistics.indirect_calls.len(),
             folded_loads: functions
-                .map(|function| Folded::of(function, translator.unit()).count())
+                .map(|function| ConstantLoads::of(function, translator.unit()).count())
                 .sum(),
             image: translation.find(&elf),
         })
