@@ -1,11 +1,11 @@
-//! The jail of a process that works on what strangers sent: a VMM, or a worker that packs
-//! or translates files.
+//! The jail of a process that works on untrusted data: a VMM, or a worker that packs or translates
+//! files.
 //!
-//! The daemon starts it in namespaces of its own ([`spawn`]) with one socket to talk over
-//! ([`Channel`]). The process then takes everything away from itself ([`enter`]): the file
-//! system, its user, capabilities, and the system calls that it does not need
-//! ([`Filters`]). All that it works with comes through the socket, as open descriptors;
-//! directories of the host, if it is to have some ([`mount`]), when it is started.
+//! The daemon starts the process in its own namespaces ([`spawn`]) with one socket ([`Channel`]).
+//! The process then drops its rights ([`enter`]): the file system, its user, capabilities, and the
+//! system calls that it does not need ([`Filters`]). It receives everything that it works with
+//! through the socket, as open descriptors. Directories of the host ([`mount`]), if it has any, are
+//! passed at the start.
 
 mod call_names;
 mod channel;

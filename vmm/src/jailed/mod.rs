@@ -1,6 +1,6 @@
-//! What runs in a [jail]: a VMM, or a worker that packs uploads, translates, or measures and
-//! empties volumes.
-//! The daemon starts the same program again for each, as `hartlined jailed ROLE ROOT UID`.
+//! The processes that run in a [jail]: a VMM, or a worker that packs uploads, translates, or
+//! measures and empties volumes. The daemon starts the same program again for each, as `hartlined
+//! jailed ROLE ROOT UID`.
 
 mod find;
 mod images;
@@ -22,13 +22,13 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Most bytes that a VMM's files may have: its program's output.
+/// Most bytes of the files of a VMM, which are its program's output.
 pub const MAX_OUTPUT: u64 = 16 << 20;
 /// Most bytes of a tree or image that a worker makes.
 pub const MAX_WORKER_FILE: u64 = 4 << 30;
 
-/// Limits of a VMM. Its address space is that of the guest's memory, up to 252 GiB, the
-/// images and its own; what it touches of it counts, and that is the guest's.
+/// Limits of a VMM. Its address space holds the guest's memory, up to 252 GiB, the images and its
+/// own memory. The memory that it touches is limited too, as the guest's.
 pub(crate) const VMM: Limits = Limits {
     descriptors: 1024,
     threads: 512,
@@ -37,8 +37,8 @@ pub(crate) const VMM: Limits = Limits {
     file_length: MAX_OUTPUT,
 };
 
-/// Limits of a VMM that has volumes. What those may hold is looked after where they are
-/// served, and the program's output where that is written.
+/// Limits of a VMM that has volumes. The volume server enforces the volumes' limits, and the writer
+/// of the program's output enforces the output's.
 const VMM_WITH_VOLUMES: Limits = Limits {
     descriptors: 16 << 10,
     file_length: libc::RLIM_INFINITY,
@@ -54,7 +54,7 @@ pub(crate) const WORKER: Limits = Limits {
     file_length: MAX_WORKER_FILE,
 };
 
-/// Limits of a worker with a volume. It writes no files.
+/// Limits of a worker with a volume. The worker writes no files.
 pub(crate) const VOLUME_WORKER: Limits = Limits {
     descriptors: 64,
     threads: 4,
@@ -63,28 +63,28 @@ pub(crate) const VOLUME_WORKER: Limits = Limits {
     file_length: 0,
 };
 
-/// Why a jailed process ended without a result.
+/// The reason why a jailed process ended without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum JailedError {
-    /// It was not started by the daemon.
+    /// The daemon did not start the process.
     #[error("usage: jailed ROLE ROOT UID, by hartlined only")]
     Usage,
-    /// It could not lock itself in.
+    /// The process could not lock itself in.
     #[error(transparent)]
     Jail(#[from] jail::JailError),
-    /// The policy.
+    /// The filters could not be compiled or installed.
     #[error(transparent)]
     Filter(#[from] jail::FilterError),
     /// The VM could not be made.
     #[error(transparent)]
     Machine(#[from] crate::machine::Error),
-    /// KVM.
+    /// KVM failed.
     #[error(transparent)]
     Platform(#[from] crate::platform::Error),
-    /// The connection to the daemon.
+    /// The connection to the daemon failed.
     #[error("connection to the daemon: {0}")]
     Channel(#[from] io::Error),
-    /// What the daemon sent is not understood: it is another version.
+    /// A message of the daemon cannot be decoded: the daemon is another version.
     #[error("message of the daemon: {0}")]
     Message(#[from] serde_json::Error),
     /// A descriptor did not come with a message.
@@ -121,14 +121,14 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
             Role::Vmm | Role::Worker => Vec::new(),
         },
     };
-    // The jail has no system call for it.
+    // The jail forbids the system call for it.
     let is_vmm = matches!(role, Role::Vmm | Role::VmmWithVolumes);
     let batch = is_vmm.then(Batch::new).and_then(Result::ok);
     if let Some(descriptors) = jail::enter(&jail, &filters)? {
         hartline_devices::volume::use_descriptors(descriptors);
     }
-    // The daemon's standard error is not for what strangers' files make this process say.
-    // SAFETY: descriptor 0 is /dev/null, and nobody owns number 2.
+    // Files of tenants must not make this process write to the daemon's standard error.
+    // SAFETY: descriptor 0 is /dev/null, and nothing owns descriptor 2.
     unsafe { libc::dup2(0, 2) };
     match role {
         Role::Vmm | Role::VmmWithVolumes => {
@@ -146,7 +146,7 @@ fn inherited(fd: RawFd) -> Result<OwnedFd, JailedError> {
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
         return Err(JailedError::Usage);
     }
-    // SAFETY: open, and nobody else in this process knows of it: it is taken once.
+    // SAFETY: the descriptor is open, and has no other owner in this process: it is taken once.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
