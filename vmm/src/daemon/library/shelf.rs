@@ -45,7 +45,7 @@ impl Shelf {
     /// is deleted.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub(super) fn open(directory: PathBuf, is_shared: bool) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
         let shelf = Self {
@@ -108,7 +108,7 @@ impl Shelf {
     /// if `check` finds nothing wrong with it. Holes stay holes. On the disk when this returns.
     ///
     /// # Errors
-    /// Those of `check`, and whatever the host answers; nothing is left then.
+    /// Those of `check`, and any I/O error of the host; nothing is left then.
     pub(super) fn keep(
         &self,
         (tenant, name): (&str, &str),
@@ -137,7 +137,7 @@ impl Shelf {
     /// Gives a tenant the file at a path of this shelf that nobody else has any more.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub(super) fn take(&self, (tenant, name): (&str, &str), path: &Path) -> io::Result<()> {
         let folder = self.folder(tenant);
         fs::create_dir_all(&folder)?;

@@ -38,7 +38,7 @@ impl Machines {
     /// returns.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn keep_input(&self, id: &str, input: &[u8]) -> io::Result<()> {
         let directory = self.directory.join(id);
         fs::create_dir_all(&directory)?;
