@@ -14,7 +14,7 @@ pub mod daemon;
 pub mod devices;
 pub mod doctor;
 mod exits;
-// Fuzz targets are other crates: they reach inner parts by this module only.
+// Fuzz targets are other crates: they reach internal code through this module only.
 #[doc(hidden)]
 pub mod fuzzing;
 mod idt;
