@@ -33,7 +33,7 @@ enum Command {
     Run(Box<run::Arguments>),
     /// Translate programs ahead of time, into the cache
     Build(build::Arguments),
-    /// Tell what is known about a program
+    /// Show what the translator knows about a program
     Inspect(inspect::Arguments),
     /// Print RISC-V and x86-64 code side by side, or a stage of the translation
     Disasm(disasm::Arguments),
@@ -75,12 +75,12 @@ enum Command {
     /// Make or delete volumes of the daemon
     #[command(subcommand)]
     Volume(remote::Volume),
-    /// Print what makes a shell complete commands and options
+    /// Print the completion script of a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Be the input and output of a machine
+    /// Attach to a machine's standard input and output
     Attach(remote::Attach),
 }
 
@@ -128,14 +128,14 @@ fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ends the process after a run at once: other threads may still be translating, and
-/// exit handlers would take what LLVM needs away from them.
+/// Ends the process right after a run: other threads may still be translating, and exit handlers
+/// would free LLVM's state under them.
 fn leave(result: anyhow::Result<u8>) -> ! {
     let code = result.unwrap_or_else(|error| {
         say(&command_line::one_line(error.as_ref()));
         FAILURE
     });
-    // SAFETY: no memory is involved; nothing is buffered, for runs write to descriptors.
+    // SAFETY: no memory is involved; nothing is buffered, because runs write to descriptors.
     unsafe { libc::_exit(code.into()) }
 }
 
@@ -148,7 +148,7 @@ fn usage(error: &clap::Error) -> anyhow::Result<ExitCode> {
     anyhow::bail!(command_line::mistake(error, "hartline help"))
 }
 
-/// Writes a message to standard error. That nobody reads it is no reason to fail.
+/// Writes a message to standard error. A closed standard error is no reason to fail.
 fn say(message: &str) {
     let _ = writeln!(io::stderr(), "hartline: {message}");
 }
