@@ -1,4 +1,4 @@
-//! What the host's kernel says about itself in `/sys` and `/proc`.
+//! Information of the host's kernel in `/sys` and `/proc`.
 
 use crate::probe::KvmKind;
 use serde::Serialize;
@@ -17,7 +17,7 @@ pub struct Virtualization {
 }
 
 impl Virtualization {
-    /// Of the module that is loaded.
+    /// Settings of the loaded module.
     #[must_use]
     pub fn detect(kind: KvmKind) -> Self {
         let read = |name: &str| {
@@ -40,7 +40,7 @@ impl Virtualization {
     }
 }
 
-/// A boolean module parameter: `Y`/`N`, or 1/0 where it is an integer.
+/// A boolean module parameter: `Y`/`N`, or 1/0 for integer parameters.
 fn parse_switch(text: &str) -> Option<bool> {
     match text.trim() {
         "Y" | "y" | "1" => Some(true),
@@ -49,24 +49,24 @@ fn parse_switch(text: &str) -> Option<bool> {
     }
 }
 
-/// How the host gives out memory.
+/// The host's memory settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
     /// Transparent huge pages: `always`, `madvise` or `never`; empty if the kernel has none.
     pub transparent_huge_pages: String,
-    /// When memory is compacted for them: `always`, `defer`, `defer+madvise`,
+    /// When the kernel compacts memory for huge pages: `always`, `defer`, `defer+madvise`,
     /// `madvise` or `never`.
     pub defragmentation: String,
-    /// Reserved 2 MiB pages, and how many are free. Hartline uses transparent ones.
+    /// Number of reserved 2 MiB pages. Hartline uses transparent ones.
     pub hugetlb_pages: u64,
-    /// Of those, free.
+    /// Number of free reserved pages.
     pub hugetlb_free: u64,
     /// `vm.overcommit_memory`.
     pub overcommit: u64,
 }
 
 impl Memory {
-    /// Of this host.
+    /// Settings of this host.
     #[must_use]
     pub fn detect() -> Self {
         let huge = |name: &str| {
@@ -99,7 +99,7 @@ fn number(path: &str) -> u64 {
     text.trim().parse().unwrap_or(0)
 }
 
-/// Signatures in CPUID leaf 0x4000_0000 of hypervisors that are met often.
+/// Signatures of common hypervisors in CPUID leaf 0x4000_0000.
 const HYPERVISORS: [(&str, &str); 6] = [
     ("KVMKVMKVM", "KVM"),
     ("Microsoft Hv", "Hyper-V"),
@@ -109,7 +109,7 @@ const HYPERVISORS: [(&str, &str); 6] = [
     ("bhyve bhyve", "bhyve"),
 ];
 
-/// Name of the hypervisor that this host itself runs under; `None` on bare metal.
+/// Name of the hypervisor that this host runs under; `None` on bare metal.
 #[must_use]
 pub fn hypervisor() -> Option<String> {
     const PRESENT: u32 = 1 << 31;
@@ -140,7 +140,7 @@ pub enum ProcessorSupport {
 }
 
 impl ProcessorSupport {
-    /// Of this processor.
+    /// Support of this processor.
     #[must_use]
     pub fn detect() -> Self {
         if __cpuid(1).ecx & 1 << 5 != 0 {
