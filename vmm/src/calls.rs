@@ -34,7 +34,7 @@ const SIGNALS: u64 = offset_of!(Shared, signals) as u64;
 /// Bit of the set of [`Operation::Wait`]: standard input is readable.
 const INPUT: u64 = 1;
 
-/// A Linux error number (those of x86-64 and of riscv64 are the same).
+/// A Linux error number; x86-64 and riscv64 use the same numbers.
 type Errno = i32;
 
 /// Serves the calls of the vCPUs.

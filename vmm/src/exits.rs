@@ -1,4 +1,5 @@
-//! Exits of vCPUs to the VMM, by reason. Not every kind of KVM has such counters of its own.
+//! Exits of vCPUs to the VMM, by reason. KVM's own counters do not have these numbers on every kind
+//! of KVM.
 
 use crate::platform::Exit;
 use hartline_abi::port;

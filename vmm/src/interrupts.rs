@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vmm_sys_util::eventfd::EventFd;
 
-/// How interrupts of devices are delivered.
+/// The delivery of devices' interrupts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {

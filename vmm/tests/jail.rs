@@ -335,7 +335,7 @@ fn try_here(what: &str) {
         "fill the channel" => {
             let data = [1_u8; 4096];
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: the pointer and length are those of `data`.
+            // SAFETY: the pointer and length describe `data`.
             let send =
                 || unsafe { libc::send(CHANNEL_FD, data.as_ptr().cast(), data.len(), flags) };
             while send() > 0 {}

@@ -85,7 +85,7 @@ impl Processors {
 }
 
 impl Claim {
-    /// The processors: those of the vCPUs in their order, then the one for all other threads.
+    /// The processors: one for each vCPU in their order, then the one for all other threads.
     #[must_use]
     pub fn processors(&self) -> &[u32] {
         &self.processors

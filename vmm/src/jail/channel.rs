@@ -59,7 +59,7 @@ impl Channel {
         if descriptors.is_empty() {
             // This is one message too. Every confined thread may make this call.
             let (data, length) = (message.as_ptr().cast(), message.len());
-            // SAFETY: the pointer and length are those of `message`.
+            // SAFETY: the pointer and length describe `message`.
             return match unsafe { libc::write(self.0.as_raw_fd(), data, length) } {
                 -1 => Err(io::Error::last_os_error()),
                 _ => Ok(()),

@@ -174,7 +174,7 @@ fn apply(filter: &BpfProgram, flags: libc::c_ulong) -> Result<(), FilterError> {
         filter: filter.as_ptr().cast_mut().cast(),
     };
     let mode = libc::SECCOMP_SET_MODE_FILTER;
-    // SAFETY: the pointer and length are those of the filter; the kernel copies it.
+    // SAFETY: the pointer and length describe the filter; the kernel copies it.
     match unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) } {
         0 => Ok(()),
         _ => Err(FilterError::Kernel(io::Error::last_os_error())),

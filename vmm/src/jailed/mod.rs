@@ -142,7 +142,7 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
 
 /// Takes a descriptor that the daemon put at a number.
 fn inherited(fd: RawFd) -> Result<OwnedFd, JailedError> {
-    // SAFETY: no memory is involved; tells whether the descriptor is open.
+    // SAFETY: no memory is involved; the call fails if the descriptor is not open.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
         return Err(JailedError::Usage);
     }

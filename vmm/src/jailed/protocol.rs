@@ -149,12 +149,12 @@ pub struct ImageName {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ImageAnswer(pub ImageName);
 
-/// How a program ended.
+/// The end of a program, with its costs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunResult {
     /// Exit code as `hartline run` has it.
     pub code: u8,
-    /// Why it did not end by itself; empty if it did.
+    /// The reason why the program did not end by itself; empty if it did.
     pub message: String,
     /// Microseconds until the program was entered.
     pub boot_us: u64,

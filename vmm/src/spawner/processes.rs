@@ -264,7 +264,7 @@ impl Processes {
         Ok(self.get(process)?.child.take_tap(NETWORK_FD)?)
     }
 
-    /// How a process ended.
+    /// The end of a process.
     pub(super) fn outcome(&self, process: ProcessId) -> Answer {
         let known = self.get(process)?;
         let group = known.group.as_ref();

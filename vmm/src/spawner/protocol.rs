@@ -226,7 +226,7 @@ pub enum Done {
     Gone,
     /// A duplicate of a descriptor.
     Duplicate,
-    /// How a process ended.
+    /// The end of a process.
     Outcome(Outcome),
     /// Whether the directory of a volume is gone.
     Removed(bool),

@@ -108,9 +108,9 @@ pub struct Guest {
     pub entry: u64,
     /// As `Settings::timeout`.
     pub timeout: Option<Duration>,
-    /// How devices interrupt it.
+    /// The interrupt mode of devices.
     pub mode: Mode,
-    /// It has a network device.
+    /// Whether the guest has a network device.
     pub has_network: bool,
 }
 

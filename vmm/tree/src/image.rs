@@ -22,7 +22,7 @@ const CHUNK: usize = 256 << 10;
 #[derive(Debug)]
 pub(super) struct Image {
     storage: Storage,
-    /// Where the next data goes, a multiple of the page size.
+    /// Offset for the next data, a multiple of the page size.
     end: u64,
     /// Bytes of data pages written so far; at most `limit`.
     written: u64,
@@ -198,7 +198,7 @@ impl Image {
     pub fn finish(mut self, nodes: &Nodes) -> Result<TreeImage, TreeError> {
         let metadata = Metadata::new(nodes, self.end);
         let offset = self.reserve(metadata.bytes.len() as u64, b"/")?;
-        // The header has a page of its own.
+        // The header has a separate page.
         self.count(metadata.bytes.len() as u64 + PAGE_SIZE)?;
         self.storage.write(&metadata.bytes, offset)?;
         let mut header = Vec::with_capacity(32);

@@ -221,7 +221,7 @@ pub struct Machine {
     pub tenant: String,
     /// The machine's type.
     pub kind: Kind,
-    /// What it runs.
+    /// The machine's program and resources.
     pub spec: Spec,
     /// The machine's state.
     pub state: MachineState,

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct RunningImages {
     translation: Translation,
     turns: Turns,
-    /// Processors to translate on; `None`: those of the requesting thread.
+    /// Processors to translate on; `None`: the processors of the requesting thread.
     processors: Option<Vec<u32>>,
     files: Mutex<Vec<Arc<Growing>>>,
 }
