@@ -1,20 +1,20 @@
-//! What the commands say when they fail: one line on standard error.
+//! Error messages of the commands: one line on standard error.
 
 use std::error::Error;
 
-/// A mistake in the arguments as one line, which ends with the command that shows help.
+/// Formats a mistake in the arguments as one line, which ends with the command that shows help.
 #[must_use]
 pub fn mistake(error: &clap::Error, help: &str) -> String {
     let text = error.render().to_string();
-    // Missing arguments are listed indented, on lines of their own.
+    // Missing arguments are listed on indented lines.
     let lines = text.lines().take_while(|line| !line.is_empty());
     let line = lines.map(str::trim).collect::<Vec<_>>().join(" ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
     format!("{line} ({help} says more)")
 }
 
-/// An error and its causes as one line. Some errors contain the text of their cause: that text
-/// is not repeated.
+/// Formats an error and its causes as one line. If an error contains the text of its cause, the
+/// text is not repeated.
 #[must_use]
 pub fn one_line(error: &(dyn Error + 'static)) -> String {
     let mut line = String::new();

@@ -1,15 +1,15 @@
-//! Which processors a thread runs on (sched_setaffinity(2)).
+//! CPU affinity of threads (sched_setaffinity(2)).
 
 use std::io;
 
 /// Processors that the calling thread may run on.
 ///
 /// # Errors
-/// Whatever the host answers.
+/// Any I/O error of the host.
 pub fn of_this_thread() -> io::Result<Vec<u32>> {
     // SAFETY: all zeros are an empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a set of the length that is told.
+    // SAFETY: a set of the length that is passed.
     let got = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
     match got {
         // SAFETY: numbers within the set.
@@ -21,10 +21,10 @@ pub fn of_this_thread() -> io::Result<Vec<u32>> {
     }
 }
 
-/// Keeps the calling thread, and those that it starts from now on, on these processors.
+/// Pins the calling thread, and the threads that it starts from now on, to these processors.
 ///
 /// # Errors
-/// None of them is there; numbers are below 1024.
+/// None of the processors is available, or a number is not below 1024.
 pub fn run_on(processors: &[u32]) -> io::Result<()> {
     // SAFETY: all zeros are an empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -35,7 +35,7 @@ pub fn run_on(processors: &[u32]) -> io::Result<()> {
         // SAFETY: a number within the set.
         unsafe { libc::CPU_SET(number as usize, &mut set) };
     }
-    // SAFETY: a set of the length that is told.
+    // SAFETY: a set of the length that is passed.
     match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -1,4 +1,4 @@
-//! Asking the program's harts for attention at its next safepoint.
+//! Kicks the guest's harts, which handle the request at their next safepoint.
 
 use crate::platform::Mapping;
 use hartline_abi::boot::{MAX_CPUS, Shared};
@@ -7,9 +7,8 @@ use hartline_devices::lateness;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 
-/// Sets a bit of the pending word of all harts and raises their poll limits. Before the
-/// runtime has published a hart nothing happens to it: it looks at everything when it
-/// starts.
+/// Sets a bit of the pending word of all harts and raises their poll limits. Before the runtime has
+/// published a hart, this has no effect on it: the runtime checks everything when it starts.
 pub(crate) fn raise(shared: &Mapping, ram: &Mapping, why: Pending) {
     lateness::point();
     for cpu in 0..MAX_CPUS {
@@ -17,15 +16,15 @@ pub(crate) fn raise(shared: &Mapping, ram: &Mapping, why: Pending) {
     }
 }
 
-/// The same for the hart of vCPU `cpu`, less than [`MAX_CPUS`].
+/// As [`raise`], for the hart of vCPU `cpu`, less than [`MAX_CPUS`].
 pub(crate) fn raise_one(shared: &Mapping, ram: &Mapping, cpu: usize, why: Pending) {
     let place = offset_of!(Shared, harts) + cpu * size_of::<u64>();
     let Ok(hart) = shared.atomic_u64(place as u64) else {
         return;
     };
     let hart = hart.load(Ordering::SeqCst);
-    // The guest may have written anything: whatever is not in RAM fails below, and
-    // RAM is the guest's own.
+    // The guest may have written anything. Accesses outside RAM fail below, and RAM is the guest's
+    // own.
     let field = |offset: usize| hart.checked_add(offset as u64).filter(|_| hart != 0);
     if let (Some(pending), Some(limit)) = (
         field(offset_of!(Hart, pending)),
@@ -39,11 +38,12 @@ pub(crate) fn raise_one(shared: &Mapping, ram: &Mapping, cpu: usize, why: Pendin
             if !is_urgent(count) {
                 return;
             }
-            // The guest looks at `pending` after it has set a limit. Nobody else sets one.
+            // The guest checks `pending` after it has set a limit. Only the guest sets limits.
             limit.store(u64::MAX, Ordering::SeqCst);
             return;
         }
-        // Whoever changed it meanwhile looks, or has looked, at what this is about.
+        // If the exchange fails, the thread that changed the limit checks, or has checked,
+        // `pending`.
         let _ = limit.compare_exchange(seen, u64::MAX, Ordering::SeqCst, Ordering::SeqCst);
     }
 }

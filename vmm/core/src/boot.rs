@@ -1,4 +1,4 @@
-//! Boot information: what the runtime is told before it starts.
+//! Boot information for the runtime.
 
 use crate::devices::{Attached, DiskName};
 use crate::layout::{self, Guest};
@@ -14,22 +14,22 @@ use std::io::{self, IsTerminal};
 use std::mem::offset_of;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Default soft limit of the program's stack, bytes, as Linux has it.
+/// Default soft limit of the program's stack, bytes, as in Linux.
 const STACK_LIMIT: u64 = 8 << 20;
 
-/// Why the boot information could not be made.
+/// The reason why the boot information could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Arguments and environment are too long.
     #[error("arguments and environment take {length} bytes, more than {ARGUMENTS_SIZE}: pass less")]
     ArgumentsTooLong {
-        /// What they take, bytes.
+        /// Length of arguments and environment, bytes.
         length: usize,
     },
-    /// A string with a NUL in it.
+    /// A string contains a NUL byte.
     #[error("an argument or environment string contains a NUL byte")]
     Nul,
-    /// The host gives no random bytes.
+    /// The host returns no random bytes.
     #[error("random bytes: {0}")]
     Random(io::Error),
     /// KVM or the host refused.
@@ -37,12 +37,12 @@ pub enum Error {
     Platform(#[from] platform::Error),
 }
 
-/// What the program is given.
+/// The program, with its arguments and environment.
 #[derive(Debug, Clone, Default)]
 pub struct Arguments {
     /// Its inode in the root file system tree; 0: none.
     pub program: u32,
-    /// Its path as it sees it.
+    /// Path of the program as it sees it.
     pub path: Vec<u8>,
     /// `argv`, from `argv[0]`.
     pub arguments: Vec<Vec<u8>>,
@@ -51,7 +51,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// All strings in the order of [`Shared::arguments`], each with a NUL.
+    /// All strings in the order of [`Shared::arguments`], each NUL-terminated.
     fn encode(&self) -> Result<Vec<u8>, Error> {
         let strings = || {
             std::iter::once(&self.path)
@@ -74,7 +74,7 @@ impl Arguments {
     }
 }
 
-/// Fills the shared pages. Result: the clock that the guest will have.
+/// Fills the shared pages. Result: the clock of the guest.
 ///
 /// # Errors
 /// [`Error`].
@@ -165,7 +165,7 @@ pub const SHARED_ADDRESS: u64 = SHARED_BASE;
 fn seed(chaos: Settings) -> Result<[u8; 64], Error> {
     let mut seed = [0; 64];
     if chaos.kinds != 0 {
-        // The same run again: what is random for the program is too.
+        // The same seed repeats a run, so the program's random bytes must be the same too.
         seed[..8].copy_from_slice(&chaos.seed.to_le_bytes());
         return Ok(seed);
     }

@@ -1,5 +1,5 @@
-//! Serving host calls ([`hartline_abi::call`]) on the thread of the vCPU that makes them. Arguments come
-//! from the guest: each is read once and checked.
+//! Serving host calls ([`hartline_abi::call`]) on the thread of the calling vCPU. The guest
+//! controls the arguments: each is read once and checked.
 
 use crate::control::{Control, Stop};
 use crate::devices::Devices;
@@ -34,7 +34,7 @@ const SIGNALS: u64 = offset_of!(Shared, signals) as u64;
 /// Bit of the set of [`Operation::Wait`]: standard input is readable.
 const INPUT: u64 = 1;
 
-/// A Linux error number (those of x86-64 and of riscv64 are the same).
+/// A Linux error number; x86-64 and riscv64 use the same numbers.
 type Errno = i32;
 
 /// Serves the calls of the vCPUs.
@@ -51,7 +51,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Serves the mailbox in `shared`, of a VM with this RAM and interrupt descriptor table.
+    /// Serves the mailbox in `shared`, for a VM with this RAM and interrupt descriptor table.
     #[must_use]
     pub fn new(
         shared: Arc<Mapping>,
@@ -73,16 +73,16 @@ impl Calls {
         }
     }
 
-    /// The images that the guest has asked for.
+    /// The images that the guest has requested.
     pub fn into_images(self) -> Images {
         self.images
     }
 
-    /// Serves the call of vCPU `cpu` in the mailbox. A call cut short by the end of the VM returns
-    /// too; the caller looks.
+    /// Serves the call of vCPU `cpu` in the mailbox. A call that the end of the VM interrupts
+    /// returns too; the caller checks for that.
     ///
     /// # Errors
-    /// Only if the mailbox is not in the shared pages: a mistake of the VMM.
+    /// Only if the mailbox is not in the shared pages: a bug of the VMM.
     pub fn serve(&mut self, cpu: usize) -> Result<(), platform::Error> {
         let operation = self.shared.atomic_u32(OPERATION)?.load(Ordering::Acquire);
         // SAFETY: integers.
@@ -124,7 +124,7 @@ impl Calls {
             }
             FLUSH => {
                 let stopped = || self.control.is_over();
-                // A broken queue ends the VM by way of the console's own thread.
+                // A broken queue ends the VM through the console's own thread.
                 Ok(self
                     .devices
                     .console()
@@ -147,7 +147,7 @@ impl Calls {
                 let is_submitted = || state.load(Ordering::SeqCst) == SUBMITTED;
                 let stopped = || self.control.stopped().is_some();
                 if !self.volumes.wait(&is_submitted, &stopped) {
-                    // Nobody will answer any more: the guest must not go on asking.
+                    // No thread will answer any more: the guest must not repeat the request.
                     self.control.stop(Stop::Volumes);
                 }
                 Ok(Ok(0))
@@ -185,14 +185,14 @@ impl Calls {
         }
         let deadline = match args[1] {
             u64::MAX => None,
-            // A time that the host's clock cannot express is for ever.
+            // A time that the host's clock cannot express counts as no timeout.
             ns => Instant::now().checked_add(Duration::from_nanos(ns)),
         };
         self.wait_for(cpu, (args[0], true), deadline)
     }
 
-    /// Waits for the descriptors of `set`, interrupts of devices if they are wanted, the
-    /// deadline, a signal for the program (`EINTR`), or the end of the VM (likewise).
+    /// Waits for the descriptors of `set`, for interrupts of devices if requested, for the
+    /// deadline, for a signal for the program (`EINTR`), or for the end of the VM (also `EINTR`).
     fn wait_for(
         &self,
         cpu: usize,
@@ -206,7 +206,7 @@ impl Calls {
         };
         let (_, wake) = self.control.of_cpu(cpu);
         loop {
-            // After this vCPU is counted as waiting, so that no interrupt is missed.
+            // Checked after this vCPU is counted as waiting, so that no interrupt is missed.
             if interrupts && interrupts::is_pending(&self.control, &self.shared, cpu)? {
                 return Ok(Ok(0));
             }
@@ -216,7 +216,7 @@ impl Calls {
                 return Ok(Ok(INPUT as i64));
             }
             if woken {
-                // Emptied before looking, so that a later wake is seen later.
+                // Emptied before the check, so that a later wake is noticed.
                 let _: io::Result<u64> = wake.read();
             }
             if self.interrupted()? {
@@ -228,7 +228,7 @@ impl Calls {
         }
     }
 
-    /// Whether a call that waits is to end: the program got a signal, or the VM ends.
+    /// Whether a waiting call must end: the program got a signal, or the VM ends.
     fn interrupted(&self) -> Result<bool, platform::Error> {
         let signals = self.shared.atomic_u64(SIGNALS)?.load(Ordering::SeqCst);
         Ok(signals != 0 || self.control.is_over())
@@ -256,7 +256,7 @@ impl Calls {
                 return Ok(Err(libc::EINTR));
             }
             poll_readable([-1, wake.as_raw_fd()], None);
-            // Emptied before looking, so that a later wake is seen later.
+            // Emptied before the check, so that a later wake is noticed.
             let _: io::Result<u64> = wake.read();
         }
     }
@@ -266,7 +266,7 @@ impl Calls {
         if !self.idt.has_devices() {
             return Ok(Err(libc::EOPNOTSUPP));
         }
-        // A copy, which the guest cannot change while it is looked at.
+        // A copy, which the guest cannot change during the check.
         let mut table = [0; TABLE_LENGTH];
         let offset = args[0].checked_sub(RAM_GPA);
         let read = offset
@@ -351,8 +351,8 @@ fn status(args: &mut [u64; 6]) -> Result<i64, Errno> {
     Ok(0)
 }
 
-/// Which descriptors can be read without waiting (also: are at their end), after
-/// waiting up to `time` for one. −1 is never ready.
+/// Which descriptors can be read without waiting, or are at their end, after waiting up to `time`
+/// for one of them. −1 is never ready.
 pub(crate) fn poll_readable(descriptors: [i32; 2], time: Option<Duration>) -> [bool; 2] {
     let mut polls = descriptors.map(|fd| libc::pollfd {
         fd,
@@ -363,7 +363,7 @@ pub(crate) fn poll_readable(descriptors: [i32; 2], time: Option<Duration>) -> [b
     polls.map(|p| p.revents != 0)
 }
 
-/// `ppoll`. Interrupted: nothing is ready.
+/// Calls `ppoll`. If it is interrupted, nothing is ready.
 pub(crate) fn wait_for(polls: &mut [libc::pollfd], time: Option<Duration>) {
     let time = time.map(|t| libc::timespec {
         tv_sec: t.as_secs().try_into().unwrap_or(libc::time_t::MAX),

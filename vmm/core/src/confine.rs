@@ -1,4 +1,4 @@
-//! Taking rights away from the threads of a VM.
+//! Removes rights of the threads of a VM.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -17,18 +17,18 @@ pub enum Thread {
 }
 
 impl Thread {
-    /// All of them.
+    /// All kinds of threads.
     pub const ALL: [Self; 4] = [Self::Vcpu, Self::Console, Self::Volumes, Self::Network];
 }
 
-/// Who runs a VM may have its threads confined.
+/// Confinement of a VM's threads by the user of this crate.
 pub trait Confine: Debug + Send + Sync {
     /// Called on each thread before it does anything for the guest. Ends the process if
     /// the thread cannot be confined.
     fn confine(&self, thread: Thread);
 }
 
-/// Takes rights away from the calling thread, if that is wanted.
+/// Removes rights of the calling thread, if `confine` is given.
 pub(crate) fn confine_to(thread: Thread, confine: Option<&Arc<dyn Confine>>) {
     if let Some(confine) = confine {
         confine.confine(thread);

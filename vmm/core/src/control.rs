@@ -1,4 +1,4 @@
-//! What other threads want from the vCPU threads.
+//! Requests of other threads to the vCPU threads.
 
 use crate::idt::GateError;
 use crate::platform::{self, Kicker};
@@ -9,45 +9,46 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-/// Why a VM was stopped from outside.
+/// The reason why a VM was stopped from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// The time given with `--timeout` is over.
+    /// The time limit of `--timeout` is over.
     Timeout,
-    /// This signal was sent to the VMM, and the program did not end by it.
+    /// This signal was sent to the VMM, and did not end the program.
     Signal(i32),
-    /// The thread that serves the volumes ended: a mistake of the VMM.
+    /// The thread that serves the volumes ended: a bug of the VMM.
     Volumes,
-    /// The guest broke a ring of a device.
+    /// The guest corrupted a ring of a device.
     Device(DeviceError),
-    /// The guest asked for an interrupt gate that it may not have.
+    /// The guest requested an interrupt gate that it may not have.
     Gate(GateError),
 }
 
-/// Ends the vCPU threads' runs of the guest, or their waiting in host calls.
+/// Interrupts the vCPU threads, in the guest or in waiting host calls.
 #[derive(Debug)]
 pub struct Control {
     stop: OnceLock<Stop>,
     /// The guest has ended by itself.
     ended: AtomicBool,
     vcpus: Vec<(Arc<Kicker>, EventFd)>,
-    /// Whether the guest wants attention from time to time.
+    /// Whether the guest has requested ticks.
     ticking: AtomicBool,
-    /// vCPUs that wait, a bit for each.
+    /// Waiting vCPUs, a bit for each.
     sleepers: AtomicU64,
-    /// vCPUs that can take an interrupt by a vector while they do not wait.
+    /// vCPUs that can take an interrupt vector while they do not wait.
     reachable: AtomicU64,
-    /// vCPUs that have one to take.
+    /// vCPUs with a pending interrupt vector.
     interrupted: AtomicU64,
-    /// The watching thread sleeps although the guest wants ticks, since that waits.
+    /// Whether the watching thread sleeps although the guest has requested ticks, because all vCPUs
+    /// wait.
     asleep: AtomicBool,
     busy: EventFd,
-    /// The program has changed the settings of the terminal.
+    /// Whether the program has changed the settings of the terminal.
     manages_terminal: AtomicBool,
 }
 
 impl Control {
-    /// Nothing is wanted yet from so many vCPUs, at least one.
+    /// Makes the control of `cpus` vCPUs, at least one, without requests.
     ///
     /// # Errors
     /// If the host has no event descriptor left.
@@ -66,7 +67,7 @@ impl Control {
                 .collect::<Result<_, platform::Error>>()?,
             ticking: AtomicBool::new(false),
             sleepers: AtomicU64::new(0),
-            // The first one has set its hart up before a device is started.
+            // The first vCPU sets up its hart before a device is started.
             reachable: AtomicU64::new(1),
             interrupted: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
@@ -75,14 +76,14 @@ impl Control {
         })
     }
 
-    /// The vCPU threads are to end. The first reason counts.
+    /// Requests the end of the vCPU threads. The first reason counts.
     pub fn stop(&self, reason: Stop) {
         // A second reason changes nothing.
         let _ = self.stop.set(reason);
         self.take_back();
     }
 
-    /// One vCPU saw the end of the guest: the others' threads are to end too.
+    /// Notes that one vCPU saw the end of the guest: the other threads must end too.
     pub fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
         self.take_back();
@@ -95,7 +96,7 @@ impl Control {
         self.wake();
     }
 
-    /// Makes waiting host calls look for signals and for [`Control::is_over`].
+    /// Makes waiting host calls check for signals and for [`Control::is_over`].
     pub fn wake(&self) {
         (0..self.vcpus.len()).for_each(|cpu| self.wake_cpu(cpu));
     }
@@ -103,30 +104,30 @@ impl Control {
     /// Wakes one vCPU.
     pub fn wake_cpu(&self, cpu: usize) {
         if let Some((_, event)) = self.vcpus.get(cpu) {
-            // Fails only if the counter is at its limit: then it is signalled already.
+            // Fails only if the counter is at its limit: the event is then signalled already.
             let _: io::Result<()> = event.write(1);
         }
     }
 
-    /// The guest has more than one task: it is to be asked to look from time to time.
+    /// Starts ticks: the guest has more than one task, and must check its queues from time to time.
     pub fn start_ticking(&self) {
         self.ticking.store(true, Ordering::SeqCst);
         self.rouse();
     }
 
-    /// The program sees to the terminal itself from now on, as a shell does.
+    /// Notes that the program manages the terminal itself from now on, as a shell does.
     pub fn manage_terminal(&self) {
         self.manages_terminal.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the program sees to the terminal itself: all that is typed is for it.
+    /// Whether the program manages the terminal itself: all input is then for the program.
     #[must_use]
     pub fn is_terminal_managed(&self) -> bool {
         self.manages_terminal.load(Ordering::SeqCst)
     }
 
-    /// Serves a call in which vCPU `cpu` waits. What it is to be woken for has to be looked
-    /// at in `serve`.
+    /// Serves a call in which vCPU `cpu` waits. `serve` must check for the events that wake the
+    /// vCPU.
     pub fn while_idle<T>(&self, cpu: usize, serve: impl FnOnce() -> T) -> T {
         handshake::lie_down(&self.sleepers, bit(cpu));
         let result = serve();
@@ -143,9 +144,9 @@ impl Control {
         }
     }
 
-    /// Lets the watching thread look at the guest's next time.
+    /// Makes the watching thread check the guest's next time.
     pub fn look(&self) {
-        // As in `wake`.
+        // As in `wake_cpu`.
         let _: io::Result<()> = self.busy.write(1);
     }
 
@@ -161,18 +162,18 @@ impl Control {
         &self.sleepers
     }
 
-    /// Whether a set has all vCPUs.
+    /// Whether a set contains all vCPUs.
     #[must_use]
     pub fn are_all(&self, set: u64) -> bool {
         set.count_ones() as usize >= self.vcpus.len()
     }
 
-    /// The hart of a vCPU is set up, so that it can take interrupts by vectors.
+    /// Notes that the hart of a vCPU is set up, so that the vCPU can take interrupt vectors.
     pub fn make_reachable(&self, cpu: usize) {
         self.reachable.fetch_or(bit(cpu), Ordering::SeqCst);
     }
 
-    /// The vCPU that is best interrupted by a vector: one that runs, or the first.
+    /// The best vCPU for an interrupt vector: a running one, or the first.
     #[must_use]
     pub fn interrupt_target(&self) -> usize {
         let sleepers = self.sleepers.load(Ordering::SeqCst);
@@ -183,7 +184,7 @@ impl Control {
         }
     }
 
-    /// A vCPU has an interrupt by a vector to take: it is woken if it waits.
+    /// Notes that a vCPU has a pending interrupt vector, and wakes the vCPU if it waits.
     pub fn interrupt(&self, cpu: usize) {
         let sleepers = handshake::raise(&self.interrupted, bit(cpu), &self.sleepers);
         if sleepers & bit(cpu) != 0 {
@@ -191,16 +192,16 @@ impl Control {
         }
     }
 
-    /// Whether a vCPU had an interrupt by a vector to take since it was last asked.
+    /// Whether a vCPU had a pending interrupt vector since the last call; clears the note.
     pub fn take_interrupt(&self, cpu: usize) -> bool {
         self.interrupted.fetch_and(!bit(cpu), Ordering::SeqCst) & bit(cpu) != 0
     }
 
-    /// Whether the watching thread has to tick. If not it may sleep until
+    /// Whether the watching thread has to tick. If not, the thread may sleep until
     /// [`Control::busy_event`] is readable.
     #[must_use]
     pub fn ticks(&self) -> bool {
-        // Noted before looking: whoever changes what is looked at rouses the sleeper.
+        // Stored before the check: a thread that changes one of the conditions wakes the sleeper.
         self.asleep.store(true, Ordering::SeqCst);
         let ticks = self.ticking.load(Ordering::SeqCst) && !self.is_idle();
         if ticks {
@@ -215,7 +216,7 @@ impl Control {
         &self.busy
     }
 
-    /// Whether the vCPU threads are to end, for whatever reason.
+    /// Whether the vCPU threads must end, for any reason.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.ended.load(Ordering::SeqCst) || self.stopped().is_some()
@@ -233,8 +234,8 @@ impl Control {
         self.vcpus.len()
     }
 
-    /// The kicker of vCPU `cpu`, and an event that is readable when that is to be woken,
-    /// until it is read. Those of the last one, if there are not so many.
+    /// The kicker of vCPU `cpu`, and an event that is readable when the vCPU must wake, until it is
+    /// read. For a larger number, the ones of the last vCPU.
     #[must_use]
     pub fn of_cpu(&self, cpu: usize) -> (&Arc<Kicker>, &EventFd) {
         let (kicker, event) = &self.vcpus[cpu.min(self.vcpus.len() - 1)];
@@ -242,7 +243,7 @@ impl Control {
     }
 }
 
-/// A vCPU in a set.
+/// The bit of a vCPU in a set.
 fn bit(cpu: usize) -> u64 {
     1 << (cpu % u64::BITS as usize)
 }

@@ -23,14 +23,14 @@ use std::time::Duration;
 /// A network interface for a VM.
 #[derive(Debug)]
 pub struct Network {
-    /// What it leads to, for each pair of its queues: at least one, and at most as many as the
-    /// VM has vCPUs.
+    /// The backend of each pair of queues: at least one pair, and at most as many as the VM has
+    /// vCPUs.
     pub backends: Vec<Box<dyn Backend>>,
     /// Address of the guest's interface.
     pub mac: [u8; 6],
-    /// Longest time for which host and guest watch the rings before they sleep.
+    /// Longest time for which host and guest busy-poll the rings before they sleep.
     pub polling: Duration,
-    /// Limits of each direction, which may be changed while the VM runs.
+    /// Limits of each direction, which may change while the VM runs.
     pub limits: Arc<dyn Limits>,
 }
 
@@ -41,7 +41,7 @@ pub struct Disk {
     pub name: DiskName,
     /// Its contents.
     pub image: Image,
-    /// Limits of all requests together, which may be changed while the VM runs.
+    /// Limits of all requests together, which may change while the VM runs.
     pub limits: Arc<dyn Limits>,
 }
 
@@ -53,13 +53,13 @@ pub type DiskName = [u8; DISK_NAME];
 pub struct Sockets {
     /// CID of the VM, from [`FIRST_CID`](hartline_abi::vsock::FIRST_CID) on.
     pub cid: u32,
-    /// Where programs of the host connect.
+    /// Socket that programs of the host connect to.
     pub host: vsock::Host,
-    /// Longest time for which host and guest watch the rings before they sleep.
+    /// Longest time for which host and guest busy-poll the rings before they sleep.
     pub polling: Duration,
 }
 
-/// What a VM has besides what every VM has.
+/// The optional devices of a VM.
 #[derive(Debug, Default)]
 pub struct Attached {
     /// The network interface.
@@ -70,11 +70,11 @@ pub struct Attached {
     pub sockets: Option<Sockets>,
 }
 
-/// How long the thread of a disk watches its ring before it sleeps, at most.
+/// Longest time for which the thread of a disk busy-polls its ring before it sleeps.
 const DISK_POLLING: Duration = Duration::from_micros(200);
 
 impl Attached {
-    /// All devices of the VM, a bit for each.
+    /// The numbers of all devices of the VM, a bit for each.
     pub(crate) fn numbers(&self) -> u32 {
         let disks = (FIRST_DISK..).take(self.disks.len());
         let disks = disks.fold(0, |set, n| set | 1 << n);
@@ -87,21 +87,21 @@ impl Attached {
 /// Devices that every VM has.
 const ALWAYS: u32 = 1 << RNG_DEVICE | 1 << CONSOLE_DEVICE;
 
-/// Those of them that interrupt: the entropy device is done when its doorbell was rung, and who
-/// waits for the console has nothing else to do ([`Console::flush`]).
+/// The devices that interrupt. The entropy device is done when the write to its doorbell returns,
+/// and a caller that waits for the console does nothing else meanwhile ([`Console::flush`]).
 pub(crate) fn interrupting(numbers: u32) -> u32 {
     numbers & !ALWAYS
 }
 
-/// How many pages of registers these devices need.
+/// The number of pages with registers of these devices.
 pub(crate) fn pages(numbers: u32) -> u64 {
     u64::from(u32::BITS - numbers.leading_zeros())
 }
 
-/// What the devices of a VM did.
+/// Statistics of the devices of a VM.
 #[derive(Debug, Clone, Default)]
 pub struct DeviceStatistics {
-    /// Each pair of queues of the network device, if there is one.
+    /// Each pair of queues of the network device, if the VM has one.
     pub net_pairs: Vec<net::Statistics>,
     /// The disks.
     pub disks: Vec<block::Statistics>,
@@ -127,7 +127,7 @@ impl DeviceStatistics {
         !self.net_pairs.is_empty() || !self.disks.is_empty() || self.vsock.is_some()
     }
 
-    /// How often they interrupted the guest.
+    /// The number of interrupts to the guest.
     #[must_use]
     pub fn interrupts(&self) -> u64 {
         let net = self.net().map_or(0, |net| net.interrupts);
@@ -136,8 +136,8 @@ impl DeviceStatistics {
         disks.fold(net + vsock, |n, disk| n + disk)
     }
 
-    /// Names of devices that were used, and of what they count, and the values. Where there are
-    /// several pairs of queues, each has a name too.
+    /// Names of the used devices, with the names and values of their counters. If there are several
+    /// pairs of queues, each has a name too.
     #[must_use]
     pub fn rows(&self) -> Vec<(String, Vec<(&'static str, u64)>)> {
         let net = self.net().map(|net| ("net".to_owned(), net.rows()));
@@ -165,7 +165,7 @@ pub(crate) struct Devices {
     /// Registers, by the number of the device.
     transports: Vec<(u64, Mutex<Transport>)>,
     console: Console,
-    /// Of each pair of queues.
+    /// Counters of each pair of queues.
     net: Vec<Arc<net::Counters>>,
     disks: Vec<Arc<block::Counters>>,
     rng: Arc<rng::Counters>,
@@ -173,8 +173,8 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// The devices of a VM, whose output goes to `outputs`, at most so many
-    /// bytes to each. They interrupt by `lines`, or, without those, at safepoints.
+    /// Makes the devices of a VM. Output goes to `outputs`, at most `limit` bytes to each. The
+    /// devices interrupt through `lines`, or, without lines, at safepoints.
     ///
     /// # Errors
     /// If the host has no descriptors left.
@@ -197,7 +197,7 @@ impl Devices {
         let ram = &reach.ram;
         let length = usize::try_from(ram.length())
             .map_err(|_| failed(io::Error::from_raw_os_error(libc::ENOMEM)))?;
-        // SAFETY: all of the mapping, which the value keeps.
+        // SAFETY: the range is the whole mapping, which the value keeps.
         let memory = unsafe { Memory::new(ram.base(), length, RAM_GPA, Arc::clone(ram) as Arc<_>) }
             .ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EINVAL)))?;
         let begin = |thread| -> ThreadInit {
@@ -263,11 +263,11 @@ impl Devices {
         &self.console
     }
 
-    /// Makes an access that the guest asks for ([`RegisterAccess`]).
+    /// Performs an access on behalf of the guest ([`RegisterAccess`]).
     pub fn access(&self, access: &mut RegisterAccess) {
         let gpa = DEVICE_GPA + u64::from(access.offset);
         let mut value = access.value.to_le_bytes();
-        // Where there is nothing, nothing happens.
+        // An access without a device has no effect.
         match access.is_write {
             true => self.write(gpa, &value),
             false => self.read(gpa, &mut value),
@@ -275,7 +275,7 @@ impl Devices {
         access.value = u32::from_le_bytes(value);
     }
 
-    /// The VM has ended: stops all devices. What the console was sent is still to be written
+    /// Stops all devices at the end of the VM. Pending output of the console is written later
     /// ([`Console::finish`]).
     pub fn stop(&self) {
         self.console.stop();
@@ -289,7 +289,7 @@ impl Devices {
         }
     }
 
-    /// What they did.
+    /// The statistics of the devices.
     pub fn statistics(&self) -> DeviceStatistics {
         DeviceStatistics {
             net_pairs: self.net.iter().map(|counters| counters.read()).collect(),

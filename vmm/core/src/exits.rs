@@ -1,23 +1,23 @@
-//! How often vCPUs come out to the VMM, and why. KVM's own counters have no such figures on every
-//! kind of KVM.
+//! Exits of vCPUs to the VMM, by reason. KVM's own counters do not have these numbers on every kind
+//! of KVM.
 
 use crate::platform::Exit;
 use hartline_abi::port;
 
-/// Why a vCPU came out. The order is that of the words in [`crate::live`].
+/// The reason for an exit. The order is the order of the words in [`crate::live`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitReason {
     /// A call of the runtime to the host.
     Call,
-    /// A doorbell of the volumes, or for a time that comes soon.
+    /// A doorbell of the volumes, or for a time in the near future.
     Doorbell,
     /// An interruption by the VMM: a signal, the time limit.
     Interruption,
     /// The vCPU had nothing to do and slept.
     Sleep,
-    /// It woke another one.
+    /// The vCPU woke another one.
     Wake,
-    /// It gave way to another one.
+    /// The vCPU yielded to another one.
     Yield,
     /// An access to registers of a device: its driver's start, or a doorbell.
     Device,
@@ -27,7 +27,7 @@ impl ExitReason {
     /// Number of reasons.
     pub(crate) const COUNT: usize = Self::Device as usize + 1;
 
-    /// Why; one that ends the VM has none of these reasons.
+    /// The reason; `None` for an exit that ends the VM.
     fn of(exit: &Exit) -> Option<Self> {
         Some(match exit {
             Exit::PortWrite(port::CALL) => Self::Call,
@@ -47,26 +47,26 @@ impl ExitReason {
 pub struct UserExits(pub(crate) [u64; ExitReason::COUNT]);
 
 impl UserExits {
-    /// Counts one.
+    /// Counts one exit.
     pub(crate) fn count(&mut self, exit: &Exit) {
         if let Some(reason) = ExitReason::of(exit) {
             self.0[reason as usize] += 1;
         }
     }
 
-    /// Those for a reason.
+    /// The number of exits for a reason.
     #[must_use]
     pub fn by(&self, reason: ExitReason) -> u64 {
         self.0[reason as usize]
     }
 
-    /// All of them.
+    /// The number of all exits.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.into_iter().fold(0, u64::saturating_add)
     }
 
-    /// The sum of those of two vCPUs.
+    /// The sum of the exits of two vCPUs.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self(std::array::from_fn(|reason| {

@@ -1,6 +1,6 @@
-//! Entry points for the fuzz targets (`fuzz/`), which are crates of their own and reach only what
-//! is public. Not an API: no documentation, no stability. It is built always, so that clippy
-//! and the compiler check it with the code that it calls.
+//! Entry points for the fuzz targets (`fuzz/`), which are separate crates and reach only public
+//! items. Not an API: no documentation, no stability. It is always built, so that clippy and the
+//! compiler check it together with the code that it calls.
 
 use crate::calls::Calls;
 use crate::control::Control;
@@ -56,7 +56,7 @@ impl Mailbox {
     /// Length of the guest's RAM, bytes.
     pub const RAM: u64 = 64 << 10;
 
-    /// A VM with an empty file in its tree, and with the devices that every VM has.
+    /// Makes a VM with an empty file in its tree, and with the devices that every VM has.
     ///
     /// # Errors
     /// If the host has no memory, descriptors or threads left.
@@ -91,7 +91,7 @@ impl Mailbox {
         let number = VOLUME_DEVICE as u8;
         let guest = Arc::new(Interrupt::new(&reach, number, None));
         let server = start_volumes(&shared, &volumes, server, guest, None, || ())?;
-        // Those of a disk: that there is none does not matter to the table.
+        // The vectors of a disk: the table does not need the disk itself.
         let vectors = interrupting(1 << FIRST_DISK);
         let idt = ShadowIdt::new(Arc::clone(&supervisor), 0, vectors);
         Ok(Self {
@@ -115,26 +115,26 @@ impl Mailbox {
         })
     }
 
-    /// The guest writes its RAM at an offset. What is outside is not written.
+    /// Writes the guest's RAM at an offset. Bytes outside RAM are not written.
     pub fn write_ram(&self, offset: u64, bytes: &[u8]) {
-        // As said.
+        // Bytes outside are not written.
         let _ = self.ram.write(offset, bytes);
     }
 
-    /// The guest writes the pages that it shares with the VMM. What is outside is not written.
+    /// Writes the pages that the guest shares with the VMM. Bytes outside are not written.
     pub fn write_shared(&self, offset: u64, bytes: &[u8]) {
-        // As said.
+        // Bytes outside are not written.
         let _ = self.shared.write(offset, bytes);
     }
 
-    /// Makes a call, and checks the answer. A signal is there for the program, so that a call
-    /// that would wait comes back.
+    /// Makes a call, and checks the answer. A signal is pending for the program, so that a call
+    /// that would wait returns.
     ///
     /// # Errors
-    /// A mistake of the VMM.
+    /// A bug of the VMM.
     ///
     /// # Panics
-    /// If the answer is none that a guest can get.
+    /// If a guest must not get the answer.
     pub fn call(&mut self, operation: u32, args: [u64; 6], data: &[u8]) -> Result<(), Error> {
         self.shared.write_value(ARGS, args)?;
         self.shared.write(DATA, data)?;
@@ -162,13 +162,13 @@ impl Mailbox {
     }
 
     /// Resets the devices and clears the guest's memory. Result: whether the VM can be used for
-    /// another guest: it has not been stopped, and its memory has not grown.
+    /// another guest: it was not stopped, and its memory has not grown.
     #[must_use]
     pub fn reset(&mut self) -> bool {
         self.devices.reset();
         for memory in [&self.ram, &self.shared] {
             let zeros = vec![0; memory.length() as usize];
-            // All of a mapping that is writable.
+            // The range is all of a writable mapping.
             let _ = memory.write(0, &zeros);
         }
         !self.control.is_over() && !self.has_placed
@@ -191,7 +191,7 @@ fn host(request: &'static str) -> impl Fn(io::Error) -> Error {
     move |source| Error::Request { request, source }
 }
 
-/// Outputs that nobody reads.
+/// Outputs that discard everything.
 fn outputs() -> io::Result<Outputs> {
     let null = || -> io::Result<OwnedFd> {
         let file = File::options().write(true).open("/dev/null")?;
@@ -206,7 +206,7 @@ fn tree() -> Result<TreeImage, crate::tree::TreeError> {
     builder.build()
 }
 
-/// Has a page at once for one variant, later for another one, and never for all others.
+/// Provides an image at once for one variant, later for another one, and never for all others.
 #[derive(Debug)]
 struct Source;
 
@@ -241,7 +241,7 @@ mod tests {
             return;
         };
         let mut mailbox = Mailbox::new(&kvm).unwrap();
-        // Standard input and the terminal are the test's caller's.
+        // Standard input and the terminal belong to the caller of the test.
         let own = [Operation::Read, Operation::Ioctl, Operation::Stop].map(|one| one as u32);
         for operation in (0..20).filter(|number| !own.contains(number)) {
             for args in [[0; 6], [1; 6], [u64::MAX; 6]] {

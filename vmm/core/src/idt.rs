@@ -1,6 +1,6 @@
-//! The interrupt descriptor table that the vCPUs use. It belongs to the VMM and lies in a
-//! read-only slot. The runtime asks for the gates of its devices' interrupts
-//! ([`hartline_abi::interrupt`]); what it may have is copied.
+//! The interrupt descriptor table that the vCPUs use. It belongs to the VMM and is in a read-only
+//! slot. The runtime requests the gates of its devices' interrupts ([`hartline_abi::interrupt`]);
+//! the VMM copies the allowed ones.
 
 use crate::platform::{self, Mapping};
 use hartline_abi::interrupt::{
@@ -9,23 +9,23 @@ use hartline_abi::interrupt::{
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A gate that the runtime asked for and may not have.
+/// A gate that the runtime requested and may not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
     /// The table is not in private RAM, or not aligned.
     #[error("the guest's interrupt descriptor table is not in its memory")]
     Place,
-    /// A vector of the processor's exceptions, or of no device of this VM.
+    /// The vector is one of the processor's exceptions, or belongs to no device of this VM.
     #[error("the guest asked for interrupt vector {0}, which no device of it has")]
     Vector(u8),
-    /// Another handler than the entry point of a device, or a gate of another kind.
+    /// The handler is not the entry point of a device, or the gate is of another kind.
     #[error(
         "the guest asked for a gate of interrupt vector {vector} to {handler:#x}, which it may not have"
     )]
     Gate {
-        /// Which.
+        /// The vector.
         vector: u8,
-        /// Where it was to lead.
+        /// The requested handler.
         handler: u64,
     },
 }
@@ -41,8 +41,8 @@ pub(crate) fn encode(gates: &[(u8, Gate)]) -> Vec<u8> {
     words.flat_map(u64::to_le_bytes).collect()
 }
 
-/// The gates of `table` that devices get, if it asks for nothing else. `devices` is a set of
-/// bits.
+/// Checks the gates of `table`. Result: the devices that get their gates, if the table requests
+/// nothing else. `devices` is a set of bits.
 ///
 /// # Errors
 /// [`GateError`].
@@ -56,7 +56,7 @@ pub(crate) fn check(table: &[u8; TABLE_LENGTH], devices: u32) -> Result<u32, Gat
         let number = vector as u8;
         let device = device_of(vector).filter(|&device| devices & 1 << device != 0);
         let device = device.ok_or(GateError::Vector(number))?;
-        // All other bits are fixed with the handler: kind, privilege, stack, segment.
+        // All other bits are fixed for a handler: type, privilege, stack, segment.
         if gate != Gate::of_device(device) {
             return Err(GateError::Gate {
                 vector: number,
@@ -86,7 +86,7 @@ fn decode(bytes: &[u8; 16]) -> Gate {
 #[derive(Debug)]
 pub(crate) struct ShadowIdt {
     slot: Arc<Mapping>,
-    /// Where the table is in the slot.
+    /// Offset of the table in the slot.
     offset: u64,
     /// Devices of this VM, a bit for each.
     devices: u32,
@@ -107,12 +107,12 @@ impl ShadowIdt {
         self.devices != 0
     }
 
-    /// Puts the gates that the guest's table has for devices to use, and takes away those of
-    /// devices for which it has none. Nothing changes if it asks for more.
+    /// Makes the gates of the guest's table for devices present, and removes the gates of devices
+    /// without one. Nothing changes if the table requests more.
     ///
     /// # Errors
-    /// What it asked for and may not have; or the slot is not writable for the VMM, which is
-    /// a mistake of that.
+    /// The gate that the guest may not have; or the slot is not writable for the VMM, which is a
+    /// bug of the VMM.
     pub fn assign(
         &self,
         table: &[u8; TABLE_LENGTH],
@@ -131,7 +131,8 @@ impl ShadowIdt {
         Ok(Ok(()))
     }
 
-    /// Other vCPUs may use the gate at the same time: it is only present while it is whole.
+    /// Stores a gate. Other vCPUs may use it at the same time, so it is only present while it is
+    /// complete.
     fn store(&self, vector: u8, gate: Gate) -> Result<(), platform::Error> {
         let at = self.offset + u64::from(vector) * size_of::<Gate>() as u64;
         let (low, high) = (self.slot.atomic_u64(at)?, self.slot.atomic_u64(at + 8)?);

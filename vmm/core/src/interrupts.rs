@@ -1,5 +1,5 @@
-//! How devices interrupt the guest: which ways there are, which one a VM uses, and the way
-//! itself, from a device's thread to the guest.
+//! Interrupts of devices: the modes, the choice of a mode, and the delivery from a device's thread
+//! to the guest.
 
 use crate::attention;
 use crate::control::Control;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vmm_sys_util::eventfd::EventFd;
 
-/// How interrupts of devices are delivered.
+/// The delivery of devices' interrupts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -31,7 +31,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Its name on the command line.
+    /// The mode's name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl Mode {
         }
     }
 
-    /// The best one on this host.
+    /// The best mode on this host.
     #[must_use]
     pub fn best() -> Self {
         let host = Virtualization::detect(KvmKind::detect());
@@ -51,7 +51,7 @@ impl Mode {
         }
     }
 
-    /// Refuses what this host cannot.
+    /// Checks that this host supports the mode.
     ///
     /// # Errors
     /// [`NotPosted`].
@@ -75,15 +75,15 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Why there are no posted interrupts on this host.
+/// The reason why this host has no posted interrupts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotPosted {
-    /// The kind of KVM has none.
+    /// This kind of KVM does not support them.
     #[error(
         "this host's KVM has no posted interrupts (APICv or AVIC): use safepoint, which needs none"
     )]
     Kind,
-    /// They are switched off, or the processor has none.
+    /// They are disabled, or the processor does not support them.
     #[error(
         "posted interrupts are off (enable_apicv of kvm_intel, avic of kvm_amd), or the processor has none: use safepoint"
     )]
@@ -107,7 +107,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Those of the devices in a set of bits.
+    /// Makes the events of the devices in a set of bits.
     ///
     /// # Errors
     /// KVM refuses them.
@@ -127,7 +127,7 @@ impl Lines {
         })
     }
 
-    /// Takes out those of a device.
+    /// Takes the events of a device.
     pub fn take(&mut self, device: u8) -> Option<Vec<EventFd>> {
         let at = self
             .devices
@@ -137,25 +137,25 @@ impl Lines {
     }
 }
 
-/// What threads of devices have of the VM.
+/// The parts of the VM that threads of devices use.
 #[derive(Debug, Clone)]
 pub(crate) struct Reach {
     /// Private RAM.
     pub ram: Arc<Mapping>,
     /// The shared pages.
     pub shared: Arc<Mapping>,
-    /// What other threads want from the vCPUs.
+    /// Requests to the vCPUs.
     pub control: Arc<Control>,
-    /// When the guest is to be asked for attention.
+    /// Times at which the guest is kicked.
     pub times: Arc<Times>,
 }
 
-/// One device's way to the guest.
+/// The interrupt of one device.
 #[derive(Debug)]
 pub(crate) struct Interrupt {
     reach: Reach,
     device: u8,
-    /// By vCPU; none: interrupts are read at safepoints.
+    /// An event for each vCPU; `None`: interrupts are read at safepoints.
     line: Option<Vec<EventFd>>,
 }
 
@@ -168,12 +168,12 @@ impl Interrupt {
         }
     }
 
-    /// What other threads want from the vCPUs.
+    /// Requests to the vCPUs.
     pub fn control(&self) -> &Control {
         &self.reach.control
     }
 
-    /// Whether the device's thread looks all the time from now on.
+    /// Sets whether the device's thread polls continuously from now on.
     pub fn set_watching(&self, watches: bool) {
         let times = &self.reach.times;
         // Fails only if the shared pages have no room for their own fields.
@@ -186,9 +186,9 @@ impl Interrupt {
         }
     }
 
-    /// Asks the guest for attention if it is time.
+    /// Kicks the guest if its time has come.
     pub fn watch(&self) {
-        // As above.
+        // Fails only if the shared pages have no room for their own fields.
         if self.reach.times.watch().unwrap_or(false) {
             attention::raise(&self.reach.shared, &self.reach.ram, Pending::Tick);
         }
@@ -201,7 +201,8 @@ impl Interrupt {
             Some(line) => {
                 let cpu = self.reach.control.interrupt_target();
                 if let Some(event) = line.get(cpu) {
-                    // Fails only if the counter is at its limit: then it is signalled already.
+                    // Fails only if the counter is at its limit: the event is then signalled
+                    // already.
                     let _: io::Result<()> = event.write(1);
                 }
                 // The message waits in the APIC until the vCPU enters the guest.
@@ -223,11 +224,11 @@ impl Interrupt {
     }
 }
 
-/// Where the set of devices that interrupted is in the shared pages.
+/// Offset of the set of interrupting devices in the shared pages.
 const PENDING: u64 = offset_of!(Shared, interrupts) as u64;
 
-/// Whether a vCPU that is counted as sleeping must not: a device has done something that the
-/// guest has not looked at.
+/// Whether a vCPU that is counted as sleeping must stay awake: a device has an interrupt that the
+/// guest has not handled.
 ///
 /// # Errors
 /// Only if the shared pages have no room for their own fields.

@@ -1,15 +1,15 @@
-//! Images in the cache that need not be checked again: of which file of the host they were
-//! made, as long as neither changes.
+//! The validated-image cache: images that need no new check, with the host files that they were
+//! made of, as long as neither file changes.
 //!
-//! Without this each start reads and hashes every ELF file, to find its image, and the image,
-//! to find out whether it is whole. Both were done before; what they found holds until the
-//! stamp ([`Stamp`]) of one of the two files changes, or the host starts anew: after a crash a
-//! file system may have the times of a file and not its contents.
+//! Without the cache, each start reads and hashes every ELF file to find its image, and the image
+//! to check that it is complete. The results of an earlier start hold until the stamp ([`Stamp`])
+//! of one of the two files changes, or the host reboots: after a crash, a file system may have kept
+//! the times of a file but not its contents.
 //!
-//! The table is a file in the cache directory, and is trusted as that is: who can write to it
-//! can replace images too. It has places for records of one length, and the stamp of the ELF
-//! file says which one is for it, so there is nothing to clean up. A record that is damaged,
-//! half written or of something else is not used.
+//! The table is a file in the cache directory, and is trusted like the directory: a user that can
+//! write to it can replace images too. It has slots for records of one length. The stamp of the ELF
+//! file determines the slot, so nothing has to be cleaned up. A record that is damaged, incomplete
+//! or for another file is not used.
 
 use crate::tree::Stamp;
 use hartline_aot::cache::Cache;
@@ -25,10 +25,10 @@ use std::path::PathBuf;
 const TABLE: &str = "known";
 /// Records of the table.
 const RECORDS: u64 = 4096;
-/// Where the kernel names this boot.
+/// File with the kernel's id of this boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Name, stamp of the image, name of its file, checksum of these.
+/// Length of a record, bytes: name, stamp of the image, name of its file, and checksum of these.
 const LENGTH: usize = 192;
 const NAME: usize = 32;
 const IMAGE: usize = NAME + Stamp::LENGTH;
@@ -43,7 +43,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// The table of `cache`; `None` if the host does not tell which boot this is.
+    /// Opens the table of `cache`; `None` if the host has no id of this boot.
     #[must_use]
     pub fn of(cache: &Cache) -> Option<Self> {
         let boot = fs::read(BOOT_ID).ok()?;
@@ -61,7 +61,7 @@ impl Known {
     }
 
     /// The image of the file with this stamp, made with these options, if it was
-    /// [remembered](Self::remember) and neither has changed.
+    /// [remembered](Self::remember) and neither file has changed.
     #[must_use]
     pub fn image(&self, stamp: &Stamp, options: &Options) -> Option<File> {
         let name = self.name(stamp, options);
@@ -79,11 +79,10 @@ impl Known {
         (record[NAME..IMAGE] == stamp.to_bytes()).then_some(image)
     }
 
-    /// Remembers that the host's file with this stamp has the image `image`, whose key is
-    /// `key`, and that this is whole. That it cannot be stored is no error: the next start
-    /// looks at them again.
+    /// Remembers that the host file with this stamp has the complete image `image` with the key
+    /// `key`. A failure to store this is no error: the next start checks both files again.
     pub fn remember(&self, stamp: &Stamp, options: &Options, key: &Key, image: &File) {
-        // What is lost is time only.
+        // A failure costs only time.
         let _ = self.store(stamp, options, key, image);
     }
 
@@ -109,14 +108,14 @@ impl Known {
         table.write_all_at(&record, place(&name))
     }
 
-    /// Names what is known of a file: the key of its stamp in place of its contents.
+    /// The name of a record: the key of the file's stamp in place of its contents.
     fn name(&self, stamp: &Stamp, options: &Options) -> Key {
         let parts = [b"stamp".as_slice(), &stamp.to_bytes(), &self.boot];
         options.key(&parts.concat())
     }
 }
 
-/// Where the record with a name is.
+/// The offset of the record with a name.
 fn place(name: &Key) -> u64 {
     let start = name
         .bytes()
@@ -140,7 +139,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    /// Until a file that was changed has a stamp.
+    /// Time until a changed file has a stamp.
     const SETTLING: Duration = Duration::from_millis(2100);
 
     /// A cache with the image of an ELF file.
@@ -239,7 +238,7 @@ mod tests {
         }
         let later = Known::for_boot(&fixture.cache, b"another boot".to_vec());
         assert!(later.image(&stamp, &fixture.options).is_none());
-        // The same contents in another file: its image is found by its contents.
+        // The same contents in another file: the image is found by the contents.
         let copy = fixture.elf().with_extension("copy");
         fs::copy(fixture.elf(), &copy).unwrap();
         fs::rename(&copy, fixture.elf()).unwrap();
@@ -252,7 +251,7 @@ mod tests {
         let fixture = Fixture::new();
         fixture.remember();
         assert!(fixture.is_known());
-        // With the length and the time of modification that it had.
+        // With the old length and modification time.
         let file = File::options().write(true).open(fixture.elf()).unwrap();
         let before = file.metadata().unwrap().modified().unwrap();
         file.write_all_at(b"ELF", 0).unwrap();
@@ -327,7 +326,7 @@ mod tests {
         }
         fs::write(&table, &whole[..start + LENGTH - 1]).unwrap();
         assert!(!is_known());
-        // Nothing outside of the cache is opened, whoever made the record.
+        // No file outside the cache is opened, even if the record names one.
         let mut record: [u8; LENGTH] = whole[start..][..LENGTH].try_into().unwrap();
         let outside = b"../root/elf\0";
         record[IMAGE..][..outside.len()].copy_from_slice(outside);

@@ -11,7 +11,7 @@ pub mod confine;
 mod control;
 pub mod devices;
 mod exits;
-// Fuzz targets are other crates: they reach inner parts by this module only.
+// Fuzz targets are other crates: they reach internal code through this module only.
 #[doc(hidden)]
 pub mod fuzzing;
 mod idt;

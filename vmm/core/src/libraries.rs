@@ -1,6 +1,6 @@
-//! Which files a program of a root file system tree loads when it starts: its program
-//! interpreter and its shared libraries (System V ABI, "Dynamic Linking"), found where
-//! glibc's loader looks without a cache or environment variables.
+//! The files that a program of a root file system tree loads when it starts: its program
+//! interpreter and its shared libraries (System V ABI, "Dynamic Linking"). They are searched where
+//! glibc's loader searches without a cache or environment variables.
 
 use crate::program::{Bytes, TreeFile};
 use crate::tree::TreeImage;
@@ -15,7 +15,7 @@ const DT_STRTAB: u64 = 5;
 const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
 
-/// Where libraries are found that no file says more about.
+/// Default search path for libraries.
 const DEFAULT_FOLDERS: [&str; 4] = [
     "/lib/riscv64-linux-gnu",
     "/usr/lib/riscv64-linux-gnu",
@@ -25,8 +25,8 @@ const DEFAULT_FOLDERS: [&str; 4] = [
 /// Most libraries of one program.
 const MAX_LIBRARIES: usize = 1024;
 
-/// The interpreter and the libraries of the program at `path` of `tree`, whose contents
-/// are `elf`, each once. What is missing or damaged is left out: the loader will say so.
+/// Finds the interpreter and the libraries of the program at `path` of `tree`, whose contents are
+/// `elf`, each once. Missing or damaged files are left out: the loader will report them.
 ///
 /// # Errors
 /// The tree cannot be read.
@@ -51,7 +51,7 @@ pub fn of_program(tree: &Arc<TreeImage>, path: &str, elf: &[u8]) -> io::Result<V
     Ok(found)
 }
 
-/// The first of these paths that is a regular file.
+/// The first regular file of these paths.
 fn first(tree: &Arc<TreeImage>, candidates: Vec<String>) -> io::Result<Option<(String, TreeFile)>> {
     for path in candidates {
         if let Some(file) = TreeFile::find(tree, path.as_bytes())?
@@ -63,7 +63,7 @@ fn first(tree: &Arc<TreeImage>, candidates: Vec<String>) -> io::Result<Option<(S
     Ok(None)
 }
 
-/// What the file at `path` needs: for each, the paths where it may be.
+/// The needed files of the file at `path`: for each, the candidate paths.
 fn wanted(program: &Program<'_>, path: &str) -> Vec<Vec<String>> {
     let mut wanted = Vec::new();
     if let Some(interpreter) = program.interpreter() {
@@ -117,7 +117,7 @@ fn dynamic(program: &Program<'_>) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// What the file has from a link-time address to the end of its segment.
+/// The file's bytes from a link-time address to the end of its segment.
 fn memory<'a>(program: &Program<'a>, address: u64) -> Option<&'a [u8]> {
     let segment = program
         .segments()

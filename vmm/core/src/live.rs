@@ -1,10 +1,11 @@
-//! What a VM has done so far, and the limits of its network interface, in memory that another
+//! The live counters of a VM, and the limits of its network interface, in memory that another
 //! process may read and write: the daemon, which takes a duplicate of the file from the VMM.
 //!
-//! Little-endian words of 64 bits, in lines of `LINE` bytes. The first line has `VERSION`,
-//! the requests of the volumes, and most bytes and packets per second in each direction of the
-//! network interface, 0 being no limit, which the VMM only reads. Then comes a line for each vCPU: its exits, and the number of
-//! the descriptor by which the VMM has KVM's counters open, 0 if it has not.
+//! Little-endian words of 64 bits, in lines of `LINE` bytes. The first line has `VERSION`, the
+//! requests of the volumes, and most bytes and packets per second in each direction of the network
+//! interface. The limits are 0 if there are none, and the VMM only reads them. Then comes a line
+//! for each vCPU: its exits, and the number of the descriptor by which the VMM has KVM's counters
+//! open, 0 if it has none.
 
 use crate::exits::{ExitReason, UserExits};
 use crate::platform::{self, Mapping, memory_file};
@@ -17,27 +18,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Version of the layout: a VMM may be older than the daemon that reads it.
 const VERSION: u64 = 2;
-/// The version before, which has no limits.
+/// The previous version, without limits.
 const WITHOUT_LIMITS: u64 = 1;
 /// Length of a line, bytes: a cache line, so that vCPUs do not wait for each other.
 const LINE: usize = 64;
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
-/// Place of the volumes' requests.
+/// Offset of the volumes' requests.
 const VOLUME_REQUESTS: usize = WORD;
-/// Place of the limits.
+/// Offset of the limits.
 const NETWORK_LIMITS: usize = VOLUME_REQUESTS + WORD;
-/// Place of the descriptor's number in a vCPU's line.
+/// Offset of the descriptor's number in a vCPU's line.
 const DESCRIPTOR: usize = ExitReason::COUNT * WORD;
 
 const _: () = assert!(DESCRIPTOR + WORD <= LINE);
 
-/// The memory, where the VMM writes.
+/// The counters in the VMM, which writes them.
 #[derive(Debug)]
 pub struct LiveCounters(Mapping);
 
 impl LiveCounters {
-    /// For so many vCPUs. Result: also the file of the memory.
+    /// Makes the counters of `cpus` vCPUs. Result: also the file of the memory.
     ///
     /// # Errors
     /// If the host has no memory or descriptors left.
@@ -53,14 +54,14 @@ impl LiveCounters {
         Ok((Self(mapping), file))
     }
 
-    /// A vCPU has made so many exits.
+    /// Sets the number of exits of a vCPU.
     pub fn set_exits(&self, cpu: usize, exits: &UserExits) {
         for (number, count) in exits.0.into_iter().enumerate() {
             self.set(line(cpu) + number * WORD, count);
         }
     }
 
-    /// KVM's counters of a vCPU are open at this descriptor.
+    /// Sets the descriptor that KVM's counters of a vCPU are open at.
     pub fn set_descriptor(&self, cpu: usize, descriptor: RawFd) {
         self.set(
             line(cpu) + DESCRIPTOR,
@@ -68,12 +69,12 @@ impl LiveCounters {
         );
     }
 
-    /// The volumes were asked so often.
+    /// Sets the number of requests to the volumes.
     pub fn set_volume_requests(&self, count: u64) {
         self.set(VOLUME_REQUESTS, count);
     }
 
-    /// The limits of the network interface.
+    /// Sets the limits of the network interface.
     pub fn set_network_limits(&self, limits: [u64; 2]) {
         for (number, limit) in limits.into_iter().enumerate() {
             self.set(NETWORK_LIMITS + number * WORD, limit);
@@ -81,7 +82,7 @@ impl LiveCounters {
     }
 
     fn set(&self, at: usize, value: u64) {
-        // A vCPU that there is no line for is not counted.
+        // A vCPU without a line is not counted.
         let word: Result<&AtomicU64, _> = self.0.atomic_u64(at as u64);
         if let Ok(word) = word {
             word.store(value.to_le(), Ordering::Relaxed);
@@ -93,17 +94,17 @@ impl Limits for LiveCounters {
     fn get(&self) -> [u64; 2] {
         [0, WORD].map(|word| {
             let at = (NETWORK_LIMITS + word) as u64;
-            // The first line is always there.
+            // The first line always exists.
             let word: Result<&AtomicU64, _> = self.0.atomic_u64(at);
             word.map_or(0, |word| u64::from_le(word.load(Ordering::Relaxed)))
         })
     }
 }
 
-/// Changes the limits of the network interface of the VM that has this file.
+/// Changes the limits of the network interface of the VM whose counters are in `file`.
 ///
 /// # Errors
-/// It has no such limits: it is of another version. Or the host's.
+/// The file has no limits, because it is of another version; or any I/O error of the host.
 pub fn write_network_limits(file: &File, limits: [u64; 2]) -> io::Result<()> {
     let mut version = [0; WORD];
     file.read_exact_at(&mut version, 0)?;
@@ -118,23 +119,23 @@ fn line(cpu: usize) -> usize {
     LINE * (cpu + 1)
 }
 
-/// What the memory said at one time. The VMM that wrote it may have been taken over.
+/// The counters at one time. A compromised VMM may have written any values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Live {
     /// Exits of all vCPUs to the VMM.
     pub exits: UserExits,
-    /// Descriptors of the VMM at which KVM's counters of its vCPUs are; not all of them, if it
-    /// could not open one.
+    /// Descriptors of the VMM that KVM's counters of its vCPUs are open at. If the VMM could not
+    /// open some, they are missing.
     pub descriptors: Vec<RawFd>,
     /// Requests of the guest to its volumes.
     pub volume_requests: u64,
 }
 
 impl Live {
-    /// Reads the file of a VM with so many vCPUs.
+    /// Reads the counters of a VM with `cpus` vCPUs.
     ///
     /// # Errors
-    /// It is too short, or of another version.
+    /// The file is too short, or of another version.
     pub fn read(file: &File, cpus: u32) -> io::Result<Self> {
         let mut bytes = vec![0; LINE * (cpus as usize + 1)];
         file.read_exact_at(&mut bytes, 0)?;
@@ -161,8 +162,8 @@ impl Live {
     }
 }
 
-/// Exits for each operation (packet, request), without those that the host's own interrupts
-/// caused; `None` if there was no operation.
+/// Exits for each operation (packet, request), without the exits for the host's own interrupts;
+/// `None` if there was no operation.
 #[must_use]
 pub fn exits_per_operation(exits: u64, host_interrupts: u64, operations: u64) -> Option<f64> {
     let exits = exits.saturating_sub(host_interrupts);

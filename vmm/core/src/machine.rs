@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 /// The guest runtime that this VMM was built with.
 pub static RUNTIME: &[u8] = include_bytes!(env!("HARTLINE_RUNTIME"));
 
-/// Why a VM could not be started.
+/// The reason why a VM could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// KVM or the host refused.
@@ -47,7 +47,7 @@ pub enum Error {
     Boot(#[from] boot::Error),
 }
 
-/// What to run, and how.
+/// The settings of a VM.
 pub struct Settings<'a> {
     /// Length of RAM, bytes.
     pub ram: u64,
@@ -55,41 +55,42 @@ pub struct Settings<'a> {
     pub cpus: u32,
     /// The runtime's ELF file: [`RUNTIME`].
     pub runtime: &'a [u8],
-    /// The root file system tree; `None`: no files at all.
+    /// The root file system tree; `None`: there are no files.
     pub tree: Option<&'a Arc<TreeImage>>,
-    /// Makes translation images of its files; `None`: there are none.
+    /// Source of translation images for the tree's files; `None`: there are none.
     pub images: Option<Arc<dyn ImageSource>>,
-    /// The translation image of all of the program itself, if it is there already.
+    /// The translation image of the whole program itself, if it exists already.
     pub program_image: Option<ImageFile>,
     /// Path, arguments and environment of the program.
     pub arguments: &'a Arguments,
-    /// Files of the host that the guest may read, and write if they say so.
+    /// Directories and files of the host that the guest may read, and write unless they are
+    /// read-only.
     pub volumes: Vec<Volume>,
     /// Its devices.
     pub devices: Attached,
-    /// What the guest is told about the network interface, if there is one.
+    /// The guest's settings of the network interface, if there is one.
     pub net: NetSettings,
-    /// Never enter translated code.
+    /// Whether translated code is never entered.
     pub interpret_only: bool,
     /// Chaos, and whether the runtime checks itself.
     pub chaos: chaos::Settings,
-    /// [Variant](hartline_abi::image::variant) of translations to begin with.
+    /// [Variant](hartline_abi::image::variant) of translations at the start.
     pub variant: u32,
-    /// Where a trace of system calls goes; none: there is none.
+    /// File for a trace of system calls; `None`: there is no trace.
     pub trace: Option<OwnedFd>,
-    /// Ends the VM after this time.
+    /// Time limit of the VM.
     pub timeout: Option<Duration>,
-    /// Read KVM's counters at the end.
+    /// Whether KVM's counters are read at the end.
     pub count: bool,
-    /// Takes statistics when `SIGUSR1` comes.
+    /// Called for statistics on `SIGUSR1`.
     pub statistics: Option<TakeStatistics<'a>>,
-    /// Where it is written what the VM does, for others to read.
+    /// Live counters for other processes.
     pub live: Option<Arc<LiveCounters>>,
-    /// Take samples of where the program is.
+    /// Profiling by samples of the program counter.
     pub profile: Option<Profile<'a>>,
-    /// Takes rights away from the threads; `None`: they have those of the process.
+    /// Removes rights of the threads; `None`: they keep the rights of the process.
     pub confine: Option<Arc<dyn Confine>>,
-    /// Most bytes of each of the program's outputs; it can write no more to it then.
+    /// Most bytes of each of the program's outputs; further output is refused.
     pub output_limit: u64,
 }
 
@@ -130,32 +131,32 @@ impl<'a> Settings<'a> {
 /// How a VM ended, and what it cost.
 #[derive(Debug)]
 pub struct Outcome {
-    /// How it ended.
+    /// The end.
     pub end: End,
-    /// From the start of [`Blank::run`] until the first vCPU entered the guest.
+    /// Time from the start of [`Blank::run`] until the first vCPU entered the guest.
     pub boot_time: Duration,
-    /// From then to the end.
+    /// Time from then to the end.
     pub run_time: Duration,
     /// Exits of each vCPU to the VMM.
     pub exits: Vec<UserExits>,
-    /// What the devices did.
+    /// Statistics of the devices.
     pub devices: DeviceStatistics,
     /// Requests of the guest to its volumes.
     pub volume_requests: u64,
-    /// How devices interrupted it, and how often a vector was delivered, as the guest says.
+    /// Interrupt mode of the devices, and number of delivered vectors as the guest counted them.
     pub interrupts: (Mode, u64),
-    /// KVM's counters of the vCPUs together and of the VM, if they were asked for.
+    /// KVM's counters of all vCPUs together and of the VM, if requested.
     pub counters: Option<[Counters; 2]>,
     /// The translation images that the guest used.
     pub images: Images,
-    /// For finding the guest's state at a fault in translated code.
+    /// The host stacks, to find the guest's state at a fault in translated code.
     pub stack: HostStack,
     shared: Arc<Mapping>,
 }
 
 impl Outcome {
-    /// The image windows that the guest says it has used: number, and guest-physical
-    /// address of the image file.
+    /// The image windows that the guest reports as used: number, and guest-physical address of the
+    /// image file.
     #[must_use]
     pub fn windows(&self) -> Vec<(u64, u64)> {
         let window = |number| {
@@ -172,7 +173,7 @@ impl Outcome {
 #[derive(Debug)]
 pub struct HostStack {
     ram: Arc<Mapping>,
-    /// Offset in RAM of that of vCPU 0; the others follow.
+    /// Offset in RAM of the stack of vCPU 0; the others follow.
     block: u64,
     cpus: u64,
 }
@@ -196,8 +197,7 @@ impl HostStack {
     }
 }
 
-/// A VM without memory. It can be made before it is known what will run in it, which
-/// takes part of the work off the way of who waits.
+/// A VM without memory. Making it before the program is known moves work off the critical path.
 #[derive(Debug)]
 pub struct Blank {
     kvm: Kvm,
@@ -207,10 +207,10 @@ pub struct Blank {
 }
 
 impl Blank {
-    /// A VM with so many vCPUs, whose devices interrupt it in this way.
+    /// Makes a VM with `cpus` vCPUs and this interrupt mode.
     ///
     /// # Errors
-    /// KVM refuses it.
+    /// KVM refuses.
     pub fn new(kvm: Kvm, cpus: u32, mode: Mode) -> Result<Self, Error> {
         let mut vm = kvm.create_vm()?;
         if mode.has_vectors() {
@@ -227,18 +227,18 @@ impl Blank {
         Ok(blank)
     }
 
-    /// As [`new`](Self::new), on a thread of its own: the kernel takes a millisecond for it,
-    /// in which files can be read.
+    /// As [`new`](Self::new), on another thread: the kernel takes a millisecond for it, in which
+    /// the caller can read files.
     ///
     /// # Errors
-    /// There can be no thread.
+    /// The thread cannot be started.
     pub fn begin(cpus: u32, mode: Mode) -> io::Result<JoinHandle<Result<Self, Error>>> {
         thread::Builder::new()
             .name("machine".into())
             .spawn(move || Self::new(Kvm::open(Path::new(Kvm::DEVICE))?, cpus, mode))
     }
 
-    /// Makes vCPUs until there are so many.
+    /// Adds vCPUs until there are `cpus`.
     fn add_vcpus(&mut self, cpus: u32) -> Result<(), Error> {
         self.kvm.check_cpus(cpus)?;
         for cpu in self.vcpus.len() as u64..cpus.into() {
@@ -247,11 +247,10 @@ impl Blank {
         Ok(())
     }
 
-    /// Runs it to its end, with as many vCPUs as the settings say: those that it has not
-    /// got are made.
+    /// Runs the VM to its end, with the number of vCPUs in the settings. Missing vCPUs are made.
     ///
     /// # Errors
-    /// [`Error`] for what fails before the guest starts; also if it has more vCPUs already.
+    /// [`Error`] for failures before the guest starts; also if the VM has more vCPUs already.
     pub fn run(mut self, settings: Settings<'_>) -> Result<Outcome, Error> {
         let start = Instant::now();
         self.add_vcpus(settings.cpus)?;
@@ -294,7 +293,8 @@ impl Blank {
     }
 }
 
-/// Interrupts by vectors that the harts have counted. The guest may have written anything.
+/// The number of interrupt vectors that the harts have counted. The guest may have written any
+/// values.
 fn delivered(shared: &Mapping, ram: &Mapping) -> u64 {
     let count = |cpu: usize| {
         let place = offset_of!(Shared, harts) + cpu * size_of::<u64>();
@@ -308,7 +308,7 @@ fn delivered(shared: &Mapping, ram: &Mapping) -> u64 {
     (0..MAX_CPUS).filter_map(count).fold(0, u64::saturating_add)
 }
 
-/// The tree, in messages.
+/// Name of the tree in messages.
 const TREE: &str = "the root file system";
 
 fn prepare<'a>(
@@ -406,7 +406,7 @@ fn prepare<'a>(
     Ok((running, stack))
 }
 
-/// The tree as memory for the guest, if that is where it is.
+/// The tree as memory for the guest, if it is in memory.
 fn tree_memory(tree: &Arc<TreeImage>) -> Result<Option<Arc<Mapping>>, platform::Error> {
     if tree.memory().is_none() {
         return Ok(None);
@@ -414,7 +414,7 @@ fn tree_memory(tree: &Arc<TreeImage>) -> Result<Option<Arc<Mapping>>, platform::
     fn bytes(tree: &TreeImage) -> &[u8] {
         tree.memory().unwrap_or(&[])
     }
-    // SAFETY: an image does not change, and its memory stays where it is.
+    // SAFETY: an image does not change, and its memory does not move.
     let memory = unsafe { Mapping::of(TREE, Arc::clone(tree), bytes) }?;
     Ok(Some(Arc::new(memory)))
 }
@@ -439,10 +439,10 @@ fn guest_file<'a>(
     })
 }
 
-/// Where output goes: to standard output and standard error, and traces to `trace`.
+/// The destinations of output: standard output and standard error, and `trace` for traces.
 fn outputs(trace: Option<OwnedFd>) -> Result<Outputs, platform::Error> {
     let [output, error] = [standard_output(1)?, standard_output(2)?];
-    // Nothing comes there without `--strace`.
+    // Without `--strace` nothing is written there.
     let trace = trace.map_or_else(|| standard_output(2), Ok)?;
     Ok(Outputs::new([output, error, trace]))
 }
@@ -452,7 +452,7 @@ fn standard_output(descriptor: i32) -> Result<OwnedFd, platform::Error> {
     // SAFETY: no preconditions; a fresh descriptor or an error.
     let fd = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
     if fd >= 0 {
-        // SAFETY: fresh, owned by nobody else.
+        // SAFETY: fresh, with no other owner.
         return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
     }
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null");

@@ -1,29 +1,29 @@
-//! Threads of a VM on processors of the host that are theirs.
+//! Pins threads of a VM to dedicated processors of the host.
 
 use crate::affinity;
 use crate::confine::{Confine, Thread, confine_to};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Gives each thread its processor, then lets somebody else confine it.
+/// Pins each thread to its processor, then confines it with another [`Confine`].
 ///
-/// A thread that cannot have its processor runs elsewhere: that is slower, and nothing else.
+/// A thread that cannot be pinned runs elsewhere, which is only slower.
 #[derive(Debug)]
 pub struct Placement {
     processors: Vec<u32>,
-    /// Threads of vCPUs so far.
+    /// Number of vCPU threads so far.
     vcpus: AtomicUsize,
     confine: Option<Arc<dyn Confine>>,
 }
 
 impl Placement {
-    /// `processors` are those of the vCPUs in their order, and the one for all other threads last:
-    /// the calling thread, and what it starts from now on, goes there. Without any, threads stay
-    /// where they are.
+    /// `processors` has the processors of the vCPUs in their order, and last the one for all other
+    /// threads: the calling thread, and the threads that it starts from now on, are pinned to that.
+    /// If `processors` is empty, no thread is pinned.
     #[must_use]
     pub fn begin(processors: Vec<u32>, confine: Option<Arc<dyn Confine>>) -> Self {
         if let Some(others) = processors.last() {
-            // As above.
+            // A thread that cannot be pinned is only slower.
             let _ = affinity::run_on(&[*others]);
         }
         Self {
@@ -33,14 +33,14 @@ impl Placement {
         }
     }
 
-    /// The processor of a thread; none: it stays where it is.
+    /// The processor of a thread; `None`: the thread is not pinned.
     fn processor(&self, thread: Thread) -> Option<u32> {
         match thread {
             Thread::Vcpu => {
                 let number = self.vcpus.fetch_add(1, Ordering::Relaxed);
                 self.processors.get(number).copied()
             }
-            // A vCPU's thread may have started it.
+            // A vCPU's thread may have started this thread.
             Thread::Console | Thread::Volumes | Thread::Network => self.processors.last().copied(),
         }
     }
@@ -49,7 +49,7 @@ impl Placement {
 impl Confine for Placement {
     fn confine(&self, thread: Thread) {
         if let Some(processor) = self.processor(thread) {
-            // As above.
+            // A thread that cannot be pinned is only slower.
             let _ = affinity::run_on(&[processor]);
         }
         confine_to(thread, self.confine.as_ref());
@@ -60,7 +60,7 @@ impl Confine for Placement {
 mod tests {
     use super::*;
 
-    /// Where a thread of this kind is after it was placed.
+    /// The processors of a thread of this kind after its placement.
     fn place(placement: &Placement, thread: Thread) -> Vec<u32> {
         placement.confine(thread);
         affinity::of_this_thread().unwrap()

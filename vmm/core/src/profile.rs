@@ -1,6 +1,5 @@
-//! Sampling where a program spends its time ([`hartline_abi::profile`]): a thread
-//! asks the runtime for samples at safepoints and hands them on with the processor
-//! time that they stand for.
+//! Profiling of a program by samples ([`hartline_abi::profile`]): a thread requests samples, which
+//! the runtime takes at safepoints, and passes them on with their weight in processor time.
 
 use crate::attention;
 use crate::platform::{self, Mapping};
@@ -16,12 +15,12 @@ use std::time::Duration;
 
 const SAMPLE: u64 = offset_of!(Shared, sample) as u64;
 
-/// What to do with samples, and how often to take them.
+/// The recorder of samples, and their period.
 #[derive(Clone, Copy)]
 pub struct Profile<'a> {
     /// Processor time of the vCPU between samples.
     pub period: Duration,
-    /// Gets each sample, on the sampling thread.
+    /// Called with each sample, on the sampling thread.
     pub recorder: &'a (dyn Fn(&Taken) + Sync),
 }
 
@@ -33,21 +32,21 @@ impl std::fmt::Debug for Profile<'_> {
     }
 }
 
-/// A sample. The guest wrote it: none of it is to be believed.
+/// A sample. The guest wrote it: no field can be trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
-    /// Processor time of the vCPU that the sample stands for: since the one before.
+    /// Weight of the sample: processor time of the vCPU since the last sample.
     pub time: Duration,
     /// Where it was taken.
     pub place: Place,
     /// Guest pc.
     pub pc: u64,
-    /// Inode in the root file system tree of the file that is mapped there, and the
-    /// offset of what is at `pc` in it.
+    /// Inode in the root file system tree of the file that is mapped at `pc`, and the offset of
+    /// `pc` in the file.
     pub file: Option<(u32, u64)>,
     /// Host stack from the safepoint on; starts with a return address.
     pub stack: Vec<u64>,
-    /// Whether there was more of it.
+    /// Whether the stack was longer.
     pub cut: bool,
 }
 
@@ -73,7 +72,7 @@ impl ThreadClock {
         }
     }
 
-    /// `None` if the thread has ended.
+    /// The processor time; `None` if the thread has ended.
     fn now(self) -> Option<Duration> {
         let mut time = libc::timespec {
             tv_sec: 0,
@@ -94,10 +93,10 @@ pub(crate) struct Sampler<'scope> {
 }
 
 impl Sampler<'_> {
-    /// Ends it; the result is what it failed by.
+    /// Ends the thread and returns its error.
     ///
     /// # Errors
-    /// If the mailbox is not in the shared pages: a mistake of the VMM.
+    /// If the mailbox is not in the shared pages: a bug of the VMM.
     pub fn stop(self) -> Result<(), platform::Error> {
         self.done.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -108,10 +107,10 @@ impl Sampler<'_> {
     }
 }
 
-/// Takes samples while the vCPUs run, whose threads have these clocks when they started.
+/// Takes samples while the vCPUs run. Their threads set these clocks when they start.
 ///
 /// # Errors
-/// If there can be no sampling thread.
+/// The sampling thread cannot be started.
 pub(crate) fn start<'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     profile: Profile<'scope>,
@@ -137,32 +136,32 @@ pub(crate) fn start<'scope>(
     Ok(Sampler { thread, done })
 }
 
-/// A vCPU of which samples are taken.
+/// A sampled vCPU.
 struct Sampled<'a> {
     clock: &'a OnceLock<ThreadClock>,
-    /// Its processor time that samples stand for.
+    /// Processor time that samples account for.
     time: Duration,
 }
 
 impl Sampled<'_> {
-    /// Processor time that no sample stands for yet.
+    /// Processor time that no sample accounts for yet.
     fn owed(&self) -> Duration {
         let now = self.clock.get().and_then(|clock| clock.now());
         now.map_or(Duration::ZERO, |now| now.saturating_sub(self.time))
     }
 }
 
-/// A sample that was asked for.
+/// A requested sample.
 struct Wanted {
     cpu: usize,
-    /// Processor time that it stands for.
+    /// Weight of the sample in processor time.
     weight: Duration,
-    /// Periods since.
+    /// Periods since the request.
     age: u32,
 }
 
-/// Takes samples until `done`; whoever sets it unparks this thread. One at a time, of the
-/// vCPU that has run longest without one.
+/// Takes samples until `done`; the thread that sets it unparks this one. It requests one sample at
+/// a time, of the vCPU with most unsampled processor time.
 fn sample(
     profile: Profile<'_>,
     ram: &Mapping,
@@ -170,7 +169,7 @@ fn sample(
     mut sampled: Vec<Sampled<'_>>,
     done: &AtomicBool,
 ) -> Result<(), platform::Error> {
-    /// Periods after which another vCPU is asked, if there is one: this one sleeps.
+    /// Periods after which another vCPU is sampled, if there is one: this one sleeps.
     const PATIENCE: u32 = 4;
     let request = shared.atomic_u64(SAMPLE + offset_of!(Sample, request) as u64)?;
     let asked = shared.atomic_u64(SAMPLE + offset_of!(Sample, cpu) as u64)?;
@@ -184,7 +183,7 @@ fn sample(
                 (profile.recorder)(&take(shared, weight)?);
                 sampled[cpu].time += weight;
             } else if age < PATIENCE || sampled.len() == 1 {
-                // Somebody else may have taken the attention for it.
+                // The kick may have been consumed for another request.
                 attention::raise_one(shared, ram, cpu, Pending::Sample);
                 wanted = Some(Wanted {
                     cpu,
@@ -195,7 +194,7 @@ fn sample(
             }
         }
         let owed = sampled.iter().map(Sampled::owed).enumerate();
-        // A vCPU that sleeps gets no sample.
+        // A sleeping vCPU takes no sample.
         if let Some((cpu, weight)) = owed.max_by_key(|&(_, time)| time)
             && weight >= profile.period / 2
         {

@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 /// Largest program file, bytes.
 pub const MAX_LENGTH: u64 = 1 << 30;
-/// Most symbolic links followed in one path, as Linux has it.
+/// Most symbolic links followed in one path, as in Linux.
 const MAX_LINKS: usize = 40;
-/// Longest symbolic link, as Linux has it.
+/// Longest symbolic link, as in Linux.
 const PATH_MAX: u64 = 4096;
 /// Longest name, bytes.
 const NAME_MAX: u32 = 255;
@@ -27,46 +27,46 @@ const TYPE_MASK: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 const SYMLINK: u32 = 0o120_000;
-/// Execute permission of anybody.
+/// Execute permission of any user.
 const EXECUTABLE: u32 = 0o111;
 
-/// Why there is no program to run.
+/// The reason why there is no program to run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Not a regular file.
+    /// The file is not regular.
     #[error("{path}: is a directory or special file, not a program")]
     NotRegular {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
-    /// Longer than [`MAX_LENGTH`].
+    /// The file is longer than [`MAX_LENGTH`].
     #[error("{path}: {length} bytes are more than a program may have ({MAX_LENGTH})")]
     TooLong {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Its length.
+        /// Length of the file.
         length: u64,
     },
-    /// Not in the tree.
+    /// The file is not in the tree.
     #[error("{path}: no such file in the root file system")]
     NotInTree {
         /// The path inside the tree.
         path: PathBuf,
     },
-    /// Not a program that can run.
+    /// The program cannot run.
     #[error("{path}: {source}")]
     Elf {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: ElfError,
     },
     /// The program interpreter (the dynamic loader) is missing.
@@ -84,24 +84,24 @@ pub enum Error {
         path: PathBuf,
         /// Path of its interpreter.
         interpreter: String,
-        /// Why.
+        /// The reason.
         why: BadInterpreter,
     },
 }
 
-/// Why a program interpreter cannot run.
+/// The reason why a program interpreter cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum BadInterpreter {
-    /// It is not a regular file, or too long.
+    /// The interpreter is not a regular file, or too long.
     #[error("is not a regular file of at most {MAX_LENGTH} bytes")]
     NotRegular,
-    /// Nobody may execute it.
+    /// The interpreter has no execute permission.
     #[error("is not executable")]
     NotExecutable,
-    /// It is no RISC-V ELF file.
+    /// The interpreter is no RISC-V ELF file.
     #[error("cannot be loaded: {0}")]
     Elf(ElfError),
-    /// It has no entry point.
+    /// The interpreter has no entry point.
     #[error("has no entry point")]
     NoEntry,
 }
@@ -120,16 +120,16 @@ impl TreeFile {
         Self { tree, inode }
     }
 
-    /// What is at a path of the tree image `tree`, after symbolic links.
+    /// Finds the file at a path of the tree image `tree`, following symbolic links.
     ///
     /// # Errors
-    /// Whatever the host answers, and links that lead in circles.
+    /// Any I/O error of the host, and loops of symbolic links.
     pub fn find(tree: &Arc<TreeImage>, path: &[u8]) -> io::Result<Option<Self>> {
         let found = Tree::open(tree)?.find(path)?;
         Ok(found.map(|inode| Self::new(Arc::clone(tree), inode)))
     }
 
-    /// Its number in the tree.
+    /// The file's number in the tree.
     #[must_use]
     pub fn inode(&self) -> u32 {
         self.inode
@@ -139,22 +139,22 @@ impl TreeFile {
         Tree::open(&self.tree)?.inode(self.inode)
     }
 
-    /// Whether it is there, and a regular file that may be a program.
+    /// Whether the file exists, is regular, and is not too long for a program.
     #[must_use]
     pub fn is_regular(&self) -> bool {
         self.attributes().is_ok_and(|inode| is_program(&inode))
     }
 
-    /// The stamp of the host's file that it was read from, if that has one.
+    /// The stamp of the host file that the file was read from, if it has one.
     #[must_use]
     pub fn stamp(&self) -> Option<&Stamp> {
         self.tree.stamp(self.inode)
     }
 
-    /// Its contents.
+    /// The contents of the file.
     ///
     /// # Errors
-    /// Whatever the host answers; also if it is no regular file.
+    /// Any I/O error of the host; also if the file is not regular.
     pub fn bytes(&self) -> io::Result<Bytes> {
         let inode = self.attributes()?;
         if !is_program(&inode) {
@@ -173,10 +173,10 @@ impl TreeFile {
         Ok(bytes.into())
     }
 
-    /// A path in the tree that leads to it, for messages.
+    /// A path in the tree that leads to the file, for messages.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn path(&self) -> io::Result<PathBuf> {
         let tree = Tree::open(&self.tree)?;
         let path = tree.path_of(self.inode)?;
@@ -184,7 +184,7 @@ impl TreeFile {
     }
 }
 
-/// Contents of a file: a copy, or as they lie in a tree image in memory.
+/// Contents of a file: a copy, or a part of a tree image in memory.
 #[derive(Debug, Clone)]
 pub struct Bytes(Place);
 
@@ -233,7 +233,7 @@ pub fn check_host(path: &Path) -> Result<(), Error> {
 pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let (file, length) = open(path)?;
     let mut bytes = Vec::with_capacity(length as usize);
-    // A file that grows meanwhile must not grow beyond the limit.
+    // A file that grows during the read must not exceed the limit.
     file.take(MAX_LENGTH)
         .read_to_end(&mut bytes)
         .map_err(|source| Error::Read {
@@ -249,7 +249,7 @@ fn open(path: &Path) -> Result<(File, u64), Error> {
         source,
     };
     let mut options = OpenOptions::new();
-    // Not blocking on a FIFO that somebody named as the program.
+    // Opening a FIFO must not block.
     let file = options
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
@@ -266,9 +266,9 @@ fn open(path: &Path) -> Result<(File, u64), Error> {
 /// A program of a tree image that can run.
 #[derive(Debug)]
 pub struct Program {
-    /// Its file.
+    /// The program's file.
     pub file: TreeFile,
-    /// The contents.
+    /// The contents of the file.
     pub bytes: Bytes,
 }
 
@@ -364,7 +364,7 @@ impl<'a> Tree<'a> {
         unsafe { read_at(self.file, self.header.inodes_offset.saturating_add(offset)) }
     }
 
-    /// The number of the inode at a path, after symbolic links.
+    /// The number of the inode at a path, following symbolic links.
     fn find(&self, path: &[u8]) -> io::Result<Option<u32>> {
         let mut pending: Vec<Vec<u8>> = components(path);
         let (mut current, mut links) = (0, 0);
@@ -399,7 +399,7 @@ impl<'a> Tree<'a> {
         Ok(Some(current))
     }
 
-    /// A path that leads to an inode; just its number if none does.
+    /// A path that leads to an inode; if there is none, its number.
     fn path_of(&self, number: u32) -> io::Result<Vec<u8>> {
         let mut pending = vec![(0, Vec::new())];
         while let Some((directory, path)) = pending.pop() {
@@ -447,7 +447,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The components of a path that lead somewhere, last one first.
+/// The components of a path except empty ones and `.`, last one first.
 fn components(path: &[u8]) -> Vec<Vec<u8>> {
     let parts = path.split(|&b| b == b'/').rev();
     parts
@@ -462,7 +462,7 @@ fn components(path: &[u8]) -> Vec<Vec<u8>> {
 /// Any bytes must be a valid `T`: it consists of integers.
 unsafe fn read_at<T>(file: &TreeImage, offset: u64) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
-    // SAFETY: the bytes of the value, which are initialised and exclusively ours.
+    // SAFETY: the bytes of the value, which are initialised and exclusively borrowed.
     let bytes =
         unsafe { std::slice::from_raw_parts_mut(value.as_mut_ptr().cast(), size_of::<T>()) };
     file.read_exact_at(bytes, offset)?;

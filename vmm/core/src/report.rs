@@ -1,6 +1,5 @@
-//! What is told about the end of a VM: an exit code, and lines for standard error.
-//! Everything in an exit report comes from the guest and is checked before it is
-//! printed.
+//! The report of a VM's end: an exit code, and lines for standard error. Everything in an exit
+//! report comes from the guest and is checked before it is printed.
 
 use crate::control::Stop;
 use crate::run::End;
@@ -9,9 +8,9 @@ use hartline_abi::report::{Cause, ExitKind, ExitReport};
 use object::{Object, ObjectSymbol};
 use std::fmt::Write;
 
-/// Exit code of Hartline's own failures, and of VMs that cannot go on.
+/// Exit code of Hartline's own failures, and of VMs that cannot continue.
 pub const FAILURE: u8 = 125;
-/// Exit code after `--timeout`, as timeout(1) has it.
+/// Exit code after `--timeout`, as of timeout(1).
 pub const TIMED_OUT: u8 = 124;
 
 /// Names of the integer registers (RISC-V psABI, "Integer Register Convention").
@@ -21,38 +20,38 @@ const REGISTERS: [&str; 32] = [
     "t5", "t6",
 ];
 
-/// The guest's state at a fault in translated code, as far as it can be found.
+/// The guest's state at a fault in translated code, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
     /// Address of the instruction.
     pub pc: u64,
     /// Load address of the program minus its link-time address.
     pub bias: u64,
-    /// Integer registers that the code still had.
+    /// Integer registers whose values are known.
     pub x: [Option<u64>; 32],
 }
 
-/// What is known about the program, to make reports readable.
+/// The program's data for readable reports.
 pub struct Program<'a> {
     /// Its name, for messages.
     pub name: &'a str,
     /// Its ELF file.
     pub elf: &'a [u8],
-    /// Finds the guest's state at a fault in translated code. What it gets is not to
-    /// be believed.
+    /// Finds the guest's state at a fault in translated code. The report that it gets cannot be
+    /// trusted.
     pub locate: &'a dyn Fn(&ExitReport) -> Option<Located>,
 }
 
-/// The end as the user sees it.
+/// The end as shown to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// Exit code of the command.
     pub code: u8,
-    /// Lines for standard error; empty if there is nothing to say.
+    /// Lines for standard error; empty if there is no message.
     pub message: String,
 }
 
-/// Judges an end.
+/// Makes the verdict for an end.
 #[must_use]
 pub fn judge(end: &End, program: &Program<'_>) -> Verdict {
     match end {
@@ -217,7 +216,7 @@ fn fault(report: &ExitReport, program: &Program<'_>) -> String {
                 Some(located) => located.x[number],
                 None => register(report, number),
             };
-            // A dash: translated code did not keep it.
+            // A dash: translated code did not keep the register.
             let value = value.map_or("-".into(), |value| format!("{value:016x}"));
             // Writing to a String cannot fail.
             let _ = write!(
@@ -230,22 +229,22 @@ fn fault(report: &ExitReport, program: &Program<'_>) -> String {
     text
 }
 
-/// A register's value; `None` where translated code held it in a host register
-/// whose meaning at the fault is not known.
+/// A register's value; `None` if translated code held it in a host register whose meaning at the
+/// fault is not known.
 fn register(report: &ExitReport, number: usize) -> Option<u64> {
     let pinned = PINNED_X.iter().any(|&n| usize::from(n) == number);
     (report.pc_exact == 1 || !pinned).then_some(report.x[number])
 }
 
-/// ` <name+offset>` of the function at a guest address, if the ELF file has symbols.
-/// The file may be anything: what cannot be read has no symbols.
+/// ` <name+offset>` of the function at a guest address, if the ELF file has symbols. The file may
+/// contain anything: unreadable parts have no symbols.
 fn symbol(elf: &[u8], pc: u64) -> String {
     const LONGEST: usize = 200;
     let Ok(file) = object::File::parse(elf) else {
         return String::new();
     };
     let covering = |symbol: &object::Symbol<'_, '_>| {
-        // A mapping symbol tells the kind of code, not its name (RISC-V ELF psABI).
+        // A mapping symbol names the kind of code (RISC-V ELF psABI).
         if symbol.name_bytes().is_ok_and(|name| name.starts_with(b"$")) {
             return None;
         }

@@ -1,5 +1,5 @@
-//! Running a VM: the vCPU threads, and this one, which waits for signals, the time limit and
-//! the end.
+//! Running a VM: the vCPU threads, and this thread, which waits for signals, the time limit and the
+//! end.
 
 use crate::calls::Calls;
 use crate::confine::{Confine, Thread, confine_to};
@@ -32,35 +32,35 @@ use std::thread;
 use std::time::{Duration, Instant};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EventFd};
 
-/// How long output may still be written after a VM was stopped by force.
+/// How long output may still be written after a forced stop of the VM.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
-/// How long a vCPU gives way that waits for one which the host may not be running.
+/// How long a vCPU yields that waits for another one, which the host may not be running.
 const YIELD: Duration = Duration::from_micros(50);
 
-/// How a VM ended.
+/// The end of a VM.
 #[derive(Debug)]
 pub enum End {
-    /// The runtime reported the program's end. Nothing in the report is to be believed.
+    /// The runtime reported the program's end. No field of the report can be trusted.
     Report(Box<ExitReport>),
-    /// The guest cannot go on.
+    /// The guest cannot continue.
     Failed(VmFailure),
-    /// It was stopped.
+    /// The VM was stopped.
     Stopped(Stop),
 }
 
 /// A VM that ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// How.
+    /// The end.
     pub end: End,
     /// The vCPUs, for KVM's counters.
     pub vcpus: Vec<Vcpu>,
-    /// The images that the guest asked for, and the VM.
+    /// The VM, and the images that the guest requested.
     pub images: Images,
     /// The exits of each vCPU to the VMM.
     pub exits: Vec<UserExits>,
-    /// What the devices did.
+    /// Statistics of the devices.
     pub devices: DeviceStatistics,
     /// Requests of the guest to its volumes.
     pub volume_requests: u64,
@@ -70,52 +70,51 @@ pub struct Ended {
 pub(crate) struct Running<'a> {
     /// The vCPUs, set up to start.
     pub vcpus: Vec<Vcpu>,
-    /// The VM, and the images that the guest may ask for.
+    /// The VM, and the images that the guest may request.
     pub images: Images,
     /// Private RAM, for signals to the program.
     pub ram: Arc<Mapping>,
     /// The shared pages.
     pub shared: Arc<Mapping>,
-    /// Where output goes, and most bytes of each.
+    /// The destinations of output, and most bytes of each.
     pub outputs: (Outputs, u64),
-    /// What serves the volumes, if there are any.
+    /// The server of the volumes, if there are any.
     pub volumes: Option<Server>,
-    /// Its devices, besides those that every VM has.
+    /// Devices besides those that every VM has.
     pub devices: Attached,
-    /// Events that interrupt the guest by vectors; none: interrupts are read at safepoints.
+    /// Events for interrupt vectors; `None`: interrupts are read at safepoints.
     pub lines: Option<Lines>,
     /// The interrupt descriptor table.
     pub idt: ShadowIdt,
-    /// Ends the VM after this time.
+    /// Time limit of the VM.
     pub timeout: Option<Duration>,
-    /// Takes samples of where the program is.
+    /// Profiling by samples of the program counter.
     pub profile: Option<Profile<'a>>,
     /// The clock of the guest.
     pub clock: GuestClock,
-    /// Takes statistics when `SIGUSR1` comes.
+    /// Called for statistics on `SIGUSR1`.
     pub statistics: Option<TakeStatistics<'a>>,
-    /// Where it is written what it does.
+    /// Live counters for other processes.
     pub live: Option<Arc<LiveCounters>>,
-    /// Takes rights away from the threads.
+    /// Removes rights of the threads.
     pub confine: Option<Arc<dyn Confine>>,
 }
 
-/// Takes KVM's counters of all vCPUs together, and those of the devices, of a VM that
-/// runs.
+/// Takes KVM's counters of all vCPUs together, and the statistics of the devices, of a running VM.
 pub type TakeStatistics<'a> = &'a dyn Fn(&Counters, &DeviceStatistics);
 
 impl Running<'_> {
-    /// Runs the VM to its end. All output that it made is written, all threads have
-    /// ended, and the terminal is as it was.
+    /// Runs the VM to its end. On return, all its output is written, all threads have ended, and
+    /// the terminal has its old settings.
     ///
     /// # Errors
-    /// Only for what the host refuses before the VM starts.
+    /// Only for failures of the host before the VM starts.
     pub fn run(mut self) -> Result<Ended, platform::Error> {
         let failed = |request| move |source| platform::Error::Request { request, source };
         let deadline = self.timeout.and_then(|t| Instant::now().checked_add(t));
         let control = Arc::new(Control::new(self.vcpus.len())?);
         let done = EventFd::new(EFD_CLOEXEC).map_err(failed("eventfd"))?;
-        // Before any thread starts, since all are to have them blocked.
+        // Before any thread starts, because all threads must have them blocked.
         let set = SignalSet::block(self.statistics.is_some()).map_err(failed("signalfd"))?;
         let reach = Reach {
             ram: Arc::clone(&self.ram),
@@ -147,7 +146,7 @@ impl Running<'_> {
                     .iter()
                     .map(CounterFile::read)
                     .collect::<Result<_, _>>();
-                // Who asks again may be luckier.
+                // A later request may succeed.
                 if let Ok(each) = each {
                     take(&Counters::sum(each), &devices.statistics());
                 }
@@ -242,7 +241,7 @@ impl Running<'_> {
         let devices = devices.statistics();
         volumes.finish();
         if let Some(server) = server {
-            // What the guest has asked for is done, even if it waits for a disk.
+            // Requests of the guest are completed, even if they wait for a disk.
             let _ = server.join();
         }
         Ok(Ended {
@@ -259,7 +258,7 @@ impl Running<'_> {
     }
 }
 
-/// Signals an event when it goes, also in a panic: who waits must not wait for ever.
+/// Signals an event when it is dropped, also in a panic, so that no waiting thread waits for ever.
 struct SignalOnDrop<'a>(&'a EventFd);
 
 impl Drop for SignalOnDrop<'_> {
@@ -269,7 +268,7 @@ impl Drop for SignalOnDrop<'_> {
     }
 }
 
-/// Writes out what the guest left, and lets a broken queue count as the end.
+/// Writes the remaining output of the guest. A broken queue counts as the end.
 fn finish(end: End, console: &Console) -> End {
     let patience = matches!(end, End::Stopped(_)).then_some(LAST_OUTPUT);
     match console.finish(patience) {
@@ -278,15 +277,15 @@ fn finish(end: End, console: &Console) -> End {
     }
 }
 
-/// How the thread that serves the volumes interrupts the guest: always at safepoints, since it has
-/// no registers by which it could ask for a vector.
+/// The interrupt of the thread that serves the volumes. It is always delivered at safepoints,
+/// because the volumes have no registers by which a vector could be requested.
 fn volumes_interrupt(reach: &Reach) -> Arc<dyn Guest> {
     // Devices are fewer than 32.
     let number = VOLUME_DEVICE as u8;
     Arc::new(Interrupt::new(reach, number, None))
 }
 
-/// What is called for each request to the volumes.
+/// The callback for each request to the volumes.
 fn request_counter(
     requests: &Arc<AtomicU64>,
     live: Option<Arc<LiveCounters>>,
@@ -325,7 +324,7 @@ pub(crate) fn start_volumes(
         .map_err(failed("volumes thread"))
 }
 
-/// Where a part of the shared pages is.
+/// The address of a part of the shared pages.
 fn part_of(shared: &Mapping, offset: usize) -> Option<NonNull<u8>> {
     NonNull::new(shared.base().as_ptr().wrapping_add(offset))
 }
@@ -337,7 +336,7 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// What the vCPU threads need to serve the guest.
+/// The state that the vCPU threads serve the guest with.
 struct Service<'a> {
     calls: Mutex<Calls>,
     control: &'a Control,
@@ -347,7 +346,7 @@ struct Service<'a> {
     live: Option<&'a LiveCounters>,
     /// Processor time of each thread, for profiles.
     clocks: Vec<OnceLock<profile::ThreadClock>>,
-    /// What the first thread that ended says.
+    /// The result of the first thread that ended.
     end: OnceLock<Result<End, platform::Error>>,
 }
 
@@ -361,14 +360,14 @@ impl Service<'_> {
         exits
     }
 
-    /// The VM ends: the first reason counts.
+    /// Ends the VM: the first reason counts.
     fn end_with(&self, end: Result<End, platform::Error>) {
-        // A later one changes nothing.
+        // A later result changes nothing.
         let _ = self.end.set(end);
         self.control.end();
     }
 
-    /// The loop of a vCPU thread; no result if another one ended the VM.
+    /// The loop of a vCPU thread; `None` if another one ended the VM.
     fn run_vcpu(
         &self,
         cpu: usize,
@@ -399,7 +398,7 @@ impl Service<'_> {
                 self.live.inspect(|live| live.set_exits(cpu, exits));
             }
             if !is_reachable && matches!(exit, Ok(Exit::PortWrite(_))) {
-                // Its hart was set up before it wrote any port.
+                // The guest sets up a hart before the hart writes any port.
                 self.control.make_reachable(cpu);
                 is_reachable = true;
             }
@@ -411,7 +410,7 @@ impl Service<'_> {
                     return Ok(Some(End::Report(Box::new(report))));
                 }
                 Ok(Exit::PortWrite(port::CALL)) => {
-                    // The guest makes one call at a time; one that does not harms itself.
+                    // The guest makes one call at a time; a guest that does not harms only itself.
                     let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
                     calls.serve(cpu)?;
                 }

@@ -1,5 +1,4 @@
-//! Signals that are sent to the VMM are the program's: they are passed on. A VM that
-//! does not react is ended.
+//! Signals to the VMM are passed on to the program. A VM that does not react is ended.
 
 use crate::attention;
 use crate::calls::wait_for;
@@ -15,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Asks for statistics, if there is somebody who takes them.
+/// The signal that requests statistics, if there is a receiver for them.
 const STATISTICS: i32 = libc::SIGUSR1;
-/// Signals passed on. `SIGTSTP` comes back ([`stop_process`]) unless the program does
-/// something else with it.
+/// Signals passed on. The program's default action for `SIGTSTP` stops this process
+/// ([`stop_process`]).
 const PASSED: [i32; 6] = [
     libc::SIGINT,
     libc::SIGTERM,
@@ -29,12 +28,12 @@ const PASSED: [i32; 6] = [
 ];
 /// How long the program may take to end after `SIGTERM`.
 const TERM_GRACE: Duration = Duration::from_secs(2);
-/// Two `SIGINT` within this time end the VM, also if the program catches them, unless it
-/// sees to the terminal itself.
+/// Two `SIGINT` within this time end the VM, even if the program catches them, unless the program
+/// manages the terminal itself.
 const DOUBLE_INTERRUPT: Duration = Duration::from_secs(1);
 
-/// The passed signals, blocked in this process (threads started later inherit it),
-/// readable from a descriptor. Those that were ignored (`nohup`) stay ignored.
+/// The passed signals, blocked in this process (threads started later inherit the mask) and
+/// readable from a descriptor. Signals that were ignored (`nohup`) stay ignored.
 #[derive(Debug)]
 pub struct SignalSet {
     descriptor: OwnedFd,
@@ -42,7 +41,7 @@ pub struct SignalSet {
 }
 
 impl SignalSet {
-    /// Blocks the signals, and the one that asks for statistics if they are wanted.
+    /// Blocks the signals, and the one that requests statistics if `statistics` is set.
     ///
     /// # Errors
     /// If the host has no descriptor left.
@@ -66,12 +65,12 @@ impl SignalSet {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: fresh, owned by nobody else.
+        // SAFETY: fresh, with no other owner.
         let descriptor = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { descriptor, before })
     }
 
-    /// The next signal that came.
+    /// The next pending signal.
     fn next(&self) -> Option<i32> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = size_of::<libc::signalfd_siginfo>();
@@ -88,7 +87,7 @@ impl SignalSet {
 
 impl Drop for SignalSet {
     fn drop(&mut self) {
-        // SAFETY: the set that was saved by `block`.
+        // SAFETY: the set that `block` saved.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut());
         }
@@ -113,13 +112,13 @@ fn ignored(signal: i32) -> bool {
     }
 }
 
-/// Stops this process as `SIGTSTP` does by itself: until somebody lets it go on, and not at
-/// all if nobody could, or it ignores the signal.
+/// Stops this process as the default action of `SIGTSTP` does, until it gets `SIGCONT`. It does not
+/// stop if no process could continue it, or if it ignores the signal.
 pub(crate) fn stop_process() {
     let mut set = empty_set();
     let mut before = empty_set();
-    // SAFETY: valid sets and signal number. The signal is for this thread, which does not
-    // block it then; its action, the default one, is about the whole process.
+    // SAFETY: valid sets and signal number. The signal is for this thread, which does not block it
+    // then. Its action, the default one, stops the whole process.
     unsafe {
         libc::sigaddset(&mut set, libc::SIGTSTP);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, &mut before);
@@ -128,22 +127,22 @@ pub(crate) fn stop_process() {
     }
 }
 
-/// Watches over a running VM.
+/// Watches a running VM.
 pub struct Signals<'a> {
     ram: Arc<Mapping>,
     shared: Arc<Mapping>,
     control: Arc<Control>,
     set: SignalSet,
-    /// When the VM is ended, and why.
+    /// Time and reason of the VM's end.
     deadline: Option<(Instant, Stop)>,
     last_interrupt: Option<Instant>,
     times: Arc<Times>,
-    /// Tells statistics.
+    /// Reports statistics.
     statistics: Option<&'a dyn Fn()>,
 }
 
 impl<'a> Signals<'a> {
-    /// Watches a VM with these memories; it is ended at `deadline` at the latest.
+    /// Watches a VM with these memories; it ends at `deadline` at the latest.
     #[must_use]
     pub fn new(
         ram: Arc<Mapping>,
@@ -192,7 +191,7 @@ impl<'a> Signals<'a> {
         }
     }
 
-    /// Waits for the end, a signal, the deadline, the end of `time`, or a change of that.
+    /// Waits for the end, a signal, the deadline, the end of `time`, or a change of the time.
     fn wait(&self, done: RawFd, time: Option<Duration>) -> (bool, bool) {
         let entry = |fd| libc::pollfd {
             fd,
@@ -208,13 +207,13 @@ impl<'a> Signals<'a> {
         let deadline = (self.deadline).map(|(at, _)| at.saturating_duration_since(Instant::now()));
         wait_for(&mut polls, time.into_iter().chain(deadline).min());
         if polls[2].revents != 0 {
-            // Emptied: what it is about is looked at next.
+            // Emptied; the caller checks the conditions next.
             let _: io::Result<u64> = busy.read();
         }
         (polls[0].revents != 0, polls[1].revents != 0)
     }
 
-    /// Passes a signal on, and decides whether the VM is to be ended.
+    /// Passes a signal on, and decides whether the VM must end.
     fn signal(&mut self, signal: i32, now: Instant) {
         match signal {
             STATISTICS => {
@@ -247,7 +246,7 @@ impl<'a> Signals<'a> {
         signals.is_ok_and(|s| s.load(Ordering::SeqCst) & bit(signal) != 0)
     }
 
-    /// Sets the signal's bit, asks the harts for attention, and wakes a host call.
+    /// Sets the signal's bit, kicks the harts, and wakes a host call.
     fn pass(&self, signal: i32) -> Result<(), crate::platform::Error> {
         let signals = self.shared.atomic_u64(offset_of!(Shared, signals) as u64)?;
         signals.fetch_or(bit(signal), Ordering::SeqCst);

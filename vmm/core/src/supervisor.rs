@@ -1,5 +1,5 @@
-//! The supervisor slot: GDT, IDT, TSS and the CPL 0 stubs. It belongs to the VMM
-//! and is read-only for the guest whatever its page tables say.
+//! The supervisor slot: GDT, IDT, TSS and the CPL 0 stubs. It belongs to the VMM and is read-only
+//! for the guest, regardless of the guest's page tables.
 //!
 //! ```text
 //! SUPERVISOR_BASE + 0x0000  GDT (accessed bits set, so the processor never writes it)
@@ -11,16 +11,16 @@
 //!                           that CPL 3 may read; both neighbours are unmapped
 //! ```
 //!
-//! An exception at CPL 3 enters a stub, which completes an
-//! [`hartline_abi::hart::ExceptionFrame`] on the CPL 0 stack and goes on at CPL 3 at
-//! [`hartline_abi::hart::Hart::exception_entry`]. Vectors of nobody (NMI, double fault,
-//! machine check, those of no device) are not present: they raise #NP, whose stub tells the
-//! VMM. A guest that broke the stubs' way, for instance by a wild GS base, faults until the
-//! CPL 0 stack is used up, and ends in a triple fault.
+//! An exception at CPL 3 enters a stub, which completes an [`hartline_abi::hart::ExceptionFrame`]
+//! on the CPL 0 stack and continues at CPL 3 at [`hartline_abi::hart::Hart::exception_entry`].
+//! Unassigned vectors (NMI, double fault, machine check, vectors without a device) are marked
+//! not-present: they raise #NP, whose stub reports them to the VMM. A guest that breaks the stubs'
+//! path, for instance by a wild GS base, faults until the CPL 0 stack is used up, and ends in a
+//! triple fault.
 //!
-//! An interrupt of a device does at its entry point what the VMM does to harts where
-//! interrupts are read at safepoints ([`crate::attention`]). It has a stack of its own,
-//! since the frame of an exception may be in use.
+//! The entry point of a device's interrupt does what the VMM does to harts in safepoint mode
+//! ([`crate::attention`]). It has a separate stack, because the frame of an exception may be in
+//! use.
 
 use crate::idt;
 use hartline_abi::boot::{MAX_CPUS, Shared};
@@ -42,11 +42,11 @@ pub const IDT: u64 = PAGE_SIZE;
 const STUBS: u64 = 2 * PAGE_SIZE;
 const INTERRUPTS: u64 = INTERRUPT_STUBS - SUPERVISOR_BASE;
 const TSS: u64 = INTERRUPTS + PAGE_SIZE;
-/// Distance between the TSSs of vCPUs: none crosses a page.
+/// Distance between the TSSs of vCPUs; no TSS crosses a page.
 const TSS_STRIDE: u64 = 512;
 
-/// Address of the CPL 0 stack page of vCPU 0; those of the others follow, [`CPL0_STRIDE`]
-/// from one another.
+/// Address of the CPL 0 stack page of vCPU 0; the pages of the others follow at a distance of
+/// [`CPL0_STRIDE`].
 pub const STACK_PAGE: u64 = SUPERVISOR_BASE + 0x1_0000;
 /// Address of the exception frame that stubs fill on vCPU 0: the top of that page.
 pub const EXCEPTION_FRAME: u64 = STACK_PAGE + PAGE_SIZE - size_of::<ExceptionFrame>() as u64;
@@ -62,10 +62,9 @@ const TSS_LENGTH: usize = 104;
 /// Bytes of I/O bitmap up to [`port::LAST`], and the byte of ones that ends it.
 const IO_BITMAP_LENGTH: usize = port::LAST as usize / 8 + 2;
 
-/// RFLAGS of the exception handler: interrupts are allowed, since CPL 3 could not allow them
-/// again.
+/// RFLAGS of the exception handler: interrupts are enabled, because CPL 3 cannot enable them.
 const HANDLER_FLAGS: u32 = 0x202;
-/// x2APIC MSR by which an interrupt ends (Intel SDM volume 3, table 10-6).
+/// x2APIC MSR that ends an interrupt (Intel SDM volume 3, table 10-6).
 const MSR_X2APIC_EOI: u32 = 0x80b;
 /// #NP.
 const NOT_PRESENT: u8 = 11;
@@ -144,7 +143,7 @@ fn build_gdt() -> Vec<u8> {
     entries[usize::from(USER_SS / 8)] = DATA | DPL3;
     entries[usize::from(USER_CS / 8)] = CODE | DPL3;
     let (selector, base, limit) = tss(0);
-    // A busy 64-bit TSS: the task register is loaded by the VMM, for each vCPU with its own.
+    // A busy 64-bit TSS: the VMM loads the task register of each vCPU with its own TSS.
     let low = u64::from(limit) | (base & 0xff_ffff) << 16 | 0x8b << 40 | (base >> 24 & 0xff) << 56;
     entries[usize::from(selector / 8)] = low;
     entries[usize::from(selector / 8) + 1] = base >> 32;
@@ -201,8 +200,8 @@ fn assemble_stubs() -> (Vec<u8>, [Option<u64>; EXCEPTION_VECTORS]) {
     (code, entries)
 }
 
-/// `int3`: loads the top-level page table at the guest-physical address in rax, which
-/// also forgets the TLB, and goes back.
+/// The stub of `int3`: loads the top-level page table at the guest-physical address in rax, which
+/// also flushes the TLB, and returns.
 fn page_table_stub() -> Vec<u8> {
     vec![
         0x0f, 0x22, 0xd8, // mov cr3, rax
@@ -210,7 +209,7 @@ fn page_table_stub() -> Vec<u8> {
     ]
 }
 
-/// The beginning of the stub of #NP: if it is because of a gate, the VMM is told.
+/// The beginning of the stub of #NP: if a gate caused it, the stub reports it to the VMM.
 fn nobody_stub() -> Vec<u8> {
     let mut code = vec![
         0xf6, 0x04, 0x24, 0x02, // test byte ptr [rsp], 2: the error code's IDT bit
@@ -226,7 +225,7 @@ fn nobody_stub() -> Vec<u8> {
     code
 }
 
-/// Where a device's interrupt enters. Each instruction costs 0.65 µs on paravirtual KVM.
+/// The entry point of a device's interrupt. Each instruction costs 0.65 µs on paravirtual KVM.
 fn interrupt_stub(device: u8) -> Vec<u8> {
     let word = SHARED_BASE + offset_of!(Shared, interrupts) as u64;
     let gs =
@@ -255,7 +254,7 @@ fn interrupt_stub(device: u8) -> Vec<u8> {
     code
 }
 
-/// What is at a guest-physical address of the slot, if it is in that.
+/// The name of the part at a guest-physical address, if the address is in the slot.
 #[must_use]
 pub fn part_at(gpa: u64) -> Option<&'static str> {
     let offset = gpa.checked_sub(SUPERVISOR_GPA)?;

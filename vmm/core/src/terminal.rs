@@ -1,4 +1,4 @@
-//! Terminal requests of the program, and putting the terminal back at the end.
+//! Terminal requests of the program, and restoring the terminal at the end.
 
 use std::io;
 
@@ -22,8 +22,8 @@ impl Terminal {
     /// Longest argument of a request, bytes.
     pub const MAX_ARGUMENT: usize = TERMIOS;
 
-    /// Length of the structure that a request reads or writes; `None` if the
-    /// request is not one that is passed on.
+    /// Length of the structure that a request reads or writes; `None` if the request is not passed
+    /// on.
     #[must_use]
     pub fn argument_size(request: u64) -> Option<usize> {
         match request {
@@ -57,9 +57,8 @@ impl Terminal {
         self.saved.iter().any(Option::is_some)
     }
 
-    /// Calls `stop`, which returns when this process goes on after a stop, with the
-    /// settings that there were before the program changed them. Without a terminal it is
-    /// not called.
+    /// Calls `stop`, which returns when this process continues after a stop, with the settings from
+    /// before the program's changes. Without a terminal `stop` is not called.
     pub fn while_stopped(&mut self, stop: impl FnOnce()) {
         // SAFETY: no preconditions.
         let is_terminal = |descriptor| unsafe { libc::isatty(descriptor) == 1 };
@@ -73,14 +72,14 @@ impl Terminal {
                 && ioctl(descriptor, TCGETS, &mut settings).is_ok()
             {
                 *current = Some(settings);
-                // What cannot be put back has gone away.
+                // A terminal that cannot be restored is gone.
                 let _ = ioctl(descriptor, TCSETS, saved);
             }
         }
         stop();
         for ((descriptor, saved), current) in (0..).zip(&mut self.saved).zip(&mut of_program) {
             if let (Some(saved), Some(current)) = (saved, current) {
-                // Whoever had the terminal meanwhile may have changed it.
+                // Another process may have changed the settings during the stop.
                 let _ = ioctl(descriptor, TCGETS, saved);
                 let _ = ioctl(descriptor, TCSETS, current);
             }

@@ -1,5 +1,5 @@
-//! When a guest that computes is to be asked for attention: at ticks, and when the next
-//! thing happens in it by itself ([`hartline_abi::boot::NextTime`]).
+//! Times at which a computing guest is kicked: at ticks, and at the next timed event of the guest
+//! ([`hartline_abi::boot::NextTime`]).
 
 use crate::platform::{self, Mapping};
 use hartline_abi::boot::{NextTime, Shared};
@@ -11,25 +11,25 @@ use std::time::Duration;
 
 /// Time between two ticks, ns.
 const TICK: u64 = 10_000_000;
-/// After something has happened the guest sets a new time soon: that is looked for after
-/// this time, ns, so that the guest need not leave the VM to tell it.
+/// The guest sets a new time soon after an event. The VMM checks for it after this time, ns, so
+/// that the guest need not exit to report it.
 const SOON: u64 = 200_000;
-/// The same from then on, for [`LATER`]: less than a millisecond, the shortest time that
-/// programs tend to sleep.
+/// The interval of further checks, for [`LATER`], ns: less than a millisecond, the shortest time
+/// that programs tend to sleep.
 const OFTEN: u64 = 400_000;
-/// How long after something has happened the guest's time is looked for [often](OFTEN), ns.
+/// How long after an event the guest's time is checked [often](OFTEN), ns.
 const LATER: u64 = 2 * TICK;
 
-/// Binary digits of a part of a nanosecond.
+/// Binary digits of the fraction of a nanosecond.
 const SHIFT: u32 = 60;
-/// No TSC is slower, Hz: that of a nanosecond's length fits.
+/// Lower limit for the frequency of the TSC, Hz: the length of its tick fits.
 const LEAST_HZ: u64 = 100_000_000;
 
 /// `CLOCK_MONOTONIC` of the guest, as the VMM reads it: never ahead of what the guest
 /// reads, and behind by microseconds at most.
 #[derive(Debug, Clone, Copy)]
 pub struct GuestClock {
-    /// TSC of the host, just after the guest's was read for the boot information.
+    /// TSC of the host, read just after the guest's TSC for the boot information.
     start: u64,
     /// Nanoseconds of a tick, times 2^[`SHIFT`].
     tick: u64,
@@ -37,25 +37,25 @@ pub struct GuestClock {
 }
 
 impl GuestClock {
-    /// To be made right after the boot information, which has `monotonic`, ns, for the time
+    /// Makes the clock, right after the boot information, which has `monotonic`, ns, for the time
     /// of the guest's TSC.
     #[must_use]
     pub fn new(hz: u64, monotonic: u64) -> Self {
         Self {
             start: tsc(),
-            // Rounded down: it takes years to be behind by a nanosecond.
+            // Rounded down: it takes years to lag by a nanosecond.
             tick: ((1_000_000_000 << SHIFT) / u128::from(hz.max(LEAST_HZ))) as u64,
             monotonic,
         }
     }
 
-    /// Nanoseconds.
+    /// The time, ns.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.after(tsc().saturating_sub(self.start))
     }
 
-    /// What it shows after so many ticks of the TSC.
+    /// The time after `ticks` of the TSC.
     fn after(&self, ticks: u64) -> u64 {
         let passed = (u128::from(ticks) * u128::from(self.tick)) >> SHIFT;
         self.monotonic.saturating_add(passed as u64)
@@ -67,21 +67,21 @@ fn tsc() -> u64 {
     unsafe { _rdtsc() }
 }
 
-/// Lets sleeps of the calling thread end when they should, not up to 50 µs later. If the
-/// kernel refuses, they do not.
+/// Lets sleeps of the calling thread end on time, not up to 50 µs later. If the kernel refuses,
+/// they end late.
 pub(crate) fn sleep_precisely() {
     // SAFETY: no memory is involved.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
-/// The times at which the guest is asked for attention. One thread sleeps until they come; threads
-/// of devices that watch their rings anyway look for the guest's time meanwhile, so that it need
+/// The times at which the guest is kicked. One thread sleeps until they come. Threads of devices
+/// that busy-poll their rings check the guest's time meanwhile, so that the sleeping thread need
 /// not.
 #[derive(Debug)]
 pub struct Times {
     shared: Arc<Mapping>,
     clock: GuestClock,
-    /// The guest's time for which attention was asked last.
+    /// The guest's time that was served last.
     served: AtomicU64,
     plan: Mutex<Plan>,
 }
@@ -89,20 +89,20 @@ pub struct Times {
 #[derive(Debug, Default)]
 struct Plan {
     next_tick: u64,
-    /// When the thread that sleeps looks next; none: not by itself.
+    /// Time of the sleeping thread's next check; `None`: it does not wake by itself.
     look: Option<u64>,
-    /// Nothing was seen of a time that the guest is about to set.
+    /// Whether the guest is expected to set a time soon, and has not.
     soon: bool,
-    /// Until when that is looked for often.
+    /// End of the frequent checks for the guest's time.
     often: u64,
-    /// Threads that watch.
+    /// Number of watching threads.
     watchers: u32,
-    /// There was one all the time since the thread that sleeps looked.
+    /// Whether a thread has watched all the time since the sleeping thread's last check.
     watched: bool,
 }
 
 impl Times {
-    /// Nothing was asked for yet.
+    /// Times without a request.
     #[must_use]
     pub fn new(shared: Arc<Mapping>, clock: GuestClock) -> Self {
         let plan = Plan {
@@ -130,17 +130,17 @@ impl Times {
         self.word(offset_of!(NextTime, looks))
     }
 
-    /// The guest's time, unless that was served.
+    /// The guest's time, unless it was served.
     fn wanted(&self) -> Result<Option<u64>, platform::Error> {
         let at = self.word(offset_of!(NextTime, at))?.load(Ordering::SeqCst);
         Ok((at != self.served.load(Ordering::Relaxed)).then_some(at))
     }
 
-    /// How long to sleep, which the guest is told. No limit if it does not tick: whoever
-    /// changes that rouses the sleeper.
+    /// The time to sleep, which is reported to the guest; `None` if the guest does not tick: a
+    /// thread that changes this wakes the sleeper.
     ///
     /// # Errors
-    /// Only if the words are not in the shared pages: a mistake of the VMM.
+    /// Only if the words are not in the shared pages: a bug of the VMM.
     pub fn until_next(&self, ticks: bool) -> Result<Option<Duration>, platform::Error> {
         let mut plan = self.plan();
         let soon = std::mem::replace(&mut plan.soon, !ticks);
@@ -169,13 +169,14 @@ impl Times {
         Ok(Some(Duration::from_nanos(look.saturating_sub(now))))
     }
 
-    /// Tells the guest when it is looked at: at `latest`, or at its own time. Result: that.
+    /// Reports to the guest the time of the next check: `latest`, or the guest's own time. Result:
+    /// that time.
     fn tell(&self, latest: u64) -> Result<u64, platform::Error> {
         let mut wanted = self.wanted()?;
         loop {
             let look = wanted.map_or(latest, |wanted| latest.min(wanted));
             self.looks()?.store(look, Ordering::SeqCst);
-            // The guest sets its time and then reads ours: one of the two sees the other.
+            // The guest sets its time and then reads the VMM's: one of the two sees the other's.
             let again = self.wanted()?;
             if again == wanted {
                 return Ok(look);
@@ -184,7 +185,7 @@ impl Times {
         }
     }
 
-    /// Whether the guest is to be asked now, after a sleep.
+    /// Whether the guest must be kicked now, after a sleep.
     ///
     /// # Errors
     /// As [`until_next`](Self::until_next).
@@ -194,7 +195,7 @@ impl Times {
         Ok(time_came || self.plan().next_tick <= now)
     }
 
-    /// Takes the guest's time, if that has come.
+    /// Marks the guest's time as served, if it has come.
     fn take(&self, now: u64) -> Result<bool, platform::Error> {
         let Some(at) = self.wanted()?.filter(|at| *at <= now) else {
             return Ok(false);
@@ -206,19 +207,19 @@ impl Times {
         Ok(true)
     }
 
-    /// The calling thread is going to ask [`watch`](Self::watch) again and again.
+    /// Begins watching: the calling thread will call [`watch`](Self::watch) continuously.
     ///
     /// # Errors
     /// As [`until_next`](Self::until_next).
     pub fn begin_watching(&self) -> Result<(), platform::Error> {
         let mut plan = self.plan();
         plan.watchers += 1;
-        // The guest need not tell a new time.
+        // The guest need not report a new time.
         self.looks()?.store(0, Ordering::SeqCst);
         Ok(())
     }
 
-    /// Whether the guest is to be asked now, since its time has come.
+    /// Whether the guest must be kicked now, because its time has come.
     ///
     /// # Errors
     /// As [`until_next`](Self::until_next).
@@ -226,8 +227,8 @@ impl Times {
         self.take(self.clock.now())
     }
 
-    /// The calling thread does that no more. Result: whether the thread that sleeps has to look
-    /// earlier than it would.
+    /// Ends the calling thread's watching. Result: whether the sleeping thread must check earlier
+    /// than planned.
     ///
     /// # Errors
     /// As [`until_next`](Self::until_next).
@@ -348,7 +349,7 @@ mod tests {
         let look = times.plan().look.unwrap();
         assert!(!times.end_watching().unwrap(), "nothing else comes");
         assert_eq!(told(&times), look);
-        // The guest sets the next one soon, which nobody watches for now.
+        // The guest sets its next time soon, and no thread watches for it now.
         assert!(sleep(&times) <= Duration::from_nanos(SOON));
     }
 

@@ -1,5 +1,5 @@
-//! vCPUs that have nothing to do ([`CpuWait`]): how they sleep and are woken. What the
-//! guest wrote about that concerns itself only.
+//! Idle vCPUs ([`CpuWait`]): how they sleep and wake. Wrong values of the guest affect only the
+//! guest.
 
 use crate::calls::poll_readable;
 use crate::control::Control;
@@ -15,16 +15,16 @@ use std::time::Duration;
 const WAITS: u64 = offset_of!(Shared, waits) as u64;
 const HARTS: u64 = offset_of!(Shared, harts) as u64;
 
-/// Where a field of the wait of `cpu` is in the shared pages.
+/// Offset of a field of the wait of `cpu` in the shared pages.
 fn place(cpu: usize, field: usize) -> u64 {
     WAITS + (cpu * size_of::<CpuWait>() + field) as u64
 }
 
-/// Lets vCPU `cpu` sleep until it is woken, its time is over, or input comes that it
-/// waits for.
+/// Lets vCPU `cpu` sleep until it is woken, its timeout ends, or the input that it waits for
+/// arrives.
 ///
 /// # Errors
-/// Only if its [`CpuWait`] is not in the shared pages: a mistake of the VMM.
+/// Only if its [`CpuWait`] is not in the shared pages: a bug of the VMM.
 pub(crate) fn sleep(
     control: &Control,
     shared: &Mapping,
@@ -42,7 +42,7 @@ pub(crate) fn sleep(
     };
     let (_, event) = control.of_cpu(cpu);
     let [ready, woken] = control.while_idle(cpu, || {
-        // After this vCPU is counted as waiting, so that no interrupt is missed.
+        // Checked after this vCPU is counted as waiting, so that no interrupt is missed.
         match interrupts::is_pending(control, shared, cpu)? {
             true => Ok([false; 2]),
             false => Ok(poll_readable([input, event.as_raw_fd()], time)),
@@ -58,11 +58,10 @@ pub(crate) fn sleep(
     Ok(())
 }
 
-/// Waits until vCPU `cpu` is needed, or the VM ends: the guest has published a hart for
-/// it and woken it.
+/// Waits until the guest has published a hart for vCPU `cpu` and woken it, or the VM ends.
 ///
 /// # Errors
-/// Only if its hart is not in the shared pages: a mistake of the VMM.
+/// Only if its hart is not in the shared pages: a bug of the VMM.
 pub(crate) fn wait_for_start(
     control: &Control,
     shared: &Mapping,
@@ -109,7 +108,7 @@ mod tests {
         assert_eq!(control.of_cpu(1).1.read().unwrap(), 1);
         assert!(control.of_cpu(0).1.read().is_err());
         assert_eq!(word(1, offset_of!(CpuWait, wake)).load(Ordering::SeqCst), 0);
-        // No time, no input: it does not sleep.
+        // Without a timeout and input it does not sleep.
         sleep(&control, &shared, 1).unwrap();
         assert_eq!(
             word(1, offset_of!(CpuWait, ready)).load(Ordering::SeqCst),

@@ -1,5 +1,5 @@
-//! Guests that attack interrupts and rings: each harms only itself, and ends with a reason
-//! that names what it did.
+//! Guests that attack interrupts and rings: each harms only itself, and ends with a reason that
+//! names the attack.
 
 #[path = "hostile/code.rs"]
 mod code;
@@ -20,7 +20,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Defines tests that need KVM and, if they say so, a network interface.
+/// Defines tests that need KVM and a network interface.
 macro_rules! kvm_tests {
     ($($(#[$meta:meta])* fn $name:ident() $body:block)*) => {$(
         $(#[$meta])*
@@ -32,7 +32,7 @@ macro_rules! kvm_tests {
     )*};
 }
 
-/// A guest with a network device that interrupts it by a vector.
+/// A guest whose network device interrupts it by a vector.
 fn with_vectors(name: &str) -> Guest {
     Guest {
         mode: Mode::Injected,
@@ -41,7 +41,7 @@ fn with_vectors(name: &str) -> Guest {
     }
 }
 
-/// Whether tests may make network interfaces; said by name if not.
+/// Whether tests may make network interfaces. If not, the test is reported as skipped.
 fn network_available(test: &str) -> bool {
     // SAFETY: no preconditions.
     let available = unsafe { libc::geteuid() } == 0 && Path::new("/dev/net/tun").exists();
@@ -120,13 +120,13 @@ kvm_tests! {
         expect_failure("no_gate", VmFailure::Nobody(error_code::told(FIRST_VECTOR)));
     }
 
-    /// Interrupts still come after acknowledging what was never raised.
+    /// Interrupts still arrive after an EOI without a pending interrupt.
     fn acknowledging_nothing_does_nothing() {
         let end = end_of("acknowledge");
         assert_eq!(exit_code(&end), Some(3), "{end:?}");
     }
 
-    /// The host's timer takes the processor back.
+    /// The host's timer interrupts a guest that masks interrupts.
     fn masked_interrupts_do_not_keep_the_processor() {
         let start = Instant::now();
         let guest = Guest {
@@ -151,7 +151,7 @@ kvm_tests! {
         expect_stop("descriptor", Stop::Device(DeviceError::Buffer));
     }
 
-    /// Whatever the processor and KVM make of them otherwise.
+    /// MSR accesses end the VM, regardless of how the processor and KVM would handle them.
     fn msrs_end_the_vm() {
         use VmFailure::{MsrRead, MsrWrite};
         for (guest, failure) in [
@@ -178,7 +178,7 @@ kvm_tests! {
         }
     }
 
-    /// Paravirtual KVM adds some of the processor's own bits (AES, RDRAND) at CPL 0 too.
+    /// Paravirtual KVM also adds some of the processor's own bits (AES, RDRAND) at CPL 0.
     fn cpuid_says_what_guests_may_have_and_no_more() {
         if KvmKind::detect() == KvmKind::Pvm {
             eprintln!("skipped: cpuid: paravirtual KVM adds bits of the processor");
@@ -188,8 +188,8 @@ kvm_tests! {
         assert_eq!(exit_code(&end), Some(0), "a leaf: {end:x?}");
     }
 
-    /// One that masks interrupts and one that rings doorbells take their share of a processor
-    /// and no more.
+    /// A VM that masks interrupts and one that rings doorbells take no more than their share of a
+    /// processor.
     fn another_vm_keeps_its_throughput() {
         pin();
         let victim = || {
@@ -198,7 +198,7 @@ kvm_tests! {
             assert_eq!(exit_code(&end), Some(7), "{end:?}");
             start.elapsed()
         };
-        // Other load of the machine comes and goes.
+        // Other load on the host varies.
         let slower = (0..5).map(|_| {
             let alone = victim();
             let attackers = ["mask", "doorbells"].map(|name| {
@@ -213,13 +213,13 @@ kvm_tests! {
             }
             attacked.as_secs_f64() / alone.as_secs_f64()
         });
-        // Three VMs on one processor, and the threads of one's device.
+        // Three VMs and the device threads of one of them share one processor.
         let best = slower.take_while(|&slower| slower > 5.0).count();
         assert!(best < 5, "more than five times slower, each time");
     }
 }
 
-/// All threads that this one starts share one processor.
+/// Pins this thread, and all threads that it starts, to one processor.
 fn pin() {
     // SAFETY: all zeros are an empty set; a valid structure is passed.
     let result = unsafe {

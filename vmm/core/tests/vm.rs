@@ -1,5 +1,5 @@
-//! The VM with small guests in place of the runtime: boot at CPL 3, host
-//! calls, exceptions, and every way a guest can break itself.
+//! The VM with small guests in place of the runtime: boot at CPL 3, host calls, exceptions, and
+//! every way a guest can break itself.
 
 #[path = "vm/code.rs"]
 mod code;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use vmm_sys_util::signal::{SIGRTMIN, register_signal_handler};
 
-/// Runs the test body only where KVM is; says so by name otherwise.
+/// Runs the test body only if KVM is available; otherwise the test is reported as skipped.
 macro_rules! kvm_test {
     ($(#[$meta:meta])* fn $name:ident() $body:block) => {
         $(#[$meta])*
@@ -165,7 +165,7 @@ kvm_test! {
                 while !ends.load(Ordering::Relaxed) {
                     // SAFETY: the thread waits for the end of this scope.
                     unsafe { libc::pthread_kill(thread, signal) };
-                    // So that the thread comes to its own work between two signals.
+                    // Lets the thread do its own work between two signals.
                     std::thread::sleep(Duration::from_micros(50));
                 }
             });

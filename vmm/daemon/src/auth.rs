@@ -1,7 +1,7 @@
 //! API keys: making, checking, and how often each may be used.
 //!
-//! A key is `hl_ID_SECRET`: 8 and 32 random bytes, hexadecimal. The database has an
-//! HMAC-SHA256 of the secret under a key of this daemon, which lies in a file of its own.
+//! A key is `hl_ID_SECRET`: 8 and 32 random bytes, hexadecimal. The database has an HMAC-SHA256 of
+//! the secret under a key of this daemon, which is stored in a separate file.
 
 use super::store::{ApiKey, NewKey, Scope, Store, StoreError};
 use hmac::{Hmac, KeyInit, Mac};
@@ -16,41 +16,41 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const PREFIX: &str = "hl_";
-/// A key may be used as often at once as it may be in this time.
+/// Maximum burst of a key: the requests of this time may come at once.
 const BURST: Duration = Duration::from_secs(10);
-/// Keys whose use is counted; of more, those that rest are forgotten.
+/// Most keys with counted use; beyond it, idle keys are forgotten.
 const MAX_COUNTED: usize = 100_000;
 
-/// Why keys cannot be made or checked.
+/// The reason why keys cannot be made or checked.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
-    /// The daemon's own key.
+    /// The file of the daemon's own key cannot be read or made.
     #[error("{path}: {source}")]
     Secret {
         /// The file.
         path: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The host gives no random bytes.
     #[error("random bytes: {0}")]
     Random(#[from] getrandom::Error),
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// So many random bytes, hexadecimal.
+/// Returns `N` random bytes, hexadecimal.
 ///
 /// # Errors
-/// The host gives none.
+/// The host returns no random bytes.
 pub fn random_hex<const N: usize>() -> Result<String, getrandom::Error> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)?;
     Ok(hex(&bytes))
 }
 
-/// Bytes, hexadecimal.
+/// Formats bytes, hexadecimal.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
@@ -68,7 +68,7 @@ pub struct Keys {
     used: Mutex<HashMap<String, Bucket>>,
 }
 
-/// What is left of a key's requests.
+/// The remaining requests of a key.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     left: f64,
@@ -76,7 +76,7 @@ struct Bucket {
 }
 
 impl Keys {
-    /// With the daemon's secret in a file, which is made if it does not exist.
+    /// Opens the keys with the daemon's secret in a file, which is made if it does not exist.
     ///
     /// # Errors
     /// [`AuthError::Secret`] or [`AuthError::Random`].
@@ -103,8 +103,8 @@ impl Keys {
         })
     }
 
-    /// Makes a key for a tenant. Result: what the database has of it, and the key, which
-    /// nobody can be shown again.
+    /// Makes a key for a tenant. Result: the entry for the database, and the key, which cannot be
+    /// shown again.
     ///
     /// # Errors
     /// [`AuthError`].
@@ -127,10 +127,10 @@ impl Keys {
         Ok((key, format!("{PREFIX}{id}_{secret}")))
     }
 
-    /// The key that somebody showed; `None` if it is no key of ours.
+    /// Checks a presented key; `None` if it is not valid.
     ///
     /// # Errors
-    /// The database.
+    /// The database failed.
     pub fn check(&self, store: &Store, shown: &str) -> Result<Option<ApiKey>, StoreError> {
         let parts = shown.strip_prefix(PREFIX).and_then(|k| k.split_once('_'));
         let Some((id, secret)) = parts else {
@@ -150,10 +150,10 @@ impl Keys {
         mac
     }
 
-    /// Counts a use of a key.
+    /// Counts one use of a key.
     ///
     /// # Errors
-    /// How long to wait until it may be used again.
+    /// The time to wait until the key may be used again.
     pub fn count(&self, id: &str, now: Instant) -> Result<(), Duration> {
         let most = self.per_second * BURST.as_secs_f64();
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
@@ -177,7 +177,7 @@ impl Keys {
     }
 }
 
-/// Written beside and renamed, so that there is never half of it.
+/// Writes the secret to a new file and renames it, so that the file is never incomplete.
 fn make_secret(path: &Path, secret: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = File::create(&new)?;

@@ -1,4 +1,4 @@
-//! Garbage collection: what nobody has asked for in a long time goes.
+//! Garbage collection: deletes entries that have not been used for a long time.
 
 use super::config::Config;
 use super::library::Library;
@@ -10,12 +10,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Rows that are looked at together.
+/// Rows per query.
 const BATCH: u32 = 100;
-/// How long an idempotency key of a machine that is gone is kept in mind.
+/// How long the idempotency key of a deleted machine is kept.
 const KEEP_KEYS: Duration = Duration::from_secs(24 * 3600);
 
-/// What is deleted when.
+/// Deletes old entries.
 #[derive(Debug)]
 pub struct Collector {
     store: Arc<Store>,
@@ -30,7 +30,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// As a configuration says.
+    /// A collector with the periods of a configuration.
     #[must_use]
     pub fn new(
         config: &Config,
@@ -55,7 +55,7 @@ impl Collector {
         }
     }
 
-    /// Collects now and then, as long as the daemon runs.
+    /// Collects periodically, as long as the daemon runs.
     pub async fn run(self) {
         let mut ticks = tokio::time::interval(self.period);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -78,7 +78,7 @@ impl Collector {
             for machine in self.store.ended_machines(kind, before(keep), BATCH)? {
                 match self.machines.delete(&machine) {
                     Ok(()) => ended += 1,
-                    // It was started again, or deleted.
+                    // The machine was started again, or deleted.
                     Err(MachineError::State(_)) => {}
                     Err(error) => return Err(error),
                 }

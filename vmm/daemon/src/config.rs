@@ -9,32 +9,31 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Everything that can be set; what is left out has a default.
+/// The settings; omitted ones have a default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Where the database, uploads, translations and logs are kept.
+    /// Directory of the database, uploads, translations and logs.
     pub data_dir: PathBuf,
-    /// The unix socket; who runs as root or as the daemon's user needs no key there.
+    /// The unix socket; clients that run as root or as the daemon's user need no key there.
     pub socket: PathBuf,
     /// TCP address to listen at; loopback only without TLS.
     pub listen: Option<SocketAddr>,
-    /// Certificates for TLS there (a PEM file), the daemon's own first.
+    /// Certificates for TLS on that address (a PEM file), the daemon's own first.
     pub tls_certificate: Option<PathBuf>,
-    /// Private key of the first of them (a PEM file).
+    /// Private key of the first certificate (a PEM file).
     pub tls_key: Option<PathBuf>,
     /// vCPUs that may run at once, for each processor of the host.
     pub cpu_overcommit: u32,
-    /// Numbers of processors that machines may have for themselves; others keep off them.
+    /// Numbers of processors that machines can have exclusively; all other threads keep off them.
     pub dedicated_cpus: Vec<u32>,
-    /// Memory for machines, bytes; three quarters of the host's if not given.
+    /// Memory for machines, bytes; three quarters of the host's by default.
     pub memory: Option<u64>,
     /// VMMs that are kept ready.
     pub pool: usize,
-    /// First of the users that jailed processes run as; each has one of its own.
+    /// First of the users of jailed processes; each process has its own user.
     pub first_uid: u32,
-    /// How many users there are: one of them for volumes, one for the daemon, the rest for jailed
-    /// processes.
+    /// Number of users: one for volumes, one for the daemon, the rest for jailed processes.
     pub uids: u32,
     /// Longest upload, bytes.
     pub max_upload: u64,
@@ -48,54 +47,54 @@ pub struct Config {
     pub keep_runs_s: u64,
     /// Seconds that machines and their output are kept after their end.
     pub keep_machines_s: u64,
-    /// Seconds that programs are kept which no machine has, after their upload or last use.
+    /// Seconds that programs without machines are kept after their upload or last use.
     pub keep_programs_s: u64,
-    /// Most bytes of translation images; those used longest ago go first.
+    /// Most bytes of translation images; the least recently used ones are deleted first.
     pub max_images: u64,
     /// Requests per second and key, averaged over ten seconds.
     pub requests_per_second: u32,
-    /// Connections at once. One in 16, at most 32, is for root over the unix socket only.
+    /// Most simultaneous connections. One in 16, at most 32, is for root over the unix socket only.
     pub max_connections: usize,
-    /// Connections of one address (of one /64 of IPv6), or of one user over the unix socket, that
-    /// have shown no key; at most a quarter of `max_connections`.
+    /// Connections without a key of one address (of one /64 of IPv6), or of one user over the unix
+    /// socket; at most a quarter of `max_connections`.
     pub max_connections_per_peer: usize,
     /// Connections of one tenant; at most a quarter of `max_connections`.
     pub max_connections_per_tenant: usize,
-    /// Anybody may ask `/readyz` and `/metrics`, without a key.
+    /// Whether `/readyz` and `/metrics` need no key.
     pub public_health: bool,
-    /// Refuse to start where cgroup limits cannot be enforced.
+    /// Whether to refuse to start if cgroup limits cannot be enforced.
     pub require_limits: bool,
     /// Whether processes of different tenants are kept off the same core.
     pub core_scheduling: CoreSchedulingMode,
     /// Most bytes per second that a VM reads from, and writes to, the disk of the data
     /// directory, by cgroups.
     pub disk_bandwidth: Option<u64>,
-    /// Addresses for networks of tenants, a /24 of them for each; there are none without it.
+    /// Addresses for networks of tenants, a /24 for each; without it there are no networks.
     pub network_range: Option<Ipv4Net>,
-    /// Their IPv6 addresses, a /64 of them for each; there is no IPv6 without it.
+    /// IPv6 addresses for networks of tenants, a /64 for each; without it there is no IPv6.
     pub network_range6: Option<Ipv6Net>,
-    /// Machines reach public addresses, by the host's.
+    /// Whether machines reach public addresses, by the host's address.
     pub network_outbound: bool,
-    /// What machines reach besides, whatever it is.
+    /// Other addresses that machines reach, even if they are not public.
     pub network_allow: Vec<IpNet>,
     /// Most bytes per second that a machine sends, and receives.
     pub network_bandwidth: Option<u64>,
     /// Most packets per second that a machine sends, and receives.
     pub network_packets: Option<u64>,
-    /// Connections at once that the machines of one tenant have begun to hosts outside of their
+    /// Simultaneous connections that the machines of one tenant have opened to hosts outside their
     /// network.
     pub network_tenant_connections: u32,
-    /// New ones of those per second.
+    /// New connections of that kind per second.
     pub network_tenant_new_connections: u32,
     /// Most bytes per second that the machines of one tenant together send out of their network,
-    /// and receive from there.
+    /// and receive from outside.
     pub network_tenant_bandwidth: u64,
-    /// The same in packets per second.
+    /// Most packets per second, counted in the same way.
     pub network_tenant_packets: u32,
-    /// Seconds of processor time that a tenant's translations may use in an hour, whatever
-    /// number of processors that is; 0: no limit.
+    /// Processor time that a tenant's translations may use in an hour, seconds, summed over all
+    /// processors; 0: no limit.
     pub translation_budget_s: u64,
-    /// Tenants share the files and translations of programs that are the same.
+    /// Whether tenants share the files and translations of identical programs.
     pub share_files: bool,
 }
 
@@ -145,7 +144,7 @@ impl Default for Config {
     }
 }
 
-/// Why a configuration is no good.
+/// The reason why a configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -153,29 +152,29 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// It is not understood.
+    /// The file is not a valid configuration.
     #[error("{}: {source}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The location and the reason.
         source: Box<toml::de::Error>,
     },
-    /// A value that cannot be.
+    /// A value is not allowed.
     #[error("{name}: {why}")]
     Value {
         /// The setting.
         name: &'static str,
-        /// What it must be.
+        /// The allowed values.
         why: &'static str,
     },
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads a configuration file.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -190,7 +189,7 @@ impl Config {
         })
     }
 
-    /// What is for the spawner.
+    /// The settings for the spawner.
     #[must_use]
     pub fn for_spawner(&self) -> spawner::Settings {
         let networks = self.network_range.map(|range| NetworkSettings {
@@ -220,7 +219,7 @@ impl Config {
         }
     }
 
-    /// Refuses values that cannot be.
+    /// Checks the values.
     ///
     /// # Errors
     /// [`ConfigError::Value`].
@@ -325,7 +324,7 @@ impl Config {
 mod tests {
     use super::*;
 
-    /// The example shows every default as it is.
+    /// The example shows every default.
     #[test]
     fn the_example_is_right() {
         const EXAMPLE: &str = include_str!("../../../deploy/hartlined.toml");

@@ -1,14 +1,14 @@
-//! Which connections there may be at once.
+//! Limits of simultaneous connections.
 //!
-//! A connection is *anonymous* until a request on it shows a valid API key; then it belongs to the
-//! key's tenant and is an entry in the [ledger](super::ledger). Connections of root over the unix
-//! socket need no key. Each peer has a limit of anonymous connections, and each tenant a limit of
-//! its own. Some places are for root only.
+//! A connection is *anonymous* until a request on it presents a valid API key; then it belongs to
+//! the key's tenant and is an entry in the [ledger](super::ledger). Connections of root over the
+//! unix socket need no key. Each peer has a limit of anonymous connections, and each tenant has its
+//! own limit. Some slots are for root only.
 //!
-//! A new connection is never refused because of anonymous ones: if there is no place, the oldest
-//! anonymous connection of the peer with the most of them is closed, and if there are none, the
-//! oldest idle one of the tenant with the most idle ones. A connection with a request that is
-//! being answered is never closed for another one, unless it is anonymous.
+//! Anonymous connections never block a new connection: if there is no slot, the oldest anonymous
+//! connection of the peer with most of them is closed. If there are none, the oldest idle
+//! connection of the tenant with most idle ones is closed. A connection with a request in progress
+//! is never closed for another one, unless it is anonymous.
 
 use super::config::Config;
 use super::ledger::{Claim, Exceeded, Ledger, Reservation, Resource};
@@ -22,12 +22,12 @@ use tokio::task::AbortHandle;
 const RESERVED: usize = 16;
 /// Most connections that are for root only.
 const MAX_RESERVED: usize = 32;
-/// A peer, or a tenant, has one in so many of all connections at most.
+/// Share of a peer, or a tenant: at most one in this many of all connections.
 const SHARE: usize = 4;
-/// Bits of an IPv6 address that one subscriber's addresses have in common.
+/// Bits of an IPv6 address that all addresses of one subscriber share.
 const PREFIX6: u32 = 64;
 
-/// Where a connection comes from.
+/// The origin of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
     /// A process of root, or of the daemon's user, over the unix socket.
@@ -52,16 +52,16 @@ impl Source {
     }
 }
 
-/// How many connections there may be.
+/// Maximum numbers of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Limits {
-    /// All of them.
+    /// All connections.
     all: usize,
-    /// All but those of root without a key.
+    /// All connections except root's without a key.
     others: usize,
-    /// Anonymous ones of one peer.
+    /// Anonymous connections of one peer.
     peer: usize,
-    /// Of one tenant.
+    /// Connections of one tenant.
     tenant: usize,
 }
 
@@ -79,13 +79,13 @@ impl Limits {
     }
 }
 
-/// Why a connection has no place.
+/// The reason why a connection has no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlace {
-    /// All places have connections with requests that are being answered.
+    /// All slots have connections with requests in progress.
     #[error("the daemon has as many connections as it may have")]
     Full,
-    /// The tenant has as many as it may have.
+    /// The tenant has reached its limit.
     #[error(transparent)]
     Tenant(#[from] Exceeded),
 }
@@ -101,13 +101,13 @@ struct Shared {
     limits: Limits,
     ledger: Ledger,
     state: Mutex<State>,
-    /// How many there are.
+    /// Number of connections.
     count: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// In the order in which they came.
+    /// The connections, in the order of their arrival.
     entries: BTreeMap<u64, Entry>,
     next: u64,
 }
@@ -115,11 +115,11 @@ struct State {
 #[derive(Debug)]
 struct Entry {
     source: Source,
-    /// The tenant whose key it showed.
+    /// The tenant whose key the connection presented.
     tenant: Option<Reservation>,
-    /// Requests that are being answered.
+    /// Number of requests in progress.
     busy: usize,
-    /// The task that serves it.
+    /// The task that serves the connection.
     task: Option<AbortHandle>,
 }
 
@@ -128,7 +128,7 @@ impl Entry {
         self.tenant.is_none() && self.source != Source::Root
     }
 
-    /// Whether it has one of the places that are not for root only.
+    /// Whether the connection has one of the slots that are not for root only.
     fn is_other(&self) -> bool {
         self.tenant.is_some() || self.source != Source::Root
     }
@@ -148,13 +148,13 @@ impl State {
         self.entries.values().filter(|e| e.is_other()).count()
     }
 
-    /// The oldest anonymous connection of the peer that has the most of them.
+    /// The oldest anonymous connection of the peer with most anonymous ones.
     fn oldest_anonymous(&self) -> Option<u64> {
         let anonymous = self.entries.iter().filter(|(_, e)| e.is_anonymous());
         oldest_of_most(anonymous.map(|(id, entry)| (*id, entry.source)))
     }
 
-    /// The oldest idle connection of the tenant that has the most of them.
+    /// The oldest idle connection of the tenant with most idle ones.
     fn oldest_idle(&self) -> Option<u64> {
         let idle = self.entries.iter().filter(|(_, entry)| entry.busy == 0);
         let owned = idle.filter_map(|(id, entry)| Some((*id, entry.tenant.as_ref()?.tenant())));
@@ -186,7 +186,7 @@ impl State {
     }
 }
 
-/// The first entry of the owner that has the most entries.
+/// The first entry of the owner with most entries.
 fn oldest_of_most<K: std::hash::Hash + Eq>(entries: impl Iterator<Item = (u64, K)>) -> Option<u64> {
     let mut owners: HashMap<K, (usize, u64)> = HashMap::new();
     for (id, owner) in entries {
@@ -199,7 +199,8 @@ fn oldest_of_most<K: std::hash::Hash + Eq>(entries: impl Iterator<Item = (u64, K
 }
 
 impl Connections {
-    /// With the limits of the configuration. Connections of tenants are entered in the ledger.
+    /// Connections with the limits of the configuration. Those of tenants are entered in the
+    /// ledger.
     #[must_use]
     pub fn new(config: &Config, ledger: Ledger) -> Self {
         Self {
@@ -218,7 +219,7 @@ impl Connections {
         self.shared.limits.tenant as u64
     }
 
-    /// Gives a new connection a place. Other connections may be closed for it.
+    /// Gives a new connection a slot. Other connections may be closed for it.
     ///
     /// # Errors
     /// [`NoPlace::Full`].
@@ -280,7 +281,7 @@ impl Shared {
     }
 }
 
-/// The place of one connection; free again when this is dropped.
+/// The slot of one connection; dropping this frees the slot.
 #[derive(Debug)]
 pub struct Place {
     shared: Arc<Shared>,
@@ -288,7 +289,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Names the task that serves the connection. It is aborted if the connection is closed.
+    /// Sets the task that serves the connection. The task is aborted if the connection is closed.
     pub fn serve_by(&self, task: AbortHandle) {
         match self.shared.lock().entries.get_mut(&self.id) {
             Some(entry) => entry.task = Some(task),
@@ -296,7 +297,7 @@ impl Place {
         }
     }
 
-    /// A request on the connection begins. It ends when the last clone of the result is dropped.
+    /// Begins a request on the connection. It ends when the last clone of the result is dropped.
     #[must_use]
     pub fn request(self: &Arc<Self>) -> Room {
         if let Some(entry) = self.shared.lock().entries.get_mut(&self.id) {
@@ -318,8 +319,7 @@ impl Drop for Place {
     }
 }
 
-/// A request that is being answered; whatever goes on when the request has been answered holds
-/// a clone too.
+/// A request in progress. Work that continues after the answer holds a clone too.
 #[derive(Debug, Clone)]
 pub struct Room {
     busy: Arc<Busy>,
@@ -338,17 +338,17 @@ impl Drop for Busy {
 }
 
 impl Room {
-    /// The connection has shown a key of this tenant. It counts as a connection of the tenant from
-    /// now on; the tenant's oldest idle connection is closed if it has too many.
+    /// Assigns the connection to the tenant whose key it has presented. It counts as the tenant's
+    /// from now on. If the tenant has too many connections, its oldest idle one is closed.
     ///
     /// # Errors
-    /// [`NoPlace`]: the connection stays what it was.
+    /// [`NoPlace`]: the connection is unchanged.
     pub fn identify(&self, tenant: &str) -> Result<(), NoPlace> {
         let place = &*self.busy.0;
         let shared = &place.shared;
         let mut state = shared.lock();
         let Some(entry) = state.entries.get(&place.id) else {
-            // It is being closed.
+            // The connection is being closed.
             return Err(NoPlace::Full);
         };
         if entry.tenant.as_ref().is_some_and(|t| t.tenant() == tenant) {
@@ -368,7 +368,7 @@ impl Room {
             }
             (outcome, _) => outcome,
         }?;
-        // A connection of root leaves root's places.
+        // The connection leaves root's slots.
         if !is_other && state.others() >= shared.limits.others {
             let victim = state.oldest_anonymous().or_else(|| state.oldest_idle());
             state.close(victim.ok_or(NoPlace::Full)?);

@@ -1,16 +1,16 @@
-//! What happens to machines, for who wants to know at once.
+//! State changes of machines, for subscribers.
 
 use super::store::{Machine, MachineState, now_ms};
 use serde::Serialize;
 use tokio::sync::broadcast;
 
-/// Events that a slow reader may be behind before it misses some.
+/// Events that a slow reader may lag behind before it misses some.
 const BEHIND: usize = 4096;
 
 /// A machine came into a state.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub struct Event {
-    /// Whose machine.
+    /// The machine's tenant.
     #[serde(skip)]
     pub tenant: String,
     /// Its id.
@@ -32,7 +32,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Tells everybody about a machine's state.
+    /// Publishes a machine's state to all subscribers.
     pub fn publish(&self, machine: &Machine) {
         let event = Event {
             tenant: machine.tenant.clone(),
@@ -40,11 +40,11 @@ impl Events {
             state: machine.state,
             time_ms: now_ms(),
         };
-        // Nobody may be listening.
+        // It is no error if there are no subscribers.
         let _ = self.0.send(event);
     }
 
-    /// What happens from now on.
+    /// Subscribes to the events from now on.
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<Event> {
         self.0.subscribe()

@@ -1,4 +1,4 @@
-//! Giving a program to a VMM.
+//! Runs a program in a VMM.
 
 use super::library::{Files, Library};
 use super::network::{Interface, Lease};
@@ -18,10 +18,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How much longer than its program a VMM may take.
+/// Additional time that a VMM may take beyond its program's.
 pub const VMM_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a VMM ended without a result.
+/// The message for a VMM that ended without a result.
 #[must_use]
 pub fn why_it_died(out_of_memory: bool, violation: Option<Violation>) -> String {
     match (out_of_memory, violation) {
@@ -31,9 +31,9 @@ pub fn why_it_died(out_of_memory: bool, violation: Option<Violation>) -> String 
     }
 }
 
-/// VMMs that are tried, one after another.
+/// Most VMMs that are tried one after another.
 const TRIES: u32 = 3;
-/// Images that a VMM waits for at a time.
+/// Most images that a VMM waits for at once.
 const MAX_WANTED: usize = 512;
 
 /// Descriptors that a program, or its VMM, gets.
@@ -45,32 +45,32 @@ pub struct Outputs {
     pub output: File,
     /// Standard error.
     pub error: File,
-    /// Where the VMM puts the [`RunResult`].
+    /// File for the VMM's [`RunResult`].
     pub result: File,
-    /// The other end of standard input, if it is to stay open.
+    /// The other end of standard input, if standard input is to stay open.
     pub keep_input: Option<OwnedFd>,
-    /// The TAP interface, if it has a network.
+    /// The TAP interface, if the VM has a network.
     pub tap: Option<File>,
 }
 
-/// Why a program cannot be run, for who asked for it.
+/// The reason why a program cannot be run, as a message for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotRunnable {
     /// The program is not ready yet.
     #[error("the program is still being prepared: ask again when its state is ready")]
     NotYet,
-    /// It cannot be used.
+    /// The program cannot be used.
     #[error("the program cannot be used: {0}")]
     Failed(String),
-    /// A root file system needs to be told which program.
+    /// A root file system needs the path of a program.
     #[error("path: the upload is a root file system: say which program of it is to run")]
     NoPath,
-    /// A single program has no path.
+    /// A single program must not have a path.
     #[error("path: the upload is one program")]
     Path,
 }
 
-/// What is to be sent to a VMM.
+/// The job for a VMM, with its descriptors.
 #[derive(Debug)]
 pub struct Order {
     job: RunJob,
@@ -79,7 +79,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// For a spec, whose program this is.
+    /// Makes the order for a spec and its program.
     ///
     /// # Errors
     /// [`NotRunnable`].
@@ -120,29 +120,29 @@ impl Order {
         })
     }
 
-    /// Gives the program the volumes whose directories the VMM was started with.
+    /// Adds the volumes whose directories the VMM was started with.
     pub fn attach(&mut self, volumes: Vec<VolumeJob>) {
         self.job.volumes = volumes;
     }
 
-    /// Keeps the program on processors of its own, if it has any.
+    /// Keeps the program on its dedicated processors, if it has any.
     pub fn pin(&mut self, claim: &Claim) {
         self.job.processors = claim.processors().to_vec();
     }
 
-    /// Gives the program a network interface, whose other end goes with the outputs. Result:
-    /// its address, which the VMM is to [keep](Jailed::keep).
+    /// Adds a network interface, whose other end is passed with the outputs. Result: the program's
+    /// address, which the VMM must [keep](Jailed::keep).
     pub fn connect(&mut self, interface: Interface, outputs: &mut Outputs) -> Arc<Lease> {
         self.job.network = Some(interface.job);
         outputs.tap = Some(interface.tap);
         interface.lease
     }
 
-    /// Sends it to a VMM that was prepared for it; to another one if somebody has killed that
+    /// Sends the order to a VMM that `prepare` has set up, or to another one if that VMM was killed
     /// while it waited.
     ///
     /// # Errors
-    /// Those of `prepare`, and whatever the host answers.
+    /// Errors of `prepare`, and any I/O error of the host.
     pub async fn send_to_any<E: From<io::Error>>(
         &self,
         supply: &Supply<'_>,
@@ -177,11 +177,11 @@ impl Order {
         vmm.send(&message, &descriptors).await
     }
 
-    /// Waits until the VMM has taken it: a daemon that ends before that may have taken the
-    /// VMM with it, one that ends later does not if the order outlives it.
+    /// Waits until the VMM has taken the order. If the daemon ends before, the VMM may end with it.
+    /// If the daemon ends later, a VMM whose order outlives the daemon continues.
     ///
     /// # Errors
-    /// `UnexpectedEof`: the VMM ended without that.
+    /// `UnexpectedEof`: the VMM ended before it took the order.
     pub async fn taken(&self, vmm: &Line) -> io::Result<()> {
         match serde_json::from_slice(&vmm.receive().await?.0)? {
             FromVmm::Started => Ok(()),
@@ -191,18 +191,18 @@ impl Order {
         }
     }
 
-    /// Gives a VMM that has [taken](Self::taken) the order the images that it wants until
-    /// its program has ended.
+    /// Sends the images that a VMM requests, until its program has ended. The VMM must have
+    /// [taken](Self::taken) the order.
     ///
     /// # Errors
-    /// `UnexpectedEof`: the VMM ended without telling a result.
+    /// `UnexpectedEof`: the VMM ended without a result.
     pub async fn result(&self, vmm: &Line) -> io::Result<RunResult> {
         let mut wanted = FuturesUnordered::new();
         loop {
             tokio::select! {
                 message = vmm.receive() => match serde_json::from_slice(&message?.0)? {
                     FromVmm::Ended(result) => return Ok(*result),
-                    // A VMM of ours asks for each once, and not for more than that.
+                    // An honest VMM requests each image once, and no more than this number.
                     FromVmm::Wants(name) if wanted.len() < MAX_WANTED => {
                         wanted.push(self.image(name));
                     }

@@ -1,5 +1,5 @@
-//! Integers in JSON. For JSON Schema, and so for the API's description, `1.0` and `1e3` are
-//! integers too; serde takes them for floating-point numbers.
+//! Integers in JSON. In JSON Schema, and so in the API's description, `1.0` and `1e3` are integers
+//! too; serde reads them as floating-point numbers.
 
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 use std::fmt;
@@ -8,12 +8,12 @@ use std::marker::PhantomData;
 /// Reads an integer that is not negative: for `#[serde(deserialize_with)]`.
 ///
 /// # Errors
-/// It is none, or not in the range of the type.
+/// The value is no integer, or is out of the type's range.
 pub fn unsigned<'de, D: Deserializer<'de>, T: TryFrom<u64>>(from: D) -> Result<T, D::Error> {
     from.deserialize_u64(Unsigned(PhantomData))
 }
 
-/// The same, or nothing: with `#[serde(default)]`.
+/// Reads an optional integer: for `#[serde(default)]` fields.
 ///
 /// # Errors
 /// As [`unsigned`].
@@ -57,8 +57,8 @@ impl<T: TryFrom<u64>> Visitor<'_> for Unsigned<T> {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<T, E> {
-        // 2^64 is the first that does not fit; all integers below it that are floating-point
-        // numbers do, exactly.
+        // 2^64 is the first value that does not fit. All integers below it that a floating-point
+        // number can hold do fit, exactly.
         const END: f64 = 18_446_744_073_709_551_616.0;
         match value.fract() == 0.0 && (0.0..END).contains(&value) {
             true => self.visit_u64(value as u64),

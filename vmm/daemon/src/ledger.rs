@@ -1,32 +1,32 @@
-//! What each tenant uses of what all tenants share: one account per tenant.
+//! Each tenant's use of shared resources: one account per tenant.
 //!
-//! The scheduler takes memory, vCPUs and runs from it, and the server connections. A
-//! [`Reservation`] gives back what it holds when it is dropped. Storage is not held here: the
-//! database knows what is stored.
+//! The scheduler reserves memory, vCPUs and runs, and the server reserves connections. Dropping a
+//! [`Reservation`] returns its amounts. The ledger does not count storage: the database knows what
+//! is stored.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A kind of thing that a tenant holds for a time.
+/// A kind of resource that a tenant holds for a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     /// Memory of machines and runs, bytes.
     Memory,
-    /// vCPUs of machines and runs that share processors.
+    /// vCPUs of machines and runs on shared processors.
     Cpus,
-    /// Machines and runs that run.
+    /// Running machines and runs.
     Runs,
     /// Connections to the daemon.
     Connections,
 }
 
 impl Resource {
-    /// All of them.
+    /// All resources.
     pub const ALL: [Self; 4] = [Self::Memory, Self::Cpus, Self::Runs, Self::Connections];
 
-    /// Its name in the API and in metrics.
+    /// The resource's name in the API and in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,32 +44,32 @@ impl fmt::Display for Resource {
     }
 }
 
-/// An amount of a resource that a tenant asks for.
+/// An amount of a resource that a tenant requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// Of what.
+    /// The resource.
     pub resource: Resource,
-    /// How much, in the unit of the resource.
+    /// The amount, in the unit of the resource.
     pub amount: u64,
     /// The most that the tenant may hold at once. `None`: no limit of the tenant's own.
     pub limit: Option<u64>,
 }
 
-/// Why a tenant does not get what it asks for.
+/// The reason why a tenant does not get a requested amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{resource}: the tenant uses {used} of {limit}, and this needs {wanted} more")]
 pub struct Exceeded {
-    /// What it has too little of.
+    /// The exhausted resource.
     pub resource: Resource,
-    /// What it holds now.
+    /// The amount that the tenant holds now.
     pub used: u64,
-    /// What it asked for besides.
+    /// The additional amount that it requested.
     pub wanted: u64,
-    /// The most that it may hold.
+    /// The most that the tenant may hold.
     pub limit: u64,
 }
 
-/// What a tenant holds, by resource, and what it has consumed.
+/// The amounts that a tenant holds, by resource, and its consumption.
 #[derive(Debug, Default)]
 struct Account {
     held: BTreeMap<Resource, u64>,
@@ -98,7 +98,7 @@ impl Account {
         Ok(())
     }
 
-    /// Whether nothing is lost if it is forgotten.
+    /// Whether the account can be forgotten without loss.
     fn is_empty(&self) -> bool {
         self.translation.is_zero() && self.held.values().all(|held| *held == 0)
     }
@@ -119,7 +119,7 @@ impl Ledger {
         self.enter(tenant, claims, |account| account.check(claims))
     }
 
-    /// Reserves all of the claims, whatever their limits are: the tenant holds them already.
+    /// Reserves all of the claims without checking their limits: the tenant holds them already.
     #[must_use]
     pub fn adopt(&self, tenant: &str, claims: &[Claim]) -> Reservation {
         match self.enter::<std::convert::Infallible>(tenant, claims, |_| Ok(())) {
@@ -139,14 +139,14 @@ impl Ledger {
         }
     }
 
-    /// What a tenant holds of a resource.
+    /// The amount of a resource that a tenant holds.
     #[must_use]
     pub fn used(&self, tenant: &str, resource: Resource) -> u64 {
         let accounts = self.lock();
         accounts.get(tenant).map_or(0, |a| a.used(resource))
     }
 
-    /// What all tenants together hold of a resource.
+    /// The amount of a resource that all tenants together hold.
     #[must_use]
     pub fn total(&self, resource: Resource) -> u64 {
         let accounts = self.lock();
@@ -154,7 +154,7 @@ impl Ledger {
         used.fold(0, u64::saturating_add)
     }
 
-    /// What each tenant holds, in the order of [`Resource::ALL`].
+    /// The amounts that each tenant holds, in the order of [`Resource::ALL`].
     #[must_use]
     pub fn holdings(&self) -> Vec<(String, [u64; Resource::ALL.len()])> {
         let accounts = self.lock();
@@ -163,15 +163,15 @@ impl Ledger {
         each.collect()
     }
 
-    /// Notes processor time that the translation of a tenant's program took. It is not given
-    /// back.
+    /// Adds processor time that the translation of a tenant's program took. This time is not
+    /// returned.
     pub fn charge_translation(&self, tenant: &str, time: Duration) {
         let mut accounts = self.lock();
         let account = accounts.entry(tenant.to_owned()).or_default();
         account.translation = account.translation.saturating_add(time);
     }
 
-    /// Processor time that translations for a tenant took since the daemon was started.
+    /// Processor time of translations for a tenant since the start of the daemon.
     #[must_use]
     pub fn translation(&self, tenant: &str) -> Duration {
         let accounts = self.lock();
@@ -206,7 +206,7 @@ impl Ledger {
     }
 }
 
-/// What a tenant holds; it is given back when this is dropped.
+/// The amounts that a tenant holds; dropping this returns them.
 #[derive(Debug)]
 pub struct Reservation {
     ledger: Ledger,
@@ -215,7 +215,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// The tenant that holds it.
+    /// The tenant that holds the reservation.
     #[must_use]
     pub fn tenant(&self) -> &str {
         &self.tenant

@@ -3,12 +3,12 @@
 //!
 //! ```text
 //! server, api   connections, requests             auth       keys
-//! connections   which ones there may be           ledger     what tenants use
+//! connections   limits of connections             ledger     resources that tenants use
 //! library       uploads, trees, translations      store      the database
-//! machines      VMs that outlive the daemon       scheduler  who is next
+//! machines      VMs that outlive the daemon       scheduler  the order of starts
 //! volumes       directories that outlast machines
 //! network       networks of tenants
-//! collect       what is deleted after a time
+//! collect       deletion of old entries
 //! pool          VMMs that wait for a program      process    jailed processes
 //! processors    those that are one machine's alone
 //! spawner       the connection to it              jailed     what jailed processes do
@@ -72,41 +72,41 @@ use std::time::Duration;
 use store::{Store, StoreError};
 use volumes::{VolumeError, Volumes};
 
-/// Why the daemon cannot start.
+/// The reason why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The configuration.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] config::ConfigError),
-    /// The host.
+    /// An operation of the host failed.
     #[error("{what}: {source}")]
     Host {
-        /// What failed.
+        /// The operation, or its subject.
         what: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Keys.
+    /// Keys cannot be made or checked.
     #[error(transparent)]
     Auth(#[from] AuthError),
-    /// KVM.
+    /// KVM failed.
     #[error(transparent)]
     Platform(#[from] platform::Error),
-    /// The processor's features.
+    /// The processor's features cannot be probed.
     #[error(transparent)]
     Probe(#[from] probe::ProbeError),
-    /// The volumes.
+    /// The volumes cannot be opened.
     #[error("volumes: {0}")]
     Volumes(#[from] VolumeError),
-    /// The machines that there were.
+    /// The existing machines cannot be recovered.
     #[error("the machines that there were: {0}")]
     Machines(#[from] MachineError),
 }
 
-/// Everything that requests work with.
+/// The state that requests work with.
 #[derive(Debug)]
 pub struct Daemon {
     /// The configuration.
@@ -117,38 +117,38 @@ pub struct Daemon {
     pub keys: Keys,
     /// Programs.
     pub library: Arc<Library>,
-    /// What each tenant uses.
+    /// The tenants' use of resources.
     pub ledger: Ledger,
-    /// Connections to it.
+    /// Connections to the daemon.
     pub connections: Connections,
-    /// Who is next.
+    /// The queue of starts.
     pub scheduler: Scheduler,
-    /// VMMs that wait.
+    /// VMMs that wait for a program.
     pub pool: Arc<Pool>,
     /// Machines.
     pub machines: Arc<Machines>,
-    /// Their volumes.
+    /// The volumes of machines.
     pub volumes: Arc<Volumes>,
-    /// Their networks.
+    /// The networks of tenants.
     pub networks: Arc<Networks>,
-    /// Processors that may be one's alone.
+    /// Dedicated processors.
     pub processors: Arc<Processors>,
-    /// What happens to machines.
+    /// State changes of machines.
     pub events: Events,
-    /// For Prometheus.
+    /// Metrics for Prometheus.
     pub metrics: Metrics,
-    /// Why cgroups limit nothing; `None` if they do.
+    /// The reason why cgroups enforce no limits; `None` if they do.
     pub unenforced: Option<Unenforced>,
-    /// Why tenants may share cores; `None` if they do not.
+    /// The reason why tenants may share cores; `None` if they do not.
     pub no_cores: Option<NoCoreScheduling>,
-    /// Keeps other daemons away from the data directory, with the spawner.
+    /// Keeps other daemons away from the data directory, together with the spawner's.
     _lock: File,
 }
 
-/// What the spawner gives to the service.
+/// The descriptors and states that the spawner passes to the service.
 #[derive(Debug)]
 pub struct Given {
-    /// `/dev/kvm`, to find out what the processor can do.
+    /// `/dev/kvm`, to probe the processor's features.
     kvm: OwnedFd,
     lock: File,
     unenforced: Option<Unenforced>,
@@ -157,8 +157,8 @@ pub struct Given {
 }
 
 impl Given {
-    /// What came with the spawner's first message. Result: also the files for TLS, if there are
-    /// any.
+    /// Takes the contents of the spawner's first message. Result: also the files for TLS, if there
+    /// are any.
     ///
     /// # Errors
     /// Descriptors are missing.
@@ -182,8 +182,7 @@ impl Given {
 }
 
 impl Daemon {
-    /// Opens everything and takes care of the machines that there were. Inside a runtime
-    /// with several threads only.
+    /// Opens everything and recovers the existing machines. Must run in a multi-thread runtime.
     ///
     /// # Errors
     /// [`DaemonError`].
@@ -255,7 +254,7 @@ impl Daemon {
         );
         let machines = Arc::new(machines.map_err(failed(data))?);
         machines.recover()?;
-        // After the machines that run have taken their users.
+        // After the running machines have got their users back.
         pool.fill(&launcher);
         volumes.resume();
         library.resume()?;
@@ -283,7 +282,7 @@ impl Daemon {
     }
 }
 
-/// What this host has for machines.
+/// The host's resources for machines.
 fn capacity(config: &Config) -> Resources {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let cpus = cpus.saturating_sub(config.dedicated_cpus.len());

@@ -10,13 +10,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// How runs ended.
+/// The outcome of runs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Outcome {
     outcome: &'static str,
 }
 
-/// What a tenant uses.
+/// A resource of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Used {
     tenant: String,
@@ -35,7 +35,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// With the violations of jails that others count.
+    /// Metrics that include the given counters of jail violations.
     #[must_use]
     pub fn new(violations: &Violations) -> Self {
         let mut metrics = Self {
@@ -85,10 +85,10 @@ impl Metrics {
         self.runs.get_or_create(&Outcome { outcome }).inc();
     }
 
-    /// The text that Prometheus reads, with what each of these tenants uses.
+    /// The metrics as text for Prometheus, with the use of each of these tenants.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The text cannot be written.
     pub fn text(
         &self,
         load: Load,
@@ -111,7 +111,7 @@ impl Metrics {
                 used.get_or_create(&label).set(number(n));
             }
         }
-        // Made anew, since tenants come and go.
+        // A new registry for each request, because tenants are added and deleted.
         let mut of_tenants = Registry::with_prefix("hartline");
         let help = "What a tenant uses: bytes, milliseconds or things, by resource";
         of_tenants.register("tenant_used", help, used);

@@ -1,4 +1,4 @@
-//! VMMs that are locked in, with a VM made, waiting for something to run.
+//! Jailed VMMs that have made a VM and wait for a program.
 
 use super::process::{Jailed, Launcher};
 use super::violations::told_by;
@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc};
 
-/// VMMs that are being started at the same time.
+/// VMMs that are started at the same time.
 const STARTING: usize = 2;
-/// How long a VMM may take until it is ready.
+/// The maximum time for a VMM to become ready.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long to wait after a start that failed.
+/// The pause after a failed start.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Keeps VMMs ready. Each is used once.
@@ -21,15 +21,15 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub struct Pool {
     ready: Mutex<mpsc::Receiver<Jailed>>,
     sender: mpsc::Sender<Jailed>,
-    /// How many of them are being started at a time.
+    /// Number of VMMs that are started at a time.
     starting: usize,
 }
 
 impl Pool {
-    /// For `size` VMMs, at least one. There are none before [`fill`](Self::fill).
+    /// A pool of `size` VMMs, at least one. It is empty before [`fill`](Self::fill).
     #[must_use]
     pub fn new(size: usize) -> Self {
-        // Each of those who fill it holds one more.
+        // Each filling task holds one more VMM.
         let starting = STARTING.min(size.max(1));
         let (sender, ready) = mpsc::channel(size.saturating_sub(starting).max(1));
         let ready = Mutex::new(ready);
@@ -47,7 +47,7 @@ impl Pool {
         }
     }
 
-    /// A VMM that is ready; waits until there is one.
+    /// Returns a ready VMM; waits until there is one.
     ///
     /// # Errors
     /// The daemon is being stopped.
@@ -56,14 +56,14 @@ impl Pool {
         loop {
             let vmm = ready.recv().await;
             let vmm = vmm.ok_or_else(|| io::Error::other("no VMMs are started any more"))?;
-            // Somebody may have killed it while it waited.
+            // The VMM may have been killed while it waited.
             if !vmm.has_ended() {
                 return Ok(vmm);
             }
         }
     }
 
-    /// How many are ready.
+    /// The number of ready VMMs.
     #[must_use]
     pub fn ready(&self) -> usize {
         self.sender.max_capacity() - self.sender.capacity()
@@ -86,17 +86,17 @@ async fn fill(launcher: Arc<Launcher>, sender: mpsc::Sender<Jailed>) {
     }
 }
 
-/// Where a VMM comes from.
+/// The origin of a VMM.
 #[derive(Debug)]
 pub enum Supply<'a> {
-    /// It waits already.
+    /// The pool, whose VMMs are ready.
     Pool(&'a Pool),
-    /// It is started when it is wanted, since it may use volumes.
+    /// A new process, because the VMM may use volumes.
     Started(&'a Arc<Launcher>, Vec<VolumeMount>),
 }
 
 impl Supply<'_> {
-    /// A VMM that is ready.
+    /// Returns a ready VMM.
     ///
     /// # Errors
     /// The host refuses, or the daemon is being stopped.
@@ -110,7 +110,7 @@ impl Supply<'_> {
     }
 }
 
-/// A VMM that is ready.
+/// Starts a VMM and waits until it is ready.
 async fn start(launcher: &Arc<Launcher>, order: Start) -> io::Result<Jailed> {
     let started = tokio::time::timeout(PATIENCE, start_unbounded(launcher, order));
     let late = || io::Error::other(format!("it was not ready in {PATIENCE:?} and was ended"));

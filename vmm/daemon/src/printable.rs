@@ -1,10 +1,10 @@
-//! Text of strangers on one line of a log or terminal.
+//! Untrusted text on one line of a log or terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Replaces everything that begins a line, moves the cursor, changes the order of letters or
-/// cannot be seen by an escape of Rust, such as `\n` or `\u{202e}`.
+/// Escapes, as Rust does (`\n`, `\u{202e}`), all characters that begin a line, move the cursor,
+/// change the order of letters or are invisible.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_deceptive) {

@@ -1,4 +1,4 @@
-//! Errors as the API tells them: RFC 9457 problem details with a stable code.
+//! Errors in the API's format: RFC 9457 problem details with a stable code.
 
 use super::auth::AuthError;
 use super::connections::NoPlace;
@@ -17,11 +17,11 @@ use serde::Serialize;
 use std::io;
 use std::time::Duration;
 
-/// Code of what fails because the host's disk is full.
+/// Code of failures because the host's disk is full.
 pub(super) const STORAGE_FULL: &str = "storage-full";
-/// Code of what fails because the tenant has no room left in its quota.
+/// Code of failures because the tenant's storage quota is used up.
 pub(super) const STORAGE_QUOTA: &str = "storage-quota";
-/// Code of what is not translated because the tenant has used its processor time for that.
+/// Code of missing translations because the tenant has used up its processor time for them.
 pub(super) const TRANSLATION_BUDGET: &str = "translation-budget";
 
 /// A problem.
@@ -31,11 +31,11 @@ pub struct Problem {
     #[serde(rename = "type")]
     #[schema(value_type = String)]
     kind: Box<str>,
-    /// What kind of problem it is, in words.
+    /// The kind of problem, in words.
     title: &'static str,
     /// The HTTP status.
     status: u16,
-    /// What it is about this time.
+    /// Description of this occurrence of the problem.
     #[schema(value_type = String)]
     detail: Box<str>,
     /// The stable code.
@@ -65,14 +65,14 @@ impl Problem {
         }
     }
 
-    /// There is nothing of this name for the caller.
+    /// The caller has nothing of this name.
     #[must_use]
     pub fn not_found(what: &str) -> Self {
         let detail = format!("there is no such {what}");
         Self::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail)
     }
 
-    /// A field has a value that it cannot have.
+    /// A field has a value that is not allowed.
     #[must_use]
     pub fn field(field: &str, detail: impl ToString) -> Self {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
@@ -81,8 +81,8 @@ impl Problem {
         problem
     }
 
-    /// JSON of the right form, with something in it that cannot be. What serde says names
-    /// the field: as the path before the colon, or in backticks if it is missing or unknown.
+    /// Valid JSON with a value that is not allowed. serde's message names the field: as the path
+    /// before the colon, or in backticks if the field is missing or unknown.
     fn wrong_json(text: &str) -> Self {
         let text = text
             .split_once("target type: ")
@@ -94,7 +94,7 @@ impl Problem {
         Self::field(field, text)
     }
 
-    /// No key, or one that is not valid.
+    /// The request has no key, or an invalid one.
     #[must_use]
     pub fn unauthorized() -> Self {
         let detail = "send a valid API key as: Authorization: Bearer KEY";
@@ -102,7 +102,7 @@ impl Problem {
         Self::new(status, "unauthorized", "A valid API key is needed", detail)
     }
 
-    /// The key's scope is too small.
+    /// The key's scope is not sufficient.
     #[must_use]
     pub fn forbidden(needed: &str) -> Self {
         let detail = format!("this needs a key with the scope {needed}");
@@ -120,14 +120,14 @@ impl Problem {
         problem
     }
 
-    /// Not in this state.
+    /// The request is not allowed in the current state.
     #[must_use]
     pub fn conflict(code: &'static str, detail: impl ToString) -> Self {
         let title = "The state does not allow this";
         Self::new(StatusCode::CONFLICT, code, title, detail)
     }
 
-    /// A body that is longer than it may be.
+    /// The body is too long.
     #[must_use]
     pub fn too_large(most: u64) -> Self {
         let detail = format!("the body may have {most} bytes");
@@ -135,7 +135,7 @@ impl Problem {
         Self::new(status, "too-large", "The body is too large", detail)
     }
 
-    /// A request that is not understood.
+    /// The request is malformed.
     #[must_use]
     pub fn bad_request(detail: impl ToString) -> Self {
         let title = "The request is not understood";
@@ -150,14 +150,14 @@ impl Problem {
         Self::new(status, "method-not-allowed", "Method not allowed", detail)
     }
 
-    /// The path is a WebSocket.
+    /// The path needs an upgrade to a WebSocket.
     #[must_use]
     pub fn upgrade_required(detail: impl ToString) -> Self {
         let status = StatusCode::UPGRADE_REQUIRED;
         Self::new(status, "upgrade-required", "This is a WebSocket", detail)
     }
 
-    /// The host's disk is full, which its log tells too.
+    /// The host's disk is full, which is logged too.
     fn storage_full(error: &dyn std::fmt::Display) -> Self {
         tracing::error!("{error}");
         let detail = "the host has no room left for this";
@@ -165,7 +165,7 @@ impl Problem {
         Self::new(status, STORAGE_FULL, "The disk is full", detail)
     }
 
-    /// Something of the host's failed, which is for the log and not for the caller.
+    /// An operation of the host failed. The error is logged, and not shown to the caller.
     #[must_use]
     pub fn internal(error: impl std::fmt::Display) -> Self {
         tracing::error!("{error}");

@@ -1,5 +1,5 @@
-//! Jailed processes as the daemon sees them: having them started, talking to them, and making
-//! sure that they end.
+//! Jailed processes for the daemon: starting them, exchanging messages, and making sure that they
+//! end.
 
 use super::network::Lease;
 use super::violations::Violations;
@@ -14,10 +14,10 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
-/// How long the kernel takes at most to end a process.
+/// The maximum time that the kernel takes to end a process.
 const LAST_BREATH: Duration = Duration::from_secs(5);
 
-/// Has the spawner start jailed processes, and find them again.
+/// Starts jailed processes, and finds them again, through the spawner.
 #[derive(Debug)]
 pub struct Launcher {
     spawner: Arc<Spawner>,
@@ -25,7 +25,7 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// By this spawner.
+    /// A launcher that uses this spawner.
     #[must_use]
     pub fn new(spawner: Arc<Spawner>) -> Self {
         let violations = Violations::default();
@@ -41,7 +41,7 @@ impl Launcher {
         &self.spawner
     }
 
-    /// Where system calls that jails do not allow are counted.
+    /// The counters of system calls that jails do not allow.
     #[must_use]
     pub fn violations(&self) -> &Violations {
         &self.violations
@@ -50,7 +50,7 @@ impl Launcher {
     /// Starts a process.
     ///
     /// # Errors
-    /// The host refuses, or there are as many as there are users.
+    /// The host refuses, or all users are taken.
     pub async fn start(&self, start: Start) -> io::Result<Jailed> {
         let (process, channel) = self.spawner.start(start).await?;
         channel.set_nonblocking()?;
@@ -63,10 +63,10 @@ impl Launcher {
         })
     }
 
-    /// The process of a tenant's VM that runs still, by its number and start time.
+    /// Finds a running process of a tenant's VM by its number and start time.
     ///
     /// # Errors
-    /// It is none that this daemon may take.
+    /// The spawner does not let this daemon adopt the process.
     pub fn find(&self, identity: (i32, u64), tenant: &str) -> io::Result<Option<Process>> {
         self.spawner.adopt(identity, tenant)
     }
@@ -90,13 +90,13 @@ impl AsRawFd for RawDescriptor {
 }
 
 impl Watched {
-    /// Watches a process; inside a runtime only.
+    /// Watches a process. Must run inside a runtime.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn new(process: Process) -> io::Result<Self> {
         let descriptor = RawDescriptor(process.descriptor().try_clone_to_owned()?);
-        // SAFETY: the descriptor is owned, and stays the same.
+        // SAFETY: the descriptor is owned, and its number does not change.
         let end = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?;
         Ok(Self { process, end })
     }
@@ -107,9 +107,9 @@ impl Watched {
         &self.process
     }
 
-    /// Returns when it has ended.
+    /// Returns when the process has ended.
     pub async fn ended(&self) {
-        // An error is the end of the reactor, and with it of the daemon.
+        // An error is the end of the reactor, and so of the daemon.
         let _ = self.end.readable().await;
     }
 }
@@ -120,7 +120,7 @@ pub struct Line(Arc<AsyncFd<Channel>>);
 
 impl Line {
     fn new(channel: Channel) -> io::Result<Self> {
-        // SAFETY: the channel owns its descriptor, which stays the same.
+        // SAFETY: the channel owns its descriptor, whose number does not change.
         let channel = unsafe { AsyncFd::register(channel) }?;
         Ok(Self(Arc::new(channel)))
     }
@@ -128,7 +128,7 @@ impl Line {
     /// Sends a message.
     ///
     /// # Errors
-    /// The process has ended, or whatever else the host answers.
+    /// The process has ended, or any other I/O error of the host.
     pub async fn send(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         loop {
             let mut ready = self.0.writable().await?;
@@ -139,11 +139,12 @@ impl Line {
         }
     }
 
-    /// Receives a message; `UnexpectedEof` when the process has ended, with the [`Violation`] that
-    /// ended it if it told one. A call that is cancelled has received nothing.
+    /// Receives a message. When the process has ended, the error is `UnexpectedEof`, with the
+    /// [`Violation`] that ended the process if it reported one. A cancelled call has received
+    /// nothing.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub async fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         loop {
             let mut ready = self.0.readable().await?;
@@ -164,7 +165,7 @@ impl Line {
     }
 }
 
-/// A jailed process and the channel to it. Dropping this ends it.
+/// A jailed process and the channel to it. Dropping this ends the process.
 #[derive(Debug)]
 pub struct Jailed {
     process: Option<Watched>,
@@ -174,39 +175,39 @@ pub struct Jailed {
     runtime: Handle,
 }
 
-/// A jailed process that is not ended by dropping anything.
+/// A jailed process that continues when this is dropped.
 #[derive(Debug)]
 pub struct Released {
     /// The process.
     pub process: Watched,
     /// The channel to it.
     pub line: Line,
-    /// Its address, which nobody else gets before its end.
+    /// The process's address, which is not reused before its end.
     pub lease: Option<Arc<Lease>>,
 }
 
 impl Jailed {
-    /// The channel to it.
+    /// The channel to the process.
     #[must_use]
     pub fn line(&self) -> &Line {
         &self.line
     }
 
-    /// Whether it has ended.
+    /// Whether the process has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let process = self.process.as_ref();
         process.is_none_or(|watched| watched.process().wait(Duration::ZERO))
     }
 
-    /// Whether the kernel has ended it for the limit of its memory.
+    /// Whether the kernel has killed the process because of its memory limit.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         self.known().is_ok_and(Process::is_out_of_memory)
     }
 
-    /// The system call that its jail does not allow and that ended it, if that was its end:
-    /// logged, as that of `who`, and counted. `told` is what the process told of it.
+    /// The violation of its jail that ended the process, if one did. It is logged with the name
+    /// `who`, and counted. `told` is the report of the process itself.
     pub async fn violation(&self, who: &str, told: Option<Violation>) -> Option<Violation> {
         let process = self.process.as_ref()?;
         let ended = tokio::time::timeout(LAST_BREATH, process.ended());
@@ -214,19 +215,19 @@ impl Jailed {
         self.violations.find(who, process.process(), told)
     }
 
-    /// The process: number and start time.
+    /// The process's number and start time.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process is gone.
     pub fn identity(&self) -> io::Result<(i32, u64)> {
         let process = self.known()?;
         Ok((process.pid(), process.start_time()?))
     }
 
-    /// Processor time that it has used so far.
+    /// Processor time that the process has used so far.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process is gone.
     pub fn processor_time(&self) -> io::Result<Duration> {
         self.known()?.processor_time()
     }
@@ -236,11 +237,11 @@ impl Jailed {
         Ok(self.process.as_ref().ok_or_else(gone)?.process())
     }
 
-    /// Limits a VMM, where that can be done, to what a tenant's VM with so much memory may
-    /// use, and to the tenant's cores. `weight` is the tenant's share of the processors.
+    /// Limits a VMM, if possible, to the resources of a tenant's VM with `memory` bytes, and to the
+    /// tenant's cores. `weight` is the tenant's share of the processors.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn limit(&self, tenant: &str, weight: u32, memory: u64) -> io::Result<()> {
         self.known()?.limit(tenant, weight, memory)
     }
@@ -250,7 +251,7 @@ impl Jailed {
         self.lease = Some(lease);
     }
 
-    /// The process, which from now on is not ended by dropping anything.
+    /// Releases the process, which from now on continues when this is dropped.
     #[must_use]
     pub fn release(mut self) -> Option<Released> {
         let mut process = self.process.take()?;
@@ -266,12 +267,12 @@ impl Jailed {
 impl Drop for Jailed {
     fn drop(&mut self) {
         let (Some(watched), Some(lease)) = (self.process.take(), self.lease.take()) else {
-            // The spawner ends it, and frees its user when nothing of it is left.
+            // The spawner ends the process, and frees its user when the process is gone.
             return;
         };
         let Watched { process, end } = watched;
         drop(process);
-        // Its address is free when nothing of it is left.
+        // The address is free when the process is gone.
         self.runtime.spawn(async move {
             let _ = end.readable().await;
             drop(lease);

@@ -1,29 +1,29 @@
-//! Processors of the host that are one machine's alone.
+//! Dedicated processors of the host: each is used by one machine only.
 
 use super::store::{CpuClass, Spec};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// There are not enough of them.
+/// There are not enough free dedicated processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{needed} dedicated processors are needed, one for each vCPU and one for the devices: {free} \
      of dedicated_cpus are free"
 )]
 pub struct NotEnough {
-    /// So many are needed.
+    /// The needed number of processors.
     pub needed: usize,
-    /// So many are free.
+    /// The number of free processors.
     pub free: usize,
 }
 
-/// The processors that machines may have for themselves.
+/// The dedicated processors.
 #[derive(Debug)]
 pub struct Processors {
     free: Arc<Mutex<BTreeSet<u32>>>,
 }
 
-/// Processors that somebody has; free again when dropped.
+/// Claimed processors; dropping this frees them.
 #[derive(Debug, Default)]
 pub struct Claim {
     processors: Vec<u32>,
@@ -31,7 +31,7 @@ pub struct Claim {
 }
 
 impl Processors {
-    /// These.
+    /// Makes the given processors available.
     #[must_use]
     pub fn new(processors: &[u32]) -> Self {
         let free = processors.iter().copied().collect();
@@ -40,7 +40,7 @@ impl Processors {
         }
     }
 
-    /// Takes what a machine or run needs: nothing if it is not dedicated.
+    /// Claims the processors of a machine or run: none if it is not dedicated.
     ///
     /// # Errors
     /// [`NotEnough`].
@@ -51,7 +51,7 @@ impl Processors {
         }
     }
 
-    /// Takes one for each vCPU, and one more.
+    /// Claims one processor for each vCPU, and one more.
     ///
     /// # Errors
     /// [`NotEnough`].
@@ -67,11 +67,11 @@ impl Processors {
         Ok(self.claimed(processors))
     }
 
-    /// Takes those that a machine has which was found again.
+    /// Claims the processors of a machine that was found again.
     #[must_use]
     pub fn adopt(&self, processors: &[u32]) -> Claim {
         let mut free = lock(&self.free);
-        // Some may not be dedicated any more.
+        // Some processors may not be dedicated any more.
         let processors = processors.iter().copied().filter(|p| free.remove(p));
         self.claimed(processors.collect())
     }
@@ -85,7 +85,7 @@ impl Processors {
 }
 
 impl Claim {
-    /// The processors: those of the vCPUs in their order, and the one for all else last.
+    /// The processors: one for each vCPU in their order, then the one for all other threads.
     #[must_use]
     pub fn processors(&self) -> &[u32] {
         &self.processors

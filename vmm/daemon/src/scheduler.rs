@@ -1,10 +1,10 @@
-//! Who may start next: room on this host, the tenants' quotas, and a fair share for each.
+//! The order of starts, by room on this host, the tenants' quotas, and a fair share for each.
 //!
-//! Each tenant has a queue. When there is room, the tenant starts whose *virtual time* is
-//! least: the vCPUs that it has started, divided by its weight (start-time fair queueing).
-//! So a tenant with one start waits for one start of each other tenant at most, whatever
-//! their queues hold. The first of the chosen queue is never overtaken because it needs
-//! much: room is kept for it.
+//! Each tenant has a queue. When there is room, the tenant with the least *virtual time* starts:
+//! the vCPUs that it has started, divided by its weight (start-time fair queueing). So a tenant
+//! with one start waits for at most one start of each other tenant, regardless of the length of
+//! their queues. The first entry of the chosen queue is never overtaken because it needs much: room
+//! is kept for it.
 
 use super::ledger::{Claim, Ledger, Reservation, Resource};
 use super::store::{CpuClass, Quota, Spec};
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 /// Virtual time of one vCPU at weight 1.
 const SCALE: u64 = 1_000_000;
 
-/// What a VM takes, or the host has.
+/// Resources of a VM, or of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resources {
     /// vCPUs.
@@ -29,7 +29,7 @@ impl Resources {
         self.cpus <= room.cpus && self.memory <= room.memory
     }
 
-    /// One machine or run that takes so much, within a tenant's quota.
+    /// The claims of one machine or run with these resources, within a tenant's quota.
     fn claims(self, quota: &Quota) -> [Claim; 3] {
         [
             Claim {
@@ -51,29 +51,29 @@ impl Resources {
     }
 }
 
-/// What a machine or run takes of what all share.
+/// The shared resources that a machine or run needs.
 #[must_use]
 pub fn need(spec: &Spec) -> Resources {
     Resources {
         cpus: match spec.cpu_class {
             CpuClass::Shared => spec.cpus.into(),
-            // It has its own.
+            // It has dedicated processors.
             CpuClass::Dedicated => 0,
         },
         memory: spec.memory,
     }
 }
 
-/// Why something is not even queued.
+/// The reason why a start is not even queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// It would never fit.
+    /// The start would never fit.
     #[error("this host has {} vCPUs and {} bytes of memory for machines", .0.cpus, .0.memory)]
     Host(Resources),
-    /// It is more than the tenant may have at once.
+    /// The start exceeds the tenant's quota.
     #[error("the tenant's quota is {0} bytes of memory")]
     Quota(u64),
-    /// The tenant has too much in its queue.
+    /// The tenant's queue is full.
     #[error("the tenant has {0} machines or runs waiting already")]
     QueueFull(u32),
     /// The daemon is being stopped.
@@ -90,9 +90,9 @@ pub struct Scheduler {
 #[derive(Debug)]
 struct State {
     capacity: Resources,
-    /// It knows what is used.
+    /// The resources in use.
     ledger: Ledger,
-    /// Virtual time of the start before.
+    /// Virtual time of the last start.
     clock: u64,
     tenants: BTreeMap<String, Queue>,
     draining: bool,
@@ -112,19 +112,19 @@ struct Waiting {
     start: oneshot::Sender<Permit>,
 }
 
-/// Numbers for metrics.
+/// Load for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Permits that are out.
+    /// Permits in use.
     pub running: u64,
-    /// Requests that wait.
+    /// Waiting requests.
     pub waiting: usize,
-    /// What is left of the host.
+    /// Free resources of the host.
     pub free: Resources,
 }
 
 impl Scheduler {
-    /// For a host with so much for machines; what they take is entered in the ledger.
+    /// A scheduler for a host with this capacity; permits are entered in the ledger.
     #[must_use]
     pub fn new(capacity: Resources, ledger: Ledger) -> Self {
         let state = State {
@@ -139,8 +139,8 @@ impl Scheduler {
         }
     }
 
-    /// Queues a start. The permit comes when it is its turn; who drops the receiver gives
-    /// its place up. The quota given last counts.
+    /// Queues a start. The receiver gets the permit when its turn comes; dropping the receiver
+    /// leaves the queue. The quota of the last call counts.
     ///
     /// # Errors
     /// [`Refused`].
@@ -168,7 +168,7 @@ impl Scheduler {
                 return Err(Refused::QueueFull(quota.max_queued));
             }
             if queue.waiting.is_empty() {
-                // Time in which it wanted nothing gives no credit.
+                // Idle time gives no credit.
                 queue.virtual_time = queue.virtual_time.max(clock);
             }
             let (start, receiver) = oneshot::channel();
@@ -179,8 +179,8 @@ impl Scheduler {
         Ok(receiver)
     }
 
-    /// Takes what a machine needs that runs already, whatever is free: it was found again
-    /// after a restart of the daemon.
+    /// Takes the resources of a running machine even if they are not free: the machine was found
+    /// again after a restart of the daemon.
     #[must_use]
     pub fn adopt(&self, tenant: &str, quota: Quota, need: Resources) -> Permit {
         let mut state = self.lock();
@@ -190,12 +190,12 @@ impl Scheduler {
         self.permit(reservation)
     }
 
-    /// Refuses everything that is new from now on.
+    /// Refuses all new starts from now on.
     pub fn drain(&self) {
         self.lock().draining = true;
     }
 
-    /// Numbers for metrics.
+    /// The current load.
     #[must_use]
     pub fn load(&self) -> Load {
         let state = self.lock();
@@ -206,15 +206,15 @@ impl Scheduler {
         }
     }
 
-    /// Starts all that may start now.
+    /// Starts every request that may start now.
     fn dispatch(&self) {
         loop {
             let chosen = self.lock().choose();
             let Some((reservation, start)) = chosen else {
                 return;
             };
-            // If nobody waits for it any more the permit is dropped, and its room is free
-            // for the next round.
+            // If the receiver is dropped, the permit is dropped too, and its room is free for the
+            // next round.
             let permit = self.permit(reservation);
             drop(start.send(permit));
         }
@@ -246,7 +246,7 @@ impl State {
         queue
     }
 
-    /// What is left of the host. Machines that were adopted may have taken more than there is.
+    /// Free resources of the host. Adopted machines may have taken more than the host has.
     fn free(&self) -> Resources {
         let left = |of: u64, resource| of.saturating_sub(self.ledger.total(resource));
         Resources {
@@ -255,7 +255,7 @@ impl State {
         }
     }
 
-    /// The start whose turn it is, if there is room for it, which is taken.
+    /// Chooses the next start, if there is room for it, and takes the room.
     fn choose(&mut self) -> Option<(Reservation, oneshot::Sender<Permit>)> {
         let free = self.free();
         let ledger = &self.ledger;
@@ -278,7 +278,7 @@ impl State {
 }
 
 impl Queue {
-    /// Whether its first one is within the tenant's quota.
+    /// Whether the queue's first start is within the tenant's quota.
     fn may_start(&self, tenant: &str, ledger: &Ledger) -> bool {
         let Some(first) = self.waiting.front() else {
             return false;
@@ -287,13 +287,13 @@ impl Queue {
         ledger.check(tenant, &claims).is_ok()
     }
 
-    /// Moves its virtual time on by a start that takes so much.
+    /// Advances the queue's virtual time by a start with these resources.
     fn pass(&mut self, need: Resources) {
         self.virtual_time += need.cpus * SCALE / u64::from(self.quota.weight.max(1));
     }
 }
 
-/// Room for one VM; it is given back when this is dropped.
+/// Room for one VM; dropping this returns the room.
 #[derive(Debug)]
 pub struct Permit {
     scheduler: Scheduler,
@@ -329,7 +329,7 @@ mod tests {
         }
     }
 
-    /// Lets so many starts happen one after another; who got them.
+    /// Lets `n` starts happen one after another. Result: their names in order.
     fn starts(waiting: &mut Vec<(&'static str, oneshot::Receiver<Permit>)>, n: usize) -> String {
         let mut order = String::new();
         for _ in 0..n {
@@ -337,7 +337,7 @@ mod tests {
                 .iter_mut()
                 .position(|(_, receiver)| match receiver.try_recv() {
                     Ok(permit) => {
-                        // The next one starts when this one ends.
+                        // The next start happens when this one ends.
                         drop(permit);
                         true
                     }

@@ -25,27 +25,27 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
-/// How long a client may take for the head of a request, from the moment in which it connects or
-/// has the answer to the request before. The handshake of TLS may take as long.
+/// The maximum time for a client to send the head of a request, from its connection or the answer
+/// to its last request. It also limits the TLS handshake.
 const HEAD_TIME: Duration = Duration::from_secs(15);
-/// The same for root over the unix socket.
+/// The same limit for root over the unix socket.
 const HEAD_TIME_ROOT: Duration = Duration::from_secs(60);
-/// Longest head of a request, and most of an answer that waits for the client, bytes.
+/// Longest head of a request, and most buffered bytes of an answer, bytes.
 const MAX_BUFFER: usize = 64 << 10;
-/// How long requests that are being served may go on when the daemon is stopped.
+/// How long requests in progress may continue when the daemon is stopped.
 const LAST_ANSWERS: Duration = Duration::from_secs(10);
-/// How long to wait after a connection could not be accepted: there are no descriptors.
+/// The pause after a connection could not be accepted for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Who is at the other end of a connection.
+/// The other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// A process of this host, over the unix socket.
     Local {
-        /// It runs as root or as the daemon's user.
+        /// Whether the process runs as root or as the daemon's user.
         trusted: bool,
     },
-    /// Anybody.
+    /// Any client.
     Tcp,
 }
 
@@ -59,7 +59,7 @@ impl Peer {
     }
 }
 
-/// Where the daemon listens.
+/// The sockets that the daemon listens on.
 pub struct Listeners {
     unix: UnixListener,
     tcp: Option<TcpListener>,
@@ -67,11 +67,11 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// The sockets that the configuration names, which the spawner opens. With `tls`, the open
-    /// files of certificates and private key, TCP is TLS.
+    /// The sockets of the configuration, which the spawner opens. With `tls`, the open files of
+    /// certificates and private key, TCP uses TLS.
     ///
     /// # Errors
-    /// Whatever the host answers; the files are not what they should be.
+    /// Any I/O error of the host; also if the files are not valid.
     pub fn open(config: &Config, spawner: &Spawner, tls: Option<[File; 2]>) -> io::Result<Self> {
         let tls = match (&config.tls_certificate, &config.tls_key, tls) {
             (Some(certificate), Some(key), Some([certificates, private])) => {
@@ -80,7 +80,7 @@ impl Listeners {
             }
             _ => None,
         };
-        // Never without TLS where the configuration wants it.
+        // Never serve without TLS if the configuration requires it.
         if tls.is_none() && config.tls_key.is_some() {
             return Err(io::Error::other("tls_key: its file was not passed"));
         }
@@ -97,14 +97,13 @@ impl Listeners {
         })
     }
 
-    /// The TCP address, with the port that was chosen if it was given as 0.
+    /// The TCP address, with the chosen port if the configuration has port 0.
     #[must_use]
     pub fn address(&self) -> Option<std::net::SocketAddr> {
         self.tcp.as_ref()?.local_addr().ok()
     }
 
-    /// Serves requests until `stop` changes, and those that are being served by then to
-    /// their end.
+    /// Serves requests until `stop` changes, and finishes the requests in progress.
     pub async fn serve(self, daemon: &Arc<Daemon>, mut stop: watch::Receiver<bool>) {
         let server = Server {
             router: api::router(Arc::clone(daemon)),
@@ -125,13 +124,13 @@ impl Listeners {
                 _ = stop.changed() => break,
             }
         }
-        // Streams of events would never end.
+        // Streams of events do not end by themselves.
         let _ = tokio::time::timeout(LAST_ANSWERS, server.connections.ended()).await;
     }
 }
 
-/// Waits if the host has no room for a connection. Other errors are those of one client: it has
-/// gone away meanwhile.
+/// Pauses if the host has no room for a connection. Other errors concern one client, which has
+/// disconnected.
 async fn pause(error: &io::Error) {
     let lacking = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
     if error
@@ -153,7 +152,7 @@ async fn accept_tcp(listener: Option<&TcpListener>) -> io::Result<(TcpStream, So
     }
 }
 
-/// Where a connection over the unix socket comes from.
+/// The source of a connection over the unix socket.
 fn source_of(stream: &UnixStream) -> io::Result<Source> {
     // SAFETY: no preconditions.
     let own = unsafe { libc::geteuid() };
@@ -163,7 +162,7 @@ fn source_of(stream: &UnixStream) -> io::Result<Source> {
     })
 }
 
-/// What serving a connection needs.
+/// The common state of all connections.
 struct Server {
     router: axum::Router,
     connections: Connections,
@@ -173,7 +172,7 @@ struct Server {
 
 impl Server {
     fn serve_unix(&self, stream: UnixStream) {
-        // A peer that cannot be told is not served.
+        // A peer with unknown credentials is not served.
         if let Ok(source) = source_of(&stream) {
             self.spawn(source, async |client| client.serve(stream).await);
         }
@@ -183,21 +182,21 @@ impl Server {
         let tls = self.tls.clone();
         self.spawn(source, async move |client| {
             if stream.set_nodelay(true).is_err() {
-                // It has gone away.
+                // The client has disconnected.
                 return;
             }
             let Some(tls) = tls else {
                 return client.serve(stream).await;
             };
-            // A client that shakes no hands, or none of ours, gets no answer.
+            // A client that fails the TLS handshake gets no answer.
             if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIME, tls.accept(stream)).await {
                 client.serve(stream).await;
             }
         });
     }
 
-    /// Serves a connection as a task of its own, if there is a place for it. Otherwise it is
-    /// closed.
+    /// Serves a connection as a separate task, if there is a slot for it. Otherwise the connection
+    /// is closed.
     fn spawn<F>(&self, source: Source, serve: impl FnOnce(Client) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -260,7 +259,7 @@ impl Client {
         let connection = connection.with_upgrades();
         tokio::pin!(connection);
         tokio::select! {
-            // How a connection ends is the client's affair.
+            // The server does not need to know how a connection ends.
             _ = connection.as_mut() => {}
             _ = stop.changed() => {
                 connection.as_mut().graceful_shutdown();
@@ -270,7 +269,7 @@ impl Client {
     }
 }
 
-/// The body of an answer, which is being answered until the last byte is with the kernel.
+/// The body of an answer. The request is in progress until the kernel has the last byte.
 struct Answer {
     body: Body,
     _room: Room,

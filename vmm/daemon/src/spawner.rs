@@ -18,13 +18,13 @@ use std::time::Duration;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
-/// What was done, and the descriptors that came with it.
+/// The result of a request, with its descriptors.
 type Answer = Result<(Done, Vec<OwnedFd>), Refused>;
-/// What is to be done with an answer.
+/// The callback for an answer.
 type Waiter = Box<dyn FnOnce(Answer) + Send>;
 type Waiting = Arc<Mutex<HashMap<u64, Waiter>>>;
 
-/// The spawner.
+/// The connection to the spawner.
 pub struct Spawner {
     channel: Channel,
     last: AtomicU64,
@@ -38,10 +38,11 @@ impl std::fmt::Debug for Spawner {
 }
 
 impl Spawner {
-    /// The spawner at the other end of a channel. When it has ended, `ended` is done.
+    /// Connects to the spawner at the other end of a channel. `ended` runs when the spawner has
+    /// ended.
     ///
     /// # Errors
-    /// There is no room for a thread.
+    /// The thread cannot be started.
     pub fn connect(channel: Channel, ended: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         use std::os::fd::AsFd;
         let waiting = Waiting::default();
@@ -74,7 +75,8 @@ impl Spawner {
         sent
     }
 
-    /// Sends a request and waits for the answer. Other tasks of the thread go on elsewhere.
+    /// Sends a request and blocks until the answer. The runtime moves other tasks to another
+    /// thread.
     fn ask_blocking(&self, action: Action) -> io::Result<(Done, Vec<OwnedFd>)> {
         let (sender, answer) = mpsc::sync_channel(1);
         self.send(action, Box::new(move |answer| drop(sender.send(answer))))?;
@@ -88,14 +90,15 @@ impl Spawner {
         Ok(answer??)
     }
 
-    /// Starts a jailed process, which ends when it is dropped. Result: also the channel to it.
+    /// Starts a jailed process, which ends when the result is dropped. Result: the process, and the
+    /// channel to it.
     ///
     /// # Errors
-    /// The host refuses, or there are as many processes as there are users.
+    /// The host refuses, or all users are taken.
     pub async fn start(self: &Arc<Self>, start: Start) -> io::Result<(Process, Channel)> {
         let (sender, started) = oneshot::channel();
         let spawner = Arc::clone(self);
-        // Who does not wait any more drops the process.
+        // If the caller does not wait any more, this drops the process.
         let waiter = move |answer| drop(sender.send(spawner.started(answer)));
         self.send(Action::Start(start), Box::new(waiter))?;
         started.await.map_err(|_| gone())?
@@ -112,10 +115,10 @@ impl Spawner {
         }
     }
 
-    /// Finds the VMM of a tenant again by its number and start time; `None` if it has ended.
+    /// Finds a tenant's VMM again by its number and start time; `None` if it has ended.
     ///
     /// # Errors
-    /// It is no VMM that the spawner may take.
+    /// The process is no VMM that the spawner may adopt.
     pub fn adopt(
         self: &Arc<Self>,
         (pid, start): (i32, u64),
@@ -147,19 +150,19 @@ impl Spawner {
         }
     }
 
-    /// Makes the directory of a volume. It is on the disk when this returns.
+    /// Makes the directory of a volume. The directory is on the disk when this returns.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn make_volume(&self, id: &str) -> io::Result<()> {
         let id = id.to_owned();
         self.ask_blocking(Action::MakeVolume { id }).map(drop)
     }
 
-    /// Deletes the directory of a volume if it is empty; whether it is gone.
+    /// Deletes the directory of a volume if it is empty. Result: whether the directory is gone.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn remove_volume(&self, id: &str) -> io::Result<bool> {
         let id = id.to_owned();
         match self.ask_blocking(Action::RemoveVolume { id })? {
@@ -168,18 +171,18 @@ impl Spawner {
         }
     }
 
-    /// Makes a network, if there is none of this number.
+    /// Makes the network `index`, if it does not exist.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn make_network(&self, index: u32) -> io::Result<()> {
         self.ask_blocking(Action::MakeNetwork { index }).map(drop)
     }
 
-    /// Makes a TAP interface in a network. Result: its name, and its other end.
+    /// Makes a TAP interface in a network. Result: the interface's name and its descriptor.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn interface(&self, index: u32) -> io::Result<(String, File)> {
         match self.ask_blocking(Action::Interface { index })? {
             (Done::Interface { name }, descriptors) => {
@@ -190,10 +193,10 @@ impl Spawner {
         }
     }
 
-    /// Finds a network again by the TAP interface of a VMM. Result: the interface's name.
+    /// Finds a network again by a VMM's TAP interface. Result: the interface's name.
     ///
     /// # Errors
-    /// It has none, or whatever the host answers.
+    /// The VMM has no TAP interface, or any I/O error of the host.
     pub fn adopt_network(&self, index: u32, process: &Process) -> io::Result<String> {
         let process = process.id;
         match self.ask_blocking(Action::AdoptNetwork { index, process })? {
@@ -211,7 +214,7 @@ impl Spawner {
         Ok(counters.into())
     }
 
-    /// Forgets a network, which ends with its last interface.
+    /// Forgets a network. The kernel deletes it with its last interface.
     ///
     /// # Errors
     /// The spawner has ended.
@@ -219,18 +222,18 @@ impl Spawner {
         self.ask_blocking(Action::ForgetNetwork { index }).map(drop)
     }
 
-    /// Loads the rules of networks again.
+    /// Reloads the rules of networks.
     ///
     /// # Errors
-    /// They are refused.
+    /// The rules are refused.
     pub fn load_rules(&self) -> io::Result<()> {
         self.ask_blocking(Action::LoadRules).map(drop)
     }
 
-    /// The sockets of the configuration.
+    /// Opens the sockets of the configuration.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn listen(&self) -> io::Result<(UnixListener, Option<TcpListener>)> {
         let (_, descriptors) = self.ask_blocking(Action::Listen)?;
         let mut descriptors = descriptors.into_iter();
@@ -239,7 +242,7 @@ impl Spawner {
     }
 }
 
-/// Gives answers to who waits for them, until the spawner ends.
+/// Passes answers to the waiting callbacks, until the spawner ends.
 fn hand_out(channel: &Channel, waiting: &Waiting) {
     loop {
         let (message, descriptors) = match channel.receive() {
@@ -260,71 +263,71 @@ fn hand_out(channel: &Channel, waiting: &Waiting) {
             None => tracing::error!("an answer of the spawner to no request: {result:?}"),
         }
     }
-    // They learn that there will be no answer.
+    // Dropping the callbacks reports that there will be no answer.
     lock(waiting).clear();
 }
 
-/// A jailed process. The spawner forgets it when this is dropped, and ends it before if it was not
-/// [released](Self::release).
+/// A jailed process. When this is dropped, the spawner forgets the process. It ends the process
+/// before, unless the process was [released](Self::release).
 #[derive(Debug)]
 pub struct Process {
     spawner: Arc<Spawner>,
     id: ProcessId,
-    /// It ends when this is dropped.
+    /// Whether the process ends when this is dropped.
     ends: bool,
-    /// Names it. It is the spawner's child.
+    /// Refers to the process, which is a child of the spawner.
     child: Child,
 }
 
 impl Process {
-    /// Its number.
+    /// The process's number.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.child.pid()
     }
 
-    /// When it started, as [`Child::start_time`].
+    /// The process's start time, as [`Child::start_time`].
     ///
     /// # Errors
-    /// It is gone.
+    /// The process is gone.
     pub fn start_time(&self) -> io::Result<u64> {
         self.child.start_time()
     }
 
-    /// Processor time that it has used so far.
+    /// Processor time that the process has used so far.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process is gone.
     pub fn processor_time(&self) -> io::Result<Duration> {
         self.child.processor_time()
     }
 
-    /// A descriptor that is readable when it has ended.
+    /// A descriptor that is readable once the process has ended.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.child.descriptor()
     }
 
-    /// Waits until it has ended; `false` if it has not in this time.
+    /// Waits until the process has ended; `false` if it has not within `time`.
     #[must_use]
     pub fn wait(&self, time: Duration) -> bool {
         self.child.wait(time)
     }
 
-    /// Sends it a signal. That it has ended is no error.
+    /// Sends the process a signal. A process that has ended is no error.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         let process = self.id;
         let action = Action::Signal { process, signal };
         self.spawner.ask_blocking(action).map(drop)
     }
 
-    /// Limits a VMM, where that can be done, to what a tenant's VM with so much memory may use.
+    /// Limits a VMM, if possible, to the resources of a tenant's VM with `memory` bytes.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn limit(&self, tenant: &str, weight: u32, memory: u64) -> io::Result<()> {
         let action = Action::Limit {
             process: self.id,
@@ -335,7 +338,7 @@ impl Process {
         self.spawner.ask_blocking(action).map(drop)
     }
 
-    /// How it ended.
+    /// The process's outcome.
     ///
     /// # Errors
     /// The spawner has ended.
@@ -347,13 +350,14 @@ impl Process {
         }
     }
 
-    /// Whether the kernel has ended it for the limit of its memory.
+    /// Whether the kernel has killed the process because of its memory limit.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         self.outcome().is_ok_and(|outcome| outcome.out_of_memory)
     }
 
-    /// The signal that has ended it, if one has and it was not started by an earlier daemon.
+    /// The signal that has ended the process, if one has; `None` too if an earlier daemon started
+    /// it.
     #[must_use]
     pub fn ended_by(&self) -> Option<i32> {
         self.outcome().ok()?.signal
@@ -362,31 +366,31 @@ impl Process {
     /// The other end of a VMM's standard input.
     ///
     /// # Errors
-    /// It has none, or whatever the host answers.
+    /// The VMM has no such descriptor, or any I/O error of the host.
     pub fn input(&self) -> io::Result<UnixStream> {
         Ok(self.duplicate(Part::Input)?.into())
     }
 
-    /// A VMM's standard output, a regular file.
+    /// A VMM's standard output, which must be a regular file.
     ///
     /// # Errors
-    /// It is none, or whatever the host answers.
+    /// The output is no regular file, or any I/O error of the host.
     pub fn output(&self) -> io::Result<File> {
         Ok(self.duplicate(Part::Output)?.into())
     }
 
-    /// What a VMM counts.
+    /// A VMM's counters.
     ///
     /// # Errors
-    /// It counts nothing, or whatever the host answers.
+    /// The VMM has no counters, or any I/O error of the host.
     pub fn counters(&self) -> io::Result<File> {
         Ok(self.duplicate(Part::Counters)?.into())
     }
 
-    /// What KVM counts of a vCPU, which the VMM has open as this descriptor.
+    /// KVM's counters of a vCPU, which the VMM has open as the descriptor `number`.
     ///
     /// # Errors
-    /// It has not, or whatever the host answers.
+    /// The VMM has no such descriptor, or any I/O error of the host.
     pub fn vcpu_counters(&self, number: i32) -> io::Result<CounterFile> {
         CounterFile::from_descriptor(self.duplicate(Part::VcpuCounters(number))?)
     }
@@ -398,7 +402,7 @@ impl Process {
         Ok(duplicate)
     }
 
-    /// From now on dropping this does not end the process.
+    /// Keeps the process running when this is dropped.
     pub fn release(&mut self) {
         self.ends = false;
     }
@@ -411,12 +415,12 @@ impl Drop for Process {
             true => Action::End { process },
             false => Action::Forget { process },
         };
-        // If the spawner has ended, so has the process, or it outlives this one too.
+        // If the spawner has ended, the process has ended too, or it outlives this process.
         let _ = self.spawner.send(action, Box::new(drop));
     }
 }
 
-/// The descriptors that an answer must have.
+/// Checks the number of descriptors of an answer.
 fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> io::Result<[OwnedFd; N]> {
     <[OwnedFd; N]>::try_from(descriptors).map_err(|_| unexpected())
 }

@@ -9,11 +9,11 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Serves TLS 1.2 and 1.3 with a chain of certificates, the server's own first, and its
-/// private key, both PEM files, which are open: their paths are for messages.
+/// Makes a TLS 1.2 and 1.3 acceptor with a chain of certificates, the server's own first, and its
+/// private key. Both are open PEM files; their paths are for messages.
 ///
 /// # Errors
-/// A file cannot be read or is not what it should be, or they do not belong together.
+/// A file cannot be read or is invalid, or key and certificate do not match.
 pub fn acceptor(
     [(certificate, certificates), (key, private)]: [(&Path, File); 2],
 ) -> io::Result<TlsAcceptor> {

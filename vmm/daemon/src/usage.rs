@@ -1,28 +1,28 @@
-//! What tenants use of what they may use: from the ledger, and storage from the database.
+//! Tenants' use of their quotas: from the ledger, and storage from the database.
 
 use super::Daemon;
 use super::ledger::Resource;
 use super::store::{StoreError, Tenant};
 use serde::Serialize;
 
-/// What a tenant uses of a resource.
+/// A tenant's use of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Use {
-    /// Of what: `memory`, `cpus`, `runs`, `connections`, `storage`, `inodes`, or `translation`, which is
-    /// processor time since the daemon was started.
+    /// The resource: `memory`, `cpus`, `runs`, `connections`, `storage`, `inodes`, or
+    /// `translation`, which is processor time since the daemon was started.
     #[schema(value_type = String)]
     pub resource: &'static str,
-    /// What both numbers count: `bytes`, `milliseconds`, or nothing if they count things.
+    /// The unit of both numbers: `bytes`, `milliseconds`, or empty if they count things.
     #[schema(value_type = String)]
     pub unit: &'static str,
-    /// How much it uses.
+    /// The amount that the tenant uses.
     pub used: u64,
-    /// How much it may use at once; null if it has no limit of its own.
+    /// The amount that the tenant may use at once; null if it has no limit of its own.
     pub limit: Option<u64>,
 }
 
 impl Daemon {
-    /// What a tenant uses of each resource.
+    /// A tenant's use of each resource.
     ///
     /// # Errors
     /// [`StoreError`].

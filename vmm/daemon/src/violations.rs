@@ -1,5 +1,5 @@
-//! Jailed processes that made a system call which their jail does not allow: what they told, what
-//! the kernel says, the log, and the metric.
+//! Jailed processes that made a system call which their jail does not allow: their reports, the
+//! kernel's information, the log, and the metric.
 
 use crate::spawner::Process;
 use hartline_jail::{Kind, Violation};
@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The filter that did not allow a call.
+/// The filter that refused a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Filter {
     filter: &'static str,
@@ -27,11 +27,12 @@ impl Violations {
         self.0.clone()
     }
 
-    /// The violation that has ended a process, if one has: logged and counted. `who` is the
-    /// process for the log, `told` what it told.
+    /// The violation that has ended a process, if one has; it is logged and counted. `who` is the
+    /// process's name for the log, `told` the report of the process itself.
     #[must_use]
     pub fn find(&self, who: &str, process: &Process, told: Option<Violation>) -> Option<Violation> {
-        // What the kernel says counts more. It says nothing of processes of an earlier daemon.
+        // The kernel's information takes precedence. There is none for processes of an earlier
+        // daemon.
         let violation = match (process.ended_by(), told) {
             (Some(libc::SIGSYS), None) => Violation { call: None },
             (Some(libc::SIGSYS) | None, Some(told)) => told,
@@ -45,14 +46,14 @@ impl Violations {
     }
 }
 
-/// What a process told as its last message, which [`Line`](super::process::Line) made an error.
+/// A process's report as its last message, which [`Line`](super::process::Line) made an error.
 #[must_use]
 pub fn told_by(error: &io::Error) -> Option<Violation> {
     let violation = error.get_ref()?.downcast_ref::<Violation>();
     violation.copied()
 }
 
-/// What a process wrote into the file for its result.
+/// A process's report in the file for its result.
 #[must_use]
 pub fn told_in(result: &File) -> Option<Violation> {
     let mut report = [0; Violation::REPORT];

@@ -3,10 +3,10 @@
 //! ```text
 //! DATA/volumes/ID/    files of a volume, all of them of one user
 //! ```
-//! A VMM gets the directory as a mount of its own, in which that user is the VMM's. What guests
-//! have made in there only jailed processes look at: a worker measures a volume before a VMM
-//! gets it, and empties one that was deleted. The database remembers a deleted volume until its
-//! directory is gone, so a clean-up that was interrupted or failed is done again.
+//! A VMM gets the directory as its own mount, in which that user is the VMM's user. Only jailed
+//! processes read what guests have made in it: a worker measures a volume before a VMM gets it, and
+//! empties a deleted volume. The database keeps a deleted volume until its directory is gone, so an
+//! interrupted or failed clean-up is repeated.
 
 use super::auth::random_hex;
 use super::process::{Jailed, Launcher};
@@ -24,37 +24,38 @@ use tokio::sync::Semaphore;
 
 /// Volumes that are emptied at the same time.
 const EMPTYING: usize = 4;
-/// How long a request to delete a volume waits for its files to be gone. Later they still go.
+/// How long a request to delete a volume waits for the deletion of its files, which continues
+/// later.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long measuring or emptying one volume may take.
+/// The maximum time for measuring or emptying one volume.
 const WORK_TIME: Duration = Duration::from_secs(3600);
 
-/// Why something cannot be done with a volume.
+/// The reason why an operation on a volume failed.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    /// The tenant has one of this name.
+    /// The tenant has a volume of this name.
     #[error("there is a volume of this name")]
     Exists,
-    /// It was deleted.
+    /// The volume was deleted.
     #[error("there is no volume {0}")]
     Missing(String),
-    /// The host gives no random bytes.
+    /// The host returns no random bytes.
     #[error("random bytes: {0}")]
     Random(#[from] getrandom::Error),
-    /// A worker did not measure or empty it.
+    /// A worker did not measure or empty the volume.
     #[error("volume {id}: {what}: {why}")]
     Worker {
-        /// Names its directory.
+        /// The volume's id, which is the name of its directory.
         id: String,
-        /// What the worker was to do.
+        /// The worker's task.
         what: &'static str,
-        /// Why it did not.
+        /// The reason.
         why: String,
     },
-    /// The host.
+    /// An operation of the host failed.
     #[error("{0}")]
     Host(#[from] io::Error),
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -64,13 +65,13 @@ pub enum VolumeError {
 pub struct Volumes {
     store: Arc<Store>,
     launcher: Arc<Launcher>,
-    /// The spawner makes and deletes what is in it.
+    /// The directory of all volumes; the spawner makes and deletes its entries.
     directory: PathBuf,
-    /// Deleted volumes that a task cleans up.
+    /// Deleted volumes that a task is cleaning up.
     cleaning: Mutex<BTreeSet<String>>,
-    /// A tenant's deleted volumes are emptied one after another.
+    /// Limits each tenant to one deleted volume that is emptied at a time.
     turns: Mutex<BTreeMap<String, Arc<Semaphore>>>,
-    /// Those of several tenants at the same time.
+    /// Limits the number of volumes that are emptied at the same time.
     workers: Semaphore,
 }
 
@@ -88,8 +89,8 @@ impl Volumes {
         }
     }
 
-    /// Deletes directories that belong to no volume, as a daemon that ended may have left them.
-    /// Failures are logged.
+    /// Deletes directories without a volume, which an earlier daemon may have left. Failures are
+    /// logged.
     pub fn resume(self: &Arc<Self>) {
         if let Err(error) = self.note_orphans() {
             tracing::error!("volumes: {error}");
@@ -111,7 +112,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Begins to clean up all deleted volumes whose directories are there. Failures are logged.
+    /// Starts to clean up all deleted volumes whose directories exist. Failures are logged.
     pub fn collect(self: &Arc<Self>) {
         match self.store.deleted_volumes() {
             Ok(deleted) => {
@@ -123,7 +124,7 @@ impl Volumes {
         }
     }
 
-    /// Makes a volume for so much. It is on the disk when this returns.
+    /// Makes a volume of the given size. The volume is on the disk when this returns.
     ///
     /// # Errors
     /// [`VolumeError`].
@@ -139,25 +140,25 @@ impl Volumes {
         Err(VolumeError::Exists)
     }
 
-    /// Deletes a volume that no machine has; whether there was one. Its files are gone when this
-    /// returns, or go later and take the tenant's storage until then.
+    /// Deletes a volume that no machine uses. Result: whether there was one. Its files are gone
+    /// when this returns, or are deleted later and count for the tenant's storage until then.
     ///
     /// # Errors
     /// [`VolumeError`].
     pub async fn delete(self: &Arc<Self>, tenant: &str, name: &str) -> Result<bool, VolumeError> {
-        // Waits for the disk.
+        // The transaction waits for the disk.
         let delete = || self.store.delete_volume(tenant, name);
         let Some(volume) = tokio::task::block_in_place(delete)? else {
             return Ok(false);
         };
         if let Some(cleaning) = self.begin_cleaning(volume) {
-            // The task has logged what went wrong.
+            // The task has logged the error.
             let _ = tokio::time::timeout(PATIENCE, cleaning).await;
         }
         Ok(true)
     }
 
-    /// Has a task clean up a deleted volume; `None` if one does so.
+    /// Starts a task that cleans up a deleted volume; `None` if one is running.
     fn begin_cleaning(
         self: &Arc<Self>,
         volume: DeletedVolume,
@@ -195,7 +196,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// What lets a tenant's deleted volumes be emptied one after another.
+    /// The semaphore that serializes the emptying of a tenant's deleted volumes.
     fn turn_of(&self, tenant: &str) -> Arc<Semaphore> {
         let mut turns = lock(&self.turns);
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
@@ -203,7 +204,7 @@ impl Volumes {
         Arc::clone(turn.or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 
-    /// What a VMM needs for the volumes of a machine.
+    /// Prepares the volumes of a machine for its VMM.
     ///
     /// # Errors
     /// [`VolumeError`].
@@ -220,7 +221,7 @@ impl Volumes {
                 inodes: volume.inodes,
             };
             let used = match mount.read_only {
-                // Nothing is added. Another machine may be changing it meanwhile.
+                // Nothing is added. Another machine may be changing the volume meanwhile.
                 true => limit,
                 false => self.measure((&machine.tenant, &volume.id)).await?,
             };
@@ -235,7 +236,7 @@ impl Volumes {
         Ok(attached)
     }
 
-    /// What a volume holds.
+    /// The room that a volume uses.
     async fn measure(&self, (tenant, id): (&str, &str)) -> Result<Room, VolumeError> {
         match self.work((tenant, id), VolumeTask::Measure).await? {
             FromVolumeWorker::Measured { used } => Ok(used),
@@ -243,12 +244,12 @@ impl Volumes {
         }
     }
 
-    /// Deletes the directory of a volume if it is empty; whether it is gone.
+    /// Deletes the directory of a volume if it is empty. Result: whether the directory is gone.
     fn remove(&self, id: &str) -> io::Result<bool> {
         self.launcher.spawner().remove_volume(id)
     }
 
-    /// Has a worker do something with a volume of a tenant.
+    /// Makes a worker do a task with a tenant's volume.
     async fn work(
         &self,
         (tenant, id): (&str, &str),
@@ -260,7 +261,7 @@ impl Volumes {
         };
         let conversation = async {
             let start = Start::VolumeWorker {
-                // Nobody is known of a directory that was found without a volume.
+                // A directory that was found without a volume has no known tenant.
                 tenant: Some(tenant.to_owned()).filter(|tenant| !tenant.is_empty()),
                 volume: mount_of(id, false),
             };

@@ -4,12 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
-/// Longest message, bytes. The kernel takes it whole with default socket buffers.
+/// Longest message, bytes. With default socket buffers, the kernel takes such a message whole.
 pub const MAX_MESSAGE: usize = 128 << 10;
 /// Most descriptors of one message (the kernel's `SCM_MAX_FD` is 253).
 pub const MAX_DESCRIPTORS: usize = 240;
 
-/// One end of a connection that keeps messages apart.
+/// One end of a connection that preserves message boundaries.
 #[derive(Debug)]
 pub struct Channel(OwnedFd);
 
@@ -25,15 +25,15 @@ impl Channel {
         if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: fresh descriptors that nobody else owns.
+        // SAFETY: fresh descriptors that have no other owner.
         let own = |fd| Self(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok((own(ends[0]), own(ends[1])))
     }
 
-    /// Makes sending and receiving fail with [`io::ErrorKind::WouldBlock`] instead of wait.
+    /// Makes sending and receiving fail with [`io::ErrorKind::WouldBlock`] instead of waiting.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn set_nonblocking(&self) -> io::Result<()> {
         // SAFETY: no memory is involved; the descriptor is open.
         let flags = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETFL) };
@@ -49,17 +49,17 @@ impl Channel {
     /// Sends a message and duplicates of descriptors.
     ///
     /// # Errors
-    /// Longer than [`MAX_MESSAGE`], more than [`MAX_DESCRIPTORS`], or whatever the host
-    /// answers.
+    /// The message is longer than [`MAX_MESSAGE`], or has more than [`MAX_DESCRIPTORS`]
+    /// descriptors; or any I/O error of the host.
     pub fn send(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         if message.is_empty() || message.len() > MAX_MESSAGE || descriptors.len() > MAX_DESCRIPTORS
         {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         if descriptors.is_empty() {
-            // One message too, by a call that every confined thread may make.
+            // This is one message too. Every confined thread may make this call.
             let (data, length) = (message.as_ptr().cast(), message.len());
-            // SAFETY: the message is that long.
+            // SAFETY: the pointer and length describe `message`.
             return match unsafe { libc::write(self.0.as_raw_fd(), data, length) } {
                 -1 => Err(io::Error::last_os_error()),
                 _ => Ok(()),
@@ -70,10 +70,10 @@ impl Channel {
         Ok(())
     }
 
-    /// Receives a message. No bytes: the other end is closed.
+    /// Receives a message. An empty message: the other end is closed.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         let mut message = vec![0; MAX_MESSAGE];
         let mut raw = vec![-1; MAX_DESCRIPTORS];
@@ -81,12 +81,12 @@ impl Channel {
             iov_base: message.as_mut_ptr().cast(),
             iov_len: message.len(),
         }];
-        // SAFETY: the piece is the vector's memory, of which the kernel writes at most the
-        // length; any bytes are valid there.
+        // SAFETY: the piece is the vector's memory. The kernel writes at most its length, and any
+        // bytes are valid there.
         let (length, count) = unsafe { self.recv_with_fds(&mut pieces, &mut raw) }?;
         message.truncate(length);
         let descriptors = raw.iter().take(count);
-        // SAFETY: received just now; nobody else owns them.
+        // SAFETY: the descriptors have just been received and have no other owner.
         let descriptors = descriptors.map(|&fd| unsafe { OwnedFd::from_raw_fd(fd) });
         Ok((message, descriptors.collect()))
     }

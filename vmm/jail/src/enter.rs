@@ -1,4 +1,4 @@
-//! What a process takes away from itself before it looks at anything of a stranger's.
+//! Drops the rights of a process before it reads untrusted data.
 
 use super::violation::report_violations;
 use super::{FilterError, Filters, Limits, Role};
@@ -11,74 +11,74 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// How everything is mounted that a jailed process may see.
+/// Mount flags of everything that a jailed process may see.
 const CLOSED: libc::c_ulong = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
 
-/// The newest Landlock interface whose rights are taken away, where the kernel has them.
+/// The newest Landlock ABI whose rights are restricted, if the kernel supports them.
 const LANDLOCK: ABI = ABI::V7;
 
 /// What a process is to be locked into.
 #[derive(Debug)]
 pub struct Jail {
-    /// What it is there for.
+    /// The role of the process.
     pub role: Role,
     /// An empty directory of the host, which becomes its root directory.
     pub root: PathBuf,
-    /// Its user and group; not 0.
+    /// User and group of the process; not 0.
     pub uid: u32,
-    /// Its limits.
+    /// Limits of the process.
     pub limits: Limits,
-    /// Directories of the host that it may use, nothing above them.
+    /// Directories of the host that the process may use. It cannot reach their parents.
     pub volumes: Vec<OwnedFd>,
 }
 
-/// Why a process could not be locked in. It must end then.
+/// The reason why a process could not be locked in. The process must then end.
 #[derive(Debug, thiserror::Error)]
 pub enum JailError {
     /// A system call failed.
     #[error("{call}: {source}")]
     Call {
-        /// Which.
+        /// The system call.
         call: &'static str,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// User 0 is no user for a jail.
+    /// User 0 is not allowed in a jail.
     #[error("a jailed process may not have user 0")]
     Root,
-    /// The root directory's path.
+    /// The path of the root directory contains a NUL byte.
     #[error("the path of the root directory contains a NUL byte")]
     Path,
     /// Landlock refused its rules.
     #[error("Landlock: {0}")]
     Landlock(#[from] landlock::RulesetError),
-    /// seccomp.
+    /// The seccomp filters could not be installed.
     #[error(transparent)]
     Filter(#[from] FilterError),
 }
 
-/// Locks the calling process in for good. It must have one thread, be in mount, PID and
-/// network namespaces of its own, and have the capabilities `CAP_SYS_ADMIN`, `CAP_SETPCAP`,
-/// `CAP_SETUID` and `CAP_SETGID`. Result, if it has volumes: the directory of its own
-/// descriptors (`/proc/self/fd`), to which no path leads and that has nothing above.
+/// Locks the calling process in for good. The process must have one thread, be in its own mount,
+/// PID and network namespaces, and have the capabilities `CAP_SYS_ADMIN`, `CAP_SETPCAP`,
+/// `CAP_SETUID` and `CAP_SETGID`. Result, if it has volumes: the directory of its own descriptors
+/// (`/proc/self/fd`). No path leads to that directory, and it has no parent.
 ///
 /// # Errors
-/// [`JailError`]; some rights may be gone by then.
+/// [`JailError`]; some rights may be lost by then.
 pub fn enter(jail: &Jail, filters: &Filters) -> Result<Option<OwnedFd>, JailError> {
     if jail.uid == 0 {
         return Err(JailError::Root);
     }
-    // What files of volumes are to allow, the guest decides.
+    // The guest decides the permissions of files in volumes.
     // SAFETY: no memory is involved.
     unsafe { libc::umask(0) };
     let descriptors = empty_root(jail)?;
     limit(&jail.limits)?;
     drop_capabilities()?;
     become_user(jail.uid)?;
-    // Landlock and seccomp need it, and nothing here is to be executed anyway.
+    // Landlock and seccomp need this, and nothing here is to be executed anyway.
     check("PR_SET_NO_NEW_PRIVS", prctl(libc::PR_SET_NO_NEW_PRIVS, 1))?;
-    // After the user changed, which would forget it. The daemon decides otherwise for VMs
-    // that shall outlive it.
+    // After the change of the user, which would reset this signal. A VMM that shall outlive the
+    // daemon resets it later.
     check("PR_SET_PDEATHSIG", set_parent_death_signal(libc::SIGKILL))?;
     restrict_paths(&jail.volumes)?;
     report_violations()?;
@@ -91,8 +91,8 @@ pub fn set_parent_death_signal(signal: i32) -> i32 {
     prctl(libc::PR_SET_PDEATHSIG, signal as libc::c_ulong)
 }
 
-/// Leaves nothing of the host's files but an empty, read-only directory. Result, if there
-/// are volumes: the directory of this process's descriptors.
+/// Replaces the host's files by an empty, read-only root directory. Result, if there are volumes:
+/// the directory of this process's descriptors.
 fn empty_root(jail: &Jail) -> Result<Option<OwnedFd>, JailError> {
     let path = |path: &OsStr| CString::new(path.as_bytes()).map_err(|_| JailError::Path);
     let root = path(jail.root.as_os_str())?;
@@ -110,8 +110,8 @@ fn empty_root(jail: &Jail) -> Result<Option<OwnedFd>, JailError> {
     mount(&root, &root, libc::MS_BIND)?;
     let closed = libc::MS_RDONLY | CLOSED;
     mount(c"none", &root, libc::MS_BIND | libc::MS_REMOUNT | closed)?;
-    // SAFETY: NUL-terminated paths. The old root ends up on top of the new one, at the
-    // same place, and is taken off.
+    // SAFETY: NUL-terminated paths. The old root ends up on top of the new one, at the same
+    // location, and is unmounted.
     unsafe {
         check("chdir", libc::chdir(root.as_ptr()))?;
         let here = c".".as_ptr();
@@ -119,7 +119,7 @@ fn empty_root(jail: &Jail) -> Result<Option<OwnedFd>, JailError> {
         check("pivot_root", pivoted as i32)?;
         check("umount2", libc::umount2(here, libc::MNT_DETACH))?;
         check("chdir", libc::chdir(c"/".as_ptr()))?;
-        // uname(2) tells it.
+        // uname(2) would report the host's name.
         check("sethostname", libc::sethostname(here, 0))?;
     }
     Ok(descriptors)
@@ -129,7 +129,7 @@ fn mount(source: &CStr, target: &CStr, flags: libc::c_ulong) -> Result<(), JailE
     mount_as(source, target, c"", flags)
 }
 
-/// Mounts a file system of a type; of none if that is empty.
+/// Mounts a file system of type `kind`; an empty `kind` means none.
 fn mount_as(
     source: &CStr,
     target: &CStr,
@@ -145,7 +145,7 @@ fn mount_as(
     check("mount", done)
 }
 
-/// A mount of a directory that is nowhere but in the descriptor: what is above is not there.
+/// A mount of a directory that exists only as the descriptor, so its parent cannot be reached.
 fn mount_of(directory: &CStr) -> Result<OwnedFd, JailError> {
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
     // SAFETY: a NUL-terminated path; a fresh descriptor or an error.
@@ -158,7 +158,7 @@ fn mount_of(directory: &CStr) -> Result<OwnedFd, JailError> {
         )
     };
     check("open_tree", fd as i32)?;
-    // SAFETY: fresh, owned by nobody else.
+    // SAFETY: fresh, with no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
@@ -180,19 +180,19 @@ fn limit(limits: &Limits) -> Result<(), JailError> {
         // SAFETY: a valid structure.
         check("setrlimit", unsafe { libc::setrlimit(resource, &limit) })?;
     }
-    // Writing beyond the limit is to fail, not to end the process.
+    // A write beyond the limit must fail, not end the process.
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     Ok(())
 }
 
-/// Takes all capabilities out of reach, also of programs that would give them. Those that
-/// the process has go with its user.
+/// Removes all capabilities from the bounding set, also for programs that would gain them. The
+/// process's own capabilities are lost when it changes its user.
 pub(crate) fn drop_capabilities() -> Result<(), JailError> {
     for capability in 0..libc::c_ulong::from(u64::BITS) {
         if prctl(libc::PR_CAPBSET_DROP, capability) != 0 {
             let source = io::Error::last_os_error();
-            // There are no more.
+            // The last capability has been dropped.
             if capability > 0 && source.raw_os_error() == Some(libc::EINVAL) {
                 break;
             }
@@ -204,7 +204,7 @@ pub(crate) fn drop_capabilities() -> Result<(), JailError> {
     check("PR_CAP_AMBIENT", prctl(libc::PR_CAP_AMBIENT, clear))
 }
 
-/// Becomes a user, and its group, for good.
+/// Changes user and group to `uid` for good.
 pub(crate) fn become_user(uid: u32) -> Result<(), JailError> {
     // SAFETY: no groups are passed; integers.
     unsafe {
@@ -214,9 +214,9 @@ pub(crate) fn become_user(uid: u32) -> Result<(), JailError> {
     }
 }
 
-/// No path leads anywhere but into volumes, whatever the file system has; no TCP; no
-/// signals and abstract sockets out of here. On older kernels only what they know: seccomp
-/// denies it all too.
+/// Restricts the process with Landlock: paths only into volumes, no TCP, no signals and abstract
+/// sockets to other processes. Older kernels restrict only what they support; seccomp denies all of
+/// it too.
 fn restrict_paths(volumes: &[OwnedFd]) -> Result<(), JailError> {
     let all = AccessFs::from_all(LANDLOCK);
     let mut rules = Ruleset::default()

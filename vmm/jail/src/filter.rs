@@ -1,5 +1,5 @@
-//! seccomp filters: which system calls each kind of thread may make, by the [policy](super::policy).
-//! [`super::violation`] says what happens to others.
+//! seccomp filters: the system calls that each kind of thread may make, by the
+//! [policy](super::policy). [`super::violation`] handles all other calls.
 
 use super::policy::{Policy, Rule};
 use hartline_vmm::confine::{Confine, Thread};
@@ -15,7 +15,7 @@ const KILLED: &str = "killed";
 pub enum Role {
     /// Runs one VM.
     Vmm,
-    /// Runs one VM that has volumes: some system calls on files more.
+    /// Runs one VM that has volumes: may make some more system calls on files.
     VmmWithVolumes,
     /// Packs a file system, or translates one file.
     Worker,
@@ -31,7 +31,7 @@ impl Role {
         Self::VolumeWorker,
     ];
 
-    /// Its name on the command line and in the policy.
+    /// The role's name on the command line and in the policy.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -49,19 +49,19 @@ impl Role {
     }
 }
 
-/// Why threads cannot be confined.
+/// The reason why threads cannot be confined.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    /// The policy.
+    /// The policy could not be compiled.
     #[error("seccomp: {0}")]
     Seccomp(#[from] seccompiler::Error),
-    /// The policy is no JSON.
+    /// The policy is not valid JSON.
     #[error("the policy: {0}")]
     Json(#[from] serde_json::Error),
     /// The policy has no filter of this name.
     #[error("the policy has no filter {0}")]
     Missing(&'static str),
-    /// A filter has more instructions than the kernel takes.
+    /// A filter has more instructions than the kernel accepts.
     #[error("a filter of the policy is too long")]
     Length,
     /// The kernel refuses a filter.
@@ -69,7 +69,7 @@ pub enum FilterError {
     Kernel(io::Error),
 }
 
-/// What a filter is for: a kind of process, or a kind of thread in a VMM.
+/// The subject of a filter: a kind of process, or a kind of thread in a VMM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// All threads of a process that have no filter of their own.
@@ -79,7 +79,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 8] = [
         Self::Role(Role::Vmm),
         Self::Role(Role::VmmWithVolumes),
@@ -91,7 +91,7 @@ impl Kind {
         Self::Thread(Thread::Network),
     ];
 
-    /// Its name in the policy.
+    /// The kind's name in the policy.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -103,7 +103,7 @@ impl Kind {
         }
     }
 
-    /// The number by which the kernel names it in a `SIGSYS` (`SECCOMP_RET_DATA`).
+    /// The kind's number in the kernel's `SIGSYS` information (`SECCOMP_RET_DATA`).
     pub(super) fn data(self) -> i32 {
         (1..)
             .zip(Self::ALL)
@@ -126,7 +126,7 @@ impl Filters {
     /// Compiles the policy.
     ///
     /// # Errors
-    /// It is wrong: a mistake of ours.
+    /// The policy is invalid: a bug in it.
     pub fn compile() -> Result<Self, FilterError> {
         let policy = serde_json::to_vec(&filters()?)?;
         let mut map = seccompiler::compile_from_json(&policy[..], TargetArch::x86_64)?;
@@ -139,8 +139,8 @@ impl Filters {
         Ok(filters)
     }
 
-    /// Confines the calling thread, and all that it starts from now on, to what a process
-    /// of this role needs.
+    /// Confines the calling thread, and all threads that it starts from now on, to the system calls
+    /// of this role.
     ///
     /// # Errors
     /// The kernel has no seccomp.
@@ -162,26 +162,26 @@ impl Filters {
     }
 }
 
-/// Name of one of the filters that refuse calls of a kind of thread.
+/// Name of one of the filters that refuse calls to a kind of thread.
 fn refusal_name(kind: Kind, number: usize) -> String {
     format!("{} refuses {number}", kind.name())
 }
 
-/// Adds a filter to those of the calling thread, which needs `no_new_privs`.
+/// Adds a filter to the filters of the calling thread, which needs `no_new_privs`.
 fn apply(filter: &BpfProgram, flags: libc::c_ulong) -> Result<(), FilterError> {
     let program = libc::sock_fprog {
         len: u16::try_from(filter.len()).map_err(|_| FilterError::Length)?,
         filter: filter.as_ptr().cast_mut().cast(),
     };
     let mode = libc::SECCOMP_SET_MODE_FILTER;
-    // SAFETY: the program is as long as it says; the kernel copies it.
+    // SAFETY: the pointer and length describe the filter; the kernel copies it.
     match unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) } {
         0 => Ok(()),
         _ => Err(FilterError::Kernel(io::Error::last_os_error())),
     }
 }
 
-/// Has the kernel tell by which filter it sent a `SIGSYS`.
+/// Makes the kernel report in a `SIGSYS` which filter sent it.
 fn name_in_traps(filter: &mut BpfProgram, kind: Kind) {
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     let data = kind.data().unsigned_abs();
@@ -205,7 +205,7 @@ fn filters() -> Result<Value, FilterError> {
             let action = json!({"errno": refused.errno});
             let refusal = filter(json!("allow"), action, &refused.calls);
             filters.insert(refusal_name(kind, number), refusal);
-            // A trap would count more than the error.
+            // A trap would take precedence over the error.
             rules.extend_from_slice(&refused.calls);
         }
         let filter = filter(json!("trap"), json!("allow"), &rules);
@@ -217,7 +217,7 @@ fn filters() -> Result<Value, FilterError> {
 impl Confine for Filters {
     fn confine(&self, thread: Thread) {
         if self.confine_to(Kind::Thread(thread)).is_err() {
-            // The process may make more system calls than this thread may.
+            // The process's filter may allow calls that this thread must not make.
             std::process::abort();
         }
     }

@@ -1,5 +1,5 @@
-//! The jail of a process that works on what strangers sent: a VMM, or a worker that packs
-//! or translates files.
+//! The jail of a process that works on untrusted data: a VMM, or a worker that packs or translates
+//! files.
 //!
 //! The daemon starts it in namespaces of its own ([`spawn`]) with one socket to talk over
 //! ([`Channel`]). The process then takes everything away from itself ([`enter`]): the file

@@ -1,4 +1,4 @@
-//! Directories of the host for a jailed process: mounts that are nowhere but in a descriptor.
+//! Directories of the host for a jailed process: mounts that exist only as descriptors.
 
 use super::Child;
 use std::fs::{self, File};
@@ -8,14 +8,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long the kernel takes at most to end a process.
+/// The maximum time that the kernel takes to end a process.
 const LAST_BREATH: Duration = Duration::from_secs(5);
 
-/// A mount of an open directory, in which its owner is the user and group `uid`; nobody else has
-/// anything there. Programs in it cannot be executed by the host, nor devices opened.
+/// Makes a mount of an open directory in which the directory's owner appears as the user and group
+/// `uid`. No other user is mapped. The host cannot execute programs in it, nor open devices.
 ///
 /// # Errors
-/// Whatever the host answers: its file system, or kernel, may know no such mounts
+/// Any I/O error of the host: its file system, or kernel, may not support such mounts
 /// (mount_setattr(2), `MOUNT_ATTR_IDMAP`).
 pub fn mount(directory: &File, uid: u32, read_only: bool) -> io::Result<OwnedFd> {
     let owner = directory.metadata()?.uid();
@@ -40,7 +40,7 @@ pub fn mount(directory: &File, uid: u32, read_only: bool) -> io::Result<OwnedFd>
         propagation: 0,
         userns_fd: users.as_raw_fd() as u64,
     };
-    // SAFETY: a NUL-terminated path and a structure of the length that is told.
+    // SAFETY: a NUL-terminated path, and a structure of the length that is passed.
     let set = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -57,12 +57,12 @@ pub fn mount(directory: &File, uid: u32, read_only: bool) -> io::Result<OwnedFd>
     }
 }
 
-/// A user namespace whose only user and group are `inside`, which is `outside` out of it.
+/// A user namespace with one user and group: `inside` in it, `outside` in the host.
 fn user_namespace(inside: u32, outside: u32) -> io::Result<OwnedFd> {
     let mut descriptor: RawFd = -1;
     let flags = libc::c_long::from(libc::CLONE_NEWUSER | libc::CLONE_PIDFD | libc::SIGCHLD);
-    // SAFETY: as fork(2), without memory in common. The child makes two system calls and
-    // takes no lock; the kernel writes a descriptor where the third argument says.
+    // SAFETY: as fork(2), without shared memory. The child makes two system calls and takes no
+    // lock; the kernel writes a descriptor where the third argument points.
     let pid = unsafe {
         let (stack, child_tid, tls) = (0usize, 0usize, 0usize);
         let pidfd = &raw mut descriptor;
@@ -79,16 +79,16 @@ fn user_namespace(inside: u32, outside: u32) -> io::Result<OwnedFd> {
         Ok(pid) if pid > 0 => pid,
         _ => return Err(io::Error::last_os_error()),
     };
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor that has no other owner.
     let child = Child::new(pid, unsafe { OwnedFd::from_raw_fd(descriptor) });
     let made = map_user(pid, inside, outside);
     child.signal(libc::SIGKILL)?;
-    // Dropping it frees what is left of one that has ended.
+    // Dropping `child` reaps a process that has ended.
     let _ = child.wait(LAST_BREATH);
     Ok(made?.into())
 }
 
-/// Gives the user namespace of a process its user and group. Result: the namespace.
+/// Maps the user and group of the user namespace of a process. Result: the namespace.
 fn map_user(pid: libc::pid_t, inside: u32, outside: u32) -> io::Result<File> {
     let process = Path::new("/proc").join(pid.to_string());
     let map = format!("{inside} {outside} 1\n");
@@ -100,7 +100,7 @@ fn map_user(pid: libc::pid_t, inside: u32, outside: u32) -> io::Result<File> {
 /// The descriptor that a system call made.
 fn own(result: libc::c_long) -> io::Result<OwnedFd> {
     match RawFd::try_from(result) {
-        // SAFETY: fresh, owned by nobody else.
+        // SAFETY: fresh, with no other owner.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }

@@ -1,8 +1,8 @@
-//! The policy of the jail, `policy.json`: which system calls each kind of thread may make.
+//! The policy of the jail, `policy.json`: the system calls that each kind of thread may make.
 //!
 //! Rules have the format of the seccompiler crate. A call that no rule of its kind allows ends the
-//! process, but for those in `refused`: the program's libraries try them and do without. Those in
-//! `killed` end it without a report.
+//! process. Calls in `refused` fail instead: the program's libraries try them and can do without.
+//! Calls in `killed` end the process without a report.
 
 use super::filter::{FilterError, Kind, Role};
 use hartline_vmm::confine::Thread;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 const POLICY: &str = include_str!("policy.json");
 
-/// A system call, and what its arguments must be.
+/// A system call, and the conditions for its arguments.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rule {
@@ -32,30 +32,30 @@ pub(super) struct Refused {
     /// The kinds of threads that may try them; all if there are none.
     #[serde(default)]
     kinds: Vec<String>,
-    /// The calls; the comment of each says who makes it.
+    /// The calls; the comment of each names the code that makes it.
     pub(super) calls: Vec<Rule>,
 }
 
-/// The policy as it is written.
+/// The policy in the format of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Policy {
-    /// What libraries try and can do without.
+    /// Calls that libraries try and can do without.
     refused: Vec<Refused>,
-    /// What ends the process without a report.
+    /// Calls that end the process without a report.
     pub(super) killed: Vec<Rule>,
-    /// What all kinds may do.
+    /// Calls that all kinds may make.
     common: Vec<Rule>,
-    /// What else each may do, by its name.
+    /// Additional calls of each kind, by its name.
     kinds: BTreeMap<String, Vec<Rule>>,
 }
 
-/// How many different system calls a kind of thread may make.
+/// The number of different system calls that a kind of thread may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallCount {
-    /// All.
+    /// All calls.
     pub calls: usize,
-    /// Those of which arguments are checked.
+    /// Calls with checked arguments.
     pub checked: usize,
 }
 
@@ -64,7 +64,7 @@ impl Policy {
         Ok(serde_json::from_str(POLICY)?)
     }
 
-    /// All that a kind may do. A VMM with volumes may do what its threads may.
+    /// All rules of a kind. A VMM with volumes may make the calls of its threads too.
     pub(super) fn rules(&self, kind: Kind) -> Vec<Rule> {
         let parts = match kind {
             Kind::Role(Role::VmmWithVolumes) => {
@@ -76,7 +76,7 @@ impl Policy {
         self.common.iter().chain(own.flatten()).cloned().collect()
     }
 
-    /// What a kind may try.
+    /// The refused calls of a kind.
     pub(super) fn refused(&self, kind: Kind) -> impl Iterator<Item = &Refused> {
         let is_for = move |refused: &&Refused| {
             refused.kinds.is_empty() || refused.kinds.iter().any(|name| name == kind.name())
@@ -84,7 +84,7 @@ impl Policy {
         self.refused.iter().filter(is_for)
     }
 
-    /// How much a kind may do.
+    /// Counts the calls of a kind.
     fn count(&self, kind: Kind) -> CallCount {
         let mut is_checked = BTreeMap::new();
         for rule in self.rules(kind) {
@@ -98,10 +98,10 @@ impl Policy {
     }
 }
 
-/// How many system calls each kind of thread may make.
+/// The number of system calls that each kind of thread may make.
 ///
 /// # Errors
-/// The policy is wrong: a mistake of ours.
+/// The policy is invalid: a bug in it.
 pub fn call_counts() -> Result<Vec<(Kind, CallCount)>, FilterError> {
     let policy = Policy::read()?;
     Ok(Kind::ALL.map(|kind| (kind, policy.count(kind))).to_vec())
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// The table in SECURITY.md.
+    /// Checks the table in SECURITY.md.
     #[test]
     fn the_counts_in_the_documentation_are_true() {
         let text = include_str!("../../../SECURITY.md");

@@ -1,4 +1,4 @@
-//! Starting a jailed process: this program again, in namespaces of its own.
+//! Starting a jailed process: this program again, in its own namespaces.
 
 use super::{Channel, Role};
 use hartline_vmm::platform::CounterFile;
@@ -43,12 +43,12 @@ const NAMESPACES: i32 = libc::CLONE_NEWPID
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
-/// A process of ours that was started, or found again.
+/// A process that this daemon started, or found again.
 #[derive(Debug)]
 pub struct Child {
     /// Its number in the daemon's PID namespace.
     pid: libc::pid_t,
-    /// Names it even when its number belongs to another process.
+    /// Refers to the process even if another process has got its number.
     descriptor: OwnedFd,
 }
 
@@ -56,8 +56,7 @@ impl Child {
     /// The process with a number, if there is one.
     ///
     /// # Errors
-    /// Whatever the host answers; [`io::ErrorKind::NotFound`] is not among them: that is
-    /// `None`.
+    /// Any I/O error of the host except [`io::ErrorKind::NotFound`], which is `None`.
     pub fn find(pid: libc::pid_t) -> io::Result<Option<Self>> {
         // SAFETY: integers.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -67,7 +66,7 @@ impl Child {
                 error => Err(error),
             };
         }
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a fresh descriptor that has no other owner.
         let descriptor = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
         Ok(Some(Self::new(pid, descriptor)))
     }
@@ -84,11 +83,11 @@ impl Child {
         self.pid
     }
 
-    /// When it started, in clock ticks since the host did (proc(5), `starttime`): with the
-    /// number it names a process for as long as the host is up.
+    /// Start time in clock ticks since the host's boot (proc(5), `starttime`). Together with the
+    /// number it identifies a process until the host reboots.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process is gone.
     pub fn start_time(&self) -> io::Result<u64> {
         self.stat_fields(19).map(|[time]| time)
     }
@@ -96,7 +95,7 @@ impl Child {
     /// Processor time that all its threads have used so far (proc(5), `utime` and `stime`).
     ///
     /// # Errors
-    /// It is gone.
+    /// The process is gone.
     pub fn processor_time(&self) -> io::Result<Duration> {
         let [user, system] = self.stat_fields(11)?;
         // SAFETY: no memory is involved.
@@ -107,7 +106,8 @@ impl Child {
         Ok(Duration::from_millis(used.saturating_mul(1000) / ticks))
     }
 
-    /// Fields of what the kernel says of it, from one on: the first after its name is 0.
+    /// Consecutive fields of `/proc/PID/stat`, from the field `first` on; field 0 is the first one
+    /// after the name.
     fn stat_fields<const N: usize>(&self, first: usize) -> io::Result<[u64; N]> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
         // The name in parentheses may contain anything.
@@ -121,17 +121,17 @@ impl Child {
         Ok(found)
     }
 
-    /// A descriptor that is readable when it has ended.
+    /// A descriptor that is readable once the process has ended.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         use std::os::fd::AsFd;
         self.descriptor.as_fd()
     }
 
-    /// Sends it a signal. That it has ended is no error.
+    /// Sends the process a signal. A process that has ended is no error.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         let none = std::ptr::null::<libc::siginfo_t>();
         let fd = self.descriptor.as_raw_fd();
@@ -144,11 +144,11 @@ impl Child {
         }
     }
 
-    /// A duplicate of one of its descriptors, which must be a stream socket: others would
-    /// let a process that was taken over have this one write to what it chose.
+    /// A duplicate of one of the process's descriptors, which must be a stream socket. With other
+    /// descriptors a compromised process could make this process write to a target of its choice.
     ///
     /// # Errors
-    /// It has ended, the descriptor is none or another one, or this process may not.
+    /// The process has ended, the descriptor is closed or of another kind, or permission is denied.
     pub fn take_socket(&self, number: RawFd) -> io::Result<UnixStream> {
         let socket = self.duplicate(number)?;
         let fd = socket.as_raw_fd();
@@ -169,8 +169,8 @@ impl Child {
         }
     }
 
-    /// A duplicate of one of its descriptors, which must be of the device of TAP interfaces: it
-    /// cannot have one that it was not given.
+    /// A duplicate of one of the process's descriptors, which must be of the device of TAP
+    /// interfaces. The process cannot have such a descriptor unless it was passed one.
     ///
     /// # Errors
     /// As [`take_socket`](Self::take_socket).
@@ -183,8 +183,8 @@ impl Child {
         }
     }
 
-    /// A duplicate of one of its descriptors, which must be of a regular file or memory: reading
-    /// others may take for ever.
+    /// A duplicate of one of the process's descriptors, which must be of a regular file or memory:
+    /// reading others may block for ever.
     ///
     /// # Errors
     /// As [`take_socket`](Self::take_socket).
@@ -196,7 +196,7 @@ impl Child {
         }
     }
 
-    /// A duplicate of one of its descriptors, which must be of KVM's counters of a vCPU.
+    /// A duplicate of one of the process's descriptors, which must be of KVM's counters of a vCPU.
     ///
     /// # Errors
     /// As [`take_socket`](Self::take_socket).
@@ -204,27 +204,27 @@ impl Child {
         CounterFile::from_descriptor(self.duplicate(number)?)
     }
 
-    /// A duplicate of one of its descriptors, whatever that is.
+    /// A duplicate of one of the process's descriptors, of any kind.
     fn duplicate(&self, number: RawFd) -> io::Result<OwnedFd> {
         let own = self.descriptor.as_raw_fd();
         // SAFETY: integers; a fresh descriptor or an error.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, own, number, 0) };
         match fd {
             ..0 => Err(io::Error::last_os_error()),
-            // SAFETY: a fresh descriptor that nobody else owns.
+            // SAFETY: a fresh descriptor that has no other owner.
             fd => Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }),
         }
     }
 
-    /// The signal that has ended it, if one has. `None` too if it runs, or is not a child of this
-    /// process.
+    /// The signal that has ended the process, if one has. `None` too if the process runs, or is not
+    /// a child of this process.
     #[must_use]
     pub fn ended_by(&self) -> Option<i32> {
         let id = self.descriptor.as_raw_fd() as libc::id_t;
         let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
         let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
         // SAFETY: a valid structure for the answer; all zeros are one. The kernel sets the fields
-        // of a child's end.
+        // that describe a child's end.
         unsafe {
             if libc::waitid(libc::P_PIDFD, id, info.as_mut_ptr(), options) != 0 {
                 return None;
@@ -235,7 +235,7 @@ impl Child {
         }
     }
 
-    /// Waits until it has ended; `false` if it has not in this time.
+    /// Waits until the process has ended; `false` if it has not within `time`.
     #[must_use]
     pub fn wait(&self, time: Duration) -> bool {
         let mut poll = libc::pollfd {
@@ -248,13 +248,13 @@ impl Child {
         unsafe { libc::poll(&mut poll, 1, time) == 1 }
     }
 
-    /// Frees what the kernel keeps of a child that has ended. Does nothing to one that
-    /// runs, or that is not a child of this process.
+    /// Reaps a child that has ended. Does nothing to a process that runs, or is not a child of this
+    /// process.
     pub fn reap(&self) {
         let id = self.descriptor.as_raw_fd() as libc::id_t;
         let options = libc::WEXITED | libc::WNOHANG;
         let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: a valid structure for the answer, which is not looked at.
+        // SAFETY: a valid structure for the answer, which is not read.
         unsafe { libc::waitid(libc::P_PIDFD, id, info.as_mut_ptr(), options) };
     }
 }
@@ -265,14 +265,14 @@ impl Drop for Child {
     }
 }
 
-/// Starts `program` (an open executable file) as a jailed process. `root` is an empty
-/// directory that becomes its root directory, `uid` its user and group. It gets one end of
-/// a channel as [`CHANNEL_FD`], `device` as [`DEVICE_FD`] and `volumes`, directories, from
-/// [`VOLUME_FD`] on; the other end of the channel is the result.
-/// Standard error stays this process's, for what keeps it from locking itself in.
+/// Starts `program` (an open executable file) as a jailed process. `root` is an empty directory
+/// that becomes its root directory, `uid` its user and group. It gets one end of a channel as
+/// [`CHANNEL_FD`], `device` as [`DEVICE_FD`] and `volumes`, directories, from [`VOLUME_FD`] on. The
+/// other end of the channel is the result. Standard error stays this process's: errors of locking
+/// itself in appear there.
 ///
 /// # Errors
-/// Whatever the host answers. What goes wrong after the start shows as the channel's end.
+/// Any I/O error of the host. A later failure shows as the end of the channel.
 pub fn spawn(
     program: &File,
     role: Role,
@@ -294,7 +294,7 @@ pub fn spawn(
     pointers.push(std::ptr::null());
     let null = File::options().read(true).write(true).open("/dev/null")?;
     let (here, there) = Channel::pair()?;
-    // Above all descriptors that the child's own are put at.
+    // Above all numbers that the child's own descriptors are put at.
     let end = RawFd::try_from(volumes.len()).map_err(io::Error::other)? + VOLUME_FD;
     let above = |fd: RawFd| above(fd, end);
     let there = above(there.as_raw_fd())?;
@@ -305,12 +305,12 @@ pub fn spawn(
     let volumes = volumes.collect::<io::Result<Vec<_>>>()?;
 
     let mut descriptor: RawFd = -1;
-    // Not clone3, whose flags no filter of a service manager around the daemon can look at.
+    // Not clone3: a service manager's seccomp filter around the daemon cannot check its flags.
     let flags = libc::c_long::from(NAMESPACES | libc::CLONE_PIDFD | libc::SIGCHLD);
     let (stack, child_tid, tls) = (0usize, 0usize, 0usize);
-    // SAFETY: without CLONE_VM this is fork(2): the child has a copy of this thread and of
-    // all memory. Other threads may have held locks, so it makes nothing but system calls.
-    // The kernel writes a descriptor where the third argument says.
+    // SAFETY: without CLONE_VM this is fork(2): the child has a copy of this thread and of all
+    // memory. Other threads may have held locks, so the child makes nothing but system calls. The
+    // kernel writes a descriptor where the third argument points.
     let pid = unsafe {
         let pidfd = &raw mut descriptor;
         libc::syscall(libc::SYS_clone, flags, stack, pidfd, child_tid, tls)
@@ -332,7 +332,7 @@ pub fn spawn(
                 for (volume, number) in volumes.iter().zip(VOLUME_FD..) {
                     libc::dup2(volume.as_raw_fd(), number);
                 }
-                // Whatever this process was given by who started it is not for the child.
+                // The child must not inherit descriptors that this process inherited.
                 let (first, last) = (end as u32, u32::MAX);
                 let flags = libc::CLOSE_RANGE_CLOEXEC;
                 if libc::syscall(libc::SYS_close_range, first, last, flags) != 0 {
@@ -355,7 +355,7 @@ pub fn spawn(
         -1 => Err(io::Error::last_os_error()),
         pid => {
             let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
-            // SAFETY: a fresh descriptor that nobody else owns.
+            // SAFETY: a fresh descriptor that has no other owner.
             let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
             Ok((Child::new(pid, descriptor), here))
         }
@@ -368,7 +368,7 @@ fn above(fd: RawFd, least: RawFd) -> io::Result<OwnedFd> {
     let fd = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, least) };
     match fd {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: fresh, owned by nobody else.
+        // SAFETY: fresh, with no other owner.
         fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
     }
 }

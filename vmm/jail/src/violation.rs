@@ -1,10 +1,10 @@
 //! System calls that a jailed process may not make: the report, and the end of the process.
 //!
-//! The filters answer such a call with `SECCOMP_RET_TRAP`: the kernel does not make it, and
-//! sends the thread `SIGSYS`. The handler of that signal writes the kernel's `siginfo_t`, which
-//! has the number of the call, where the daemon reads it, and makes a call that another filter
-//! answers with `SECCOMP_RET_KILL_PROCESS`. The number alone is not trusted. That the process
-//! ends is certain, also if it was taken over before:
+//! The filters answer such a call with `SECCOMP_RET_TRAP`: the kernel does not make it, and sends
+//! the thread `SIGSYS`. The signal handler writes the kernel's `siginfo_t`, which has the number of
+//! the call, where the daemon reads it. Then it makes a call that another filter answers with
+//! `SECCOMP_RET_KILL_PROCESS`. The number alone is not trusted. The process certainly ends, even if
+//! it was compromised before:
 //!
 //! - The handler cannot be replaced: `rt_sigaction` for `SIGSYS` ends the process. So does a
 //!   handler for `SIGSEGV`, which the kernel sends if the stack has no room for the handler's
@@ -20,9 +20,10 @@
 //! - Its writes never wait: one is to a socket with `MSG_DONTWAIT`, the other at an offset, which
 //!   pipes, sockets and eventfds refuse.
 //!
-//! A process that was taken over can write a false number, or none. The daemon learns from the
-//! kernel whether `SIGSYS` ended it. The filters have `SECCOMP_FILTER_FLAG_LOG`, so the kernel's
-//! own log has the true number (`type=1326 … syscall=N`), then that of the handler's last call.
+//! A compromised process can write a false number, or none. The daemon learns from the kernel
+//! whether `SIGSYS` ended the process. The filters have `SECCOMP_FILTER_FLAG_LOG`, so the kernel's
+//! own log has the true number (`type=1326 … syscall=N`), then the number of the handler's last
+//! call.
 
 use super::call_names;
 use super::enter::JailError;
@@ -54,7 +55,7 @@ struct Report {
 /// A system call that a jailed process may not make. It ended the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub struct Violation {
-    /// Which call, on what kind of thread; `None`: the process did not tell.
+    /// The call, and the kind of thread; `None`: the process reported nothing.
     pub call: Option<(i32, Option<Kind>)>,
 }
 
@@ -79,11 +80,11 @@ impl fmt::Display for Violation {
 }
 
 impl Violation {
-    /// Length of a report, bytes: that of `siginfo_t`.
+    /// Length of a report, bytes: the size of `siginfo_t`.
     pub const REPORT: usize = size_of::<libc::siginfo_t>();
 
-    /// The violation that a message or file of a jailed process tells of, if it begins with a
-    /// report. Nothing in JSON looks like one.
+    /// The violation that a message or file of a jailed process reports, if it begins with a
+    /// report. No JSON text looks like a report.
     #[must_use]
     pub fn from_report(bytes: &[u8]) -> Option<Self> {
         let report = bytes.get(..Self::REPORT)?;
@@ -102,30 +103,30 @@ impl Violation {
     }
 }
 
-/// Has the calling process report a forbidden system call and end, from when it is confined.
+/// From the confinement on, makes the calling process report a forbidden system call and end.
 ///
 /// # Errors
 /// The kernel refuses.
 pub(super) fn report_violations() -> Result<(), JailError> {
-    // Rust's runtime has a handler of it.
+    // Rust's runtime has installed a handler for it.
     set_action(libc::SIGSEGV, libc::SIG_DFL, 0)?;
     let handler = report_and_end as *const () as usize;
     set_action(libc::SIGSYS, handler, libc::SA_SIGINFO as u64 | SA_RESTORER)?;
     seal(handler)
 }
 
-/// Keeps the pages of the handler where they are, and as they are, if the kernel can.
+/// Seals the pages of the handler against moving and changing, if the kernel can.
 fn seal(handler: usize) -> Result<(), JailError> {
     // SAFETY: no memory is involved.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let page = usize::try_from(page).unwrap_or(4096);
     let first = handler / page * page;
     let length = (handler + HANDLER).next_multiple_of(page) - first;
-    // SAFETY: takes rights to change a mapping of code away, which nobody changes.
+    // SAFETY: removes the rights to change a mapping of code, which nothing changes.
     let done = unsafe { libc::syscall(libc::SYS_mseal, first, length, 0) };
     match io::Error::last_os_error() {
         _ if done == 0 => Ok(()),
-        // A kernel before 6.10, or a service manager's filter that is older.
+        // A kernel before 6.10, or an older filter of a service manager.
         error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => Ok(()),
         source => Err(JailError::Call {
             call: "mseal",
@@ -134,12 +135,12 @@ fn seal(handler: usize) -> Result<(), JailError> {
     }
 }
 
-/// The kernel wants an address to return to.
+/// The kernel requires a return address (`sa_restorer`).
 const SA_RESTORER: u64 = 0x0400_0000;
 /// Length of the handler, bytes.
 const HANDLER: usize = 128;
 
-/// `struct sigaction` of the kernel. The C library's own call leaves two signals out of masks.
+/// `struct sigaction` of the kernel. The C library's wrapper omits two signals from masks.
 #[repr(C)]
 struct Action {
     handler: usize,
@@ -157,7 +158,7 @@ fn set_action(signal: i32, handler: usize, flags: u64) -> Result<(), JailError> 
     };
     let none = std::ptr::null_mut::<Action>();
     let size = size_of::<u64>();
-    // SAFETY: a valid structure of the kernel's; the handler is none that returns, or SIG_DFL.
+    // SAFETY: a valid `struct sigaction` of the kernel; the handler does not return, or is SIG_DFL.
     let done = unsafe {
         libc::syscall(
             libc::SYS_rt_sigaction,
@@ -180,12 +181,12 @@ fn set_action(signal: i32, handler: usize, flags: u64) -> Result<(), JailError> 
 /// `siginfo_t` in `rsi`. System calls change `rax`, `rcx` and `r11` only.
 ///
 /// # Safety
-/// For the kernel to call only.
+/// Only the kernel may call it.
 #[unsafe(naked)]
 unsafe extern "C" fn report_and_end() {
     naked_asm!(
         "3:",
-        // Into the file for the result, if there is one.
+        // Write the report into the file for the result, if there is one.
         "mov edi, {result}",
         "mov edx, {length}",
         "xor r10d, r10d",
@@ -193,7 +194,7 @@ unsafe extern "C" fn report_and_end() {
         "syscall",
         "cmp rax, {length}",
         "je 2f",
-        // As a message otherwise.
+        // Send it as a message otherwise.
         "mov edi, {channel}",
         "mov r10d, {flags}",
         "xor r8d, r8d",
@@ -201,7 +202,7 @@ unsafe extern "C" fn report_and_end() {
         "mov eax, {sendto}",
         "syscall",
         "2:",
-        // The policy ends the process for this, whatever the other arguments.
+        // The policy ends the process for this, regardless of the other arguments.
         "mov edi, {sigsys}",
         "xor esi, esi",
         "mov eax, {rt_sigaction}",
@@ -220,10 +221,10 @@ unsafe extern "C" fn report_and_end() {
     )
 }
 
-/// Where no handler returns to.
+/// The return address of handlers, to which none returns.
 ///
 /// # Safety
-/// Not to be called.
+/// Must not be called.
 #[unsafe(naked)]
 unsafe extern "C" fn never() {
     naked_asm!("ud2")

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 const UID: u32 = 0x7000_0123;
-/// How long the end of a process takes at most.
+/// The maximum time for a process to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -52,11 +52,11 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// Owner of what is in the volume.
+/// Owner of the files in the volume.
 const OWNER: u32 = UID + 100;
 
-/// An empty directory, and a jailed process with this program in it. One with volumes has
-/// `volume` of another directory.
+/// An empty directory, and a jailed process of this program with that directory as its root. A role
+/// with volumes also gets `volume` of another directory.
 fn start(role: Role, uid: u32) -> io::Result<(Vec<tempfile::TempDir>, jail::Child, Channel)> {
     let root = tempfile::tempdir()?;
     let host = tempfile::tempdir()?;
@@ -82,7 +82,7 @@ fn has_volumes(role: Role) -> bool {
     matches!(role, Role::VmmWithVolumes | Role::VolumeWorker)
 }
 
-/// What comes from inside, until its end.
+/// Receives the messages of the jailed process until its end.
 fn reports(channel: &Channel) -> io::Result<Vec<String>> {
     let mut reports = Vec::new();
     loop {
@@ -127,8 +127,8 @@ fn works(role: Role) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Has a jailed process try something on a thread of a kind. Result: its last message, the signal
-/// that ended it.
+/// Makes a jailed process try something on a thread of a kind. Result: its last message, and the
+/// signal that ended it.
 fn attempt(kind: Kind, what: &str) -> Result<(Vec<u8>, Option<i32>), Failed> {
     let role = match kind {
         Kind::Role(role) => role,
@@ -175,7 +175,7 @@ fn calls_end_it(kind: Kind) -> Result<(), Failed> {
 fn tricks_end_it(kind: Kind) -> Result<(), Failed> {
     for trick in TRICKS {
         let (last, signal) = attempt(kind, trick)?;
-        // A stack that is none is a fault.
+        // A missing stack is a fault: the process then ends by SIGSEGV.
         let ended = matches!(signal, Some(libc::SIGSYS | libc::SIGSEGV));
         if !ended || last.starts_with(b"escape") {
             let last = String::from_utf8_lossy(&last);
@@ -186,8 +186,8 @@ fn tricks_end_it(kind: Kind) -> Result<(), Failed> {
 }
 
 fn ends_with_starter() -> Result<(), Failed> {
-    // The thread that starts it is its parent as far as the kernel's signal is concerned;
-    // the end of the channel is what it waits for.
+    // The kernel's parent-death signal refers to the starting thread, which lives on here; the
+    // jailed process waits for the end of the channel.
     let (_root, child, channel) = start(Role::Vmm, UID + 1)?;
     drop(channel);
     match child.wait(PATIENCE) {
@@ -204,12 +204,12 @@ fn refuses_root() -> Result<(), Failed> {
     }
 }
 
-/// In the jail.
+/// The main function of the jailed process.
 fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
-    // SAFETY: the descriptor that it was started with.
+    // SAFETY: the process was started with this descriptor.
     let channel = Channel::from(unsafe { OwnedFd::from_raw_fd(CHANNEL_FD) });
     let report = |text: &str| {
-        // Nobody else could be told.
+        // There is no other channel for a failure.
         let _ = channel.send(text.as_bytes(), &[]);
     };
     let role = Role::from_name(role).expect("a role");
@@ -228,13 +228,13 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
         },
         volumes: match role {
             Role::VmmWithVolumes | Role::VolumeWorker => {
-                // SAFETY: the descriptor that it was started with.
+                // SAFETY: the process was started with this descriptor.
                 vec![unsafe { OwnedFd::from_raw_fd(VOLUME_FD) }]
             }
             Role::Vmm | Role::Worker => Vec::new(),
         },
     };
-    // While it can still be seen.
+    // Before the jail hides the directory.
     let is_empty = || fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_none());
     if is_empty() {
         report("root is empty");
@@ -260,12 +260,12 @@ fn inside(role: &str, root: &str, uid: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Does what is allowed, and tells.
+/// Does what is allowed, and reports the results.
 fn work(role: Role, descriptors: Option<&OwnedFd>, filters: &Filters, report: &dyn Fn(&str)) {
     // SAFETY: no preconditions.
     report(&format!("pid {}", unsafe { libc::getpid() }));
     let owner = match role {
-        // It makes no memory files, but files in its volume, which are its own.
+        // It makes no memory files, but owns the files that it makes in its volume.
         Role::VolumeWorker => file_in_volume(),
         Role::Vmm | Role::VmmWithVolumes | Role::Worker => memory_file(c"mine", b""),
     };
@@ -276,7 +276,7 @@ fn work(role: Role, descriptors: Option<&OwnedFd>, filters: &Filters, report: &d
             report(&format!("escape: {escape}"));
         }
     }
-    // Nothing was left open but the standard descriptors, the channel and the device.
+    // Only the standard descriptors, the channel and the device may still be open.
     for fd in (5..64).filter(|_| descriptors.is_none()) {
         // SAFETY: no bytes are read.
         if unsafe { libc::read(fd, std::ptr::null_mut(), 0) } != -1 {
@@ -302,7 +302,7 @@ fn try_on(kind: Kind, what: &str, filters: &Filters) {
                 filters.confine(thread);
                 try_here(what);
             };
-            // A panic is no end by a signal that is expected.
+            // A panic is not one of the expected ends by a signal.
             let _ = thread::scope(|scope| scope.spawn(confined).join());
         }
     }
@@ -335,13 +335,13 @@ fn try_here(what: &str) {
         "fill the channel" => {
             let data = [1_u8; 4096];
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: the data are that long.
+            // SAFETY: the pointer and length describe `data`.
             let send =
                 || unsafe { libc::send(CHANNEL_FD, data.as_ptr().cast(), data.len(), flags) };
             while send() > 0 {}
         }
         "no place for a frame" => {
-            // SAFETY: never returns: the call is forbidden, and the kernel finds no stack.
+            // SAFETY: does not return: the call is forbidden, and the kernel finds no stack.
             unsafe {
                 std::arch::asm!("xor esp, esp", "syscall", "ud2",
                     in("rax") libc::SYS_socket, options(noreturn));
@@ -364,15 +364,15 @@ const TRICKS: [&str; 6] = [
 
 /// Makes a system call. Result: the error number; 0: none.
 fn call(number: i64, [a, b, c, d, e]: [i64; 5]) -> i32 {
-    // SAFETY: what is refused touches no memory; pointers are to strings with NUL, structures that
-    // are there, or null. If a forbidden call is made the test fails, whatever it did.
+    // SAFETY: refused calls touch no memory. Pointers are to NUL-terminated strings or live
+    // structures, or null. If a forbidden call is made, the test fails, whatever the call did.
     match unsafe { libc::syscall(number, a, b, c, d, e) } {
         -1 => io::Error::last_os_error().raw_os_error().unwrap_or(0),
         _ => 0,
     }
 }
 
-/// Calls that libraries try, and that do not fail as they are to.
+/// Calls that libraries try, and that do not fail as the policy specifies.
 fn not_refused() -> Vec<&'static str> {
     let flags = libc::O_CLOEXEC.into();
     let path = c"/proc/sys/vm/overcommit_memory".as_ptr() as i64;
@@ -398,7 +398,7 @@ fn not_refused() -> Vec<&'static str> {
     fails.map(|(name, ..)| name).collect()
 }
 
-/// Whether files of volumes are what a call is for: it is made then, on nothing.
+/// Whether a call is for files of volumes. The call is then made, on nothing.
 fn is_for_files(kind: Kind, name: &str) -> bool {
     let kinds = [
         Kind::Role(Role::VmmWithVolumes),
@@ -409,8 +409,8 @@ fn is_for_files(kind: Kind, name: &str) -> bool {
     kinds.contains(&kind) && (name == "getdents64" || name == "mkdirat" && !volume_worker)
 }
 
-/// Whether the system call for packets of a network interface is allowed: for a ring that there
-/// is not.
+/// Whether the system call for packets of a network interface is allowed. It is made for a ring
+/// that does not exist.
 fn writes_packets(filters: &Filters) -> bool {
     let write = || {
         filters.confine(Thread::Network);
@@ -422,7 +422,7 @@ fn writes_packets(filters: &Filters) -> bool {
     thread::scope(|scope| scope.spawn(write).join()).unwrap_or_default()
 }
 
-/// A file in the volume, which is made if it is not there.
+/// A file in the volume, which is created if it is missing.
 fn file_in_volume() -> io::Result<File> {
     let flags = libc::O_CREAT | libc::O_RDWR;
     // SAFETY: a valid path; a fresh descriptor or an error.
@@ -434,7 +434,7 @@ fn file_in_volume() -> io::Result<File> {
     }
 }
 
-/// What is not as it should be with the volume, and the ways out of it that are open.
+/// Faults of the volume, and open ways out of it.
 fn ways_out_of_volume(descriptors: &OwnedFd) -> Vec<&'static str> {
     let open = |directory: i32, path: &std::ffi::CStr, flags: i32| {
         // SAFETY: a valid path; a fresh descriptor or an error.
@@ -454,7 +454,7 @@ fn ways_out_of_volume(descriptors: &OwnedFd) -> Vec<&'static str> {
     if own.is_none() {
         wrong.push("its descriptor cannot be opened anew");
     }
-    // Nothing is above it.
+    // The volume has no parent directory.
     if open(VOLUME_FD, c"..", directory).and_then(identity) != own {
         wrong.push("what is above the volume");
     }
@@ -479,7 +479,7 @@ fn ways_out_of_volume(descriptors: &OwnedFd) -> Vec<&'static str> {
 /// A name, the number of a system call and its arguments.
 type Call = (&'static str, i64, [i64; 5]);
 
-/// System calls that lead out, would be the start of it, or have arguments that no kind may use.
+/// System calls that lead out of the jail or prepare that, or have arguments that no kind may use.
 fn forbidden() -> Vec<Call> {
     let path = |text: &'static std::ffi::CStr| text.as_ptr() as i64;
     let none = [0; 5];

@@ -18,7 +18,7 @@ const PATH_MAX: u64 = 4096;
 /// Largest pax extended header.
 const MAX_EXTENSION: u64 = 1 << 20;
 
-/// First bytes of compressions that are not supported, and of the one that is.
+/// First bytes of formats that are not supported, and the messages for them.
 const COMPRESSIONS: [(&[u8], &str); 4] = [
     (b"\xfd7zXZ\0", "xz is not supported: decompress it first"),
     (
@@ -108,7 +108,7 @@ impl TreeBuilder {
         self.nodes.link(parent, &name, id, path)
     }
 
-    /// A member for the root itself can only describe it.
+    /// Adds a member for the root itself, which can only describe it.
     fn pack_root_member(&mut self, archive: &mut Archive, m: &Member) -> Result<(), TreeError> {
         if m.kind != Kind::Directory {
             return Err(archive.error("a member that is no directory has the root's name"));
@@ -147,7 +147,7 @@ impl TreeBuilder {
     }
 }
 
-/// What a member makes.
+/// The kind of file that a member makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     File,
@@ -162,7 +162,7 @@ enum Kind {
 struct Member {
     path: Vec<u8>,
     kind: Kind,
-    /// Of a hard or symbolic link.
+    /// Target of a hard or symbolic link.
     target: Vec<u8>,
     /// Bytes of data that follow.
     size: u64,
@@ -171,7 +171,7 @@ struct Member {
     attributes: Attributes,
 }
 
-/// What extension members say about the next ordinary one.
+/// Fields that extension members set for the next ordinary member.
 #[derive(Debug, Default)]
 struct Extensions {
     path: Option<Vec<u8>>,
@@ -266,7 +266,7 @@ impl Archive<'_> {
         {
             return Err(self.error(format!("{}: bad link target", show(&path))));
         }
-        // Hard links have no data, whatever old formats say.
+        // Hard links have no data, even if old formats give a size.
         let size = match kind {
             Kind::HardLink => 0,
             _ => extensions.size.unwrap_or(size),
@@ -278,7 +278,7 @@ impl Archive<'_> {
                 .and_then(|id| u32::try_from(id).ok())
                 .ok_or_else(|| bad(what))
         };
-        // Times before 1970 come out of the field's decoder as two's complement.
+        // The decoder of the field returns times before 1970 as two's complement.
         let mtime = header.mtime().map(|seconds| (seconds as i64, 0));
         let (mtime_s, mtime_ns) = match extensions.mtime {
             Some(mtime) => mtime,
@@ -313,7 +313,7 @@ impl Archive<'_> {
             Ok(Kind::Special { format, rdev })
         };
         Ok(match header.entry_type().as_byte() {
-            // Before ustar, directories were told by their name.
+            // Before ustar, a slash at the end of the name marked a directory.
             0 | b'0' if path.ends_with(b"/") => Kind::Directory,
             0 | b'0' | b'7' => Kind::File,
             b'1' => Kind::HardLink,

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 type HardLinks = HashMap<(u64, u64), NodeId>;
 
 impl TreeBuilder {
-    /// Everything below the host directory `path` goes into the tree's directory
-    /// `at`, which gets the attributes of `path`. Symbolic links are kept, never
-    /// followed; several names of one file stay one file.
+    /// Adds everything below the host directory `path` to the tree's directory `at`, which gets the
+    /// attributes of `path`. Symbolic links are kept, never followed; several names of one file
+    /// stay one file.
     pub(super) fn pack_directory(&mut self, path: &Path, at: NodeId) -> Result<(), TreeError> {
         let metadata = fs::metadata(path).map_err(TreeError::host(path, "read attributes of"))?;
         self.nodes.get_mut(at).attributes = attributes(&metadata);
@@ -40,7 +40,7 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// An inode for the host file `path`; a directory's is empty.
+    /// Makes an inode for the host file `path`; a directory is empty at first.
     fn pack_entry(&mut self, path: &Path, links: &mut HardLinks) -> Result<NodeId, TreeError> {
         let metadata =
             fs::symlink_metadata(path).map_err(TreeError::host(path, "read attributes of"))?;
@@ -62,7 +62,7 @@ impl TreeBuilder {
             return self.pack_file(path);
         }
         let content = if kind.is_dir() {
-            // The real parent is set when it is linked.
+            // The real parent is set when the directory is linked.
             Content::Directory {
                 parent: super::nodes::ROOT,
                 entries: Default::default(),
@@ -84,9 +84,9 @@ impl TreeBuilder {
         self.nodes.add(attributes(metadata), content, shown)
     }
 
-    /// An inode with the bytes of the regular host file `path`.
+    /// Makes an inode with the bytes of the regular host file `path`.
     pub(super) fn pack_file(&mut self, path: &Path) -> Result<NodeId, TreeError> {
-        // O_NONBLOCK: a FIFO put there in the meantime must not stop us.
+        // O_NONBLOCK: opening a FIFO that has replaced the file must not block.
         let mut file = File::options()
             .read(true)
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
@@ -95,8 +95,8 @@ impl TreeBuilder {
         self.pack_open_file(&mut file, path)
     }
 
-    /// An inode with the bytes of a regular host file, read from where it stands; `path`
-    /// is for messages.
+    /// Makes an inode with the bytes of a regular host file from its current offset; `path` is for
+    /// messages.
     pub(super) fn pack_open_file(
         &mut self,
         file: &mut File,
@@ -122,7 +122,7 @@ impl TreeBuilder {
         let has_holes = metadata.blocks().saturating_mul(512) < size;
         let offset = self.image.append_file(file, size, has_holes, source)?;
         let offset = offset.ok_or_else(changed)?;
-        // What was written while it was read may be there or not.
+        // Data written during the reading may be missing from the copy.
         let stamp = before.filter(|_| {
             let after = file.metadata();
             after.is_ok_and(|after| Stamp::of(&after) == before)
@@ -142,7 +142,7 @@ fn attributes(metadata: &Metadata) -> Attributes {
         uid: metadata.uid(),
         gid: metadata.gid(),
         mtime_s: metadata.mtime(),
-        // Below 10^9 as the kernel gives it.
+        // The kernel returns a value below 10^9.
         mtime_ns: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
     }
 }

@@ -1,10 +1,10 @@
-//! What can go wrong while a tree is packed.
+//! Errors of packing a tree.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a tree could not be packed. Every variant names the file, or the path
-/// inside the tree, that it is about.
+/// The reason why a tree could not be packed. Every variant names the host file, or the path inside
+/// the tree.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
     /// An operation on a host file failed.
@@ -12,7 +12,7 @@ pub enum TreeError {
     Host {
         /// The host file.
         path: PathBuf,
-        /// What was tried: "open", "read", …
+        /// The attempted operation: "open", "read", …
         action: &'static str,
         /// The reason.
         source: io::Error,
@@ -26,7 +26,7 @@ pub enum TreeError {
     /// The image's memory file could not be made or written.
     #[error("root file system image: cannot {action}: {source}")]
     Image {
-        /// What was tried.
+        /// The attempted operation.
         action: &'static str,
         /// The reason.
         source: io::Error,
@@ -34,7 +34,7 @@ pub enum TreeError {
     /// The tree needs more than [`super::MAX_LENGTH`] bytes.
     #[error("{path}: the root file system image would be larger than {limit} bytes")]
     TooLarge {
-        /// The file with which the limit was passed.
+        /// The file that exceeded the limit.
         path: String,
         /// The limit, bytes.
         limit: u64,
@@ -48,18 +48,17 @@ pub enum TreeError {
     /// The tree has more than [`super::MAX_INODES`] files.
     #[error("{path}: more than {limit} files in the root file system")]
     TooManyFiles {
-        /// The file with which the limit was passed.
+        /// The file that exceeded the limit.
         path: String,
         /// The limit.
         limit: u32,
     },
-    /// A path inside the tree that cannot be: `..`, a NUL byte, a component longer
-    /// than 255 bytes.
+    /// A path inside the tree is invalid: `..`, a NUL byte, a component longer than 255 bytes.
     #[error("{path}: {reason}")]
     BadPath {
         /// The path.
         path: String,
-        /// What is wrong with it.
+        /// The fault of the path.
         reason: &'static str,
     },
     /// A path goes through something that is no directory.
@@ -74,12 +73,12 @@ pub enum TreeError {
         /// The path inside the tree.
         path: String,
     },
-    /// A hard link to a file that the archive has not (yet) brought.
+    /// A hard link names a file that does not come before it in the archive.
     #[error("{path}: hard link to {target}, which is not in the archive before it")]
     LinkTarget {
         /// The link.
         path: String,
-        /// What it names.
+        /// The name that the link refers to.
         target: String,
     },
     /// A non-directory would replace a directory that has files in it.
@@ -96,7 +95,7 @@ pub enum TreeError {
         archive: PathBuf,
         /// Offset of the bad header, after decompression.
         offset: u64,
-        /// What is wrong.
+        /// The fault of the archive.
         reason: String,
     },
     /// The EROFS image is damaged or uses a form that is not supported.
@@ -104,7 +103,7 @@ pub enum TreeError {
     Erofs {
         /// The image.
         image: PathBuf,
-        /// What is wrong.
+        /// The fault of the image.
         reason: String,
     },
     /// The file is neither a directory nor a tar file of a known compression.
@@ -112,7 +111,7 @@ pub enum TreeError {
     Unsupported {
         /// The host file.
         path: PathBuf,
-        /// What it is and what is supported.
+        /// The type of the file, and the supported types.
         reason: &'static str,
     },
 }

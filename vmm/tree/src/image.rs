@@ -22,15 +22,15 @@ const CHUNK: usize = 256 << 10;
 #[derive(Debug)]
 pub(super) struct Image {
     storage: Storage,
-    /// Where the next data goes, a multiple of the page size.
+    /// Offset for the next data, a multiple of the page size.
     end: u64,
-    /// Bytes of pages with data so far, and at most.
+    /// Bytes of data pages written so far; at most `limit`.
     written: u64,
     limit: u64,
     buffer: Vec<u8>,
-    /// The file that is shown in parts, and its length.
+    /// The file that parts of the image are shown from, and its length.
     base: Option<(File, u64)>,
-    /// Its parts.
+    /// The parts of the base that are shown.
     extents: Vec<Extent>,
 }
 
@@ -48,13 +48,13 @@ impl Image {
         }
     }
 
-    /// Refuses more than so many bytes of data, in whole pages.
+    /// Sets the limit for data, bytes in whole pages.
     pub fn limit(&mut self, bytes: u64) {
         self.limit = bytes;
     }
 
-    /// Counts data that were written from the start of a page on. The last page is a whole one:
-    /// a file of one byte takes as much of the host as one of 4096.
+    /// Counts data written from the start of a page. A partial last page counts as a whole page: a
+    /// file of one byte takes as much memory of the host as one of 4096.
     fn count(&mut self, bytes: u64) -> Result<(), TreeError> {
         let pages = bytes.checked_next_multiple_of(PAGE_SIZE);
         self.written = self.written.saturating_add(pages.unwrap_or(u64::MAX));
@@ -65,18 +65,18 @@ impl Image {
         }
     }
 
-    /// Goes on in a memory file, of which only pages that have data take memory.
+    /// Switches to a memory file, in which only pages with data take memory.
     pub fn use_file(&mut self) -> Result<(), TreeError> {
         self.storage.become_file(self.end)
     }
 
-    /// The file that [`show`](Self::show) speaks of, of `length` bytes.
+    /// Sets the file of `length` bytes that [`show`](Self::show) refers to.
     pub fn set_base(&mut self, file: File, length: u64) {
         self.base = Some((file, length));
     }
 
-    /// Shows `length` bytes of the base from `source` at `offset`, in whole pages; nothing
-    /// that was reserved before the last file.
+    /// Shows `length` bytes of the base from `source` at `offset`, in whole pages. `offset` must
+    /// not lie in a range that was reserved before the last file.
     pub fn show(&mut self, offset: u64, source: u64, length: u64) {
         let length = length.next_multiple_of(PAGE_SIZE);
         match self.extents.last_mut() {
@@ -94,7 +94,7 @@ impl Image {
         }
     }
 
-    /// Room for `size` bytes: their offset. Extends the file, with a hole.
+    /// Reserves `size` bytes and returns their offset. The file grows by a hole.
     pub fn reserve(&mut self, size: u64, path: &[u8]) -> Result<u64, TreeError> {
         let offset = self.end;
         let end = offset
@@ -110,8 +110,8 @@ impl Image {
         Ok(offset)
     }
 
-    /// Copy exactly `size` bytes of `reader`. Pages of zeros stay holes. `Ok(None)`:
-    /// the reader ended before.
+    /// Copies exactly `size` bytes of `reader`. Pages of zeros stay holes. `Ok(None)`: the reader
+    /// ended early.
     pub fn append(
         &mut self,
         reader: &mut dyn Read,
@@ -123,7 +123,7 @@ impl Image {
             .map(|whole| whole.then_some(start))
     }
 
-    /// Copy `size` bytes of a file; its holes are skipped, not read, if it `has_holes`.
+    /// Copies `size` bytes of a file. Its holes are skipped, not read, if it `has_holes`.
     pub fn append_file(
         &mut self,
         file: &mut File,
@@ -147,8 +147,8 @@ impl Image {
         Ok(Some(start))
     }
 
-    /// Copy `length` bytes of a file from its byte `from` on to offset `to`, which is
-    /// reserved. `Ok(false)`: the file ended before.
+    /// Copies `length` bytes of a file from its byte `from` to the reserved offset `to`.
+    /// `Ok(false)`: the file ended early.
     fn append_piece(
         &mut self,
         file: &mut File,
@@ -169,8 +169,8 @@ impl Image {
         }
     }
 
-    /// Copy `left` bytes of `reader` to offset `to`, which is reserved. `Ok(false)`: the
-    /// reader ended before.
+    /// Copies `left` bytes of `reader` to the reserved offset `to`. `Ok(false)`: the reader ended
+    /// early.
     pub fn copy(
         &mut self,
         reader: &mut dyn Read,
@@ -194,11 +194,11 @@ impl Image {
         Ok(true)
     }
 
-    /// Write everything but the file data, seal the file and give it away.
+    /// Writes everything except the file data, seals the file and returns the image.
     pub fn finish(mut self, nodes: &Nodes) -> Result<TreeImage, TreeError> {
         let metadata = Metadata::new(nodes, self.end);
         let offset = self.reserve(metadata.bytes.len() as u64, b"/")?;
-        // The header has a page of its own.
+        // The header has a separate page.
         self.count(metadata.bytes.len() as u64 + PAGE_SIZE)?;
         self.storage.write(&metadata.bytes, offset)?;
         let mut header = Vec::with_capacity(32);
@@ -259,7 +259,7 @@ fn next_data(file: &File, at: u64, size: u64) -> Option<(u64, u64)> {
     }
 }
 
-/// Inodes, directory entries, names and symbolic links, as they are in the image.
+/// Inodes, directory entries, names and symbolic links, in the encoding of the image.
 struct Metadata {
     bytes: Vec<u8>,
     inode_count: u32,
@@ -267,7 +267,7 @@ struct Metadata {
     stamps: Vec<(u32, Stamp)>,
 }
 
-/// What hangs on the root, numbered, each directory before what is in it.
+/// The inodes reachable from the root, numbered; each directory comes before its entries.
 struct Order {
     ids: Vec<NodeId>,
     numbers: HashMap<NodeId, u32>,
@@ -305,8 +305,8 @@ impl Order {
 }
 
 impl Metadata {
-    /// Lay out everything from file offset `base`: the inode array, then per inode
-    /// its entries and names, or its link target.
+    /// Lays out everything from file offset `base`: the inode array, then for each inode its
+    /// entries and names, or its link target.
     fn new(nodes: &Nodes, base: u64) -> Self {
         let order = Order::new(nodes);
         let inodes_length = order.ids.len() * size_of::<abi::TreeInode>();

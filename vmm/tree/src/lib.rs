@@ -1,9 +1,10 @@
 //! Packs the root file system of a VM: directories, tar files, EROFS images and `--volume`
 //! imports become one read-only [`hartline_abi::tree`] image in a sealed memory file or in memory.
 //!
-//! File data is streamed into the image while the sources are read; the host's
-//! memory holds only names and attributes. That of EROFS images is not copied but shown. Owners, groups, permissions and
-//! times are those of the source. Extended attributes are not kept.
+//! File data is streamed into the image while the sources are read; the host's memory holds only
+//! names and attributes. Contents of EROFS images are shown from the EROFS image where possible,
+//! not copied. Owners, groups, permissions and times are taken from the source. Extended attributes
+//! are not kept.
 
 mod archive;
 mod directory;
@@ -28,12 +29,12 @@ use std::io;
 use std::path::Path;
 use storage::Storage;
 
-/// Largest image, bytes. It is memory of the host until the VM ends.
+/// Largest image, bytes. The image is memory of the host until the VM ends.
 pub const MAX_LENGTH: u64 = 32 << 30;
 /// Most files in a tree.
 pub const MAX_INODES: u32 = 1 << 24;
 
-/// Where bytes come from, for messages: the path, and how a read error is told.
+/// The source of bytes, for messages: the path, and the error to make of a failed read.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     path: &'a [u8],
@@ -64,7 +65,7 @@ pub struct TreeBuilder {
 }
 
 impl TreeBuilder {
-    /// A tree with nothing but its root directory, whose image will be a memory file.
+    /// A tree that consists of its root directory, whose image will be a memory file.
     ///
     /// # Errors
     /// The memory file cannot be made.
@@ -72,9 +73,9 @@ impl TreeBuilder {
         Ok(Self::stored_in(Storage::file()?))
     }
 
-    /// The same, but an image of at most 64 MiB will be memory of this process, in huge
-    /// pages: files are read to their places in it. With an EROFS image it is a memory file
-    /// all the same.
+    /// As [`new`](Self::new), but an image of at most 64 MiB will be memory of this process, in
+    /// huge pages, which files are read into directly. With an EROFS image, the image is always a
+    /// memory file.
     ///
     /// # Errors
     /// There is no memory.
@@ -89,17 +90,16 @@ impl TreeBuilder {
         }
     }
 
-    /// Refuse more than so many bytes of data in the image from now on, in whole pages. Holes and
+    /// Limits the data that the image may have from now on to `bytes`, in whole pages. Holes and
     /// pages of zeros do not count.
     pub fn limit(&mut self, bytes: u64) {
         self.image.limit(bytes);
     }
 
-    /// Add what a VM without a root file system of its own has: empty directories
-    /// `/dev`, `/proc` and `/tmp`.
+    /// Adds the directories of a VM that has no root file system: empty `/dev`, `/proc` and `/tmp`.
     ///
     /// # Errors
-    /// There is something else of these names.
+    /// One of these names is in use for something else.
     pub fn add_minimal(&mut self) -> Result<(), TreeError> {
         for (name, permissions) in [("dev", 0o755), ("proc", 0o555), ("tmp", 0o1777)] {
             let attributes = Attributes {
@@ -130,21 +130,21 @@ impl TreeBuilder {
         }
     }
 
-    /// Add what is in an uncompressed EROFS image, which must not change as long as the
-    /// tree is used; there can be one. `name` is what messages call it.
+    /// Adds the contents of an uncompressed EROFS image, which must not change as long as the tree
+    /// is used. A tree can have one such image. Messages call it `name`.
     ///
     /// # Errors
-    /// The image cannot be read, is damaged, has compressed files or features that are not
-    /// known, or the tree becomes too large.
+    /// The image cannot be read, is damaged, or has compressed files or unknown features; or the
+    /// tree becomes too large.
     pub fn add_erofs(&mut self, file: File, name: &Path) -> Result<(), TreeError> {
         self.pack_erofs(file, name)
     }
 
-    /// Add what is in the host directory `path` to the root directory, which gets
-    /// the attributes of `path`.
+    /// Adds the contents of the host directory `path` to the root directory, which gets the
+    /// attributes of `path`.
     ///
     /// # Errors
-    /// `path` or something below it cannot be read or changes meanwhile, or the tree
+    /// `path` or something below it cannot be read or changes during the reading, or the tree
     /// becomes too large.
     pub fn add_directory(&mut self, path: &Path) -> Result<(), TreeError> {
         self.pack_directory(path, ROOT)
@@ -155,15 +155,15 @@ impl TreeBuilder {
     /// and links in the archive stay within the tree.
     ///
     /// # Errors
-    /// The file cannot be read, is damaged or truncated or no tar file, has members
-    /// that do not belong into a tree (`..`, hard links to what is not there), uses
-    /// sparse members or another compression, or the tree becomes too large.
+    /// The file cannot be read, is damaged, truncated or no tar file; it has members that are not
+    /// allowed in a tree (`..`, hard links to missing files), sparse members or another
+    /// compression; or the tree becomes too large.
     pub fn add_tar(&mut self, path: &Path) -> Result<(), TreeError> {
         self.pack_tar(path)
     }
 
-    /// Add an open tar file, which must stand at its start, as [`add_tar`](Self::add_tar)
-    /// does. `name` is what messages call it.
+    /// Adds an open tar file, whose offset must be at its start, as [`add_tar`](Self::add_tar)
+    /// does. Messages call it `name`.
     ///
     /// # Errors
     /// As [`add_tar`](Self::add_tar).
@@ -171,9 +171,9 @@ impl TreeBuilder {
         self.pack_open_tar(file, name)
     }
 
-    /// Put an empty file or directory, like `host` is one, at `guest` of the tree, for a
-    /// volume to be mounted over, hiding what was there. Missing parent directories are made;
-    /// symbolic links of the tree on the way are followed within the tree.
+    /// Adds an empty file or directory, of the same kind as `host`, at `guest` as the mount point
+    /// of a volume; it hides an earlier entry of that path. Missing parent directories are made.
+    /// Symbolic links on the path are followed within the tree.
     ///
     /// # Errors
     /// `host` cannot be found, or `guest` is the root, contains `..`, or goes through
@@ -197,10 +197,10 @@ impl TreeBuilder {
         self.nodes.replace(parent, &name, id, shown)
     }
 
-    /// Put the regular host file `host` at `guest` of the tree, hiding what was there.
+    /// Adds the regular host file `host` at `guest`, which hides an earlier entry of that path.
     ///
     /// # Errors
-    /// It cannot be read; else as [`add_mount_point`](Self::add_mount_point).
+    /// The file cannot be read; otherwise as [`add_mount_point`](Self::add_mount_point).
     pub fn add_file(&mut self, host: &Path, guest: &str) -> Result<(), TreeError> {
         let host = &fs::canonicalize(host).map_err(TreeError::host(host, "open"))?;
         let (parent, name) = self.parent_of(guest)?;
@@ -208,7 +208,7 @@ impl TreeBuilder {
         self.nodes.replace(parent, &name, id, guest.as_bytes())
     }
 
-    /// Put a file with these bytes at `guest` of the tree, hiding what was there.
+    /// Adds a file with these bytes at `guest`, which hides an earlier entry of that path.
     ///
     /// # Errors
     /// As [`add_file`](Self::add_file).
@@ -234,8 +234,8 @@ impl TreeBuilder {
         self.nodes.replace(parent, &name, id, guest.as_bytes())
     }
 
-    /// Put an open regular file at `guest` of the tree, executable by everybody, hiding what
-    /// was there. `name` is what messages call it.
+    /// Adds an open regular file at `guest`, executable by all users, which hides an earlier entry
+    /// of that path. Messages call it `name`.
     ///
     /// # Errors
     /// As [`add_file`](Self::add_file).
@@ -251,9 +251,9 @@ impl TreeBuilder {
         self.nodes.replace(parent, &last, id, guest.as_bytes())
     }
 
-    /// Write the inodes and names, and give the image away, a multiple of the page size
-    /// long: a memory file sealed against every change or memory, and the EROFS image, if
-    /// one was added.
+    /// Writes the inodes and names, and returns the image, whose length is a multiple of the page
+    /// size. The image is memory, or a memory file sealed against every change. It includes the
+    /// EROFS image, if one was added.
     ///
     /// # Errors
     /// The image becomes too large or cannot be written.

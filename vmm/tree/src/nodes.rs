@@ -17,7 +17,7 @@ const MAX_SYMLINKS: u32 = 40;
 /// Longest name, NAME_MAX.
 const NAME_MAX: usize = 255;
 
-/// What `stat` tells about a file, without its size.
+/// The fields of `stat` for a file, without its size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attributes {
     /// Permission bits, 0–07777; the file type comes from [`Content`].
@@ -29,7 +29,7 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// Of a directory that nothing describes: 0755, owned by root, from 1970.
+    /// The attributes of a directory that no source describes: 0755, owned by root, from 1970.
     pub const fn directory() -> Self {
         Self {
             permissions: 0o755,
@@ -41,11 +41,11 @@ impl Attributes {
     }
 }
 
-/// What an inode is.
+/// The type of an inode, with its contents.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     Directory {
-        /// Its own parent; the root's is the root.
+        /// Its parent; for the root, the root itself.
         parent: NodeId,
         entries: BTreeMap<Box<[u8]>, NodeId>,
     },
@@ -53,7 +53,7 @@ pub(super) enum Content {
     File {
         offset: u64,
         size: u64,
-        /// Of the host's file that has the same bytes as long as it has this stamp.
+        /// Stamp of the host file: that file has the same bytes as long as it has this stamp.
         stamp: Option<Stamp>,
     },
     Symlink {
@@ -75,14 +75,14 @@ pub(super) struct Node {
     pub content: Content,
 }
 
-/// All inodes, also those that lost their last name meanwhile.
+/// All inodes, including those that have lost their last name.
 #[derive(Debug)]
 pub(super) struct Nodes {
     nodes: Vec<Node>,
 }
 
 impl Nodes {
-    /// A root directory with nothing in it.
+    /// A tree that consists of an empty root directory.
     pub fn new() -> Self {
         let content = Content::Directory {
             parent: ROOT,
@@ -105,7 +105,7 @@ impl Nodes {
         &mut self.nodes[id]
     }
 
-    /// The entries of a directory; `None` if `id` is none.
+    /// The entries of a directory; `None` if `id` is no directory.
     pub fn entries(&self, id: NodeId) -> Option<&BTreeMap<Box<[u8]>, NodeId>> {
         match &self.nodes[id].content {
             Content::Directory { entries, .. } => Some(entries),
@@ -113,8 +113,8 @@ impl Nodes {
         }
     }
 
-    /// Give `directory` an entry `name` for the inode `id`, replacing what had the
-    /// name before: a non-directory, or an empty directory.
+    /// Gives `directory` an entry `name` for the inode `id`. An existing non-directory or empty
+    /// directory of that name is replaced.
     pub fn link(
         &mut self,
         directory: NodeId,
@@ -131,7 +131,7 @@ impl Nodes {
         self.replace(directory, name, id, path)
     }
 
-    /// As [`link`](Self::link), and whole directories are replaced too.
+    /// As [`link`](Self::link), but also replaces directories that are not empty.
     pub fn replace(
         &mut self,
         directory: NodeId,
@@ -184,8 +184,8 @@ impl Nodes {
         Ok(id)
     }
 
-    /// The directory that `path` names. Symbolic links are followed as in a process
-    /// whose root is the tree. What is missing is made if `create`, else `None`.
+    /// The directory that `path` names. Symbolic links are followed as in a process whose root is
+    /// the tree. Missing directories are made if `create` is set; otherwise the result is `None`.
     pub fn directory(&mut self, path: &[u8], create: bool) -> Result<Option<NodeId>, TreeError> {
         let mut pending: Vec<Box<[u8]>> = components(path);
         let mut at = ROOT;
@@ -254,7 +254,7 @@ pub(super) fn split(path: &[u8]) -> Option<(Vec<u8>, Box<[u8]>)> {
     Some((names.join(&b'/'), last))
 }
 
-/// A path that comes from outside must stay in the tree by its own words.
+/// Checks that a path from outside contains neither `..` nor a NUL byte.
 pub(super) fn check_path(path: &[u8]) -> Result<(), TreeError> {
     let bad = |reason| {
         Err(TreeError::BadPath {
@@ -271,7 +271,7 @@ pub(super) fn check_path(path: &[u8]) -> Result<(), TreeError> {
     Ok(())
 }
 
-/// A name must be one that a directory entry can have.
+/// Checks that a directory entry can have this name.
 fn check_name(name: &[u8], path: &[u8]) -> Result<(), TreeError> {
     let reason = match name {
         b"" | b"." | b".." => "not a file name",

@@ -24,7 +24,7 @@ pub struct Base {
     pub file: File,
     /// Its length, bytes.
     pub length: u64,
-    /// What is shown, by rising offset in the image. They do not overlap.
+    /// The parts of the base that are shown, by rising offset in the image. They do not overlap.
     pub extents: Vec<Extent>,
 }
 
@@ -41,7 +41,7 @@ pub struct Extent {
 }
 
 impl TreeImage {
-    /// The image that `file` is as a whole.
+    /// An image that consists of the whole of `file`.
     ///
     /// # Errors
     /// The attributes of the file cannot be read.
@@ -76,8 +76,8 @@ impl TreeImage {
         }
     }
 
-    /// The image, if it is in memory, in whole huge pages: what follows its end is zeros.
-    /// It stays there as long as the image is not dropped.
+    /// The image, if it is in memory, in whole huge pages: the bytes after its end are zeros. It
+    /// stays in memory until the tree is dropped.
     #[must_use]
     pub fn memory(&self) -> Option<&[u8]> {
         match &self.storage {
@@ -86,8 +86,8 @@ impl TreeImage {
         }
     }
 
-    /// The stamp of the host's file that the inode `number` was read from, if that file had
-    /// it before and after.
+    /// The stamp of the host file that the inode `number` was read from, if the file had the same
+    /// stamp before and after the reading.
     #[must_use]
     pub fn stamp(&self, number: u32) -> Option<&Stamp> {
         let found = self.stamps.binary_search_by_key(&number, |stamp| stamp.0);
@@ -100,7 +100,7 @@ impl TreeImage {
         self.length
     }
 
-    /// What a part of it is shown from.
+    /// The file that parts of the image are shown from, if there is one.
     #[must_use]
     pub fn base(&self) -> Option<&Base> {
         self.base.as_ref()
@@ -109,7 +109,7 @@ impl TreeImage {
     /// Fills `bytes` from offset `at`.
     ///
     /// # Errors
-    /// Whatever the host answers; also if the image ends before.
+    /// Any I/O error of the host; also if the image ends before `bytes` is full.
     pub fn read_exact_at(&self, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
         let Some(base) = &self.base else {
             return self.storage.read_exact_at(bytes, at);

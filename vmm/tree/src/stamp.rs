@@ -1,16 +1,16 @@
-//! What tells that a file of the host is still the same, without reading it.
+//! Stamps that show without reading a host file that it is unchanged.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A file that was changed less long ago can be changed once more without another time in
-/// its attributes: file systems count in ticks of the kernel's clock, some in seconds.
+/// The minimum age of a change before a file gets a stamp. A more recently changed file can change
+/// again without new times: file systems count in ticks of the kernel's clock, some in seconds.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Identity, length and times of a file, as build systems compare them. Of two equal stamps of
-/// one boot the contents are the same, unless somebody sets the clock back, or writes through
-/// a shared mapping: that changes the times only now and then.
+/// Identity, length and times of a file, as build systems compare them. Files with equal stamps in
+/// one boot have the same contents, with two exceptions: the clock was set back, or a shared
+/// mapping was written, which updates the times only now and then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     device: u64,
@@ -18,7 +18,7 @@ pub struct Stamp {
     size: u64,
     /// Modification of the contents: seconds and nanoseconds since 1970.
     modified: (i64, i64),
-    /// Change of anything, attributes included. Nobody can set this time.
+    /// Change of anything, attributes included. No system call sets this time.
     changed: (i64, i64),
 }
 
@@ -34,7 +34,7 @@ impl Stamp {
         Self::at(metadata, now)
     }
 
-    /// As [`of`](Self::of), so long after 1970.
+    /// As [`of`](Self::of), with the current time as `now`, since 1970.
     fn at(metadata: &Metadata, now: Duration) -> Option<Self> {
         let changed = (metadata.ctime(), metadata.ctime_nsec());
         let seconds = u64::try_from(changed.0).ok()?;
@@ -49,7 +49,7 @@ impl Stamp {
         })
     }
 
-    /// All of it.
+    /// The stamp as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
         let words = [
@@ -87,7 +87,7 @@ mod tests {
         fs::write(&path, b"one").unwrap();
         let first = stamp(&fs::metadata(&path).unwrap());
         assert_eq!(first, stamp(&fs::metadata(&path).unwrap()));
-        // Other contents of the same length, and the time set back to what it was.
+        // Other contents of the same length, with the old modification time.
         std::thread::sleep(Duration::from_millis(20));
         let time = fs::metadata(&path).unwrap().modified().unwrap();
         fs::write(&path, b"two").unwrap();
@@ -99,7 +99,7 @@ mod tests {
         let second = stamp(&fs::metadata(&path).unwrap());
         assert_ne!(first, second);
         assert_ne!(first.to_bytes(), second.to_bytes());
-        // Another file in its place.
+        // Another file at the same path.
         fs::write(directory.path().join("other"), b"two").unwrap();
         fs::rename(directory.path().join("other"), &path).unwrap();
         assert_ne!(second, stamp(&fs::metadata(&path).unwrap()));

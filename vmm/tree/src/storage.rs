@@ -1,4 +1,4 @@
-//! Where the bytes of an image are: in a memory file, or in memory of this process.
+//! Storage for the bytes of an image: a memory file, or memory of this process.
 
 use crate::error::TreeError;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
@@ -11,22 +11,22 @@ use std::os::unix::fs::FileExt;
 const PAGE: usize = PAGE_SIZE as usize;
 const HUGE_PAGE: usize = HUGE_PAGE_SIZE as usize;
 
-/// Where an image is.
+/// The storage of an image.
 #[derive(Debug)]
 pub(super) enum Storage {
-    /// A memory file, which other processes can be given. Pages that were not written are
+    /// A memory file, which can be passed to other processes. Pages that were not written are
     /// holes.
     File(File),
     /// Memory of this process.
     Memory(Memory),
 }
 
-/// Memory in huge pages, if the host has them, which starts at one. What was not written is
-/// zeros.
+/// Memory that starts at a huge-page boundary and is in huge pages, if the host has them. Bytes
+/// that were not written are zeros.
 #[derive(Debug)]
 pub(super) struct Memory {
     map: MmapMut,
-    /// Where the first huge page begins.
+    /// Offset of the first huge page in the mapping.
     start: usize,
 }
 
@@ -40,7 +40,7 @@ impl Memory {
             .len(length)
             .no_reserve_swap()
             .map_anon()?;
-        // Without them it is slower.
+        // Without huge pages the image is only slower.
         let _ = map.advise(Advice::HugePage);
         let start = map.as_ptr().align_offset(HUGE_PAGE);
         Ok(Self { map, start })
@@ -53,7 +53,7 @@ impl Memory {
         &all[..length.min(Self::CAPACITY as usize).min(all.len())]
     }
 
-    /// A part of it.
+    /// The `length` bytes at offset `at`.
     fn part(&mut self, at: u64, length: usize) -> io::Result<&mut [u8]> {
         let start = usize::try_from(at)
             .ok()
@@ -74,18 +74,18 @@ impl Storage {
         if fd < 0 {
             return Err(TreeError::image("create")(io::Error::last_os_error()));
         }
-        // SAFETY: `fd` was opened just now and nobody else has it.
+        // SAFETY: `memfd_create` has just returned `fd`, so it has no other owner.
         Ok(Self::File(unsafe { File::from_raw_fd(fd) }))
     }
 
-    /// Memory.
+    /// Empty memory of this process.
     pub fn memory() -> Result<Self, TreeError> {
         let memory = Memory::new().map_err(TreeError::image("create"))?;
         Ok(Self::Memory(memory))
     }
 
-    /// Makes room up to `end`, where `used` bytes are in use: memory that is too small for it
-    /// becomes a file.
+    /// Makes room up to `end`, where `used` bytes are in use. Memory that is too small for `end`
+    /// bytes becomes a file.
     pub fn extend(&mut self, used: u64, end: u64) -> Result<(), TreeError> {
         if end > Memory::CAPACITY {
             self.become_file(used)?;
@@ -96,8 +96,8 @@ impl Storage {
         }
     }
 
-    /// Moves the first `used` bytes, which are whole pages, to a memory file, if they are not
-    /// there.
+    /// Moves the first `used` bytes, which are whole pages, to a memory file, if the image is still
+    /// in memory.
     pub fn become_file(&mut self, used: u64) -> Result<(), TreeError> {
         let Self::Memory(memory) = self else {
             return Ok(());
@@ -114,8 +114,8 @@ impl Storage {
         Ok(())
     }
 
-    /// Writes `data` at `to`, where there is room. Of a file, pages of zeros stay holes. Result:
-    /// bytes that were written.
+    /// Writes `data` at `to`, where there is room. In a file, pages of zeros stay holes. Result:
+    /// the number of bytes written.
     pub fn write(&mut self, data: &[u8], to: u64) -> Result<u64, TreeError> {
         match self {
             Self::File(file) => write_pages(file, data, to),
@@ -127,7 +127,7 @@ impl Storage {
         .map_err(TreeError::image("write"))
     }
 
-    /// Where `length` bytes at `at` are to be read to, if they can be read to their place.
+    /// The memory for `length` bytes at offset `at`, if the image is in memory.
     pub fn place(&mut self, at: u64, length: u64) -> Option<&mut [u8]> {
         match self {
             Self::File(_) => None,
@@ -135,7 +135,7 @@ impl Storage {
         }
     }
 
-    /// Nothing more is written: a file is sealed against every change.
+    /// Ends writing: a memory file is sealed against every change.
     pub fn seal(&self) -> Result<(), TreeError> {
         let Self::File(file) = self else {
             return Ok(());
@@ -161,7 +161,7 @@ impl Storage {
     }
 }
 
-/// Writes `data` but for page-sized pieces of zeros. Result: bytes that were written.
+/// Writes `data` except for page-sized pieces of zeros. Result: the number of bytes written.
 fn write_pages(file: &File, data: &[u8], to: u64) -> io::Result<u64> {
     let mut written = 0;
     let is_zero = |at: usize| {

@@ -11,14 +11,14 @@ use tokio_tungstenite::tungstenite::{self, Message};
 
 type Socket = WebSocketStream<Box<dyn Stream>>;
 
-/// What comes from a machine.
+/// A message from a machine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Received {
     /// Standard output of its program.
     Stdout(Vec<u8>),
     /// Standard error of its program.
     Stderr(Vec<u8>),
-    /// It has ended: the machine as the API shows it.
+    /// The machine has ended, and is as the API shows it.
     Ended(serde_json::Value),
 }
 
@@ -29,8 +29,8 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Attaches to a machine; with `logs` to what it wrote before too, with `input` to its
-    /// standard input.
+    /// Attaches to a machine; with `logs` also to its earlier output, with `input` to its standard
+    /// input.
     ///
     /// # Errors
     /// [`ClientError`]; [`ClientError::Problem`] if the daemon refuses.
@@ -60,7 +60,7 @@ impl Attached {
         Ok(Self { sink, messages })
     }
 
-    /// Both directions, to be used at the same time.
+    /// Splits the connection into both directions, for simultaneous use.
     #[must_use]
     pub fn split(self) -> (Input, Output) {
         (Input(self.sink), Output(self.messages))
@@ -71,7 +71,7 @@ impl Attached {
 pub struct Input(SplitSink<Socket, Message>);
 
 impl Input {
-    /// Sends bytes; none are its end.
+    /// Sends bytes; an empty message ends the input.
     ///
     /// # Errors
     /// The connection broke.
@@ -81,14 +81,14 @@ impl Input {
     }
 }
 
-/// What comes from a machine.
+/// The receiving direction of a connection.
 pub struct Output(SplitStream<Socket>);
 
 impl Output {
-    /// The next of it; `None` when the connection has ended.
+    /// The next message; `None` when the connection has ended.
     ///
     /// # Errors
-    /// The connection broke, or what comes is not understood.
+    /// The connection broke, or a message cannot be decoded.
     pub async fn next(&mut self) -> Result<Option<Received>, ClientError> {
         while let Some(message) = self.0.next().await {
             match message.map_err(refused)? {
@@ -107,7 +107,7 @@ impl Output {
     }
 }
 
-/// The daemon's answer if it was no WebSocket, otherwise the error.
+/// The daemon's problem if the answer was no WebSocket, otherwise the error.
 fn refused(error: tungstenite::Error) -> ClientError {
     match error {
         tungstenite::Error::Http(answer) => {

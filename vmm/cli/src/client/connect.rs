@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// The certificates that the system trusts, where Debian and others keep them.
+/// The system's trusted certificates, at the path of Debian and others.
 pub const DEFAULT_CA: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// A connection of any kind.

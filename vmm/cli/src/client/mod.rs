@@ -26,7 +26,7 @@ use tokio_tungstenite::tungstenite;
 /// Bytes of a file sent at a time.
 const CHUNK: usize = 64 << 10;
 
-/// Where a daemon listens.
+/// The address of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Host {
     /// A unix socket.
@@ -56,26 +56,26 @@ impl FromStr for Host {
     }
 }
 
-/// How to reach a daemon.
+/// The connection parameters of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Where it listens.
+    /// The daemon's address.
     pub host: Host,
     /// An API key.
     pub key: Option<String>,
-    /// PEM file of the certificates that are trusted with TLS.
+    /// PEM file of the trusted certificates for TLS.
     pub ca: PathBuf,
 }
 
-/// Why a request has no good answer.
+/// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No daemon there.
+    /// There is no daemon at the address.
     #[error("no daemon at {host}: {source}")]
     Connect {
-        /// Where.
+        /// The address.
         host: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The connection broke.
@@ -87,20 +87,20 @@ pub enum ClientError {
     /// The request cannot be expressed.
     #[error("request: {0}")]
     Request(#[from] hyper::http::Error),
-    /// The answer is not understood: the daemon is another version.
+    /// The answer cannot be decoded: the daemon is another version.
     #[error("answer of the daemon: {0}")]
     Answer(#[from] serde_json::Error),
-    /// A file of this side.
+    /// A local file cannot be read.
     #[error("{0}")]
     File(#[from] io::Error),
-    /// The daemon said no.
+    /// The daemon refused the request.
     #[error("{detail}")]
     Problem {
         /// The HTTP status.
         status: u16,
         /// The stable code.
         code: String,
-        /// In words, with the field that is wrong.
+        /// Description, with the wrong field.
         detail: String,
     },
 }
@@ -116,7 +116,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects; inside a runtime only.
+    /// Connects to a daemon. Must run inside a runtime.
     ///
     /// # Errors
     /// [`ClientError::Connect`] or [`ClientError::Http`].
@@ -128,7 +128,7 @@ impl Connection {
         Ok(Self { sender, key })
     }
 
-    /// Sends a request; the answer is one of success.
+    /// Sends a request. Result: the answer, whose status is success.
     ///
     /// # Errors
     /// [`ClientError`]; [`ClientError::Problem`] if the daemon refuses.
@@ -160,10 +160,10 @@ impl Connection {
         }
     }
 
-    /// Sends a request with JSON, or with nothing, and reads JSON.
+    /// Sends a request with or without JSON, and reads JSON.
     ///
     /// # Errors
-    /// As [`send`](Self::send); the answer is not as expected.
+    /// As [`send`](Self::send); also if the answer has another form.
     pub async fn json<T: DeserializeOwned>(
         &mut self,
         method: Method,
@@ -181,7 +181,7 @@ impl Connection {
     }
 }
 
-/// A body of bytes that are there.
+/// A body of the given bytes.
 #[must_use]
 pub fn full(bytes: Vec<u8>) -> Body {
     Full::from(bytes).map_err(|never| match never {}).boxed()
@@ -200,7 +200,7 @@ pub fn file(file: File) -> Body {
     BodyExt::boxed(StreamBody::new(chunks))
 }
 
-/// A text as a part of a path or of a query.
+/// Escapes a text for a path or query.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
@@ -212,7 +212,7 @@ pub fn escape(text: &str) -> String {
         .collect()
 }
 
-/// What an answer says that is no success.
+/// The problem in an answer without success.
 fn problem(status: StatusCode, bytes: &[u8]) -> ClientError {
     let json: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
     let text = |name: &str| json.get(name).and_then(serde_json::Value::as_str);

@@ -7,11 +7,11 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::fs::File;
 
-/// Time between two questions whether a program is ready.
+/// Period of the checks whether a program is ready.
 const PERIOD: Duration = Duration::from_millis(200);
 
 impl Connection {
-    /// Uploads a file as a program called `name`, and returns the program as it is then.
+    /// Uploads a file as a program called `name`, and returns the program in its current state.
     /// `programs` are paths in a root file system that are translated ahead, separated by commas.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Connection {
         Ok(serde_json::from_slice(&bytes)?)
     }
 
-    /// Asks until a program is ready or has failed, and returns the program as it is then.
+    /// Polls until a program is ready or has failed, and returns the program.
     ///
     /// # Errors
     /// The daemon does not answer.

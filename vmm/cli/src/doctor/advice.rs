@@ -1,4 +1,4 @@
-//! What to change on a host, in the order of what it brings.
+//! Advice for changes on a host, by importance.
 
 use super::Report;
 use super::system::ProcessorSupport;
@@ -6,12 +6,12 @@ use hartline_vmm::probe::KvmKind;
 use serde::Serialize;
 use std::path::Path;
 
-/// One thing that is not as it should be.
+/// A setting that should be changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Advice {
-    /// What it is and what it costs.
+    /// The problem and its cost.
     pub problem: String,
-    /// What to do: a command, a kernel or firmware setting.
+    /// The remedy: a command, a kernel or firmware setting.
     pub change: String,
 }
 
@@ -24,7 +24,7 @@ impl Advice {
     }
 }
 
-/// Everything that can be said about `report`.
+/// All advice about `report`.
 pub(super) fn advise(
     report: &Report,
     kind: KvmKind,

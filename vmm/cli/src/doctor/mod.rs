@@ -1,4 +1,4 @@
-//! Examines a host: can it run programs, how well, and what to change.
+//! Examines a host: whether it can run programs, how well, and possible improvements.
 
 mod advice;
 mod system;
@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use system::ProcessorSupport;
 
-/// Capabilities of KVM that are looked at, by the name in `<linux/kvm.h>` without
-/// `KVM_CAP_`. The first three are required.
+/// The checked capabilities of KVM, by the name in `<linux/kvm.h>` without `KVM_CAP_`. The first
+/// three are required.
 const CAPABILITIES: [(&str, u32); 19] = [
     ("READONLY_MEM", kvm_bindings::KVM_CAP_READONLY_MEM),
     ("IMMEDIATE_EXIT", kvm_bindings::KVM_CAP_IMMEDIATE_EXIT),
@@ -47,9 +47,10 @@ const CAPABILITIES: [(&str, u32); 19] = [
     ("MAX_VCPUS", kvm_bindings::KVM_CAP_MAX_VCPUS),
     ("NR_MEMSLOTS", kvm_bindings::KVM_CAP_NR_MEMSLOTS),
 ];
-/// How many of them are required.
+/// The number of required capabilities.
 const REQUIRED: usize = 3;
-/// Capabilities by which a guest reaches less of KVM, and what it reaches without them.
+/// Capabilities that restrict the guest's access to KVM, and the parts that it reaches without
+/// them.
 const RESTRICTIONS: [(&str, &str); 4] = [
     ("X86_MSR_FILTER", "the MSRs that KVM emulates"),
     ("X86_USER_SPACE_MSR", "the MSRs that KVM emulates"),
@@ -57,12 +58,12 @@ const RESTRICTIONS: [(&str, &str); 4] = [
     ("ENFORCE_PV_FEATURE_CPUID", "the paravirtual interfaces"),
 ];
 
-/// What was found.
+/// The report about a host.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// Whether programs can run here.
     pub can_run: bool,
-    /// Why not; absent if they can.
+    /// The reason why not; absent if they can.
     pub problem: Option<String>,
     /// `uname -r`.
     pub kernel: String,
@@ -74,31 +75,31 @@ pub struct Report {
     pub kvm: &'static str,
     /// Version of KVM's interface; absent without a usable device.
     pub kvm_api_version: Option<i32>,
-    /// What the kind of KVM can do.
+    /// Features of the virtualization.
     pub virtualization: Virtualization,
     /// Values of KVM's capabilities; empty without a usable device.
     pub capabilities: BTreeMap<&'static str, i32>,
     /// Huge pages and overcommitment.
     pub memory: Memory,
-    /// Settings that matter to many machines.
+    /// Settings that matter to hosts with many machines.
     pub tuning: Tuning,
-    /// What keeps `hartlined` from limiting what machines use; absent if nothing does.
+    /// The reason why `hartlined` cannot limit machines; absent if it can.
     pub limits: Option<String>,
-    /// What keeps `hartlined` from keeping tenants off each other's cores; absent if nothing does.
+    /// The reason why `hartlined` cannot keep tenants off each other's cores; absent if it can.
     pub core_scheduling: Option<String>,
-    /// What keeps `hartlined` from making networks of tenants; absent if nothing does.
+    /// The reason why `hartlined` cannot make networks of tenants; absent if it can.
     pub networks: Option<String>,
-    /// Instruction-set extensions that translated code may use, and why not others.
+    /// Instruction-set extensions that translated code may use, and the reasons against the others.
     pub features: Vec<Finding>,
     /// Features that programs are translated for, as LLVM names them.
     pub target_features: String,
     /// Measured costs; absent without a usable device.
     pub costs: Option<MeasuredCosts>,
-    /// How devices interrupt a guest here, unless it is asked for another way.
+    /// Default interrupt mode of devices on this host.
     pub interrupts: Mode,
-    /// All ways that work here.
+    /// All interrupt modes that work here.
     pub interrupt_modes: Vec<Mode>,
-    /// What to change.
+    /// Advice.
     pub advice: Vec<Advice>,
 }
 
@@ -109,7 +110,7 @@ pub struct MeasuredCosts {
     pub exit_us: f64,
     /// Making a VM with one vCPU.
     pub vm_create_us: f64,
-    /// Its end.
+    /// Destroying the VM.
     pub vm_destroy_us: f64,
 }
 
@@ -124,8 +125,8 @@ impl From<Costs> for MeasuredCosts {
     }
 }
 
-/// Examine this host. `device` is `/dev/kvm`. Everything is looked at anew, whatever
-/// earlier probes found.
+/// Examines this host. `device` is `/dev/kvm`. All values are read again, regardless of the results
+/// of earlier probes.
 #[must_use]
 pub fn examine(device: &Path) -> Report {
     let host = Host::detect();
@@ -161,7 +162,7 @@ pub fn examine(device: &Path) -> Report {
 }
 
 impl Report {
-    /// Everything that needs a device that can be opened.
+    /// Everything that needs an open device.
     fn try_kvm(&mut self, kvm: &Kvm) -> Result<(), ProbeError> {
         self.kvm_api_version = Some(kvm.system().get_api_version());
         for (name, number) in CAPABILITIES {
@@ -176,7 +177,7 @@ impl Report {
         Ok(())
     }
 
-    /// Ways in which devices can interrupt a guest.
+    /// Interrupt modes of devices that are possible.
     fn possible_modes(&self) -> Vec<Mode> {
         let has = |name| self.capabilities.get(name).is_some_and(|&value| value > 0);
         let can = |mode: &Mode| {
@@ -186,7 +187,7 @@ impl Report {
         modes.into_iter().filter(can).collect()
     }
 
-    /// What of KVM a guest reaches here that it does not need.
+    /// Parts of KVM that a guest reaches here without needing them.
     fn reachable(&self) -> Vec<&'static str> {
         let lacks = |name| self.capabilities.get(name).is_some_and(|&value| value <= 0);
         let missing = RESTRICTIONS.into_iter().filter(|(name, _)| lacks(*name));
@@ -195,7 +196,7 @@ impl Report {
         reachable
     }
 
-    /// The names of required capabilities that this KVM does not have.
+    /// The names of missing required capabilities.
     fn missing_capabilities(&self) -> Vec<&'static str> {
         let required = CAPABILITIES[..REQUIRED].iter().map(|(name, _)| *name);
         required

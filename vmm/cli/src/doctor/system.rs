@@ -1,4 +1,4 @@
-//! What the host's kernel says about itself in `/sys` and `/proc`.
+//! Information of the host's kernel in `/sys` and `/proc`.
 
 use serde::Serialize;
 use std::arch::x86_64::__cpuid;
@@ -9,19 +9,19 @@ use std::fs;
 pub struct Memory {
     /// Transparent huge pages: `always`, `madvise` or `never`; empty if the kernel has none.
     pub transparent_huge_pages: String,
-    /// When memory is compacted for them: `always`, `defer`, `defer+madvise`,
+    /// When the kernel compacts memory for huge pages: `always`, `defer`, `defer+madvise`,
     /// `madvise` or `never`.
     pub defragmentation: String,
-    /// Reserved 2 MiB pages, and how many are free. Hartline uses transparent ones.
+    /// Number of reserved 2 MiB pages. Hartline uses transparent ones.
     pub hugetlb_pages: u64,
-    /// Of those, free.
+    /// Number of free reserved pages.
     pub hugetlb_free: u64,
     /// `vm.overcommit_memory`.
     pub overcommit: u64,
 }
 
 impl Memory {
-    /// Of this host.
+    /// Settings of this host.
     #[must_use]
     pub fn detect() -> Self {
         let huge = |name: &str| {
@@ -54,7 +54,7 @@ fn number(path: &str) -> u64 {
     text.trim().parse().unwrap_or(0)
 }
 
-/// Signatures in CPUID leaf 0x4000_0000 of hypervisors that are met often.
+/// Signatures of common hypervisors in CPUID leaf 0x4000_0000.
 const HYPERVISORS: [(&str, &str); 6] = [
     ("KVMKVMKVM", "KVM"),
     ("Microsoft Hv", "Hyper-V"),
@@ -64,7 +64,7 @@ const HYPERVISORS: [(&str, &str); 6] = [
     ("bhyve bhyve", "bhyve"),
 ];
 
-/// Name of the hypervisor that this host itself runs under; `None` on bare metal.
+/// Name of the hypervisor that this host runs under; `None` on bare metal.
 #[must_use]
 pub fn hypervisor() -> Option<String> {
     const PRESENT: u32 = 1 << 31;
@@ -95,7 +95,7 @@ pub enum ProcessorSupport {
 }
 
 impl ProcessorSupport {
-    /// Of this processor.
+    /// Support of this processor.
     #[must_use]
     pub fn detect() -> Self {
         if __cpuid(1).ecx & 1 << 5 != 0 {

@@ -47,7 +47,7 @@ fn this_host() {
     assert_eq!(json["features"].as_array().map(Vec::len), Some(21));
 }
 
-/// A host as good as it gets.
+/// A host with the best possible settings.
 fn ideal() -> Report {
     Report {
         can_run: true,

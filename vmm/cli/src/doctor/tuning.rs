@@ -8,7 +8,7 @@ use std::path::Path;
 /// Controllers that the daemon's limits need (cgroups(7)).
 const CONTROLLERS: [&str; 4] = ["cpu", "io", "memory", "pids"];
 
-/// What the kernel says of them.
+/// The kernel's settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Tuning {
     /// Whether processors share cores (simultaneous multithreading); absent if unknown.
@@ -17,8 +17,7 @@ pub struct Tuning {
     pub same_page_merging: bool,
     /// Swap space, bytes.
     pub swap: u64,
-    /// How long KVM polls before it lets a halted vCPU sleep, nanoseconds; absent without
-    /// KVM.
+    /// How long KVM polls before a halted vCPU sleeps, nanoseconds; absent without KVM.
     pub halt_poll_ns: Option<u64>,
     /// Controllers of the unified cgroup hierarchy; empty if there is none.
     pub cgroup_controllers: Vec<String>,
@@ -28,7 +27,7 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// Of this host.
+    /// Settings of this host.
     #[must_use]
     pub fn detect() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -55,7 +54,7 @@ impl Tuning {
         }
     }
 
-    /// What to change.
+    /// Advice for these settings.
     pub(super) fn advise(&self) -> Vec<Advice> {
         let mut advice = Vec::new();
         let has = |name: &&str| self.cgroup_controllers.iter().any(|own| own == name);
@@ -102,7 +101,7 @@ impl Tuning {
     }
 }
 
-/// Place and options of the unified cgroup hierarchy in a list of mounts.
+/// Path and options of the unified cgroup hierarchy in a list of mounts.
 fn unified(mounts: &str) -> Option<(&str, &str)> {
     mounts.lines().find_map(|line| {
         let words: Vec<_> = line.split(' ').collect();

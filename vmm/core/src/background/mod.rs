@@ -1,6 +1,6 @@
-//! Translating a program while it runs: what the interpreter spends its time on is
-//! compiled on other threads, linked with what was compiled before, stored in the
-//! cache, and shown to the guest, which goes over to it at a safepoint.
+//! Translating a program while it runs: other threads compile the code that the interpreter spends
+//! its time on. The result is linked with earlier code, stored in the cache, and shown to the
+//! guest, which switches to it at a safepoint.
 
 #[cfg(test)]
 mod tests;
@@ -24,19 +24,19 @@ use std::time::{Duration, Instant};
 
 pub use turns::{Turns, step_back};
 
-/// Most images that one run makes of a program; each contains the ones before.
+/// Most images of a program in one run; each contains the earlier ones.
 const MAX_IMAGES: usize = 48;
 
-/// Translation in the background failed; the program goes on in the interpreter.
+/// Translation in the background failed; the program continues in the interpreter.
 #[derive(Debug, thiserror::Error)]
 pub enum BackgroundError {
     /// The file is no riscv64 program.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// LLVM.
+    /// LLVM failed.
     #[error(transparent)]
     Translate(#[from] TranslateError),
-    /// The linker.
+    /// The linker failed.
     #[error(transparent)]
     Link(#[from] LinkError),
     /// The parts of an image do not fit.
@@ -49,29 +49,29 @@ pub enum BackgroundError {
 
 /// The running program.
 pub trait Guest: Sync {
-    /// What it interprets for want of translations of this file and variant.
+    /// The code that the guest interprets for lack of translations of this file and variant.
     fn heats(&self) -> Vec<Heat>;
 
-    /// A new image of the file, which has everything that the ones before had.
+    /// Shows a new image of the file, which contains everything of the earlier ones.
     fn show(&self, image: File);
 }
 
-/// What is translated, and how.
+/// A file to translate, with the options.
 #[derive(Debug, Clone)]
 pub struct Job<'a> {
     /// The ELF file.
     pub elf: &'a [u8],
     /// Features and options.
     pub options: &'a Options,
-    /// Names the file's images.
+    /// Key of the file's images.
     pub key: Key,
-    /// Where they go.
+    /// The cache for the images.
     pub cache: &'a Cache,
-    /// Whose turn it is to compile, when several files are translated at once.
+    /// Scheduling of the compiler threads, when several files are translated at once.
     pub turns: &'a Turns,
 }
 
-/// What the threads of a job share.
+/// The shared state of the threads of a job.
 #[derive(Debug, Default)]
 pub struct Background {
     state: Mutex<State>,
@@ -81,11 +81,11 @@ pub struct Background {
 #[derive(Debug, Default)]
 struct State {
     stop: bool,
-    /// Everything that is compiled, also in earlier runs.
+    /// All compiled pieces, also of earlier runs.
     pieces: Vec<Piece>,
     /// Functions compiled in this run.
     functions: usize,
-    /// Instructions in `pieces`, and those among them that the last image has.
+    /// Number of instructions in `pieces`; `shown` is the number in the last image.
     compiled: usize,
     shown: usize,
     images: usize,
@@ -93,25 +93,25 @@ struct State {
 }
 
 impl Background {
-    /// Nothing is translated yet.
+    /// A job without translations.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Functions that were translated so far.
+    /// Number of functions that were translated so far.
     #[must_use]
     pub fn functions(&self) -> usize {
         self.lock().functions
     }
 
-    /// Has [`run`](Self::run) return as soon as its threads are between two batches.
+    /// Makes [`run`](Self::run) return as soon as its threads are between two batches.
     pub fn stop(&self) {
         self.lock().stop = true;
         self.changed.notify_all();
     }
 
-    /// Stores what was compiled and is in no image yet, for the next run.
+    /// Stores compiled code that is in no image yet, for the next run.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -127,11 +127,11 @@ impl Background {
         Ok(())
     }
 
-    /// Translates until [`stop`](Self::stop), on several threads. A file of which nothing is
+    /// Translates until [`stop`](Self::stop), on several threads. A file whose code is not
     /// interpreted costs nothing.
     ///
     /// # Errors
-    /// The first failure of any thread. What was made until then stays.
+    /// The first failure of any thread. Images made until then stay.
     pub fn run(&self, job: &Job<'_>, guest: &dyn Guest) -> Result<(), BackgroundError> {
         let text = code(job.elf)?;
         let hottest = || {
@@ -166,7 +166,7 @@ impl Background {
             }
             result
         };
-        // Those for small functions do not wait for one that compiles a giant.
+        // The threads for small functions do not wait for one that compiles a giant.
         let small = job.turns.limit(Size::Small);
         let sizes = std::iter::repeat_n(Size::Small, small).chain([Size::Giant]);
         thread::scope(|scope| {
@@ -182,7 +182,7 @@ impl Background {
         })
     }
 
-    /// Translates functions of a size.
+    /// Translates functions of one size class.
     fn work(
         &self,
         job: &Job<'_>,
@@ -200,7 +200,7 @@ impl Background {
             if score().is_some() {
                 let priority = || score().unwrap_or(0);
                 compiled = job.turns.take(size, priority, || {
-                    // What is hot may have changed while others had their turn.
+                    // The hot code may have changed while other threads had their turns.
                     let batch = lock(order).next_batch(&guest.heats(), size);
                     let is_wanted = !batch.is_empty() && !self.lock().stop;
                     is_wanted.then(|| (compiler.compile(&batch), batch))
@@ -231,7 +231,7 @@ impl Background {
         }
     }
 
-    /// Waits, longer each time. Result: whether to stop.
+    /// Sleeps, longer each time. Result: whether to stop.
     fn rest(&self, pause: &mut Pause) -> bool {
         let state = self.lock();
         if !state.stop {
@@ -248,8 +248,8 @@ impl Background {
 }
 
 impl State {
-    /// Whether to make an image now: when there is half as much again as in the last one,
-    /// and otherwise after a time that grows with their number.
+    /// Whether to make an image now: if there is half as much code again as in the last image, and
+    /// otherwise after a time that grows with the number of images.
     fn is_worth_an_image(&self, idle: bool) -> bool {
         let much = 2 * (self.compiled - self.shown) >= self.shown;
         let waited = self.last_image.map_or(Duration::MAX, |last| last.elapsed());
@@ -258,20 +258,20 @@ impl State {
     }
 }
 
-/// How long new translations wait for an image if there are few of them: the guest has room
-/// for so many images only, and some are kept for what comes after hours.
+/// How long a few new translations wait for an image. The guest has room for a limited number of
+/// images, and some are reserved for later hours.
 fn image_interval(images: usize, idle: bool) -> Duration {
-    /// For the first image, if other functions are being compiled.
+    /// The interval for the first image, while other functions are being compiled.
     const FIRST: Duration = Duration::from_millis(20);
-    /// Each time is this much longer than the one before.
+    /// Growth of each interval.
     const GROWTH: f64 = 1.35;
-    /// How much shorter it is if nothing else is to be done.
+    /// Factor of the interval if no thread has work.
     const IDLE_FACTOR: f64 = 0.125;
     let growth = GROWTH.powi(images.min(MAX_IMAGES) as i32);
     FIRST.mul_f64(growth * if idle { IDLE_FACTOR } else { 1.0 })
 }
 
-/// How long a thread waits that finds nothing to translate.
+/// The sleep of a thread that finds nothing to translate.
 struct Pause(Duration);
 
 impl Pause {
@@ -289,7 +289,7 @@ impl Pause {
     }
 }
 
-/// Link-time addresses from the first to the last byte of code.
+/// The range of link-time addresses from the first to the last byte of code.
 fn code(elf: &[u8]) -> Result<Range<u64>, ReadError> {
     let program = elf::Program::parse(elf)?;
     let code = program.segments().filter(|segment| segment.execute);
@@ -305,7 +305,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes an image of `pieces` and puts it into the cache.
+/// Makes an image of `pieces` and stores it in the cache.
 fn store(job: &Job<'_>, text: &Range<u64>, pieces: &[Piece]) -> Result<File, BackgroundError> {
     let linked = link_pieces(pieces, text)?;
     let image = image::build(&job.key, job.options.variant(), text.clone(), &linked)?;

@@ -92,7 +92,7 @@ fn hot_functions_are_shown_and_kept() {
     background.keep(&job).unwrap();
     assert!(cache.lookup_partial(&job.key).is_some() && cache.lookup(&job.key).is_none());
 
-    // Another run goes on where this one ended, and only that is new.
+    // Another run continues where this one ended, and translates only the rest.
     let guest = Fake::new(entries[150..170].to_vec());
     let background = Background::new();
     thread::scope(|scope| {

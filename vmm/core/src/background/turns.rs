@@ -1,4 +1,4 @@
-//! How much of the host the background takes.
+//! The share of the host that background translation takes.
 
 use hartline_aot::order::Size;
 use std::num::NonZero;
@@ -6,23 +6,23 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How far threads step back behind those that run guests. On a processor that both want,
-/// the compiler gets two fifths: a guest that is interpreted gains more from the compiler's
-/// time than from its own.
+/// Niceness of compiler threads against threads that run guests. On a processor that both want, the
+/// compiler gets two fifths: an interpreted guest gains more from the compiler's time than from its
+/// own.
 const NICENESS: libc::c_int = 2;
 
-/// How long a waiting thread relies on its priority before it finds it out again.
+/// How long a waiting thread relies on its priority before it computes it again.
 const RECHECK: Duration = Duration::from_millis(50);
 
-/// Lets a limited number of threads work at a time, those first whose work matters most.
-/// Giant functions have turns of their own: what takes seconds does not hold up the rest.
+/// Limits the number of threads that work at a time; threads with the most important work come
+/// first. Giant functions have a separate lane, so that they do not hold up the others for seconds.
 #[derive(Debug)]
 pub struct Turns {
     small: Lane,
     giant: Lane,
 }
 
-/// Turns for functions of a size.
+/// Turns for functions of one size class.
 #[derive(Debug)]
 struct Lane {
     queue: Mutex<Queue>,
@@ -33,7 +33,7 @@ struct Lane {
 #[derive(Debug, Default)]
 struct Queue {
     working: usize,
-    /// Ticket and priority of each thread that waits.
+    /// Ticket and priority of each waiting thread.
     waiting: Vec<(u64, u64)>,
     tickets: u64,
 }
@@ -45,8 +45,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// As many as there are processors besides the one that runs the guest, and one for
-    /// giants.
+    /// Turns for one thread per processor except the guest's, and one for giants.
     #[must_use]
     pub fn new() -> Self {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
@@ -63,14 +62,14 @@ impl Turns {
         }
     }
 
-    /// How many threads work at a time.
+    /// The number of threads that work at a time.
     #[must_use]
     pub fn limit(&self, size: Size) -> usize {
         self.lane(size).limit
     }
 
-    /// Works when it is this thread's turn. Of those that wait, the one with the highest
-    /// `priority` is the next, which is asked for again from time to time.
+    /// Does `work` when it is this thread's turn. The waiting thread with the highest `priority` is
+    /// next; priorities are computed again from time to time.
     pub fn take<T>(&self, size: Size, priority: impl Fn() -> u64, work: impl FnOnce() -> T) -> T {
         let lane = self.lane(size);
         lane.enter(priority);
@@ -111,7 +110,7 @@ impl Lane {
             queue = self.queue();
         }
         drop(queue);
-        // Another may have a turn too, or be the next.
+        // Another thread may get a turn too, or be next.
         self.changed.notify_all();
     }
 }
@@ -126,7 +125,7 @@ impl Drop for LeaveOnDrop<'_> {
     }
 }
 
-/// Has the calling thread and those that it starts step back behind others.
+/// Lowers the priority of the calling thread and of threads that it starts.
 pub fn step_back() {
     // SAFETY: no memory is involved. 0 is the calling thread. A refusal does no harm.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
@@ -192,7 +191,7 @@ mod tests {
                 wait_for(count + 1);
             }
             turns.take(Size::Giant, || 0, || done.lock().unwrap().push(0));
-            // One place becomes free, for one after the other.
+            // One slot becomes free, for one thread after another.
             release.send(()).unwrap();
             wait_for(0);
             drop(release);

@@ -1,4 +1,4 @@
-//! One guest that wants images of one file: what was made for it, and what it executes.
+//! One guest's requests for images of one file: the images made for it, and the code it executes.
 
 use super::ImageFile;
 use crate::attention;
@@ -14,14 +14,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most load biases of one file that are kept in mind.
+/// Most load biases of one file that are remembered.
 const MAX_BIASES: usize = 64;
 
-/// After this time the counts of what the guest interprets are halved.
+/// Period after which the counts of interpreted code are halved.
 const HALF_LIFE: Duration = Duration::from_secs(1);
 
-/// When the counts of a VM were halved last. So they tell what is interpreted now, and what
-/// was at the start does not keep its slots.
+/// Time of the last halving of a VM's counts. Halving keeps the counts current, so that code of the
+/// start does not keep its slots.
 #[derive(Debug)]
 pub(super) struct Cooling(Mutex<Instant>);
 
@@ -54,21 +54,21 @@ pub struct Client {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The newest image that the guest has not got yet.
+    /// The newest image that the guest has not received yet.
     image: Option<ImageFile>,
     known: bool,
     finished: bool,
     biases: Vec<u64>,
 }
 
-/// What there is for the guest.
+/// The pending notification for the guest.
 #[derive(Debug)]
 pub(super) struct News {
-    /// An image that it has not got.
+    /// An image that the guest has not received.
     pub image: Option<ImageFile>,
-    /// It is known whether there is an image at present.
+    /// Whether it is known if there is an image at present.
     pub known: bool,
-    /// No other will come.
+    /// Whether no other image will come.
     pub finished: bool,
 }
 
@@ -90,7 +90,7 @@ impl Client {
         }
     }
 
-    /// There is a new image. The guest goes over to it at its next safepoint.
+    /// Provides a new image. The guest switches to it at its next safepoint.
     pub fn show(&self, image: ImageFile) {
         lateness::point();
         self.tell(|state| state.image = Some(image));
@@ -100,7 +100,7 @@ impl Client {
         }
     }
 
-    /// The guest, which has not asked yet or waits for an answer, gets this image and no other.
+    /// Provides the only image for the guest, which has not asked yet or waits for an answer.
     pub(super) fn give(&self, image: ImageFile) {
         self.tell(|state| {
             state.image = Some(image);
@@ -108,13 +108,13 @@ impl Client {
         });
     }
 
-    /// There is no image yet: the guest need not wait for it.
+    /// Notes that there is no image yet: the guest need not wait for it.
     pub fn nothing_yet(&self) {
         self.tell(|_| {});
     }
 
-    /// What the guest interprets most for want of this variant of translations, at link-time
-    /// addresses if it belongs to this file. The guest may have written anything.
+    /// The code of this file that the guest interprets most for lack of translations in this
+    /// variant, by link-time addresses. The guest may have written any values.
     #[must_use]
     pub fn heats(&self, variant: u32) -> Vec<Heat> {
         let biases = self.lock().biases.clone();
@@ -132,7 +132,7 @@ impl Client {
                 continue;
             }
             if halve {
-                // An addition of the guest's that is lost makes no difference.
+                // Losing a concurrent increment of the guest makes no difference.
                 counter.store(count / 2, Ordering::Relaxed);
             }
             let place = word(offset_of!(Hot, place)).map_or(0, |word| word.load(Ordering::Relaxed));
@@ -183,7 +183,7 @@ impl Client {
     }
 }
 
-/// Tells the guest that no more images come, also after a panic.
+/// Notifies the guest that no more images come, also after a panic.
 pub(super) struct FinishOnDrop<'a>(pub &'a Client);
 
 impl Drop for FinishOnDrop<'_> {

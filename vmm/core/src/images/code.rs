@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// A file that the guest wants translation images of.
+/// A file that the guest requests translation images of.
 #[derive(Debug, Clone)]
 pub enum CodeFile {
     /// A file of the root file system tree.
@@ -18,7 +18,7 @@ pub enum CodeFile {
 }
 
 impl CodeFile {
-    /// The inode that the guest names it by.
+    /// The inode number that the guest uses for the file.
     #[must_use]
     pub fn inode(&self) -> u32 {
         match self {
@@ -27,7 +27,7 @@ impl CodeFile {
         }
     }
 
-    /// Whether it may be a program.
+    /// Whether the file may be a program.
     #[must_use]
     pub fn is_regular(&self) -> bool {
         match self {
@@ -36,7 +36,7 @@ impl CodeFile {
         }
     }
 
-    /// The stamp of the host's file that it was read from, if that has one.
+    /// The stamp of the host file that the file was read from, if it has one.
     #[must_use]
     pub fn stamp(&self) -> Option<&Stamp> {
         match self {
@@ -45,10 +45,10 @@ impl CodeFile {
         }
     }
 
-    /// Its contents.
+    /// The contents of the file.
     ///
     /// # Errors
-    /// Whatever the host answers; also if it is no regular file.
+    /// Any I/O error of the host; also if the file is not regular.
     pub fn bytes(&self) -> io::Result<Bytes> {
         match self {
             Self::Tree(file) => file.bytes(),
@@ -61,7 +61,7 @@ impl CodeFile {
         }
     }
 
-    /// What to call it in messages.
+    /// The file's name in messages.
     #[must_use]
     pub fn name(&self) -> String {
         match self {

@@ -1,6 +1,6 @@
-//! Translation images for the guest: it asks for them by inode of the root file system
-//! tree, or by copy of a file of a volume ([`Operation::Image`](hartline_abi::call::Operation::Image)), and gets them as
-//! read-only memory.
+//! Translation images for the guest. The guest requests them by inode of the root file system tree,
+//! or by copy of a file of a volume ([`Operation::Image`](hartline_abi::call::Operation::Image)),
+//! and gets them as read-only memory.
 
 mod client;
 mod code;
@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::thread;
 
-/// Most files and variants that one VM gets images of: a guest that asks on gets no more.
+/// Most files and variants with images in one VM; further requests get none.
 const MAX_FILES: usize = 256;
 
 /// A translation image, checked.
@@ -37,10 +37,10 @@ pub struct ImageFile {
 }
 
 impl ImageFile {
-    /// An image in an open file.
+    /// Opens the image in a file.
     ///
     /// # Errors
-    /// The host cannot tell how long it is.
+    /// The length of the file cannot be read.
     pub fn open(file: File) -> io::Result<Self> {
         let length = file.metadata()?.len();
         Ok(Self { file, length })
@@ -49,7 +49,7 @@ impl ImageFile {
     /// The bytes of the file.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         let length = usize::try_from(self.length).map_err(|_| io::ErrorKind::FileTooLarge)?;
         let mut bytes = vec![0; length];
@@ -58,36 +58,36 @@ impl ImageFile {
     }
 }
 
-/// Where images come from.
+/// A source of images.
 pub trait ImageSource: Debug + Send + Sync {
-    /// The image of all of a file in a [variant](hartline_abi::image::variant), if it can be
-    /// had without work: the vCPU waits.
+    /// The image of a whole file in a [variant](hartline_abi::image::variant), if it is available
+    /// without work: the vCPU waits.
     fn at_once(&self, file: &CodeFile, variant: u32) -> Option<ImageFile>;
 
-    /// Makes images of a file in a [variant](hartline_abi::image::variant), and shows them
-    /// to `client`, each with all the code of the ones before; none, if the file is no
-    /// program, for instance. Called on a thread of its own, which the end of the VM does
-    /// not wait for; it may go on as long as the VM runs.
+    /// Makes images of a file in a [variant](hartline_abi::image::variant), and shows them to
+    /// `client`. Each image contains all code of the earlier ones. There are none if, for instance,
+    /// the file is no program. This is called on a separate thread, which may continue as long as
+    /// the VM runs; the end of the VM does not wait for it.
     fn serve(&self, file: &CodeFile, variant: u32, client: &Client);
 }
 
-/// Names what images are of: inode of the file, and variant.
+/// Inode of the file and variant of an image.
 type Name = (u32, u32);
 
 /// An image in the guest's memory.
 #[derive(Debug)]
 pub struct Placed {
-    /// Inode of the file that it was made from.
+    /// Inode of the file that the image was made from.
     pub inode: u32,
     /// The image.
     pub image: ImageFile,
     gpa: u64,
 }
 
-/// What is known about a file and variant.
+/// The state of a file and variant.
 #[derive(Debug)]
 struct Served {
-    /// Shared with the thread that makes images.
+    /// The client, shared with the thread that makes images.
     client: Arc<Client>,
     /// The newest image in the guest's memory: index into [`Images::placed`].
     newest: Option<usize>,
@@ -96,33 +96,33 @@ struct Served {
 /// An answer to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// It is in guest-physical memory.
+    /// The image is in guest-physical memory.
     At {
         /// Address.
         gpa: u64,
         /// Length, bytes.
         length: u64,
-        /// A newer one may come.
+        /// Whether a newer image may come.
         more: bool,
     },
-    /// There is none yet; one may come.
+    /// There is no image yet; one may come.
     NotYet,
-    /// It is not known yet whether there is one; the vCPU thread is woken when it is.
+    /// It is not known yet whether there is an image; the vCPU thread is woken when it is.
     Unknown,
-    /// There is none.
+    /// There is no image.
     None,
 }
 
-/// The images of one VM, and the VM, whose memory they become.
+/// The images of one VM, and the VM, into whose memory they are mapped.
 #[derive(Debug)]
 pub struct Images {
     vm: Vm,
     ram: Arc<Mapping>,
     shared: Arc<Mapping>,
-    /// The root file system tree, and what makes images of its files. Without it there
-    /// are none.
+    /// The root file system tree, and the source of images of its files. `None`: there are no
+    /// images.
     source: Option<(Arc<TreeImage>, Arc<dyn ImageSource>)>,
-    /// Copies of files of volumes, and where the guest sees them.
+    /// Copies of files of volumes, and their addresses in the guest.
     copies: Arc<Copies>,
     seen_copies: HashMap<u32, u64>,
     served: HashMap<Name, Served>,
@@ -133,8 +133,8 @@ pub struct Images {
 }
 
 impl Images {
-    /// Images for `vm` with its RAM and shared pages, in slots from the guest-physical
-    /// address `next`, a multiple of 2 MiB.
+    /// Images for `vm` with its RAM and shared pages, in slots from the guest-physical address
+    /// `next`, a multiple of 2 MiB.
     #[must_use]
     pub fn new(vm: Vm, ram: Arc<Mapping>, shared: Arc<Mapping>, next: u64) -> Self {
         Self {
@@ -151,18 +151,17 @@ impl Images {
         }
     }
 
-    /// Lets the guest ask for images of the files in `tree`.
+    /// Enables images of the files in `tree`.
     pub fn set_source(&mut self, tree: Arc<TreeImage>, source: Arc<dyn ImageSource>) {
         self.source = Some((tree, source));
     }
 
-    /// Lets the guest see the copies of files of volumes, and ask for images of them.
+    /// Makes the copies of files of volumes, and images of them, available to the guest.
     pub fn set_copies(&mut self, copies: Arc<Copies>) {
         self.copies = copies;
     }
 
-    /// Has the only image that there will be of a file and variant ready for when the guest
-    /// asks.
+    /// Provides the only image of a file and variant, before the guest requests it.
     pub fn offer(&mut self, inode: u32, variant: u32, image: ImageFile) {
         let client = self.client();
         client.give(image);
@@ -181,8 +180,8 @@ impl Images {
         self.placed.iter().find(|placed| placed.gpa == gpa)
     }
 
-    /// Answers the guest, whose code of the file is loaded with `bias`. Nothing that it
-    /// says is believed.
+    /// Answers a request of the guest, whose code of the file is loaded with `bias`. The arguments
+    /// are not trusted.
     ///
     /// # Errors
     /// KVM refuses the memory.
@@ -239,7 +238,7 @@ impl Images {
         client
     }
 
-    /// Begins to make images of a file. Result: whether there may be any.
+    /// Starts to make images of a file. Result: whether there may be any.
     fn start(&mut self, name: Name, control: &Arc<Control>) -> bool {
         let Some((tree, source)) = &self.source else {
             return false;
@@ -271,7 +270,7 @@ impl Images {
             .is_ok()
     }
 
-    /// Puts an image into the guest's memory; `None`: there is no room for it.
+    /// Maps an image into the guest's memory; `None`: there is no room for it.
     fn place(&mut self, inode: u32, image: ImageFile) -> Result<Option<usize>, platform::Error> {
         let Some(gpa) = self.add_slot("translation image", &image.file, image.length)? else {
             return Ok(None);
@@ -280,7 +279,7 @@ impl Images {
         Ok(Some(self.placed.len() - 1))
     }
 
-    /// Puts a file into the guest's memory. Result: its address; `None`: there is no room.
+    /// Maps a file into the guest's memory. Result: its address; `None`: there is no room.
     fn add_slot(
         &mut self,
         what: &'static str,
@@ -297,8 +296,8 @@ impl Images {
         Ok(Some(gpa))
     }
 
-    /// Guest-physical address and length of a copy of a file of a volume; `None`: there is
-    /// none with this number, or no room for it.
+    /// Guest-physical address and length of a copy of a file of a volume; `None`: there is no copy
+    /// with this number, or no room for it.
     ///
     /// # Errors
     /// KVM refuses the memory.

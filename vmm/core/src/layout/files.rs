@@ -7,8 +7,8 @@ use hartline_abi::layout::{FILE_BASE, HUGE_PAGE_SIZE, RAM_GPA};
 use std::fs::File;
 use std::sync::Arc;
 
-/// Longest file that is copied into RAM, where 2 MiB pages are certain; longer ones
-/// stay in the page cache, in a read-only slot.
+/// Longest file that is copied into RAM, which guarantees 2 MiB pages; longer files stay in the
+/// page cache, in a read-only slot.
 pub(super) const MAX_COPIED_FILE: u64 = 64 << 20;
 
 impl Builder<'_> {
@@ -37,8 +37,8 @@ impl Builder<'_> {
         Ok(addresses)
     }
 
-    /// Maps a file of which parts are shown from another, which is not copied: all VMs
-    /// share its pages in the host's page cache.
+    /// Maps a file of which parts are shown from a base file. The base is not copied: all VMs share
+    /// its pages in the host's page cache.
     fn add_file_over(
         &mut self,
         address: u64,
@@ -52,7 +52,7 @@ impl Builder<'_> {
             _ => (self.add_contents_slot(file)?, false),
         };
         for (offset, length) in own {
-            // Copies lie one after another, a file as it is.
+            // Copied parts are contiguous; a file in a slot keeps its offsets.
             let at = if is_copied { gpa } else { gpa + offset };
             self.tables
                 .map(address + offset, at, length, Permission::Read)?;
@@ -98,7 +98,7 @@ impl Builder<'_> {
         Ok(RAM_GPA + block)
     }
 
-    /// Makes a whole file read-only physical memory. Result: its address, aligned to 2 MiB.
+    /// Makes a read-only slot of a whole file. Result: its address, aligned to 2 MiB.
     fn add_contents_slot(&mut self, file: &GuestFile<'_>) -> Result<u64, Error> {
         let memory = match file.contents {
             FileContents::File(host) => Arc::new(Mapping::file(file.what, host, file.length)?),

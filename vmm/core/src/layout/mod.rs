@@ -1,13 +1,12 @@
-//! The guest's initial memory: what lies where in RAM, and the page tables over it.
+//! The guest's initial memory: the layout of RAM, and its page tables.
 //!
 //! ```text
 //! RAM offset 0      page tables, then a single page: CPL 0 stack
 //!            2 MiB… runtime segments, host stack, files: 2 MiB-aligned blocks
 //!            ram_free
 //! ```
-//! Things of one kind share 2 MiB pages of the host, because the first touch of a
-//! 4 KiB page costs 28 µs under shadow paging, and because a 2 MiB page that holds
-//! a page table is split there.
+//! Parts of one kind share 2 MiB pages of the host, because the first access to a 4 KiB page costs
+//! 28 µs under shadow paging, and because the host splits a 2 MiB page that contains a page table.
 
 mod files;
 mod page_tables;
@@ -32,49 +31,49 @@ use std::sync::Arc;
 
 /// Least RAM of a VM, bytes.
 pub const MIN_RAM: u64 = 64 << 20;
-/// Most RAM of a VM, bytes: what fits below the file slots.
+/// Most RAM of a VM, bytes: the space below the file slots.
 pub const MAX_RAM: u64 = FILE_GPA - RAM_GPA;
-/// Why the guest's memory could not be set up.
+/// The reason why the guest's memory could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Amount of RAM outside the possible.
+    /// The amount of RAM is out of range.
     #[error("{ram} bytes of memory are outside {MIN_RAM} (64 MiB) to {MAX_RAM} (252 GiB)")]
     RamSize {
-        /// What was asked for.
+        /// The requested amount, bytes.
         ram: u64,
     },
-    /// More or fewer vCPUs than there can be.
+    /// The number of vCPUs is out of range.
     #[error("{cpus} vCPUs are outside 1 to {MAX_CPUS}")]
     Cpus {
-        /// What was asked for.
+        /// The requested number.
         cpus: u64,
     },
-    /// RAM is too small for what must be in it before the program starts.
+    /// RAM is too small for the parts that are needed before the program starts.
     #[error("{what} does not fit into {ram} bytes of memory: give more with --mem")]
     RamFull {
-        /// What was being placed.
+        /// The part that does not fit.
         what: &'static str,
-        /// RAM of the VM.
+        /// RAM of the VM, bytes.
         ram: u64,
     },
     /// A file could not be read.
     #[error("{what} cannot be read: {source}")]
     File {
-        /// Which file.
+        /// The file.
         what: &'static str,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The embedded runtime is no image that can be loaded.
+    /// The embedded runtime cannot be loaded.
     #[error("the guest runtime is no loadable image: {0}")]
     Runtime(&'static str),
-    /// Too many files.
+    /// There are too many files.
     #[error("more than {MAX_FILES} files")]
     TooMany,
-    /// Two things at one address: a mistake of the VMM.
+    /// Two parts have the same address: a bug of the VMM.
     #[error("the page tables have no room for, or already map, {address:#x}")]
     PageTables {
-        /// Where.
+        /// The address.
         address: u64,
     },
     /// KVM or the host refused.
@@ -82,29 +81,29 @@ pub enum Error {
     Platform(#[from] platform::Error),
 }
 
-/// A file that the guest sees.
+/// A file in the guest's memory.
 #[derive(Debug, Clone, Copy)]
 pub struct GuestFile<'a> {
-    /// What it is, for messages.
+    /// Name of the file in messages.
     pub what: &'static str,
-    /// Where its contents are; they do not change while the VM runs.
+    /// The file's contents; they do not change while the VM runs.
     pub contents: FileContents<'a>,
     /// Its length, bytes; not 0.
     pub length: u64,
-    /// What is shown instead of parts of it.
+    /// The base whose parts are shown instead of parts of the file.
     pub base: Option<&'a Base>,
 }
 
-/// Where a file is that the guest sees.
+/// The location of a file's contents.
 #[derive(Debug, Clone, Copy)]
 pub enum FileContents<'a> {
     /// In a file of the host.
     File(&'a File),
-    /// In memory, at least of its length, which the guest gets as it is, read-only.
+    /// In memory, at least as long as the file, which is mapped read-only into the guest.
     Memory(&'a Arc<Mapping>),
 }
 
-/// What goes into the guest's memory.
+/// The contents of the guest's memory.
 #[derive(Debug)]
 pub struct Contents<'a> {
     /// Length of RAM, bytes; rounded down to 2 MiB.
@@ -119,21 +118,21 @@ pub struct Contents<'a> {
     pub files: &'a [GuestFile<'a>],
 }
 
-/// A piece of guest-physical memory.
+/// A slot of guest-physical memory.
 #[derive(Debug)]
 pub struct Slot {
     /// Guest-physical address.
     pub gpa: u64,
-    /// What is there.
+    /// The memory of the slot.
     pub memory: Arc<Mapping>,
-    /// What the guest may do with it.
+    /// The guest's access rights.
     pub access: Access,
 }
 
 /// The guest's memory, ready to start.
 #[derive(Debug)]
 pub struct Guest {
-    /// All of its memory.
+    /// All slots.
     pub slots: Vec<Slot>,
     /// Private RAM.
     pub ram: Arc<Mapping>,
@@ -143,15 +142,15 @@ pub struct Guest {
     pub supervisor: Arc<Mapping>,
     /// The runtime's entry point.
     pub entry: u64,
-    /// Offset in RAM of the lowest byte of vCPU 0's host stack; the others' follow.
+    /// Offset in RAM of the lowest byte of vCPU 0's host stack; the other stacks follow.
     pub stack_block: u64,
     /// Physical address of the top-level page table.
     pub page_table: u64,
-    /// Offset in RAM from which it is free.
+    /// Offset in RAM of the first free byte.
     pub ram_free: u64,
     /// Addresses of the files.
     pub file_addresses: Vec<u64>,
-    /// Physical address from which read-only slots are free.
+    /// First free physical address for read-only slots.
     pub slots_free: u64,
 }
 
@@ -161,7 +160,7 @@ pub const fn stack_top(cpu: u64) -> u64 {
     STACK_BASE + (cpu + 1) * STACK_STRIDE
 }
 
-/// Makes the guest's memory and puts everything into it.
+/// Makes the guest's memory and fills it.
 ///
 /// # Errors
 /// [`Error`].
@@ -179,7 +178,7 @@ pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
     let length = contents.ram / HUGE_PAGE_SIZE * HUGE_PAGE_SIZE;
     let ram = Arc::new(Mapping::anonymous("guest RAM", length)?);
     let pages_end = tables_room(length, contents)?;
-    // The CPL 0 stacks.
+    // The single pages are the CPL 0 stacks.
     let single_pages = contents.cpus * PAGE_SIZE;
     let mut builder = Builder {
         slots: Vec::new(),
@@ -224,7 +223,7 @@ pub fn build(contents: &Contents<'_>) -> Result<Guest, Error> {
 fn tables_room(ram: u64, contents: &Contents<'_>) -> Result<u64, Error> {
     let files = contents.files.iter().map(|file| file.length);
     let mapped = files.fold(ram, u64::saturating_add);
-    // With a base there are 4 KiB pages.
+    // Files with a base need 4 KiB pages.
     let small = contents.files.iter().filter(|file| file.base.is_some());
     let small = small.fold(0, |sum: u64, file| {
         sum.saturating_add(file.length / HUGE_PAGE_SIZE + 1)
@@ -240,22 +239,22 @@ fn tables_room(ram: u64, contents: &Contents<'_>) -> Result<u64, Error> {
     Ok(room.next_multiple_of(HUGE_PAGE_SIZE))
 }
 
-/// Where a block of `length` bytes at the offset `start` ends, in whole 2 MiB. None if it does not fit
-/// into the RAM: some of that must be left for the program.
+/// The end of a block of `length` bytes at the offset `start`, in whole 2 MiB. `None` if the block
+/// does not fit into the RAM, some of which must be left for the program.
 fn block_end(start: u64, length: u64, ram: u64) -> Option<u64> {
     let length = length.checked_next_multiple_of(HUGE_PAGE_SIZE)?;
     start.checked_add(length).filter(|&end| end < ram)
 }
 
-/// Where the next slot may begin after one of `length` bytes at the guest-physical address `gpa`; none
-/// if that is empty, or there is no room for it below [`FILE_GPA_END`].
+/// The address after a slot of `length` bytes at the guest-physical address `gpa`, for the next
+/// slot. `None` if the slot is empty, or does not fit below [`FILE_GPA_END`].
 pub(crate) fn slot_end(gpa: u64, length: u64) -> Option<u64> {
     let end = gpa.checked_add(length)?;
     let end = end.checked_next_multiple_of(HUGE_PAGE_SIZE)?;
     (length != 0 && end <= FILE_GPA_END).then_some(end)
 }
 
-// Parts of the guest-physical memory do not overlap, however much RAM there is.
+// Parts of guest-physical memory do not overlap for any size of RAM.
 const _: () = {
     assert!(SUPERVISOR_GPA + supervisor::SLOT_LENGTH <= SHARED_GPA);
     assert!(
@@ -266,7 +265,7 @@ const _: () = {
     assert!(RAM_GPA.is_multiple_of(HUGE_PAGE_SIZE) && FILE_GPA.is_multiple_of(HUGE_PAGE_SIZE));
 };
 
-/// Memory being filled.
+/// Memory under construction.
 pub(crate) struct Builder<'a> {
     slots: Vec<Slot>,
     pub(crate) ram: &'a Mapping,
@@ -318,7 +317,7 @@ impl Builder<'_> {
     }
 
     fn add_supervisor(&mut self, cpus: u64) -> Result<Arc<Mapping>, Error> {
-        // Read-only for the guest; the VMM changes gates of devices in it.
+        // Read-only for the guest; the VMM changes the gates of devices in it.
         let mapping = Arc::new(Mapping::anonymous(
             "supervisor slot",
             supervisor::SLOT_LENGTH,
@@ -351,13 +350,13 @@ impl Builder<'_> {
     }
 }
 
-/// What holds of all blocks and slots. Kani proves it; tests try those around the ends.
+/// Properties of all blocks and slots. Kani proves them; tests check values around the limits.
 #[cfg(any(test, kani))]
 mod properties {
     use super::*;
 
-    /// A block that is given is in RAM with all its bytes and not all of RAM, and the next one is
-    /// aligned if it is.
+    /// An allocated block is completely inside RAM and is not all of RAM. The next block is aligned
+    /// if this one is.
     fn blocks_fit(start: u64, length: u64, ram: u64) {
         let end = u128::from(start) + u128::from(length);
         match block_end(start, length, ram) {
@@ -370,8 +369,8 @@ mod properties {
         }
     }
 
-    /// A slot that is given is below the end with all its bytes, and the next one is aligned and
-    /// does not overlap it.
+    /// An allocated slot is completely below the end. The next slot is aligned and does not overlap
+    /// it.
     fn slots_fit(gpa: u64, length: u64) {
         let end = u128::from(gpa) + u128::from(length);
         match slot_end(gpa, length) {

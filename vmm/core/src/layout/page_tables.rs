@@ -7,7 +7,7 @@ use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, RAM_GPA};
 use hartline_abi::paging::{ACCESSED, ADDRESS, DIRTY, HUGE, NO_EXECUTE, PRESENT, USER, WRITABLE};
 use std::sync::atomic::Ordering;
 
-/// What may be done with a page. No page is both writable and executable.
+/// The access rights of a page. No page is both writable and executable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permission {
     /// CPL 3 reads.
@@ -16,13 +16,13 @@ pub enum Permission {
     ReadWrite,
     /// CPL 3 reads and executes.
     ReadExecute,
-    /// CPL 0 reads and executes, CPL 3 nothing.
+    /// CPL 0 reads and executes, CPL 3 has no access.
     Supervisor,
 }
 
 impl Permission {
-    /// Leaf flags. Accessed and dirty are set already, so that the processor (or
-    /// KVM's shadow paging) need not.
+    /// Leaf flags. Accessed and dirty are set, so that the processor (or KVM's shadow paging) need
+    /// not set them.
     fn flags(self) -> u64 {
         let specific = match self {
             Self::Read => USER | NO_EXECUTE,
@@ -40,7 +40,7 @@ pub struct PageTables<'a> {
     ram: &'a Mapping,
     /// Offset in RAM of the next free table.
     next: u64,
-    /// Offset in RAM at which the room for tables ends.
+    /// Offset in RAM of the end of the room for tables.
     end: u64,
 }
 
@@ -73,7 +73,7 @@ impl<'a> PageTables<'a> {
         self.map_pages(address, gpa, length, permission, 1)
     }
 
-    /// The same with 2 MiB pages and multiples of 2 MiB.
+    /// As [`PageTables::map`], with 2 MiB pages and multiples of 2 MiB.
     ///
     /// # Errors
     /// As [`PageTables::map`].
@@ -87,7 +87,7 @@ impl<'a> PageTables<'a> {
         self.map_pages(address, gpa, length, permission, 2)
     }
 
-    /// `level` is that of the leaves: 1 for 4 KiB, 2 for 2 MiB.
+    /// Maps pages. `level` is the level of the leaves: 1 for 4 KiB, 2 for 2 MiB.
     fn map_pages(
         &mut self,
         address: u64,
@@ -107,7 +107,7 @@ impl<'a> PageTables<'a> {
         let mut offset = 0;
         while offset < length {
             let table = self.table(address + offset, level)?;
-            // One descent for all leaves of a table.
+            // One walk for all leaves of a table.
             let mut index = index(address + offset, level);
             while index < 512 && offset < length {
                 let entry = self.ram.atomic_u64(table + index * 8)?;
@@ -159,7 +159,7 @@ fn index(address: u64, level: u32) -> u64 {
 pub(crate) mod tests {
     use super::*;
 
-    /// What the tables say about an address: physical address and leaf flags.
+    /// The tables' translation of an address: physical address and leaf flags.
     pub(crate) fn walk(ram: &Mapping, address: u64) -> Option<(u64, u64)> {
         let mut table = PageTables::ROOT;
         for level in (1..=4).rev() {

@@ -1,5 +1,5 @@
-//! Loading the guest runtime, an ELF file linked at `RUNTIME_BASE` with every
-//! segment in 2 MiB pages of its own (`-z max-page-size=0x200000`).
+//! Loading the guest runtime, an ELF file linked at `RUNTIME_BASE` with every segment in separate 2
+//! MiB pages (`-z max-page-size=0x200000`).
 
 use super::{Builder, Error, Permission};
 use hartline_abi::layout::{HUGE_PAGE_SIZE, RAM_GPA, RUNTIME_BASE};
@@ -34,7 +34,7 @@ pub(super) fn load(builder: &mut Builder<'_>, elf: &[u8]) -> Result<u64, Error> 
     }
 }
 
-/// `free_from` is the end of the segments before. Result: the end of this one.
+/// Loads a segment. `free_from` is the end of the earlier segments. Result: the end of this one.
 fn load_segment(
     builder: &mut Builder<'_>,
     elf: &[u8],

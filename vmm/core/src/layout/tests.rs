@@ -1,4 +1,4 @@
-//! What the page tables and slots say about each part of a guest.
+//! Tests of the page tables and slots of each part of a guest.
 
 use super::page_tables::tests::{rights, walk};
 use super::*;
@@ -6,7 +6,7 @@ use crate::platform::memory_file;
 use hartline_abi::boot::MAX_CPUS;
 use hartline_abi::layout::{CPL0_STRIDE, IMAGE_BASE, RUNTIME_BASE};
 
-/// Code, constants and data in 2 MiB pages of their own.
+/// Code, constants and data in separate 2 MiB pages.
 fn runtime_elf() -> Vec<u8> {
     let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0".to_vec();
     for word in [RUNTIME_BASE + 0x20_0010, 64, 0] {

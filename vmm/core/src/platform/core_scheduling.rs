@@ -1,11 +1,11 @@
-//! Core scheduling: threads of different tenants are not on two hardware threads of one core at
+//! Core scheduling: threads of different tenants never run on two hardware threads of one core at
 //! the same time (the kernel's Documentation/admin-guide/hw-vuln/core-scheduling.rst).
 //!
 //! Tasks with the same cookie may share a core. The first process of a tenant gets a new cookie
-//! (`PR_SCHED_CORE_CREATE`). For each further one a thread that lives only that long takes the
-//! cookie of a process that has it (`PR_SCHED_CORE_SHARE_FROM`) and gives it on
-//! (`PR_SCHED_CORE_SHARE_TO`), so no thread of this process keeps one. Processes and threads that
-//! are started later inherit the cookie.
+//! (`PR_SCHED_CORE_CREATE`). For each further process, a temporary thread takes the cookie from a
+//! process of the tenant (`PR_SCHED_CORE_SHARE_FROM`) and passes it on (`PR_SCHED_CORE_SHARE_TO`),
+//! so no permanent thread of this process keeps a cookie. Processes and threads that are started
+//! later inherit the cookie.
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// What a cookie is given to (`enum pid_type` of the kernel).
+/// The receiver of a cookie (`enum pid_type` of the kernel).
 #[derive(Debug, Clone, Copy)]
 enum Scope {
     /// One thread.
@@ -26,21 +26,21 @@ enum Scope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CoreSchedulingMode {
-    /// Where the kernel can do it.
+    /// If the kernel supports it.
     Auto,
-    /// The daemon does not start where the kernel cannot.
+    /// Always: without kernel support the daemon does not start.
     Require,
     /// Never.
     Off,
 }
 
-/// Why there is no core scheduling.
+/// The reason why there is no core scheduling.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum NoCoreScheduling {
-    /// The configuration says so.
+    /// The configuration disables it.
     #[error("core_scheduling is \"off\"")]
     Off,
-    /// The kernel was built without it.
+    /// The kernel was built without support.
     #[error("the kernel has no core scheduling (CONFIG_SCHED_CORE, from Linux 5.14 on)")]
     Kernel,
     /// Each core has one hardware thread.
@@ -63,8 +63,7 @@ struct Tenant {
     members: Vec<i32>,
 }
 
-/// A process that has its tenant's cookie, for as long as this lives. To be dropped when the
-/// process has ended.
+/// A process with its tenant's cookie. This must be dropped when the process has ended.
 #[derive(Debug)]
 pub struct Member {
     cores: CoreScheduling,
@@ -73,7 +72,7 @@ pub struct Member {
 }
 
 impl CoreScheduling {
-    /// Core scheduling of this host.
+    /// Detects core scheduling of this host.
     ///
     /// # Errors
     /// [`NoCoreScheduling`].
@@ -88,7 +87,7 @@ impl CoreScheduling {
         }
     }
 
-    /// Core scheduling of this host, if it is wanted.
+    /// Core scheduling of this host, if the configuration requests it.
     ///
     /// # Errors
     /// [`NoCoreScheduling`].
@@ -102,7 +101,7 @@ impl CoreScheduling {
     /// Gives a process of a tenant the tenant's cookie.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn assign(&self, tenant: &str, pid: i32) -> io::Result<Member> {
         let mut tenants = self.lock();
         let of_tenant = tenants.entry(tenant.to_owned()).or_default();
@@ -115,10 +114,10 @@ impl CoreScheduling {
         Ok(self.member(tenant, pid))
     }
 
-    /// Notes a process that has the tenant's cookie already: an earlier daemon gave it.
+    /// Adds a process that has a cookie already: an earlier daemon assigned it.
     ///
     /// # Errors
-    /// Whatever the host answers, and if the process has no cookie.
+    /// Any I/O error of the host, and if the process has no cookie.
     pub fn adopt(&self, tenant: &str, pid: i32) -> io::Result<Member> {
         let cookie = on_own_thread(|| take(pid))?;
         let mut tenants = self.lock();
@@ -129,7 +128,7 @@ impl CoreScheduling {
                 return self.assign(tenant, pid);
             }
             (_, true) => of_tenant.cookie = cookie,
-            // Some process of the tenant got another one: from now on this.
+            // Some process of the tenant has another cookie: this one gets it too.
             (_, false) if cookie != of_tenant.cookie => {
                 drop(tenants);
                 return self.assign(tenant, pid);
@@ -155,11 +154,10 @@ impl CoreScheduling {
 }
 
 impl Tenant {
-    /// Gives a process the cookie of one that has it; `false` if there is none any more.
+    /// Gives a process the cookie of another member; `false` if no member has it any more.
     fn share(&self, pid: i32) -> io::Result<bool> {
         on_own_thread(|| {
-            // The number of a process that has ended may belong to another one, whose cookie
-            // differs.
+            // The number of an ended process may belong to another process, with another cookie.
             let takes = |&member: &i32| take(member).is_ok_and(|cookie| cookie == self.cookie);
             if !self.members.iter().any(takes) {
                 return Ok(false);
@@ -182,7 +180,7 @@ impl Drop for Member {
     }
 }
 
-/// Does something on a thread that may have any cookie, and ends.
+/// Does `work` on a temporary thread, whose cookie it may change.
 fn on_own_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("cookie".into());
@@ -191,13 +189,13 @@ fn on_own_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Re
     })
 }
 
-/// Gives the calling thread the cookie of a process. Result: its number; 0: none.
+/// Gives the calling thread the cookie of a process. Result: the cookie's number; 0: none.
 fn take(pid: i32) -> io::Result<u64> {
     control(libc::PR_SCHED_CORE_SHARE_FROM, pid, Scope::Thread)?;
     cookie_of_this_thread()
 }
 
-/// Number of the calling thread's cookie, by which two can be compared; 0: none.
+/// Number of the calling thread's cookie, for comparison; 0: none.
 fn cookie_of_this_thread() -> io::Result<u64> {
     let mut cookie: u64 = 0;
     let (command, thread) = (libc::PR_SCHED_CORE_GET, 0);
@@ -249,7 +247,7 @@ mod tests {
         child.id().try_into().unwrap()
     }
 
-    /// Where the kernel has it; otherwise that it says why not.
+    /// Works if the kernel has core scheduling; otherwise the reason must be reported.
     #[test]
     fn tenants_have_a_cookie_each() {
         let cores = match CoreScheduling::detect() {

@@ -1,9 +1,9 @@
-//! What `cpuid` says in a guest: of what KVM offers, the bits in the lists here and no others.
+//! The guest's `cpuid`: of the bits that KVM offers, those in the lists here and no others.
 //!
-//! KVM gives a guest the registers, MSRs and instructions that its CPUID says, so a bit that is
-//! missing here is code of KVM that no guest reaches: nested virtualisation (VMX, SVM), the PMU,
+//! KVM gives a guest the registers, MSRs and instructions that its CPUID announces. So a bit that
+//! is missing here is code of KVM that no guest reaches: nested virtualisation (VMX, SVM), the PMU,
 //! MPX, SGX, Processor Trace, protection keys, the paravirtual interfaces. The guest itself does
-//! not look: translated code uses what the [probe](crate::probe) found.
+//! not read CPUID: translated code uses the features that the [probe](crate::probe) found.
 //!
 //! Names of bits are from the Intel SDM volume 2, `CPUID`, and the AMD APM volume 3, appendix E.
 
@@ -11,14 +11,14 @@ use super::Error;
 use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
 use std::io;
 
-/// XCR0 components that the guest may use where the processor has them: x87, SSE, AVX, and the
-/// three of AVX-512.
+/// XCR0 components that the guest may use if the processor has them: x87, SSE, AVX, and the three
+/// of AVX-512.
 pub(super) const XCR0_WANTED: u64 = 0b1110_0111;
 
 /// The last leaf of the basic and of the extended range.
 const LAST_BASIC: u32 = 0xd;
 const LAST_EXTENDED: u32 = 0x8000_0008;
-/// Leaf with the parts of the XSAVE area, and where they begin in it, bytes.
+/// Leaf with the components of the XSAVE area, and the offset of the first of them, bytes.
 const XSAVE_LEAF: u32 = 0xd;
 const XSAVE_LEGACY: u32 = 576;
 
@@ -36,7 +36,7 @@ const fn bits(numbers: &[u32]) -> u32 {
 /// Leaf 1, ECX: SSE3, PCLMULQDQ, SSSE3, FMA, CMPXCHG16B, SSE4.1, SSE4.2, x2APIC, MOVBE, POPCNT,
 /// XSAVE, AVX, F16C.
 const LEAF_1_ECX: u32 = bits(&[0, 1, 9, 12, 13, 19, 20, 21, 22, 23, 26, 28, 29]);
-/// Leaf 1, EDX, and what of it AMD repeats in leaf 0x8000_0001: FPU, PSE, TSC, MSR, PAE, CX8,
+/// Leaf 1, EDX, with the bits that AMD repeats in leaf 0x8000_0001: FPU, PSE, TSC, MSR, PAE, CX8,
 /// APIC, CMOV, MMX, FXSR; only in leaf 1: CLFSH, SSE, SSE2.
 const REPEATED_EDX: u32 = bits(&[0, 3, 4, 5, 6, 8, 9, 15, 23, 24]);
 const LEAF_1_EDX: u32 = REPEATED_EDX | bits(&[19, 25, 26]);
@@ -52,10 +52,10 @@ const LEAF_8000_0001_EDX: u32 = REPEATED_EDX | bits(&[11, 20, 29]);
 /// Leaf 0x8000_0008, EAX: bits of physical and of linear addresses.
 const LEAF_8000_0008_EAX: u32 = 0xffff;
 
-/// What of a leaf the guest sees: masks of EAX, EBX, ECX and EDX. `None`: nothing.
+/// The visible part of a leaf: masks of EAX, EBX, ECX and EDX. `None`: nothing.
 const fn mask(function: u32, index: u32) -> Option<[u32; 4]> {
     Some(match (function, index) {
-        // Vendor, by which KVM itself decides things.
+        // Vendor, by which KVM itself makes decisions.
         (0 | 0x8000_0000, _) => [u32::MAX; 4],
         (1, _) => [u32::MAX, LEAF_1_EBX, LEAF_1_ECX, LEAF_1_EDX],
         (7, 0) => [0, LEAF_7_EBX, 0, 0],
@@ -68,8 +68,8 @@ const fn mask(function: u32, index: u32) -> Option<[u32; 4]> {
     })
 }
 
-/// What `cpuid` says on vCPU `id`, where KVM offers `supported`. Each vCPU is a package of one
-/// core with one thread, however many there are.
+/// The CPUID of vCPU `id`, if KVM offers `supported`. Each vCPU is a package of one core with one
+/// thread, regardless of the number of vCPUs.
 ///
 /// # Errors
 /// [`Error::Request`] if there are too many leaves, or no APIC has that number.
@@ -130,7 +130,7 @@ fn topology(apic_id: u8) -> [kvm_cpuid_entry2; 3] {
 mod tests {
     use super::*;
 
-    /// What a processor with everything has: all ones in each leaf that there may be.
+    /// A processor with every feature: all ones in each possible leaf.
     fn everything() -> CpuId {
         let ranges = [0..0x20, 0x4000_0000..0x4000_0010, 0x8000_0000..0x8000_0026];
         let entry = |function: u32, index: u32| kvm_cpuid_entry2 {
@@ -209,7 +209,7 @@ mod tests {
         let mut entries: Vec<_> = everything().as_slice().to_vec();
         for entry in &mut entries {
             if entry.function == XSAVE_LEAF && entry.index >= 2 {
-                // Each component after the one before.
+                // Each component follows the last one.
                 (entry.eax, entry.ebx) = (64, XSAVE_LEGACY + 64 * entry.index);
             }
         }

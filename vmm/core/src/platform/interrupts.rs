@@ -1,5 +1,5 @@
-//! Interrupts by messages: local APICs in the kernel, in x2APIC mode, and events whose
-//! signal is a message to one of them (MSI).
+//! Message-signalled interrupts (MSI): local APICs in the kernel, in x2APIC mode, and events that
+//! send a message to one of them.
 
 use super::{Error, Vcpu, Vm};
 use kvm_bindings::{
@@ -15,14 +15,14 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 pub(super) const APIC_BASE_X2APIC: u64 = 1 << 11 | 1 << 10;
 /// Offset of the spurious-interrupt vector register in the APIC's page.
 const SPURIOUS: usize = 0xf0;
-/// Its value: the APIC is enabled; vector 255, which is nobody's.
+/// Its value: the APIC is enabled, with the unassigned vector 255.
 const SPURIOUS_ENABLED: u32 = 1 << 8 | 0xff;
-/// Where messages are written (Intel SDM volume 3, 11.11.1), and the place of the
-/// destination in the address.
+/// Address of messages (Intel SDM volume 3, 11.11.1), and the bit position of the destination in
+/// the address.
 const MESSAGE_ADDRESS: u32 = 0xfee0_0000;
 const MESSAGE_DESTINATION: u32 = 12;
 
-/// An interrupt: which vCPU, and its vector.
+/// An interrupt: its vCPU and vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
     /// Number of the vCPU, below 255.
@@ -32,7 +32,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Its route, under the number `gsi`.
+    /// The message's route, under the number `gsi`.
     fn route(self, gsi: u32) -> kvm_irq_routing_entry {
         let mut entry = kvm_irq_routing_entry {
             gsi,
@@ -53,7 +53,7 @@ impl Vm {
     /// Gives the VM local APICs, before it has vCPUs.
     ///
     /// # Errors
-    /// [`Error::Request`], also if this KVM cannot.
+    /// [`Error::Request`], also if this KVM does not support them.
     pub fn add_apics(&mut self) -> Result<(), Error> {
         for (capability, request) in [
             (Cap::Irqfd, "interrupts by events are not supported"),
@@ -80,7 +80,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Events that are delivered as these messages; at most once for a VM.
+    /// Events that are delivered as these messages. To be called at most once for a VM.
     ///
     /// # Errors
     /// [`Error::Request`].

@@ -1,4 +1,4 @@
-//! Taking a vCPU back from the guest at any time.
+//! Makes a vCPU leave the guest at any time.
 
 use super::Error;
 use std::io;
@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use vmm_sys_util::signal::{SIGRTMIN, register_signal_handler};
 
-/// Forces `KVM_RUN` of one vCPU thread to return, also if the thread is just about
-/// to call it.
+/// Forces `KVM_RUN` of one vCPU thread to return, even if the thread is just about to call it.
 ///
-/// The kicker stores `immediate_exit` and then sends a signal: if the signal comes
-/// before `KVM_RUN`, the stored byte makes that return at once. The thread clears
-/// the byte before it looks at what is wanted from it ([`super::Vcpu::run`]).
+/// The kicker stores `immediate_exit` and then sends a signal. If the signal arrives before
+/// `KVM_RUN`, the stored byte makes `KVM_RUN` return at once. The thread clears the byte before it
+/// checks for requests ([`super::Vcpu::run`]).
 #[derive(Debug, Default)]
 pub struct Kicker {
     target: Mutex<Option<Target>>,
@@ -55,7 +54,7 @@ impl Kicker {
         Ok(())
     }
 
-    /// Ends the registration: later kicks do nothing.
+    /// Ends the registration: later kicks have no effect.
     pub(super) fn unregister(&self) {
         *self.lock() = None;
     }

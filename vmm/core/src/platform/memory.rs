@@ -1,6 +1,6 @@
-//! Host memory that the guest sees. The guest changes it at any time, so no
-//! references to its contents exist here: bytes are copied in and out, and words
-//! that both sides use at once are atomics.
+//! Host memory that the guest sees. The guest may change it at any time, so there are no references
+//! to its contents here: bytes are copied in and out, and words that both sides use at once are
+//! atomics.
 
 use super::Error;
 use hartline_abi::layout::PAGE_SIZE;
@@ -13,7 +13,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Alignment of every mapping: that of a huge page.
+/// Alignment of every mapping: the size of a huge page.
 const ALIGNMENT: usize = 2 << 20;
 /// Length of the smallest page.
 const PAGE: usize = PAGE_SIZE as usize;
@@ -24,7 +24,7 @@ pub struct Mapping {
     base: NonNull<u8>,
     length: usize,
     writable: bool,
-    /// Who unmaps it instead.
+    /// The owner that unmaps the memory instead.
     owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -35,7 +35,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Private zeroed memory, allocated when touched, in huge pages where the host has them.
+    /// Private zeroed memory, allocated on the first access, in huge pages if the host has them.
     ///
     /// # Errors
     /// [`Error::Memory`] if the host refuses.
@@ -43,7 +43,7 @@ impl Mapping {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let mapping = Self::map(what, length, protection, flags, -1)?;
-        // SAFETY: the range was mapped just now. Advice may be refused without harm.
+        // SAFETY: the range has just been mapped. Advice may be refused without harm.
         unsafe {
             libc::madvise(
                 mapping.base.as_ptr().cast(),
@@ -68,7 +68,7 @@ impl Mapping {
         )
     }
 
-    /// The first `length` bytes of a file, shared with others that have it.
+    /// The first `length` bytes of a file, shared with other processes that map it.
     ///
     /// # Errors
     /// [`Error::Memory`] if the host refuses.
@@ -77,11 +77,11 @@ impl Mapping {
         Self::map(what, length, protection, libc::MAP_SHARED, file.as_raw_fd())
     }
 
-    /// Memory of `owner`, read-only, which `bytes` gives of it: whole pages that begin at a
+    /// Maps read-only memory of `owner`, which `bytes` returns: whole pages that begin at a
     /// multiple of 2 MiB.
     ///
     /// # Safety
-    /// The memory stays where it is and as it is until the owner is dropped.
+    /// The memory must not move or change until the owner is dropped.
     ///
     /// # Errors
     /// [`Error::Memory`] if it is misaligned.
@@ -138,7 +138,7 @@ impl Mapping {
         };
         if address == libc::MAP_FAILED {
             let error = io::Error::last_os_error();
-            // SAFETY: the reservation is given back; nothing refers to it.
+            // SAFETY: releases the reservation; nothing refers to it.
             unsafe { libc::munmap(base.as_ptr().cast(), size) };
             return Err(failed(error));
         }
@@ -156,7 +156,7 @@ impl Mapping {
         self.length as u64
     }
 
-    /// Start of the mapping. What is behind it changes at any time.
+    /// Start of the mapping, whose contents may change at any time.
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         self.base
@@ -203,10 +203,10 @@ impl Mapping {
         Ok(())
     }
 
-    /// Fills `length` bytes at `offset` with those of a file from its byte `from` on.
+    /// Fills `length` bytes at `offset` with bytes of a file from its byte `from` on.
     ///
     /// # Errors
-    /// Whatever the host answers; a file that is shorter is an unexpected end.
+    /// Any I/O error of the host; a shorter file is an unexpected end.
     pub fn read_file(&self, offset: u64, file: &File, from: u64, length: u64) -> io::Result<()> {
         let from = libc::off_t::try_from(from).map_err(io::Error::other)?;
         let size = usize::try_from(length).map_err(io::Error::other)?;
@@ -236,11 +236,11 @@ impl Mapping {
         Ok(())
     }
 
-    /// One `read` of up to `length` bytes from a descriptor to `offset`. Result:
-    /// bytes read.
+    /// Makes one `read` of up to `length` bytes from a descriptor to `offset`. Result: the number
+    /// of bytes read.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn read_descriptor(&self, offset: u64, fd: RawFd, length: usize) -> io::Result<usize> {
         let size = if self.writable { length } else { usize::MAX };
         let target = self.pointer(offset, size).map_err(io::Error::other)?;
@@ -252,7 +252,7 @@ impl Mapping {
     /// Copies bytes from `offset`.
     ///
     /// # Errors
-    /// [`Error::Bounds`] if the range is not inside.
+    /// [`Error::Bounds`] if the range is not inside the mapping.
     pub fn read(&self, offset: u64, data: &mut [u8]) -> Result<(), Error> {
         let source = self.pointer(offset, data.len())?;
         // SAFETY: the source range was checked; `data` is exclusive memory elsewhere.
@@ -282,12 +282,12 @@ impl Mapping {
     /// Any bytes must be a valid `T`: it consists of integers.
     ///
     /// # Errors
-    /// [`Error::Bounds`] if it is not inside or misaligned.
+    /// [`Error::Bounds`] if the range is misaligned or not inside the mapping.
     pub unsafe fn read_value<T>(&self, offset: u64) -> Result<T, Error> {
         let source = self.aligned::<T>(offset, size_of::<T>())?;
         let mut value = MaybeUninit::<T>::uninit();
-        // SAFETY: checked range; the bytes are copied once, and are a valid T by the
-        // caller's promise.
+        // SAFETY: checked range; the bytes are copied once, and are a valid `T` as the caller
+        // guarantees.
         unsafe {
             ptr::copy_nonoverlapping(source.cast_const(), value.as_mut_ptr(), 1);
             Ok(value.assume_init())
@@ -297,7 +297,7 @@ impl Mapping {
     /// A 64-bit word used by both sides at once.
     ///
     /// # Errors
-    /// [`Error::Bounds`] if it is not inside, misaligned, or the mapping is read-only.
+    /// [`Error::Bounds`] if the word is misaligned or not inside, or the mapping is read-only.
     pub fn atomic_u64(&self, offset: u64) -> Result<&AtomicU64, Error> {
         let word = self.aligned::<u64>(offset, if self.writable { 8 } else { usize::MAX })?;
         // SAFETY: in range, aligned, writable, alive as long as `self`; the VMM
@@ -335,16 +335,16 @@ impl Drop for Mapping {
     }
 }
 
-/// The length of a mapping that has room for so many bytes; none if it has none, or if there cannot be
-/// so many with what aligning them takes.
+/// The length of a mapping for `length` bytes. `None` if that is 0, or too large together with the
+/// room for alignment.
 fn whole_pages(length: u64) -> Option<usize> {
     let length = usize::try_from(length).ok();
     let length = length.filter(|&n| n > 0 && n < usize::MAX - 2 * ALIGNMENT);
     length.map(|n| n.next_multiple_of(PAGE))
 }
 
-/// Where `length` bytes at an offset begin in a mapping of `mapped` bytes; none if they are not
-/// all in it.
+/// The start of `length` bytes at an offset in a mapping of `mapped` bytes. `None` if they are not
+/// completely inside.
 fn start_of(mapped: usize, offset: u64, length: usize) -> Option<usize> {
     let start = usize::try_from(offset).ok()?;
     let end = start.checked_add(length)?;
@@ -375,10 +375,10 @@ fn reserve_aligned(size: usize) -> io::Result<NonNull<u8>> {
     }
 }
 
-/// A file in memory with the given contents, without a name.
+/// A file in memory with the given contents.
 ///
 /// # Errors
-/// Whatever the host answers.
+/// Any I/O error of the host.
 pub fn memory_file(name: &std::ffi::CStr, contents: &[u8]) -> io::Result<File> {
     use std::io::Write;
     // SAFETY: a valid NUL-terminated name; the result is checked.
@@ -386,18 +386,18 @@ pub fn memory_file(name: &std::ffi::CStr, contents: &[u8]) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a fresh descriptor owned by nobody else.
+    // SAFETY: a fresh descriptor that has no other owner.
     let mut file = unsafe { File::from_raw_fd(fd) };
     file.write_all(contents)?;
     Ok(file)
 }
 
-/// What holds of all lengths and offsets. Kani proves it; tests try those around the ends.
+/// Properties of all lengths and offsets. Kani proves them; tests check values around the limits.
 #[cfg(any(test, kani))]
 mod properties {
     use super::*;
 
-    /// An access is allowed exactly if all its bytes are in the mapping: as numbers without end.
+    /// An access is allowed exactly if all its bytes are in the mapping, without overflow.
     fn accesses_are_inside(mapped: usize, offset: u64, length: usize) {
         let end = u128::from(offset) + length as u128;
         match start_of(mapped, offset, length) {
@@ -406,7 +406,7 @@ mod properties {
         }
     }
 
-    /// Lengths become whole pages, as few as there can be, that can be aligned.
+    /// Lengths are rounded up to the fewest whole pages that can be aligned.
     fn lengths_are_pages(length: u64) {
         match whole_pages(length) {
             Some(size) => {
@@ -493,11 +493,11 @@ mod tests {
         let owner = Arc::new(Mapping::anonymous("test", 2 << 20).unwrap());
         owner.write(5, b"bytes").unwrap();
         fn part(owner: &Mapping, from: usize, length: usize) -> &[u8] {
-            // SAFETY: inside the mapping, which nobody writes meanwhile.
+            // SAFETY: inside the mapping, which nothing writes meanwhile.
             unsafe { std::slice::from_raw_parts(owner.base().as_ptr().add(from), length) }
         }
         let of = |from, length| {
-            // SAFETY: as above; it stays mapped until it is dropped.
+            // SAFETY: as above; the memory stays mapped until the owner is dropped.
             unsafe {
                 Mapping::of("test", Arc::clone(&owner), |owner| {
                     part(owner, from, length)

@@ -1,5 +1,4 @@
-//! Everything that is KVM's own: the rest of the VMM sees memory, a VM, a vCPU
-//! and its exits.
+//! The KVM-specific code: the rest of the VMM sees memory, a VM, a vCPU and its exits.
 
 mod core_scheduling;
 mod cpuid;
@@ -24,7 +23,7 @@ pub use vm::{Access, Kvm, Vm};
 use std::io;
 use std::path::PathBuf;
 
-/// What can go wrong between the VMM and KVM or the host's memory management.
+/// Errors between the VMM and KVM or the host's memory management.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no KVM device.
@@ -48,10 +47,10 @@ pub enum Error {
     Open {
         /// The device file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The device answers, but not as KVM of the stable interface.
+    /// The device answers, but not with KVM's stable API version.
     #[error("{path} is no KVM device of API version 12 (it answers {version})")]
     NotKvm {
         /// The device file.
@@ -59,12 +58,12 @@ pub enum Error {
         /// What KVM_GET_API_VERSION returned.
         version: i32,
     },
-    /// More vCPUs than the host's KVM gives a VM.
+    /// The number of vCPUs exceeds the limit of the host's KVM.
     #[error("{cpus} vCPUs: this host's KVM gives a VM at most {most}")]
     Cpus {
-        /// What was asked for.
+        /// The requested number.
         cpus: u32,
-        /// What there can be.
+        /// The maximum number.
         most: usize,
     },
     /// A request to KVM failed.
@@ -72,20 +71,20 @@ pub enum Error {
     Request {
         /// Name of the ioctl.
         request: &'static str,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The host did not give memory.
+    /// The host refused memory.
     #[error("{length} bytes of memory for {what}: {source}")]
     Memory {
-        /// What it was for.
+        /// The purpose of the memory.
         what: &'static str,
-        /// How much.
+        /// The length, bytes.
         length: u64,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// An access outside a mapping: a mistake of the VMM, never of the guest.
+    /// An access is outside a mapping: a bug of the VMM, never of the guest.
     #[error("access to {length} bytes at offset {offset:#x} of a mapping of {mapped} bytes")]
     Bounds {
         /// Offset of the access.

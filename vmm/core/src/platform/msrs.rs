@@ -1,4 +1,4 @@
-//! MSRs and the PMU, which no guest needs.
+//! Disables MSRs and the PMU, which no guest needs.
 
 use super::{Error, Vm};
 use kvm_bindings::{
@@ -7,8 +7,8 @@ use kvm_bindings::{
 };
 use kvm_ioctls::{Cap, MsrFilterDefaultAction, MsrFilterRange, MsrFilterRangeFlags};
 
-/// A filter that denies by default must have a range. This one denies too: a bit for each of the
-/// MSRs 0 to 7, none of which is set.
+/// A filter that denies by default must have a range. This range denies too: its bitmap of the MSRs
+/// 0 to 7 has no bit set.
 const DENIED: MsrFilterRange<'static> = MsrFilterRange {
     flags: MsrFilterRangeFlags::READ.union(MsrFilterRangeFlags::WRITE),
     base: 0,
@@ -17,10 +17,9 @@ const DENIED: MsrFilterRange<'static> = MsrFilterRange {
 };
 
 impl Vm {
-    /// Makes `rdmsr` and `wrmsr` leave the VM, whatever MSR they name. Excepted are those of an
-    /// x2APIC, which KVM does not filter. The guest needs no others: bases of segments and the TSC
-    /// have instructions of their own, and the VMM sets what boot needs. Does nothing
-    /// if this KVM has no filters.
+    /// Makes `rdmsr` and `wrmsr` exit to the VMM for every MSR except x2APIC's, which KVM does not
+    /// filter. The guest needs no others: segment bases and the TSC have separate instructions, and
+    /// the VMM sets the MSRs for boot. Does nothing if this KVM has no filters.
     ///
     /// # Errors
     /// [`Error::Request`].
@@ -41,7 +40,7 @@ impl Vm {
             .map_err(Error::request("KVM_X86_SET_MSR_FILTER"))
     }
 
-    /// Takes the PMU away from vCPUs that are made after this, if this KVM can.
+    /// Disables the PMU of vCPUs that are made later, if this KVM can.
     ///
     /// # Errors
     /// [`Error::Request`].

@@ -17,19 +17,19 @@ ioctl_io_nr!(KVM_GET_STATS_FD, kvm_bindings::KVMIO, 0xce);
 const HEADER: usize = 24;
 /// Length of a descriptor without its name.
 const DESCRIPTOR: usize = 16;
-/// More than any kernel has; keeps a broken file from costing memory.
+/// Larger than any kernel's number; a broken file must not exhaust memory.
 const MAX_DESCRIPTORS: usize = 4096;
 
-/// How names of files with the counters of a vCPU begin. Nothing in a file system has such a
-/// name: a link to that is an absolute path.
+/// Prefix of the names of files with the counters of a vCPU. No file of a file system has such a
+/// name: a link to it is an absolute path.
 const VCPU_FILE: &[u8] = b"anon_inode:kvm-vcpu-stats";
 
-/// Where KVM keeps the counters of a vCPU, which can be read while it runs.
+/// An open file of KVM's counters of a vCPU, which can be read while the vCPU runs.
 #[derive(Debug)]
 pub struct CounterFile(File);
 
 impl CounterFile {
-    /// Those of a vCPU that does not run yet: opening waits until it does not.
+    /// Opens the counters of a vCPU that does not run yet: opening blocks while it runs.
     ///
     /// # Errors
     /// [`Error::Request`] if the kernel has no such interface.
@@ -40,7 +40,7 @@ impl CounterFile {
     /// The file that a descriptor is open on.
     ///
     /// # Errors
-    /// It is another one than of KVM's counters of a vCPU, or cannot be looked at.
+    /// The file is not KVM's counters of a vCPU, or its link cannot be read.
     pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
         let name = fs::read_link(link)?;
@@ -78,7 +78,7 @@ fn open(owner: RawFd) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a fresh descriptor owned by nobody else.
+    // SAFETY: a fresh descriptor that has no other owner.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
@@ -114,7 +114,7 @@ impl Counters {
         Self(sum)
     }
 
-    /// A counter; 0 if this kernel does not have it.
+    /// The value of a counter; 0 if this kernel does not have it.
     #[must_use]
     pub fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
@@ -162,7 +162,7 @@ impl Counters {
     }
 }
 
-/// The 32-bit word at `at`, which is inside.
+/// The 32-bit word at `at`, which must be inside `bytes`.
 fn word(bytes: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[at..at + 4]);

@@ -1,4 +1,4 @@
-//! A vCPU that starts at CPL 3 in 64-bit mode, and why it leaves the guest.
+//! A vCPU that starts at CPL 3 in 64-bit mode, and its exits.
 
 use super::cpuid::{self, XCR0_WANTED};
 use super::interrupts::APIC_BASE_X2APIC;
@@ -37,7 +37,7 @@ const TSS_BUSY: u8 = 11;
 /// CPUID vendors whose processors have SVM, as leaf 0 spells them in EBX, EDX, ECX.
 const SVM_VENDORS: [&[u8; 12]; 2] = [b"AuthenticAMD", b"HygonGenuine"];
 
-/// Where a vCPU starts, and the tables it uses.
+/// The start state of a vCPU, and the tables it uses.
 #[derive(Debug, Clone, Copy)]
 pub struct UserEntry {
     /// First instruction, at CPL 3.
@@ -58,14 +58,14 @@ pub struct UserEntry {
 
 /// Registers in physical memory.
 pub trait Mmio {
-    /// Serves a read at a guest-physical address; the result is whether there is something.
+    /// Serves a read at a guest-physical address. Result: whether a device is there.
     fn read(&self, gpa: u64, data: &mut [u8]) -> bool;
 
-    /// The same for a write.
+    /// Serves a write at a guest-physical address. Result: whether a device is there.
     fn write(&self, gpa: u64, data: &[u8]) -> bool;
 }
 
-/// No registers at all.
+/// No devices.
 impl Mmio for () {
     fn read(&self, _: u64, _: &mut [u8]) -> bool {
         false
@@ -76,31 +76,31 @@ impl Mmio for () {
     }
 }
 
-/// Why the guest left, if it can go on.
+/// The reason for an exit of a guest that can continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// `out` to a port.
     PortWrite(u16),
     /// An access to registers of devices, which was served.
     DeviceAccess,
-    /// Somebody kicked the vCPU.
+    /// The vCPU was kicked.
     Interrupted,
 }
 
-/// Why the guest cannot go on.
+/// The reason why the guest cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VmFailure {
     /// An exception that the guest's tables cannot deliver.
     TripleFault,
-    /// Read of physical memory that is not there.
+    /// A read of unmapped physical memory.
     WildRead(u64),
-    /// Write to physical memory that is not there or read-only.
+    /// A write to physical memory that is unmapped or read-only.
     WildWrite(u64),
     /// Write to a part of the pages that belong to the VMM.
     ProtectedWrite(&'static str),
-    /// An interrupt or exception by this vector, which nobody has.
+    /// An interrupt or exception with this unassigned vector.
     Nobody(u8),
-    /// `out` to a port that means nothing.
+    /// `out` to a port without a meaning.
     PortWrite(u16),
     /// `in` from a port.
     PortRead(u16),
@@ -108,11 +108,11 @@ pub enum VmFailure {
     MsrRead(u32),
     /// `wrmsr` to an MSR that the guest does not need.
     MsrWrite(u32),
-    /// `hlt` at CPL 0 with nothing that could wake it.
+    /// `hlt` at CPL 0 without a wake-up source.
     Halted,
     /// The processor refused the vCPU state (reason of the hardware).
     Entry(u64),
-    /// KVM gave up (an instruction it cannot emulate, usually).
+    /// KVM gave up, usually because it cannot emulate an instruction.
     Internal(u32),
     /// An exit reason of KVM that this VM cannot cause.
     Unexpected(u32),
@@ -147,7 +147,7 @@ impl fmt::Display for VmFailure {
 #[derive(Debug)]
 pub struct Vcpu {
     pub(super) fd: VcpuFd,
-    /// It has a local APIC in the kernel.
+    /// Whether the vCPU has a local APIC in the kernel.
     has_apic: bool,
     /// XCR0 of the guest, if its processor has XSAVE.
     xcr0: Option<u64>,
@@ -242,7 +242,7 @@ impl Vcpu {
         Ok(u64::from(khz) * 1000)
     }
 
-    /// The TSC as the guest reads it now.
+    /// The TSC as the guest would read it now.
     ///
     /// # Errors
     /// [`Error::Request`].
@@ -283,12 +283,11 @@ impl Vcpu {
         NonNull::from(&mut self.fd.get_kvm_run().immediate_exit)
     }
 
-    /// Runs the guest until it leaves. Accesses to physical memory that is not there go to
-    /// `devices`. After [`Exit::Interrupted`] the caller looks
-    /// at what is wanted from it.
+    /// Runs the guest until an exit. Accesses to unmapped physical memory go to `devices`. After
+    /// [`Exit::Interrupted`] the caller checks for requests.
     ///
     /// # Errors
-    /// The reason for which the guest cannot go on.
+    /// The reason why the guest cannot continue.
     pub fn run(&mut self, devices: &dyn Mmio) -> Result<Exit, VmFailure> {
         match self.fd.run() {
             Ok(VcpuExit::IoOut(port::NOBODY, data)) => Err(VmFailure::Nobody(vector_in(data))),
@@ -345,8 +344,8 @@ impl Drop for Vcpu {
     }
 }
 
-/// Refuses hypercalls and MSRs of KVM's paravirtual interfaces, of which the guest's CPUID has
-/// none, if this KVM can.
+/// Refuses hypercalls and MSRs of KVM's paravirtual interfaces, which the guest's CPUID does not
+/// announce, if this KVM can.
 fn restrict_interfaces(kvm: &Kvm, fd: &VcpuFd) -> Result<(), Error> {
     let number = KVM_CAP_ENFORCE_PV_FEATURE_CPUID;
     if kvm.system.check_extension_raw(number.into()) <= 0 {
@@ -361,7 +360,7 @@ fn restrict_interfaces(kvm: &Kvm, fd: &VcpuFd) -> Result<(), Error> {
         .map_err(Error::request("KVM_CAP_ENFORCE_PV_FEATURE_CPUID"))
 }
 
-/// The vector in the error code of a #NP because of a gate (Intel SDM volume 3, 6.13).
+/// The vector in the error code of a #NP that a gate caused (Intel SDM volume 3, 6.13).
 fn vector_in(error_code: &[u8]) -> u8 {
     let bytes = error_code.iter().rev();
     let code = bytes.fold(0u32, |code, &byte| code << 8 | u32::from(byte));
@@ -384,9 +383,9 @@ fn usable_xcr0(cpuid: &CpuId) -> Option<u64> {
     (has_xsave && usable & 0b11 == 0b11).then_some(usable)
 }
 
-/// The segment type with which the task register works. VT-x refuses to enter a guest
-/// whose TSS is not busy. Processors with SVM keep it available there, and QEMU's SVM
-/// grants no port by the I/O bitmap of a busy one: `out` at CPL 3 would be a #GP.
+/// The segment type for the task register. VT-x refuses to enter a guest whose TSS is not busy.
+/// Processors with SVM keep an available TSS, and QEMU's SVM grants no port by the I/O bitmap of a
+/// busy one: `out` at CPL 3 would be a #GP.
 fn task_register_type(cpuid: &CpuId) -> u8 {
     let vendor = cpuid.as_slice().iter().find(|e| e.function == 0);
     let has_svm = vendor.is_some_and(|e| {

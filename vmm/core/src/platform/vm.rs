@@ -20,7 +20,7 @@ pub struct Kvm {
 }
 
 impl Kvm {
-    /// Where Linux has the device.
+    /// Path of the device in Linux.
     pub const DEVICE: &str = "/dev/kvm";
 
     /// Opens the device and checks that it is KVM.
@@ -44,12 +44,12 @@ impl Kvm {
         Self::check(system, path)
     }
 
-    /// Takes the device, opened by somebody else, and checks that it is KVM.
+    /// Takes an open device, and checks that it is KVM.
     ///
     /// # Errors
     /// [`Error::NotKvm`].
     pub fn from_descriptor(device: OwnedFd) -> Result<Self, Error> {
-        // SAFETY: an open descriptor, which is given away.
+        // SAFETY: an open descriptor, whose ownership is passed on.
         let system = unsafe { kvm_ioctls::Kvm::from_raw_fd(device.into_raw_fd()) };
         Self::check(system, Path::new(Self::DEVICE))
     }
@@ -89,7 +89,7 @@ impl Kvm {
     pub fn create_vm(&self) -> Result<Vm, Error> {
         let fd = loop {
             match self.system.create_vm() {
-                // The kernel gives up for a signal while it registers with the address space.
+                // A signal can interrupt the kernel's registration with the address space.
                 Err(error) if error.errno() == libc::EINTR => {}
                 other => break other.map_err(Error::request("KVM_CREATE_VM"))?,
             }
@@ -120,12 +120,12 @@ impl Kvm {
     }
 }
 
-/// What the guest may do with a memory slot, whatever its page tables say.
+/// The guest's access rights to a memory slot, regardless of its page tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Read, write, execute.
     ReadWrite,
-    /// Read and execute; a write leaves the VM.
+    /// Read and execute; a write exits to the VMM.
     ReadOnly,
 }
 
@@ -134,7 +134,7 @@ pub enum Access {
 pub struct Vm {
     pub(super) fd: VmFd,
     slots: Vec<(u64, Arc<Mapping>)>,
-    /// Local APICs are in the kernel.
+    /// Whether the VM has local APICs in the kernel.
     pub(super) has_apics: bool,
 }
 

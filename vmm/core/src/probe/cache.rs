@@ -1,4 +1,4 @@
-//! Keeps the probe's result in the cache directory, for the host that it is about.
+//! Stores the probe's result in the cache directory, for the host that it was made on.
 
 use super::{Features, Host, ProbeError, probe};
 use crate::platform::Kvm;
@@ -9,12 +9,12 @@ use std::path::Path;
 
 /// Name of the file in the cache directory.
 const FILE: &str = "probe.json";
-/// Changes whenever the tests do.
+/// Incremented whenever the tests change.
 const VERSION: u32 = 1;
-/// Longer files are not looked at.
+/// Longer files are ignored.
 const MAX_LENGTH: u64 = 64 << 10;
 
-/// The file.
+/// The contents of the file.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 struct Stored {
     version: u32,
@@ -53,9 +53,8 @@ impl Stored {
     }
 }
 
-/// The result for this host from `directory`; probed and stored if there is none
-/// that is whole and about this host. That it cannot be stored is no error: the next
-/// start probes again.
+/// The result for this host from `directory`. If there is no valid result for this host, this
+/// probes and stores one. A failure to store is no error: the next start probes again.
 ///
 /// # Errors
 /// As [`probe`].
@@ -65,7 +64,7 @@ pub fn cached(kvm: &Kvm, directory: &Path) -> Result<Features, ProbeError> {
         return Ok(features);
     }
     let features = probe(kvm)?;
-    // What is lost is time only.
+    // A failure costs only time.
     let _ = store(directory, &host, &features);
     Ok(features)
 }
@@ -83,7 +82,7 @@ fn load(directory: &Path, host: &str) -> Option<Features> {
     valid.then_some(stored.features)
 }
 
-/// Written beside and renamed: readers see the old or the new file, whole.
+/// Writes a new file and renames it: readers see the complete old or new file.
 fn store(directory: &Path, host: &str, features: &Features) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let text = serde_json::to_vec(&Stored::new(host, features.clone()))?;

@@ -1,18 +1,18 @@
 //! The guest's side of the probe: position-independent code that runs at CPL 3.
 //!
 //! `rdi` is the scratch area (`offset` below). Every test ends with `out` to
-//! [`hartline_abi::port::PROBE`] and its result in `ebx`: [`TRAPPED`], [`RIGHT`],
-//! [`WRONG`] or [`STEP`]; registers that it uses need not be kept.
+//! [`hartline_abi::port::PROBE`] and its result in `ebx`: [`TRAPPED`], [`RIGHT`], [`WRONG`] or
+//! [`STEP`]. It may clobber registers.
 
 use std::arch::global_asm;
 
 /// The instruction raised an exception.
 pub(super) const TRAPPED: u64 = 0;
-/// The instruction computed what it must.
+/// The instruction's result was right.
 pub(super) const RIGHT: u64 = 1;
-/// The instruction computed something else.
+/// The instruction's result was wrong.
 pub(super) const WRONG: u64 = 2;
-/// A forced exit, with register contents to be kept; the test goes on after it.
+/// A forced exit that must preserve the registers; the test continues after it.
 pub(super) const STEP: u64 = 3;
 
 /// Index of the test of an invalid instruction.
@@ -39,7 +39,7 @@ pub(super) mod offset {
     pub const LOADED: u64 = 4096;
     /// Register contents as stored at the end of a test, laid out the same.
     pub const STORED: u64 = 8192;
-    /// Bytes of each of the two.
+    /// Length of each of the two, bytes.
     pub const CONTENTS: usize = 32 * 64 + 8 * 8;
     /// Top of the stack of tests.
     pub const STACK: u64 = 64 << 10;
@@ -54,13 +54,13 @@ unsafe extern "C" {
     static hartline_probe_trap: u8;
 }
 
-/// The code, to be copied to an executable page; its entry point is its start.
+/// The code, to be copied to an executable page; its entry point is at its start.
 pub(super) fn bytes() -> &'static [u8] {
     let (start, end) = (
         &raw const hartline_probe_start,
         &raw const hartline_probe_end,
     );
-    // SAFETY: both symbols are ends of one read-only section's contents, below.
+    // SAFETY: both symbols are the ends of the contents of one read-only section, below.
     unsafe { std::slice::from_raw_parts(start, end.addr() - start.addr()) }
 }
 

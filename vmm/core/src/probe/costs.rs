@@ -1,10 +1,10 @@
-//! What leaving a VM, and making one, costs on this host.
+//! The costs of exits, and of making a VM, on this host.
 
 use super::guest::Guest;
 use super::{Kvm, ProbeError};
 use std::time::{Duration, Instant};
 
-/// VMs that are made for the measurement.
+/// Number of VMs that are made for the measurement.
 const ROUNDS: usize = 7;
 
 /// Medians of measured times.
@@ -12,14 +12,14 @@ const ROUNDS: usize = 7;
 pub struct Costs {
     /// From `out` at CPL 3 to the VMM and back.
     pub exit: Duration,
-    /// A VM with its memory slots, a vCPU and the vCPU's CPUID.
+    /// Making a VM with its memory slots, a vCPU and the vCPU's CPUID.
     pub create: Duration,
-    /// Its end.
+    /// Destroying that VM.
     pub destroy: Duration,
 }
 
 impl Costs {
-    /// Measure. Takes some tens of milliseconds.
+    /// Measures the costs, in some tens of milliseconds.
     ///
     /// # Errors
     /// As [`super::probe`].

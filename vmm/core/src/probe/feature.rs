@@ -1,9 +1,9 @@
-//! The instruction-set extensions that are looked for.
+//! The instruction-set extensions that the probe tests.
 
 use std::fmt;
 
-/// An extension of the x86-64 instruction set beyond its baseline (SSE2), in the
-/// order in which the probe tests them: each after those that it needs.
+/// An extension of the x86-64 instruction set beyond its baseline (SSE2). The probe tests
+/// extensions in this order: each follows the ones that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names of the instruction set's manual")]
 pub enum Feature {
@@ -30,7 +30,7 @@ pub enum Feature {
     Avx512vl,
 }
 
-/// The vector registers whose contents must survive leaving the VM.
+/// The vector registers whose contents must survive exits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Registers {
     Xmm,
@@ -39,7 +39,7 @@ pub(super) enum Registers {
 }
 
 impl Feature {
-    /// All of them.
+    /// All features.
     pub const ALL: [Self; 21] = [
         Self::Sse3,
         Self::Ssse3,
@@ -116,9 +116,9 @@ impl Feature {
         }
     }
 
-    /// Whether translated code is compiled for it by default. The AVX-512 family is
-    /// not: its wide registers make every change of context dearer, and translated
-    /// code seldom has vectors of that length.
+    /// Whether translated code uses the feature by default. It does not use the AVX-512 family: its
+    /// wide registers make every context switch more expensive, and translated code seldom has
+    /// vectors of that length.
     #[must_use]
     pub fn by_default(self) -> bool {
         self < Self::Avx512f

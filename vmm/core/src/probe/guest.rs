@@ -24,7 +24,7 @@ const CODE: u64 = 2 * HUGE_PAGE_SIZE;
 /// Vector of #UD.
 pub(super) const INVALID_OPCODE: u64 = 6;
 
-/// How a test ended.
+/// The outcome of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Works,
@@ -32,7 +32,7 @@ pub(super) enum Outcome {
     Exception(u64),
     WrongResult,
     NotKept,
-    /// The VM cannot go on.
+    /// The VM cannot continue.
     Failed(VmFailure),
 }
 
@@ -40,7 +40,7 @@ pub(super) enum Outcome {
 pub(super) struct Guest {
     vcpu: Vcpu,
     ram: Arc<Mapping>,
-    /// Holds the memory slots.
+    /// Keeps the memory slots mapped.
     _vm: Vm,
 }
 
@@ -88,7 +88,7 @@ impl Guest {
         Ok(Self { vcpu, ram, _vm: vm })
     }
 
-    /// Check that the probe sees an invalid instruction and a wrong result.
+    /// Checks that the probe detects an invalid instruction and a wrong result.
     pub fn check(&mut self) -> Result<(), ProbeError> {
         let invalid = self.run(code::INVALID)?;
         let wrong = self.run(code::MISTAKEN)?;
@@ -98,13 +98,13 @@ impl Guest {
         }
     }
 
-    /// Run the test of one feature's instructions.
+    /// Runs the test of one feature's instructions.
     pub fn try_feature(&mut self, feature: Feature) -> Result<Outcome, ProbeError> {
         self.run(code::FEATURES + feature as usize)
     }
 
-    /// Fill the registers with random bytes, force exits while the host uses its own
-    /// registers, and compare.
+    /// Fills the registers with random bytes, forces exits while the host uses its own registers,
+    /// and compares.
     pub fn try_registers(&mut self, registers: Registers) -> Result<Outcome, ProbeError> {
         let (test, count, width, masks) = match registers {
             Registers::Xmm => (0, 16, 16, false),
@@ -144,7 +144,7 @@ impl Guest {
                 _ => return Err(ProbeError::Confused),
             }
         }
-        // The first one touched the guest's memory for the first time.
+        // The first exit includes the first access to the guest's memory.
         times.drain(..times.len().min(1));
         Ok(times)
     }
@@ -169,7 +169,7 @@ impl Guest {
         Err(ProbeError::Confused)
     }
 
-    /// Put the vCPU to the start of a test.
+    /// Sets the vCPU to the start of a test.
     fn start(&mut self, test: usize) -> Result<(), ProbeError> {
         let address = code::test(test).ok_or(ProbeError::Confused)? + RUNTIME_BASE;
         self.ram
@@ -186,7 +186,7 @@ impl Guest {
         Ok(())
     }
 
-    /// The exception that the stub put on the CPL 0 stack.
+    /// The exception whose frame the stub put on the CPL 0 stack.
     fn exception(&self) -> Result<Outcome, ProbeError> {
         let frame = supervisor::EXCEPTION_FRAME - supervisor::STACK_PAGE;
         let vector = frame + offset_of!(ExceptionFrame, vector) as u64;
@@ -196,8 +196,8 @@ impl Guest {
     }
 }
 
-/// Put other values into every vector register of the host thread, and let other
-/// threads run now and then, so that contents which nobody saved are lost.
+/// Overwrites every vector register of the host thread, and lets other threads run now and then, so
+/// that unsaved contents are lost.
 fn disturb(step: u64) {
     if is_x86_feature_detected!("avx512f") {
         // SAFETY: the instructions exist, and the registers are declared as changed.

@@ -1,4 +1,4 @@
-//! What kind of host this is.
+//! The kind of the host.
 
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::fmt;
@@ -18,7 +18,7 @@ pub enum KvmKind {
 }
 
 impl KvmKind {
-    /// The one that is loaded.
+    /// The kind of the loaded module.
     #[must_use]
     pub fn detect() -> Self {
         let kinds = [Self::Intel, Self::Amd, Self::Pvm];
@@ -44,7 +44,7 @@ impl fmt::Display for KvmKind {
     }
 }
 
-/// Processor, kernel and KVM: what the probe's result depends on.
+/// Processor, kernel and KVM, on which the probe's result depends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
     /// Brand string of the processor.
@@ -75,7 +75,7 @@ impl Host {
         }
     }
 
-    /// Equal for two hosts on which the probe finds the same.
+    /// A key that is equal for hosts with the same result of the probe.
     #[must_use]
     pub fn key(&self) -> String {
         let cpuid = self.cpuid.iter().map(|word| format!("{word:08x}"));

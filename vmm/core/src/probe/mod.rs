@@ -1,8 +1,8 @@
-//! Finds which x86-64 instruction-set extensions really work at CPL 3 in a guest of
-//! this host: neither KVM's CPUID list nor the processor's says it on every kind of
-//! KVM. Each extension's instructions run in a small VM, with the exception caught
-//! and results checked, and the contents of vector registers must survive exits
-//! while the host uses its own. Results are kept in the cache directory.
+//! Probes which x86-64 instruction-set extensions really work at CPL 3 in a guest of this host:
+//! neither KVM's CPUID list nor the processor's shows it on every kind of KVM. Each extension's
+//! instructions run in a small VM, which catches exceptions and checks results. The contents of
+//! vector registers must survive exits while the host uses its own. Results are stored in the cache
+//! directory.
 
 mod cache;
 mod code;
@@ -23,7 +23,7 @@ use feature::Registers;
 use guest::{Guest, INVALID_OPCODE, Outcome};
 use std::io;
 
-/// Why the probe has no result.
+/// The reason why the probe has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// KVM or the host refused.
@@ -32,7 +32,7 @@ pub enum ProbeError {
     /// The guest's memory could not be laid out.
     #[error(transparent)]
     Layout(#[from] crate::layout::Error),
-    /// The supervisor pages' memory file.
+    /// The memory file of the supervisor pages cannot be made.
     #[error("feature probe: cannot make a memory file: {source}")]
     File {
         /// The reason.
@@ -41,23 +41,23 @@ pub enum ProbeError {
     /// Even baseline instructions do not work, or lose the contents of registers.
     #[error("feature probe: programs cannot run on this KVM: {0}")]
     Baseline(String),
-    /// The probe guest did what it cannot do.
+    /// The probe guest behaved in an impossible way.
     #[error("feature probe: the guest left its way")]
     Confused,
 }
 
-/// What the probe found about one feature.
+/// The probe's result for one feature.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Finding {
     /// LLVM's name of the feature ([`Feature::llvm_name`]).
     pub name: String,
     /// Whether translated code may use it.
     pub works: bool,
-    /// Why not; empty if it works.
+    /// The reason why not; empty if it works.
     pub reason: String,
 }
 
-/// What the probe found: one finding per [`Feature`], in their order.
+/// The probe's results: one finding per [`Feature`], in their order.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Features {
     findings: Vec<Finding>,
@@ -97,10 +97,10 @@ impl Features {
     }
 }
 
-/// Probe now. Takes some tens of milliseconds.
+/// Probes now, in some tens of milliseconds.
 ///
 /// # Errors
-/// KVM refuses a VM, or not even baseline code works in it.
+/// KVM refuses a VM, or even baseline code does not work in it.
 pub fn probe(kvm: &Kvm) -> Result<Features, ProbeError> {
     let mut guest = Guest::new(kvm)?;
     guest.check()?;
@@ -124,14 +124,14 @@ pub fn probe(kvm: &Kvm) -> Result<Features, ProbeError> {
     Ok(features)
 }
 
-/// Why a feature cannot be used; `None` if it can.
+/// The reason why a feature cannot be used; `None` if it can.
 fn try_one(kvm: &Kvm, guest: &mut Guest, feature: Feature) -> Result<Option<String>, ProbeError> {
     let mut outcome = guest.try_feature(feature)?;
     if let (Outcome::Works, Some(registers)) = (outcome, feature.registers()) {
         outcome = guest.try_registers(registers)?;
     }
     if let Outcome::Failed(_) = outcome {
-        // A VM that failed is not used again.
+        // A failed VM is not used again.
         *guest = Guest::new(kvm)?;
     }
     Ok(describe(outcome))

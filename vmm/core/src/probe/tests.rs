@@ -1,4 +1,4 @@
-//! The probe in real VMs.
+//! Tests of the probe in real VMs.
 
 use super::*;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn finds_what_the_processor_has() {
     for finding in features.findings() {
         println!("{:<10} {} {}", finding.name, finding.works, finding.reason);
     }
-    // A guest cannot execute what the processor does not have.
+    // A guest cannot execute instructions that the processor does not have.
     for (feature, native) in [
         (Feature::Sse3, is_x86_feature_detected!("sse3")),
         (Feature::Popcnt, is_x86_feature_detected!("popcnt")),
@@ -37,7 +37,7 @@ fn finds_what_the_processor_has() {
     ] {
         assert!(native || !features.works(feature), "{feature}");
     }
-    // Integer instructions need no enabling: what the processor has works.
+    // Integer instructions need no enabling: the processor's features work.
     assert_eq!(
         features.works(Feature::Popcnt),
         is_x86_feature_detected!("popcnt")

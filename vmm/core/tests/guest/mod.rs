@@ -1,6 +1,6 @@
 //! Guests written in assembly, packed as the ELF file of a runtime.
 
-/// What is between two labels of assembly, and the entry points in it.
+/// Defines `entry` and `machine_code` for the code between two labels of assembly.
 macro_rules! blob {
     ($start:ident, $end:ident, $($name:literal => $symbol:ident),+ $(,)?) => {
         unsafe extern "C" {
@@ -28,9 +28,9 @@ macro_rules! blob {
 }
 pub(crate) use blob;
 
-/// What guests have in common, as assembly. `common_finish` ends with the code in esi.
-/// `common_open` lets CPL 3 write the page at r8 and gives the address of its entry in r11;
-/// `common_flush`, its end, loads the page table. `common_spin` never ends.
+/// Assembly that guests share. `common_finish` ends with the code in esi. `common_open` makes the
+/// page at r8 writable for CPL 3 and returns the address of its entry in r11; `common_flush`, its
+/// end, loads the page table. `common_spin` never ends.
 macro_rules! common {
     () => {
         concat!(
@@ -42,7 +42,7 @@ macro_rules! common {
             "mov dx, {exit}\n",
             "out dx, eax\n",
             "common_spin: jmp common_spin\n",
-            // Through the physmap, down the tables: top, then three levels.
+            // Walks the page tables through the physmap: the top, then three levels.
             "common_open:\n",
             "mov r9, {physmap}\n",
             "mov rdi, {shared}\n",
@@ -99,7 +99,7 @@ pub fn kvm_available(test: &str) -> bool {
     false
 }
 
-/// What to run.
+/// A guest to run.
 pub struct Guest {
     /// Its code.
     pub code: Vec<u8>,
@@ -107,14 +107,14 @@ pub struct Guest {
     pub entry: u64,
     /// As `Settings::timeout`.
     pub timeout: Option<Duration>,
-    /// How devices interrupt it.
+    /// The interrupt mode of devices.
     pub mode: Mode,
-    /// It has a network device.
+    /// Whether the guest has a network device.
     pub has_network: bool,
 }
 
 impl Guest {
-    /// A guest that ends by itself (or is broken, and ended after 100 s).
+    /// A guest that ends by itself. A broken one is ended after 100 s.
     pub fn new(code: Vec<u8>, entry: u64) -> Self {
         Self {
             code,
@@ -151,7 +151,7 @@ pub fn run_guest(guest: &Guest) -> Outcome {
     machine.run(settings).expect("the VM starts")
 }
 
-/// A TAP interface of its own, deleted when dropped.
+/// A TAP interface, deleted when dropped.
 struct Interface(String);
 
 impl Interface {
@@ -163,7 +163,7 @@ impl Interface {
         interface
     }
 
-    /// Whether it stays without a program that has it open.
+    /// Sets whether the interface stays when no program has it open.
     fn set_persistent(&self, stays: bool) -> io::Result<()> {
         /// `TUNSETIFF` and `TUNSETPERSIST` of `<linux/if_tun.h>`.
         const SET_INTERFACE: libc::c_ulong = 0x4004_54ca;
@@ -178,7 +178,7 @@ impl Interface {
         let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
         request.ifr_ifru.ifru_flags = flags as i16;
         let stays = libc::c_ulong::from(stays);
-        // SAFETY: the structure that the first request wants, and a number for the second.
+        // SAFETY: the first request takes this structure, the second a number.
         let results = unsafe {
             [
                 libc::ioctl(device.as_raw_fd(), SET_INTERFACE, &raw mut request),
@@ -204,7 +204,7 @@ impl Interface {
 
 impl Drop for Interface {
     fn drop(&mut self) {
-        // One that is gone already is as good.
+        // The interface may be gone already.
         let _ = self.set_persistent(false);
     }
 }

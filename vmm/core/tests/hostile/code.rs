@@ -1,6 +1,6 @@
-//! Guests that attack the interrupt path and the rings of devices. Most of them first take
-//! CPL 0 over: the page of exception stubs is replaced by one of their own, which the page
-//! tables, being the guest's, allow.
+//! Guests that attack the interrupt path and the rings of devices. Most of them first take over CPL
+//! 0: they replace the page of exception stubs by a page of their own. The page tables are the
+//! guest's and allow that.
 
 use crate::guest::{Guest, blob, common};
 use hartline_abi::boot::{BootInfo, Shared};
@@ -16,18 +16,18 @@ use hartline_abi::virtio::{register, status};
 use std::arch::global_asm;
 use std::mem::offset_of;
 
-/// Offset in RAM of pages that nobody uses.
+/// Offset in RAM of unused pages.
 const SPARE: u64 = 48 << 20;
-/// Offset in RAM of the table that a guest asks for.
+/// Offset in RAM of the vector table that a guest requests.
 const TABLE: u64 = SPARE + (1 << 20);
 /// Offset of the exception stubs in the supervisor slot, and of their common end in the page.
 const STUBS: u64 = 2 * PAGE_SIZE;
 const COMMON: u64 = 5;
-/// Where the page that replaces them has the guest's own code.
+/// Offset of the guest's own code in the replacement page.
 const OWN: u64 = 0x800;
 /// Exit code of a guest whose instruction faulted at CPL 0.
 pub const FAULT: u32 = 77;
-/// A vector of nobody.
+/// An unassigned vector.
 pub const NOBODY: u8 = 0x77;
 
 /// A gate to the VMM's exception stubs.
@@ -115,7 +115,7 @@ global_asm!(
     "4: xor r9d, r9d",
     "add qword ptr [rsp], 2",
     "iretq",
-    // The exception's frame has the stack pointer of the one before.
+    // The exception's frame holds the old stack pointer.
     "9: mov rsp, [rsp + 24]",
     "mov r9d, {fault}",
     "add qword ptr [rsp], 2",
@@ -127,14 +127,14 @@ global_asm!(
     "and rcx, -64",
     "wrgsbase rcx",
     "ret",
-    // Asks for the table, with the gate rax, rdx at vector ecx.
+    // Requests the vector table, with the gate rax, rdx at vector ecx.
     "hostile_ask:",
     "mov r8, {table}",
     "shl rcx, 4",
     "mov [r8 + rcx], rax",
     "mov [r8 + rcx + 8], rdx",
     "mov rax, {table_gpa}",
-    // The same with the address in rax.
+    // Requests the vector table at the address in rax.
     "hostile_ask_at:",
     "mov rdi, {shared}",
     "mov dword ptr [rdi + {operation}], {vectors}",
@@ -216,7 +216,7 @@ global_asm!(
     "mov rax, {shared_gpa}",
     "call hostile_ask_at",
     "jmp common_spin",
-    // The error number if there are no vectors.
+    // Exit code: the error number if there are no vectors.
     ".globl hostile_no_vectors",
     "hostile_no_vectors:",
     "call hostile_ask_first",
@@ -224,7 +224,7 @@ global_asm!(
     "mov rsi, [rdi + {result}]",
     "neg rsi",
     "jmp common_finish",
-    // An interrupt to itself by a vector of nobody.
+    // Sends an IPI to itself by an unassigned vector.
     ".globl hostile_nobody",
     "hostile_nobody:",
     "call hostile_hart",
@@ -235,8 +235,8 @@ global_asm!(
     "mov ecx, 0x83f",
     "ud2",
     "jmp common_spin",
-    // Acknowledges what was never raised, then interrupts itself three times by the vector of
-    // the device: how often the stub ran.
+    // Sends an EOI without a pending interrupt, then three IPIs to itself by the device's vector.
+    // Exit code: how often the stub ran.
     ".globl hostile_acknowledge",
     "hostile_acknowledge:",
     "call hostile_ask_first",
@@ -273,7 +273,7 @@ global_asm!(
     "call hostile_seize",
     "mov ebx, 1",
     "ud2",
-    // Rings everything that there is: 11 at the end.
+    // Rings the doorbells, also for unknown queues and operations. Exit code: 11 at the end.
     ".globl hostile_doorbells",
     "hostile_doorbells:",
     "call hostile_driver",
@@ -315,7 +315,7 @@ global_asm!(
     "mov rax, {buffer}",
     "call hostile_send",
     "jmp common_spin",
-    // A device interrupts by its vector: 1 when the stub has run once.
+    // A device interrupts by its vector. Exit code: 1 when the stub has run once.
     ".globl hostile_delivered",
     "hostile_delivered:",
     "call hostile_hart",
@@ -327,7 +327,7 @@ global_asm!(
     "cmp rsi, 0",
     "je 2b",
     "jmp common_finish",
-    // One instruction at CPL 0: 0 if it was executed, `FAULT` if not.
+    // Executes one instruction at CPL 0. Exit code: 0 if it was executed, `FAULT` if not.
     ".macro hostile_try name, instruction, number, low",
     ".globl hostile_\\name",
     "hostile_\\name:",
@@ -347,13 +347,13 @@ global_asm!(
     "hostile_try write_counter, {try_wrmsr}, 0xc1, 1",
     "hostile_try write_debugctl, {try_wrmsr}, 0x1d9, 1",
     "hostile_try write_system_time, {try_wrmsr}, 0x4b564d01, 1",
-    // SVME beside what is set.
+    // SVME in addition to the bits that are set.
     "hostile_try write_efer, {try_wrmsr}, 0xc0000080, 0x1d01",
     "hostile_try rdpmc, {rdpmc}, 0, 0",
     "hostile_try set_vmxe, {vmxe}, 0, 0",
     "hostile_try vmxon, {vmxon}, 0, 0",
     "hostile_try vmrun, {vmrun}, 0, 0x1000",
-    // 0 if `cpuid` says nothing that it should not, or the leaf.
+    // Exit code: 0 if `cpuid` reports nothing that it should not, otherwise the leaf.
     ".globl hostile_cpuid",
     "hostile_cpuid:",
     "call hostile_seize",
@@ -377,8 +377,8 @@ global_asm!(
     "jb 2b",
     "xor esi, esi",
     "jmp common_finish",
-    // Leaf, index, and bits that are not set. Beyond the last leaf Intel's processors have the
-    // last one with the same index, of which there is no number 63.
+    // Leaf, index, and bits that must be clear. Intel processors answer a leaf above the last with
+    // the last leaf at the same index; that leaf has no index 63.
     ".balign 4",
     "hostile_leaves:",
     ".long 1, 0, 0, 0xff0000ff, {not_1_ecx}, {not_1_edx}",
@@ -396,7 +396,7 @@ global_asm!(
     ".long 0x80000007, 0, -1, -1, -1, -1",
     ".long 0x80000008, 0, 0xffff0000, -1, -1, -1",
     "hostile_leaves_end:",
-    // Computes for some tenths of a second, honestly: 7.
+    // Computes for some tenths of a second without an attack. Exit code: 7.
     ".globl hostile_victim",
     "hostile_victim:",
     "mov rcx, 600000000",

@@ -1,4 +1,4 @@
-//! What this processor says of a vector without a gate: some emulators are wrong.
+//! The error code of this processor for a vector without a gate: some emulators are wrong.
 
 use std::arch::asm;
 use std::mem::MaybeUninit;
@@ -10,12 +10,12 @@ const FORBIDDEN: u8 = 0x77;
 /// Length of `int n`, bytes.
 const INT_LENGTH: i64 = 2;
 
-/// The vector that the VMM is told when `vector` has no gate.
+/// The vector that the VMM sees when `vector` has no gate.
 ///
 /// The processor puts the gate's number into the error code, from bit 3 on, and sets bit 1 (Intel
 /// SDM volume 3, 6.13). QEMU 7.2 puts the gate's distance in the table there, which is 16 for each
-/// vector in 64-bit mode and not 8. It does that for each error code of a gate, so the one of an
-/// `int n` that the kernel of this machine does not allow shows it.
+/// vector in 64-bit mode and not 8. It does that for each error code of a gate, so an `int n` that
+/// the host's kernel does not allow shows whether this processor does.
 pub fn told(vector: u8) -> u8 {
     static CODE: OnceLock<i64> = OnceLock::new();
     let code = *CODE.get_or_init(of_forbidden);
@@ -32,7 +32,7 @@ fn of_forbidden() -> i64 {
     static CODE: AtomicI64 = AtomicI64::new(-1);
 
     extern "C" fn on_fault(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-        // SAFETY: what Linux hands a handler with SA_SIGINFO.
+        // SAFETY: with SA_SIGINFO, Linux passes a `ucontext_t` as the third argument.
         let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
         let registers = &mut context.uc_mcontext.gregs;
         CODE.store(registers[libc::REG_ERR as usize], Ordering::SeqCst);
@@ -40,8 +40,8 @@ fn of_forbidden() -> i64 {
     }
 
     let handler: extern "C" fn(_, _, _) = on_fault;
-    // SAFETY: zeros are a valid action; the handler only changes what it is handed and an atomic,
-    // and lets the program go on behind the instruction.
+    // SAFETY: zeros are a valid action. The handler changes only its arguments and an atomic, and
+    // the program continues after the instruction.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as usize;

@@ -103,7 +103,7 @@ global_asm!(
     "mov rcx, [rcx + {exception_frame}]",
     "mov esi, [rcx + {frame_vector}]",
     "jmp common_finish",
-    // tsc: 1 if the counter is at most ten seconds past the time that was told
+    // tsc: 1 if the counter is at most ten seconds past the time that the VMM set
     ".globl guest_tsc",
     "guest_tsc:",
     "rdtsc",

@@ -23,7 +23,7 @@ use tokio::sync::Mutex;
 
 /// How long to wait for a machine that is about to start.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time between two looks whether it has.
+/// Period of the checks whether it has started.
 const RETRY: Duration = Duration::from_millis(50);
 /// Longest message of a client, bytes.
 const MAX_MESSAGE: usize = 64 << 10;
@@ -76,7 +76,7 @@ pub async fn attach(
     };
     let upgrade = upgrade.max_message_size(MAX_MESSAGE);
     Ok(upgrade.on_upgrade(async move |socket| {
-        // How a connection ends is the client's affair.
+        // The server does not need to know how a connection ends.
         let _ = serve(&target, (input, offsets), socket).await;
         drop(room);
     }))
@@ -96,7 +96,7 @@ async fn input_of(target: &Target) -> Result<StdUnixStream, Problem> {
     }
 }
 
-/// Bytes that a program has written to one of its outputs.
+/// The number of bytes that a program has written to one of its outputs.
 fn length(target: &Target, stream: LogStream) -> u64 {
     let file = target.daemon.machines.file(&target.id, stream.name());
     file.metadata().map_or(0, |metadata| metadata.len())
@@ -104,7 +104,7 @@ fn length(target: &Target, stream: LogStream) -> u64 {
 
 type Sink = Mutex<SplitSink<WebSocket, Message>>;
 
-/// Serves one client until the program ends or the client goes away.
+/// Serves one client until the program ends or the client disconnects.
 async fn serve(
     target: &Target,
     (input, offsets): (Option<StdUnixStream>, [u64; 2]),
@@ -136,7 +136,7 @@ async fn serve(
                 && let Some(stream) = &mut input
                 && write_input(stream, &bytes).await.is_err()
             {
-                // The program has ended, or will: the outputs tell.
+                // The program has ended, or will: the outputs show it.
                 input = None;
             }
         }
@@ -148,7 +148,7 @@ async fn serve(
     }
 }
 
-/// Sends what a program writes, until it has ended.
+/// Sends the program's output, until the program has ended.
 async fn send_output(mut reader: LogReader, tag: u8, sink: &Sink) -> Result<(), axum::Error> {
     while let Some(chunk) = reader.next().await.map_err(axum::Error::new)? {
         let message = [&[tag], &chunk[..]].concat();
@@ -160,10 +160,10 @@ async fn send_output(mut reader: LogReader, tag: u8, sink: &Sink) -> Result<(), 
     Ok(())
 }
 
-/// Gives a program input; no bytes are its end, also for others who attach.
+/// Writes to a program's standard input. No bytes close it, also for other clients.
 async fn write_input(stream: &mut UnixStream, bytes: &[u8]) -> io::Result<()> {
     match bytes {
-        // The VMM's end stays open, so closing would not tell the program.
+        // The VMM keeps its end open, so closing this one would not end the program's input.
         [] => stream.shutdown().await,
         bytes => stream.write_all(bytes).await,
     }

@@ -1,4 +1,4 @@
-//! What handlers take from requests: who calls, and parts that are checked.
+//! Extractors of handlers: the caller, and checked parts of requests.
 
 use crate::Daemon;
 use crate::connections::Room;
@@ -12,10 +12,10 @@ use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Which tenant an administrator acts for.
+/// Header with the tenant that an administrator acts for.
 const TENANT: &str = "hartline-tenant";
 
-/// A JSON body, or a problem that names what is wrong with it.
+/// A JSON body, or a problem that describes its fault.
 #[derive(Debug, FromRequest)]
 #[from_request(via(axum::Json), rejection(Problem))]
 pub struct Json<T>(pub T);
@@ -26,10 +26,10 @@ impl<T: serde::Serialize> IntoResponse for Json<T> {
     }
 }
 
-/// Reads a structure from a JSON object; the error says which field is wrong.
+/// Reads a structure from a JSON object; the error names the wrong field.
 ///
 /// # Errors
-/// The path of the field, and what is wrong.
+/// The path of the field, and its fault.
 pub fn from_object<T: serde::de::DeserializeOwned>(
     object: serde_json::Map<String, serde_json::Value>,
 ) -> Result<T, String> {
@@ -47,12 +47,12 @@ pub struct Query<T>(pub T);
 #[from_request(via(axum::extract::Path), rejection(Problem))]
 pub struct Path<T>(pub T);
 
-/// Who calls.
+/// The caller of a request.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// For which tenant.
+    /// The caller's tenant.
     pub tenant: String,
-    /// What it may do.
+    /// The caller's rights.
     pub scope: Scope,
 }
 
@@ -109,15 +109,15 @@ impl FromRequestParts<Arc<Daemon>> for Caller {
     }
 }
 
-/// One thing of the caller's tenant, which the path names. Requests that change nothing
-/// need the scope `read`, others `write`.
+/// An object of the caller's tenant, which the path names. Requests that change nothing need the
+/// scope `read`, others `write`.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// The daemon.
     pub daemon: Arc<Daemon>,
-    /// Who calls.
+    /// The caller.
     pub caller: Caller,
-    /// The part of the path that names it.
+    /// The part of the path that names the object.
     pub id: String,
 }
 

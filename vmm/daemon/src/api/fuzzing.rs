@@ -20,9 +20,8 @@ use serde::de::DeserializeOwned;
 /// Kinds of requests of [`read_request`].
 pub const REQUESTS: u8 = 14;
 
-/// Reads a body or a query string, `kind` says of which request. Result: the spec in it, if it has
-/// one, or the status that the client gets instead of what it asked for; none if the server
-/// does not get so far.
+/// Reads a body or a query string of the request `kind`. Result: the spec in it, if it has one, or
+/// the status of a refused request; `None` if the server refuses the request earlier.
 #[must_use]
 pub fn read_request(kind: u8, text: &[u8]) -> Option<Result<Option<Spec>, StatusCode>> {
     let read = match kind {
@@ -52,7 +51,7 @@ fn checked(spec: Spec) -> Result<Option<Spec>, Problem> {
 fn body<T: DeserializeOwned>(text: &[u8]) -> Option<Result<T, Problem>> {
     let request = Request::builder().header(CONTENT_TYPE, "application/json");
     let request = request.body(Body::from(text.to_vec())).ok()?;
-    // The body is there: nothing waits.
+    // The whole body is there, so nothing has to be awaited.
     let read = Json::<T>::from_request(request, &()).now_or_never()?;
     Some(read.map(|Json(value)| value))
 }

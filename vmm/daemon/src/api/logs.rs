@@ -1,4 +1,4 @@
-//! What programs of machines wrote.
+//! The output of machines' programs.
 
 use super::extract::{Query, Target};
 use super::lookup::find;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
-/// Time between two looks at a log that is followed.
+/// Period of the checks of a log that is followed.
 const FOLLOW: Duration = Duration::from_millis(25);
 /// Bytes of a log sent at a time.
 const CHUNK: usize = 64 << 10;
@@ -32,7 +32,7 @@ pub enum LogStream {
 }
 
 impl LogStream {
-    /// Name of its file.
+    /// Name of the output's file.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Stdout => "stdout",
@@ -88,7 +88,7 @@ pub(super) struct LogReader {
 }
 
 impl LogReader {
-    /// Reads one of a machine's outputs from a byte on.
+    /// Reads one of a machine's outputs from the byte `offset` on.
     pub(super) fn new(target: Target, stream: LogStream, offset: u64, follow: bool) -> Self {
         Self {
             path: target.daemon.machines.file(&target.id, stream.name()),
@@ -102,7 +102,7 @@ impl LogReader {
     /// The next bytes; `None` at the end.
     pub(super) async fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         loop {
-            // Asked before reading: what is written until its end is read.
+            // Ask before reading: everything written before the end is then read.
             let machine = find(&self.target, Kind::Machine);
             let active = machine.is_ok_and(|machine| machine.state.is_active());
             if self.file.is_none()

@@ -1,5 +1,5 @@
-//! What handlers of machines and of runs have in common: finding them, making them, and
-//! waiting for their end.
+//! Common parts of the handlers of machines and of runs: finding them, making them, and waiting for
+//! their end.
 
 use super::extract::{Caller, Target};
 use crate::Daemon;
@@ -31,7 +31,7 @@ pub struct Page {
     pub limit: u32,
 }
 
-/// Entries of a page if its request does not say.
+/// Default number of entries of a page.
 pub fn default_limit() -> u32 {
     100
 }
@@ -39,7 +39,7 @@ pub fn default_limit() -> u32 {
 /// Refuses pages that are empty or too long.
 ///
 /// # Errors
-/// Names the field.
+/// [`Problem`] with the field's name.
 pub fn check_limit(limit: u32) -> Result<(), Problem> {
     match (1..=1000).contains(&limit) {
         true => Ok(()),
@@ -47,10 +47,10 @@ pub fn check_limit(limit: u32) -> Result<(), Problem> {
     }
 }
 
-/// The caller's machine or run of an id. What belongs to others is not there.
+/// Finds the caller's machine or run by its id. Those of other tenants are not found.
 ///
 /// # Errors
-/// There is none, or the database.
+/// The caller has none of this id, or the database failed.
 pub fn find(target: &Target, kind: Kind) -> Result<Machine, Problem> {
     let found = target.daemon.store.machine(&target.id)?;
     let tenant = &target.caller.tenant;
@@ -63,19 +63,19 @@ pub fn find(target: &Target, kind: Kind) -> Result<Machine, Problem> {
     })
 }
 
-/// The caller's program that a spec names.
+/// Finds the caller's program that a spec names.
 ///
 /// # Errors
-/// There is none, or the database.
+/// The caller has no such program, or the database failed.
 pub fn find_program(daemon: &Daemon, caller: &Caller, spec: &Spec) -> Result<Program, Problem> {
     let program = daemon.store.program(&caller.tenant, &spec.program)?;
     program.ok_or_else(|| Problem::not_found("program"))
 }
 
-/// Refuses a spec with a network where there are none.
+/// Refuses a spec with a network if networks are not available.
 ///
 /// # Errors
-/// Why there are none.
+/// The reason why there are none.
 pub fn check_network(daemon: &Daemon, spec: &Spec) -> Result<(), Problem> {
     match spec.network {
         NetworkKind::None => Ok(()),
@@ -89,7 +89,7 @@ pub fn check_network(daemon: &Daemon, spec: &Spec) -> Result<(), Problem> {
 /// The idempotency key of a request, if it has one.
 ///
 /// # Errors
-/// It is no text, or too long.
+/// The key is no text, or too long.
 pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let key = headers.get(IDEMPOTENCY_KEY).map(|key| key.to_str());
     let key = key.transpose().map_err(Problem::bad_request)?;
@@ -100,12 +100,12 @@ pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     Ok(key)
 }
 
-/// Makes a machine or a run in the database; whether it is new. `extra` is what the request
-/// says besides the spec: another request may not use the same idempotency key. `input` is the
+/// Makes a machine or a run in the database. Result: whether it is new. `extra` is the part of the
+/// request besides the spec: another request may not use the same idempotency key. `input` is the
 /// length of its standard input, bytes.
 ///
 /// # Errors
-/// The key was used for another request, or the database.
+/// The key was used for another request, or the database failed.
 pub fn insert(
     daemon: &Daemon,
     caller: &Caller,
@@ -136,10 +136,10 @@ pub fn insert(
     }
 }
 
-/// Starts a machine or a run that was made just now. If it is refused, there is none.
+/// Starts a new machine or run. If it is refused, it is deleted.
 ///
 /// # Errors
-/// Why it is refused.
+/// The reason for the refusal.
 pub fn start_new(daemon: &Daemon, machine: &Machine) -> Result<Machine, Problem> {
     let started = match machine.state {
         MachineState::Queued => daemon.machines.admit(machine).map(|()| machine.clone()),
@@ -153,20 +153,20 @@ pub fn start_new(daemon: &Daemon, machine: &Machine) -> Result<Machine, Problem>
     })
 }
 
-/// Waits until a machine or a run has ended, is gone, or so many seconds have passed.
+/// Waits until a machine or a run has ended, is gone, or `seconds` have passed.
 ///
 /// # Errors
-/// That is too long.
+/// `seconds` is too long.
 pub async fn wait_for_end(target: &Target, kind: Kind, seconds: u64) -> Result<(), Problem> {
     if seconds > MAX_WAIT {
         let rule = format!("must be at most {MAX_WAIT}");
         return Err(Problem::field("seconds", rule));
     }
-    // Before looking, so that nothing is missed.
+    // Subscribes before the first check, so that no event is missed.
     let mut events = target.daemon.events.subscribe();
     let ended = async {
         while find(target, kind).is_ok_and(|machine| machine.state.is_active()) {
-            // An event of this machine, or of so many that some were missed.
+            // An event of this machine, or a gap in the events.
             while events
                 .recv()
                 .await
@@ -174,7 +174,7 @@ pub async fn wait_for_end(target: &Target, kind: Kind, seconds: u64) -> Result<(
             {}
         }
     };
-    // Whether it has ended or not, it is told as it is then.
+    // The caller reports the machine's state whether it has ended or not.
     let _ = tokio::time::timeout(Duration::from_secs(seconds), ended).await;
     Ok(())
 }

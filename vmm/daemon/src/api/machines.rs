@@ -48,7 +48,7 @@ pub struct MachineView {
 }
 
 impl MachineView {
-    /// Shows a machine as it is now.
+    /// The current view of a machine.
     pub(super) fn new(daemon: &Daemon, machine: Machine) -> Self {
         let address = machine.address.filter(|_| machine.state.has_started());
         Self {
@@ -105,7 +105,7 @@ pub async fn list(
     let label = label.flatten();
     let mut found = Vec::new();
     let mut after = which.after;
-    // Labels are looked at here: page after page until there are enough.
+    // The database does not filter by label: this reads pages until there are enough machines.
     loop {
         let (tenant, state) = (&caller.tenant, which.state);
         let page = daemon.store.machines(tenant, &after, state, which.limit)?;
@@ -143,7 +143,7 @@ pub struct MachineRequest {
 impl TryFrom<Map<String, Value>> for MachineRequest {
     type Error = String;
 
-    /// Unlike serde's own `flatten` this refuses fields that nobody knows.
+    /// Unlike serde's `flatten`, this refuses unknown fields.
     fn try_from(mut object: Map<String, Value>) -> Result<Self, Self::Error> {
         let start = match object.remove("start") {
             None => false,
@@ -179,7 +179,7 @@ pub async fn create(
     check_network(&daemon, &request.spec)?;
     path_in_tree(&request.spec, &program)?;
     let make = || -> Result<_, Problem> {
-        // Queued from the first: a daemon that ends now finds it so.
+        // Queued from the start: if the daemon ends now, the next one finds the machine queued.
         let state = match request.start {
             true => MachineState::Queued,
             false => MachineState::Created,
@@ -197,7 +197,7 @@ pub async fn create(
             }
         }
     };
-    // Waits for the disk.
+    // The transaction waits for the disk.
     let (status, machine) = tokio::task::block_in_place(make)?;
     Ok((status, axum::Json(MachineView::new(&daemon, machine))))
 }
@@ -225,13 +225,13 @@ pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Does something with a machine, and shows it afterwards.
+/// Does an action with a machine, and shows the machine afterwards.
 fn act(
     target: &Target,
     action: impl FnOnce(&Arc<Machines>, Machine) -> Result<(), MachineError>,
 ) -> Answer {
     let machine = find(target, Kind::Machine)?;
-    // Waits for the disk.
+    // The transaction waits for the disk.
     tokio::task::block_in_place(|| action(&target.daemon.machines, machine))?;
     show(target)
 }
@@ -302,7 +302,7 @@ pub async fn limit_network(
     target: Target,
     Json(limits): Json<NetworkLimits>,
 ) -> Result<Json<NetworkLimits>, Problem> {
-    // The operator's limits are not for tenants to change.
+    // Tenants must not change the operator's limits.
     target.caller.needs(Scope::Admin)?;
     let machine = find(&target, Kind::Machine)?;
     let both = [limits.bandwidth, limits.packets];

@@ -40,7 +40,7 @@ pub const MAX_JSON: usize = 256 << 10;
 )]
 struct Description;
 
-/// All routes, and the description of them.
+/// All routes, and their description.
 pub fn router(daemon: Arc<Daemon>) -> Router {
     let (router, mut description) = OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(system::health))

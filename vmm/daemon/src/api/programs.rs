@@ -22,7 +22,7 @@ use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
 const MAX_NAME: usize = 255;
-/// Most bytes of a refused upload that are still read, and for how long.
+/// Most bytes of a refused upload that are still read, and the time limit for that.
 const DISCARDED: usize = 16 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(2);
 
@@ -161,7 +161,7 @@ pub async fn upload(
     };
     let library = &daemon.library;
     let added = tokio::task::block_in_place(|| {
-        // From now on it counts as a program.
+        // From now on the upload counts as a program.
         drop(incoming);
         library.add(&temporary.0, &new)
     });
@@ -183,18 +183,18 @@ fn check_text(field: &str, text: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A file that is deleted if it is still there at the end.
+/// A file that is deleted when this is dropped, if it still exists.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // Usually it was renamed.
+        // Usually the file was renamed.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Reads the rest of a refused body, if it is not long. A connection that is closed with unread bytes
-/// is reset, and the client may not see the answer then.
+/// Reads the rest of a refused body, if it is short. A connection that is closed with unread bytes
+/// is reset, so the client might not see the answer.
 async fn discard(body: &mut BodyDataStream) {
     let rest = async {
         let mut left = DISCARDED;
@@ -208,7 +208,7 @@ async fn discard(body: &mut BodyDataStream) {
     let _ = tokio::time::timeout(DISCARD_TIME, rest).await;
 }
 
-/// An upload that is whole.
+/// A completely received upload.
 struct Received {
     id: String,
     size: u64,

@@ -1,5 +1,5 @@
-//! Runs: one call that runs a program and has its output for an answer, at once or, if it is
-//! asynchronous, when it is asked for.
+//! Runs: one call that runs a program and answers with its output, either in the answer or, if the
+//! run is asynchronous, on a later request.
 
 use super::extract::{Caller, Json, Query, Target, from_object};
 use super::lookup::{
@@ -33,12 +33,12 @@ use std::time::{Duration, Instant};
 const MAX_OUTPUT: u64 = 1 << 20;
 /// Most bytes of standard input.
 const MAX_INPUT: usize = 128 << 10;
-/// How long a run may take if its request does not say.
+/// Default time limit of a run.
 const DEFAULT_TIMEOUT_MS: u64 = 60_000;
 /// Header with which a client may ask for an asynchronous run (RFC 7240).
 const PREFER: &str = "prefer";
 const RESPOND_ASYNC: &str = "respond-async";
-/// How long a run that is deleted may take to end, seconds.
+/// The time for a deleted run to end, seconds.
 const DELETE_WAIT: u64 = 10;
 
 /// What to run.
@@ -58,7 +58,7 @@ pub struct RunRequest {
 impl TryFrom<Map<String, Value>> for RunRequest {
     type Error = String;
 
-    /// Unlike serde's own `flatten` this refuses fields that nobody knows.
+    /// Unlike serde's `flatten`, this refuses unknown fields.
     fn try_from(mut object: Map<String, Value>) -> Result<Self, Self::Error> {
         let stdin = match object.remove("stdin") {
             None => String::new(),
@@ -160,7 +160,7 @@ impl RunStatus {
         let outcome = match run.result {
             Some(result) => {
                 let open = |name| File::open(daemon.machines.file(&run.id, name));
-                // Of one that was ended while it waited there are none.
+                // A run that was ended in the queue has no outputs.
                 let outputs = match (open("stdout"), open("stderr")) {
                     (Ok(stdout), Ok(stderr)) => [stdout, stderr],
                     _ => [memory_file(c"stdout", b"")?, memory_file(c"stderr", b"")?],
@@ -209,7 +209,7 @@ pub async fn create(
     let key = idempotency_key(&headers)?;
     let answers_at_once = !request.wait || prefers_async(&headers);
     if answers_at_once || key.is_some() {
-        // Waits for the disk.
+        // The transaction waits for the disk.
         let submit = || submit(&daemon, &caller, &request, &program, key);
         let run = tokio::task::block_in_place(submit)?;
         return match answers_at_once {
@@ -225,7 +225,7 @@ pub async fn create(
     Ok(axum::Json(outcome).into_response())
 }
 
-/// Checks everything of a request that needs no database, and sets what it left out.
+/// Checks everything of a request that needs no database, and sets default values.
 fn check(request: &mut RunRequest) -> Result<(), Problem> {
     request.spec.timeout_ms.get_or_insert(DEFAULT_TIMEOUT_MS);
     if request.spec.interactive {
@@ -243,7 +243,7 @@ fn check(request: &mut RunRequest) -> Result<(), Problem> {
     check_spec(&request.spec)
 }
 
-/// Whether a client asks for an answer at once.
+/// Whether a client requests an asynchronous run.
 fn prefers_async(headers: &HeaderMap) -> bool {
     let values = headers.get_all(PREFER).iter();
     values
@@ -252,7 +252,7 @@ fn prefers_async(headers: &HeaderMap) -> bool {
         .any(|token| token.trim().eq_ignore_ascii_case(RESPOND_ASYNC))
 }
 
-/// Makes an asynchronous run. It is on the disk when this returns.
+/// Makes an asynchronous run. The run is on the disk when this returns.
 fn submit(
     daemon: &Arc<Daemon>,
     caller: &Caller,
@@ -277,7 +277,7 @@ fn submit(
     start_new(daemon, &run)
 }
 
-/// The answer that says where to ask for a run.
+/// The answer with the location of a run.
 fn accepted(daemon: &Daemon, run: Machine) -> Result<Response, Problem> {
     let headers = [
         (header::LOCATION, format!("/v1/runs/{}", run.id)),
@@ -290,7 +290,7 @@ fn accepted(daemon: &Daemon, run: Machine) -> Result<Response, Problem> {
     Ok((StatusCode::ACCEPTED, headers, status).into_response())
 }
 
-/// The outcome of a run that is kept, when it has ended.
+/// The outcome of a kept run, once the run has ended.
 async fn outcome(target: &Target) -> Result<Response, Problem> {
     let run = loop {
         let run = find(target, Kind::Run)?;
@@ -308,7 +308,7 @@ async fn outcome(target: &Target) -> Result<Response, Problem> {
     Ok(axum::Json(status.outcome).into_response())
 }
 
-/// Runs a program to its end. Dropping this ends it.
+/// Runs a program to its end. Dropping this ends the program.
 async fn run(
     daemon: &Arc<Daemon>,
     caller: &Caller,
@@ -358,7 +358,7 @@ async fn run(
         }
         _ => String::new(),
     };
-    // Its process ends by itself, and is ended if it does not.
+    // The process ends by itself; if it does not, dropping `vmm` ends it.
     drop((vmm, permit, claim));
     let result = match result {
         Ok(Ok(result)) => result,

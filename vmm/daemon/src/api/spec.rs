@@ -1,4 +1,4 @@
-//! Which specs of machines and runs are accepted.
+//! Checks of specs of machines and runs.
 
 use crate::problem::Problem;
 use crate::store::Spec;
@@ -6,13 +6,13 @@ use hartline_jail::MAX_MESSAGE;
 use hartline_vmm::layout::{MAX_CPUS, MAX_RAM, MIN_RAM};
 
 const MAX_TIMEOUT_MS: u64 = 30 * 24 * 3600 * 1000;
-/// Longest arguments and environment together, bytes: they go to the VMM in one message.
+/// Longest arguments and environment together, bytes: one message takes both to the VMM.
 const MAX_STRINGS: usize = MAX_MESSAGE / 4;
 const MAX_LABELS: usize = 64;
 const MAX_VOLUMES: usize = 8;
 /// Longest path of a volume in a machine, bytes.
 const MAX_MOUNT_PATH: usize = 1024;
-/// What names of volumes are.
+/// The rule for names of volumes.
 pub(super) const VOLUME_NAME: &str = "a volume's name has 1 to 63 lower-case letters, digits, \
     underscores, dots and hyphens, and begins with a letter or a digit";
 const MOUNT_PATH: &str = "a volume's path begins with a slash, and each part of it with a letter, \
@@ -21,7 +21,7 @@ const MOUNT_PATH: &str = "a volume's path begins with a slash, and each part of 
 /// Checks everything of a spec that needs no database.
 ///
 /// # Errors
-/// Names the field.
+/// [`Problem`] with the field's name.
 pub(super) fn check_spec(spec: &Spec) -> Result<(), Problem> {
     if !(1..=MAX_CPUS as u32).contains(&spec.cpus) {
         return Err(Problem::field(
@@ -102,7 +102,7 @@ pub(super) fn is_volume_name(name: &str) -> bool {
         && bytes.all(|byte| is_plain(byte) || b"_.-".contains(&byte))
 }
 
-/// Whether a volume may be at this path: never the root, nor `.` or `..` in it.
+/// Whether a volume may be mounted at this path: not the root, and no `.` or `..` in it.
 fn is_mount_path(path: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let is_part = |part: &str| {

@@ -1,4 +1,4 @@
-//! What machines use.
+//! Resource use of machines.
 
 use super::extract::Target;
 use super::lookup::find;

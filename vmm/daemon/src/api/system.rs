@@ -59,7 +59,7 @@ pub async fn ready(
     let running = daemon.scheduler.load().running;
     let networks = daemon.networks.check().err();
     let readiness = Readiness {
-        // Under load all of them are in use.
+        // Under load all VMMs are in use.
         ready: vmms_ready > 0 || running > 0,
         vmms_ready,
         limits_enforced: daemon.unenforced.is_none(),
@@ -147,7 +147,7 @@ pub async fn events(
             let event = axum::response::sse::Event::default();
             let event = match receiver.recv().await {
                 Ok(happened) if happened.tenant == tenant => {
-                    // A value of ours is always JSON.
+                    // An event always serializes to JSON.
                     event
                         .event("machine")
                         .json_data(happened)

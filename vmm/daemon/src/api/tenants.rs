@@ -96,7 +96,7 @@ pub async fn put(
             return Err(Problem::field(name, format!("must be at most {most}")));
         }
     }
-    // Waits for the disk.
+    // The transaction waits for the disk.
     let put = || daemon.store.put_tenant(&tenant, &quota);
     Ok(Json(tokio::task::block_in_place(put)?))
 }
@@ -157,7 +157,7 @@ pub async fn create_key(
         return Err(Problem::not_found("tenant"));
     }
     let (scope, label) = (request.scope, &request.label);
-    // Waits for the disk.
+    // The transaction waits for the disk.
     let make = || daemon.keys.make(&daemon.store, &tenant, scope, label);
     let (kept, key) = tokio::task::block_in_place(make)?;
     Ok((StatusCode::CREATED, Json(KeyMade { kept, key })))
@@ -173,7 +173,7 @@ pub async fn delete_key(
     Path((tenant, key)): Path<(String, String)>,
 ) -> Result<StatusCode, Problem> {
     caller.needs(Scope::Admin)?;
-    // Waits for the disk.
+    // The transaction waits for the disk.
     match tokio::task::block_in_place(|| daemon.store.delete_key(&tenant, &key))? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(Problem::not_found("key")),

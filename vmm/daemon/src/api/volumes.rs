@@ -18,10 +18,10 @@ const MIN_SIZE: u64 = 1 << 20;
 const MAX_SIZE: u64 = 1 << 40;
 const MAX_INODES: u64 = MAX_SIZE / cost::NODE;
 
-/// Refuses volumes that the caller does not have, or that a machine is to have twice.
+/// Refuses volumes that the caller does not have, and volumes that occur twice.
 ///
 /// # Errors
-/// Names what is wrong.
+/// [`Problem`] with the fault.
 pub(super) fn check_mounts(daemon: &Daemon, caller: &Caller, spec: &Spec) -> Result<(), Problem> {
     let mut seen = BTreeSet::new();
     for mount in &spec.volumes {
@@ -99,7 +99,7 @@ pub async fn create(
         let rule = format!("must be from 1 to {MAX_INODES}");
         return Err(Problem::field("inodes", rule));
     }
-    // Each of them costs that much of the size.
+    // Each inode costs that much of the size.
     let most = request.size / cost::NODE;
     let inodes = request.inodes.map_or(most, |inodes| inodes.min(most));
     let volumes = &daemon.volumes;
@@ -108,7 +108,7 @@ pub async fn create(
         inodes,
     };
     let make = || volumes.create(&caller.tenant, &request.name, size);
-    // Waits for the disk.
+    // The transaction waits for the disk.
     let volume = tokio::task::block_in_place(make)?;
     Ok((StatusCode::CREATED, axum::Json(volume)))
 }

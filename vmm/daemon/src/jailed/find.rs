@@ -1,4 +1,4 @@
-//! Finding what is to be translated in a tree, and what it contains.
+//! Finds the files of a tree that are to be translated, and their contents.
 
 use super::protocol::{ElfFile, FromWorker, MAX_AHEAD, PROGRAM_PATH, UploadKind};
 use hartline_tree::TreeImage;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Finds the files that `programs` of a tree need translated.
 ///
 /// # Errors
-/// What is wrong with the upload, as a message for the tenant.
+/// The fault of the upload, as a message for the tenant.
 pub fn find(
     tree: &Arc<TreeImage>,
     kind: UploadKind,
@@ -47,7 +47,7 @@ pub fn find(
     })
 }
 
-/// Finds out what a file of a tree contains. No files: it cannot be translated.
+/// Identifies the contents of a file of a tree. No files: it cannot be translated.
 #[must_use]
 pub fn digest(tree: Arc<TreeImage>, inode: u32) -> FromWorker {
     let found = elf(&TreeFile::new(tree, inode));
@@ -56,7 +56,7 @@ pub fn digest(tree: Arc<TreeImage>, inode: u32) -> FromWorker {
     }
 }
 
-/// What is in a file, if that is an ELF file.
+/// The inode and digest of a file, if it is an ELF file.
 fn elf(file: &TreeFile) -> io::Result<Option<ElfFile>> {
     let bytes = file.bytes()?;
     Ok(bytes.starts_with(&ELF_MAGIC).then(|| ElfFile {

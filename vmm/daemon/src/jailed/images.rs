@@ -1,4 +1,4 @@
-//! Translation images that the daemon had made, or has made when the guest wants them.
+//! Translation images that the daemon prepared, or prepares when the guest requests them.
 
 use super::protocol::{FromVmm, ImageAnswer, ImageName};
 use hartline_jail::Channel;
@@ -18,17 +18,17 @@ pub struct FromDaemon {
 
 #[derive(Debug)]
 struct State {
-    /// Images that nobody has asked for yet.
+    /// Images that have not been requested yet.
     there: HashMap<ImageName, ImageFile>,
-    /// Who waits for others; `None`: the daemon is gone, no more will come.
+    /// Requests that wait for other images; `None`: the daemon is gone, no more images will come.
     waiting: Option<HashMap<ImageName, Sender<ImageFile>>>,
 }
 
 impl FromDaemon {
-    /// Begins to listen for images, on a thread of its own, which ends with the channel.
+    /// Starts to listen for images, on a thread that ends with the channel.
     ///
     /// # Errors
-    /// There can be no thread.
+    /// The thread cannot be started.
     pub fn start(
         channel: Arc<Channel>,
         there: HashMap<ImageName, ImageFile>,
@@ -48,7 +48,7 @@ impl FromDaemon {
         Ok(images)
     }
 
-    /// An image that is there.
+    /// Takes an image that is already there.
     pub fn take(&self, name: ImageName) -> Option<ImageFile> {
         self.lock().there.remove(&name)
     }
@@ -61,11 +61,11 @@ impl FromDaemon {
             let image = file.and_then(|file| ImageFile::open(file.into()).ok());
             let waiting = self.lock().waiting.as_mut().and_then(|w| w.remove(&name));
             if let (Some(image), Some(waiting)) = (image, waiting) {
-                // Who waits does so until this end is dropped.
+                // The receiver waits until this sender is dropped.
                 let _ = waiting.send(image);
             }
         }
-        // Nobody waits for ever.
+        // Dropping the senders ends the waiting requests.
         self.lock().waiting = None;
     }
 
@@ -93,7 +93,7 @@ impl ImageSource for FromDaemon {
     }
 
     fn serve(&self, file: &CodeFile, variant: u32, client: &Client) {
-        // The daemon knows no other files.
+        // The daemon knows files of the tree only.
         if !matches!(file, CodeFile::Tree(_)) {
             return;
         }
@@ -101,7 +101,7 @@ impl ImageSource for FromDaemon {
             inode: file.inode(),
             variant,
         };
-        // It is interpreted meanwhile.
+        // The code is interpreted meanwhile.
         client.nothing_yet();
         if let Some(image) = self.ask(name) {
             client.show(image);

@@ -26,13 +26,13 @@ use std::sync::Arc;
 /// Why a jailed process ended without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum JailedError {
-    /// It was not started by the daemon.
+    /// The daemon did not start the process.
     #[error("usage: jailed ROLE ROOT UID, by hartlined only")]
     Usage,
-    /// It could not lock itself in.
+    /// The process could not lock itself in.
     #[error(transparent)]
     Jail(#[from] jail::JailError),
-    /// The policy.
+    /// The filters could not be compiled or installed.
     #[error(transparent)]
     Filter(#[from] jail::FilterError),
     /// The VM could not be made.
@@ -44,7 +44,7 @@ pub enum JailedError {
     /// The connection to the daemon.
     #[error("connection to the daemon: {0}")]
     Channel(#[from] io::Error),
-    /// What the daemon sent is not understood: it is another version.
+    /// A message of the daemon cannot be decoded: the daemon is another version.
     #[error("message of the daemon: {0}")]
     Message(#[from] serde_json::Error),
     /// A descriptor did not come with a message.
@@ -76,14 +76,14 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
             Role::Vmm | Role::Worker => Vec::new(),
         },
     };
-    // The jail has no system call for it.
+    // The jail forbids the system call for it.
     let is_vmm = matches!(role, Role::Vmm | Role::VmmWithVolumes);
     let batch = is_vmm.then(Batch::new).and_then(Result::ok);
     if let Some(descriptors) = jail::enter(&jail, &filters)? {
         hartline_devices::volume::use_descriptors(descriptors);
     }
-    // The daemon's standard error is not for what strangers' files make this process say.
-    // SAFETY: descriptor 0 is /dev/null, and nobody owns number 2.
+    // Files of tenants must not make this process write to the daemon's standard error.
+    // SAFETY: descriptor 0 is /dev/null, and nothing owns descriptor 2.
     unsafe { libc::dup2(0, 2) };
     match role {
         Role::Vmm | Role::VmmWithVolumes => {
@@ -97,11 +97,11 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
 
 /// Takes a descriptor that the daemon put at a number.
 fn inherited(fd: RawFd) -> Result<OwnedFd, JailedError> {
-    // SAFETY: no memory is involved; tells whether the descriptor is open.
+    // SAFETY: no memory is involved; the call fails if the descriptor is not open.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
         return Err(JailedError::Usage);
     }
-    // SAFETY: open, and nobody else in this process knows of it: it is taken once.
+    // SAFETY: the descriptor is open, and has no other owner in this process: it is taken once.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

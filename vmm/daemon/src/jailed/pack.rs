@@ -9,7 +9,7 @@ use std::path::Path;
 /// Makes a tree of `upload`, which has at most `limit` bytes of data.
 ///
 /// # Errors
-/// What is wrong with the upload, as a message for the tenant.
+/// The fault of the upload, as a message for the tenant.
 pub fn pack(
     upload: File,
     kind: UploadKind,

@@ -8,16 +8,16 @@ use hartline_vmm::{ExitReason, UserExits};
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Where the program of an upload that is one ELF file is in its tree.
+/// Path in the tree of a program that was uploaded as one ELF file.
 pub const PROGRAM_PATH: &str = "/program";
 
 /// Largest IP packet of a VM's network interface, bytes.
 pub const MTU: u16 = 1500;
 
-/// To a VMM: what to run. Descriptors that come with it: standard input, output and error
-/// of the program, the file that gets the [`RunResult`], the tree, the other end of standard
-/// input if it is interactive, the TAP interface if it has a network, and the translation
-/// images in the order of `images`.
+/// Job for a VMM. Descriptors that come with it: standard input, output and error of the program,
+/// the file that gets the [`RunResult`], the tree, the other end of standard input if it is
+/// interactive, the TAP interface if it has a network, and the translation images in the order of
+/// `images`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunJob {
     /// RAM, bytes.
@@ -30,32 +30,32 @@ pub struct RunJob {
     pub arguments: Vec<String>,
     /// `NAME=value` strings.
     pub environment: Vec<String>,
-    /// Ends the program after so many milliseconds.
+    /// Timeout of the program, milliseconds.
     pub timeout_ms: Option<u64>,
-    /// Inodes of the files that there are images of, of the normal variant.
+    /// Inodes of the files that have images, of the normal variant.
     pub images: Vec<u32>,
     /// Keep standard input open: at [`INPUT_FD`](hartline_jail::INPUT_FD).
     pub interactive: bool,
-    /// The VM goes on when the daemon ends.
+    /// Whether the VM continues when the daemon ends.
     pub outlives_daemon: bool,
     /// Its volumes, in the order of the directories that the VMM was started with.
     pub volumes: Vec<VolumeJob>,
     /// Its network interface.
     pub network: Option<NetworkJob>,
-    /// Processors of its own, if it has any: those of the vCPUs, and one for all other threads.
+    /// Dedicated processors, if the VM has any: one for each vCPU, and one for all other threads.
     pub processors: Vec<u32>,
 }
 
 /// The network interface of a VM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkJob {
-    /// Its address.
+    /// The VM's address.
     pub address: Ipv4Addr,
     /// Length of the network's prefix, bits.
     pub prefix: u8,
     /// The gateway's address.
     pub gateway: Ipv4Addr,
-    /// Its second address, if the network has IPv6.
+    /// The VM's IPv6 address, if the network has IPv6.
     pub ipv6: Option<Address6>,
     /// Most bytes per second in each direction; 0: no limit.
     pub bandwidth: u64,
@@ -77,13 +77,13 @@ pub struct Address6 {
 /// A volume of a VM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeJob {
-    /// Absolute path where the program finds it.
+    /// Absolute path of the volume for the program.
     pub path: String,
-    /// The program may change nothing in it.
+    /// Whether the program must not change anything in it.
     pub read_only: bool,
-    /// What it holds.
+    /// The room that is in use.
     pub used: Room,
-    /// What it may hold.
+    /// The room that may be used.
     pub limit: Room,
 }
 
@@ -108,16 +108,16 @@ impl From<Room> for Space {
     }
 }
 
-/// From a VMM.
+/// Message from a VMM.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum FromVmm {
-    /// It is locked in, and its VM is there.
+    /// The process is locked in, and its VM exists.
     Ready,
-    /// It has its job. If that outlives the daemon, so does this process from now on.
+    /// The VMM has its job. If the job outlives the daemon, the process does so from now on.
     Started,
-    /// Another image is wanted.
+    /// The VMM requests another image.
     Wants(ImageName),
-    /// The program has ended. The same is in the result file by now.
+    /// The program has ended. The result file has the same result by now.
     Ended(Box<RunResult>),
 }
 
@@ -130,32 +130,33 @@ pub struct ImageName {
     pub variant: u32,
 }
 
-/// To a VMM that wanted an image, which comes as descriptor. Without one there is none.
+/// Answer to a VMM that requested an image. The descriptor is the image; without one, there is no
+/// image.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ImageAnswer(pub ImageName);
 
-/// How a program ended.
+/// The end of a program, with its costs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunResult {
     /// Exit code as `hartline run` has it.
     pub code: u8,
-    /// Why it did not end by itself; empty if it did.
+    /// The reason why the program did not end by itself; empty if it did.
     pub message: String,
     /// Microseconds until the program was entered.
     pub boot_us: u64,
-    /// Microseconds from then to its end.
+    /// Microseconds from the entry to the program's end.
     pub run_us: u64,
     /// Exits of its vCPUs to the VMM.
     pub exits: Exits,
-    /// Exits that KVM counted, if it counts them.
+    /// Exits that KVM counted, if KVM counts them.
     pub kvm_exits: Option<u64>,
-    /// What they were for.
+    /// KVM's exits by reason.
     #[serde(default)]
     pub kvm_reasons: Option<KvmReasons>,
     /// Requests of the program's machine to its volumes.
     #[serde(default)]
     pub volume_requests: u64,
-    /// What went over its network interface, if it had one.
+    /// Traffic of the program's network interface, if it had one.
     #[serde(default)]
     pub network: Option<Traffic>,
 }
@@ -246,7 +247,7 @@ impl From<&Counters> for KvmReasons {
 }
 
 impl RunResult {
-    /// Of a program that was not run to its end by its VMM.
+    /// The result of a program that its VMM did not run to the end.
     #[must_use]
     pub fn not_run(code: u8, message: impl Into<String>) -> Self {
         Self {
@@ -299,91 +300,91 @@ pub struct ElfFile {
     pub digest: [u8; 32],
 }
 
-/// To a worker, with one descriptor.
+/// Job for a worker, with one descriptor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum WorkerJob {
     /// Make a tree of the upload. Descriptor: the upload.
     Pack {
-        /// What it is.
+        /// The kind of the upload.
         kind: UploadKind,
         /// Bytes of data that the tree may have.
         limit: u64,
     },
-    /// Find what is to be translated ahead. Descriptor: the tree.
+    /// Find the files to translate ahead. Descriptor: the tree.
     ///
-    /// Not by the worker that packed: what that was made to say of a file would name its
-    /// translation, which other tenants use too.
+    /// The worker that packed the tree does not do this: a compromised packer could give a false
+    /// digest of a file. The digest names its translation, which other tenants use too.
     Find {
-        /// What the upload was.
+        /// The kind of the upload.
         kind: UploadKind,
         /// Programs in a root file system that are to be translated.
         programs: Vec<String>,
     },
-    /// Find out what a file contains. Descriptor: the tree that it is in.
+    /// Identify the contents of a file. Descriptor: the tree with the file.
     Digest {
         /// Its inode.
         inode: u32,
     },
-    /// Translate a file. Descriptor: the tree that it is in.
+    /// Translate a file. Descriptor: the tree with the file.
     Translate {
-        /// Which, and how.
+        /// The file, and its variant.
         image: ImageName,
         /// Processor features to use, as LLVM names them.
         features: String,
     },
 }
 
-/// From a worker.
+/// Message from a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum FromWorker {
-    /// With the tree as descriptor.
+    /// The tree is packed; it is the descriptor.
     Packed,
     /// The tree would have more data than the limit.
     TooMuch,
-    /// Files that can be translated, [`MAX_AHEAD`] at most: the programs and what they load
-    /// when they start, or the one that was asked for.
+    /// Files that can be translated, [`MAX_AHEAD`] at most: the programs and the files that they
+    /// load when they start, or the requested file.
     Found {
         /// The files.
         files: Vec<ElfFile>,
     },
-    /// How far the translation is, in guest instructions.
+    /// Progress of the translation, in guest instructions.
     Progress {
-        /// Translated.
+        /// Translated instructions.
         done: usize,
-        /// To be translated.
+        /// All instructions to translate.
         total: usize,
     },
-    /// With the image as descriptor.
+    /// The image is finished; it is the descriptor.
     Translated,
-    /// The upload is at fault, or too much.
+    /// The upload is invalid or too large.
     Failed {
-        /// Why.
+        /// The reason.
         message: String,
     },
 }
 
-/// To a worker that has a volume.
+/// Task for a worker that has a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VolumeTask {
-    /// Count what it holds.
+    /// Count the room in use.
     Measure,
     /// Delete everything in it.
     Empty,
 }
 
-/// From a worker that has a volume.
+/// Message from a worker that has a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromVolumeWorker {
-    /// What the volume holds.
+    /// The room that the volume uses.
     Measured {
-        /// As the limits of a volume count it.
+        /// Counted as for the limits of a volume.
         used: Room,
     },
-    /// There is nothing in the volume any more.
+    /// The volume is empty.
     Emptied,
-    /// The host refuses.
+    /// The host refused the task.
     Failed {
-        /// Why.
+        /// The reason.
         message: String,
     },
 }

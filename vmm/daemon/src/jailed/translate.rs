@@ -19,7 +19,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// Translates a file of a tree as a whole.
 ///
 /// # Errors
-/// What is wrong with it, as a message for the tenant.
+/// The fault of the file, as a message for the tenant.
 pub fn translate(
     tree: Arc<TreeImage>,
     name: ImageName,
@@ -49,7 +49,7 @@ pub fn translate(
     Ok((FromWorker::Translated, Some(file)))
 }
 
-/// Tells the daemon now and then how far it is.
+/// Reports progress to the daemon at intervals.
 struct Report<'a> {
     channel: &'a Channel,
     last: Mutex<Instant>,
@@ -62,7 +62,7 @@ impl Progress for Report<'_> {
             *last = Instant::now();
             let message = FromWorker::Progress { done, total };
             if let Ok(message) = serde_json::to_vec(&message) {
-                // A daemon that is gone ends this process.
+                // This process ends with the daemon, so a failed message does not matter.
                 let _ = self.channel.send(&message, &[]);
             }
         }

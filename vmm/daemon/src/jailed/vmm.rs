@@ -1,4 +1,4 @@
-//! A jailed VMM: makes a VM, waits for what is to run in it, runs that, and ends.
+//! A jailed VMM: makes a VM, waits for its job, runs the job, and ends.
 
 use super::JailedError;
 use super::images::FromDaemon;
@@ -35,12 +35,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long host and guest watch the rings of a network interface before they sleep.
+/// How long host and guest busy-poll the rings of a network interface before they sleep.
 const POLLING: Duration = Duration::from_micros(200);
 
-/// Makes a VM, says so, and runs what comes, with these directories as volumes, and packets for
-/// its network interface going through `batch`. The daemon's end before that is the end of this
-/// process too.
+/// Makes a VM, reports it, and runs the job that arrives. `volumes` are the directories of its
+/// volumes; packets of its network interface go through `batch`. If the daemon ends before the job,
+/// this process ends too.
 ///
 /// # Errors
 /// [`JailedError`].
@@ -51,7 +51,8 @@ pub fn serve(
     volumes: Vec<OwnedFd>,
     batch: Option<Batch>,
 ) -> Result<(), JailedError> {
-    // Until the VM runs, they wait: the first process of a PID namespace would not get them.
+    // Signals stay pending until the VM runs: the first process of a PID namespace would not
+    // receive them.
     let _signals = SignalSet::block(false)?;
     let blank = Blank::new(kvm, 1, Mode::Safepoint)?;
     channel.send(&serde_json::to_vec(&FromVmm::Ready)?, &[])?;
@@ -61,7 +62,7 @@ pub fn serve(
     }
     let job: RunJob = serde_json::from_slice(&message)?;
     let threads = Arc::new(Placement::begin(job.processors.clone(), Some(filters)));
-    // Before it takes its output: by that another daemon knows that it goes on.
+    // Before the VMM takes its output: the output shows another daemon that this process continues.
     if job.outlives_daemon {
         set_parent_death_signal(0);
     }
@@ -75,7 +76,7 @@ pub fn serve(
     live.set_network_limits(limits.unwrap_or_default());
     let live = Arc::new(live);
     put(Some(file.into()), COUNTERS_FD)?;
-    // Nobody may be there any more, and need not be.
+    // The daemon may be gone, and is not needed.
     let _ = channel.send(&serde_json::to_vec(&FromVmm::Started)?, &[]);
     let images = FromDaemon::start(Arc::clone(&channel), given.images)?;
     let network = job.network.as_ref().zip(given.tap);
@@ -87,7 +88,7 @@ pub fn serve(
     let result = run(blank, &job, parts, images, threads)
         .unwrap_or_else(|message| RunResult::not_run(FAILURE, message));
     result_file.write_all(&serde_json::to_vec(&result)?)?;
-    // Nobody may be there any more: the file has it.
+    // The daemon may be gone; the result is in the file.
     let _ = channel.send(&serde_json::to_vec(&FromVmm::Ended(Box::new(result)))?, &[]);
     Ok(())
 }
@@ -99,7 +100,7 @@ struct Given {
     images: HashMap<ImageName, ImageFile>,
 }
 
-/// The volumes of a job, which are these directories.
+/// The volumes of a job, with these directories.
 fn volumes_of(job: &RunJob, directories: Vec<OwnedFd>) -> Result<Vec<Volume>, JailedError> {
     if directories.len() != job.volumes.len() {
         return Err(JailedError::Descriptor);
@@ -115,10 +116,10 @@ fn volumes_of(job: &RunJob, directories: Vec<OwnedFd>) -> Result<Vec<Volume>, Ja
     Ok(volumes.collect())
 }
 
-/// A network interface, and what the guest is told of it.
+/// A network interface, and its settings for the guest.
 type Interface = (Network, NetSettings);
 
-/// The network interface whose other end the descriptor is.
+/// The network interface whose other end `tap` is.
 fn interface(
     job: &NetworkJob,
     (tap, batch): (File, Option<Batch>),
@@ -128,7 +129,7 @@ fn interface(
     let [a, b, c, d] = address;
     let network = Network {
         backends: vec![Box::new(Tap::from_file(tap, MTU, batch))],
-        // Locally administered; in its network nobody else has the address.
+        // Locally administered, and unique in its network.
         mac: [2, 0, a, b, c, d],
         polling: POLLING,
         limits,
@@ -147,8 +148,8 @@ fn interface(
     (network, settings)
 }
 
-/// Makes the program's standard descriptors this process's own. Result: the file for the
-/// result, and the rest.
+/// Makes the program's standard descriptors this process's own. Result: the file for the result,
+/// and the other descriptors.
 fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Given), JailedError> {
     let mut descriptors = descriptors.into_iter();
     for standard in 0..3 {
@@ -190,15 +191,15 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
 /// Puts a descriptor at a number for good.
 fn put(descriptor: Option<OwnedFd>, number: RawFd) -> Result<(), JailedError> {
     let descriptor = descriptor.ok_or(JailedError::Descriptor)?;
-    // SAFETY: replaces a standard descriptor, which nobody owns, or takes a number above all
-    // that are in use.
+    // SAFETY: replaces a standard descriptor, which nothing owns, or takes a number above all that
+    // are in use.
     match unsafe { libc::dup2(descriptor.as_raw_fd(), number) } {
         -1 => Err(std::io::Error::last_os_error().into()),
         _ => Ok(()),
     }
 }
 
-/// The tree, the volumes, the network interface, and where it is written what the VM does.
+/// The tree, the volumes, the network interface, and the VM's counters.
 type Parts = (
     Arc<TreeImage>,
     Vec<Volume>,
@@ -206,7 +207,7 @@ type Parts = (
     Arc<LiveCounters>,
 );
 
-/// Runs the program; what keeps it from running is a message for its owner.
+/// Runs the program. An error is a message for the program's owner.
 fn run(
     blank: Blank,
     job: &RunJob,
@@ -249,7 +250,7 @@ fn run(
         ..Settings::new(&arguments)
     };
     let outcome = blank.run(settings).map_err(|error| error.to_string())?;
-    // Of what happens in translated code the guest knows where it was, and no registers.
+    // For translated code the guest knows the location, and no registers.
     let locate = |_: &_| None;
     let name = job.arguments.first().map_or("", String::as_str);
     let program = Program {

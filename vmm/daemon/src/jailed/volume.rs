@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Does one task with the volume.
 ///
 /// # Errors
-/// [`JailedError`]. What the host refuses is an answer.
+/// [`JailedError`]. An error of the host is an answer.
 pub fn work(channel: &Channel, volumes: &[OwnedFd]) -> Result<(), JailedError> {
     let (message, _) = channel.receive()?;
     if message.is_empty() {

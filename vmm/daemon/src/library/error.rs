@@ -1,63 +1,63 @@
-//! Why a program cannot be prepared or used.
+//! Errors of preparing or using a program.
 
 use crate::problem::{STORAGE_FULL, STORAGE_QUOTA, TRANSLATION_BUDGET};
 use crate::store::StoreError;
 use std::io;
 use std::time::Duration;
 
-/// Why a program cannot be prepared or used.
+/// The reason why a program cannot be prepared or used.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
-    /// The upload is at fault.
+    /// The upload is invalid.
     #[error("{0}")]
     Upload(String),
-    /// It took too long.
+    /// A job took too long.
     #[error("{what} took longer than {} s", time.as_secs())]
     Time {
-        /// What.
+        /// The job.
         what: &'static str,
-        /// How long it may take.
+        /// The time limit.
         time: Duration,
     },
-    /// The disk has no room for what was made.
+    /// The disk has no room for a result.
     #[error("{what}: the disk has no room for {bytes} bytes")]
     Full {
-        /// What was to be kept.
+        /// The result.
         what: &'static str,
-        /// Its length.
+        /// Length of the result, bytes.
         bytes: u64,
     },
-    /// The tenant's quota has no room for what was made.
+    /// The tenant's quota has no room for a result.
     #[error("{what}: the tenant has {left} bytes left for what it stores")]
     Quota {
-        /// What was to be kept.
+        /// The result.
         what: &'static str,
-        /// Its length, or a length that it has at least.
+        /// Length of the result, or a lower bound of it, bytes.
         bytes: u64,
         /// Bytes that the tenant has left.
         left: u64,
     },
-    /// The tenant has used its processor time for translations.
+    /// The tenant has used up its processor time for translations.
     #[error("the tenant has used its processor time for translations of an hour")]
     Budget,
-    /// The program was deleted meanwhile.
+    /// The program was deleted during the work.
     #[error("the program was deleted")]
     Gone,
-    /// The host.
+    /// An operation of the host failed.
     #[error("{what}: {source}")]
     Host {
-        /// What failed.
+        /// The operation.
         what: &'static str,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl LibraryError {
-    /// A stable code for it.
+    /// A stable code for the error.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl LibraryError {
         }
     }
 
-    /// The same error once more, if the same work would always end with it.
+    /// A copy of the error, if the same work would always end with it.
     pub(super) fn lasting(&self) -> Option<Self> {
         match self {
             Self::Upload(message) => Some(Self::Upload(message.clone())),
@@ -81,7 +81,7 @@ impl LibraryError {
         }
     }
 
-    /// Of counting something of so many bytes in what the tenant stores.
+    /// The error of counting `bytes` in the tenant's storage.
     pub(super) fn counting(what: &'static str, bytes: u64, error: StoreError) -> Self {
         match error {
             StoreError::Quota {
@@ -92,7 +92,7 @@ impl LibraryError {
         }
     }
 
-    /// Of keeping something of so many bytes.
+    /// The error of writing `bytes`.
     pub(super) fn keeping(what: &'static str, bytes: u64, source: io::Error) -> Self {
         match is_full(&source) {
             true => Self::Full { what, bytes },
@@ -101,13 +101,13 @@ impl LibraryError {
     }
 }
 
-/// Whether there was no room on the disk.
+/// Whether the disk was full.
 fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded)
 }
 
-/// The host failed at something.
+/// The error of a failed operation of the host.
 pub(super) fn host(what: &'static str) -> impl Fn(io::Error) -> LibraryError {
     move |source| LibraryError::Host { what, source }
 }

@@ -1,4 +1,4 @@
-//! Translation images: made for uploads and for VMs that want them, found, and deleted.
+//! Translation images: made for uploads and on requests of VMs, found, and deleted.
 
 use super::error::host;
 use super::opened::Files;
@@ -23,22 +23,22 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-/// What an image is, for messages.
+/// The name of an image in messages.
 const WHAT: &str = "translation image";
 /// Bytes that are read at a time.
 const CHUNK: usize = 256 << 10;
-/// Most failures of a tenant's translations that are kept in mind.
+/// Most failures of a tenant's translations that are remembered.
 const MAX_FAILURES: usize = 4096;
-/// Variants that there are images of.
+/// Variants that images are made of.
 const VARIANTS: [u32; 2] = [variant::NORMAL, variant::PRECISE];
 
-/// Tenant, program, and which image of it.
+/// Tenant, program, and the requested image of it.
 pub(super) type Want = (String, String, ImageName);
-/// An image that is being made; it can be awaited by many. Its key, if there is one.
+/// An image that is being made. Several tasks can await it. Its key, if there is one.
 pub(super) type Wanted = Shared<BoxFuture<'static, Option<Key>>>;
 
-/// Translations that failed and would fail again, by tenant. What one tenant's worker failed
-/// at, another's need not.
+/// Failed translations that would fail again, by tenant. The failure of one tenant's worker says
+/// nothing about another tenant's.
 #[derive(Debug, Default)]
 pub(super) struct Failures(Mutex<HashMap<String, HashMap<Key, LibraryError>>>);
 
@@ -61,7 +61,7 @@ impl Failures {
         failures.insert(*key, failure);
     }
 
-    /// A tenant wants its programs to be tried again.
+    /// Forgets a tenant's failures: its programs are to be tried again.
     pub(super) fn forget(&self, tenant: &str) {
         lock(&self.0).remove(tenant);
     }
@@ -73,7 +73,7 @@ fn file_name(key: &Key) -> String {
 }
 
 impl Library {
-    /// Names the image of a file with these contents.
+    /// The key of the image of a file with this digest.
     pub(super) fn key(&self, digest: &[u8; 32], variant: u32) -> Key {
         let options = Options {
             features: self.settings.features.clone(),
@@ -83,8 +83,8 @@ impl Library {
         options.key_of_digest(digest)
     }
 
-    /// Makes sure that a tenant has an image of a file with these contents: has it translated,
-    /// if no tenant has one.
+    /// Makes sure that a tenant has an image of a file with this digest. The file is translated if
+    /// no tenant has an image.
     pub(super) async fn translate(
         &self,
         (tenant, lane): (&str, Lane),
@@ -102,7 +102,7 @@ impl Library {
         let path = self.images.path(tenant, &file_name(&key));
         self.missing.check(&path, WHAT, left)?;
         let mut turn = self.turn(&self.translations, tenant, lane).await?;
-        // Another program or tenant may have had it made meanwhile.
+        // Another program or tenant may have had it made while this task waited.
         if obtain()? {
             return Ok(());
         }
@@ -124,11 +124,11 @@ impl Library {
         tokio::task::block_in_place(|| self.keep(tenant, &key, &image))
     }
 
-    /// Whether a tenant has an image: its own, or a copy of another tenant's, which is made.
+    /// Whether a tenant has an image: its own, or a new copy of another tenant's.
     fn obtain(&self, tenant: &str, key: &Key) -> Result<bool, LibraryError> {
         if let Some(image) = self.find(tenant, key) {
             if self.images.is_shared() {
-                // It may have been made for another tenant.
+                // The image may have been made for another tenant.
                 self.count(tenant, key, &image)?;
             }
             return Ok(true);
@@ -139,22 +139,22 @@ impl Library {
         };
         match File::open(other) {
             Ok(image) => self.keep(tenant, key, &image).map(|()| true),
-            // Garbage collection was quicker.
+            // Garbage collection has deleted the other tenant's image.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(host(WHAT)(error)),
         }
     }
 
-    /// An image that a tenant has, or that another one has and that can be copied.
+    /// Finds an image of a tenant, or copies another tenant's.
     pub(super) fn find_or_copy(&self, tenant: &str, key: &Key) -> Option<File> {
         self.find(tenant, key).or_else(|| {
-            // What keeps it from being copied will be told when it is prepared.
+            // Preparing the program will report an error that prevents the copy.
             let is_there = self.obtain(tenant, key).unwrap_or(false);
             is_there.then(|| self.find(tenant, key)).flatten()
         })
     }
 
-    /// Counts an image in what a tenant stores. Result: bytes.
+    /// Counts an image in a tenant's storage. Result: bytes.
     fn count(&self, tenant: &str, key: &Key, image: &File) -> Result<u64, LibraryError> {
         let metadata = image.metadata().map_err(host(WHAT))?;
         let size = allocated(&metadata).min(MAX_WORKER_FILE);
@@ -163,8 +163,8 @@ impl Library {
         Ok(size)
     }
 
-    /// Gives a tenant a copy of an image, which is checked: a worker may have been made to
-    /// send anything.
+    /// Gives a tenant a copy of an image after checking it: a compromised worker may have sent
+    /// anything.
     fn keep(&self, tenant: &str, key: &Key, image: &File) -> Result<(), LibraryError> {
         let name = file_name(key);
         let path = self.images.path(tenant, &name);
@@ -176,29 +176,28 @@ impl Library {
         self.missing.note(&path, &kept);
         match &kept {
             Ok(copy) => self.note_checked(path, copy),
-            // The first error is the one to report.
+            // The first error is reported.
             Err(_) => drop(self.store.forget_image(tenant, &key.to_string())),
         }
         kept.map(drop)
     }
 
-    /// An image that a tenant has, whose file says from now on when it was used. One that is
-    /// damaged is deleted. It is looked at once as long as the daemon runs: nobody else writes
-    /// to it.
+    /// A tenant's image, whose file is marked as used now. A damaged image is deleted. An image is
+    /// checked once in the daemon's lifetime: no other process writes to it.
     pub(super) fn find(&self, tenant: &str, key: &Key) -> Option<File> {
         let path = self.images.path(tenant, &file_name(key));
         let image = File::open(&path).ok()?;
         if !self.is_checked(&path, &image) {
             if let Err(error) = check(&image, key) {
                 tracing::warn!("{}: {error}: it is deleted", path.display());
-                // If it stays it is not used.
+                // If the file cannot be deleted, it is not used.
                 let _ = fs::remove_file(&path);
                 let _ = self.store.forget_image(tenant, &key.to_string());
                 return None;
             }
             self.note_checked(path.clone(), &image);
         }
-        // Garbage collection may take it earlier than it should, no more.
+        // If this fails, garbage collection only deletes the image too early.
         let _ = File::options()
             .append(true)
             .open(path)
@@ -217,8 +216,8 @@ impl Library {
         }
     }
 
-    /// An image that a running VM wants of a file of its tree; `None`: there is none. It is
-    /// made only once, and to its end even if the VM that wanted it has ended by then.
+    /// The image that a running VM requests for a file of its tree; `None`: there is none. It is
+    /// made only once, and completed even if the requesting VM ends meanwhile.
     pub async fn image(self: &Arc<Self>, files: &Arc<Files>, name: ImageName) -> Option<File> {
         if !VARIANTS.contains(&name.variant) {
             return None;
@@ -236,7 +235,7 @@ impl Library {
         self.make(files, name).await.and_then(find)
     }
 
-    /// Has an image made, unless that was begun before.
+    /// Starts to make an image, unless it is being made already.
     fn make(self: &Arc<Self>, files: &Arc<Files>, name: ImageName) -> Wanted {
         let want = (files.tenant.clone(), files.program.clone(), name);
         let mut all = lock(&self.wanted);
@@ -263,7 +262,7 @@ impl Library {
         Ok(self.key(&digest, name.variant))
     }
 
-    /// What is in a file of a program, which a worker finds out the first time.
+    /// The contents of a program's file, which a worker determines the first time.
     async fn contents(&self, files: &Files, inode: u32) -> Result<Contents, LibraryError> {
         let (tenant, program) = (&files.tenant, &files.program);
         if let Some(known) = self.store.contents(tenant, program, inode)? {
@@ -288,8 +287,8 @@ impl Library {
         }
     }
 
-    /// Deletes the images that a tenant has of files with these contents, which no program of
-    /// the tenant has any more.
+    /// Deletes a tenant's images of files with these contents, which none of the tenant's programs
+    /// has any more.
     pub(super) fn delete_images(
         &self,
         tenant: &str,
@@ -308,16 +307,16 @@ impl Library {
         let is_others = self.store.forget_image(tenant, key)?;
         if !(is_others && self.images.is_shared()) {
             let path = self.images.path(tenant, &format!("{key}.img"));
-            // There may be none.
+            // The file may not exist.
             let _ = fs::remove_file(&path);
             lock(&self.checked).remove(&path);
         }
         Ok(())
     }
 
-    /// Brings the database and the images that there are together: deletes those that are not
-    /// counted, and those that no program has any more or that this version does not use, and
-    /// counts no image that is not there.
+    /// Reconciles the database and the existing images. Images are deleted if they are not counted,
+    /// if no program has them any more, or if this version does not use them. Missing images are
+    /// not counted any more.
     pub(super) fn reconcile_images(&self) -> Result<(), LibraryError> {
         let mut there: HashSet<(String, String)> = HashSet::new();
         for tenant in self.store.tenants()? {
@@ -340,7 +339,7 @@ impl Library {
         }
         for entry in self.images.entries().map_err(host(WHAT))? {
             let Some(tenant) = entry.tenant else {
-                // Of an earlier version, or when they were shared: they are copied.
+                // From an earlier version, or from a time with shared files: it is copied.
                 continue;
             };
             let key = entry.name.trim_end_matches(".img").to_owned();
@@ -351,12 +350,12 @@ impl Library {
         Ok(())
     }
 
-    /// Deletes images until all together take so many bytes at most: of the tenant that has
-    /// most, those used longest ago. VMs that have them keep them. Result: how many were
-    /// deleted.
+    /// Deletes images until all together take at most `most` bytes: the least recently used ones of
+    /// the tenant with most bytes. VMs that have an image open keep it. Result: the number of
+    /// deleted images.
     ///
     /// # Errors
-    /// The directory cannot be read, or the database.
+    /// The directory cannot be read, or the database failed.
     pub fn shrink_images(&self, most: u64) -> Result<usize, LibraryError> {
         let mut tenants: BTreeMap<Option<String>, (u64, Vec<Entry>)> = BTreeMap::new();
         let mut total = 0;
@@ -367,7 +366,7 @@ impl Library {
             entries.push(entry);
         }
         for (_, entries) in tenants.values_mut() {
-            // The one used longest ago is last.
+            // The least recently used one is last.
             entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.used));
         }
         let mut deleted = 0;
@@ -395,7 +394,7 @@ impl Library {
     }
 }
 
-/// Checks that a file is the image of a key, whole and unchanged.
+/// Checks that a file is the complete and unchanged image of a key.
 fn check(mut image: &File, key: &Key) -> io::Result<()> {
     use io::Seek;
     image.rewind()?;

@@ -1,4 +1,4 @@
-//! Uploads that are coming in: what a tenant has not finished counts in its quota too.
+//! Uploads in progress: unfinished uploads count in a tenant's quota too.
 
 use super::{Library, lock};
 use crate::store::StoreError;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Bytes that are counted at a time.
 const STEP: u64 = 4 << 20;
 
-/// An upload that is coming in. Its bytes count as long as this lives.
+/// An upload in progress. Its bytes count as long as this lives.
 #[derive(Debug)]
 pub struct Incoming {
     library: Arc<Library>,
@@ -28,12 +28,11 @@ impl Library {
 }
 
 impl Incoming {
-    /// Counts the upload as so many bytes, if the tenant has room for them besides its other
-    /// uploads that are coming in. Result: how many bytes the upload may have, if it may not
-    /// have as many.
+    /// Counts the upload as `length` bytes, if the tenant has room for them besides its other
+    /// uploads in progress. Result: `None`, or the maximum length if `length` exceeds it.
     ///
     /// # Errors
-    /// The database.
+    /// The database failed.
     pub fn grow(&mut self, length: u64) -> Result<Option<u64>, StoreError> {
         if length <= self.counted {
             return Ok(None);

@@ -1,12 +1,12 @@
-//! Uploaded programs: from the upload to a tree and translations that VMs are given.
+//! Uploaded programs: from the upload to the tree and translations of VMs.
 //!
 //! ```text
 //! DATA/uploads/ID           an upload; ID is the SHA-256 of its bytes
 //! DATA/trees/TENANT/ID      its tree image
 //! DATA/images/TENANT/       translation cache: images by content of the ELF file and options
 //! ```
-//! The directories of tenants are left out if tenants share files. Whatever reads an upload or
-//! a tree does so in a jailed worker: the daemon opens and copies files, and passes them on.
+//! If tenants share files, there are no directories of tenants. Only jailed workers read uploads
+//! and trees: the daemon opens and copies files, and passes them on.
 
 mod error;
 mod images;
@@ -42,13 +42,13 @@ use std::time::Duration;
 use turns::{Turn, Turns};
 use worker::Limit;
 
-/// How often it is noted that a program is used.
+/// The minimum interval between two notes that a program is used.
 const NOTE: Duration = Duration::from_secs(3600);
-/// Workers that translate at once, each for another tenant. Each uses all processors.
+/// Most translating workers at once, each for another tenant. Each uses all processors.
 const TRANSLATIONS: u32 = 4;
-/// Workers that pack and look at trees at once, each for another tenant.
+/// Most workers at once that pack or read trees, each for another tenant.
 const PACKINGS: u32 = 4;
-/// How long packing, or looking at a tree, may take.
+/// The limit for packing or reading a tree.
 const PACKING: Limit = Limit {
     time: Duration::from_secs(600),
     at_once: PACKINGS,
@@ -63,7 +63,7 @@ fn normal(inode: u32) -> ImageName {
 /// Tenant and id.
 type Name = (String, String);
 
-/// What the operator decides.
+/// The operator's settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Processor features that translations use, as LLVM names them.
@@ -72,9 +72,9 @@ pub struct Settings {
     pub translation_time: Duration,
     /// Processor time that a tenant may use for translations in an hour; `None`: no limit.
     pub translation_budget: Option<Duration>,
-    /// Tenants share trees and images that are the same.
+    /// Whether tenants share identical trees and images.
     pub share_files: bool,
-    /// Where the processor time of translations is entered.
+    /// The ledger for the processor time of translations.
     pub ledger: Ledger,
 }
 
@@ -90,28 +90,28 @@ pub struct Library {
     packing: Turns,
     translations: Turns,
     open: Mutex<HashMap<Name, Opened>>,
-    /// Images that VMs wanted and that are being made.
+    /// Requested images that are being made.
     wanted: Mutex<HashMap<Want, Wanted>>,
     failures: Failures,
-    /// Inodes of the files of images that were looked at.
+    /// Inodes of the checked image files.
     checked: Mutex<HashMap<PathBuf, u64>>,
     progress: Mutex<HashMap<Name, (usize, usize)>>,
-    /// What there was no room for.
+    /// Files that there was no room for.
     missing: Missing,
-    /// Bytes of uploads that are coming in, by tenant.
+    /// Bytes of uploads in progress, by tenant.
     incoming: Mutex<HashMap<String, u64>>,
-    /// Tenants whose programs that there was no room or budget for are being tried again.
+    /// Tenants whose programs are being tried again after a lack of room or budget.
     retries: Mutex<HashSet<String>>,
-    /// Held while an upload is added or deleted: its file goes with its last program, and not
-    /// from under one that is being added.
+    /// Held while an upload is added or deleted: the file is deleted with its last program, but not
+    /// while another program is added for it.
     uploads: Mutex<()>,
 }
 
 impl Library {
-    /// The programs in a directory.
+    /// Opens the programs in a directory.
     ///
     /// # Errors
-    /// The directories cannot be made or read, or the database.
+    /// The directories cannot be made or read, or the database failed.
     pub fn new(
         store: Arc<Store>,
         launcher: Arc<Launcher>,
@@ -122,7 +122,7 @@ impl Library {
         for name in ["uploads", "tmp"] {
             fs::create_dir_all(directory.join(name)).map_err(&failed)?;
         }
-        // What was being written when the daemon ended.
+        // Incomplete files of a daemon that has ended.
         for entry in fs::read_dir(directory.join("tmp")).map_err(&failed)? {
             let removed = entry.and_then(|entry| fs::remove_file(entry.path()));
             removed.map_err(&failed)?;
@@ -153,7 +153,7 @@ impl Library {
         Ok(library)
     }
 
-    /// Where an upload is written to before it is whole.
+    /// The path of an incomplete upload.
     #[must_use]
     pub fn temporary(&self, name: &str) -> PathBuf {
         self.directory.join("tmp").join(name)
@@ -163,17 +163,17 @@ impl Library {
         self.directory.join("uploads").join(id)
     }
 
-    /// Keeps an upload that is whole: the file `temporary`, and what the database knows of
-    /// it. On the disk when this returns.
+    /// Adds a complete upload: the file `temporary`, and its entry in the database. Both are on the
+    /// disk when this returns.
     ///
     /// # Errors
-    /// The host or the database; the temporary file is gone in any case.
+    /// The host or the database failed; the temporary file is gone in any case.
     pub fn add(
         self: &Arc<Self>,
         temporary: &Path,
         new: &Program,
     ) -> Result<(Program, bool), LibraryError> {
-        // An upload may be long: others are not kept waiting meanwhile.
+        // A long upload must not block others, so it is written to disk before the lock is taken.
         let written = File::open(temporary).and_then(|file| file.sync_all());
         let _adding = lock(&self.uploads);
         let path = self.upload(&new.id);
@@ -183,7 +183,7 @@ impl Library {
                 .and_then(|()| File::open(self.directory.join("uploads"))?.sync_all()),
         });
         if kept.is_err() {
-            // The first error is the one to report.
+            // The first error is reported.
             let _ = fs::remove_file(temporary);
         }
         let added = kept
@@ -200,7 +200,7 @@ impl Library {
         Ok((program, changed))
     }
 
-    /// Deletes the files of an upload that a tenant does not have, and those of all if no
+    /// Deletes the files of an upload that a tenant does not have any more, and all files if no
     /// tenant has it.
     fn forget_upload(&self, tenant: &str, id: &str) -> Result<(), StoreError> {
         let tenants = self.store.upload_tenants(id)?;
@@ -209,12 +209,12 @@ impl Library {
             false => tenants.iter().any(|other| other == tenant),
         };
         if !is_needed {
-            // May not be there; what is used goes when it is closed.
+            // The file may not exist. VMs that have it open keep it.
             let _ = fs::remove_file(self.trees.path(tenant, id));
         }
         if tenants.is_empty() {
             let _ = fs::remove_file(self.upload(id));
-            // Of an earlier version, or when files were shared, or not.
+            // From an earlier version, or from a time with another setting for sharing.
             while let Ok(Some(left)) = self.trees.other(tenant, id)
                 && fs::remove_file(left).is_ok()
             {}
@@ -222,7 +222,7 @@ impl Library {
         Ok(())
     }
 
-    /// Waits for a turn of a tenant at a worker.
+    /// Waits for a tenant's turn at a worker.
     async fn turn(&self, turns: &Turns, tenant: &str, lane: Lane) -> Result<Turn, LibraryError> {
         let quota = self.store.tenant(tenant)?.map(|tenant| tenant.quota);
         let weight = quota.unwrap_or_else(Quota::default).weight;
@@ -230,18 +230,18 @@ impl Library {
         turn.map_err(|_| LibraryError::Budget)
     }
 
-    /// How far the translation of a program is: guest instructions done, and all.
+    /// The progress of a program's translation: guest instructions done, and in total.
     #[must_use]
     pub fn progress(&self, tenant: &str, id: &str) -> Option<(usize, usize)> {
         let name = (tenant.to_owned(), id.to_owned());
         lock(&self.progress).get(&name).copied()
     }
 
-    /// Deletes a program of a tenant, and its files if no other program needs them; whether
+    /// Deletes a tenant's program, and its files if no other program needs them. Result: whether
     /// there was one.
     ///
     /// # Errors
-    /// The database. Files that stay behind are no error.
+    /// The database failed. Files that cannot be deleted are no error.
     pub fn delete(&self, tenant: &str, id: &str) -> Result<bool, StoreError> {
         let _deleting = lock(&self.uploads);
         let contents = self.store.own_contents(tenant, id)?;

@@ -1,4 +1,4 @@
-//! Files of programs that are kept open for VMs. The daemon passes them on and reads none of
+//! Files of programs that are kept open for VMs. The daemon only passes them on, and never reads
 //! them.
 
 use super::error::host;
@@ -12,16 +12,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Programs of all tenants, and of one, whose files are kept open.
+/// Most programs whose files are kept open: of all tenants, and of one tenant.
 const MAX_OPEN: usize = 256;
 const MAX_OPEN_OF_TENANT: usize = 32;
 
-/// Files of a program, open.
+/// Open files of a program.
 #[derive(Debug)]
 pub struct Files {
-    /// Whose it is.
+    /// The program's tenant.
     pub(super) tenant: String,
-    /// Its id.
+    /// The program's id.
     pub(super) program: String,
     /// The tree.
     pub tree: File,
@@ -29,10 +29,10 @@ pub struct Files {
     pub images: Vec<(u32, File)>,
 }
 
-/// Files that are being opened, or are open: many can wait for them.
+/// Files that are being opened, or are open; several tasks can await them.
 type Opening = Shared<BoxFuture<'static, Result<Arc<Files>, Arc<LibraryError>>>>;
 
-/// Files of a program, and since when they are open: that it is used is noted then.
+/// Files of a program, and the time of their opening, when the program's use is noted.
 #[derive(Debug)]
 pub(super) struct Opened {
     files: Opening,
@@ -40,10 +40,10 @@ pub(super) struct Opened {
 }
 
 impl Library {
-    /// The files of a program that is ready. They are opened once, however many ask.
+    /// The files of a ready program. They are opened once, also for simultaneous requests.
     ///
     /// # Errors
-    /// The tree cannot be opened. An image that cannot be is left out.
+    /// The tree cannot be opened. Images that cannot be opened are left out.
     pub async fn files(
         self: &Arc<Self>,
         program: &Program,
@@ -99,7 +99,7 @@ impl Library {
         let tree = self.own_tree(program)?;
         let mut images = Vec::new();
         for &inode in program.files.iter().take(MAX_AHEAD) {
-            // Without its contents no image is known. The VM asks for it.
+            // Without its contents the image is unknown. The VM requests it later.
             if let Some(Some(digest)) = self.store.contents(tenant, id, inode)? {
                 let key = self.key(&digest, normal(inode).variant);
                 let image = self.find_or_copy(tenant, &key);

@@ -1,4 +1,4 @@
-//! What becomes of an upload: its tree, and translations.
+//! Preparing an upload: its tree, and translations.
 
 use super::error::host;
 use super::queue::Lane;
@@ -13,19 +13,19 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a tree is, for messages.
+/// The operation in messages about trees.
 const WHAT: &str = "keeping the tree";
-/// Time after which a note that could not be written is written again.
+/// The pause before a failed database update is tried again.
 const NOTE_AGAIN: Duration = Duration::from_secs(2);
-/// Problems that end by themselves, the most important one first.
+/// Problems that can pass by themselves, the most important one first.
 const PASSING: [&str; 3] = [STORAGE_FULL, STORAGE_QUOTA, TRANSLATION_BUDGET];
 
 impl Library {
-    /// Goes on with the programs that were not ready when the daemon ended, and those that an
-    /// earlier version prepared.
+    /// Resumes the programs that were not ready when the daemon ended, and those that an earlier
+    /// version prepared.
     ///
     /// # Errors
-    /// The database.
+    /// The database failed.
     pub fn resume(self: &Arc<Self>) -> Result<(), StoreError> {
         for program in self.store.unfinished_programs()? {
             self.prepare(program);
@@ -39,11 +39,11 @@ impl Library {
         tokio::spawn(async move { library.finish(program).await });
     }
 
-    /// Prepares in the background the programs that there was no room or budget for, if there
-    /// is some now: those of a tenant one after another. Those that are ready stay so meanwhile.
+    /// Prepares in the background the programs that lacked room or budget, if there is some now.
+    /// Programs of a tenant are prepared one after another. Ready programs stay ready meanwhile.
     ///
     /// # Errors
-    /// The database.
+    /// The database failed.
     pub fn retry(self: &Arc<Self>) -> Result<(), StoreError> {
         let mut programs = Vec::new();
         for problem in PASSING {
@@ -54,7 +54,7 @@ impl Library {
             program.problem != TRANSLATION_BUDGET || !is_spent()
         });
         for (tenant, programs) in by_tenant(programs) {
-            // Otherwise the last ones are still being tried.
+            // If the tenant is in the set already, its last programs are still being tried.
             if !lock(&self.retries).insert(tenant.clone()) {
                 continue;
             }
@@ -69,7 +69,7 @@ impl Library {
         Ok(())
     }
 
-    /// Packs and translates a program, and notes what became of it.
+    /// Packs and translates a program, and notes the result.
     async fn finish(&self, mut program: Program) {
         let name = (program.tenant.clone(), program.id.clone());
         let before = program.clone();
@@ -89,16 +89,16 @@ impl Library {
         if !program.message.is_empty() {
             tracing::warn!(program = %program.id, "not prepared: {}", program.message);
         }
-        // It has images that it had not.
+        // The program has new images.
         lock(&self.open).remove(&name);
         while let Err(error) = tokio::task::block_in_place(|| self.store.update_program(&program)) {
-            // Nobody else would note it: until then it is shown as it was.
+            // Nothing else would note it: until then the program is shown in its old state.
             tracing::error!(program = %program.id, "{error}");
             tokio::time::sleep(NOTE_AGAIN).await;
         }
     }
 
-    /// Deletes the files of a program that was deleted while they were made.
+    /// Deletes the files of a program that was deleted during the work.
     fn forget_if_gone(&self, program: &Program) -> Result<(), StoreError> {
         let _deleting = lock(&self.uploads);
         match self.store.program(&program.tenant, &program.id)? {
@@ -128,7 +128,7 @@ impl Library {
             failures.extend(done.await.err());
         }
         program.state = ProgramState::Ready;
-        // What will be tried again counts most.
+        // Problems that will be tried again take precedence.
         let passing = PASSING
             .iter()
             .find_map(|code| failures.iter().find(|error| error.code() == *code));
@@ -140,7 +140,7 @@ impl Library {
         Ok(())
     }
 
-    /// Bytes that a file of a tenant may have.
+    /// The maximum number of bytes of a new file of a tenant.
     ///
     /// # Errors
     /// [`StoreError::Quota`] if the tenant may have no further file.
@@ -166,7 +166,7 @@ impl Library {
         let upload = File::open(self.upload(&program.id)).map_err(host("the upload"))?;
         let turn = self.turn(&self.packing, &program.tenant, Lane::Upload);
         let mut turn = turn.await?;
-        // Another tenant may have had it packed meanwhile.
+        // Another tenant may have had it packed while this task waited.
         if let Some(tree) = own(program)? {
             return Ok(tree);
         }
@@ -191,8 +191,8 @@ impl Library {
         kept
     }
 
-    /// The tree of a program: the tenant's own, or a copy of another tenant's, which is made;
-    /// `None`: no tenant has one.
+    /// The tree of a program: the tenant's own, or a new copy of another tenant's; `None`: no
+    /// tenant has one.
     pub(super) fn own_tree(&self, program: &Program) -> Result<Option<File>, LibraryError> {
         let (tenant, id) = (program.tenant.as_str(), program.id.as_str());
         if let Ok(tree) = File::open(self.trees.path(tenant, id)) {
@@ -215,7 +215,7 @@ impl Library {
         Ok(Some(tree))
     }
 
-    /// Counts a tree in what its tenant stores. Result: bytes.
+    /// Counts a tree in its tenant's storage. Result: bytes.
     fn count_tree(
         &self,
         program: &Program,
@@ -231,8 +231,8 @@ impl Library {
         }
     }
 
-    /// Gives a tenant a copy of a tree. If it `is_there` already, as one that all tenants
-    /// shared, it counts in what the tenant stores whether there is room or not.
+    /// Gives a tenant a copy of a tree. If it `is_there` already, as a tree that all tenants
+    /// shared, it counts in the tenant's storage even without room.
     fn keep_tree(
         &self,
         program: &Program,
@@ -243,13 +243,13 @@ impl Library {
         let name = (program.tenant.as_str(), program.id.as_str());
         let kept = self.trees.keep(name, tree, size, |_| Ok(()));
         kept.map_err(|error| {
-            // The first error is the one to report.
+            // The first error is reported.
             let _ = self.store.set_tree_size(name, 0, true);
             LibraryError::keeping(WHAT, size, error)
         })
     }
 
-    /// Finds what is to be translated ahead, unless it is known.
+    /// Finds the files to translate ahead, unless they are known.
     async fn find_files(
         &self,
         program: &mut Program,
@@ -275,14 +275,14 @@ impl Library {
             let contents = (file.inode, Some(file.digest));
             self.store.note_contents(tenant, id, contents)
         };
-        // What is not noted is translated when a VM wants it.
+        // Files that are not noted are translated when a VM requests them.
         let noted: Result<Vec<bool>, _> = files.iter().map(note).collect();
         noted?;
         program.files = files.iter().map(|file| file.inode).collect();
         Ok(files)
     }
 
-    /// What is to be translated ahead, if that was found before.
+    /// The files to translate ahead, if they were found before.
     fn known_files(&self, program: &Program) -> Result<Option<Vec<ElfFile>>, LibraryError> {
         let mut files = Vec::new();
         for &inode in program.files.iter().take(MAX_AHEAD) {

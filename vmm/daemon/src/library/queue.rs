@@ -1,41 +1,41 @@
-//! Whose job a worker does next, fair between tenants.
+//! The queue of jobs for workers, fair between tenants.
 //!
-//! When a worker is free, the tenant is next whose *virtual time* is least: the processor time
-//! that its jobs used, divided by its weight. A tenant has one worker at a time. So what a
-//! tenant queues, and however long it takes, keeps others waiting only if there are more
-//! tenants with jobs than workers. A tenant's jobs are in lanes, which take turns.
+//! A free worker takes a job of the tenant with the least *virtual time*: the processor time that
+//! the tenant's jobs used, divided by its weight. A tenant has one worker at a time. So a tenant's
+//! jobs delay other tenants only if there are more tenants with jobs than workers. A tenant's jobs
+//! are in lanes, which are served round-robin.
 //!
-//! A budget is processor time that a tenant may use in an hour. It is filled up evenly. Who has
-//! used more gets no worker until the difference is made up.
+//! A budget is the processor time that a tenant may use in an hour. It is refilled evenly. A tenant
+//! that has exceeded it gets no worker until the excess is refilled.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// Virtual time of one microsecond at weight 1.
 const SCALE: u64 = 1000;
-/// How long a budget is for.
+/// The period of a budget.
 const PERIOD: Duration = Duration::from_secs(3600);
 
-/// What a job is for.
+/// The purpose of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
     /// An upload.
     Upload = 0,
-    /// A VM that runs.
+    /// A running VM.
     Machine = 1,
 }
 
-/// The tenant has used its budget.
+/// The tenant has used up its budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spent;
 
-/// Jobs that wait. Times are since any moment that stays the same.
+/// Waiting jobs. Times are relative to an arbitrary fixed moment.
 #[derive(Debug)]
 pub struct Queue<Job> {
-    /// Workers that are free.
+    /// Number of free workers.
     free: usize,
     budget: Option<Duration>,
-    /// Virtual time of the job before.
+    /// Virtual time of the last job.
     clock: u64,
     tenants: BTreeMap<String, Tenant<Job>>,
 }
@@ -45,17 +45,17 @@ struct Tenant<Job> {
     weight: u32,
     virtual_time: u64,
     lanes: [VecDeque<Job>; 2],
-    /// The lane that is next.
+    /// The lane to serve next.
     next: usize,
     is_working: bool,
-    /// Of the budget, in microseconds: below 0 if more was used than it had.
+    /// Rest of the budget, microseconds: negative if it was exceeded.
     left: i64,
-    /// When that was so.
+    /// The time of `left`.
     at: Duration,
 }
 
 impl<Job> Queue<Job> {
-    /// For so many workers, and a budget of each tenant, if there is one.
+    /// A queue for `workers` workers, with a budget for each tenant, if there is one.
     pub fn new(workers: usize, budget: Option<Duration>) -> Self {
         Self {
             free: workers,
@@ -65,7 +65,7 @@ impl<Job> Queue<Job> {
         }
     }
 
-    /// Adds a job. The weight given last counts.
+    /// Adds a job. The weight of the last call counts.
     ///
     /// # Errors
     /// [`Spent`].
@@ -93,14 +93,14 @@ impl<Job> Queue<Job> {
             return Err(Spent);
         }
         if tenant.is_idle() {
-            // Time in which it wanted nothing gives no credit.
+            // Idle time gives no credit.
             tenant.virtual_time = tenant.virtual_time.max(clock);
         }
         tenant.lanes[lane as usize].push_back(job);
         Ok(())
     }
 
-    /// The next job and its tenant, which has a worker from now on.
+    /// Takes the next job with its tenant, which has a worker from now on.
     pub fn pop(&mut self) -> Option<(String, Job)> {
         if self.free == 0 {
             return None;
@@ -116,8 +116,8 @@ impl<Job> Queue<Job> {
         Some((name.clone(), job))
     }
 
-    /// A tenant's worker has ended, which used so much processor time. Result: jobs of the
-    /// tenant that get no worker, since it has used its budget.
+    /// Frees a tenant's worker, which used the processor time `used`. Result: jobs of the tenant
+    /// that get no worker, since it has used up its budget.
     pub fn done(&mut self, tenant: &str, used: Duration, now: Duration) -> Vec<Job> {
         self.free += 1;
         let budget = self.budget;
@@ -136,7 +136,7 @@ impl<Job> Queue<Job> {
         }
     }
 
-    /// Whether a tenant has used its budget.
+    /// Whether a tenant has used up its budget.
     pub fn is_spent(&mut self, tenant: &str, now: Duration) -> bool {
         let budget = self.budget;
         self.tenants.get_mut(tenant).is_some_and(|tenant| {
@@ -145,7 +145,7 @@ impl<Job> Queue<Job> {
         })
     }
 
-    /// Drops jobs that nobody waits for any more.
+    /// Drops jobs that are not wanted any more.
     pub fn retain(&mut self, mut is_wanted: impl FnMut(&Job) -> bool) {
         for tenant in self.tenants.values_mut() {
             for lane in &mut tenant.lanes {
@@ -174,7 +174,7 @@ impl<Job> Tenant<Job> {
         self.lanes[lane].pop_front()
     }
 
-    /// Adds to the budget what has come in since the last time.
+    /// Refills the budget for the time since the last call.
     fn fill(&mut self, budget: Option<Duration>, now: Duration) {
         let Some(budget) = budget else { return };
         let passed = now.saturating_sub(self.at).as_micros();
@@ -207,7 +207,7 @@ mod tests {
         queue.push(tenant, Lane::Upload, job, START).unwrap();
     }
 
-    /// Has so many jobs done one after another, each of a second; whose they are.
+    /// Does `jobs` jobs one after another, each of a second. Result: their tenants in order.
     fn order(queue: &mut Queue<u32>, jobs: usize) -> String {
         let mut order = String::new();
         for _ in 0..jobs {
@@ -302,7 +302,7 @@ mod tests {
         }
         push(&mut queue, "b", 0);
         queue.pop().unwrap();
-        // 40 s in an hour for which it has 36.
+        // 40 s in an hour with a budget of 36 s.
         assert_eq!(queue.done("a", 40 * SECOND, START), [1, 2]);
         let tenant = ("a", 100);
         let try_at = |queue: &mut Queue<u32>, seconds| {
@@ -312,7 +312,7 @@ mod tests {
         };
         assert_eq!(try_at(&mut queue, 0), Err(Spent));
         assert_eq!(order(&mut queue, 1), "b", "others have their own");
-        // A hundredth of the time that passes, until the 4 s are made up.
+        // A hundredth of the elapsed time, until the 4 s are refilled.
         assert_eq!(try_at(&mut queue, 200), Err(Spent));
         assert_eq!(try_at(&mut queue, 401), Ok(()));
         assert_eq!(queue.pop(), Some(("a".to_owned(), 9)));

@@ -1,5 +1,5 @@
-//! Files that the disk, or the quota of their tenant, had no room for: nobody works on them
-//! again before it has.
+//! Files that the disk, or the quota of their tenant, had no room for: work on them is refused
+//! until there is room.
 
 use super::{LibraryError, lock};
 use std::collections::HashMap;
@@ -10,16 +10,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// Most files that are kept in mind.
+/// Most files that are remembered.
 const MAX_MISSING: usize = 4096;
 
-/// Such files, and their lengths. A daemon that was started later learns them again.
+/// The files, with their lengths. A daemon that was started later learns them again.
 #[derive(Debug, Default)]
 pub(super) struct Missing(Mutex<HashMap<PathBuf, u64>>);
 
 impl Missing {
-    /// Refuses work whose result there was no room for last time, if there is none yet. The
-    /// tenant has `left` bytes of its quota.
+    /// Refuses work whose result had no room last time, if there is still no room. The tenant has
+    /// `left` bytes of its quota.
     ///
     /// # Errors
     /// [`LibraryError::Full`] or [`LibraryError::Quota`].
@@ -36,12 +36,12 @@ impl Missing {
         }
         match room(path.parent().unwrap_or(path)) {
             Ok(room) if room < bytes => Err(LibraryError::Full { what, bytes }),
-            // What is wrong will be seen.
+            // If this check fails, the work itself reports the error.
             _ => Ok(()),
         }
     }
 
-    /// Keeps in mind whether there was room for a file.
+    /// Remembers whether there was room for a file.
     pub(super) fn note<T>(&self, path: &Path, kept: &Result<T, LibraryError>) {
         let mut missing = lock(&self.0);
         match kept {
@@ -56,14 +56,14 @@ impl Missing {
     }
 }
 
-/// Bytes that files in a directory may have more of.
+/// Free bytes for files in a directory.
 fn room(directory: &Path) -> io::Result<u64> {
     let path = CString::new(directory.as_os_str().as_bytes())?;
     let mut found = MaybeUninit::<libc::statvfs>::uninit();
     // SAFETY: a NUL-terminated string, and room for the structure.
     match unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } {
         0 => {
-            // SAFETY: the call has filled it.
+            // SAFETY: the call has filled the structure.
             let found = unsafe { found.assume_init() };
             Ok(found.f_bavail.saturating_mul(found.f_frsize))
         }

@@ -1,8 +1,8 @@
 //! Files of tenants: trees, or translation images.
 //!
-//! Two VMs that map one file share its pages in memory: what one of them reads, the other can
-//! find out by the time that its own reads take. So each tenant has files of its own, and what
-//! another tenant's are made of is copied, if the operator does not want them shared.
+//! Two VMs that map one file share its pages in memory. Each VM can learn from the duration of its
+//! own reads what the other one has read. So each tenant has its own files: another tenant's files
+//! are copied, unless the operator wants shared files.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use std::time::SystemTime;
 
 /// Bytes that are copied at a time.
 const CHUNK: usize = 256 << 10;
-/// Start of the names of files that are not whole yet.
+/// Prefix of the names of incomplete files.
 const TEMPORARY: &str = ".new-";
 
 /// A directory of files, with a directory for each tenant if they are not shared.
@@ -28,24 +28,24 @@ pub(super) struct Shelf {
 /// A file on a shelf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Whose it is; `None`: it is shared.
+    /// The file's tenant; `None`: it is shared.
     pub(super) tenant: Option<String>,
     /// Its name.
     pub(super) name: String,
-    /// Where it is.
+    /// The file's path.
     pub(super) path: PathBuf,
-    /// Bytes that it takes on the disk.
+    /// Bytes of disk space.
     pub(super) size: u64,
-    /// When it was made or used last.
+    /// Time of the creation or the last use.
     pub(super) used: SystemTime,
 }
 
 impl Shelf {
-    /// The files in a directory, which is made. What was being written when the daemon ended
-    /// is deleted.
+    /// Opens a directory of files, which is made if it does not exist. Incomplete files of a daemon
+    /// that has ended are deleted.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub(super) fn open(directory: PathBuf, is_shared: bool) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
         let shelf = Self {
@@ -71,7 +71,7 @@ impl Shelf {
         }
     }
 
-    /// The directory itself, and those of tenants in it.
+    /// The directory itself, and the directories of tenants in it.
     fn folders(&self) -> io::Result<Vec<PathBuf>> {
         let mut folders = vec![self.directory.clone()];
         for entry in fs::read_dir(&self.directory)? {
@@ -83,17 +83,17 @@ impl Shelf {
         Ok(folders)
     }
 
-    /// Whether all tenants have the same files.
+    /// Whether all tenants share the files.
     pub(super) fn is_shared(&self) -> bool {
         self.is_shared
     }
 
-    /// Where a tenant's file is.
+    /// The path of a tenant's file.
     pub(super) fn path(&self, tenant: &str, name: &str) -> PathBuf {
         self.folder(tenant).join(name)
     }
 
-    /// The file of this name that another tenant has, or all had in common, if there is one.
+    /// A file of this name of another tenant, or a shared one, if there is one.
     ///
     /// # Errors
     /// The directories cannot be read.
@@ -104,11 +104,11 @@ impl Shelf {
         Ok(paths.find(|path| path.is_file()))
     }
 
-    /// Gives a tenant a file with what is in `source`, which has at most `most` bytes of data,
-    /// if `check` finds nothing wrong with it. Holes stay holes. On the disk when this returns.
+    /// Gives a tenant a copy of `source`, which has at most `most` bytes of data, if `check`
+    /// accepts it. Holes stay holes. The copy is on the disk when this returns.
     ///
     /// # Errors
-    /// Those of `check`, and whatever the host answers; nothing is left then.
+    /// Errors of `check`, and any I/O error of the host; no file is left then.
     pub(super) fn keep(
         &self,
         (tenant, name): (&str, &str),
@@ -128,16 +128,16 @@ impl Shelf {
             File::open(folder.join(name))
         });
         if kept.is_err() {
-            // It may not have been made. The first error is the one to report.
+            // The file may not exist. The first error is reported.
             let _ = fs::remove_file(&temporary);
         }
         kept
     }
 
-    /// Gives a tenant the file at a path of this shelf that nobody else has any more.
+    /// Moves a file of this shelf to a tenant; no other tenant may have it any more.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub(super) fn take(&self, (tenant, name): (&str, &str), path: &Path) -> io::Result<()> {
         let folder = self.folder(tenant);
         fs::create_dir_all(&folder)?;
@@ -159,7 +159,7 @@ impl Shelf {
             for entry in fs::read_dir(&folder)? {
                 let entry = entry?;
                 let name = entry.file_name().to_string_lossy().into_owned();
-                // It may have been deleted meanwhile.
+                // The file may have been deleted meanwhile.
                 let Ok(metadata) = entry.metadata() else {
                     continue;
                 };
@@ -178,18 +178,18 @@ impl Shelf {
     }
 }
 
-/// Bytes that a file takes on the disk, or in memory.
+/// Bytes of a file on the disk, or in memory.
 pub(super) fn allocated(metadata: &fs::Metadata) -> u64 {
-    // In units that are the same everywhere (stat(2)).
+    // The unit is 512 bytes everywhere (stat(2)).
     metadata.blocks().saturating_mul(512)
 }
 
-/// Writes what is in `source` to a new file, at most `most` bytes of data.
+/// Writes the data of `source`, at most `most` bytes, to a new file.
 fn write(path: &Path, source: &File, most: u64) -> io::Result<File> {
     let mut options = File::options();
     let target = options.read(true).write(true).create_new(true).open(path)?;
-    // SAFETY: integers; both descriptors are open. A file system that can shares the blocks on
-    // the disk, and not the pages in memory.
+    // SAFETY: integers; both descriptors are open. A file system that supports FICLONE shares the
+    // blocks on the disk, but not the pages in memory.
     if unsafe { libc::ioctl(target.as_raw_fd(), libc::FICLONE, source.as_raw_fd()) } == 0 {
         return Ok(target);
     }
@@ -197,7 +197,7 @@ fn write(path: &Path, source: &File, most: u64) -> io::Result<File> {
     target.set_len(length)?;
     let mut buffer = vec![0; CHUNK];
     let (mut at, mut left) = (0, most);
-    // By offsets of its own: whoever gave the source can move the file's.
+    // Uses explicit offsets: the source's sender can move the file's own offset.
     while let Some((start, end)) = next_data(source, at, length)? {
         at = start;
         while at < end {
@@ -284,7 +284,7 @@ mod tests {
         shelf.keep(("a", "x"), &source, 4096, |_| Ok(())).unwrap();
         assert_eq!(shelf.path("a", "x"), shelf.path("b", "x"));
         assert_eq!(shelf.entries().unwrap()[0].tenant, None);
-        // They are not shared any more: what there was is copied, or taken.
+        // Files are not shared any more: existing ones are copied, or taken.
         let own = Shelf::open(shelf.directory, false).unwrap();
         let found = own.other("a", "x").unwrap().unwrap();
         own.take(("a", "x"), &found).unwrap();
@@ -307,7 +307,7 @@ mod tests {
         let refused = keep(4096, true).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
         assert_eq!(fs::read_dir(shelf.folder("a")).unwrap().count(), 0);
-        // One of a daemon that was killed.
+        // An incomplete file of a daemon that was killed.
         fs::write(shelf.folder("a").join(".new-5"), "x").unwrap();
         assert!(shelf.entries().unwrap().is_empty());
         Shelf::open(shelf.directory.clone(), false).unwrap();

@@ -1,4 +1,4 @@
-//! Turns of tenants at workers: a [queue](super::queue) that can be waited in.
+//! Tenants' turns at workers: a [queue](super::queue) that tasks can wait in.
 
 use super::lock;
 use super::queue::{Lane, Queue, Spent};
@@ -12,12 +12,13 @@ use tokio::sync::oneshot;
 pub(super) struct Turns {
     queue: Arc<Mutex<Queue<oneshot::Sender<Turn>>>>,
     start: Instant,
-    /// What is charged for processor time.
+    /// The ledger for processor time.
     ledger: Option<Ledger>,
 }
 
 impl Turns {
-    /// So many workers at once, and a budget of each tenant for an hour, if there is one.
+    /// Turns of `workers` workers at once, with a budget of each tenant for an hour, if there is
+    /// one.
     pub(super) fn new(workers: usize, budget: Option<Duration>) -> Self {
         Self {
             queue: Arc::new(Mutex::new(Queue::new(workers, budget))),
@@ -26,7 +27,7 @@ impl Turns {
         }
     }
 
-    /// The same, with processor time entered in a ledger.
+    /// Enters processor time in a ledger.
     pub(super) fn charged(self, ledger: Ledger) -> Self {
         Self {
             ledger: Some(ledger),
@@ -37,7 +38,7 @@ impl Turns {
     /// Waits for a turn of a tenant with this weight.
     ///
     /// # Errors
-    /// [`Spent`]: the tenant has used its budget, or has used it by the time of its turn.
+    /// [`Spent`]: the tenant has used up its budget, now or by the time of its turn.
     pub(super) async fn take(&self, tenant: (&str, u32), lane: Lane) -> Result<Turn, Spent> {
         let (sender, receiver) = oneshot::channel();
         {
@@ -49,12 +50,12 @@ impl Turns {
         receiver.await.map_err(|_| Spent)
     }
 
-    /// Whether a tenant has used its budget.
+    /// Whether a tenant has used up its budget.
     pub(super) fn is_spent(&self, tenant: &str) -> bool {
         lock(&self.queue).is_spent(tenant, self.start.elapsed())
     }
 
-    /// Gives workers that are free to those whose turn it is.
+    /// Gives free workers to the next tenants.
     fn dispatch(&self) {
         loop {
             let Some((tenant, sender)) = lock(&self.queue).pop() else {
@@ -65,13 +66,13 @@ impl Turns {
                 tenant,
                 used: Duration::ZERO,
             };
-            // If nobody waits for it any more the turn is over.
+            // If the receiver is gone, dropping the turn ends it.
             drop(sender.send(turn));
         }
     }
 }
 
-/// A worker that a tenant has until this is dropped.
+/// A tenant's use of a worker, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Turn {
     turns: Turns,
@@ -80,12 +81,12 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Whose turn it is.
+    /// The tenant.
     pub(super) fn tenant(&self) -> &str {
         &self.tenant
     }
 
-    /// Notes how much processor time was used so far.
+    /// Notes the processor time that was used so far.
     pub(super) fn note(&mut self, used: Duration) {
         self.used = self.used.max(used);
     }
@@ -97,7 +98,7 @@ impl Drop for Turn {
         if let Some(ledger) = &turns.ledger {
             ledger.charge_translation(&self.tenant, self.used);
         }
-        // Those that get no turn find their channels closed.
+        // Dropping the refused jobs closes their channels.
         let refused = lock(&turns.queue).done(&self.tenant, self.used, now);
         drop(refused);
         turns.dispatch();

@@ -13,33 +13,33 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
 
-/// How often it is looked at how much time a worker has used.
+/// Period of the checks of a worker's processor time.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a job may take.
+/// The time limit of a job.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limit {
-    /// On processors that no other job uses. It may take more time if others are at work.
+    /// Time on processors that no other job uses. A job may take longer while others run.
     pub(super) time: Duration,
-    /// Jobs that are done at once.
+    /// Number of jobs that run at once.
     pub(super) at_once: u32,
 }
 
 impl Limit {
-    /// Processor time that a job may use.
+    /// The processor time that a job may use.
     fn processor_time(self) -> Duration {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         self.time
             .saturating_mul(u32::try_from(processors).unwrap_or(u32::MAX))
     }
 
-    /// Time that may pass.
+    /// The elapsed time that a job may take.
     fn elapsed(self) -> Duration {
         self.time.saturating_mul(self.at_once)
     }
 }
 
-/// How much processor time a worker has used, as the kernel says.
+/// Measures a worker's processor time with the kernel's counters.
 struct Meter {
     worker: Jailed,
     start: Instant,
@@ -47,7 +47,7 @@ struct Meter {
 
 impl Meter {
     fn used(&self) -> Duration {
-        // Of one that is gone the kernel says nothing. It had one processor, say.
+        // The kernel has no counters of a process that is gone. Assume that it used one processor.
         let used = self.worker.processor_time();
         used.unwrap_or_else(|_| self.start.elapsed())
     }
@@ -57,7 +57,7 @@ impl Meter {
 pub(super) type Answer = (FromWorker, Option<File>);
 
 impl Library {
-    /// Has a worker do a job on a file.
+    /// Makes a worker do a job on a file.
     pub(super) async fn work(
         &self,
         turn: &mut Turn,
@@ -101,14 +101,14 @@ impl Library {
             }
         };
         turn.note(meter.used());
-        // Dropping the meter ends the worker. What it has sent stays.
+        // Dropping the meter ends the worker. Messages that it has sent can still be received.
         let time = limit.time;
         match answer {
             None => Err(LibraryError::Time { what, time }),
             Some(Ok((FromWorker::Failed { message }, _))) => Err(LibraryError::Upload(message)),
             Some(Ok((answer, file))) => {
                 let file = file.map(File::from);
-                // Reading anything else may take for ever.
+                // Reading other kinds of files may block for ever.
                 let is_file = |file: &File| file.metadata().is_ok_and(|found| found.is_file());
                 Ok((answer, file.filter(is_file)))
             }

@@ -16,28 +16,27 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Most bytes of a result, as of a message: a VMM that was taken over may write as many to it as its
-/// output may have.
+/// Most bytes of a result, as of a message. A compromised VMM may write as many bytes to it as to
+/// its output.
 const MAX_RESULT: u64 = MAX_MESSAGE as u64;
 /// Name of the file with standard input.
 const INPUT: &str = "stdin";
 /// Name of the file with the result.
 const RESULT: &str = "result";
-/// Most bytes that the outputs and the result may take, as the limit of a VMM's files says.
+/// Most bytes of the outputs and the result, by the limit of a VMM's files.
 pub(super) const MAX_OUTPUTS: u64 = 3 * MAX_OUTPUT;
 
 impl Machines {
-    /// Where a machine's file is: `stdout`, `stderr` or `result`.
+    /// The path of a machine's file: `stdout`, `stderr` or `result`.
     #[must_use]
     pub fn file(&self, id: &str, name: &str) -> PathBuf {
         self.directory.join(id).join(name)
     }
 
-    /// Keeps the standard input of a machine that is to be made, on the disk when this
-    /// returns.
+    /// Writes the standard input of a new machine. The file is on the disk when this returns.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn keep_input(&self, id: &str, input: &[u8]) -> io::Result<()> {
         let directory = self.directory.join(id);
         fs::create_dir_all(&directory)?;
@@ -74,11 +73,11 @@ impl Machines {
         })
     }
 
-    /// The other end of the standard input of a machine that runs. The VMM keeps it open, so
-    /// that it lasts longer than those who attach, and the daemon.
+    /// The other end of the standard input of a running machine. The VMM keeps it open, so that it
+    /// outlasts clients and the daemon.
     ///
     /// # Errors
-    /// [`MachineError`]: it does not run, or is not interactive.
+    /// [`MachineError`]: the machine does not run, or is not interactive.
     pub fn input(&self, machine: &Machine) -> Result<UnixStream, MachineError> {
         if !machine.spec.interactive {
             return Err(MachineError::NoInput);
@@ -93,8 +92,8 @@ impl Machines {
         Ok(stream)
     }
 
-    /// What a machine that runs has done so far, with KVM's counters of its vCPUs together;
-    /// `None` if it does not run yet, or its VMM is of a version that does not tell.
+    /// The counters of a running machine, with the sum of KVM's counters of its vCPUs; `None` if it
+    /// does not run yet, or its VMM's version has no counters.
     #[must_use]
     pub fn live(&self, machine: &Machine) -> Option<(Live, Option<Counters>)> {
         let process = Arc::clone(self.lock().get(&machine.id)?.process.as_ref()?);
@@ -102,17 +101,17 @@ impl Machines {
         let live = Live::read(&vmm.counters().ok()?, machine.spec.cpus).ok()?;
         let counters = |&number: &RawFd| vmm.vcpu_counters(number).ok()?.read().ok();
         let each: Vec<_> = live.descriptors.iter().filter_map(counters).collect();
-        // The sum of some is none.
+        // A sum over only some vCPUs would be wrong.
         let all = each.len() == machine.spec.cpus as usize;
         Some((live, all.then(|| Counters::sum(each))))
     }
 
-    /// Changes the limits of the network interface of a machine that runs, until it ends: most
-    /// bytes and packets per second in each direction; 0: no limit.
+    /// Changes the limits of a running machine's network interface, until the machine ends: bytes
+    /// and packets per second in each direction; 0: no limit.
     ///
     /// # Errors
-    /// [`MachineError`]: it does not run, or has no network interface; or its VMM is of a version
-    /// that cannot do this.
+    /// [`MachineError`]: the machine does not run, or has no network interface; or its VMM's
+    /// version does not support this.
     pub fn set_network_limits(
         &self,
         machine: &Machine,
@@ -131,7 +130,7 @@ impl Machines {
         Ok(write_network_limits(&file, limits)?)
     }
 
-    /// What the VMM wrote, if it wrote all of it, and not more than a VMM of ours writes.
+    /// The VMM's result, if it is complete and not longer than an honest VMM's result.
     pub(super) fn read_result(&self, id: &str) -> Option<RunResult> {
         let file = File::open(self.file(id, RESULT)).ok()?;
         let mut bytes = Vec::new();
@@ -142,8 +141,8 @@ impl Machines {
         }
     }
 
-    /// What the outputs and the result of a machine take, bytes. The database has the result once
-    /// more.
+    /// Bytes of the outputs and the result of a machine. The result counts twice, because the
+    /// database has it too.
     pub(super) fn outputs(&self, id: &str) -> u64 {
         let length = |name| fs::metadata(self.file(id, name)).map_or(0, |file| file.len());
         let [stdout, stderr, result] = ["stdout", "stderr", RESULT].map(length);
@@ -152,8 +151,8 @@ impl Machines {
             .saturating_add(result.saturating_mul(2))
     }
 
-    /// The system call that its jail does not allow and that ended the process of a machine, if
-    /// that was its end. `told` is what the process told in a message.
+    /// The violation of its jail that ended a machine's process, if one did. `told` is the report
+    /// in a message of the process.
     pub(super) fn violation(
         &self,
         id: &str,
@@ -165,7 +164,7 @@ impl Machines {
         self.launcher.violations().find(&who, process, told)
     }
 
-    /// What the process of a machine told of a system call that its jail does not allow.
+    /// The violation that a machine's process reported in its result file.
     pub(super) fn told(&self, id: &str) -> Option<Violation> {
         told_in(&File::open(self.file(id, RESULT)).ok()?)
     }

@@ -1,13 +1,13 @@
-//! The life of machines.
+//! The life cycle of machines.
 //!
-//! A machine's process goes on when the daemon ends. The database knows the process before
-//! it is given the program, so a restarted daemon finds it again, or finds that there was
-//! none. What it wrote lies in files of its own:
+//! A machine's process continues when the daemon ends. The database knows the process before the
+//! process gets its program, so a restarted daemon finds it again, or finds that it is gone. The
+//! process's files are:
 //!
 //! ```text
 //! DATA/machines/ID/stdin             input of an asynchronous run
 //! DATA/machines/ID/stdout, stderr    output of the program, at most 16 MiB each
-//! DATA/machines/ID/result            how it ended, written by the VMM
+//! DATA/machines/ID/result            the outcome, written by the VMM
 //! ```
 //! An asynchronous run is a machine that is shown as a run.
 
@@ -39,34 +39,34 @@ use tokio::sync::oneshot;
 /// Exit code of a machine that was ended by force: 128 + SIGKILL.
 const KILLED: u8 = 137;
 
-/// Why something cannot be done with a machine.
+/// The reason why an operation on a machine failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// Not in this state.
+    /// The machine's state does not allow it.
     #[error("the machine is {}", .0.name())]
     State(MachineState),
-    /// There is no room for it.
+    /// The scheduler refuses the machine.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// Its standard input was not to be kept open.
+    /// The machine's standard input is not kept open.
     #[error("the machine was not made interactive: its standard input is empty")]
     NoInput,
-    /// It has no network interface.
+    /// The machine has no network interface.
     #[error("the machine has no network interface")]
     NoNetwork,
-    /// No processors are left for it.
+    /// No dedicated processors are left for the machine.
     #[error(transparent)]
     Processors(#[from] NotEnough),
     /// Another machine may change one of its volumes.
     #[error("volume {0}: another machine that is active may change it: attach it read-only")]
     VolumeInUse(String),
-    /// Its volumes.
+    /// An operation on the machine's volumes failed.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// The host.
+    /// An operation of the host failed.
     #[error("{0}")]
     Host(#[from] io::Error),
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -84,16 +84,16 @@ pub struct Machines {
     processors: Arc<Processors>,
     events: Events,
     directory: PathBuf,
-    /// What is to be told to the tasks of machines that are queued or running.
+    /// Handles to the tasks of machines that are queued or running.
     tasks: Mutex<HashMap<String, Task>>,
 }
 
-/// A machine that has a task of the daemon.
+/// The daemon's task of a machine.
 #[derive(Debug, Default)]
 struct Task {
-    /// Its process, once there is one.
+    /// The machine's process, once it exists.
     process: Option<Arc<Watched>>,
-    /// Takes it out of the queue.
+    /// Sender that takes the machine out of the queue.
     cancel: Option<oneshot::Sender<()>>,
 }
 
@@ -127,7 +127,7 @@ impl Machines {
         })
     }
 
-    /// Starts a machine that is not active: it is queued when this returns.
+    /// Starts a machine that is not active. The machine is queued when this returns.
     ///
     /// # Errors
     /// [`MachineError`].
@@ -140,8 +140,8 @@ impl Machines {
         Ok(machine)
     }
 
-    /// Takes care of a machine that was noted as queued just now. It has failed if it is
-    /// refused.
+    /// Queues a machine that the database has just noted as queued. If it is refused, its state is
+    /// failed.
     ///
     /// # Errors
     /// [`MachineError`].
@@ -156,7 +156,7 @@ impl Machines {
         admitted
     }
 
-    /// One machine at a time may change a volume: what it holds is counted by its VMM.
+    /// Checks that only this machine may change its volumes: its VMM counts their contents.
     fn check_volumes(&self, machine: &Machine) -> Result<(), MachineError> {
         match self.store.volume_in_use(machine)? {
             Some(volume) => Err(MachineError::VolumeInUse(volume)),
@@ -164,9 +164,9 @@ impl Machines {
         }
     }
 
-    /// Queues a machine whose state says so, and runs it when it is its turn.
+    /// Queues a machine in the state `Queued`, and runs it when its turn comes.
     fn queue(self: &Arc<Self>, mut machine: Machine, quota: Quota) -> Result<(), MachineError> {
-        // One of a daemon that ended may have been about to start.
+        // It may have been starting when an earlier daemon ended.
         machine.state = MachineState::Queued;
         let claim = self.processors.claim_for(&machine.spec)?;
         machine.processors = claim.processors().to_vec();
@@ -198,7 +198,7 @@ impl Machines {
         Ok(())
     }
 
-    /// Notes that a machine could not be run, for instance because the disk is full.
+    /// Notes that a machine could not be run, for example because the disk is full.
     fn give_up(&self, id: &str, error: &MachineError) {
         tracing::error!(machine = %id, "{error}");
         let noted = match self.store.machine(id) {
@@ -211,7 +211,7 @@ impl Machines {
         }
     }
 
-    /// Runs a machine whose turn it is to its end.
+    /// Runs a machine whose turn has come, to its end.
     async fn run(
         &self,
         mut machine: Machine,
@@ -263,7 +263,7 @@ impl Machines {
             self.change(&machine)
         };
         let vmm = order.send_to_any(&supply, &outputs, prepare).await?;
-        // The VMM has its own now.
+        // The VMM has duplicates now.
         drop((outputs, lease));
         let Some(Released {
             process,
@@ -275,8 +275,8 @@ impl Machines {
         };
         let process = Arc::new(process);
         self.note_process(&machine.id, &process);
-        // Not running before the VMM says so: until then it may end with this daemon, and the
-        // next one starts again what it finds starting.
+        // Not running before the VMM reports it: until then the VMM may end with this daemon. The
+        // next daemon restarts a machine that it finds starting.
         let taken = tokio::time::timeout(VMM_PATIENCE, order.taken(&line)).await;
         if let Err(error) = taken.map_err(io::Error::from).flatten() {
             return self.end_unstarted(&machine.id, &process, &error).await;
@@ -284,7 +284,7 @@ impl Machines {
         machine.state = MachineState::Running;
         self.change(&machine)?;
         let serve_images = async {
-            // How it ended the file tells, once the process has.
+            // The result file has the outcome once the process has ended.
             let _ = order.result(&line).await;
             std::future::pending().await
         };
@@ -295,7 +295,7 @@ impl Machines {
         }
     }
 
-    /// Where a VMM for a machine comes from: one that may use its volumes if it has any.
+    /// The source of a machine's VMM: one that may use volumes if the machine has any.
     async fn supply(
         &self,
         machine: &Machine,
@@ -310,7 +310,7 @@ impl Machines {
         Ok(Supply::Started(&self.launcher, shared))
     }
 
-    /// From now on a machine has a process that can be told things.
+    /// Notes the process of a machine, which can get signals from now on.
     fn note_process(&self, id: &str, process: &Arc<Watched>) {
         let task = Task {
             process: Some(Arc::clone(process)),
@@ -344,7 +344,7 @@ impl Machines {
         process: Arc<Watched>,
         held: (Permit, Claim, Option<Arc<Lease>>),
     ) -> Result<(), MachineError> {
-        // Somebody may have asked for its end before there was a process to tell.
+        // A client may have requested the end before there was a process.
         if self
             .store
             .machine(&machine.id)?
@@ -373,8 +373,8 @@ impl Machines {
         }
     }
 
-    /// Returns when a machine with limited time should have ended long ago. One that is
-    /// paused cannot end.
+    /// Returns when a machine with a time limit should have ended long ago. A paused machine cannot
+    /// end.
     async fn hang(&self, machine: &Machine) -> Result<bool, MachineError> {
         let (Some(limit), Some(started)) = (machine.spec.timeout_ms, machine.started_ms) else {
             return std::future::pending().await;
@@ -391,7 +391,7 @@ impl Machines {
         }
     }
 
-    /// Notes the end of a machine whose process is gone: `died` says why, if that has left no
+    /// Notes the end of a machine whose process is gone. `died` is the reason if there is no
     /// result.
     fn finish(&self, mut machine: Machine, died: &str) -> Result<(), MachineError> {
         match self.read_result(&machine.id) {
@@ -401,7 +401,7 @@ impl Machines {
                 machine.result = Some(result);
             }
             None if machine.killed => return self.end_killed(machine),
-            // The daemon ended while it was started: nothing was run, as far as one knows.
+            // The daemon ended during the start: as far as is known, nothing was run.
             None if machine.state == MachineState::Starting => {
                 machine.state = MachineState::Queued;
                 machine.process = None;
@@ -429,11 +429,11 @@ impl Machines {
         self.change(&machine)
     }
 
-    /// Sends the program `SIGTERM`; it is ended two seconds later if it has not ended
-    /// itself. One that waits is taken out of the queue.
+    /// Sends the program `SIGTERM`. If the program has not ended two seconds later, it is killed. A
+    /// queued machine is taken out of the queue.
     ///
     /// # Errors
-    /// [`MachineError`]: it is not active.
+    /// [`MachineError`]: the machine is not active.
     pub fn stop(&self, machine: &Machine) -> Result<(), MachineError> {
         self.end(machine, Signal::Terminate)
     }
@@ -441,7 +441,7 @@ impl Machines {
     /// Ends a machine by force.
     ///
     /// # Errors
-    /// [`MachineError`]: it is not active.
+    /// [`MachineError`]: the machine is not active.
     pub fn kill(&self, machine: &Machine) -> Result<(), MachineError> {
         self.store.set_killed(&machine.id)?;
         self.end(machine, Signal::Kill)
@@ -456,12 +456,12 @@ impl Machines {
         match (&task.process, task.cancel.take()) {
             (Some(process), _) => {
                 process.process().signal(signal)?;
-                // One that is paused would never see it.
+                // A paused process would not handle the signal.
                 process.process().signal(Signal::Continue)?;
             }
             (None, cancel) => {
                 let cancelled = cancel.is_some_and(|cancel| cancel.send(()).is_ok());
-                // It is being started. Whether it is to end by force is looked at then.
+                // The machine is being started. The start checks later whether it was killed.
                 if !cancelled && signal != Signal::Kill {
                     return Err(MachineError::State(MachineState::Starting));
                 }
@@ -470,10 +470,10 @@ impl Machines {
         Ok(())
     }
 
-    /// Takes all processor time from a running machine, or gives it back.
+    /// Stops a running machine from getting processor time, or lets it continue.
     ///
     /// # Errors
-    /// [`MachineError`]: it is not running, or not paused.
+    /// [`MachineError`]: the machine is not running, or not paused.
     pub fn set_paused(&self, mut machine: Machine, paused: bool) -> Result<(), MachineError> {
         use MachineState::{Paused, Running};
         let (from, to, signal) = match paused {
@@ -495,8 +495,8 @@ impl Machines {
         Ok(())
     }
 
-    /// Makes a machine or run that was made just now unmade: its request is refused. The
-    /// same idempotency key may be used again.
+    /// Removes a new machine or run whose request is refused. The same idempotency key may be used
+    /// again.
     ///
     /// # Errors
     /// [`MachineError`].
@@ -516,9 +516,9 @@ impl Machines {
         self.remove_files(&machine.id)
     }
 
-    /// Writes a change to the database, then tells those who wait.
+    /// Writes a change to the database, then notifies the subscribers.
     fn change(&self, machine: &Machine) -> Result<(), MachineError> {
-        // Waits for the disk.
+        // The transaction waits for the disk.
         tokio::task::block_in_place(|| {
             if !machine.state.is_active() {
                 let bytes = self.outputs(&machine.id);
@@ -535,7 +535,7 @@ impl Machines {
         Ok(tenant.map(|tenant| tenant.quota).unwrap_or_default())
     }
 
-    /// The process of a running machine.
+    /// The process number of a running machine.
     #[must_use]
     pub fn pid(&self, id: &str) -> Option<i32> {
         let tasks = self.lock();

@@ -1,4 +1,4 @@
-//! What a daemon does with the machines of the one before it.
+//! Recovery of the machines of an earlier daemon.
 
 use super::{MachineError, Machines};
 use crate::execute::why_it_died;
@@ -17,13 +17,13 @@ use std::sync::Arc;
 type Found = (Arc<Watched>, Option<Arc<Lease>>);
 
 impl Machines {
-    /// Takes care again of the machines that there were when the daemon ended.
+    /// Recovers the machines that existed when the daemon ended.
     ///
     /// # Errors
-    /// The database, or a process cannot be looked at.
+    /// The database failed, or a process cannot be examined.
     pub fn recover(self: &Arc<Self>) -> Result<(), MachineError> {
         let mut active = self.store.active_machines()?;
-        // What those have that run nobody else is to get.
+        // Running machines first: no other machine may get their resources.
         active.sort_by_key(|machine| machine.process.is_none());
         for machine in active {
             let quota = self.quota(&machine.tenant)?;
@@ -53,14 +53,14 @@ impl Machines {
                         self.give_up(&id, &error);
                     }
                 }
-                // Its group went with what it could tell.
+                // Its cgroup is gone, and with it the out-of-memory flag.
                 None => {
                     let violation = self.told(&machine.id);
                     self.finish(machine, &why_it_died(false, violation))?;
                 }
             }
         }
-        // Their requests were not answered.
+        // The requests of these runs were not answered.
         for id in self.store.unstarted_runs()? {
             self.unmake(&id)?;
         }
@@ -68,11 +68,11 @@ impl Machines {
         Ok(())
     }
 
-    /// The process of a machine, if it is still the same.
+    /// The process of a machine, if its number still belongs to the same process.
     fn find(&self, identity: (i32, u64), machine: &Machine) -> io::Result<Option<Found>> {
         let tenant = &machine.tenant;
         let found = match self.launcher.find(identity, tenant) {
-            // Its number is another process's, or it has a user of another configuration.
+            // The number belongs to another process, or its user is of another configuration.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 tracing::warn!(machine = %machine.id, "its process was not found again: {error}");
                 None
@@ -90,7 +90,7 @@ impl Machines {
         Ok(Some((Arc::new(Watched::new(process)?), lease)))
     }
 
-    /// Deletes the files of machines that the database does not know.
+    /// Deletes the files of machines that are not in the database.
     fn remove_orphans(&self) -> Result<(), MachineError> {
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
@@ -102,7 +102,7 @@ impl Machines {
         Ok(())
     }
 
-    /// Takes care of a machine whose process was found.
+    /// Takes over a machine whose process was found.
     fn adopt(
         self: &Arc<Self>,
         mut machine: Machine,
@@ -110,7 +110,7 @@ impl Machines {
         held: (Permit, Claim, Option<Arc<Lease>>),
     ) -> Result<(), MachineError> {
         let is_starting = machine.state == MachineState::Starting;
-        // One that has not taken its order is about to end, as the daemon that gave it did.
+        // A VMM that has not taken its order ends soon, because the daemon that sent it has ended.
         if is_starting && self.has_taken(process.process(), &machine.id) {
             machine.state = MachineState::Running;
             self.change(&machine)?;
@@ -128,7 +128,7 @@ impl Machines {
         Ok(())
     }
 
-    /// Whether a VMM has taken its order: it writes to the machine's output then.
+    /// Whether a VMM has taken its order: it then writes to the machine's output.
     fn has_taken(&self, process: &Process, id: &str) -> bool {
         let output = process.output().and_then(|output| output.metadata());
         match (output, fs::metadata(self.file(id, "stdout"))) {
@@ -137,7 +137,7 @@ impl Machines {
         }
     }
 
-    /// Queues a machine whose process ended before it was told what to run.
+    /// Queues a machine whose process ended before it got its program.
     fn queue_again(self: &Arc<Self>, id: &str) -> Result<(), MachineError> {
         match self.store.machine(id)? {
             Some(machine) if machine.state == MachineState::Queued => {

@@ -15,10 +15,10 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Why a machine cannot be in its tenant's network.
+/// The reason why a machine cannot be in its tenant's network.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// There are none.
+    /// Networks are not available.
     #[error("there are no networks: {0}")]
     Unavailable(#[from] Unavailable),
     /// All networks of the range have a tenant.
@@ -27,10 +27,10 @@ pub enum NetworkError {
     /// All addresses are taken.
     #[error("the network of the tenant has no address left for another machine")]
     NoAddress,
-    /// The host.
+    /// An operation of the host failed.
     #[error("network: {0}")]
     Host(#[from] io::Error),
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -44,7 +44,7 @@ pub struct Networks {
     tenants: Arc<Tenants>,
 }
 
-/// What the configuration says.
+/// The network settings of the configuration.
 #[derive(Debug)]
 struct Settings {
     range: Ipv4Net,
@@ -58,18 +58,18 @@ type Tenants = Mutex<HashMap<String, Network>>;
 /// The network of a tenant.
 #[derive(Debug)]
 struct Network {
-    /// Its number.
+    /// The network's number.
     index: u32,
     addresses: Subnet,
-    /// Addresses that somebody has, and the names of their interfaces once those are made.
+    /// Addresses in use, with the names of their interfaces once they exist.
     taken: BTreeMap<Ipv4Addr, String>,
-    /// The address that was given last: others come first, since peers of who had one may
-    /// still know its connections.
+    /// The last assigned address. Other addresses are assigned before it is reused, because peers
+    /// may still know connections of its last owner.
     last: Ipv4Addr,
 }
 
 impl Network {
-    /// One without machines.
+    /// A network without machines.
     fn new(index: u32, addresses: Subnet) -> Self {
         Self {
             index,
@@ -79,7 +79,7 @@ impl Network {
         }
     }
 
-    /// Takes an address that nobody has, `wanted` if possible.
+    /// Takes a free address, `wanted` if possible.
     fn take(&mut self, wanted: Option<Ipv4Addr>) -> Option<Ipv4Addr> {
         let (gateway, last) = (self.addresses.gateway(), self.last);
         let all = self.addresses.v4;
@@ -94,7 +94,7 @@ impl Network {
     }
 }
 
-/// An address of a tenant's network, which nobody else gets; free again when dropped.
+/// An assigned address of a tenant's network; dropping this frees it.
 #[derive(Debug)]
 pub struct Lease {
     tenants: Arc<Tenants>,
@@ -103,7 +103,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// From now on the TAP interface of this name has the address.
+    /// Notes that the TAP interface of this name has the address.
     fn note_interface(&self, name: String) {
         if let Some(network) = lock(&self.tenants).get_mut(&self.tenant) {
             network.taken.insert(self.address, name);
@@ -125,19 +125,19 @@ impl Drop for Lease {
     }
 }
 
-/// An interface for a machine.
+/// A network interface for a machine.
 #[derive(Debug)]
 pub struct Interface {
-    /// Its other end, for the VMM.
+    /// The other end of the interface, for the VMM.
     pub tap: File,
-    /// What the VMM needs to know.
+    /// The VMM's settings for the interface.
     pub job: NetworkJob,
-    /// Its address.
+    /// The address of the interface.
     pub lease: Arc<Lease>,
 }
 
 impl Networks {
-    /// Those of a configuration, if the spawner can make them.
+    /// Opens the networks of a configuration, if the spawner can make them.
     #[must_use]
     pub fn open(
         store: Arc<Store>,
@@ -160,13 +160,13 @@ impl Networks {
     /// Whether there are networks.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why there are none.
     pub fn check(&self) -> Result<(), Unavailable> {
         self.settings.as_ref().map(drop).map_err(Clone::clone)
     }
 
-    /// An interface in the network of a tenant, which is made if there is none, with the
-    /// address `wanted` if that is free.
+    /// Makes an interface in the network of a tenant, with the address `wanted` if that is free. A
+    /// missing network is made first.
     ///
     /// # Errors
     /// [`NetworkError`].
@@ -231,8 +231,8 @@ impl Networks {
         Ok((index, addresses.ok_or(NetworkError::NoNetwork)?))
     }
 
-    /// Takes the address of a machine that was found again, and the network that it is in.
-    /// `None`: it has none there.
+    /// Takes over the address and the network of a machine that was found again. `None`: the
+    /// machine has no address in the tenant's network.
     #[must_use]
     pub fn adopt(&self, tenant: &str, address: Ipv4Addr, process: &Process) -> Option<Arc<Lease>> {
         let settings = self.settings.as_ref().ok()?;
@@ -246,7 +246,7 @@ impl Networks {
             tenants.insert(tenant.to_owned(), Network::new(index, addresses));
         }
         let taken = tenants.get_mut(tenant)?.take(Some(address));
-        // Somebody else has it.
+        // Another machine has the address.
         let free = taken.filter(|taken| *taken == address).is_some();
         let lease = taken.map(|address| Lease {
             tenants: Arc::clone(&self.tenants),
@@ -259,14 +259,13 @@ impl Networks {
         Some(Arc::new(lease))
     }
 
-    /// The IPv6 address of the machine of a tenant that has an address.
+    /// The IPv6 address of the machine with an IPv4 address.
     #[must_use]
     pub fn second(&self, tenant: &str, address: Ipv4Addr) -> Option<Ipv6Addr> {
         lock(&self.tenants).get(tenant)?.addresses.second(address)
     }
 
-    /// What the machine of a tenant that has an address has sent and received. `None`: no
-    /// machine that runs has it.
+    /// Traffic of a tenant's machine with an address. `None`: no running machine has it.
     #[must_use]
     pub fn traffic(&self, tenant: &str, address: Ipv4Addr) -> Option<Traffic> {
         let (index, interface) = {
@@ -279,8 +278,8 @@ impl Networks {
         traffic::of(counters, &interface).ok()
     }
 
-    /// Forgets networks without machines: the kernel deletes them. Loads the rules again if
-    /// there are machines, since somebody may have flushed them.
+    /// Forgets networks without machines, which the kernel then deletes. If there are machines, it
+    /// reloads the rules, because an administrator may have flushed them.
     ///
     /// # Errors
     /// The rules are refused.

@@ -1,21 +1,21 @@
-//! What has gone over the interfaces of machines that run, as the host has counted it.
+//! Traffic of the interfaces of running machines, as the host counts it.
 
 use crate::jailed::protocol::Traffic;
 use std::fs::File;
 use std::io::{self, Read};
 
-/// What the machine at the other end of a TAP interface has sent and received, by the open
-/// counters of the interfaces of its network (proc_pid_net(5), `/proc/PID/net/dev`).
+/// The traffic of the machine at the other end of a TAP interface, from the open counters of the
+/// interfaces of its network (proc_pid_net(5), `/proc/PID/net/dev`).
 ///
 /// # Errors
-/// There is none of that name.
+/// There is no interface of that name.
 pub fn of(mut counters: File, interface: &str) -> io::Result<Traffic> {
     let mut text = String::new();
     counters.read_to_string(&mut text)?;
     parse(&text, interface).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// The host receives what the machine sends.
+/// Reads an interface's counters. The host receives the packets that the machine sends.
 fn parse(text: &str, interface: &str) -> Option<Traffic> {
     let counters = text.lines().find_map(|line| {
         let (name, counters) = line.split_once(':')?;

@@ -1,17 +1,17 @@
-//! What is in the files of programs, and the translation images that tenants have of them.
+//! Contents of the files of programs, and the translation images that tenants have of them.
 
 use super::storage::{self, Storage};
 use super::{Store, StoreError};
 use rusqlite::{OptionalExtension, TransactionBehavior, params};
 
-/// Most files of a program whose contents are known: its VMs may ask for any.
+/// Most files of a program with known contents: its VMs may request any file.
 const MAX_FILES: u32 = 4096;
 
 /// SHA-256 of a file that can be translated; `None`: it cannot be.
 pub type Contents = Option<[u8; 32]>;
 
 impl Store {
-    /// What is in a file of a program, if that is known.
+    /// The contents of a program's file, if they are known.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -29,8 +29,8 @@ impl Store {
         Ok(found.optional()?)
     }
 
-    /// Notes what is in a file of a program. `false`: the program is gone, or too much is
-    /// known of its files already.
+    /// Notes the contents of a program's file. `false`: the program is gone, or has too many known
+    /// files already.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -49,7 +49,7 @@ impl Store {
         Ok(noted == 1)
     }
 
-    /// Contents of files that this program of a tenant has and none of its others.
+    /// Contents of files that only this program of a tenant has.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -78,14 +78,14 @@ impl Store {
         Ok(found.collect::<Result<_, _>>()?)
     }
 
-    /// Counts an image in what a tenant stores, before it is written.
+    /// Counts an image in a tenant's storage, before it is written.
     ///
     /// # Errors
     /// [`StoreError`]; [`StoreError::Quota`] if the tenant has no room for it.
     pub fn add_image(&self, tenant: &str, key: &str, size: u64) -> Result<(), StoreError> {
         let mut connection = self.connection();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        // One that was there is replaced.
+        // An existing image of this key is replaced.
         transaction.execute(
             "DELETE FROM image WHERE tenant = ? AND key = ?",
             [tenant, key],
@@ -98,7 +98,7 @@ impl Store {
         Ok(transaction.commit()?)
     }
 
-    /// Counts an image no more. Result: whether another tenant has one of this key.
+    /// Stops counting an image. Result: whether another tenant has one of this key.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -112,7 +112,7 @@ impl Store {
         Ok(statement.exists([key])?)
     }
 
-    /// Counts an image no more for any tenant.
+    /// Stops counting an image for all tenants.
     ///
     /// # Errors
     /// [`StoreError`].

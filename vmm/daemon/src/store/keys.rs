@@ -51,16 +51,16 @@ pub struct ApiKey {
     pub created_ms: i64,
 }
 
-/// A key to be kept.
+/// A key to be added.
 #[derive(Debug, Clone, Copy)]
 pub struct NewKey<'a> {
-    /// Names it.
+    /// The key's id.
     pub id: &'a str,
-    /// Whose it is.
+    /// The key's tenant.
     pub tenant: &'a str,
-    /// What it allows.
+    /// The key's scope.
     pub scope: Scope,
-    /// What somebody called it.
+    /// The key's label.
     pub label: &'a str,
     /// Keyed hash of its secret.
     pub hash: &'a [u8],
@@ -79,7 +79,7 @@ impl ApiKey {
 }
 
 impl Store {
-    /// Keeps a key.
+    /// Adds a key.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -123,7 +123,7 @@ impl Store {
         Ok(keys.collect::<Result<_, _>>()?)
     }
 
-    /// Forgets a key of a tenant; whether there was one.
+    /// Deletes a key of a tenant. Result: whether there was one.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -1,4 +1,4 @@
-//! Machines: programs that run, ran or are to run, each in a VM.
+//! Machines: programs that run, have run or will run, each in a VM.
 
 use super::storage::{self, Storage};
 use super::{Mount, Store, StoreError, json_column, now_ms, parse_column};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use utoipa::openapi::schema::{Array, ArrayBuilder, Object, ObjectBuilder, Type};
 
-/// What a machine costs in the database besides its spec, bytes.
+/// Bytes of a machine in the database besides its spec.
 const ROW: u64 = 4096;
 
 /// What a machine is to run, and with what.
@@ -52,7 +52,7 @@ pub struct Spec {
     #[serde(default)]
     pub interactive: bool,
     /// Volumes of the tenant, each once.
-    // Not written if there are none: idempotency keys are of what is written.
+    // Not written if empty: hashes of idempotent requests cover the written form.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 8)]
     pub volumes: Vec<Mount>,
@@ -178,7 +178,7 @@ impl MachineState {
         matches!(self, Self::Running | Self::Paused)
     }
 
-    /// Whether it has a process, or will get one.
+    /// Whether the machine has a process, or will get one.
     #[must_use]
     pub fn is_active(self) -> bool {
         match self {
@@ -188,7 +188,7 @@ impl MachineState {
     }
 }
 
-/// What a machine is for its tenant.
+/// The type of a machine for its tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A machine, which can be started again.
@@ -217,31 +217,31 @@ impl Kind {
 pub struct Machine {
     /// Its id.
     pub id: String,
-    /// Whose it is.
+    /// The machine's tenant.
     pub tenant: String,
-    /// What it is for its tenant.
+    /// The machine's type.
     pub kind: Kind,
-    /// What it runs.
+    /// The machine's program and resources.
     pub spec: Spec,
-    /// Where it is.
+    /// The machine's state.
     pub state: MachineState,
-    /// Its process: number and start time.
+    /// The machine's process: number and start time.
     pub process: Option<(i32, u64)>,
-    /// Its address in the network of its tenant, when it was there last.
+    /// The machine's last address in the network of its tenant.
     pub address: Option<Ipv4Addr>,
-    /// Processors that are its own.
+    /// The machine's dedicated processors.
     pub processors: Vec<u32>,
-    /// Somebody asked for its end by force.
+    /// Whether a client has requested the machine's end by force.
     pub killed: bool,
-    /// How it ended.
+    /// The machine's result.
     pub result: Option<RunResult>,
-    /// What went wrong; empty if nothing did.
+    /// The error; empty if there is none.
     pub message: String,
-    /// When it was made, milliseconds since 1970.
+    /// Creation time, milliseconds since 1970.
     pub created_ms: i64,
-    /// When it was started last.
+    /// Time of the last start.
     pub started_ms: Option<i64>,
-    /// When it ended last.
+    /// Time of the last end.
     pub ended_ms: Option<i64>,
 }
 
@@ -281,18 +281,18 @@ fn address_column(row: &Row<'_>) -> rusqlite::Result<Option<Ipv4Addr>> {
     }
 }
 
-/// A machine to be made.
+/// A machine to be added.
 #[derive(Debug, Clone, Copy)]
 pub struct NewMachine<'a> {
     /// Its id.
     pub id: &'a str,
-    /// Whose it is.
+    /// The machine's tenant.
     pub tenant: &'a str,
-    /// What it is for its tenant.
+    /// The machine's type.
     pub kind: Kind,
-    /// What it runs.
+    /// The machine's program and resources.
     pub spec: &'a Spec,
-    /// The state that it begins in.
+    /// The machine's first state.
     pub state: MachineState,
     /// Idempotency key of the request, and a hash of the request.
     pub idempotency: Option<(&'a str, &'a [u8])>,
@@ -300,20 +300,20 @@ pub struct NewMachine<'a> {
     pub input: u64,
 }
 
-/// What came of a request to make a machine.
+/// The result of a request to make a machine.
 #[derive(Debug)]
 pub enum Created {
-    /// It was made now.
+    /// A new machine.
     New(Machine),
-    /// The same request made it before.
+    /// A machine that the same request made before.
     Before(Machine),
-    /// Another request had this idempotency key, or its machine was deleted since.
+    /// Another request used this idempotency key, or its machine was deleted since.
     Conflict,
 }
 
 impl Store {
-    /// Makes a machine, unless the idempotency key was used before. It counts in what the tenant
-    /// stores.
+    /// Adds a machine, unless the idempotency key was used before. The machine counts in the
+    /// tenant's storage.
     ///
     /// # Errors
     /// [`StoreError`]; [`StoreError::Quota`] if the tenant has no room for it.
@@ -364,8 +364,9 @@ impl Store {
         Ok(Created::New(machine))
     }
 
-    /// Counts what the outputs of a machine take, bytes, in what its tenant stores. Of one that is
-    /// to run `fits` says that they must fit: what they may take counts until it has ended.
+    /// Counts the outputs of a machine, bytes, in its tenant's storage. `fits` requires that there
+    /// is room for them: a machine that is to run counts with the maximum of its outputs until it
+    /// has ended.
     ///
     /// # Errors
     /// [`StoreError`]; [`StoreError::Quota`] if the tenant has no room for them.
@@ -393,8 +394,8 @@ impl Store {
         Ok(find(&self.connection(), id)?)
     }
 
-    /// Machines of a tenant (not its runs) by id, those after `after`, in a state if one is given, so many
-    /// at most.
+    /// Machines of a tenant (not its runs) by id, after the id `after`, optionally in one state, at
+    /// most `limit`.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -416,7 +417,7 @@ impl Store {
         Ok(machines.collect::<Result<_, _>>()?)
     }
 
-    /// All machines that were queued or had a process when the daemon looked last.
+    /// All machines that are queued or have a process, as last noted.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -429,8 +430,7 @@ impl Store {
         Ok(machines.collect::<Result<_, _>>()?)
     }
 
-    /// Writes what changes in a machine's life, but for whether its end by force is wanted.
-    /// One that was deleted stays deleted.
+    /// Updates a machine, except for the flag `killed`. A deleted machine stays deleted.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -456,8 +456,8 @@ impl Store {
         Ok(())
     }
 
-    /// Queues a machine that is not active, without anything of its life before. `None`:
-    /// it is active, or gone.
+    /// Queues a machine that is not active, and clears the results of its last run. `None`: it is
+    /// active, or gone.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -475,7 +475,8 @@ impl Store {
         Ok(queued)
     }
 
-    /// Changes the state of a machine if it is in another one; whether it was.
+    /// Changes the state of a machine from `from` to `to`. Result: whether it was in the state
+    /// `from`.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -492,7 +493,7 @@ impl Store {
         Ok(changed == 1)
     }
 
-    /// Notes that the end of an active machine by force is wanted.
+    /// Notes that an active machine is to be ended by force.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -505,7 +506,7 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets a machine that is not active; whether there was one.
+    /// Deletes a machine that is not active. Result: whether there was one.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -517,7 +518,7 @@ impl Store {
         Ok(deleted == 1)
     }
 
-    /// Forgets a machine that is not active, and the idempotency key that it was made with.
+    /// Deletes a machine that is not active, with its idempotency key.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -537,7 +538,7 @@ impl Store {
         Ok(())
     }
 
-    /// Runs that were made and not queued.
+    /// Runs that were made but not queued.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -549,8 +550,8 @@ impl Store {
         Ok(ids.collect::<Result<_, _>>()?)
     }
 
-    /// Machines of a kind that ended before a time (milliseconds since 1970), the oldest
-    /// first, so many at most.
+    /// Machines of a kind that ended before a time (milliseconds since 1970), the oldest first, at
+    /// most `limit`.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -570,8 +571,8 @@ impl Store {
         Ok(machines.collect::<Result<_, _>>()?)
     }
 
-    /// Forgets idempotency keys that were used before a time (milliseconds since 1970) and
-    /// whose machine is gone.
+    /// Deletes idempotency keys that were used before a time (milliseconds since 1970) and whose
+    /// machine is gone.
     ///
     /// # Errors
     /// [`StoreError`].

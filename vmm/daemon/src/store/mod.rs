@@ -1,5 +1,5 @@
-//! What the daemon keeps: an SQLite database. Every change is one transaction, on the disk
-//! before it is acknowledged.
+//! The daemon's SQLite database. Every change is one transaction, which is on the disk before it is
+//! acknowledged.
 
 mod files;
 mod keys;
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Statements that bring a database from the version of their index to the next one.
+/// The migrations: the statements at an index update a database of that version to the next one.
 const MIGRATIONS: [&str; 9] = [
     include_str!("schema.sql"),
     include_str!("schema-2.sql"),
@@ -35,13 +35,13 @@ const MIGRATIONS: [&str; 9] = [
     include_str!("schema-9.sql"),
 ];
 
-/// How long another program, say a backup, may hold the database.
+/// How long to wait for another program, for example a backup, that holds the database.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// Why the database does not answer.
+/// The reason why a database operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It is damaged.
+    /// The database is damaged.
     #[error(
         "{}: the database is damaged ({what}): stop hartlined, restore the file from a backup, \
          or move it away to begin with an empty one", path.display()
@@ -49,10 +49,10 @@ pub enum StoreError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What SQLite found.
+        /// SQLite's message.
         what: String,
     },
-    /// It was written by a newer version of the daemon.
+    /// A newer version of the daemon has written the database.
     #[error(
         "{}: the database has version {version}, this hartlined knows {known}: install the \
          version that wrote it", path.display(), known = MIGRATIONS.len()
@@ -60,10 +60,10 @@ pub enum StoreError {
     Newer {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The database's version.
         version: usize,
     },
-    /// Another program has it.
+    /// Another program holds the database.
     #[error(
         "{}: another program holds the database: end it (fuser(1) tells which one it is), then \
          start hartlined again", path.display()
@@ -72,20 +72,20 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// The tenant has no room for what is to be added.
+    /// The tenant's quota has no room.
     #[error(
         "the tenant has {left} {what} left for programs, translations, volumes, machines and runs"
     )]
     Quota {
-        /// What there is too little of: `bytes` or `inodes`.
+        /// The exhausted resource: `bytes` or `inodes`.
         what: &'static str,
-        /// How much of that it has left.
+        /// The rest of the resource.
         left: u64,
     },
     /// A statement failed.
     #[error("database: {0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// A column holds what is no JSON of ours.
+    /// A column has invalid JSON.
     #[error("database: {0}")]
     Json(#[from] serde_json::Error),
 }
@@ -97,7 +97,7 @@ pub struct Store {
 }
 
 impl StoreError {
-    /// Whether there is no room left on the disk.
+    /// Whether the disk is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Sqlite(error)
@@ -106,7 +106,7 @@ impl StoreError {
 }
 
 impl Store {
-    /// Opens the database, which is made if it does not exist, and brings it up to date.
+    /// Opens the database, which is made if it does not exist, and migrates it to this version.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -147,7 +147,7 @@ impl Store {
     }
 }
 
-/// What it means that a statement failed while the database was opened.
+/// The error for a statement that failed while the database was opened.
 fn at_opening(path: &Path, error: rusqlite::Error) -> StoreError {
     let path = path.to_path_buf();
     match error.sqlite_error_code() {
@@ -183,7 +183,7 @@ pub fn now_ms() -> i64 {
     i64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A text column that holds one of the names of an enumeration.
+/// Reads a text column with the name of an enumeration's variant.
 fn parse_column<T>(
     row: &rusqlite::Row<'_>,
     column: &str,
@@ -193,7 +193,7 @@ fn parse_column<T>(
     parse(&text).ok_or_else(|| rusqlite::Error::InvalidColumnName(format!("{column}: {text}")))
 }
 
-/// A column of JSON.
+/// Reads a column of JSON.
 fn json_column<T: serde::de::DeserializeOwned>(
     row: &rusqlite::Row<'_>,
     column: &str,

@@ -40,7 +40,7 @@ impl ProgramState {
 /// A program of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Program {
-    /// Whose it is.
+    /// The program's tenant.
     #[serde(skip)]
     pub tenant: String,
     /// SHA-256 of the upload, hexadecimal.
@@ -104,9 +104,9 @@ fn kind_from_name(name: &str) -> Option<UploadKind> {
 }
 
 impl Store {
-    /// Notes an upload, which is to be packed then. One that is there already is changed
-    /// if it failed before or other programs of it are to be translated now.
-    /// Result: the program, and whether it is to be packed.
+    /// Adds an upload, which is to be packed. An existing entry is changed if it failed before or
+    /// if other programs of it are to be translated now. Result: the program, and whether it is to
+    /// be packed.
     ///
     /// # Errors
     /// [`StoreError`]; [`StoreError::Quota`] if it is new and the tenant has no room for it.
@@ -141,7 +141,7 @@ impl Store {
         Ok((program, changed == 1))
     }
 
-    /// Notes how far a program is. One that was deleted meanwhile stays deleted.
+    /// Updates a program's progress. A deleted program stays deleted.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -169,7 +169,7 @@ impl Store {
         Ok(find(&self.connection(), tenant, id)?)
     }
 
-    /// Programs of a tenant by id, those after `after`, so many at most.
+    /// Programs of a tenant by id, after the id `after`, at most `limit`.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -187,8 +187,8 @@ impl Store {
         Ok(programs.collect::<Result<_, _>>()?)
     }
 
-    /// All programs that are not ready yet and have not failed, and those that an earlier
-    /// version prepared, which counted no trees.
+    /// All programs that are neither ready nor failed, and those of an earlier version, which did
+    /// not count trees.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -202,7 +202,7 @@ impl Store {
         Ok(programs.collect::<Result<_, _>>()?)
     }
 
-    /// Programs that are not prepared as they should be, with this code of a problem.
+    /// Programs that are not fully prepared because of a problem with this code.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -215,9 +215,8 @@ impl Store {
         Ok(programs.collect::<Result<_, _>>()?)
     }
 
-    /// Counts the tree of a program in what its tenant stores, before it is written; 0: there
-    /// is none. If it `is_there` already, it counts whether there is room or not. `false`: the
-    /// program is gone.
+    /// Counts the tree of a program in its tenant's storage, before it is written; 0: there is
+    /// none. If it `is_there` already, it counts even without room. `false`: the program is gone.
     ///
     /// # Errors
     /// [`StoreError`]; [`StoreError::Quota`] if the tenant has no room for it.
@@ -245,7 +244,7 @@ impl Store {
         Ok(is_known)
     }
 
-    /// Notes that a program is used now.
+    /// Notes that a program is being used.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -257,8 +256,8 @@ impl Store {
         Ok(())
     }
 
-    /// Programs that no machine has and that were neither uploaded nor used since a time
-    /// (milliseconds since 1970), so many at most.
+    /// Programs without machines that were neither uploaded nor used since a time (milliseconds
+    /// since 1970), at most `limit`.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -274,7 +273,7 @@ impl Store {
         Ok(programs.collect::<Result<_, _>>()?)
     }
 
-    /// Forgets a program of a tenant; whether there was one.
+    /// Deletes a program of a tenant. Result: whether there was one.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -1,4 +1,4 @@
-//! What tenants store, and that they store no more than they may.
+//! Tenants' storage, and its limits.
 
 use super::{Quota, Store, StoreError};
 use rusqlite::{Connection, OptionalExtension, Transaction};
@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction};
 /// Inodes of a machine or run: its directory, input, two outputs and result.
 pub(super) const MACHINE_INODES: u64 = 5;
 
-/// Room on the disk.
+/// Disk space.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Storage {
     /// Bytes.
@@ -16,7 +16,7 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// A file of so many bytes.
+    /// One file of `bytes` bytes.
     #[must_use]
     pub fn file(bytes: u64) -> Self {
         Self { bytes, inodes: 1 }
@@ -24,8 +24,8 @@ impl Storage {
 }
 
 impl Store {
-    /// What a tenant may store besides what it stores: programs, their trees and translations;
-    /// volumes, whether these are full or not; machines and runs with their outputs.
+    /// The rest of a tenant's storage quota. Programs, their trees and translations count; volumes
+    /// count with their limits, full or not; so do machines and runs with their outputs.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -33,7 +33,7 @@ impl Store {
         left(&self.connection(), tenant)
     }
 
-    /// What a tenant stores. More than its quota if that was lowered.
+    /// A tenant's used storage. It exceeds the quota if the quota was lowered.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -58,7 +58,7 @@ fn left(connection: &Connection, tenant: &str) -> Result<Storage, StoreError> {
 }
 
 fn used(connection: &Connection, tenant: &str) -> Result<Storage, StoreError> {
-    // An upload is a file, and its tree another one; the files in a tree are none of the host's.
+    // An upload is a file, and its tree another one; files in a tree are no files of the host.
     let mut statement = connection.prepare_cached(
         "SELECT coalesce(sum(bytes), 0), coalesce(sum(inodes), 0) FROM
              (SELECT sum(size + tree_size) AS bytes, 2 * count(*) AS inodes
@@ -76,8 +76,8 @@ fn used(connection: &Connection, tenant: &str) -> Result<Storage, StoreError> {
     Ok(used)
 }
 
-/// Refuses what a tenant has no room for. In the transaction that adds it, so that two at once
-/// do not both find the room that there is for one.
+/// Refuses additions that exceed a tenant's quota. It runs in the transaction that adds them, so
+/// that two simultaneous additions cannot both take the last room.
 ///
 /// # Errors
 /// [`StoreError::Quota`].

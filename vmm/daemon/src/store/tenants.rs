@@ -5,7 +5,7 @@ use crate::integer;
 use rusqlite::{OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
-/// The tenant that there always is.
+/// The tenant that always exists.
 pub const DEFAULT_TENANT: &str = "default";
 
 /// What a tenant may use at most, all its machines and runs together.
@@ -115,7 +115,7 @@ impl Store {
         Ok(tenant)
     }
 
-    /// The tenant of a name.
+    /// The tenant with a name.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -125,11 +125,10 @@ impl Store {
         Ok(statement.query_row([name], Tenant::from_row).optional()?)
     }
 
-    /// Number of a tenant's network: the least that no other tenant has, when it is asked for
-    /// first.
+    /// Number of a tenant's network. The first call assigns the least unused number.
     ///
     /// # Errors
-    /// [`StoreError`]; there is no such tenant.
+    /// [`StoreError`]; also if there is no such tenant.
     pub fn network(&self, name: &str) -> Result<u32, StoreError> {
         let number = self.connection().query_row(
             "UPDATE tenant SET network = coalesce(network, (

@@ -20,12 +20,12 @@ fn new<'a>(id: &'a str, spec: &'a Spec, state: MachineState) -> NewMachine<'a> {
     }
 }
 
-/// So many bytes, in one file.
+/// One file of `bytes` bytes.
 fn file(bytes: u64) -> Storage {
     Storage::file(bytes)
 }
 
-/// Bytes that a tenant may store besides.
+/// Rest of a tenant's storage in bytes.
 fn bytes_left(store: &Store, tenant: &str) -> u64 {
     store.storage_left(tenant).unwrap().bytes
 }
@@ -287,7 +287,7 @@ fn volumes_belong_to_tenants_and_machines() {
     );
     assert!(store.volumes(DEFAULT_TENANT, "", 10).unwrap().is_empty());
 
-    // A deleted one takes storage until it is forgotten.
+    // A deleted volume takes storage until it is forgotten.
     let used = || Quota::default().max_storage - bytes_left(&store, DEFAULT_TENANT);
     assert_eq!(used(), 100);
     store.add_deleted_volume("v9").unwrap();
@@ -390,7 +390,7 @@ fn what_programs_take_on_the_disk_counts() {
     assert_eq!(bytes_left(&store, "a"), 0);
     assert!(!store.forget_image("a", "k").unwrap());
     assert_eq!(bytes_left(&store, "a"), 40);
-    // One of an earlier version is there whether there is room or not.
+    // A tree of an earlier version counts even without room.
     assert!(set(1000, true).unwrap());
     assert_eq!(bytes_left(&store, "a"), 0);
     store.delete_program("a", "aa").unwrap();
@@ -492,7 +492,7 @@ fn what_machines_keep_counts() {
     };
     let before = bytes_left(&store, "a");
     assert!((4000..5000).contains(&before), "{before}");
-    // What outputs may take, and when it has ended what they take, whatever that is.
+    // The maximum of the outputs counts; after the end, their actual size counts.
     assert!(store.set_outputs(&made, before + 1, true).is_err());
     assert_eq!(bytes_left(&store, "a"), before);
     store.set_outputs(&made, before, true).unwrap();
@@ -506,7 +506,7 @@ fn what_machines_keep_counts() {
     assert_eq!(bytes_left(&store, "a"), 10_000);
 }
 
-/// A database of version 8 has its volumes and tenants, with as many inodes as they could have.
+/// After the migration from version 8, volumes and tenants have the maximum number of inodes.
 #[test]
 fn a_database_of_version_8_is_brought_up_to_date() {
     let directory = tempfile::tempdir().unwrap();

@@ -25,7 +25,7 @@ pub struct Mount {
 pub struct Volume {
     /// Its name.
     pub name: String,
-    /// Names its directory.
+    /// Name of the volume's directory.
     #[serde(skip)]
     pub id: String,
     /// Bytes that it may hold: the lengths of its files, and 4 KiB for each of them and for
@@ -37,12 +37,12 @@ pub struct Volume {
     pub created_ms: i64,
 }
 
-/// A volume that was deleted, whose directory may still be there.
+/// A deleted volume, whose directory may still exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeletedVolume {
-    /// Names its directory.
+    /// Name of the volume's directory.
     pub id: String,
-    /// Whose it was; empty if nobody is known.
+    /// The volume's former tenant; empty if it is unknown.
     pub tenant: String,
 }
 
@@ -59,7 +59,7 @@ impl Volume {
 }
 
 impl Store {
-    /// Makes a volume; `None` if the tenant has one of this name.
+    /// Adds a volume; `None` if the tenant has one of this name.
     ///
     /// # Errors
     /// [`StoreError`]; [`StoreError::Quota`] if the tenant has no room for it.
@@ -94,7 +94,7 @@ impl Store {
         Ok(find(&self.connection(), tenant, name)?)
     }
 
-    /// Volumes of a tenant by name, those after `after`, so many at most.
+    /// Volumes of a tenant by name, after the name `after`, at most `limit`.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -112,8 +112,8 @@ impl Store {
         Ok(volumes.collect::<Result<_, _>>()?)
     }
 
-    /// Notes that a volume which no machine has is deleted. It takes the tenant's storage until it
-    /// is [forgotten](Self::forget_volume). Result: the volume, if it was there.
+    /// Marks a volume that no machine uses as deleted. It takes the tenant's storage until it is
+    /// [forgotten](Self::forget_volume). Result: the volume, if it existed.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -146,7 +146,7 @@ impl Store {
         }))
     }
 
-    /// Notes that a directory that belongs to no volume is to be deleted.
+    /// Notes that a directory without a volume is to be deleted.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -158,7 +158,7 @@ impl Store {
         Ok(())
     }
 
-    /// Volumes that were deleted and whose directories may be there.
+    /// Deleted volumes whose directories may still exist.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -182,7 +182,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether there is a volume with this directory, or was one that is not forgotten.
+    /// Whether a volume has this directory, also a deleted one that is not forgotten.
     ///
     /// # Errors
     /// [`StoreError`].

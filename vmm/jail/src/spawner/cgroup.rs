@@ -1,16 +1,17 @@
-//! Limits of jailed processes by cgroups, version 2 (the kernel's
+//! Limits for jailed processes with cgroups, version 2 (the kernel's
 //! `Documentation/admin-guide/cgroup-v2.rst`).
 //!
 //! ```text
-//! BASE/daemon              spawner, service, and VMMs that wait; not if BASE is the root
+//! BASE/daemon              spawner, service, and waiting VMMs; absent if BASE is the root
 //! BASE/workers/UID         a worker
-//! BASE/tenants/NAME        all VMs of a tenant: its weight against other tenants'
+//! BASE/tenants/NAME        all VMs of a tenant: its weight against other tenants
 //! BASE/tenants/NAME/UID    the VMM of one VM: its memory, threads, disk bandwidth
 //! ```
-//! BASE is the group that the daemon was started in (systemd: `Delegate=yes`), the one above if
-//! that is called `daemon` already (`DelegateSubgroup=daemon`: without it systemd could not start
-//! the daemon again while there are groups below BASE), or `/hartline` if it is the root. Without the controllers there are no limits but those of
-//! setrlimit(2), and the daemon says so.
+//! BASE is the group that the daemon was started in (systemd: `Delegate=yes`). If that group is
+//! called `daemon` already (`DelegateSubgroup=daemon`), BASE is its parent: without the subgroup,
+//! systemd could not restart the daemon while there are groups below BASE. If it is the root, BASE
+//! is `/hartline`. Without the controllers there are no limits except setrlimit(2), and the daemon
+//! says so.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -18,55 +19,55 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Controllers without which limits are not enforced.
+/// Controllers that limits cannot be enforced without.
 const NEEDED: [&str; 3] = ["cpu", "memory", "pids"];
-/// Used if it is there.
+/// Controller that is used if it is available.
 const IO: &str = "io";
-/// Below the root group, where nothing else is ours.
+/// Our group below the root group.
 const OWN: &str = "hartline";
 const DAEMON: &str = "daemon";
 const WORKERS: &str = "workers";
 const TENANTS: &str = "tenants";
 const SWAP: &str = "memory.swap.max";
-/// What the VMM has in memory besides the guest's own, bytes.
+/// Memory of the VMM besides the guest's, bytes.
 const VMM_MEMORY: u64 = 256 << 20;
 
-/// Why limits are not enforced.
+/// The reason why limits are not enforced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Unenforced {
-    /// There is no hierarchy.
+    /// No cgroup v2 hierarchy is mounted.
     #[error("no cgroup v2 hierarchy is mounted")]
     NoHierarchy,
-    /// It has not got what is needed.
+    /// The hierarchy has not all needed controllers.
     #[error(
         "the cgroup v2 hierarchy has no controllers {0}: they are on v1 hierarchies, or not given to this group"
     )]
     Controllers(String),
-    /// It cannot be used.
+    /// A group cannot be used.
     #[error("cgroup {path}: {why}")]
     Host {
-        /// Which group.
+        /// The group.
         path: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }
 
-/// Whether the hierarchy has what limits need: a daemon that is given them can enforce limits.
-///
+/// Checks that the hierarchy has the controllers for limits: a daemon that gets them can enforce
+/// limits.
 /// # Errors
 /// [`Unenforced`].
 pub fn check_host() -> Result<(), Unenforced> {
     check_controllers(&hierarchy()?).map(drop)
 }
 
-/// Where the hierarchy is mounted.
+/// The mount point of the hierarchy.
 fn hierarchy() -> Result<PathBuf, Unenforced> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     mount_point(&mounts).ok_or(Unenforced::NoHierarchy)
 }
 
-/// Controllers of a group, which must have those that are needed.
+/// The controllers of a group, which must include the needed ones.
 fn check_controllers(group: &Path) -> Result<String, Unenforced> {
     let available = fs::read_to_string(group.join("cgroup.controllers"));
     let available = available.map_err(|error| failed(group, &error))?;
@@ -88,17 +89,17 @@ fn has(controllers: &str, name: &str) -> bool {
 #[derive(Debug)]
 pub struct Cgroups {
     base: PathBuf,
-    /// The disk of the data directory, as `MAJOR:MINOR`, and most bytes read from, and
-    /// written to, it per second; none if that is not limited.
+    /// The disk of the data directory, as `MAJOR:MINOR`, and its limit for reading and for writing,
+    /// bytes per second; `None` if it is not limited.
     disk: Option<(String, u64)>,
 }
 
-/// One process's group; deleted when this is dropped, which is after the process's end.
+/// The group of one process. Dropping this, after the process's end, deletes the group.
 #[derive(Debug)]
 pub struct Group(PathBuf);
 
 impl Group {
-    /// Whether the kernel has ended a process of the group for its memory limit.
+    /// Whether the kernel has killed a process of the group because of its memory limit.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         let events = fs::read_to_string(self.0.join("memory.events")).unwrap_or_default();
@@ -118,11 +119,11 @@ impl Drop for Group {
 }
 
 impl Cgroups {
-    /// Makes the groups and moves the daemon into its own. `bandwidth` is the most that a VM
-    /// may read from, and write to, the disk of the directory `data`, bytes per second.
+    /// Makes the groups and moves the daemon into its own. `bandwidth` limits each VM's reading
+    /// from, and writing to, the disk of the directory `data`, bytes per second.
     ///
     /// # Errors
-    /// [`Unenforced`]; nothing is limited then.
+    /// [`Unenforced`]; there are no limits then.
     pub fn open(data: &Path, bandwidth: Option<u64>) -> Result<Self, Unenforced> {
         let mount = hierarchy()?;
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -154,7 +155,7 @@ impl Cgroups {
     fn make(&self, start: &Path, is_root: bool, controllers: &str) -> io::Result<()> {
         let enable = |path: &Path| fs::write(path.join("cgroup.subtree_control"), controllers);
         if !is_root {
-            // A group with processes of its own has no controllers for others below it.
+            // A group that contains processes cannot enable controllers for child groups.
             let own = self.base.join(DAEMON);
             make_group(&own)?;
             fs::write(own.join("cgroup.procs"), std::process::id().to_string())?;
@@ -177,20 +178,21 @@ impl Cgroups {
         remove_empty(&self.base.join(WORKERS))
     }
 
-    /// Limits a worker to memory, bytes, and as many threads as it may have.
+    /// Limits a worker to `memory` bytes and `pids` threads.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn limit_worker(&self, pid: i32, uid: u32, memory: u64, pids: u64) -> io::Result<Group> {
         let path = self.base.join(WORKERS).join(uid.to_string());
         enter(pid, path, &[("memory.max", memory), ("pids.max", pids)])
     }
 
-    /// Limits the VMM of a tenant's VM to the guest's memory, bytes, and its own, and to so
-    /// many threads. All VMs of the tenant have processor time by its weight (1 to 10000).
+    /// Limits the VMM of a tenant's VM: its memory to the guest's `memory` bytes and its own, and
+    /// the number of its threads. All VMs of the tenant share processor time by the tenant's weight
+    /// (1 to 10000).
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn limit_vm(
         &self,
         (pid, uid): (i32, u32),
@@ -207,19 +209,19 @@ impl Cgroups {
         fs::write(all.join("cgroup.subtree_control"), controllers)?;
         set(&all, "cpu.weight", weight.clamp(1, 10_000))?;
         let path = all.join(uid.to_string());
-        // One that was left has counted what is not this VMM's.
+        // The counters of a leftover group include another VMM.
         let _ = fs::remove_dir(&path);
         make_group(&path)?;
         if let Some((disk, most)) = &self.disk {
             set(&path, "io.max", format!("{disk} rbps={most} wbps={most}"))?;
         }
-        // The VMM is of no use without one of its threads.
+        // The VMM cannot go on if one of its threads is killed.
         set(&path, "memory.oom.group", 1)?;
         let memory = memory.saturating_add(VMM_MEMORY);
         enter(pid, path, &[("memory.max", memory), ("pids.max", pids)])
     }
 
-    /// The group of a VM that was found again.
+    /// Takes over the group of a VM that was found again.
     #[must_use]
     pub fn adopt(&self, uid: u32, tenant: &str) -> Option<Group> {
         let path = self.base.join(TENANTS).join(tenant).join(uid.to_string());
@@ -239,8 +241,8 @@ fn enter(pid: i32, path: PathBuf, limits: &[(&str, u64)]) -> io::Result<Group> {
     Ok(group)
 }
 
-/// Memory that is swapped out counts in no limit of memory, and would be on the host's disk. The
-/// file is there if the kernel can swap (CONFIG_SWAP).
+/// Disables swap for a group. Swapped-out memory does not count in the memory limit, and would be
+/// on the host's disk. The file exists if the kernel can swap (CONFIG_SWAP).
 fn forbid_swap(group: &Path) -> io::Result<()> {
     match group.join(SWAP).exists() {
         true => set(group, SWAP, 0),
@@ -263,12 +265,12 @@ fn make_group(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Deletes the groups below one that have no processes any more: their daemon was killed.
+/// Deletes the groups below `path` that have no processes any more: their daemon was killed.
 fn remove_empty(path: &Path) -> io::Result<()> {
     for group in fs::read_dir(path)? {
         let group = group?;
         if group.file_type()?.is_dir() {
-            // One with processes cannot be deleted.
+            // A group with processes cannot be deleted.
             let _ = fs::remove_dir(group.path());
         }
     }
@@ -282,7 +284,7 @@ fn failed(path: &Path, error: &io::Error) -> Unenforced {
     }
 }
 
-/// Where the hierarchy is mounted, from proc(5) `mountinfo`.
+/// The mount point of the hierarchy, from proc(5) `mountinfo`.
 fn mount_point(mountinfo: &str) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
@@ -298,7 +300,7 @@ fn own_path(cgroup: &str) -> Option<String> {
     path.map(str::to_owned)
 }
 
-/// The group that was given to the daemon, which is in it or in its subgroup.
+/// The group that was delegated to the daemon, which is in it or in its subgroup.
 fn delegated(own: String) -> String {
     let suffix = format!("/{DAEMON}");
     match own.strip_suffix(&suffix) {
@@ -307,8 +309,8 @@ fn delegated(own: String) -> String {
     }
 }
 
-/// The disk that a directory is on, as `MAJOR:MINOR`: of a partition the whole one, which
-/// is what can be limited.
+/// The disk of a directory, as `MAJOR:MINOR`. For a partition this is the whole disk, because only
+/// disks can be limited.
 fn disk_of(directory: &Path) -> Option<String> {
     let device = fs::metadata(directory).ok()?.dev();
     let number = format!("{}:{}", libc::major(device), libc::minor(device));

@@ -1,4 +1,4 @@
-//! What the service gives up before it reads anything.
+//! Drops the service's privileges before it reads anything.
 
 use super::reach::make_reachable;
 use super::service::CHANNEL_FD;
@@ -7,8 +7,8 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// No user gives a program capabilities, and none can be kept (capabilities(7), "The securebits
-/// flags").
+/// Programs get no capabilities by their user, and none can be kept (capabilities(7), "The
+/// securebits flags").
 const SECURE_BITS: libc::c_ulong = SECBIT_NOROOT
     | SECBIT_NOROOT << 1
     | SECBIT_KEEP_CAPS << 1
@@ -18,43 +18,43 @@ const SECBIT_NOROOT: libc::c_ulong = 1 << 0;
 const SECBIT_KEEP_CAPS: libc::c_ulong = 1 << 4;
 const SECBIT_NO_CAP_AMBIENT_RAISE: libc::c_ulong = 1 << 6;
 
-/// Why the service cannot start.
+/// The reason why the service cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
-    /// It was not started by the spawner.
+    /// The spawner did not start the process.
     #[error("usage: service UID DATA, by hartlined only")]
     Usage,
-    /// There is no way to the data directory.
+    /// The data directory cannot be made reachable.
     #[error("{}: the service cannot be let into the data directory: {source}", path.display())]
     Reach {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// A call failed.
+    /// A system call failed.
     #[error(transparent)]
     Jail(#[from] JailError),
 }
 
-/// Makes this process, which has one thread, the service: `arguments` are its user and the data
-/// directory. Result: the channel to the spawner, and that directory.
+/// Turns this process, which has one thread, into the service. `arguments` are its user and the
+/// data directory. Result: the channel to the spawner, and that directory.
 ///
 /// # Errors
-/// [`ConfineError`]; some rights may be gone by then.
+/// [`ConfineError`]; some rights may be lost by then.
 pub fn enter(arguments: &[String]) -> Result<(Channel, PathBuf), ConfineError> {
     let [uid, data] = arguments else {
         return Err(ConfineError::Usage);
     };
     let uid: u32 = uid.parse().map_err(|_| ConfineError::Usage)?;
     let data = Path::new(data);
-    // SAFETY: no memory is involved; tells whether the descriptor is open, and has exec close it.
+    // SAFETY: no memory is involved; fails if the descriptor is not open, and makes exec close it.
     if uid == 0 || unsafe { libc::fcntl(CHANNEL_FD, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
         return Err(ConfineError::Usage);
     }
-    // SAFETY: open, and nobody else in this process knows of it.
+    // SAFETY: the descriptor is open, and nothing else in this process owns it.
     let channel = Channel::from(unsafe { OwnedFd::from_raw_fd(CHANNEL_FD) });
-    // It was executed by a path that says nothing.
+    // The process was executed by a path without a useful name.
     // SAFETY: a NUL-terminated string.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"hartlined".as_ptr()) };
     make_reachable(data).map_err(|source| ConfineError::Reach {
@@ -65,10 +65,10 @@ pub fn enter(arguments: &[String]) -> Result<(Channel, PathBuf), ConfineError> {
     prctl("PR_SET_SECUREBITS", libc::PR_SET_SECUREBITS, SECURE_BITS)?;
     become_user(uid)?;
     prctl("PR_SET_NO_NEW_PRIVS", libc::PR_SET_NO_NEW_PRIVS, 1)?;
-    // Nobody with the same user looks into its memory, where keys are.
+    // Other processes of the same user must not read its memory, which contains keys.
     prctl("PR_SET_DUMPABLE", libc::PR_SET_DUMPABLE, 0)?;
-    // After the user changed, which would forget it. If the spawner has ended already, the
-    // channel's end says so.
+    // After the change of the user, which would reset this signal. If the spawner has ended
+    // already, the channel's end shows it.
     check("PR_SET_PDEATHSIG", set_parent_death_signal(libc::SIGKILL))?;
     Ok((channel, data.to_path_buf()))
 }

@@ -1,16 +1,16 @@
-//! The data directory: who owns what in it.
+//! The data directory and the owners of its files.
 //!
 //! ```text
-//! DATA            root's, the service's group, sticky: the service makes files, and cannot
-//!                 replace what is root's
-//! DATA/lock       root's: keeps other daemons away
-//! DATA/empty      root's: the root directory of jails
-//! DATA/volumes    root's, for the service to read: names of volumes
-//! all else        the service's
+//! DATA            root, group of the service, sticky: the service makes files, and cannot
+//!                 replace root's files
+//! DATA/lock       root: keeps other daemons away
+//! DATA/empty      root: the root directory of jails
+//! DATA/volumes    root, readable for the service: names of volumes
+//! all else        the service
 //! ```
-//! A data directory of a version in which the daemon was root is handed over when it is opened
-//! first. Until that is done nobody but root gets into it. Later only the names at the top are
-//! looked at, which an administrator may have put back from a copy.
+//! A data directory of a version whose daemon was root is handed over when it is first opened.
+//! Until that is done, only root can enter it. Later, only the names at the top are checked,
+//! because an administrator may have restored them from a backup.
 
 use super::volumes::{VolumeDirectory, open_directory};
 use super::{Settings, SpawnerError, host};
@@ -24,18 +24,18 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the daemon before this one may take to give its data directory up, and the time between
-/// two attempts to take it.
+/// The maximum time for an earlier daemon to release the data directory, and the time between two
+/// attempts to lock it.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 const LOCK_PERIOD: Duration = Duration::from_millis(20);
 /// Mode of the directory: sticky, for root and the service's group.
 const MODE: u32 = 0o1770;
-/// Mode of one that is not handed over yet.
+/// Mode of a directory that is not handed over yet.
 const CLOSED: u32 = 0o700;
 const LOCK: &str = "lock";
 const EMPTY: &str = "empty";
 const VOLUMES: &str = "volumes";
-/// What the service has at the top. Everything else there stays as it is.
+/// Names at the top that the service owns. Everything else there stays as it is.
 const OWN: [&str; 11] = [
     "hartline.db",
     "hartline.db-wal",
@@ -49,13 +49,13 @@ const OWN: [&str; 11] = [
     "machines",
     "tmp",
 ];
-/// Deepest directory in those.
+/// Maximum depth of directories below those names.
 const DEPTH: u32 = 4;
 
 /// The open data directory.
 #[derive(Debug)]
 pub(super) struct Data {
-    /// Keeps other daemons away, as long as anybody has it.
+    /// Keeps other daemons away, as long as any process has it open.
     pub lock: File,
     /// An empty directory that only root changes.
     pub empty: PathBuf,
@@ -64,7 +64,7 @@ pub(super) struct Data {
 }
 
 impl Data {
-    /// Makes what is missing, locks it, and gives the service what is the service's.
+    /// Makes missing files, locks the directory, and gives the service its files.
     ///
     /// # Errors
     /// [`SpawnerError`].
@@ -98,7 +98,7 @@ impl Data {
         }
         let volumes = own_directory(&path.join(VOLUMES), 0o750, service)?;
         let depth = if is_handed_over { 0 } else { DEPTH };
-        // Files of a service that had another user, if there was one.
+        // The former user of the service, if the service had another one.
         let before = match status.mode() & 0o7777 {
             MODE => status.gid(),
             _ => 0,
@@ -129,7 +129,7 @@ fn make_and_open(path: &Path) -> io::Result<File> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // The operator may have put a link here.
+    // The operator may have put a symbolic link here.
     File::options()
         .read(true)
         .custom_flags(libc::O_DIRECTORY)
@@ -143,7 +143,7 @@ fn lock(data: &Path) -> Result<File, SpawnerError> {
     options.write(true).create(true).truncate(false).mode(0o600);
     let lock = options.custom_flags(libc::O_NOFOLLOW).open(&path);
     let lock = lock.map_err(host(path.display()))?;
-    // A jailed process that a daemon was just starting when it ended holds the lock until it
+    // If a daemon ends while it starts a jailed process, that process holds the lock until it
     // executes its program or ends.
     let patience = Instant::now() + LOCK_PATIENCE;
     while lock.try_lock().is_err() {
@@ -155,7 +155,7 @@ fn lock(data: &Path) -> Result<File, SpawnerError> {
     Ok(lock)
 }
 
-/// Makes a directory of root's, and opens it.
+/// Makes a directory that root owns, and opens it.
 fn own_directory(path: &Path, mode: u32, group: u32) -> Result<File, SpawnerError> {
     match DirBuilder::new().mode(mode).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -176,16 +176,16 @@ fn own_directory(path: &Path, mode: u32, group: u32) -> Result<File, SpawnerErro
     Ok(directory)
 }
 
-/// Gives the service files.
+/// Gives files to the service.
 struct Hand {
-    /// Users whose files they may be.
+    /// Users whose files may be given away.
     before: [u32; 2],
     service: u32,
 }
 
 impl Hand {
-    /// Gives the service what has a name in a directory of the daemon's, and, of a directory, what
-    /// is in it so many levels deep. What has another owner, or another name elsewhere, stays.
+    /// Gives the service the file `name` of a directory of the daemon's, and the contents of a
+    /// directory down to `depth` levels. Files of other owners or with several links stay.
     fn over(&self, parent: &File, name: &OsStr, depth: u32) -> io::Result<()> {
         let file = match open(parent, name, libc::O_PATH) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -202,7 +202,7 @@ impl Hand {
                 self.over(&directory, &entry?.file_name(), depth - 1)?;
             }
         }
-        // A directory last: until then only its owner before changes it.
+        // The directory itself comes last: until then only its former owner changes it.
         self.give(&file)
     }
 
@@ -217,7 +217,7 @@ impl Hand {
     }
 }
 
-/// Opens what has a name in a directory. No link is followed.
+/// Opens the file `name` of a directory. No link is followed.
 fn open(directory: &File, name: &OsStr, flags: libc::c_int) -> io::Result<File> {
     let name = CString::new(name.as_bytes())?;
     let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC;
@@ -225,7 +225,7 @@ fn open(directory: &File, name: &OsStr, flags: libc::c_int) -> io::Result<File> 
     let fd = unsafe { libc::openat(directory.as_raw_fd(), name.as_ptr(), flags) };
     match fd {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: fresh, owned by nobody else.
+        // SAFETY: fresh, with no other owner.
         fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into()),
     }
 }
@@ -236,7 +236,7 @@ mod tests {
     use hartline_vmm::platform::CoreSchedulingMode;
     use std::os::unix::fs::symlink;
 
-    /// Tests that are not run by root cannot give files away.
+    /// Only root can give files away.
     fn is_root() -> bool {
         // SAFETY: no preconditions.
         unsafe { libc::geteuid() == 0 }
@@ -303,7 +303,7 @@ mod tests {
         }
         assert_eq!(owner(host.path()).0, 0);
         drop(open);
-        // From now on only the names at the top are given.
+        // From now on only the names at the top are given to the service.
         fs::write(at("trees/volumes/y"), "").unwrap();
         fs::remove_file(at("secret")).unwrap();
         fs::write(at("secret"), "restored").unwrap();

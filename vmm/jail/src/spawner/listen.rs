@@ -1,4 +1,4 @@
-//! The sockets that the service listens at: addresses and places that only root may take.
+//! The sockets that the service listens on: only root may bind their addresses and paths.
 
 use super::Settings;
 use super::processes::Answer;
@@ -21,7 +21,7 @@ pub(super) fn listen(settings: &Settings) -> Answer {
     Ok((Done::Listening, sockets))
 }
 
-/// A unix socket that nobody listens to any more is replaced; its directory is made.
+/// Makes the unix socket and its directory. A socket without a listener is replaced.
 fn unix(socket: &Path) -> io::Result<UnixListener> {
     let at_socket = |error| named(&socket.display(), &error);
     if let Some(directory) = socket.parent() {
@@ -36,13 +36,13 @@ fn unix(socket: &Path) -> io::Result<UnixListener> {
         _ => {}
     }
     let listener = UnixListener::bind(socket).map_err(at_socket)?;
-    // Whoever is not trusted there needs a key.
+    // The mode admits all users: a client that is not trusted needs a key.
     fs::set_permissions(socket, Permissions::from_mode(0o666)).map_err(at_socket)?;
     Ok(listener)
 }
 
-/// An error with the name of what it is about, which has no number any more: the service is to
-/// report all of it.
+/// An error with the name of its subject. It has no error number any more: the service must report
+/// the whole text.
 fn named(name: &dyn std::fmt::Display, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{name}: {error}"))
 }

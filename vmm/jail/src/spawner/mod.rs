@@ -1,5 +1,5 @@
-//! What `hartlined` does with privileges: a small process that starts jailed processes for the
-//! other one, the service, which has none.
+//! The privileged part of `hartlined`: a small process that starts jailed processes for the
+//! service, the other process, which has no privileges.
 //!
 //! ```text
 //! server      answers requests, waits for ends       protocol    requests, and what is wrong with them
@@ -9,10 +9,10 @@
 //! cgroup      limits of processes                    listen      sockets for requests
 //! data        owners in the data directory
 //! ```
-//! The spawner is the process that `hartlined` was started as. It has no runtime, no database and
-//! no HTTP, and reads nothing that a tenant made. It believes the service nothing: a request names
-//! a process by a number that the spawner chose, a volume by its id and a network by its index, and
-//! all else comes from the operator's configuration.
+//! The spawner is the process that `hartlined` was started as. It has no async runtime, no database
+//! and no HTTP, and reads nothing that a tenant made. It does not trust the service: a request
+//! names a process by a number that the spawner chose, a volume by its id and a network by its
+//! index. Everything else is taken from the operator's configuration.
 
 mod cgroup;
 pub mod confine;
@@ -37,7 +37,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// What the operator's configuration says about the spawner's work.
+/// The operator's configuration of the spawner.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The data directory.
@@ -48,15 +48,15 @@ pub struct Settings {
     pub listen: Option<SocketAddr>,
     /// Files of the certificates and the private key.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// First of the users.
+    /// First of the users for jailed processes and the service.
     pub first_uid: u32,
-    /// How many users there are.
+    /// Number of users.
     pub uids: u32,
-    /// Processors that only machines of their own use.
+    /// Dedicated processors: only machines that request them use them.
     pub dedicated_cpus: Vec<u32>,
     /// Most bytes per second of a VM from and to the disk.
     pub disk_bandwidth: Option<u64>,
-    /// Refuse to start without limits.
+    /// Whether to refuse to start without limits.
     pub require_limits: bool,
     /// Whether processes of different tenants are kept off the same core.
     pub core_scheduling: CoreSchedulingMode,
@@ -65,51 +65,51 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The user who owns what is in volumes. No process has it.
+    /// The user that owns the files in volumes. No process has this user.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.first_uid
     }
 
-    /// The users of jailed processes: all but the first and the last.
+    /// The users of jailed processes: all users except the first and the last.
     #[must_use]
     pub fn jailed(&self) -> Range<u32> {
         self.first_uid + 1..self.service()
     }
 
-    /// The user of the service: the last one. The configuration was checked: there is one.
+    /// The user of the service: the last one. The configuration check guarantees that it exists.
     #[must_use]
     pub fn service(&self) -> u32 {
         self.first_uid + self.uids - 1
     }
 }
 
-/// Why the spawner cannot start, or had to end.
+/// The reason why the spawner cannot start, or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnerError {
     /// Namespaces and users of their own need root.
     #[error("hartlined must be started by root: it gives each VMM a user of its own")]
     NotRoot,
-    /// Another daemon has the data directory.
+    /// Another daemon has locked the data directory.
     #[error("{0}: another hartlined uses this data directory: stop it, or give another one")]
     Locked(String),
-    /// Something in the data directory is not what the daemon makes there.
+    /// Something in the data directory was not made by the daemon.
     #[error("{path}: {why}")]
     Data {
-        /// Which file.
+        /// The file.
         path: String,
-        /// What is wrong with it, and what to do.
+        /// The fault, and the remedy.
         why: &'static str,
     },
-    /// The host.
+    /// An operation of the host failed.
     #[error("{what}: {source}")]
     Host {
-        /// What failed.
+        /// The operation, or its subject.
         what: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The configuration insists on limits.
+    /// The configuration requires limits, which cannot be enforced.
     #[error(
         "require_limits: {0}. Mount the controllers on the cgroup v2 hierarchy and start \
          hartlined in a group that has them (systemd: Delegate=yes)"
@@ -120,7 +120,7 @@ pub enum SpawnerError {
         "core_scheduling = \"require\": {0}. Use a kernel and a host that have it, or say \"auto\""
     )]
     Cores(NoCoreScheduling),
-    /// The configuration dedicates a processor that is not there.
+    /// The configuration dedicates a processor that does not exist.
     #[error("dedicated_cpus: this host has no processor {0}, or the daemon may not use it")]
     Processor(u32),
     /// The service was ended by a signal.
@@ -128,7 +128,7 @@ pub enum SpawnerError {
     Killed(i32),
 }
 
-/// Names what failed.
+/// Adds the name of the failed operation to an error.
 fn host(what: impl ToString) -> impl FnOnce(io::Error) -> SpawnerError {
     let what = what.to_string();
     move |source| SpawnerError::Host { what, source }

@@ -1,4 +1,4 @@
-//! Jailed processes: their users, their limits, and what the service may do with them.
+//! Jailed processes: their users, their limits, and the service's operations on them.
 
 use super::cgroup::{Cgroups, Group};
 use super::protocol::{Done, Outcome, Part, ProcessId, Refused, Signal, Start, refused};
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the kernel takes at most to end a process.
+/// The maximum time that the kernel takes to end a process.
 const LAST_BREATH: Duration = Duration::from_secs(5);
 /// Standard output of a VMM's program.
 const OUTPUT_FD: i32 = 1;
@@ -21,51 +21,51 @@ const OUTPUT_FD: i32 = 1;
 /// An answer, with the descriptors that go with it.
 pub(super) type Answer = Result<(Done, Vec<OwnedFd>), Refused>;
 
-/// What processes are started with.
+/// The common parameters of all processes.
 #[derive(Debug)]
 pub(super) struct Starter {
     /// This program.
     pub program: File,
     /// `/dev/kvm`.
     pub device: File,
-    /// An empty directory, which becomes their root.
+    /// An empty directory, which becomes the root directory of the processes.
     pub root: PathBuf,
-    /// Users that they may have.
+    /// The users that processes may have.
     pub uids: Range<u32>,
     /// Limits, if they can be enforced.
     pub cgroups: Option<Cgroups>,
-    /// Keeps tenants off each other's cores, if that can be done.
+    /// Keeps tenants off each other's cores, if possible.
     pub cores: Option<CoreScheduling>,
     /// The volumes.
     pub volumes: Arc<VolumeDirectory>,
 }
 
-/// All processes. The kernel ends those of them that do not outlive the daemon when the thread that
-/// started them ends: this is used by one thread, the spawner's first.
+/// All processes. One thread uses this, the spawner's first: the kernel ends the processes that do
+/// not outlive the daemon when the thread that started them ends.
 #[derive(Debug)]
 pub(super) struct Processes {
     starter: Starter,
     last: ProcessId,
     known: HashMap<ProcessId, Process>,
-    /// Users of known processes, and of those that are about to end.
+    /// Users of known processes, and of processes that are about to end.
     taken: BTreeSet<u32>,
 }
 
-/// A process with what it has.
+/// A process with its resources.
 #[derive(Debug)]
 struct Process {
     child: Child,
     uid: u32,
-    /// Before the user is somebody else's, whose group has the same name, this is deleted.
+    /// The process's group. It is named after the user, so it is deleted before the user is reused.
     group: Option<Group>,
-    /// It has its tenant's cookie.
+    /// The process has its tenant's cookie.
     core: Option<CoreMember>,
-    /// The service does not know it any more.
+    /// Whether the service has forgotten the process.
     is_forgotten: bool,
 }
 
 impl Processes {
-    /// None yet.
+    /// An empty set of processes.
     pub(super) fn new(starter: Starter) -> Self {
         Self {
             starter,
@@ -106,14 +106,14 @@ impl Processes {
         let limited = self.limit_worker(process, role);
         let limited = limited.and_then(|()| match start.tenant() {
             Some(tenant) => self.keep_to_cores_of(process, tenant),
-            // Once it is known.
+            // `limit` does this once the tenant is known.
             None => Ok(()),
         });
         let descriptor = limited.and_then(|()| self.descriptor(process));
         if descriptor.is_err() {
             let child = &self.get(process)?.child;
             child.signal(libc::SIGKILL)?;
-            // Its user stays taken if the kernel does not end it.
+            // If the kernel does not end the process, its user stays taken.
             if child.wait(LAST_BREATH) {
                 self.remove(process);
             }
@@ -139,7 +139,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Keeps a process off the cores of other tenants than this, where that can be done.
+    /// Keeps a process off the cores of all tenants except `tenant`, if possible.
     fn keep_to_cores_of(&mut self, process: ProcessId, tenant: &str) -> Result<(), Refused> {
         if let (Some(cores), Some(known)) = (&self.starter.cores, self.known.get_mut(&process)) {
             known.core = Some(cores.assign(tenant, known.child.pid())?);
@@ -147,8 +147,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Takes a VMM that an earlier spawner has started: a process that is the one that is meant,
-    /// and has a user that only jailed processes have.
+    /// Adopts a VMM that an earlier spawner started: a process with the given start time, and a
+    /// user that only jailed processes have.
     pub(super) fn adopt(&mut self, pid: i32, start: u64, tenant: &str) -> Answer {
         let gone = Ok((Done::Gone, Vec::new()));
         let Some(child) = Child::find(pid)? else {
@@ -158,7 +158,7 @@ impl Processes {
             return gone;
         }
         let uids = users_of(pid);
-        // What was read is about it: it is still there.
+        // The process is still there, so the fields that were read are its own.
         if child.wait(Duration::ZERO) {
             return gone;
         }
@@ -221,7 +221,7 @@ impl Processes {
         Ok((Done::Nothing, Vec::new()))
     }
 
-    /// Limits a VMM to what a tenant's VM may use, and to the tenant's cores, where that can be done.
+    /// Limits a VMM to the resources of a tenant's VM, and to the tenant's cores, if possible.
     pub(super) fn limit(
         &mut self,
         process: ProcessId,
@@ -244,7 +244,7 @@ impl Processes {
         Ok((Done::Nothing, Vec::new()))
     }
 
-    /// Duplicates a descriptor of a VMM that is of the kind that it should be.
+    /// Duplicates a descriptor of a VMM that has the required kind.
     pub(super) fn duplicate(&self, process: ProcessId, part: Part) -> Answer {
         let child = &self.get(process)?.child;
         let duplicate: OwnedFd = match part {
@@ -266,7 +266,7 @@ impl Processes {
         Ok(self.get(process)?.child.take_tap(NETWORK_FD)?)
     }
 
-    /// How a process ended.
+    /// The end of a process.
     pub(super) fn outcome(&self, process: ProcessId) -> Answer {
         let known = self.get(process)?;
         let group = known.group.as_ref();
@@ -283,8 +283,8 @@ impl Processes {
         self.forget(process)
     }
 
-    /// Forgets a process. Result: if it has not ended yet, a descriptor that is readable when it
-    /// has, which is the time to [remove](Self::remove) it.
+    /// Forgets a process. If it has not ended yet, the result is a descriptor that is readable once
+    /// it has; then it must be [removed](Self::remove).
     pub(super) fn forget(&mut self, process: ProcessId) -> Result<Option<OwnedFd>, Refused> {
         if self.get(process)?.child.wait(Duration::ZERO) {
             self.remove(process);
@@ -297,7 +297,7 @@ impl Processes {
         Ok(Some(descriptor))
     }
 
-    /// Frees what a process had that was forgotten and has ended: all of it is gone then.
+    /// Frees the resources of a forgotten process that has ended.
     pub(super) fn remove(&mut self, process: ProcessId) {
         if let Some(mut known) = self.known.remove(&process) {
             known.child.reap();
@@ -307,7 +307,7 @@ impl Processes {
     }
 }
 
-/// The users of a process: real, effective, saved, and that for files (proc_pid_status(5)).
+/// The users of a process: real, effective, saved, and file system (proc_pid_status(5)).
 fn users_of(pid: i32) -> Option<[u32; 4]> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     parse_users(&status)
@@ -361,7 +361,7 @@ mod tests {
             matches!(&refused, Refused::Value { name, .. } if name == "pid"),
             "{refused}"
         );
-        // Another process had the number.
+        // The number belonged to another process.
         let (done, _) = all.adopt(pid, start + 1, "a").unwrap();
         assert_eq!(done, Done::Gone);
         other.kill().unwrap();

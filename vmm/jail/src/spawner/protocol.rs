@@ -1,5 +1,5 @@
-//! Messages between the service and the spawner, as JSON. The spawner believes nothing of them: a
-//! request is decoded and checked here ([`check_request`]) before anything is done.
+//! Messages between the service and the spawner, as JSON. The spawner does not trust them: it
+//! decodes and checks a request here ([`check_request`]) before it does anything.
 
 use super::Unavailable;
 use serde::{Deserialize, Serialize};
@@ -17,49 +17,49 @@ const MAX_TENANT: usize = 63;
 const MAX_WEIGHT: u32 = 10_000;
 /// Most memory of a guest, bytes: the address space of a VMM.
 const MAX_MEMORY: u64 = 512 << 30;
-/// Above all descriptors that a VMM may have.
+/// Exclusive limit for numbers of descriptors of a VMM.
 const MAX_DESCRIPTOR: i32 = 16 << 10;
 
-/// Names a process that the spawner has started or adopted. The spawner chooses the number.
+/// Identifies a process that the spawner has started or adopted. The spawner chooses the number.
 pub type ProcessId = u64;
 
-/// From the service.
+/// Request from the service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// The answer has the same.
+    /// Number of the request; the answer has the same.
     pub number: u64,
-    /// What is to be done.
+    /// The requested action.
     pub action: Action,
 }
 
-/// What the spawner does.
+/// An action of the spawner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Action {
     /// Start a jailed process, with a user that no other process has.
     Start(Start),
-    /// Find a VMM again that an earlier daemon has started.
+    /// Find a VMM again that an earlier daemon started.
     Adopt {
-        /// Its number.
+        /// The VMM's number.
         pid: i32,
-        /// When it started (proc(5), `starttime`).
+        /// The VMM's start time (proc(5), `starttime`).
         start: u64,
-        /// Whose it is.
+        /// The tenant of the VMM.
         tenant: String,
     },
     /// Send a process a signal.
     Signal {
-        /// Which process.
+        /// The process.
         process: ProcessId,
-        /// Which signal.
+        /// The signal.
         signal: Signal,
     },
     /// Limit a VMM to what a tenant's VM may use.
     Limit {
-        /// Which process.
+        /// The process.
         process: ProcessId,
-        /// Whose it is.
+        /// The tenant of the VMM.
         tenant: String,
         /// The tenant's share of the processors, from 1 to 10000.
         weight: u32,
@@ -68,27 +68,27 @@ pub enum Action {
     },
     /// Duplicate one of the descriptors of a VMM.
     Duplicate {
-        /// Which process.
+        /// The process.
         process: ProcessId,
-        /// Which descriptor.
+        /// The descriptor.
         part: Part,
     },
-    /// Tell how a process ended.
+    /// Return how a process ended.
     Outcome {
-        /// Which process.
+        /// The process.
         process: ProcessId,
     },
     /// End a process, and forget it.
     End {
-        /// Which process.
+        /// The process.
         process: ProcessId,
     },
-    /// Forget a process. One that runs keeps its user until it has ended.
+    /// Forget a process. A running process keeps its user until it has ended.
     Forget {
-        /// Which process.
+        /// The process.
         process: ProcessId,
     },
-    /// Make the directory of a volume. It is on the disk when this is answered.
+    /// Make the directory of a volume. The directory is on the disk when the answer is sent.
     MakeVolume {
         /// The volume's id.
         id: String,
@@ -98,9 +98,9 @@ pub enum Action {
         /// The volume's id.
         id: String,
     },
-    /// Make the network of a tenant, if there is none.
+    /// Make the network of a tenant, if it does not exist.
     MakeNetwork {
-        /// Its number in the configured ranges.
+        /// The network's number in the configured ranges.
         index: u32,
     },
     /// Make a TAP interface in a network.
@@ -120,18 +120,18 @@ pub enum Action {
         /// The network's number.
         index: u32,
     },
-    /// Forget a network, which ends with its last interface.
+    /// Forget a network. The kernel deletes it with its last interface.
     ForgetNetwork {
         /// The network's number.
         index: u32,
     },
-    /// Load the rules of all networks again.
+    /// Reload the rules of all networks.
     LoadRules,
     /// Open the sockets of the configuration.
     Listen,
 }
 
-/// What kind of process is started.
+/// The kind of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Start {
@@ -141,12 +141,12 @@ pub enum Start {
     VmmWithVolumes(Vec<VolumeMount>),
     /// A worker.
     Worker {
-        /// For whom it works.
+        /// The tenant that the worker works for.
         tenant: String,
     },
     /// A worker with a volume.
     VolumeWorker {
-        /// Whose the volume is, if somebody is known.
+        /// The tenant of the volume, if it is known.
         tenant: Option<String>,
         /// The volume.
         volume: VolumeMount,
@@ -170,7 +170,7 @@ impl Start {
 pub struct VolumeMount {
     /// The volume's id.
     pub id: String,
-    /// The process may change nothing in it.
+    /// Whether the process must not change anything in it.
     pub read_only: bool,
 }
 
@@ -195,93 +195,92 @@ pub enum Part {
     Input,
     /// The program's standard output: a regular file.
     Output,
-    /// What the VMM counts: memory.
+    /// The VMM's counters: memory.
     Counters,
-    /// What KVM counts of a vCPU, by the descriptor's number.
+    /// KVM's counters of a vCPU, by the descriptor's number.
     VcpuCounters(i32),
 }
 
-/// To the service.
+/// Answer to the service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    /// That of the request.
+    /// Number of the request.
     pub number: u64,
-    /// What was done.
+    /// The result.
     pub result: Result<Done, Refused>,
 }
 
-/// What was done. Descriptors come with it.
+/// The result of an action. Descriptors come with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Done {
-    /// What was asked for.
+    /// The action is done, without a result.
     Nothing,
-    /// A process is there. Descriptors: one that names it (pidfd), and, if it was started, the
-    /// channel to it.
+    /// A process exists. Descriptors: its pidfd, and, if it was started, the channel to it.
     Process {
-        /// Names it from now on.
+        /// Identifies the process from now on.
         process: ProcessId,
-        /// Its number.
+        /// The process's number.
         pid: i32,
     },
-    /// There is no such process any more.
+    /// The process does not exist any more.
     Gone,
     /// A duplicate of a descriptor.
     Duplicate,
-    /// How a process ended.
+    /// The end of a process.
     Outcome(Outcome),
     /// Whether the directory of a volume is gone.
     Removed(bool),
-    /// A TAP interface, whose descriptor it is.
+    /// A TAP interface; the descriptor is open on it.
     Interface {
-        /// Its name.
+        /// The interface's name.
         name: String,
     },
-    /// The kernel's counters, open.
+    /// The kernel's counters; the descriptor is open on them.
     Traffic,
-    /// Sockets that listen: the unix one, and the TCP one if there is one.
+    /// Listening sockets: the unix one, and the TCP one if there is one.
     Listening,
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The kernel has ended it for the limit of its memory.
+    /// The kernel has killed it because of its memory limit.
     pub out_of_memory: bool,
     /// The signal that has ended it, if one has. `None` too if it runs, or was adopted.
     pub signal: Option<i32>,
 }
 
-/// Why something was not done.
+/// The reason why an action was not done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refused {
-    /// The request is not understood.
+    /// The request cannot be decoded.
     #[error("request to the spawner: {0}")]
     Malformed(String),
-    /// A value of the request.
+    /// A value of the request is invalid.
     #[error("{name} {value}: {why}")]
     Value {
-        /// Which.
+        /// Name of the value.
         name: String,
-        /// What it is.
+        /// The value.
         value: String,
-        /// Why it cannot be.
+        /// The reason.
         why: String,
     },
-    /// The service knows a process that the spawner does not.
+    /// The spawner knows no process of this number.
     #[error("there is no process {0} of the spawner's")]
     NoProcess(ProcessId),
     /// All users are taken.
     #[error("no user is left for another jailed process: raise uids in the configuration")]
     NoUser,
-    /// There are no networks.
+    /// Networks are not available.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// The host.
+    /// The host refused an operation.
     #[error("{message}")]
     Host {
         /// The error's number.
         code: Option<i32>,
-        /// What it says.
+        /// The error's text.
         message: String,
     },
 }
@@ -298,7 +297,7 @@ impl From<io::Error> for Refused {
 impl From<Refused> for io::Error {
     fn from(refused: Refused) -> Self {
         match &refused {
-            // The number says all, and what kind of error it is.
+            // The error number implies the text and the kind of the error.
             Refused::Host {
                 code: Some(code), ..
             } => Self::from_raw_os_error(*code),
@@ -311,8 +310,8 @@ impl From<Refused> for io::Error {
     }
 }
 
-/// Decodes a request and checks all that can be checked without looking at the host. `networks` is
-/// how many networks the configured ranges have.
+/// Decodes a request and checks everything that can be checked without the host. `networks` is the
+/// number of networks in the configured ranges.
 ///
 /// # Errors
 /// [`Refused::Malformed`] or [`Refused::Value`].
@@ -322,7 +321,7 @@ pub fn check_request(bytes: &[u8], networks: u32) -> Result<Request, Refused> {
     Ok(request)
 }
 
-/// Decodes a request, whose values are still to be checked.
+/// Decodes a request without checking its values.
 pub(super) fn decode(bytes: &[u8]) -> Result<Request, Refused> {
     if bytes.len() > MAX_REQUEST {
         let why = format!("has {} bytes, more than {MAX_REQUEST}", bytes.len());
@@ -395,13 +394,13 @@ pub(super) fn refused(name: &str, value: impl ToString, why: impl ToString) -> R
     }
 }
 
-/// The beginning of a text of the service's, for a message.
+/// The beginning of a text that the service sent, for a message.
 fn shown(text: &str) -> String {
     let start: String = text.chars().take(MAX_TENANT).collect();
     format!("{start:?}")
 }
 
-/// Whether this is an id as volumes have it: a name without separators or dots.
+/// Whether `id` is a volume's id: a name without separators or dots.
 #[must_use]
 pub fn is_volume_id(id: &str) -> bool {
     let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -415,7 +414,7 @@ fn check_id(id: &str) -> Result<(), Refused> {
     }
 }
 
-/// A tenant's name becomes that of a cgroup.
+/// Checks a tenant's name, which becomes the name of a cgroup.
 fn check_tenant(name: &str) -> Result<(), Refused> {
     let valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     match !name.is_empty() && name.len() <= MAX_TENANT && name.bytes().all(valid) {

@@ -1,5 +1,5 @@
-//! A way for the service to the data directory, where only root may walk the directories above it:
-//! a data directory below somebody's home.
+//! Access for the service to a data directory below directories that only root may walk through,
+//! for example a user's home.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File, Permissions};
@@ -9,16 +9,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// How the way is mounted.
+/// Flags of the mounts on the path.
 const FLAGS: libc::c_ulong = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-/// Mode of directories that everybody may walk through, and nobody may list.
+/// Mode of directories that all users may walk through, and none but root may list.
 const WALKED: u32 = 0o711;
 
-/// Lets this process, which has one thread, reach an absolute path when it is not root any more: if
-/// it needs that, in a mount namespace of its own, in which directories above have nothing else.
+/// Lets this process, which has one thread, reach an absolute path after it has given up root. If
+/// necessary, it makes a mount namespace in which the parent directories have no other entries.
 ///
 /// # Errors
-/// Whatever the host answers.
+/// Any I/O error of the host.
 pub(super) fn make_reachable(path: &Path) -> io::Result<()> {
     let Some(blocked) = first_blocked(path)? else {
         return Ok(());
@@ -51,7 +51,7 @@ pub(super) fn make_reachable(path: &Path) -> io::Result<()> {
     mount(c"none", &blocked, c"", closed | FLAGS)
 }
 
-/// The first directory above a path that not everybody may walk through.
+/// The first parent directory of a path that not all users may walk through.
 fn first_blocked(path: &Path) -> io::Result<Option<PathBuf>> {
     let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
     above.reverse();

@@ -1,4 +1,4 @@
-//! The spawner's work: starts the service, does what it asks for, and ends when it ends.
+//! The spawner's main loop: starts the service, does its requests, and ends with it.
 
 use super::data::Data;
 use super::network::{Networks, Unavailable};
@@ -19,16 +19,17 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
-/// Events of the service's channel, of signals, and of the service's end. Larger numbers are those
-/// of processes that end.
+/// Event keys of the service's channel, of signals, and of the service's end. All other keys are
+/// numbers of ending processes.
 const CHANNEL: u64 = u64::MAX;
 const SIGNALS: u64 = u64::MAX - 1;
 const SERVICE: u64 = u64::MAX - 2;
-/// Events that are looked at together.
+/// Most events per call of `epoll_wait`.
 const EVENTS: usize = 64;
 
 /// Does the privileged work of `hartlined` until the service ends. `configuration` is for the
-/// service. Result: the service's exit code. In the first thread of a process without others.
+/// service. Result: the service's exit code. Must run in the first thread of a single-threaded
+/// process.
 ///
 /// # Errors
 /// [`SpawnerError`].
@@ -38,7 +39,7 @@ pub fn run(mut settings: Settings, configuration: String) -> Result<u8, SpawnerE
         return Err(SpawnerError::NotRoot);
     }
     let data = Data::open(&settings)?;
-    // The service walks there without root's rights.
+    // The service uses this path without root's rights.
     let path = fs::canonicalize(&settings.data_dir);
     settings.data_dir = path.map_err(host(settings.data_dir.display()))?;
     let (cgroups, unenforced) =
@@ -71,7 +72,7 @@ pub fn run(mut settings: Settings, configuration: String) -> Result<u8, SpawnerE
     };
     let mut descriptors = vec![device.as_fd(), data.lock.as_fd()];
     descriptors.extend(tls.iter().flatten().map(AsFd::as_fd));
-    // Before signals are blocked, and before this thread keeps off processors.
+    // Before signals are blocked, and before this thread leaves the dedicated processors.
     let uid = settings.service();
     let service = Service::start(uid, &settings.data_dir, &hello, &descriptors)?;
     affinity::run_on(&shared).map_err(host("processors"))?;
@@ -91,13 +92,13 @@ pub fn run(mut settings: Settings, configuration: String) -> Result<u8, SpawnerE
         Processes::new(starter),
         (networks, volumes),
     );
-    // The lock is this process's too, until it ends.
+    // This process holds the lock until it ends.
     let code = server.and_then(|mut server| server.serve());
     drop(data.lock);
     code
 }
 
-/// Processors for all that has none for itself; all of them if none are left.
+/// The processors that are not dedicated; all processors if none are left.
 fn shared_processors(dedicated: &[u32]) -> Result<Vec<u32>, SpawnerError> {
     let all = affinity::of_this_thread().map_err(host("processors"))?;
     if let Some(missing) = dedicated.iter().find(|number| !all.contains(number)) {
@@ -107,7 +108,7 @@ fn shared_processors(dedicated: &[u32]) -> Result<Vec<u32>, SpawnerError> {
     Ok(if shared.is_empty() { all } else { shared })
 }
 
-/// The files for TLS, which may be root's. The service reads them.
+/// Opens the files for TLS, which only root may be able to read, for the service.
 fn open_tls(settings: &Settings) -> Result<Option<[File; 2]>, SpawnerError> {
     let Some((certificate, key)) = &settings.tls else {
         return Ok(None);
@@ -116,7 +117,7 @@ fn open_tls(settings: &Settings) -> Result<Option<[File; 2]>, SpawnerError> {
     Ok(Some([open(certificate)?, open(key)?]))
 }
 
-/// How many networks the configured ranges have.
+/// The number of networks in the configured ranges.
 fn count_networks(settings: Option<&NetworkSettings>) -> u32 {
     let count = |settings: &NetworkSettings| {
         let bits = u32::from(PREFIX.saturating_sub(settings.range.prefix_len()));
@@ -125,8 +126,7 @@ fn count_networks(settings: Option<&NetworkSettings>) -> u32 {
     settings.map_or(0, count)
 }
 
-/// Work that takes long: it is done by a thread of its own, so that processes are started
-/// meanwhile.
+/// Work that takes long. A separate thread does it, so that processes can be started meanwhile.
 enum Job {
     Network(u64, Action),
     Adopt(u64, u32, File),
@@ -139,7 +139,7 @@ struct Server {
     service: Service,
     channel: Arc<Channel>,
     processes: Processes,
-    /// Those that are about to end, by which they are watched.
+    /// The pidfds of ending processes, which are registered with epoll.
     ending: HashMap<ProcessId, OwnedFd>,
     jobs: mpsc::Sender<Job>,
     epoll: Epoll,
@@ -190,7 +190,7 @@ impl Server {
 
     fn forget(&self, descriptor: BorrowedFd<'_>) {
         let (fd, event) = (descriptor.as_raw_fd(), EpollEvent::default());
-        // One that is not watched needs not to be forgotten.
+        // A descriptor that is not registered needs no removal.
         let _ = self.epoll.ctl(ControlOperation::Delete, fd, event);
     }
 
@@ -218,7 +218,7 @@ impl Server {
         }
     }
 
-    /// Passes a signal on to the service, which ends then.
+    /// Passes a signal to the service, which ends then.
     fn pass_signal(&self) -> io::Result<()> {
         let mut info = std::mem::MaybeUninit::<libc::signalfd_siginfo>::zeroed();
         let size = size_of::<libc::signalfd_siginfo>();
@@ -236,10 +236,10 @@ impl Server {
     fn answer_next(&mut self) {
         let request = match self.channel.receive() {
             Ok((request, descriptors)) if !request.is_empty() && descriptors.is_empty() => request,
-            // The service has ended, or sends what it never sends: its end is what follows.
+            // The service has ended, or violates the protocol, in which case it is ended.
             Ok(_) | Err(_) => {
                 self.forget(self.channel.as_fd());
-                // One that has ended cannot be told.
+                // The service may have ended already.
                 let _ = self.service.signal(libc::SIGKILL);
                 return;
             }
@@ -249,7 +249,7 @@ impl Server {
                 Ok(()) => (request.number, self.act(request.number, request.action)),
                 Err(refused) => (request.number, Some(Err(refused))),
             },
-            // Whose answer it is cannot be told.
+            // The number of a malformed request is unknown.
             Err(refused) => (0, Some(Err(refused))),
         };
         if let Some(answer) = answer {
@@ -257,7 +257,7 @@ impl Server {
         }
     }
 
-    /// Does what was asked for; `None`: another thread does, and answers.
+    /// Does an action; `None`: another thread does it and answers.
     fn act(&mut self, number: u64, action: Action) -> Option<Answer> {
         let job = match action {
             Action::MakeVolume { .. } | Action::RemoveVolume { .. } => Job::Volume(number, action),
@@ -298,7 +298,7 @@ impl Server {
                 self.watch_end(*process, ending)
             }
             Action::Listen => listen::listen(&self.settings),
-            // The other thread's.
+            // The other thread does these.
             Action::MakeVolume { .. }
             | Action::RemoveVolume { .. }
             | Action::MakeNetwork { .. }
@@ -310,7 +310,7 @@ impl Server {
         }
     }
 
-    /// Waits for the end of a process that is forgotten, if it has not ended yet.
+    /// Watches for the end of a forgotten process, if it has not ended yet.
     fn watch_end(&mut self, process: ProcessId, ending: Option<OwnedFd>) -> Answer {
         if let Some(descriptor) = ending {
             self.watch(descriptor.as_fd(), process)?;
@@ -320,7 +320,7 @@ impl Server {
     }
 }
 
-/// Does work that takes long, one after the other.
+/// Does long work, one job after the other.
 fn work_off(
     jobs: &mpsc::Receiver<Job>,
     mut networks: Result<Networks, Unavailable>,
@@ -380,12 +380,12 @@ fn reply(channel: &Channel, number: u64, answer: Answer) {
         .map_err(io::Error::from)
         .and_then(|message| channel.send(&message, &descriptors));
     if let Err(error) = sent {
-        // The service has ended, or soon will: it waits for this.
+        // The service has ended, or waits for this answer and will end soon.
         tracing::warn!("an answer to the service: {error}");
     }
 }
 
-/// Blocks the signals that end the daemon, which are readable from the result.
+/// Blocks the signals that end the daemon. Result: a descriptor that they are read from.
 fn block_signals() -> io::Result<OwnedFd> {
     let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the set is made before it is used; a fresh descriptor or an error.
@@ -398,7 +398,7 @@ fn block_signals() -> io::Result<OwnedFd> {
     };
     match fd {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: fresh, owned by nobody else.
+        // SAFETY: fresh, with no other owner.
         fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
     }
 }

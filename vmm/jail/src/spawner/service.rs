@@ -1,4 +1,4 @@
-//! Starting the service: this program again, which gives all privileges up.
+//! Starting the service: this program again, which drops all privileges.
 
 use super::network::Unavailable;
 use super::{SpawnerError, Unenforced, host};
@@ -15,18 +15,18 @@ use std::process::{self, Command};
 pub const ARGUMENT: &str = "service";
 /// Descriptor of the service's end of the channel.
 pub(super) const CHANNEL_FD: RawFd = 3;
-/// The service has its own process: systemd's variable names the spawner's.
+/// systemd's variable has the spawner's number, and the service is another process.
 const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
-/// The first message to the service. Descriptors that come with it: `/dev/kvm`, the lock of the
-/// data directory, and, if `has_tls`, the files of the certificates and the private key.
+/// The first message to the service. Its descriptors: `/dev/kvm`, the lock of the data directory,
+/// and, if `has_tls`, the files of the certificates and the private key.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hello {
-    /// The configuration, which the spawner does not look at.
+    /// The configuration, which the spawner does not read.
     pub configuration: String,
-    /// Why cgroups limit nothing; `None` if they do.
+    /// The reason why cgroups enforce no limits; `None` if they do.
     pub unenforced: Option<Unenforced>,
-    /// Why tenants may share cores; `None` if they do not.
+    /// The reason why tenants may share cores; `None` if they do not.
     pub no_cores: Option<NoCoreScheduling>,
     /// Whether there are networks.
     pub networks: Result<(), Unavailable>,
@@ -47,7 +47,7 @@ impl Service {
     /// Starts the service as a user.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub(super) fn start(
         uid: u32,
         data: &Path,
@@ -68,7 +68,7 @@ impl Service {
                 .arg(data)
                 .env_remove(WATCHDOG_PID);
             let fd = theirs.as_fd().as_raw_fd();
-            // SAFETY: makes system calls only.
+            // SAFETY: `pass` only makes system calls.
             unsafe { command.pre_exec(move || pass(fd)) };
             let process = command.spawn()?;
             let pid = i32::try_from(process.id()).map_err(io::Error::other)?;
@@ -82,20 +82,20 @@ impl Service {
         start().map_err(host("the service"))
     }
 
-    /// A descriptor that is readable when it has ended.
+    /// A descriptor that is readable once the service has ended.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.child.descriptor()
     }
 
-    /// Passes a signal on.
+    /// Sends a signal to the service.
     pub(super) fn signal(&self, signal: i32) -> io::Result<()> {
         self.child.signal(signal)
     }
 
-    /// Its exit code, now that it has ended.
+    /// The service's exit code. It must have ended.
     ///
     /// # Errors
-    /// A signal has ended it.
+    /// A signal has ended the service.
     pub(super) fn exit_code(&mut self) -> Result<u8, SpawnerError> {
         let status = self.process.wait().map_err(host("the service"))?;
         match (status.code(), status.signal()) {
@@ -105,15 +105,15 @@ impl Service {
     }
 }
 
-/// Puts the channel where the service looks for it, leaves it nothing else that is open but the
-/// standard descriptors, and lets signals through. In a process that was forked just now.
+/// Puts the channel at the service's number, closes all other descriptors except the standard ones,
+/// and unblocks signals. Runs in a newly forked process.
 fn pass(channel: RawFd) -> io::Result<()> {
     // SAFETY: system calls with integers, and a set on the stack.
     unsafe {
         let after = CHANNEL_FD + 1;
         let flags = libc::CLOSE_RANGE_CLOEXEC;
         let passed = match channel == CHANNEL_FD {
-            // dup2 would leave it as it is: closed by exec.
+            // dup2 to the same number would keep the close-on-exec flag.
             true => libc::fcntl(channel, libc::F_SETFD, 0),
             false => libc::dup2(channel, CHANNEL_FD),
         };

@@ -1,4 +1,4 @@
-//! Directories of volumes: `DATA/volumes/ID/`, all that is in one belongs to one user.
+//! Directories of volumes, `DATA/volumes/ID/`: one user owns all files in them.
 
 use super::protocol::{ID_LENGTH, Refused, is_volume_id, refused};
 use std::ffi::CString;
@@ -21,10 +21,10 @@ impl VolumeDirectory {
         Self { directory, owner }
     }
 
-    /// That at a path.
+    /// Opens the directory at a path.
     ///
     /// # Errors
-    /// It is no directory.
+    /// The path is no directory.
     #[cfg(test)]
     pub(super) fn open_at(path: &Path, owner: u32) -> io::Result<Self> {
         Ok(Self::new(open_directory(path)?, owner))
@@ -33,14 +33,14 @@ impl VolumeDirectory {
     /// The directory of a volume.
     ///
     /// # Errors
-    /// [`Refused`]: the id is none, it is no directory, or not the volumes' owner's.
+    /// [`Refused`]: the id is invalid, or its entry is no directory or has another owner.
     pub(super) fn open(&self, id: &str) -> Result<File, Refused> {
         let name = self.name(id)?;
         // SAFETY: all zeros are a valid structure.
         let mut how: libc::open_how = unsafe { std::mem::zeroed() };
         how.flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
         how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_SYMLINKS;
-        // SAFETY: a NUL-terminated path, and a structure of the length that is told.
+        // SAFETY: a NUL-terminated path, and a structure of the length that is passed.
         let opened = unsafe {
             libc::syscall(
                 libc::SYS_openat2,
@@ -51,7 +51,7 @@ impl VolumeDirectory {
             )
         };
         let directory = match i32::try_from(opened) {
-            // SAFETY: fresh, owned by nobody else.
+            // SAFETY: fresh, with no other owner.
             Ok(fd) if fd >= 0 => File::from(unsafe { OwnedFd::from_raw_fd(fd) }),
             _ => return Err(io::Error::last_os_error().into()),
         };
@@ -61,41 +61,41 @@ impl VolumeDirectory {
         }
     }
 
-    /// Makes the directory of a volume. It is on the disk when this returns.
+    /// Makes the directory of a volume. The directory is on the disk when this returns.
     ///
     /// # Errors
     /// [`Refused`].
     pub(super) fn make(&self, id: &str) -> Result<(), Refused> {
         let name = self.name(id)?;
         let parent = self.directory.as_raw_fd();
-        // SAFETY: a NUL-terminated path; what has the name is not followed.
+        // SAFETY: a NUL-terminated path; an existing entry of that name is not followed.
         check(unsafe { libc::mkdirat(parent, name.as_ptr(), 0o700) })?;
         let made = (|| {
-            // Before it is another user's, which root may not be allowed to read.
+            // Before the owner changes: root may not be allowed to open another user's directory.
             let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
             // SAFETY: a NUL-terminated path; a fresh descriptor or an error.
             let fd = unsafe { libc::openat(parent, name.as_ptr(), flags) };
             check(fd)?;
-            // SAFETY: fresh, owned by nobody else.
+            // SAFETY: fresh, with no other owner.
             let directory = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
             std::os::unix::fs::fchown(&directory, Some(self.owner), Some(self.owner))?;
             directory.sync_all()?;
             self.directory.sync_all()
         })();
         if made.is_err() {
-            // The first error is the one to report.
+            // The first error is reported.
             let _ = self.remove(id);
         }
         Ok(made?)
     }
 
-    /// Deletes the directory of a volume if it is empty; whether it is gone.
+    /// Deletes the directory of a volume if it is empty. Result: whether the directory is gone.
     ///
     /// # Errors
     /// [`Refused`].
     pub(super) fn remove(&self, id: &str) -> Result<bool, Refused> {
         let name = self.name(id)?;
-        // SAFETY: a NUL-terminated path; what has the name is not followed.
+        // SAFETY: a NUL-terminated path; the entry is not followed.
         let removed = unsafe {
             libc::unlinkat(
                 self.directory.as_raw_fd(),
@@ -168,7 +168,7 @@ mod tests {
             let Refused::Host { code, .. } = &refused else {
                 panic!("{refused}");
             };
-            // What is no directory, and what is a link.
+            // `ENOTDIR` for a file that is no directory, `ELOOP` for a link.
             assert!(
                 matches!(code, Some(libc::ELOOP | libc::ENOTDIR)),
                 "{refused}"

@@ -1,7 +1,7 @@
 //! Checked reader of uncompressed EROFS images (`fs/erofs/erofs_fs.h` of Linux).
 //!
-//! Nothing in an image is believed: every offset, length and name is checked when it is
-//! used. Extended attributes are skipped.
+//! The reader trusts nothing in an image: it checks every offset, length and name when it uses it.
+//! Extended attributes are skipped.
 
 use crate::MAX_LENGTH;
 use crate::error::{TreeError, show};
@@ -15,8 +15,8 @@ const SUPERBLOCK: u64 = 1024;
 const MAGIC: u32 = 0xe0f5_e1e2;
 /// Unit of inode numbers, bytes.
 const SLOT: u64 = 32;
-/// Features that are compressions, which the inodes that use them tell, or long prefixes of
-/// attribute names; and chunks.
+/// Supported incompatible features: compressions, which the inodes that use them name; long
+/// prefixes of attribute names; and chunks.
 const KNOWN_FEATURES: u32 = 0x01 | 0x02 | CHUNKED | 0x10 | 0x20 | 0x40;
 const CHUNKED: u32 = 0x04;
 /// Extra devices; the same bit says that files have a second compression.
@@ -30,15 +30,15 @@ const ENTRY: usize = 12;
 pub(super) struct Image<'a> {
     file: &'a File,
     path: &'a Path,
-    /// Bytes that the superblock claims, all of which are there.
+    /// Length of the image as the superblock states it, bytes; the file is at least that long.
     length: u64,
     /// Logarithm of the block size.
     block_bits: u32,
-    /// Where inode 0 would be.
+    /// Byte offset of inode 0 (the start of the metadata area).
     metadata: u64,
     /// Inode of the root directory.
     pub root: u64,
-    /// Modification time of inodes without one of their own: seconds, nanoseconds.
+    /// Modification time of inodes that have none of their own: seconds, nanoseconds.
     built: (i64, u32),
 }
 
@@ -53,17 +53,17 @@ pub(super) struct Inode {
     pub mtime: (i64, u32),
     /// Bytes of contents, at most [`MAX_LENGTH`].
     pub size: u64,
-    /// Device number as the file has it.
+    /// Device number in the encoding of the image.
     device: u32,
     layout: Layout,
 }
 
-/// Where contents are; offsets are bytes in the image.
+/// Location of an inode's contents; offsets are bytes in the image.
 #[derive(Debug)]
 enum Layout {
     /// In one piece.
     Plain { start: u64 },
-    /// Blocks in one piece, and what is left over elsewhere.
+    /// Whole blocks in one piece, and the rest at `tail`.
     Inline { start: u64, tail: u64 },
     /// Pieces of `1 << bits` bytes, whose blocks are in a table.
     Chunks { table: u64, wide: bool, bits: u32 },
@@ -219,7 +219,7 @@ impl<'a> Image<'a> {
             0 => 0,
             count => 12 + 4 * (u64::from(count) - 1),
         };
-        // What follows the inode and its extended attributes.
+        // Offset after the inode and its extended attributes.
         let next = start + if extended { 64 } else { 32 } + attributes;
         let (size, uid, gid, mtime) = match extended {
             true => (
@@ -251,8 +251,8 @@ impl<'a> Image<'a> {
         })
     }
 
-    /// Where the contents of an inode are whose format is `layout`: `data` is the word in
-    /// it that says so, and `next` what follows the inode.
+    /// Location of the contents of an inode of the format `layout`. `data` is the inode's word for
+    /// the location; `next` is the offset after the inode.
     fn layout(&self, number: u64, layout: u32, data: u32, next: u64) -> Result<Layout, TreeError> {
         const CHUNK_BITS: u32 = 0x1f;
         const CHUNK_INDEXES: u32 = 0x20;
@@ -281,7 +281,7 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// The error for a compressed file, whose compression is told after the inode.
+    /// The error for a compressed file. The algorithm is stated after the inode.
     fn compressed(&self, number: u64, next: u64) -> Result<TreeError, TreeError> {
         let header: [u8; 8] = self.read(next.next_multiple_of(8))?;
         let algorithm = match header[6] & 15 {
@@ -297,7 +297,7 @@ impl<'a> Image<'a> {
         )))
     }
 
-    /// The parts that the contents of a file consist of, in order; all of the file.
+    /// The pieces of a file's contents, in order; they cover the whole file.
     pub fn pieces(&self, inode: &Inode) -> Result<Vec<Piece>, TreeError> {
         let mut pieces = Vec::new();
         let size = inode.size;
@@ -330,7 +330,7 @@ impl<'a> Image<'a> {
         Ok(pieces)
     }
 
-    /// Where a chunk is that the entry at `at` of a table describes.
+    /// Offset in the image of the chunk that the entry at `at` of a table describes.
     fn chunk(&self, inode: &Inode, at: u64, wide: bool) -> Result<Option<u64>, TreeError> {
         let number = match wide {
             false => u32::from_le_bytes(self.read(at)?),
@@ -345,7 +345,7 @@ impl<'a> Image<'a> {
         Ok((number != HOLE).then(|| self.block(number)))
     }
 
-    /// Adds a piece, to the last one if it goes on there.
+    /// Adds a piece, or extends the last one if the new piece follows it in the image.
     fn add(
         &self,
         pieces: &mut Vec<Piece>,
@@ -407,7 +407,7 @@ impl<'a> Image<'a> {
         libc::makedev(major, minor)
     }
 
-    /// Calls `found` with name and inode of each entry of a directory but `.` and `..`.
+    /// Calls `found` with name and inode of each entry of a directory except `.` and `..`.
     pub fn entries(
         &self,
         directory: &Inode,

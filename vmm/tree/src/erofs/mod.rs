@@ -1,6 +1,5 @@
-//! Packs EROFS images: names and attributes go into the tree image, contents stay where
-//! they are as far as they lie there in whole pages, so that all VMs share the host's page
-//! cache.
+//! Packs EROFS images: names and attributes go into the tree image. Whole, aligned pages of
+//! contents stay in the EROFS image, so that all VMs share the host's page cache.
 
 mod format;
 #[cfg(test)]
@@ -25,9 +24,9 @@ const PATH_MAX: u64 = 4096;
 struct Packing<'a> {
     image: Image<'a>,
     path: &'a Path,
-    /// Inodes that were met.
+    /// Inodes seen so far, by number.
     known: HashMap<u64, NodeId>,
-    /// Directories whose entries are still to be read, and where they go.
+    /// Directories whose entries are still to be read, and their nodes in the tree.
     pending: Vec<(Inode, NodeId)>,
     /// Number of directory entries.
     names: u32,
@@ -36,7 +35,7 @@ struct Packing<'a> {
 impl TreeBuilder {
     /// Adds everything in the image to the root directory. It becomes the tree's base.
     pub(super) fn pack_erofs(&mut self, file: File, path: &Path) -> Result<(), TreeError> {
-        // Pieces of the image lie far apart.
+        // Pieces of the image lie far apart; a file has holes between them.
         self.image.use_file()?;
         let image = Image::open(&file, path)?;
         let root = image.inode(image.root)?;
@@ -125,8 +124,7 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// Whole pages of the contents are shown where they are in the image, the rest is
-    /// copied.
+    /// Adds a file. Whole pages of its contents are shown from the image; the rest is copied.
     fn pack_erofs_file(
         &mut self,
         packing: &Packing<'_>,
@@ -150,7 +148,7 @@ impl TreeBuilder {
             let Some(from) = from else { continue };
             let mut shown = 0;
             if at.is_multiple_of(PAGE_SIZE) && from.is_multiple_of(PAGE_SIZE) {
-                // What follows the end of the file in its last page is seen by nobody.
+                // No reader sees the bytes after the end of the file in its last page.
                 shown = match at + length == size {
                     true => length,
                     false => length / PAGE_SIZE * PAGE_SIZE,
@@ -162,7 +160,7 @@ impl TreeBuilder {
                 at: from + shown,
             };
             let to = offset + at + shown;
-            // The piece lies in the image: the reader does not end before.
+            // The piece lies in the image, so the reader does not end before it does.
             self.image.copy(&mut reader, to, length - shown, source)?;
         }
         Ok(Content::File {
@@ -173,7 +171,7 @@ impl TreeBuilder {
     }
 }
 
-/// Reads on and on from an offset in the image.
+/// Reads consecutive bytes from an offset in the image.
 struct PieceReader<'a> {
     image: &'a Image<'a>,
     at: u64,

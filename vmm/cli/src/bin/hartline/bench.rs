@@ -1,5 +1,5 @@
-//! `hartline bench`: starts `hartline-bench`, a program of its own, so that building `hartline`
-//! needs nothing that only benchmarks use.
+//! `hartline bench`: starts the separate program `hartline-bench`, so that building `hartline`
+//! needs no dependencies of benchmarks.
 
 use anyhow::{Context, bail};
 use std::env;
@@ -20,10 +20,10 @@ pub struct Arguments {
     arguments: Vec<OsString>,
 }
 
-/// Become `hartline-bench`: the one beside this program, or else the one on PATH.
+/// Replaces this process by `hartline-bench`: the one beside this program, or else the one on PATH.
 ///
 /// # Errors
-/// There is none, or it cannot be executed.
+/// There is no such program, or it cannot be executed.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let own = env::current_exe().context("cannot find this program's own file")?;
     let beside = own.with_file_name(PROGRAM);

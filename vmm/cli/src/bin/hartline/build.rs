@@ -62,14 +62,14 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How to translate.
+/// The settings of the translation.
 struct Builder {
     translation: Translation,
     variant: u32,
     only_ran: bool,
 }
 
-/// Translates programs of a root file system with all that they load when they start.
+/// Translates programs of a root file system with all files that they load when they start.
 fn build_in_root(builder: &Builder, root: &Path, programs: &[PathBuf]) -> anyhow::Result<()> {
     let mut tree = TreeBuilder::in_memory()?;
     tree.add_root(root)?;

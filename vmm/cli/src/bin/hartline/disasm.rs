@@ -72,7 +72,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
     }
     match written.and_then(|()| output.flush()) {
-        // A pager that was closed is no failure.
+        // A closed pager is no failure.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(error).context("cannot write to standard output")
         }

@@ -14,7 +14,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Print what was found. Exit code 0 if programs can run here, otherwise 1.
+/// Prints the report. Exit code 0 if programs can run here, otherwise 1.
 ///
 /// # Errors
 /// The report cannot be written.

@@ -1,4 +1,4 @@
-//! `hartline inspect`: what an ELF file is, and what of it can be translated.
+//! `hartline inspect`: the properties of an ELF file, and the part of it that can be translated.
 
 use crate::translation::{CachedImage, Translation};
 use anyhow::Context;
@@ -24,7 +24,7 @@ pub struct Arguments {
     elf: PathBuf,
 }
 
-/// Print what was found on standard output.
+/// Prints the properties on standard output.
 ///
 /// # Errors
 /// The file is no riscv64 program or shared library.
@@ -38,7 +38,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Everything about a file.
+/// The properties of a file.
 #[derive(Debug, Serialize)]
 struct Inspection {
     file: PathBuf,
@@ -59,15 +59,16 @@ struct Inspection {
     text_bytes: u64,
     /// Part of the text that is in a recovered function, 0 to 1.
     text_coverage: f64,
-    /// Part of the functions' text that is, by unwind information and symbols.
+    /// Part of the functions' text, by unwind information and symbols, that is in a recovered
+    /// function.
     function_coverage: f64,
     /// Indirect jumps through tables whose targets are known.
     jump_tables: usize,
     /// Indirect jumps that are dispatched at run time.
     indirect_jumps: usize,
-    /// Indirect calls, which all are.
+    /// Indirect calls, which are all dispatched at run time.
     indirect_calls: usize,
-    /// Loads from read-only memory that translations have as constants.
+    /// Loads from read-only memory that translations replace by constants.
     folded_loads: usize,
     /// The translation image in the cache, if there is one.
     image: Option<CachedImage>,
@@ -78,7 +79,7 @@ struct Segment {
     address: u64,
     file_size: u64,
     memory_size: u64,
-    /// As `ls` shows permissions: `r-x`.
+    /// Permissions in the form of `ls`: `r-x`.
     access: String,
 }
 
@@ -122,12 +123,12 @@ impl Inspection {
     }
 }
 
-/// `a` of `b`, from 0 to 1; all of nothing is 1.
+/// The ratio of `a` to `b`, from 0 to 1; 1 if `b` is 0.
 fn part(a: u64, b: u64) -> f64 {
     if b == 0 { 1.0 } else { a as f64 / b as f64 }
 }
 
-/// Text from a file, which may hold anything.
+/// Text from a file, which may contain any bytes.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).escape_debug().to_string()
 }
@@ -149,8 +150,8 @@ fn segments(program: &Program<'_>) -> Vec<Segment> {
     segments.collect()
 }
 
-/// Names in `DT_NEEDED` entries (System V ABI, chapter 5, "Dynamic Section"). What is
-/// malformed is left out: the dynamic loader, not this, decides about it.
+/// Names in `DT_NEEDED` entries (System V ABI, chapter 5, "Dynamic Section"). Malformed entries are
+/// left out: the dynamic loader decides about them.
 fn needed(binary: &Binary<'_>) -> Vec<String> {
     const DT_NULL: u64 = 0;
     const DT_NEEDED: u64 = 1;

@@ -35,7 +35,7 @@ enum Command {
     Run(Box<run::Arguments>),
     /// Translate programs ahead of time, into the cache
     Build(build::Arguments),
-    /// Tell what is known about a program
+    /// Show what the translator knows about a program
     Inspect(inspect::Arguments),
     /// Print RISC-V and x86-64 code side by side, or a stage of the translation
     Disasm(disasm::Arguments),
@@ -85,14 +85,14 @@ fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ends the process after a run at once: other threads may still be translating, and
-/// exit handlers would take what LLVM needs away from them.
+/// Ends the process right after a run: other threads may still be translating, and exit handlers
+/// would free LLVM's state under them.
 fn leave(result: anyhow::Result<u8>) -> ! {
     let code = result.unwrap_or_else(|error| {
         say(&command_line::one_line(error.as_ref()));
         FAILURE
     });
-    // SAFETY: no memory is involved; nothing is buffered, for runs write to descriptors.
+    // SAFETY: no memory is involved; nothing is buffered, because runs write to descriptors.
     unsafe { libc::_exit(code.into()) }
 }
 
@@ -109,7 +109,7 @@ fn usage(error: &clap::Error) -> anyhow::Result<ExitCode> {
     anyhow::bail!(mistake)
 }
 
-/// Writes a message to standard error. That nobody reads it is no reason to fail.
+/// Writes a message to standard error. A closed standard error is no reason to fail.
 fn say(message: &str) {
     let _ = writeln!(io::stderr(), "hartline: {message}");
 }

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Meter {
     name: String,
     bar: Option<ProgressBar>,
-    /// Tenths that were said already.
+    /// Tenths that were printed already.
     tenths: AtomicUsize,
     instructions: AtomicUsize,
 }
 
 impl Meter {
-    /// For the file `name`.
+    /// A meter for the file `name`.
     pub fn new(name: &str) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::no_length().with_message(name.to_owned());
@@ -38,7 +38,7 @@ impl Meter {
         self.instructions.load(Ordering::Relaxed)
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -63,7 +63,7 @@ impl Progress for Meter {
         }
         let tenth = done * 10 / total.max(1);
         if self.tenths.fetch_max(tenth, Ordering::Relaxed) < tenth {
-            // That nobody reads it is no reason to fail.
+            // A closed standard error is no reason to fail.
             let _ = writeln!(io::stderr(), "{}: {} % translated", self.name, tenth * 10);
         }
     }

@@ -1,9 +1,9 @@
 //! `hartline perf-data`: makes `perf` name the functions of programs in VMs.
 //!
-//! `perf` tells samples of a guest from those of the process that runs it, and has
-//! names for a guest's kernel only. Of Hartline's guests all code has its name in the
-//! map that `hartline run --perf-map` writes for the process: so the samples are
-//! marked as the process's own.
+//! `perf` distinguishes samples of a guest from samples of the process that runs it, and has names
+//! for a guest's kernel only. For Hartline's guests, the map that `hartline run --perf-map` writes
+//! for the process has the names of all code. So this command marks the samples as the process's
+//! own.
 
 use anyhow::{Context, bail, ensure};
 use std::fs::{File, OpenOptions};
@@ -23,7 +23,7 @@ pub struct Arguments {
 /// Start of a file of `perf record` (tools/perf/Documentation/perf.data-file-format.txt
 /// of Linux).
 const MAGIC: &[u8; 8] = b"PERFILE2";
-/// Where the header has offset and length of the records.
+/// Offset in the header of offset and length of the records.
 const DATA_SECTION: u64 = 40;
 /// Length of a record's header: type, flags, length.
 const RECORD_HEADER: usize = 8;
@@ -32,15 +32,15 @@ const RECORD_HEADER: usize = 8;
 mod kind {
     /// A sample.
     pub const SAMPLE: u32 = 9;
-    /// Followed by data whose length is elsewhere.
+    /// Followed by data whose length is stored elsewhere.
     pub const AUXTRACE: u32 = 71;
     /// Records in compressed form.
     pub const COMPRESSED: u32 = 81;
-    /// The same, since Linux 6.16.
+    /// Records in compressed form, since Linux 6.16.
     pub const COMPRESSED2: u32 = 83;
 }
 
-/// Bits of a sample's flags that say what the processor was doing.
+/// Bits of a sample's flags with the processor's mode.
 mod mode {
     pub const MASK: u16 = 7;
     pub const KERNEL: u16 = 1;
@@ -52,7 +52,7 @@ mod mode {
 /// Marks samples of guests as their processes' own.
 ///
 /// # Errors
-/// The file is none of `perf record`, or one that is compressed or has traces.
+/// The file was not written by `perf record`, or is compressed or has traces.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let name = || arguments.file.display().to_string();
     let file = OpenOptions::new()
@@ -65,7 +65,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Number of samples that were changed.
+/// Marks the samples. Result: the number of changed samples.
 fn mark(file: &File) -> anyhow::Result<u64> {
     let mut header = [0; DATA_SECTION as usize + 16];
     match file.read_exact_at(&mut header, 0) {

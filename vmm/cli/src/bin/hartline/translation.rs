@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
-/// The [variant] that `--precise` asks for, or its absence.
+/// The [variant] with or without `--precise`.
 pub fn variant_for(precise: bool) -> u32 {
     match precise {
         true => variant::PRECISE,
@@ -25,12 +25,12 @@ pub fn variant_for(precise: bool) -> u32 {
     }
 }
 
-/// The user's cache, and how to translate for this host.
+/// The user's cache, and the settings of translation for this host.
 #[derive(Debug)]
 pub struct Translation {
     cache: Cache,
     options: Options,
-    /// Images that need not be checked.
+    /// The validated-image cache.
     known: Option<Known>,
 }
 
@@ -39,11 +39,11 @@ pub struct Translation {
 pub struct Translated {
     /// The image.
     pub image: ImageFile,
-    /// Functions that were translated now; `None` if the image was in the cache.
+    /// Number of functions that were translated now; `None` if the image was in the cache.
     pub functions: Option<usize>,
 }
 
-/// Where an image in the cache is.
+/// An image file in the cache.
 #[derive(Debug, serde::Serialize)]
 pub struct CachedImage {
     /// The file.
@@ -53,10 +53,10 @@ pub struct CachedImage {
 }
 
 impl Translation {
-    /// For the processor features that work in a guest here, without some techniques.
+    /// A translation for the processor features that work in a guest here, without some techniques.
     ///
     /// # Errors
-    /// No environment variable says where the cache is, or KVM cannot be used.
+    /// No environment variable names the cache directory, or KVM cannot be used.
     pub fn for_this_host(disabled: &[Technique]) -> anyhow::Result<Self> {
         let cache = Cache::from_environment()?;
         let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
@@ -64,11 +64,11 @@ impl Translation {
         Ok(Self::new(cache, features, disabled))
     }
 
-    /// As [`for_this_host`](Self::for_this_host); without a usable KVM for every
-    /// x86-64 processor. For looking at code, not for running it.
+    /// As [`for_this_host`](Self::for_this_host); without a usable KVM, for every x86-64 processor.
+    /// The result is for inspection, not for running.
     ///
     /// # Errors
-    /// No environment variable says where the cache is.
+    /// No environment variable names the cache directory.
     pub fn for_looking(disabled: &[Technique]) -> anyhow::Result<Self> {
         Self::for_this_host(disabled).or_else(|_| {
             Ok(Self::new(
@@ -92,7 +92,7 @@ impl Translation {
         }
     }
 
-    /// How to translate into a [variant].
+    /// The options for a [variant].
     pub fn options(&self, variant: u32) -> Options {
         Options {
             precise: variant == variant::PRECISE,
@@ -100,7 +100,7 @@ impl Translation {
         }
     }
 
-    /// Where images are kept.
+    /// The cache of images.
     pub fn cache(&self) -> &Cache {
         &self.cache
     }
@@ -113,18 +113,18 @@ impl Translation {
         Some(CachedImage { path, size })
     }
 
-    /// The image of all of a file, opened, if it is known to be in the cache since it was
-    /// checked and the host's file that `stamp` is of was read.
+    /// The opened image of a whole file, if the validated-image cache has it for the host file with
+    /// `stamp`.
     pub fn known(&self, stamp: Option<&Stamp>, variant: u32) -> Option<ImageFile> {
         let image = self.known.as_ref()?.image(stamp?, &self.options(variant))?;
         ImageFile::open(image).ok()
     }
 
-    /// The image of a file, opened and checked, if the cache has one of all of it; `stamp` is
-    /// that of the host's file, if it has one.
+    /// The image of a whole file, opened and checked, if the cache has one. `stamp` is the stamp of
+    /// the host file, if it has one.
     ///
     /// # Errors
-    /// The host cannot tell how long it is.
+    /// The length of the image cannot be read.
     pub fn cached(
         &self,
         key: &Key,
@@ -141,8 +141,8 @@ impl Translation {
         Ok(Some(image))
     }
 
-    /// Entries of the functions of a file that the cache has in a [variant] with all
-    /// techniques: those that earlier runs have translated while they ran.
+    /// Entries of the functions of a file that the cache has in a [variant] with all techniques:
+    /// those that earlier runs translated while they ran.
     fn ran(&self, elf: &[u8], variant: u32) -> HashSet<u64> {
         let options = Options {
             disabled: Disabled::default(),
@@ -164,12 +164,12 @@ impl Translation {
         }
     }
 
-    /// The image of a file in a [variant], translated if it is not in the cache: only what
-    /// [ran](Self::ran) if `only_ran`.
+    /// The image of a file in a [variant]. If the image is not in the cache, the file is
+    /// translated: only the functions of [`ran`](Self::ran) if `only_ran`.
     ///
     /// # Errors
-    /// The file is no riscv64 program, the translation fails, or the cache cannot be
-    /// written. Nothing is left of it.
+    /// The file is no riscv64 program, the translation fails, or the cache cannot be written. No
+    /// partial image is left.
     pub fn image(
         &self,
         elf: &[u8],

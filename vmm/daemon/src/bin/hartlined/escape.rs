@@ -1,4 +1,4 @@
-//! What is logged is printable: values of events are text of strangers in part.
+//! Makes logged values printable: they contain untrusted text.
 
 use hartline_daemon::printable::printable;
 use std::fmt::Debug;
@@ -7,7 +7,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Hands events on to another layer, with all values made [`printable`]. Spans are not handed on.
+/// Passes events on to another layer, with all values made [`printable`]. Spans are dropped.
 #[derive(Debug)]
 pub struct Escaped<L>(pub L);
 
@@ -23,7 +23,7 @@ impl<S: Subscriber, L: Layer<S>> Layer<S> for Escaped<L> {
     }
 }
 
-/// Values of an event, by the index of their field.
+/// The values of an event, by the index of their field.
 struct Values(Vec<Option<Box<dyn Value>>>);
 
 impl Values {

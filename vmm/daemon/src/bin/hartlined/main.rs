@@ -1,4 +1,5 @@
-//! The daemon: a spawner, which is the process that is started, and the service, which that starts.
+//! The daemon: the spawner, which is the started process, and the service, which the spawner
+//! starts.
 
 mod escape;
 mod service;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// The first argument of a process that the daemon started to lock it in.
+/// The first argument of a jailed process.
 const JAILED: &str = "jailed";
 
 /// Runs riscv64 programs of many tenants, each in a jailed virtual machine
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
             jailed::main(rest).map_err(Into::into).map(|()| 0)
         }
         Some([first, rest @ ..]) if first == spawner::ARGUMENT => {
-            // Before there is another thread.
+            // Before another thread starts.
             let confined = confine::enter(rest).map_err(Into::into);
             confined.and_then(|(channel, data)| {
                 service::start_log();
@@ -75,7 +76,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(report::FAILURE)
 }
 
-/// Is the spawner. Result: the service's exit code.
+/// Runs the spawner. Result: the service's exit code.
 fn spawn(arguments: Arguments) -> anyhow::Result<u8> {
     let mut config = match &arguments.config {
         Some(path) => Config::read(path)?,
@@ -93,7 +94,7 @@ fn spawn(arguments: Arguments) -> anyhow::Result<u8> {
     Ok(spawner::run(config.for_spawner(), configuration)?)
 }
 
-/// Is the service, with its data in `data`.
+/// Runs the service, with its data in `data`.
 fn serve(channel: Channel, data: &Path) -> anyhow::Result<()> {
     let (message, descriptors) = channel.receive().context("the spawner")?;
     let hello: Hello = serde_json::from_slice(&message).context("the spawner's first message")?;
@@ -136,7 +137,7 @@ fn serve(channel: Channel, data: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// Without the spawner nothing can be started, or ended.
+/// Ends the service: without the spawner no process can be started or ended.
 fn spawner_ended() {
     eprintln!("hartlined: the spawner has ended");
     process::exit(report::FAILURE.into());

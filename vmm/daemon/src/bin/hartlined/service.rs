@@ -1,5 +1,5 @@
-//! The daemon as a service of systemd: log, readiness and watchdog (sd_notify(3)). Without
-//! systemd, the log goes to standard error and the rest does nothing.
+//! The daemon as a service of systemd: log, readiness and watchdog (sd_notify(3)). Without systemd,
+//! the log goes to standard error and the other functions have no effect.
 
 use crate::escape::Escaped;
 use hartline_daemon::Daemon;
@@ -12,10 +12,10 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Sends the log to the journal if standard error is connected to it, so that fields such as
-/// the machine can be searched for; otherwise to standard error.
+/// Sends the log to the journal if standard error is connected to the journal, so that fields such
+/// as the machine can be searched; otherwise to standard error.
 pub fn start_log() {
-    // The daemon has no spans; those of its libraries are not for the log.
+    // The daemon has no spans; spans of its libraries are not logged.
     let wanted = |metadata: &Metadata<'_>| metadata.is_event() && *metadata.level() <= Level::INFO;
     let log = tracing_subscriber::registry().with(filter_fn(wanted));
     if is_journal()
@@ -39,12 +39,12 @@ fn is_journal() -> bool {
     error.is_ok_and(|error| stream == format!("{}:{}", error.dev(), error.ino()))
 }
 
-/// Tells systemd that requests are served.
+/// Notifies systemd that requests are served.
 pub fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Tells systemd that the daemon is ending.
+/// Notifies systemd that the daemon is ending.
 pub fn stopping() {
     tell(&[
         NotifyState::Stopping,
@@ -52,8 +52,8 @@ pub fn stopping() {
     ]);
 }
 
-/// Tells systemd's watchdog again and again that the daemon works: that tasks are run and
-/// the database answers. Never returns where there is a watchdog.
+/// Notifies systemd's watchdog periodically that the daemon works: tasks run and the database
+/// answers. Never returns if there is a watchdog.
 pub async fn keep_alive(daemon: Arc<Daemon>) {
     let Some(time) = sd_notify::watchdog_enabled() else {
         return;
@@ -72,7 +72,7 @@ pub async fn keep_alive(daemon: Arc<Daemon>) {
 }
 
 fn tell(states: &[NotifyState<'_>]) {
-    // Without systemd there is nobody to tell, and that is no error here.
+    // Without systemd there is no receiver, which is no error here.
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!("systemd could not be told: {error}");
     }

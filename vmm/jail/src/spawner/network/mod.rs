@@ -1,4 +1,4 @@
-//! Networks of tenants, as far as they need privileges.
+//! The privileged part of tenants' networks.
 //!
 //! ```text
 //!            network namespace of a tenant              │ the host's
@@ -6,12 +6,11 @@
 //!  VMM ── TAP interface ─┴─ bridge ── veth interface ───┼── veth interface, .1 of the
 //!                                                       │   tenant's /24: gateway
 //! ```
-//! Machines of a tenant reach each other over its bridge; what leaves it the host routes or
-//! drops (`rules`). Nothing here has to be cleaned up: a TAP interface goes with the last
-//! descriptor of it, the VMM's, and a namespace with its last TAP interface and the spawner's
-//! descriptor. A spawner that was started later finds a namespace by the interface of a VMM
-//! that runs: no mount is needed, which would be lost with the mount namespace that a service
-//! manager gives the daemon.
+//! Machines of a tenant reach each other over its bridge. The host routes or drops all other
+//! packets (`rules`). No cleanup is needed: a TAP interface ends with its last descriptor, the
+//! VMM's. A namespace ends with its last TAP interface and the spawner's descriptor. A spawner that
+//! was started later finds a namespace by the interface of a running VMM. This needs no mount,
+//! which would be lost with the mount namespace that a service manager gives the daemon.
 
 mod namespace;
 mod rules;
@@ -39,26 +38,26 @@ const BRIDGE: &str = "machines";
 const TUN: &str = "/dev/net/tun";
 const FORWARDING: &str = "/proc/sys/net/ipv4/ip_forward";
 const FORWARDING6: &str = "/proc/sys/net/ipv6/conf/all/forwarding";
-/// Is there if the host has IPv6 (proc_pid_net(5)).
+/// Exists if the host has IPv6 (proc_pid_net(5)).
 const ADDRESSES6: &str = "/proc/self/net/if_inet6";
 /// Counters of the interfaces of the calling thread's network namespace (proc_pid_net(5)).
 const COUNTERS: &str = "/proc/thread-self/net/dev";
 /// Number of `CAP_NET_ADMIN` (capabilities(7)).
 const CAP_NET_ADMIN: u32 = 12;
 
-/// Why there are no networks.
+/// The reason why there are no networks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Unavailable {
-    /// The configuration has no addresses for them.
+    /// The configuration has no addresses for networks.
     #[error("network_range is not set in the configuration")]
     Unset,
     /// A program is missing.
     #[error("the program {0} cannot be run: {1}")]
     Program(String, String),
-    /// The device of TAP interfaces.
+    /// The device of TAP interfaces cannot be used.
     #[error("/dev/net/tun: {0}")]
     Device(String),
-    /// The daemon may not.
+    /// The daemon lacks the capability.
     #[error("the daemon has no CAP_NET_ADMIN")]
     Capability,
     /// The host does not forward packets.
@@ -72,7 +71,7 @@ pub enum Unavailable {
     Rules(String),
 }
 
-/// What this host lacks for networks, whatever the configuration says.
+/// A missing requirement of this host for networks, regardless of the configuration.
 #[must_use]
 pub fn lacking() -> Option<Unavailable> {
     let tun = File::options().read(true).write(true).open(TUN);
@@ -91,22 +90,22 @@ pub fn lacking() -> Option<Unavailable> {
     (!may).then_some(Unavailable::Capability)
 }
 
-/// What the configuration says about networks.
+/// The configuration of networks.
 #[derive(Debug, Clone)]
 pub struct NetworkSettings {
-    /// Addresses for all of them.
+    /// IPv4 addresses for all networks.
     pub range: Ipv4Net,
-    /// Their IPv6 addresses.
+    /// IPv6 addresses for all networks.
     pub range6: Option<Ipv6Net>,
-    /// Machines reach public addresses.
+    /// Whether machines reach public addresses.
     pub outbound: bool,
-    /// What machines reach besides.
+    /// Other addresses that machines reach.
     pub allowed: Vec<IpNet>,
-    /// Limits of a tenant's machines together.
+    /// Limits of all machines of a tenant together.
     pub limits: TenantLimits,
 }
 
-/// The networks that there are.
+/// The existing networks.
 #[derive(Debug)]
 pub(super) struct Networks {
     settings: NetworkSettings,
@@ -118,7 +117,7 @@ impl Networks {
     /// Loads the rules, if the configuration has addresses for networks.
     ///
     /// # Errors
-    /// Why there are no networks.
+    /// [`Unavailable`]: the reason why there are no networks.
     pub(super) fn open(settings: Option<&NetworkSettings>) -> Result<Self, Unavailable> {
         let settings = settings.ok_or(Unavailable::Unset)?.clone();
         if let Some(unavailable) = lacking() {
@@ -150,12 +149,12 @@ impl Networks {
         Ok(networks)
     }
 
-    /// Loads the rules again: somebody may have flushed them.
+    /// Reloads the rules: an administrator may have flushed them.
     pub(super) fn load_rules(&self) -> io::Result<()> {
         run("nft", &["-f", "-"], &self.rules)
     }
 
-    /// Makes a network, if there is none of this number.
+    /// Makes the network `index`, if it does not exist.
     pub(super) fn make(&mut self, index: u32) -> Answer {
         if !self.namespaces.contains_key(&index) {
             let namespace = self.make_namespace(index)?;
@@ -170,7 +169,7 @@ impl Networks {
         let addresses = addresses.ok_or_else(|| refused("network", index, "is out of range"))?;
         self.load_rules()?;
         let host = format!("{INTERFACE}{index}");
-        // Of a namespace that the kernel is about to delete.
+        // The interface belongs to a namespace that the kernel is about to delete.
         if exists(&host)? {
             run("ip", &["-batch", "-"], &format!("link del dev {host}\n"))?;
         }
@@ -188,7 +187,7 @@ impl Networks {
         let gateway = addresses.gateway();
         let mut outside = format!("address add {gateway}/{PREFIX} dev {host}\n");
         if let Some(gateway) = addresses.second(gateway) {
-            // Nobody else can have it, so there is nothing to wait for.
+            // The address is unique, so duplicate address detection is not needed.
             outside += &format!("address add {gateway}/{PREFIX6} dev {host} nodad\n");
         }
         outside += &format!("link set dev {host} up\n");
@@ -204,7 +203,7 @@ impl Networks {
         Ok((Done::Interface { name }, vec![tap.into()]))
     }
 
-    /// Takes the network that a TAP interface is in, unless one of this number is known.
+    /// Takes over the network of a TAP interface, unless the network `index` is known.
     pub(super) fn adopt(&mut self, index: u32, tap: File) -> Answer {
         if let Entry::Vacant(free) = self.namespaces.entry(index) {
             free.insert(Namespace::of_tap(&tap)?);
@@ -213,8 +212,8 @@ impl Networks {
         Ok((Done::Interface { name }, vec![tap.into()]))
     }
 
-    /// Opens the counters of a network's interfaces. What is read from them is about the namespace
-    /// that they were opened in.
+    /// Opens the counters of a network's interfaces. A read reports the namespace that they were
+    /// opened in.
     pub(super) fn traffic(&self, index: u32) -> Answer {
         let counters = self.namespace(index)?.enter(|| File::open(COUNTERS))?;
         Ok((Done::Traffic, vec![counters.into()]))

@@ -9,23 +9,23 @@ use std::thread;
 /// Network namespace of the calling thread.
 const OWN: &str = "/proc/thread-self/ns/net";
 
-/// A network namespace. The kernel deletes it, with all that is in it, when nobody has it or
-/// a TAP interface of it open any more.
+/// A network namespace. The kernel deletes it, with everything in it, when no process has it or one
+/// of its TAP interfaces open.
 #[derive(Debug)]
 pub struct Namespace(OwnedFd);
 
 impl From<File> for Namespace {
-    /// The one that is open.
+    /// The namespace that the file refers to.
     fn from(file: File) -> Self {
         Self(file.into())
     }
 }
 
 impl Namespace {
-    /// Makes one.
+    /// Makes a network namespace.
     ///
     /// # Errors
-    /// Whatever the host answers.
+    /// Any I/O error of the host.
     pub fn make() -> io::Result<Self> {
         let make = || {
             // SAFETY: no memory is involved; this thread ends soon.
@@ -35,22 +35,23 @@ impl Namespace {
         Ok(on_thread(make)?.into())
     }
 
-    /// The one that a TAP interface is in.
+    /// The namespace of a TAP interface.
     ///
     /// # Errors
-    /// It is no TAP interface, or this process may not (`CAP_NET_ADMIN`).
+    /// `tap` is no TAP interface, or this process lacks `CAP_NET_ADMIN`.
     pub fn of_tap(tap: &File) -> io::Result<Self> {
         // SAFETY: the request takes no argument; a fresh descriptor or an error.
         let fd = unsafe { libc::ioctl(tap.as_raw_fd(), libc::SIOCGSKNS) };
         check(fd)?;
-        // SAFETY: fresh, owned by nobody else.
+        // SAFETY: fresh, with no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Does some work in it, on a thread of its own. Programs that it starts are in it too.
+    /// Runs `work` in the namespace, on a thread of its own. Programs that it starts are in the
+    /// namespace too.
     ///
     /// # Errors
-    /// Those of the work, and whatever the host answers.
+    /// Errors of `work`, and any I/O error of the host.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let fd: RawFd = self.0.as_raw_fd();
         on_thread(move || {
@@ -61,7 +62,7 @@ impl Namespace {
     }
 }
 
-/// Does some work on another thread, whose namespaces it may change.
+/// Runs `work` on another thread, whose namespaces it may change.
 fn on_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("namespace".into());
@@ -71,10 +72,10 @@ fn on_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result
     })
 }
 
-/// Runs a program that reads what to do from its standard input.
+/// Runs a program that reads its instructions from standard input.
 ///
 /// # Errors
-/// It is missing, or does not succeed: the error is what it wrote to standard error.
+/// The program is missing, or fails: the error is its standard error.
 pub fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<()> {
     let mut child = Command::new(program)
         .args(arguments)
@@ -83,7 +84,7 @@ pub fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<()> {
         .stderr(Stdio::piped())
         .spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
-        // One that ends before it has read all of it says why.
+        // A program that ends before it has read all of its input reports the reason itself.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output()?;

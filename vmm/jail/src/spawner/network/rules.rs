@@ -1,26 +1,26 @@
-//! What packets of tenants' networks may pass the host: a table of nftables.
+//! The nftables table that filters packets of tenants' networks on the host.
 //!
-//! Its chains look at interfaces by the beginning of their name, so they hold for networks
-//! that are made later too, and are loaded in one transaction.
+//! Its chains match interfaces by a name prefix, so they also apply to networks that are made
+//! later. They are loaded in one transaction.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// What names of the host's ends of tenants' networks begin with.
+/// Prefix of the names of the host's ends of tenants' networks.
 pub const INTERFACE: &str = "hlt";
 
-/// Tenants that are counted: more than have networks.
+/// Maximum number of counted tenants: more than have networks.
 const SETS: u32 = 65_535;
 
-/// Addresses that lead to no public network (RFC 6890), groups, and reserved ones.
+/// Addresses that are not public (RFC 6890), multicast, and reserved ones.
 const NOT_PUBLIC: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, \
     172.16.0.0/12, 192.0.0.0/24, 192.168.0.0/16, 198.18.0.0/15, 224.0.0.0/3";
-/// The same of IPv6: all that is not global unicast (2000::/3), and of that protocols of the IETF,
-/// examples, and 6to4, which leads to any IPv4 address.
+/// The IPv6 addresses that are not public: all that are not global unicast (2000::/3), and of those
+/// the ranges for IETF protocols, documentation, and 6to4, which leads to any IPv4 address.
 const NOT_PUBLIC6: &str =
     "::/3, 4000::/2, 8000::/1, 2001::/23, 2001:db8::/32, 2002::/16, 3fff::/20";
 
-/// The table, for nft(8), in place of the one that there was. `range` and `range6` have the
-/// networks of all tenants. Their machines reach what is in `allowed`, and, if `outbound`, public
+/// The table, for nft(8), which replaces an existing one. `range` and `range6` contain the networks
+/// of all tenants. Their machines reach the addresses in `allowed`, and, if `outbound`, public
 /// addresses that are not the host's. Allowing a tenant's network does not allow its gateway, the
 /// host.
 pub fn table(range: Ipv4Net, range6: Option<Ipv6Net>, allowed: &[IpNet], outbound: bool) -> String {
@@ -36,7 +36,7 @@ pub fn table(range: Ipv4Net, range6: Option<Ipv6Net>, allowed: &[IpNet], outboun
             String::new(),
             String::new(),
         ),
-        // Who has an address of the link is asked and answered there.
+        // Neighbour discovery on the link must work.
         Some(range6) => (
             format!("{NOT_PUBLIC6}, {range6}"),
             String::new(),
@@ -49,7 +49,7 @@ pub fn table(range: Ipv4Net, range6: Option<Ipv6Net>, allowed: &[IpNet], outboun
             format!("ip6 saddr {range6} oifname != \"{INTERFACE}*\" masquerade"),
         ),
     };
-    // The first two commands are for a table that is there, or not, before.
+    // The first command makes a missing table, so that the second can delete the table.
     format!(
         r#"table inet hartline
 delete table inet hartline
@@ -105,12 +105,12 @@ table inet hartline {{
     )
 }
 
-/// Most that one tenant's machines together do beyond their own network.
+/// Limits of the traffic of one tenant's machines together beyond their own network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections that they have begun, at once.
+    /// Connections that the machines have opened, at once.
     pub connections: u32,
-    /// New ones of those per second.
+    /// New connections per second.
     pub new_connections: u32,
     /// Bytes per second, sent, and received.
     pub bandwidth: u64,
@@ -118,9 +118,9 @@ pub struct Limits {
     pub packets: u32,
 }
 
-/// The table of limits, for nft(8), which counts per host's end of a network, so per tenant. What
-/// was counted before stays: a rule counts in a set, sets are not deleted, and a set has the limit
-/// in its name, since its elements keep the limit that they were made with.
+/// The table of limits, for nft(8). It counts per host end of a network, that is, per tenant.
+/// Reloading keeps the counts: a rule counts in a set, and sets are not deleted. A set has the
+/// limit in its name, because its elements keep the limit that they were made with.
 pub fn limits(limits: Limits) -> String {
     let Limits {
         connections,
@@ -128,7 +128,7 @@ pub fn limits(limits: Limits) -> String {
         bandwidth,
         packets,
     } = limits;
-    // nft(8) has 32 bits for a burst. What one read of a fast interface brings must fit.
+    // A burst of nft(8) has 32 bits. One read of a fast interface must fit.
     let burst = bandwidth.clamp(1 << 20, u32::MAX.into());
     let sets = [
         format!("connections_{connections}"),
@@ -138,7 +138,7 @@ pub fn limits(limits: Limits) -> String {
         format!("received_bytes_{bandwidth}"),
         format!("received_packets_{packets}"),
     ];
-    // Elements with a count end with the last connection that they count.
+    // An element with a connection count ends with its last connection.
     let declare = |(index, set): (usize, &String)| match index {
         0 => format!("    set {set} {{ typeof iifname; size {SETS}; flags dynamic; }}\n"),
         _ => format!(
@@ -183,7 +183,7 @@ table inet hartline_limits {{
     )
 }
 
-/// What a set holds; an empty one has no such line.
+/// The elements of a set; an empty set has no such line.
 fn elements(networks: &[&IpNet]) -> String {
     let texts: Vec<_> = networks.iter().map(ToString::to_string).collect();
     match texts.is_empty() {

@@ -5,20 +5,21 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Length of the prefix of a tenant's network, bits.
 pub const PREFIX: u8 = 24;
-/// The same of IPv6.
+/// Length of the prefix of a tenant's IPv6 network, bits.
 pub const PREFIX6: u8 = 64;
 
-/// The addresses of a tenant's network. Those of IPv6 end as those of IPv4 do.
+/// The addresses of a tenant's network. IPv6 addresses end with the host part of the IPv4
+/// addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subnet {
     /// IPv4.
     pub v4: Ipv4Net,
-    /// IPv6, if there is that.
+    /// IPv6, if the network has it.
     pub v6: Option<Ipv6Net>,
 }
 
 impl Subnet {
-    /// That of a number, in the ranges of all tenants; `None` if they are not so large.
+    /// The subnet of a number in the ranges of all tenants; `None` if the ranges are too small.
     pub fn of(v4: Ipv4Net, v6: Option<Ipv6Net>, number: u32) -> Option<Self> {
         let v4 = v4.subnets(PREFIX).ok()?.nth(number as usize)?;
         let v6 = match v6 {
@@ -33,7 +34,7 @@ impl Subnet {
         self.v4.hosts().next().unwrap_or(self.v4.addr())
     }
 
-    /// The IPv6 address of who has an IPv4 address.
+    /// The IPv6 address of the machine with an IPv4 address.
     pub fn second(&self, address: Ipv4Addr) -> Option<Ipv6Addr> {
         let host = u128::from(address.to_bits() & self.v4.hostmask().to_bits());
         let v6 = self.v6?;
@@ -41,7 +42,7 @@ impl Subnet {
     }
 }
 
-/// The network of a number. (A range may have more of them than can be counted one by one.)
+/// The network of a number. (A range may have too many networks to iterate over.)
 fn part(range: Ipv6Net, number: u32) -> Option<Ipv6Net> {
     let bits = u32::from(PREFIX6.checked_sub(range.prefix_len())?);
     if u128::from(number) >> bits.min(127) != 0 {

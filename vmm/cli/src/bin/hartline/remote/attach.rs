@@ -47,7 +47,7 @@ pub fn attach(arguments: &Attach) -> anyhow::Result<ExitCode> {
             if input {
                 send_input(sink).await?;
             }
-            // The output goes on after the input's end.
+            // The output continues after the end of the input.
             std::future::pending().await
         };
         tokio::select! {
@@ -55,7 +55,7 @@ pub fn attach(arguments: &Attach) -> anyhow::Result<ExitCode> {
             failed = input => failed,
         }
     });
-    // A read of the terminal that nobody waits for any more must not keep this process.
+    // An abandoned read of the terminal must not keep this process alive.
     runtime.shutdown_background();
     code
 }

@@ -12,7 +12,7 @@ pub struct Key {
     #[command(flatten)]
     remote: Remote,
 
-    /// Whose it is
+    /// Tenant of the key
     #[arg(long, value_name = "NAME", default_value = "default")]
     tenant: String,
 
@@ -26,7 +26,7 @@ pub struct Key {
     label: String,
 }
 
-/// Makes an API key and prints it. The daemon does not tell it again.
+/// Makes an API key and prints it. The daemon does not show it again.
 ///
 /// # Errors
 /// The daemon refuses.

@@ -68,7 +68,7 @@ fn row(machine: &Value) -> [String; 7] {
     ]
 }
 
-/// What to run, for `hartline create` and `hartline submit`.
+/// The program and resources, for `hartline create` and `hartline submit`.
 #[derive(Debug, clap::Args)]
 pub(super) struct What {
     /// Path of the program in an uploaded root file system
@@ -104,10 +104,10 @@ pub(super) struct What {
 }
 
 impl What {
-    /// A request of the API with these fields.
+    /// Makes the API's request with these fields.
     ///
     /// # Errors
-    /// There cannot be so much memory.
+    /// The memory size overflows.
     pub(super) fn request(&self) -> anyhow::Result<Value> {
         let memory = self.memory.checked_mul(1 << 20);
         Ok(json!({
@@ -128,7 +128,7 @@ fn pair(text: &str) -> Result<(String, String), &'static str> {
     Ok((pair.0.to_owned(), pair.1.to_owned()))
 }
 
-/// A volume of a machine, as the API has it.
+/// A volume of a machine, in the API's form.
 fn mount(text: &str) -> Result<Value, &'static str> {
     let form = "needs the form NAME:PATH or NAME:PATH:ro";
     let (volume, path) = text.split_once(':').ok_or(form)?;
@@ -301,7 +301,7 @@ pub fn logs(arguments: &Logs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// A piece of a log as JSON, with its bytes in base64 if they are no text.
+/// A piece of a log as JSON, with its bytes in base64 if they are not UTF-8.
 fn piece(stream: &str, data: &[u8]) -> Value {
     match std::str::from_utf8(data) {
         Ok(text) => json!({ "stream": stream, "text": text }),

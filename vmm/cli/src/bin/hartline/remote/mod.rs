@@ -91,7 +91,7 @@ pub fn main(command: &Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Where the daemon is, and how to print what it says.
+/// The daemon's address, and the output format.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Remote {
     /// Where hartlined listens
@@ -142,7 +142,7 @@ impl Remote {
         self.output == Format::Json
     }
 
-    /// Prints an answer as it is, if that is wanted; whether it was.
+    /// Prints an answer as JSON if that format is selected. Result: whether it is.
     fn print_json(&self, answer: &impl Serialize) -> anyhow::Result<bool> {
         if self.is_json() {
             writeln!(io::stdout(), "{}", serde_json::to_string_pretty(answer)?)?;
@@ -151,10 +151,10 @@ impl Remote {
     }
 }
 
-/// Entries of one answer of a list, at most.
+/// Most entries of one page of a list.
 const PAGE: usize = 1000;
 
-/// Everything of a list that the daemon tells page by page; `filter` is a part of the query.
+/// All entries of a list, which the daemon returns page by page; `filter` is a part of the query.
 async fn list(
     daemon: &mut Connection,
     path: &str,
@@ -162,7 +162,7 @@ async fn list(
 ) -> Result<Vec<Value>, ClientError> {
     let mut all: Vec<Value> = Vec::new();
     loop {
-        // What a list is sorted by.
+        // The field that a list is sorted by.
         let key = |entry: &Value| {
             if entry.get("id").is_some() {
                 "id"
@@ -192,7 +192,7 @@ fn wait<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T
         .block_on(command)
 }
 
-/// The end of a command that did what it should.
+/// The result of a successful command.
 fn done() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }

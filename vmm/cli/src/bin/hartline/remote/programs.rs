@@ -31,7 +31,7 @@ pub struct Push {
 /// Uploads a program, waits until it is ready, and prints its id.
 ///
 /// # Errors
-/// It cannot be read or uploaded, or turns out to be no program.
+/// The file cannot be read or uploaded, or is not a program.
 pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
     wait(async {
         let shown = arguments.file.display().to_string();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
-/// Most bytes of standard input that the daemon takes.
+/// Most bytes of standard input that the daemon accepts.
 const MAX_INPUT: u64 = 128 << 10;
 
 /// Arguments of `hartline submit`.
@@ -75,7 +75,7 @@ pub fn submit(arguments: &Submit) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code.context("the answer has no exit code")?))
 }
 
-/// What the program wrote to one of its outputs.
+/// The bytes that the program wrote to one of its outputs.
 fn bytes(outcome: &Value, stream: &str) -> anyhow::Result<Vec<u8>> {
     let output = outcome.get(stream).unwrap_or(&Value::Null);
     let text = |field| output.get(field).and_then(Value::as_str);

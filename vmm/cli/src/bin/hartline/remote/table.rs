@@ -1,12 +1,12 @@
-//! Tables for people.
+//! Tables for terminals.
 
 use serde_json::Value;
 use std::io::{self, Write};
 
-/// Prints rows under headings, each column as wide as it must be.
+/// Prints rows under headings; each column is as wide as its longest entry.
 ///
 /// # Errors
-/// Standard output takes nothing.
+/// Standard output cannot be written.
 pub fn print<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
@@ -24,7 +24,7 @@ pub fn print<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> io::R
     Ok(())
 }
 
-/// A field of an answer as text; nothing if it is not there.
+/// A field of an answer as text; empty if it is missing.
 pub fn text(answer: &Value, field: &str) -> String {
     match answer.get(field) {
         None | Some(Value::Null) => String::new(),
@@ -33,7 +33,7 @@ pub fn text(answer: &Value, field: &str) -> String {
     }
 }
 
-/// The first characters of an id, which are enough to tell them apart.
+/// The first characters of an id, which are enough to distinguish ids.
 pub fn short(answer: &Value, field: &str) -> String {
     text(answer, field).chars().take(12).collect()
 }

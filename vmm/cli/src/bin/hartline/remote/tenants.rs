@@ -6,7 +6,7 @@ use hyper::Method;
 use serde_json::Value;
 use std::process::ExitCode;
 
-/// What `hartline tenant` does.
+/// Subcommands of `hartline tenant`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Tenant {
     /// Show what a tenant uses, and what it may use
@@ -14,12 +14,12 @@ pub enum Tenant {
         #[command(flatten)]
         remote: Remote,
 
-        /// Which
+        /// Name of the tenant
         name: String,
     },
 }
 
-/// Prints what a tenant uses of each resource, and its limit.
+/// Prints a tenant's use and limit of each resource.
 ///
 /// # Errors
 /// The daemon refuses.

@@ -1,4 +1,4 @@
-//! `hartline top`: what running machines use, again and again.
+//! `hartline top`: shows periodically the resources that running machines use.
 
 use super::{Remote, done, list, table, wait};
 use hartline_cli::client::{ClientError, Connection, escape};
@@ -28,7 +28,7 @@ pub struct Top {
     count: Option<u64>,
 }
 
-/// What the machines use at one time.
+/// The resources that the machines use at one time.
 #[derive(Debug, Serialize)]
 struct Look {
     /// Milliseconds since 1970.
@@ -36,13 +36,13 @@ struct Look {
     machines: Vec<Usage>,
 }
 
-/// What one machine uses.
+/// The resources that one machine uses.
 #[derive(Debug, Serialize)]
 struct Usage {
     id: String,
     program: String,
     state: String,
-    /// Of one processor since the look before, or since the machine's start.
+    /// Processor time in percent of one processor, since the last look or the machine's start.
     cpu_percent: f64,
     /// Processor time since its start, milliseconds.
     cpu_ms: u64,
@@ -50,11 +50,11 @@ struct Usage {
     memory: u64,
     /// Exits that KVM counted since its start, if it counts them.
     kvm_exits: Option<u64>,
-    /// Those each second since the look before, or since the machine's start.
+    /// KVM's exits per second, since the last look or the machine's start.
     exits_per_second: Option<f64>,
 }
 
-/// Prints what the running machines use.
+/// Prints the resources that the running machines use.
 ///
 /// # Errors
 /// The daemon does not answer.
@@ -91,12 +91,12 @@ async fn look(daemon: &mut Connection, before: Option<&Look>) -> anyhow::Result<
             let path = format!("/v1/machines/{}/stats", escape(&id));
             let stats: Value = match daemon.json(Method::GET, &path, None).await {
                 Ok(stats) => stats,
-                // It was deleted a moment ago.
+                // The machine was deleted a moment ago.
                 Err(ClientError::Problem { status: 404, .. }) => continue,
                 Err(error) => return Err(error.into()),
             };
             let number = |of: &Value, field: &str| of.get(field).and_then(Value::as_u64);
-            // Neither is there any more if it has ended a moment ago.
+            // Both are missing if the machine ended a moment ago.
             let used = (number(&stats, "cpu_ms"), number(&stats, "memory"));
             let (Some(cpu_ms), Some(memory)) = used else {
                 continue;
@@ -124,13 +124,13 @@ async fn look(daemon: &mut Connection, before: Option<&Look>) -> anyhow::Result<
     Ok(Look { at_ms, machines })
 }
 
-/// Part of one processor between two points of (processor time, time), in percent.
+/// Share of one processor between two points of (processor time, time), in percent.
 fn percent(before: (u64, u64), after: (u64, u64)) -> f64 {
-    // Milliseconds in each second.
+    // Milliseconds per second.
     per_second(before, after) / 10.0
 }
 
-/// Growth in each second between two points of (count, milliseconds), whole.
+/// Growth per second between two points of (count, milliseconds), rounded.
 fn per_second(before: (u64, u64), after: (u64, u64)) -> f64 {
     let [used, time] = [(before.0, after.0), (before.1, after.1)].map(|(b, a)| a.saturating_sub(b));
     if time == 0 {

@@ -31,7 +31,7 @@ pub fn list(arguments: &Volumes) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What `hartline volume` does.
+/// Subcommands of `hartline volume`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Volume {
     /// Make a volume
@@ -55,7 +55,7 @@ pub enum Volume {
         #[command(flatten)]
         remote: Remote,
 
-        /// Which
+        /// Names of volumes
         #[arg(required = true)]
         names: Vec<String>,
     },

@@ -1,21 +1,21 @@
-//! `HARTLINE_CHAOS=SEED[,WHAT…]`: schedules that a seed commands ([`hartline_abi::chaos`]). With
-//! `check` among them the runtime checks itself too, as with `--check`.
+//! `HARTLINE_CHAOS=SEED[,WHAT…]`: schedules that a seed determines ([`hartline_abi::chaos`]). With
+//! `check`, the runtime also checks itself, as with `--check`.
 
 use hartline_abi::chaos::{Kind, Settings};
 
 /// The environment variable.
 pub const VARIABLE: &str = "HARTLINE_CHAOS";
 
-/// What asks for checks.
+/// The word that requests checks.
 const CHECK: &str = "check";
 
-/// The variable has no meaning.
+/// The variable has no valid value.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The seed.
+    /// The seed is invalid.
     #[error("HARTLINE_CHAOS={0}: begin with a number below 2^64, the seed")]
     Seed(String),
-    /// A kind.
+    /// The kind is unknown.
     #[error("HARTLINE_CHAOS: `{0}` is not one of {names}, {CHECK}", names = names())]
     Kind(String),
 }
@@ -24,7 +24,7 @@ fn names() -> String {
     Kind::ALL.map(|(name, _)| name).join(", ")
 }
 
-/// The settings that a value of the variable asks for; without it there is no chaos.
+/// Parses a value of the variable; without a value there is no chaos.
 ///
 /// # Errors
 /// [`Error`].
@@ -53,7 +53,7 @@ pub fn parse(value: Option<&str>) -> Result<Settings, Error> {
     Ok(Settings { seed, kinds, check })
 }
 
-/// The settings that the environment asks for.
+/// Reads the settings from the environment.
 ///
 /// # Errors
 /// [`Error`].

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct RunningImages {
     translation: Translation,
     turns: Turns,
-    /// Processors to translate on, if not where the thread is that asks.
+    /// Processors to translate on; `None`: the processors of the requesting thread.
     processors: Option<Vec<u32>>,
     files: Mutex<Vec<Arc<Growing>>>,
 }
@@ -45,7 +45,7 @@ impl Guest for Show<'_> {
     }
 
     fn show(&self, image: File) {
-        // Without its length the image is of no use; the next one may be.
+        // An image without a length cannot be used; the next one may be.
         if let Ok(image) = ImageFile::open(image) {
             self.client.show(image);
         }
@@ -53,7 +53,7 @@ impl Guest for Show<'_> {
 }
 
 impl RunningImages {
-    /// Images as `translation` makes them, on these processors if there are any given.
+    /// Images by `translation`, made on these processors if there are any.
     pub fn new(translation: Translation, processors: Option<Vec<u32>>) -> Self {
         Self {
             translation,
@@ -63,12 +63,12 @@ impl RunningImages {
         }
     }
 
-    /// How to translate.
+    /// The settings of the translation.
     pub fn translation(&self) -> &Translation {
         &self.translation
     }
 
-    /// The image of all of the program in a [variant], if there is one; otherwise it is made sure that
+    /// The image of the whole program in a [variant], if there is one. Otherwise this checks that
     /// the program can be translated while it runs.
     ///
     /// # Errors
@@ -94,23 +94,22 @@ impl RunningImages {
         Ok(cached)
     }
 
-    /// Functions that were translated while the program ran; `None` if everything was
-    /// there.
+    /// Number of functions that were translated while the program ran; `None` if there was nothing
+    /// to translate.
     pub fn functions(&self) -> Option<usize> {
         let files = self.files();
         let counts = files.iter().map(|file| file.background.functions());
         (!files.is_empty()).then(|| counts.sum())
     }
 
-    /// The program has ended: nothing more is made, and what was made is kept for the
-    /// next run.
+    /// Ends translation after the program's end. Finished translations are kept for the next run.
     pub fn finish(&self) {
         let files = self.files().clone();
         for file in &files {
             file.background.stop();
         }
         for file in &files {
-            // The program did its work; what is lost is time of the next run.
+            // The program has done its work; a failure only costs time of the next run.
             let _ = file.background.keep(&self.job(file));
         }
     }
@@ -150,7 +149,7 @@ impl RunningImages {
         });
         self.files().push(Arc::clone(&file));
         if let Some(processors) = &self.processors {
-            // Translating where this thread is would be slower, and nothing else.
+            // Translating on this thread's processors is only slower.
             let _ = affinity::run_on(processors);
         }
         step_back();
@@ -160,7 +159,7 @@ impl RunningImages {
     }
 }
 
-/// Whether there is such a [variant]: the guest may ask for any number.
+/// Whether the [variant] exists: the guest may request any number.
 fn is_variant(variant: u32) -> bool {
     [variant::NORMAL, variant::PRECISE].contains(&variant)
 }
@@ -172,7 +171,7 @@ impl ImageSource for RunningImages {
 
     fn serve(&self, file: &CodeFile, variant: u32, client: &Client) {
         let Ok(elf) = file.bytes() else { return };
-        // What cannot be loaded is not code, whatever it is.
+        // A file that cannot be loaded is not code.
         if !is_variant(variant) || elf::Program::parse(&elf).is_err() {
             return;
         }

@@ -11,9 +11,8 @@ use hartline_vmm::program::TreeFile;
 use hartline_vmm::report::Located;
 use std::sync::Arc;
 
-/// What `report` is about, if it is a fault in the code of an image that the VM used,
-/// which was made with `options` from a file in `tree`. Nothing in the report is
-/// believed.
+/// Locates a fault in the code of an image that the VM used, which was made with `options` from a
+/// file in `tree`. Nothing in the report is trusted. `None` if the fault is elsewhere.
 pub fn locate(
     report: &ExitReport,
     outcome: &Outcome,

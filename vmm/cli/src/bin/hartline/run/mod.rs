@@ -51,7 +51,7 @@ use watch::Watch;
 /// Runs the program; the result is its exit code.
 ///
 /// # Errors
-/// Everything that keeps the VM from starting.
+/// The reason why the VM cannot start.
 pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let start = Instant::now();
     arguments.check()?;
@@ -65,18 +65,18 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         false => {
             let mut disabled = arguments.disable.clone();
             if chaos.check != 0 {
-                // The check has to know which registers are of no use.
+                // The check must know which registers are stale.
                 disabled.push(Technique::StaleRegisters);
             }
             let translation = Translation::for_this_host(&disabled)?;
-            // The processor of a vCPU is not for translating.
+            // The processors of vCPUs are not used for translating.
             let elsewhere = arguments.pin.as_ref().map(|_| affinity::of_this_thread());
             let elsewhere = elsewhere.transpose().context("--pin: sched_getaffinity")?;
             Some(Arc::new(RunningImages::new(translation, elsewhere)))
         }
     };
     let variant = variant_for(arguments.precise);
-    // Before the VM starts, so that what is wrong with it is known then.
+    // Before the VM starts, so that errors of the program are reported first.
     let program_image = match &images {
         None => None,
         Some(images) => match &guest.program {
@@ -131,7 +131,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     watch.finish(&outcome, &guest.tree, arguments)?;
     let locate = |report: &ExitReport| {
-        // Faults in precise code are located by the guest.
+        // The guest locates faults in precise code.
         let options = images.as_ref()?.translation().options(variant::NORMAL);
         locate::locate(report, &outcome, &guest.tree, &options)
     };
@@ -165,7 +165,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     Ok(verdict.code)
 }
 
-/// Where the trace of `--strace` goes.
+/// Opens the file for the trace of `--strace`.
 fn open_trace(arguments: &Arguments) -> anyhow::Result<Option<OwnedFd>> {
     let Some(file) = &arguments.strace else {
         return Ok(None);
@@ -179,9 +179,9 @@ fn open_trace(arguments: &Arguments) -> anyhow::Result<Option<OwnedFd>> {
     Ok(Some(descriptor))
 }
 
-/// What the VM is given.
+/// The program and root file system of the VM.
 struct Guest {
-    /// The program's ELF file; none: it is in a volume, where the guest finds it.
+    /// The program's ELF file; `None`: it is in a volume, where the guest finds it.
     program: Option<program::Program>,
     /// Its path in the guest.
     path: PathBuf,
@@ -190,7 +190,7 @@ struct Guest {
 }
 
 impl Guest {
-    /// The program's contents, for messages; nothing of one in a volume.
+    /// The program's contents, for messages; empty if the program is in a volume.
     fn elf(&self) -> &[u8] {
         let program = self.program.as_ref();
         program.map_or(&[][..], |program| &program.bytes)
@@ -235,7 +235,7 @@ fn load(arguments: &Arguments, net: &Net) -> anyhow::Result<Guest> {
     })
 }
 
-/// The volumes.
+/// Opens the volumes.
 fn open_volumes(arguments: &Arguments) -> anyhow::Result<Vec<Volume>> {
     let volumes = arguments.volumes.iter().filter(|v| v.disk().is_none());
     volumes
@@ -246,7 +246,7 @@ fn open_volumes(arguments: &Arguments) -> anyhow::Result<Vec<Volume>> {
         .collect()
 }
 
-/// The volumes that are block devices.
+/// Opens the volumes that are block devices.
 fn open_disks(arguments: &Arguments) -> anyhow::Result<Vec<Disk>> {
     let named = arguments.volumes.iter().filter_map(|volume| {
         let name = volume.disk()?;
@@ -255,7 +255,7 @@ fn open_disks(arguments: &Arguments) -> anyhow::Result<Vec<Disk>> {
     named
         .map(|(volume, text)| {
             let mut name = DiskName::default();
-            // As long as that at most: the command line was checked.
+            // The command line was checked, so the name fits.
             for (to, from) in name.iter_mut().zip(text.bytes()) {
                 *to = from;
             }
@@ -271,7 +271,7 @@ fn open_disks(arguments: &Arguments) -> anyhow::Result<Vec<Disk>> {
 }
 
 fn guest_arguments(arguments: &Arguments, guest: &Guest) -> boot::Arguments {
-    // As a shell would have it: the program as it was typed.
+    // As in a shell: argv[0] is the program as it was typed.
     let argv = std::iter::once(arguments.program.as_os_str())
         .chain(arguments.arguments.iter().map(AsRef::as_ref));
     boot::Arguments {
@@ -282,7 +282,7 @@ fn guest_arguments(arguments: &Arguments, guest: &Guest) -> boot::Arguments {
     }
 }
 
-/// `PATH`, `HOME` and `TERM` of the host, then `--env`, of which the last counts.
+/// `PATH`, `HOME` and `TERM` of the host, then `--env`; the last value of a variable counts.
 fn environment(arguments: &Arguments) -> Vec<Vec<u8>> {
     let inherited = ["PATH", "HOME", "TERM"].into_iter().filter_map(|name| {
         let value = std::env::var_os(name)?;

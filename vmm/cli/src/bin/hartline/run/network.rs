@@ -1,4 +1,4 @@
-//! `--net` and `-p`: what the VM's network interface leads to, and its addresses.
+//! `--net` and `-p`: the backend of the VM's network interface, and its addresses.
 
 use anyhow::{Context, bail, ensure};
 use hartline_abi::boot::NetSettings;
@@ -15,9 +15,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long host and guest watch the rings before they sleep, if nothing else is asked for.
+/// Default time for which host and guest busy-poll the rings before they sleep.
 pub(super) const POLLING: Duration = Duration::from_micros(200);
-/// Longest time that may be asked for.
+/// Longest time for busy-polling.
 const MAX_POLLING: Duration = Duration::from_millis(100);
 
 /// Value of `--net`.
@@ -25,16 +25,16 @@ const MAX_POLLING: Duration = Duration::from_millis(100);
 pub enum Net {
     /// The VM has only its loopback interface.
     None,
-    /// An interface over a TAP interface of the host.
+    /// An interface backed by a TAP interface of the host.
     Tap(TapNet),
-    /// A network that ends in this process.
+    /// A user-mode network in this process.
     User(Pace),
 }
 
-/// How fast an interface is.
+/// Polling time and limits of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// Longest time for which host and guest watch the rings.
+    /// Longest time for which host and guest busy-poll the rings.
     polling: Duration,
     /// Most bytes, and packets, a second in each direction; 0: no limit.
     limits: [u64; 2],
@@ -50,7 +50,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Takes over what a key says; whether it is one of these.
+    /// Sets the field of a key. Result: whether the key is one of these.
     fn set(&mut self, key: &str, value: &str) -> anyhow::Result<bool> {
         match key {
             "poll" => self.polling = parse_polling(value)?,
@@ -61,7 +61,7 @@ impl Pace {
         Ok(true)
     }
 
-    /// The interface with this pace.
+    /// The interface with these settings.
     fn network(&self, backends: Vec<Box<dyn Backend>>, mac: [u8; 6]) -> Network {
         let [bytes, packets] = self.limits;
         Network {
@@ -76,11 +76,11 @@ impl Pace {
 /// An address and the length of its prefix, bits.
 type Prefixed<A> = (A, u32);
 
-/// An interface over a TAP interface.
+/// An interface backed by a TAP interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TapNet {
     name: String,
-    /// Addresses with the lengths of their prefixes; without one DHCP is asked.
+    /// Addresses with the lengths of their prefixes; without any, DHCP is used.
     addresses: (Option<Prefixed<Ipv4Addr>>, Option<Prefixed<Ipv6Addr>>),
     gateways: (Option<Ipv4Addr>, Option<Ipv6Addr>),
     mac: Option<[u8; 6]>,
@@ -92,7 +92,7 @@ pub struct TapNet {
 /// Parses the value of `--net`.
 ///
 /// # Errors
-/// Says what is wrong.
+/// The fault of the value.
 pub fn parse(text: &str) -> anyhow::Result<Net> {
     let mut parts = text.split(',');
     let first = parts.next().unwrap_or_default();
@@ -135,7 +135,7 @@ pub fn parse(text: &str) -> anyhow::Result<Net> {
     Ok(Net::Tap(net))
 }
 
-/// What follows `user`.
+/// Parses the options after `user`.
 fn parse_user<'a>(parts: impl Iterator<Item = &'a str>) -> anyhow::Result<Net> {
     let mut pace = Pace::default();
     for part in parts {
@@ -151,7 +151,7 @@ fn parse_user<'a>(parts: impl Iterator<Item = &'a str>) -> anyhow::Result<Net> {
 /// Parses the value of `-p`: `[ADDRESS:]HOST:GUEST[/tcp|/udp]`.
 ///
 /// # Errors
-/// Says what is wrong.
+/// The fault of the value.
 pub fn parse_forward(text: &str) -> anyhow::Result<Forward> {
     let (ends, protocol) = match text.split_once('/') {
         None | Some((_, "tcp")) => (text.trim_end_matches("/tcp"), Protocol::Tcp),
@@ -163,7 +163,7 @@ pub fn parse_forward(text: &str) -> anyhow::Result<Forward> {
     let port = |text: &str| text.parse::<u16>().ok().filter(|&port| port != 0);
     let host = match host.contains(':') {
         true => host.parse::<SocketAddr>().ok(),
-        // Nobody else's business, unless it is asked for.
+        // Loopback only, unless an address is given.
         false => port(host).map(|port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)),
     };
     Ok(Forward {
@@ -219,7 +219,7 @@ pub(super) fn parse_polling(text: &str) -> anyhow::Result<Duration> {
         .with_context(|| format!("{text:?} is no number of microseconds up to 100000"))
 }
 
-/// A number a second, with suffixes of thousands.
+/// A number per second, with suffixes for powers of 1000.
 pub(super) fn parse_limit(text: &str) -> anyhow::Result<u64> {
     let (digits, unit) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1000),
@@ -233,22 +233,22 @@ pub(super) fn parse_limit(text: &str) -> anyhow::Result<u64> {
         .with_context(|| format!("{text:?} is no number a second (suffixes: K, M, G)"))
 }
 
-/// A random address that is nobody's.
+/// A random, locally administered address.
 fn random_mac() -> anyhow::Result<[u8; 6]> {
     let mut mac = [0; 6];
     File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut mac))
         .context("/dev/urandom")?;
-    // Locally administered, not of a group.
+    // Locally administered, unicast.
     mac[0] = mac[0] & !1 | 2;
     Ok(mac)
 }
 
 impl Net {
-    /// What it is with these ports forwarded, which needs a network.
+    /// The network with these ports forwarded.
     ///
     /// # Errors
-    /// The VM has an interface that nothing is forwarded to.
+    /// The VM has an interface that does not support forwarding.
     pub fn with_forwards(&self, forwards: &[Forward]) -> anyhow::Result<Net> {
         match self {
             Self::None if !forwards.is_empty() => Ok(Self::User(Pace::default())),
@@ -259,10 +259,10 @@ impl Net {
         }
     }
 
-    /// Refuses more queues than the VM has vCPUs: they would have nobody to fill them.
+    /// Refuses more queues than the VM has vCPUs: no vCPU would fill them.
     ///
     /// # Errors
-    /// That.
+    /// There are more queues.
     pub fn check_queues(&self, cpus: u32) -> anyhow::Result<()> {
         match self {
             Self::Tap(net) => ensure!(
@@ -275,15 +275,15 @@ impl Net {
         Ok(())
     }
 
-    /// The resolv.conf(5) that the guest needs, if it is not the one that it brings.
+    /// The resolv.conf(5) that replaces the guest's own, if one is needed.
     pub fn resolver(&self) -> Option<String> {
         matches!(self, Self::User(_)).then(|| format!("nameserver {NAME_SERVER}\n"))
     }
 
-    /// Opens it. The results are the interface and what the guest is told.
+    /// Opens the network. Result: the interface and the guest's settings for it.
     ///
     /// # Errors
-    /// The interface of the host is missing, in use, or of another kind; a port cannot be had.
+    /// The interface of the host is missing, in use, or of another kind; or a port cannot be bound.
     pub fn open(&self, forwards: &[Forward]) -> anyhow::Result<Option<(Network, NetSettings)>> {
         match self {
             Self::None => Ok(None),

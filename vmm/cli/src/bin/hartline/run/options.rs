@@ -72,9 +72,9 @@ pub struct Arguments {
     )]
     pub ports: Vec<Forward>,
 
-    /// Socket device: the program's AF_VSOCK sockets and Unix sockets of the host. Who connects
-    /// to PATH and sends "CONNECT PORT" is connected to that port of the program; what the
-    /// program connects to as port P of the host (CID 2) is PATH_P
+    /// Socket device: the program's AF_VSOCK sockets and Unix sockets of the host. A client that
+    /// connects to PATH and sends "CONNECT PORT" is connected to that port of the program; a
+    /// connection of the program to port P of the host (CID 2) goes to PATH_P
     #[arg(
         long,
         value_name = "cid=N,socket=PATH[,poll=MICROSECONDS]",
@@ -165,7 +165,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// The name in `/dev` of the guest, if it is to be a block device there.
+    /// The name in `/dev` of the guest, if the volume is a block device there.
     pub fn disk(&self) -> Option<&str> {
         let name = self.guest.strip_prefix("/dev/")?;
         (!name.is_empty() && !name.contains('/')).then_some(name)
@@ -206,10 +206,10 @@ pub enum StatsFormat {
 }
 
 impl Arguments {
-    /// Refuses what is not implemented, rather than ignore it.
+    /// Refuses values that are not implemented, rather than ignore them.
     ///
     /// # Errors
-    /// Names the option and its value.
+    /// The error names the option and its value.
     pub fn check(&self) -> anyhow::Result<()> {
         ensure!(
             (1..=MAX_CPUS as u32).contains(&self.cpus),
@@ -234,10 +234,10 @@ impl Arguments {
         Ok(())
     }
 
-    /// How devices interrupt the guest.
+    /// The interrupt mode of devices.
     ///
     /// # Errors
-    /// This host cannot do what is asked for.
+    /// This host does not support the mode.
     pub fn interrupt_mode(&self) -> anyhow::Result<Mode> {
         let mode = match self.interrupts {
             Interrupts::Auto if self.net == Net::None && self.vsock.is_none() => Mode::Safepoint,
@@ -257,7 +257,7 @@ fn parse_volume(text: &str) -> anyhow::Result<Volume> {
         let mut names = ["rate=", "ops="].into_iter();
         part == "ro" || names.any(|name| part.starts_with(name))
     };
-    // Paths may have colons.
+    // Paths may contain colons.
     let (rest, options) = match text.rsplit_once(':') {
         Some((rest, last)) if last.split(',').all(is_option) => (rest, last),
         _ => (text, ""),
@@ -298,7 +298,7 @@ fn parse_volume(text: &str) -> anyhow::Result<Volume> {
     Ok(volume)
 }
 
-/// Parses numbers and ranges, as taskset(1) takes them.
+/// Parses numbers and ranges in the syntax of taskset(1).
 fn parse_processors(text: &str) -> anyhow::Result<Processors> {
     let number = |text: &str| {
         let number = text.parse().ok();
@@ -319,7 +319,7 @@ fn parse_processors(text: &str) -> anyhow::Result<Processors> {
     Ok(Processors(all))
 }
 
-/// Whether there are processors for so many vCPUs, and this process may use them.
+/// Checks that there are processors for `cpus` vCPUs, and that this process may use them.
 fn check_processors(processors: &[u32], cpus: u32) -> anyhow::Result<()> {
     let (needed, given) = (cpus as usize + 1, processors.len());
     ensure!(

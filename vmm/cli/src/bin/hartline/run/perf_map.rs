@@ -1,4 +1,4 @@
-//! `--perf-map`: tells `perf` the names of code that runs in the VM.
+//! `--perf-map`: gives `perf` the names of code that runs in the VM.
 
 use super::ran::Ran;
 use anyhow::Context;
@@ -21,13 +21,13 @@ struct Entry {
     name: String,
 }
 
-/// Where `perf` looks for the map of this process.
+/// The path where `perf` looks for the map of this process.
 fn default_path() -> PathBuf {
     format!("/tmp/perf-{}.map", process::id()).into()
 }
 
-/// The file for the map; and lets `perf` find executable memory at the addresses of
-/// code in the VM. To be called before the VM runs.
+/// Creates the file for the map, and makes `perf` find executable memory at the addresses of code
+/// in the VM. Must be called before the VM runs.
 ///
 /// # Errors
 /// The file cannot be written, or the addresses are in use in this process.
@@ -53,7 +53,7 @@ pub fn write(mut file: File, ran: &Ran<'_>) -> anyhow::Result<()> {
         .context("--perf-map")
 }
 
-/// The functions of the guest runtime, and where its code is.
+/// The functions of the guest runtime, and the address range of its code.
 fn runtime() -> anyhow::Result<(Vec<Entry>, Range<u64>)> {
     let file = object::File::parse(RUNTIME).context("the guest runtime")?;
     let text = file
@@ -75,8 +75,8 @@ fn runtime() -> anyhow::Result<(Vec<Entry>, Range<u64>)> {
     Ok((entries, text.address()..text.address() + text.size()))
 }
 
-/// The map as `perf` reads it: start and size in hexadecimal, and the name, sorted.
-/// Of several functions at one address one is kept.
+/// The map in the format of `perf`: start and size in hexadecimal, and the name, sorted. Of several
+/// functions at one address, one is kept.
 fn text(entries: Vec<Entry>) -> String {
     let mut sorted: Vec<Entry> = entries
         .into_iter()
@@ -98,14 +98,14 @@ fn text(entries: Vec<Entry>) -> String {
     text
 }
 
-/// Maps nothing, executable, at addresses of the VM: `perf` uses the map of a process
-/// only for its executable anonymous memory. Nobody ever touches it.
+/// Maps unused executable memory at addresses of the VM: `perf` uses the map of a process only for
+/// its executable anonymous memory. Nothing accesses it.
 fn announce(range: &Range<u64>) -> anyhow::Result<()> {
     let start = range.start / PAGE_SIZE * PAGE_SIZE;
     let length = (range.end - start).next_multiple_of(PAGE_SIZE);
     let flags =
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: takes addresses that are free, and replaces nothing.
+    // SAFETY: uses free addresses, and replaces no mapping.
     let mapped = unsafe {
         libc::mmap(
             ptr::without_provenance_mut(start as usize),

@@ -12,11 +12,11 @@ use std::io::{self, BufWriter, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// What is kept of a sample; many samples are alike.
+/// The stored part of a sample; many samples are equal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Raw {
     interpreted: bool,
-    /// Where the program was, unless the stack says it: guest pc, and file and offset.
+    /// Location of the program, unless the stack has it: guest pc, and file and offset.
     leaf: Option<(u64, Option<(u32, u64)>)>,
     /// Words of the host stack that may be return addresses, and their indexes in it.
     stack: Vec<(u32, u64)>,
@@ -67,7 +67,7 @@ impl Raw {
     }
 }
 
-/// Values by number.
+/// A set of values with numbers.
 struct Table<T> {
     numbers: HashMap<T, usize>,
 }
@@ -99,12 +99,12 @@ pub struct Recorder {
 
 struct State {
     samples: Table<Raw>,
-    /// Number of the sample, and its time, in the order they were taken.
+    /// Number of the sample, and its time, in the order of the samples.
     times: Vec<(usize, Duration)>,
 }
 
 impl Recorder {
-    /// Without samples.
+    /// A recorder without samples.
     pub fn new() -> Self {
         Self {
             state: Mutex::new(State {
@@ -141,7 +141,7 @@ impl Recorder {
 }
 
 impl State {
-    /// In the format of <https://www.speedscope.app/file-format-schema.json>.
+    /// The profile in the format of <https://www.speedscope.app/file-format-schema.json>.
     fn speedscope(&self, name: &str, ran: &mut Ran<'_>) -> serde_json::Value {
         let mut frames = Table::new();
         let mut stack = |raw: &Raw| -> Vec<usize> {

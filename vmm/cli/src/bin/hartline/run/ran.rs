@@ -1,4 +1,4 @@
-//! The code that ran in a VM, as it is known after its end: for naming places in it.
+//! The code that ran in a VM, as known after the VM's end: names for locations in it.
 
 use super::symbols::Symbols;
 use hartline_abi::image::FunctionEntry;
@@ -11,7 +11,7 @@ use hartline_vmm::program::{Bytes, TreeFile};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Contents of the files that [`Ran`] is about.
+/// Contents of the files that [`Ran`] refers to.
 pub struct Files {
     /// ELF files by inode.
     elf: HashMap<u32, Bytes>,
@@ -20,8 +20,8 @@ pub struct Files {
 }
 
 impl Files {
-    /// What the VM of `outcome` used of the root file system `tree`, and the files of
-    /// these inodes. The guest's word is taken for which; what cannot be read is left out.
+    /// The files that the VM of `outcome` used of the root file system `tree`, and the files of
+    /// these inodes. The guest reports which files it used. Unreadable files are left out.
     pub fn of(outcome: &Outcome, tree: &Arc<TreeImage>, inodes: BTreeSet<u32>) -> Self {
         let mut inodes = inodes;
         let mut images = Vec::new();
@@ -45,7 +45,7 @@ impl Files {
     }
 }
 
-/// An image at its place in the VM.
+/// An image at its address in the VM.
 pub struct Placed<'a> {
     /// Address of its code.
     address: u64,
@@ -53,12 +53,12 @@ pub struct Placed<'a> {
     inode: u32,
     image: Image<'a>,
     unwinder: Unwinder<'a>,
-    /// Addresses of functions with a convention of their own: each has an adapter.
+    /// Addresses of functions with their own calling convention: each has an adapter.
     adapted: HashSet<u64>,
 }
 
 impl Placed<'_> {
-    /// Whether it only moves registers for another function of the same guest code.
+    /// Whether the function only moves registers for another function of the same guest code.
     fn is_adapter(&self, function: &FunctionEntry) -> bool {
         function.is_dispatched() && self.adapted.contains(&function.guest)
     }
@@ -67,20 +67,20 @@ impl Placed<'_> {
 /// A frame on a host stack.
 pub struct Frame {
     /// Link-time address of the function, and inode of its file; `None` for an adapter, whose
-    /// function's frame is the next.
+    /// function has the next frame.
     pub function: Option<(u32, u64)>,
     /// Bytes below its own return address.
     pub size: u64,
 }
 
-/// Translated and other code.
+/// The code of a VM, translated and other.
 pub struct Ran<'a> {
     symbols: HashMap<u32, Symbols<'a>>,
     images: Vec<Placed<'a>>,
 }
 
 impl<'a> Ran<'a> {
-    /// Of these files.
+    /// The code of these files.
     pub fn new(files: &'a Files) -> Self {
         let place = |(number, inode, bytes): &'a (u64, u32, Vec<u8>)| {
             let image = Image::open(bytes).ok()?;
@@ -111,8 +111,7 @@ impl<'a> Ran<'a> {
         }
     }
 
-    /// Link-time address in a file, and that of the function around it, of what is at
-    /// an offset in the file.
+    /// Link-time address of the location at an offset in a file, and of the function around it.
     pub fn around(&self, inode: u32, offset: u64) -> Option<(u64, u64)> {
         let symbols = self.symbols.get(&inode)?;
         let address = symbols.address(offset)?;

@@ -1,4 +1,4 @@
-//! `--stats`: what a run cost.
+//! `--stats`: the costs of a run.
 
 use hartline_abi::report::ExitReport;
 use hartline_vmm::devices::DeviceStatistics;
@@ -9,8 +9,8 @@ use hartline_vmm::{End, ExitReason, UserExits};
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// KVM's counters of a vCPU that make up its exits, with what they mean. Not every kind
-/// of KVM counts all of them: those that are 0 are not shown.
+/// KVM's counters of a vCPU that make up its exits, with their meanings. Not every kind of KVM
+/// counts all of them: counters that are 0 are not shown.
 const EXITS: [(&str, &str); 7] = [
     ("insn_emulation", "emulated instructions"),
     ("io_exits", "port I/O exits"),
@@ -21,25 +21,25 @@ const EXITS: [(&str, &str); 7] = [
     ("pf_taken", "page faults"),
 ];
 
-/// Where the translation came from.
+/// The source of the translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Translation {
-    /// Everything was interpreted.
+    /// All code was interpreted.
     Off,
-    /// From the cache, all of it.
+    /// All of the translation is from the cache.
     Cached,
     /// This many functions were translated while the program ran.
     WhileRunning(usize),
 }
 
-/// A run that is over.
+/// A finished run.
 #[derive(Debug)]
 pub struct Run<'a> {
-    /// How it ended.
+    /// The outcome of the run.
     pub outcome: &'a Outcome,
-    /// From the start of the command.
+    /// Time since the start of the command.
     pub wall: Duration,
-    /// Where the translation came from.
+    /// The source of the translation.
     pub translation: Translation,
 }
 
@@ -113,7 +113,7 @@ impl Run<'_> {
         for (what, value) in lines {
             text.push_str(&format!("{what:<26}{value:>16}\n"));
         }
-        // That nobody reads it is no reason to fail.
+        // A closed standard error is no reason to fail.
         let _ = io::stderr().write_all(text.as_bytes());
     }
 
@@ -152,7 +152,7 @@ impl Run<'_> {
         rows
     }
 
-    /// Exits that the host's own interrupts did not cause, for each packet of the network.
+    /// Exits without the host's own interrupts, for each packet of the network.
     fn exits_per_packet(&self) -> Option<f64> {
         let network = self.outcome.devices.net()?;
         let [vcpu, _] = self.outcome.counters.as_ref()?;
@@ -219,7 +219,7 @@ impl Run<'_> {
             object["missing_syscalls"] = missing.into();
         }
         let text = serde_json::to_string(&object)?;
-        // That nobody reads it is no reason to fail.
+        // A closed standard error is no reason to fail.
         let _ = writeln!(io::stderr(), "{text}");
         Ok(())
     }
@@ -233,13 +233,13 @@ impl Run<'_> {
     }
 }
 
-/// Prints what a VM that runs has cost so far, as one JSON object, to standard error.
+/// Prints the costs of a running VM so far, as one JSON object, to standard error.
 pub fn print_running(vcpus: &Counters, devices: &DeviceStatistics) {
     let mut object = serde_json::json!({
         "vcpu": vcpus.iter().collect::<std::collections::BTreeMap<_, _>>(),
     });
     add_devices(&mut object, devices);
-    // That nobody reads it is no reason to fail.
+    // A closed standard error is no reason to fail.
     let _ = writeln!(io::stderr(), "{object}");
 }
 

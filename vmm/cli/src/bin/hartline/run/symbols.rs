@@ -1,4 +1,4 @@
-//! Names for places in the program's code.
+//! Names for locations in the program's code.
 
 use hartline_aot::elf::Binary;
 
@@ -8,19 +8,19 @@ pub struct Symbols<'a> {
 }
 
 impl<'a> Symbols<'a> {
-    /// Of `elf`; a file that cannot be read has none.
+    /// The symbols of `elf`; an unreadable file has none.
     pub fn new(elf: &'a [u8]) -> Self {
         Self {
             binary: Binary::parse(elf).ok(),
         }
     }
 
-    /// Name of the function that starts at the link-time address `entry`: its symbol;
-    /// its place in a function that contains it; or its address.
+    /// Name of the function that starts at the link-time address `entry`: its symbol, its offset in
+    /// a containing function, or its address.
     pub fn name(&self, entry: u64) -> String {
         let name = self.binary.as_ref().and_then(|binary| binary.name(entry));
         match name.filter(|name| !name.is_empty()) {
-            // Symbols may have been made to mislead terminals.
+            // Symbols may contain escape sequences for terminals.
             Some(name) => name.escape_default().to_string(),
             None => match self.containing(entry).filter(|&start| start != entry) {
                 Some(start) => format!("{}+{:#x}", self.name(start), entry - start),
@@ -29,7 +29,7 @@ impl<'a> Symbols<'a> {
         }
     }
 
-    /// Link-time address of what is in the file at `offset`.
+    /// Link-time address of the byte at `offset` of the file.
     pub fn address(&self, offset: u64) -> Option<u64> {
         let mut segments = self.binary.as_ref()?.program().segments();
         segments.find_map(|segment| {

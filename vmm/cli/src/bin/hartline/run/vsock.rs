@@ -1,4 +1,4 @@
-//! `--vsock`: the socket device, and where programs of the host connect.
+//! `--vsock`: the socket device, and the sockets that programs of the host connect to.
 
 use super::network::{POLLING, parse_polling};
 use anyhow::{Context, bail, ensure};
@@ -19,7 +19,7 @@ pub struct Vsock {
 /// Parses the value of `--vsock`.
 ///
 /// # Errors
-/// Says what is wrong.
+/// The fault of the value.
 pub fn parse(text: &str) -> anyhow::Result<Vsock> {
     let (mut cid, mut socket, mut polling) = (None, None, POLLING);
     for part in text.split(',') {
@@ -47,7 +47,7 @@ fn parse_cid(text: &str) -> anyhow::Result<u32> {
 }
 
 impl Vsock {
-    /// Opens it.
+    /// Opens the socket device.
     ///
     /// # Errors
     /// The socket cannot be made.

@@ -1,4 +1,4 @@
-//! What `--profile` and `--perf-map` write about a run.
+//! The files that `--profile` and `--perf-map` write about a run.
 
 use super::Arguments;
 use super::perf_map;
@@ -10,18 +10,17 @@ use hartline_vmm::machine::Outcome;
 use std::fs::File;
 use std::sync::Arc;
 
-/// Files to be written, and what for.
+/// The files to write, and their sources.
 pub struct Watch {
-    /// Gets samples.
+    /// Records samples.
     pub recorder: Recorder,
-    /// For the profile.
+    /// File for the profile.
     pub profile: Option<File>,
     perf_map: Option<File>,
 }
 
 impl Watch {
-    /// Creates the files that are asked for, so that one that cannot be written is found
-    /// out before the program runs.
+    /// Creates the requested files, so that an error is found before the program runs.
     ///
     /// # Errors
     /// A file cannot be created.
@@ -44,7 +43,7 @@ impl Watch {
     /// Writes the files, after the VM has ended.
     ///
     /// # Errors
-    /// One cannot be written.
+    /// A file cannot be written.
     pub fn finish(
         self,
         outcome: &Outcome,
