@@ -7,6 +7,7 @@
 mod disks;
 pub mod load;
 mod switching;
+mod wait_queues;
 mod waiting;
 
 use crate::clock;
@@ -16,11 +17,12 @@ use crate::interp::CodeId;
 use crate::kernel::Kernel;
 use crate::memory::AddressSpace;
 use crate::process::{IDLE, Process};
-use crate::task::{Task, Wait};
+use crate::task::{NEVER, Task};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::mem;
+use wait_queues::WaitQueues;
 
 /// Most tasks of a VM; small enough that the owners of a page can be counted.
 pub const MAX_TASKS: usize = 1 << 14;
@@ -61,8 +63,8 @@ pub struct Scheduler {
     suspended: Vec<u32>,
     /// Times at which waiting tasks are woken.
     timers: BTreeSet<(u64, u32)>,
-    /// Tasks that wait for files, children, or standard input.
-    waiting: Vec<u32>,
+    /// Tasks that wait for files or standard input.
+    queues: WaitQueues,
     /// The last number given to a task.
     last_tid: u32,
     last_space: u32,
@@ -97,7 +99,7 @@ impl Scheduler {
             ready: VecDeque::new(),
             suspended: Vec::new(),
             timers: BTreeSet::new(),
-            waiting: Vec::new(),
+            queues: WaitQueues::default(),
             last_tid: first,
             last_space: 0,
             started: clock::monotonic(),
@@ -290,15 +292,35 @@ impl Scheduler {
         }
     }
 
-    /// Forgets everything about tasks that will never run again.
-    fn forget_waiting(&mut self, tid: u32, wait: Option<Wait>) {
-        self.ready.retain(|&other| other != tid);
-        self.suspended.retain(|&other| other != tid);
-        self.waiting.retain(|&other| other != tid);
-        if let Some(wait) = wait {
-            self.timers.remove(&(wait.deadline, tid));
-        }
+    /// Forgets that a task, which will never run again, could run or waited.
+    fn forget_task(&mut self, task: &mut Task) {
+        self.ready.retain(|&other| other != task.tid);
+        self.suspended.retain(|&other| other != task.tid);
+        self.end_wait(task);
     }
+
+    /// Ends the wait of `task`, which is not in the table. Whether it waited.
+    fn end_wait(&mut self, task: &mut Task) -> bool {
+        end_wait(&mut self.timers, &mut self.queues, task)
+    }
+
+    /// Ends the wait of a task in the table. Whether it waited.
+    fn end_wait_of(&mut self, tid: u32) -> bool {
+        let task = self.tasks.get_mut(&tid);
+        task.is_some_and(|task| end_wait(&mut self.timers, &mut self.queues, task))
+    }
+}
+
+/// Ends the wait of a task. Whether it waited.
+fn end_wait(timers: &mut BTreeSet<(u64, u32)>, queues: &mut WaitQueues, task: &mut Task) -> bool {
+    let Some(wait) = task.wait.take() else {
+        return false;
+    };
+    if wait.deadline != NEVER {
+        timers.remove(&(wait.deadline, task.tid));
+    }
+    queues.remove(task.tid, &wait, &task.watched);
+    true
 }
 
 impl Kernel {

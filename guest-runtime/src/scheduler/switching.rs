@@ -134,16 +134,16 @@ impl Kernel {
     pub(crate) fn leave_task(&mut self) {
         let tid = self.task.tid;
         self.forget_disks(tid);
-        self.scheduler.forget_waiting(tid, self.task.wait.take());
+        self.scheduler.forget_task(&mut self.task);
         let next = self.next_task();
         self.switch_to(next, false);
     }
 
     /// Ends another task.
     pub(crate) fn remove_task(&mut self, tid: u32) {
-        if let Some(task) = self.scheduler.tasks.remove(&tid) {
+        if let Some(mut task) = self.scheduler.tasks.remove(&tid) {
             self.forget_disks(tid);
-            self.scheduler.forget_waiting(tid, task.wait);
+            self.scheduler.forget_task(&mut task);
         }
     }
 

@@ -54,7 +54,9 @@ impl Kernel {
     }
 
     /// As [`block`](Self::block), for something to happen to one of `files`.
-    pub fn block_for(&mut self, files: Vec<Ino>, input: bool, deadline: u64) -> Errno {
+    pub fn block_for(&mut self, mut files: Vec<Ino>, input: bool, deadline: u64) -> Errno {
+        files.sort_unstable();
+        files.dedup();
         let wait = Wait {
             event: Event::AnyFile,
             input,
@@ -67,31 +69,18 @@ impl Kernel {
 
     /// Lets a waiting task run, the running one included.
     pub fn wake(&mut self, tid: u32) {
-        let Some(task) = self.task_mut(tid) else {
-            return;
+        let waited = match tid == self.task.tid {
+            true => self.scheduler.end_wait(&mut self.task),
+            false => self.scheduler.end_wait_of(tid),
         };
-        let Some(wait) = task.wait.take() else {
+        if !waited {
             return;
-        };
-        if wait.deadline != NEVER {
-            self.scheduler.timers.remove(&(wait.deadline, tid));
         }
-        self.scheduler.waiting.retain(|&other| other != tid);
         if self.scheduler.urgent {
             self.scheduler.ready.push_front(tid);
             self.scheduler.preempts = true;
         } else {
             self.scheduler.ready.push_back(tid);
-        }
-    }
-
-    /// Wakes tasks that wait for something `of` this kind.
-    pub(super) fn wake_waiting(&mut self, of: impl Fn(&Wait) -> bool) {
-        for tid in self.scheduler.waiting.clone() {
-            let wait = self.task_mut(tid).and_then(|task| task.wait);
-            if wait.is_some_and(|wait| of(&wait)) {
-                self.wake(tid);
-            }
         }
     }
 
@@ -102,22 +91,15 @@ impl Kernel {
         }
         self.send_terminal_signals();
         self.send_file_signals();
-        let changed: Vec<Ino> = self.files.vfs.take_changes();
-        for tid in self.scheduler.waiting.clone() {
-            let Some(task) = self.task_mut(tid) else {
-                continue;
-            };
-            let is_due = match task.wait.map(|wait| wait.event) {
-                Some(Event::File(ino)) => changed.contains(&ino),
-                Some(Event::AnyFile) => {
-                    let watched = &task.watched;
-                    watched.is_empty() || watched.iter().any(|ino| changed.contains(ino))
-                }
-                _ => false,
-            };
-            if is_due {
-                self.wake(tid);
-            }
+        for ino in self.files.vfs.take_changes() {
+            self.wake_all(self.scheduler.queues.of_file(ino).to_vec());
+        }
+        self.wake_all(self.scheduler.queues.any_file().to_vec());
+    }
+
+    fn wake_all(&mut self, tids: Vec<u32>) {
+        for tid in tids {
+            self.wake(tid);
         }
     }
 
@@ -189,13 +171,7 @@ impl Kernel {
                 self.scheduler.has_news |= self.scheduler.first_timer() == Some(wait.deadline);
             }
             self.scheduler.has_news |= wait.input;
-            let is_found = matches!(
-                wait.event,
-                Event::Nothing | Event::Futex | Event::Vfork | Event::Disk
-            );
-            if wait.input || !is_found {
-                self.scheduler.waiting.push(tid);
-            }
+            self.scheduler.queues.add(tid, &wait, &self.task.watched);
         }
         let next = self.next_task();
         if next == tid {
@@ -272,21 +248,15 @@ impl Kernel {
 
     /// Wakes tasks that wait for standard input.
     pub(crate) fn input_came(&mut self) {
-        self.wake_waiting(|wait| wait.input);
+        self.wake_all(self.scheduler.queues.input().to_vec());
         if self.files.vfs.input_came() {
             self.send_file_signals();
         }
     }
 
-    pub(crate) fn wants_input(&mut self) -> bool {
-        if self.files.vfs.awaits_input {
-            return true;
-        }
-        let waiting = self.scheduler.waiting.clone();
-        waiting.into_iter().any(|tid| {
-            let task = self.task_mut(tid);
-            task.is_some_and(|task| task.wait.is_some_and(|wait| wait.input))
-        })
+    /// Whether a task waits for standard input, or is to be told of it by a signal.
+    pub(crate) fn wants_input(&self) -> bool {
+        self.files.vfs.awaits_input || !self.scheduler.queues.input().is_empty()
     }
 
     /// Nobody can run: leaves the VM until time, input or a signal changes that.

@@ -75,6 +75,8 @@ pub struct Vfs {
     /// Pipes and eventfds that were read, written, opened or closed, and files that
     /// lost a lock: who waits for them may go on. Whoever wakes those empties it.
     pub changed: Vec<Ino>,
+    /// Which interest lists watch which inodes.
+    watchers: epoll::Watchers,
     /// Sockets.
     pub net: Network,
     /// Pseudo-terminals.
@@ -113,6 +115,7 @@ impl Vfs {
             files: OpenFiles::default(),
             locks: Locks::default(),
             changed: Vec::new(),
+            watchers: epoll::Watchers::default(),
             net: Network::default(),
             ptys: Ptys::default(),
             disks: Disks::default(),
@@ -313,6 +316,7 @@ impl Vfs {
     /// One descriptor of a description less; the last closes it.
     pub fn release(&mut self, id: FileId) {
         if let Some(file) = self.files.release(id) {
+            self.forget_interests(id, file.ino, &file.object);
             let ends = PipeEnds::of(&file);
             self.count_pipe_ends(file.ino, ends, |count| count.saturating_sub(1));
             if self.locks.release(file.ino, id) {
@@ -347,6 +351,7 @@ impl Vfs {
                 {
                     Ok((&Object::Socket(socket), true)) => {
                         if let Some(file) = self.files.release(id) {
+                            self.forget_interests(id, file.ino, &file.object);
                             self.fs.release(file.ino);
                         }
                         closing.push(socket);
@@ -385,11 +390,13 @@ impl Vfs {
         queues.iter().any(|queue| !queue.is_empty())
     }
 
-    /// What has happened to files since the last time.
+    /// Files to which something has happened since the last time. Interest lists that watch them
+    /// are among them.
     pub fn take_changes(&mut self) -> Vec<Ino> {
         let mut changed = core::mem::take(&mut self.changed);
         changed.append(&mut self.net.changed);
         changed.append(&mut self.fs.notify.changed);
+        self.announce_to_epolls(&mut changed);
         changed
     }
 

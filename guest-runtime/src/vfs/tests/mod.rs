@@ -2,6 +2,7 @@
 
 mod data;
 mod descriptors;
+mod epoll;
 mod image;
 mod model;
 mod names;
