@@ -18,20 +18,20 @@ pub const EDGE: u32 = 1 << 31;
 /// Most descriptors of one list.
 const MAX_INTERESTS: usize = 1 << 16;
 
-/// How one learns that a file has become ready.
+/// How a change of readiness of a file is announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Announcement {
     /// Each change of the file is among [`Vfs::take_changes`].
     Change,
-    /// The host tells when there is standard input. Nothing else of the file makes a task wait.
+    /// The host announces standard input. Nothing else of the file makes a task wait.
     Input,
-    /// Nothing tells: a task that waits for the file looks again after each change of any file.
+    /// Not at all: a task that waits for the file checks it after each change of any file.
     Nothing,
 }
 
-/// Names an interest: the descriptor, and the description that it was when it was added. A
-/// descriptor that was closed and opened anew is another interest, since the old description may
-/// be open elsewhere.
+/// Key of an interest: the descriptor and its description when the interest was added. A descriptor
+/// that was closed and opened again is another interest, since the old description may be open
+/// elsewhere.
 pub type Key = (u32, FileId);
 
 /// One interest.
@@ -39,17 +39,17 @@ pub type Key = (u32, FileId);
 pub struct Interest {
     /// The inode of the description.
     pub ino: Ino,
-    /// How one learns that the description has become ready.
+    /// How a change of readiness is announced.
     pub announcement: Announcement,
     /// Events and flags.
     pub events: u32,
-    /// What the program wants to see with them.
+    /// The program's data, which is returned with the events.
     pub data: u64,
     /// For [`EDGE`]: events of the last report.
     pub reported: u32,
     /// [`Vfs::edges`] of the last report.
     pub seen: [u32; 2],
-    /// The position among the candidates, if it is one.
+    /// The position among the candidates, if the interest is one.
     turn: Option<u64>,
 }
 
@@ -72,7 +72,7 @@ impl Interest {
 #[derive(Debug, Default)]
 pub struct Epoll {
     interests: BTreeMap<Key, Interest>,
-    /// Interests that may be ready, by their turns.
+    /// Interests that may be ready, by turn.
     candidates: BTreeMap<u64, Key>,
     /// The interests in each inode.
     by_ino: BTreeMap<Ino, Vec<Key>>,
@@ -123,7 +123,7 @@ impl Epoll {
         Some(interest)
     }
 
-    /// Puts an interest behind all candidates, if it is not one.
+    /// Appends an interest to the candidates, if it is not one.
     fn make_candidate(&mut self, key: Key) {
         if let Some(interest) = self.interests.get_mut(&key)
             && interest.turn.is_none()
@@ -134,7 +134,7 @@ impl Epoll {
         }
     }
 
-    /// The file `ino` has changed.
+    /// Makes the interests in the changed file `ino` candidates.
     fn note_change(&mut self, ino: Ino) {
         for key in self.by_ino.get(&ino).cloned().unwrap_or_default() {
             self.make_candidate(key);
@@ -148,7 +148,7 @@ impl Epoll {
             .map(|(&key, interest)| (key, interest))
     }
 
-    /// Whether a task that waits for the list has to look again after each change of any file.
+    /// Whether a task that waits for the list must check it after each change of any file.
     pub fn needs_any_change(&self) -> bool {
         let mut interests = self.unannounced.iter().map(|key| self.interests.get(key));
         interests.any(|interest| {
@@ -156,8 +156,8 @@ impl Epoll {
         })
     }
 
-    /// Begins a look at the candidates, among which are all interests whose changes are not
-    /// announced. The result goes to [`next_candidate`](Self::next_candidate).
+    /// Begins a pass over the candidates, which include all unannounced interests. Pass the result
+    /// to [`next_candidate`](Self::next_candidate).
     pub fn begin_look(&mut self) -> u64 {
         for key in self.unannounced.clone() {
             self.make_candidate(key);
@@ -165,7 +165,7 @@ impl Epoll {
         self.last_turn
     }
 
-    /// Takes out the first candidate whose turn is not after `last`.
+    /// Removes the first candidate whose turn is at most `last`.
     pub fn next_candidate(&mut self, last: u64) -> Option<(Key, Interest)> {
         let (&turn, &key) = self.candidates.range(..=last).next()?;
         self.candidates.remove(&turn);
@@ -174,14 +174,14 @@ impl Epoll {
         Some((key, *interest))
     }
 
-    /// Notes that an interest had nothing to report: of what it reported last, `ready` still is.
+    /// Records that an interest had nothing new to report; `ready` masks the last report.
     pub fn pass(&mut self, key: Key, ready: u32) {
         if let Some(interest) = self.interests.get_mut(&key) {
             interest.reported &= ready;
         }
     }
 
-    /// Notes that `ready` was reported of an interest, with its edges at that time.
+    /// Records a report of `ready`, with the edges at that time.
     pub fn report(&mut self, key: Key, ready: u32, seen: [u32; 2]) {
         let Some(interest) = self.interests.get_mut(&key) else {
             return;
@@ -191,13 +191,13 @@ impl Epoll {
         if interest.events & ONESHOT != 0 {
             interest.events &= ONESHOT | EDGE;
         } else if interest.events & EDGE == 0 {
-            // Until a look finds that it is not ready any more.
+            // A level-triggered interest stays a candidate until a pass finds it not ready.
             self.make_candidate(key);
         }
     }
 }
 
-/// Which interest lists watch which inodes.
+/// Which interest lists watch which inode.
 #[derive(Debug, Default)]
 pub struct Watchers(BTreeSet<(Ino, FileId)>);
 
@@ -210,10 +210,10 @@ impl Watchers {
 }
 
 impl Vfs {
-    /// The interest list that is an open file description.
+    /// The interest list of an open file description.
     ///
     /// # Errors
-    /// `EBADF`; `EINVAL` for something else.
+    /// `EBADF`; `EINVAL` if the description is not an interest list.
     pub fn epoll(&mut self, id: FileId) -> Result<&mut Epoll, Errno> {
         match &mut self.files.get_mut(id)?.object {
             Object::Epoll(epoll) => Ok(epoll),
@@ -224,7 +224,7 @@ impl Vfs {
     /// Adds an interest (`EPOLL_CTL_ADD`).
     ///
     /// # Errors
-    /// `EEXIST`, `ENOSPC`; those of [`epoll`](Self::epoll).
+    /// `EEXIST`, `ENOSPC`; errors of [`epoll`](Self::epoll).
     pub fn add_interest(
         &mut self,
         epoll: FileId,
@@ -239,7 +239,7 @@ impl Vfs {
     /// Changes an interest (`EPOLL_CTL_MOD`).
     ///
     /// # Errors
-    /// `ENOENT`; those of [`epoll`](Self::epoll).
+    /// `ENOENT`; errors of [`epoll`](Self::epoll).
     pub fn modify_interest(
         &mut self,
         epoll: FileId,
@@ -253,7 +253,7 @@ impl Vfs {
     /// Removes an interest (`EPOLL_CTL_DEL`).
     ///
     /// # Errors
-    /// `ENOENT`; those of [`epoll`](Self::epoll).
+    /// `ENOENT`; errors of [`epoll`](Self::epoll).
     pub fn remove_interest(&mut self, epoll: FileId, key: Key) -> Result<(), Errno> {
         let list = self.epoll(epoll)?;
         let Interest { ino, .. } = list.remove(key).ok_or(Errno::ENOENT)?;
@@ -263,14 +263,14 @@ impl Vfs {
         Ok(())
     }
 
-    /// Lets the tasks that wait for an interest list look again.
+    /// Wakes the tasks that wait for an interest list.
     fn announce_epoll(&mut self, epoll: FileId) -> Result<(), Errno> {
         let ino = self.files.get(epoll)?.ino;
         self.changed.push(ino);
         Ok(())
     }
 
-    /// Makes candidates of all interests in `changed`, and adds the lists that have some.
+    /// Makes all interests in `changed` candidates, and adds their lists to `changed`.
     pub(super) fn announce_to_epolls(&mut self, changed: &mut Vec<Ino>) {
         if self.watchers.0.is_empty() {
             return;
@@ -288,8 +288,8 @@ impl Vfs {
         }
     }
 
-    /// Forgets all interests in a description that was closed, and, if it was an interest list,
-    /// what it watched.
+    /// Removes all interests in a closed description and, if that was an interest list, its entries
+    /// among the watchers.
     pub(super) fn forget_interests(&mut self, id: FileId, ino: Ino, object: &Object) {
         for epoll in self.watchers.of(ino) {
             let Ok(list) = self.epoll(epoll) else {
@@ -297,7 +297,7 @@ impl Vfs {
             };
             let keys = list.by_ino.get(&ino).cloned().unwrap_or_default();
             for key in keys.into_iter().filter(|&(_, file)| file == id) {
-                // It is there: the list has just named it.
+                // The key exists: the list has just returned it.
                 let _ = self.remove_interest(epoll, key);
             }
         }

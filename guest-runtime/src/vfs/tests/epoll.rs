@@ -1,4 +1,4 @@
-//! Interest lists: which interests a look at one meets, and when they end.
+//! Interest lists: the candidates of a pass, and the end of interests.
 
 use super::Machine;
 use crate::errno::Errno;
@@ -48,7 +48,7 @@ impl List {
         self.m.vfs.add_interest(self.epoll, key, interest)
     }
 
-    /// The descriptors that a look meets, which all report `ready`.
+    /// The descriptors that a pass visits, all of which report `ready`.
     fn look(&mut self, ready: u32) -> Vec<u32> {
         self.m.vfs.take_changes();
         let list = self.m.vfs.epoll(self.epoll).unwrap();
