@@ -1,4 +1,4 @@
-//! From the vCPU's first instruction to the program's.
+//! Start of the VM, from the first instruction of a vCPU to the first instruction of the program.
 
 use crate::clock;
 use crate::cpus::{self, PROCESSORS};
@@ -31,35 +31,34 @@ use hartline_abi::port;
 use hartline_abi::report::{ExitKind, ExitReport};
 use spin::Mutex;
 
-/// Changed and new files may take this part of RAM, as the limit of a tmpfs.
+/// Fraction of RAM (1/n) for changed and new files, as the size limit of a tmpfs.
 const FILES_SHARE: u64 = 2;
-/// Stack of the exception handler, bytes: it may grow the heap and report.
+/// Stack size of the exception handler, bytes: the handler may grow the heap and write a report.
 const EXCEPTION_STACK_SIZE: usize = 64 << 10;
 
-/// The shared pages, for a report when there is no kernel.
+/// The shared pages, for a report before there is a kernel.
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Leaves the VM.
 fn doorbell(port: u16) {
-    // SAFETY: the port belongs to the VMM, which writes memory only as documented for
-    // each port; callers hold no reference to such memory.
+    // SAFETY: the port belongs to the VMM, which writes memory only as documented for each port;
+    // callers hold no reference to such memory.
     unsafe { core::arch::asm!("out dx, eax", in("dx") port, in("eax") 0) };
 }
 
-/// Makes the processor use the top-level page table at this guest-physical address and
-/// forget all translations. The CPL 0 stub behind the breakpoint vector loads CR3.
+/// Makes the CPU use the top-level page table at this guest-physical address, and flush its TLB.
+/// The CPL 0 stub of the breakpoint vector loads CR3.
 pub(crate) fn load_page_table(address: u64) {
-    // SAFETY: the stub changes nothing else; all tables map the runtime in the same way.
+    // SAFETY: the stub changes nothing else, and all page tables map the runtime in the same way.
     unsafe { core::arch::asm!("int3", in("rax") address) };
 }
 
-/// Lets the host run another vCPU, for which this one waits.
+/// Yields to the host, so that it can run the vCPU that this one waits for.
 pub(crate) fn yield_processor() {
     doorbell(port::YIELD);
 }
 
-/// Starts a vCPU: the first one starts the program. `stack_top` is the end of its host
-/// stack.
+/// Starts a vCPU; the first one starts the program. `stack_top` is the end of its host stack.
 ///
 /// # Safety
 /// Called once on each vCPU, in the state that [`hartline_abi::boot`] describes.
@@ -70,8 +69,8 @@ pub unsafe fn start(shared: NonNull<Shared>, stack_top: u64) -> ! {
         0 => unsafe { start_first(shared, stack_top) },
         number => {
             let hart = cpus::hart(number as usize);
-            // SAFETY: FSGSBASE is enabled; vCPU 0 made the hart and the kernel before it
-            // published them, and the VMM waits for that.
+            // SAFETY: FSGSBASE is enabled; vCPU 0 made the hart and the kernel before it published
+            // them, and the VMM starts this vCPU after that.
             unsafe {
                 core::arch::asm!("wrgsbase {}", in(reg) hart);
                 dispatch::start_secondary()
@@ -102,7 +101,7 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
         .collect();
     // SAFETY: leaked just now; the only reference for this vCPU.
     let hart = unsafe { &mut *harts[0].as_ptr() };
-    // SAFETY: FSGSBASE is enabled; GS is free for the hart.
+    // SAFETY: FSGSBASE is enabled, and nothing else uses the GS base.
     unsafe { core::arch::asm!("wrgsbase {}", in(reg) core::ptr::from_ref(hart)) };
     fcsr::fcsr_reset(hart);
     // SAFETY: the root is the table that the VMM made for this VM, in RAM; nothing is
@@ -114,7 +113,7 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     }
     cpus::set_up(harts.iter().map(|hart| hart.as_ptr()), boot.page_table);
     let (memory, idle) = address_spaces(AddressSpace::new(table, frames, &PROCESSORS));
-    // SAFETY: the VMM mapped the file as it says.
+    // SAFETY: the VMM mapped the file as its entry says.
     let tree = unsafe { loader::file_bytes(&boot.files[0]) };
     let files = open_files(host, tree, boot.ram_length / FILES_SHARE);
     let kernel = Box::leak(Box::new(Kernel::new(host, memory, files, hart)));
@@ -160,8 +159,8 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
     unsafe { thunks::restart() }
 }
 
-/// The address space of the program, and that of vCPUs without a task, which stays for
-/// ever: they sleep with its tables.
+/// Returns the address space of the program, and one for vCPUs without a task, which sleep with its
+/// page tables. The second one is never freed.
 fn address_spaces(boot: AddressSpace) -> (AddressSpace, AddressSpace) {
     let Ok(memory) = boot.sibling() else {
         fail(ExitKind::OutOfMemory, format_args!("the VM has no memory"));
@@ -170,7 +169,7 @@ fn address_spaces(boot: AddressSpace) -> (AddressSpace, AddressSpace) {
     (memory, boot)
 }
 
-/// The files on top of the root file system `tree`.
+/// Opens the files on top of the root file system `tree`.
 fn open_files(host: Host, tree: Option<&'static [u8]>, limit: u64) -> Files {
     let tree = tree.map(Tree::new).transpose().unwrap_or_else(|error| {
         let message = format_args!("the root file system image is damaged: {error}");
@@ -182,30 +181,30 @@ fn open_files(host: Host, tree: Option<&'static [u8]>, limit: u64) -> Files {
     })
 }
 
-/// The allocator of what the VMM left of RAM. Its own table comes first there.
+/// Creates the allocator for the RAM that the VMM left free. Its own tables come first there.
 ///
 /// # Safety
-/// As [`start`]: RAM is mapped and what is above `ram_free` is zero and unused.
+/// As [`start`]: RAM is mapped, and the part above `ram_free` is zero and unused.
 unsafe fn set_up_frames(boot: &BootInfo) -> Frames {
     let length = boot.ram_length;
     let table = boot.ram_free.next_multiple_of(PAGE_SIZE);
     let shares = table + chunk_table_size(length).next_multiple_of(PAGE_SIZE);
     let reserved = shares + share_table_size(length).next_multiple_of(PAGE_SIZE);
     assert!(reserved < length, "the VM has too little memory to start");
-    // SAFETY: the linear map holds all of RAM.
+    // SAFETY: the linear map contains all of RAM.
     let ram = unsafe { Ram::new(NonNull::new_unchecked(PHYSMAP_BASE as *mut u8), length) };
     let count = (chunk_table_size(length) / size_of::<Chunk>() as u64) as usize;
     // SAFETY: free, zero, aligned to a page, and inside RAM.
     let chunks =
         unsafe { core::slice::from_raw_parts_mut(ram.pointer(table).cast::<Chunk>(), count) };
     let count = (length / PAGE_SIZE) as usize;
-    // SAFETY: as above; it follows the other table.
+    // SAFETY: as above; this table follows the other one.
     let shares =
         unsafe { core::slice::from_raw_parts_mut(ram.pointer(shares).cast::<u16>(), count) };
     Frames::new(ram, chunks, shares, reserved)
 }
 
-/// The hart of vCPU `number`; `stack_top` is the end of vCPU 0's host stack.
+/// Creates the hart of vCPU `number`; `stack_top` is the end of vCPU 0's host stack.
 fn new_hart(boot: &BootInfo, number: u64, stack_top: u64) -> Box<Hart> {
     let exception_stack = vec![0u8; EXCEPTION_STACK_SIZE].leak();
     // SAFETY: all fields are integers.
@@ -223,12 +222,12 @@ fn new_hart(boot: &BootInfo, number: u64, stack_top: u64) -> Box<Hart> {
     hart
 }
 
-/// Ends the VM because the runtime cannot go on.
+/// Ends the VM because the runtime cannot continue.
 pub fn fail(kind: ExitKind, message: core::fmt::Arguments<'_>) -> ! {
     let shared = SHARED.load(Ordering::Acquire);
     let report: ExitReport = crate::exit::error_report(kind, message);
     if let Some(shared) = NonNull::new(shared) {
-        // SAFETY: set by `start`; only the report is written, as the last thing.
+        // SAFETY: `start` has set the pointer; only the report is written, as the last action.
         unsafe { Host::new(shared, doorbell as Doorbell) }.report(&report);
     }
     loop {
@@ -236,7 +235,7 @@ pub fn fail(kind: ExitKind, message: core::fmt::Arguments<'_>) -> ! {
     }
 }
 
-/// Ends the VM after a panic; RAM that is used up is told apart.
+/// Ends the VM after a panic, with a report of its own if RAM is used up.
 pub fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
     if heap::is_exhausted() {
         fail(

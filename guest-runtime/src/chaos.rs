@@ -1,10 +1,10 @@
-//! Chaos: what happens when is decided by a seed ([`hartline_abi::chaos`]).
+//! Chaos: a seed decides when events happen ([`hartline_abi::chaos`]).
 //!
-//! With chaos safepoints ask for attention, so the number of safepoints between two events
-//! does not depend on the host, and with one vCPU the same seed gives the same run, unless
-//! the program looks at the time or at devices. [`Chaos::schedule`] tells whether it did. How
-//! often each kind of event happens is drawn from the seed too: some seeds do one thing at
-//! every safepoint, others do everything now and then.
+//! With chaos the safepoints call the kernel, so the number of safepoints between two events does
+//! not depend on the host. With one vCPU, the same seed gives the same run, unless the program
+//! reads the time or devices. [`Chaos::schedule`] shows whether two runs were the same. The rate of
+//! each kind of event is drawn from the seed too: some seeds do one thing at every safepoint,
+//! others do everything now and then.
 
 use crate::cpus;
 use crate::dispatch;
@@ -14,70 +14,72 @@ use hartline_abi::chaos::{Generator, Kind, Settings, mix};
 use hartline_abi::hart::PATIENCE;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
 
-/// The stack pointer.
+/// Number of the stack pointer register.
 const SP: usize = 2;
 
-/// Safepoints between two events are up to twice as many as one of these.
+/// Mean numbers of safepoints between two events; the actual number is at most twice as large.
 const SPANS: [u64; 6] = [1, 4, 16, 64, 512, 4096];
-/// Once in how many events each kind happens; 0: never.
+/// Rates of a kind of event: once in this many events; 0: never.
 const RATES: [u64; 5] = [0, 1, 4, 16, 64];
-/// After so many events they become rare: a program that runs long still ends.
+/// Number of events after which they become rare, so that a long program still ends.
 const MANY: u64 = 200_000;
-/// A task that only waits for others, in a loop, has to let them run: safepoints of a turn. So many
-/// take 30 ms in translated code and 90 ms in the interpreter. A program whose threads wait for one
-/// another hundreds of times still ends in a minute.
+/// Most safepoints in a turn of a task that waits for others in a loop, before it must let them
+/// run. They take 30 ms in translated code and 90 ms in the interpreter. A program whose threads
+/// wait for one another hundreds of times still ends within a minute.
 const LONGEST_TURN: u64 = 2_000;
-/// After the host has interrupted a loop: programs that wait in such loops still end.
+/// Patience after the host has interrupted a loop, so that programs that wait in such loops still
+/// end.
 const LESS_PATIENCE: u64 = 1;
-/// So many events of the kinds that make exits happen often.
+/// Number of events that cause exits before these become rare.
 const MANY_DEAR: u64 = 1000;
 
-/// The generator of the VM and what it was drawn to do.
+/// The generator of the VM and the state of its decisions.
 #[derive(Debug)]
 pub(crate) struct Chaos {
     settings: Settings,
     random: Generator,
-    /// For what is asked as often as the host is slow, so that it does not disturb the other.
+    /// A generator for decisions whose number depends on the host, so that they do not disturb the
+    /// others.
     waits: Generator,
-    /// Safepoints of the turn so far.
+    /// Number of safepoints in the current turn.
     turn: u64,
-    /// The host raises the limit of a hart that reaches no safepoint with the attempt after so many.
+    /// If a hart reaches no safepoint, the host raises its limit at this attempt.
     patience: u64,
-    /// A digest of where the events were.
+    /// A digest of the events and their locations.
     schedule: u64,
     /// Safepoints until the next event.
     left: u64,
     span: u64,
-    /// Events so far, and those that were dear.
+    /// Number of events, and of those that cause exits.
     events: u64,
     dear: u64,
-    /// Once in how many events each bit of `kinds` happens.
+    /// Rates of the bits of `kinds`: once in this many events.
     rates: [u64; u32::BITS as usize],
-    /// Entries of translated code that are not taken.
+    /// Number of entries into translated code that are still to be refused.
     interpreted: u64,
-    /// Images of a process were dropped: they come back with the next event.
+    /// Images of a process were dropped: the next event restores them.
     has_dropped: bool,
-    /// A task is about to go on: it does at least that.
+    /// A task is about to continue: no event prevents that.
     is_quiet: bool,
     entries: Entries,
 }
 
-/// Entries of translated functions. A function that finds `poll_limit` raised asks for
-/// attention before it does anything, and is entered again afterwards. It can only go on if
-/// the limit is below its stack frame, whose size is found by trying. What it calls is below
-/// the limit and asks again.
+/// Entries of translated functions. A function that finds `poll_limit` raised calls the kernel
+/// before it does anything, and is then entered again. It can continue only if the limit is below
+/// its stack frame, whose size is found by trial. The functions that it calls are below the limit
+/// and call the kernel again.
 #[derive(Debug)]
 struct Entries {
-    /// Where the last one was: address of the function, and the program's stack pointer. The
-    /// host's is lower each time if the function has an adapter, through which it is entered.
+    /// The last entry: address of the function, and the program's stack pointer. The host's stack
+    /// pointer is lower each time if the function is entered through an adapter.
     last: (u64, u64),
     /// Upper bounds of frame sizes, by a hash of the address.
     frames: [u32; 256],
 }
 
 impl Entries {
-    /// The function at `pc` asks with the program's stack pointer `sp`. Whether that is for
-    /// the second time.
+    /// Records that the function at `pc` has called with the program's stack pointer `sp`. Returns
+    /// whether it has done so before.
     fn ask(&mut self, pc: u64, sp: u64) -> bool {
         let again = core::mem::replace(&mut self.last, (pc, sp)) == (pc, sp);
         if again {
@@ -91,7 +93,7 @@ impl Entries {
         &mut self.frames[(mix(pc) % 256) as usize]
     }
 
-    /// Something else happened since.
+    /// Forgets the last entry, because something else has happened since.
     fn forget(&mut self) {
         self.last = (0, 0);
     }
@@ -124,13 +126,13 @@ impl Chaos {
         }
     }
 
-    /// Whether safepoints ask for attention all the time: for chaos, or for checks.
+    /// Whether every safepoint calls the kernel, for chaos or for checks.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.settings.kinds != 0 || self.checks()
     }
 
-    /// Whether it decides when tasks change.
+    /// Whether chaos decides when tasks are switched.
     pub fn preempts(&self) -> bool {
         self.settings.kinds != 0
     }
@@ -144,13 +146,13 @@ impl Chaos {
         self.settings.kinds & kind as u32 != 0
     }
 
-    /// A digest of the places in the program where something happened, and of what was drawn
-    /// there. Two runs with the same digest had the same schedule. 0: nothing happened.
+    /// A digest of the locations of events in the program and of the numbers drawn there. Two runs
+    /// with the same digest had the same schedule. 0: there were no events.
     pub fn schedule(&self) -> u64 {
         self.schedule
     }
 
-    /// At a safepoint at `pc`: whether something happens there.
+    /// Counts a safepoint at `pc`. Returns whether an event happens there.
     fn is_due(&mut self, pc: u64) -> bool {
         self.turn += 1;
         self.left -= 1;
@@ -173,7 +175,7 @@ impl Chaos {
         self.has(kind) && !self.is_quiet && self.random.once_in(rate)
     }
 
-    /// Whether the running task's turn is over, though it could go on.
+    /// Whether the turn of the running task is over, although the task could continue.
     pub fn ends_turn(&mut self) -> bool {
         let ends = self.does(Kind::Preempt) || self.turn >= LONGEST_TURN;
         if ends {
@@ -182,12 +184,12 @@ impl Chaos {
         ends
     }
 
-    /// The host has interrupted a loop that calls nothing. Something is due at this safepoint, and
-    /// the turn is over: the next safepoint comes only when the host loses its patience again.
+    /// Handles an interrupt by the host of a loop without calls. An event is due at this safepoint,
+    /// and the turn is over, because the next safepoint comes only with the next interrupt.
     fn interrupt(&mut self) {
         self.turn = LONGEST_TURN;
         self.left = 1;
-        // The run depends on the host by now.
+        // From now on the run depends on the host.
         self.patience = LESS_PATIENCE;
     }
 
@@ -197,19 +199,19 @@ impl Chaos {
         self.has(Kind::Polls) && self.waits.once_in(rate)
     }
 
-    /// Whether a task is only let go on.
+    /// Prevents events while a task is about to continue.
     pub fn set_quiet(&mut self, is_quiet: bool) {
         self.is_quiet = is_quiet;
     }
 
-    /// As [`does`](Self::does), for what leaves the VM or makes KVM work.
+    /// As [`does`](Self::does), for events that leave the VM or are expensive in KVM.
     fn does_dear(&mut self, kind: Kind) -> bool {
         let does = self.does(kind) && (self.dear < MANY_DEAR || self.random.once_in(64));
         self.dear += u64::from(does);
         does
     }
 
-    /// Which of `count` tasks that can run is next, in order; the first without chaos.
+    /// Chooses the next of `count` runnable tasks in order; the first one without chaos.
     pub fn choose(&mut self, count: usize) -> usize {
         match count > 1 && (self.has(Kind::Preempt) || self.has(Kind::Switch)) {
             true => self.random.below(count as u64) as usize,
@@ -217,7 +219,7 @@ impl Chaos {
         }
     }
 
-    /// Whether translated code is not entered although there is some.
+    /// Whether existing translated code is not entered.
     pub fn refuses_translation(&mut self) -> bool {
         if !self.has(Kind::Tiers) {
             return false;
@@ -230,19 +232,19 @@ impl Chaos {
         refuses
     }
 
-    /// Which functions of an image that comes into use it shows.
+    /// Draws the functions that a new image shows.
     pub fn mask(&mut self) -> Mask {
         if !self.has(Kind::Images) {
             return Mask::default();
         }
         Mask {
             seed: self.random.next(),
-            // Few, half, nearly all or all of them.
+            // Hide nearly all, half, few or none of them.
             hidden: [230, 128, 25, 0][self.random.below(4) as usize],
         }
     }
 
-    /// Whether images come into use again although nothing is new.
+    /// Whether images are renewed although there are no newer ones.
     pub fn renews_images(&self) -> bool {
         self.has(Kind::Images)
     }
@@ -252,7 +254,7 @@ impl Chaos {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mask {
     seed: u64,
-    /// So many of 256.
+    /// Hidden functions out of 256.
     hidden: u8,
 }
 
@@ -265,15 +267,15 @@ impl Mask {
 }
 
 impl Kernel {
-    /// Has the host interrupt loops that reach no safepoint, also those of a task that is alone.
+    /// Makes the host interrupt loops without safepoints, also those of a single task.
     pub(crate) fn start_chaos(&mut self) {
         if self.chaos.preempts() {
             self.start_ticking();
         }
     }
 
-    /// Whether the safepoint that was reached is to be served, which may be the entry of a
-    /// translated function.
+    /// Whether the current safepoint, which may be the entry of a translated function, must be
+    /// handled.
     #[inline]
     pub(crate) fn is_attention_due(&mut self, is_entry: bool) -> bool {
         match self.chaos.is_on() {
@@ -286,8 +288,8 @@ impl Kernel {
     fn is_event_due(&mut self, is_entry: bool) -> bool {
         if dispatch::take_interruption(self.hart_pointer()) {
             self.chaos.interrupt();
-            // A loop that calls the same function again and again looks like a function that asks
-            // for the second time.
+            // A loop that calls one function again and again looks like a function that calls for
+            // the second time.
             self.chaos.entries.forget();
         }
         self.arm_safepoints();
@@ -301,7 +303,7 @@ impl Kernel {
         self.chaos.is_due(pc)
     }
 
-    /// Has the next safepoint ask for attention.
+    /// Makes the next safepoint call the kernel.
     pub(crate) fn arm_safepoints(&mut self) {
         if self.chaos.is_on() {
             self.ask_attention();
@@ -309,8 +311,8 @@ impl Kernel {
         }
     }
 
-    /// Lets the translated function at `Hart::pc`, which asked for attention with the stack
-    /// pointer `stack`, go on.
+    /// Lets the translated function at `Hart::pc`, which called with the stack pointer `stack`,
+    /// continue.
     pub(crate) fn let_in(&mut self, stack: u64) {
         if !self.chaos.is_on() {
             return;
@@ -319,17 +321,17 @@ impl Kernel {
         let lowest = dispatch::stack_limit(self.hart().id);
         let frame = u64::from(*self.chaos.entries.frame(pc));
         let limit = stack.saturating_sub(frame).max(lowest);
-        // With several vCPUs no seed gives the same run, and one asks another for attention.
+        // With several vCPUs no seed determines the run, and vCPUs kick each other.
         let patience = (!cpus::several()).then_some(self.chaos.patience);
         dispatch::set_patience(self.hart_pointer(), patience);
         dispatch::set_poll_limit(self.hart_pointer(), limit);
-        // What the host wanted before it saw the limit must not be lost with it.
+        // A kick by the host from before it saw the limit must not be lost.
         if dispatch::is_interrupted(self.hart_pointer()) {
             self.ask_attention();
         }
     }
 
-    /// What happens at a safepoint besides.
+    /// Applies the other events of a safepoint.
     pub(crate) fn disturb(&mut self) -> Control {
         if !self.chaos.is_on() || self.is_idle() {
             return Control::Continue;
@@ -345,14 +347,14 @@ impl Kernel {
             control = core::mem::replace(&mut self.control, Control::Continue);
         }
         if self.chaos.does(Kind::Tiers) {
-            // Host frames are dropped: the function goes on in the interpreter.
+            // Host frames are dropped: the function continues in the interpreter.
             control = Control::Restart;
         }
         control
     }
 
-    /// Drops all images of the running process, or has them come again, from other places
-    /// and with other functions; processes that run later follow.
+    /// Drops all images of the running process, or restores them in other windows and with other
+    /// functions; processes that run later follow.
     fn disturb_images(&mut self, returns: bool) {
         if !returns && self.chaos.random.once_in(4) {
             self.chaos.has_dropped = true;
@@ -368,7 +370,7 @@ impl Kernel {
     }
 }
 
-/// Disturbs a few pages of a program.
+/// Changes a few pages of a program.
 fn disturb_pages(memory: &mut AddressSpace, random: &mut Generator) {
     for _ in 0..1 + random.below(8) {
         let ranges = memory.vmas().overlapping(0..USER_END).count() as u64;
@@ -380,7 +382,7 @@ fn disturb_pages(memory: &mut AddressSpace, random: &mut Generator) {
         let Some(range) = range.map(|(start, vma)| start..vma.end) else {
             return;
         };
-        // Near one end, where programs use their ranges, as often as anywhere.
+        // Pages near one end, where programs use their ranges, are chosen as often as all others.
         let pages = (range.end - range.start).div_ceil(PAGE_SIZE);
         let page = match random.below(3) {
             0 => random.below(pages.min(HUGE_PAGE_SIZE / PAGE_SIZE)),
@@ -388,7 +390,7 @@ fn disturb_pages(memory: &mut AddressSpace, random: &mut Generator) {
             _ => random.below(pages),
         };
         let page = range.start + page * PAGE_SIZE;
-        // Without RAM the page stays as it is.
+        // Without free RAM the page stays as it is.
         let _ = match random.below(3) {
             0 => memory.hide_page(page),
             1 => memory.protect_page(page),
@@ -408,7 +410,7 @@ mod tests {
             frames: [0; 256],
         };
         assert!(!entries.ask(0x1000, 0x8000));
-        // However often: its frame is taken for larger each time.
+        // Each further call doubles the assumed size of its frame.
         for size in [32, 64, 128] {
             assert!(entries.ask(0x1000, 0x8000));
             assert_eq!(*entries.frame(0x1000), size);
@@ -449,7 +451,7 @@ mod tests {
         }
     }
 
-    /// A loop that calls nothing reaches a safepoint only when the host interrupts it.
+    /// A loop without calls reaches a safepoint only when the host interrupts it.
     #[test]
     fn an_interrupted_turn_is_over() {
         for seed in 0..50 {

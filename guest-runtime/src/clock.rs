@@ -3,22 +3,22 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::boot::BootInfo;
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// Nanoseconds of a tick of the TSC, times 2^`SHIFT`; 0 before [`set_up`].
+/// Nanoseconds per tick of the TSC, times 2^`SHIFT`; 0 before [`set_up`].
 static SCALE: AtomicU64 = AtomicU64::new(0);
 const SHIFT: u32 = 56;
 static TSC_BOOT: AtomicU64 = AtomicU64::new(0);
 static REALTIME: AtomicU64 = AtomicU64::new(0);
 static MONOTONIC: AtomicU64 = AtomicU64::new(0);
 
-/// Takes over the times at boot.
+/// Sets the clock from the boot information.
 pub fn set_up(boot: &BootInfo) {
     TSC_BOOT.store(boot.tsc_boot, Ordering::Relaxed);
     REALTIME.store(boot.realtime_ns, Ordering::Relaxed);
     MONOTONIC.store(boot.monotonic_ns, Ordering::Relaxed);
-    // 2^56 × 10⁹ ÷ Hz fits if the TSC has at least 4 MHz, which all have.
+    // 2^56 × 10⁹ ÷ Hz fits if the TSC has at least 4 MHz, as every TSC has.
     let scale = (u128::from(SECOND) << SHIFT) / u128::from(boot.tsc_hz.max(1));
     SCALE.store(u64::try_from(scale).unwrap_or(u64::MAX), Ordering::Relaxed);
 }

@@ -1,9 +1,9 @@
-//! The standard streams: output through the ports of the console
-//! ([`hartline_abi::console`]), and the host calls for standard input, terminals and waiting.
+//! The standard streams: output through the ports of the console ([`hartline_abi::console`]), and
+//! host calls for standard input, terminals and waiting.
 //!
-//! Input is not the console's: the host's input is read when a program wants it, and no further
-//! than that, since what it leaves is another program's, of the host. That takes one exit; a
-//! buffer for the device would take two, its doorbell and the sleep until it comes back.
+//! Input does not use the console. The host's input is read only when a program wants it, and only
+//! as much, because the rest belongs to another process of the host. A read takes one exit; a
+//! buffer for the device would take two, for its notification and for the sleep until it is used.
 
 use crate::drivers;
 use crate::errno::Errno;
@@ -15,14 +15,14 @@ use core::hint;
 use hartline_abi::call::{CALL_DATA, Operation};
 use hartline_abi::console::STREAMS;
 
-/// How often a full port is looked at before the host is asked to let this vCPU wait, which
-/// takes longer than the host's thread needs to make room if it runs.
+/// Number of polls of a full port before the vCPU waits in the host, which takes longer than the
+/// host's thread needs to make room if it is running.
 const LOOKS: u32 = 1000;
 
-/// Standard input, in the set of [`Streams::wait`].
+/// The bit of standard input in the set of [`Streams::wait`].
 pub const INPUT_READY: u64 = 1;
 
-/// What the host has behind a standard stream.
+/// Status of the host's file behind a standard stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamStatus {
     /// `st_mode`.
@@ -33,17 +33,17 @@ pub struct StreamStatus {
     pub rdev: u64,
 }
 
-/// What carries output to the host.
+/// The transport of output to the host.
 pub trait Ports: Debug {
-    /// Whether the host's end of a port is open.
+    /// Whether the host has opened a port.
     fn is_open(&mut self, port: u32) -> bool;
 
-    /// Sends the start of `bytes`, which are not empty. Result: how many; 0 only if there is
-    /// no room now.
+    /// Sends the start of `bytes`, which must not be empty. Returns how many bytes; 0 only if there
+    /// is no room now.
     fn send(&mut self, port: u32, bytes: &[u8]) -> usize;
 }
 
-/// The console, which is started when it is first needed.
+/// The console device, which is started on first use.
 #[derive(Debug)]
 enum Device {
     Unused,
@@ -56,17 +56,17 @@ enum Device {
 pub struct Streams {
     host: Host,
     device: RefCell<Device>,
-    /// The port of each stream, from standard output on.
+    /// The port of each stream, starting with standard output.
     ports: [u32; STREAMS],
     status: [Option<StreamStatus>; 3],
-    /// There is no other task: reading may wait in the host.
+    /// There is no other task: a read may block in the host.
     alone: bool,
     /// Standard input is known to be readable.
     input_ready: bool,
 }
 
 impl Streams {
-    /// The streams of this VM.
+    /// Returns the streams of this VM.
     pub fn new(host: Host) -> Self {
         Self {
             host,
@@ -78,8 +78,8 @@ impl Streams {
         }
     }
 
-    /// Tells whether there is no task but the running one, so that the whole VM may wait
-    /// for standard input.
+    /// Sets whether the running task is the only one, so that the whole VM may wait for standard
+    /// input.
     pub fn set_alone(&mut self, alone: bool) {
         self.alone = alone;
     }
@@ -89,9 +89,9 @@ impl Streams {
         self.input_ready
     }
 
-    /// Whether standard input can be read without waiting.
+    /// Whether standard input can be read without blocking.
     pub fn poll_input(&mut self) -> bool {
-        // An error is found by reading.
+        // If the host call fails, reading will find the error.
         self.input_ready || self.wait(INPUT_READY, 0).unwrap_or(INPUT_READY) != 0
     }
 
@@ -100,10 +100,10 @@ impl Streams {
         stream < 3 && self.host.boot().terminals & (1 << stream) != 0
     }
 
-    /// What the host has behind `stream` (0, 1 or 2); asked for once.
+    /// The status of the host's file behind `stream` (0, 1 or 2), which is queried once.
     ///
     /// # Errors
-    /// The host's; `EBADF` for another stream.
+    /// An error of the host; `EBADF` for another stream.
     pub fn status(&mut self, stream: u32) -> Result<StreamStatus, Errno> {
         let known = self.status.get_mut(stream as usize).ok_or(Errno::EBADF)?;
         if let Some(status) = known {
@@ -120,11 +120,11 @@ impl Streams {
         Ok(status)
     }
 
-    /// Waits until something of `set` ([`INPUT_READY`]) is ready, `timeout_ns` have
-    /// passed (`u64::MAX`: for ever) or a signal arrives; the result is what is ready.
+    /// Waits until something in `set` ([`INPUT_READY`]) is ready, `timeout_ns` have passed
+    /// (`u64::MAX`: no limit) or a signal arrives. Returns the ready set.
     ///
     /// # Errors
-    /// `EINTR`, or the host's.
+    /// `EINTR`, or an error of the host.
     pub fn wait(&mut self, set: u64, timeout_ns: u64) -> Result<u64, Errno> {
         let mut args = [set, timeout_ns, 0, 0, 0, 0];
         let ready = self.host.call(Operation::Wait, &mut args)?;
@@ -135,8 +135,8 @@ impl Streams {
     /// Reads from standard input, at most [`CALL_DATA`] bytes; 0 at its end.
     ///
     /// # Errors
-    /// `EAGAIN` if it would block and `nonblocking` is set or there are other tasks,
-    /// `EINTR`, or the host's.
+    /// `EAGAIN` if reading would block and `nonblocking` is set or there are other tasks, `EINTR`,
+    /// or an error of the host.
     pub fn read(&mut self, to: &mut [u8], nonblocking: bool) -> Result<usize, Errno> {
         if to.is_empty() {
             return Ok(0);
@@ -153,10 +153,10 @@ impl Streams {
         Ok(got)
     }
 
-    /// A terminal request on host descriptor `stream`, `data` being its structure.
+    /// Makes a terminal request on host descriptor `stream`; `data` is its structure.
     ///
     /// # Errors
-    /// `ENOTTY`, or the host's.
+    /// `ENOTTY`, or an error of the host.
     pub fn ioctl(&mut self, stream: u32, request: u32, data: &mut [u8]) -> Result<u64, Errno> {
         if !self.is_terminal(stream) || data.len() > CALL_DATA {
             return Err(Errno::ENOTTY);
@@ -176,20 +176,20 @@ impl Streams {
         Ok(result)
     }
 
-    /// Waits until everything written so far has left the VM.
+    /// Waits until all output so far has left the VM.
     ///
     /// # Errors
-    /// The host's.
+    /// An error of the host.
     pub fn flush(&mut self) -> Result<(), Errno> {
         self.host.call(Operation::Flush, &mut [0; 6]).map(|_| ())
     }
 
-    /// Writes to standard output (1), standard error (2) or the trace (3), waiting while there
-    /// is no room.
+    /// Writes to standard output (1), standard error (2) or the trace (3). Waits if there is no
+    /// room.
     ///
     /// # Errors
-    /// `EPIPE` if the host cannot write there any more, `EIO` if there is no console, or the
-    /// host's.
+    /// `EPIPE` if the host cannot write there any more, `EIO` if there is no console, or an error
+    /// of the host.
     pub fn write(&mut self, stream: u32, from: &[u8]) -> Result<usize, Errno> {
         let mut done = 0;
         while done < from.len() {
@@ -218,7 +218,7 @@ impl Streams {
     /// Sends the start of `from` to a stream.
     fn send(&mut self, stream: u32, from: &[u8]) -> Result<usize, Errno> {
         match self.try_send(stream, from)? {
-            // All is written after that, so there is room.
+            // After the flush there is room.
             0 => self.flush()?,
             sent => return Ok(sent),
         }
@@ -228,7 +228,7 @@ impl Streams {
         }
     }
 
-    /// The same; 0 if there is no room in time.
+    /// As `send`, but returns 0 if there is no room in time.
     fn try_send(&mut self, stream: u32, from: &[u8]) -> Result<usize, Errno> {
         let (host, port) = (self.host, self.port(stream));
         let device = self.device.get_mut();
@@ -265,13 +265,13 @@ mod tests {
     use std::cell::RefCell;
     use std::vec::Vec;
 
-    /// Bytes that a port takes until it is flushed.
+    /// Bytes that a port accepts before it is flushed.
     const ROOM: usize = 1000;
 
-    /// The other side of the ports and of the doorbell.
+    /// The host side of the ports and of the notifications.
     struct Vmm {
         shared: *mut Shared,
-        /// What was written to each port, and how much of it since it was last flushed.
+        /// Output of each port, and how much of it was written since the last flush.
         output: [(Vec<u8>, usize); 2],
         closed: [bool; 2],
         input: Vec<u8>,
@@ -332,7 +332,7 @@ mod tests {
         vmm(Vmm::serve);
     }
 
-    /// Streams with a console; standard error and traces have one port.
+    /// Streams with a console; standard error and traces share a port.
     fn start() -> Streams {
         // SAFETY: all-zero bytes are a valid `Shared`, which has integers only.
         let shared = Box::leak(unsafe { Box::<Shared>::new_zeroed().assume_init() });

@@ -1,16 +1,15 @@
-//! The vCPUs of the VM: the lock of the library OS, which page table each of them uses,
-//! and how the one that has the lock makes the others let go.
+//! The vCPUs of the VM: the lock of the library OS, the page table of each vCPU, and how the lock's
+//! holder changes the page tables of other vCPUs.
 //!
-//! Translated code runs on all vCPUs at the same time. Whoever enters the library OS
-//! (system call, safepoint, fault, dispatch miss, interpreter) takes the lock, and finds
-//! the kernel's fields changed to its own task ([`Kernel::arrive`](crate::kernel::Kernel)).
+//! Translated code runs on all vCPUs at the same time. A vCPU that enters the library OS (system
+//! call, safepoint, fault, dispatch miss, interpreter) takes the lock. The kernel's fields then
+//! belong to its own task ([`Kernel::arrive`](crate::kernel::Kernel)).
 //!
-//! The holder of the lock may ask another vCPU to load a page table, which also flushes
-//! its TLB, and waits until it has. A vCPU does that only while it waits for the lock:
-//! when the holder goes on, the other one is in the library OS, and stays there until the
-//! lock is free. Every vCPU that runs guest code comes here soon, since the holder raises
-//! its `poll_limit`; one that sleeps in the host uses the page table of the boot, which
-//! never changes.
+//! The holder of the lock may ask another vCPU to load a page table, which also flushes its TLB,
+//! and waits until it has. A vCPU does that only while it waits for the lock, so it is in the
+//! library OS, and stays there until the lock is free. Every vCPU that runs guest code gets here
+//! soon, since the holder raises its `poll_limit`. A vCPU that sleeps in the host uses the boot
+//! page table, which never changes.
 
 use crate::dispatch;
 use core::arch::asm;
@@ -21,28 +20,27 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use hartline_abi::boot::MAX_CPUS;
 use hartline_abi::hart::Hart;
 
-/// Rounds of waiting, each 40 to 150 cycles, before the host is asked to run another vCPU:
-/// the one that is waited for may not be running. Some times as long as an exit, and as
+/// Number of spins, each 40 to 150 cycles, before the vCPU yields to the host, because the awaited
+/// vCPU may not be running. That is several times an exit, and several times the period for which
 /// the interpreter keeps the lock.
 const PATIENCE: u32 = 16_000;
 
 /// There is more than one vCPU.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
-/// Number of the vCPU that has the lock, plus 1; 0: none.
+/// Number of the vCPU that holds the lock, plus 1; 0: none.
 static OWNER: AtomicU32 = AtomicU32::new(0);
-/// vCPUs that wait for the lock.
+/// Number of vCPUs that wait for the lock.
 static WAITING: AtomicU32 = AtomicU32::new(0);
-/// Guest-physical address of the top-level page table of the boot.
+/// Guest-physical address of the top-level boot page table.
 static BOOT_TABLE: AtomicU64 = AtomicU64::new(0);
 
-/// What others need to know about a vCPU.
+/// The state of a vCPU that other vCPUs read.
 struct Cpu {
     hart: AtomicPtr<Hart>,
-    /// Guest-physical address of the top-level page table that it uses. Changed only by
-    /// the holder of the lock.
+    /// Guest-physical address of the top-level page table that the vCPU uses. Only the lock's
+    /// holder changes it.
     table: AtomicU64,
-    /// The page table that it has to load, or 0. Set by the holder of the lock, cleared by
-    /// the vCPU.
+    /// The page table that the vCPU must load, or 0. Set by the lock's holder, cleared by the vCPU.
     load: AtomicU64,
 }
 
@@ -54,20 +52,20 @@ static CPUS: [Cpu; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// How page tables are put to use. Addresses are guest-physical, of top-level tables.
+/// Operations on page tables. Addresses are guest-physical, of top-level tables.
 #[derive(Debug)]
 pub struct Processors {
-    /// This processor uses the table from now on.
+    /// Makes this CPU use the table.
     pub load: fn(u64),
-    /// All processors that use the table forget what they know of it.
+    /// Flushes the TLB of all CPUs that use the table.
     pub flush: fn(u64),
-    /// The same for all processors but this one.
+    /// As `flush`, for all CPUs except this one.
     pub flush_others: fn(u64),
-    /// No processor uses the table any more.
+    /// Makes all CPUs that use the table stop using it.
     pub release: fn(u64),
 }
 
-/// The processors of this VM.
+/// The CPUs of this VM.
 pub static PROCESSORS: Processors = Processors {
     load,
     flush,
@@ -75,7 +73,7 @@ pub static PROCESSORS: Processors = Processors {
     release,
 };
 
-/// Takes over the harts of all vCPUs, of which this is the first. `table` is what all
+/// Sets the harts of all vCPUs; this vCPU is the first. `table` is the boot page table, which all
 /// of them use.
 pub(crate) fn set_up(harts: impl Iterator<Item = *mut Hart>, table: u64) {
     BOOT_TABLE.store(table, Ordering::Relaxed);
@@ -106,7 +104,7 @@ pub(crate) fn several() -> bool {
 #[inline]
 pub(crate) fn this() -> usize {
     let id: u64;
-    // SAFETY: GS base is the hart wherever the runtime runs; the number never changes.
+    // SAFETY: GS base is the hart whenever the runtime runs, and the number never changes.
     unsafe {
         asm!("mov {}, gs:[{offset}]", out(reg) id, offset = const offset_of!(Hart, id),
             options(nostack, preserves_flags, readonly, pure));
@@ -114,19 +112,19 @@ pub(crate) fn this() -> usize {
     id as usize
 }
 
-/// Whether this vCPU has the lock.
+/// Whether this vCPU holds the lock.
 pub(crate) fn is_owner() -> bool {
     !several() || OWNER.load(Ordering::Relaxed) == this() as u32 + 1
 }
 
-/// Whether others wait for the lock.
+/// Whether other vCPUs wait for the lock.
 #[inline]
 pub(crate) fn is_wanted() -> bool {
     WAITING.load(Ordering::Relaxed) != 0
 }
 
-/// Takes the lock, if there is more than one vCPU. Meanwhile this one does what the
-/// holder asks for.
+/// Takes the lock, if there is more than one vCPU. While this vCPU waits, it serves the requests of
+/// the holder.
 #[inline]
 pub(crate) fn lock() {
     if several() {
@@ -158,12 +156,12 @@ fn try_lock(this: usize) -> bool {
         .is_ok()
 }
 
-/// Gives the lock up.
+/// Releases the lock.
 pub(crate) fn unlock() {
     OWNER.store(0, Ordering::SeqCst);
 }
 
-/// Lets another vCPU that waits for the lock have it, after [`unlock`].
+/// Waits a moment after [`unlock`], so that a waiting vCPU can take the lock.
 pub(crate) fn give_way() {
     const ROUNDS: u32 = 2000;
     for _ in 0..ROUNDS {
@@ -174,7 +172,7 @@ pub(crate) fn give_way() {
     }
 }
 
-/// Waiting for another vCPU, which the host may not be running.
+/// Waits for another vCPU, which the host may not be running.
 #[derive(Default)]
 struct Patience {
     rounds: u32,
@@ -191,7 +189,7 @@ impl Patience {
     }
 }
 
-/// Does what the holder of the lock asks this vCPU for.
+/// Serves the request of the lock's holder to this vCPU.
 fn serve(this: usize) {
     let table = CPUS[this].load.load(Ordering::SeqCst);
     if table != 0 {
@@ -200,8 +198,8 @@ fn serve(this: usize) {
     }
 }
 
-/// Has other vCPUs load a page table, and waits until they have: they wait for the lock
-/// then, which this vCPU has.
+/// Makes other vCPUs load a page table, and waits until they have. They then wait for the lock,
+/// which this vCPU holds.
 fn have_loaded(which: impl Fn(usize) -> bool, table: u64) {
     if !several() {
         return;
@@ -230,7 +228,7 @@ fn table_of(cpu: usize) -> u64 {
     CPUS[cpu].table.load(Ordering::Relaxed)
 }
 
-/// Waits until a vCPU, which may run guest code, waits for the lock.
+/// Waits until a vCPU that may run guest code waits for the lock.
 pub(crate) fn halt(cpu: usize) {
     have_loaded(|other| other == cpu, table_of(cpu));
 }
@@ -260,12 +258,12 @@ fn release(table: u64) {
     have_loaded(|cpu| table_of(cpu) == table, boot);
 }
 
-/// This vCPU is about to sleep: it uses a page table that nobody gives back.
+/// Loads the boot page table before this vCPU sleeps, because that table is never freed.
 pub(crate) fn load_boot_table() {
     load(BOOT_TABLE.load(Ordering::Relaxed));
 }
 
-/// The vCPUs other than this one that use a page table.
+/// The other vCPUs that use a page table.
 pub(crate) fn users_of(table: u64) -> impl Iterator<Item = usize> {
     let this = this();
     (0..MAX_CPUS).filter(move |&cpu| cpu != this && !hart(cpu).is_null() && table_of(cpu) == table)

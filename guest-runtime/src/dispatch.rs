@@ -1,10 +1,10 @@
-//! Where the program goes on: translated code where there is some, the interpreter
-//! elsewhere; and the handlers behind the entry points that translated code calls.
+//! Dispatch between translated code and the interpreter, and the handlers of the entry points that
+//! translated code calls.
 //!
-//! Host frames mirror guest calls, but hold no state of the guest: at every host
-//! return the guest goes on at `ra`, and a frame that does not expect that address
-//! returns too. So frames may be dropped at any time ([`thunks::restart`]), and code
-//! is entered by the interpreter as if it were called and returned from at `ra`.
+//! Host frames mirror guest calls, but contain no guest state: at every host return the guest
+//! continues at `ra`, and a frame that expects another address returns too. So frames may be
+//! dropped at any time ([`thunks::restart`]). The interpreter enters code as if it called the code,
+//! with a return to `ra`.
 
 use crate::clock;
 use crate::cpus;
@@ -20,33 +20,33 @@ use hartline_abi::port;
 use hartline_abi::profile::Place;
 use hartline_isa::{JumpKind, Trap};
 
-/// x1, the return address.
+/// Number of x1, the return address.
 const RA: usize = 1;
 
 /// The kernel of the one program in this VM.
 static KERNEL: AtomicPtr<Kernel> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Makes `kernel` the one that the entry points use.
+/// Sets the kernel that the entry points use.
 pub fn set_kernel(kernel: *mut Kernel) {
     KERNEL.store(kernel, Ordering::Release);
 }
 
-/// The kernel, for the vCPU that has the lock.
+/// Returns the kernel, for the vCPU that holds the lock.
 ///
 /// # Safety
-/// [`set_kernel`] was called, and this vCPU has the lock ([`cpus::lock`]). The reference must be dead before guest code runs
-/// (interpreted or translated) and before another one is made.
+/// [`set_kernel`] was called, and this vCPU holds the lock ([`cpus::lock`]). The reference must be
+/// dead before guest code runs (interpreted or translated) and before another reference is made.
 pub(crate) unsafe fn kernel<'a>() -> &'a mut Kernel {
-    // SAFETY: as this function's.
+    // SAFETY: the caller's contract is this function's.
     unsafe { &mut *KERNEL.load(Ordering::Acquire) }
 }
 
-/// Enters the library OS from guest code. What the guest was doing is dropped if another
-/// vCPU has changed what it was doing it with.
+/// Enters the library OS from guest code. If another vCPU has changed the images or the task of
+/// this vCPU, its host frames are dropped.
 ///
 /// # Safety
-/// As [`kernel`], but for the lock, which this takes; no caller up the stack owns anything
-/// that must be dropped.
+/// As [`kernel`], but without the lock, which this function takes; no caller up the stack may own
+/// anything that must be dropped.
 unsafe fn enter_kernel<'a>() -> &'a mut Kernel {
     cpus::lock();
     // SAFETY: the caller's contract.
@@ -58,16 +58,16 @@ unsafe fn enter_kernel<'a>() -> &'a mut Kernel {
     kernel
 }
 
-/// Leaves the library OS for translated code, which goes on at `Hart::pc`.
+/// Leaves the library OS for translated code, which continues at `Hart::pc`.
 fn leave_kernel(kernel: &mut Kernel) {
     kernel.enter_shadow();
     kernel.leave();
 }
 
-/// A vCPU other than the first comes up, with nothing to run.
+/// Starts a vCPU other than the first, without a task.
 ///
 /// # Safety
-/// GS base is its hart; [`set_kernel`] was called.
+/// GS base is the vCPU's hart; [`set_kernel`] was called.
 pub(crate) unsafe fn start_secondary() -> ! {
     // SAFETY: the caller's contract; nothing is on the stack.
     unsafe {
@@ -76,32 +76,32 @@ pub(crate) unsafe fn start_secondary() -> ! {
     }
 }
 
-/// Lowest stack pointer of vCPU `id` with which translated code may call on.
+/// Lowest stack pointer of vCPU `id` at which translated code may make calls.
 #[must_use]
 pub const fn stack_limit(id: u64) -> u64 {
     STACK_BASE + (id + 1) * STACK_STRIDE - STACK_SIZE + STACK_SLACK
 }
 
-/// `poll_limit`, which the host may raise at any time.
+/// Returns `poll_limit`, which the host may raise at any time.
 fn poll_limit(hart: *mut Hart) -> &'static AtomicU64 {
     // SAFETY: the hart lives as long as the program; the field is accessed atomically
     // or by single instructions of translated code.
     unsafe { AtomicU64::from_ptr(addr_of_mut!((*hart).poll_limit)) }
 }
 
-/// How the interpreter left.
+/// How the interpreter ended.
 enum Left {
-    /// The guest goes on at this host function, with the frames that there are.
+    /// The guest continues at this host function, with the existing frames.
     Tail(u64),
-    /// The guest goes on at `ra`, for the host caller to see to.
+    /// The guest continues at `ra`, in the host caller.
     Returned,
 }
 
-/// Runs the program from `Hart::pc` for ever, without any host frame.
+/// Runs the program from `Hart::pc` forever, without any host frame.
 pub(crate) extern "C" fn base_loop() -> ! {
     loop {
-        // SAFETY: the frames were dropped, so nobody has a reference; it ends below. Who
-        // drops frames has the lock.
+        // SAFETY: the frames were dropped, so no other reference exists, and this one ends below.
+        // Code that drops frames holds the lock.
         let kernel = unsafe { kernel() };
         if kernel.is_idle() {
             // SAFETY: no reference is used from here on.
@@ -123,7 +123,7 @@ pub(crate) extern "C" fn base_loop() -> ! {
     }
 }
 
-/// This vCPU has nothing to run: gives it a task, or waits a while.
+/// Takes a task for this idle vCPU, or waits for a while.
 ///
 /// # Safety
 /// No reference to the kernel may be alive.
@@ -152,13 +152,13 @@ unsafe fn wait_for_task() {
     unsafe { enter_kernel() }.end_sleep();
 }
 
-/// Runs translated code until it comes back; the guest then goes on at `Hart::pc`.
+/// Runs translated code until it returns; the guest then continues at `Hart::pc`.
 ///
 /// # Safety
 /// As [`thunks::enter_translated`]; no reference to the kernel may be alive.
 unsafe fn enter(host: u64) {
-    // SAFETY: the caller's contract; the hart is this vCPU's, and afterwards no guest code
-    // runs on it.
+    // SAFETY: the caller's contract; the hart is this vCPU's, and no guest code runs on it
+    // afterwards.
     unsafe {
         let hart = kernel().hart_pointer();
         leave_kernel(kernel());
@@ -168,27 +168,26 @@ unsafe fn enter(host: u64) {
     }
 }
 
-/// Interprets from `Hart::pc`. With `nested` there is a host caller who waits for the
-/// return to `ra`.
+/// Interprets from `Hart::pc`. With `nested` a host caller waits for the return to `ra`.
 ///
 /// # Safety
 /// No reference to the kernel may be alive.
 unsafe fn interpret(nested: bool) -> Left {
-    // Calls made by interpreted code that have not returned.
+    // Number of calls in interpreted code that have not returned.
     let mut depth = 0u64;
-    // SAFETY: no reference is alive, nor is one made that lives on.
+    // SAFETY: no reference is alive, and the new ones end with their statements.
     unsafe {
         kernel().begin_slice();
         kernel().count_interpreted();
     }
     loop {
-        // SAFETY: no reference is alive, nor is one made that lives on.
+        // SAFETY: no reference is alive, and the new ones end with their statements.
         unsafe {
             if kernel().has_interpreted_enough() {
                 give_way();
             }
         }
-        // SAFETY: made anew for each run of instructions and dead while they run.
+        // SAFETY: the references are made anew for each call and are dead while instructions run.
         let step = unsafe { run_instructions() };
         // SAFETY: no guest code is running now.
         let kernel = unsafe { kernel() };
@@ -196,7 +195,7 @@ unsafe fn interpret(nested: bool) -> Left {
             Step::Trap(trap) => {
                 let control = kernel.trap(trap);
                 finish(kernel, control);
-                // Others that make system calls get their turn, as without interpreter.
+                // Other vCPUs get the lock after a system call, as without the interpreter.
                 kernel.end_slice();
                 continue;
             }
@@ -244,7 +243,7 @@ unsafe fn interpret(nested: bool) -> Left {
     }
 }
 
-/// Lets another vCPU have the lock.
+/// Lets another vCPU take the lock.
 ///
 /// # Safety
 /// No reference to the kernel may be alive.
@@ -257,16 +256,16 @@ unsafe fn give_way() {
     }
 }
 
-/// Interprets until something other than the next instruction comes, or the limit
-/// after which the host's attention word is looked at.
+/// Interprets until a step other than [`Step::Next`], or until a limit, after which the caller
+/// checks for kicks.
 ///
 /// # Safety
 /// No reference to the kernel may be alive.
 unsafe fn run_instructions() -> Step {
-    /// Stretches of straight-line code, which are short.
+    /// Most stretches of straight-line code, which are short.
     const LIMIT: u32 = 1 << 10;
-    // SAFETY: `raw` is the kernel of `set_kernel`; the interpreter and the hart are used
-    // by this function alone until it returns or a fault drops its frame.
+    // SAFETY: `raw` is the kernel of `set_kernel`. Only this function uses the interpreter and the
+    // hart until it returns or a fault drops its frame.
     unsafe {
         let raw = KERNEL.load(Ordering::Acquire);
         for _ in 0..LIMIT {
@@ -282,8 +281,8 @@ unsafe fn run_instructions() -> Step {
             if step != Step::Next {
                 return step;
             }
-            // A branch may have come to where translated code can go on: a loop
-            // header, or the function after this one.
+            // A branch may lead to an entry of translated code: a loop header, or the next
+            // function.
             if (*raw).translated_entry().is_some() {
                 return Step::Jump(JumpKind::Jump);
             }
@@ -296,7 +295,7 @@ unsafe fn run_instructions() -> Step {
     Step::Next
 }
 
-/// Does what the kernel decided; returns if the program simply goes on.
+/// Carries out the kernel's decision; returns if the program continues normally.
 fn finish(kernel: &mut Kernel, control: Control) {
     match control {
         Control::Continue => {}
@@ -310,20 +309,20 @@ fn finish(kernel: &mut Kernel, control: Control) {
     }
 }
 
-/// `ecall` in translated code.
+/// Serves `ecall` in translated code.
 pub(crate) extern "C" fn ecall(frame: Frame) {
     // SAFETY: translated code called; it does not run until this returns.
     let kernel = unsafe { enter_kernel() };
     kernel.leave_shadow();
     let control = kernel.trap(Trap::EnvironmentCall);
-    // After the call: a request that came during it is the call's.
+    // Requests that arrive during the call are answered after it.
     // SAFETY: the thunk's frame.
     unsafe { profile::answer(kernel, Place::Inside, frame) };
     finish(kernel, control);
     leave_kernel(kernel);
 }
 
-/// Attention at a loop back-edge of translated code.
+/// Serves a kick at a loop back-edge of translated code.
 pub(crate) extern "C" fn poll(frame: Frame) {
     // SAFETY: translated code called; it does not run until this returns.
     let kernel = unsafe { enter_kernel() };
@@ -334,7 +333,7 @@ pub(crate) extern "C" fn poll(frame: Frame) {
 
 fn attend_at(kernel: &mut Kernel, place: Place, frame: Frame) {
     if !kernel.is_attention_due(place == Place::Entry) {
-        // The host stack may be used up.
+        // The kick may mean that the host stack is used up.
         return drop_frames_if_deep(kernel);
     }
     // SAFETY: the thunk's frame.
@@ -344,7 +343,7 @@ fn attend_at(kernel: &mut Kernel, place: Place, frame: Frame) {
     drop_frames_if_deep(kernel);
 }
 
-/// Attention, or no more stack, at the entry of a translated function.
+/// Serves a kick, or a host stack overflow, at the entry of a translated function.
 pub(crate) extern "C" fn poll_entry(frame: Frame) -> u64 {
     // SAFETY: translated code called; it does not run until this returns.
     let kernel = unsafe { enter_kernel() };
@@ -356,7 +355,7 @@ pub(crate) extern "C" fn poll_entry(frame: Frame) -> u64 {
     unsafe { go_on(Some(stack)) }
 }
 
-/// A jump of translated code to a place that its image does not know.
+/// Serves a jump of translated code to an address outside its image.
 pub(crate) extern "C" fn dispatch() -> u64 {
     // SAFETY: translated code jumped here; it does not run until this returns.
     unsafe {
@@ -367,9 +366,9 @@ pub(crate) extern "C" fn dispatch() -> u64 {
     }
 }
 
-/// The host function for `Hart::pc`, or 0 after interpreting up to the return to the
-/// caller. Leaves the library OS. `stack` is the stack pointer at the entry of a function that
-/// asked for attention.
+/// Returns the host function for `Hart::pc`, or 0 after interpreting up to the return to the
+/// caller. Leaves the library OS. `stack` is the stack pointer at the entry of a function that was
+/// kicked.
 ///
 /// # Safety
 /// As [`kernel`]; the caller returns to translated code.
@@ -389,8 +388,8 @@ unsafe fn go_on(stack: Option<u64>) -> u64 {
     unsafe { interpret_nested() }
 }
 
-/// Interprets code that translated code called: the result is a host function to go on
-/// with, or 0 to return. Leaves the library OS.
+/// Interprets code that translated code called. Returns a host function to continue with, or 0 to
+/// return. Leaves the library OS.
 ///
 /// # Safety
 /// As [`go_on`].
@@ -405,9 +404,9 @@ unsafe fn interpret_nested() -> u64 {
     }
 }
 
-/// A trapping instruction in translated code.
+/// Serves a trapping instruction in translated code.
 pub(crate) extern "C" fn trap() -> u64 {
-    // The interpreter finds the same trap, and it knows its kind.
+    // The interpreter finds the same trap, and determines its kind.
     // SAFETY: translated code called; it does not run until this returns.
     unsafe {
         enter_kernel().leave_shadow();
@@ -415,7 +414,7 @@ pub(crate) extern "C" fn trap() -> u64 {
     }
 }
 
-/// One instruction that translated code leaves to the interpreter.
+/// Interprets one instruction for translated code.
 pub(crate) extern "C" fn interpret_one() {
     // SAFETY: translated code called, so no reference to the kernel is alive.
     let step = unsafe {
@@ -438,7 +437,7 @@ pub(crate) extern "C" fn interpret_one() {
     leave_kernel(kernel);
 }
 
-/// Starts anew without host frames when they leave too little stack.
+/// Drops all host frames if they leave too little stack.
 fn drop_frames_if_deep(kernel: &mut Kernel) {
     let here = core::hint::black_box(0u8);
     let address = core::ptr::from_ref(&here) as u64;
@@ -448,27 +447,26 @@ fn drop_frames_if_deep(kernel: &mut Kernel) {
     }
 }
 
-/// Takes the request for attention back, before what it is about is looked at, so
-/// that a request made meanwhile is not lost.
+/// Clears the kick before its causes are checked, so that a later kick is not lost.
 pub(crate) fn clear_attention(hart: *mut Hart) {
     // SAFETY: the hart lives as long as the program.
     let id = unsafe { (*hart).id };
     poll_limit(hart).store(stack_limit(id), Ordering::SeqCst);
 }
 
-/// Whether attention is asked for.
+/// Whether the hart was kicked.
 pub(crate) fn attention(hart: *mut Hart) -> bool {
     poll_limit(hart).load(Ordering::Relaxed) == u64::MAX
 }
 
-/// Sets the limit below which the stack pointer asks for attention.
+/// Sets the limit below which a stack pointer counts as a kick.
 pub(crate) fn set_poll_limit(hart: *mut Hart, limit: u64) {
     poll_limit(hart).store(limit, Ordering::SeqCst);
 }
 
-/// How often the host must have wanted to raise the limit before it does, unless it is for a signal:
-/// at once, or only with the attempt after so many (at most [`PATIENCE`]). Forgets how often it has. A
-/// signal that was not [taken](take_interruption) stays.
+/// Sets the attempt at which the host raises the limit for reasons other than a signal: the first
+/// one, or the one with this number (at most [`PATIENCE`]). Resets the count of attempts. A signal
+/// that was not [taken](take_interruption) stays.
 pub(crate) fn set_patience(hart: *mut Hart, attempts: Option<u64>) {
     let bits = match attempts {
         Some(attempts) => {
@@ -477,16 +475,16 @@ pub(crate) fn set_patience(hart: *mut Hart, attempts: Option<u64>) {
         None => 0,
     };
     let change = |old| Some(old & Pending::Signal as u64 | bits);
-    // Never fails: there is always a new value.
+    // This never fails, because there is always a new value.
     let _ = pending(hart).fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
 }
 
-/// Whether the host interrupts a hart that was set patient: it raises the limit, or has done so.
+/// Whether the host interrupts a patient hart: it raises the limit, or has done so.
 pub(crate) fn is_interrupted(hart: *mut Hart) -> bool {
     is_urgent(pending(hart).load(Ordering::SeqCst))
 }
 
-/// As [`is_interrupted`]; forgets it. The caller looks at what the host wants afterwards.
+/// As [`is_interrupted`], and clears the request. The caller checks its causes afterwards.
 pub(crate) fn take_interruption(hart: *mut Hart) -> bool {
     is_urgent(pending(hart).swap(0, Ordering::SeqCst))
 }
@@ -496,7 +494,7 @@ fn pending<'a>(hart: *mut Hart) -> &'a AtomicU64 {
     unsafe { AtomicU64::from_ptr(addr_of_mut!((*hart).pending)) }
 }
 
-/// Asks for attention.
+/// Kicks a hart: it enters the library OS at its next safepoint.
 pub(crate) fn ask_attention(hart: *mut Hart) {
     poll_limit(hart).store(u64::MAX, Ordering::SeqCst);
 }

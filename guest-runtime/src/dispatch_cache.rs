@@ -1,7 +1,7 @@
-//! What a vCPU remembers of indirect jumps ([`hartline_abi::dispatch`]). Translated code
-//! looks at the entry of the place that jumps. If the last jump from there led elsewhere,
-//! the assembly behind [`Hart::fn_dispatch_site`] looks for the guest address in a
-//! direct-mapped cache, which the dispatcher fills, and has the place remember what it finds.
+//! A vCPU's cache of the targets of indirect jumps ([`hartline_abi::dispatch`]). Translated code
+//! checks the entry of the jump instruction. If the last jump from there had another target, the
+//! assembly behind [`Hart::fn_dispatch_site`] looks the guest address up in a direct-mapped cache,
+//! which the dispatcher fills, and updates the entry of the jump instruction.
 //!
 //! [`Hart::fn_dispatch_site`]: hartline_abi::hart::Hart::fn_dispatch_site
 
@@ -10,12 +10,12 @@ use alloc::vec;
 use core::fmt;
 use hartline_abi::dispatch::{ADDRESSES, ENTRIES, Entry};
 
-/// Mask of the bits of a guest address, which is even, that choose the entry.
+/// Mask of the bits of a guest address, which is even, that select the entry.
 pub const INDEX_MASK: u64 = 2 * (ADDRESSES - 1);
-/// Higher bits of the address from here on are mixed in, so that functions at the same
-/// place of their pages do not all want one entry.
+/// Address bits from this one up are mixed in, so that functions at the same offset in their pages
+/// do not compete for one entry.
 pub const INDEX_SHIFT: u32 = 12;
-/// An entry is at 8 times the masked bits.
+/// Factor from the masked bits of an address to the byte offset of its entry.
 pub const INDEX_SCALE: u64 = size_of::<Entry>() as u64 / 2;
 
 /// The cache.
@@ -35,8 +35,7 @@ impl DispatchCache {
         (((pc ^ pc >> INDEX_SHIFT) & INDEX_MASK) / 2) as usize
     }
 
-    /// Remembers that `host` is the function for `pc`. An odd `pc`, which no jump goes
-    /// to, is not remembered.
+    /// Stores `host` as the function for `pc`. An odd `pc`, which no jump leads to, is not stored.
     pub fn insert(&mut self, pc: u64, host: u64) {
         if pc.is_multiple_of(2) {
             self.entries[Self::index(pc)] = Entry { pc, host };
@@ -44,14 +43,14 @@ impl DispatchCache {
         }
     }
 
-    /// The function for `pc`, if it is remembered.
+    /// The function for `pc`, if it is in the cache.
     #[must_use]
     pub fn get(&self, pc: u64) -> Option<u64> {
         let entry = self.entries[Self::index(pc)];
         (entry.pc == pc).then_some(entry.host)
     }
 
-    /// Forgets everything.
+    /// Clears the cache.
     pub fn clear(&mut self) {
         if !self.is_empty {
             self.entries.fill(Entry::EMPTY);
@@ -92,7 +91,7 @@ mod tests {
         assert_eq!(cache.get(0x1_0000), Some(1));
         assert_eq!(cache.get(0x1_0002), Some(2));
         assert_eq!(cache.get(0x1_0003), None);
-        // The same entry: the difference is above all bits that choose it.
+        // This address has the same entry: it differs only above the bits that select the entry.
         cache.insert(0x1_0000 | 1 << 37, 4);
         assert_eq!(cache.get(0x1_0000), None);
         assert_eq!(cache.get(0x1_0000 | 1 << 37), Some(4));

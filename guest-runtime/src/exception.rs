@@ -1,6 +1,5 @@
-//! Exceptions of the processor, entered at CPL 3 from the VMM's CPL 0 stub: page
-//! faults bring pages in; what is the program's fault becomes a signal or the end;
-//! anything else is a bug and says so.
+//! CPU exceptions, which enter CPL 3 from the VMM's CPL 0 stub. Page faults fill pages; a fault of
+//! the program becomes a signal or ends the program; any other exception is a bug and is reported.
 
 use crate::cpus;
 use crate::dispatch;
@@ -69,7 +68,7 @@ unsafe extern "C" {
     fn hartline_exception_entry();
 }
 
-/// What the entry pushes, lowest address first.
+/// Registers that the entry pushes, lowest address first.
 #[repr(C)]
 struct Pushed {
     rcx: u64,
@@ -87,21 +86,21 @@ pub fn entry_address() -> u64 {
     hartline_exception_entry as *const () as u64
 }
 
-/// Exceptions being handled on each vCPU, each inside the handler of the one before.
+/// Nesting depth of exceptions on each vCPU.
 static DEPTH: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
 
-/// What becomes of an exception.
+/// How execution continues after an exception.
 enum Outcome {
     /// The instruction is executed again.
     Resume,
-    /// All host frames are dropped and the program goes on at `Hart::pc`.
+    /// All host frames are dropped, and the program continues at `Hart::pc`.
     Restart,
 }
 
-/// Called by the entry; what it leaves in the frame is where execution goes on.
+/// Handles an exception; called by the entry, which continues at the state in the frame.
 ///
 /// # Safety
-/// `pushed` and `frame` are the two halves of the interrupted state.
+/// `pushed` and `frame` are the two parts of the interrupted state.
 unsafe extern "C" fn handle(pushed: *const Pushed, frame: *mut ExceptionFrame) {
     // SAFETY: the caller's contract; a copy, since another exception would overwrite it.
     let mut state = unsafe { frame.read() };
@@ -117,7 +116,7 @@ unsafe extern "C" fn handle(pushed: *const Pushed, frame: *mut ExceptionFrame) {
         Outcome::Resume => {}
         Outcome::Restart => state.rip = thunks::restart_address(),
     }
-    // Loading a page table, which is an exception too, may have overwritten it.
+    // Loading a page table, which is an exception too, may have overwritten the frame.
     // SAFETY: the frame is this vCPU's own page.
     unsafe { frame.write(state) };
     depth.store(0, Ordering::Relaxed);
@@ -133,16 +132,16 @@ fn registers(pushed: &Pushed, frame: &ExceptionFrame) -> [u64; 16] {
     registers
 }
 
-/// Serves an exception with the lock of the library OS, which the interrupted code may
-/// have already.
+/// Handles an exception under the lock of the library OS, which the interrupted code may already
+/// hold.
 fn locked(frame: &ExceptionFrame, registers: &[u64; 16]) -> Outcome {
     if cpus::is_owner() {
-        // SAFETY: what was interrupted holds no reference that is used while guest memory
-        // is accessed: the interpreter, or code that never faults.
+        // SAFETY: the interrupted code is the interpreter, or code that never faults. It uses no
+        // reference while it accesses guest memory.
         return outcome(unsafe { dispatch::kernel() }, frame, registers);
     }
     cpus::lock();
-    // SAFETY: translated code was interrupted, which holds no reference.
+    // SAFETY: the interrupted code is translated code, which holds no reference.
     let kernel = unsafe { dispatch::kernel() };
     if kernel.arrive_from_exception() {
         return Outcome::Restart;
@@ -168,15 +167,15 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
         && frame.rip >= USER_END
         && kernel.memory.is_present(frame.cr2, access)
     {
-        // The library OS used a translation that was too old: a page that became the
-        // program's own after a fork. The processor looks at the tables again.
+        // The library OS used a stale translation, of a page that was unshared after a fork. The
+        // CPU reloads the translation from the page tables.
         return Outcome::Resume;
     }
     let (address, why) = match frame.vector {
         vector::PAGE_FAULT if of_program && frame.error_code & page_fault::FETCH == 0 => {
             match kernel.memory.handle_fault(frame.cr2, access) {
                 Ok(()) => return Outcome::Resume,
-                // The access is made again with the memory of another process.
+                // The access is repeated with memory of another process.
                 Err(memory::Fault::Exhausted) if kernel.free_memory() => return Outcome::Resume,
                 Err(memory::Fault::Exhausted) => {
                     kernel.interpreting = false;
@@ -187,7 +186,7 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
                 Err(why) => (frame.cr2, why),
             }
         }
-        // A non-canonical address: the processor does not tell which.
+        // A non-canonical address: the CPU does not report which.
         vector::GENERAL_PROTECTION if of_program => {
             let interpreted = match translated {
                 true => None,
@@ -197,8 +196,8 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
             is_write = write;
             (address, memory::Fault::NotMapped)
         }
-        // Paravirtual KVM emulates instructions that raise #GP, and says this of those
-        // that it does not know: the AVX ones.
+        // Paravirtual KVM emulates instructions that raise #GP, and raises #UD for those that it
+        // does not know: the AVX instructions.
         vector::INVALID_OPCODE if translated => (0, memory::Fault::NotMapped),
         _ => unexpected(frame, place(kernel, frame)),
     };
@@ -219,7 +218,7 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
             end_translated(kernel, frame, registers, fault);
             return Outcome::Restart;
         };
-        // Which access was non-canonical is not known: a store is done again then.
+        // It is unknown which access was non-canonical, so a store is repeated.
         kernel.roll_back(text, is_page_fault && !is_write);
         kernel.replay();
         return Outcome::Restart;
@@ -229,8 +228,8 @@ fn outcome(kernel: &mut Kernel, frame: &ExceptionFrame, registers: &[u64; 16]) -
     Outcome::Restart
 }
 
-/// Ends the program by a fault in translated code of the normal variant: its registers
-/// are spread over host registers and stack, so no handler can be given them.
+/// Ends the program by a fault in translated code of the normal variant. Its registers are spread
+/// over host registers and stack, so they cannot be passed to a handler.
 fn end_translated(
     kernel: &mut Kernel,
     frame: &ExceptionFrame,
@@ -249,7 +248,7 @@ fn end_translated(
     kernel.end_process(&End::Fault(fault));
 }
 
-/// Where an unexpected exception happened.
+/// The kind of code in which an unexpected exception happened.
 fn place(kernel: &Kernel, frame: &ExceptionFrame) -> &'static str {
     if frame.cs == u64::from(KERNEL_CS) {
         "in the supervisor stub"
@@ -262,10 +261,10 @@ fn place(kernel: &Kernel, frame: &ExceptionFrame) -> &'static str {
     }
 }
 
-/// Ends the VM when not even the report of its end can leave it: without a hart the
-/// CPL 0 stub faults until its stack is used up, and the VMM sees a triple fault.
+/// Ends the VM if even the report of its end fails: without a hart the CPL 0 stub faults until its
+/// stack is used up, and the VMM sees a triple fault.
 fn give_up() -> ! {
-    // SAFETY: the second instruction does not return, so nothing misses the hart.
+    // SAFETY: the second instruction does not return, so no code runs without the hart.
     unsafe { asm!("wrgsbase {}", "ud2", in(reg) 0u64, options(noreturn)) }
 }
 

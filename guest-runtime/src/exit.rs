@@ -10,24 +10,24 @@ use hartline_abi::report::{ExitKind, ExitReport};
 /// A fault of an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Its signal.
+    /// Signal of the fault.
     pub signal: u8,
     /// `si_code` of the signal.
     pub code: i32,
-    /// What happened.
+    /// Cause of the fault.
     pub cause: Cause,
-    /// The address it happened at.
+    /// The faulting address.
     pub address: u64,
-    /// Set if it happened in translated code.
+    /// Set if the fault was in translated code.
     pub host: Option<Box<HostFault>>,
 }
 
-/// Where in translated code a fault happened.
+/// Location of a fault in translated code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostFault {
     /// rip.
     pub pc: u64,
-    /// What is there; `None` if the image is not in use any more.
+    /// The location of `pc` in its image; `None` if the image is not in use any more.
     pub location: Option<Location>,
     /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8–r15.
     pub registers: [u64; 16],
@@ -72,7 +72,7 @@ const NO_REPORT: ExitReport = ExitReport {
     missing_syscalls: [[0; 2]; 8],
 };
 
-/// The report of an end, with the kernel's counts.
+/// Creates the report of an end, with the kernel's counters.
 #[must_use]
 pub fn report(kernel: &mut Kernel, end: &End) -> ExitReport {
     let mut report = NO_REPORT;
@@ -137,7 +137,7 @@ fn fill_fault(report: &mut ExitReport, kernel: &mut Kernel, fault: &Fault) {
     }
 }
 
-/// Puts a message into a report, cut to its room.
+/// Sets the message of a report, truncated to its buffer.
 fn set_message(report: &mut ExitReport, message: core::fmt::Arguments<'_>) {
     let mut writer = MessageWriter { report };
     // The writer never fails.
@@ -151,7 +151,7 @@ struct MessageWriter<'a> {
 impl core::fmt::Write for MessageWriter<'_> {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
         for character in text.chars() {
-            // One line, whatever the message is made of.
+            // The message is one line, whatever it is made of.
             let character = if character.is_control() {
                 ' '
             } else {
@@ -171,7 +171,7 @@ impl core::fmt::Write for MessageWriter<'_> {
     }
 }
 
-/// The report of a runtime that cannot go on.
+/// Creates the report of a runtime that cannot continue.
 #[must_use]
 pub fn error_report(kind: ExitKind, message: core::fmt::Arguments<'_>) -> ExitReport {
     let mut report = NO_REPORT;
@@ -180,7 +180,7 @@ pub fn error_report(kind: ExitKind, message: core::fmt::Arguments<'_>) -> ExitRe
     report
 }
 
-/// Ends the program: the VMM does not let the vCPU run on.
+/// Ends the program; the VMM does not continue the vCPU.
 pub fn end(kernel: &mut Kernel, end: &End) -> ! {
     kernel.files.vfs.fs.write_back_volumes();
     let report = report(kernel, end);

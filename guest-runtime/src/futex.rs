@@ -1,4 +1,4 @@
-//! Futexes: who waits for which word of memory.
+//! Futexes: the tasks that wait for words of memory.
 
 pub mod owned;
 
@@ -9,22 +9,23 @@ use crate::user;
 use alloc::collections::{BTreeMap, VecDeque};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// What identifies a futex: a word of an address space.
+/// Key of a futex: a word of an address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     /// Address space and address.
     Private(u32, u64),
-    /// Offset into RAM: the word is in memory that several processes may have.
+    /// Offset into RAM, for a word in memory that several processes may map.
     Shared(u64),
 }
 
-/// A task that waits.
+/// A waiting task.
 #[derive(Debug, Clone, Copy)]
 struct Waiter {
     tid: u32,
-    /// Woken by wakers that have one of these bits.
+    /// Bit set of `FUTEX_WAKE_BITSET`: a waker must share one of these bits.
     bits: u32,
-    /// The lock that it is to get (`FUTEX_WAIT_REQUEUE_PI`), until it waits for that.
+    /// The lock that the task is to be given (`FUTEX_WAIT_REQUEUE_PI`), until it waits for the lock
+    /// itself.
     lock: Option<Key>,
 }
 
@@ -38,7 +39,7 @@ impl Waiter {
     }
 }
 
-/// All waiting tasks, for each word in the order in which they came.
+/// All waiting tasks, in the order of their arrival at each word.
 #[derive(Debug, Default)]
 pub struct Futexes {
     queues: BTreeMap<Key, VecDeque<Waiter>>,
@@ -54,14 +55,14 @@ impl Futexes {
 
 /// Any bit (`FUTEX_BITSET_MATCH_ANY`).
 pub const ANY: u32 = u32::MAX;
-/// Most entries of a robust list that are looked at (`ROBUST_LIST_LIMIT`).
+/// Most entries of a robust list that are processed (`ROBUST_LIST_LIMIT`).
 const ROBUST_LIMIT: usize = 2048;
-/// Bits of a robust futex: waiters, the owner has died, owner.
+/// Bits of a robust futex: waiters; the next two are owner died, and owner.
 const WAITERS: u32 = 1 << 31;
 const OWNER_DIED: u32 = 1 << 30;
 const OWNER: u32 = (1 << 30) - 1;
 
-/// The word at `address`.
+/// The key of the word at `address`.
 fn key(kernel: &mut Kernel, address: u64) -> Result<Key, Errno> {
     if !address.is_multiple_of(4) {
         return Err(Errno::EINVAL);
@@ -79,11 +80,11 @@ fn key(kernel: &mut Kernel, address: u64) -> Result<Key, Errno> {
     Ok(Key::Private(kernel.process.space, address))
 }
 
-/// `FUTEX_WAIT`: waits until `deadline` for a wake of the word at `address`, if it still
-/// has this value.
+/// `FUTEX_WAIT`: waits until `deadline` for a wake of the word at `address`, if the word is still
+/// `value`.
 ///
 /// # Errors
-/// `EAGAIN` if it has another value, `ETIMEDOUT`, `EINTR`, `EFAULT`, `EINVAL`.
+/// `EAGAIN` if the word has another value, `ETIMEDOUT`, `EINTR`, `EFAULT`, `EINVAL`.
 pub fn wait(
     kernel: &mut Kernel,
     address: u64,
@@ -126,7 +127,7 @@ pub fn wait(
     Err(error)
 }
 
-/// Wakes up to `count` tasks that wait for the word at `address`; the result is how many.
+/// Wakes up to `count` tasks that wait for the word at `address`; returns their number.
 ///
 /// # Errors
 /// `EFAULT`, `EINVAL`.
@@ -154,7 +155,7 @@ pub fn wake(kernel: &mut Kernel, address: u64, count: u32, bits: u32) -> Result<
     Ok(u64::from(count - left))
 }
 
-/// Checks that nobody at a word waits for a lock: those can only be moved there.
+/// Checks that no task at a word waits for a lock: such tasks can only be requeued to it.
 fn check_plain(kernel: &Kernel, key: Key) -> Result<(), Errno> {
     let mut waiters = kernel.futexes.queues.get(&key).into_iter().flatten();
     match waiters.any(|waiter| waiter.lock.is_some()) {
@@ -171,14 +172,14 @@ fn wake_waiter(kernel: &mut Kernel, tid: u32) {
     kernel.wake(tid);
 }
 
-/// Wakes up to `count` waiters if that is possible.
+/// Wakes up to `count` tasks, if the address is valid.
 pub(crate) fn wake_address(kernel: &mut Kernel, address: u64, count: u32) {
-    // Nobody waits at an address that is none.
+    // No task waits at an invalid address.
     let _ = wake(kernel, address, count, ANY);
 }
 
-/// `FUTEX_REQUEUE`: wakes up to `wakes` tasks and lets up to `moves` others wait for the
-/// word at `to` instead; the result is how many of both.
+/// `FUTEX_REQUEUE`: wakes up to `wakes` tasks, and moves up to `moves` others to the word at `to`;
+/// returns the number of both.
 ///
 /// # Errors
 /// `EFAULT`, `EINVAL`.
@@ -206,7 +207,7 @@ pub fn requeue(
     Ok(woken + moved)
 }
 
-/// A task does not wait any more, for whatever reason.
+/// Removes a task from its queue, for whatever reason it stops waiting.
 pub(crate) fn forget(kernel: &mut Kernel, tid: u32) {
     kernel.futexes.queues.retain(|_, queue| {
         queue.retain(|waiter| waiter.tid != tid);
@@ -214,15 +215,15 @@ pub(crate) fn forget(kernel: &mut Kernel, tid: u32) {
     });
 }
 
-/// The running task ends: locks of its robust list that it holds are marked, and one
-/// waiter of each is woken.
+/// Marks the locks in the robust list of the running task, which ends, and wakes one waiter of
+/// each.
 pub(crate) fn leave_robust_list(kernel: &mut Kernel) {
     let [head, _] = core::mem::take(&mut kernel.task.robust_list);
     if head == 0 {
         return;
     }
-    // `struct robust_list_head`: the first entry, offset of the lock in each, and one
-    // that is being changed.
+    // `struct robust_list_head`: the first entry, the offset of the lock in each entry, and the
+    // entry that is being changed.
     let Ok([first, offset, pending]) = user::read::<[u64; 3]>(&mut kernel.memory, head) else {
         return;
     };
@@ -251,7 +252,7 @@ fn leave_lock(kernel: &mut Kernel, address: u64) {
     }
     let tid = kernel.task.tid;
     let leave = |word: u32| (word & OWNER == tid).then_some(word & WAITERS | OWNER_DIED);
-    // An address that is none has no lock.
+    // An invalid address has no lock.
     if let Ok(Ok(word)) = update(kernel, address, leave)
         && word & WAITERS != 0
     {
@@ -259,16 +260,16 @@ fn leave_lock(kernel: &mut Kernel, address: u64) {
     }
 }
 
-/// Changes the word at the aligned address `address` as `change` says, or leaves it. Result:
-/// what it was, as an error if it was left.
+/// Changes the word at the aligned address `address` to the result of `change`, if there is one.
+/// Returns the old word; as an error if it was not changed.
 fn update(
     kernel: &mut Kernel,
     address: u64,
     change: impl FnMut(u32) -> Option<u32>,
 ) -> Result<Result<u32, u32>, Errno> {
     let bytes = user::slice_mut(&mut kernel.memory, address, 4)?;
-    // SAFETY: four bytes that may be written, at an aligned address; the program's threads
-    // on other vCPUs change them at the same time.
+    // SAFETY: four writable bytes at an aligned address; the program's threads on other vCPUs also
+    // access them atomically.
     let word = unsafe { AtomicU32::from_ptr(bytes.as_mut_ptr().cast()) };
     Ok(word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change))
 }

@@ -16,10 +16,10 @@ static FRAMES: Once<SharedFrames> = Once::new();
 /// An allocation failed because RAM is used up.
 static EXHAUSTED: AtomicBool = AtomicBool::new(false);
 
-/// Metadata of the allocator beside an allocation in a fresh chunk.
+/// Bytes for the allocator's metadata in a fresh chunk, besides the allocation.
 const OVERHEAD: u64 = 64 << 10;
 
-/// Takes over the frame allocator; the heap works from then on.
+/// Sets the frame allocator; the heap works from then on.
 pub fn set_frames(frames: SharedFrames) -> &'static SharedFrames {
     FRAMES.call_once(|| frames)
 }
@@ -30,11 +30,11 @@ pub fn is_exhausted() -> bool {
     EXHAUSTED.load(Ordering::Relaxed)
 }
 
-/// Where the heap gets memory from.
+/// The memory source of the heap.
 #[derive(Debug)]
 pub struct RamSource;
 
-// SAFETY: it allocates nothing on the heap, and touches only the `Talc` it is given.
+// SAFETY: it allocates nothing on the heap, and accesses only the `Talc` that it receives.
 unsafe impl Source for RamSource {
     fn acquire<B: Binning>(talc: &mut Talc<Self, B>, layout: Layout) -> Result<(), ()> {
         let wanted = layout.size() as u64 + layout.align() as u64 + OVERHEAD;
@@ -49,7 +49,7 @@ unsafe impl Source for RamSource {
             return Err(());
         };
         let size = (u64::from(count) * HUGE_PAGE_SIZE) as usize;
-        // SAFETY: the run has just been handed out and is never given back.
+        // SAFETY: the chunks have just been allocated and are never freed.
         unsafe { talc.claim(memory, size) }.map(|_| ()).ok_or(())
     }
 }
@@ -57,7 +57,7 @@ unsafe impl Source for RamSource {
 /// The type of the global allocator.
 pub type Heap = TalcLock<spin::Mutex<()>, RamSource>;
 
-/// The heap, still without memory.
+/// The heap, without memory at first.
 #[must_use]
 pub const fn new() -> Heap {
     TalcLock::new(RamSource)

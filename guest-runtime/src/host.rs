@@ -1,5 +1,5 @@
-//! Calls out of the VM: host calls, doorbells, the end of the program. Each is an
-//! exit and costs microseconds (tens of them on paravirtual KVM).
+//! Exits to the host: host calls, notifications, the end of the program. Each takes microseconds
+//! (tens of them on paravirtual KVM).
 
 use crate::errno::Errno;
 use crate::hotness::Counters;
@@ -13,7 +13,7 @@ use hartline_abi::report::ExitReport;
 /// Leaves the VM through `port`; returns when the host has served the access.
 pub type Doorbell = fn(port: u16);
 
-/// The shared pages and the way to the other side of them.
+/// The shared pages and the means to call their other side.
 #[derive(Debug, Clone, Copy)]
 pub struct Host {
     shared: NonNull<Shared>,
@@ -22,8 +22,8 @@ pub struct Host {
 
 impl Host {
     /// # Safety
-    /// `shared` must point to the shared pages for as long as the program runs, and
-    /// nothing else in the guest may refer to them but through copies of this value.
+    /// `shared` must point to the shared pages for as long as the program runs, and nothing else in
+    /// the guest may access them except through copies of this value.
     #[must_use]
     pub const unsafe fn new(shared: NonNull<Shared>, doorbell: Doorbell) -> Host {
         Host { shared, doorbell }
@@ -37,7 +37,7 @@ impl Host {
         unsafe { &*addr_of!((*self.shared.as_ptr()).boot) }
     }
 
-    /// Whether the host has newer translation images than it told before.
+    /// Whether the host has newer translation images than it has announced before.
     #[must_use]
     pub fn has_new_images(&self) -> bool {
         // SAFETY: a field of the live structure that is only accessed atomically.
@@ -45,9 +45,9 @@ impl Host {
         word.swap(0, Ordering::SeqCst) != 0
     }
 
-    /// Tells the VMM when the next thing happens by itself, ns of `CLOCK_MONOTONIC`
-    /// (`u64::MAX`: nothing will), so that it asks for attention then. Leaves the VM if it
-    /// would look later than `latest`.
+    /// Announces the time of the next timer event to the VMM, ns of `CLOCK_MONOTONIC` (`u64::MAX`:
+    /// none), so that it kicks the hart then. Leaves the VM if the VMM would check later than
+    /// `latest`.
     pub fn announce_time(&self, at: u64, latest: u64) {
         // SAFETY: a field of the live structure that is only accessed atomically.
         let next = unsafe { &*addr_of!((*self.shared.as_ptr()).next_time) };
@@ -57,10 +57,10 @@ impl Host {
         }
     }
 
-    /// Where interpreted code is counted.
+    /// The counters of interpreted code.
     #[must_use]
     pub fn hotness(&self) -> Counters {
-        // SAFETY: a field of the live structure, mapped as long as that (`new`).
+        // SAFETY: a field of the live structure, which stays mapped as long (`new`).
         unsafe {
             let table = addr_of_mut!((*self.shared.as_ptr()).hotness);
             Counters::new(NonNull::new_unchecked(table))
@@ -75,7 +75,7 @@ impl Host {
 
     /// Leaves the VM through `port`, one of [`hartline_abi::port`].
     pub fn ring(&self, port: u16) {
-        // Everything stored before is in memory before the exit.
+        // All earlier stores are in memory before the exit.
         compiler_fence(Ordering::SeqCst);
         (self.doorbell)(port);
         compiler_fence(Ordering::SeqCst);
@@ -86,10 +86,10 @@ impl Host {
         unsafe { addr_of_mut!((*self.shared.as_ptr()).call) }
     }
 
-    /// Makes a host call; `args` come back with further results.
+    /// Makes a host call; `args` returns further results.
     ///
     /// # Errors
-    /// What the host answered.
+    /// The error that the host returned.
     pub fn call(&self, operation: Operation, args: &mut [u64; 6]) -> Result<u64, Errno> {
         let mailbox = self.mailbox();
         // SAFETY: the mailbox is this vCPU's own; the VMM reads it only inside `ring`.
@@ -109,15 +109,15 @@ impl Host {
     /// The data buffer of host calls: filled before, or read after, [`call`](Self::call).
     #[must_use]
     pub fn call_data(&mut self) -> &mut [u8; CALL_DATA] {
-        // SAFETY: the VMM touches the buffer only inside `ring`, during which this
-        // borrow cannot be alive as `call` is made by the same vCPU.
+        // SAFETY: the VMM accesses the buffer only inside `ring`. This borrow cannot be alive then,
+        // as `call` is made by the same vCPU.
         unsafe { &mut (*self.mailbox()).data }
     }
 
-    /// Accesses registers of virtio devices in order.
+    /// Accesses registers of virtio devices, in order.
     ///
     /// # Errors
-    /// What the host answered.
+    /// The error that the host returned.
     pub fn access_registers(mut self, accesses: &mut [RegisterAccess]) -> Result<(), Errno> {
         for part in accesses.chunks_mut(MAX_REGISTER_ACCESSES) {
             let (places, _) = self
@@ -136,10 +136,10 @@ impl Host {
         Ok(())
     }
 
-    /// Tells the VMM which image file, by its guest-physical address, is in an image
-    /// window, below [`IMAGE_WINDOWS`](hartline_abi::layout::IMAGE_WINDOWS).
+    /// Tells the VMM the image file, by its guest-physical address, in an image window, whose
+    /// number is below [`IMAGE_WINDOWS`](hartline_abi::layout::IMAGE_WINDOWS).
     pub fn announce_window(&self, number: u64, gpa: u64) {
-        // SAFETY: a place in the array; the VMM reads it only when nothing depends on it.
+        // SAFETY: an element of the array; the VMM reads it only when nothing depends on it.
         unsafe {
             let windows = addr_of_mut!((*self.shared.as_ptr()).windows).cast::<u64>();
             windows.add(number as usize).write_volatile(gpa);

@@ -1,5 +1,4 @@
-//! Counting what the interpreter executes, for the VMM to translate it
-//! ([`hartline_abi::hotness`]).
+//! Counters of interpreted code, for the VMM to translate it ([`hartline_abi::hotness`]).
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
@@ -12,22 +11,22 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counts in `table`.
+    /// Creates counters in `table`.
     ///
     /// # Safety
-    /// It stays mapped as long as the program runs.
+    /// `table` must stay mapped as long as the program runs.
     #[must_use]
     pub const unsafe fn new(table: NonNull<Hotness>) -> Counters {
         Counters { table }
     }
 
-    /// Control came to `pc`, where there is no translation of `variant` to go on with.
+    /// Counts that execution reached `pc`, where there is no translation of `variant`.
     #[inline]
     pub fn count(&self, pc: u64, variant: u32) {
         let place = place(pc, variant);
         // SAFETY: mapped (`new`), and accessed as atomics only.
         let hot = unsafe { &(&(*self.table.as_ptr()).slots)[slot(place)] };
-        // This hart is the only writer: an addition need not be one operation.
+        // This hart is the only writer, so the addition need not be atomic.
         let count = hot.count.load(Ordering::Relaxed);
         let count = match hot.place.load(Ordering::Relaxed) == place {
             true => count + 1,
@@ -71,7 +70,7 @@ mod tests {
             counters.count(rival, 0);
         }
         assert_eq!(at(table, rival), (rival, 12));
-        // Another variant of the same code is another place.
+        // Another variant of the same code is another key.
         counters.count(hot, 1);
         assert_eq!(at(table, rival), (rival, 12));
         assert_eq!(at(table, hot | 1), (hot | 1, 1));

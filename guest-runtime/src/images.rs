@@ -1,4 +1,4 @@
-//! Translation images: which host function runs which guest address.
+//! Translation images: the host functions for guest addresses.
 
 use crate::chaos::Mask;
 use crate::dispatch_cache::DispatchCache;
@@ -13,7 +13,7 @@ use hartline_abi::image::{
 };
 use hartline_abi::layout::PAGE_SIZE;
 
-/// What an image was made from, and where it is mapped.
+/// The file that an image was translated from, and its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
     /// Inode of the ELF file in the root file system tree.
@@ -26,13 +26,13 @@ pub struct Origin {
     pub gpa: u64,
 }
 
-/// One image, checked.
+/// A checked image.
 #[derive(Debug, Clone)]
 pub struct Image {
     origin: Origin,
-    /// Guest text that it translates, at its place in the address space.
+    /// Guest addresses of the text that it translates.
     text: Range<u64>,
-    /// Pages of guest memory that it was made from, besides the text.
+    /// Pages of guest memory, besides the text, that it depends on.
     pages: Rc<[Range<u64>]>,
     /// The image file.
     file: Range<u64>,
@@ -40,24 +40,24 @@ pub struct Image {
     code: Range<u64>,
     table: &'static [u32],
     functions: &'static [FunctionEntry],
-    /// Keeps the window's load bias as it is while this image or a copy of it exists.
+    /// Keeps the window's load bias unchanged while this image or a copy of it exists.
     #[expect(dead_code, reason = "held, not read: without it the window is free")]
     lease: Lease,
     mask: Mask,
 }
 
-/// A place in translated code.
+/// A location in translated code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Location {
-    /// The image that has the code.
+    /// The image that contains the code.
     pub origin: Origin,
-    /// Bytes from the image file's start.
+    /// Offset in the image file, bytes.
     pub image_offset: u64,
-    /// Guest address of the function's entry; 0 if it belongs to none.
+    /// Guest address of the function's entry; 0 if the code belongs to no function.
     pub function: u64,
 }
 
-/// The header of the image file `bytes`, if it is one that this runtime can use.
+/// The header of the image file `bytes`, if this runtime can use the file.
 #[must_use]
 pub fn header(bytes: &[u8]) -> Option<ImageHeader> {
     // SAFETY: a header is integers only; the slice is long enough.
@@ -74,8 +74,8 @@ pub fn header(bytes: &[u8]) -> Option<ImageHeader> {
     usable.then_some(header)
 }
 
-/// The pages of the image that hold code, as offsets; no other page is executable.
-/// `None` if they are not in a file of `length` bytes or hold something else too.
+/// The pages of the image with code, as offsets; no other page is executable. `None` if they are
+/// not within a file of `length` bytes, or contain something else too.
 #[must_use]
 pub fn code_pages(header: &ImageHeader, length: u64) -> Option<Range<u64>> {
     let start = header.code_offset;
@@ -90,9 +90,9 @@ pub fn code_pages(header: &ImageHeader, length: u64) -> Option<Range<u64>> {
 }
 
 impl Image {
-    /// The image whose file is `bytes`, which holds only while the guest's memory in `pages`
-    /// stays as it is. `lease` is that of the window in which the file is mapped. `None` if
-    /// it is not a usable image.
+    /// Creates the image with the file `bytes`, which is valid only while the guest's memory in
+    /// `pages` does not change. `lease` belongs to the window in which the file is mapped. `None`
+    /// if the image is not usable.
     #[must_use]
     pub fn new(
         bytes: &'static [u8],
@@ -118,19 +118,19 @@ impl Image {
         })
     }
 
-    /// The same with part of its functions.
+    /// The same image with some of its functions hidden.
     #[must_use]
     pub(crate) fn with_mask(self, mask: Mask) -> Image {
         Image { mask, ..self }
     }
 
-    /// First guest address that it translates.
+    /// First guest address of the text.
     #[must_use]
     pub fn text_start(&self) -> u64 {
         self.text.start
     }
 
-    /// Whether it was made from memory in `range`.
+    /// Whether the image depends on memory in `range`.
     fn depends_on(&self, range: &Range<u64>) -> bool {
         let mut all = core::iter::once(&self.text).chain(self.pages.iter());
         all.any(|part| part.start < range.end && range.start < part.end)
@@ -154,54 +154,53 @@ fn part(bytes: &'static [u8], offset: u64, length: u64) -> Option<&'static [u8]>
     bytes.get(offset..end)
 }
 
-/// `count` elements at `offset`, if they are inside and aligned.
+/// `count` elements at `offset`, if they are within `bytes` and aligned.
 fn array<T: IntegersOnly>(bytes: &'static [u8], offset: u64, count: u64) -> Option<&'static [T]> {
     let bytes = part(bytes, offset, count.checked_mul(size_of::<T>() as u64)?)?;
     let pointer = bytes.as_ptr().cast::<T>();
     if !pointer.is_aligned() {
         return None;
     }
-    // SAFETY: in bounds, aligned, never written; any bytes are a value of the type.
+    // SAFETY: in bounds, aligned, and never written; all bytes are valid values of the type.
     Some(unsafe { core::slice::from_raw_parts(pointer, count as usize) })
 }
 
-/// Types for which any bytes are a value.
+/// Types for which all bytes are valid values.
 ///
 /// # Safety
-/// Only integers inside, no padding.
+/// The type must consist of integers only, without padding.
 unsafe trait IntegersOnly {}
 // SAFETY: an integer.
 unsafe impl IntegersOnly for u32 {}
-// SAFETY: three integers that fill it.
+// SAFETY: three integers that fill the structure.
 unsafe impl IntegersOnly for FunctionEntry {}
 
-/// All images of a program. Their texts may overlap: the newest image that has an
-/// entry for an address counts.
+/// All images of a program. Their texts may overlap: the newest image with an entry for an address
+/// is used.
 #[derive(Debug, Clone, Default)]
 pub struct Images {
-    /// Oldest first.
+    /// Images in use, oldest first.
     images: Vec<Image>,
-    /// Those that were replaced. Host frames may still be in them.
+    /// Replaced images. Host frames may still return to them.
     retired: Vec<Image>,
-    /// Those that were forgotten while another vCPU was in the middle of their code: it goes on
-    /// there up to its next safepoint.
+    /// Dropped images whose code another vCPU was executing: it continues there up to its next
+    /// safepoint.
     left: Vec<Image>,
-    /// Guest addresses around the last one looked up for which `candidates` are all
-    /// images that there are.
+    /// Guest addresses around the last lookup for which `candidates` are all images.
     near: Range<u64>,
-    /// Newest first.
+    /// Images for `near`, newest first.
     candidates: Vec<usize>,
     /// The [variant] that the process uses.
     pub(crate) variant: u32,
-    /// What was new when the process last asked for images.
+    /// The generation of translations when the process last asked for images.
     pub(crate) generation: u64,
-    /// A cache for each vCPU: translated code of others reads theirs without a lock.
-    /// Processes with the same images have the same ones.
+    /// A cache for each vCPU, which its translated code reads without a lock. Processes with the
+    /// same images share their caches.
     caches: Rc<RefCell<Vec<DispatchCache>>>,
 }
 
 impl Images {
-    /// None yet, for a process that is to use `variant`.
+    /// No images yet, for a process that uses `variant`.
     #[must_use]
     pub fn new(variant: u32) -> Self {
         Self {
@@ -210,7 +209,7 @@ impl Images {
         }
     }
 
-    /// Adds an image, in place of an older one of the same file, variant and bias.
+    /// Adds an image, which replaces an older one of the same file, variant and bias.
     pub fn add(&mut self, image: Image) {
         let name = |origin: Origin| (origin.inode, origin.variant, origin.bias);
         let new = name(image.origin);
@@ -229,7 +228,7 @@ impl Images {
         origins.any(|origin| (origin.gpa, origin.bias) == (gpa, bias))
     }
 
-    /// Those of a child process, which has no host frames.
+    /// The images of a child process, which has no host frames.
     #[must_use]
     pub fn fork(&self) -> Self {
         Self {
@@ -238,7 +237,7 @@ impl Images {
         }
     }
 
-    /// All in whose code a vCPU may be.
+    /// All images whose code a vCPU may be executing.
     fn all(&self) -> impl Iterator<Item = &Image> {
         self.kept().chain(&self.left)
     }
@@ -247,8 +246,8 @@ impl Images {
         self.images.iter().chain(&self.retired)
     }
 
-    /// Where translated code on vCPU `cpu` looks before it calls the dispatcher: another
-    /// place when images have changed.
+    /// Address of the cache that translated code on vCPU `cpu` reads before it calls the
+    /// dispatcher. It may change whenever images change.
     #[must_use]
     pub fn cache_address(&self, cpu: usize) -> u64 {
         self.with_cache(cpu, |cache| cache.address())
@@ -262,7 +261,7 @@ impl Images {
         work(&mut caches[cpu])
     }
 
-    /// The host function for the guest address `pc`, if it is the entry of one.
+    /// The host function for the guest address `pc`, if `pc` is a function entry.
     #[must_use]
     #[inline]
     pub fn lookup(&mut self, pc: u64) -> Option<u64> {
@@ -273,8 +272,7 @@ impl Images {
         candidates.find_map(|&index| self.images[index].lookup(pc))
     }
 
-    /// As [`lookup`](Self::lookup), for a jump that is likely to be made again on vCPU
-    /// `cpu`.
+    /// As [`lookup`](Self::lookup), for a jump that is likely to be repeated on vCPU `cpu`.
     #[must_use]
     pub fn lookup_jump(&mut self, pc: u64, cpu: usize) -> Option<u64> {
         let host = self.lookup(pc)?;
@@ -282,7 +280,7 @@ impl Images {
         Some(host)
     }
 
-    /// Finds the images for the addresses around `pc`.
+    /// Sets the candidates for the addresses around `pc`.
     #[cold]
     fn approach(&mut self, pc: u64) {
         self.candidates.clear();
@@ -315,15 +313,15 @@ impl Images {
         self.all().any(|image| image.code.contains(&rip))
     }
 
-    /// The guest address that the text of the image with the host address `rip` in its
-    /// code starts at, if it is of the precise variant.
+    /// The start of the guest text of the image with the host address `rip` in its code, if the
+    /// image is of the precise variant.
     #[must_use]
     pub fn precise_text(&self, rip: u64) -> Option<u64> {
         let image = self.all().find(|image| image.code.contains(&rip))?;
         (image.origin.variant == variant::PRECISE).then_some(image.text.start)
     }
 
-    /// Forgets all images: no host frame may be returned to. Their windows stay as they are until
+    /// Drops all images: no host frame may be returned to. Their windows stay reserved until
     /// [`release`](Self::release).
     pub fn clear(&mut self) {
         self.left.append(&mut self.images);
@@ -331,12 +329,12 @@ impl Images {
         self.forget_lookups();
     }
 
-    /// No vCPU is in the code of forgotten images any more.
+    /// Releases dropped images, whose code no vCPU executes any more.
     pub fn release(&mut self) {
         self.left.clear();
     }
 
-    /// What is at the host address `rip`, if it is translated code.
+    /// The location of the host address `rip`, if it is in translated code.
     #[must_use]
     pub fn locate(&self, rip: u64) -> Option<Location> {
         let image = self.all().find(|image| image.code.contains(&rip))?;
@@ -352,15 +350,15 @@ impl Images {
         })
     }
 
-    /// Whether an image in use was made from memory in `range`.
+    /// Whether an image in use depends on memory in `range`.
     #[must_use]
     pub fn depend_on(&self, range: &Range<u64>) -> bool {
         self.kept().any(|image| image.depends_on(range))
     }
 
-    /// Forgets the images made from memory in `range`, which is about to change. `true` if
+    /// Drops the images that depend on memory in `range`, which is about to change. Returns whether
     /// there were any: then no host frame may be returned to. As with [`clear`](Self::clear),
-    /// windows stay until [`release`](Self::release).
+    /// windows stay reserved until [`release`](Self::release).
     pub fn invalidate(&mut self, range: &Range<u64>) -> bool {
         let before = self.images.len();
         let goes = |image: &mut Image| image.depends_on(range);
@@ -415,7 +413,7 @@ mod tests {
             host: 16,
             host_length: 32,
         };
-        // SAFETY: all inside the leaked array, at aligned places.
+        // SAFETY: all writes are inside the leaked array, at aligned addresses.
         unsafe {
             base.cast::<ImageHeader>().write(header);
             // The directory, a block without entries, and one with the function.
@@ -433,7 +431,7 @@ mod tests {
         Image::new(bytes, origin, Rc::default(), Lease::default())
     }
 
-    /// Another vCPU may be in the middle of code that is forgotten.
+    /// Another vCPU may be executing code that is dropped.
     #[test]
     fn forgotten_code_is_known_until_it_is_released() {
         let bytes = image_bytes(|_| {});
@@ -485,7 +483,7 @@ mod tests {
         let mut images = Images::default();
         images.add(image(old, origin(0)).unwrap());
         assert_eq!(images.lookup(0x1004), Some(code(old) + 16));
-        // Text 0xffc..0x100c with an entry at 0x1000; the old one is 0x1000..0x1010.
+        // Text 0xffc..0x100c with an entry at 0x1000; the old text is 0x1000..0x1010.
         let other = Origin {
             variant: 1,
             ..origin(0)
@@ -515,7 +513,7 @@ mod tests {
         images.add(image(new, newer).unwrap());
         assert_eq!(images.lookup(0x1004), Some(code(new) + 16));
         assert!(images.has(0x8000, 0) && !images.has(0x1000, 0));
-        // Host frames may still be in the old one.
+        // Host frames may still return to the old one.
         assert!(images.contains_host(code(old) + 20));
         assert_eq!(images.locate(code(old) + 20).unwrap().origin, origin(0));
         assert!(images.invalidate(&(0x1000..0x1002)));

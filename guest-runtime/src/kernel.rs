@@ -1,4 +1,4 @@
-//! All state of the library OS, and what interrupts the task that runs.
+//! The state of the library OS, and the events that interrupt the running task.
 
 use crate::chaos::Chaos;
 use crate::dispatch;
@@ -34,86 +34,86 @@ use hartline_isa::Trap;
 
 /// Length of `ecall`, bytes.
 const ECALL_LENGTH: u64 = 4;
-/// Registers of the system call ABI.
+/// Number of register a0 in the system call ABI.
 const A0: usize = 10;
 const A7: usize = 17;
 
-/// What happens after a system call or an interruption.
+/// How the program continues after a system call or an interruption.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
-    /// The program goes on where it was.
+    /// The program continues where it was.
     Continue,
-    /// The program goes on at `Hart::pc`, without any host frame.
+    /// The program continues at `Hart::pc`, without any host frame.
     Restart,
-    /// The same; the registers are those of another task or program than before.
+    /// As `Restart`, but the registers belong to another task or program than before.
     Replaced,
     /// The program has ended.
     End(End),
 }
 
-/// The library OS.
+/// The state of the library OS.
 pub struct Kernel {
-    /// The way out of the VM.
+    /// The interface to the host.
     pub host: Host,
     /// Memory of the running process.
     pub memory: AddressSpace,
-    /// Its files, and those of the VM.
+    /// Files of the running process, and of the VM.
     pub files: Files,
     /// The running task.
     pub task: Box<Task>,
-    /// Its process.
+    /// The running process.
     pub process: Box<Process>,
-    /// Signals of both.
+    /// Signals of the running task and process.
     pub signals: Signals,
     /// All other tasks.
     pub scheduler: Scheduler,
-    /// Tasks that wait for words of memory.
+    /// Tasks that wait for futexes.
     pub futexes: Futexes,
-    /// When timers expire.
+    /// Times at which timers expire.
     pub timers: TimerQueue,
-    /// The process group that reads from the terminal.
+    /// The foreground process group of the terminal.
     pub foreground: u32,
     /// Random numbers for the program.
     pub random: Random,
-    /// What the call being served decided about the program's way on.
+    /// How the program continues after the current system call.
     pub control: Control,
-    /// System calls are traced (`--strace`).
+    /// Whether system calls are traced (`--strace`).
     pub traces: bool,
-    /// System calls made so far.
+    /// Number of system calls so far.
     pub syscalls: u64,
-    /// System calls that are not implemented: number and how often, in order of the first.
+    /// System calls that are not implemented: number and count, in the order of their first use.
     pub missing: Vec<[u32; 2]>,
-    /// Times the interpreter was entered from translated code.
+    /// Number of times that translated code entered the interpreter.
     pub interpreter_entries: u64,
     /// Translation images of the running process.
     pub images: Images,
-    /// Translation images that the host gave.
+    /// Translation images from the host.
     pub(crate) translations: Translations,
-    /// Counts interpreted code.
+    /// Counters of interpreted code.
     pub hotness: Counters,
     pub(crate) interpreter: Box<Interpreter>,
-    /// The interpreter is executing an instruction: a fault is the program's.
+    /// The interpreter is executing an instruction: a fault belongs to the program.
     pub(crate) interpreting: bool,
-    /// What each vCPU runs.
+    /// The state of each vCPU.
     pub(crate) cpus: Vec<CpuState>,
-    /// The vCPU that the fields above belong to: the one that has the lock, or had it last.
+    /// The vCPU that the fields above belong to: the lock's holder, or its last holder.
     pub(crate) cpu: usize,
-    /// When the interpreter began while this vCPU has the lock.
+    /// When the interpreter started since this vCPU took the lock, ns.
     pub(crate) arrived: u64,
     hart: NonNull<Hart>,
     pub(crate) interpret_only: bool,
-    /// Where the interpreter may fetch, as far as it was looked up.
+    /// Memory around the last fetch from which the interpreter may fetch.
     fetch: Range<u64>,
-    /// The interpreter is on its way from a checkpoint to the load that faulted.
+    /// The interpreter is executing from a checkpoint to the load that faulted.
     pub(crate) replaying: bool,
-    /// What a seed decides.
+    /// Decisions of chaos.
     pub(crate) chaos: Chaos,
-    /// Checks what translated code does, if that is asked for.
+    /// Checks of translated code (`--check`).
     pub(crate) shadow: Option<Box<Shadow>>,
 }
 
 impl Kernel {
-    /// The library OS for a program that runs on `hart`, with nothing loaded yet.
+    /// Creates the library OS for a program that runs on `hart`, with nothing loaded yet.
     #[must_use]
     pub fn new(host: Host, memory: AddressSpace, files: Files, hart: &'static mut Hart) -> Kernel {
         let boot = host.boot();
@@ -156,15 +156,15 @@ impl Kernel {
         }
     }
 
-    /// The hart that made the call being served.
+    /// The hart that made the current call.
     pub fn hart(&mut self) -> &mut Hart {
-        // SAFETY: given up by `new`'s caller for ever; guest code, the only other user,
-        // does not run while the kernel does, but for the fields that are accessed
+        // SAFETY: the caller of `new` has given the reference up for ever. Guest code, the only
+        // other user, does not run while the kernel does, except for the fields that are accessed
         // atomically through `hart_pointer`.
         unsafe { self.hart.as_mut() }
     }
 
-    /// The hart of the vCPU that the kernel works for from now on.
+    /// Sets the hart of the vCPU that the kernel works for.
     pub(crate) fn set_hart(&mut self, hart: NonNull<Hart>) {
         self.hart = hart;
     }
@@ -173,8 +173,8 @@ impl Kernel {
         self.hart.as_ptr()
     }
 
-    /// Whether translated code may run at all: it rounds as MXCSR can, which has no RMM
-    /// and no reserved modes.
+    /// Whether translated code may run: MXCSR must have its rounding mode, and it has neither RMM
+    /// nor the reserved modes.
     #[must_use]
     pub fn may_translate(&mut self) -> bool {
         !self.interpret_only && !self.replaying && self.hart().frm < 4
@@ -189,7 +189,8 @@ impl Kernel {
         self.images.lookup(pc)
     }
 
-    /// The same for a jump out of translated code, which may be made again soon.
+    /// As [`translated_entry`](Self::translated_entry), for a jump from translated code, which is
+    /// likely to be repeated.
     pub(crate) fn jump_entry(&mut self) -> Option<u64> {
         let pc = self.hart().pc;
         if !self.may_translate() || self.chaos.refuses_translation() {
@@ -198,21 +199,22 @@ impl Kernel {
         self.images.lookup_jump(pc, self.cpu)
     }
 
-    /// Tells the host that control came to `Hart::pc`, where there is no translation.
+    /// Counts that execution reached `Hart::pc`, where there is no translation.
     #[inline]
     pub(crate) fn count_interpreted(&mut self) {
         let pc = self.hart().pc;
         self.hotness.count(pc, self.images.variant);
     }
 
-    /// Code that the interpreter may have decoded, or its permissions, has changed.
+    /// Drops decoded instructions and fetch permissions, because code or its permissions have
+    /// changed.
     pub fn forget_decoded(&mut self) {
         self.interpreter.flush();
         self.fetch = 0..0;
     }
 
-    /// Memory at `range` is about to change: what was made of code and constants there is
-    /// forgotten.
+    /// Drops everything that depends on code and constants in `range`, whose memory is about to
+    /// change.
     pub fn forget_code(&mut self, range: Range<u64>) {
         let range = whole_pages(range);
         let mut overlapping = self.memory.vmas().overlapping(range.clone());
@@ -237,8 +239,8 @@ impl Kernel {
         self.fetch.contains(&pc) || self.look_up_fetch(pc)
     }
 
-    /// End of the memory that holds `Hart::pc` and from which instructions may be
-    /// fetched: after [`fetch_allowed`](Self::fetch_allowed).
+    /// End of the memory around `Hart::pc` from which instructions may be fetched; valid after
+    /// [`fetch_allowed`](Self::fetch_allowed).
     pub(crate) fn fetch_end(&self) -> u64 {
         self.fetch.end
     }
@@ -254,7 +256,7 @@ impl Kernel {
         }
     }
 
-    /// Sends the fault of a fetch at `Hart::pc` that is not allowed.
+    /// Sends the signal of a forbidden fetch at `Hart::pc`.
     pub(crate) fn fetch_fault(&mut self) {
         let pc = self.hart().pc;
         let why = self.memory.check(pc, Access::Execute);
@@ -268,9 +270,9 @@ impl Kernel {
         });
     }
 
-    /// Lets the hart stand at the last checkpoint of translated code of the precise
-    /// variant, whose text starts at `text`; behind it if it is a store that was done
-    /// and `behind` is set.
+    /// Moves the hart to the last checkpoint of translated code of the precise variant, whose text
+    /// starts at `text`. If `behind` is set and the checkpoint is a store, the hart moves behind
+    /// the store, which has been done.
     pub(crate) fn roll_back(&mut self, text: u64, behind: bool) {
         let hart = self.hart();
         let place = hart.fault_place;
@@ -284,26 +286,24 @@ impl Kernel {
         hart.pc = text.wrapping_add(u64::from(distance) + length);
     }
 
-    /// The address that the instruction being interpreted accesses, and whether it
-    /// writes there.
+    /// The address that the interpreted instruction accesses, and whether it writes there.
     pub(crate) fn interpreted_access(&mut self) -> Option<(u64, bool)> {
-        // SAFETY: as `hart()`; the interpreter was interrupted for good.
+        // SAFETY: as `hart()`; the interrupted interpreter does not continue.
         let hart = unsafe { self.hart.as_ref() };
         self.interpreter.access(hart)
     }
 
-    /// Has the interpreter execute what comes until a fault.
+    /// Makes the interpreter execute instructions up to a fault.
     pub(crate) fn replay(&mut self) {
         self.replaying = true;
     }
 
-    /// Ends [`replay`](Self::replay): what comes now comes after the fault, or there is
-    /// none any more.
+    /// Ends [`replay`](Self::replay), after the fault or because there is none.
     pub(crate) fn end_replay(&mut self) {
         self.replaying = false;
     }
 
-    /// Sends the signal of a fault whose registers are exact.
+    /// Sends the signal of a fault with exact registers.
     pub(crate) fn fault(&mut self, fault: Fault) {
         self.end_replay();
         let info = SigInfo::fault(fault.signal, fault.code, fault.address);
@@ -318,23 +318,23 @@ impl Kernel {
         dispatch::ask_attention(self.hart_pointer());
     }
 
-    /// Whether the host or the kernel asks for [`attend`](Self::attend).
+    /// Whether the host or the kernel has kicked the hart ([`attend`](Self::attend)).
     pub(crate) fn attention(&self) -> bool {
         dispatch::attention(self.hart_pointer())
     }
 
-    /// Lets translated code look where the images in use remember jumps.
+    /// Sets the dispatch cache of the running process's images for translated code.
     pub(crate) fn use_dispatch_cache(&mut self) {
         self.hart().dispatch_cache = self.images.cache_address(self.cpu);
     }
 
-    /// Another program may be at the same addresses from now on.
+    /// Drops the fetch permissions, because another program may be at the same addresses.
     pub(crate) fn forget_fetch(&mut self) {
         self.fetch = 0..0;
     }
 
-    /// Takes over the signals that the host has sent: those of the terminal are for its
-    /// foreground process group, the others for the first process.
+    /// Takes the signals of the host: signals of the terminal are for its foreground process group,
+    /// others for the first process.
     pub(crate) fn absorb_signals(&mut self) {
         use number::{SIGINT, SIGQUIT, SIGTSTP, SIGWINCH};
         let shared = self.host.shared().as_ptr();
@@ -354,15 +354,15 @@ impl Kernel {
         }
     }
 
-    /// Whether a signal waits for delivery: a blocking call returns `EINTR` if so, and
-    /// otherwise goes on waiting although the host interrupted it.
+    /// Whether a signal is deliverable: a blocking call then returns `EINTR`. Otherwise the call
+    /// continues to wait although the host has interrupted it.
     pub fn interrupted(&mut self) -> bool {
         self.absorb_signals();
         self.signals.is_deliverable()
     }
 
-    /// Lets the running task go on at `Hart::pc` without host frames: makes its system
-    /// call again, if it waited in one, and serves a request for attention.
+    /// Continues the running task at `Hart::pc` without host frames: repeats its system call, if it
+    /// waited in one, and serves a kick.
     pub(crate) fn resume(&mut self) -> Control {
         self.arm_safepoints();
         if self.task.retry.is_some() {
@@ -374,8 +374,8 @@ impl Kernel {
         control
     }
 
-    /// Serves a request for attention: delivers signals, and lets another task run if
-    /// this one's time is over. `Hart::pc` is where the program goes on.
+    /// Serves a kick: delivers signals, and switches tasks if the time slice is over. The program
+    /// continues at `Hart::pc`.
     pub(crate) fn attend(&mut self) -> Control {
         if !self.attention() {
             return Control::Continue;
@@ -389,7 +389,7 @@ impl Kernel {
         self.poll_network();
         self.attend_disks();
         if self.process.state == State::Stopped {
-            // By a thread on another vCPU.
+            // A thread on another vCPU has stopped the process.
             self.suspend();
             return Control::Restart;
         }
@@ -407,7 +407,7 @@ impl Kernel {
         }
     }
 
-    /// Delivers what is pending.
+    /// Delivers pending signals.
     fn deliver(&mut self) -> Control {
         if self.traces
             && let Some(info) = self.signals.next_info()
@@ -421,14 +421,14 @@ impl Kernel {
             Delivery::Nothing => Control::Continue,
             Delivery::Stop(signal) => {
                 self.stop_process(signal);
-                // There may be more signals, or another task now.
+                // There may be more signals, or another task.
                 self.ask_attention();
                 Control::Restart
             }
             Delivery::Handler => {
                 self.end_replay();
-                // One frame at a time: the next signal interrupts the handler's first
-                // instruction, as on Linux.
+                // One frame at a time: as on Linux, the next signal interrupts the handler at its
+                // first instruction.
                 self.ask_attention();
                 Control::Restart
             }
@@ -439,7 +439,7 @@ impl Kernel {
         }
     }
 
-    /// Serves a trap of the instruction at `Hart::pc`.
+    /// Handles a trap of the instruction at `Hart::pc`.
     pub(crate) fn trap(&mut self, trap: Trap) -> Control {
         let pc = self.hart().pc;
         let (signal, cause, address) = match trap {
@@ -487,14 +487,14 @@ impl Kernel {
             }
             match (&self.control, result) {
                 (Control::Replaced, _) => {
-                    // `execve` gave another program.
+                    // `execve` has replaced the program.
                     self.trace_exit(Ok(0));
                     return Control::Restart;
                 }
                 (_, Err(Errno::ERESTARTSYS)) => {}
                 _ => break result,
             }
-            // What others see of a task that waits: it is about to make the call.
+            // Other vCPUs see a waiting task before its `ecall`.
             let hart = self.hart();
             hart.pc = hart.pc.wrapping_sub(ECALL_LENGTH);
             if !self.wait() {
@@ -542,18 +542,18 @@ impl Kernel {
         self.hart().x[A0] = result.unwrap_or_else(Errno::as_result);
     }
 
-    /// Whether the interrupted call is made again, with the time limit that it had, when the
-    /// process goes on after the signal that stops it now.
+    /// Whether the interrupted call is repeated, with its old time limit, when the process
+    /// continues after the signal that stops it now.
     fn goes_on_after_stop(&mut self, number: u64) -> bool {
         let goes_on = self.signals.next_stops() && syscall::survives_stop(number);
         if goes_on && self.task.retry.is_none() {
-            // It starts anew, and sets its mask again.
+            // The repeated call starts again, and sets its mask again.
             self.signals.restore_mask();
         }
         goes_on
     }
 
-    /// Lets an interrupted call be made again after the handler, if Linux would.
+    /// Makes an interrupted call repeat after the handler, if Linux restarts it.
     fn maybe_repeat(&mut self, number: u64, arguments: &[u64; 6]) {
         let repeats = syscall::is_repeated(number) && self.signals.next_restarts();
         if repeats || syscall::always_restarts(number, arguments) {
@@ -564,7 +564,7 @@ impl Kernel {
     }
 }
 
-/// The signal of a memory access that cannot be made, and its `si_code`.
+/// The signal of a forbidden memory access, and its `si_code`.
 pub(crate) fn fault_signal(fault: memory::Fault) -> (u8, i32) {
     const SEGV_MAPERR: i32 = 1;
     const SEGV_ACCERR: i32 = 2;
@@ -587,7 +587,7 @@ impl core::fmt::Debug for Kernel {
 
 const _: () = assert!(core::mem::offset_of!(Shared, signals) % 8 == 0);
 
-/// The pages that a range touches.
+/// The pages that a range overlaps.
 fn whole_pages(range: Range<u64>) -> Range<u64> {
     let end = range.end.checked_next_multiple_of(PAGE_SIZE);
     range.start & !(PAGE_SIZE - 1)..end.unwrap_or(u64::MAX)

@@ -1,8 +1,8 @@
-//! What runs inside the VM beside the translated program: the dispatcher, the
-//! interpreter and the library OS.
+//! The software inside the VM besides the translated program: the dispatcher, the interpreter and
+//! the library OS.
 //!
-//! The library is `no_std` but for its unit tests, which run on the host; the
-//! binary `hartline-runtime` adds what only an image inside a VM needs.
+//! The library is `no_std` except for its unit tests, which run on the host. The binary
+//! `hartline-runtime` adds the parts that only an image in a VM needs.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;

@@ -1,4 +1,4 @@
-//! How signals reach processes, and how those stop, go on and end.
+//! Delivery of signals to processes, and how processes stop, continue and end.
 
 use crate::exit::{self, End};
 use crate::futex;
@@ -15,10 +15,11 @@ use hartline_abi::call::Operation;
 /// Signals that stop a process unless they are handled or ignored.
 const STOPPING: u64 = bit(SIGSTOP) | bit(SIGTSTP) | bit(SIGTTIN) | bit(SIGTTOU);
 
-/// No file: who waits for any file looks at its pidfds.
+/// The inode of no file. A change of it wakes tasks that wait for any file, which check their
+/// pidfds.
 const NOBODY: Ino = Ino(0);
 
-/// What a signal of job control stops.
+/// The effect of a job control signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stopped {
     Nothing,
@@ -44,7 +45,7 @@ impl Kernel {
         signals.is_some_and(|signals| signals.is_timer_pending(number))
     }
 
-    /// Sends a signal to a process. One that has ended takes it and does nothing.
+    /// Sends a signal to a process; it has no effect on a zombie.
     pub fn signal_process(&mut self, pid: u32, info: SigInfo) {
         let signal = info.signal();
         let threads = self.threads(pid);
@@ -85,7 +86,7 @@ impl Kernel {
         self.notice(tid, signal);
     }
 
-    /// Sends a signal to all processes of a group. Whether there are any.
+    /// Sends a signal to all processes of a group. Returns whether there are any.
     pub fn signal_group(&mut self, group: u32, info: SigInfo) -> bool {
         let members: Vec<u32> = (self.processes())
             .filter(|process| process.group == group)
@@ -104,10 +105,10 @@ impl Kernel {
         }
     }
 
-    /// Lets a task see a signal that has been sent to it.
+    /// Kicks or wakes a task to which a signal was sent.
     fn notice(&mut self, tid: u32, signal: u8) {
         if self.blocked_by(tid) & bit(signal) != 0 {
-            // It may wait for a signalfd.
+            // The task may wait for a signalfd.
             let wait = self.task_mut(tid).and_then(|task| task.wait);
             if wait.is_some_and(|wait| wait.event == Event::AnyFile) {
                 self.wake(tid);
@@ -118,7 +119,7 @@ impl Kernel {
         self.wake(tid);
     }
 
-    /// What sending a signal does at once, handled or not.
+    /// Applies the immediate effects of a signal, whether it is handled or not.
     fn change_state_by(&mut self, pid: u32, signal: u8) {
         let dropped = match signal {
             SIGCONT => STOPPING,
@@ -145,8 +146,8 @@ impl Kernel {
         }
     }
 
-    /// What stops when the running process is to stop by a signal of job control. Nobody
-    /// in the VM could let the first process go on.
+    /// What stops if a job control signal stops the running process. Nothing in the VM could
+    /// continue the first process.
     fn stopped_by(&self, signal: u8) -> Stopped {
         let process = &self.process;
         match signal {
@@ -158,10 +159,10 @@ impl Kernel {
         }
     }
 
-    /// Stops the VM, as the job that it is of a shell of the host, and lets the first
-    /// process's group go on when it does.
+    /// Stops the VM, which is a job of a shell of the host, and continues the first process's group
+    /// afterwards.
     fn stop_machine(&mut self) {
-        // What was written before is seen; nobody is there to be told of an error.
+        // Earlier output becomes visible; there is no program to report an error to.
         let _ = self.files.streams.flush();
         let _ = self.host.call(Operation::Stop, &mut [0; 6]);
         let info = SigInfo::sent(SIGCONT, crate::signals::SI_KERNEL, 0, 0);
@@ -180,8 +181,8 @@ impl Kernel {
         !members.any(|process| has_controller(process.parent))
     }
 
-    /// Groups of the running process's session whose only link to the rest of it may be
-    /// that process: its own and those of its children.
+    /// The groups that the end of the running process may orphan: its own and those of its
+    /// children.
     fn dependent_groups(&self) -> Vec<u32> {
         let Process { pid, session, .. } = *self.process;
         let children = self.processes().filter(|process| process.parent == pid);
@@ -194,8 +195,8 @@ impl Kernel {
         groups
     }
 
-    /// Tells stopped processes of `groups` that nobody is left to let them go on: the
-    /// running process has ended.
+    /// Sends `SIGHUP` and `SIGCONT` to stopped groups of `groups` that the end of the running
+    /// process has orphaned.
     fn hang_up_orphans(&mut self, groups: &[u32]) {
         let session = self.process.session;
         for &group in groups {
@@ -210,7 +211,7 @@ impl Kernel {
         }
     }
 
-    /// Stops the running process by a signal, if it may, and lets another one run.
+    /// Stops the running process by a signal, if that is allowed, and switches to another one.
     pub(crate) fn stop_process(&mut self, signal: u8) {
         match self.stopped_by(signal) {
             Stopped::Nothing => return,
@@ -226,7 +227,7 @@ impl Kernel {
         self.suspend();
     }
 
-    /// Tells the parent of a process what has become of it.
+    /// Reports a state change of a process to its parent.
     fn tell_parent(&mut self, pid: u32, status: Status) {
         let Some(process) = self.process_mut(pid) else {
             return;
@@ -254,7 +255,8 @@ impl Kernel {
         self.wake_parent(parent);
     }
 
-    /// Ends the running process, and the VM with the first one; another task runs then.
+    /// Ends the running process, or the VM if it is the first process, and switches to another
+    /// task.
     pub(crate) fn end_process(&mut self, end: &End) {
         let (pid, status) = (
             self.process.pid,
@@ -302,13 +304,13 @@ impl Kernel {
         self.leave_task();
     }
 
-    /// Takes a zombie away.
+    /// Removes a zombie.
     pub(crate) fn reap(&mut self, pid: u32) {
         self.scheduler.remove_process(pid);
         self.files.process.registry.remove(pid);
     }
 
-    /// Children of a process that ends go to `init`, which does not wait for them.
+    /// Makes `init`, which does not wait for them, the parent of the children of an ended process.
     fn orphan_children(&mut self, pid: u32) {
         let children: Vec<u32> = (self.processes())
             .filter(|process| process.parent == pid)
@@ -329,20 +331,20 @@ impl Kernel {
         }
     }
 
-    /// The running process does not need its address space any more: the parent that
-    /// made it by `vfork` goes on.
+    /// Releases the address space of the running process, and resumes the parent that made the
+    /// process by `vfork`.
     pub(crate) fn give_memory_back(&mut self) {
         if let Some(parent) = self.process.vfork_parent.take() {
             self.wake(parent);
         }
     }
 
-    /// What the end of the running task does to the program's memory.
+    /// Updates the program's memory at the end of the running task.
     fn end_task_memory(&mut self) {
         futex::leave_robust_list(self);
         let address = core::mem::take(&mut self.task.clear_child_tid);
         let shared = self.process.threads > 1 || self.scheduler.space_users(self.process.space) > 1;
-        // A bad address is nobody's problem any more.
+        // An invalid address is ignored.
         if address != 0 && shared && user::write(&mut self.memory, address, &0u32).is_ok() {
             futex::wake_address(self, address, 1);
         }
@@ -358,8 +360,8 @@ impl Kernel {
         self.leave_task();
     }
 
-    /// Ends all threads of the running process but the running one, which becomes its
-    /// first: for `execve`.
+    /// Ends all threads of the running process except the running one, which becomes its first
+    /// thread; for `execve`.
     pub(crate) fn end_other_threads(&mut self) {
         for tid in self.threads(self.process.pid) {
             if tid != self.task.tid {
@@ -377,7 +379,7 @@ impl Kernel {
         }
     }
 
-    /// Lets a task wait for the end of a `vfork`.
+    /// Makes a task wait for the end of a `vfork`.
     pub(crate) fn wait_for_vfork(&mut self, child: u32) -> bool {
         let tid = self.task.tid;
         let process = self.process_mut(child);

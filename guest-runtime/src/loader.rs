@@ -1,4 +1,4 @@
-//! Loads the program: segments of it and of its program interpreter, initial stack.
+//! Program loading: the segments of the program and its program interpreter, and the initial stack.
 
 use crate::errno::Errno;
 use crate::kernel::Kernel;
@@ -15,24 +15,24 @@ use hartline_abi::boot::{BootInfo, FileEntry};
 use hartline_abi::elf::{ElfError, PROGRAM_HEADER_SIZE, Program, ProgramType, Segment};
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
 
-/// Where position-independent programs go: two thirds of the user space, as on Linux.
+/// Load address of position-independent programs: two thirds of the user space, as on Linux.
 const DYNAMIC_BASE: u64 = USER_END / 3 * 2;
-/// Top of the program's stack. The page above keeps it off the end of user space.
+/// Top of the program's stack. The page above separates it from the end of user space.
 const STACK_TOP: u64 = USER_END - PAGE_SIZE;
-/// Smallest and largest stack, whatever the limit is.
+/// Smallest and largest stack, whatever the limit is, bytes.
 const STACK_SIZES: (u64, u64) = (128 << 10, 1 << 30);
-/// Least distance from the stack's top to the area of `mmap`.
+/// Least distance from the top of the stack to the `mmap` area, bytes.
 const MAP_GAP: u64 = 128 << 20;
-/// Unmapped below the stack at least (`stack_guard_gap`).
+/// Least unmapped range below the stack (`stack_guard_gap`), bytes.
 const STACK_GUARD: u64 = 1 << 20;
 
-/// `li a7, 139; ecall`: what signal handlers return to.
+/// `li a7, 139; ecall`: the code that signal handlers return to.
 static TRAMPOLINE: [u8; 8] = [0x93, 0x08, 0xb0, 0x08, 0x73, 0, 0, 0];
 
-/// Why the program cannot be started.
+/// The reason why the program cannot be started.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LoadError {
-    /// It is neither in the root file system nor in a volume, or may not be executed.
+    /// It is neither in the root file system nor in a volume, or it is not executable.
     #[error("{}", reason(*.0))]
     File(Errno),
     /// Not an ELF file that can be loaded.
@@ -41,9 +41,9 @@ pub enum LoadError {
     /// Its program interpreter cannot be loaded.
     #[error("the program interpreter {path} cannot be loaded: {why}")]
     Interpreter {
-        /// Its path, as the program has it.
+        /// Path of the interpreter, as the program names it.
         path: alloc::string::String,
-        /// Why.
+        /// The reason.
         why: InterpreterError,
     },
     /// A shared object.
@@ -55,12 +55,12 @@ pub enum LoadError {
     /// Arguments and environment take more than a quarter of the stack.
     #[error("arguments and environment of {0} bytes do not fit the stack")]
     Arguments(usize),
-    /// The VMM's description is wrong.
+    /// The boot information of the VMM is wrong.
     #[error("the boot information is wrong: {0}")]
     Boot(&'static str),
 }
 
-/// Why a program interpreter cannot be loaded.
+/// The reason why a program interpreter cannot be loaded.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum InterpreterError {
     /// It is not in the root file system.
@@ -74,7 +74,7 @@ pub enum InterpreterError {
     NoEntry,
 }
 
-/// Why a file cannot be executed, for people.
+/// Explains why a file cannot be executed, in words.
 fn reason(error: Errno) -> Cow<'static, str> {
     match error {
         Errno::ENOENT => "no such file in the root file system or a volume".into(),
@@ -88,7 +88,7 @@ fn reason(error: Errno) -> Cow<'static, str> {
 /// The bytes of a read-only file of the VM.
 ///
 /// # Safety
-/// The VMM mapped the file as it says, for ever.
+/// The VMM has mapped the file as its entry says, and never unmaps it.
 #[must_use]
 pub unsafe fn file_bytes(file: &FileEntry) -> Option<&'static [u8]> {
     if file.length == 0 {
@@ -98,22 +98,22 @@ pub unsafe fn file_bytes(file: &FileEntry) -> Option<&'static [u8]> {
     Some(unsafe { core::slice::from_raw_parts(file.address as *const u8, file.length as usize) })
 }
 
-/// Loads the first program and lets the hart stand at its first instruction.
+/// Loads the first program, and sets the hart to its first instruction.
 ///
 /// # Errors
-/// Why it cannot be started.
+/// The reason why it cannot be started.
 pub fn load(kernel: &mut Kernel) -> Result<(), LoadError> {
     let boot = kernel.host.boot();
     let strings = Strings::take(kernel, boot)?;
     let file = first_program(kernel, boot.program, &strings.path)?;
     let interpreter = open_interpreter(kernel, &file.program()?)?;
-    // A program that the root file system does not have is without `/proc/self/exe`.
+    // Without an inode in the root file system the program has no `/proc/self/exe`.
     let _ = kernel.files.set_executable(&strings.path);
     load_files(kernel, &file, interpreter.as_ref(), strings)
 }
 
-/// The first program: an inode of the tree that the VMM has found; 0: what is at a path, also of
-/// a volume.
+/// The first program: the inode of the tree that the VMM has found, or, if that is 0, the file at
+/// `path`, which may be in a volume.
 fn first_program(kernel: &mut Kernel, inode: u32, path: &[u8]) -> Result<ElfFile, LoadError> {
     if inode == 0 {
         let found = kernel.executable(AT_FDCWD, path);
@@ -127,11 +127,11 @@ fn first_program(kernel: &mut Kernel, inode: u32, path: &[u8]) -> Result<ElfFile
     })
 }
 
-/// Loads a program and its program interpreter into the running process's address
-/// space, which is empty, and lets the hart stand at the first instruction.
+/// Loads a program and its program interpreter into the empty address space of the running process,
+/// and sets the hart to the first instruction.
 ///
 /// # Errors
-/// Why it cannot be started; then part of it may be there.
+/// The reason why it cannot be started; parts of it may be loaded then.
 pub(crate) fn load_files(
     kernel: &mut Kernel,
     file: &ElfFile,
@@ -161,40 +161,40 @@ pub(crate) fn load_files(
 /// An ELF file.
 #[derive(Debug)]
 pub(crate) struct ElfFile {
-    /// Its path, for `/proc/self/maps`.
+    /// Path of the file, for `/proc/self/maps`.
     pub path: Rc<[u8]>,
-    /// Its inode in the root file system tree, if it is a file of that.
+    /// Inode in the root file system tree, if the file is from the tree.
     pub inode: Option<u32>,
-    /// Its contents; those of the tree stay where they are.
+    /// Contents of the file; contents in the tree are not copied.
     pub bytes: Cow<'static, [u8]>,
 }
 
 impl ElfFile {
-    /// What is in it.
+    /// Parses the file.
     ///
     /// # Errors
-    /// If it is no program.
+    /// If the file is not a program.
     pub fn program(&self) -> Result<Program<'_>, ElfError> {
         Program::parse(&self.bytes)
     }
 }
 
-/// Where the program's files were loaded: load minus link-time addresses.
+/// Load biases of the program's files: load address minus link-time address.
 struct Places {
     bias: u64,
     interpreter: u64,
 }
 
-/// A program interpreter that is in place.
+/// A loaded program interpreter.
 struct Interpreter {
     bias: u64,
     entry: u64,
 }
 
-/// The program interpreter that a program asks for, checked.
+/// Opens and checks the program interpreter that a program names.
 ///
 /// # Errors
-/// Why it cannot be loaded.
+/// The reason why it cannot be loaded.
 pub(crate) fn open_interpreter(
     kernel: &mut Kernel,
     program: &Program<'_>,
@@ -216,7 +216,7 @@ pub(crate) fn open_interpreter(
     }
 }
 
-/// Loads a program interpreter, as high as a mapping goes.
+/// Loads a program interpreter at the highest address for mappings.
 fn load_interpreter(kernel: &mut Kernel, file: &ElfFile) -> Result<Interpreter, LoadError> {
     let program = file.program()?;
     let entry = program.entry().ok_or(LoadError::NoEntry)?;
@@ -231,7 +231,7 @@ fn load_interpreter(kernel: &mut Kernel, file: &ElfFile) -> Result<Interpreter, 
     })
 }
 
-/// Takes a place for a file that may be loaded anywhere. Gives its bias.
+/// Reserves addresses for a file that may be loaded anywhere; returns its bias.
 fn reserve(kernel: &mut Kernel, program: &Program<'_>) -> Result<u64, LoadError> {
     let (low, high) = program.address_range();
     let low = low & !(PAGE_SIZE - 1);
@@ -252,7 +252,7 @@ fn reserve(kernel: &mut Kernel, program: &Program<'_>) -> Result<u64, LoadError>
     Ok(from.wrapping_sub(low))
 }
 
-/// Largest alignment of a segment, not less than a page.
+/// Largest alignment of a segment, at least a page.
 fn alignment(program: &Program<'_>) -> u64 {
     let aligns = program.segments().map(|segment| segment.align);
     aligns.max().unwrap_or(1).max(PAGE_SIZE)
@@ -304,7 +304,8 @@ fn map_segment(
     if segment.file_size != 0 {
         let from = segment.file_offset & !(PAGE_SIZE - 1);
         let cut = segment.file_offset + segment.file_size;
-        // Without zeros to come, the last page shows what follows in the file, as on Linux.
+        // A segment without a zeroed part shows the file's next bytes in its last page, as on
+        // Linux.
         let to = match segment.mem_size > segment.file_size {
             true => cut,
             false => cut.next_multiple_of(PAGE_SIZE).min(file.bytes.len() as u64),
@@ -355,7 +356,7 @@ fn segment_protection(segment: &Segment) -> Protection {
         .union(flag(segment.execute, Protection::EXECUTE))
 }
 
-/// Maps the stack and fixes the layout. Gives the stack's range.
+/// Maps the stack and sets the layout; returns the stack's range.
 fn map_stack(kernel: &mut Kernel, brk: u64) -> Result<core::ops::Range<u64>, LoadError> {
     let limit = kernel.process.limits[limit::STACK].soft;
     let size = limit.clamp(STACK_SIZES.0, STACK_SIZES.1);
@@ -390,17 +391,17 @@ fn map_trampoline(kernel: &mut Kernel) -> Result<(), LoadError> {
 /// The program's path, arguments and environment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Strings {
-    /// As it was given.
+    /// The path as given.
     pub path: Vec<u8>,
     pub arguments: Vec<Vec<u8>>,
     pub environment: Vec<Vec<u8>>,
 }
 
 impl Strings {
-    /// Copies them out of the shared pages.
+    /// Copies the strings from the shared pages.
     fn take(kernel: &Kernel, boot: &BootInfo) -> Result<Strings, LoadError> {
         let shared = kernel.host.shared().as_ptr();
-        // SAFETY: the VMM wrote the strings before the vCPU started and leaves them.
+        // SAFETY: the VMM wrote the strings before the vCPU started, and does not change them.
         let bytes = unsafe { &*core::ptr::addr_of!((*shared).arguments) };
         let bytes = bytes
             .get(..boot.arguments_length as usize)
@@ -426,7 +427,7 @@ impl Strings {
     }
 }
 
-/// Writes the initial stack and gives the stack pointer.
+/// Writes the initial stack; returns the stack pointer.
 fn fill_stack(
     kernel: &mut Kernel,
     program: &Program<'_>,

@@ -24,7 +24,7 @@ mod mem;
 #[global_allocator]
 static HEAP: heap::Heap = heap::new();
 
-// rdi is the address of the shared pages, rsp the top of the host stack.
+// rdi contains the address of the shared pages, rsp the top of the host stack.
 global_asm!(
     ".globl _start",
     "_start:",
@@ -48,11 +48,11 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     boot::panicked(info)
 }
 
-/// Named by unwind tables of `core`; nothing unwinds, since a panic ends the VM.
+/// Referenced by unwind tables of `core`; nothing unwinds, since a panic ends the VM.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
-/// Named by landing pads of `core`; never reached.
+/// Referenced by landing pads of `core`; never reached.
 #[unsafe(no_mangle)]
 extern "C" fn _Unwind_Resume() -> ! {
     unreachable!("unwinding in the runtime")

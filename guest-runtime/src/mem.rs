@@ -1,5 +1,5 @@
-//! The memory functions that the compiler calls. Assembly, so that the compiler does
-//! not turn a loop in one of them into a call of itself.
+//! The memory functions that the compiler calls. They are assembly, so that the compiler cannot
+//! turn a loop in one of them into a call of itself.
 
 use core::arch::global_asm;
 
@@ -24,7 +24,7 @@ global_asm!(
     "jb 2f",
     "rep movsb",
     "ret",
-    // The target starts inside the source: from the end.
+    // The target starts inside the source: copy from the end.
     "2:",
     "lea rsi, [rsi + rdx - 1]",
     "lea rdi, [rdi + rdx - 1]",

@@ -1,4 +1,4 @@
-//! What happens when the VM's memory is used up: the process that has most of it is killed.
+//! Out-of-memory handling: the process with the most memory is killed.
 
 use crate::kernel::Kernel;
 use crate::process::{IDLE, Process};
@@ -11,21 +11,21 @@ use alloc::vec::Vec;
 /// An address space, and the processes that use it.
 struct Victim {
     space: u32,
-    /// Memory of its pages, bytes.
+    /// Memory of the resident pages, bytes.
     size: u64,
-    /// Its processes, the newest last.
+    /// Processes of the address space, newest last.
     pids: Vec<u32>,
 }
 
 impl Kernel {
-    /// Gives the memory of the largest process back, which is killed. Whether that was
-    /// another one than the running process; if it was that, the caller ends it.
+    /// Kills the process with the most memory, and frees the memory. Returns false if that is the
+    /// running process, which the caller must end.
     pub(crate) fn free_memory(&mut self) -> bool {
         let Some(victim) = self.largest() else {
             return false;
         };
         if victim.space == self.process.space {
-            // The end of the first process is the end of the VM, which says why.
+            // The end of the first process ends the VM, which reports the reason.
             if self.process.pid != crate::process::FIRST {
                 self.tell_killed(self.process.pid, victim.size);
             }
@@ -41,7 +41,7 @@ impl Kernel {
         self.scheduler.empty_space(victim.space)
     }
 
-    /// The address space with the most memory, of equal ones the newest.
+    /// The address space with the most memory; the newest of equal ones.
     fn largest(&self) -> Option<Victim> {
         let mut victims: Vec<Victim> = Vec::new();
         let alive = |process: &&Process| process.pid != IDLE && !process.is_zombie();
@@ -65,7 +65,7 @@ impl Kernel {
             .max_by_key(|victim| (victim.size, victim.pids.last().copied()))
     }
 
-    /// Says on standard error that a process is killed.
+    /// Writes on standard error that a process is killed.
     fn tell_killed(&mut self, pid: u32, size: u64) {
         let name = self.task_mut(pid).map_or([0; 16], |task| task.name);
         let name: &[u8] = name.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -74,7 +74,7 @@ impl Kernel {
             String::from_utf8_lossy(name).escape_debug(),
             size >> 20,
         );
-        // If nobody listens, the process is killed all the same.
+        // If writing fails, the process is killed nevertheless.
         let _ = self.files.streams.write(2, line.as_bytes());
     }
 }

@@ -1,10 +1,9 @@
-//! Tasks on several vCPUs: whose task lies in the fields of [`Kernel`], vCPUs without one,
-//! and stopping what others run.
+//! Tasks on several vCPUs: the vCPU that the fields of [`Kernel`] belong to, idle vCPUs, and
+//! stopping tasks on other vCPUs.
 //!
-//! Each vCPU has an idle task, all of an idle process, which "runs" while there is nothing
-//! else to do. It never leaves the library OS. A task that runs on another vCPU is in the
-//! scheduler's maps like one that does not run, but is not ready, and its registers are
-//! in the hart there.
+//! Each vCPU has an idle task, all of them in one idle process, which "runs" while no other task
+//! can. It never leaves the library OS. A task that runs on another vCPU is in the scheduler's maps
+//! like one that does not run, but it is not ready, and its registers are in the hart of that vCPU.
 
 use crate::clock;
 use crate::cpus;
@@ -24,38 +23,38 @@ use hartline_abi::boot::CpuWait;
 use hartline_abi::hart::Hart;
 use hartline_abi::port;
 
-/// Whether a vCPU has something to do.
+/// The activity of a vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Activity {
-    /// It has, or has been told that it has.
+    /// It runs a task, or was kicked to take one.
     Busy,
-    /// It looks for work.
+    /// It polls for a task.
     Idle,
     /// It has left the VM until it is woken.
     Asleep,
 }
 
-/// What a vCPU runs.
+/// The state of a vCPU.
 #[derive(Debug)]
 pub(crate) struct CpuState {
     hart: NonNull<Hart>,
-    /// The task.
+    /// Number of the running task.
     pub running: u32,
     activity: Activity,
-    /// Its host frames are to be dropped at the next safepoint: images or the task have changed.
+    /// Its host frames must be dropped at the next safepoint, because its images or its task have
+    /// changed.
     restart: bool,
-    /// Its task was taken away: nothing of what it does is wanted any more.
+    /// Its task was taken away: its state is discarded.
     lost: bool,
-    /// When the task was switched to; of the vCPU that has the lock
-    /// [`Scheduler::started`](crate::scheduler::Scheduler) counts.
+    /// When the running task was switched to, ns. For the lock's holder,
+    /// [`Scheduler::started`](crate::scheduler::Scheduler) is valid instead.
     pub(crate) started: u64,
     /// [`Kernel::replaying`].
     replaying: bool,
 }
 
 impl Kernel {
-    /// Prepares for the other vCPUs, with their harts, and for having nothing to run:
-    /// `memory` is what the vCPUs use then.
+    /// Adds the vCPUs with their harts and idle tasks; idle vCPUs use `memory`.
     pub(crate) fn add_cpus(&mut self, harts: &[NonNull<Hart>], memory: AddressSpace) {
         let space = self.scheduler.add_space(Space {
             memory,
@@ -91,8 +90,8 @@ impl Kernel {
         }
     }
 
-    /// This vCPU has got the lock: its task is what the kernel's fields are about from
-    /// now on. Whether its host frames must be dropped.
+    /// Makes the kernel's fields belong to this vCPU's task, after it has taken the lock. Returns
+    /// whether its host frames must be dropped.
     #[inline]
     pub(crate) fn arrive(&mut self) -> bool {
         if !cpus::several() {
@@ -109,10 +108,10 @@ impl Kernel {
         restarts
     }
 
-    /// As [`arrive`](Self::arrive), for an exception in the middle of translated code. Registers of
-    /// the program are in those of the host there and nowhere else, so host frames are dropped at
-    /// once only if nothing of the task is wanted any more. Otherwise the code goes on up to its next
-    /// safepoint, which asks for attention.
+    /// As [`arrive`](Self::arrive), for an exception inside translated code. There the program's
+    /// registers are only in host registers, so host frames are dropped at once only if the task
+    /// was taken away. Otherwise the code continues up to its next safepoint, for which the hart is
+    /// kicked.
     pub(crate) fn arrive_from_exception(&mut self) -> bool {
         if !cpus::several() {
             return false;
@@ -128,7 +127,7 @@ impl Kernel {
         false
     }
 
-    /// Gives up the windows of forgotten images, unless another vCPU has yet to leave their code.
+    /// Releases the windows of dropped images, unless another vCPU still executes their code.
     pub(crate) fn release_images(&mut self) {
         let mut sharers = cpus::users_of(self.memory.table_address());
         let is_awaited = cpus::several() && sharers.any(|cpu| self.cpus[cpu].restart);
@@ -157,7 +156,7 @@ impl Kernel {
         }
     }
 
-    /// Gives the lock up, after telling vCPUs that have nothing to do what there is.
+    /// Releases the lock, after idle vCPUs were told of ready tasks.
     #[inline]
     pub(crate) fn leave(&mut self) {
         if !cpus::several() {
@@ -171,30 +170,30 @@ impl Kernel {
         }
     }
 
-    /// Whether another vCPU waits for the lock, or might run what is ready, and this one
-    /// has had it for a while.
+    /// Whether another vCPU waits for the lock, or could run a ready task, and this one has held
+    /// the lock for a while.
     #[inline]
     pub(crate) fn has_interpreted_enough(&self) -> bool {
-        /// Time that the interpreter may take while others wait, ns.
+        /// Time slice of the interpreter while others wait, ns.
         const SLICE: u64 = 20_000;
         let is_wanted = || cpus::is_wanted() || self.scheduler.has_ready();
         cpus::several() && is_wanted() && clock::monotonic() >= self.arrived + SLICE
     }
 
-    /// The interpreter starts, or goes on after others have had the lock.
+    /// Starts a time slice of the interpreter.
     pub(crate) fn begin_slice(&mut self) {
         if cpus::several() {
             self.arrived = clock::monotonic();
         }
     }
 
-    /// Whoever waits for the lock gets it next.
+    /// Ends the time slice, so that a vCPU that waits for the lock gets it next.
     pub(crate) fn end_slice(&mut self) {
         self.arrived = 0;
     }
 
-    /// Lets idle vCPUs see what can run, and one of them new times to wait for. Whether
-    /// the host has to wake any.
+    /// Tells idle vCPUs of ready tasks, and one of them of new times to wait for. Returns whether
+    /// the host must wake any.
     fn rouse(&mut self) -> bool {
         let news = core::mem::take(&mut self.scheduler.has_news);
         let mut idle = 0u64;
@@ -207,7 +206,7 @@ impl Kernel {
         let mut told = 0u64;
         for affinity in self.scheduler.ready_affinities() {
             let suited = affinity & idle & !told;
-            // The lowest of them.
+            // The lowest set bit.
             told |= suited & suited.wrapping_neg();
             if told == idle {
                 break;
@@ -243,7 +242,7 @@ impl Kernel {
         FIRST_IDLE + self.cpu as u32
     }
 
-    /// Lets this vCPU, which has nothing to do, run a task, if there is one.
+    /// Makes this idle vCPU run a task, if there is one. Returns whether there was.
     pub(crate) fn take_task(&mut self) -> bool {
         dispatch::clear_attention(self.hart_pointer());
         self.absorb_signals();
@@ -258,20 +257,20 @@ impl Kernel {
         next.is_some()
     }
 
-    /// This vCPU looks for work until its `poll_limit` is raised or the time is over.
+    /// Starts polling for a task, until `poll_limit` is raised or the time is over.
     pub(crate) fn begin_idle(&mut self) -> (*mut Hart, u64) {
         self.cpus[self.cpu].activity = Activity::Idle;
         let now = clock::monotonic();
         let soon = now + SPIN.max(self.most_watching());
         let deadline = match self.first_time() {
-            // Leaving the VM takes longer.
+            // Leaving the VM would take longer.
             Some(at) if at < soon + SPIN => at,
             _ => soon,
         };
         (self.hart_pointer(), deadline)
     }
 
-    /// This vCPU leaves the VM until it is woken, if no time is near.
+    /// Prepares this vCPU to leave the VM until it is woken, unless a timer expires soon.
     pub(crate) fn begin_sleep(&mut self) -> Option<Host> {
         let now = clock::monotonic();
         let first = self.first_time();
@@ -288,9 +287,9 @@ impl Kernel {
         Some(self.host)
     }
 
-    /// This vCPU is back.
+    /// Handles the return of this vCPU from its sleep.
     pub(crate) fn end_sleep(&mut self) {
-        // Before those whose time has come can run.
+        // Sample before tasks of expired timers become runnable.
         self.sample_load(clock::monotonic());
         self.cpus[self.cpu].activity = Activity::Busy;
         let wait = wait_of(self.host, self.cpu);
@@ -300,22 +299,21 @@ impl Kernel {
         }
     }
 
-    /// The other vCPUs that run tasks with these numbers.
+    /// The other vCPUs that run tasks selected by `these`.
     pub(crate) fn cpus_running(&self, these: impl Fn(u32) -> bool) -> Vec<usize> {
         let cpus = self.cpus.iter().enumerate();
         let others = cpus.filter(|&(cpu, state)| cpu != self.cpu && these(state.running));
         others.map(|(cpu, _)| cpu).collect()
     }
 
-    /// The other vCPU that runs a task, if one does.
+    /// The other vCPU that runs a task, if there is one.
     fn cpu_of(&self, tid: u32) -> Option<usize> {
         let is_there = |cpu: &CpuState| cpu.running == tid;
         let cpu = self.cpus.iter().position(is_there)?;
         (cpu != self.cpu).then_some(cpu)
     }
 
-    /// Processor time that other vCPUs have spent on a process since they went over to its
-    /// tasks, ns.
+    /// CPU time that other vCPUs have spent on a process since their last task switch, ns.
     pub(crate) fn time_elsewhere(&self, pid: u32) -> u64 {
         let now = clock::monotonic();
         let others = (self.cpus.iter().enumerate()).filter(|&(number, _)| number != self.cpu);
@@ -326,7 +324,7 @@ impl Kernel {
         others.map(time).sum()
     }
 
-    /// Asks for attention of a task, if it runs.
+    /// Kicks the vCPU that runs a task, if one does.
     pub(crate) fn ask_task(&self, tid: u32) {
         if tid == self.task.tid {
             dispatch::ask_attention(self.hart_pointer());
@@ -335,8 +333,8 @@ impl Kernel {
         }
     }
 
-    /// Takes a task away from the vCPU that runs it, which has nothing to do then. Its
-    /// registers are lost.
+    /// Takes a task away from the vCPU that runs it, which becomes idle. The task's registers are
+    /// lost.
     pub(crate) fn take_from_cpu(&mut self, tid: u32) {
         if let Some(cpu) = self.cpu_of(tid) {
             cpus::halt(cpu);
@@ -347,9 +345,9 @@ impl Kernel {
         }
     }
 
-    /// Stops all other vCPUs that run code of the running process's address space, before
-    /// its images change. When the lock is free they go on without host frames; one that was
-    /// interrupted by an exception does so from its next safepoint.
+    /// Stops all other vCPUs that run code of the running process's address space, before its
+    /// images change. When the lock is free they continue without host frames; one that was
+    /// interrupted by an exception drops its frames at its next safepoint.
     pub(crate) fn stop_sharers(&mut self) {
         if !cpus::several() {
             return;
@@ -361,7 +359,7 @@ impl Kernel {
     }
 }
 
-/// How vCPU `cpu` sleeps.
+/// The sleep settings of vCPU `cpu`.
 fn wait_of(host: Host, cpu: usize) -> &'static CpuWait {
     // SAFETY: the shared pages stay mapped; all fields are atomics.
     unsafe { &(*addr_of!((*host.shared().as_ptr()).waits))[cpu] }

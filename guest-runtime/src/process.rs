@@ -1,4 +1,4 @@
-//! Processes: identity, limits, and what becomes of them.
+//! Processes: identity, limits and state.
 
 use crate::signals::{self, SigInfo, Signals};
 use crate::timers::ProcessTimers;
@@ -8,16 +8,15 @@ use alloc::vec::Vec;
 use hartline_abi::boot::BootInfo;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// The first process. The VM ends when it does. 1 is `init`, which programs treat
+/// Number of the first process, whose end ends the VM. Number 1 is `init`, which programs treat
 /// specially.
 pub const FIRST: u32 = 2;
-/// The process of the tasks that run while there is nothing to do ([`crate::parallel`]).
-/// Nobody sees it.
+/// Number of the process of the idle tasks ([`crate::parallel`]), which programs cannot see.
 pub(crate) const IDLE: u32 = 0;
-/// Number of no session.
+/// The value for no session.
 pub const NO_SESSION: u32 = u32::MAX;
-/// `init`, outside the VM: the parent of [`FIRST`], and of processes whose parent has
-/// ended. It takes zombies away at once.
+/// Number of `init`, outside the VM: the parent of [`FIRST`], and of processes whose parent has
+/// ended. It reaps zombies at once.
 pub const INIT: u32 = 1;
 
 /// No limit.
@@ -29,7 +28,7 @@ pub const RLIM_INFINITY: u64 = u64::MAX;
 pub struct Limit {
     /// Limit in force.
     pub soft: u64,
-    /// What an unprivileged program may raise it to.
+    /// Limit up to which an unprivileged program may raise `soft`.
     pub hard: u64,
 }
 
@@ -39,15 +38,15 @@ pub mod limit {
     pub const STACK: usize = 3;
     /// Size of a core file, bytes.
     pub const CORE: usize = 4;
-    /// Tasks of the user.
+    /// Number of tasks of the user.
     pub const NPROC: usize = 6;
-    /// Descriptors.
+    /// Number of descriptors.
     pub const NOFILE: usize = 7;
     /// Number of limits.
     pub const COUNT: usize = 16;
 }
 
-/// A change of a process's state that its parent can ask for.
+/// A state change of a process that its parent can wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// `exit_group` with this status.
@@ -56,12 +55,12 @@ pub enum Status {
     Signaled(u8),
     /// Stopped by this signal.
     Stopped(u8),
-    /// Goes on after a stop.
+    /// Continued after a stop.
     Continued,
 }
 
 impl Status {
-    /// As `wait4` tells it.
+    /// The status as `wait4` returns it.
     #[must_use]
     pub fn encoded(self) -> u32 {
         match self {
@@ -72,7 +71,7 @@ impl Status {
         }
     }
 
-    /// As `waitid` and `SIGCHLD` tell it of the process `pid` of user `uid`.
+    /// The `siginfo_t` of the process `pid` of user `uid`, as for `waitid` and `SIGCHLD`.
     #[must_use]
     pub fn info(self, pid: u32, uid: u32) -> SigInfo {
         let (code, status) = match self {
@@ -88,18 +87,18 @@ impl Status {
     }
 }
 
-/// What a process can do.
+/// The state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Its tasks run or wait.
     Running,
     /// Its tasks do not run until `SIGCONT`.
     Stopped,
-    /// It has ended and waits for its parent to ask.
+    /// It has ended, and the parent has not waited for it yet.
     Zombie(Status),
 }
 
-/// Parts of a process that does not run: those of the running one are the kernel's.
+/// State of a process that does not run; the kernel has the state of the running one.
 #[derive(Debug)]
 pub(crate) struct Parked {
     pub files: vfs::process::Process,
@@ -109,9 +108,9 @@ pub(crate) struct Parked {
 /// A process.
 #[derive(Debug)]
 pub struct Process {
-    /// Its number.
+    /// Number of the process.
     pub pid: u32,
-    /// The parent's.
+    /// Number of the parent.
     pub parent: u32,
     /// Process group.
     pub group: u32,
@@ -123,7 +122,7 @@ pub struct Process {
     pub gid: u32,
     /// Supplementary groups, in ascending order.
     pub groups: Rc<[u32]>,
-    /// It has given its session's terminal up (`TIOCNOTTY`).
+    /// It has released the terminal of its session (`TIOCNOTTY`).
     pub has_no_terminal: bool,
     /// Resource limits.
     pub limits: [Limit; limit::COUNT],
@@ -139,38 +138,38 @@ pub struct Process {
     pub personality: u32,
     /// Path of the program.
     pub executable: Vec<u8>,
-    /// Where in memory the arguments and the environment strings are, for `/proc`.
+    /// Addresses of the argument strings, for `/proc`.
     pub arguments: core::ops::Range<u64>,
-    /// See [`arguments`](Self::arguments).
+    /// Addresses of the environment strings, for `/proc`.
     pub environment: core::ops::Range<u64>,
-    /// What it can do.
+    /// State of the process.
     pub state: State,
-    /// Name of its first task when it ended.
+    /// Name of the first task when it ended.
     pub last_name: [u8; 16],
-    /// A stop or continuation that the parent has not asked for yet.
+    /// A stop or continuation that the parent has not waited for yet.
     pub news: Option<Status>,
     /// Signal for the parent at the end; 0: none.
     pub exit_signal: u8,
-    /// Tasks that have not ended.
+    /// Number of tasks that have not ended.
     pub threads: u32,
-    /// It has called `execve`: its parent cannot change its process group any more.
+    /// It has called `execve`, so its parent cannot change its process group any more.
     pub has_executed: bool,
-    /// The task that waits, after `vfork`, until this process gives the memory back.
+    /// The task that waits, after `vfork`, until this process releases the memory.
     pub vfork_parent: Option<u32>,
-    /// Number of its address space.
+    /// Number of the address space.
     pub(crate) space: u32,
-    /// Processor time used, ns; while it runs, up to the last switch.
+    /// CPU time used, ns; while the process runs, up to the last switch.
     pub cpu_time: u64,
-    /// Processor time of children that were waited for, ns.
+    /// CPU time of waited-for children, ns.
     pub children_time: u64,
-    /// Its timers.
+    /// Timers of the process.
     pub timers: ProcessTimers,
-    /// Parts that the kernel has while the process runs, and that are gone after its end.
+    /// State that is in the kernel while the process runs, and that does not exist after its end.
     pub(crate) parked: Option<Parked>,
 }
 
 impl Process {
-    /// The first process, as the VMM described it.
+    /// Creates the first process from the boot information.
     #[must_use]
     pub fn new(boot: &BootInfo) -> Process {
         let unlimited = Limit {
@@ -217,7 +216,7 @@ impl Process {
         }
     }
 
-    /// A process that this one makes: its child `pid` in the address space `space`.
+    /// Creates the child `pid` of this process in the address space `space`.
     #[must_use]
     pub(crate) fn fork(&self, pid: u32, space: u32, parked: Parked) -> Process {
         Process {
@@ -243,7 +242,7 @@ impl Process {
         }
     }
 
-    /// The session whose terminal controls it; none if it has given that up.
+    /// The session of its controlling terminal; none if it has released the terminal.
     #[must_use]
     pub fn terminal_session(&self) -> u32 {
         match self.has_no_terminal {
@@ -252,7 +251,7 @@ impl Process {
         }
     }
 
-    /// Whether it has ended.
+    /// Whether the process has ended.
     #[must_use]
     pub fn is_zombie(&self) -> bool {
         matches!(self.state, State::Zombie(_))

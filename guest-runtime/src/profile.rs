@@ -6,19 +6,19 @@ use core::ptr::addr_of_mut;
 use core::sync::atomic::Ordering;
 use hartline_abi::profile::{Place, STACK_WORDS, Sample};
 
-/// Host stack pointer of translated code at a safepoint, as the thunks give it to
-/// their handlers: the word after the one it points to is the first return address.
+/// Host stack pointer of translated code at a safepoint, as thunks pass it to their handlers. The
+/// word after the one that it points to is the first return address.
 pub type Frame = *const u64;
 
-/// Takes a sample if one is wanted. The program is at `Hart::pc`.
+/// Takes a sample if the VMM has requested one. The program is at `Hart::pc`.
 ///
 /// # Safety
-/// `frame` is what the thunk of the handler being served gave to it; not used for
+/// `frame` must be from the thunk of the current handler; it is not used for
 /// [`Place::Interpreter`].
 pub(crate) unsafe fn answer(kernel: &mut Kernel, place: Place, frame: Frame) {
     let shared = kernel.host.shared().as_ptr();
-    // SAFETY: the shared pages stay mapped. The VMM writes only `request`, and reads
-    // the rest only after the last store below.
+    // SAFETY: the shared pages stay mapped. The VMM writes only `request`, and reads the other
+    // fields only after the last store below.
     unsafe {
         let sample = addr_of_mut!((*shared).sample);
         let wanted = (*sample).request.load(Ordering::Acquire);
@@ -42,8 +42,8 @@ unsafe fn fill(kernel: &mut Kernel, sample: *mut Sample, place: Place, frame: Fr
         words = words.saturating_sub(1);
     }
     let length = words.min(STACK_WORDS);
-    // SAFETY: the caller's contract; the stack is mapped up to its base, and the
-    // part above the thunk's frame belongs to code that does not run now.
+    // SAFETY: the caller's contract; the stack is mapped up to its base, and the part above the
+    // thunk's frame belongs to code that does not run now.
     unsafe {
         addr_of_mut!((*sample).place).write(place as u64);
         addr_of_mut!((*sample).pc).write(pc);
@@ -59,8 +59,8 @@ unsafe fn fill(kernel: &mut Kernel, sample: *mut Sample, place: Place, frame: Fr
 }
 
 impl Kernel {
-    /// The file of the root file system tree that is mapped at a guest address, and the
-    /// offset in it.
+    /// The file of the root file system tree that is mapped at a guest address, and the offset in
+    /// the file.
     fn file_at(&self, pc: u64) -> Option<(u32, u64)> {
         let (start, vma) = self.memory.vmas().find(pc)?;
         match &vma.label {

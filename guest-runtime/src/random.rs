@@ -1,5 +1,5 @@
-//! Random numbers: a generator that the VMM seeds when the VM starts, and that takes more from
-//! the entropy device as time goes by, as that of Linux does from `hwrng`.
+//! Random numbers: a generator that the VMM seeds when the VM starts, and that is reseeded from the
+//! entropy device from time to time, as Linux does from `hwrng`.
 
 use crate::clock;
 use crate::drivers;
@@ -12,18 +12,18 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 /// Length of the generator's state, bytes.
 const STATE: usize = 32;
-/// Most bytes of the device for a caller: each page of them is an exit.
+/// Most bytes of the device for one call: each page is an exit.
 const MOST: usize = 64 << 10;
-/// After this time the generator takes more from the device, ns (`CRNG_RESEED_INTERVAL`).
+/// Time between reseeds, ns (`CRNG_RESEED_INTERVAL`).
 const INTERVAL: u64 = 60_000_000_000;
 
-/// Where random bytes come from.
+/// A source of random bytes.
 pub trait Source: Debug {
-    /// Fills the start of `to`. Result: how many bytes; 0 only if there are none.
+    /// Fills the start of `to`. Returns how many bytes; 0 only if there are none.
     fn fill(&mut self, to: &mut [u8]) -> usize;
 }
 
-/// The entropy device, which is started when it is first needed.
+/// The entropy device, which is started on first use.
 #[derive(Debug)]
 enum Device {
     Unused(Host),
@@ -31,17 +31,18 @@ enum Device {
     Started(Box<dyn Source>),
 }
 
-/// The generator.
+/// The random number generator.
 #[derive(Debug)]
 pub struct Random {
     generator: ChaCha20Rng,
     device: Device,
-    /// When it takes more from the device, ns since the VM started.
+    /// Time of the next reseed, ns since the VM started.
     due: u64,
 }
 
 impl Random {
-    /// A generator with a secret seed, which takes more from a device of `host` if it has one.
+    /// Creates a generator with a secret seed, which reseeds from a device of `host` if there is
+    /// one.
     #[must_use]
     pub fn new(seed: [u8; STATE], host: Option<Host>) -> Self {
         Self {
@@ -54,7 +55,7 @@ impl Random {
     /// Fills memory with random bytes.
     pub fn fill(&mut self, to: &mut [u8]) {
         if clock::since_boot() >= self.due {
-            // Without the device the generator is as good as its first seed.
+            // Without the device, the generator relies on its first seed.
             let _ = self.reseed();
         }
         self.generator.fill_bytes(to);
@@ -67,7 +68,7 @@ impl Random {
         u64::from_le_bytes(bytes)
     }
 
-    /// Takes more from the device at once.
+    /// Reseeds from the device at once.
     ///
     /// # Errors
     /// As [`entropy`](Self::entropy).
@@ -79,7 +80,7 @@ impl Random {
         Ok(())
     }
 
-    /// Makes what comes next depend on `bytes` too. Who knows them learns nothing by that.
+    /// Mixes `bytes` into the state. A program that knows them learns nothing about the numbers.
     pub fn mix(&mut self, bytes: &[u8]) {
         for part in bytes.chunks(STATE) {
             let mut seed = [0; STATE];
@@ -91,10 +92,10 @@ impl Random {
         }
     }
 
-    /// Bytes of the device itself, for the start of `to`. Result: how many.
+    /// Fills the start of `to` with bytes of the device itself. Returns how many.
     ///
     /// # Errors
-    /// `ENODEV` if there is none, `EIO` if it gives nothing.
+    /// `ENODEV` if there is no device, `EIO` if it returns nothing.
     pub fn entropy(&mut self, to: &mut [u8]) -> Result<usize, Errno> {
         if let Device::Unused(host) = self.device {
             self.device = match drivers::rng::start(host) {
@@ -109,7 +110,7 @@ impl Random {
     }
 }
 
-/// Bytes of a device, asked for until there are enough.
+/// Fills `to` from a source, with as many requests as needed.
 fn fill(source: &mut dyn Source, to: &mut [u8]) -> Result<usize, Errno> {
     let wanted = to.len().min(MOST);
     let mut filled = 0;
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    /// A device with these bytes, so many at a time.
+    /// A device with this byte value, which returns at most this many bytes at a time.
     #[derive(Debug)]
     struct Bytes(u8, usize);
 

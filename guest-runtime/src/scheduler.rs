@@ -1,12 +1,13 @@
-//! Which task runs: the tasks, processes and address spaces of the VM, switching
-//! between them, and waiting.
+//! The scheduler: the tasks, processes and address spaces of the VM, switching between them, and
+//! waiting.
 //!
-//! What the running task, its process and its address space consist of lies in the
-//! fields of [`Kernel`]; of the others it is here.
+//! The running task, its process and its address space are in the fields of [`Kernel`]; the others
+//! are here.
 
 mod disks;
 pub mod load;
 mod switching;
+mod wait_queues;
 mod waiting;
 
 use crate::clock;
@@ -16,24 +17,25 @@ use crate::interp::CodeId;
 use crate::kernel::Kernel;
 use crate::memory::AddressSpace;
 use crate::process::{IDLE, Process};
-use crate::task::{Task, Wait};
+use crate::task::{NEVER, Task};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::mem;
+use wait_queues::WaitQueues;
 
 /// Most tasks of a VM; small enough that the owners of a page can be counted.
 pub const MAX_TASKS: usize = 1 << 14;
-/// Task numbers are less than this (`pid_max`).
+/// Upper limit of task numbers, exclusive (`pid_max`).
 const PID_MAX: u32 = 1 << 22;
-/// Number of the first vCPU's idle task; those of the others follow.
+/// Number of the first vCPU's idle task; the idle tasks of the others follow.
 pub(crate) const FIRST_IDLE: u32 = PID_MAX;
-/// A task runs at most this long while others could, ns.
+/// Time slice of a task while others could run, ns.
 const SLICE: u64 = 10_000_000;
-/// Shorter waits spin: leaving the VM takes longer. ns.
+/// Shorter waits spin, since leaving the VM takes longer, ns.
 pub(crate) const SPIN: u64 = 50_000;
 
-/// An address space with the code in it, while it is not loaded.
+/// An address space that is not loaded, with the code in it.
 #[derive(Debug)]
 pub(crate) struct Space {
     pub memory: AddressSpace,
@@ -45,45 +47,45 @@ pub(crate) struct Space {
 #[derive(Debug)]
 struct SpaceUse {
     users: u32,
-    /// None while it is loaded.
+    /// None while the address space is loaded.
     space: Option<Box<Space>>,
 }
 
-/// Everything but what runs.
+/// All tasks, processes and address spaces that are not running, and the scheduler's state.
 #[derive(Debug)]
 pub struct Scheduler {
     tasks: BTreeMap<u32, Box<Task>>,
     processes: BTreeMap<u32, Box<Process>>,
     spaces: BTreeMap<u32, SpaceUse>,
-    /// Tasks that can run.
+    /// Tasks that are ready.
     ready: VecDeque<u32>,
-    /// Tasks of stopped processes that could run otherwise.
+    /// Tasks of stopped processes that are ready otherwise.
     suspended: Vec<u32>,
     /// Times at which waiting tasks are woken.
     timers: BTreeSet<(u64, u32)>,
-    /// Tasks that wait for files, children, or standard input.
-    waiting: Vec<u32>,
-    /// The last number given to a task.
+    /// Tasks that wait for files or standard input.
+    queues: WaitQueues,
+    /// The task number that was assigned last.
     last_tid: u32,
     last_space: u32,
-    /// When the running task was switched to.
+    /// When the running task was switched to, ns.
     pub(crate) started: u64,
-    /// There is something new to wait for: a time, or input.
+    /// There is a new event for idle vCPUs to wait for: a time, or input.
     pub(crate) has_news: bool,
-    /// The host asks for attention from time to time.
+    /// The host kicks the vCPUs periodically.
     ticking: bool,
-    /// Tasks that are woken now run before the others: their time has come.
+    /// Tasks that are woken now run before others, because their timers have expired.
     urgent: bool,
-    /// One of them waits for the vCPU.
+    /// One of these tasks waits for the vCPU.
     preempts: bool,
-    /// How long the network is watched before the VM is left, ns.
+    /// How long the network is polled before the vCPU leaves the VM, ns.
     watching: u64,
     /// Load averages.
     pub(crate) load: load::LoadAverage,
 }
 
 impl Scheduler {
-    /// The state with nothing but the running task `first`.
+    /// Creates a scheduler with only the running task `first`.
     #[must_use]
     pub fn new(first: u32) -> Scheduler {
         let space = SpaceUse {
@@ -97,7 +99,7 @@ impl Scheduler {
             ready: VecDeque::new(),
             suspended: Vec::new(),
             timers: BTreeSet::new(),
-            waiting: Vec::new(),
+            queues: WaitQueues::default(),
             last_tid: first,
             last_space: 0,
             started: clock::monotonic(),
@@ -110,7 +112,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether there is no task but one that runs.
+    /// Whether the running task is the only one.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         self.tasks().next().is_none()
@@ -123,7 +125,7 @@ impl Scheduler {
         self.tasks.len() - idle + 1
     }
 
-    /// Tasks that this vCPU does not run, in the order of their numbers.
+    /// Tasks that this vCPU does not run, ordered by number.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.tasks.range(..FIRST_IDLE).map(|(_, task)| &**task)
     }
@@ -134,12 +136,12 @@ impl Scheduler {
         others.map(|(_, process)| &**process)
     }
 
-    /// A process that this vCPU does not run, to look at.
+    /// A process that this vCPU does not run.
     pub fn process_ref(&self, pid: u32) -> Option<&Process> {
         self.processes.get(&pid).map(|process| &**process)
     }
 
-    /// A process that this vCPU does not run.
+    /// A process that this vCPU does not run, mutably.
     pub fn process(&mut self, pid: u32) -> Option<&mut Process> {
         self.processes.get_mut(&pid).map(|process| &mut **process)
     }
@@ -149,17 +151,17 @@ impl Scheduler {
         self.tasks.get(&tid).map(|task| task.pid)
     }
 
-    /// A task that this vCPU does not run.
+    /// A task that this vCPU does not run, mutably.
     pub fn task(&mut self, tid: u32) -> Option<&mut Task> {
         self.tasks.get_mut(&tid).map(|task| &mut **task)
     }
 
-    /// Takes a zombie out.
+    /// Removes a zombie.
     pub fn remove_process(&mut self, pid: u32) -> Option<Box<Process>> {
         self.processes.remove(&pid)
     }
 
-    /// A number for a new task.
+    /// Assigns a number for a new task.
     ///
     /// # Errors
     /// `EAGAIN` beyond [`MAX_TASKS`].
@@ -179,46 +181,46 @@ impl Scheduler {
         }
     }
 
-    /// Adds a task that can run.
+    /// Adds a ready task.
     pub fn add_task(&mut self, task: Task) {
         self.ready.push_back(task.tid);
         self.tasks.insert(task.tid, Box::new(task));
     }
 
-    /// Adds a task that runs when there is nothing else.
+    /// Adds an idle task.
     pub(crate) fn add_idle_task(&mut self, task: Task) {
         self.tasks.insert(task.tid, Box::new(task));
     }
 
-    /// Takes a task out for a vCPU to run it.
+    /// Removes a task, so that a vCPU can run it.
     pub(crate) fn take_task(&mut self, tid: u32) -> Option<Box<Task>> {
         self.tasks.remove(&tid)
     }
 
-    /// Takes a task back.
+    /// Stores a task that no longer runs on this vCPU.
     pub(crate) fn keep_task(&mut self, task: Box<Task>) {
         self.tasks.insert(task.tid, task);
     }
 
-    /// Whether there are tasks that can run.
+    /// Whether there are ready tasks.
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// vCPUs that tasks may run on that can, in order.
+    /// Affinities of the ready tasks, in order.
     pub(crate) fn ready_affinities(&self) -> impl Iterator<Item = u64> {
         let tasks = self.ready.iter().map(|tid| self.tasks.get(tid));
-        // The running one is not there: it may run here.
+        // The running task is not in the map; it can stay on this vCPU.
         tasks.map(|task| task.map_or(0, |task| task.affinity))
     }
 
-    /// The next time at which a waiting task is woken.
+    /// The time at which the next waiting task is woken.
     pub(crate) fn first_timer(&self) -> Option<u64> {
         self.timers.first().map(|&(at, _)| at)
     }
 
-    /// Tasks that are woken from now on run next, until [`end_urgent`](Self::end_urgent)
-    /// with the result.
+    /// Makes tasks that are woken from now on run next, until [`end_urgent`](Self::end_urgent) is
+    /// called with the returned value.
     pub(crate) fn begin_urgent(&mut self) -> bool {
         mem::replace(&mut self.urgent, true)
     }
@@ -233,7 +235,7 @@ impl Scheduler {
         self.processes.insert(process.pid, Box::new(process));
     }
 
-    /// Adds an address space with one user, and gives its number.
+    /// Adds an address space with one user; returns its number.
     pub(crate) fn add_space(&mut self, space: Space) -> u32 {
         self.last_space += 1;
         let space = Some(Box::new(space));
@@ -242,14 +244,14 @@ impl Scheduler {
         self.last_space
     }
 
-    /// One more process uses an address space.
+    /// Counts one more process that uses an address space.
     pub(crate) fn retain_space(&mut self, id: u32) {
         if let Some(entry) = self.spaces.get_mut(&id) {
             entry.users += 1;
         }
     }
 
-    /// Processes that use an address space.
+    /// Number of processes that use an address space.
     pub(crate) fn space_users(&self, id: u32) -> u32 {
         self.spaces.get(&id).map_or(0, |entry| entry.users)
     }
@@ -259,14 +261,14 @@ impl Scheduler {
         self.spaces.get(&id)?.space.as_deref()
     }
 
-    /// Takes all pages of an address space that is not loaded away. Whether there were any.
+    /// Removes all pages of an address space that is not loaded. Returns whether there were any.
     pub(crate) fn empty_space(&mut self, id: u32) -> bool {
         let entry = self.spaces.get_mut(&id);
         let space = entry.and_then(|entry| entry.space.as_mut());
         space.is_some_and(|space| space.memory.empty())
     }
 
-    /// The number that was given to a task last.
+    /// The task number that was assigned last.
     pub(crate) fn last_tid(&self) -> u32 {
         self.last_tid
     }
@@ -277,7 +279,8 @@ impl Scheduler {
         spaces.filter_map(|entry| entry.space.as_deref())
     }
 
-    /// One process less does. One that is loaded goes when another one is loaded.
+    /// Counts one process less that uses an address space. A loaded one is freed when another is
+    /// loaded.
     pub(crate) fn release_space(&mut self, id: u32) {
         if let Some(entry) = self.spaces.get_mut(&id) {
             entry.users = entry.users.saturating_sub(1);
@@ -290,19 +293,39 @@ impl Scheduler {
         }
     }
 
-    /// Forgets everything about tasks that will never run again.
-    fn forget_waiting(&mut self, tid: u32, wait: Option<Wait>) {
-        self.ready.retain(|&other| other != tid);
-        self.suspended.retain(|&other| other != tid);
-        self.waiting.retain(|&other| other != tid);
-        if let Some(wait) = wait {
-            self.timers.remove(&(wait.deadline, tid));
-        }
+    /// Removes a task, which will never run again, from all queues.
+    fn forget_task(&mut self, task: &mut Task) {
+        self.ready.retain(|&other| other != task.tid);
+        self.suspended.retain(|&other| other != task.tid);
+        self.end_wait(task);
+    }
+
+    /// Ends the wait of `task`, which is not in the table. Returns whether it waited.
+    fn end_wait(&mut self, task: &mut Task) -> bool {
+        end_wait(&mut self.timers, &mut self.queues, task)
+    }
+
+    /// Ends the wait of a task in the table. Returns whether it waited.
+    fn end_wait_of(&mut self, tid: u32) -> bool {
+        let task = self.tasks.get_mut(&tid);
+        task.is_some_and(|task| end_wait(&mut self.timers, &mut self.queues, task))
     }
 }
 
+/// Ends the wait of a task. Returns whether it waited.
+fn end_wait(timers: &mut BTreeSet<(u64, u32)>, queues: &mut WaitQueues, task: &mut Task) -> bool {
+    let Some(wait) = task.wait.take() else {
+        return false;
+    };
+    if wait.deadline != NEVER {
+        timers.remove(&(wait.deadline, task.tid));
+    }
+    queues.remove(task.tid, &wait, &task.watched);
+    true
+}
+
 impl Kernel {
-    /// A process, running or not.
+    /// A process, running or not, mutably.
     pub fn process_mut(&mut self, pid: u32) -> Option<&mut Process> {
         match pid == self.process.pid {
             true => Some(&mut self.process),
@@ -310,7 +333,7 @@ impl Kernel {
         }
     }
 
-    /// A process, running or not, to look at.
+    /// A process, running or not.
     pub fn process_ref(&self, pid: u32) -> Option<&Process> {
         match pid == self.process.pid {
             true => Some(&self.process),
@@ -318,7 +341,7 @@ impl Kernel {
         }
     }
 
-    /// A task, running or not.
+    /// A task, running or not, mutably.
     pub fn task_mut(&mut self, tid: u32) -> Option<&mut Task> {
         match tid == self.task.tid {
             true => Some(&mut self.task),

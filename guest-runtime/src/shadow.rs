@@ -1,12 +1,13 @@
-//! A second opinion (`--check`): before translated code runs, the interpreter executes the same
-//! code ahead, with what it stores kept aside. When translated code comes back to the runtime,
-//! the interpreter must have been there too, with the same registers and the same memory.
+//! Comparison with the interpreter (`--check`). Before translated code runs, the interpreter
+//! executes the same code ahead, with its stores kept aside. When translated code returns to the
+//! runtime, the interpreter must have passed the same point, with the same registers and the same
+//! memory.
 //!
-//! Registers that liveness calls dead hold [`DEAD`] in the images that such a run uses. They are
-//! not compared; that the code reads one all the same is an error of its own.
+//! Registers that are dead by liveness contain [`DEAD`] in the images of such a run. They are not
+//! compared; if the code reads one nevertheless, that is an error.
 //!
-//! How far translated code runs is not known before, so some runs end before it comes back, and
-//! code that faults, looks at the time or shares memory with other vCPUs is not compared.
+//! It is unknown in advance how far translated code runs, so some interpreter runs end too early.
+//! Code that faults, reads the time or shares memory with other vCPUs is not compared.
 
 use crate::cpus;
 use crate::interp::memory::{GuestMemory, modify, sign_extend, truncate};
@@ -22,34 +23,34 @@ use hartline_abi::hart::{DEAD, Hart};
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_isa::{AmoOp, Instruction, Operation, Width};
 
-/// Fewest and most instructions that are executed ahead.
+/// Smallest and largest number of instructions that are executed ahead.
 const LIMITS: (usize, usize) = (64, 16_384);
-/// What the interpreter did ahead.
+/// The interpreter's run ahead.
 pub(crate) struct Shadow {
     hart: Box<Hart>,
     interpreter: Box<Interpreter>,
-    /// Whether there is something to compare with.
+    /// Whether there is a run to compare with.
     is_ready: bool,
     steps: Vec<Done>,
     stores: Vec<Stored>,
     end: End,
-    /// Instructions to execute ahead.
+    /// Number of instructions to execute ahead.
     limit: usize,
-    /// How often translated code was compared, and how often that could not be done.
+    /// Number of comparisons, and number of failed attempts.
     compared: u64,
     missed: u64,
 }
 
-/// One instruction that was executed.
+/// An executed instruction.
 struct Done {
     pc: u64,
-    /// The register that it wrote, and what that was before.
+    /// The register that it wrote, with the old value.
     register: Option<(Register, u64)>,
-    /// Number of stores before it.
+    /// Number of earlier stores.
     stores: usize,
 }
 
-/// One store.
+/// A store.
 #[derive(Clone, Copy)]
 struct Stored {
     address: u64,
@@ -57,14 +58,14 @@ struct Stored {
     value: u64,
 }
 
-/// Why the interpreter ended.
+/// The reason why the interpreter stopped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// It executed so much.
+    /// It reached the limit.
     Limit,
-    /// What comes then depends on more than registers and memory.
+    /// The next instruction depends on more than registers and memory.
     Unknown,
-    /// At an instruction that the runtime serves.
+    /// It reached an instruction that the runtime serves.
     Trap,
 }
 
@@ -104,12 +105,12 @@ impl fmt::Display for Register {
     }
 }
 
-/// Bit n: `xn`; bit 32 + n: `fn`.
+/// A set of registers: bit n is `xn`, bit 32 + n is `fn`.
 #[derive(Clone, Copy)]
 struct Registers(u64);
 
 impl Registers {
-    /// Those that hold [`DEAD`].
+    /// The registers that contain [`DEAD`].
     fn dead(hart: &Hart) -> Self {
         let dead = |set, register: Register| match register.of(hart) == DEAD {
             true => set | Self::bit(register),
@@ -125,7 +126,7 @@ impl Registers {
         }
     }
 
-    /// An instruction makes `written` of `read`.
+    /// Updates the set after an instruction that computes `written` from `read`.
     fn follow(&mut self, read: u64, written: Option<Register>) {
         let written = written.map_or(0, Self::bit);
         match self.0 & read {
@@ -159,15 +160,15 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The program's memory with what was stored aside.
+/// The program's memory, with stores kept aside.
 struct Ahead<'a> {
     memory: &'a mut AddressSpace,
-    /// Words that were stored to: their values, and a bit for each byte that is valid.
+    /// Words that were stored to: their values, and a bit for each valid byte.
     aside: BTreeMap<u64, (u64, u8)>,
     stores: &'a mut Vec<Stored>,
-    /// An access was made that the program may not make.
+    /// An access was not allowed.
     failed: bool,
-    /// Pages that may be loaded from, and stored to: the last ones.
+    /// The last page that was found readable; the next field: writable.
     readable: u64,
     writable: u64,
 }
@@ -212,7 +213,7 @@ fn mask(width: Width) -> u64 {
     }
 }
 
-/// Accesses are checked here; memory is accessed after [`user::slice`] has made it present.
+/// Checks each access. Memory is accessed after [`user::slice`] has made it present.
 impl GuestMemory for Ahead<'_> {
     unsafe fn load(&mut self, width: Width, address: u64) -> u64 {
         let length = u64::from(width.bytes());
@@ -258,7 +259,7 @@ impl GuestMemory for Ahead<'_> {
     }
 
     unsafe fn amo(&mut self, op: AmoOp, width: Width, address: u64, operand: u64) -> u64 {
-        // SAFETY: checked by each.
+        // SAFETY: `load` and `store` check their accesses.
         unsafe {
             let old = self.load(width, address);
             self.store(
@@ -271,7 +272,7 @@ impl GuestMemory for Ahead<'_> {
     }
 
     unsafe fn replace(&mut self, width: Width, address: u64, expected: u64, new: u64) -> bool {
-        // SAFETY: checked by each.
+        // SAFETY: `load` and `store` check their accesses.
         unsafe {
             let done = self.load(width, address) == truncate(width, expected);
             if done {
@@ -288,9 +289,9 @@ fn read_by(instruction: &Instruction) -> u64 {
     u64::from(registers.x_read) | u64::from(registers.f_read) << 32
 }
 
-/// Those of them that decide where the program goes on, or what memory it accesses. The others
-/// may be of no use: functions save registers of their callers, and copy arguments that they may
-/// not have been given, as `fcntl` does.
+/// The registers read by an instruction that determine its branch target or memory address. Others
+/// may be meaningless: functions save registers of their callers, and copy arguments that were not
+/// passed, as `fcntl` does.
 fn relied_on_by(instruction: &Instruction) -> u64 {
     match instruction.operation() {
         Operation::Branch { .. } | Operation::Jalr { .. } => read_by(instruction),
@@ -324,15 +325,15 @@ impl Shadow {
         }
     }
 
-    /// How often translated code was compared, and how often that could not be done.
+    /// The number of comparisons, and of failed attempts.
     pub fn counts(&self) -> (u64, u64) {
         (self.compared, self.missed)
     }
 
-    /// Translated code is about to go on at `hart`'s pc: executes the same ahead.
+    /// Executes ahead from the pc of `hart`, where translated code is about to continue.
     ///
     /// # Panics
-    /// If the code reads a register that liveness calls dead.
+    /// If the code relies on a register that is dead by liveness.
     fn run_ahead(&mut self, hart: &Hart, code: CodeId, memory: &mut AddressSpace) {
         self.interpreter.set_code(code);
         self.steps.clear();
@@ -399,10 +400,10 @@ impl Shadow {
         self.is_ready = true;
     }
 
-    /// Translated code came back with `hart`.
+    /// Compares the state of translated code, in `hart`, with the interpreter's run.
     ///
     /// # Errors
-    /// What differs where the interpreter was most like it.
+    /// The smallest set of differences at any visit of the interpreter to this pc.
     fn compare(&mut self, hart: &Hart) -> Result<(), Vec<Difference>> {
         if !core::mem::take(&mut self.is_ready) {
             return Ok(());
@@ -436,10 +437,10 @@ impl Shadow {
             }
         }
         if self.end == End::Trap {
-            // The interpreter was everywhere before the next service of the runtime.
+            // The interpreter reached every point before the next service of the runtime.
             return Err(best.unwrap_or_default());
         }
-        // It may come to a place again where it was, with other registers.
+        // The interpreter may reach this pc again later, with other registers.
         self.missed += 1;
         self.limit = match self.limit >= LIMITS.1 {
             true => LIMITS.0,
@@ -448,14 +449,14 @@ impl Shadow {
         Ok(())
     }
 
-    /// Where translated code was.
+    /// Adapts the limit to the point at which translated code returned.
     fn found(&mut self, index: usize) {
         self.compared += 1;
         let wanted = self.limit - self.limit / 16;
         self.limit = wanted.max(2 * index + 16).clamp(LIMITS.0, LIMITS.1);
     }
 
-    /// Registers of which the interpreter's own are different.
+    /// Registers whose values differ from the interpreter's.
     fn registers(&self, hart: &Hart) -> Vec<Difference> {
         let pairs = Register::all().map(|register| {
             let (found, right) = (register.of(hart), register.of(&self.hart));
@@ -468,7 +469,7 @@ impl Shadow {
     }
 }
 
-/// The bytes of memory that are other than after these stores.
+/// Bytes of memory that differ from their values after these stores.
 fn different_bytes(stores: &[Stored]) -> Vec<Difference> {
     let (mut seen, mut differences) = (BTreeSet::new(), Vec::new());
     for store in stores.iter().rev() {
@@ -491,7 +492,7 @@ fn different_bytes(stores: &[Stored]) -> Vec<Difference> {
 }
 
 impl Kernel {
-    /// Translated code goes on at `Hart::pc` now.
+    /// Runs the interpreter ahead before translated code continues at `Hart::pc`.
     #[inline]
     pub(crate) fn enter_shadow(&mut self) {
         if self.shadow.is_some() {
@@ -515,10 +516,10 @@ impl Kernel {
         }
     }
 
-    /// Translated code came back, at `Hart::pc`.
+    /// Compares after translated code has returned, at `Hart::pc`.
     ///
     /// # Panics
-    /// If the interpreter did something else.
+    /// If the interpreter's result is different.
     #[inline]
     pub(crate) fn leave_shadow(&mut self) {
         if self.shadow.is_some() {
@@ -550,7 +551,7 @@ impl Kernel {
         }
     }
 
-    /// What translated code was doing is given up.
+    /// Discards the run ahead, because translated code does not continue.
     pub(crate) fn forget_shadow(&mut self) {
         if let Some(shadow) = &mut self.shadow {
             shadow.is_ready = false;

@@ -1,5 +1,5 @@
-//! The initial stack of a program, as Linux/riscv64 lays it out: argument count,
-//! argument pointers, environment pointers, auxiliary vector, then the strings.
+//! The initial stack of a program, in the layout of Linux/riscv64: argument count, argument
+//! pointers, environment pointers, auxiliary vector, then the strings.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -46,19 +46,19 @@ pub const CLOCK_TICKS: u64 = 100;
 /// The bytes of an initial stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitialStack {
-    /// Stack pointer, 16-byte aligned: where `bytes` go.
+    /// Stack pointer, 16-byte aligned: the address of `bytes`.
     pub sp: u64,
-    /// From the stack pointer to the top.
+    /// Contents from the stack pointer to the top.
     pub bytes: Vec<u8>,
-    /// Where the argument strings are.
+    /// Addresses of the argument strings.
     pub arguments: Range<u64>,
-    /// Where the environment strings are.
+    /// Addresses of the environment strings.
     pub environment: Range<u64>,
 }
 
 impl InitialStack {
-    /// The stack that ends at `top`. `vector` are the entries of the auxiliary vector
-    /// that depend on the program; the others are added here.
+    /// Builds the stack that ends at `top`. `vector` are the entries of the auxiliary vector that
+    /// depend on the program; this function adds the others.
     #[must_use]
     pub fn build(
         top: u64,
@@ -122,7 +122,7 @@ fn put(bytes: &mut [u8], at: u64, what: &[u8]) {
     bytes[at as usize..at as usize + what.len()].copy_from_slice(what);
 }
 
-/// Appends a string with its NUL; gives its offset.
+/// Appends a string with its NUL; returns its offset.
 fn append_one(strings: &mut Vec<u8>, string: &[u8]) -> u64 {
     let offset = strings.len() as u64;
     strings.extend_from_slice(string);

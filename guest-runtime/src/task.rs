@@ -1,4 +1,4 @@
-//! Tasks: the threads of all processes, and what each has of its own.
+//! Tasks: the threads of all processes, and the state of each.
 
 use crate::exit::Fault;
 use crate::interp::fcsr;
@@ -12,32 +12,32 @@ use hartline_abi::hart::{Hart, NO_RESERVATION};
 /// No time limit, as a time of `CLOCK_MONOTONIC`.
 pub const NEVER: u64 = u64::MAX;
 
-/// What ends the waiting of a task. It is only a hint: the system call is made again and
-/// sees for itself.
+/// The event that ends the wait of a task. It is only a hint: the system call is repeated and
+/// checks its condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// Nothing but time or a signal.
+    /// Only a timeout or a signal.
     Nothing,
-    /// Something happened to this pipe or eventfd.
+    /// A change of this file: a pipe or an eventfd, for example.
     File(Ino),
-    /// Something happened to any pipe or eventfd.
+    /// A change of any file.
     AnyFile,
-    /// A child ended, stopped or went on.
+    /// A child ended, stopped or continued.
     Child,
-    /// A process made by `vfork` gave the memory back.
+    /// A process made by `vfork` released the memory.
     Vfork,
     /// Another task woke this one by `futex`.
     Futex,
-    /// A disk did something for it.
+    /// Progress of a disk request of the task.
     Disk,
 }
 
-/// What a task waits for.
+/// The events that a task waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wait {
-    /// What wakes it.
+    /// The event that wakes it.
     pub event: Event,
-    /// So does standard input.
+    /// Whether standard input wakes it too.
     pub input: bool,
     /// Latest time of `CLOCK_MONOTONIC`, ns, or [`NEVER`].
     pub deadline: u64,
@@ -65,14 +65,14 @@ impl Wait {
     }
 }
 
-/// State of a system call that has to wait and is made again.
+/// State of a system call that waits and is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry {
-    /// Time limit, computed when the call was made first.
+    /// Time limit, computed at the first call.
     pub deadline: u64,
-    /// What the call has done already, in its own terms.
+    /// Progress of the call, in its own units.
     pub progress: u64,
-    /// Another task did what the call waits for.
+    /// Another task has done what the call waits for.
     pub woken: bool,
 }
 
@@ -82,13 +82,13 @@ pub struct Registers {
     /// `x0`–`x31`.
     pub x: [u64; 32],
     f: [u64; 32],
-    /// Where it goes on.
+    /// Address at which the task continues.
     pub pc: u64,
     fcsr: u32,
 }
 
 impl Registers {
-    /// The registers of the task that runs on `hart`.
+    /// Saves the registers of the task that runs on `hart`.
     #[must_use]
     pub fn save(hart: &Hart) -> Registers {
         Registers {
@@ -99,7 +99,7 @@ impl Registers {
         }
     }
 
-    /// Lets the task run on `hart`. A reservation does not survive a switch.
+    /// Restores the registers to `hart`. A reservation does not survive a task switch.
     pub fn restore(&self, hart: &mut Hart) {
         hart.x = self.x;
         hart.f = self.f;
@@ -113,9 +113,9 @@ impl Registers {
 /// A task.
 #[derive(Debug)]
 pub struct Task {
-    /// Its number; that of the process for its first thread.
+    /// Number of the task; for the first thread, the number of the process.
     pub tid: u32,
-    /// The process.
+    /// Number of the process.
     pub pid: u32,
     /// Name, NUL-padded (`PR_SET_NAME`).
     pub name: [u8; 16],
@@ -125,26 +125,26 @@ pub struct Task {
     pub robust_list: [u64; 2],
     /// The fault that ends the program when its signal is delivered.
     pub fault: Option<Fault>,
-    /// The system call at its `pc` is to be made again.
+    /// The system call at `pc` that is to be repeated.
     pub retry: Option<Retry>,
-    /// The call that it makes, if calls are traced.
+    /// The traced system call, while it is executed.
     pub trace: Option<Box<Pending>>,
-    /// What it waits for; none if it can run.
+    /// What the task waits for; none if it is runnable.
     pub wait: Option<Wait>,
-    /// Processor time used, ns; while it runs, up to the last switch.
+    /// CPU time used, ns; while the task runs, up to the last switch.
     pub cpu_time: u64,
-    /// The files that it waits for with [`Event::AnyFile`]; empty: all there are.
+    /// The files that the task waits for with [`Event::AnyFile`]; empty: all files.
     pub watched: Vec<Ino>,
-    /// vCPUs that may run it, as a set of bits.
+    /// The vCPUs that may run the task, as a bit set.
     pub affinity: u64,
-    /// Its registers while it does not run.
+    /// Registers while the task does not run.
     pub(crate) registers: Option<Registers>,
-    /// Its signal state while it does not run.
+    /// Signal state while the task does not run.
     pub(crate) signals: ThreadSignals,
 }
 
 impl Task {
-    /// A task that runs: the first of its process.
+    /// Creates a running task: the first one of its process.
     #[must_use]
     pub fn new(pid: u32) -> Task {
         Task {

@@ -1,21 +1,20 @@
-//! Where translated code and the runtime meet: the entry points of
-//! [`Hart`] in assembly.
+//! Transitions between translated code and the runtime: the entry points of [`Hart`] in assembly.
 //!
-//! Translated code holds the pinned registers ([`PINNED_X`], [`PINNED_F`]) in host
-//! registers; here they are stored to the hart, the stack is aligned, a handler of
-//! [`crate::dispatch`] runs, and they are loaded again. r10 and r11 are free at each
-//! such boundary; rbx and rbp belong to the caller (`x86_regcallcc`).
+//! Translated code keeps the pinned registers ([`PINNED_X`], [`PINNED_F`]) in host registers. An
+//! entry point stores them to the hart, aligns the stack, calls a handler of [`crate::dispatch`],
+//! and loads them again. r10 and r11 are free at each such boundary; rbx and rbp belong to the
+//! caller (`x86_regcallcc`).
 
 use crate::dispatch_cache;
 use core::arch::global_asm;
 use hartline_abi::hart::{Hart, PINNED_F, PINNED_X, offset};
 
-/// Offset of a pinned integer register's place in the hart.
+/// Offset of a pinned integer register in the hart.
 const fn x(index: usize) -> u64 {
     offset::X + PINNED_X[index] as u64 * 8
 }
 
-/// Offset of a pinned floating-point register's place in the hart.
+/// Offset of a pinned floating-point register in the hart.
 const fn f(index: usize) -> u64 {
     offset::F + PINNED_F[index] as u64 * 8
 }
@@ -52,7 +51,7 @@ macro_rules! thunks {
             "movsd xmm12, gs:[{f12}]", "movsd xmm13, gs:[{f13}]",
             "movsd xmm14, gs:[{f14}]", "movsd xmm15, gs:[{f15}]",
             ".endm",
-            // A called entry point: `handler(frame)` serves it and translated code goes on.
+            // A called entry point: `handler(frame)` serves it and translated code continues.
             ".macro hartline_called name, handler",
             ".globl \\name", ".type \\name, @function", "\\name:",
             "hartline_store",
@@ -62,8 +61,8 @@ macro_rules! thunks {
             "hartline_load",
             "ret",
             ".endm",
-            // Finds the entry that remembers the guest pc, if one does
-            // ([`crate::dispatch_cache`]): r11 is the pc, r10 the entry's address.
+            // Looks the guest pc up in the dispatch cache ([`crate::dispatch_cache`]): r11 is the
+            // pc, r10 the address of the entry.
             ".macro hartline_remembered otherwise",
             "mov r11, gs:[{pc}]",
             "mov r10, r11",
@@ -75,8 +74,8 @@ macro_rules! thunks {
             "cmp r11, [r10]",
             "jne \\otherwise",
             ".endm",
-            // A poll at a loop back-edge: `handler(frame)` serves it and changes no register.
-            // The code that called holds anything anywhere.
+            // A poll at a loop back-edge: `handler(frame)` serves it and changes no register, since
+            // the calling code may use all of them.
             ".macro hartline_noticed name, handler",
             ".globl \\name", ".type \\name, @function", "\\name:",
             "push rbx", "mov rbx, rsp",
@@ -107,7 +106,7 @@ macro_rules! thunks {
             "pop rbx",
             "ret",
             ".endm",
-            // A tail-called entry point: `handler(frame)` gives the host function to go on
+            // A tail-called entry point: `handler(frame)` returns the host function to continue
             // with, or 0 to return to the caller.
             ".macro hartline_tail name, handler",
             ".globl \\name", ".type \\name, @function", "\\name:",
@@ -212,7 +211,7 @@ unsafe extern "C" {
     fn hartline_restart() -> !;
 }
 
-/// Fills in the entry points of a hart.
+/// Sets the entry points of a hart.
 pub fn install(hart: &mut Hart) {
     hart.fn_ecall = hartline_fn_ecall as *const () as u64;
     hart.fn_poll = hartline_fn_poll as *const () as u64;
@@ -228,23 +227,23 @@ pub fn install(hart: &mut Hart) {
 /// Runs translated code from `host_function` until it returns to its caller.
 ///
 /// # Safety
-/// GS base is the hart, and `host_function` is an entry of a translation image that
-/// belongs to the memory the program has now.
+/// GS base is the hart, and `host_function` is an entry of a translation image for the program's
+/// current memory.
 pub unsafe fn enter_translated(host_function: u64) {
-    // SAFETY: as this function's.
+    // SAFETY: the caller's contract is this function's.
     unsafe { hartline_enter_translated(host_function) }
 }
 
-/// Forgets all host frames and goes on at `Hart::pc`.
+/// Drops all host frames and continues at `Hart::pc`.
 ///
 /// # Safety
 /// GS base is the hart; no caller up the stack owns anything that must be dropped.
 pub unsafe fn restart() -> ! {
-    // SAFETY: as this function's.
+    // SAFETY: the caller's contract is this function's.
     unsafe { hartline_restart() }
 }
 
-/// Address of [`restart`]'s code, for returning from an exception.
+/// Address of [`restart`]'s code, for the return from an exception.
 #[must_use]
 pub fn restart_address() -> u64 {
     hartline_restart as *const () as u64

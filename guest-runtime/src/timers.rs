@@ -1,7 +1,7 @@
-//! Timers that act by themselves: timerfds, POSIX timers, interval timers.
+//! Timers that expire by themselves: timerfds, POSIX timers, interval timers.
 //!
-//! A timer lies with its owner, an open file description or a process. Here is only when
-//! to look at it; an entry that is no longer true is dropped when its time comes.
+//! A timer is stored in its owner, an open file description or a process. The queue here only
+//! contains expiration times; a stale entry is dropped when its time comes.
 
 use crate::clock;
 use crate::kernel::Kernel;
@@ -13,27 +13,27 @@ use crate::vfs::process::FileId;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// Entries of the queue beyond which those that are no longer true are looked for.
+/// Length of the queue above which stale entries are removed.
 const CROWDED: usize = 4096;
 
-/// Most by which the VMM is asked to look too early, ns: the rest is waited for.
+/// Most that the VMM's kick is requested early, ns: the guest spins for the rest.
 const MOST_EARLY: u64 = 80_000;
 
-/// What any timer may be late, ns, before the guest leaves the VM for it: what Linux lets
-/// sleeps of ordinary threads be (`PR_SET_TIMERSLACK`, which is not there).
+/// Delay of any timer that is accepted without leaving the VM, ns: the default timer slack of
+/// ordinary threads on Linux (`PR_SET_TIMERSLACK` is not supported).
 const SLACK: u64 = 50_000;
 
-/// A time that may come again.
+/// An expiration time that may repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Timer {
-    /// When it expires next, ns of its clock; 0: it is not armed.
+    /// Next expiration, ns of the timer's clock; 0: not armed.
     pub next: u64,
-    /// Time between expirations, ns; 0: it expires once.
+    /// Time between expirations, ns; 0: the timer expires once.
     pub interval: u64,
 }
 
 impl Timer {
-    /// Time until it expires, ns; 0 if it is not armed.
+    /// Time until expiration, ns; 0 if the timer is not armed.
     #[must_use]
     pub fn left(&self, now: u64) -> u64 {
         match self.next {
@@ -42,7 +42,7 @@ impl Timer {
         }
     }
 
-    /// Lets it expire as often as it should have by now; the result is how often.
+    /// Counts the expirations up to `now` and sets the next one; returns their number.
     pub fn expire(&mut self, now: u64) -> u64 {
         if self.next == 0 || self.next > now {
             return 0;
@@ -62,65 +62,65 @@ impl Timer {
 /// A timerfd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimerFd {
-    /// Its clock.
+    /// Number of the clock.
     pub clock: u64,
-    /// Its time, of `CLOCK_MONOTONIC`.
+    /// The timer, in time of `CLOCK_MONOTONIC`.
     pub timer: Timer,
-    /// Expirations that nobody has read.
+    /// Expirations that were not read.
     pub expirations: u64,
-    /// Expirations ever, for edges.
+    /// Counter of all expirations, for edges.
     pub edges: u32,
 }
 
-/// How a POSIX timer tells that it has expired.
+/// The notification of a POSIX timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Notification {
-    /// The signal; none: it does not tell.
+    /// The signal; none: no notification.
     pub signal: Option<u8>,
     /// `si_value`.
     pub value: u64,
-    /// The thread that gets it; none: the process.
+    /// The thread that receives the signal; none: the process.
     pub thread: Option<u32>,
 }
 
-/// Whose processor time a clock shows.
+/// The subject of a CPU-time clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CpuClock {
-    /// That of a process.
+    /// The CPU time of a process.
     Process(u32),
-    /// That of a thread.
+    /// The CPU time of a thread.
     Thread(u32),
 }
 
 /// A timer of `timer_create`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PosixTimer {
-    /// Its clock.
+    /// Number of the clock.
     pub clock: u64,
-    /// The processor time that its clock shows, if it shows that.
+    /// The subject of the clock, if it is a CPU-time clock.
     pub cpu: Option<CpuClock>,
-    /// Its time: of `CLOCK_MONOTONIC`, or of the processor time.
+    /// The timer, in time of `CLOCK_MONOTONIC` or in CPU time.
     pub timer: Timer,
-    /// How it tells.
+    /// The notification.
     pub notification: Notification,
-    /// Expirations since the signal that was sent last.
+    /// Expirations since the last signal was sent.
     pub overrun: u64,
 }
 
 /// Timers of a process.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessTimers {
-    /// `ITIMER_REAL`, of `CLOCK_MONOTONIC`.
+    /// `ITIMER_REAL`, in time of `CLOCK_MONOTONIC`.
     pub real: Timer,
-    /// `ITIMER_VIRTUAL` and `ITIMER_PROF`, of the processor time of the process.
+    /// `ITIMER_VIRTUAL` and `ITIMER_PROF`, in CPU time of the process.
     pub cpu: [Timer; 2],
     /// POSIX timers by number.
     pub posix: BTreeMap<u32, PosixTimer>,
-    /// There may be an armed one of processor time among them.
+    /// Whether a CPU-time timer may be armed.
     pub has_cpu: bool,
 }
 
-/// Whose timer it is.
+/// The owner of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// A timerfd.
@@ -131,24 +131,24 @@ pub enum Owner {
     Posix(u32, u32),
 }
 
-/// When to look at which timer.
+/// The expiration times of timers.
 #[derive(Debug, Default)]
 pub struct TimerQueue {
     entries: BTreeSet<(u64, Owner)>,
-    /// What the VMM knows of the next time.
+    /// The time that was announced to the VMM.
     announced: u64,
-    /// How much earlier it is asked to look, ns: about as late as it comes.
+    /// How much earlier the VMM's kick is requested, ns: about as much as it is late.
     early: u64,
 }
 
 impl TimerQueue {
-    /// When the first one expires, ns of `CLOCK_MONOTONIC`.
+    /// Time of the next expiration, ns of `CLOCK_MONOTONIC`.
     #[must_use]
     pub fn first(&self) -> Option<u64> {
         self.entries.first().map(|&(at, _)| at)
     }
 
-    /// Takes one out whose time has come.
+    /// Removes an entry that has expired.
     fn pop(&mut self, now: u64) -> Option<Owner> {
         match self.first() {
             Some(at) if at <= now => self.entries.pop_first().map(|(_, owner)| owner),
@@ -158,7 +158,7 @@ impl TimerQueue {
 }
 
 impl Kernel {
-    /// A timer, if there is one that acts by itself.
+    /// The timer of an owner, if it exists.
     fn timer(&mut self, owner: Owner) -> Option<&mut Timer> {
         match owner {
             Owner::File(id) => match &mut self.files.vfs.files.get_mut(id).ok()?.object {
@@ -173,7 +173,7 @@ impl Kernel {
         }
     }
 
-    /// Sets a timer of `CLOCK_MONOTONIC`; the result is what it was.
+    /// Sets a timer of `CLOCK_MONOTONIC`; returns the old one.
     pub(crate) fn arm(&mut self, owner: Owner, new: Timer) -> Timer {
         let Some(timer) = self.timer(owner) else {
             return Timer::default();
@@ -186,7 +186,7 @@ impl Kernel {
             }
             self.timers.entries.insert((new.next, owner));
             self.scheduler.has_news |= self.timers.first() == Some(new.next);
-            // A program that computes is interrupted.
+            // Interrupt programs that compute.
             self.start_ticking();
             self.announce_time();
         }
@@ -199,8 +199,8 @@ impl Kernel {
         self.timers.entries = entries;
     }
 
-    /// Has the VMM ask for attention when the next thing happens by itself, earlier by as
-    /// much as it was late before.
+    /// Announces the next timer event to the VMM, so that it kicks the hart then; earlier by about
+    /// as much as earlier kicks were late.
     pub(crate) fn announce_time(&mut self) {
         let first = self.first_time().unwrap_or(NEVER);
         if core::mem::replace(&mut self.timers.announced, first) != first {
@@ -210,8 +210,8 @@ impl Kernel {
         }
     }
 
-    /// The VMM asked for attention: waits for the rest of the time if it is early, and learns
-    /// from how late or early that was.
+    /// Handles the VMM's kick for a timer: spins for the rest of the time if the kick is early, and
+    /// adapts the announcement to how late or early it was.
     pub(crate) fn await_announced(&mut self) {
         let at = self.timers.announced;
         if self.first_time() != Some(at) {
@@ -231,7 +231,7 @@ impl Kernel {
         }
     }
 
-    /// Lets all timers act whose time has come.
+    /// Handles all expired timers.
     pub(crate) fn run_timers(&mut self) {
         let now = clock::monotonic();
         if self.timers.first().is_none_or(|first| first > now) {
@@ -276,7 +276,7 @@ impl Kernel {
         }
     }
 
-    /// Sends the signal of a POSIX timer, unless the one before is still pending.
+    /// Sends the signal of a POSIX timer, unless the previous one is still pending.
     fn notify(&mut self, pid: u32, number: u32, count: u64) {
         let pending = self.is_timer_pending(pid, number);
         let Some(process) = self.process_mut(pid) else {
@@ -301,7 +301,7 @@ impl Kernel {
         }
     }
 
-    /// Sends the signals of interval timers of processor time.
+    /// Sends the signals of interval timers in CPU time.
     pub(crate) fn run_cpu_timers(&mut self) {
         self.run_posix_cpu_timers();
         if self.process.timers.cpu == [Timer::default(); 2] {
@@ -319,7 +319,7 @@ impl Kernel {
 }
 
 impl Kernel {
-    /// Lets POSIX timers of processor time act, of the running process.
+    /// Handles expired POSIX timers in CPU time of the running process.
     fn run_posix_cpu_timers(&mut self) {
         if !self.process.timers.has_cpu {
             return;
@@ -340,8 +340,7 @@ impl Kernel {
         }
     }
 
-    /// Processor time that was used up to now, also on other vCPUs, ns; 0 if there is no
-    /// such process or thread.
+    /// CPU time used so far, also on other vCPUs, ns; 0 if there is no such process or thread.
     pub(crate) fn cpu_time(&mut self, of: CpuClock) -> u64 {
         self.account_time();
         let now = clock::monotonic();

@@ -1,6 +1,6 @@
-//! Translation images of mapped files. When code of an unchanged file of the root file
-//! system is mapped, the host is asked for its image; the image is mapped into a window
-//! of its own and used as long as the file's code and constants stay mapped as they are.
+//! Translation images of mapped files. When code of an unchanged file of the root file system is
+//! mapped, the runtime requests its image from the host. The image is mapped into its own window,
+//! and used while the file's code and constants stay mapped unchanged.
 
 use crate::errno::Errno;
 use crate::images::{self, Image, Origin};
@@ -15,40 +15,40 @@ use hartline_abi::elf::{Program, ProgramType, Segment};
 use hartline_abi::image::{HEADER_SIZE, ImageData, variant};
 use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE, PAGE_SIZE, USER_END};
 
-/// What the host answered about a file.
+/// The host's answer for a file.
 #[derive(Debug, Clone, Copy)]
 struct Answer {
     inode: u32,
     variant: u32,
     /// The image.
     slot: Option<Slot>,
-    /// Newer ones may come.
+    /// There may be newer images.
     grows: bool,
 }
 
-/// All images that the host gave.
+/// All images from the host.
 #[derive(Debug, Default)]
 pub struct Translations {
     answers: Vec<Answer>,
     windows: Windows,
-    /// How often there was something new.
+    /// Number of times that there were new images.
     generation: u64,
 }
 
 impl Kernel {
-    /// Asks for the newest images of the files of which the host had not made all.
+    /// Requests the newest images of files whose images were not complete.
     pub(crate) fn renew_translations(&mut self) {
         self.translations.answers.retain(|answer| !answer.grows);
         self.translations.generation += 1;
         self.catch_up_translations();
     }
 
-    /// All processes put their images to use again, as if there were new ones.
+    /// Makes all processes renew their images, as if there were newer ones.
     pub(crate) fn shift_generation(&mut self) {
         self.translations.generation += 1;
     }
 
-    /// Puts to use what came while other processes ran.
+    /// Uses the images that arrived while other processes ran.
     pub(crate) fn catch_up_translations(&mut self) {
         let newest = self.translations.generation;
         if core::mem::replace(&mut self.images.generation, newest) != newest {
@@ -56,9 +56,8 @@ impl Kernel {
         }
     }
 
-    /// From now on a fault in translated code has to find all registers: the program
-    /// handles it. Other translations are used; host frames of those used so far must
-    /// not be returned to.
+    /// Switches to translations of the precise variant, because the program handles faults, which
+    /// then need all registers. Host frames of the old translations must not be returned to.
     pub fn use_precise_translations(&mut self) {
         if self.images.variant == variant::PRECISE {
             return;
@@ -72,9 +71,8 @@ impl Kernel {
         self.control = Control::Restart;
     }
 
-    /// Code in `range` may run from now on. If it is not that of a file, or somebody may
-    /// go on writing it, it may call translated code in its own way: translations must
-    /// not believe that others follow the psABI.
+    /// Admits code in `range`. If it is not code of a file, or is still writable, it may call
+    /// translated code without the psABI's conventions: the precise variant does not rely on them.
     pub fn admit_code(&mut self, range: Range<u64>) {
         let mut overlapping = self.memory.vmas().overlapping(range.clone());
         let foreign = overlapping.any(|(_, vma)| {
@@ -88,8 +86,7 @@ impl Kernel {
         self.use_translations(range);
     }
 
-    /// Code in `range` may run from now on. Translations of the files whose code is
-    /// mapped there are put to use.
+    /// Uses translations of the files whose code is mapped in `range`.
     pub fn use_translations(&mut self, range: Range<u64>) {
         if self.interpret_only {
             return;
@@ -99,8 +96,8 @@ impl Kernel {
         }
     }
 
-    /// Memory in `range` was mapped, or lost permissions, and is not executable. Translations
-    /// of the files whose constants are there are put to use if they waited for those.
+    /// Handles a non-executable range that was mapped or lost permissions: uses translations of
+    /// files that waited for constants in it.
     pub fn admit_constants(&mut self, range: Range<u64>) {
         if self.interpret_only {
             return;
@@ -128,8 +125,8 @@ impl Kernel {
         })
     }
 
-    /// The files that `wanted` says yes to and whose code is mapped in `range`: their inodes,
-    /// and where their first bytes would be.
+    /// The files that `wanted` selects and whose code is mapped in `range`: their inodes, and the
+    /// addresses of their first bytes.
     fn code_in(&self, range: Range<u64>, wanted: impl Fn(u32) -> bool) -> Vec<(u32, u64)> {
         let overlapping = self.memory.vmas().overlapping(range);
         overlapping
@@ -142,8 +139,8 @@ impl Kernel {
             .collect()
     }
 
-    /// Puts the translation of a file to use whose pages are mapped at their offsets
-    /// from `file_start`, if all of its code is.
+    /// Uses the translation of a file, mapped with its first byte at `file_start`, if all of its
+    /// code is mapped.
     fn use_translation(&mut self, inode: u32, file_start: u64, variant: u32) {
         let Some(bytes) = self.files.vfs.fs.origin_bytes(inode) else {
             return;
@@ -154,8 +151,8 @@ impl Kernel {
         let Some(bias) = bias(&self.memory, &program, inode, file_start) else {
             return;
         };
-        // Without RAM for page tables the code is interpreted; the next allocation of
-        // the program tells that there is none.
+        // Without RAM for page tables the code is interpreted; the program's next allocation
+        // reports the lack of RAM.
         if let Some(slot) = self.image_slot(inode, variant, bias)
             && (self.chaos.renews_images() || !self.images.has(slot.gpa, bias))
             && let pages = pages(&program, bias)
@@ -167,7 +164,7 @@ impl Kernel {
         }
     }
 
-    /// The image of a file, from the host if it was not asked before.
+    /// The image of a file; the host is asked for it once.
     fn image_slot(&mut self, inode: u32, variant: u32, bias: u64) -> Option<Slot> {
         let known = self.translations.answers.iter();
         let known = known
@@ -197,8 +194,8 @@ impl Kernel {
         slot
     }
 
-    /// Maps an image for a file of an inode, in a variant, with a bias, that depends on the
-    /// guest's `pages`; `None` if it is not usable or there are no windows left.
+    /// Maps an image for a file by inode, variant and bias, which depends on the guest's `pages`;
+    /// `None` if it is not usable or no window is left.
     fn map_image(
         &mut self,
         slot: Slot,
@@ -217,7 +214,7 @@ impl Kernel {
         let number = match found {
             Some(number) => number,
             None => {
-                // Part of it may be mapped although that fails: it is never used again.
+                // If mapping fails, parts of the window may be mapped: it is never used again.
                 let Some(number) = self.translations.windows.begin() else {
                     return Ok(None);
                 };
@@ -231,7 +228,7 @@ impl Kernel {
         };
         let lease = self.translations.windows.lease(number, bias);
         let file = IMAGE_BASE + number * IMAGE_STRIDE + IMAGE_FILE;
-        // SAFETY: mapped to the image file, which never changes, for ever.
+        // SAFETY: mapped to the image file, which never changes and is never unmapped.
         let bytes = unsafe { core::slice::from_raw_parts(file as *const u8, slot.length as usize) };
         let origin = Origin {
             inode,
@@ -247,15 +244,16 @@ impl Kernel {
             bias,
             text_start: image.text_start(),
         };
-        // SAFETY: the page before the file is the window's own writable page. It has these
-        // contents already, or no image leased the window, so no code that reads it runs.
+        // SAFETY: the page before the file is the window's own writable page. Either it already has
+        // these contents, or no image had a lease of the window, so no code that reads the page
+        // runs.
         unsafe { ((file - PAGE_SIZE) as *mut ImageData).write(data) };
         Ok(Some(image))
     }
 }
 
-/// Maps the private data page and the file of window `number`: code executable,
-/// everything else not. `None` if the file is no image.
+/// Maps the private data page and the file of window `number`; only its code is executable. `None`
+/// if the file is not an image.
 fn map_window(memory: &mut AddressSpace, number: u64, slot: Slot) -> Result<Option<()>, Exhausted> {
     let file = IMAGE_BASE + number * IMAGE_STRIDE + IMAGE_FILE;
     let end = slot.length.next_multiple_of(PAGE_SIZE);
@@ -278,9 +276,9 @@ fn map_window(memory: &mut AddressSpace, number: u64, slot: Slot) -> Result<Opti
     Ok(Some(()))
 }
 
-/// The load bias of a file whose pages are mapped at their offsets from `file_start`.
-/// `None` if they are not where its program headers want them, or not all of its code and
-/// constants is mapped, with its permissions, and as it is in the file.
+/// The load bias of a file, mapped with its first byte at `file_start`. `None` if its segments are
+/// at other addresses than its program headers require, or if not all of its code and constants are
+/// mapped unchanged with their permissions.
 fn bias(memory: &AddressSpace, program: &Program<'_>, inode: u32, file_start: u64) -> Option<u64> {
     let mut code = program
         .segments()
@@ -298,7 +296,7 @@ fn bias(memory: &AddressSpace, program: &Program<'_>, inode: u32, file_start: u6
         .then_some(bias)
 }
 
-/// The pages that a translation of a file depends on, if it is mapped with `bias`.
+/// The pages that a translation of a file depends on, if the file is mapped with `bias`.
 fn pages(program: &Program<'_>, bias: u64) -> Rc<[Range<u64>]> {
     let code = (program.segments()).filter(|segment| segment.execute && !segment.write);
     let all = code.chain(program.constant_segments());
@@ -309,7 +307,7 @@ fn pages(program: &Program<'_>, bias: u64) -> Rc<[Range<u64>]> {
     .collect()
 }
 
-/// The inode of the file that a range shows as it is.
+/// The inode of the file whose contents a range shows unchanged.
 fn inode(vma: &Vma) -> Option<u32> {
     match &vma.label {
         Label::File(file) => file.inode,
@@ -317,8 +315,8 @@ fn inode(vma: &Vma) -> Option<u32> {
     }
 }
 
-/// Whether all of a segment's bytes in the file are mapped with `bias`, to be read, and
-/// executable if they are code.
+/// Whether all bytes of a segment in the file are mapped with `bias`, readable, and executable if
+/// they are code.
 fn shows(memory: &AddressSpace, segment: &Segment, inode: u32, bias: u64) -> bool {
     let start = segment.vaddr.wrapping_add(bias);
     let Some(end) = start.checked_add(segment.file_size) else {

@@ -1,8 +1,8 @@
 //! Access of the library OS to the program's memory.
 //!
-//! Every function checks the range against the address space and brings the pages
-//! in first, so that what is returned can be touched without a fault; a range that
-//! the program could not access the same way gives `EFAULT`.
+//! Every function checks the range against the address space and fills its pages first, so that the
+//! result can be accessed without a fault. A range that the program could not access in the same
+//! way returns `EFAULT`.
 
 use crate::errno::Errno;
 use crate::memory::{Access, AddressSpace};
@@ -29,7 +29,7 @@ pub struct IoVec {
     pub length: u64,
 }
 
-/// The `length` bytes at `address`, for reading.
+/// The `length` bytes at `address`.
 ///
 /// # Errors
 /// `EFAULT` unless the program may read all of them, `ENOMEM` when RAM is used up.
@@ -43,7 +43,7 @@ pub fn slice(memory: &mut AddressSpace, address: u64, length: u64) -> Result<&[u
     Ok(unsafe { core::slice::from_raw_parts(address as *const u8, length as usize) })
 }
 
-/// The `length` bytes at `address`, for writing.
+/// The `length` bytes at `address`, mutably.
 ///
 /// # Errors
 /// `EFAULT` unless the program may write all of them, `ENOMEM` when RAM is used up.
@@ -60,15 +60,15 @@ pub fn slice_mut(memory: &mut AddressSpace, address: u64, length: u64) -> Result
     Ok(unsafe { core::slice::from_raw_parts_mut(address as *mut u8, length as usize) })
 }
 
-/// Stores to each page of a range that is prepared for stores, and changes nothing. Pages may
-/// have got other frames, and the caller may store less than it asked for: without this
-/// the processor could go on loading from frames that belong to others.
+/// Stores to each page of a range that is prepared for stores, without a change. Pages may have new
+/// frames, and the caller may store less than it asked for: without this function the CPU could
+/// continue to load from frames of other processes.
 fn touch(range: Range<u64>) {
     let pages = (range.start & !(PAGE_SIZE - 1)..range.end).step_by(PAGE_SIZE as usize);
     for page in pages {
         let address = page.max(range.start);
-        // SAFETY: `prepare` made the byte writable. The locked instruction keeps what other
-        // vCPUs store to it meanwhile, and a compiler cannot drop it.
+        // SAFETY: `prepare` made the byte writable. The locked instruction keeps concurrent stores
+        // of other vCPUs, and the compiler cannot drop it.
         unsafe { asm!("lock or byte ptr [{}], 0", in(reg) address, options(nostack)) };
     }
 }
@@ -103,7 +103,7 @@ pub fn write_bytes(memory: &mut AddressSpace, address: u64, bytes: &[u8]) -> Res
     Ok(())
 }
 
-/// Reads `count` values that follow one another at `address`.
+/// Reads `count` adjacent values at `address`.
 ///
 /// # Errors
 /// As [`slice()`]; `EINVAL` if `count` values do not fit an address space.
@@ -149,7 +149,7 @@ pub fn path(memory: &mut AddressSpace, address: u64) -> Result<Vec<u8>, Errno> {
     cstr(memory, address, PATH_MAX)
 }
 
-/// Reads an I/O vector. The total is cut to [`MAX_TRANSFER`] as Linux does.
+/// Reads an I/O vector. As on Linux, the total is cut to [`MAX_TRANSFER`].
 ///
 /// # Errors
 /// `EINVAL` if there are more than [`MAX_VECTORS`] elements or a length is negative,

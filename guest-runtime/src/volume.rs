@@ -1,4 +1,4 @@
-//! The way to the files of the host ([`hartline_abi::volume`]).
+//! The channel to files of the host ([`hartline_abi::volume`]).
 
 use crate::clock;
 use crate::drivers::interrupt::Interrupt;
@@ -15,15 +15,15 @@ use hartline_abi::volume::{
     VOLUME_DEVICE, VOLUME_PLACES,
 };
 
-/// The place for what cannot wait. Those for tasks follow.
+/// The slot for synchronous requests. The slots for asynchronous requests of tasks follow.
 const FIRST: usize = 0;
 
-/// How long the server is watched before the VM is left to wait for it, nanoseconds: about
-/// what leaving costs.
+/// How long the server is polled before the vCPU leaves the VM to wait for it, ns: about as long as
+/// an exit takes.
 const WATCH: u64 = 100_000;
 
-/// How long the server is watched before a task waits, nanoseconds: what the host has in memory is
-/// there sooner, and another task in its place would cost as much.
+/// How long the server is polled before a task waits, ns. Data in the host's page cache arrives
+/// within this time, and a switch to another task would cost as much.
 const SOON: u64 = 30_000;
 
 /// The guest's end of the channel.
@@ -35,7 +35,7 @@ pub struct HostChannel {
 }
 
 impl HostChannel {
-    /// The channel of this VM; there may be only one of these.
+    /// Returns the channel of this VM; there may be only one.
     #[must_use]
     pub fn new(host: Host) -> Self {
         let shared: *mut Shared = host.shared().as_ptr();
@@ -48,18 +48,18 @@ impl HostChannel {
         }
     }
 
-    /// One of [`VOLUME_PLACES`] places.
+    /// Returns one of [`VOLUME_PLACES`] slots.
     fn place(&self, number: usize) -> *mut Place {
         // SAFETY: only the address of a field is taken; the index is checked.
         unsafe { addr_of_mut!((*self.channel.as_ptr()).places[number]) }
     }
 
     fn state(&self, number: usize) -> &AtomicU32 {
-        // SAFETY: mapped as long as the VM lives, and only accessed atomically.
+        // SAFETY: mapped until the VM ends, and only accessed atomically.
         unsafe { &*addr_of!((*self.place(number)).state) }
     }
 
-    /// The data of a place, which the host does not touch between requests.
+    /// The data of a slot, which the host does not access between requests.
     fn data(&self, number: usize) -> *mut u8 {
         // SAFETY: only the address of a field is taken.
         unsafe { addr_of_mut!((*self.place(number)).data).cast() }
@@ -69,14 +69,14 @@ impl HostChannel {
         self.state(number).load(Ordering::SeqCst) == ANSWERED
     }
 
-    /// Lets the server serve a request, whose data is there.
+    /// Submits a request, whose data is in its slot.
     fn submit(&self, number: usize, operation: Operation, args: [u64; 6]) {
         let request = Request {
             operation: operation as u32,
             reserved: 0,
             args,
         };
-        // SAFETY: inside the channel; the host reads it when it is submitted.
+        // SAFETY: inside the channel; the host reads the request only after its submission.
         unsafe { addr_of_mut!((*self.place(number)).request).write_volatile(request) };
         self.state(number).store(SUBMITTED, Ordering::SeqCst);
         // SAFETY: as in `state`.
@@ -86,7 +86,7 @@ impl HostChannel {
         }
     }
 
-    /// Waits until the request of a place is answered, if `time` nanoseconds are enough.
+    /// Polls until the request in a slot is answered, for at most `time` ns.
     fn watch(&self, number: usize, time: u64) {
         let start = clock::since_boot();
         while !self.is_answered(number) && clock::since_boot().saturating_sub(start) <= time {
@@ -94,7 +94,7 @@ impl HostChannel {
         }
     }
 
-    /// The answer in a place, whose data is copied to `into` as far as it fits.
+    /// Reads the answer in a slot, and copies its data to `into` as far as it fits.
     fn collect(&self, number: usize, into: &mut [u8]) -> Result<Answer, Errno> {
         // SAFETY: inside the channel; the host has written it.
         let answer = unsafe { addr_of!((*self.place(number)).answer).read_volatile() };

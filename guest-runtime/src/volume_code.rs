@@ -1,7 +1,7 @@
-//! Executing files of volumes. They may change at any time, also on the host, so what is
-//! executed is a copy, which the host makes when the file is executed or its code mapped.
-//! What changes later is seen when that happens again: as on Linux, where a file that is
-//! executed cannot be written, nobody executes a mixture of old and new.
+//! Execution of files of volumes. They may change at any time, also on the host, so the program
+//! executes a copy, which the host makes when the file is executed or its code is mapped. Later
+//! changes become visible the next time. So no program executes a mixture of old and new code;
+//! Linux prevents that too, because an executing file cannot be written.
 
 use crate::errno::Errno;
 use crate::kernel::Kernel;
@@ -16,7 +16,7 @@ use hartline_abi::layout::{COPY_BASE, FILE_GPA, FILE_GPA_END, PAGE_SIZE};
 const ELF: &[u8; 4] = b"\x7fELF";
 
 impl Kernel {
-    /// The regular file at `path`, which the program may execute.
+    /// Opens the regular file at `path`, which the program must be allowed to execute.
     ///
     /// # Errors
     /// As `execve(2)`.
@@ -28,15 +28,15 @@ impl Kernel {
         Ok((ino, self.executable_inode(ino, path)?))
     }
 
-    /// As [`executable`](Self::executable), for an inode that was found.
+    /// As [`executable`](Self::executable), for a resolved inode.
     pub(crate) fn executable_inode(&mut self, ino: Ino, path: &[u8]) -> Result<ElfFile, Errno> {
         self.files.check_executable(ino)?;
         self.copy_code(ino);
         self.files.elf_file(ino, path)
     }
 
-    /// Lets `unchanged_origin` of a file that is about to be executed, or its code mapped,
-    /// name a copy if it is a program of a volume. Without one it is interpreted.
+    /// Makes a copy of a program in a volume before it is executed or its code is mapped, and lets
+    /// `unchanged_origin` return the copy. Without a copy the program is interpreted.
     pub(crate) fn copy_code(&mut self, ino: Ino) {
         if is_volume(ino) && !self.interpret_only {
             let copy = self.copy_of(ino);
@@ -72,7 +72,7 @@ impl Kernel {
         let address = COPY_BASE + (gpa - FILE_GPA);
         self.memory.map_outside(address, gpa..end, false).ok()?;
         let length = usize::try_from(length).ok()?;
-        // SAFETY: mapped to a file that never changes, for ever.
+        // SAFETY: mapped to a file that never changes and is never unmapped.
         Some(unsafe { core::slice::from_raw_parts(address as *const u8, length) })
     }
 }

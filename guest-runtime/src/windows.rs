@@ -1,10 +1,10 @@
-//! Windows: where translation images are mapped, and which load bias each of them has.
+//! Windows: the mappings of translation images, and the load bias of each.
 //!
-//! Translated code reads the load bias of its file from the page before its image. All
-//! processes see the same page, so a window has one bias as long as any process may run code
-//! in it. Every [`Image`](crate::images::Image) therefore holds a [`Lease`] of its window,
-//! and a window gets another bias only when nobody holds one. The count goes with the images
-//! wherever they are moved: while processes are switched, some images are in no list.
+//! Translated code reads the load bias of its file from the page before its image. All processes
+//! see the same page, so a window has one bias while any process may run code in it. Every
+//! [`Image`](crate::images::Image) therefore has a [`Lease`] of its window, and a window changes
+//! its bias only when there is no lease. The count follows the images wherever they are: during a
+//! process switch, some images are in no list.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ pub(crate) struct Slot {
     pub length: u64,
 }
 
-/// The right to run code in a window, with the bias that it has.
+/// The right to run code in a window with its current bias.
 #[derive(Debug, Clone, Default)]
 pub struct Lease(Rc<()>);
 
@@ -31,20 +31,20 @@ impl Lease {
 
 #[derive(Debug)]
 struct Window {
-    /// The image that is mapped; `None` if mapping failed half-way.
+    /// The mapped image; `None` if mapping failed.
     slot: Option<Slot>,
     bias: u64,
     lease: Lease,
 }
 
-/// All windows that were mapped so far.
+/// All windows that were ever mapped.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     windows: Vec<Window>,
 }
 
 impl Windows {
-    /// A window that has the image in `slot` mapped and can have `bias`.
+    /// A window in which the image in `slot` is mapped and which can have `bias`.
     pub fn find(&self, slot: Slot, bias: u64) -> Option<u64> {
         let suits = |window: &Window| {
             window.slot == Some(slot) && (window.bias == bias || !window.lease.is_held_elsewhere())
@@ -52,8 +52,8 @@ impl Windows {
         self.windows.iter().position(suits).map(|n| n as u64)
     }
 
-    /// As [`find`](Self::find), but another window than one in use, as long as there are
-    /// many: `None` asks for a new one.
+    /// As [`find`](Self::find), but prefers a window without a lease. `None` asks for a new window,
+    /// while there are many left.
     pub fn find_other(&self, slot: Slot, bias: u64) -> Option<u64> {
         let is_free =
             |window: &Window| window.slot == Some(slot) && !window.lease.is_held_elsewhere();
@@ -64,8 +64,8 @@ impl Windows {
         }
     }
 
-    /// The number of a new window, which is unusable until [`complete`](Self::complete).
-    /// `None` if there are no more.
+    /// Reserves a new window, which is unusable until [`complete`](Self::complete). `None` if there
+    /// are no more windows.
     pub fn begin(&mut self) -> Option<u64> {
         let number = self.windows.len() as u64;
         if number == IMAGE_WINDOWS {
@@ -79,13 +79,13 @@ impl Windows {
         Some(number)
     }
 
-    /// The image in `slot` is mapped in window `number`.
+    /// Records that the image in `slot` is mapped in window `number`.
     pub fn complete(&mut self, number: u64, slot: Slot) {
         self.windows[number as usize].slot = Some(slot);
     }
 
-    /// Gives window `number`, which [`find`](Self::find) or [`begin`](Self::begin) gave, the
-    /// bias `bias`. It keeps that as long as the lease or a copy of it exists.
+    /// Sets the bias of window `number`, from [`find`](Self::find) or [`begin`](Self::begin). The
+    /// bias does not change while the lease or a copy of it exists.
     pub fn lease(&mut self, number: u64, bias: u64) -> Lease {
         let window = &mut self.windows[number as usize];
         window.bias = bias;
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn the_bias_stays_while_anyone_holds_a_lease() {
         let (windows, lease) = with_window(0x1000);
-        // Wherever the process's images are: even if they are in no list of processes.
+        // The lease counts wherever the image is, even if it is in no list.
         let elsewhere = lease.clone();
         drop(lease);
         assert_eq!(windows.find(SLOT, 0x2000), None);

@@ -1,6 +1,6 @@
-//! What the VMM hands to the runtime: the shared pages, whose first part is the
-//! boot information. Each vCPU starts at the runtime's ELF entry point at CPL 3
-//! with `rdi` = address of [`Shared`], `rsp` = top of its host stack.
+//! The data that the VMM passes to the runtime: the shared pages, which begin with the boot
+//! information. Each vCPU starts at the runtime's ELF entry point at CPL 3, with the address of
+//! [`Shared`] in `rdi` and the top of its host stack in `rsp`.
 
 use crate::call::HostCall;
 use crate::chaos;
@@ -12,20 +12,20 @@ use crate::report::ExitReport;
 use crate::volume;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Most vCPUs of one VM: a set of them is a word.
+/// Most vCPUs of one VM: a set of vCPUs fits a 64-bit word.
 pub const MAX_CPUS: usize = 64;
 /// Most read-only files of one VM.
 pub const MAX_FILES: usize = 16;
-/// Room for arguments and environment, bytes.
+/// Size of the buffer for arguments and environment, bytes.
 pub const ARGUMENTS_SIZE: usize = 2 << 20;
 
-/// A read-only file.
+/// A read-only file that is mapped into the VM.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct FileEntry {
-    /// Where it is mapped.
+    /// Address of the mapping.
     pub address: u64,
-    /// Length, bytes; 0: no file. What follows in the last page is zero.
+    /// Length, bytes; 0: no file. The rest of the last page is zero.
     pub length: u64,
 }
 
@@ -35,7 +35,7 @@ pub struct FileEntry {
 pub struct NetSettings {
     /// 1: there is a network device ([`crate::virtio::NET_DEVICE`]).
     pub present: u32,
-    /// 1: ask by DHCP for an IPv4 address.
+    /// 1: use DHCP for the IPv4 address.
     pub dhcp: u32,
     /// IPv4 address; 0: none.
     pub ipv4: [u8; 4],
@@ -47,20 +47,19 @@ pub struct NetSettings {
     pub ipv6: [u8; 16],
     /// IPv6 gateway; 0: none.
     pub gateway6: [u8; 16],
-    /// Longest time for which a vCPU without work watches the network before it leaves the
-    /// VM, ns.
+    /// Longest time that an idle vCPU polls the network before it leaves the VM, ns.
     pub polling_ns: u64,
 }
 
-/// The socket device.
+/// Settings of the socket device.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VsockSettings {
-    /// 1: there is one ([`crate::virtio::VSOCK_DEVICE`]).
+    /// 1: there is a socket device ([`crate::virtio::VSOCK_DEVICE`]).
     pub present: u32,
-    /// Not used.
+    /// Unused.
     pub reserved: u32,
-    /// Longest time for which a vCPU without work watches it before it leaves the VM, ns.
+    /// Longest time that an idle vCPU polls the device before it leaves the VM, ns.
     pub polling_ns: u64,
 }
 
@@ -79,41 +78,41 @@ pub struct BootInfo {
     pub cpus: u32,
     /// Length of private RAM, bytes, a multiple of 2 MiB.
     pub ram_length: u64,
-    /// Offset into RAM from which it is free; what is below (page tables, runtime
-    /// data, stacks) belongs to the VMM's set-up and stays.
+    /// Offset into RAM from which RAM is free. The part below (page tables, runtime data, stacks)
+    /// is set up by the VMM and is never freed.
     pub ram_free: u64,
-    /// Guest-physical address of the top-level page table (in RAM, so it can be
-    /// edited through the physmap).
+    /// Guest-physical address of the top-level page table, which is in RAM, so the runtime can edit
+    /// it through the physmap.
     pub page_table: u64,
-    /// Address of the exception frame (top of the CPL 0 stack) of vCPU 0; that of vCPU n
-    /// is n times [`CPL0_STRIDE`](crate::layout::CPL0_STRIDE) above.
+    /// Address of the exception frame (top of the CPL 0 stack) of vCPU 0. The frame of vCPU n is n
+    /// times [`CPL0_STRIDE`](crate::layout::CPL0_STRIDE) above it.
     pub exception_frame: u64,
     /// Read-only files: 0 is the root file system tree ([`crate::tree`]).
     pub files: [FileEntry; MAX_FILES],
     /// Frequency of the TSC, Hz.
     pub tsc_hz: u64,
-    /// Guest TSC at the moment of the two times below.
+    /// Guest TSC at the time of the two clock values below.
     pub tsc_boot: u64,
     /// CLOCK_REALTIME, ns.
     pub realtime_ns: u64,
     /// CLOCK_MONOTONIC of the host, ns.
     pub monotonic_ns: u64,
-    /// Random bytes: AT_RANDOM and the generator's seed.
+    /// Random bytes: `AT_RANDOM` and the seed of the generator.
     pub seed: [u8; 64],
     /// 1: never enter translated code (`--interpret`, tests).
     pub interpret_only: u32,
     /// 1: the runtime traces system calls (`--strace`).
     pub strace: u32,
-    /// [Variant](crate::image::variant) of translations to begin with.
+    /// [Variant](crate::image::variant) of translations to start with.
     pub variant: u32,
-    /// User and group that the program sees.
+    /// User that the program sees.
     pub uid: u32,
-    /// Group.
+    /// Group that the program sees.
     pub gid: u32,
     /// Bit n: host descriptor n is a terminal.
     pub terminals: u32,
-    /// Ports of the console for standard output, standard error and traces. Streams that go
-    /// to the same place have the same one, which keeps their order.
+    /// Ports of the console for standard output, standard error and traces. Streams with the same
+    /// destination have the same port, which keeps their order.
     pub console: [u32; console::STREAMS],
     /// Number of arguments.
     pub argument_count: u32,
@@ -121,52 +120,51 @@ pub struct BootInfo {
     pub environment_count: u32,
     /// Bytes used in [`Shared::arguments`].
     pub arguments_length: u32,
-    /// The program's inode in the tree; 0: it is what the guest finds at its path.
+    /// The program's inode in the tree; 0: the guest looks the program up at its path.
     pub program: u32,
     /// Number of volumes ([`crate::volume`]).
     pub volumes: u32,
-    /// Devices whose interrupts are delivered by vectors ([`crate::interrupt`]), a bit for
-    /// each; 0: interrupts are read from [`Shared::interrupts`] at safepoints.
+    /// Devices whose interrupts are delivered by vectors ([`crate::interrupt`]), one bit each; 0:
+    /// the runtime reads interrupts from [`Shared::interrupts`] at safepoints.
     pub vectors: u32,
-    /// The network interface.
+    /// Settings of the network interface.
     pub net: NetSettings,
-    /// The socket device.
+    /// Settings of the socket device.
     pub vsock: VsockSettings,
-    /// Names in `/dev` of the disks, which are the devices from
-    /// [`FIRST_DISK`](crate::virtio::FIRST_DISK) on, filled up with zeros; empty: there are
-    /// no more.
+    /// Names of the disks in `/dev`, padded with zeros; an empty name ends the list. The disks are
+    /// the devices from [`FIRST_DISK`](crate::virtio::FIRST_DISK).
     pub disks: [[u8; DISK_NAME]; MAX_DISKS],
     /// Soft stack limit (RLIMIT_STACK), bytes.
     pub stack_limit: u64,
-    /// Chaos, and whether the runtime checks itself.
+    /// Settings of chaos, and whether the runtime checks itself.
     pub chaos: chaos::Settings,
 }
 
-/// How a vCPU that has nothing to do sleeps ([`crate::port::WAIT`]).
+/// How an idle vCPU sleeps ([`crate::port::WAIT`]).
 #[repr(C)]
 #[derive(Debug)]
 pub struct CpuWait {
-    /// Longest time, ns; `u64::MAX`: for ever.
+    /// Longest time, ns; `u64::MAX`: no limit.
     pub timeout: AtomicU64,
-    /// 1: until standard input is readable.
+    /// 1: also wake when standard input is readable.
     pub input: AtomicU32,
     /// Set by the VMM: 1 if standard input was readable.
     pub ready: AtomicU32,
-    /// 1: the vCPU is to be woken, by [`crate::port::WAKE`].
+    /// 1: another vCPU wants to wake this one ([`crate::port::WAKE`]).
     pub wake: AtomicU32,
-    /// Not used.
+    /// Unused.
     pub reserved: u32,
 }
 
-/// When the guest is to be asked for attention while it computes
-/// ([`crate::call::Operation::Tick`]). Times are ns of the guest's `CLOCK_MONOTONIC`.
+/// When the VMM next interrupts the guest while it computes ([`crate::call::Operation::Tick`]).
+/// Times are ns of the guest's `CLOCK_MONOTONIC`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct NextTime {
-    /// When the next thing happens by itself; `u64::MAX`: nothing will. Set by the guest.
+    /// Time of the next timer event; `u64::MAX`: none. Set by the guest.
     pub at: AtomicU64,
-    /// When the VMM looks at `at` next; 0: all the time, or, while all vCPUs wait, when the
-    /// first comes back. Set by the VMM. A guest that sets a time for which that is too late rings
+    /// When the VMM reads `at` next; 0: continuously, or, while all vCPUs wait, when the first one
+    /// wakes. Set by the VMM. If a guest sets a time before this one, it writes
     /// [`crate::port::TIMER`].
     pub looks: AtomicU64,
 }
@@ -179,21 +177,21 @@ pub struct Shared {
     pub boot: BootInfo,
     /// How the program ended.
     pub report: ExitReport,
-    /// Signals sent from outside: bit n−1 is signal n. Set by the VMM, then
-    /// `poll_limit` of all harts is raised through [`Shared::harts`].
+    /// Signals from outside: bit n−1 is signal n. The VMM sets them, and then raises `poll_limit`
+    /// of all harts through [`Shared::harts`].
     pub signals: AtomicU64,
-    /// Not 0: there are newer translation images than those that were answered with.
-    /// Set by the VMM like `signals`.
+    /// Not 0: there are newer translation images than the runtime has received. Set by the VMM like
+    /// `signals`.
     pub images: AtomicU64,
-    /// Bit n: device n ([`crate::virtio`]) has done something. Set by the VMM like
-    /// `signals`, or by the CPL 0 stub of the device's vector; cleared by the runtime before
-    /// it looks.
+    /// Bit n: device n ([`crate::virtio`]) has an interrupt. Set by the VMM like `signals`, or by
+    /// the CPL 0 stub of the device's vector. The runtime clears the bit before it processes the
+    /// device.
     pub interrupts: AtomicU64,
-    /// Offsets into private RAM of the vCPUs' harts; published by the runtime (0: not
-    /// yet). The VMM checks them and writes `pending` and `poll_limit` there. vCPUs but
-    /// the first start when theirs is published and they are woken.
+    /// Offsets into private RAM of the vCPUs' harts, published by the runtime (0: not yet). The VMM
+    /// checks them, and writes `pending` and `poll_limit` there. vCPUs other than the first start
+    /// when their offset is published and they are woken.
     pub harts: [AtomicU64; MAX_CPUS],
-    /// What happens next by itself.
+    /// Time of the next timer event.
     pub next_time: NextTime,
     /// How vCPUs sleep.
     pub waits: [CpuWait; MAX_CPUS],
@@ -201,12 +199,12 @@ pub struct Shared {
     pub call: HostCall,
     /// Files of the host.
     pub volumes: volume::Channel,
-    /// Interpreted code.
+    /// Counters of interpreted code.
     pub hotness: Hotness,
-    /// Samples of where the program is.
+    /// Samples of the profiler.
     pub sample: Sample,
-    /// Guest-physical address of the image file that the runtime has mapped into each
-    /// window of [`crate::layout::IMAGE_BASE`], or 0. A window never gets another file.
+    /// Guest-physical address of the image file that the runtime has mapped into each window of
+    /// [`crate::layout::IMAGE_BASE`], or 0. A window never changes its file.
     pub windows: [u64; IMAGE_WINDOWS as usize],
     /// NUL-terminated strings: the program's path as the guest sees it
     /// (AT_EXECFN), then arguments, then environment.

@@ -1,15 +1,14 @@
-//! Synchronous calls from the runtime to the VMM: for what is rare and needs the
-//! host (reading standard input, terminal settings, waiting). The guest fills
-//! [`HostCall`] and writes [`crate::port::CALL`]; the VMM answers before the
-//! instruction completes. One exit each.
+//! Synchronous calls from the runtime to the VMM, for rare operations that need the host (reading
+//! standard input, terminal settings, waiting). The guest fills [`HostCall`] and writes
+//! [`crate::port::CALL`]; the VMM answers before the instruction completes. Each call is one exit.
 
 /// Size of the data buffer, bytes.
 pub const CALL_DATA: usize = 64 << 10;
 
-/// Copies of files of volumes have the inodes from here on.
+/// First inode number of copies of files of volumes.
 pub const COPY_INODES: u32 = 1 << 31;
 
-/// What is asked for. Arguments and results are words of [`HostCall::args`].
+/// The operations of a call. Arguments and results are words of [`HostCall::args`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Operation {
@@ -21,63 +20,62 @@ pub enum Operation {
     /// not 0) or a signal arrives (`-EINTR`). `args[0]` is a set: bit 0 standard input
     /// readable. Result: the ready set.
     Wait = 2,
-    /// Wait until all that the console was given has been written out.
+    /// Wait until all output of the console has been written.
     Flush = 3,
     /// Terminal request on descriptor `args[0]` (0, 1 or 2): `args[1]` is the Linux
     /// asm-generic ioctl number (`TCGETS`, `TCSETS`, `TCSETSW`, `TCSETSF`,
     /// `TIOCGWINSZ`, `TIOCGPGRP`); the structure of `args[2]` bytes is in `data`.
     /// Result: 0, or `-ENOTTY` if the descriptor is no terminal.
     Ioctl = 4,
-    /// File status of descriptor `args[0]` (0, 1 or 2). Results in `args`: `st_mode`,
-    /// `st_size`, `st_rdev`, and whether it is at its end for reading (unused: 0).
+    /// File status of descriptor `args[0]` (0, 1 or 2). Results in `args`: `st_mode`, `st_size`,
+    /// `st_rdev`, and whether reading is at the end of file (unused: 0).
     Status = 5,
     /// Translation image of a file of the root file system tree, or of a copy of a file of a
-    /// volume. `args[0]` is the file's inode ([`crate::tree`]), or [`COPY_INODES`] and the
-    /// number of the copy; `args[1]` a [variant](crate::image::variant),
-    /// `args[2]` the load bias of the file's code. Results in `args`: guest-physical
-    /// address of the newest image file, a multiple of 2 MiB, in a read-only slot that
-    /// stays; its length, bytes; and 1 if newer ones may come, which
-    /// [`crate::boot::Shared::images`] will tell. Each has all code of the ones before.
-    /// `-EAGAIN`: there is none yet, but one may come. `-ENOENT`: there is none and will
-    /// be none. `-EINTR`: a signal came before the answer was known: ask again later.
+    /// volume. `args[0]` is the file's inode ([`crate::tree`]), or [`COPY_INODES`] plus the number
+    /// of the copy; `args[1]` is a [variant](crate::image::variant), `args[2]` the load bias of the
+    /// file's code. Results in `args`: guest-physical address of the newest image file, a multiple
+    /// of 2 MiB, in a read-only slot that is never removed; its length, bytes; and 1 if there may
+    /// be newer images, which [`crate::boot::Shared::images`] announces. Each image contains all
+    /// code of the earlier ones. `-EAGAIN`: there is no image yet, but there may be one. `-ENOENT`:
+    /// there will be no image. `-EINTR`: a signal arrived before the answer was known: repeat the
+    /// call.
     Image = 6,
-    /// The first process's group stops (`SIGTSTP` and its like): the VMM puts the terminal
-    /// back and stops itself, until somebody lets it go on. Nothing happens if it has no
-    /// terminal, or nobody is there who could let it go on.
+    /// The group of the first process stops (by `SIGTSTP` or a similar signal): the VMM restores
+    /// the terminal and stops itself until it is continued. Nothing happens without a terminal, or
+    /// if no process could continue the VMM.
     Stop = 7,
-    /// From now on, ask for attention (`poll_limit`) every few milliseconds while the
-    /// guest is not in [`Operation::Wait`] or [`Operation::Read`]: there is more than one
-    /// task.
+    /// From now on, raise `poll_limit` every few milliseconds while the guest is not in
+    /// [`Operation::Wait`] or [`Operation::Read`], because there is more than one task.
     Tick = 8,
     /// Wait until the request in [`crate::boot::Shared::volumes`] is answered, or a
     /// signal from outside ends the VM.
     Volume = 9,
-    /// Lets the guest see copy `args[0]` of a file of a volume
+    /// Map copy `args[0]` of a file of a volume into the guest
     /// ([`crate::volume::Operation::Copy`]). Results in `args`: guest-physical address of its
-    /// contents, a multiple of 2 MiB, in a read-only slot that stays; and its length, bytes.
+    /// contents, a multiple of 2 MiB, in a read-only slot that is never removed; and its length,
+    /// bytes.
     Copy = 10,
-    /// Use the gates of the VM's devices in the [`crate::interrupt::Table`] at the
-    /// guest-physical address `args[0]`, in private RAM, a multiple of 4 KiB. `-EOPNOTSUPP`:
-    /// this VM's devices have no vectors. A table with a gate that the runtime may not have
-    /// ends the VM.
+    /// Use the gates of the VM's devices in the [`crate::interrupt::Table`] at the guest-physical
+    /// address `args[0]`, in private RAM, a multiple of 4 KiB. `-EOPNOTSUPP`: this VM's devices
+    /// have no vectors. A table with a gate that the runtime may not have ends the VM.
     Vectors = 11,
-    /// Access registers of virtio devices, as the guest could one by one: the first `args[0]`
-    /// [`RegisterAccess`]es in `data`, at most [`MAX_REGISTER_ACCESSES`], in their order. What
-    /// is read is written there.
+    /// Access registers of virtio devices, as single accesses of the guest would: the first
+    /// `args[0]` [`RegisterAccess`]es in `data`, at most [`MAX_REGISTER_ACCESSES`], in order.
+    /// Values that are read are stored in `data`.
     Registers = 12,
 }
 
 /// Most accesses of [`Operation::Registers`].
 pub const MAX_REGISTER_ACCESSES: usize = 256;
 
-/// An access to a register of 32 bits.
+/// An access to a 32-bit register.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RegisterAccess {
-    /// Where, from [`DEVICE_GPA`](crate::layout::DEVICE_GPA) on.
+    /// Offset from [`DEVICE_GPA`](crate::layout::DEVICE_GPA), bytes.
     pub offset: u32,
-    /// It is written.
+    /// Whether the access is a write.
     pub is_write: bool,
-    /// What is written, or was read.
+    /// The value to write, or the value that was read.
     pub value: u32,
 }
 
@@ -85,7 +83,7 @@ impl RegisterAccess {
     /// Length, bytes.
     pub const LENGTH: usize = 12;
 
-    /// As it is in memory.
+    /// Encodes the access for memory.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
@@ -95,7 +93,7 @@ impl RegisterAccess {
         bytes
     }
 
-    /// From memory.
+    /// Decodes an access from memory.
     #[must_use]
     pub fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
         let [o0, o1, o2, o3, is_write, _, _, _, value @ ..] = bytes;
@@ -109,19 +107,19 @@ impl RegisterAccess {
 
 const _: () = assert!(MAX_REGISTER_ACCESSES * RegisterAccess::LENGTH <= CALL_DATA);
 
-/// The mailbox.
+/// The mailbox of host calls.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct HostCall {
     /// An [`Operation`].
     pub operation: u32,
-    /// Not used.
+    /// Unused.
     pub reserved: u32,
     /// Arguments, and further results.
     pub args: [u64; 6],
     /// Result: not negative, or a negated Linux (asm-generic) errno.
     pub result: i64,
-    /// Not used.
+    /// Unused.
     pub padding: [u64; 504],
     /// Data in either direction.
     pub data: [u8; CALL_DATA],

@@ -1,14 +1,14 @@
-//! Chaos: schedules that a seed commands (`HARTLINE_CHAOS`).
+//! Chaos: schedules that a seed determines (`HARTLINE_CHAOS`).
 //!
-//! A program's result must not depend on when it is preempted, which of its code is
-//! translated, where its pages lie or how late the host is. Under chaos a generator decides
-//! all of these, so that a test sees in seconds what a busy machine shows once in hours.
+//! A program's result must not depend on when it is preempted, which of its code is translated,
+//! where its pages are or how slow the host is. Under chaos a generator decides all of these, so a
+//! test reaches in seconds states that a busy machine reaches once in hours.
 
 /// Settings of one VM, part of the boot information. All zeros: off.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Where the generator starts.
+    /// Seed of the generator.
     pub seed: u64,
     /// Bits of [`Kind`]; 0: no chaos.
     pub kinds: u32,
@@ -16,28 +16,28 @@ pub struct Settings {
     pub check: u32,
 }
 
-/// What the generator decides.
+/// The kinds of decisions of the generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// At safepoints another task runs.
+    /// Another task runs at safepoints.
     Preempt = 1,
-    /// At the end of system calls another task runs.
+    /// Another task runs at the end of system calls.
     Switch = 2,
-    /// Pages move to other frames, lose the permission to store, or their presence.
+    /// Pages move to other frames, become read-only or not present.
     Pages = 4,
-    /// Translation images come, change and go, with part of their functions.
+    /// Translation images appear, change and disappear, with some of their functions.
     Images = 8,
-    /// Code that is translated is interpreted for a while.
+    /// Translated code is interpreted for a while.
     Tiers = 16,
-    /// Waiting for devices ends at once.
+    /// Polling of devices ends at once.
     Polls = 32,
-    /// Threads of the host that serve the guest are late.
+    /// Threads of the host that serve the guest are delayed.
     Late = 64,
 }
 
 impl Kind {
-    /// All of them, with their names in `HARTLINE_CHAOS`.
+    /// All kinds, with their names in `HARTLINE_CHAOS`.
     pub const ALL: [(&'static str, Kind); 7] = [
         ("preempt", Kind::Preempt),
         ("switch", Kind::Switch),
@@ -54,7 +54,7 @@ impl Kind {
 pub struct Generator(u64);
 
 impl Generator {
-    /// The generator that starts at `seed`.
+    /// A generator that starts at `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -66,12 +66,12 @@ impl Generator {
         mix(self.0)
     }
 
-    /// A number below `limit`, which is not 0.
+    /// The next number below `limit`, which must not be 0.
     pub const fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
-    /// True once in `one_in` times; never if that is 0.
+    /// True with probability 1/`one_in`; never if that is 0.
     pub const fn once_in(&mut self, one_in: u64) -> bool {
         one_in != 0 && self.below(one_in) == 0
     }

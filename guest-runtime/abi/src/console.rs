@@ -1,35 +1,35 @@
-//! Virtio console devices with several ports (virtio 1.3, section 5.3). The ports carry what
-//! the program writes to standard output and standard error, and traces of its system calls;
-//! [`crate::boot::BootInfo::console`] says which carries what.
+//! Virtio console devices with several ports (virtio 1.3, section 5.3). The ports carry the
+//! program's standard output and standard error, and traces of its system calls;
+//! [`crate::boot::BootInfo::console`] maps the streams to ports.
 
-/// What has a port: standard output, standard error, traces. A stream is the number of its
-/// descriptor, from 1 on.
+/// Number of streams: standard output, standard error, traces. A stream is the number of its
+/// descriptor, from 1.
 pub const STREAMS: usize = 3;
-/// Most ports: one for each of them.
+/// Most ports: one for each stream.
 pub const MAX_PORTS: usize = STREAMS;
 
-/// Queue of control messages for the driver.
+/// Queue of control messages to the driver.
 pub const CONTROL_RECEIVE: u16 = 2;
-/// Queue of control messages of the driver.
+/// Queue of control messages to the device.
 pub const CONTROL_TRANSMIT: u16 = 3;
 
-/// Queue of what a port sends to the driver.
+/// Queue for data that a port sends to the driver.
 #[must_use]
 pub const fn receive_queue(port: u16) -> u16 {
     match port {
         0 => 0,
-        // Behind those for control messages.
+        // The queues of further ports follow the control queues.
         port => 2 * port + 2,
     }
 }
 
-/// Queue of what the driver sends through a port.
+/// Queue for data that the driver sends to a port.
 #[must_use]
 pub const fn transmit_queue(port: u16) -> u16 {
     receive_queue(port) + 1
 }
 
-/// Number of queues of a device with so many ports, at least one.
+/// Number of queues of a device with this number of ports, at least one.
 #[must_use]
 pub const fn queues(ports: u16) -> u16 {
     2 * ports + 2
@@ -41,7 +41,7 @@ pub mod console_feature {
     pub const MULTIPORT: u64 = 1 << 1;
 }
 
-/// Configuration (section 5.3.4), without the register for emergencies.
+/// Configuration (section 5.3.4), without the emergency write register.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConsoleConfig {
     /// Number of ports.
@@ -52,7 +52,8 @@ impl ConsoleConfig {
     /// Length, bytes.
     pub const LENGTH: usize = 8;
 
-    /// As it is in memory: the size of the terminal before it has a feature of its own.
+    /// Encodes the configuration for memory. The size of the terminal, which comes first, has its
+    /// own feature and is 0.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
@@ -61,19 +62,19 @@ impl ConsoleConfig {
     }
 }
 
-/// What a control message is about (section 5.3.6.2).
+/// Events of control messages (section 5.3.6.2).
 pub mod event {
-    /// Of the driver: whether it is ready (1).
+    /// From the driver: whether it is ready (1).
     pub const DEVICE_READY: u16 = 0;
-    /// Of the device: there is a port.
+    /// From the device: a port exists.
     pub const PORT_ADD: u16 = 1;
-    /// Of the driver: whether it has set a port up (1).
+    /// From the driver: whether it has set up a port (1).
     pub const PORT_READY: u16 = 3;
-    /// Of the device: the port is a terminal.
+    /// From the device: the port is a terminal.
     pub const CONSOLE_PORT: u16 = 4;
-    /// Of either side: whether its end of a port is open (1).
+    /// From either side: whether its end of a port is open (1).
     pub const PORT_OPEN: u16 = 6;
-    /// Of the device: the name of a port follows.
+    /// From the device: the name of a port follows.
     pub const PORT_NAME: u16 = 7;
 }
 
@@ -84,7 +85,7 @@ pub struct Control {
     pub port: u32,
     /// One of [`event`].
     pub event: u16,
-    /// What of it.
+    /// Value of the event.
     pub value: u16,
 }
 
@@ -92,7 +93,7 @@ impl Control {
     /// Length without a name, bytes.
     pub const LENGTH: usize = 8;
 
-    /// As it is in memory.
+    /// Encodes the message for memory.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; Self::LENGTH] {
         let [a, b, c, d] = self.port.to_le_bytes();
@@ -101,7 +102,7 @@ impl Control {
         [a, b, c, d, e, f, g, h]
     }
 
-    /// From memory.
+    /// Decodes a message from memory.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
         let [a, b, c, d, e, f, g, h] = bytes;

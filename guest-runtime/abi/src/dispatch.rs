@@ -1,36 +1,36 @@
-//! Where a vCPU remembers which host functions indirect jumps lead to: an array of
-//! [`Entry`], first [`ADDRESSES`] by the guest address that is jumped to, then [`SITES`]
-//! by the place that jumps.
+//! A vCPU's cache of the host functions that indirect jumps lead to: an array of [`Entry`], first
+//! [`ADDRESSES`] entries indexed by the target address, then [`SITES`] entries indexed by the jump
+//! instruction.
 
-/// What is remembered of a guest address.
+/// The cached target of an indirect jump.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// The guest address.
     pub pc: u64,
-    /// Its host function.
+    /// Address of the host function.
     pub host: u64,
 }
 
 impl Entry {
-    /// Nothing: an odd address, which no jump goes to. (Programs do jump to 0.)
+    /// An empty entry. Its address is odd, so no jump matches it; programs do jump to 0.
     pub const EMPTY: Self = Self { pc: 1, host: 0 };
 }
 
-/// Number of entries by guest address, a power of two.
+/// Number of entries indexed by target address, a power of two.
 pub const ADDRESSES: u64 = 4096;
 
-/// Number of entries by the place that jumps, a power of two.
+/// Number of entries indexed by jump instruction, a power of two.
 pub const SITES: u64 = 2048;
 
 /// Number of all entries.
 pub const ENTRIES: u64 = ADDRESSES + SITES;
 
-/// Offset of the entry of the jump at the link-time address `pc`, in a file whose text is
-/// `text_length` bytes long. Others may have the same one.
+/// Offset of the entry of the jump at the link-time address `pc`, in a file with `text_length`
+/// bytes of text. Several jumps may share an entry.
 #[must_use]
 pub const fn site_offset(pc: u64, text_length: u64) -> u64 {
-    // Fibonacci hashing: neighbours, and the same places of other files, get other entries.
+    // Fibonacci hashing: neighbours, and equal addresses in other files, get different entries.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let hash = (pc.wrapping_mul(FACTOR)) ^ text_length.wrapping_mul(FACTOR);
     (ADDRESSES + (hash >> (u64::BITS - SITES.ilog2()))) * size_of::<Entry>() as u64

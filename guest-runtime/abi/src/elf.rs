@@ -1,9 +1,8 @@
 //! Validated view of an ELF64 little-endian RISC-V program or shared object
 //! (System V ABI chapters 4 and 5, RISC-V psABI "ELF Object Files").
 //!
-//! [`Program::parse`] checks everything that loading depends on, so that what the
-//! accessors return can be used without further checks. Sections are not looked
-//! at: they need not exist.
+//! [`Program::parse`] checks everything that loading depends on, so the results of the accessors
+//! need no further checks. Sections are ignored, and need not exist.
 
 mod error;
 #[cfg(test)]
@@ -54,11 +53,11 @@ pub mod kind {
     pub const GNU_EH_FRAME: u32 = 0x6474_e550;
     /// `PT_GNU_STACK`: whether the stack is executable.
     pub const GNU_STACK: u32 = 0x6474_e551;
-    /// `PT_GNU_RELRO`: what becomes read-only after relocation.
+    /// `PT_GNU_RELRO`: the range that becomes read-only after relocation.
     pub const GNU_RELRO: u32 = 0x6474_e552;
 }
 
-/// Kind of file.
+/// Type of an ELF file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramType {
     /// `ET_EXEC`: loaded at its link-time addresses.
@@ -67,7 +66,7 @@ pub enum ProgramType {
     Dyn,
 }
 
-/// A program header as it is in the file.
+/// A program header, as in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgramHeader {
     /// `p_type`; [`kind`] has names.
@@ -86,7 +85,7 @@ pub struct ProgramHeader {
     pub align: u64,
 }
 
-/// A `PT_LOAD` segment. All ends fit: in the file, in user space, in 64 bits.
+/// A `PT_LOAD` segment. Its ends are within the file, within user space, and within 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// Link-time address.
@@ -114,13 +113,13 @@ impl Segment {
         self.vaddr + self.mem_size
     }
 
-    /// The pages on which it is, as link-time addresses.
+    /// The pages of the segment, as link-time addresses.
     #[must_use]
     pub fn pages(&self) -> Range<u64> {
         self.vaddr & !(PAGE_SIZE - 1)..self.end().next_multiple_of(PAGE_SIZE)
     }
 
-    /// Whether the address is inside it.
+    /// Whether the segment contains the address.
     #[must_use]
     pub fn contains(&self, address: u64) -> bool {
         address >= self.vaddr && address < self.end()
@@ -156,8 +155,8 @@ impl<'a> Program<'a> {
     /// Checks a whole file.
     ///
     /// # Errors
-    /// The first thing found wrong. Segments may share a page (they are mapped in
-    /// order, as Linux does), but no byte.
+    /// The first error found. Segments may share a page (they are mapped in order, as Linux does),
+    /// but no byte.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ElfError> {
         let header = file_header(bytes)?;
         let program_type = check_identity(header)?;
@@ -210,7 +209,7 @@ impl<'a> Program<'a> {
         (self.headers.len() / PROGRAM_HEADER_SIZE) as u16
     }
 
-    /// All program headers, in order. Only those of `PT_LOAD` are checked.
+    /// All program headers, in order. Only `PT_LOAD` headers are checked.
     pub fn headers(&self) -> impl Iterator<Item = ProgramHeader> + 'a {
         self.headers
             .chunks_exact(PROGRAM_HEADER_SIZE)
@@ -231,18 +230,18 @@ impl<'a> Program<'a> {
         self.headers().find(|header| header.kind == kind)
     }
 
-    /// The segments to load, in the order of the file, without those of no size.
+    /// The segments to load, in the order of the file, without empty ones.
     pub fn segments(&self) -> impl Iterator<Item = Segment> + 'a {
         (self.headers())
             .filter(|header| header.kind == kind::LOAD && header.mem_size != 0)
             .map(|header| Segment::new(&header))
     }
 
-    /// The segments whose bytes translated code may take for granted: an image is used
-    /// only while they are mapped as they are in the file. They are readable, not writable,
-    /// and share no page with another. Without execute permission they count in programs
-    /// only: those are loaded as a whole, while a dynamic loader may map the constants of a
-    /// library before anybody knows that there is code in the file.
+    /// The segments whose bytes translated code may treat as constants: an image is used only while
+    /// they are mapped as in the file. They are readable, not writable, and share no page with
+    /// another segment. Segments without execute permission count in programs only, which are
+    /// loaded as a whole: a dynamic loader may map the constants of a library before it is known
+    /// that the file contains code.
     pub fn constant_segments(&self) -> impl Iterator<Item = Segment> + 'a {
         let program = *self;
         let started = self.program_type == ProgramType::Exec || self.interpreter.is_some();
@@ -258,7 +257,7 @@ impl<'a> Program<'a> {
         self.segments().filter(constant)
     }
 
-    /// The bytes of a segment of this program that come from the file.
+    /// The bytes of a segment of this program that are in the file.
     #[must_use]
     pub fn segment_bytes(&self, segment: &Segment) -> &'a [u8] {
         slice(self.bytes, segment.file_offset, segment.file_size).unwrap_or(&[])
@@ -375,7 +374,7 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
-    /// Compares with the segments before; the caller checks in order.
+    /// Checks that a segment does not overlap earlier ones; the caller checks segments in order.
     fn check_overlap(&self, segment: u16, header: &ProgramHeader) -> Result<(), ElfError> {
         let end = header.vaddr + header.mem_size;
         if header.mem_size == 0 {
@@ -434,7 +433,7 @@ impl<'a> Program<'a> {
     }
 }
 
-/// The ELF header's bytes.
+/// The bytes of the ELF header.
 fn file_header(bytes: &[u8]) -> Result<&[u8], ElfError> {
     if !bytes.starts_with(b"\x7fELF") {
         return Err(ElfError::NotElf);
@@ -447,7 +446,7 @@ fn file_header(bytes: &[u8]) -> Result<&[u8], ElfError> {
         .ok_or(ElfError::Truncated { what, needed, have })
 }
 
-/// Checks what kind of file it is.
+/// Checks the class, byte order, machine and type of the file.
 fn check_identity(header: &[u8]) -> Result<ProgramType, ElfError> {
     let (class, order, version) = (header[4], header[5], u32::from(header[6]));
     if class != ELFCLASS64 {
@@ -499,14 +498,14 @@ fn program_headers<'a>(bytes: &'a [u8], header: &[u8], offset: u64) -> Result<&'
     })
 }
 
-/// `length` bytes from `offset`, if they are all there.
+/// `length` bytes from `offset`, if they are within `bytes`.
 fn slice(bytes: &[u8], offset: u64, length: u64) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     let end = start.checked_add(usize::try_from(length).ok()?)?;
     bytes.get(start..end)
 }
 
-/// Little-endian number at `offset` of a header, which the caller knows to be long enough.
+/// Little-endian number at `offset` of a header. The caller ensures that the header is long enough.
 fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     u16::from_le_bytes([bytes[offset], bytes[offset + 1]])
 }

@@ -1,26 +1,26 @@
-//! How a side that wants to sleep and a side that has something for it do not miss one
-//! another, whatever the order of their steps. Each side stores its own word, then looks at
-//! the other's, with a full fence between: at least one of them sees the other.
+//! The handshake between a side that wants to sleep and a side that has work for it, without lost
+//! wake-ups. Each side stores its own word and then loads the other side's, with a full fence in
+//! between: at least one of them sees the other's store.
 //!
-//! The functions are generic over the atomic words, so that a model checker can run
-//! them as they are (`tests/handshakes.rs`).
+//! The functions are generic over the atomic words, so that a model checker can run the same code
+//! (`tests/handshakes.rs`).
 
 use core::sync::atomic::{AtomicU16, AtomicU64, Ordering, fence};
 
-/// A word that two sides use at once.
+/// A word that two sides access concurrently.
 pub trait Word {
-    /// Its value.
+    /// Type of the word's value.
     type Value: Copy + PartialEq;
 
-    /// As that of the atomic types.
+    /// As the method of the atomic types.
     fn load(&self, order: Ordering) -> Self::Value;
-    /// As that of the atomic types.
+    /// As the method of the atomic types.
     fn store(&self, value: Self::Value, order: Ordering);
-    /// As that of the atomic types.
+    /// As the method of the atomic types.
     fn fetch_or(&self, bits: Self::Value, order: Ordering) -> Self::Value;
-    /// As that of the atomic types.
+    /// As the method of the atomic types.
     fn fetch_and(&self, bits: Self::Value, order: Ordering) -> Self::Value;
-    /// Orders what is before it and what is after it, loads after stores too.
+    /// A full fence: orders earlier accesses before later ones, also stores before loads.
     fn fence();
 }
 
@@ -59,23 +59,23 @@ macro_rules! words {
 
 words!(AtomicU16 => u16, AtomicU64 => u64);
 
-/// Publishes the index `new` of a ring after `old`. Result: whether the other side asked to
-/// be told, by an event index among those (virtio 1.3, section 2.7.10).
+/// Publishes the ring index `new` after `old`. Returns whether the other side asked for a
+/// notification at one of these indices (virtio 1.3, section 2.7.10).
 #[inline]
 pub fn publish<W: Word<Value = u16>>(index: &W, event: &W, old: u16, new: u16) -> bool {
-    // Who sees the index sees what is in the ring.
+    // A side that sees the index also sees the contents of the ring.
     index.store(new, Ordering::Release);
     W::fence();
     is_passed(event.load(Ordering::Relaxed), old, new)
 }
 
-/// Whether the index went past `event` on its way from `old` to `new`.
+/// Whether the index passed `event` when it moved from `old` to `new`.
 const fn is_passed(event: u16, old: u16, new: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }
 
-/// Asks to be told when the other side goes on from the index `seen`. Result: whether it
-/// has already, so that it may not tell.
+/// Asks for a notification when the other side moves on from the index `seen`. Returns whether it
+/// has already moved, so that no notification may come.
 #[inline]
 pub fn ask<W: Word<Value = u16>>(event: &W, index: &W, seen: u16) -> bool {
     event.store(seen, Ordering::Relaxed);
@@ -83,22 +83,22 @@ pub fn ask<W: Word<Value = u16>>(event: &W, index: &W, seen: u16) -> bool {
     index.load(Ordering::Acquire) != seen
 }
 
-/// Counts the sleeper with the bits `me` among `sleepers`. Before it sleeps it has to look
-/// whether there is something for it, and afterwards to [`rise`].
+/// Adds the bits `me` to `sleepers`. The sleeper must then check for work before it sleeps, and
+/// call [`rise`] afterwards.
 #[inline]
 pub fn lie_down<W: Word<Value = u64>>(sleepers: &W, me: u64) {
     sleepers.fetch_or(me, Ordering::SeqCst);
     W::fence();
 }
 
-/// The sleeper does not sleep any more.
+/// Removes the bits `me` from `sleepers` when the sleeper is awake.
 #[inline]
 pub fn rise<W: Word<Value = u64>>(sleepers: &W, me: u64) {
     sleepers.fetch_and(!me, Ordering::SeqCst);
 }
 
-/// Notes the bits `what` in `pending`. Result: who sleeps, or is about to without having
-/// looked; one of those that it concerns has to be woken.
+/// Sets the bits `what` in `pending`. Returns the sleepers, including those that have not checked
+/// for work yet. One of the sleepers that `what` concerns must be woken.
 #[inline]
 pub fn raise<W: Word<Value = u64>>(pending: &W, what: u64, sleepers: &W) -> u64 {
     pending.fetch_or(what, Ordering::SeqCst);
@@ -106,14 +106,14 @@ pub fn raise<W: Word<Value = u64>>(pending: &W, what: u64, sleepers: &W) -> u64 
     sleepers.load(Ordering::SeqCst)
 }
 
-/// What holds of all indices. Kani proves it for all of them; a test tries distances around
-/// the ends of the numbers.
+/// Properties of all indices. Kani proves them; a test tries distances around the limits of the
+/// numbers.
 #[cfg(any(test, kani))]
 mod properties {
     use super::is_passed;
 
-    /// The index passes the event exactly if that is one of the indices from the old one up to
-    /// the one before the new one. They may begin again at 0.
+    /// The index passes the event exactly if the event is one of the indices from the old one up
+    /// to, and without, the new one. Indices wrap around.
     fn passes(event: u16, old: u16, count: u16) {
         let new = old.wrapping_add(count);
         assert_eq!(is_passed(event, old, new), event.wrapping_sub(old) < count);

@@ -1,8 +1,8 @@
-//! State of one RISC-V hart, at the GS base of the vCPU that runs it.
+//! State of one RISC-V hart; the vCPU that runs the hart has its address as GS base.
 //!
-//! Translated code holds the registers of [`PINNED_X`] and [`PINNED_F`] in host
-//! registers and everything else here, addressed as `gs:[offset]`. Whenever
-//! control is in the runtime, all of `x` and `f` are here.
+//! Translated code keeps the registers of [`PINNED_X`] and [`PINNED_F`] in host registers and
+//! everything else here, addressed as `gs:[offset]`. While control is in the runtime, all of `x`
+//! and `f` are here.
 
 use core::mem::{offset_of, size_of};
 
@@ -31,8 +31,8 @@ pub const PINNED_F: [u8; 16] = [
     8, 9, // fs0, fs1
 ];
 
-/// One hart. Written by its own vCPU only, but for [`poll_limit`](Hart::poll_limit)
-/// and [`pending`](Hart::pending), which others may set at any time.
+/// The state of one hart. Only its own vCPU writes it, except [`poll_limit`](Hart::poll_limit) and
+/// [`pending`](Hart::pending), which others may set at any time.
 #[repr(C, align(64))]
 #[derive(Debug, Clone)]
 pub struct Hart {
@@ -40,73 +40,72 @@ pub struct Hart {
     pub x: [u64; 32],
     /// `f0`–`f31`, raw 64-bit images, singles NaN-boxed.
     pub f: [u64; 32],
-    /// Guest pc, valid where translated code hands over to the runtime.
+    /// Guest pc, valid when translated code hands over to the runtime.
     pub pc: u64,
-    /// Translated code leaves for the runtime when `rsp` is below this. Normally
-    /// the lowest usable host stack address; `u64::MAX` asks for attention.
+    /// Translated code enters the runtime if `rsp` is below this value: normally the lowest usable
+    /// host stack address; `u64::MAX` requests a safepoint.
     pub poll_limit: u64,
-    /// Bits of [`Pending`]; meaningful after `poll_limit` was found raised.
+    /// Bits of [`Pending`]; valid after `poll_limit` was raised.
     pub pending: u64,
     /// Address of the reservation made by `lr`, or [`NO_RESERVATION`].
     pub reservation: u64,
-    /// The value `lr` read, sign-extended from a word.
+    /// The value that `lr` read, sign-extended from a word.
     pub reserved_value: u64,
-    /// Accrued exception flags, bits 4..0 = NV DZ OF UF NX; the sticky flags of
-    /// MXCSR are to be added.
+    /// Accrued exception flags, bits 4..0 = NV DZ OF UF NX; the sticky flags of MXCSR must be
+    /// added.
     pub fflags: u32,
-    /// Dynamic rounding mode, 0–7. MXCSR.RC follows it unless it is RMM.
+    /// Dynamic rounding mode, 0–7. MXCSR.RC follows it, except for RMM.
     pub frm: u32,
     /// Dispatches [`pc`](Hart::pc): regcall signature, tail-called.
     pub fn_dispatch: u64,
     /// Serves an `ecall` at `pc`: regcall signature, called.
     pub fn_ecall: u64,
-    /// Attention at a loop back-edge of a function that leaves the SSE registers
-    /// alone: called with the integer registers in `x`, the pinned floating-point
-    /// ones in place; changes no register but r11 and the flags.
+    /// Safepoint at a loop back-edge of a function that does not use the SSE registers: called with
+    /// the integer registers in `x` and the pinned floating-point registers in place. It changes no
+    /// register except r11 and the flags.
     pub fn_poll: u64,
-    /// Attention or host stack exhausted at entry of the function at `pc`:
-    /// regcall signature, tail-called.
+    /// Safepoint, or host stack overflow, at the entry of the function at `pc`: regcall signature,
+    /// tail-called.
     pub fn_poll_entry: u64,
-    /// Ends in the trap of the instruction at `pc` (`ebreak`, illegal): regcall
-    /// signature, tail-called.
+    /// Raises the trap of the instruction at `pc` (`ebreak`, illegal): regcall signature,
+    /// tail-called.
     pub fn_trap: u64,
-    /// Executes the instruction at `pc` by interpreter: regcall signature, called.
+    /// Interprets the instruction at `pc`: regcall signature, called.
     pub fn_interpret_one: u64,
-    /// Where the CPL 0 stub enters CPL 3 after an exception.
+    /// Address at which the CPL 0 stub enters CPL 3 after an exception.
     pub exception_entry: u64,
     /// Stack pointer at [`exception_entry`](Hart::exception_entry).
     pub exception_stack: u64,
     /// Address of the [`ExceptionFrame`] that the stub fills (top of the CPL 0 stack).
     pub exception_frame: u64,
-    /// Host stack pointer that the base dispatcher starts from.
+    /// Initial host stack pointer of the base dispatcher.
     pub stack_base: u64,
     /// Address of this structure.
     pub self_address: u64,
     /// Number of this hart, from 0.
     pub id: u64,
-    /// Where a translated function goes on that is entered with `poll_limit` raised:
-    /// a link-time address inside it, or 0 for its entry. The function sets it back.
+    /// Where a translated function that is entered with `poll_limit` raised continues: a link-time
+    /// address inside it, or 0 for its entry. The function resets it.
     pub resume: u64,
-    /// Address of what is remembered of indirect jumps ([`crate::dispatch`]):
-    /// [`fn_dispatch`](Hart::fn_dispatch) looks into it first.
+    /// Address of the cache of indirect jumps ([`crate::dispatch`]), which
+    /// [`fn_dispatch`](Hart::fn_dispatch) reads first.
     pub dispatch_cache: u64,
-    /// Where the last checkpoint of translated code of the precise variant was: the
-    /// distance of its instruction from the start of the text, bytes. `x` and `f` are as
-    /// before this instruction. With [`FAULT_PLACE_STORE`] it is a store, which has been
-    /// done unless it is what faults; of four bytes with [`FAULT_PLACE_LONG`] too,
-    /// otherwise of two.
+    /// The last checkpoint of translated code of the precise variant: the offset of its instruction
+    /// from the start of the text, bytes. `x` and `f` are as before this instruction. With
+    /// [`FAULT_PLACE_STORE`] the instruction is a store, which has been done unless it is the
+    /// faulting one. With [`FAULT_PLACE_LONG`] as well, the store has four bytes, otherwise two.
     pub fault_place: u32,
-    /// Where translated code has MXCSR stored and loaded from.
+    /// Memory that translated code stores MXCSR to and loads it from.
     pub mxcsr: u32,
     /// As [`fn_poll`](Hart::fn_poll), called with all registers in `x` and `f`.
     pub fn_poll_float: u64,
-    /// Attention where a function is entered in its middle: regcall signature, called.
+    /// Safepoint at an entry into the middle of a function: regcall signature, called.
     pub fn_resume: u64,
     /// Address of the byte at [`MIDDLE_OFFSET`]: all of `x` is within 128 bytes of it.
     pub middle: u64,
-    /// Interrupts of devices that were delivered by a vector. Counted up at CPL 0.
+    /// Number of device interrupts that were delivered by a vector. Incremented at CPL 0.
     pub interrupts: u64,
-    /// As [`fn_dispatch`](Hart::fn_dispatch), for a jump that is remembered at
+    /// As [`fn_dispatch`](Hart::fn_dispatch), for a jump with a cache entry at
     /// [`site`](Hart::site).
     pub fn_dispatch_site: u64,
     /// Offset from [`dispatch_cache`](Hart::dispatch_cache) of the entry of a jump.
@@ -119,8 +118,8 @@ pub const MIDDLE_OFFSET: u64 = offset::X + 128;
 /// Value of [`Hart::reservation`] without a reservation; never a mapped address.
 pub const NO_RESERVATION: u64 = u64::MAX;
 
-/// What a register holds that nothing reads before it is written, in images without the
-/// technique `stale-registers`. No canonical address.
+/// Value of a register that is written before it is read again, in images without the technique
+/// `stale-registers`. Not a canonical address.
 pub const DEAD: u64 = 0xdead_dead_dead_dead;
 
 /// Bit of [`Hart::fault_place`].
@@ -132,36 +131,36 @@ pub const FAULT_PLACE_LONG: u32 = 1 << 31;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Pending {
-    /// A signal for the program: its number is in [`crate::boot::Shared::signals`].
+    /// A signal for the program, with its number in [`crate::boot::Shared::signals`].
     Signal = 1,
-    /// A sample is wanted ([`crate::profile`]).
+    /// A request for a sample ([`crate::profile`]).
     Sample = 2,
-    /// A translation image: [`crate::boot::Shared::images`].
+    /// A translation image ([`crate::boot::Shared::images`]).
     Image = 4,
-    /// Time has passed ([`crate::call::Operation::Tick`]).
+    /// A tick ([`crate::call::Operation::Tick`]).
     Tick = 8,
-    /// A device: [`crate::boot::Shared::interrupts`].
+    /// A device interrupt ([`crate::boot::Shared::interrupts`]).
     Device = 16,
-    /// Set by the guest: the host raises [`Hart::poll_limit`] only when it has wanted to
-    /// [`PATIENCE`] times, or for a signal ([`crate::chaos`]).
+    /// Set by the guest: the host raises [`Hart::poll_limit`] only at the [`PATIENCE`]th attempt,
+    /// or for a signal ([`crate::chaos`]).
     Patient = 32,
 }
 
-/// Whether the host does not wait any longer before it interrupts a hart that was set
-/// [`Pending::Patient`], by the hart's [`Hart::pending`].
+/// Whether the host must raise the limit of a hart with [`Pending::Patient`] now, given the hart's
+/// [`Hart::pending`].
 #[must_use]
 pub fn is_urgent(pending: u64) -> bool {
     pending / PASSED_OVER >= PATIENCE || pending & Pending::Signal as u64 != 0
 }
 
-/// What the host adds to [`Hart::pending`] each time that it did not raise the limit.
+/// The host adds this to [`Hart::pending`] for each attempt at which it did not raise the limit.
 pub const PASSED_OVER: u64 = 1 << 32;
 
-/// So many times, which is 2 s with ticks of 10 ms: a busy host may leave a vCPU without a processor
-/// for a while.
+/// Number of attempts, which is 2 s with ticks of 10 ms: a busy host may not schedule a vCPU for a
+/// while.
 pub const PATIENCE: u64 = 200;
 
-/// What the processor and the CPL 0 stub push on an exception, lowest address first.
+/// The frame that the CPU and the CPL 0 stub push on an exception, lowest address first.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct ExceptionFrame {

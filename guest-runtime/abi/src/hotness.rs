@@ -1,9 +1,9 @@
-//! Which code is interpreted often: counted by the runtime, read by the VMM, which
-//! translates what is worth it while the program runs. No exit is involved.
+//! Counters of interpreted code. The runtime counts, and the VMM translates frequent code while the
+//! program runs. No exit is involved.
 //!
-//! The table is direct-mapped by [`slot`]: a place that is new takes a slot over
-//! once it has come up as often as the one that was there. So counts are estimates,
-//! and the VMM believes none of them: the worst that they cause is useless work.
+//! The table is direct-mapped by [`slot`]: a new place takes over a slot when it has occurred as
+//! often as the old one. So counts are estimates, and the VMM does not trust them: wrong counts
+//! only cause useless translations.
 
 use crate::image::variant;
 use core::sync::atomic::AtomicU64;
@@ -11,18 +11,18 @@ use core::sync::atomic::AtomicU64;
 /// Number of slots, a power of two.
 pub const SLOTS: usize = 4096;
 
-/// One slot.
+/// A counter.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Hot {
-    /// [`place`] that control came to without a translation to go on with: by a jump, a call,
-    /// a return, or out of translated code or the kernel.
+    /// The [`place`] at which execution continued without a translation: after a jump, a call or a
+    /// return, or after translated code or the kernel.
     pub place: AtomicU64,
-    /// How often; 0: the slot is free.
+    /// Number of occurrences; 0: the slot is free.
     pub count: AtomicU64,
 }
 
-/// The table.
+/// The table of counters.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Hotness {
@@ -30,7 +30,7 @@ pub struct Hotness {
     pub slots: [Hot; SLOTS],
 }
 
-/// What a slot counts: a guest address, which is even, and the variant of translations that
+/// Encodes the key of a slot: a guest address, which is even, and the variant of translations that
 /// the process uses.
 #[must_use]
 pub const fn place(pc: u64, variant: u32) -> u64 {
@@ -48,7 +48,7 @@ const _: () = assert!(variant::NORMAL == 0 && variant::PRECISE == 1);
 /// The slot of a [`place`].
 #[must_use]
 pub const fn slot(place: u64) -> usize {
-    // Fibonacci hashing: the upper bits of the product depend on all of the number.
+    // Fibonacci hashing: the upper bits of the product depend on all bits of the place.
     (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOTS.trailing_zeros())) as usize
 }
 

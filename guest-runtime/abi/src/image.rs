@@ -21,41 +21,40 @@
 //! The runtime asks for images ([`crate::call::Operation::Image`]) and maps them into
 //! windows ([`crate::layout::IMAGE_BASE`]).
 
-/// Ways to translate one file. A VM may have images of several variants of it.
+/// Variants of the translation of one file. A VM may have images of several variants.
 pub mod variant {
-    /// All of the file, optimised.
+    /// The whole file, optimised.
     pub const NORMAL: u32 = 0;
-    /// All of the file, for programs that handle their own faults: the code keeps the
-    /// hart as it was at the last checkpoint, which
-    /// [`fault_place`](crate::hart::Hart::fault_place) names.
+    /// The whole file, for programs that handle their own faults: the code keeps the hart as it was
+    /// at the last checkpoint, which [`fault_place`](crate::hart::Hart::fault_place) identifies.
     pub const PRECISE: u32 = 1;
 }
 
 /// First bytes of an image file.
 pub const MAGIC: [u8; 8] = *b"HARTIMG\0";
 
-/// Dispatch table entry of a guest address that is no function entry.
+/// Dispatch table entry of a guest address that is not a function entry.
 pub const MISS: u32 = 0;
 
-/// Bytes of guest text that a block of the dispatch table is for.
+/// Bytes of guest text per block of the dispatch table.
 pub const TABLE_BLOCK_TEXT: u64 = 16;
-/// Bytes of a block of the dispatch table.
+/// Length of a block of the dispatch table, bytes.
 pub const TABLE_BLOCK_SIZE: u64 = TABLE_BLOCK_TEXT / 2 * 4;
 
-/// Bytes of the dispatch table's directory for `text_length` bytes of guest text,
-/// padded to a whole block.
+/// Length of the dispatch table's directory for `text_length` bytes of guest text, padded to a
+/// whole block, bytes.
 #[must_use]
 pub const fn directory_length(text_length: u64) -> u64 {
     (text_length.div_ceil(TABLE_BLOCK_TEXT) * 4).next_multiple_of(TABLE_BLOCK_SIZE)
 }
 
-/// Index in its block of the slot for the guest address `offset` bytes into the text.
+/// Index within its block of the slot for the guest address at `offset` in the text.
 #[must_use]
 pub const fn slot_in_block(offset: u64) -> usize {
     (offset % TABLE_BLOCK_TEXT / 2) as usize
 }
 
-/// Start of an image file. Offsets and lengths are bytes from the file's start.
+/// Header of an image file. Offsets and lengths are bytes from the file's start.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageHeader {
@@ -73,20 +72,20 @@ pub struct ImageHeader {
     pub file_length: u64,
     /// Guest text that the dispatch table covers: link-time start, a multiple of 2.
     pub text_start: u64,
-    /// Its length, bytes.
+    /// Length of the guest text, bytes.
     pub text_length: u64,
     /// Dispatch table: offset, a multiple of 4096.
     pub table_offset: u64,
-    /// Its length, bytes.
+    /// Length of the dispatch table, bytes.
     pub table_length: u64,
-    /// Code: offset, a multiple of 4096. The first 16 bytes belong to no function,
-    /// so that none has offset 0.
+    /// Code: offset, a multiple of 4096. The first 16 bytes belong to no function, so no function
+    /// has offset 0.
     pub code_offset: u64,
-    /// Code length.
+    /// Length of the code, bytes.
     pub code_length: u64,
     /// Read-only data: offset, a multiple of 4096.
     pub data_offset: u64,
-    /// Its length.
+    /// Length of the read-only data, bytes.
     pub data_length: u64,
     /// [`FunctionEntry`] array: offset.
     pub functions_offset: u64,
@@ -94,19 +93,19 @@ pub struct ImageHeader {
     pub functions_count: u64,
 }
 
-/// Bytes reserved for the header.
+/// Size of the header area, bytes.
 pub const HEADER_SIZE: u64 = 4096;
 
 /// One translated function.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FunctionEntry {
-    /// Link-time address of its entry. With [`OWN_CONVENTION`] the dispatch table does not
-    /// have it: only functions of the file that know it call it.
+    /// Link-time address of the function's entry. With [`OWN_CONVENTION`] the dispatch table does
+    /// not contain the function: only functions of the same file call it.
     pub guest: u64,
-    /// Offset of its code from `code_offset`.
+    /// Offset of the function's code from `code_offset`.
     pub host: u32,
-    /// Length of its code, bytes.
+    /// Length of the function's code, bytes.
     pub host_length: u32,
 }
 
@@ -114,13 +113,13 @@ pub struct FunctionEntry {
 pub const OWN_CONVENTION: u64 = 1;
 
 impl FunctionEntry {
-    /// Link-time address of its entry.
+    /// Link-time address of the function's entry.
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.guest & !OWN_CONVENTION
     }
 
-    /// Whether the dispatch table has it.
+    /// Whether the dispatch table contains the function.
     #[must_use]
     pub const fn is_dispatched(&self) -> bool {
         self.guest & OWN_CONVENTION == 0

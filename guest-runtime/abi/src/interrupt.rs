@@ -1,9 +1,9 @@
-//! Interrupts of devices that are delivered by the processor's vectors, where the VM was
-//! made for that ([`crate::boot::BootInfo::vectors`]).
+//! Device interrupts by vectors of the CPU, if the VM is configured for them
+//! ([`crate::boot::BootInfo::vectors`]).
 //!
-//! The interrupt descriptor table that the processor uses belongs to the VMM. The runtime
-//! writes the one that it wants into its own memory and asks for it
-//! ([`crate::call::Operation::Vectors`]). The VMM checks it and copies the gates of devices.
+//! The interrupt descriptor table that the CPU uses belongs to the VMM. The runtime writes the
+//! table that it wants into its own memory, and requests it ([`crate::call::Operation::Vectors`]).
+//! The VMM checks the table and copies the gates of devices.
 
 use crate::hart::Pending;
 use crate::layout::{INTERRUPT_STUBS, KERNEL_CS, PAGE_SIZE};
@@ -14,14 +14,14 @@ pub const VECTORS: usize = 256;
 pub const TABLE_LENGTH: usize = VECTORS * size_of::<Gate>();
 /// Vector of device 0 ([`crate::virtio`]); the others follow.
 pub const FIRST_VECTOR: u8 = 0x40;
-/// Most devices: a set of them is a word.
+/// Most devices: a set of devices fits a 32-bit word.
 pub const MAX_DEVICES: u8 = 32;
-/// Distance between the entry points of devices in [`INTERRUPT_STUBS`].
+/// Distance between the entry points of devices in [`INTERRUPT_STUBS`], bytes.
 pub const STUB_STRIDE: u64 = PAGE_SIZE / MAX_DEVICES as u64;
-/// Entry of the interrupt stack table that all gates of devices name: an interrupt must not
-/// overwrite the frame of an exception that is being handled.
+/// Interrupt stack table entry of all device gates: an interrupt must not overwrite the frame of an
+/// exception that is being handled.
 pub const STACK: u8 = 1;
-/// What the stubs set in [`crate::hart::Hart::pending`].
+/// Bits that the stubs set in [`crate::hart::Hart::pending`].
 pub const PENDING: u64 = Pending::Device as u64;
 
 /// Type of a 64-bit interrupt gate, which masks further interrupts.
@@ -34,7 +34,7 @@ pub const fn vector_of(device: u8) -> u8 {
     FIRST_VECTOR + device
 }
 
-/// Device of a vector, if it can be that of one.
+/// Device of a vector; none if the vector belongs to no device.
 #[must_use]
 pub const fn device_of(vector: usize) -> Option<u8> {
     match vector.checked_sub(FIRST_VECTOR as usize) {
@@ -60,15 +60,15 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A vector of nobody: it raises #NP. Its type is valid, since another one would raise
-    /// #GP, as a wild `int` does.
+    /// A gate that is not present, for an unassigned vector: it raises #NP. Its type is valid,
+    /// since an invalid type would raise #GP, as a wild `int` does.
     pub const ABSENT: Self = Self {
         low: INTERRUPT_GATE | (KERNEL_CS as u64) << 16,
         high: 0,
     };
 
-    /// An interrupt gate to CPL 0. `privilege` is what may use it by `int`, 0 or 3; `stack`
-    /// is an entry of the interrupt stack table, or 0 for none.
+    /// An interrupt gate to CPL 0. `privilege` is the DPL, the CPL from which `int` may use the
+    /// gate: 0 or 3. `stack` is an entry of the interrupt stack table, or 0.
     #[must_use]
     pub const fn interrupt(handler: u64, privilege: u8, stack: u8) -> Self {
         let low = handler & 0xffff
@@ -82,35 +82,35 @@ impl Gate {
         Self { low, high }
     }
 
-    /// Gate of a device's interrupts.
+    /// The gate of a device's interrupts.
     #[must_use]
     pub const fn of_device(device: u8) -> Self {
         Self::interrupt(stub_of(device), 0, STACK)
     }
 
-    /// Whether the vector may be used.
+    /// Whether the gate is present.
     #[must_use]
     pub const fn is_present(self) -> bool {
         self.low & PRESENT != 0
     }
 
-    /// Where it leads.
+    /// Address of the handler.
     #[must_use]
     pub const fn handler(self) -> u64 {
         self.low & 0xffff | (self.low >> 48) << 16 | self.high << 32
     }
 }
 
-/// The table that a runtime wants.
+/// The interrupt descriptor table that a runtime requests.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Table {
-    /// By vector.
+    /// Gates by vector.
     pub gates: [Gate; VECTORS],
 }
 
 impl Table {
-    /// Gates of the devices in a set of bits, and no others.
+    /// A table with the gates of the devices in a bit set, and no others.
     #[must_use]
     pub const fn of_devices(devices: u32) -> Self {
         let mut gates = [Gate::ABSENT; VECTORS];
@@ -129,13 +129,13 @@ const _: () = assert!(size_of::<Table>() == TABLE_LENGTH);
 const _: () =
     assert!(FIRST_VECTOR >= 32 && FIRST_VECTOR as usize + (MAX_DEVICES as usize) < VECTORS);
 
-/// What holds of all vectors and devices. Kani proves it; a test tries all of them.
+/// Properties of all vectors and devices. Kani proves them; a test tries all of them.
 #[cfg(any(test, kani))]
 mod properties {
     use super::*;
 
-    /// Each device has a vector of its own, which no exception of the processor has, and an entry
-    /// point in the page of stubs.
+    /// Each device has its own vector, which is not an exception of the CPU, and an entry point in
+    /// the page of stubs.
     fn vectors_are_of_devices(vector: u8) {
         match device_of(vector.into()) {
             Some(device) => {

@@ -20,9 +20,9 @@
 //!   FILE_GPA          read-only slots: files, translation images
 //! ```
 
-/// Smallest page.
+/// Size of the smallest page, bytes.
 pub const PAGE_SIZE: u64 = 4096;
-/// Page of a page-directory entry.
+/// Size of a page of a page-directory entry, bytes.
 pub const HUGE_PAGE_SIZE: u64 = 2 << 20;
 
 /// End of RISC-V user space: Sv39 user addresses are below 2^38.
@@ -30,7 +30,7 @@ pub const USER_END: u64 = 1 << 38;
 /// Lowest address that a program may map (`vm.mmap_min_addr`).
 pub const USER_MIN: u64 = 0x1_0000;
 
-/// Where the runtime is linked and loaded.
+/// Link and load address of the runtime.
 pub const RUNTIME_BASE: u64 = 1 << 40;
 /// Linear map of private RAM: the byte at `RAM_GPA + n` is at `PHYSMAP_BASE + n`.
 pub const PHYSMAP_BASE: u64 = 2 << 40;
@@ -38,9 +38,9 @@ pub const PHYSMAP_BASE: u64 = 2 << 40;
 pub const IMAGE_BASE: u64 = 3 << 40;
 /// Distance between translation image windows.
 pub const IMAGE_STRIDE: u64 = 1 << 30;
-/// Where the image file begins in its window; its private data page is right before.
+/// Offset of the image file in its window; the private data page is right before it.
 pub const IMAGE_FILE: u64 = HUGE_PAGE_SIZE;
-/// Number of windows.
+/// Number of translation image windows.
 pub const IMAGE_WINDOWS: u64 = (STACK_BASE - IMAGE_BASE) / IMAGE_STRIDE;
 /// First host stack. vCPU `n` has the window from `STACK_BASE + n * STACK_STRIDE`;
 /// its lowest page is never mapped.
@@ -49,7 +49,7 @@ pub const STACK_BASE: u64 = 4 << 40;
 pub const STACK_STRIDE: u64 = 1 << 30;
 /// Mapped size of a host stack; ends at the end of the window.
 pub const STACK_SIZE: u64 = 16 << 20;
-/// Host stack below `poll_limit`: room for leaf functions, which do not check,
+/// Size of the host stack below `poll_limit`, bytes: room for leaf functions, which do not check,
 /// and for the runtime called from the deepest checked frame.
 pub const STACK_SLACK: u64 = 512 << 10;
 /// Shared pages ([`crate::boot::Shared`]).
@@ -59,16 +59,16 @@ pub const DEVICE_BASE: u64 = SHARED_BASE + (1 << 39);
 /// Read-only file mappings, in the order of [`crate::boot::BootInfo::files`], each
 /// aligned to [`HUGE_PAGE_SIZE`].
 pub const FILE_BASE: u64 = 6 << 40;
-/// Copies of files of volumes: what is at the physical address `FILE_GPA + n` is at
-/// `COPY_BASE + n`. Under the same top-level entry as [`FILE_BASE`].
+/// Copies of files of volumes: the byte at the physical address `FILE_GPA + n` is at `COPY_BASE +
+/// n`. Under the same top-level entry as [`FILE_BASE`].
 pub const COPY_BASE: u64 = FILE_BASE + (1 << 38);
 /// Supervisor pages.
 pub const SUPERVISOR_BASE: u64 = 7 << 40;
 
-/// Entry points of devices' interrupts at CPL 0 ([`crate::interrupt`]).
+/// Entry points of device interrupts at CPL 0 ([`crate::interrupt`]).
 pub const INTERRUPT_STUBS: u64 = SUPERVISOR_BASE + 3 * PAGE_SIZE;
 
-/// Distance between the CPL 0 stacks of vCPUs, one page each: the other is not mapped.
+/// Distance between the CPL 0 stacks of vCPUs: one page of stack, and one unmapped page.
 pub const CPL0_STRIDE: u64 = 2 * PAGE_SIZE;
 
 /// Physical address of the supervisor slot.
@@ -79,8 +79,8 @@ pub const SHARED_GPA: u64 = 0x1000_0000;
 pub const DEVICE_GPA: u64 = 0x2000_0000;
 /// Physical address of private RAM; above the APIC and PCI holes of a PC.
 pub const RAM_GPA: u64 = 1 << 32;
-/// Physical address of the first read-only file slot. Below 2^39, which the
-/// smallest processors with nested paging address.
+/// Physical address of the first read-only file slot. Below 2^39, the limit of the smallest CPUs
+/// with nested paging.
 pub const FILE_GPA: u64 = 1 << 38;
 /// End of the read-only slots.
 pub const FILE_GPA_END: u64 = 1 << 39;

@@ -1,10 +1,9 @@
 //! Every structure that crosses the VM boundary: between the VMM, the guest
 //! runtime and translated code.
 //!
-//! All integers are little-endian (both sides are x86-64), all structures
-//! `repr(C)` with sizes and offsets checked at compile time. Nothing here is
-//! believed by the reader: the VMM checks what the guest wrote, and the runtime
-//! checks what came from files.
+//! All integers are little-endian (both sides are x86-64), and all structures are `repr(C)` with
+//! sizes and offsets checked at compile time. Readers trust nothing here: the VMM checks what the
+//! guest wrote, and the runtime checks what came from files.
 #![no_std]
 
 pub mod boot;
@@ -28,6 +27,6 @@ pub mod virtio;
 pub mod volume;
 pub mod vsock;
 
-/// Version of everything in this crate. A runtime and a VMM work together, and
-/// a cached translation image is usable, only if it is equal.
+/// Version of everything in this crate. A runtime and a VMM work together, and a cached translation
+/// image is usable, only if their versions are equal.
 pub const ABI_VERSION: u32 = 5;

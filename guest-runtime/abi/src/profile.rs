@@ -1,16 +1,16 @@
-//! Samples for `hartline run --profile`: the VMM asks, and the runtime answers at the
-//! next safepoint with where the program is and with its host stack, whose return
-//! addresses are the guest's callers.
+//! Samples for `hartline run --profile`. The VMM requests a sample; at the next safepoint the
+//! runtime answers with the guest pc and the host stack, whose return addresses are the guest's
+//! callers.
 //!
-//! One sample at a time: the VMM asks again only after it has taken the answer, so
-//! none is lost and nothing overflows.
+//! There is one sample at a time: the VMM requests the next one after it has taken the answer, so
+//! no sample is lost and nothing overflows.
 
 use core::sync::atomic::AtomicU64;
 
-/// Most words of stack in a sample; what is above is cut off.
+/// Most stack words of a sample; the words above are cut off.
 pub const STACK_WORDS: usize = 16 << 10;
 
-/// Where a sample was taken.
+/// The kind of code in which a sample was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Place {
@@ -27,23 +27,23 @@ pub enum Place {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Sample {
-    /// Number of the sample that the VMM wants; 0: none yet.
+    /// Number of the requested sample; 0: none yet.
     pub request: AtomicU64,
-    /// Number of the vCPU that is to take it.
+    /// Number of the vCPU that takes the sample.
     pub cpu: AtomicU64,
-    /// Number of the sample that is here. Stored last by the runtime.
+    /// Number of the sample in the mailbox. Stored last by the runtime.
     pub answer: AtomicU64,
     /// A [`Place`].
     pub place: u64,
     /// Guest pc.
     pub pc: u64,
-    /// Inode in the root file system tree of the file that is mapped there; 0: none.
+    /// Inode in the root file system tree of the file mapped at `pc`; 0: none.
     pub inode: u64,
-    /// Offset of what is at `pc` in this file, bytes.
+    /// Offset of `pc` in this file, bytes.
     pub file_offset: u64,
-    /// Words in `stack`.
+    /// Number of words in `stack`.
     pub length: u64,
-    /// Words that there were.
+    /// Number of words before the cut.
     pub available: u64,
     /// The host stack from the safepoint up to its end.
     pub stack: [u64; STACK_WORDS],

@@ -1,20 +1,20 @@
-//! How the program ended: filled by the runtime before [`crate::port::EXIT`].
+//! The exit report of the program, which the runtime fills before [`crate::port::EXIT`].
 
-/// Kind of end.
+/// How the program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ExitKind {
     /// `exit_group`: `code` is the exit status, 0–255.
     Exited = 1,
-    /// Killed by signal `code` (asm-generic number) that is no fault of an instruction.
+    /// Killed by signal `code` (asm-generic number) that is not a fault of an instruction.
     Signaled = 2,
-    /// Killed by signal `code` because of a fault: `pc`, `cause`, `address`, `x`, `f` say where.
+    /// Killed by signal `code` because of a fault at `pc`, `cause`, `address`, `x`, `f`.
     Fault = 3,
     /// Guest memory is used up.
     OutOfMemory = 4,
-    /// The runtime cannot go on: `message` says why. A bug, or an attack on it.
+    /// The runtime cannot continue, for the reason in `message`: a bug, or an attack on it.
     RuntimeError = 5,
-    /// The program cannot be executed: `message` says why.
+    /// The program cannot be executed, for the reason in `message`.
     NotLoaded = 6,
 }
 
@@ -23,9 +23,9 @@ pub enum ExitKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Cause {
-    /// Jump to memory that is not there or not executable, or to an odd place.
+    /// Jump to unmapped or non-executable memory, or to an odd address.
     InstructionPageFault = 12,
-    /// Not an instruction.
+    /// Illegal instruction.
     IllegalInstruction = 2,
     /// `ebreak`.
     Breakpoint = 3,
@@ -33,13 +33,13 @@ pub enum Cause {
     LoadMisaligned = 4,
     /// `sc` or an AMO to a misaligned address.
     StoreMisaligned = 6,
-    /// Load from memory that is not there.
+    /// Load from unmapped memory.
     LoadPageFault = 13,
-    /// Store to memory that is not there or read-only.
+    /// Store to unmapped or read-only memory.
     StorePageFault = 15,
 }
 
-/// The report.
+/// The exit report.
 #[repr(C)]
 #[derive(Debug, Clone)]
 pub struct ExitReport {
@@ -49,8 +49,8 @@ pub struct ExitReport {
     pub code: u32,
     /// A [`Cause`], for `Fault`.
     pub cause: u32,
-    /// 1 if `pc` is exact; 0 if the fault was in translated code and `pc` is that
-    /// of its function: then `host_pc` tells more.
+    /// 1 if `pc` is exact; 0 if the fault was in translated code and `pc` is the address of its
+    /// function: `host_pc` is the host instruction then.
     pub pc_exact: u32,
     /// Guest pc.
     pub pc: u64,
@@ -58,35 +58,35 @@ pub struct ExitReport {
     pub address: u64,
     /// Host rip of a fault in translated code, otherwise 0.
     pub host_pc: u64,
-    /// Its offset in the image file, bytes.
+    /// Offset of `host_pc` in the image file, bytes.
     pub image_offset: u64,
-    /// Guest-physical address of that file.
+    /// Guest-physical address of the image file.
     pub image: u64,
-    /// Integer registers. After a fault in translated code: as in [`crate::hart::Hart`]
-    /// for those that are not pinned.
+    /// Integer registers. After a fault in translated code, the registers that are not pinned are
+    /// as in [`crate::hart::Hart`].
     pub x: [u64; 32],
     /// Host registers at the fault: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8–r15.
     pub host_registers: [u64; 16],
     /// Length of `message`, bytes.
     pub message_length: u32,
-    /// Not used.
+    /// Unused.
     pub reserved: u32,
     /// UTF-8, one line.
     pub message: [u8; 256],
-    /// System calls made.
+    /// Number of system calls.
     pub syscalls: u64,
-    /// Bytes of RAM in use at most, without what was there when the VM started.
+    /// Peak of RAM in use, without the memory in use when the VM started, bytes.
     pub peak_memory: u64,
-    /// Times the interpreter was entered from translated code.
+    /// Number of times that translated code entered the interpreter.
     pub interpreter_entries: u64,
-    /// Instructions that the interpreter executed.
+    /// Number of interpreted instructions.
     pub interpreted: u64,
-    /// Times that translated code was compared with the interpreter (`--check`).
+    /// Number of comparisons of translated code with the interpreter (`--check`).
     pub compared: u64,
-    /// Times that it could not be compared.
+    /// Number of comparisons that were not possible.
     pub not_compared: u64,
-    /// A digest of what chaos did, and where; 0: nothing.
+    /// A digest of chaos's decisions and their locations; 0: none.
     pub schedule: u64,
-    /// System call numbers that were answered with `ENOSYS` (first 8), and how often.
+    /// Numbers of system calls that returned `ENOSYS` (first 8), and how often.
     pub missing_syscalls: [[u32; 2]; 8],
 }

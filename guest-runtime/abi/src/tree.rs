@@ -1,13 +1,12 @@
-//! The root file system image: a read-only tree packed by the VMM from a
-//! directory or tar file, mapped into the VM and read in place.
+//! The root file system image: a read-only tree that the VMM packs from a directory or tar file. It
+//! is mapped into the VM and read in place.
 //!
-//! All offsets are bytes from the image's start. The runtime checks every field
-//! it uses.
+//! All offsets are bytes from the image's start. The runtime checks every field that it uses.
 
 /// First bytes of a tree image.
 pub const MAGIC: [u8; 8] = *b"HARTTREE";
 
-/// Start of the image.
+/// Header of the image.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct TreeHeader {
@@ -17,9 +16,9 @@ pub struct TreeHeader {
     pub version: u32,
     /// Number of inodes. Inode 0 is the root directory.
     pub inode_count: u32,
-    /// [`TreeInode`] array, aligned to 8.
+    /// Offset of the [`TreeInode`] array, aligned to 8.
     pub inodes_offset: u64,
-    /// Length of the image.
+    /// Length of the image, bytes.
     pub length: u64,
 }
 
@@ -39,14 +38,14 @@ pub struct TreeInode {
     pub rdev: u64,
     /// Modification time, seconds since 1970.
     pub mtime_s: i64,
-    /// Nanoseconds, 0–999,999,999.
+    /// Nanoseconds of the modification time, 0–999,999,999.
     pub mtime_ns: u32,
     /// Directory: the parent's inode (root: 0).
     pub parent: u32,
-    /// Regular file or symbolic link: its bytes. Directory: its [`TreeEntry`]
-    /// array, aligned to 8, sorted by name. File data is aligned to 4096.
+    /// Offset of the contents. Regular file or symbolic link: its bytes; directory: its
+    /// [`TreeEntry`] array, aligned to 8, sorted by name. File data is aligned to 4096.
     pub offset: u64,
-    /// Regular file or symbolic link: bytes. Directory: number of entries.
+    /// Length of a regular file or symbolic link, bytes; number of entries of a directory.
     pub size: u64,
 }
 
@@ -54,7 +53,7 @@ pub struct TreeInode {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct TreeEntry {
-    /// The inode it names.
+    /// The inode of the entry.
     pub inode: u32,
     /// Length of the name, 1–255 bytes, without `/` and NUL.
     pub name_length: u32,

@@ -1,14 +1,14 @@
-//! Virtio socket devices (virtio 1.3, section 5.10): the header of packets, and the account of
-//! credit that both ends of a stream keep.
+//! Virtio socket devices (virtio 1.3, section 5.10): the header of packets, and the credit
+//! accounting at both ends of a stream.
 
-/// Queue of packets for the guest.
+/// Queue of packets to the guest.
 pub const VSOCK_RECEIVE: u16 = 0;
-/// Queue of packets of the guest.
+/// Queue of packets from the guest.
 pub const VSOCK_TRANSMIT: u16 = 1;
-/// Queue of events, of which the device has none.
+/// Queue of events; the device sends none.
 pub const VSOCK_EVENT: u16 = 2;
 
-/// CID of who takes what comes (`VMADDR_CID_ANY`).
+/// The CID that stands for any CID (`VMADDR_CID_ANY`).
 pub const CID_ANY: u32 = u32::MAX;
 /// CID of the VM itself (`VMADDR_CID_LOCAL`).
 pub const CID_LOCAL: u32 = 1;
@@ -17,24 +17,24 @@ pub const CID_HOST: u32 = 2;
 /// The first CID that a VM may have; the last one is before [`CID_ANY`].
 pub const FIRST_CID: u32 = 3;
 
-/// Type of a socket: bytes in order.
+/// Socket type: a stream of bytes.
 pub const STREAM: u16 = 1;
 
-/// What a packet is about ([`VsockHeader::op`]).
+/// Operations of packets ([`VsockHeader::op`]).
 pub mod op {
-    /// Asks for a connection.
+    /// Requests a connection.
     pub const REQUEST: u16 = 1;
-    /// Agrees to it.
+    /// Accepts a connection.
     pub const RESPONSE: u16 = 2;
-    /// There is no connection, or not any more.
+    /// There is no connection, or the connection ends.
     pub const RESET: u16 = 3;
     /// The sender will not receive, or not send any more ([`super::shutdown`]).
     pub const SHUTDOWN: u16 = 4;
-    /// Bytes.
+    /// Carries bytes of the stream.
     pub const DATA: u16 = 5;
-    /// Tells how much the sender takes.
+    /// Reports the sender's credit.
     pub const CREDIT_UPDATE: u16 = 6;
-    /// Asks to be told that.
+    /// Requests a [`CREDIT_UPDATE`].
     pub const CREDIT_REQUEST: u16 = 7;
 }
 
@@ -44,11 +44,11 @@ pub mod shutdown {
     pub const RECEIVE: u32 = 1;
     /// The sender sends no more.
     pub const SEND: u32 = 2;
-    /// Both.
+    /// Both flags.
     pub const BOTH: u32 = RECEIVE | SEND;
 }
 
-/// What precedes the bytes of each packet (section 5.10.6).
+/// The header of each packet (section 5.10.6).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VsockHeader {
     /// CID of the sender. The upper halves of CIDs are 0.
@@ -59,17 +59,17 @@ pub struct VsockHeader {
     pub src_port: u32,
     /// Port of the receiver.
     pub dst_port: u32,
-    /// Bytes that follow.
+    /// Number of bytes that follow.
     pub length: u32,
     /// [`STREAM`].
     pub kind: u16,
     /// One of [`op`].
     pub op: u16,
-    /// Depends on `op`.
+    /// Flags of `op`.
     pub flags: u32,
-    /// Length of the sender's buffer of the stream, bytes.
+    /// Length of the sender's buffer for the stream, bytes.
     pub buffer: u32,
-    /// Bytes that have left that buffer, modulo 2³².
+    /// Bytes that the sender has removed from that buffer, modulo 2³².
     pub forwarded: u32,
 }
 
@@ -77,7 +77,7 @@ impl VsockHeader {
     /// Length, bytes.
     pub const LENGTH: usize = 44;
 
-    /// As it is in memory.
+    /// Encodes the header for memory.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
@@ -95,10 +95,10 @@ impl VsockHeader {
         bytes
     }
 
-    /// From memory.
+    /// Decodes a header from memory.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::LENGTH]) -> Self {
-        /// The `N` bytes at `at`, which are there.
+        /// The `N` bytes at `at`, which must be within `bytes`.
         fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
             let mut field = [0; N];
             field.copy_from_slice(&bytes[at..at + N]);
@@ -118,7 +118,7 @@ impl VsockHeader {
         }
     }
 
-    /// A packet back to the sender, without bytes.
+    /// A packet back to the sender, without data.
     #[must_use]
     pub fn answer(&self, op: u16) -> Self {
         Self {
@@ -133,31 +133,31 @@ impl VsockHeader {
     }
 }
 
-/// One end's account of a stream (section 5.10.6.3): how much it may send, and how much it has
-/// room for. What the other end tells is not believed: whatever it is, no more is sent than it
-/// says, and no more is taken than there is room for.
+/// Credit accounting at one end of a stream (section 5.10.6.3): how much it may send, and how much
+/// it has room for. Values of the peer are not trusted: whatever they are, this end sends at most
+/// what they allow, and accepts at most what it has room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credit {
-    /// Length of the own buffer, bytes.
+    /// Length of the local buffer, bytes.
     buffer: u32,
-    /// Bytes that came, that left the buffer, and that the other end was told have; modulo
-    /// 2³².
+    /// Bytes that were received, that have left the buffer, and that were last reported as such;
+    /// modulo 2³².
     received: u32,
     forwarded: u32,
     told: u32,
-    /// What the other end has told last.
+    /// Values that the peer has reported last.
     peer_buffer: u32,
     peer_forwarded: u32,
-    /// Bytes that were sent, modulo 2³².
+    /// Number of bytes sent, modulo 2³².
     sent: u32,
 }
 
-/// The other end has sent more than there was room for.
+/// The peer has sent more than there was room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overrun;
 
 impl Credit {
-    /// That of an end with a buffer of this length, which has heard nothing yet.
+    /// The account of an end with a buffer of this length, before the first packet of the peer.
     #[must_use]
     pub fn new(buffer: u32) -> Self {
         Self {
@@ -171,28 +171,28 @@ impl Credit {
         }
     }
 
-    /// Bytes that may be sent now.
+    /// Number of bytes that may be sent now.
     #[must_use]
     pub fn room(&self) -> usize {
         let under_way = self.sent.wrapping_sub(self.peer_forwarded);
         self.peer_buffer.saturating_sub(under_way) as usize
     }
 
-    /// So many bytes were sent, no more than [`room`](Self::room).
+    /// Records that bytes were sent, at most [`room`](Self::room).
     pub fn send(&mut self, bytes: usize) {
         self.sent = self.sent.wrapping_add(bytes as u32);
     }
 
-    /// Takes over what the other end tells in any packet.
+    /// Records the peer's credit from the header of a packet.
     pub fn hear(&mut self, header: &VsockHeader) {
         self.peer_buffer = header.buffer;
         self.peer_forwarded = header.forwarded;
     }
 
-    /// So many bytes came.
+    /// Records that bytes were received.
     ///
     /// # Errors
-    /// [`Overrun`]: they do not fit the buffer.
+    /// [`Overrun`] if they do not fit the buffer.
     pub fn receive(&mut self, bytes: usize) -> Result<(), Overrun> {
         let used = self.received.wrapping_sub(self.forwarded);
         let free = self.buffer.saturating_sub(used) as usize;
@@ -203,25 +203,25 @@ impl Credit {
         Ok(())
     }
 
-    /// So many bytes have left the buffer.
+    /// Records that bytes have left the buffer.
     pub fn forward(&mut self, bytes: usize) {
         self.forwarded = self.forwarded.wrapping_add(bytes as u32);
     }
 
-    /// Changes the length of the buffer. What has come already stays.
+    /// Changes the length of the buffer. Bytes in the buffer stay.
     pub fn resize(&mut self, buffer: u32) {
         self.buffer = buffer;
     }
 
-    /// Whether so much has left the buffer that the other end is to be told without being
-    /// sent something: it may wait for room. Who reads until there is nothing more comes to
-    /// this before the other end has no room left.
+    /// Whether enough bytes have left the buffer to send a credit update without data, since the
+    /// peer may wait for room. A reader that empties the buffer reaches this limit before the peer
+    /// runs out of credit.
     #[must_use]
     pub fn is_news(&self) -> bool {
         self.forwarded.wrapping_sub(self.told) >= (self.buffer / 4).max(1)
     }
 
-    /// Tells the other end in a packet.
+    /// Writes the local credit to the header of a packet.
     pub fn tell(&mut self, header: &mut VsockHeader) {
         self.told = self.forwarded;
         header.buffer = self.buffer;
@@ -233,7 +233,7 @@ impl Credit {
 mod tests {
     use super::*;
 
-    /// A packet of one end, as the other one hears it.
+    /// Passes a packet from one end to the other.
     fn tell(from: &mut Credit, to: &mut Credit) {
         let mut header = VsockHeader::default();
         from.tell(&mut header);
@@ -267,7 +267,7 @@ mod tests {
         let (mut a, mut b) = (Credit::new(0), Credit::new(1000));
         assert_eq!(a.room(), 0, "nothing was told yet");
         tell(&mut b, &mut a);
-        // Often enough for the counters to wrap.
+        // Transfer enough bytes for the counters to wrap.
         let mut sent = 0u64;
         let step = |a: &mut Credit, b: &mut Credit, bytes: usize| {
             a.send(bytes);
@@ -306,11 +306,11 @@ mod tests {
             });
             credit.room()
         };
-        // More was taken than was sent.
+        // The peer reports more bytes than were sent.
         assert_eq!(hear(1000, 1), 0);
         assert_eq!(hear(1000, 0), 1000);
         assert_eq!(hear(u32::MAX, 0), u32::MAX as usize);
-        // The buffer became smaller than what is in it.
+        // The buffer becomes smaller than its contents.
         assert_eq!(credit.receive(100), Ok(()));
         credit.resize(10);
         assert_eq!(credit.receive(1), Err(Overrun));

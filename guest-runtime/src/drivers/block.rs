@@ -12,11 +12,11 @@ use hartline_abi::virtio::{
     block_status, device,
 };
 
-/// Requests at a time.
+/// Most requests in flight.
 const SLOTS: u16 = 32;
-/// Descriptors, a power of two.
+/// Queue size: the descriptors of all requests, rounded up to a power of two.
 const DESCRIPTORS: u16 = (SLOTS * PARTS).next_power_of_two();
-/// Where header and status of a request are in its buffer, behind the data.
+/// Offset of a request's header in its buffer, after the data. The status follows.
 const HEADER: usize = MAX_LENGTH;
 const STATUS: usize = HEADER + BlockHeader::LENGTH;
 /// Length of a buffer, bytes.

@@ -1,5 +1,5 @@
-//! The console (virtio 1.3, section 5.3), whose ports only send: standard input is read by host
-//! calls ([`crate::console`]), so the ports' receive queues are left out.
+//! The console (virtio 1.3, section 5.3). Its ports only send: standard input is read by host calls
+//! ([`crate::console`]), so the receive queues of the ports are not set up.
 
 use super::mmio::{Registers, Start, StartError};
 use super::queue::Queue;
@@ -11,12 +11,12 @@ use hartline_abi::console::{
 };
 use hartline_abi::virtio::{CONSOLE_DEVICE, device, feature};
 
-/// What a port sends lies in a ring of so many bytes, in at most so many parts.
+/// Length of a port's send ring, bytes; it holds at most [`PARTS`] parts.
 const ROOM: usize = 256 << 10;
 const PARTS: u16 = 256;
-/// Bytes are sent in parts of this length at least, unless they are fewer: less room is none.
+/// Smallest part, unless fewer bytes are left, bytes. Less room counts as none.
 const MIN_PART: usize = 4096;
-/// Control messages on their way, and the longest: one with a name.
+/// Size of the control queues, and the longest control message: one with a name.
 const CONTROLS: u16 = 16;
 const CONTROL: usize = 64;
 
@@ -42,7 +42,7 @@ pub fn start(host: Host) -> Result<Console, StartError> {
     for queue in [&receive, &transmit] {
         queue.want_no_interrupt();
     }
-    // It answers before the doorbell returns.
+    // The device answers before the write to the notify register returns.
     let ready = Control {
         port: 0,
         event: event::DEVICE_READY,
@@ -66,21 +66,21 @@ pub fn start(host: Host) -> Result<Console, StartError> {
     }
 }
 
-/// What a port sends.
+/// The send side of a port.
 #[derive(Debug)]
 struct Port {
     queue: Queue,
-    /// Lengths of the parts that the device has, at their numbers modulo [`PARTS`].
+    /// Lengths of the parts in flight, indexed by part number modulo [`PARTS`].
     lengths: Vec<usize>,
-    /// Number of the next part to come back, and of the next one to send.
+    /// Number of the oldest part in flight, and of the next part to send.
     oldest: usize,
     next: usize,
-    /// Bytes that came back, and that were sent, since the start.
+    /// Bytes completed and bytes sent since the start.
     freed: usize,
     filled: usize,
-    /// The device has told of it.
+    /// The device has announced the port (`PORT_ADD`).
     is_known: bool,
-    /// The host's end is open.
+    /// The host has opened the port.
     is_open: bool,
 }
 
@@ -100,7 +100,7 @@ impl Port {
         }
     }
 
-    /// Takes back what the device has used, in order.
+    /// Takes completed parts, in order.
     fn reclaim(&mut self) {
         while self.oldest != self.next && self.queue.take().is_some() {
             self.freed += self.lengths[self.oldest % usize::from(PARTS)];
@@ -109,7 +109,7 @@ impl Port {
         self.queue.want_no_interrupt();
     }
 
-    /// Gives the device the start of `bytes`. Result: how many; 0 if there is no room.
+    /// Sends the start of `bytes`. Returns how many bytes; 0 if there is no room.
     fn give(&mut self, bytes: &[u8]) -> usize {
         let free = ROOM - (self.filled - self.freed);
         if free < bytes.len().min(MIN_PART) || self.next - self.oldest == PARTS.into() {
@@ -126,19 +126,19 @@ impl Port {
     }
 }
 
-/// A console.
+/// The console device.
 #[derive(Debug)]
 pub struct Console {
     registers: Registers,
     receive: Queue,
     transmit: Queue,
-    /// Control messages that were sent.
+    /// Number of control messages sent.
     said: u16,
     ports: Vec<Port>,
 }
 
 impl Console {
-    /// Takes what the device says, and tells it that ports are ready which it tells of.
+    /// Processes control messages, and answers `PORT_ADD` with `PORT_READY` and `PORT_OPEN`.
     fn listen(&mut self) {
         while self.receive.has_used() {
             while let Some((number, written)) = self.receive.take() {
@@ -172,13 +172,13 @@ impl Console {
                 self.say(message.port, event::PORT_OPEN);
             }
             event::PORT_OPEN => port.is_open = message.value == 1,
-            // Which port is whose the boot information says.
+            // The boot information says what each port is for.
             _ => {}
         }
     }
 
-    /// Says something about a port. There is room: a port takes two messages, and the device
-    /// has taken each when its doorbell was rung.
+    /// Sends a control message about a port. There is room: each port sends two messages, and the
+    /// device takes each one when it is notified.
     fn say(&mut self, port: u32, event: u16) {
         while self.transmit.take().is_some() {}
         self.transmit.want_no_interrupt();

@@ -1,10 +1,10 @@
-//! The bit by which a device interrupts ([`hartline_abi::boot::Shared::interrupts`]).
+//! The interrupt bit of a device ([`hartline_abi::boot::Shared::interrupts`]).
 
 use crate::host::Host;
 use core::ptr::addr_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The bit of one device.
+/// The interrupt bit of one device.
 #[derive(Debug)]
 pub(crate) struct Interrupt {
     word: &'static AtomicU64,
@@ -12,7 +12,7 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// That of device `number`.
+    /// The interrupt bit of device `number`.
     pub fn of(host: Host, number: u64) -> Interrupt {
         // SAFETY: the shared pages stay mapped; the word is only accessed atomically.
         let word = unsafe { &*addr_of!((*host.shared().as_ptr()).interrupts) };
@@ -22,7 +22,7 @@ impl Interrupt {
         }
     }
 
-    /// Takes it back. To be called before the ring is looked at.
+    /// Clears the bit. Call it before processing the used ring.
     #[inline]
     pub fn acknowledge(&self) {
         if self.word.load(Ordering::Relaxed) & self.bit != 0 {

@@ -1,6 +1,6 @@
-//! Registers of a device, and the steps of its start (virtio 1.3, section 3.1.1). All accesses
-//! of a start, or of a step that needs an answer, are made by one host call: each access by
-//! itself leaves the VM, which takes longer than all else.
+//! Device registers and initialization (virtio 1.3, section 3.1.1). The driver batches the accesses
+//! of an initialization, or of a step that needs a result, into one host call: each single access
+//! would leave the VM.
 
 use super::queue::Queue;
 use crate::host::Host;
@@ -11,29 +11,29 @@ use hartline_abi::call::RegisterAccess;
 use hartline_abi::layout::{DEVICE_BASE, PAGE_SIZE};
 use hartline_abi::virtio::{MAGIC, VERSION, feature, register, status};
 
-/// Why a device does not work.
+/// The reason why a device cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    /// There is none of this type.
+    /// There is no device of this type.
     #[error("there is no such device")]
     Missing,
-    /// It lacks what the driver needs, or does not start.
+    /// The device lacks a required feature, or does not start.
     #[error("the device does not start")]
     Refused,
 }
 
-/// What a register must have when it is read.
+/// The expected value of a register that was read.
 #[derive(Debug)]
 struct Check {
-    /// Its place in the accesses that are collected.
+    /// Index of the access in the batch.
     access: usize,
     is_right: fn(found: u32, wanted: u32) -> bool,
     wanted: u32,
-    /// Otherwise.
+    /// The error if the value is different.
     error: StartError,
 }
 
-/// A device that is being started. Accesses are collected until one needs an answer.
+/// A device that is being initialized. Accesses are batched until a result is needed.
 #[derive(Debug)]
 pub(super) struct Start {
     host: Host,
@@ -43,7 +43,7 @@ pub(super) struct Start {
 }
 
 impl Start {
-    /// Device `number`, which must be of type `kind`. It is reset.
+    /// Resets device `number`, which must be of type `kind`.
     pub fn of(host: Host, number: u64, kind: u32) -> Start {
         let mut start = Start {
             host,
@@ -69,7 +69,7 @@ impl Start {
 
     fn access(&mut self, offset: u64, is_write: bool, value: u32) -> usize {
         self.accesses.push(RegisterAccess {
-            // Devices are few.
+            // The device number is small.
             offset: (self.number * PAGE_SIZE + offset) as u32,
             is_write,
             value,
@@ -81,7 +81,7 @@ impl Start {
         self.access(offset, true, value);
     }
 
-    /// Reads a register, which must have a certain value.
+    /// Reads a register, and checks that its value is right.
     fn expect(&mut self, offset: u64, is_right: fn(u32, u32) -> bool, wanted: u32) {
         let access = self.access(offset, false, 0);
         self.checks.push(Check {
@@ -92,8 +92,8 @@ impl Start {
         });
     }
 
-    /// Makes all accesses so far, and looks whether what was read is right. The results are the
-    /// values at these places among them.
+    /// Makes all batched accesses and checks the values that were read. Returns the values at these
+    /// indices.
     fn read<const N: usize>(&mut self, places: [usize; N]) -> Result<[u32; N], StartError> {
         let mut accesses = mem::take(&mut self.accesses);
         let made = self.host.access_registers(&mut accesses);
@@ -106,13 +106,13 @@ impl Start {
         Ok(places.map(|place| accesses[place].value))
     }
 
-    /// 32-bit words of the configuration.
+    /// Reads 32-bit words of the configuration space.
     pub fn config<const N: usize>(&mut self, offsets: [u64; N]) -> Result<[u32; N], StartError> {
         let places = offsets.map(|at| self.access(register::CONFIG + at, false, 0));
         self.read(places)
     }
 
-    /// Agrees on the features `needed`, all of which the device must have.
+    /// Negotiates the features `needed`; the device must offer all of them.
     pub fn need(&mut self, needed: u64) {
         let features = needed | feature::VERSION_1 | feature::EVENT_INDEX;
         for select in 0..2 {
@@ -124,13 +124,13 @@ impl Start {
         }
         let seen = status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK;
         self.write(register::STATUS, seen);
-        // A device that lacks one of them does not agree.
+        // A device that does not offer one of them clears FEATURES_OK.
         let is_set = |found, wanted| found & wanted == wanted;
         self.expect(register::STATUS, is_set, status::FEATURES_OK);
     }
 
-    /// The same, and on those of the features `wanted` that the device has. The result is what
-    /// was agreed on.
+    /// Negotiates the features `needed`, and those of `wanted` that the device offers. Returns the
+    /// negotiated features.
     pub fn negotiate(&mut self, wanted: u64, needed: u64) -> Result<u64, StartError> {
         let places = [0, 1].map(|select| {
             self.write(register::DEVICE_FEATURES_SELECT, select);
@@ -146,7 +146,7 @@ impl Start {
         Ok(features)
     }
 
-    /// Tells the device where queue `number` is.
+    /// Sets the addresses of queue `number`.
     pub fn set_queue(&mut self, number: u16, queue: &Queue) {
         self.write(register::QUEUE_SELECT, number.into());
         let size = queue.size().into();
@@ -164,7 +164,7 @@ impl Start {
         self.write(register::QUEUE_READY, 1);
     }
 
-    /// Starts the device, and rings the doorbells of queues that have something for it.
+    /// Starts the device, and notifies it of queues that already have buffers.
     pub fn finish(mut self, doorbells: &[u16]) -> Result<Registers, StartError> {
         let seen = status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK | status::DRIVER_OK;
         self.write(register::STATUS, seen);
@@ -178,14 +178,14 @@ impl Start {
     }
 }
 
-/// Registers of a device that was started.
+/// The registers of a started device.
 #[derive(Debug)]
 pub(super) struct Registers(u64);
 
 impl Registers {
-    /// Rings the doorbell of a queue. This leaves the VM.
+    /// Notifies the device of a queue. This leaves the VM.
     pub fn ring(&self, queue: u16) {
-        // A plain move, since KVM emulates the instruction.
+        // Plain `mov`, because KVM must emulate the instruction.
         // SAFETY: the VMM mapped the page, and nothing is behind it but registers.
         unsafe {
             asm!("mov dword ptr [{}], {:e}", in(reg) self.0 + register::QUEUE_NOTIFY,
@@ -208,14 +208,14 @@ mod tests {
     const KIND: u32 = 77;
     const NUMBER: u64 = 3;
 
-    /// A device that agrees to some features.
+    /// A simulated device that offers some features.
     struct Device {
         shared: *mut Shared,
         offered: u64,
         features: u64,
         select: u32,
         status: u32,
-        /// Largest size of its queues.
+        /// Largest queue size.
         most: u32,
         doorbells: Vec<u32>,
         calls: usize,
@@ -283,7 +283,7 @@ mod tests {
         DEVICE.with_borrow_mut(|device| look(device.as_mut().expect("made")))
     }
 
-    /// A device with such features and queues of such sizes, which is being started.
+    /// Starts to initialize a device with these features and this largest queue size.
     fn start(kind: u32, offered: u64, most: u32) -> Start {
         // SAFETY: all-zero bytes are a valid `Shared`, which has integers only.
         let shared = Box::leak(unsafe { Box::<Shared>::new_zeroed().assume_init() });

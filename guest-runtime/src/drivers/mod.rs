@@ -1,5 +1,5 @@
-//! Drivers of virtio devices ([`hartline_abi::virtio`]). They poll their rings; the doorbell
-//! of a device is rung only when it sleeps.
+//! Drivers of virtio devices ([`hartline_abi::virtio`]). They poll their rings, and notify a device
+//! only when it sleeps.
 
 pub mod block;
 pub mod console;

@@ -17,14 +17,14 @@ use hartline_abi::virtio::{
     net_feature, net_receive, net_transmit,
 };
 
-/// Buffers for packets to send, of all queues together.
+/// Number of TX buffers, shared by all queues.
 const BUFFERS: u16 = 128;
-/// Length of one: the largest segment, its headers and [`NetHeader`], in whole pages.
+/// Length of a TX buffer: the largest segment with headers and [`NetHeader`], rounded up to pages.
 const BUFFER: usize = (NetHeader::LENGTH + MAX_FRAME).next_multiple_of(4096);
-/// Length of the buffer for commands, and its parts: class and command, data, answer.
+/// Length of the control buffer, and the offsets of its parts: class and command, data, answer.
 const COMMAND: usize = 8;
 
-/// Starts the network device. The results are its queues and what is known about it.
+/// Starts the network device. Returns its queues and its capabilities.
 ///
 /// # Errors
 /// [`StartError`].
@@ -87,7 +87,7 @@ pub fn start(host: Host) -> Result<(Receiver, Transmitter, Capabilities), StartE
     Ok((receiver, transmitter, capabilities))
 }
 
-/// Asks the device to use so many pairs. Result: whether it does.
+/// Sets the number of queue pairs. Returns whether the device accepts it.
 fn set_pairs(registers: &Registers, control: &mut Queue, pairs: u16) -> bool {
     const ONLY: u16 = 0;
     const ANSWER: usize = 4;
@@ -98,19 +98,18 @@ fn set_pairs(registers: &Registers, control: &mut Queue, pairs: u16) -> bool {
     buffer[ANSWER] = net_command::ERROR;
     control.give_parts(ONLY, &[(0, 2, false), (2, 2, false), (ANSWER, 1, true)]);
     control.publish();
-    // It is done when the doorbell was rung.
+    // The device completes the command before the notification returns.
     registers.ring(net_control(pairs));
     control.take().is_some() && control.buffer(ONLY)[ANSWER] == net_command::OK
 }
 
-/// The queues of packets to send. The packets of a connection, which any vCPU may send, all go
-/// the same way: on several they would overtake each other. What the host answers comes by the
-/// same pair.
+/// The TX queues. All packets of a connection use one queue, whichever vCPU sends them, so that
+/// they stay in order. The host's answers arrive on the same queue pair.
 #[derive(Debug)]
 pub struct Transmitter {
-    /// By pair. A buffer that is not free is in one of them.
+    /// TX queues by pair. Each buffer in flight is in one of them.
     queues: Vec<Queue>,
-    /// How many of them the device takes packets from.
+    /// Number of pairs that the device uses.
     used: usize,
     registers: Rc<Registers>,
     free: Vec<u16>,

@@ -1,6 +1,6 @@
-//! The driver's end of a split virtqueue (virtio 1.3, section 2.7) and its buffers. A request
-//! of one buffer has the descriptor of the same number; where requests have several parts, each
-//! buffer has [`PARTS`] descriptors.
+//! The driver side of a split virtqueue (virtio 1.3, section 2.7) and its buffers. A request of one
+//! buffer uses the descriptor of the same number. If requests have several parts, each buffer has
+//! [`PARTS`] descriptors.
 
 use alloc::alloc::{alloc_zeroed, handle_alloc_error};
 use core::alloc::Layout;
@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU16, Ordering};
 use hartline_abi::handshake;
 use hartline_abi::layout::{PAGE_SIZE, PHYSMAP_BASE, RAM_GPA};
 
-/// Flags of a descriptor: another one follows; the device writes the buffer.
+/// Descriptor flag: another descriptor follows (`VIRTQ_DESC_F_NEXT`).
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 /// Most parts of a request.
@@ -30,7 +30,7 @@ struct UsedElement {
     length: u32,
 }
 
-/// Offsets of the rings behind the descriptor table, which fills a page at most.
+/// Offset of the available ring, after the descriptor table, which occupies at most a page.
 const AVAILABLE: usize = PAGE_SIZE as usize;
 const USED: usize = 2 * PAGE_SIZE as usize;
 /// Largest size of a queue.
@@ -44,14 +44,14 @@ pub(super) struct Queue {
     buffers: NonNull<u8>,
     buffer_count: u16,
     buffer_length: usize,
-    /// Available index that the device was told, and the one to tell it.
+    /// Available index that is published, and the next one.
     published: u16,
     next_available: u16,
-    /// Used buffers that were taken.
+    /// Number of used elements that were taken.
     next_used: u16,
 }
 
-/// Zeroed memory of private RAM that is never given back.
+/// Allocates zeroed private RAM that is never freed.
 fn allocate(length: usize) -> NonNull<u8> {
     let Ok(layout) = Layout::from_size_align(length, PAGE_SIZE as usize) else {
         unreachable!("a constant size")
@@ -61,14 +61,14 @@ fn allocate(length: usize) -> NonNull<u8> {
     NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
-/// Guest-physical address of memory of the heap.
+/// Returns the guest-physical address of heap memory.
 fn physical(pointer: *const u8) -> u64 {
     RAM_GPA + (pointer as u64 - PHYSMAP_BASE)
 }
 
 impl Queue {
-    /// A queue of `size` (a power of two) buffers of `buffer_length` bytes; `writable`: the
-    /// device writes them.
+    /// Creates a queue of `size` (a power of two) buffers of `buffer_length` bytes. `writable`: the
+    /// device writes the buffers.
     pub fn new(size: u16, buffer_length: usize, writable: bool) -> Queue {
         let queue = Queue::with_buffers(size, size, buffer_length);
         for number in 0..size {
@@ -78,7 +78,7 @@ impl Queue {
         queue
     }
 
-    /// A queue of `size` (a power of two) descriptors, which
+    /// Creates a queue of `size` (a power of two) descriptors, which
     /// [`give_parts`](Self::give_parts) fills in, and `count` buffers of `buffer_length` bytes.
     pub fn with_buffers(size: u16, count: u16, buffer_length: usize) -> Queue {
         assert!(size.is_power_of_two() && size <= MAX_SIZE);
@@ -94,8 +94,8 @@ impl Queue {
         }
     }
 
-    /// Another queue for the same buffers, of which each is in one of the two at a time. The
-    /// device reads them.
+    /// Creates another queue for the same device-readable buffers. Each buffer may be in flight in
+    /// only one of the two queues.
     pub fn sharing(&self) -> Queue {
         Queue {
             memory: allocate(3 * PAGE_SIZE as usize),
@@ -110,13 +110,13 @@ impl Queue {
         self.size
     }
 
-    /// Guest-physical addresses of descriptor table, available ring and used ring.
+    /// Returns the guest-physical addresses of descriptor table, available ring and used ring.
     pub fn addresses(&self) -> [u64; 3] {
         let base = physical(self.memory.as_ptr());
         [base, base + AVAILABLE as u64, base + USED as u64]
     }
 
-    /// Fills in a descriptor of `length` bytes from an offset in a buffer on.
+    /// Fills in a descriptor of `length` bytes at an offset in a buffer.
     fn describe(
         &self,
         number: u16,
@@ -130,7 +130,8 @@ impl Queue {
             flags,
             next,
         };
-        // SAFETY: inside the table; the device reads it after it is made available.
+        // SAFETY: the descriptor is inside the table; the device reads it only after it is
+        // available.
         unsafe {
             let table = self.memory.as_ptr().cast::<Descriptor>();
             table.add(usize::from(number)).write_volatile(descriptor);
@@ -142,13 +143,13 @@ impl Queue {
         self.buffers.as_ptr().wrapping_add(offset)
     }
 
-    /// The bytes of a buffer that the device does not have.
+    /// Returns the bytes of a buffer that is not in flight.
     pub fn buffer(&self, number: u16) -> &[u8] {
-        // SAFETY: allocated by `new`; only buffers that were taken are looked at.
+        // SAFETY: inside the allocated buffers; callers only use buffers that are not in flight.
         unsafe { core::slice::from_raw_parts(self.buffer_pointer(number), self.buffer_length) }
     }
 
-    /// The bytes of several buffers that follow one another in memory, from the start of one on.
+    /// Returns `length` bytes of adjacent buffers, from the start of buffer `first`.
     ///
     /// # Panics
     /// If they reach beyond the last buffer.
@@ -160,19 +161,19 @@ impl Queue {
         unsafe { core::slice::from_raw_parts(self.buffer_pointer(first), length) }
     }
 
-    /// As [`buffer`](Self::buffer), for writing.
+    /// As [`buffer`](Self::buffer), mutably.
     pub fn buffer_mut(&mut self, number: u16) -> &mut [u8] {
         // SAFETY: as `buffer`.
         unsafe { core::slice::from_raw_parts_mut(self.buffer_pointer(number), self.buffer_length) }
     }
 
-    /// A 16-bit field of a ring.
+    /// Returns a 16-bit field of a ring.
     fn field(&self, offset: usize) -> &AtomicU16 {
-        // SAFETY: inside the block, aligned, and accessed atomically by both sides.
+        // SAFETY: inside the allocation, aligned, and both sides access the field atomically.
         unsafe { &*self.memory.as_ptr().add(offset).cast() }
     }
 
-    /// Gives a buffer to the device once [`publish`](Self::publish) is called.
+    /// Adds a buffer to the available ring; [`publish`](Self::publish) makes it available.
     pub fn give(&mut self, number: u16) {
         let slot = usize::from(self.next_available % self.size);
         self.field(AVAILABLE + 4 + 2 * slot)
@@ -180,32 +181,32 @@ impl Queue {
         self.next_available = self.next_available.wrapping_add(1);
     }
 
-    /// The same for one of which only the first `length` bytes are filled.
+    /// As [`give`](Self::give), for the first `length` bytes of a buffer.
     pub fn give_filled(&mut self, number: u16, length: usize) {
         self.describe(number, (number, 0, length), 0, 0);
         self.give(number);
     }
 
-    /// The same for `length` bytes from an offset in the only buffer on. The device uses what
-    /// it is given in order, so that the next descriptor is free if fewer than all are in use.
+    /// As [`give`](Self::give), for `length` bytes at an offset in the only buffer. The device uses
+    /// buffers in order, so the next descriptor is free if not all are in use.
     pub fn give_part(&mut self, offset: usize, length: usize) {
         let number = self.next_available % self.size;
         self.describe(number, (0, offset, length), 0, 0);
         self.give(number);
     }
 
-    /// Copies bytes to an offset in the only buffer, into a part that the device does not have.
+    /// Copies bytes to an offset in the only buffer, into a part that is not in flight.
     pub fn fill_part(&mut self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.buffer_length);
-        // SAFETY: inside the buffer, which nothing else in the guest refers to.
+        // SAFETY: inside the buffer, as asserted; nothing else in the guest refers to it.
         unsafe {
             let to = self.buffer_pointer(0).add(offset);
             to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
     }
 
-    /// The same for a request that has up to [`PARTS`] parts of one buffer: where each begins,
-    /// its length, and whether the device writes it. It comes back by the number `buffer *
+    /// As [`give`](Self::give), for a request with up to [`PARTS`] parts of one buffer: offset,
+    /// length, and whether the device writes the part. Its used element has the number `buffer *
     /// PARTS`.
     pub fn give_parts(&mut self, buffer: u16, parts: &[(usize, usize, bool)]) {
         let first = buffer * PARTS;
@@ -218,12 +219,13 @@ impl Queue {
         self.give(first);
     }
 
-    /// How many buffers were given and not published.
+    /// Returns the number of buffers that are not published.
     pub fn unpublished(&self) -> u16 {
         self.next_available.wrapping_sub(self.published)
     }
 
-    /// Lets the device see what was given. Result: whether it wants the doorbell.
+    /// Makes added buffers available to the device. Returns whether the device wants a
+    /// notification.
     pub fn publish(&mut self) -> bool {
         let (old, new) = (self.published, self.next_available);
         if old == new {
@@ -234,13 +236,13 @@ impl Queue {
         handshake::publish(self.field(AVAILABLE + 2), self.field(event), old, new)
     }
 
-    /// Whether the device has given a buffer back.
+    /// Whether the device has used a buffer.
     #[inline]
     pub fn has_used(&self) -> bool {
         self.field(USED + 2).load(Ordering::Acquire) != self.next_used
     }
 
-    /// Takes a buffer that the device has given back, and the length that it has written.
+    /// Takes a used buffer and the number of bytes that the device wrote.
     pub fn take(&mut self) -> Option<(u16, usize)> {
         if !self.has_used() {
             return None;
@@ -256,21 +258,20 @@ impl Queue {
         Some(((element.id % u32::from(self.size)) as u16, length))
     }
 
-    /// Asks for an interrupt at the next buffer that comes back. Result: whether one has
-    /// come meanwhile.
+    /// Asks for an interrupt at the next used buffer. Returns whether there is one already.
     pub fn want_interrupt(&self) -> bool {
         handshake::ask(self.event(), self.field(USED + 2), self.next_used)
     }
 
-    /// Asks for none in the next 32,767 buffers.
+    /// Suppresses interrupts for the next 32,767 used buffers.
     pub fn want_no_interrupt(&self) {
-        // Far from both ends: a device that has given a buffer back and is about to look must
-        // not find the index of that one.
+        // This index is far from both ends, so that a device that is about to compare it does not
+        // find the index of a buffer that it has just used.
         let index = self.next_used.wrapping_add(1 << 15);
         self.event().store(index, Ordering::Relaxed);
     }
 
-    /// At which used index this end wants to be interrupted.
+    /// The field for the used index at which the driver wants an interrupt (`used_event`).
     fn event(&self) -> &AtomicU16 {
         self.field(AVAILABLE + 4 + 2 * usize::from(self.size))
     }
@@ -278,7 +279,7 @@ impl Queue {
 
 #[cfg(test)]
 impl Queue {
-    /// What a device does that gives buffers back together: number, and length that it has written.
+    /// Simulates a device that completes buffers: number, and bytes written.
     pub fn use_all(&self, used: &[(u32, u32)]) {
         let mut index = self.field(USED + 2).load(Ordering::Relaxed);
         for &(id, length) in used {
@@ -293,7 +294,7 @@ impl Queue {
         self.field(USED + 2).store(index, Ordering::Release);
     }
 
-    /// What is available to a device: the index, and the number of the buffer before it.
+    /// Returns the available index, and the number of the last available buffer.
     pub fn available(&self) -> (u16, u16) {
         let index = self.field(AVAILABLE + 2).load(Ordering::Acquire);
         let slot = usize::from(index.wrapping_sub(1) % self.size);
@@ -302,5 +303,5 @@ impl Queue {
     }
 }
 
-// SAFETY: memory of the VM, used only by who has the queue.
+// SAFETY: the pointers lead to memory of the VM that only the owner of the queue uses.
 unsafe impl Send for Queue {}

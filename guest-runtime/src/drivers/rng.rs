@@ -1,5 +1,4 @@
-//! The entropy device (virtio 1.3, section 5.4). It has filled a buffer when its doorbell has
-//! been rung.
+//! The entropy device (virtio 1.3, section 5.4). It fills a buffer before the notification returns.
 
 use super::mmio::{Registers, Start, StartError};
 use super::queue::Queue;
@@ -8,7 +7,7 @@ use crate::random::Source;
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_abi::virtio::{RNG_DEVICE, RNG_REQUESTS, device};
 
-/// Bytes of a request.
+/// Length of a request's buffer, bytes.
 const BUFFER: usize = PAGE_SIZE as usize;
 const ONLY: u16 = 0;
 
@@ -44,7 +43,7 @@ impl Source for RngDevice {
         self.requests.want_no_interrupt();
         let count = written.min(to.len());
         to[..count].copy_from_slice(&self.requests.buffer(ONLY)[..count]);
-        // What was not wanted now is not kept.
+        // Random bytes that were not asked for are erased.
         self.requests.buffer_mut(ONLY)[..written].fill(0);
         count
     }

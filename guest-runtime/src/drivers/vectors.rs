@@ -1,4 +1,4 @@
-//! Interrupts of devices by the processor's vectors, where the VM was made for that.
+//! Device interrupts by vectors of the CPU, if the VM is configured for them.
 
 use crate::errno::Errno;
 use crate::host::Host;
@@ -7,11 +7,11 @@ use hartline_abi::call::Operation;
 use hartline_abi::interrupt::Table;
 use hartline_abi::layout::{PHYSMAP_BASE, RAM_GPA};
 
-/// Asks for the vectors of all devices that have one. The VMM copies what it gives, so the
-/// table is not needed afterwards.
+/// Requests the vectors of all devices that have one. The VMM copies its answer, so the table is
+/// not needed afterwards.
 ///
 /// # Errors
-/// What the VMM answers.
+/// The error that the VMM returns.
 pub fn request(host: Host) -> Result<(), Errno> {
     let devices = host.boot().vectors;
     if devices == 0 {

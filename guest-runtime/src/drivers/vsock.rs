@@ -9,22 +9,22 @@ use alloc::vec::Vec;
 use hartline_abi::virtio::{VSOCK_DEVICE, device};
 use hartline_abi::vsock::{VSOCK_EVENT, VSOCK_RECEIVE, VSOCK_TRANSMIT, VsockHeader};
 
-/// Buffers of each queue of packets.
+/// Number of buffers of the RX queue and of the TX queue.
 const BUFFERS: u16 = 32;
 /// Length of each, bytes.
 const BUFFER: usize = 64 << 10;
-/// Buffers for events, and their length, bytes.
+/// Number of event buffers, and their length, bytes.
 const EVENTS: u16 = 2;
 const EVENT: usize = 8;
 
-/// Starts the socket device. The results are it and the CID of this VM.
+/// Starts the socket device. Returns it and the CID of this VM.
 ///
 /// # Errors
 /// [`StartError`].
 pub fn start(host: Host) -> Result<(VsockDevice, u32), StartError> {
     let mut device = Start::of(host, VSOCK_DEVICE, device::VSOCK);
     device.need(0);
-    // The upper half is 0.
+    // The upper half of the CID is 0.
     let [cid] = device.config([0])?;
     let mut receive = Queue::new(BUFFERS, BUFFER, true);
     let transmit = Queue::new(BUFFERS, BUFFER, false);
@@ -56,9 +56,9 @@ pub struct VsockDevice {
     receive: Queue,
     transmit: Queue,
     events: Queue,
-    /// Buffers for packets to send.
+    /// Free TX buffers.
     free: Vec<u16>,
-    /// Somebody waits for one.
+    /// A connection waits for a TX buffer.
     wants_room: bool,
     interrupt: Interrupt,
 }
@@ -97,7 +97,7 @@ impl Channel for VsockDevice {
             (header, rest[..length].to_vec())
         });
         self.receive.give(number);
-        // A packet that is too short for its header is none.
+        // A packet that is shorter than its header is replaced by an empty one, which is ignored.
         Some(packet.unwrap_or_default())
     }
 
@@ -106,7 +106,7 @@ impl Channel for VsockDevice {
             self.registers.ring(VSOCK_RECEIVE);
         }
         let came = self.receive.want_interrupt();
-        // An event ends everything, and may come at any time.
+        // An event ends all connections, and may arrive at any time.
         came | self.events.want_interrupt()
     }
 
@@ -147,7 +147,7 @@ impl Channel for VsockDevice {
 }
 
 impl VsockDevice {
-    /// Takes back the buffers of packets that were sent.
+    /// Takes the buffers of packets that were sent.
     fn reclaim(&mut self) {
         while let Some((number, _)) = self.transmit.take() {
             self.free.push(number);

@@ -1,6 +1,5 @@
-//! Locks whose word is the number of their owner (`FUTEX_*_PI`), and waiting for one of them
-//! by way of another word, as condition variables do. Tasks have no priorities that could be
-//! inherited.
+//! Locks whose word is the owner's TID (`FUTEX_*_PI`), and waiting for such a lock through another
+//! futex, as condition variables do. Tasks have no priorities to inherit.
 
 use super::{ANY, Key, OWNER, OWNER_DIED, WAITERS, Waiter, forget, key, update, wake_waiter};
 use crate::errno::Errno;
@@ -8,12 +7,12 @@ use crate::kernel::Kernel;
 use crate::task::{Event, Wait};
 use crate::user;
 
-/// `FUTEX_LOCK_PI`: takes the lock at `address`, whose word is its owner's number, and waits
-/// for it until `deadline`; not at all if that is none (`FUTEX_TRYLOCK_PI`).
+/// `FUTEX_LOCK_PI`: takes the lock at `address`, and waits for it until `deadline`; without a
+/// deadline the call does not wait (`FUTEX_TRYLOCK_PI`).
 ///
 /// # Errors
-/// `EAGAIN` if it is taken and the call does not wait, `EDEADLK` if the task has it, `ESRCH`
-/// if its owner is gone, `ETIMEDOUT`, `EINTR`, `EFAULT`, `EINVAL`.
+/// `EAGAIN` if the lock is taken and the call does not wait, `EDEADLK` if the task owns the lock,
+/// `ESRCH` if its owner has ended, `ETIMEDOUT`, `EINTR`, `EFAULT`, `EINVAL`.
 pub fn lock_owned(kernel: &mut Kernel, address: u64, deadline: Option<u64>) -> Result<u64, Errno> {
     let tid = kernel.task.tid;
     if let Some(retry) = kernel.task.retry {
@@ -44,7 +43,7 @@ pub fn lock_owned(kernel: &mut Kernel, address: u64, deadline: Option<u64>) -> R
         (word & OWNER != 0).then_some(word | WAITERS)
     })?;
     if announced.is_err() {
-        // Its owner, on another vCPU, has just given it up.
+        // The owner, on another vCPU, has just released the lock.
         return lock_owned(kernel, address, Some(deadline));
     }
     let wait = Wait {
@@ -59,11 +58,10 @@ pub fn lock_owned(kernel: &mut Kernel, address: u64, deadline: Option<u64>) -> R
     Err(error)
 }
 
-/// `FUTEX_UNLOCK_PI`: gives the lock at `address` to the task that waits longest, if one
-/// does.
+/// `FUTEX_UNLOCK_PI`: releases the lock at `address` to the task that has waited longest, if any.
 ///
 /// # Errors
-/// `EPERM` if the task does not have it, `EFAULT`, `EINVAL`.
+/// `EPERM` if the task does not own the lock, `EFAULT`, `EINVAL`.
 pub fn unlock_owned(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
     let key = key(kernel, address)?;
     let tid = kernel.task.tid;
@@ -77,7 +75,7 @@ pub fn unlock_owned(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
     if !queue.is_empty() {
         kernel.futexes.queues.insert(key, queue);
     }
-    // Others only set the bit, and then ask the kernel, which is here.
+    // Other tasks only set the waiters bit, and then call the kernel, whose lock this task holds.
     let _ = update(kernel, address, |_| Some(next | waiters))?;
     if next != 0 {
         wake_waiter(kernel, next);
@@ -85,8 +83,7 @@ pub fn unlock_owned(kernel: &mut Kernel, address: u64) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// The word of a lock that is free, taken for `tid`. Result: the word as it was, as an error
-/// if the lock is not free.
+/// Takes a free lock for `tid`. Returns the old word; as an error if the lock is not free.
 fn take(
     kernel: &mut Kernel,
     (address, key): (u64, Key),
@@ -101,12 +98,12 @@ fn take(
     })
 }
 
-/// `FUTEX_WAIT_REQUEUE_PI`: waits until `deadline` at the word at `address`, if it has this
-/// value, to be given the lock at `lock` ([`requeue`]).
+/// `FUTEX_WAIT_REQUEUE_PI`: if the word at `address` is `value`, waits there until `deadline` for
+/// the lock at `lock`, which [`requeue`] hands over.
 ///
 /// # Errors
-/// `EAGAIN` if the word has another value, or a signal came when the task waited for the lock
-/// already; `ETIMEDOUT`, `EINTR`, `EFAULT`, `EINVAL`.
+/// `EAGAIN` if the word has another value, or a signal arrived when the task already waited for the
+/// lock; `ETIMEDOUT`, `EINTR`, `EFAULT`, `EINVAL`.
 pub fn wait_requeue(
     kernel: &mut Kernel,
     address: u64,
@@ -126,7 +123,7 @@ pub fn wait_requeue(
             forget(kernel, tid);
             return match word & OWNER == tid {
                 true => Ok(0),
-                // The owner has died.
+                // The owner has ended.
                 false => take(kernel, (lock, to), tid)?
                     .map(|_| 0)
                     .map_err(|_| Errno::EAGAIN),
@@ -167,13 +164,13 @@ pub fn wait_requeue(
     Err(error)
 }
 
-/// `FUTEX_CMP_REQUEUE_PI`: if the word at `address` is `expected`, gives the lock at `lock` to
-/// the task that waits longest there, if it is free, and lets up to `moves` more wait for it.
-/// The result is how many tasks that were.
+/// `FUTEX_CMP_REQUEUE_PI`: if the word at `address` is `expected`, gives a free lock at `lock` to
+/// the task that has waited longest at `address`, and moves up to `moves` more tasks to the lock.
+/// Returns the number of these tasks.
 ///
 /// # Errors
 /// `EAGAIN` if the word has another value; `EINVAL` if tasks wait there for something else;
-/// `EDEADLK` if one that waits has the lock, `ESRCH` if its owner is gone; `EFAULT`.
+/// `EDEADLK` if one of the waiting tasks owns the lock, `ESRCH` if its owner has ended; `EFAULT`.
 pub fn requeue(
     kernel: &mut Kernel,
     address: u64,
@@ -215,7 +212,7 @@ pub fn requeue(
     Ok(done)
 }
 
-/// Says in the word of a lock that `tid` is about to wait for it.
+/// Sets the waiters bit of a lock that `tid` is about to wait for.
 fn announce(kernel: &mut Kernel, (lock, _): (u64, Key), tid: u32) -> Result<(), Errno> {
     let owner = match update(kernel, lock, |word| Some(word | WAITERS))? {
         Ok(word) | Err(word) => word & OWNER,

@@ -35,7 +35,7 @@ fn set_mxcsr(value: u32) {
     unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack, preserves_flags)) };
 }
 
-/// Accrued exception flags: those of the hart and those of MXCSR.
+/// Accrued exception flags of the hart and of MXCSR together.
 #[must_use]
 pub fn read_fflags(hart: &Hart) -> u32 {
     let mxcsr = mxcsr();
@@ -51,8 +51,8 @@ pub fn write_fflags(hart: &mut Hart, flags: u32) {
     set_mxcsr(mxcsr() & !MXCSR_FLAGS);
 }
 
-/// Sets the dynamic rounding mode to the low three bits of `mode`. MXCSR follows
-/// unless it has no such mode: RMM, or the reserved values.
+/// Sets the dynamic rounding mode to the low three bits of `mode`. MXCSR follows, except for RMM
+/// and reserved values, which it does not have.
 pub fn write_frm(hart: &mut Hart, mode: u32) {
     hart.frm = mode & 7;
     let control = match hart.frm {
@@ -77,14 +77,14 @@ pub fn fcsr_write(hart: &mut Hart, value: u32) {
     write_frm(hart, value >> 5);
 }
 
-/// Sets `fcsr` to 0 and MXCSR to match, as a program starts with.
+/// Sets `fcsr` to 0 and MXCSR to match, the state at the start of a program.
 pub fn fcsr_reset(hart: &mut Hart) {
     (hart.fflags, hart.frm) = (0, 0);
     set_mxcsr(MXCSR_DEFAULT);
 }
 
-/// The rounding mode of an instruction with this field; `None` if `frm` decides
-/// and holds a reserved value.
+/// The rounding mode of an instruction with this field; `None` if `frm` decides and contains a
+/// reserved value.
 #[must_use]
 pub(super) fn resolve(rounding: Rounding, frm: u32) -> Option<Rounding> {
     match (rounding, frm) {

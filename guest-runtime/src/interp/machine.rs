@@ -20,9 +20,9 @@ pub(super) struct Execution<'a, M> {
     pub memory: &'a mut M,
     /// Address of the instruction.
     pub pc: u64,
-    /// Address of what follows.
+    /// Address after the instruction.
     pub next_pc: u64,
-    /// What the instruction turned out to be.
+    /// Kind of the instruction.
     pub step: Step,
     /// Set by `fence.i`.
     pub flush: bool,
@@ -168,7 +168,7 @@ impl<M: GuestMemory> Machine for Execution<'_, M> {
 
     #[inline(always)]
     fn div(&mut self, op: DivOp, _width: Width, a: u64, b: u64) -> u64 {
-        // Words come extended to 64 bits, which divides them just as well.
+        // Operands of word operations are extended to 64 bits, which does not change the quotient.
         match op {
             DivOp::Div => (a as i64).wrapping_div(b as i64) as u64,
             DivOp::DivU => a / b,
@@ -266,7 +266,7 @@ impl<M: GuestMemory> Machine for Execution<'_, M> {
     }
 
     fn fence(&mut self, operands: Fence) {
-        // x86 keeps every order but that of a store before a later load.
+        // x86 keeps every order except a store before a later load.
         let (stores, loads) = (operands.predecessor & 0b0101, operands.successor & 0b1010);
         if stores != 0 && loads != 0 && !operands.tso {
             fence(atomic::Ordering::SeqCst);

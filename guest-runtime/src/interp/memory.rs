@@ -1,9 +1,8 @@
-//! Guest memory as the interpreter accesses it: guest addresses are addresses of
-//! this address space, and the processor checks them.
+//! Guest memory as the interpreter accesses it: guest addresses are addresses of this address
+//! space, and the CPU checks them.
 //!
-//! The accesses are assembly: each is one instruction of its width, neither
-//! omitted nor split, null and misaligned addresses are as good as any other, and
-//! other harts may write the same bytes.
+//! The accesses are assembly. So each is one instruction of its width, neither omitted nor split;
+//! null and misaligned addresses are valid, and other harts may write the same bytes.
 
 use core::arch::asm;
 
@@ -31,7 +30,7 @@ pub(crate) trait GuestMemory {
     /// As for [`store`](Self::store).
     unsafe fn amo(&mut self, op: AmoOp, width: Width, address: u64, operand: u64) -> u64;
 
-    /// Stores `new` if memory still holds `expected`; whether it did.
+    /// Stores `new` if memory still contains `expected`. Returns whether it did.
     ///
     /// # Safety
     /// As for [`store`](Self::store).
@@ -110,8 +109,8 @@ unsafe fn store(width: Width, address: u64, value: u64) {
     }
 }
 
-/// Atomically replaces `expected` by `new`; returns what was there, zero-extended.
-/// It is a full fence. `width` is `Word` or `Double`.
+/// Atomically replaces `expected` by `new`; returns the old value, zero-extended. This is a full
+/// fence. `width` is `Word` or `Double`.
 ///
 /// # Safety
 /// As for [`store`].
@@ -188,7 +187,7 @@ pub(crate) fn modify(op: AmoOp, width: Width, old: u64, operand: u64) -> u64 {
     }
 }
 
-/// Stores `new` if memory still holds `expected`; whether it did.
+/// Stores `new` if memory still contains `expected`. Returns whether it did.
 ///
 /// # Safety
 /// As for [`store`].

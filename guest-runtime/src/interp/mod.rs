@@ -1,8 +1,8 @@
-//! The interpreter: executes one instruction after the other on a [`Hart`], by
-//! the same semantics that the translator lifts.
+//! The interpreter: executes single instructions on a [`Hart`], with the same semantics that the
+//! translator lifts.
 //!
-//! It serves code that is not translated, single instructions that translated
-//! code hands over, and all of a program while `frm` is RMM.
+//! It runs code that is not translated, single instructions that translated code hands over, and
+//! the whole program while `frm` is RMM.
 
 pub mod fcsr;
 mod machine;
@@ -21,11 +21,11 @@ use hartline_isa::{
 use machine::Execution;
 use memory::{Direct, GuestMemory};
 
-/// What the executed instruction was, as far as it matters to the dispatcher.
-/// `Hart.pc` is where execution goes on.
+/// Kind of the executed instruction, as the dispatcher needs it. `Hart.pc` is where execution
+/// continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Neither of the others; a conditional branch included, taken or not.
+    /// Another instruction, including a conditional branch, taken or not.
     Next,
     /// `jal` or `jalr`.
     Jump(JumpKind),
@@ -47,15 +47,15 @@ struct Entry {
 /// An interpreter: one per vCPU, as its cache is not synchronized.
 pub struct Interpreter {
     cache: [Option<Entry>; CACHE_ENTRIES],
-    /// The code that is executed now.
+    /// The code that is executed.
     code: CodeId,
-    /// The last value that any code had.
+    /// The last number that was assigned.
     last_code: u64,
     executed: u64,
 }
 
-/// Which code the interpreter executes: programs in different address spaces have
-/// different code at the same addresses.
+/// Number of a program's code. Programs in different address spaces have different code at the same
+/// addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CodeId(u64);
 
@@ -66,8 +66,8 @@ impl Default for Interpreter {
 }
 
 impl Interpreter {
-    /// An interpreter with an empty cache. The structure is large (128 KiB), so
-    /// it does not belong on a small stack.
+    /// An interpreter with an empty cache. The structure is large (128 KiB): do not put it on a
+    /// small stack.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -78,27 +78,25 @@ impl Interpreter {
         }
     }
 
-    /// Forgets decoded instructions: after guest code has changed without the
-    /// guest executing `fence.i` here (`munmap`, `mprotect`,
-    /// `riscv_flush_icache`, a `fence.i` in translated code).
+    /// Drops decoded instructions. Call it after guest code has changed without a `fence.i` of the
+    /// guest here (`munmap`, `mprotect`, `riscv_flush_icache`, a `fence.i` in translated code).
     pub fn flush(&mut self) {
         self.last_code += 1;
         self.code = CodeId(self.last_code);
     }
 
-    /// Which code is executed.
+    /// The code that is executed.
     #[must_use]
     pub const fn code(&self) -> CodeId {
         self.code
     }
 
-    /// Executes other code from now on, or the same code as before.
+    /// Selects the code to execute.
     pub fn set_code(&mut self, code: CodeId) {
         self.code = code;
     }
 
-    /// The address that the instruction at `hart.pc`, which was fetched, accesses, and
-    /// whether it writes there.
+    /// The address that the fetched instruction at `hart.pc` accesses, and whether it writes.
     pub(crate) fn access(&self, hart: &Hart) -> Option<(u64, bool)> {
         let entry = self.cache[slot(hart.pc)].filter(|entry| entry.pc == hart.pc)?;
         let (base, offset) = entry.instruction.memory_operand()?;
@@ -106,7 +104,7 @@ impl Interpreter {
         Some((address, entry.instruction.is_store()))
     }
 
-    /// Number of instructions executed so far, traps not included.
+    /// Number of executed instructions, without traps.
     #[must_use]
     pub const fn executed(&self) -> u64 {
         self.executed
@@ -126,10 +124,10 @@ impl Interpreter {
         unsafe { self.step_in(&mut Direct, hart) }
     }
 
-    /// The same with other memory than the program's.
+    /// As [`step`](Self::step), with another memory than the program's.
     ///
     /// # Safety
-    /// That of each access of `memory`.
+    /// The contract of each access of `memory`.
     #[inline(always)]
     pub(crate) unsafe fn step_in(
         &mut self,
@@ -170,9 +168,8 @@ impl Interpreter {
         step
     }
 
-    /// Executes instructions that follow each other in memory below `end`, up to the
-    /// first that is not [`Step::Next`] or is a branch that is taken. Result: the last
-    /// one's step and address.
+    /// Executes instructions that are adjacent in memory below `end`, up to the first that is not
+    /// [`Step::Next`] or is a taken branch. Returns the step and the address of the last one.
     ///
     /// # Safety
     /// As for [`step`](Self::step).
@@ -190,8 +187,8 @@ impl Interpreter {
         }
     }
 
-    /// Executes instructions until one is not [`Step::Next`], but at most `limit`
-    /// (at least one), and returns the last one's step.
+    /// Executes instructions until one is not [`Step::Next`], but at most `limit` (at least one).
+    /// Returns the step of the last one.
     ///
     /// # Safety
     /// As for [`step`](Self::step).
@@ -224,8 +221,8 @@ impl Interpreter {
         }
     }
 
-    /// Reads and decodes; the second half is read only if the first one asks for
-    /// it, since it may lie in a page that is not there.
+    /// Reads and decodes an instruction. The second half is read only if the first one requires it,
+    /// since its page may be missing.
     ///
     /// # Safety
     /// As for [`step`](Self::step).

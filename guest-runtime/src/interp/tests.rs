@@ -274,7 +274,7 @@ fn jumps_tell_calls_from_returns() {
     assert_eq!(step(&mut hart), Step::Jump(JumpKind::Return));
     assert_eq!((hart.pc, hart.x[0]), (0x1000, 0));
 
-    // The link register is also the base: the old value is the target.
+    // The link register is also the base: the old value is the branch target.
     let same = Operation::Jalr {
         rd: XReg::RA,
         rs1: XReg::RA,
@@ -492,7 +492,7 @@ fn store_conditional_needs_the_reservation() {
     // Without a reservation.
     execute(sc, &mut hart);
     assert_eq!((memory, hart.x[12]), (7, 1));
-    // After somebody else's store.
+    // After a store of another hart.
     execute(lr, &mut hart);
     memory = 9;
     execute(sc, &mut hart);
@@ -562,7 +562,7 @@ fn fcsr_is_shared_with_mxcsr() {
         u64::from(fflags::NV | fflags::NX)
     );
     assert_eq!(fcsr::read_fflags(&hart), fflags::DZ);
-    // Round up: the quotient is the next double above.
+    // Round up: the quotient is the next larger double.
     assert_eq!(write(CSR_FRM, 3, &mut hart), 0);
     let above = inexact(1.0, 3.0);
     assert_eq!(
@@ -608,7 +608,7 @@ fn fence_i_shows_new_code() {
     let start = code.as_mut_ptr();
     for (flushed, expected) in [(false, 1), (true, 2)] {
         hart.pc = start as u64;
-        // SAFETY: the program addresses nothing.
+        // SAFETY: the instructions access no data memory, and only this thread uses `code`.
         unsafe {
             assert_eq!(interpreter.step(&mut hart), Step::Next);
             start.write_volatile(0x0020_0513);
@@ -621,8 +621,8 @@ fn fence_i_shows_new_code() {
     assert_eq!(interpreter.executed(), 6);
 }
 
-/// Prints the rate of a loop of simple instructions, and fails if it is absurdly
-/// low even for a busy machine. Only in release mode, where speed matters.
+/// Prints the rate of a loop of simple instructions, and fails if it is too low even for a busy
+/// machine. Only in release mode, where speed matters.
 #[test]
 #[cfg(not(debug_assertions))]
 fn speed() {

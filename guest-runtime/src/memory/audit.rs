@@ -1,20 +1,20 @@
-//! Checks of the memory's own records (`--check`): page tables against the map of ranges,
-//! and frames that are stored to while they are free.
+//! Consistency checks (`--check`): page tables against the map of ranges, and stores to free
+//! frames.
 
 use super::AddressSpace;
 use super::frames::Frames;
 use super::page_table::{Leaf, Window};
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
 
-/// What free frames are filled with.
+/// The pattern of free frames.
 const FREE: u64 = 0xf4ee_f4ee_f4ee_f4ee;
 
 impl AddressSpace {
     /// Compares the page tables with the map of ranges.
     ///
     /// # Panics
-    /// If a page is where no range is, the program may do more with it than with its range,
-    /// or it may store to a frame that has other owners.
+    /// If a page is in no range, if the page allows the program more than its range does, or if the
+    /// program may store to a frame that has other owners.
     pub(crate) fn audit(&self) {
         let frames = self.frames;
         let mut frames = frames.lock();
@@ -62,26 +62,26 @@ impl AddressSpace {
 }
 
 impl Frames {
-    /// Marks a frame of 4 KiB that has just become free.
+    /// Fills a frame of 4 KiB that has just been freed.
     pub(super) fn poison(&mut self, offset: u64) {
         if self.checks() {
             for word in self.words(offset) {
-                // SAFETY: inside the frame, which nobody uses.
+                // SAFETY: inside the frame, which is free.
                 unsafe { word.write_volatile(FREE) };
             }
         }
     }
 
-    /// Checks a frame that was free and is about to be used.
+    /// Checks a free frame before it is used.
     ///
     /// # Panics
-    /// If somebody stored to it meanwhile.
+    /// If the frame was stored to while it was free.
     pub(super) fn check_free(&self, offset: u64) {
         if !self.checks() {
             return;
         }
         for (index, word) in self.words(offset).enumerate() {
-            // SAFETY: inside the frame, which nobody uses.
+            // SAFETY: inside the frame, which is free.
             let found = unsafe { word.read_volatile() };
             assert!(
                 found == FREE,

@@ -1,4 +1,4 @@
-//! Changes of pages that a program must not notice, made by chaos ([`crate::chaos`]).
+//! Page changes that a program must not notice, made by chaos ([`crate::chaos`]).
 
 use super::fork::copy_frame;
 use super::page_table::{Exhausted, Leaf, Window};
@@ -6,7 +6,7 @@ use super::{AddressSpace, Backing};
 use hartline_abi::layout::PAGE_SIZE;
 
 impl AddressSpace {
-    /// Takes the page at `address` away without its frame: the next access brings it back.
+    /// Hides the page at `address` but keeps its frame: the next access shows the page again.
     ///
     /// # Errors
     /// If RAM is used up.
@@ -14,8 +14,7 @@ impl AddressSpace {
         self.change_page(address, Leaf::hidden)
     }
 
-    /// Takes the permission to store to the page at `address` away: the next store asks for
-    /// it, as after a fork.
+    /// Write-protects the page at `address`: the next store faults, as after a fork.
     ///
     /// # Errors
     /// If RAM is used up.
@@ -37,7 +36,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Moves the page at `address`, if it has one owner, to another frame.
+    /// Moves the page at `address` to another frame, if it has one owner.
     ///
     /// # Errors
     /// If RAM is used up.
@@ -53,7 +52,7 @@ impl AddressSpace {
         if self.frames.lock().is_small_shared(leaf.frame()) {
             return Ok(());
         }
-        // Others may store to the old frame until they have forgotten it.
+        // Other vCPUs may store to the old frame until the TLB flush.
         self.table.set_small(table, address, Some(leaf.hidden()));
         self.flush();
         let frames = self.frames;
@@ -68,7 +67,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// The page at `address` and its table, if it is present; a huge page is split.
+    /// The page at `address` and its table, if it is present. A huge page is split.
     fn present_page(&mut self, address: u64) -> Result<Option<(u64, Leaf)>, Exhausted> {
         debug_assert!(address.is_multiple_of(PAGE_SIZE));
         let frames = self.frames;

@@ -1,5 +1,5 @@
-//! Copies of an address space: private pages are shared until one side stores to them,
-//! what was mapped as shared stays so.
+//! Copies of an address space: private pages are shared until one side stores to them; shared
+//! mappings stay shared.
 
 use super::frames::Frames;
 use super::page_table::{Exhausted, Leaf, Window};
@@ -20,9 +20,9 @@ impl AddressSpace {
         Ok(AddressSpace::new(table, self.frames, self.processors))
     }
 
-    /// A copy of this address space. Private pages in `hot`, where both sides will store
-    /// soon, are copied at once, as are those of short ranges: that is much cheaper than
-    /// two page faults each.
+    /// Copies this address space. Private pages in `hot`, where both sides will store soon, are
+    /// copied at once, as are the pages of short ranges: a copy is much cheaper than two page
+    /// faults.
     ///
     /// # Errors
     /// If RAM is used up.
@@ -47,16 +47,16 @@ impl AddressSpace {
         }
     }
 
-    /// Gives all memory back. No processor uses the page tables any more.
+    /// Frees all memory. No CPU may use the page tables any more.
     pub fn tear_down(self) {
         (self.processors.release)(self.table.address());
-        // First what owns frames itself: it takes the allocator's lock.
+        // The ranges first: dropping memory that owns frames takes the allocator's lock.
         drop::<VmaTree>(self.vmas);
         self.table.tear_down(&mut self.frames.lock());
     }
 
-    /// Lets ranges that are `MAP_SHARED` know their frames, so that pages that are
-    /// touched later are the same in all copies.
+    /// Records the frames of anonymous `MAP_SHARED` ranges, so that pages touched later are the
+    /// same in all copies.
     fn share_memory(&mut self) {
         let (frames, table) = (self.frames, &self.table);
         self.vmas.change_backings(|start, vma| {
@@ -77,8 +77,8 @@ impl AddressSpace {
         });
     }
 
-    /// Gives `child` the pages of `range`. Private ones that are not copied can be
-    /// stored to by neither from now on. The caller flushes.
+    /// Maps the pages of `range` in `child`. Private pages that are not copied become read-only on
+    /// both sides. The caller flushes.
     fn copy_leaves(
         &mut self,
         child: &mut AddressSpace,
@@ -133,13 +133,13 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Makes the page at `address`, whose range may be stored to but whose leaf may not,
-    /// this address space's own.
+    /// Makes the page at `address`, in a writable range but with a read-only leaf, this address
+    /// space's own.
     ///
-    /// This processor may go on using the old translation, which allows loads only, until
-    /// it stores to the page: that faults and makes it look again. The caller sees to it that
-    /// it stores first ([`take_replaced`](Self::take_replaced)). Others, which would not see
-    /// what is stored, look again at once.
+    /// This CPU may use the old translation, which only allows loads, until it stores to the page:
+    /// the store faults and reloads the translation. The caller must make the store first
+    /// ([`take_replaced`](Self::take_replaced)). The TLBs of other CPUs, which would not see the
+    /// store, are flushed at once.
     pub(super) fn unshare(&mut self, address: u64) -> Result<(), Exhausted> {
         debug_assert!(address < USER_END);
         let Some((start, vma)) = self.vmas.find(address) else {
@@ -184,11 +184,11 @@ impl AddressSpace {
     }
 }
 
-/// What becomes of the pages of a range when its address space is copied.
+/// How pages of a range are shared when their address space is copied.
 enum Sharing {
-    /// They are the same for both.
+    /// Both sides use the same pages.
     Shared,
-    /// They are the same until a store, but those in `copied` are copied at once.
+    /// Both sides use the same pages until a store, but pages in `copied` are copied at once.
     Private { copied: Range<u64> },
 }
 
@@ -219,12 +219,12 @@ impl Sharing {
     }
 }
 
-/// A new frame with the contents of another one.
+/// Allocates a frame with the contents of another frame.
 pub(super) fn copy_frame(frames: &mut Frames, from: u64) -> Result<u64, Exhausted> {
     let copy = frames.allocate_small().ok_or(Exhausted)?;
     let ram = frames.ram();
-    // SAFETY: two different frames, of which one has just been handed out; nobody writes
-    // to the other, which has several owners, while the library OS runs.
+    // SAFETY: two different frames, of which one was just allocated. The other one has several
+    // owners, so nothing writes to it while the library OS runs.
     unsafe {
         core::ptr::copy_nonoverlapping(ram.pointer(from), ram.pointer(copy), PAGE_SIZE as usize);
     }

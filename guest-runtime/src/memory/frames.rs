@@ -1,9 +1,9 @@
-//! Physical memory: frames of 4 KiB and 2 MiB out of private RAM.
+//! Physical memory: frames of 4 KiB and 2 MiB from private RAM.
 //!
-//! RAM is split into chunks of 2 MiB. A chunk is free, partly used by small frames,
-//! or full (by small frames, or as one huge frame). RAM starts zeroed and nothing
-//! that was never handed out has been touched, so that host memory is used only for
-//! what the guest needs; a bit per frame tells which must be cleared again.
+//! RAM is split into chunks of 2 MiB. A chunk is free, partly used by small frames, or full (by
+//! small frames, or as one huge frame). RAM starts zeroed, and frames that were never allocated are
+//! never touched, so host memory is used only for what the guest needs. A bit per frame tells
+//! whether it must be cleared before it is allocated again.
 
 use core::ptr::NonNull;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
@@ -11,13 +11,13 @@ use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
 const FRAMES_PER_CHUNK: u32 = (HUGE_PAGE_SIZE / PAGE_SIZE) as u32;
 const WORDS: usize = (FRAMES_PER_CHUNK / 64) as usize;
 const NIL: u32 = u32::MAX;
-/// So small a part of RAM is kept for the runtime's heap: programs are refused memory
-/// before the runtime is.
+/// This fraction of RAM (1/n) is reserved for the runtime's heap: allocations of programs fail
+/// before those of the runtime do.
 const KEPT_PART: u64 = 32;
-/// Most chunks that are kept.
+/// Most reserved chunks.
 const MOST_KEPT: u64 = 8;
 
-/// Private RAM as the runtime sees it. Offsets are bytes from its start.
+/// Private RAM as mapped in the runtime. Offsets are bytes from its start.
 #[derive(Debug, Clone, Copy)]
 pub struct Ram {
     base: NonNull<u8>,
@@ -26,9 +26,8 @@ pub struct Ram {
 
 impl Ram {
     /// # Safety
-    /// `base` points to `length` bytes of readable and writable memory, which is
-    /// used only through offsets that [`Frames`] handed out, or that were set aside
-    /// before, and that stays for ever.
+    /// `base` must point to `length` bytes of readable and writable memory that is never freed. It
+    /// may be used only through offsets that [`Frames`] allocated, or that were reserved before.
     #[must_use]
     pub const unsafe fn new(base: NonNull<u8>, length: u64) -> Ram {
         Ram { base, length }
@@ -48,14 +47,14 @@ impl Ram {
         self.base.as_ptr().wrapping_add(offset as usize)
     }
 
-    /// Offset of what `pointer`, a pointer into RAM, points to.
+    /// Offset of `pointer`, a pointer into RAM.
     #[must_use]
     pub fn offset(self, pointer: *const u8) -> u64 {
         (pointer as u64).wrapping_sub(self.base.as_ptr() as u64)
     }
 }
 
-// SAFETY: only an address; what may be done there is the users' contract.
+// SAFETY: `Ram` is only an address; the contracts of its users cover the accesses.
 unsafe impl Send for Ram {}
 
 /// State of a chunk; all zeros is a chunk that was never used.
@@ -83,35 +82,35 @@ pub const fn share_table_size(length: u64) -> u64 {
     length / PAGE_SIZE * size_of::<u16>() as u64
 }
 
-/// The allocator.
+/// The frame allocator.
 #[derive(Debug)]
 pub struct Frames {
     ram: Ram,
     chunks: &'static mut [Chunk],
-    /// Owners of each frame of 4 KiB beyond the first.
+    /// Number of owners of each frame of 4 KiB, minus one.
     shares: &'static mut [u16],
-    /// First chunk that was never used; those above are neither.
+    /// First chunk that was never used; neither were those above.
     fresh: u32,
     free: u32,
     partial: u32,
     used: u64,
-    /// Chunks that are free, those included that were never used.
+    /// Number of free chunks, including those that were never used.
     free_chunks: u32,
-    /// Free chunks that are kept for the runtime's heap.
+    /// Number of free chunks that are reserved for the runtime's heap.
     kept: u32,
-    /// Of `used`, what was there before the first allocation.
+    /// Bytes of `used` that were in use before the first allocation.
     reserved: u64,
     peak: u64,
-    /// Stores to free frames are looked for.
+    /// Whether stores to free frames are detected.
     checks: bool,
 }
 
 impl Frames {
-    /// Manages all of `ram` but its first `reserved` bytes.
+    /// Manages all of `ram` except its first `reserved` bytes.
     ///
     /// # Panics
-    /// If `chunks` is not one zeroed record per 2 MiB of RAM, and `shares` one zero per
-    /// 4 KiB.
+    /// If `chunks` does not have one zeroed record per 2 MiB of RAM, or `shares` not one zero per 4
+    /// KiB.
     pub fn new(
         ram: Ram,
         chunks: &'static mut [Chunk],
@@ -151,17 +150,17 @@ impl Frames {
         frames
     }
 
-    /// Has stores to free frames be found when the frames are used again.
+    /// Turns the detection of stores to free frames on or off.
     pub fn set_checks(&mut self, checks: bool) {
         self.checks = checks;
     }
 
-    /// Whether stores to free frames are looked for.
+    /// Whether stores to free frames are detected.
     pub(super) fn checks(&self) -> bool {
         self.checks
     }
 
-    /// The memory that the offsets are about.
+    /// The memory that the offsets refer to.
     #[must_use]
     pub fn ram(&self) -> Ram {
         self.ram
@@ -173,13 +172,13 @@ impl Frames {
         self.used
     }
 
-    /// Most bytes that were allocated at one time: what is reserved does not count.
+    /// Peak of allocated bytes, without reserved memory.
     #[must_use]
     pub fn peak(&self) -> u64 {
         self.peak
     }
 
-    /// A zeroed frame of 4 KiB, or `None` when RAM is used up.
+    /// Allocates a zeroed frame of 4 KiB; `None` if RAM is used up.
     pub fn allocate_small(&mut self) -> Option<u64> {
         if self.partial == NIL {
             let chunk = self.take_spare()?;
@@ -206,7 +205,7 @@ impl Frames {
         Some(offset)
     }
 
-    /// A zeroed frame of 2 MiB, or `None` when there is none.
+    /// Allocates a zeroed frame of 2 MiB; `None` if there is none.
     pub fn allocate_huge(&mut self) -> Option<u64> {
         let index = self.take_spare()?;
         let offset = u64::from(index) * HUGE_PAGE_SIZE;
@@ -222,7 +221,7 @@ impl Frames {
         Some(offset)
     }
 
-    /// `count` chunks in a row for the runtime itself, not cleared.
+    /// Allocates `count` adjacent chunks for the runtime, not cleared.
     pub fn allocate_run(&mut self, count: u32) -> Option<u64> {
         if count == 1 {
             let index = self.take_free()?;
@@ -241,7 +240,7 @@ impl Frames {
         Some(u64::from(first) * HUGE_PAGE_SIZE)
     }
 
-    /// The first run of `count` free chunks: untouched ones are free too.
+    /// The first run of `count` free chunks, including those never used.
     fn find_run(&self, count: u32) -> Option<u32> {
         let mut length = 0;
         for (index, chunk) in self.chunks.iter().enumerate() {
@@ -257,8 +256,8 @@ impl Frames {
         None
     }
 
-    /// Adds an owner to a small frame: it has to be given back once more. There are never
-    /// as many processes as a count can hold.
+    /// Adds an owner to a small frame, which must then be freed once more. There are fewer
+    /// processes than a count can hold.
     pub fn share_small(&mut self, offset: u64) {
         self.shares[(offset / PAGE_SIZE) as usize] += 1;
     }
@@ -288,14 +287,14 @@ impl Frames {
         &mut self.shares[first..first + FRAMES_PER_CHUNK as usize]
     }
 
-    /// Gives a small frame back that was a page table, which nobody uses any more.
+    /// Frees a small frame that was a page table and is no longer used.
     ///
-    /// A KVM with shadow paging keeps a copy of each table and traps every store to it, so
-    /// clearing the frame for its next use would be 512 emulated stores. A store that is
-    /// not aligned as entries are tells it that this is no table any more: it forgets the
+    /// KVM with shadow paging keeps a shadow copy of each table and traps every store to it, so
+    /// clearing the frame for its next use would take 512 emulated stores. A store that is not
+    /// aligned like an entry tells KVM that the frame is not a table any more, and KVM drops the
     /// copy at once.
     pub fn free_table(&mut self, offset: u64) {
-        // SAFETY: inside the frame, which nobody uses.
+        // SAFETY: inside the frame, which is not in use.
         unsafe {
             let inside = self.ram.pointer(offset).add(size_of::<u32>());
             inside.cast::<u64>().write_unaligned(0);
@@ -303,7 +302,7 @@ impl Frames {
         self.free_small(offset);
     }
 
-    /// Gives a small frame back; it is free when its last owner does.
+    /// Removes an owner of a small frame; the last one frees it.
     pub fn free_small(&mut self, offset: u64) {
         let owners = &mut self.shares[(offset / PAGE_SIZE) as usize];
         if *owners > 0 {
@@ -330,8 +329,7 @@ impl Frames {
         }
     }
 
-    /// Gives a huge frame back. A huge frame may also be given back as the 512 small
-    /// frames that it consists of.
+    /// Frees a huge frame. It may also be freed as its 512 small frames.
     pub fn free_huge(&mut self, offset: u64) {
         if self.is_huge_shared(offset) {
             for frame in 0..u64::from(FRAMES_PER_CHUNK) {
@@ -355,7 +353,7 @@ impl Frames {
         self.free_chunks += 1;
     }
 
-    /// Takes a free chunk, unless those that are left are kept.
+    /// Takes a free chunk that is not reserved.
     fn take_spare(&mut self) -> Option<u32> {
         match self.free_chunks > self.kept {
             true => self.take_free(),
@@ -379,7 +377,7 @@ impl Frames {
         })
     }
 
-    /// Marks all of a chunk as used and touched.
+    /// Marks a whole chunk as used and touched.
     fn fill(&mut self, index: u32) {
         let chunk = &mut self.chunks[index as usize];
         chunk.used = [u64::MAX; WORDS];
@@ -396,7 +394,7 @@ impl Frames {
     /// Clears a frame that was used before.
     fn clear(&mut self, offset: u64) {
         self.check_free(offset);
-        // SAFETY: the frame is inside RAM and belongs to nobody at this moment.
+        // SAFETY: inside RAM; the frame is not allocated yet, so nothing else accesses it.
         unsafe { core::ptr::write_bytes(self.ram.pointer(offset), 0, PAGE_SIZE as usize) };
     }
 
@@ -441,7 +439,7 @@ pub(super) mod tests {
     use super::*;
     use std::alloc::{Layout, alloc_zeroed};
 
-    /// RAM of `chunks` chunks in the test process, of which `reserved` bytes are taken.
+    /// Allocates RAM of `chunks` chunks in the test process, with `reserved` reserved bytes.
     pub fn test_frames(chunks: u64, reserved: u64) -> Frames {
         let length = chunks * HUGE_PAGE_SIZE;
         let layout = Layout::from_size_align(length as usize, HUGE_PAGE_SIZE as usize).unwrap();

@@ -1,4 +1,4 @@
-//! Looking at an address space that need not be loaded.
+//! Inspection of an address space that need not be loaded.
 
 use super::page_table::Window;
 use super::space::AddressSpace;
@@ -8,10 +8,10 @@ use core::ops::Range;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END};
 
 impl AddressSpace {
-    /// The bytes of `range`, up to the first page that was never touched.
+    /// Returns the bytes of `range`, up to the first page that was never touched.
     #[must_use]
     pub fn peek(&self, range: Range<u64>) -> Vec<u8> {
-        /// More is not asked for.
+        /// Upper limit of the result, bytes; callers do not ask for more.
         const MOST: u64 = 1 << 20;
         let end = range
             .end
@@ -26,9 +26,8 @@ impl AddressSpace {
             };
             let length = (PAGE_SIZE - at % PAGE_SIZE).min(end - at);
             let mut part = vec![0; length as usize];
-            // SAFETY: inside the frame of a mapped page, which stays while the address
-            // space is borrowed. A program that changes it meanwhile is seen as another
-            // hart would see it.
+            // SAFETY: inside the frame of a mapped page, which stays mapped while the address space
+            // is borrowed. A program that changes it meanwhile is another hart.
             unsafe {
                 core::ptr::copy_nonoverlapping(ram.pointer(offset), part.as_mut_ptr(), part.len());
             }
@@ -38,7 +37,7 @@ impl AddressSpace {
         bytes
     }
 
-    /// Memory of the pages of `range` that have been brought in, bytes.
+    /// Returns the memory of resident pages in `range`, bytes.
     #[must_use]
     pub fn resident(&self, range: Range<u64>) -> u64 {
         let mut bytes = 0;
@@ -56,25 +55,25 @@ impl AddressSpace {
         bytes
     }
 
-    /// Takes all pages away: they go back to their first contents. Whether there were any.
+    /// Removes all pages, which get their initial contents again. Returns whether there were any.
     pub fn empty(&mut self) -> bool {
         let had = self.all_resident() > 0;
         let ranges: Vec<Range<u64>> = (self.vmas().iter())
             .map(|(start, vma)| start..vma.end)
             .collect();
         for range in ranges {
-            // Needs memory only to split a huge page that two ranges share: it stays.
+            // This needs memory only to split a huge page that two ranges share. Such a page stays.
             let _ = self.release(range);
         }
         had
     }
 
-    /// Memory of all pages that have been brought in, bytes.
+    /// Returns the memory of all resident pages, bytes.
     #[must_use]
     pub fn all_resident(&self) -> u64 {
         let mut bytes = 0;
         let mut counted = 0;
-        // Ranges share tables: each window is looked at once.
+        // Ranges share tables: each 2 MiB window is counted once.
         for (start, vma) in self.vmas().iter() {
             let first = (start & !(HUGE_PAGE_SIZE - 1)).max(counted);
             let end = vma.end.next_multiple_of(HUGE_PAGE_SIZE).min(USER_END);

@@ -11,21 +11,21 @@ use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, USER_END, USER_MIN};
 /// Most ranges of one address space (`vm.max_map_count`).
 const MAX_RANGES: usize = 65530;
 
-/// Where a new range goes.
+/// The address of a new range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MapPlace {
-    /// Anywhere; at this address if it is free (0: no wish).
+    /// This address if it is free, otherwise any (0: no hint).
     Hint(u64),
-    /// Here, in place of what is mapped (`MAP_FIXED`).
+    /// This address; existing mappings are replaced (`MAP_FIXED`).
     Fixed(u64),
-    /// Here, or `EEXIST` (`MAP_FIXED_NOREPLACE`).
+    /// This address, or `EEXIST` (`MAP_FIXED_NOREPLACE`).
     FixedNoReplace(u64),
 }
 
 /// A new range.
 #[derive(Debug, Clone)]
 pub struct MapRequest {
-    /// Where.
+    /// The address.
     pub place: MapPlace,
     /// Length, bytes, not 0; rounded up to pages.
     pub length: u64,
@@ -33,11 +33,11 @@ pub struct MapRequest {
     pub protection: Protection,
     /// `MAP_SHARED`.
     pub shared: bool,
-    /// `MAP_NORESERVE`: may be longer than RAM although writable.
+    /// `MAP_NORESERVE`: a writable range may be longer than RAM.
     pub no_reserve: bool,
-    /// First contents.
+    /// Initial contents.
     pub backing: Backing,
-    /// What it is for.
+    /// Purpose of the range.
     pub label: Label,
 }
 
@@ -59,8 +59,8 @@ fn page_range(address: u64, length: u64) -> Result<Range<u64>, Errno> {
 }
 
 impl AddressSpace {
-    /// Sets the places that follow from the program: the start of the break and the
-    /// top of the area for [`MapPlace::Hint`].
+    /// Sets the addresses that depend on the program: the start of the break area, and the upper
+    /// end of the area for [`MapPlace::Hint`].
     pub fn set_layout(&mut self, brk: u64, map_top: u64) {
         let brk = brk.next_multiple_of(PAGE_SIZE);
         self.brk = brk..brk;
@@ -73,10 +73,10 @@ impl AddressSpace {
         self.brk.clone()
     }
 
-    /// Maps a range and gives its address.
+    /// Maps a range; returns its address.
     ///
     /// # Errors
-    /// `EINVAL`, `ENOMEM`, `EEXIST`, `EPERM` as `mmap(2)`.
+    /// `EINVAL`, `ENOMEM`, `EEXIST`, `EPERM` as in `mmap(2)`.
     pub fn map(&mut self, request: MapRequest) -> Result<u64, Errno> {
         if request.length == 0 {
             return Err(Errno::EINVAL);
@@ -100,7 +100,7 @@ impl AddressSpace {
         Ok(start)
     }
 
-    /// Refuses what can never be used: Linux's heuristic overcommit.
+    /// Refuses mappings that could never be filled: Linux's heuristic overcommit.
     fn admit(&self, length: u64, protection: Protection, no_reserve: bool) -> Result<(), Errno> {
         let ram = self.frames.lock().ram().length();
         let too_long = protection.writable() && !no_reserve && length > ram;
@@ -110,7 +110,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// The address for `length` bytes.
+    /// Chooses the address of `length` bytes.
     fn place(&self, place: MapPlace, length: u64) -> Result<u64, Errno> {
         match place {
             MapPlace::Hint(hint) => {
@@ -144,8 +144,8 @@ impl AddressSpace {
         }
     }
 
-    /// The highest free place for `length` bytes, on a huge page boundary if it holds
-    /// huge pages.
+    /// The highest free address for `length` bytes, aligned to a huge page if the range can contain
+    /// one.
     fn find_place(&self, length: u64) -> Option<u64> {
         let window = USER_MIN..self.map_top;
         let find = |align| self.vmas.find_free_down(length, align, window.clone());
@@ -166,10 +166,10 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// `munmap`.
+    /// Unmaps pages (`munmap`).
     ///
     /// # Errors
-    /// `EINVAL` as `munmap(2)`, `ENOMEM` if there are too many ranges.
+    /// `EINVAL` as in `munmap(2)`, `ENOMEM` if there are too many ranges.
     pub fn unmap(&mut self, address: u64, length: u64) -> Result<(), Errno> {
         let range = page_range(address, length)?;
         if range.is_empty() {
@@ -181,7 +181,7 @@ impl AddressSpace {
         self.unmap_range(range)
     }
 
-    /// `mprotect`.
+    /// Changes permissions (`mprotect`).
     ///
     /// # Errors
     /// `EINVAL` for a wrong address, `ENOMEM` if part of the range is not mapped, `EACCES`
@@ -223,7 +223,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// `madvise(MADV_DONTNEED)`: the pages go back to their first contents.
+    /// Discards pages, which get their initial contents again (`madvise(MADV_DONTNEED)`).
     ///
     /// # Errors
     /// `EINVAL` for a wrong address, `ENOMEM` if part of the range is not mapped.
@@ -237,7 +237,7 @@ impl AddressSpace {
         }
     }
 
-    /// Writes what was stored to files that are mapped in a range back to them (`msync`).
+    /// Writes stores to mapped files in a range back to the files (`msync`).
     ///
     /// # Errors
     /// `EINVAL` for a wrong address, `ENOMEM` if part of the range is not mapped, `EIO`.
@@ -263,8 +263,7 @@ impl AddressSpace {
         }
     }
 
-    /// Whether a range shows `memory` and may be stored to, now or after `mprotect`, so
-    /// that others see it.
+    /// Whether a shared range of `memory` is writable, or can become so by `mprotect`.
     #[must_use]
     pub fn stores_to(&self, memory: &SharedMemory) -> bool {
         self.vmas.iter().any(|(_, vma)| {
@@ -274,7 +273,7 @@ impl AddressSpace {
         })
     }
 
-    /// Takes pages away that lie behind the end of `memory` now.
+    /// Removes pages beyond the end of `memory`.
     pub fn forget_beyond(&mut self, memory: &SharedMemory) {
         let shown: Vec<(Range<u64>, u64)> = (self.vmas.iter())
             .filter_map(|(start, vma)| match &vma.backing {
@@ -289,12 +288,12 @@ impl AddressSpace {
             while first < range.end && !memory.is_beyond(offset + (first - range.start)) {
                 first += PAGE_SIZE;
             }
-            // Needs memory only to split a huge page, which these ranges do not have.
+            // This needs memory only to split a huge page, and these ranges have none.
             let _ = self.release(first..range.end);
         }
     }
 
-    /// Whether all of the pages of `length` bytes at `address` are mapped.
+    /// Checks that all pages of `length` bytes at `address` are mapped.
     ///
     /// # Errors
     /// `EINVAL` for a wrong address, `ENOMEM` if part of the range is not mapped.
@@ -306,8 +305,7 @@ impl AddressSpace {
         }
     }
 
-    /// `brk`: sets the end of the break area if it can be and gives the end that
-    /// holds from now on.
+    /// Sets the end of the break area (`brk`) if possible; returns the current end.
     pub fn set_break(&mut self, end: u64) -> u64 {
         if end < self.brk.start || self.try_set_break(end).is_err() {
             return self.brk.end;
@@ -342,11 +340,11 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// `mremap`: `may_move` and `fixed` are `MREMAP_MAYMOVE` and the new address of
-    /// `MREMAP_FIXED`.
+    /// Moves or resizes a mapping (`mremap`). `may_move` and `fixed` are `MREMAP_MAYMOVE` and the
+    /// new address of `MREMAP_FIXED`.
     ///
     /// # Errors
-    /// `EINVAL`, `EFAULT`, `ENOMEM` as `mremap(2)`.
+    /// `EINVAL`, `EFAULT`, `ENOMEM` as in `mremap(2)`.
     pub fn remap(
         &mut self,
         address: u64,
@@ -420,7 +418,7 @@ impl AddressSpace {
     }
 }
 
-/// The part of `vma`, which starts at `start`, from `at` on.
+/// The part of `vma`, which starts at `start`, from address `at`.
 fn vma_part(start: u64, vma: &Vma, at: u64) -> Vma {
     if at == start {
         vma.clone()

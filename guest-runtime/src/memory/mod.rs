@@ -1,5 +1,5 @@
-//! The program's memory: physical frames, page tables, the map of the address
-//! space, and what `mmap` and its relatives do to it.
+//! The program's memory: physical frames, page tables, the map of the address space, and the
+//! operations of `mmap` and related calls.
 
 mod audit;
 mod disturb;

@@ -1,9 +1,8 @@
-//! x86-64 page tables of the program's half of the address space, edited through
-//! the linear map of RAM.
+//! x86-64 page tables of the program's half of the address space, edited through the linear map of
+//! RAM.
 //!
-//! Entries are made ready (accessed and dirty set), never executable, and writable
-//! as the program may write. A page without permissions keeps its frame in an
-//! entry that is not present.
+//! Entries have the accessed and dirty bits set, are never executable, and are writable if the
+//! program may write. A page without permissions keeps its frame in an entry that is not present.
 
 use super::Protection;
 use super::frames::{Frames, Ram};
@@ -11,12 +10,12 @@ use core::ops::Range;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE, RAM_GPA, USER_END};
 use hartline_abi::paging::{ACCESSED, ADDRESS, DIRTY, HUGE, NO_EXECUTE, PRESENT, USER, WRITABLE};
 
-/// Software: the entry has a frame, present or not.
+/// Software bit: the entry has a frame, present or not.
 const OWNED: u64 = 1 << 9;
 
 const TABLE: u64 = PRESENT | WRITABLE | USER | ACCESSED;
 
-/// A leaf entry: a frame and what the program may do with it.
+/// A leaf entry: a frame and the permissions of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leaf(u64);
 
@@ -40,55 +39,55 @@ impl Leaf {
         (self.0 & ADDRESS) - RAM_GPA
     }
 
-    /// The same for another frame.
+    /// This leaf with another frame.
     #[must_use]
     pub fn with_frame(self, frame: u64) -> Leaf {
         Leaf(self.0 & !ADDRESS | (RAM_GPA + frame))
     }
 
-    /// The same without permission to store: what more than one process has.
+    /// This leaf without write permission, for a frame with several owners.
     #[must_use]
     pub fn read_only(self) -> Leaf {
         Leaf(self.0 & !WRITABLE)
     }
 
-    /// The same without presence: the processor can use it no more.
+    /// This leaf, not present.
     #[must_use]
     pub fn hidden(self) -> Leaf {
         Leaf(self.0 & !PRESENT)
     }
 
-    /// The same with presence.
+    /// This leaf, present.
     #[must_use]
     pub fn shown(self) -> Leaf {
         Leaf(self.0 | PRESENT)
     }
 
-    /// Whether the processor can load through it.
+    /// Whether the CPU can load through this leaf.
     #[must_use]
     pub fn is_present(self) -> bool {
         self.0 & PRESENT != 0
     }
 
-    /// Whether the processor can store through it.
+    /// Whether the CPU can store through this leaf.
     #[must_use]
     pub fn is_writable(self) -> bool {
         self.0 & (PRESENT | WRITABLE) == PRESENT | WRITABLE
     }
 }
 
-/// What is in the 2 MiB window of an address.
+/// The contents of a 2 MiB window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Window {
-    /// Nothing.
+    /// No pages.
     Empty,
     /// One huge leaf.
     Huge(Leaf),
-    /// Small leaves: the offset of the table of 512.
+    /// Small leaves: the offset of their table of 512 entries.
     Table(u64),
 }
 
-/// The tables.
+/// The page tables of an address space.
 #[derive(Debug)]
 pub struct PageTable {
     ram: Ram,
@@ -103,14 +102,14 @@ impl PageTable {
     /// The tables under the top-level table at `root`, an offset into RAM.
     ///
     /// # Safety
-    /// `root` is the table that the vCPU uses (or one that it does not), and its
-    /// entries for the program's half were made by this type.
+    /// `root` must be a top-level table whose entries for the program's half were made by this
+    /// type.
     #[must_use]
     pub const unsafe fn new(ram: Ram, root: u64) -> PageTable {
         PageTable { ram, root }
     }
 
-    /// Another top-level table, which maps what is outside the program's half as this one.
+    /// Creates another top-level table with the same mappings outside the program's half.
     ///
     /// # Errors
     /// If RAM is used up.
@@ -120,7 +119,7 @@ impl PageTable {
             ram: self.ram,
             root,
         };
-        // The program's half is in what the first entry maps.
+        // The first entry maps the whole program's half.
         const _: () = assert!(USER_END <= 1 << 39);
         for index in 1..512 {
             sibling.store(root, index, self.load(self.root, index));
@@ -128,8 +127,8 @@ impl PageTable {
         Ok(sibling)
     }
 
-    /// Makes what will be mapped in `range`, outside the program's half, the same in all
-    /// [siblings](Self::sibling): their common tables are there.
+    /// Creates the tables for `range`, outside the program's half, that all
+    /// [siblings](Self::sibling) share, so that later mappings there are visible in all of them.
     ///
     /// # Errors
     /// If RAM is used up.
@@ -150,8 +149,8 @@ impl PageTable {
         RAM_GPA + self.root
     }
 
-    /// Gives back all frames and tables of the program's half, and the top-level table.
-    /// The processor does not use them any more.
+    /// Frees all frames and tables of the program's half, and the top-level table. No CPU may use
+    /// them any more.
     pub fn tear_down(self, frames: &mut Frames) {
         if let Some(pointers) = self.child(self.root, 0) {
             for index in 0..512 {
@@ -188,8 +187,8 @@ impl PageTable {
     }
 
     fn load(&self, table: u64, index: u64) -> u64 {
-        // SAFETY: a table is a frame of this type's own; the processor writes only
-        // accessed and dirty bits, which are set already.
+        // SAFETY: a table is a frame that this type owns; the CPU writes only accessed and dirty
+        // bits, which are already set.
         unsafe { self.slot(table, index).read_volatile() }
     }
 
@@ -198,7 +197,7 @@ impl PageTable {
         unsafe { self.slot(table, index).write_volatile(entry) }
     }
 
-    /// The table that `table[index]` refers to.
+    /// The table that entry `index` of `table` points to.
     fn child(&self, table: u64, index: u64) -> Option<u64> {
         let entry = self.load(table, index);
         (entry & PRESENT != 0).then(|| (entry & ADDRESS) - RAM_GPA)
@@ -231,7 +230,7 @@ impl PageTable {
         self.child_or_new(frames, pointers, address >> 30)
     }
 
-    /// What is in the window of `address`.
+    /// The contents of the window of `address`.
     #[must_use]
     pub fn window(&self, address: u64) -> Window {
         match self.directory(address) {
@@ -246,7 +245,7 @@ impl PageTable {
         self.page(address).map(|(leaf, _)| leaf)
     }
 
-    /// The leaf for `address` with the end of its page, if it has a frame.
+    /// The leaf for `address`, if it has a frame, with the end of its page.
     #[must_use]
     pub fn page(&self, address: u64) -> Option<(Leaf, u64)> {
         let (leaf, size) = match self.window(address) {
@@ -267,7 +266,7 @@ impl PageTable {
         Some(self.leaf(address)?.frame() + address % size)
     }
 
-    /// Puts a huge leaf at the empty window of `address`.
+    /// Maps a huge leaf in the empty window of `address`.
     ///
     /// # Errors
     /// If RAM is used up.
@@ -283,7 +282,7 @@ impl PageTable {
         Ok(())
     }
 
-    /// The table of small leaves for the window of `address`, which holds no huge leaf.
+    /// The table of small leaves for the window of `address`, which must not contain a huge leaf.
     ///
     /// # Errors
     /// If RAM is used up.
@@ -292,9 +291,9 @@ impl PageTable {
         self.child_or_new(frames, directory, address >> 21)
     }
 
-    /// Maps physical memory that is no RAM of this VM, `length` bytes from `physical`,
-    /// read-only at `address` outside the program's half, with huge pages where they
-    /// fit. All are multiples of the page size; nothing is mapped there.
+    /// Maps `length` bytes of physical memory outside RAM, from `physical`, read-only at `address`
+    /// outside the program's half, with huge pages where they fit. All values are multiples of the
+    /// page size; nothing may be mapped there.
     ///
     /// # Errors
     /// If RAM is used up.
@@ -324,7 +323,7 @@ impl PageTable {
         Ok(())
     }
 
-    /// Maps a frame of RAM writable at `address`, outside the program's half.
+    /// Maps a frame of RAM writable at `address` outside the program's half.
     ///
     /// # Errors
     /// If RAM is used up.
@@ -357,7 +356,7 @@ impl PageTable {
         self.store(table, address >> 12, leaf.map_or(0, |leaf| leaf.0));
     }
 
-    /// Lets the processor use the leaf for `address` again, if it is a small one.
+    /// Makes the leaf for `address` present again, if it is a small one.
     pub fn show(&mut self, address: u64) {
         if let Window::Table(table) = self.window(address)
             && let Some(leaf) = self.small(table, address)
@@ -383,7 +382,7 @@ impl PageTable {
         Ok(())
     }
 
-    /// Takes what is in the window of `address` out; the caller owns it now.
+    /// Removes the contents of the window of `address`; the caller owns them.
     pub fn take_window(&mut self, address: u64) -> Window {
         let Some(directory) = self.directory(address) else {
             return Window::Empty;
@@ -395,8 +394,8 @@ impl PageTable {
         decode(entry)
     }
 
-    /// The 2 MiB windows that `range` touches and that are not empty: the part of
-    /// the range inside each, and what is there.
+    /// The 2 MiB windows that overlap `range` and are not empty: the part of the range in each, and
+    /// its contents.
     pub fn windows(&self, range: Range<u64>) -> Windows<'_> {
         Windows { table: self, range }
     }

@@ -1,5 +1,4 @@
-//! Memory that several ranges show: what processes share, and contents of files that are
-//! mapped.
+//! Memory that several ranges can map: memory shared by processes, and contents of mapped files.
 
 use super::page_table::Exhausted;
 use super::space::SharedFrames;
@@ -11,12 +10,13 @@ use core::fmt::Debug;
 use core::ops::Range;
 use hartline_abi::layout::PAGE_SIZE;
 
-/// Where pages come from first, and go to: a file that is not in the VM's memory.
+/// The backing store of pages: a file outside the VM's memory.
 pub trait PageStore: Debug {
-    /// Reads at `offset`; what is not there stays as it is. Whether that was possible.
+    /// Reads at `offset`; bytes beyond the end of the file stay unchanged. Returns whether the read
+    /// succeeded.
     fn read(&self, offset: u64, to: &mut [u8]) -> bool;
 
-    /// Writes at `offset`. Whether that was possible.
+    /// Writes at `offset`. Returns whether the write succeeded.
     fn write(&self, offset: u64, from: &[u8]) -> bool;
 }
 
@@ -24,12 +24,11 @@ pub trait PageStore: Debug {
 #[derive(Debug, Clone, Copy)]
 struct Page {
     frame: u64,
-    /// Somebody may have stored to it since it came from its store.
+    /// A program may have stored to the page since it was read from the store.
     dirty: bool,
 }
 
-/// Memory with owners of its own. It owns each of its frames beside those who have
-/// mapped it.
+/// Memory that owns each of its frames, in addition to the address spaces that map it.
 #[derive(Debug)]
 pub struct SharedMemory {
     allocator: &'static SharedFrames,
@@ -41,13 +40,13 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Zeros without end.
+    /// Zeros, without an end.
     #[must_use]
     pub fn anonymous(allocator: &'static SharedFrames) -> SharedMemory {
         SharedMemory::new(allocator, u64::MAX, None)
     }
 
-    /// Memory of `size` bytes: zeros, or what `store` has.
+    /// Memory of `size` bytes with the contents of `store`, or zeros.
     #[must_use]
     pub fn new(
         allocator: &'static SharedFrames,
@@ -62,19 +61,19 @@ impl SharedMemory {
         }
     }
 
-    /// Whether stores to its pages must be noticed.
+    /// Whether stores to its pages must be tracked.
     #[must_use]
     pub fn has_store(&self) -> bool {
         self.store.is_some()
     }
 
-    /// Whether there is no page at `offset`.
+    /// Whether `offset` is beyond the end.
     #[must_use]
     pub fn is_beyond(&self, offset: u64) -> bool {
         offset >= self.size.get()
     }
 
-    /// Sets the length. Pages beyond it are gone for who touches them from now on.
+    /// Sets the length. Later accesses to pages beyond it fault.
     pub fn set_size(&self, size: u64) {
         let old = self.size.replace(size);
         if size >= old {
@@ -86,7 +85,7 @@ impl SharedMemory {
         }
     }
 
-    /// Gives whole pages back: `range` consists of pages. Result: how many there were.
+    /// Frees whole pages; `range` must consist of pages. Returns their number.
     pub fn discard(&self, range: Range<u64>) -> u64 {
         let gone: alloc::vec::Vec<_> = (self.pages.borrow_mut())
             .extract_if(range, |_, _| true)
@@ -98,31 +97,31 @@ impl SharedMemory {
         gone.len() as u64
     }
 
-    /// The frame at `offset`, if it is there.
+    /// The page at `offset`, if it exists.
     fn present(&self, offset: u64) -> Option<Page> {
         self.pages.borrow().get(&offset).copied()
     }
 
-    /// Whether the page at `offset` is there.
+    /// Whether the page at `offset` exists.
     #[must_use]
     pub fn contains(&self, offset: u64) -> bool {
         self.pages.borrow().contains_key(&offset)
     }
 
-    /// Offset of the first page that is there, at or after `offset`.
+    /// Offset of the first existing page at or after `offset`.
     #[must_use]
     pub fn next(&self, offset: u64) -> Option<u64> {
         let pages = self.pages.borrow();
         pages.range(offset..).next().map(|(&offset, _)| offset)
     }
 
-    /// Number of pages that are there.
+    /// Number of existing pages.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.pages.borrow().len() as u64
     }
 
-    /// The page at `offset`, which is made if it is not there: from the store, or zeros.
+    /// The page at `offset`, which is created from the store, or with zeros, if it does not exist.
     ///
     /// # Errors
     /// If RAM is used up, or the store cannot be read.
@@ -130,7 +129,7 @@ impl SharedMemory {
         if let Some(page) = self.present(offset) {
             return Ok(page);
         }
-        // Not while the allocator is locked: the map may need memory too.
+        // The allocator is not locked below: the map may allocate memory too.
         let frame = self.allocator.lock().allocate_small().ok_or(Exhausted)?;
         let page = Page {
             frame,
@@ -148,8 +147,8 @@ impl SharedMemory {
         Ok(page)
     }
 
-    /// The frame at `offset`, owned by the caller too, and whether stores to it are noticed
-    /// already.
+    /// The frame at `offset`, with the caller as another owner, and whether stores to it need no
+    /// further tracking.
     ///
     /// # Errors
     /// If RAM is used up, or the page cannot be read.
@@ -159,7 +158,7 @@ impl SharedMemory {
         Ok((page.frame, page.dirty || self.store.is_none()))
     }
 
-    /// Makes room for a page of zeros at `offset`.
+    /// Creates the page at `offset`, if it does not exist.
     ///
     /// # Errors
     /// If RAM is used up.
@@ -167,14 +166,14 @@ impl SharedMemory {
         self.page(offset).map(|_| ())
     }
 
-    /// Notes that somebody may store to the page at `offset`.
+    /// Records that a program may store to the page at `offset`.
     pub(super) fn mark_dirty(&self, offset: u64) {
         if let Some(page) = self.pages.borrow_mut().get_mut(&offset) {
             page.dirty = true;
         }
     }
 
-    /// Takes over a frame that one process has mapped at `offset`.
+    /// Adds a frame that a process has mapped at `offset`.
     pub(super) fn adopt(&self, offset: u64, frame: u64) {
         let page = Page { frame, dirty: true };
         if self.pages.borrow_mut().insert(offset, page).is_none() {
@@ -185,15 +184,15 @@ impl SharedMemory {
     fn copy_to_frame(&self, frame: u64, within: u64, from: &[u8]) {
         debug_assert!(within + from.len() as u64 <= PAGE_SIZE);
         let ram = self.allocator.lock().ram();
-        // SAFETY: inside a frame that this memory owns; the program may have it mapped,
-        // and then sees the bytes as those of another process.
+        // SAFETY: inside a frame that this memory owns. The program may have it mapped, and then
+        // sees the bytes as stores of another process.
         unsafe {
             let to = ram.pointer(frame).add(within as usize);
             core::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len());
         }
     }
 
-    /// Copies out of the page at `offset`, from `within`. Whether it is there.
+    /// Copies from the page at `offset`, from byte `within`. Returns whether the page exists.
     pub fn copy_out(&self, offset: u64, within: u64, to: &mut [u8]) -> bool {
         let Some(page) = self.present(offset) else {
             return false;
@@ -208,7 +207,7 @@ impl SharedMemory {
         true
     }
 
-    /// Copies into the page at `offset`, from `within`. Whether it is there.
+    /// Copies into the page at `offset`, from byte `within`. Returns whether the page exists.
     pub fn copy_in(&self, offset: u64, within: u64, from: &[u8]) -> bool {
         let page = self.present(offset);
         if let Some(page) = page {
@@ -217,7 +216,7 @@ impl SharedMemory {
         page.is_some()
     }
 
-    /// Copies `from`, or zeros, into those pages of `range` that are there.
+    /// Copies `from`, or zeros, into the existing pages of `range`.
     fn fill(&self, range: Range<u64>, from: Option<&[u8]>) {
         const ZEROS: [u8; PAGE_SIZE as usize] = [0; PAGE_SIZE as usize];
         let mut at = range.start;
@@ -233,12 +232,12 @@ impl SharedMemory {
         }
     }
 
-    /// What was written to the store at `offset` shows in the pages that are there.
+    /// Updates existing pages after a write to the store at `offset`.
     pub fn stored(&self, offset: u64, bytes: &[u8]) {
         self.fill(offset..offset + bytes.len() as u64, Some(bytes));
     }
 
-    /// Puts what was stored to pages over what was read from the store at `offset`.
+    /// Overlays bytes that were read from the store at `offset` with the existing pages.
     pub fn overlay(&self, offset: u64, bytes: &mut [u8]) {
         let end = offset + bytes.len() as u64;
         let first = offset & !(PAGE_SIZE - 1);
@@ -253,8 +252,8 @@ impl SharedMemory {
         }
     }
 
-    /// Writes pages of `range` that somebody may have stored to back to the store. They stay
-    /// dirty: who has them mapped may go on storing. Whether all could be written.
+    /// Writes the dirty pages of `range` back to the store. They stay dirty, because programs that
+    /// have them mapped may continue to store. Returns whether all writes succeeded.
     pub fn write_back(&self, range: Range<u64>) -> bool {
         let Some(store) = &self.store else {
             return true;
@@ -280,7 +279,7 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // Nobody is left to be told that it failed, as on Linux.
+        // No program is left to report an error to, as on Linux.
         let _ = self.write_back(0..u64::MAX);
         self.discard(0..u64::MAX);
     }

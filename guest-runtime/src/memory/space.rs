@@ -1,5 +1,5 @@
-//! The address space: the map of ranges together with the page tables, filled when
-//! pages are touched first.
+//! The address space: the map of ranges and the page tables, which are filled when pages are first
+//! touched.
 
 use super::frames::Frames;
 use super::page_table::{Exhausted, Leaf, PageTable, Window};
@@ -27,7 +27,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// Whether a range with these permissions allows it.
+    /// Whether a range with these permissions allows the access.
     #[must_use]
     pub fn allowed_by(self, protection: Protection) -> bool {
         match self {
@@ -38,14 +38,14 @@ impl Access {
     }
 }
 
-/// Why an access cannot be made.
+/// The reason why an access fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing is mapped there (`SEGV_MAPERR`).
+    /// The address is not mapped (`SEGV_MAPERR`).
     NotMapped,
     /// The permissions forbid it (`SEGV_ACCERR`).
     NotPermitted,
-    /// The file that is mapped there ends before (`BUS_ADRERR`).
+    /// The mapped file ends before this page (`BUS_ADRERR`).
     BeyondEnd,
     /// RAM is used up.
     Exhausted,
@@ -74,14 +74,14 @@ pub struct AddressSpace {
     pub(super) frames: &'static SharedFrames,
     pub(super) processors: &'static Processors,
     pub(super) brk: Range<u64>,
-    /// Ranges without a wish are placed below this.
+    /// Ranges without a hint are placed below this address.
     pub(super) map_top: u64,
-    /// Pages got other frames since [`take_replaced`](Self::take_replaced).
+    /// Pages have new frames since the last [`take_replaced`](Self::take_replaced).
     pub(super) has_replaced: bool,
 }
 
 impl AddressSpace {
-    /// An empty address space, which `processors` may use.
+    /// An empty address space for use by `processors`.
     #[must_use]
     pub fn new(
         table: PageTable,
@@ -99,18 +99,18 @@ impl AddressSpace {
         }
     }
 
-    /// Makes this processor use this address space.
+    /// Makes this CPU use this address space.
     pub fn load(&self) {
         (self.processors.load)(self.table.address());
     }
 
-    /// Address of its page tables, by which [`crate::cpus`] knows who uses it.
+    /// Address of the page tables, by which [`crate::cpus`] knows the CPUs that use them.
     pub(crate) fn table_address(&self) -> u64 {
         self.table.address()
     }
 
-    /// Makes all processors that use this address space forget translations that were
-    /// taken back. Until then frames must not be used for something else.
+    /// Flushes the TLB of all CPUs that use this address space. Frames of removed translations must
+    /// not be reused before that.
     pub(super) fn flush(&self) {
         (self.processors.flush)(self.table.address());
     }
@@ -127,11 +127,10 @@ impl AddressSpace {
         self.frames
     }
 
-    /// Checks that the program may access `length` bytes at `address` in this way,
-    /// and brings the pages in.
+    /// Checks that the program may access `length` bytes at `address`, and fills the pages.
     ///
     /// # Errors
-    /// Why it may not.
+    /// The reason why it may not.
     pub fn prepare(&mut self, address: u64, length: u64, access: Access) -> Result<(), Fault> {
         let end = address.checked_add(length).ok_or(Fault::NotMapped)?;
         if end > USER_END {
@@ -176,13 +175,13 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Whether stores that were prepared gave pages other frames since the last call. This
-    /// processor may still load from the old ones until it stores to these pages.
+    /// Whether prepared stores have replaced frames since the last call. This CPU may still load
+    /// from the old frames until it stores to these pages.
     pub(crate) fn take_replaced(&mut self) -> bool {
         core::mem::take(&mut self.has_replaced)
     }
 
-    /// Whether the page tables let the program access `address` in this way now.
+    /// Whether the page tables currently allow the access at `address`.
     #[must_use]
     pub fn is_present(&self, address: u64, access: Access) -> bool {
         let leaf = (address < USER_END).then(|| self.table.leaf(address));
@@ -192,10 +191,10 @@ impl AddressSpace {
         })
     }
 
-    /// Whether an access at `address` is allowed, without bringing pages in.
+    /// Checks that an access at `address` is allowed, without filling pages.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason why it is not.
     pub fn check(&self, address: u64, access: Access) -> Result<(), Fault> {
         let (_, vma) = self.vmas.find(address).ok_or(Fault::NotMapped)?;
         if access.allowed_by(vma.protection) {
@@ -205,7 +204,7 @@ impl AddressSpace {
         }
     }
 
-    /// Writes the first contents of a mapped range, whatever its permissions are.
+    /// Writes the initial contents of a mapped range, whatever its permissions are.
     ///
     /// # Errors
     /// If part of it is not mapped, or RAM is used up.
@@ -222,7 +221,7 @@ impl AddressSpace {
             };
             let room = (PAGE_SIZE - at % PAGE_SIZE) as usize;
             let (part, next) = rest.split_at(room.min(rest.len()));
-            // SAFETY: the frame belongs to this page, and the part does not leave it.
+            // SAFETY: the frame belongs to this page, and the part does not cross its end.
             unsafe {
                 core::ptr::copy_nonoverlapping(part.as_ptr(), ram.pointer(offset), part.len());
             }
@@ -232,22 +231,21 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Offset into RAM of the byte at `address`, if its page has been brought in.
+    /// Offset into RAM of the byte at `address`, if its page is resident.
     #[must_use]
     pub fn ram_offset(&self, address: u64) -> Option<u64> {
         (address < USER_END).then(|| self.table.translate(address))?
     }
 
-    /// Whether the page at `address` has been brought in.
+    /// Whether the page at `address` is resident.
     #[must_use]
     pub fn is_resident(&self, address: u64) -> bool {
         address < USER_END && self.table.leaf(address).is_some()
     }
 
-    /// Fills the pages around `address`, which has none, inside its range: a huge
-    /// page if the range holds the whole of its 2 MiB window, otherwise all pages of
-    /// the range in the window that are still missing, since a fault costs more than
-    /// filling them.
+    /// Fills pages of the range around the missing page at `address`. If the range covers the whole
+    /// 2 MiB window, that is a huge page; otherwise all missing pages in the window, since a fault
+    /// costs more than filling them.
     fn populate(&mut self, address: u64) -> Result<(), Fault> {
         let (start, vma) = self.vmas.find(address).ok_or(Fault::NotMapped)?;
         let end = vma.pages_end(start);
@@ -275,7 +273,7 @@ impl AddressSpace {
             if self.table.small(table, page).is_some() {
                 continue;
             }
-            // The page that was asked for is there; more is a bonus.
+            // The requested page is filled; the others are optional.
             let Some(leaf) = fresh_page(&mut frames, page, start, vma) else {
                 break;
             };
@@ -284,8 +282,8 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Fills pages around `address`, which has none, from memory that the range shows from
-    /// `offset` on.
+    /// Fills pages around the missing page at `address` from `memory`, which the range maps from
+    /// `offset`.
     fn populate_shared(
         &mut self,
         address: u64,
@@ -293,7 +291,7 @@ impl AddressSpace {
         memory: &SharedMemory,
         offset: u64,
     ) -> Result<(), Fault> {
-        /// What is brought in at once of memory that has to be fetched, bytes.
+        /// Bytes that are filled at once from memory with a store.
         const FETCHED: u64 = 64 << 10;
         let page = address & !(PAGE_SIZE - 1);
         let offset_of = |page: u64| offset + (page - range.start);
@@ -319,7 +317,7 @@ impl AddressSpace {
             }
             let (frame, noticed) = match memory.frame(offset_of(at)) {
                 Ok(found) => found,
-                // The page that was asked for is there; more is a bonus.
+                // The requested page is filled; the others are optional.
                 Err(_) if at != page => break,
                 Err(exhausted) => return Err(exhausted.into()),
             };
@@ -333,8 +331,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Maps physical memory that the host gave, outside the program's half
-    /// ([`PageTable::map_outside`]).
+    /// Maps physical memory of the host outside the program's half ([`PageTable::map_outside`]).
     ///
     /// # Errors
     /// If RAM is used up.
@@ -348,7 +345,7 @@ impl AddressSpace {
         (self.table).map_outside(&mut frames.lock(), address, physical, executable)
     }
 
-    /// Maps a fresh page of zeros, writable, at `address` outside the program's half.
+    /// Maps a new page of zeros, writable, at `address` outside the program's half.
     ///
     /// # Errors
     /// If RAM is used up.
@@ -359,10 +356,10 @@ impl AddressSpace {
         self.table.map_private(&mut frames, address, frame)
     }
 
-    /// Serves a page fault of the program. After success the access is made again.
+    /// Handles a page fault of the program. If it succeeds, the program repeats the access.
     ///
     /// # Errors
-    /// Why the access cannot be made.
+    /// The reason why the access is not allowed.
     pub fn handle_fault(&mut self, address: u64, access: Access) -> Result<(), Fault> {
         if address >= USER_END {
             return Err(Fault::NotMapped);
@@ -370,13 +367,12 @@ impl AddressSpace {
         self.prepare(address, 1, access)
     }
 
-    /// Takes the pages of `range` away and gives their frames back. The map of
-    /// ranges is the caller's.
+    /// Removes the pages of `range` and frees their frames. The caller updates the map of ranges.
     pub(super) fn release(&mut self, range: Range<u64>) -> Result<(), Exhausted> {
         let frames = self.frames;
         let mut frames = frames.lock();
-        // Tables that this takes must not be frames given back below, which processors
-        // may use until the flush.
+        // Split first: a new table must not use a frame that is freed below, which other CPUs may
+        // access until the flush.
         for end in [range.start, range.end] {
             if !end.is_multiple_of(HUGE_PAGE_SIZE) {
                 self.table.split(&mut frames, end)?;
@@ -415,8 +411,8 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Gives the pages that `range` has the permissions `protection`; `shared`: pages with
-    /// more than one owner may be stored to.
+    /// Sets the pages of `range` to the permissions `protection`; `shared`: pages with several
+    /// owners may be writable.
     pub(super) fn change_leaves(
         &mut self,
         range: Range<u64>,
@@ -464,7 +460,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Moves the pages of `from` to `to`, where there are none.
+    /// Moves the pages of `from` to `to`, where there are no pages.
     pub(super) fn move_leaves(&mut self, from: Range<u64>, to: u64) -> Result<(), Exhausted> {
         let frames = self.frames;
         let mut frames = frames.lock();
@@ -505,19 +501,20 @@ impl AddressSpace {
     }
 }
 
-/// Whether an old translation allows more than the new one.
+/// Whether an old translation allows more than the new one, so that a TLB flush is needed.
 fn is_lowered(old: Leaf, new: Leaf) -> bool {
     old.is_present() && (!new.is_present() || old.is_writable() && !new.is_writable())
 }
 
-/// A frame with the first contents of the page at `page` of `vma`, which starts at `start`.
+/// Allocates a frame with the initial contents of the page at `page` of `vma`, which starts at
+/// `start`.
 fn fresh_page(frames: &mut Frames, page: u64, start: u64, vma: &Vma) -> Option<Leaf> {
     let frame = frames.allocate_small()?;
     if let Backing::File(bytes) = vma.backing
         && let Some(rest) = bytes.get((page - start) as usize..)
     {
         let length = rest.len().min(PAGE_SIZE as usize);
-        // SAFETY: the frame is a whole page that nobody else has yet.
+        // SAFETY: the frame is a whole page, just allocated, so nothing else accesses it.
         unsafe {
             core::ptr::copy_nonoverlapping(rest.as_ptr(), frames.ram().pointer(frame), length);
         }

@@ -1,4 +1,4 @@
-//! The address space on page tables in the test's own memory.
+//! The address space, with page tables in the test's own memory.
 
 use super::super::frames::tests::test_frames;
 use super::super::{Label, MapPlace, MapRequest};
@@ -6,7 +6,7 @@ use super::*;
 use hartline_abi::layout::USER_MIN;
 use std::cell::Cell;
 
-/// Of one processor: loading a table is a flush too.
+/// A single CPU: loading a table counts as a flush.
 static PROCESSORS: Processors = Processors {
     load: |_| FLUSHES.with(|f| f.set(f.get() + 1)),
     flush: |_| FLUSHES.with(|f| f.set(f.get() + 1)),
@@ -64,7 +64,7 @@ fn pages_come_when_touched() {
     assert!(!space.is_resident(at));
     assert_eq!(space.handle_fault(at + 0x1234, Access::Write), Ok(()));
     assert!(space.table.leaf(at + 0x1000).unwrap().is_writable());
-    // The neighbours came with it; what is not mapped did not.
+    // The fault filled the neighbours in the range, but no page outside it.
     assert!(space.is_resident(at + 0x4000));
     assert!(!space.is_resident(at - 0x1000));
     assert_eq!(
@@ -98,7 +98,7 @@ fn aligned_windows_get_huge_pages() {
     ));
     assert_eq!(space.table.window(at + 2 * HUGE_PAGE_SIZE), Window::Empty);
     space.fill(at + HUGE_PAGE_SIZE + 0x3000, b"x").unwrap();
-    // A hole in the middle splits; everything comes back in the end.
+    // A hole in the middle splits the huge page; in the end all memory is freed.
     flushes();
     space.unmap(at + HUGE_PAGE_SIZE, 0x1000).unwrap();
     assert_eq!(flushes(), 1);
@@ -125,7 +125,7 @@ fn permissions_reach_the_leaves() {
         Err(Fault::NotPermitted)
     );
     space.protect(at, 0x1000, Protection::READ).unwrap();
-    // Nothing was taken back, so nothing need be forgotten.
+    // No permission was removed, so no flush is needed.
     assert_eq!(flushes(), 0);
     assert_eq!(byte(&space, at), b's');
     assert!(!space.table.leaf(at).unwrap().is_writable());
@@ -145,10 +145,10 @@ fn file_pages_show_the_file_and_then_zeros() {
         .map(|offset| byte(&space, 0x20_0000 + offset))
         .to_vec();
     assert_eq!(seen, [7, 7, 7, 7, 0, 0]);
-    // No page shows what is behind the file's last one.
+    // No page maps bytes beyond the file's last page.
     let behind = space.handle_fault(0x20_2000, Access::Read);
     assert_eq!(behind, Err(Fault::BeyondEnd));
-    // Discarded stores are forgotten.
+    // Discarded stores are lost.
     space.fill(0x20_0000, b"z").unwrap();
     space.discard(0x20_0000, 0x1000).unwrap();
     space.handle_fault(0x20_0000, Access::Read).unwrap();
@@ -167,7 +167,7 @@ fn places_are_checked() {
     );
     assert_eq!(map(MapPlace::Hint(0), 0), Err(Errno::EINVAL));
     assert_eq!(map(MapPlace::Hint(0), u64::MAX), Err(Errno::ENOMEM));
-    // More than RAM: refused, unless it need not be there.
+    // More than RAM: refused, except with `MAP_NORESERVE`.
     assert_eq!(map(MapPlace::Hint(0), 9 << 20), Err(Errno::ENOMEM));
     assert_eq!(map(MapPlace::Hint(0x30_0000), 1), Ok(0x30_0000));
     assert_ne!(map(MapPlace::Hint(0x30_0000), 1), Ok(0x30_0000));
@@ -193,7 +193,7 @@ fn the_break_grows_and_shrinks() {
     assert_eq!(space.set_break(start + 1), start + 1);
     assert!(!space.is_resident(start + 0x1000));
     assert_eq!(byte(&space, start), b'h');
-    // Another range is in the way.
+    // Another range prevents growth.
     space
         .map(request(MapPlace::Fixed(start + 0x5000), 0x1000, RW))
         .unwrap();
@@ -211,7 +211,7 @@ fn remap_keeps_the_contents() {
     space.fill(low + 0x1000, b"small").unwrap();
     space.fill(low + HUGE_PAGE_SIZE, b"huge").unwrap();
     let two = 2 * HUGE_PAGE_SIZE;
-    // In place, then against a neighbour.
+    // Grow in place, then against a neighbour.
     assert_eq!(space.remap(low, two, two + 0x1000, false, None), Ok(low));
     let wall = MapPlace::Fixed(low + two + 0x1000);
     space.map(request(wall, 0x1000, RW)).unwrap();
@@ -225,12 +225,12 @@ fn remap_keeps_the_contents() {
     assert_eq!(byte(&space, new + HUGE_PAGE_SIZE), b'h');
     assert!(!space.is_resident(low));
     assert_eq!(space.handle_fault(low, Access::Read), Err(Fault::NotMapped));
-    // To a place that is not aligned the same way.
+    // To an address with another alignment.
     let odd = 0x3000_1000;
     assert_eq!(space.remap(new, grown, grown, true, Some(odd)), Ok(odd));
     assert_eq!(byte(&space, odd + 0x1000), b's');
     assert_eq!(byte(&space, odd + HUGE_PAGE_SIZE), b'h');
-    // Shrinking gives memory back.
+    // Shrinking frees memory.
     assert_eq!(space.remap(odd, grown, 0x2000, false, None), Ok(odd));
     assert!(!space.is_resident(odd + 0x2000));
     let overlapping = Some(odd + 0x1000);
@@ -324,7 +324,7 @@ fn a_fork_shares_until_somebody_stores() {
     assert_eq!([byte(&parent, small), byte(&child, small)], [b'a', b'c']);
     let at = huge + 0x5000;
     assert_eq!([byte(&parent, at), byte(&child, at)], [b'd', b'b']);
-    // The last owner of a page need not copy it; `mprotect` gives nobody another's page.
+    // The last owner of a page need not copy it. `mprotect` does not make a shared page writable.
     parent.protect(huge, length, Protection::READ).unwrap();
     parent.protect(huge, length, RW).unwrap();
     assert!(!parent.is_present(huge, Access::Write));
@@ -332,7 +332,7 @@ fn a_fork_shares_until_somebody_stores() {
     write_byte(&mut parent, small, b'f');
     write_byte(&mut parent, huge, b'g');
     assert_eq!(byte(&parent, small), b'f');
-    // One table more: the huge page was split.
+    // One more table: the huge page was split.
     assert_eq!(parent.frames.lock().used(), before + PAGE_SIZE);
 }
 
@@ -350,11 +350,11 @@ fn shared_memory_stays_shared() {
     let mut child = parent.fork(0..0).unwrap();
     write_byte(&mut child, at, b'b');
     assert_eq!(byte(&parent, at), b'b');
-    // Touched only after the fork, at first by the child.
+    // Pages that are first touched after the fork, by the child.
     write_byte(&mut child, at + 0x2000, b'c');
     parent.prepare(at + 0x2000, 1, Access::Read).unwrap();
     assert_eq!(byte(&parent, at + 0x2000), b'c');
-    // Also in part, at its place.
+    // The same with a part of the range, at the same offset.
     parent.unmap(at, 0x1000).unwrap();
     parent.discard(at + 0x1000, 0x2000).unwrap();
     parent.prepare(at + 0x2000, 1, Access::Read).unwrap();

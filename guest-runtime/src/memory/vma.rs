@@ -1,4 +1,4 @@
-//! The map of a program's address space: which ranges are mapped, how, and from what.
+//! The map of a program's address space: ranges, their permissions and their contents.
 
 use super::shared::SharedMemory;
 use crate::errno::Errno;
@@ -25,7 +25,7 @@ impl Protection {
     /// Load and fetch.
     pub const READ_EXECUTE: Protection = Protection(5);
 
-    /// From `PROT_*` bits.
+    /// Converts `PROT_*` bits.
     ///
     /// # Errors
     /// `EINVAL` for unknown bits.
@@ -36,14 +36,14 @@ impl Protection {
         }
     }
 
-    /// Both sets together.
+    /// The union of both sets.
     #[must_use]
     pub const fn union(self, other: Protection) -> Protection {
         Protection(self.0 | other.0)
     }
 
-    /// Whether a load is allowed. As on Linux/riscv64, write permission includes
-    /// reading, and the page tables here cannot forbid reading what is executable.
+    /// Whether a load is allowed. As on Linux/riscv64, write permission includes read permission;
+    /// the page tables here cannot forbid reads of executable pages.
     #[must_use]
     pub const fn readable(self) -> bool {
         self.0 != 0
@@ -68,23 +68,23 @@ impl Protection {
     }
 }
 
-/// What a page of a range holds when it is touched first.
+/// Initial contents of the pages of a range.
 #[derive(Debug, Clone)]
 pub enum Backing {
     /// Zeros.
     Zero,
-    /// The bytes of a file that stays mapped read-only in the VM, from the range's
-    /// start; zeros in the rest of the last page, no pages after it. Stores stay private.
+    /// The bytes of a file that stays mapped read-only in the VM, from the start of the range;
+    /// zeros in the rest of the last page, no pages after it. Stores are private.
     File(&'static [u8]),
-    /// What other ranges show too, from this offset in bytes, which is a multiple of the
-    /// page size. Stores stay private unless the range is `MAP_SHARED`.
+    /// Memory that other ranges can map too, from this offset in bytes, a multiple of the page
+    /// size. Stores are private unless the range is `MAP_SHARED`.
     Shared(Rc<SharedMemory>, u64),
 }
 
-/// What a range is for; shown by `/proc/self/maps`.
+/// The purpose of a range, as `/proc/self/maps` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Label {
-    /// Nothing to show.
+    /// No label.
     None,
     /// `[heap]`: the break.
     Heap,
@@ -99,21 +99,21 @@ pub enum Label {
 /// The file of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MappedFile {
-    /// Its path.
+    /// Path of the file.
     pub path: Rc<[u8]>,
-    /// Offset of the range's first byte in it.
+    /// Offset of the range's first byte in the file.
     pub offset: u64,
-    /// Its inode in the root file system tree, if the range shows it as it is there:
-    /// neither the file nor the range can have been written.
+    /// Inode in the root file system tree, if the range has the contents of the tree: neither the
+    /// file nor the range can have been written.
     pub inode: Option<u32>,
-    /// Stores would reach the file, and may not: the range never becomes writable.
+    /// Stores would reach a file that may not be written: the range never becomes writable.
     pub read_only: bool,
 }
 
-/// One mapped range with the same properties throughout.
+/// A mapped range with uniform properties.
 #[derive(Debug, Clone)]
 pub struct Vma {
-    /// First address after it; its start is its key in [`VmaTree`].
+    /// First address after the range; its start is the key in [`VmaTree`].
     pub end: u64,
     /// Permissions.
     pub protection: Protection,
@@ -121,13 +121,13 @@ pub struct Vma {
     pub shared: bool,
     /// Initial contents.
     pub backing: Backing,
-    /// What it is for.
+    /// Purpose of the range.
     pub label: Label,
 }
 
 impl Vma {
-    /// Changes the permissions. What becomes writable does not show its file for sure
-    /// from then on.
+    /// Changes the permissions. A range that becomes writable may differ from its file from then
+    /// on, so it loses the inode.
     pub(super) fn set_protection(&mut self, protection: Protection) {
         self.protection = protection;
         if let Label::File(file) = &mut self.label
@@ -137,19 +137,20 @@ impl Vma {
         }
     }
 
-    /// Whether stores to pages with more than one owner are for all of them, and need not
-    /// be noticed.
+    /// Whether stores to pages with several owners are visible to all of them, and need not be
+    /// tracked.
     pub(super) fn stores_are_shared(&self) -> bool {
         let noticed = matches!(&self.backing, Backing::Shared(memory, _) if memory.has_store());
         self.shared && !noticed
     }
 
-    /// Whether the range may never be stored to.
+    /// Whether the range can never become writable.
     pub(super) fn is_read_only(&self) -> bool {
         matches!(&self.label, Label::File(file) if file.read_only)
     }
 
-    /// Where the pages of this range end, which starts at `start`: a file may be shorter.
+    /// End of the pages of this range, which starts at `start`: a file may be shorter than its
+    /// range.
     pub(super) fn pages_end(&self, start: u64) -> u64 {
         match self.backing {
             Backing::File(bytes) => {
@@ -160,7 +161,7 @@ impl Vma {
         }
     }
 
-    /// The part of this range, which starts at `start`, from `at` on.
+    /// The part of this range, which starts at `start`, from address `at`.
     pub(super) fn tail(&self, start: u64, at: u64) -> Vma {
         let skip = at - start;
         let mut tail = self.clone();
@@ -175,7 +176,7 @@ impl Vma {
         tail
     }
 
-    /// Whether `next`, starting at this range's end, continues it.
+    /// Whether `next`, which starts at this range's end, has the same properties.
     fn continues_in(&self, next: &Vma) -> bool {
         self.protection == next.protection
             && self.shared == next.shared
@@ -188,8 +189,8 @@ impl Vma {
     }
 }
 
-/// The mapped ranges in order. Addresses are multiples of the page size, ranges not
-/// empty; the callers see to it.
+/// The mapped ranges in order. Addresses are multiples of the page size, and ranges are not empty;
+/// the callers ensure both.
 #[derive(Debug, Clone, Default)]
 pub struct VmaTree {
     tree: BTreeMap<u64, Vma>,
@@ -197,7 +198,7 @@ pub struct VmaTree {
 }
 
 impl VmaTree {
-    /// Bytes mapped.
+    /// Number of mapped bytes.
     #[must_use]
     pub fn mapped(&self) -> u64 {
         self.mapped
@@ -221,7 +222,7 @@ impl VmaTree {
         self.tree.iter().map(|(&start, vma)| (start, vma))
     }
 
-    /// Changes what ranges hold when they are touched first.
+    /// Changes the backings of ranges.
     pub(super) fn change_backings(&mut self, mut change: impl FnMut(u64, &mut Vma)) {
         for (&start, vma) in &mut self.tree {
             change(start, vma);
@@ -261,8 +262,8 @@ impl VmaTree {
         at >= range.end
     }
 
-    /// Maps `vma` at `start`, where nothing is mapped, joining it to its neighbours
-    /// if it is the same as they are.
+    /// Maps `vma` at `start`, where nothing is mapped, and merges it with neighbours of the same
+    /// properties.
     pub fn insert(&mut self, mut start: u64, mut vma: Vma) {
         debug_assert!(start < vma.end && self.is_free(start..vma.end));
         self.mapped += vma.end - start;
@@ -297,7 +298,7 @@ impl VmaTree {
         self.tree.insert(address, tail);
     }
 
-    /// Unmaps `range` and gives back what was there.
+    /// Unmaps `range`; returns the removed parts.
     pub fn remove(&mut self, range: Range<u64>) -> alloc::vec::Vec<(u64, Vma)> {
         self.split(range.start);
         self.split(range.end);
@@ -408,7 +409,7 @@ mod tests {
         assert_eq!(file(&tree, 0x2000), (0x6000, Some(3)));
         tree.protect(0x2000..0x3000, Protection::READ_EXECUTE);
         assert_eq!(file(&tree, 0x2000), (0x6000, Some(3)));
-        // Written, perhaps, and never again for sure what the file has.
+        // The range may have been written, so its contents may differ from the file.
         tree.protect(0x2000..0x3000, Protection::READ_WRITE);
         tree.protect(0x2000..0x3000, Protection::READ_EXECUTE);
         assert_eq!(file(&tree, 0x2000), (0x6000, None));

@@ -1,4 +1,4 @@
-//! Socket addresses, as programs give them and as they are compared.
+//! Socket addresses: the forms that programs pass, and the form that is compared.
 
 use crate::errno::Errno;
 use alloc::boxed::Box;
@@ -19,7 +19,7 @@ pub const AF_NETLINK: u16 = 16;
 /// `AF_VSOCK`
 pub const AF_VSOCK: u16 = 40;
 
-/// Port of who takes any (`VMADDR_PORT_ANY`).
+/// The port that stands for any port (`VMADDR_PORT_ANY`).
 pub const PORT_ANY: u32 = u32::MAX;
 
 /// Longest `sun_path`, bytes.
@@ -37,7 +37,7 @@ const VSOCK: usize = 16;
 /// The only flag of a `struct sockaddr_vm`, without effect here (`VMADDR_FLAG_TO_HOST`).
 const VSOCK_TO_HOST: u8 = 1;
 
-/// Family of a socket.
+/// The address family of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// Within the VM, by path or abstract name.
@@ -46,14 +46,14 @@ pub enum Family {
     Inet,
     /// IPv6, and IPv4 by mapped addresses.
     Inet6,
-    /// Questions to the kernel about the network.
+    /// Requests to the kernel about the network (`AF_NETLINK`).
     Netlink,
     /// Between the VM and its host.
     Vsock,
 }
 
 impl Family {
-    /// Its number.
+    /// Returns the number of the family (`AF_*`).
     #[must_use]
     pub fn number(self) -> u16 {
         match self {
@@ -66,10 +66,10 @@ impl Family {
     }
 }
 
-/// An address. That of an IPv6 socket which is a mapped IPv4 one is an IPv4 address here.
+/// A socket address. An IPv4-mapped address of an IPv6 socket is stored as an IPv4 address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Address {
-    /// None yet, or the name of an unbound Unix socket.
+    /// No address yet, or the name of an unbound Unix socket.
     Unnamed,
     /// A socket file.
     Path(Box<[u8]>),
@@ -77,23 +77,23 @@ pub enum Address {
     Abstract(Box<[u8]>),
     /// Internet address and port.
     Inet(SocketAddr),
-    /// Number of a netlink socket, 0 for the kernel; and a set of groups.
+    /// Port of a netlink socket (0: the kernel), and a set of multicast groups.
     Netlink(u32, u32),
     /// CID and port.
     Vsock(u32, u32),
 }
 
 impl Address {
-    /// The family that the bytes of an address name.
+    /// Returns the family in the first bytes of an address.
     ///
     /// # Errors
-    /// `EINVAL` if there is none.
+    /// `EINVAL` if `bytes` is too short.
     pub fn family_of(bytes: &[u8]) -> Result<u16, Errno> {
         let family = bytes.first_chunk().ok_or(Errno::EINVAL)?;
         Ok(u16::from_le_bytes(*family))
     }
 
-    /// The address in `bytes`, for a socket of `family`.
+    /// Parses the address in `bytes`, for a socket of `family`.
     ///
     /// # Errors
     /// `EINVAL` for a wrong length, `EAFNOSUPPORT` for another family.
@@ -134,13 +134,13 @@ impl Address {
         }
     }
 
-    /// An internet address.
+    /// Returns an internet address.
     #[must_use]
     pub fn inet(ip: IpAddr, port: u16) -> Address {
         Address::Inet(SocketAddr::new(ip, port))
     }
 
-    /// No address of this family: the wildcard, or no name.
+    /// Returns the unbound address of a family: the wildcard, or no name.
     #[must_use]
     pub fn unbound(family: Family) -> Address {
         match family {
@@ -152,7 +152,7 @@ impl Address {
         }
     }
 
-    /// The internet address, if it is one.
+    /// Returns the internet address, if it is one.
     #[must_use]
     pub fn socket_addr(&self) -> Option<SocketAddr> {
         match self {
@@ -161,7 +161,7 @@ impl Address {
         }
     }
 
-    /// Its bytes for a socket of `family`.
+    /// Encodes the address for a socket of `family`.
     #[must_use]
     pub fn encode(&self, family: Family) -> Vec<u8> {
         let mut bytes = family.number().to_le_bytes().to_vec();
@@ -211,7 +211,7 @@ impl Address {
     }
 }
 
-/// The `N` bytes at `at`, which are there.
+/// Returns the `N` bytes at `at`, which must be within `bytes`.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut array = [0; N];
     array.copy_from_slice(&bytes[at..at + N]);
@@ -222,7 +222,7 @@ fn port(bytes: &[u8]) -> u16 {
     u16::from_be_bytes(array(bytes, 2))
 }
 
-/// What follows the family in a `struct sockaddr_un`.
+/// Parses the part of a `struct sockaddr_un` that follows the family.
 fn parse_unix(rest: &[u8]) -> Result<Address, Errno> {
     match rest {
         [] => Ok(Address::Unnamed),

@@ -13,17 +13,17 @@ use hartline_abi::vsock::CID_LOCAL;
 /// Most connections that wait to be accepted (`somaxconn`).
 const SOMAXCONN: usize = 4096;
 
-/// What connecting has led to.
+/// The result of starting to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connecting {
-    /// A connection.
+    /// The connection is made.
     Done,
     /// The backlog of the listener is full, or the other host has not answered.
     Waits,
 }
 
 impl Network {
-    /// Lets a socket accept connections.
+    /// Makes a socket accept connections.
     ///
     /// # Errors
     /// `EOPNOTSUPP`, `EINVAL`, `EADDRINUSE`.
@@ -45,7 +45,8 @@ impl Network {
         }
         let socket = self.get_mut(id)?;
         let is_unix = socket.family == Family::Unix;
-        // A negative one is a very large one; Linux takes one more than was asked for.
+        // A negative backlog is a very large one; Linux accepts one connection more than the
+        // backlog.
         let backlog = usize::try_from(backlog).unwrap_or(SOMAXCONN).min(SOMAXCONN);
         let backlog = backlog + 1;
         socket.credentials = who;
@@ -64,7 +65,7 @@ impl Network {
         Ok(())
     }
 
-    /// Sockets that share a port by `SO_REUSEADDR` may not both listen.
+    /// Checks that no other listener has the port: `SO_REUSEADDR` does not let two sockets listen.
     fn check_listeners(&self, id: SocketId) -> Result<(), Errno> {
         use super::options::so::REUSEPORT;
         let own = self.get(id)?;
@@ -87,7 +88,7 @@ impl Network {
         }
     }
 
-    /// The listener for connections to an address.
+    /// Returns the listener for connections to an address.
     pub(super) fn listener(&self, to: SocketAddr) -> Result<SocketId, Errno> {
         let mut best = None;
         for &id in self.at_port(Type::Stream, to.port()) {
@@ -166,7 +167,7 @@ impl Network {
         self.join(id, to, who)
     }
 
-    /// Whether a socket may connect now; its last failure is told first.
+    /// Checks that a socket may connect now. The error of its last attempt is reported first.
     pub(super) fn check_idle(&mut self, id: SocketId) -> Result<(), Errno> {
         match &self.get(id)?.state {
             State::Idle | State::Disconnected => self.take_error(id),
@@ -177,7 +178,7 @@ impl Network {
         }
     }
 
-    /// Puts a connection into the backlog of a listener, or lets `id` wait for room.
+    /// Puts a connection into the backlog of a listener, or makes `id` wait for room.
     pub(super) fn join(
         &mut self,
         id: SocketId,
@@ -227,7 +228,7 @@ impl Network {
         Ok(Connecting::Done)
     }
 
-    /// Gives up waiting for room in a backlog.
+    /// Stops waiting for room in a backlog.
     pub fn cancel_connecting(&mut self, id: SocketId) {
         let Ok(socket) = self.get_mut(id) else {
             return;
@@ -242,7 +243,7 @@ impl Network {
         }
     }
 
-    /// The listener of a socket that waits for room is gone.
+    /// Refuses a socket that waits for room in the backlog of a closed listener.
     pub(super) fn refuse(&mut self, id: SocketId) {
         if let Ok(socket) = self.get_mut(id) {
             socket.state = State::Idle;
@@ -254,7 +255,7 @@ impl Network {
     /// Takes a connection out of the backlog.
     ///
     /// # Errors
-    /// `EAGAIN` if there is none, `EINVAL` if it does not listen, `EOPNOTSUPP`.
+    /// `EAGAIN` if there is none, `EINVAL` if the socket does not listen, `EOPNOTSUPP`.
     pub fn accept(&mut self, id: SocketId) -> Result<SocketId, Errno> {
         let socket = self.get_mut(id)?;
         let (kind, closed) = (socket.kind, socket.read_closed);
@@ -282,7 +283,7 @@ impl Network {
         }
     }
 
-    /// Ends one or both directions: bit 0 of `how` receiving, bit 1 sending.
+    /// Ends one or both directions: bit 0 of `how` is receiving, bit 1 is sending.
     ///
     /// # Errors
     /// `ENOTCONN`, `EOPNOTSUPP`.
@@ -318,7 +319,7 @@ impl Network {
             self.with_wire(|wire, net| wire.finish(flow, net));
         }
         if let Some(ends) = channel {
-            // The bits are those of the device.
+            // Bits 0 and 1 of `how` are the flags of the device's shutdown packets.
             self.finish_vsock(ends, how);
         }
         if let Some(peer) = peer
@@ -329,14 +330,14 @@ impl Network {
             other.write_closed |= tells_both && how & 1 != 0;
             self.touch(peer, [1, 1]);
         }
-        // Linux notes it all the same.
+        // Linux records the shutdown although it returns the error.
         match is_idle {
             true => Err(Errno::ENOTCONN),
             false => Ok(()),
         }
     }
 
-    /// Tells the other end of a socket that was closed.
+    /// Tells the peer of a closed socket that its end is gone.
     pub(super) fn leave_peer(&mut self, id: SocketId, socket: &Socket) {
         let Some(peer) = socket.peer else {
             return;
@@ -367,10 +368,10 @@ impl Network {
         self.touch(peer, [1, 1]);
     }
 
-    /// Sends bytes over a connection; the result is how many the other end took.
+    /// Sends bytes over a connection; returns how many the other end took.
     ///
     /// # Errors
-    /// `EAGAIN` if it takes none now, `EPIPE`, `ENOTCONN`, an error that is pending.
+    /// `EAGAIN` if the other end takes none now, `EPIPE`, `ENOTCONN`, a pending error.
     pub fn send(
         &mut self,
         id: SocketId,
@@ -431,8 +432,8 @@ impl Network {
         Ok(count)
     }
 
-    /// The first thing sent to a TCP socket that was closed is answered by a reset; after
-    /// that the connection is broken.
+    /// Sends to a TCP peer that is closed: the peer answers the first segment with a reset, so the
+    /// connection is broken from then on.
     fn send_after_close(&mut self, id: SocketId, count: usize) -> Result<usize, Errno> {
         let socket = self.get_mut(id)?;
         if !socket.is_tcp() {

@@ -1,4 +1,4 @@
-//! Datagrams: UDP and Unix ones.
+//! UDP and Unix datagrams.
 
 use super::address::{Address, Family};
 use super::interfaces::LOOPBACK_MTU;
@@ -11,7 +11,7 @@ use crate::vfs::process::FileId;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 impl Network {
-    /// Gives a UDP socket a default destination, from which alone it receives then.
+    /// Gives a UDP socket a default destination. The socket then receives from that address only.
     ///
     /// # Errors
     /// `ENETUNREACH`, `EAGAIN` if no port is free.
@@ -30,7 +30,7 @@ impl Network {
         Ok(())
     }
 
-    /// The address that datagrams to `to` come from, and the address that `to` really is.
+    /// Returns the source address of datagrams to `to`, and `to` with the wildcard resolved.
     fn endpoints(&self, to: SocketAddr) -> Result<(IpAddr, SocketAddr), Errno> {
         Ok(match self.route(to.ip())? {
             Route::Loopback { source, to: ip } => (source, SocketAddr::new(ip, to.port())),
@@ -41,7 +41,7 @@ impl Network {
     /// Gives a Unix datagram socket a default destination.
     ///
     /// # Errors
-    /// `EPROTOTYPE`; `EPERM` if that one is connected elsewhere.
+    /// `EPROTOTYPE`; `EPERM` if the destination is connected to another socket.
     pub fn connect_unix_datagram(&mut self, id: SocketId, to: SocketId) -> Result<(), Errno> {
         self.check_datagram_target(id, to)?;
         let remote = self.get(to)?.local.clone();
@@ -54,7 +54,7 @@ impl Network {
         Ok(())
     }
 
-    /// Takes the default destination away.
+    /// Removes the default destination.
     ///
     /// # Errors
     /// `EBADF`.
@@ -77,11 +77,10 @@ impl Network {
         }
     }
 
-    /// Sends a datagram to a Unix socket, or to the default destination. The error
-    /// `EAGAIN` comes with the inode whose change ends the wait.
+    /// Sends a datagram to a Unix socket, or to the default destination.
     ///
     /// # Errors
-    /// `EAGAIN` if its queue is full, `ENOTCONN`, `ECONNREFUSED`, `EMSGSIZE`, `EPIPE`.
+    /// `EAGAIN` if the receiver's queue is full, `ENOTCONN`, `ECONNREFUSED`, `EMSGSIZE`, `EPIPE`.
     pub fn send_unix(
         &mut self,
         id: SocketId,
@@ -114,13 +113,13 @@ impl Network {
         Ok(bytes.len())
     }
 
-    /// Sends a UDP datagram to an address, or to the default destination. One that nobody
-    /// receives is lost. With a `segment` that is not 0 it is as many as there are pieces of that
-    /// length, the last of which may be shorter.
+    /// Sends a UDP datagram to an address, or to the default destination. A datagram without a
+    /// receiver is lost. A `segment` other than 0 cuts `bytes` into datagrams of that length; the
+    /// last one may be shorter.
     ///
     /// # Errors
-    /// `EDESTADDRREQ`, `ENETUNREACH`, `EMSGSIZE`; `EINVAL` for too many; `ECONNREFUSED` for the one
-    /// before.
+    /// `EDESTADDRREQ`, `ENETUNREACH`, `EMSGSIZE`; `EINVAL` for too many datagrams; `ECONNREFUSED`
+    /// if an earlier datagram had no receiver.
     pub fn send_udp(
         &mut self,
         id: SocketId,
@@ -163,7 +162,8 @@ impl Network {
         Ok(bytes.len())
     }
 
-    /// The length of the datagrams that are made of `length` bytes; none if that is one.
+    /// Returns the length of the datagrams that `length` bytes are cut into; none if they are one
+    /// datagram.
     fn check_segment(
         &self,
         segment: u16,
@@ -171,7 +171,7 @@ impl Network {
         to: IpAddr,
         route: &Route,
     ) -> Result<Option<u16>, Errno> {
-        /// Most datagrams (`UDP_MAX_SEGMENTS`).
+        /// Most datagrams of one call (`UDP_MAX_SEGMENTS`).
         const MOST: usize = 128;
         let size = usize::from(segment);
         let mtu = match (route, &self.wire) {
@@ -186,8 +186,8 @@ impl Network {
         }
     }
 
-    /// Puts a datagram, or several in one piece, into the queue of a socket, as far as there is
-    /// room.
+    /// Puts a datagram, or several in one piece, into the queue of a socket. Datagrams without room
+    /// are dropped.
     pub(super) fn take_datagrams(
         &mut self,
         id: SocketId,
@@ -218,7 +218,7 @@ impl Network {
         Ok(())
     }
 
-    /// The UDP socket that gets a datagram: the one that fits best.
+    /// Returns the UDP socket that receives a datagram: the one with the most specific match.
     pub(super) fn receiver(&self, to: SocketAddr, from: SocketAddr) -> Option<SocketId> {
         let rank = |id: &SocketId| {
             let socket = self.get(*id).ok()?;

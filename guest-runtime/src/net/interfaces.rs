@@ -1,4 +1,4 @@
-//! The network interfaces and routes, as programs are told of them.
+//! The network interfaces and routes that programs see.
 
 use super::Network;
 use alloc::vec;
@@ -7,21 +7,21 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Flags of an interface (netdevice(7)).
 pub mod flag {
-    /// It is running.
+    /// The interface is up (`IFF_UP`).
     pub const UP: u32 = 1;
-    /// It has a broadcast address.
+    /// The interface has a broadcast address (`IFF_BROADCAST`).
     pub const BROADCAST: u32 = 2;
-    /// It leads back to this machine.
+    /// The interface is a loopback interface (`IFF_LOOPBACK`).
     pub const LOOPBACK: u32 = 8;
-    /// Its resources are there.
+    /// The interface's resources are allocated (`IFF_RUNNING`).
     pub const RUNNING: u32 = 0x40;
-    /// Its cable is plugged in.
+    /// The carrier is present (`IFF_LOWER_UP`).
     pub const LOWER_UP: u32 = 0x1_0000;
 }
 
-/// Number of the loopback interface and of the one that leads out of the VM.
+/// Index of the loopback interface.
 pub const LOOPBACK: u32 = 1;
-/// See [`LOOPBACK`].
+/// Index of the interface that leads out of the VM.
 pub const ETHERNET: u32 = 2;
 
 /// Largest IP packet over the loopback interface, bytes.
@@ -30,16 +30,16 @@ pub const LOOPBACK_MTU: usize = 65_536;
 /// Packets and bytes that went through an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Their bytes, with Ethernet headers.
+    /// Bytes of the packets, with Ethernet headers.
     pub bytes: u64,
-    /// Those among them that were damaged.
+    /// Number of damaged packets among them.
     pub errors: u64,
 }
 
 impl Traffic {
-    /// Counts one more packet of `length` bytes.
+    /// Counts a packet of `length` bytes.
     pub fn add(&mut self, length: usize) {
         self.packets += 1;
         self.bytes += length as u64;
@@ -49,9 +49,9 @@ impl Traffic {
 /// A network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// Its number, from 1.
+    /// Index of the interface, from 1.
     pub index: u32,
-    /// Its name.
+    /// Name of the interface.
     pub name: &'static str,
     /// Set of [`flag`]s.
     pub flags: u32,
@@ -59,27 +59,27 @@ pub struct Interface {
     pub mac: [u8; 6],
     /// Largest IP packet, bytes.
     pub mtu: u32,
-    /// Its addresses and the lengths of their networks' prefixes, bits.
+    /// Addresses of the interface, each with its prefix length, bits.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// What it has received and sent. What stays in the VM is no packet.
+    /// Packets received and sent. Data within the VM is not counted.
     pub traffic: [Traffic; 2],
 }
 
-/// A way to a network.
+/// A route to a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteEntry {
     /// Address and prefix length of the network.
     pub network: (IpAddr, u8),
-    /// The next host; none if the network is directly there.
+    /// The gateway; none if the network is on the link.
     pub gateway: Option<IpAddr>,
-    /// The address that packets come from, where there is no gateway.
+    /// Source address of packets, for routes without a gateway.
     pub source: Option<IpAddr>,
-    /// Number of the interface.
+    /// Index of the interface.
     pub interface: u32,
 }
 
 impl Interface {
-    /// The interface that leads back.
+    /// Returns the loopback interface.
     fn loopback() -> Interface {
         Interface {
             index: LOOPBACK,
@@ -95,13 +95,13 @@ impl Interface {
         }
     }
 
-    /// Whether it is the loopback interface.
+    /// Whether this is the loopback interface.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.flags & flag::LOOPBACK != 0
     }
 
-    /// Its IPv4 address and the length of its prefix.
+    /// Returns the IPv4 address and its prefix length.
     #[must_use]
     pub fn ipv4(&self) -> Option<(Ipv4Addr, u8)> {
         let mut addresses = self.addresses.iter();
@@ -111,7 +111,7 @@ impl Interface {
         })
     }
 
-    /// The address of all hosts of the network of its IPv4 address, if there is one.
+    /// Returns the broadcast address of the IPv4 network, if there is one.
     #[must_use]
     pub fn broadcast(&self) -> Option<Ipv4Addr> {
         let (address, length) = self.ipv4()?;
@@ -120,14 +120,14 @@ impl Interface {
     }
 }
 
-/// The mask of an IPv4 prefix.
+/// Returns the mask of an IPv4 prefix.
 #[must_use]
 pub fn netmask(length: u8) -> Ipv4Addr {
     let mask = u32::MAX.checked_shl(32 - u32::from(length.min(32)));
     Ipv4Addr::from_bits(mask.unwrap_or(0))
 }
 
-/// The network that an address with this prefix is in.
+/// Returns the network of an address with this prefix length.
 #[must_use]
 pub fn network_of(address: IpAddr, length: u8) -> IpAddr {
     match address {
@@ -142,13 +142,13 @@ pub fn network_of(address: IpAddr, length: u8) -> IpAddr {
 }
 
 impl Network {
-    /// All interfaces, in the order of their numbers.
+    /// Returns all interfaces, ordered by index.
     #[must_use]
     pub fn interfaces(&self) -> Vec<Interface> {
         let mut loopback = Interface::loopback();
         if self.wire.is_none() {
-            // All of 127.0.0.0/8 is here. If this were the only address, getaddrinfo(3) with
-            // AI_ADDRCONFIG would not even know 127.0.0.1.
+            // All of 127.0.0.0/8 is local. With one address only, getaddrinfo(3) with AI_ADDRCONFIG
+            // does not find 127.0.0.1.
             let second = Ipv4Addr::new(127, 0, 0, 2);
             loopback.addresses.insert(1, (second.into(), 8));
         }
@@ -157,8 +157,7 @@ impl Network {
         interfaces
     }
 
-    /// The routes out of the VM: default gateways first, then the networks that are
-    /// directly there.
+    /// Returns the routes out of the VM: default gateways first, then networks on the link.
     #[must_use]
     pub fn routes(&self) -> Vec<RouteEntry> {
         let Some(wire) = &self.wire else {

@@ -1,8 +1,8 @@
-//! Sockets: Unix sockets, TCP and UDP, and those of `AF_VSOCK`, within this VM and beyond it.
+//! Sockets: Unix, TCP, UDP and `AF_VSOCK` sockets, within this VM and to other hosts.
 //!
-//! Where both ends of a connection are sockets of one VM, bytes go from the sender's memory
-//! into the queue of the receiver, without packets. [`Network::route`] decides where an
-//! address leads; what leaves the VM goes through [`wire`], or through [`vsock`] to the host.
+//! If both ends of a connection are sockets of one VM, bytes go from the sender's memory into the
+//! receiver's queue, without packets. [`Network::route`] decides where an address leads. Packets
+//! leave the VM through [`wire`], or through [`vsock`] to the host.
 
 pub mod address;
 mod connection;
@@ -36,9 +36,9 @@ pub use connection::Connecting;
 
 /// Most sockets of a VM.
 const MAX_SOCKETS: usize = 1 << 16;
-/// Ports that are given to who asks for none (`ip_local_port_range`).
+/// Ports for sockets that ask for any port (`ip_local_port_range`).
 pub const EPHEMERAL: core::ops::RangeInclusive<u16> = 32_768..=60_999;
-/// Ports below this are the superuser's.
+/// Ports below this one need the superuser.
 const PRIVILEGED: u16 = 1024;
 
 /// Where packets to an address go.
@@ -46,77 +46,77 @@ const PRIVILEGED: u16 = 1024;
 pub enum Route {
     /// To a socket of this VM.
     Loopback {
-        /// The address that it sees as the sender's unless that is bound.
+        /// The source address, unless the sender is bound.
         source: IpAddr,
-        /// The address itself, which the wildcard is not.
+        /// The destination address; never the wildcard.
         to: IpAddr,
     },
     /// Out of the VM.
     Wire {
-        /// The address that they come from unless the sender is bound.
+        /// The source address, unless the sender is bound.
         source: IpAddr,
     },
 }
 
-/// What receiving gave.
+/// The result of receiving.
 #[derive(Debug)]
 pub struct Received {
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// Length of the message, which may be more.
+    /// Length of the message, bytes, which may be more than `bytes`.
     pub length: usize,
-    /// Who sent it.
+    /// Address of the sender.
     pub from: Address,
-    /// The same, as a process.
+    /// Credentials of the sender.
     pub who: Ucred,
-    /// Descriptions that came with it, which the receiver owns now.
+    /// Descriptions that came with the message (`SCM_RIGHTS`); the receiver owns them now.
     pub rights: Vec<FileId>,
-    /// It is several datagrams, each of so many bytes, but for the last.
+    /// The message is several datagrams of this length, bytes; the last may be shorter.
     pub segment: Option<u16>,
 }
 
-/// What is left over of a socket that was closed: the caller releases it.
+/// Resources of a closed socket that the caller must release.
 #[derive(Debug, Default)]
 pub struct Leftovers {
-    /// Descriptions that were under way.
+    /// Descriptions in messages that were not received.
     pub rights: Vec<FileId>,
     /// Inodes of socket files.
     pub files: Vec<Ino>,
 }
 
-/// All sockets.
+/// All sockets of the VM.
 #[derive(Debug, Default)]
 pub struct Network {
     sockets: BTreeMap<SocketId, Socket>,
     last: u64,
-    /// Sockets bound to each port, TCP ones and UDP ones.
+    /// Sockets bound to each port: TCP, then UDP.
     ports: [BTreeMap<u16, Vec<SocketId>>; 2],
-    /// The port that was given last.
+    /// The ephemeral port that was assigned last.
     last_port: u16,
     names: BTreeMap<Box<[u8]>, SocketId>,
     files: BTreeMap<Ino, SocketId>,
-    /// Inodes of sockets to which something has happened.
+    /// Inodes of sockets whose state has changed.
     pub changed: Vec<Ino>,
-    /// The network beyond this VM, if there is one.
+    /// The network interface, if there is one.
     wire: Option<Box<Wire>>,
     /// `AF_VSOCK` sockets bound to each port.
     vsock_ports: BTreeMap<u32, Vec<SocketId>>,
-    /// The port of those that was given last.
+    /// The `AF_VSOCK` port that was assigned last.
     last_vsock_port: u32,
-    /// The socket device, if there is one.
+    /// The virtio socket device, if there is one.
     vsock: Option<Box<Vsock>>,
 }
 
 impl Network {
-    /// Where packets to an address go; the wildcard is this VM.
+    /// Returns where packets to an address go; the wildcard is this VM.
     ///
     /// # Errors
-    /// `ENETUNREACH`.
+    /// `ENETUNREACH` if no route leads there.
     pub fn route(&self, to: IpAddr) -> Result<Route, Errno> {
         let loopback = |source: IpAddr, to| Ok(Route::Loopback { source, to });
         let (local4, local6) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
         match to {
-            // All of 127.0.0.0/8 is here; the sender's address is the first one.
+            // All of 127.0.0.0/8 is local; the source address is 127.0.0.1.
             IpAddr::V4(ip) if ip.is_loopback() => loopback(local4, to),
             IpAddr::V4(ip) if ip.is_unspecified() => loopback(local4, local4),
             IpAddr::V6(ip) if ip.is_loopback() || ip.is_unspecified() => loopback(local6, local6),
@@ -128,19 +128,19 @@ impl Network {
         }
     }
 
-    /// Whether an address is that of an interface.
+    /// Whether an interface has this address.
     fn has_address(&self, ip: IpAddr) -> bool {
         let wire = self.wire.as_ref();
         ip.is_loopback() || wire.is_some_and(|wire| wire.has_address(ip))
     }
 
-    /// Whether there is a device from which something may come.
+    /// Whether there is a device that may receive packets.
     #[must_use]
     pub fn has_device(&self) -> bool {
         self.wire.is_some() || self.vsock.is_some()
     }
 
-    /// Whether something has come.
+    /// Whether a device has received packets.
     #[inline]
     #[must_use]
     pub fn is_pending(&self) -> bool {
@@ -148,7 +148,7 @@ impl Network {
             || self.vsock.as_ref().is_some_and(|vsock| vsock.is_pending())
     }
 
-    /// When to look at the devices though nothing comes, ns of `CLOCK_MONOTONIC`.
+    /// Returns when to poll the devices without an interrupt, ns of `CLOCK_MONOTONIC`.
     #[must_use]
     pub fn next_time(&self) -> Option<u64> {
         let wire = self.wire.as_ref().and_then(|wire| wire.next_time());
@@ -156,8 +156,7 @@ impl Network {
         wire.into_iter().chain(vsock).min()
     }
 
-    /// Looks at what has come, and does what time asks for: it is `now`, ns of
-    /// `CLOCK_MONOTONIC`.
+    /// Processes received packets and expired timers; `now` is in ns of `CLOCK_MONOTONIC`.
     pub fn poll_devices(&mut self, now: u64) {
         self.poll_wire();
         self.with_vsock(|vsock, net| vsock.poll(now, net));
@@ -177,7 +176,7 @@ impl Network {
         Ok(id)
     }
 
-    /// A socket.
+    /// Returns a socket.
     ///
     /// # Errors
     /// `EBADF` if it is closed.
@@ -185,7 +184,7 @@ impl Network {
         self.sockets.get(&id).ok_or(Errno::EBADF)
     }
 
-    /// A socket, for changing.
+    /// Returns a socket, mutably.
     ///
     /// # Errors
     /// `EBADF` if it is closed.
@@ -193,15 +192,15 @@ impl Network {
         self.sockets.get_mut(&id).ok_or(Errno::EBADF)
     }
 
-    /// All sockets, in the order in which they were made.
+    /// Iterates over all sockets in the order of their creation.
     pub fn iter(&self) -> impl Iterator<Item = &Socket> {
         self.sockets.values()
     }
 
-    /// Two connected Unix sockets (`socketpair`).
+    /// Creates two connected Unix sockets (`socketpair`).
     ///
     /// # Errors
-    /// `ENFILE`.
+    /// `ENFILE` if there are too many sockets.
     pub fn pair(&mut self, kind: Type, who: Ucred) -> Result<[SocketId; 2], Errno> {
         let mut make = || {
             let socket = Socket {
@@ -217,12 +216,12 @@ impl Network {
         Ok([first, second])
     }
 
-    /// Something came in for a socket, or its state changed.
+    /// Reports that a socket received something, or that its state changed.
     fn touch_input(&mut self, id: SocketId) {
         self.touch(id, [1, 0]);
     }
 
-    /// There is room for sending, or its state changed.
+    /// Reports that a socket has room for sending, or that its state changed.
     fn touch_output(&mut self, id: SocketId) {
         self.touch(id, [0, 1]);
     }
@@ -236,10 +235,10 @@ impl Network {
         }
     }
 
-    /// Takes the error of a socket that is pending, which is reported once.
+    /// Takes the pending error of a socket, so that it is reported once.
     ///
     /// # Errors
-    /// That one.
+    /// The pending error.
     fn take_error(&mut self, id: SocketId) -> Result<(), Errno> {
         match self.get_mut(id)?.error.take() {
             Some(error) => Err(error),
@@ -247,10 +246,10 @@ impl Network {
         }
     }
 
-    /// Whether a socket may send.
+    /// Checks that a socket may send.
     ///
     /// # Errors
-    /// An error that is pending, or `EPIPE`.
+    /// The pending error, or `EPIPE`.
     fn check_sending(&mut self, id: SocketId) -> Result<(), Errno> {
         self.take_error(id)?;
         match self.get(id)?.write_closed {
@@ -263,13 +262,13 @@ impl Network {
         &mut self.ports[usize::from(kind == Type::Datagram)]
     }
 
-    /// Sockets bound to a port.
+    /// Returns the sockets bound to a port.
     fn at_port(&self, kind: Type, port: u16) -> &[SocketId] {
         let table = &self.ports[usize::from(kind == Type::Datagram)];
         table.get(&port).map_or(&[], Vec::as_slice)
     }
 
-    /// Binds an internet socket to an address and port, or to a free port if that is 0.
+    /// Binds an internet socket to an address and port; port 0 asks for a free one.
     ///
     /// # Errors
     /// `EINVAL` if it is bound, `EADDRNOTAVAIL`, `EADDRINUSE`, `EACCES`.
@@ -295,7 +294,7 @@ impl Network {
         Ok(())
     }
 
-    /// Whether another socket keeps `id` from having an address.
+    /// Whether another socket prevents `id` from having an address.
     fn is_taken(&self, id: SocketId, ip: IpAddr, port: u16) -> bool {
         let Ok(own) = self.get(id) else {
             return false;
@@ -312,8 +311,8 @@ impl Network {
             })
     }
 
-    /// Begins with a port that nobody can foresee (RFC 6056). Peers do not take connections for
-    /// those of an earlier VM with the same address then.
+    /// Starts the ephemeral ports at an unpredictable port (RFC 6056). So peers do not mistake
+    /// connections for old ones of an earlier VM with the same address.
     pub fn choose_first_port(&mut self, random: u64) {
         let offset = random % u64::from(EPHEMERAL.end() - EPHEMERAL.start());
         self.last_port = EPHEMERAL.start() + offset as u16;
@@ -325,7 +324,7 @@ impl Network {
                 port if EPHEMERAL.contains(&port) && port != *EPHEMERAL.end() => port + 1,
                 _ => *EPHEMERAL.start(),
             };
-            // Nobody shares a port that it did not ask for.
+            // A socket shares no port that it did not ask for.
             let kind = self.get(id)?.kind;
             if self.at_port(kind, self.last_port).is_empty()
                 || !self.is_taken(id, ip, self.last_port)
@@ -336,7 +335,7 @@ impl Network {
         Err(Errno::EADDRINUSE)
     }
 
-    /// Gives a socket a port for sending from `ip`, if it has none.
+    /// Binds a socket to a free port of `ip`, if it is not bound.
     fn bind_for_sending(&mut self, id: SocketId, ip: IpAddr) -> Result<(), Errno> {
         match self.get(id)?.bound {
             true => Ok(()),
@@ -344,7 +343,7 @@ impl Network {
         }
     }
 
-    /// Binds a Unix socket to a name outside the file system; an empty one asks for any.
+    /// Binds a Unix socket to an abstract name; an empty name asks for a free one.
     ///
     /// # Errors
     /// `EINVAL` if it is bound, `EADDRINUSE`.
@@ -362,7 +361,7 @@ impl Network {
         Ok(())
     }
 
-    /// A name that nobody has, for a Unix socket that asks for any.
+    /// Returns an unused abstract name for a Unix socket.
     #[must_use]
     pub fn free_name(&mut self) -> Vec<u8> {
         loop {
@@ -374,8 +373,8 @@ impl Network {
         }
     }
 
-    /// Binds a Unix socket to the socket file `ino`, which the caller retains until
-    /// [`Leftovers`] tells otherwise.
+    /// Binds a Unix socket to the socket file `ino`. The caller retains the inode until
+    /// [`Leftovers`] contains it.
     ///
     /// # Errors
     /// `EINVAL` if it is bound.
@@ -391,23 +390,23 @@ impl Network {
         Ok(())
     }
 
-    /// The Unix socket with a name outside the file system.
+    /// Returns the Unix socket with an abstract name.
     ///
     /// # Errors
-    /// `ECONNREFUSED`.
+    /// `ECONNREFUSED` if no socket has this name.
     pub fn find_abstract(&self, name: &[u8]) -> Result<SocketId, Errno> {
         self.names.get(name).copied().ok_or(Errno::ECONNREFUSED)
     }
 
-    /// The Unix socket that is bound to a socket file.
+    /// Returns the Unix socket that is bound to a socket file.
     ///
     /// # Errors
-    /// `ECONNREFUSED`.
+    /// `ECONNREFUSED` if no socket is bound to the file.
     pub fn find_file(&self, ino: Ino) -> Result<SocketId, Errno> {
         self.files.get(&ino).copied().ok_or(Errno::ECONNREFUSED)
     }
 
-    /// Closes a socket, and what nobody has accepted from it.
+    /// Closes a socket and the connections in its backlog.
     pub fn close(&mut self, id: SocketId) -> Leftovers {
         let mut left = Leftovers::default();
         let (first, mut closing) = (id, Vec::from([id]));
@@ -425,7 +424,7 @@ impl Network {
                 self.with_wire(|wire, net| wire.close_listener(id, net));
             }
             self.leave_peer(id, &socket);
-            // Who was not accepted is reset.
+            // Connections that were not accepted are reset.
             self.leave_wire(&socket, id != first);
             self.leave_vsock(&socket);
             left.rights.append(&mut socket.queue.clear());
@@ -456,11 +455,11 @@ impl Network {
         }
     }
 
-    /// Takes bytes of a stream or a message out of the queue of a socket, or only looks at
-    /// them.
+    /// Takes bytes of a stream, or a message, out of the queue of a socket. With `peek` they stay
+    /// in the queue.
     ///
     /// # Errors
-    /// `EAGAIN` if there are none yet, `ENOTCONN`, an error that is pending.
+    /// `EAGAIN` if there are none yet, `ENOTCONN`, a pending error.
     pub fn receive(&mut self, id: SocketId, most: usize, peek: bool) -> Result<Received, Errno> {
         let socket = self.get(id)?;
         if socket.queue.is_empty() {
@@ -482,9 +481,9 @@ impl Network {
         received
     }
 
-    /// What receiving from an empty queue gives.
+    /// Returns the result of receiving from an empty queue.
     fn receive_nothing(&mut self, id: SocketId) -> Result<Received, Errno> {
-        // A connection that broke after its orderly end is still at its end.
+        // A connection that broke after an orderly end of the peer still reports end of file.
         if self.get(id)?.error != Some(Errno::EPIPE) {
             self.take_error(id)?;
         }
@@ -569,9 +568,9 @@ impl Network {
     }
 }
 
-/// Whether two sockets of one port are in each other's way.
+/// Whether the addresses of two sockets with one port conflict.
 fn overlaps((a, a_ip): (&Socket, IpAddr), (b, b_ip): (&Socket, IpAddr)) -> bool {
-    /// Whether the socket takes everything of the family of `other`.
+    /// Whether the socket has a wildcard address that covers the family of `other`.
     fn takes(socket: &Socket, ip: IpAddr, other: IpAddr) -> bool {
         ip.is_unspecified()
             && match ip {

@@ -1,5 +1,5 @@
-//! Routing netlink (netlink(7), rtnetlink(7)): questions about interfaces, addresses and
-//! routes. Nothing can be changed: addresses and routes are given with the VM.
+//! Routing netlink (netlink(7), rtnetlink(7)): requests about interfaces, addresses and routes. All
+//! of them are read-only: the settings of the VM give addresses and routes.
 
 use super::Network;
 use super::address::{AF_INET, AF_INET6, Address};
@@ -40,7 +40,7 @@ mod flag {
 mod kind {
     pub const ERROR: u16 = 2;
     pub const DONE: u16 = 3;
-    /// Lower ones are about netlink itself.
+    /// Lower types are control messages of netlink itself.
     pub const FIRST: u16 = 16;
     pub const NEW_LINK: u16 = 16;
     pub const GET_LINK: u16 = 18;
@@ -57,13 +57,13 @@ mod scope {
     pub const HOST: u8 = 254;
 }
 
-/// Interfaces and routes to tell of.
+/// The interfaces and routes that requests are answered from.
 pub(super) struct Facts {
     pub interfaces: Vec<Interface>,
     pub routes: Vec<RouteEntry>,
 }
 
-/// A message being made: its header's length is set when it is ended.
+/// A message under construction: the end sets the length in its header.
 struct Builder<'a> {
     bytes: &'a mut Vec<u8>,
     start: usize,
@@ -116,7 +116,7 @@ fn family(address: IpAddr) -> u8 {
     }
 }
 
-/// Whether a dump for `wanted` (0: all) has this address.
+/// Whether a dump for the family `wanted` (0: all) includes this address.
 fn is_wanted(wanted: u8, address: IpAddr) -> bool {
     wanted == 0 || wanted == family(address)
 }
@@ -126,7 +126,7 @@ fn link(bytes: &mut Vec<u8>, header: Header, interface: &Interface) {
     /// `ARPHRD_ETHER` and `ARPHRD_LOOPBACK`
     const TYPES: [u16; 2] = [1, 772];
     const QUEUE: u32 = 1000;
-    /// `IF_OPER_UNKNOWN`, which loopback is, and `IF_OPER_UP`
+    /// `IF_OPER_UP` (Ethernet) and `IF_OPER_UNKNOWN` (loopback).
     const STATES: [u8; 2] = [6, 0];
     let is_loopback = usize::from(interface.is_loopback());
     // `struct ifinfomsg`
@@ -145,7 +145,7 @@ fn link(bytes: &mut Vec<u8>, header: Header, interface: &Interface) {
     message.text(6, "noqueue");
     message.attribute(1, &interface.mac);
     message.attribute(2, &[if interface.is_loopback() { 0 } else { 0xff }; 6]);
-    // `struct rtnl_link_stats64` and its 32-bit form; the rest are errors of other kinds.
+    // `struct rtnl_link_stats64` and its 32-bit form; the rest are other error counters.
     let [received, sent] = interface.traffic;
     let counts = [
         [received.packets, sent.packets],
@@ -181,7 +181,7 @@ fn address(bytes: &mut Vec<u8>, header: Header, interface: &Interface, entry: (I
         message.text(3, interface.name);
     }
     message.number(8, PERMANENT.into());
-    // `struct ifa_cacheinfo`: valid for ever.
+    // `struct ifa_cacheinfo`: valid forever.
     message.attribute(6, [u32::MAX, u32::MAX, 0, 0].as_bytes());
 }
 
@@ -226,7 +226,7 @@ fn route(bytes: &mut Vec<u8>, header: Header, entry: &RouteEntry) {
     message.number(4, entry.interface);
 }
 
-/// The interface that a `RTM_GETLINK` which is no dump asks for.
+/// Returns the interface that an `RTM_GETLINK` request without a dump asks for.
 fn find<'f>(body: &[u8], facts: &'f Facts) -> Result<&'f Interface, Errno> {
     const BODY: usize = 16;
     const NAME: u16 = 3;
@@ -255,7 +255,7 @@ fn find<'f>(body: &[u8], facts: &'f Facts) -> Result<&'f Interface, Errno> {
     found.ok_or(Errno::ENODEV)
 }
 
-/// Appends what a request asks for. Result: whether it is a dump, which has an end.
+/// Appends the answer to a request. Returns whether the answer is a dump, which needs `NLMSG_DONE`.
 fn serve(
     bytes: &mut Vec<u8>,
     request: Header,
@@ -300,7 +300,7 @@ fn serve(
     Ok(is_dump)
 }
 
-/// The answers to the requests in `bytes`, for the socket with this number; each is a
+/// Returns the answers to the requests in `bytes`, for the socket with this port. Each answer is a
 /// datagram.
 pub(super) fn answer(bytes: &[u8], port: u32, facts: &Facts) -> Vec<Vec<u8>> {
     let mut answers = Vec::new();
@@ -331,7 +331,7 @@ pub(super) fn answer(bytes: &[u8], port: u32, facts: &Facts) -> Vec<Vec<u8>> {
                 drop(Builder::new(&mut bytes, end, &[0; 4]));
             }
             Ok(false) if request.flags & flag::ACK == 0 => {}
-            // `struct nlmsgerr`: of a request that failed all of it comes back.
+            // `struct nlmsgerr`: a failed request is returned whole.
             Ok(false) => {
                 let body = [&[0; 4], &whole[..HEADER]].concat();
                 drop(Builder::new(&mut bytes, header(kind::ERROR, 0), &body));
@@ -351,12 +351,12 @@ pub(super) fn answer(bytes: &[u8], port: u32, facts: &Facts) -> Vec<Vec<u8>> {
 }
 
 impl Network {
-    /// Gives a netlink socket its number; 0 asks for any. Nothing is announced to groups.
+    /// Binds a netlink socket to a port; 0 asks for any. Groups receive no notifications.
     ///
     /// # Errors
-    /// `EINVAL` if it has another, `EADDRINUSE`, `EOPNOTSUPP` with groups.
+    /// `EINVAL` if the socket has another port, `EADDRINUSE`, `EOPNOTSUPP` with groups.
     pub fn bind_netlink(&mut self, id: SocketId, port: u32, groups: u32) -> Result<(), Errno> {
-        /// Where numbers begin that are no process's, downwards.
+        /// The first port, counted downwards, that is not a process number.
         const FIRST_FREE: u32 = 0u32.wrapping_sub(4097);
         if groups != 0 {
             return Err(Errno::EOPNOTSUPP);
@@ -392,7 +392,7 @@ impl Network {
     /// Sends requests to the kernel, and puts its answers into the socket's queue.
     ///
     /// # Errors
-    /// `ECONNREFUSED` for another destination than the kernel, `EADDRINUSE`.
+    /// `ECONNREFUSED` for a destination other than the kernel, `EADDRINUSE`.
     pub fn send_netlink(
         &mut self,
         id: SocketId,
@@ -415,7 +415,7 @@ impl Network {
         let answers = answer(bytes, port, &facts);
         let socket = self.get_mut(id)?;
         for bytes in answers {
-            // As Linux: who does not read loses answers.
+            // As on Linux, a socket with a full queue loses answers.
             if !socket.has_room_for(bytes.len()) {
                 socket.error = Some(Errno::ENOBUFS);
                 break;
@@ -477,7 +477,7 @@ mod tests {
         [header.as_bytes(), body].concat()
     }
 
-    /// Types of the messages in one datagram, whose headers are right.
+    /// Returns the types of the messages in one datagram, and checks their headers.
     fn kinds(bytes: &[u8]) -> Vec<u16> {
         let mut rest = bytes;
         let mut kinds = vec![];

@@ -1,4 +1,4 @@
-//! Options of sockets: which there are, and what they are at first.
+//! Socket options: their levels, names, ranges and default values.
 
 use super::address::Family;
 use super::socket::Type;
@@ -29,11 +29,11 @@ pub mod vm {
     pub const BUFFER_MAX_SIZE: i32 = 2;
     pub const CONNECT_TIMEOUT_OLD: i32 = 6;
     pub const CONNECT_TIMEOUT: i32 = 8;
-    /// What time limit `connect` has at first, ns.
+    /// Default time limit of `connect`, ns.
     pub const TIMEOUT: u64 = 2_000_000_000;
-    /// Sizes of a buffer at first, and the smallest, bytes.
+    /// Default, smallest and largest size of a buffer, bytes.
     pub(super) const SIZES: [u64; 3] = [256 << 10, 128, 256 << 10];
-    /// No buffer is larger, whatever the program asks for, bytes.
+    /// Upper limit of a buffer, whatever the program asks for, bytes.
     pub(super) const LARGEST: u64 = 8 << 20;
 }
 
@@ -68,7 +68,7 @@ mod tcp {
     pub const USER_TIMEOUT: i32 = 18;
 }
 
-/// Names of options of [`IPPROTO_UDP`], which are types of control messages too.
+/// Names of options of [`IPPROTO_UDP`], which are also types of control messages.
 #[allow(missing_docs, reason = "the names are those of udp(7)")]
 pub mod udp {
     pub const SEGMENT: i32 = 103;
@@ -80,26 +80,25 @@ pub const IPV6_V6ONLY: i32 = 26;
 
 /// Default size of a buffer (`rmem_default`), bytes.
 pub const BUFFER: i32 = 212_992;
-/// Largest size that a program may ask for (`rmem_max`), bytes; twice that is given.
+/// Largest size that a program may ask for (`rmem_max`), bytes; the buffer is twice as large.
 const BUFFER_MAX: i32 = 4 << 20;
 /// Smallest size of a send and of a receive buffer, bytes.
 const BUFFER_MIN: (i32, i32) = (4608, 2304);
 
-/// What values an option may have.
+/// The values that an option may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Range {
-    /// 0, or else 1.
+    /// 0, or 1 for any other value.
     Flag,
-    /// These.
+    /// A value within these bounds, inclusive.
     Of(i32, i32),
-    /// It can only be read.
+    /// Read-only.
     Fixed,
 }
 use Range::{Fixed, Flag, Of};
 
-/// An option that is a number, which the VM keeps and gives back: level, name, first
-/// value, range. What it says has no effect between sockets of one VM, but for those that
-/// [`Options`] has functions for.
+/// Integer options that the VM stores and returns: level, name, default value, range. They have no
+/// effect between sockets of one VM, except those that [`Options`] has methods for.
 const NUMBERS: &[(i32, i32, i32, Range)] = &[
     (SOL_SOCKET, 1, 0, Flag), // SO_DEBUG
     (SOL_SOCKET, so::REUSEADDR, 0, Flag),
@@ -159,25 +158,25 @@ const NUMBERS: &[(i32, i32, i32, Range)] = &[
     (SOL_NETLINK, 12, 0, Flag),         // NETLINK_GET_STRICT_CHK
 ];
 
-/// Options of one socket.
+/// The options of one socket.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Values of [`NUMBERS`] that were set.
     set: BTreeMap<(i32, i32), i32>,
     /// `SO_LINGER`: whether it is on, and seconds.
     pub linger: (bool, i32),
-    /// Longest time that receiving and sending wait, ns; none: for ever.
+    /// Time limits of receiving and sending, ns; none: no limit.
     pub timeouts: [Option<u64>; 2],
     /// Sizes of the receive and send buffers that the program set, bytes.
     buffers: [Option<i32>; 2],
-    /// Those of `AF_VSOCK`.
+    /// The options of `AF_VSOCK` sockets.
     pub vsock: VsockOptions,
 }
 
 /// Options of an `AF_VSOCK` socket.
 #[derive(Debug, Clone, Copy)]
 pub struct VsockOptions {
-    /// Size of the buffer, and its bounds, bytes, by the names in [`vm`].
+    /// Size of the buffer and its bounds, bytes, indexed by the names in [`vm`].
     sizes: [u64; 3],
     /// Time limit of `connect`, ns.
     pub timeout: u64,
@@ -193,22 +192,22 @@ impl Default for VsockOptions {
 }
 
 impl VsockOptions {
-    /// Size of the buffer, bytes.
+    /// Returns the size of the buffer, bytes.
     #[must_use]
     pub fn buffer(&self) -> u32 {
         self.sizes[0].min(vm::LARGEST) as u32
     }
 
-    /// A size, by its name in [`vm`].
+    /// Returns a size by its name in [`vm`].
     #[must_use]
     pub fn size(&self, name: i32) -> Option<u64> {
         self.sizes.get(usize::try_from(name).ok()?).copied()
     }
 
-    /// Sets a size by its name; that of the buffer follows its bounds.
+    /// Sets a size by its name in [`vm`]. The buffer size is clamped to its bounds.
     ///
     /// # Errors
-    /// `ENOPROTOOPT`.
+    /// `ENOPROTOOPT` for an unknown name.
     pub fn set_size(&mut self, name: i32, bytes: u64) -> Result<(), Errno> {
         let index = usize::try_from(name).map_err(|_| Errno::ENOPROTOOPT)?;
         *self.sizes.get_mut(index).ok_or(Errno::ENOPROTOOPT)? = bytes;
@@ -244,7 +243,7 @@ fn find(level: i32, name: i32, family: Family, kind: Type) -> Result<(i32, Range
 }
 
 impl Options {
-    /// The value of an option that is a number.
+    /// Returns the value of an integer option.
     ///
     /// # Errors
     /// `ENOPROTOOPT`, `EOPNOTSUPP`.
@@ -253,10 +252,10 @@ impl Options {
         Ok(self.set.get(&(level, name)).copied().unwrap_or(first))
     }
 
-    /// Sets an option that is a number.
+    /// Sets an integer option.
     ///
     /// # Errors
-    /// As [`number`](Self::number); `EINVAL` out of its range.
+    /// As [`number`](Self::number); `EINVAL` for a value out of range.
     pub fn set_number(
         &mut self,
         (level, name): (i32, i32),
@@ -286,26 +285,27 @@ impl Options {
         self.set.get(&(SOL_SOCKET, name)) == Some(&1)
     }
 
-    /// Whether an IPv6 socket is for IPv6 only.
+    /// Whether an IPv6 socket is for IPv6 only (`IPV6_V6ONLY`).
     #[must_use]
     pub fn is_v6_only(&self) -> bool {
         self.set.get(&(IPPROTO_IPV6, IPV6_V6ONLY)) == Some(&1)
     }
 
-    /// Bytes of each datagram that a UDP socket makes of what is sent at once; 0: it makes one.
+    /// Returns the length of the datagrams that a UDP socket cuts one send into, bytes; 0: it does
+    /// not cut.
     #[must_use]
     pub fn udp_segment(&self) -> u16 {
         let size = self.set.get(&(IPPROTO_UDP, udp::SEGMENT));
         size.map_or(0, |&size| size as u16)
     }
 
-    /// Whether a UDP socket takes several datagrams as one message.
+    /// Whether a UDP socket receives several datagrams as one message (`UDP_GRO`).
     #[must_use]
     pub fn takes_several(&self) -> bool {
         self.set.get(&(IPPROTO_UDP, udp::GRO)) == Some(&1)
     }
 
-    /// What the program has patience for with a peer that is another host.
+    /// Returns the limits for a silent peer on another host.
     #[must_use]
     pub fn patience(&self) -> Patience {
         let value = |name| {
@@ -329,16 +329,16 @@ impl Options {
         }
     }
 
-    /// Sets the size of the receive (0) or send (1) buffer; twice what is asked for is
-    /// given, as Linux does for its own needs.
+    /// Sets the size of the receive (0) or send (1) buffer. As on Linux, the buffer is twice as
+    /// large as the program asks for.
     pub fn set_buffer(&mut self, which: usize, bytes: i32) {
         let least = [BUFFER_MIN.1, BUFFER_MIN.0][which];
         let bytes = bytes.clamp(0, BUFFER_MAX).saturating_mul(2);
         self.buffers[which] = Some(bytes.max(least));
     }
 
-    /// Size of the receive (0) or send (1) buffer, bytes, for a socket whose default
-    /// is `default`.
+    /// Returns the size of the receive (0) or send (1) buffer, bytes; `default` applies if the
+    /// program set none.
     #[must_use]
     pub fn buffer(&self, which: usize, default: i32) -> i32 {
         self.buffers[which].unwrap_or(default)

@@ -1,4 +1,4 @@
-//! What a socket has received and nobody has read yet.
+//! The receive queue of a socket.
 
 use super::address::Address;
 use crate::vfs::process::FileId;
@@ -6,25 +6,25 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// What a message costs besides its bytes, so that empty ones do not come for free.
+/// Cost of a message besides its bytes, so that empty messages count too.
 const OVERHEAD: usize = 512;
-/// Bytes up to which what a stream sends is added to the message before.
+/// Longest message that parts of a stream are merged into, bytes.
 const MERGED: usize = 64 << 10;
 
-/// `struct ucred`: who sent something.
+/// `struct ucred`: the credentials of a sender.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Ucred {
-    /// Process.
+    /// Process number.
     pub pid: u32,
-    /// User.
+    /// User number.
     pub uid: u32,
-    /// Group.
+    /// Group number.
     pub gid: u32,
 }
 
 impl Ucred {
-    /// Nobody known.
+    /// The credentials of an unknown sender.
     pub const NOBODY: Ucred = Ucred {
         pid: 0,
         uid: u32::MAX,
@@ -32,80 +32,80 @@ impl Ucred {
     };
 }
 
-/// A message, or a piece of a stream.
+/// A message, or a part of a stream.
 #[derive(Debug)]
 pub struct Message {
-    /// Its bytes.
+    /// The bytes of the message.
     pub bytes: Vec<u8>,
-    /// How many of them have been read.
+    /// Number of bytes that have been read.
     pub read: usize,
-    /// Who sent it.
+    /// Address of the sender.
     pub from: Address,
-    /// The same, as a process.
+    /// Credentials of the sender.
     pub who: Ucred,
-    /// Descriptions that come with its first byte.
+    /// Descriptions that come with the first byte (`SCM_RIGHTS`).
     pub rights: Vec<FileId>,
-    /// It is several datagrams, each of so many bytes, but for the last.
+    /// The message is several datagrams of this length, bytes; the last may be shorter.
     pub segment: Option<u16>,
 }
 
 impl Message {
-    /// What has not been read.
+    /// Returns the bytes that have not been read.
     #[must_use]
     pub fn rest(&self) -> &[u8] {
         &self.bytes[self.read..]
     }
 }
 
-/// Messages in order.
+/// A queue of messages.
 #[derive(Debug, Default)]
 pub struct Queue {
     messages: VecDeque<Message>,
-    /// Bytes not read, and the overhead of datagrams.
+    /// Unread bytes, and the overhead of datagrams.
     used: usize,
-    /// Bytes not read.
+    /// Number of unread bytes.
     length: usize,
 }
 
 impl Queue {
-    /// Bytes not read.
+    /// Returns the number of unread bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there is no message, not even an empty one.
+    /// Whether the queue has no message, not even an empty one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// Number of messages.
+    /// Returns the number of messages.
     #[must_use]
     pub fn count(&self) -> usize {
         self.messages.len()
     }
 
-    /// What counts against the size of the receive buffer, bytes.
+    /// Returns the size that counts against the receive buffer, bytes.
     #[must_use]
     pub fn used(&self) -> usize {
         self.used
     }
 
-    /// The message that is read next.
+    /// Returns the message that is read next.
     #[must_use]
     pub fn front(&self) -> Option<&Message> {
         self.messages.front()
     }
 
-    /// Adds a message with its boundaries.
+    /// Appends a message with its boundaries.
     pub fn push(&mut self, message: Message) {
         self.length += message.bytes.len();
         self.used += message.bytes.len() + OVERHEAD;
         self.messages.push_back(message);
     }
 
-    /// Adds a piece of a stream, which may become part of the piece before.
+    /// Appends a part of a stream, which may be merged into the last message.
     pub fn append(&mut self, message: Message) {
         self.length += message.bytes.len();
         self.used += message.bytes.len();
@@ -121,7 +121,7 @@ impl Queue {
         self.messages.push_back(message);
     }
 
-    /// Takes the first message out whole.
+    /// Removes the first message.
     pub fn pop(&mut self) -> Option<Message> {
         let message = self.messages.pop_front()?;
         self.length -= message.bytes.len();
@@ -129,8 +129,8 @@ impl Queue {
         Some(message)
     }
 
-    /// Copies what a stream gives at once: bytes of one sender, up to the end of a message
-    /// with descriptions.
+    /// Copies the bytes that one read of a stream returns: bytes of one sender, up to the end of a
+    /// message with descriptions.
     pub fn copy(&self, to: &mut [u8]) -> usize {
         let mut done = 0;
         let who = self.front().map(|message| message.who);
@@ -149,8 +149,7 @@ impl Queue {
         done
     }
 
-    /// Drops `count` bytes that were copied from a stream; the result are the
-    /// descriptions that came with them.
+    /// Drops `count` bytes of a stream; returns the descriptions that came with them.
     pub fn consume(&mut self, count: usize) -> Vec<FileId> {
         let mut left = count;
         let mut rights = Vec::new();
@@ -174,7 +173,7 @@ impl Queue {
         rights
     }
 
-    /// Empties it; the result are the descriptions that were under way.
+    /// Empties the queue; returns the descriptions in its messages.
     pub fn clear(&mut self) -> Vec<FileId> {
         (self.length, self.used) = (0, 0);
         let messages = core::mem::take(&mut self.messages);

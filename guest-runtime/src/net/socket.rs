@@ -9,7 +9,7 @@ use crate::errno::Errno;
 use crate::vfs::types::Ino;
 use alloc::collections::VecDeque;
 
-/// Number of a socket. Numbers are not used again.
+/// A socket number. Numbers are not reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SocketId(pub u64);
 
@@ -25,7 +25,7 @@ pub enum Type {
 }
 
 impl Type {
-    /// Its number.
+    /// Returns the number of the type (`SOCK_*`).
     #[must_use]
     pub fn number(self) -> u32 {
         match self {
@@ -36,93 +36,92 @@ impl Type {
     }
 }
 
-/// Where a socket is in its life.
+/// The connection state of a socket.
 #[derive(Debug)]
 pub enum State {
     /// Not connected.
     Idle,
-    /// It waits for room in the backlog of this listener.
+    /// Waits for room in the backlog of this listener.
     Connecting(SocketId),
-    /// It waits for the answer of the other end, which is not in this VM.
+    /// Waits for the answer of a peer outside this VM.
     Asking,
-    /// It accepts connections.
+    /// Accepts connections.
     Listening(Listener),
     /// Connected, or with a default destination.
     Connected,
-    /// It was connected; the other end is gone for good.
+    /// Was connected; the peer is closed.
     Disconnected,
 }
 
-/// What a listening socket has.
+/// The state of a listening socket.
 #[derive(Debug, Default)]
 pub struct Listener {
-    /// Connections beyond this number wait outside.
+    /// Most connections in the backlog; further sockets wait.
     pub backlog: usize,
-    /// Connections that nobody has accepted yet.
+    /// Connections that are not accepted yet.
     pub accepted: VecDeque<SocketId>,
-    /// Sockets that wait for room.
+    /// Sockets that wait for room in the backlog.
     pub waiting: VecDeque<SocketId>,
-    /// Connections from outside that are being made.
+    /// Connections from other hosts that are not established yet.
     pub arriving: usize,
 }
 
-/// Size of the buffers of a TCP connection whose program set none, bytes: about what
-/// Linux grows them to.
+/// Default size of the buffers of a TCP connection, bytes: about the size that Linux grows them to.
 const TCP_BUFFER: i32 = 1 << 20;
-/// What Linux tells of the buffers of such a connection: receive and send, bytes.
+/// Sizes that `SO_RCVBUF` and `SO_SNDBUF` return for such a connection on Linux, bytes.
 const TCP_TOLD: [i32; 2] = [131_072, 2_626_560];
-/// Most messages that wait at a Unix datagram socket (`max_dgram_qlen`).
+/// Most messages in the queue of a Unix datagram socket (`max_dgram_qlen`).
 const UNIX_MESSAGES: usize = 10;
 
 /// A socket.
 #[derive(Debug)]
 pub struct Socket {
-    /// Its family.
+    /// The address family.
     pub family: Family,
-    /// Its type.
+    /// The type.
     pub kind: Type,
-    /// It was asked for as `SOCK_RAW`, which netlink does not tell from `SOCK_DGRAM`.
+    /// The program asked for `SOCK_RAW`, which netlink treats as `SOCK_DGRAM`.
     pub is_raw: bool,
-    /// Its options.
+    /// The options.
     pub options: Options,
-    /// Where it is in its life.
+    /// The connection state.
     pub state: State,
-    /// Its own address.
+    /// The local address.
     pub local: Address,
-    /// It has a port or name of its own.
+    /// Whether the socket is bound to a port or name.
     pub bound: bool,
-    /// The address of the other end.
+    /// The address of the peer.
     pub remote: Address,
-    /// The other end, while there is one.
+    /// The peer in this VM, while there is one.
     pub peer: Option<SocketId>,
     /// The connection to another host, while there is one.
     pub flow: Option<FlowId>,
     /// The connection over the socket device, while there is one.
     pub channel: Option<Ends>,
-    /// Who the other end is.
+    /// Credentials of the peer.
     pub peer_credentials: Ucred,
-    /// Who made it, or connected it, or listens with it.
+    /// Credentials of the process that created the socket, connected it or listens with it.
     pub credentials: Ucred,
-    /// What it has received.
+    /// The receive queue.
     pub queue: Queue,
-    /// An error to report once.
+    /// The pending error, which is reported once.
     pub error: Option<Errno>,
-    /// Nothing more will come: `shutdown`, or the end of the other side.
+    /// Nothing more will be received: after `shutdown`, or when the peer has ended its side.
     pub read_closed: bool,
     /// Nothing more may be sent.
     pub write_closed: bool,
-    /// `connect` returned `EINPROGRESS` and was not made again since.
+    /// `connect` returned `EINPROGRESS` and was not called again since.
     pub in_progress: bool,
-    /// Its inode, once it has a descriptor.
+    /// The inode, once the socket has a descriptor.
     pub ino: Option<Ino>,
-    /// The file that it is bound to.
+    /// The socket file that the socket is bound to.
     pub file: Option<Ino>,
-    /// How often something came in, and how often room for sending came about.
+    /// Counters of input and of new room for output.
     pub edges: [u32; 2],
 }
 
 impl Socket {
-    /// A socket that is neither bound nor connected.
+    /// Returns a socket that is neither bound nor connected.
     #[must_use]
     pub fn new(family: Family, kind: Type, credentials: Ucred) -> Socket {
         Socket {
@@ -150,19 +149,19 @@ impl Socket {
         }
     }
 
-    /// Whether it is an internet socket.
+    /// Whether this is an internet socket.
     #[must_use]
     pub fn is_inet(&self) -> bool {
         matches!(self.family, Family::Inet | Family::Inet6)
     }
 
-    /// Whether it is a TCP socket.
+    /// Whether this is a TCP socket.
     #[must_use]
     pub fn is_tcp(&self) -> bool {
         self.is_inet() && self.kind == Type::Stream
     }
 
-    /// Its type, as `SO_TYPE` tells.
+    /// Returns the type that `SO_TYPE` reports.
     #[must_use]
     pub fn told_type(&self) -> u32 {
         const RAW: u32 = 3;
@@ -178,7 +177,7 @@ impl Socket {
         self.kind != Type::Stream
     }
 
-    /// Its protocol, as `SO_PROTOCOL` tells.
+    /// Returns the protocol that `SO_PROTOCOL` reports.
     #[must_use]
     pub fn protocol(&self) -> i32 {
         match (self.family, self.kind) {
@@ -189,19 +188,19 @@ impl Socket {
         }
     }
 
-    /// Whether both ends belong together.
+    /// Whether the socket is connected.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         matches!(self.state, State::Connected)
     }
 
-    /// Whether it listens.
+    /// Whether the socket listens.
     #[must_use]
     pub fn is_listening(&self) -> bool {
         matches!(self.state, State::Listening(_))
     }
 
-    /// Size of a buffer as a program is told: receive (0) or send (1), bytes.
+    /// Returns the size that `SO_RCVBUF` (0) or `SO_SNDBUF` (1) reports, bytes.
     #[must_use]
     pub fn told_buffer(&self, which: usize) -> i32 {
         let default = match self.is_tcp() {
@@ -211,17 +210,17 @@ impl Socket {
         self.options.buffer(which, default)
     }
 
-    /// Size of a buffer that the program wants: receive (0) or send (1), bytes.
+    /// Returns the size of the receive (0) or send (1) buffer that the program set, bytes.
     #[must_use]
     pub fn wanted_buffer(&self, which: usize) -> Option<usize> {
         let wanted = self.options.buffer(which, -1);
         usize::try_from(wanted).ok()
     }
 
-    /// Bytes of a stream that it can take in from another host.
+    /// Returns how many bytes of a stream the socket can take from another host.
     #[must_use]
     pub fn room_from_wire(&self) -> usize {
-        /// As much again is in the buffer of the connection.
+        /// The buffer of the TCP connection holds as much again.
         const MOST: usize = 256 << 10;
         self.buffer(0).min(MOST).saturating_sub(self.queue.used())
     }
@@ -235,10 +234,10 @@ impl Socket {
         usize::try_from(self.options.buffer(which, default)).unwrap_or(0)
     }
 
-    /// Largest message that it may send, bytes.
+    /// Returns the largest message that the socket may send, bytes.
     #[must_use]
     pub fn message_limit(&self) -> usize {
-        /// A UDP datagram and its header fit 16 bits, with the IP header for IPv4.
+        /// A UDP datagram with its header and an IPv4 header has at most 65,535 bytes.
         const UDP: usize = 65_507;
         match self.family {
             Family::Unix | Family::Netlink => self.buffer(1).saturating_sub(32),
@@ -246,14 +245,14 @@ impl Socket {
         }
     }
 
-    /// Bytes of a stream that it can take in from `sender`.
+    /// Returns how many bytes of a stream the socket can take from `sender`.
     #[must_use]
     pub fn room_from(&self, sender: &Socket) -> usize {
         let capacity = self.buffer(0).max(sender.buffer(1));
         capacity.saturating_sub(self.queue.used())
     }
 
-    /// Whether it can take in a message of `length` bytes.
+    /// Whether the socket can take a message of `length` bytes.
     #[must_use]
     pub fn has_room_for(&self, length: usize) -> bool {
         match self.family {
@@ -262,8 +261,7 @@ impl Socket {
         }
     }
 
-    /// Whether a program that polls is told that it can send to `peer`: a third of the
-    /// buffer is free.
+    /// Whether poll reports that the socket can send to `peer`: a third of the buffer is free.
     #[must_use]
     pub fn can_send_to(&self, peer: &Socket) -> bool {
         match self.has_messages() {

@@ -1,4 +1,4 @@
-//! What programs rarely see: sockets that end while others wait, names that come free.
+//! Rare cases: sockets that close while others wait, names that become free.
 
 use super::*;
 use core::net::SocketAddr;
@@ -50,7 +50,7 @@ fn those_who_wait_for_room_get_it_or_are_refused() {
         net.get(clients[3]).unwrap().error,
         Some(Errno::ECONNREFUSED)
     );
-    // The one that nobody accepted is at its end.
+    // The connection that was not accepted reports end of file.
     assert_eq!(net.receive(clients[1], 1, false).unwrap().length, 0);
     assert_eq!(
         net.connect_inet(clients[2], local(5000), WHO),

@@ -1,5 +1,4 @@
-//! Sockets whose other end is another host: what [`Wire`] does for them, and what it tells
-//! them.
+//! Sockets with a peer on another host: their operations on [`Wire`], and its events.
 
 use super::Network;
 use super::address::Address;
@@ -18,23 +17,23 @@ use smoltcp::socket::tcp;
 const TCP_NODELAY: i32 = 1;
 
 impl Network {
-    /// There is a network beyond this VM from now on.
+    /// Adds the network interface.
     pub fn set_wire(&mut self, wire: Wire) {
         self.wire = Some(Box::new(wire));
     }
 
-    /// Looks at packets that have come, and does what time asks for.
+    /// Processes received packets and expired timers.
     pub fn poll_wire(&mut self) {
         self.with_wire(Wire::poll);
     }
 
-    /// The name servers that the network has told of since the last call.
+    /// Takes the name servers that DHCP has supplied since the last call.
     pub fn take_name_servers(&mut self) -> Option<Vec<Ipv4Addr>> {
         let servers = self.wire.as_mut()?.take_name_servers()?;
         (!servers.is_empty()).then_some(servers)
     }
 
-    /// Does something with the wire and with the sockets; nothing without a wire.
+    /// Calls `act` with the wire and the sockets; without a wire it does nothing.
     pub(super) fn with_wire<T>(
         &mut self,
         act: impl FnOnce(&mut Wire, &mut Self) -> T,
@@ -45,7 +44,7 @@ impl Network {
         Some(result)
     }
 
-    /// Begins to connect to another host.
+    /// Starts to connect to another host.
     pub(super) fn connect_wire(
         &mut self,
         id: SocketId,
@@ -57,7 +56,7 @@ impl Network {
             return Err(Errno::ECONNREFUSED);
         }
         let wanted = [0, 1].map(|which| socket.wanted_buffer(which));
-        // A packet from the loopback interface's address leads nowhere.
+        // A packet with a loopback source address cannot leave the VM.
         if from.ip().is_loopback() {
             return Err(Errno::EINVAL);
         }
@@ -70,7 +69,7 @@ impl Network {
             .ok_or(Errno::ENETUNREACH)?;
         let socket = self.get_mut(id)?;
         match flow {
-            // Unless it failed at once.
+            // The connection may already have failed.
             Ok(flow) if matches!(socket.state, State::Asking) => socket.flow = Some(flow),
             Ok(_) => {}
             Err(error) => {
@@ -81,13 +80,13 @@ impl Network {
         Ok(Connecting::Waits)
     }
 
-    /// What a socket's program has patience for.
+    /// Returns the limits of a socket for a silent peer.
     pub(super) fn patience(&self, id: SocketId) -> Patience {
         let socket = self.get(id);
         socket.map_or_else(|_| Patience::default(), |socket| socket.options.patience())
     }
 
-    /// The options of a socket have changed.
+    /// Applies changed options of a socket to its connection.
     pub fn options_changed(&mut self, id: SocketId) {
         let Ok(Some(flow)) = self.get(id).map(|socket| socket.flow) else {
             return;
@@ -112,7 +111,8 @@ impl Network {
             .unwrap_or(Err(Errno::EPIPE))
     }
 
-    /// Sends a datagram to another host, or several, each of so many bytes, but for the last.
+    /// Sends a datagram to another host, or several of `segment` bytes each; the last may be
+    /// shorter.
     pub(super) fn send_udp_wire(
         &mut self,
         from: SocketAddr,
@@ -124,7 +124,7 @@ impl Network {
             .unwrap_or(Err(Errno::ENETUNREACH))
     }
 
-    /// A socket is closed; with `reset` its connection ends at once.
+    /// Closes the connection of a closed socket; `reset` ends it at once.
     pub(super) fn leave_wire(&mut self, socket: &Socket, reset: bool) {
         let reset = reset || !socket.queue.is_empty() || socket.options.linger == (true, 0);
         if let Some(flow) = socket.flow {
@@ -132,7 +132,7 @@ impl Network {
         }
     }
 
-    /// Whether a program that polls is told that it can send.
+    /// Whether poll reports that the socket can send.
     #[must_use]
     pub fn can_send(&self, socket: &Socket) -> bool {
         let peer = socket.peer.map(|peer| self.get(peer));
@@ -147,7 +147,7 @@ impl Network {
         }
     }
 
-    /// A datagram came, or several in one piece. Result: whether somebody was there for it.
+    /// Delivers a datagram, or several in one piece. Returns whether there was a receiver.
     pub(super) fn deliver_udp(
         &mut self,
         to: SocketAddr,
@@ -165,7 +165,7 @@ impl Network {
                 .is_ok()
     }
 
-    /// Takes in what a connection has received, as far as there is room.
+    /// Moves received bytes into the queue of a socket, as far as there is room.
     pub(super) fn take_in(&mut self, id: SocketId, from: &mut tcp::Socket<'_>) {
         let Ok(socket) = self.get_mut(id) else {
             return;
@@ -197,8 +197,8 @@ impl Network {
         }
     }
 
-    /// A listener takes one more connection that is being made. Result: the sizes of its
-    /// buffers, unless the listener has enough.
+    /// Adds a connection that is being established to a listener. Returns the buffer sizes of the
+    /// listener; none if its backlog is full.
     pub(super) fn arrive(&mut self, id: SocketId) -> Option<[Option<usize>; 2]> {
         let socket = self.get_mut(id).ok()?;
         let wanted = [0, 1].map(|which| socket.wanted_buffer(which));
@@ -212,7 +212,7 @@ impl Network {
         Some(wanted)
     }
 
-    /// A connection that was being made to a listener is made, or is not.
+    /// Records that a connection of a listener is established, or has failed.
     pub(super) fn arrived(&mut self, id: SocketId) {
         if let Ok(socket) = self.get_mut(id)
             && let State::Listening(listener) = &mut socket.state
@@ -221,8 +221,8 @@ impl Network {
         }
     }
 
-    /// Puts a connection into the backlog of a listener. Result: its socket; none if nobody
-    /// listens any more.
+    /// Puts a connection into the backlog of a listener. Returns its socket; none if the listener
+    /// is closed.
     pub(super) fn wire_accepted(
         &mut self,
         id: SocketId,
@@ -250,7 +250,7 @@ impl Network {
         Some(accepted)
     }
 
-    /// The other host has answered.
+    /// Marks a socket as connected when the peer has answered.
     pub(super) fn wire_connected(&mut self, id: SocketId) {
         if let Ok(socket) = self.get_mut(id)
             && matches!(socket.state, State::Asking)
@@ -260,7 +260,7 @@ impl Network {
         }
     }
 
-    /// The other host sends no more.
+    /// Records that the peer sends no more.
     pub(super) fn wire_ended(&mut self, id: SocketId) {
         if let Ok(socket) = self.get_mut(id) {
             socket.read_closed = true;
@@ -268,7 +268,7 @@ impl Network {
         }
     }
 
-    /// The connection is gone, with an error or in order.
+    /// Disconnects a socket after its connection failed or ended.
     pub(super) fn wire_closed(&mut self, id: SocketId, error: Option<Errno>) {
         let Ok(socket) = self.get_mut(id) else {
             return;

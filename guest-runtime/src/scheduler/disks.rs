@@ -1,5 +1,5 @@
-//! Tasks that wait for disks: how they hear that requests are done. While nothing can run the
-//! rings are watched; while something runs, the devices interrupt.
+//! Tasks that wait for disks, and how completions reach them. While nothing can run, the rings are
+//! polled; while a task runs, the devices interrupt.
 
 use super::SPIN;
 use crate::clock;
@@ -8,28 +8,28 @@ use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::task::{Event, Wait};
 
-/// How long a disk is watched before the VM is left, ns. One that takes longer than that has
-/// slow storage behind it.
+/// How long a disk is polled before the vCPU leaves the VM, ns. A disk that takes longer has slow
+/// storage.
 pub(super) const WATCH: u64 = 300_000;
-/// What the host has in memory is there sooner than this, ns, and another process in its place
-/// would cost as much.
+/// Data in the host's page cache arrives within this time, ns; a switch to another process would
+/// cost as much.
 const SOON: u64 = SPIN / 2;
 
 impl Kernel {
-    /// Lets the call being served wait for a disk; it is made again later with `progress`.
+    /// Makes the current call wait for a disk; it is repeated later with `progress`.
     pub(crate) fn await_disk(&mut self, progress: u64) -> Errno {
-        // What it has done already may be what others wait for.
+        // Requests that the call has completed may be what other tasks wait for.
         self.wake_for_disks();
         self.block_uninterrupted(Wait::for_event(Event::Disk), progress)
     }
 
-    /// Looks at requests that are done, and wakes who waits for them.
+    /// Processes completions, and wakes the waiting tasks.
     pub(crate) fn poll_disks(&mut self) {
         self.files.vfs.disks.poll();
         self.wake_for_disks();
     }
 
-    /// The same while tasks run: the device interrupts when the next one is done.
+    /// As `poll_disks`, while tasks run: the device interrupts at the next completion.
     #[inline]
     pub(crate) fn attend_disks(&mut self) {
         self.poll_disks();
@@ -38,22 +38,22 @@ impl Kernel {
         }
     }
 
-    /// Asks for an interrupt when the next request is done. Result: whether one is already.
+    /// Asks for an interrupt at the next completion. Returns whether there is one already.
     #[inline]
     pub(super) fn arm_disks(&mut self) -> bool {
         let disks = &mut self.files.vfs.disks;
         disks.are_busy() && disks.want_interrupt()
     }
 
-    /// The call of a task has ended, or the task.
+    /// Drops the requests of a task, because its call or the task has ended.
     #[inline]
     pub(crate) fn forget_disks(&mut self, tid: u32) {
         self.files.vfs.disks.forget(tid);
         self.wake_for_disks();
     }
 
-    /// Wakes tasks for which disks did something. Like those whose time has come, they run
-    /// before others.
+    /// Wakes tasks whose requests have made progress. They run before other tasks, like those of
+    /// expired timers.
     fn wake_for_disks(&mut self) {
         let woken = self.files.vfs.disks.take_woken();
         if woken.is_empty() {
@@ -69,8 +69,8 @@ impl Kernel {
         self.scheduler.end_urgent(before);
     }
 
-    /// Watches disks for a short time before another task runs in place of the running one,
-    /// which waits for them.
+    /// Polls disks for a short time before another task replaces the running one, which waits for
+    /// them.
     pub(super) fn await_soon(&mut self) {
         if cpus::several() || !self.scheduler.has_ready() {
             return;

@@ -1,38 +1,38 @@
-//! Load averages: how many tasks could run, on average over 1, 5 and 15 minutes, counted
-//! every 5 seconds as Linux does.
+//! Load averages: the number of runnable tasks, averaged over 1, 5 and 15 minutes, sampled every 5
+//! seconds as on Linux.
 
 use crate::clock::SECOND;
 use crate::kernel::Kernel;
 
-/// Bits behind the point of an average.
+/// Number of fraction bits of an average.
 pub const FRACTION: u32 = 11;
-/// 1 as an average.
+/// The value 1 as an average.
 const ONE: u64 = 1 << FRACTION;
-/// What is left of an average after a period: e to the power of -5/60, -5/300 and -5/900.
+/// Decay of an average in a period: e to the power of -5/60, -5/300 and -5/900.
 const DECAY: [u64; 3] = [1884, 2014, 2037];
-/// Time between two looks, ns.
+/// Time between two samples, ns.
 const PERIOD: u64 = 5 * SECOND;
-/// After so many periods nothing is left of what was.
+/// After this many periods the old averages have decayed to nothing.
 const MOST: u64 = 10_000;
 
-/// The averages.
+/// The load averages.
 #[derive(Debug, Default)]
 pub struct LoadAverage {
-    /// The next look, ns of `CLOCK_MONOTONIC`; 0: never looked.
+    /// Time of the next sample, ns of `CLOCK_MONOTONIC`; 0: never sampled.
     next: u64,
-    /// Over 1, 5 and 15 minutes, with [`FRACTION`] bits behind the point.
+    /// Averages over 1, 5 and 15 minutes, with [`FRACTION`] fraction bits.
     pub averages: [u64; 3],
 }
 
 impl LoadAverage {
-    /// Whether it is time to look.
+    /// Whether a sample is due.
     #[inline]
     #[must_use]
     pub fn is_due(&self, now: u64) -> bool {
         now >= self.next
     }
 
-    /// Adds the looks up to `now`, at which `active` tasks could run.
+    /// Adds the samples up to `now`, with `active` runnable tasks.
     pub fn update(&mut self, now: u64, active: u64) {
         if self.next == 0 {
             self.next = now + PERIOD;
@@ -46,7 +46,7 @@ impl LoadAverage {
         let active = active * ONE;
         for (average, decay) in self.averages.iter_mut().zip(DECAY) {
             for _ in 0..periods.min(MOST) {
-                // It rounds upwards while it grows, or it would not get there.
+                // A growing average rounds up, because it would not reach its limit otherwise.
                 let round = if active >= *average { ONE - 1 } else { 0 };
                 *average = (*average * decay + active * (ONE - decay) + round) / ONE;
             }
@@ -55,7 +55,7 @@ impl LoadAverage {
 }
 
 impl Kernel {
-    /// Looks at the load, if it is time to.
+    /// Samples the load, if it is due.
     #[inline]
     pub(crate) fn sample_load(&mut self, now: u64) {
         if self.scheduler.load.is_due(now) {
@@ -64,7 +64,7 @@ impl Kernel {
         }
     }
 
-    /// Number of tasks that run or could.
+    /// Number of runnable tasks, including running ones.
     fn runnable_tasks(&self) -> u64 {
         let own = (!self.is_idle()).then_some(&*self.task);
         let tasks = own.into_iter().chain(self.scheduler.tasks());
@@ -86,7 +86,7 @@ mod tests {
         for n in 1..=12 {
             load.update(1 + n * PERIOD, 2);
         }
-        // After a minute 2 (1 - 1/e) of the first.
+        // After one minute the first average is 2 (1 - 1/e).
         let [one, five, fifteen] = load.averages.map(|average| average * 100 / ONE);
         assert!(
             (124..=128).contains(&one) && (35..=37).contains(&five),

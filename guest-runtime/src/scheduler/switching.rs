@@ -1,4 +1,4 @@
-//! Which task runs next, and the change from one to another.
+//! Selection of the next task, and task switches.
 
 use super::{SLICE, Space};
 use crate::clock;
@@ -12,8 +12,8 @@ use alloc::collections::VecDeque;
 use core::mem;
 
 impl Kernel {
-    /// Lets another task run in place of the running one, which could go on, if one can
-    /// and its time is over, or the time of the other one has come. Whether it was done.
+    /// Preempts the running task if another task can run and either the time slice is over or the
+    /// other task has an expired timer. Returns whether it did.
     pub(crate) fn preempt(&mut self) -> bool {
         if self.scheduler.is_alone() {
             return false;
@@ -32,7 +32,7 @@ impl Kernel {
         self.yield_now()
     }
 
-    /// Lets another task run in place of the running one, if one can.
+    /// Switches to another task, if one can run. Returns whether it did.
     pub(crate) fn yield_now(&mut self) -> bool {
         if self.scheduler.ready.is_empty() {
             return false;
@@ -47,25 +47,25 @@ impl Kernel {
         true
     }
 
-    /// Whether the running task may run on this vCPU.
+    /// Whether the affinity of the running task allows this vCPU.
     pub(crate) fn may_stay(&self) -> bool {
         !cpus::several() || self.task.affinity >> self.cpu & 1 != 0
     }
 
-    /// Lets the running task go on on another vCPU.
+    /// Makes the running task continue on another vCPU.
     pub(crate) fn move_away(&mut self) {
         self.scheduler.ready.push_back(self.task.tid);
         let next = self.next_task();
         self.switch_to(next, true);
     }
 
-    /// The next task that can run here, in order. With one vCPU it waits until there is
-    /// one; with more it is the idle task if there is none.
+    /// The next task that can run here, in order. If there is none, one vCPU waits for one; with
+    /// several vCPUs it is the idle task.
     pub(super) fn next_task(&mut self) -> u32 {
         loop {
             if let Some(tid) = self.take_ready() {
                 if self.arm_disks() {
-                    // Those that can go on run in its place at the next safepoint.
+                    // Tasks that become ready replace the idle task at the next safepoint.
                     dispatch::ask_attention(self.hart_pointer());
                 }
                 return tid;
@@ -81,7 +81,7 @@ impl Kernel {
         }
     }
 
-    /// Takes the next task that can run on this vCPU, in order.
+    /// Takes the next ready task that can run on this vCPU, in order.
     pub(crate) fn take_ready(&mut self) -> Option<u32> {
         let own = 1 << self.cpu;
         let chosen = self.chaos.choose(self.scheduler.ready.len());
@@ -104,14 +104,14 @@ impl Kernel {
             }
         }
         if !elsewhere.is_empty() {
-            // They were first, and still are.
+            // The tasks for other vCPUs stay at the front of the queue.
             elsewhere.append(&mut self.scheduler.ready);
             self.scheduler.ready = elsewhere;
         }
         found
     }
 
-    /// Tasks of a process that was stopped can run again.
+    /// Makes tasks of a process that was stopped ready again.
     pub(crate) fn resume_tasks(&mut self, pid: u32) {
         for tid in mem::take(&mut self.scheduler.suspended) {
             match self.task_mut(tid).is_some_and(|task| task.pid == pid) {
@@ -130,24 +130,24 @@ impl Kernel {
         }
     }
 
-    /// Ends the running task and lets another one run.
+    /// Ends the running task, and switches to another one.
     pub(crate) fn leave_task(&mut self) {
         let tid = self.task.tid;
         self.forget_disks(tid);
-        self.scheduler.forget_waiting(tid, self.task.wait.take());
+        self.scheduler.forget_task(&mut self.task);
         let next = self.next_task();
         self.switch_to(next, false);
     }
 
     /// Ends another task.
     pub(crate) fn remove_task(&mut self, tid: u32) {
-        if let Some(task) = self.scheduler.tasks.remove(&tid) {
+        if let Some(mut task) = self.scheduler.tasks.remove(&tid) {
             self.forget_disks(tid);
-            self.scheduler.forget_waiting(tid, task.wait);
+            self.scheduler.forget_task(&mut task);
         }
     }
 
-    /// Lets `tid` run, which is not running. `keep`: the task that runs now goes on later.
+    /// Switches to `tid`, which is not running. `keep`: the old task continues later.
     pub(crate) fn switch_to(&mut self, tid: u32, keep: bool) {
         let Some(next) = self.scheduler.tasks.remove(&tid) else {
             return;
@@ -171,8 +171,8 @@ impl Kernel {
         }
     }
 
-    /// Puts another task, with its process and address space, into the fields of the
-    /// kernel. The result is the one that was there.
+    /// Exchanges the running task, with its process and address space, in the fields of the kernel.
+    /// Returns the old task.
     pub(crate) fn exchange_task(&mut self, next: Box<Task>) -> Box<Task> {
         let mut previous = mem::replace(&mut self.task, next);
         let own = mem::take(&mut self.task.signals);
@@ -186,7 +186,7 @@ impl Kernel {
         previous
     }
 
-    /// Adds the time since the last switch to the running process.
+    /// Adds the time since the last switch to the running process's CPU time.
     pub(crate) fn account_time(&mut self) {
         let now = clock::monotonic();
         self.sample_load(now);
@@ -211,7 +211,7 @@ impl Kernel {
         if previous.space != self.process.space {
             self.load_space(previous.space);
         }
-        // A zombie that nobody waits for is gone.
+        // A zombie without a waiting parent is removed.
         if !previous.is_zombie() || previous.parent != crate::process::INIT {
             self.scheduler.processes.insert(previous.pid, previous);
         } else {
@@ -242,7 +242,7 @@ impl Kernel {
         self.interpreter.set_code(code);
         self.forget_fetch();
         self.use_dispatch_cache();
-        // A vCPU without a task goes on using the tables that it has.
+        // An idle vCPU keeps its page tables.
         if !self.is_idle() {
             self.memory.load();
             self.catch_up_translations();

@@ -1,4 +1,4 @@
-//! Tasks that wait, what wakes them, and what a vCPU does when all of them wait.
+//! Waiting tasks: how they block, the events that wake them, and the idle loop of a vCPU.
 
 use super::SPIN;
 use super::disks::WATCH as DISK_WATCH;
@@ -17,8 +17,8 @@ use core::mem;
 use hartline_abi::call::Operation;
 
 impl Kernel {
-    /// The time at which the call being served gives up that may take `timeout_ns`
-    /// (`u64::MAX`: for ever), also when it is made again.
+    /// The time at which the current call, with a timeout of `timeout_ns` (`u64::MAX`: none), gives
+    /// up. It stays the same when the call is repeated.
     pub fn deadline(&self, timeout_ns: u64) -> u64 {
         match (&self.task.retry, timeout_ns) {
             (Some(retry), _) => retry.deadline,
@@ -27,13 +27,13 @@ impl Kernel {
         }
     }
 
-    /// What the call being served did before it had to wait.
+    /// The progress of the current call before it blocked.
     pub fn progress(&self) -> u64 {
         self.task.retry.map_or(0, |retry| retry.progress)
     }
 
-    /// Lets the call being served wait: it returns the result, and is made again later
-    /// with `progress`. `EINTR` if a signal is to be delivered.
+    /// Blocks the current call: the call returns the result, and is repeated later with `progress`.
+    /// `EINTR` if a signal is deliverable.
     pub fn block(&mut self, wait: Wait, progress: u64) -> Errno {
         match self.interrupted() {
             true => Errno::EINTR,
@@ -41,7 +41,7 @@ impl Kernel {
         }
     }
 
-    /// As [`block`](Self::block), whatever signals there are.
+    /// As [`block`](Self::block), but ignores signals.
     pub fn block_uninterrupted(&mut self, wait: Wait, progress: u64) -> Errno {
         self.task.retry = Some(Retry {
             deadline: wait.deadline,
@@ -53,8 +53,10 @@ impl Kernel {
         Errno::ERESTARTSYS
     }
 
-    /// As [`block`](Self::block), for something to happen to one of `files`.
-    pub fn block_for(&mut self, files: Vec<Ino>, input: bool, deadline: u64) -> Errno {
+    /// As [`block`](Self::block), until one of `files` changes.
+    pub fn block_for(&mut self, mut files: Vec<Ino>, input: bool, deadline: u64) -> Errno {
+        files.sort_unstable();
+        files.dedup();
         let wait = Wait {
             event: Event::AnyFile,
             input,
@@ -65,18 +67,15 @@ impl Kernel {
         result
     }
 
-    /// Lets a waiting task run, the running one included.
+    /// Makes a waiting task ready, also if it is the running one.
     pub fn wake(&mut self, tid: u32) {
-        let Some(task) = self.task_mut(tid) else {
-            return;
+        let waited = match tid == self.task.tid {
+            true => self.scheduler.end_wait(&mut self.task),
+            false => self.scheduler.end_wait_of(tid),
         };
-        let Some(wait) = task.wait.take() else {
+        if !waited {
             return;
-        };
-        if wait.deadline != NEVER {
-            self.scheduler.timers.remove(&(wait.deadline, tid));
         }
-        self.scheduler.waiting.retain(|&other| other != tid);
         if self.scheduler.urgent {
             self.scheduler.ready.push_front(tid);
             self.scheduler.preempts = true;
@@ -85,39 +84,22 @@ impl Kernel {
         }
     }
 
-    /// Wakes tasks that wait for something `of` this kind.
-    pub(super) fn wake_waiting(&mut self, of: impl Fn(&Wait) -> bool) {
-        for tid in self.scheduler.waiting.clone() {
-            let wait = self.task_mut(tid).and_then(|task| task.wait);
-            if wait.is_some_and(|wait| of(&wait)) {
-                self.wake(tid);
-            }
-        }
-    }
-
-    /// Wakes tasks that wait for what has happened to files since the last time.
+    /// Wakes the tasks that wait for files that have changed since the last call.
     pub(crate) fn wake_for_files(&mut self) {
         if !self.files.vfs.has_changes() {
             return;
         }
         self.send_terminal_signals();
         self.send_file_signals();
-        let changed: Vec<Ino> = self.files.vfs.take_changes();
-        for tid in self.scheduler.waiting.clone() {
-            let Some(task) = self.task_mut(tid) else {
-                continue;
-            };
-            let is_due = match task.wait.map(|wait| wait.event) {
-                Some(Event::File(ino)) => changed.contains(&ino),
-                Some(Event::AnyFile) => {
-                    let watched = &task.watched;
-                    watched.is_empty() || watched.iter().any(|ino| changed.contains(ino))
-                }
-                _ => false,
-            };
-            if is_due {
-                self.wake(tid);
-            }
+        for ino in self.files.vfs.take_changes() {
+            self.wake_all(self.scheduler.queues.of_file(ino).to_vec());
+        }
+        self.wake_all(self.scheduler.queues.any_file().to_vec());
+    }
+
+    fn wake_all(&mut self, tids: Vec<u32>) {
+        for tid in tids {
+            self.wake(tid);
         }
     }
 
@@ -131,7 +113,7 @@ impl Kernel {
         }
     }
 
-    /// The next time at which something happens by itself, ns of `CLOCK_MONOTONIC`.
+    /// The time of the next timer event, ns of `CLOCK_MONOTONIC`.
     pub(crate) fn first_time(&self) -> Option<u64> {
         let waits = self.scheduler.first_timer();
         let network = self.files.vfs.net.next_time();
@@ -142,12 +124,12 @@ impl Kernel {
             .min()
     }
 
-    /// Looks at packets that have come, and wakes who waits for them.
+    /// Processes received packets, and wakes the waiting tasks.
     pub(crate) fn poll_network(&mut self) {
         if self.files.vfs.net.has_device() {
             self.files.vfs.net.poll_devices(clock::monotonic());
             if let Some(servers) = self.files.vfs.net.take_name_servers() {
-                // Without room for it names are not found, as without name servers.
+                // If the file does not fit, names are not resolved, as without name servers.
                 let Files { vfs, process, .. } = &mut self.files;
                 let _ = vfs.set_name_servers(process, &servers);
             }
@@ -155,7 +137,7 @@ impl Kernel {
         }
     }
 
-    /// Wakes tasks whose time has come.
+    /// Wakes tasks whose timers have expired.
     pub(crate) fn expire_timers(&mut self) {
         self.run_timers();
         let Some(&(first, _)) = self.scheduler.timers.first() else {
@@ -168,7 +150,7 @@ impl Kernel {
         let later = self.scheduler.timers.split_off(&(now + 1, 0));
         let due = mem::replace(&mut self.scheduler.timers, later);
         let before = self.scheduler.begin_urgent();
-        // The first one comes to the front last.
+        // In reverse order, so that the first task ends up at the front.
         for (_, tid) in due.into_iter().rev() {
             self.wake(tid);
         }
@@ -176,8 +158,8 @@ impl Kernel {
         self.announce_time();
     }
 
-    /// Lets others run until what the running task waits for may have happened. Whether
-    /// it is the one that goes on.
+    /// Runs other tasks until the event of the running task may have happened. Returns whether the
+    /// running task is the one that continues.
     pub(crate) fn wait(&mut self) -> bool {
         let (tid, wait) = (self.task.tid, self.task.wait);
         if let Some(wait) = wait {
@@ -189,13 +171,7 @@ impl Kernel {
                 self.scheduler.has_news |= self.scheduler.first_timer() == Some(wait.deadline);
             }
             self.scheduler.has_news |= wait.input;
-            let is_found = matches!(
-                wait.event,
-                Event::Nothing | Event::Futex | Event::Vfork | Event::Disk
-            );
-            if wait.input || !is_found {
-                self.scheduler.waiting.push(tid);
-            }
+            self.scheduler.queues.add(tid, &wait, &self.task.watched);
         }
         let next = self.next_task();
         if next == tid {
@@ -209,12 +185,12 @@ impl Kernel {
         false
     }
 
-    /// Starts the network device and the stack over it.
+    /// Starts the network device and the network stack.
     ///
     /// # Errors
     /// [`StartError`](crate::drivers::StartError).
     pub fn start_network(&mut self) -> Result<(), crate::drivers::StartError> {
-        /// Buffers of connections may take this part of RAM.
+        /// Fraction of RAM (1/n) for the buffers of connections.
         const SHARE: u64 = 8;
         let (receive, transmit, capabilities) = crate::drivers::net::start(self.host)?;
         let boot = self.host.boot();
@@ -247,23 +223,23 @@ impl Kernel {
         Ok(())
     }
 
-    /// There is a device from which something may come from now on.
+    /// Starts to poll a new device.
     fn watch_devices(&mut self) {
         self.files.streams.set_alone(false);
         self.scheduler.watching = self.least_watching();
-        // Its connections have their times also while a task computes.
+        // The timers of its connections must also run while a task computes.
         self.start_ticking();
     }
 
-    /// There is more than one task from now on: none may run for ever.
+    /// Starts the preemption tick, because there is more than one task.
     pub(crate) fn start_ticking(&mut self) {
         if !mem::replace(&mut self.scheduler.ticking, true) {
-            // Without ticks tasks change places only when they wait.
+            // If this fails, tasks switch only when they wait.
             let _ = self.host.call(Operation::Tick, &mut [0; 6]);
         }
     }
 
-    /// Sees without waiting whether standard input has come for somebody.
+    /// Checks without blocking whether standard input that a task waits for has arrived.
     pub(super) fn poll_input(&mut self) {
         if self.wants_input() && self.files.streams.poll_input() {
             self.input_came();
@@ -272,24 +248,18 @@ impl Kernel {
 
     /// Wakes tasks that wait for standard input.
     pub(crate) fn input_came(&mut self) {
-        self.wake_waiting(|wait| wait.input);
+        self.wake_all(self.scheduler.queues.input().to_vec());
         if self.files.vfs.input_came() {
             self.send_file_signals();
         }
     }
 
-    pub(crate) fn wants_input(&mut self) -> bool {
-        if self.files.vfs.awaits_input {
-            return true;
-        }
-        let waiting = self.scheduler.waiting.clone();
-        waiting.into_iter().any(|tid| {
-            let task = self.task_mut(tid);
-            task.is_some_and(|task| task.wait.is_some_and(|wait| wait.input))
-        })
+    /// Whether a task waits for standard input, or is to receive a signal for it.
+    pub(crate) fn wants_input(&self) -> bool {
+        self.files.vfs.awaits_input || !self.scheduler.queues.input().is_empty()
     }
 
-    /// Nobody can run: leaves the VM until time, input or a signal changes that.
+    /// Waits outside the VM, because no task can run, until a timer, input or a signal.
     pub(super) fn idle(&mut self) {
         self.poll_network();
         self.poll_disks();
@@ -303,11 +273,11 @@ impl Kernel {
                 return;
             }
             let set = if self.wants_input() { INPUT_READY } else { 0 };
-            // Back a little early: the host is late by about that much.
+            // Return early by about the host's wake-up latency.
             let left = if left == u64::MAX { left } else { left - SPIN };
-            // An error is as good as a signal: whoever waits looks again.
+            // An error counts as a signal: waiting tasks check their events again.
             let ready = self.files.streams.wait(set, left).unwrap_or(0);
-            // Before those whose time has come can run.
+            // Sample before tasks of expired timers become runnable.
             self.sample_load(clock::monotonic());
             if ready & INPUT_READY != 0 {
                 self.input_came();
@@ -319,8 +289,8 @@ impl Kernel {
         self.absorb_signals();
     }
 
-    /// Watches the devices for a time that follows how often it was worth it, and disks that have
-    /// requests, but not beyond the next time limit. Result: whether there is something.
+    /// Polls the devices, and the disks with requests, until there is something or the next timer
+    /// is due. The polling time adapts to its success. Returns whether there is something.
     pub(super) fn await_device(&mut self) -> bool {
         if self.chaos.ends_wait() {
             return false;
@@ -352,13 +322,13 @@ impl Kernel {
         true
     }
 
-    /// Longest time for which devices are watched, ns.
+    /// Longest polling time of devices, ns.
     pub(crate) fn most_watching(&self) -> u64 {
         let boot = self.host.boot();
         boot.net.polling_ns.max(boot.vsock.polling_ns)
     }
 
-    /// Shortest time, ns.
+    /// Shortest polling time of devices, ns.
     pub(super) fn least_watching(&self) -> u64 {
         SPIN.min(self.most_watching())
     }

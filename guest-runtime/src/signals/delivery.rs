@@ -1,5 +1,4 @@
-//! Delivery: which signal is next, entering its handler, coming back from it, and the
-//! alternate stack.
+//! Delivery of signals: selection, entry into a handler, return from it, and the alternate stack.
 
 use super::{
     Action, AltStack, DEFAULT, Disposition, FRAME_SIZE, RtSigframe, SA_NODEFER, SA_ONSTACK,
@@ -10,22 +9,22 @@ use crate::memory::AddressSpace;
 use crate::user;
 use hartline_abi::hart::Hart;
 
-/// What [`Signals::deliver`] did.
+/// The result of [`Signals::deliver`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// There was nothing to do.
+    /// No signal was delivered.
     Nothing,
-    /// A handler's frame was made: the program goes on at `Hart::pc`.
+    /// The frame of a handler was pushed: the program continues at `Hart::pc`.
     Handler,
-    /// The process ends by this signal.
+    /// The signal ends the process.
     Terminate(u8),
-    /// The process stops by this signal.
+    /// The signal stops the process.
     Stop(u8),
 }
 
 impl Signals {
-    /// Whether the system call that returned `EINTR` goes on after the handler of the
-    /// signal that is delivered next.
+    /// Whether a system call that returned `EINTR` is restarted after the handler of the next
+    /// signal.
     #[must_use]
     pub fn next_restarts(&self) -> bool {
         match self.next_deliverable().map(|s| self.disposition(s)) {
@@ -34,14 +33,14 @@ impl Signals {
         }
     }
 
-    /// Whether the signal that is delivered next stops the process.
+    /// Whether the next signal stops the process.
     #[must_use]
     pub fn next_stops(&self) -> bool {
         let next = self.next_deliverable();
         next.is_some_and(|signal| self.disposition(signal) == Disposition::Stop)
     }
 
-    /// The signal delivered next: faults first, then by number.
+    /// The next signal to deliver: faults first, then by number.
     pub(super) fn next_deliverable(&self) -> Option<u8> {
         if let Some(first) = self.thread.pending.front()
             && first.is_fault()
@@ -52,7 +51,7 @@ impl Signals {
         (mask != 0).then(|| mask.trailing_zeros() as u8 + 1)
     }
 
-    /// What is delivered next.
+    /// The `siginfo_t` of the next signal.
     #[must_use]
     pub fn next_info(&self) -> Option<SigInfo> {
         let signal = self.next_deliverable()?;
@@ -60,7 +59,7 @@ impl Signals {
         pending.find(|info| info.signal() == signal).copied()
     }
 
-    /// Delivers one pending signal, if there is one that is not blocked.
+    /// Delivers a pending signal, if there is one that is not blocked.
     pub fn deliver(&mut self, hart: &mut Hart, memory: &mut AddressSpace) -> Delivery {
         while let Some(signal) = self.next_deliverable() {
             let Some(info) = self.take(bit(signal)) else {
@@ -81,7 +80,7 @@ impl Signals {
         Delivery::Nothing
     }
 
-    /// Makes the frame of a handler and lets the hart enter it.
+    /// Pushes the frame of a handler, and enters the handler.
     fn enter_handler(
         &mut self,
         hart: &mut Hart,
@@ -159,10 +158,10 @@ impl Signals {
         Ok(())
     }
 
-    /// `rt_sigreturn`: takes the frame at `sp` back.
+    /// Pops the frame at `sp` (`rt_sigreturn`).
     ///
     /// # Errors
-    /// `EFAULT` if there is none that can be read: the program ends by `SIGSEGV`.
+    /// `EFAULT` if the frame cannot be read: the program ends by `SIGSEGV`.
     pub fn leave_handler(
         &mut self,
         hart: &mut Hart,
@@ -172,7 +171,7 @@ impl Signals {
         frame.restore(hart);
         self.set_blocked(frame.context.mask);
         let sp = hart.x[2];
-        // As Linux: a stack that cannot be set back is no reason to fail.
+        // As on Linux, an alternate stack that cannot be restored is not an error.
         let _ = self.set_stack(frame.context.stack, sp);
         Ok(())
     }

@@ -1,5 +1,4 @@
-//! What the kernel puts on the stack of a signal handler: `struct rt_sigframe` of
-//! Linux/riscv64.
+//! The stack frame of a signal handler: `struct rt_sigframe` of Linux/riscv64.
 
 use super::AltStack;
 use crate::interp::fcsr;
@@ -40,8 +39,8 @@ impl SigInfo {
         SigInfo::new(signal, code, pid as u64 | (uid as u64) << 32)
     }
 
-    /// What a parent is told of its child `pid` of user `uid`: `code` is one of
-    /// [`super::CLD_EXITED`] and its like, `status` the exit status or signal.
+    /// `SIGCHLD` about the child `pid` of user `uid`: `code` is one of [`super::CLD_EXITED`] and
+    /// related codes, `status` is the exit status or signal.
     #[must_use]
     pub const fn child(code: i32, pid: u32, uid: u32, status: i32) -> SigInfo {
         let mut info = SigInfo::new(
@@ -53,7 +52,7 @@ impl SigInfo {
         info
     }
 
-    /// What the POSIX timer `number` sends.
+    /// The signal of the POSIX timer `number`.
     #[must_use]
     pub const fn timer(signal: u8, number: u32, overrun: i32, value: u64) -> SigInfo {
         let value_of_timer = number as u64 | (overrun.cast_unsigned() as u64) << 32;
@@ -62,12 +61,12 @@ impl SigInfo {
         info
     }
 
-    /// What is sent because something happened to the open file `fd`: `code` is `POLL_IN` or
-    /// `POLL_OUT`, `band` the events that poll(2) would report.
+    /// The signal of an event on the open file `fd`: `code` is `POLL_IN` or `POLL_OUT`, `band` the
+    /// events that poll(2) reports.
     #[must_use]
     pub const fn of_file(signal: u8, code: i32, band: u64, fd: u32) -> SigInfo {
         use super::number::{SIGBUS, SIGCHLD, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
-        // Codes greater than 0 mean other things with these.
+        // For these signals, codes greater than 0 have another meaning.
         let code = match signal {
             SIGBUS | SIGCHLD | SIGFPE | SIGILL | SIGSEGV | SIGSYS | SIGTRAP => super::SI_SIGIO,
             _ => code,
@@ -77,7 +76,7 @@ impl SigInfo {
         info
     }
 
-    /// Whether it tells of an open file.
+    /// Whether the signal is about an open file.
     fn is_of_file(&self) -> bool {
         /// `NSIGPOLL`
         const CODES: i32 = 6;
@@ -85,13 +84,13 @@ impl SigInfo {
         is_code && !self.is_fault() && self.signal() != super::number::SIGCHLD
     }
 
-    /// Whether the POSIX timer `number` sent it.
+    /// Whether the signal is from the POSIX timer `number`.
     #[must_use]
     pub fn is_of_timer(&self, number: u32) -> bool {
         self.code == super::SI_TIMER && self.value as u32 == number
     }
 
-    /// As `struct signalfd_siginfo`.
+    /// Converts to `struct signalfd_siginfo`.
     #[must_use]
     pub fn to_signalfd(&self) -> [u8; 128] {
         let mut bytes = [0; 128];
@@ -135,7 +134,7 @@ impl SigInfo {
         SigInfo::new(signal, code, address)
     }
 
-    /// Its fields after the signal, as strace(1) prints them.
+    /// Formats the fields after the signal number as strace(1) does.
     #[must_use]
     pub fn describe(&self) -> String {
         let code = match (self.code, self.signal()) {
@@ -163,13 +162,13 @@ impl SigInfo {
         }
     }
 
-    /// The bytes that the program sees.
+    /// The bytes of the `siginfo_t`.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; 128] {
         zerocopy::transmute!(*self)
     }
 
-    /// The same for another signal, as a program queues it: never as a fault.
+    /// This `siginfo_t` for another signal that a program queues, never as a fault.
     #[must_use]
     pub fn with_signal(self, signal: u8) -> SigInfo {
         SigInfo {
@@ -194,7 +193,8 @@ impl SigInfo {
     }
 }
 
-/// `__riscv_q_ext_state` in size; the double-precision state is its start.
+/// Floating-point state with the size of `__riscv_q_ext_state`; the double-precision state is its
+/// start.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct FpState {
@@ -202,7 +202,7 @@ pub struct FpState {
     pub f: [u64; 32],
     /// `fcsr`.
     pub fcsr: u32,
-    /// Not used; the last two words are the header of further state: none.
+    /// Unused; the last two words are the empty header of further state.
     pub rest: [u32; 67],
 }
 
@@ -237,9 +237,9 @@ pub struct UContext {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct RtSigframe {
-    /// Why.
+    /// The `siginfo_t`.
     pub info: SigInfo,
-    /// Where.
+    /// The interrupted context.
     pub context: UContext,
 }
 
@@ -259,7 +259,7 @@ impl RtSigframe {
     /// Offset of the `ucontext_t`.
     pub const CONTEXT: u64 = offset_of!(RtSigframe, context) as u64;
 
-    /// The frame for the state of `hart`.
+    /// The frame for the current state of `hart`.
     #[must_use]
     pub fn new(hart: &Hart, info: SigInfo, stack: AltStack, mask: u64) -> RtSigframe {
         let mut registers = hart.x;
@@ -285,7 +285,7 @@ impl RtSigframe {
         }
     }
 
-    /// Gives the registers back.
+    /// Restores the registers.
     pub fn restore(&self, hart: &mut Hart) {
         let context = &self.context.registers;
         hart.x = context.registers;

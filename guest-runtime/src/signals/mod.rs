@@ -1,4 +1,4 @@
-//! Signals of the program: actions, masks, what is pending, and delivery.
+//! Signals of the program: actions, masks, pending signals, and delivery.
 
 mod delivery;
 mod frame;
@@ -10,9 +10,9 @@ use crate::errno::Errno;
 use alloc::collections::VecDeque;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Number of signals; they are 1 to this.
+/// Number of signals; valid numbers are 1 to this one.
 pub const COUNT: u8 = 64;
-/// First real-time signal of the kernel.
+/// First real-time signal of Linux.
 const REALTIME: u8 = 32;
 /// Most queued instances of real-time signals (`RLIMIT_SIGPENDING`).
 const QUEUE_LIMIT: usize = 4096;
@@ -72,11 +72,11 @@ pub const SS_AUTODISARM: i32 = i32::MIN;
 pub const SI_KERNEL: i32 = 0x80;
 /// `si_code` of a timer.
 pub const SI_TIMER: i32 = -2;
-/// `si_code` of a signal that tells of a file, where codes greater than 0 mean other things.
+/// `si_code` of a file signal for which codes greater than 0 have another meaning.
 pub const SI_SIGIO: i32 = -5;
 /// `si_code` of `kill`.
 pub const SI_USER: i32 = 0;
-/// `si_code` of `SIGCHLD`: the child ended by itself, by a signal, stopped, goes on.
+/// `si_code` of `SIGCHLD` if the child exited; the others: ended by a signal, stopped, continued.
 pub const CLD_EXITED: i32 = 1;
 /// See [`CLD_EXITED`].
 pub const CLD_KILLED: i32 = 2;
@@ -127,7 +127,7 @@ impl AltStack {
     }
 }
 
-/// What happens to a signal.
+/// The effect of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disposition {
     Ignore,
@@ -145,13 +145,13 @@ pub const fn bit(signal: u8) -> u64 {
 /// Signals that cannot be blocked or handled.
 pub const UNBLOCKABLE: u64 = bit(SIGKILL) | bit(SIGSTOP);
 
-/// Signal state of a process, and of its thread that runs.
+/// Signal state of a process, and of its running thread.
 #[derive(Debug)]
 pub struct Signals {
     actions: [Action; COUNT as usize],
-    /// What is pending for the process as a whole.
+    /// Pending signals of the whole process.
     shared: VecDeque<SigInfo>,
-    /// What the running thread has of its own.
+    /// State of the running thread.
     pub thread: ThreadSignals,
     /// Address of the code that handlers return to.
     pub trampoline: u64,
@@ -192,7 +192,7 @@ impl Default for ThreadSignals {
 }
 
 impl ThreadSignals {
-    /// The state of a thread that this one makes: the same mask, nothing pending.
+    /// The state of a new thread of this one: the same mask, no pending signals.
     #[must_use]
     pub fn of_new_thread(&self, keeps_stack: bool) -> ThreadSignals {
         ThreadSignals {
@@ -211,14 +211,14 @@ impl ThreadSignals {
         self.blocked
     }
 
-    /// The signals that are pending for the thread alone.
+    /// The pending signals of the thread alone.
     #[must_use]
     pub fn pending(&self) -> u64 {
         set_of(&self.pending)
     }
 }
 
-/// Signals of a queue.
+/// The set of signals in a queue.
 fn set_of(queue: &VecDeque<SigInfo>) -> u64 {
     (queue.iter()).fold(0, |set, info| set | bit(info.signal()))
 }
@@ -250,8 +250,8 @@ impl Signals {
         self.actions[usize::from(signal - 1)]
     }
 
-    /// Sets the action of a signal, 1 to [`COUNT`]. A pending signal that is ignored
-    /// from now on is dropped.
+    /// Sets the action of a signal, 1 to [`COUNT`]. If it ignores the signal, a pending one is
+    /// dropped.
     ///
     /// # Errors
     /// `EINVAL` for `SIGKILL` and `SIGSTOP`.
@@ -267,14 +267,14 @@ impl Signals {
         Ok(())
     }
 
-    /// Forgets the pending signals of `set`.
+    /// Drops the pending signals of `set`.
     pub fn drop_pending(&mut self, set: u64) {
         for queue in [&mut self.shared, &mut self.thread.pending] {
             queue.retain(|info| bit(info.signal()) & set == 0);
         }
     }
 
-    /// The state of a process that this one makes: the same actions, nothing pending.
+    /// The state of a new process of this one: the same actions, no pending signals.
     #[must_use]
     pub fn fork(&self) -> Signals {
         Signals {
@@ -284,13 +284,13 @@ impl Signals {
         }
     }
 
-    /// What `execve` leaves: handlers and the alternate stack are gone.
+    /// Resets the state for `execve`: removes handlers and the alternate stack.
     pub fn reset(&mut self) {
         self.clear_handlers();
         self.thread.stack = AltStack::DISABLED;
     }
 
-    /// Takes all handlers away; what is ignored stays so.
+    /// Removes all handlers; ignored signals stay ignored.
     pub fn clear_handlers(&mut self) {
         for action in &mut self.actions {
             *action = Action {
@@ -314,42 +314,42 @@ impl Signals {
         self.thread.blocked = mask & !UNBLOCKABLE;
     }
 
-    /// Sets the mask for the time of one call (`rt_sigsuspend`, `ppoll`, `pselect6`):
-    /// the old one comes back when a handler returns, or by [`Self::end_temporary`].
+    /// Sets the mask for one call (`rt_sigsuspend`, `ppoll`, `pselect6`). A handler's return or
+    /// [`Self::end_temporary`] restores the old mask.
     pub fn set_temporary(&mut self, mask: u64) {
         self.thread.saved = Some(self.thread.blocked);
         self.set_blocked(mask);
     }
 
-    /// Ends what [`set_temporary`](Self::set_temporary) began, unless a handler is
-    /// about to run, which restores the mask when it returns.
+    /// Restores the mask before [`set_temporary`](Self::set_temporary), unless a handler is about
+    /// to run, whose return restores it.
     pub fn end_temporary(&mut self) {
         if !self.is_deliverable() {
             self.restore_mask();
         }
     }
 
-    /// Ends what [`set_temporary`](Self::set_temporary) began, whatever is pending.
+    /// Restores the mask before [`set_temporary`](Self::set_temporary), whatever is pending.
     pub fn restore_mask(&mut self) {
         if let Some(mask) = self.thread.saved.take() {
             self.thread.blocked = mask;
         }
     }
 
-    /// The signals pending, for the thread and for the process.
+    /// The pending signals of the thread and of the process.
     #[must_use]
     pub fn pending(&self) -> u64 {
         set_of(&self.shared) | set_of(&self.thread.pending)
     }
 
-    /// Whether a signal waits that is not blocked: a blocking call returns `EINTR`.
+    /// Whether an unblocked signal is pending: a blocking call returns `EINTR`.
     #[must_use]
     pub fn is_deliverable(&self) -> bool {
         self.pending() & !self.thread.blocked != 0
     }
 
-    /// Sends a signal to the process, whose threads other than the running one block
-    /// `others`. One that is ignored is dropped, unless it is blocked.
+    /// Sends a signal to the process. `others` are the signals that any other thread of it blocks.
+    /// An ignored signal is dropped, unless it is blocked.
     pub fn send(&mut self, info: SigInfo, others: u64) {
         if !self.is_dropped(info.signal(), self.thread.blocked | others) {
             push(&mut self.shared, info);
@@ -363,7 +363,7 @@ impl Signals {
         }
     }
 
-    /// Sends a signal to a thread of the process that does not run.
+    /// Sends a signal to a thread of the process that is not running.
     pub fn send_to_other(&self, thread: &mut ThreadSignals, info: SigInfo) {
         if !self.is_dropped(info.signal(), thread.blocked) {
             push(&mut thread.pending, info);
@@ -374,8 +374,8 @@ impl Signals {
         blocked & bit(signal) == 0 && self.disposition(signal) == Disposition::Ignore
     }
 
-    /// Sends a signal that an instruction has caused. If it is blocked or ignored the
-    /// program ends by it.
+    /// Sends a signal that an instruction has caused. If it is blocked or ignored, it ends the
+    /// program.
     pub fn send_fault(&mut self, info: SigInfo) {
         let signal = info.signal();
         let blocked = self.thread.blocked & bit(signal) != 0;
@@ -393,7 +393,7 @@ impl Signals {
         pending.any(|info| info.is_of_timer(number))
     }
 
-    /// Takes the first pending signal of `set` out (`rt_sigtimedwait`).
+    /// Takes the first pending signal of `set` (`rt_sigtimedwait`).
     pub fn take(&mut self, set: u64) -> Option<SigInfo> {
         let mask = self.pending() & set;
         if mask == 0 {
@@ -433,27 +433,26 @@ impl Signals {
         sets
     }
 
-    /// Whether the signal of a child that ends is ignored on purpose: then the child
-    /// leaves no zombie.
+    /// Whether the program ignores `SIGCHLD` explicitly: ended children then leave no zombie.
     #[must_use]
     pub fn ignores_children(&self) -> bool {
         let action = self.action(SIGCHLD);
         action.handler == IGNORE || action.flags & SA_NOCLDWAIT != 0
     }
 
-    /// Whether `SIGCHLD` is wanted also for children that stop or go on.
+    /// Whether `SIGCHLD` is also sent for children that stop or continue.
     #[must_use]
     pub fn wants_stopped_children(&self) -> bool {
         self.action(SIGCHLD).flags & SA_NOCLDSTOP == 0
     }
 
-    /// Whether a signal does nothing now: it is blocked or ignored.
+    /// Whether a signal has no effect now, because it is blocked or ignored.
     #[must_use]
     pub fn is_held(&self, signal: u8) -> bool {
         self.thread.blocked & bit(signal) != 0 || self.disposition(signal) == Disposition::Ignore
     }
 
-    /// What happens to a signal.
+    /// The effect of a signal.
     fn disposition(&self, signal: u8) -> Disposition {
         let action = self.action(signal);
         match action.handler {

@@ -41,7 +41,7 @@ fn ignored_signals_vanish() {
     let mut signals = Signals::default();
     signals.send(sent(SIGCHLD), 0);
     assert_eq!(signals.pending(), 0);
-    // A blocked one waits for its action, and goes when that is to ignore it.
+    // A blocked signal stays pending, and is dropped when its action becomes to ignore it.
     signals.set_blocked(bit(SIGPIPE));
     signals.send(sent(SIGPIPE), 0);
     assert_eq!(signals.pending(), bit(SIGPIPE));
@@ -127,7 +127,7 @@ fn frames_hold_all_registers() {
     let frame = RtSigframe::new(&hart, sent(SIGINT), AltStack::DISABLED, 0x55);
     let bytes = frame.as_bytes();
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-    // siginfo: number, and sender; ucontext: mask at 40, pc at 176, f0 after 32 words.
+    // siginfo_t: number, and sender; ucontext: mask at 40, pc at 176, f0 after 32 words.
     assert_eq!(word(0), u64::from(SIGINT));
     assert_eq!(word(16), 2 | 1000 << 32);
     assert_eq!(word(128 + 40), 0x55);

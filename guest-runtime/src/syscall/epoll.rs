@@ -41,12 +41,11 @@ fn epoll_create1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     kernel.open_anonymous("[eventpoll]", Object::Epoll(Epoll::default()), flags)
 }
 
-fn list(files: &mut Files, fd: u64) -> Result<&mut Epoll, Errno> {
-    let file = files.vfs.file_mut(&files.process, fd as u32)?;
-    match &mut file.object {
-        Object::Epoll(epoll) => Ok(epoll),
-        _ => Err(Errno::EINVAL),
-    }
+/// The description behind a descriptor of an interest list.
+fn list_id(files: &mut Files, fd: u64) -> Result<FileId, Errno> {
+    let id = files.id(fd)?;
+    files.vfs.epoll(id)?;
+    Ok(id)
 }
 
 fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
@@ -74,23 +73,17 @@ fn epoll_ctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     if a[1] == ADD && leads_to(&kernel.files, target, own, MAX_NESTING) {
         return Err(Errno::ELOOP);
     }
-    let interest = Interest {
-        file: target,
-        events: event.events | ALWAYS & !POLLNVAL,
-        data: event.data,
-        reported: 0,
-        seen: [0; 2],
-        turn: 0,
-    };
     check_exclusive(kernel, a[1], target, event.events)?;
-    let (epoll, fd) = (list(&mut kernel.files, a[0])?, a[2] as u32);
+    let file = kernel.files.vfs.files.get(target)?;
+    let events = event.events | ALWAYS & !POLLNVAL;
+    let interest = Interest::new(file.ino, kernel.announcement(file), events, event.data);
+    let key = (a[2] as u32, target);
+    let vfs = &mut kernel.files.vfs;
     match a[1] {
-        ADD => epoll.add(fd, interest)?,
-        MODIFY => epoll.modify(fd, interest)?,
-        _ => epoll.remove(fd, target)?,
+        ADD => vfs.add_interest(own, key, interest)?,
+        MODIFY => vfs.modify_interest(own, key, interest)?,
+        _ => vfs.remove_interest(own, key)?,
     }
-    let ino = kernel.files.file(a[0])?.ino;
-    kernel.files.vfs.changed.push(ino);
     Ok(0)
 }
 
@@ -100,7 +93,7 @@ fn leads_to(files: &Files, from: FileId, to: FileId, depth: u32) -> bool {
     let Ok(Object::Epoll(epoll)) = files.vfs.files.get(from).map(|file| &file.object) else {
         return false;
     };
-    let mut targets = epoll.iter().map(|(_, interest)| interest.file);
+    let mut targets = epoll.iter().map(|((_, file), _)| file);
     from == to || depth == 0 || targets.any(|next| leads_to(files, next, to, depth - 1))
 }
 
@@ -122,65 +115,43 @@ fn check_exclusive(kernel: &Kernel, action: u64, target: FileId, events: u32) ->
     }
 }
 
-/// Drops interests in what is closed; the others, with their descriptors.
-fn interests(files: &mut Files, fd: u64) -> Result<Vec<(u32, Interest)>, Errno> {
-    let all: Vec<_> = list(files, fd)?
-        .iter()
-        .map(|(fd, &interest)| (fd, interest))
-        .collect();
-    let (mut open, closed): (Vec<_>, Vec<_>) = all
-        .into_iter()
-        .partition(|(_, interest)| files.vfs.files.get(interest.file).is_ok());
-    let epoll = list(files, fd)?;
-    for (number, interest) in closed {
-        epoll.remove(number, interest.file)?;
-    }
-    open.sort_unstable_by_key(|(_, interest)| interest.turn);
-    Ok(open)
-}
-
-/// The events to report now, what was looked at, and whether standard input would be a new
-/// event.
+/// The events to report now, and whether standard input would be a new event.
 fn collect(
     kernel: &mut Kernel,
-    fd: u64,
+    epoll: FileId,
     most: usize,
-) -> Result<(Vec<EpollEvent>, Vec<Watch>, bool), Errno> {
-    let interests = interests(&mut kernel.files, fd)?;
-    let mut watches: Vec<Watch> = interests
-        .iter()
-        .map(|(_, interest)| Watch {
-            file: Some(interest.file),
+) -> Result<(Vec<EpollEvent>, bool), Errno> {
+    kernel.wake_for_files();
+    let last = kernel.files.vfs.epoll(epoll)?.begin_look();
+    let (mut events, mut wants_input) = (Vec::new(), false);
+    while events.len() < most
+        && let Some((key, interest)) = kernel.files.vfs.epoll(epoll)?.next_candidate(last)
+    {
+        let mut watch = [Watch {
+            file: Some(key.1),
             events: interest.wanted(),
             ready: 0,
-        })
-        .collect();
-    let (_, wants_input) = kernel.watch_now(&mut watches);
-    let edges: Vec<[u32; 2]> = interests
-        .iter()
-        .map(|(_, interest)| kernel.files.vfs.edges(interest.file))
-        .collect();
-    let mut events = Vec::new();
-    let epoll = list(&mut kernel.files, fd)?;
-    for (((number, interest), watch), edges) in interests.iter().zip(&watches).zip(edges) {
-        let ready = watch.ready & interest.wanted();
+        }];
+        wants_input |= kernel.watch_now(&mut watch).1;
+        let ready = watch[0].ready & interest.wanted();
+        let edges = kernel.files.vfs.edges(key.1);
         let news = match interest.events & EDGE {
             0 => ready,
             _ => interest.news(ready, edges),
         };
-        if news != 0 && events.len() < most {
-            events.push(EpollEvent {
-                events: ready,
-                pad: 0,
-                data: interest.data,
-            });
-            epoll.report(*number, interest.file, ready, edges);
-        } else if news == 0 {
-            let reported = interest.reported & ready;
-            epoll.report(*number, interest.file, reported, interest.seen);
+        let list = kernel.files.vfs.epoll(epoll)?;
+        if news == 0 {
+            list.pass(key, ready);
+            continue;
         }
+        list.report(key, ready, edges);
+        events.push(EpollEvent {
+            events: ready,
+            pad: 0,
+            data: interest.data,
+        });
     }
-    Ok((events, watches, wants_input))
+    Ok((events, wants_input))
 }
 
 fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno> {
@@ -190,7 +161,8 @@ fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno
         return Err(Errno::EINVAL);
     }
     let deadline = kernel.deadline(timeout_ns);
-    let (events, watches, input) = collect(kernel, a[0], most as usize)?;
+    let epoll = list_id(&mut kernel.files, a[0])?;
+    let (events, input) = collect(kernel, epoll, most as usize)?;
     if !events.is_empty() {
         user::write_bytes(&mut kernel.memory, a[1], events.as_bytes())?;
         return Ok(events.len() as u64);
@@ -198,11 +170,10 @@ fn wait(kernel: &mut Kernel, a: &[u64; 6], timeout_ns: u64) -> Result<u64, Errno
     if deadline <= clock::monotonic() {
         return Ok(0);
     }
-    let mut files = kernel.inodes_of(&watches);
-    if !files.is_empty() {
-        // What another thread adds counts too.
-        files.push(kernel.files.file(a[0])?.ino);
-    }
+    let files = match kernel.files.vfs.epoll(epoll)?.needs_any_change() {
+        true => Vec::new(),
+        false => Vec::from([kernel.files.file(a[0])?.ino]),
+    };
     Err(kernel.block_for(files, input, deadline))
 }
 
@@ -211,13 +182,13 @@ fn epoll_pwait(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         Ok(ms) => ms * 1_000_000,
         Err(_) => u64::MAX,
     };
-    list(&mut kernel.files, a[0])?;
+    list_id(&mut kernel.files, a[0])?;
     kernel.with_mask(a[4], a[5], |kernel| wait(kernel, a, timeout))
 }
 
 fn epoll_pwait2(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
     let timeout = kernel.timeout(a[3])?;
-    list(&mut kernel.files, a[0])?;
+    list_id(&mut kernel.files, a[0])?;
     kernel.with_mask(a[4], a[5], |kernel| wait(kernel, a, timeout))
 }
 

@@ -9,6 +9,7 @@ use crate::net::address::Family;
 use crate::net::socket::{SocketId, State, Type};
 use crate::user;
 use crate::vfs::devices::Device;
+use crate::vfs::epoll::Announcement;
 use crate::vfs::file::{Object, OpenFile};
 use crate::vfs::inode::Kind;
 use crate::vfs::process::FileId;
@@ -115,9 +116,9 @@ fn readiness(kernel: &Kernel, file: &OpenFile, input: &mut bool, depth: u32) -> 
         Object::Epoll(epoll) => {
             let is_ready =
                 depth < MAX_NESTING
-                    && epoll.iter().any(|(_, interest)| {
+                    && epoll.iter().any(|((_, id), interest)| {
                         let wanted = interest.events | ALWAYS;
-                        files.vfs.files.get(interest.file).is_ok_and(|file| {
+                        files.vfs.files.get(id).is_ok_and(|file| {
                             readiness(kernel, file, input, depth + 1) & wanted != 0
                         })
                     });
@@ -237,26 +238,34 @@ impl Kernel {
 
     /// Inodes of watched descriptions whose changes tell that something is ready; none if
     /// that does not tell it for all of them.
-    pub(super) fn inodes_of(&self, watches: &[Watch]) -> Vec<Ino> {
+    fn inodes_of(&self, watches: &[Watch]) -> Vec<Ino> {
         let mut inodes = Vec::new();
         for watch in watches {
             let file = watch.file.map(|id| self.files.vfs.files.get(id));
             let Some(Ok(file)) = file else { continue };
-            match &file.object {
-                Object::Event(_) | Object::Pipe | Object::Timer(_) => inodes.push(file.ino),
-                Object::Socket(id) => match self.files.vfs.net.get(*id) {
-                    // Room comes about at another socket.
-                    Ok(socket) if socket.family == Family::Unix && socket.has_messages() => {
-                        return Vec::new();
-                    }
-                    _ => inodes.push(file.ino),
-                },
-                // Input is waited for in another way, and output does not wait.
-                Object::Console(_) | Object::Device(_) => {}
-                _ => return Vec::new(),
+            match self.announcement(file) {
+                Announcement::Change => inodes.push(file.ino),
+                Announcement::Input => {}
+                Announcement::Nothing => return Vec::new(),
             }
         }
         inodes
+    }
+
+    /// How a task learns that a description has become ready.
+    pub(super) fn announcement(&self, file: &OpenFile) -> Announcement {
+        match &file.object {
+            Object::Event(_) | Object::Pipe | Object::Timer(_) => Announcement::Change,
+            Object::Socket(id) => match self.files.vfs.net.get(*id) {
+                // There is room when another socket's queue is shorter.
+                Ok(socket) if socket.family == Family::Unix && socket.has_messages() => {
+                    Announcement::Nothing
+                }
+                _ => Announcement::Change,
+            },
+            Object::Console(_) | Object::Device(_) => Announcement::Input,
+            _ => Announcement::Nothing,
+        }
     }
 
     /// Whether reading would not wait.

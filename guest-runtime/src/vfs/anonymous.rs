@@ -1,4 +1,4 @@
-//! Descriptors of what has no name: pipes, sockets, files in memory, others.
+//! Descriptors of unnamed files: pipes, sockets, memory files, and others.
 
 use super::file::{Object, OpenFile};
 use super::fs::{ANONYMOUS_DEVICE, NewInode, PIPE_DEVICE, SOCKET_DEVICE};
@@ -10,7 +10,7 @@ use crate::errno::Errno;
 use crate::net::socket::SocketId;
 
 impl Vfs {
-    /// Makes a pipe: the descriptors of its reading and writing end.
+    /// Creates a pipe; returns the descriptors of its read end and its write end.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOSPC`.
@@ -34,7 +34,7 @@ impl Vfs {
         }
     }
 
-    /// Opens something that has no place in the file system.
+    /// Opens an object that is not in the file system.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOSPC`.
@@ -55,10 +55,10 @@ impl Vfs {
         self.install(process, file, flags & o::CLOEXEC != 0)
     }
 
-    /// Gives a socket a descriptor. `flags`: `O_CLOEXEC`, `O_NONBLOCK`.
+    /// Opens a descriptor for a socket. `flags`: `O_CLOEXEC`, `O_NONBLOCK`.
     ///
     /// # Errors
-    /// `EMFILE`, `ENFILE`, `ENOSPC`; then the socket is closed.
+    /// `EMFILE`, `ENFILE`, `ENOSPC`; the socket is closed then.
     pub fn open_socket(
         &mut self,
         process: &mut Process,

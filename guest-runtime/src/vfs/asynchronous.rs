@@ -1,5 +1,5 @@
-//! Signal-driven input and output (`O_ASYNC`, `F_SETOWN` of fcntl(2)): which open files tell by
-//! a signal that something has happened to them, and whom.
+//! Signal-driven input and output (`O_ASYNC`, `F_SETOWN` of fcntl(2)): which open files send a
+//! signal on an event, and to which process or group.
 
 use super::Vfs;
 use super::file::{Object, OpenFile};
@@ -8,7 +8,7 @@ use super::types::{S_IFMT, S_IFREG, o};
 use crate::errno::Errno;
 use alloc::vec::Vec;
 
-/// Who is sent a signal.
+/// The receiver of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whom {
     /// A thread.
@@ -19,43 +19,43 @@ pub enum Whom {
     Group(u32),
 }
 
-/// Who is told of an open file, and the user who said so, as whom the signal is sent.
+/// The owner of an open file (`F_SETOWN`), and the user that set it, as whom the signal is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileOwner {
-    /// Who is told.
+    /// The receiver of the signal.
     pub whom: Whom,
-    /// The user.
+    /// The user that set the owner.
     pub uid: u32,
 }
 
-/// How an open file tells what happens to it.
+/// The signal settings of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Notice {
-    /// Who is told; nobody if there is none.
+    /// The receiver of the signal; none: no signal is sent.
     pub owner: Option<FileOwner>,
-    /// The signal, which says for which file it is; 0: `SIGIO`, which does not.
+    /// The signal (`F_SETSIG`), which carries the descriptor; 0: `SIGIO`, without the descriptor.
     pub signal: u8,
-    /// The descriptor by which [`Vfs::set_asynchronous`] was asked.
+    /// The descriptor that [`Vfs::set_asynchronous`] was called for.
     fd: u32,
-    /// [`Vfs::edges`] of the last time.
+    /// [`Vfs::edges`] at the last check.
     seen: [u32; 2],
 }
 
-/// Something that happened to an open file which tells its owner.
+/// An event of an open file with `O_ASYNC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileEvent {
-    /// Whom.
+    /// The receiver of the signal.
     pub owner: FileOwner,
     /// [`Notice::signal`].
     pub signal: u8,
     /// The descriptor.
     pub fd: u32,
-    /// Whether something came in, and whether there is room for writing.
+    /// Whether there is new input, and whether there is new room for output.
     pub kinds: [bool; 2],
 }
 
 impl OpenFile {
-    /// Whether it can tell by signals. Regular files, which never wait, cannot.
+    /// Whether the file can send signals. Regular files, which never block, cannot.
     fn can_tell(&self) -> bool {
         matches!(
             self.object,
@@ -68,7 +68,7 @@ impl OpenFile {
         )
     }
 
-    /// Which edges are its own: the two ends of a pipe share theirs.
+    /// Masks the edges of the other end: both ends of a pipe share their counters.
     fn own_edges(&self, edges: [u32; 2]) -> [u32; 2] {
         match self.object {
             Object::Pipe => [
@@ -89,10 +89,10 @@ impl OpenFile {
 }
 
 impl Vfs {
-    /// Lets the description behind `fd` tell its owner what happens to it, or no more.
+    /// Sets or clears `O_ASYNC` on the description behind `fd`.
     ///
     /// # Errors
-    /// `EBADF`; `ENOTTY` for a file that cannot.
+    /// `EBADF`; `ENOTTY` for a file that cannot send signals.
     pub fn set_asynchronous(&mut self, process: &Process, fd: u32, on: bool) -> Result<(), Errno> {
         let id = process.fds.get(fd)?.file;
         let edges = self.edges(id);
@@ -116,7 +116,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Who is told of a terminal of which nobody is said to own it: those in its foreground.
+    /// Returns the default owner of a terminal: its foreground process group.
     fn terminal_owner(&self, id: FileId, process: &Process) -> Option<FileOwner> {
         let file = self.files.get(id).ok()?;
         let (Object::Master(pty) | Object::Slave(pty)) = file.object else {
@@ -130,7 +130,7 @@ impl Vfs {
         Some(FileOwner { whom, uid })
     }
 
-    /// What happened since the last time to files that tell their owners.
+    /// Returns the events since the last call, of files with `O_ASYNC`.
     pub fn take_file_events(&mut self) -> Vec<FileEvent> {
         let mut events = Vec::new();
         for id in self.files.telling().to_vec() {
@@ -162,13 +162,13 @@ impl Vfs {
         events
     }
 
-    /// Standard input has come. Whether somebody is to be told so by a signal.
+    /// Counts an arrival of standard input. Returns whether a signal is to be sent.
     pub fn input_came(&mut self) -> bool {
         self.input_edges = self.input_edges.wrapping_add(1);
         core::mem::take(&mut self.awaits_input)
     }
 
-    /// Standard input was read: the next may be told of.
+    /// Enables the signal for the next standard input, after a read.
     pub fn input_was_read(&mut self) {
         let tells = |id: &FileId| {
             let file = self.files.get(*id);

@@ -1,4 +1,4 @@
-//! Changing what `stat` tells: permissions, owners, times, lengths.
+//! Changes of the attributes that `stat` returns: permissions, owners, times, lengths.
 
 use super::budget::Budget;
 use super::data::FileData;
@@ -18,7 +18,7 @@ pub enum NewTime {
     Keep,
     /// `UTIME_NOW`
     Now,
-    /// This one.
+    /// The given time.
     At(Timespec),
 }
 
@@ -26,7 +26,7 @@ impl FileSystem {
     /// Sets the permissions.
     ///
     /// # Errors
-    /// `EPERM` unless `who` owns it, `EOPNOTSUPP` for a symbolic link.
+    /// `EPERM` unless `who` is the owner, `EOPNOTSUPP` for a symbolic link.
     pub fn set_mode(&mut self, ino: Ino, mode: u32, who: &Credentials) -> Result<(), Errno> {
         let now = self.now();
         let inode = self.inode_mut(ino)?;
@@ -50,10 +50,11 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Sets owner and group, `None` keeping one.
+    /// Sets owner and group; `None` keeps the old one.
     ///
     /// # Errors
-    /// `EPERM` unless `who` is root, or owns it and changes the group to one of its own.
+    /// `EPERM` unless `who` is root, or is the owner and changes the group to one of its own
+    /// groups.
     pub fn set_owner(
         &mut self,
         ino: Ino,
@@ -82,11 +83,11 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Sets access and modification time; `may_write`: `who` may write the file, which
-    /// is enough to set both to now.
+    /// Sets access and modification time. `may_write`: `who` may write the file, which is enough to
+    /// set both to the current time.
     ///
     /// # Errors
-    /// `EPERM`, or `EACCES` when both are to be now.
+    /// `EPERM`, or `EACCES` if both are to be the current time.
     pub fn set_times(
         &mut self,
         ino: Ino,
@@ -133,10 +134,10 @@ impl FileSystem {
         }
     }
 
-    /// Changes the contents of a regular file by `change`.
+    /// Changes the contents of a regular file with `change`.
     ///
     /// # Errors
-    /// `EINVAL` for another file, and those of `change`.
+    /// `EINVAL` if the file is not regular, and the errors of `change`.
     pub fn change_data(
         &mut self,
         ino: Ino,
@@ -157,7 +158,7 @@ impl FileSystem {
     /// The contents of a regular file as memory that programs can map.
     ///
     /// # Errors
-    /// `ENOMEM`, `ENODEV` for another file, or the host's.
+    /// `ENOMEM`, `ENODEV` if the file is not regular, or an error of the host.
     pub fn share(
         &mut self,
         ino: Ino,
@@ -173,7 +174,7 @@ impl FileSystem {
         }
     }
 
-    /// The memory that programs have mapped, or had, of a regular file.
+    /// The memory of a regular file that programs have mapped at some time.
     pub fn shared(&self, ino: Ino) -> Option<Rc<SharedMemory>> {
         match &self.inode(ino).ok()?.kind {
             Kind::File(data) => data.memory().cloned(),
@@ -182,10 +183,10 @@ impl FileSystem {
         }
     }
 
-    /// Reserves or frees space of a regular file (`fallocate`), `mode` being Linux's.
+    /// Reserves or frees space of a regular file (`fallocate`); `mode` has Linux's bits.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for another mode, `ENOSPC`, or the host's.
+    /// `EOPNOTSUPP` for another mode, `ENOSPC`, or an error of the host.
     pub fn allocate(&mut self, ino: Ino, mode: u64, from: u64, to: u64) -> Result<(), Errno> {
         const KEEP_SIZE: u64 = 1;
         const PUNCH_HOLE: u64 = 2;
@@ -212,10 +213,10 @@ impl FileSystem {
         })
     }
 
-    /// Notes an access, as often as the `relatime` mount option does.
+    /// Updates the access time as the `relatime` mount option does.
     pub fn accessed(&mut self, ino: Ino) {
         const DAY: i64 = 24 * 60 * 60;
-        // The host notes accesses to its files.
+        // The host updates the access times of its files.
         if volume::is_volume(ino) {
             return;
         }
@@ -230,10 +231,10 @@ impl FileSystem {
 }
 
 impl Inode {
-    /// Whether `who` may do what only the owner may.
+    /// Checks that `who` may do operations of the owner.
     ///
     /// # Errors
-    /// `EPERM`.
+    /// `EPERM` if not.
     pub fn check_owner(&self, who: &Credentials) -> Result<(), Errno> {
         if who.uid == 0 || who.uid == self.uid {
             Ok(())
@@ -242,7 +243,7 @@ impl Inode {
         }
     }
 
-    /// Removes set-user-ID and set-group-ID, as a change of contents or owner does.
+    /// Clears set-user-ID and set-group-ID, as after a change of contents or owner.
     pub fn drop_privileges(&mut self) {
         self.mode &= !S_ISUID;
         if self.mode & 0o010 != 0 {

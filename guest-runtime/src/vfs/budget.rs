@@ -1,14 +1,14 @@
-//! How much memory the file system may use: like the `size=` limit of tmpfs, it
-//! turns into `ENOSPC` long before the VM's memory is gone.
+//! The memory limit of the file system. Like the `size=` limit of tmpfs, it returns `ENOSPC` long
+//! before the VM runs out of memory.
 
 use crate::errno::Errno;
 
-/// What an inode costs.
+/// Cost of an inode, bytes.
 pub const INODE_COST: u64 = 512;
-/// What a directory entry costs beyond its name.
+/// Cost of a directory entry beyond its name, bytes.
 pub const ENTRY_COST: u64 = 160;
 
-/// A limit and what is used of it, bytes.
+/// A limit and the bytes in use.
 #[derive(Debug)]
 pub struct Budget {
     limit: u64,
@@ -21,10 +21,10 @@ impl Budget {
         Self { limit, used: 0 }
     }
 
-    /// Takes `bytes`.
+    /// Reserves `bytes`.
     ///
     /// # Errors
-    /// `ENOSPC` if there is less.
+    /// `ENOSPC` if fewer are available.
     pub fn charge(&mut self, bytes: u64) -> Result<(), Errno> {
         if bytes > self.available() {
             return Err(Errno::ENOSPC);
@@ -33,22 +33,22 @@ impl Budget {
         Ok(())
     }
 
-    /// Gives `bytes` back.
+    /// Releases `bytes`.
     pub fn refund(&mut self, bytes: u64) {
         self.used = self.used.saturating_sub(bytes);
     }
 
-    /// The limit.
+    /// The limit, bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// What is in use.
+    /// Bytes in use.
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// What is left.
+    /// Bytes available.
     pub fn available(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }

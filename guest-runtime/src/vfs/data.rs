@@ -1,8 +1,8 @@
-//! Contents of a regular file: pages in memory over the bytes of the root file
-//! system image, if it came from there.
+//! Contents of a regular file: pages in memory over the bytes of the root file system image, if the
+//! file is from the image.
 //!
-//! A page is copied when it is first written. What is neither in a page nor in the
-//! image is a hole and reads as zeros.
+//! A page is copied when it is first written. A range in neither a page nor the image is a hole and
+//! reads as zeros.
 
 use super::budget::Budget;
 use super::pages::Pages;
@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 /// Page size, bytes.
 pub const PAGE: u64 = 4096;
 
-/// What a page in memory costs, with its place in the map.
+/// Cost of a page in memory with its entry in the map, bytes.
 const PAGE_COST: u64 = PAGE + 64;
 
 /// Largest file (`MAX_LFS_FILESIZE`).
@@ -23,16 +23,16 @@ pub const MAX_SIZE: u64 = i64::MAX as u64;
 /// File contents.
 #[derive(Debug, Default)]
 pub struct FileData {
-    /// Bytes in the image; pages hide it. Never longer than `size`.
+    /// Bytes in the image, which pages override. Never longer than `size`.
     base: &'static [u8],
     size: u64,
     pages: Pages,
-    /// Pages that were charged: programs that have the file mapped make more.
+    /// Number of charged pages. Programs that have the file mapped add pages.
     charged: u64,
 }
 
 impl FileData {
-    /// A file with the contents `base`.
+    /// File contents that consist of `base`.
     pub fn from_image(base: &'static [u8]) -> Self {
         Self {
             base,
@@ -46,20 +46,20 @@ impl FileData {
         self.size
     }
 
-    /// Memory and image space that it takes, in units of 512 bytes (`st_blocks`).
+    /// Memory and image space in use, in units of 512 bytes (`st_blocks`).
     pub fn blocks(&self) -> u64 {
         let base_pages = (self.base.len() as u64).div_ceil(PAGE);
         let hidden = self.pages.count_below(base_pages);
         (base_pages - hidden + self.pages.count()) * (PAGE / 512)
     }
 
-    /// The whole contents in one piece, if no page hides a part of the image.
+    /// The whole contents as one slice, if no page overrides a part of the image.
     pub fn as_image(&self) -> Option<&'static [u8]> {
         (self.pages.count() == 0 && self.base.len() as u64 == self.size).then_some(self.base)
     }
 
-    /// Reads from `offset`; the result is how many bytes of `to` were filled, less
-    /// than all only at the end of the file.
+    /// Reads from `offset`. Returns how many bytes of `to` were filled: fewer than all only at the
+    /// end of the file.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> usize {
         let available = self.size.saturating_sub(offset);
         let length = usize::try_from(available).map_or(to.len(), |n| n.min(to.len()));
@@ -91,11 +91,10 @@ impl FileData {
         n
     }
 
-    /// Writes at `offset`; the result is the number of bytes written, less than all
-    /// if space ended on the way.
+    /// Writes at `offset`. Returns the number of bytes written: fewer than all if space ran out.
     ///
     /// # Errors
-    /// `EFBIG` beyond [`MAX_SIZE`], `ENOSPC` if there was no space for the first byte.
+    /// `EFBIG` beyond [`MAX_SIZE`], `ENOSPC` if there is no space for the first byte.
     pub fn write(&mut self, budget: &mut Budget, offset: u64, from: &[u8]) -> Result<usize, Errno> {
         if from.is_empty() {
             return Ok(0);
@@ -124,8 +123,8 @@ impl FileData {
         Ok(done)
     }
 
-    /// Brings page `index` into memory, copied up if it is not there yet; `overwritten`:
-    /// the caller replaces all of it.
+    /// Creates page `index` as a copy, if it is not in memory. `overwritten`: the caller replaces
+    /// all of it, so nothing is copied.
     fn make_page(
         &mut self,
         budget: &mut Budget,
@@ -149,7 +148,7 @@ impl FileData {
         Ok(())
     }
 
-    /// Takes pages away and gives their memory back.
+    /// Removes pages and releases their memory.
     fn drop_pages(&mut self, budget: &mut Budget, first: u64, end: u64) {
         let refunded = self.pages.remove(first, end).min(self.charged);
         self.charged -= refunded;
@@ -173,12 +172,12 @@ impl FileData {
         self.pages.share(frames, self.size)
     }
 
-    /// The memory that programs have mapped, or had.
+    /// The memory that programs have mapped at some time.
     pub fn memory(&self) -> Option<&Rc<SharedMemory>> {
         self.pages.memory()
     }
 
-    /// Sets the length; what is added reads as zeros.
+    /// Sets the length; new bytes read as zeros.
     ///
     /// # Errors
     /// `EFBIG` beyond [`MAX_SIZE`].
@@ -198,10 +197,10 @@ impl FileData {
         Ok(())
     }
 
-    /// Reserves pages for a range (`fallocate`); the length stays.
+    /// Reserves pages for a range (`fallocate`); the length does not change.
     ///
     /// # Errors
-    /// `ENOSPC` if they do not all fit; then none of them is kept.
+    /// `ENOSPC` if they do not all fit; none of them is reserved then.
     pub fn allocate(&mut self, budget: &mut Budget, from: u64, to: u64) -> Result<(), Errno> {
         let (first, last) = (from / PAGE, to.div_ceil(PAGE));
         let base_pages = (self.base.len() as u64).div_ceil(PAGE);
@@ -225,10 +224,10 @@ impl FileData {
         Ok(())
     }
 
-    /// Makes a range read as zeros, giving its memory back where it can.
+    /// Makes a range read as zeros, and releases its memory where possible.
     ///
     /// # Errors
-    /// `ENOSPC` if hiding bytes of the image needs more memory than there is.
+    /// `ENOSPC` if overriding bytes of the image needs more memory than is available.
     pub fn punch(&mut self, budget: &mut Budget, from: u64, to: u64) -> Result<(), Errno> {
         let base_pages = (self.base.len() as u64).div_ceil(PAGE);
         let first_whole = from.div_ceil(PAGE);
@@ -269,7 +268,7 @@ impl FileData {
         next.map(|index| index * PAGE).filter(|&at| at < self.size)
     }
 
-    /// Start of the hole at or after `offset` (`SEEK_HOLE`); the end of the file is one.
+    /// Start of the hole at or after `offset` (`SEEK_HOLE`); the end of the file counts as one.
     pub fn next_hole(&self, offset: u64) -> Option<u64> {
         if offset >= self.size {
             return None;
@@ -282,7 +281,7 @@ impl FileData {
         Some((index * PAGE).clamp(offset, self.size))
     }
 
-    /// Gives all memory back.
+    /// Releases all memory.
     pub fn clear(&mut self, budget: &mut Budget) {
         budget.refund(self.charged * PAGE_COST);
         *self = Self::default();

@@ -1,4 +1,4 @@
-//! `/dev`: what it contains, and what opening a device node gives.
+//! `/dev`: its contents, and the devices behind its nodes.
 
 use super::disks;
 use super::fs::{DEV_DEVICE, FileSystem, NewInode, Place};
@@ -50,10 +50,10 @@ const LINKS: &[(&[u8], &[u8])] = &[
 ];
 
 impl Device {
-    /// The device behind a device node.
+    /// Returns the device behind a device node.
     ///
     /// # Errors
-    /// `ENXIO` if there is none.
+    /// `ENXIO` if there is no such device.
     pub fn open(mode: u32, rdev: u64) -> Result<Self, Errno> {
         match mode & S_IFMT {
             S_IFCHR => {}
@@ -80,7 +80,7 @@ impl Device {
     }
 }
 
-/// Makes the tree of `/dev`; the result is its root.
+/// Creates the tree of `/dev`; returns its root.
 ///
 /// # Errors
 /// `ENOSPC`.
@@ -88,7 +88,7 @@ pub fn populate(fs: &mut FileSystem) -> Result<Ino, Errno> {
     let who = &Credentials::root();
     let root = fs.add_unnamed(NewInode::directory(0o755), who, DEV_DEVICE)?;
     fs.retain(root);
-    // Linked from the mount; until then new entries would find a removed directory.
+    // A mount makes the link later; with 0 links new entries would find a removed directory.
     fs.inode_mut(root)?.nlink = 2;
     let place = |name| Place {
         directory: root,
@@ -108,7 +108,7 @@ pub fn populate(fs: &mut FileSystem) -> Result<Ino, Errno> {
     Ok(root)
 }
 
-/// Makes the device node of disk `number`, which is `who`'s, in `/dev`, which is `root`.
+/// Creates the device node of disk `number` with owner `who` in the directory `root` of `/dev`.
 ///
 /// # Errors
 /// `EEXIST`, `ENOSPC`.

@@ -1,8 +1,7 @@
-//! Directories: the entries of the image, in place, until the first change copies
-//! them into memory.
+//! Directories: the entries of the image in place, until the first change copies them into memory.
 //!
-//! Every entry has a cookie that it keeps as long as it lives, so a program that
-//! reads a directory while it changes sees each lasting entry exactly once.
+//! Every entry keeps its cookie as long as it exists. So a program that reads a directory while it
+//! changes sees each lasting entry exactly once.
 
 use super::budget::{Budget, ENTRY_COST};
 use super::tree::Tree;
@@ -14,10 +13,10 @@ use alloc::collections::BTreeMap;
 /// Cookie of the first entry after `.` and `..`.
 pub const FIRST_COOKIE: u64 = 2;
 
-/// Where an entry leads.
+/// The inode of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// Inode of the image, perhaps not in memory yet.
+    /// Inode of the image, which may not be in memory yet.
     Image(u32),
     /// Inode in memory.
     Memory(Ino),
@@ -33,13 +32,13 @@ impl Target {
     }
 }
 
-/// An entry: its cookie, its name and where it leads.
+/// An entry: cookie, name, target.
 pub type Entry<'a> = (u64, &'a [u8], Target);
 
 /// Entries of one directory.
 #[derive(Debug)]
 pub enum Directory {
-    /// As in the image: its directory inode.
+    /// As in the image: the directory's inode there.
     Image(u32),
     /// In memory.
     Memory(Entries),
@@ -115,7 +114,7 @@ impl Directory {
         }
     }
 
-    /// Whether there is no entry.
+    /// Whether the directory is empty.
     ///
     /// # Errors
     /// `EIO` for a damaged image.
@@ -125,7 +124,8 @@ impl Directory {
 }
 
 impl Entries {
-    /// Room for entries copied from the image, whose cookies are their places.
+    /// Empty entries with `count` reserved cookies, for entries of the image: there, cookies are
+    /// indices.
     pub fn copied(count: u64) -> Self {
         Self {
             next_cookie: count.saturating_add(FIRST_COOKIE),
@@ -133,7 +133,7 @@ impl Entries {
         }
     }
 
-    /// Adds an entry with the cookie it had in the image.
+    /// Adds an entry with its cookie from the image.
     ///
     /// # Errors
     /// `ENOSPC`.
@@ -164,7 +164,7 @@ impl Entries {
         Ok(())
     }
 
-    /// Lets an existing entry name another inode.
+    /// Changes the inode of an existing entry.
     pub fn replace(&mut self, name: &[u8], ino: Ino) {
         if let Some(entry) = self.by_name.get_mut(name) {
             entry.0 = ino;
@@ -179,7 +179,7 @@ impl Entries {
         }
     }
 
-    /// Gives the memory of all entries back.
+    /// Releases the memory of all entries.
     pub fn clear(&mut self, budget: &mut Budget) {
         for name in self.by_name.keys() {
             budget.refund(entry_cost(name));

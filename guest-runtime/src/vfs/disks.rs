@@ -1,9 +1,9 @@
-//! Block devices as files: bytes at any position, over sectors.
+//! Block devices as files: byte ranges over sectors.
 //!
-//! Nothing here waits. A call says what it wants; requests for it are given to the device, and
-//! it is told [`Errno::EAGAIN`]. Its task waits, and when some of its requests are done it makes
-//! the same call again, which finds their results. So any number of tasks can wait for one
-//! disk, and a long transfer has several requests at the device at a time.
+//! Nothing here blocks. A call submits its requests to the device and returns [`Errno::EAGAIN`].
+//! Its task waits until some of the requests complete, and repeats the call, which then finds their
+//! results. So any number of tasks can wait for one disk, and a long transfer has several requests
+//! in flight.
 
 mod requests;
 #[cfg(test)]
@@ -26,76 +26,75 @@ use requests::{Requests, State};
 pub const SECTOR: usize = hartline_abi::virtio::SECTOR as usize;
 /// Most bytes that one request moves.
 pub const MAX_LENGTH: usize = 64 << 10;
-/// Most bytes of one call that are at the device at a time: half of what it takes.
+/// Most bytes of one call that are in flight: half of the device's slots.
 pub const WINDOW: usize = 16 * MAX_LENGTH;
 /// Major number of the device nodes.
 pub const MAJOR: u64 = 254;
-/// Minor numbers of one disk: it and its partitions, of which there are none.
+/// Minor numbers reserved for each disk. Partitions are not supported.
 pub const MINORS: u64 = 16;
 /// Most sectors that one request discards.
 const MAX_DISCARD: u64 = 1 << 19;
 
-/// A disk: a device that does several requests at a time, each with a slot, which has a
-/// buffer.
+/// A disk: a device with several requests in flight. Each request has a slot with a buffer.
 pub trait Disk: Debug {
-    /// Its length, sectors.
+    /// Length, sectors.
     fn sectors(&self) -> u64;
 
-    /// Whether it cannot be written.
+    /// Whether the disk is read-only.
     fn is_read_only(&self) -> bool;
 
-    /// Whether it can be told that contents are not needed any more.
+    /// Whether the disk supports discard.
     fn discards(&self) -> bool;
 
-    /// How many requests it takes.
+    /// Number of slots.
     fn slots(&self) -> u16;
 
-    /// The buffer of a slot, [`MAX_LENGTH`] bytes, which the device does not have.
+    /// Returns the buffer of a slot, [`MAX_LENGTH`] bytes. No request of the device may use it.
     fn buffer(&mut self, slot: u16) -> &mut [u8];
 
-    /// Makes a request of a slot, with the data that is in its buffer, or to come there.
+    /// Submits a request in a slot; its buffer holds or receives the data.
     fn give(&mut self, slot: u16, request: Request);
 
-    /// Lets the device see the requests.
+    /// Makes submitted requests visible to the device.
     fn publish(&mut self);
 
-    /// Whether requests are done that were not taken.
+    /// Whether there are completed requests that were not taken.
     fn has_done(&self) -> bool;
 
-    /// Requests that are done are about to be taken.
+    /// Begins a batch of completions: the device need not interrupt for later ones.
     fn begin(&mut self);
 
-    /// Takes one: its slot, and whether it succeeded (`EIO`, `EOPNOTSUPP`).
+    /// Takes a completion: its slot and its result (`EIO`, `EOPNOTSUPP`).
     fn take(&mut self) -> Option<(u16, Result<(), Errno>)>;
 
-    /// Asks for an interrupt when the next one is done. Result: whether one is already.
+    /// Asks for an interrupt at the next completion. Returns whether there is one already.
     fn want_interrupt(&mut self) -> bool;
 }
 
-/// The disks, by the number in [`Device::Disk`](super::devices::Device), and what else tasks wait
-/// for that storage of the host does.
+/// The disks, by the number in [`Device::Disk`](super::devices::Device), and the requests to
+/// volumes that tasks wait for.
 #[derive(Debug, Default)]
 pub struct Disks {
     units: Vec<Requests>,
     volumes: Option<Waiting>,
 }
 
-/// A range of bytes, as parts that are a request each: `at` is the first byte.
+/// A byte range, split into one request each; `at` is the first byte.
 #[derive(Debug, Clone, Copy)]
 struct Parts {
     at: u64,
     end: u64,
-    /// Sectors that are only touched in part have a request of their own.
+    /// Whether partially covered sectors have a request of their own.
     whole: bool,
 }
 
-/// One of them.
+/// A part of a byte range: one request.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     sector: u64,
-    /// Sectors.
+    /// Number of sectors.
     count: usize,
-    /// The bytes of these that are meant.
+    /// The bytes within these sectors.
     from: usize,
     length: usize,
 }
@@ -134,15 +133,15 @@ impl Disks {
         self.units.get_mut(number as usize).ok_or(Errno::ENXIO)
     }
 
-    /// One of them, to ask about it.
+    /// Returns a disk.
     ///
     /// # Errors
-    /// `ENXIO` if there is none of that number.
+    /// `ENXIO` if there is no disk with this number.
     pub fn get(&mut self, number: u32) -> Result<&dyn Disk, Errno> {
         Ok(self.unit(number)?.disk())
     }
 
-    /// Length of one, bytes.
+    /// Length of a disk, bytes.
     ///
     /// # Errors
     /// `ENXIO`.
@@ -150,10 +149,10 @@ impl Disks {
         Ok(self.get(number)?.sectors() * SECTOR as u64)
     }
 
-    /// Reads for task `who`, up to the end of the disk, as many bytes as there are at once.
+    /// Reads for task `who`, up to the end of the disk: as many bytes as are complete.
     ///
     /// # Errors
-    /// `EAGAIN` if there are none yet; `EIO`, `ENXIO`.
+    /// `EAGAIN` if no request is complete; `EIO`, `ENXIO`.
     pub fn read(&mut self, number: u32, who: u32, at: u64, to: &mut [u8]) -> Result<usize, Errno> {
         let parts = self.parts(number, at, to.len(), false)?;
         let unit = self.unit(number)?;
@@ -179,10 +178,10 @@ impl Disks {
         Ok(done)
     }
 
-    /// Writes for task `who`, up to the end of the disk: as many bytes as the device has done.
+    /// Writes for task `who`, up to the end of the disk. Returns how many bytes are complete.
     ///
     /// # Errors
-    /// `EAGAIN` if it has done none yet; `ENOSPC` at the end of the disk, `EIO`, `ENXIO`.
+    /// `EAGAIN` if no request is complete; `ENOSPC` at the end of the disk, `EIO`, `ENXIO`.
     pub fn write(&mut self, number: u32, who: u32, at: u64, from: &[u8]) -> Result<usize, Errno> {
         let parts = self.parts(number, at, from.len(), true)?;
         if parts.at == parts.end && !from.is_empty() {
@@ -200,7 +199,7 @@ impl Disks {
                     buffer[..data.len()].copy_from_slice(data);
                     (State::Runs, request)
                 }
-                // The rest of the sector has to be read first.
+                // The rest of the sector must be read first.
                 _ => {
                     buffer[SECTOR + part.from..][..data.len()].copy_from_slice(data);
                     let state = State::Fills(part.from, data.len());
@@ -224,20 +223,19 @@ impl Disks {
         Ok(done)
     }
 
-    /// The parts of a range of bytes that are there, as far as they are at the device at a
-    /// time.
+    /// Splits the part of a byte range that is within the disk and within [`WINDOW`].
     fn parts(&mut self, number: u32, at: u64, length: usize, whole: bool) -> Result<Parts, Errno> {
         let left = self.size(number)?.saturating_sub(at);
-        // Ends where a sector does, if it is cut.
+        // A cut range ends at a sector boundary.
         let most = WINDOW as u64 - at % SECTOR as u64;
         let end = at + left.min(length as u64).min(most);
         Ok(Parts { at, end, whole })
     }
 
-    /// Makes durable what was written before, for task `who`.
+    /// Flushes earlier writes, for task `who`.
     ///
     /// # Errors
-    /// `EAGAIN` if that is not done yet; `EIO`, `ENXIO`.
+    /// `EAGAIN` if the flush is not complete; `EIO`, `ENXIO`.
     pub fn flush(&mut self, number: u32, who: u32) -> Result<(), Errno> {
         let unit = self.unit(number)?;
         unit.begin(who, Request::Flush, |_| (State::Runs, Request::Flush));
@@ -245,11 +243,11 @@ impl Disks {
         unit.finish(who, Request::Flush, |_| {})
     }
 
-    /// Makes durable what was written to all before, for task `who`. That one fails, is no
-    /// reason not to wait for the others.
+    /// Flushes earlier writes to all disks, for task `who`. If one disk fails, the call still waits
+    /// for the others.
     ///
     /// # Errors
-    /// `EAGAIN` if that is not done yet.
+    /// `EAGAIN` if a flush is not complete.
     pub fn flush_all(&mut self, who: u32) -> Result<(), Errno> {
         let mut waits = false;
         for unit in self
@@ -263,16 +261,15 @@ impl Disks {
         }
         match waits {
             true => Err(Errno::EAGAIN),
-            // What is left of the requests goes with the call.
+            // The end of the call drops the requests.
             false => Ok(()),
         }
     }
 
-    /// The contents of so many sectors are not needed any more, says task `who`. Result: for
-    /// how many of them that is done.
+    /// Discards the contents of sectors for task `who`. Returns the number of discarded sectors.
     ///
     /// # Errors
-    /// `EAGAIN` if it is not done for any yet; `EOPNOTSUPP`, `EIO`, `ENXIO`.
+    /// `EAGAIN` if the request is not complete; `EOPNOTSUPP`, `EIO`, `ENXIO`.
     pub fn discard(
         &mut self,
         number: u32,
@@ -295,20 +292,20 @@ impl Disks {
         Ok(count as u64)
     }
 
-    /// There are volumes.
+    /// Adds the transport for volumes.
     pub(super) fn add_volumes(&mut self, transport: Rc<dyn Transport>) {
         self.volumes = Some(Waiting::new(transport));
     }
 
-    /// Requests about files of volumes.
+    /// The requests to volumes.
     ///
     /// # Errors
-    /// `EIO` if there are none.
+    /// `EIO` if there are no volumes.
     pub(super) fn volumes(&mut self) -> Result<&mut Waiting, Errno> {
         self.volumes.as_mut().ok_or(Errno::EIO)
     }
 
-    /// Whether a device has a request that it was given.
+    /// Whether a device has a request in flight.
     #[inline]
     #[must_use]
     pub fn are_busy(&self) -> bool {
@@ -316,7 +313,7 @@ impl Disks {
             || self.volumes.as_ref().is_some_and(Waiting::is_busy)
     }
 
-    /// Whether requests are done that were not looked at.
+    /// Whether there are completions that were not processed.
     #[inline]
     #[must_use]
     pub fn is_pending(&self) -> bool {
@@ -324,7 +321,7 @@ impl Disks {
             || self.volumes.as_ref().is_some_and(Waiting::is_pending)
     }
 
-    /// Looks at requests that are done.
+    /// Processes completions.
     #[inline]
     pub fn poll(&mut self) {
         for unit in &mut self.units {
@@ -335,16 +332,16 @@ impl Disks {
         }
     }
 
-    /// Asks for an interrupt when the next request is done. Result: whether one is already, and
-    /// it has to be asked again.
+    /// Asks for an interrupt at the next completion. If there is one already, it returns true, and
+    /// the caller must ask again after processing it.
     pub fn want_interrupt(&mut self) -> bool {
         let mut units = self.units.iter_mut().filter(|unit| unit.is_busy());
-        // Those behind one that has something are asked the next time.
+        // Devices after one with a completion are asked in the next call.
         let volumes = self.volumes.as_ref().filter(|volumes| volumes.is_busy());
         units.any(|unit| unit.want_interrupt()) || volumes.is_some_and(Waiting::want_interrupt)
     }
 
-    /// Tasks for which something was done since the last time.
+    /// Takes the tasks whose requests have made progress since the last call.
     pub fn take_woken(&mut self) -> Vec<u32> {
         let mut woken = Vec::new();
         for unit in &mut self.units {
@@ -356,7 +353,7 @@ impl Disks {
         woken
     }
 
-    /// The call of task `who` has ended: nobody asks for its requests any more.
+    /// Ends the call of task `who` and drops its requests.
     #[inline]
     pub fn forget(&mut self, who: u32) {
         for unit in &mut self.units {
@@ -369,7 +366,7 @@ impl Disks {
 }
 
 impl Vfs {
-    /// Adds a disk, which is `/dev/NAME` and belongs to `who`.
+    /// Adds a disk as `/dev/NAME` with owner `who`.
     ///
     /// # Errors
     /// `EEXIST`, `ENOSPC`.
@@ -385,8 +382,8 @@ impl Vfs {
         Ok(())
     }
 
-    /// Writes to a block device at `offset`, or at the file's position, which then moves, for
-    /// task `who`.
+    /// Writes to a block device for task `who`: at `offset`, or at the file position, which then
+    /// moves.
     pub(super) fn write_disk(
         &mut self,
         id: FileId,

@@ -1,8 +1,15 @@
-//! Interest lists of epoll.
+//! epoll(7): interest lists, and the interests of each that may be ready.
+//!
+//! An interest is a candidate from the moment its file changes until a look finds that it has
+//! nothing to report. So `epoll_wait` looks at candidates only, however many files are watched.
 
+use super::Vfs;
+use super::file::Object;
 use super::process::FileId;
+use super::types::Ino;
 use crate::errno::Errno;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 /// `EPOLLONESHOT`
 pub const ONESHOT: u32 = 1 << 30;
@@ -11,93 +18,292 @@ pub const EDGE: u32 = 1 << 31;
 /// Most descriptors of one list.
 const MAX_INTERESTS: usize = 1 << 16;
 
+/// How a change of readiness of a file is announced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Announcement {
+    /// Each change of the file is among [`Vfs::take_changes`].
+    Change,
+    /// The host announces standard input. Nothing else of the file makes a task wait.
+    Input,
+    /// Not at all: a task that waits for the file checks it after each change of any file.
+    Nothing,
+}
+
+/// Key of an interest: the descriptor and its description when the interest was added. A descriptor
+/// that was closed and opened again is another interest, since the old description may be open
+/// elsewhere.
+pub type Key = (u32, FileId);
+
 /// One interest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interest {
-    /// The description that the descriptor was when it was added.
-    pub file: FileId,
+    /// The inode of the description.
+    pub ino: Ino,
+    /// How a change of readiness is announced.
+    pub announcement: Announcement,
     /// Events and flags.
     pub events: u32,
-    /// What the program wants to see with them.
+    /// The program's data, which is returned with the events.
     pub data: u64,
-    /// For [`EDGE`]: events of the last report, and how often something had come in and
-    /// room had come about by then.
+    /// For [`EDGE`]: events of the last report.
     pub reported: u32,
-    /// See [`reported`](Self::reported).
+    /// [`Vfs::edges`] of the last report.
     pub seen: [u32; 2],
-    /// Its place among those that are ready: after those with smaller numbers.
-    pub turn: u64,
+    /// The position among the candidates, if the interest is one.
+    turn: Option<u64>,
 }
 
-/// An interest list, by descriptor and what it was when it was added: a descriptor that was closed
-/// and opened anew is another entry, since the old description may be open elsewhere.
+impl Interest {
+    /// An interest that has reported nothing.
+    pub fn new(ino: Ino, announcement: Announcement, events: u32, data: u64) -> Self {
+        Self {
+            ino,
+            announcement,
+            events,
+            data,
+            reported: 0,
+            seen: [0; 2],
+            turn: None,
+        }
+    }
+}
+
+/// An interest list.
 #[derive(Debug, Default)]
 pub struct Epoll {
-    interests: BTreeMap<(u32, FileId), Interest>,
+    interests: BTreeMap<Key, Interest>,
+    /// Interests that may be ready, by turn.
+    candidates: BTreeMap<u64, Key>,
+    /// The interests in each inode.
+    by_ino: BTreeMap<Ino, Vec<Key>>,
+    /// Interests whose changes are not announced.
+    unannounced: BTreeSet<Key>,
     last_turn: u64,
 }
 
 impl Epoll {
-    /// The place behind all others, so that everybody has a turn.
-    fn next_turn(&mut self) -> u64 {
-        self.last_turn += 1;
-        self.last_turn
-    }
-
-    /// Adds a descriptor.
-    ///
-    /// # Errors
-    /// `EEXIST`, `ENOSPC`.
-    pub fn add(&mut self, fd: u32, interest: Interest) -> Result<(), Errno> {
-        let key = (fd, interest.file);
+    fn add(&mut self, key: Key, interest: Interest) -> Result<(), Errno> {
         if self.interests.contains_key(&key) {
             return Err(Errno::EEXIST);
         }
         if self.interests.len() >= MAX_INTERESTS {
             return Err(Errno::ENOSPC);
         }
-        let turn = self.next_turn();
-        self.interests.insert(key, Interest { turn, ..interest });
+        self.by_ino.entry(interest.ino).or_default().push(key);
+        if interest.announcement != Announcement::Change {
+            self.unannounced.insert(key);
+        }
+        self.interests.insert(key, interest);
+        self.make_candidate(key);
         Ok(())
     }
 
-    /// Changes an interest.
-    ///
-    /// # Errors
-    /// `ENOENT`.
-    pub fn modify(&mut self, fd: u32, interest: Interest) -> Result<(), Errno> {
-        let turn = self.next_turn();
-        let known = self.interests.get_mut(&(fd, interest.file));
-        *known.ok_or(Errno::ENOENT)? = Interest { turn, ..interest };
+    fn modify(&mut self, key: Key, interest: Interest) -> Result<(), Errno> {
+        let known = self.interests.get_mut(&key).ok_or(Errno::ENOENT)?;
+        if let Some(turn) = known.turn {
+            self.candidates.remove(&turn);
+        }
+        *known = interest;
+        self.make_candidate(key);
         Ok(())
     }
 
-    /// Removes a descriptor.
-    ///
-    /// # Errors
-    /// `ENOENT`.
-    pub fn remove(&mut self, fd: u32, file: FileId) -> Result<(), Errno> {
-        let removed = self.interests.remove(&(fd, file));
-        removed.map(|_| ()).ok_or(Errno::ENOENT)
+    fn remove(&mut self, key: Key) -> Option<Interest> {
+        let interest = self.interests.remove(&key)?;
+        if let Some(turn) = interest.turn {
+            self.candidates.remove(&turn);
+        }
+        self.unannounced.remove(&key);
+        if let Some(keys) = self.by_ino.get_mut(&interest.ino) {
+            keys.retain(|&other| other != key);
+            if keys.is_empty() {
+                self.by_ino.remove(&interest.ino);
+            }
+        }
+        Some(interest)
+    }
+
+    /// Appends an interest to the candidates, if it is not one.
+    fn make_candidate(&mut self, key: Key) {
+        if let Some(interest) = self.interests.get_mut(&key)
+            && interest.turn.is_none()
+        {
+            self.last_turn += 1;
+            interest.turn = Some(self.last_turn);
+            self.candidates.insert(self.last_turn, key);
+        }
+    }
+
+    /// Makes the interests in the changed file `ino` candidates.
+    fn note_change(&mut self, ino: Ino) {
+        for key in self.by_ino.get(&ino).cloned().unwrap_or_default() {
+            self.make_candidate(key);
+        }
     }
 
     /// Every interest.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Interest)> {
-        let interests = self.interests.iter();
-        interests.map(|(&(fd, _), interest)| (fd, interest))
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &Interest)> {
+        self.interests
+            .iter()
+            .map(|(&key, interest)| (key, interest))
     }
 
-    /// Notes what was reported for a descriptor.
-    pub fn report(&mut self, fd: u32, file: FileId, ready: u32, seen: [u32; 2]) {
-        let turn = self.next_turn();
-        if let Some(interest) = self.interests.get_mut(&(fd, file)) {
-            if ready != 0 {
-                interest.turn = turn;
+    /// Whether a task that waits for the list must check it after each change of any file.
+    pub fn needs_any_change(&self) -> bool {
+        let mut interests = self.unannounced.iter().map(|key| self.interests.get(key));
+        interests.any(|interest| {
+            interest.is_some_and(|interest| interest.announcement == Announcement::Nothing)
+        })
+    }
+
+    /// Begins a pass over the candidates, which include all unannounced interests. Pass the result
+    /// to [`next_candidate`](Self::next_candidate).
+    pub fn begin_look(&mut self) -> u64 {
+        for key in self.unannounced.clone() {
+            self.make_candidate(key);
+        }
+        self.last_turn
+    }
+
+    /// Removes the first candidate whose turn is at most `last`.
+    pub fn next_candidate(&mut self, last: u64) -> Option<(Key, Interest)> {
+        let (&turn, &key) = self.candidates.range(..=last).next()?;
+        self.candidates.remove(&turn);
+        let interest = self.interests.get_mut(&key)?;
+        interest.turn = None;
+        Some((key, *interest))
+    }
+
+    /// Records that an interest had nothing new to report; `ready` masks the last report.
+    pub fn pass(&mut self, key: Key, ready: u32) {
+        if let Some(interest) = self.interests.get_mut(&key) {
+            interest.reported &= ready;
+        }
+    }
+
+    /// Records a report of `ready`, with the edges at that time.
+    pub fn report(&mut self, key: Key, ready: u32, seen: [u32; 2]) {
+        let Some(interest) = self.interests.get_mut(&key) else {
+            return;
+        };
+        interest.reported = ready;
+        interest.seen = seen;
+        if interest.events & ONESHOT != 0 {
+            interest.events &= ONESHOT | EDGE;
+        } else if interest.events & EDGE == 0 {
+            // A level-triggered interest stays a candidate until a pass finds it not ready.
+            self.make_candidate(key);
+        }
+    }
+}
+
+/// Which interest lists watch which inode.
+#[derive(Debug, Default)]
+pub struct Watchers(BTreeSet<(Ino, FileId)>);
+
+impl Watchers {
+    /// The lists that watch `ino`.
+    fn of(&self, ino: Ino) -> Vec<FileId> {
+        let all = (ino, FileId(0))..=(ino, FileId(u64::MAX));
+        self.0.range(all).map(|&(_, epoll)| epoll).collect()
+    }
+}
+
+impl Vfs {
+    /// The interest list of an open file description.
+    ///
+    /// # Errors
+    /// `EBADF`; `EINVAL` if the description is not an interest list.
+    pub fn epoll(&mut self, id: FileId) -> Result<&mut Epoll, Errno> {
+        match &mut self.files.get_mut(id)?.object {
+            Object::Epoll(epoll) => Ok(epoll),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Adds an interest (`EPOLL_CTL_ADD`).
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOSPC`; errors of [`epoll`](Self::epoll).
+    pub fn add_interest(
+        &mut self,
+        epoll: FileId,
+        key: Key,
+        interest: Interest,
+    ) -> Result<(), Errno> {
+        self.epoll(epoll)?.add(key, interest)?;
+        self.watchers.0.insert((interest.ino, epoll));
+        self.announce_epoll(epoll)
+    }
+
+    /// Changes an interest (`EPOLL_CTL_MOD`).
+    ///
+    /// # Errors
+    /// `ENOENT`; errors of [`epoll`](Self::epoll).
+    pub fn modify_interest(
+        &mut self,
+        epoll: FileId,
+        key: Key,
+        interest: Interest,
+    ) -> Result<(), Errno> {
+        self.epoll(epoll)?.modify(key, interest)?;
+        self.announce_epoll(epoll)
+    }
+
+    /// Removes an interest (`EPOLL_CTL_DEL`).
+    ///
+    /// # Errors
+    /// `ENOENT`; errors of [`epoll`](Self::epoll).
+    pub fn remove_interest(&mut self, epoll: FileId, key: Key) -> Result<(), Errno> {
+        let list = self.epoll(epoll)?;
+        let Interest { ino, .. } = list.remove(key).ok_or(Errno::ENOENT)?;
+        if !list.by_ino.contains_key(&ino) {
+            self.watchers.0.remove(&(ino, epoll));
+        }
+        Ok(())
+    }
+
+    /// Wakes the tasks that wait for an interest list.
+    fn announce_epoll(&mut self, epoll: FileId) -> Result<(), Errno> {
+        let ino = self.files.get(epoll)?.ino;
+        self.changed.push(ino);
+        Ok(())
+    }
+
+    /// Makes all interests in `changed` candidates, and adds their lists to `changed`.
+    pub(super) fn announce_to_epolls(&mut self, changed: &mut Vec<Ino>) {
+        if self.watchers.0.is_empty() {
+            return;
+        }
+        for index in 0..changed.len() {
+            let ino = changed[index];
+            for epoll in self.watchers.of(ino) {
+                if let Ok(list) = self.epoll(epoll) {
+                    list.note_change(ino);
+                }
+                if let Ok(file) = self.files.get(epoll) {
+                    changed.push(file.ino);
+                }
             }
-            interest.reported = ready;
-            interest.seen = seen;
-            if interest.events & ONESHOT != 0 && ready != 0 {
-                interest.events &= ONESHOT | EDGE;
+        }
+    }
+
+    /// Removes all interests in a closed description and, if that was an interest list, its entries
+    /// among the watchers.
+    pub(super) fn forget_interests(&mut self, id: FileId, ino: Ino, object: &Object) {
+        for epoll in self.watchers.of(ino) {
+            let Ok(list) = self.epoll(epoll) else {
+                continue;
+            };
+            let keys = list.by_ino.get(&ino).cloned().unwrap_or_default();
+            for key in keys.into_iter().filter(|&(_, file)| file == id) {
+                // The key exists: the list has just returned it.
+                let _ = self.remove_interest(epoll, key);
+            }
+        }
+        if let Object::Epoll(list) = object {
+            for &ino in list.by_ino.keys() {
+                self.watchers.0.remove(&(ino, id));
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::net::socket::SocketId;
 use crate::timers::TimerFd;
 use alloc::vec::Vec;
 
-/// What stands behind an open file description.
+/// The object behind an open file description.
 #[derive(Debug)]
 pub enum Object {
     /// A location (`O_PATH`).
@@ -26,9 +26,9 @@ pub enum Object {
     Device(Device),
     /// A standard stream.
     Console(u32),
-    /// The master's side of a pseudo-terminal.
+    /// The master side of a pseudo-terminal.
     Master(PtyId),
-    /// The slave's side.
+    /// The slave side of a pseudo-terminal.
     Slave(PtyId),
     /// A counter (`eventfd2`).
     Event(EventFd),
@@ -38,13 +38,13 @@ pub enum Object {
     Socket(SocketId),
     /// A timer (`timerfd_create`).
     Timer(TimerFd),
-    /// The signals of this set that are pending for who reads (`signalfd4`).
+    /// The pending signals in this set of the reading process (`signalfd4`).
     Signal(u64),
     /// An inotify instance, known by its inode.
     Notify,
     /// A process (`pidfd_open`).
     Process(u32),
-    /// A file of `/proc`: its text, made when it was read from the start.
+    /// A file of `/proc` with its text, which a read from the start generates.
     Proc(Vec<u8>),
 }
 
@@ -55,24 +55,24 @@ pub struct EventFd {
     pub count: u64,
     /// Reads take one instead of all (`EFD_SEMAPHORE`).
     pub semaphore: bool,
-    /// How often it was written and read.
+    /// Counters of writes and reads.
     pub edges: [u32; 2],
 }
 
 /// An open file description.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// Its inode.
+    /// The inode of the file.
     pub ino: Ino,
     /// Access mode and status flags ([`o`]).
     pub flags: u32,
-    /// Position, bytes; of a directory the cookie of the next entry.
+    /// Position, bytes; for a directory, the cookie of the next entry.
     pub offset: u64,
-    /// What stands behind it.
+    /// The object behind the description.
     pub object: Object,
-    /// How it tells by signals what happens to it.
+    /// Settings for signals on events (`O_ASYNC`).
     pub notice: Notice,
-    /// Descriptors that refer to it.
+    /// Number of descriptors that refer to the description.
     references: u32,
 }
 
@@ -89,10 +89,10 @@ impl OpenFile {
         }
     }
 
-    /// Whether it may be read.
+    /// Checks that the description may be read.
     ///
     /// # Errors
-    /// `EBADF`.
+    /// `EBADF` if not.
     pub fn check_readable(&self) -> Result<(), Errno> {
         self.check_located()?;
         match self.flags & o::ACCMODE {
@@ -101,10 +101,10 @@ impl OpenFile {
         }
     }
 
-    /// Whether it may be written.
+    /// Checks that the description may be written.
     ///
     /// # Errors
-    /// `EBADF`.
+    /// `EBADF` if not.
     pub fn check_writable(&self) -> Result<(), Errno> {
         self.check_located()?;
         match self.flags & o::ACCMODE {
@@ -113,10 +113,10 @@ impl OpenFile {
         }
     }
 
-    /// Whether it is more than a location.
+    /// Checks that the description is more than a location.
     ///
     /// # Errors
-    /// `EBADF` for one opened with `O_PATH`.
+    /// `EBADF` for a description that was opened with `O_PATH`.
     pub fn check_located(&self) -> Result<(), Errno> {
         match self.object {
             Object::Path => Err(Errno::EBADF),
@@ -124,12 +124,12 @@ impl OpenFile {
         }
     }
 
-    /// Whether no more than one descriptor refers to it.
+    /// Whether at most one descriptor refers to the description.
     pub fn is_last(&self) -> bool {
         self.references <= 1
     }
 
-    /// Whether calls do not block.
+    /// Whether calls do not block (`O_NONBLOCK`).
     pub fn is_nonblocking(&self) -> bool {
         self.flags & o::NONBLOCK != 0
     }
@@ -140,18 +140,18 @@ impl OpenFile {
 pub struct OpenFiles {
     slots: Vec<Option<(FileId, OpenFile)>>,
     free: Vec<u32>,
-    /// Descriptions that were ever opened.
+    /// Number of descriptions that were ever opened.
     opened: u64,
-    /// Those that tell by signals what happens to them.
+    /// Descriptions with `O_ASYNC`.
     telling: Vec<FileId>,
 }
 
-/// Bits of a [`FileId`] that hold its slot; the others count descriptions.
+/// Bits of a [`FileId`] for its slot; the other bits count descriptions.
 const SLOT_BITS: u32 = 20;
 /// Most open file descriptions (`fs.file-max`).
 pub const MAX_FILES: usize = 1 << SLOT_BITS;
 
-/// The slot of a description.
+/// The slot of a description in the table.
 fn slot(id: FileId) -> usize {
     id.0 as usize % MAX_FILES
 }
@@ -187,7 +187,7 @@ impl OpenFiles {
         }
     }
 
-    /// A description, for changing.
+    /// A description, mutably.
     ///
     /// # Errors
     /// `EBADF` if it is closed.
@@ -198,14 +198,14 @@ impl OpenFiles {
         }
     }
 
-    /// One more descriptor refers to it.
+    /// Counts one more descriptor.
     pub fn retain(&mut self, id: FileId) {
         if let Ok(file) = self.get_mut(id) {
             file.references += 1;
         }
     }
 
-    /// One less does; the description comes back when it was the last.
+    /// Counts one descriptor less; returns the description if it was the last.
     pub fn release(&mut self, id: FileId) -> Option<OpenFile> {
         let file = self.get_mut(id).ok()?;
         file.references = file.references.saturating_sub(1);
@@ -220,12 +220,12 @@ impl OpenFiles {
         Some(file)
     }
 
-    /// Those that tell by signals what happens to them.
+    /// The descriptions with `O_ASYNC`.
     pub fn telling(&self) -> &[FileId] {
         &self.telling
     }
 
-    /// Adds a description to those, or takes it out.
+    /// Adds a description to [`telling`](Self::telling), or removes it.
     pub fn set_telling(&mut self, id: FileId, on: bool) {
         self.telling.retain(|&other| other != id);
         if on {

@@ -1,9 +1,9 @@
 //! The file system: inodes and names, one mount tree.
 //!
-//! Inodes of the root image come into memory when they are first looked up and are
-//! changed there; `Ino(n + 1)` is inode `n` of the image. `/dev` and `/proc` are
-//! mounted over directories of the root; the inodes of `/proc` ([`super::proc`])
-//! are made up from their numbers and are never in the table.
+//! Inodes of the root image are loaded when they are first looked up, and changed in memory; `Ino(n
+//! + 1)` is inode `n` of the image. `/dev` and `/proc` are mounted over directories of the root.
+//! The inodes of `/proc` ([`super::proc`]) are computed from their numbers and are never in the
+//! table.
 
 use super::budget::{Budget, INODE_COST};
 use super::data::FileData;
@@ -38,7 +38,7 @@ pub const SYSFS_DEVICE: u64 = device_number(0, 22);
 pub const PIPE_DEVICE: u64 = device_number(0, 13);
 /// `st_dev` of sockets.
 pub const SOCKET_DEVICE: u64 = device_number(0, 8);
-/// `st_dev` of what has no place in a file system: standard streams, eventfds, memfds.
+/// `st_dev` of objects outside file systems: standard streams, eventfds, memfds.
 pub const ANONYMOUS_DEVICE: u64 = device_number(0, 14);
 
 /// Reads CLOCK_REALTIME, nanoseconds since 1970.
@@ -50,21 +50,21 @@ pub struct FileSystem {
     pub(super) tree: Option<Tree>,
     pub(super) inodes: BTreeMap<Ino, Inode>,
     next: u64,
-    /// Directories that are mounted over, and what is there instead.
+    /// Directories with a mount on top, and the root of that mount.
     pub(super) mounts: Vec<(Ino, Ino)>,
     pub(super) budget: Budget,
     pub(super) volumes: Option<Volumes>,
-    /// inotify.
+    /// The inotify instances.
     pub notify: Notifications,
     clock: Clock,
 }
 
-/// What a new inode is like.
+/// The properties of a new inode.
 #[derive(Debug)]
 pub struct NewInode {
-    /// What it is.
+    /// Kind of the inode.
     pub kind: Kind,
-    /// Type and permissions, the umask already applied.
+    /// Type and permissions, after the umask.
     pub mode: u32,
     /// Device number of a device node.
     pub rdev: u64,
@@ -114,7 +114,7 @@ impl NewInode {
         }
     }
 
-    /// A device node or socket; `mode` has its type.
+    /// A device node or socket; `mode` contains the type.
     pub fn node(mode: u32, rdev: u64) -> Self {
         Self {
             kind: Kind::Node,
@@ -134,7 +134,7 @@ pub struct Place<'a> {
 }
 
 impl FileSystem {
-    /// A file system over `tree`, or else empty, that uses at most `limit` bytes of memory.
+    /// A file system over `tree`, or an empty one, that uses at most `limit` bytes of memory.
     ///
     /// # Errors
     /// `EIO` if the image's root directory is damaged.
@@ -160,12 +160,12 @@ impl FileSystem {
         Ok(fs)
     }
 
-    /// The time for time stamps.
+    /// The current time, for time stamps.
     pub(super) fn now(&self) -> Timespec {
         Timespec::from_ns((self.clock)())
     }
 
-    /// Memory of the file system.
+    /// The memory budget of the file system.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
@@ -178,7 +178,7 @@ impl FileSystem {
     /// An inode that was looked up before.
     ///
     /// # Errors
-    /// `EPERM` for one of `/proc`, `ENOENT` for one that is gone.
+    /// `EPERM` for an inode of `/proc`, `ENOENT` for a removed one.
     pub fn inode(&self, ino: Ino) -> Result<&Inode, Errno> {
         match self.inodes.get(&ino) {
             Some(inode) => Ok(inode),
@@ -187,7 +187,7 @@ impl FileSystem {
         }
     }
 
-    /// As [`inode`](Self::inode), for changing.
+    /// As [`inode`](Self::inode), mutably.
     ///
     /// # Errors
     /// As [`inode`](Self::inode).
@@ -207,7 +207,7 @@ impl FileSystem {
     /// Target of a symbolic link.
     ///
     /// # Errors
-    /// `EINVAL` for what is no link, or the host's.
+    /// `EINVAL` if the inode is not a symbolic link, or an error of the host.
     pub fn link_target(&self, ino: Ino) -> Result<Vec<u8>, Errno> {
         let inode = self.inode(ino)?;
         match &inode.kind {
@@ -229,10 +229,10 @@ impl FileSystem {
         }
     }
 
-    /// Reads a regular file; less than all only at its end.
+    /// Reads a regular file; returns fewer bytes than requested only at its end.
     ///
     /// # Errors
-    /// As [`Inode::data`], or the host's.
+    /// As [`Inode::data`], or an error of the host.
     pub fn read(&self, ino: Ino, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
         match volume::is_volume(ino) {
             true => self.volume_read(ino, offset, to),
@@ -240,10 +240,10 @@ impl FileSystem {
         }
     }
 
-    /// What `stat` tells.
+    /// The attributes that `stat` returns.
     ///
     /// # Errors
-    /// `ENOENT` for an inode that is gone.
+    /// `ENOENT` for a removed inode.
     pub fn attributes(&self, ino: Ino, process: &Process) -> Result<Attributes, Errno> {
         match proc::Node::from_ino(ino) {
             Some(node) => node.attributes(process),
@@ -283,8 +283,8 @@ impl FileSystem {
         }
     }
 
-    /// Adds an inode without a name: a pipe, a stream, an unnamed file. It lives
-    /// while it has [users](Self::retain).
+    /// Adds an inode without a name: a pipe, a stream, an unnamed file. It exists while it has
+    /// [users](Self::retain).
     ///
     /// # Errors
     /// `ENOSPC`.
@@ -319,7 +319,7 @@ impl FileSystem {
         self.inodes.range(first..).map(|(&ino, inode)| (ino, inode))
     }
 
-    /// Keeps an inode that may lose its last name.
+    /// Keeps an inode even if it loses its last name.
     pub fn retain(&mut self, ino: Ino) {
         if let Some(inode) = self.inodes.get_mut(&ino) {
             inode.users += 1;

@@ -13,7 +13,7 @@ use crate::errno::Errno;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 
-/// What an inode is.
+/// Kind of an inode.
 #[derive(Debug)]
 pub enum Kind {
     /// Regular file.
@@ -28,20 +28,20 @@ pub enum Kind {
     Node,
     /// Standard stream 0, 1 or 2 of the VM.
     Console(u32),
-    /// A file of the host, whatever it is: [`Inode::mode`] tells.
+    /// A file of the host; [`Inode::mode`] has its type.
     Volume(Box<VolumeInode>),
-    /// No file at all: an eventfd or epoll instance, named in `/proc/self/fd`.
+    /// Not a file: an eventfd or epoll instance, with its name in `/proc/self/fd`.
     Anonymous(&'static str),
 }
 
 /// An inode.
 #[derive(Debug)]
 pub struct Inode {
-    /// What it is.
+    /// Kind of the inode.
     pub kind: Kind,
     /// `st_mode`.
     pub mode: u32,
-    /// Number of names; for a directory 2 and one for each subdirectory.
+    /// Number of names; for a directory 2, plus one for each subdirectory.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
@@ -59,23 +59,23 @@ pub struct Inode {
     pub ctime: Timespec,
     /// Creation.
     pub btime: Timespec,
-    /// Open files, working directories and mounts that keep it without a name.
+    /// Number of open files, working directories and mounts that keep the inode without a name.
     pub users: u32,
-    /// Directory of [`name`](Inode::name); of a directory always its parent.
+    /// Directory of [`name`](Inode::name); for a directory always the parent.
     pub parent: Ino,
-    /// The name under which it was last seen.
+    /// The name of the last lookup.
     pub name: Box<[u8]>,
-    /// It has no name yet and may get one (`O_TMPFILE` without `O_EXCL`).
+    /// The inode has no name yet and may get one (`O_TMPFILE` without `O_EXCL`).
     pub nameable: bool,
     /// Seals, of a regular file ([`super::seals`]).
     pub seals: u32,
     /// Extended attributes.
     pub extended: xattr::Attributes,
-    /// Inode of the image that it came from.
+    /// The inode of the image that this one was loaded from.
     pub origin: Option<u32>,
 }
 
-/// What `stat` tells about an inode.
+/// The attributes of an inode that `stat` returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
     /// Device number of the file system.
@@ -98,7 +98,7 @@ pub struct Attributes {
     pub size: u64,
     /// Preferred I/O size, bytes.
     pub block_size: u32,
-    /// Units of 512 bytes.
+    /// Space in use, in units of 512 bytes.
     pub blocks: u64,
     /// Last access.
     pub atime: Timespec,
@@ -118,7 +118,7 @@ pub const MAY_WRITE: u32 = 2;
 pub const MAY_READ: u32 = 4;
 
 impl Attributes {
-    /// Checks permission, `mask` being a sum of [`MAY_READ`] and its like.
+    /// Checks permissions; `mask` is a set of [`MAY_READ`], [`MAY_WRITE`] and [`MAY_EXEC`].
     ///
     /// # Errors
     /// `EACCES`, `EROFS`.
@@ -146,14 +146,14 @@ impl Attributes {
         }
     }
 
-    /// Whether it is a directory.
+    /// Whether the inode is a directory.
     pub fn is_directory(&self) -> bool {
         self.mode & S_IFMT == S_IFDIR
     }
 }
 
 impl Inode {
-    /// Attributes, `ino` being its number.
+    /// The attributes of the inode, whose number is `ino`.
     pub fn attributes(&self, ino: Ino) -> Attributes {
         let (mut shown, mut block_size, mut read_only) = (ino.0, 4096, false);
         let (size, blocks) = match &self.kind {
@@ -186,10 +186,10 @@ impl Inode {
         }
     }
 
-    /// Its directory, for changing.
+    /// The entries of a directory.
     ///
     /// # Errors
-    /// `ENOTDIR`.
+    /// `ENOTDIR` if the inode is not a directory.
     pub fn directory(&self) -> Result<&Directory, Errno> {
         match &self.kind {
             Kind::Directory(directory) => Ok(directory),
@@ -197,10 +197,10 @@ impl Inode {
         }
     }
 
-    /// Its contents.
+    /// The contents of a regular file.
     ///
     /// # Errors
-    /// `EISDIR` for a directory, `EINVAL` for what has none.
+    /// `EISDIR` for a directory, `EINVAL` for another kind.
     pub fn data(&self) -> Result<&FileData, Errno> {
         match &self.kind {
             Kind::File(data) => Ok(data),
@@ -215,7 +215,7 @@ pub fn directory_type(mode: u32) -> u8 {
     (mode >> 12) as u8 & 15
 }
 
-/// Whether a mode's type is one that an inode can have.
+/// Whether a mode contains a valid file type.
 pub fn is_file_type(mode: u32) -> bool {
     matches!(
         mode & S_IFMT,

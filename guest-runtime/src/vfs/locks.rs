@@ -1,5 +1,5 @@
-//! Advisory locks: on ranges of bytes, owned by a process (`F_SETLK`) or an open file
-//! description (`F_OFD_SETLK`), and on whole files (`flock`). They count within the VM.
+//! Advisory locks: on byte ranges, owned by a process (`F_SETLK`) or an open file description
+//! (`F_OFD_SETLK`), and on whole files (`flock`). They are effective within the VM only.
 
 use super::process::FileId;
 use super::types::Ino;
@@ -11,7 +11,7 @@ use core::ops::Range;
 /// Most locks in a VM.
 const MAX_LOCKS: usize = 1 << 16;
 
-/// Who has a lock on a range.
+/// The owner of a range lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// This process.
@@ -23,9 +23,9 @@ pub enum Owner {
 /// A lock on a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeLock {
-    /// Who has it.
+    /// The owner of the lock.
     pub owner: Owner,
-    /// Nobody else may have any lock there.
+    /// No other owner may have a lock in the range.
     pub exclusive: bool,
     /// Bytes; `u64::MAX` is the end of every file.
     pub range: Range<u64>,
@@ -40,34 +40,34 @@ impl RangeLock {
     }
 }
 
-/// All locks.
+/// All locks of the VM.
 #[derive(Debug, Default)]
 pub struct Locks {
     ranges: BTreeMap<Ino, Vec<RangeLock>>,
-    /// Holders of locks on whole files, and whether theirs is exclusive.
+    /// Owners of locks on whole files, and whether the lock is exclusive.
     whole: BTreeMap<Ino, Vec<(FileId, bool)>>,
     count: usize,
-    /// Processes that wait for a lock of another one.
+    /// Processes that wait for a lock, each with the process that holds it.
     waits: BTreeMap<u32, u32>,
 }
 
 impl Locks {
-    /// A lock of somebody else that keeps `wanted` away.
+    /// A lock of another owner that conflicts with `wanted`.
     pub fn conflict(&self, ino: Ino, wanted: &RangeLock) -> Option<&RangeLock> {
         let locks = self.ranges.get(&ino)?;
         locks.iter().find(|lock| lock.conflicts(wanted))
     }
 
-    /// Gives `wanted` to its owner in place of what that has there, unless somebody else
-    /// is in the way. It becomes one with locks of the same kind beside it.
+    /// Locks `wanted`, which replaces the owner's locks in this range. Adjacent locks of the same
+    /// kind are merged.
     ///
     /// # Errors
-    /// `EAGAIN`; `ENOLCK` if there are too many locks.
+    /// `EAGAIN` if another owner's lock conflicts; `ENOLCK` if there are too many locks.
     pub fn lock(&mut self, ino: Ino, wanted: RangeLock) -> Result<(), Errno> {
         if self.conflict(ino, &wanted).is_some() {
             return Err(Errno::EAGAIN);
         }
-        // One more, and one that is split.
+        // One more lock, and one more if an old one is split.
         if self.count + 2 > MAX_LOCKS {
             return Err(Errno::ENOLCK);
         }
@@ -89,7 +89,7 @@ impl Locks {
         Ok(())
     }
 
-    /// Takes a range away from an owner. Result: whether it had any of it.
+    /// Unlocks a range of an owner. Returns whether the owner had a lock in it.
     pub fn unlock(&mut self, ino: Ino, owner: Owner, range: Range<u64>) -> bool {
         let Some(locks) = self.ranges.get_mut(&ino) else {
             return false;
@@ -121,15 +121,15 @@ impl Locks {
         changed
     }
 
-    /// Takes everything away from an owner. Result: whether it had anything.
+    /// Unlocks all ranges of an owner. Returns whether the owner had a lock.
     pub fn unlock_all(&mut self, ino: Ino, owner: Owner) -> bool {
         self.unlock(ino, owner, 0..u64::MAX)
     }
 
-    /// Notes that a process waits for who keeps `wanted` away.
+    /// Records that a process waits for the owner of the lock that conflicts with `wanted`.
     ///
     /// # Errors
-    /// `EDEADLK` if that one waits, perhaps through others, for the process.
+    /// `EDEADLK` if that owner waits for the process, directly or through others.
     pub fn wait(&mut self, ino: Ino, wanted: &RangeLock) -> Result<(), Errno> {
         let Owner::Process(waiter) = wanted.owner else {
             return Ok(());
@@ -151,7 +151,7 @@ impl Locks {
         Ok(())
     }
 
-    /// A process does not wait for a lock any more.
+    /// Records that a process no longer waits for a lock.
     pub fn end_wait(&mut self, process: u32) {
         self.waits.remove(&process);
     }
@@ -159,8 +159,8 @@ impl Locks {
     /// Locks a whole file.
     ///
     /// # Errors
-    /// `EAGAIN` if somebody else's lock is in the way; a lock of another kind that the file
-    /// had is lost then, as on Linux. `ENOLCK` if there are too many locks.
+    /// `EAGAIN` if another description's lock conflicts; as on Linux, a lock of the other kind that
+    /// `file` had is lost then. `ENOLCK` if there are too many locks.
     pub fn lock_whole(&mut self, ino: Ino, file: FileId, exclusive: bool) -> Result<(), Errno> {
         let holders = self.whole.get(&ino).map_or(&[][..], Vec::as_slice);
         if holders.contains(&(file, exclusive)) {
@@ -187,7 +187,7 @@ impl Locks {
         holders.any(|&(other, _)| other == file)
     }
 
-    /// Takes the lock on a whole file away. Result: whether there was one.
+    /// Unlocks a whole file. Returns whether there was a lock.
     pub fn unlock_whole(&mut self, ino: Ino, file: FileId) -> bool {
         let Some(holders) = self.whole.get_mut(&ino) else {
             return false;
@@ -202,8 +202,7 @@ impl Locks {
         removed > 0
     }
 
-    /// Takes everything away that an open file description has on its file. Result:
-    /// whether it had anything.
+    /// Removes all locks of an open file description on its file. Returns whether there were any.
     pub fn release(&mut self, ino: Ino, file: FileId) -> bool {
         let ranges = self.unlock_all(ino, Owner::File(file));
         self.unlock_whole(ino, file) || ranges
@@ -232,7 +231,7 @@ mod tests {
         assert_eq!(locks.count, 2);
         locks.lock(INO, lock(2, true, 40..60)).unwrap();
         assert_eq!(locks.lock(INO, lock(2, false, 39..50)), Err(Errno::EAGAIN));
-        // Its own lock becomes a shared one; then others may share it.
+        // A process can downgrade its own lock, so that others can share it.
         locks.lock(INO, lock(1, false, 0..40)).unwrap();
         locks.lock(INO, lock(2, false, 39..40)).unwrap();
         assert!(locks.unlock_all(INO, Owner::Process(1)));
@@ -262,7 +261,7 @@ mod tests {
         locks.lock_whole(INO, a, false).unwrap();
         locks.lock_whole(INO, b, false).unwrap();
         assert_eq!(locks.lock_whole(INO, a, true), Err(Errno::EAGAIN));
-        // What it had is lost.
+        // The old lock is lost.
         assert!(!locks.unlock_whole(INO, a));
         assert!(locks.release(INO, b));
         locks.lock_whole(INO, a, true).unwrap();

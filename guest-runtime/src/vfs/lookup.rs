@@ -12,19 +12,19 @@ use alloc::vec::Vec;
 /// A directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found<'a> {
-    /// Its cookie.
+    /// The cookie.
     pub cookie: u64,
-    /// Its name.
+    /// The name.
     pub name: &'a [u8],
-    /// The inode it names; of a mount point the one below.
+    /// The inode behind the name; for a mount point, the one below the mount.
     pub ino: Ino,
     /// `st_mode` of that inode.
     pub mode: u32,
 }
 
 impl FileSystem {
-    /// The inode that `name` (not `.` or `..`) names in `directory`, what is mounted
-    /// there included.
+    /// The inode behind `name` (not `.` or `..`) in `directory`; for a mount point, the mounted
+    /// root.
     ///
     /// # Errors
     /// `ENOTDIR`, `ENAMETOOLONG`, `EIO` for a damaged image.
@@ -60,10 +60,10 @@ impl FileSystem {
         Ok(Some(ino))
     }
 
-    /// The directory above `directory`.
+    /// The parent of `directory`.
     ///
     /// # Errors
-    /// `ENOENT` for an inode that is gone.
+    /// `ENOENT` for a removed inode.
     pub fn parent(&self, directory: Ino, process: &Process) -> Result<Ino, Errno> {
         match proc::Node::from_ino(directory) {
             Some(node) => Ok(node
@@ -114,7 +114,7 @@ impl FileSystem {
         Some(path)
     }
 
-    /// Whether something is mounted on or at `ino`.
+    /// Whether `ino` is a mount point or the root of a mount.
     pub(super) fn is_mount(&self, ino: Ino) -> bool {
         self.mounts
             .iter()
@@ -138,8 +138,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// The first entry of a directory with at least this cookie; `.` and `..` are not
-    /// among them.
+    /// The first entry of a directory with at least this cookie, without `.` and `..`.
     ///
     /// # Errors
     /// `ENOTDIR`, `EIO`.

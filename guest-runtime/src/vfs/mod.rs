@@ -1,8 +1,8 @@
 //! The virtual file system: a read-only image under an in-memory overlay, `/dev`,
 //! `/proc`, pipes, and open files.
 //!
-//! Nothing here touches the program's memory or leaves the VM: the system calls in
-//! [`crate::syscall`] do that and bring bytes here.
+//! This module does not access the program's memory and does not leave the VM: the system calls in
+//! [`crate::syscall`] do that and pass bytes to it.
 
 mod anonymous;
 pub mod asynchronous;
@@ -72,9 +72,11 @@ pub struct Vfs {
     pub files: OpenFiles,
     /// Locks on files.
     pub locks: Locks,
-    /// Pipes and eventfds that were read, written, opened or closed, and files that
-    /// lost a lock: who waits for them may go on. Whoever wakes those empties it.
+    /// Pipes and eventfds that were read, written, opened or closed, and files that lost a lock.
+    /// Waiting tasks are to check them; the code that wakes the tasks empties the list.
     pub changed: Vec<Ino>,
+    /// Which interest lists watch which inode.
+    watchers: epoll::Watchers,
     /// Sockets.
     pub net: Network,
     /// Pseudo-terminals.
@@ -85,18 +87,18 @@ pub struct Vfs {
     dev: Ino,
     /// Bit n: standard stream n is the terminal.
     terminals: u32,
-    /// How often standard input came ([`asynchronous`]).
+    /// Number of arrivals of standard input ([`asynchronous`]).
     input_edges: u32,
-    /// Somebody is to be told by a signal when standard input comes.
+    /// A process is to receive a signal when standard input arrives.
     pub awaits_input: bool,
-    /// The `/etc/resolv.conf` that was made here.
+    /// The `/etc/resolv.conf` that the VM wrote.
     resolver: Option<Ino>,
 }
 
 impl Vfs {
-    /// The files of a VM with the root `tree`, or a minimal one, whose changes take
-    /// at most `limit` bytes; and its first process with the standard streams open.
-    /// Bit n of `terminals`: stream n is the terminal, `/dev/console`.
+    /// The files of a VM with the root `tree`, or a minimal one; changes take at most `limit`
+    /// bytes. Also returns its first process, with the standard streams open. Bit n of `terminals`:
+    /// stream n is the terminal, `/dev/console`.
     ///
     /// # Errors
     /// `EIO` for a damaged image, `ENOSPC` if `limit` is too small.
@@ -113,6 +115,7 @@ impl Vfs {
             files: OpenFiles::default(),
             locks: Locks::default(),
             changed: Vec::new(),
+            watchers: epoll::Watchers::default(),
             net: Network::default(),
             ptys: Ptys::default(),
             disks: Disks::default(),
@@ -155,8 +158,8 @@ impl Vfs {
         Ok((vfs, process))
     }
 
-    /// Mounts `root` over a directory of the root, made if there is none; something
-    /// else with that name stays as it is.
+    /// Mounts `root` over a directory of the root, which is created if it is missing. A file with
+    /// that name is left as it is.
     fn mount(&mut self, name: &[u8], root: Ino, process: &Process) -> Result<(), Errno> {
         let who = &Credentials::root();
         let place = Place {
@@ -173,11 +176,10 @@ impl Vfs {
         self.fs.mount(point, root)
     }
 
-    /// Mounts the volumes, of which there are `count`, at their places; those that the root
-    /// image has not are made.
+    /// Mounts `count` volumes at their mount points; missing directories are created.
     ///
     /// # Errors
-    /// The host's, or those of path_resolution(7).
+    /// Errors of the host, or of path_resolution(7).
     pub fn mount_volumes(
         &mut self,
         process: &Process,
@@ -192,7 +194,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// What is at an absolute path: a new directory if nothing is.
+    /// The inode at an absolute path; a new directory if the path does not exist.
     fn mount_point(&mut self, process: &Process, path: &[u8]) -> Result<Ino, Errno> {
         let who = &Credentials::root();
         let ends = (1..=path.len()).filter(|&end| path.get(end).is_none_or(|&byte| byte == b'/'));
@@ -211,7 +213,7 @@ impl Vfs {
         Ok(ino)
     }
 
-    /// Opens a standard stream, which is the device node `terminal` if that is given.
+    /// Opens a standard stream: the device node `terminal`, if given.
     fn open_stream(
         &mut self,
         process: &mut Process,
@@ -234,11 +236,11 @@ impl Vfs {
         self.install(process, file, false).map(|_| ())
     }
 
-    /// Gives an open file description the lowest free descriptor; the description
-    /// keeps its inode.
+    /// Installs an open file description at the lowest free descriptor; the description keeps its
+    /// inode.
     ///
     /// # Errors
-    /// `EMFILE`, `ENFILE`; then an unnamed inode is gone.
+    /// `EMFILE`, `ENFILE`; an unnamed inode is removed then.
     pub fn install(
         &mut self,
         process: &mut Process,
@@ -271,7 +273,7 @@ impl Vfs {
             .inspect_err(|_| self.release(id))
     }
 
-    /// Counts how often the ends of a pipe are opened.
+    /// Counts opens of the ends of a pipe.
     fn count_opens(&mut self, ino: Ino, ends: PipeEnds) {
         if let Ok(inode) = self.fs.inode_mut(ino)
             && let Kind::Fifo(pipe) = &mut inode.kind
@@ -302,7 +304,8 @@ impl Vfs {
         }
     }
 
-    /// Closes a descriptor that a process had: its locks on the file go, as POSIX has it.
+    /// Closes a descriptor of a process, and removes the process's locks on the file, as POSIX
+    /// requires.
     fn close_descriptor(&mut self, pid: u32, descriptor: Descriptor) {
         if (self.locks).unlock_all(descriptor.ino, Owner::Process(pid)) {
             self.changed.push(descriptor.ino);
@@ -310,9 +313,10 @@ impl Vfs {
         self.release(descriptor.file);
     }
 
-    /// One descriptor of a description less; the last closes it.
+    /// Counts one descriptor of a description less; the last one closes it.
     pub fn release(&mut self, id: FileId) {
         if let Some(file) = self.files.release(id) {
+            self.forget_interests(id, file.ino, &file.object);
             let ends = PipeEnds::of(&file);
             self.count_pipe_ends(file.ino, ends, |count| count.saturating_sub(1));
             if self.locks.release(file.ino, id) {
@@ -332,8 +336,7 @@ impl Vfs {
         }
     }
 
-    /// Closes a socket, and the descriptions that were sent to it and not received,
-    /// which may be sockets too.
+    /// Closes a socket and the descriptions in its received messages, which may be sockets too.
     pub fn close_socket(&mut self, socket: SocketId) {
         let mut closing = Vec::from([socket]);
         while let Some(socket) = closing.pop() {
@@ -347,6 +350,7 @@ impl Vfs {
                 {
                     Ok((&Object::Socket(socket), true)) => {
                         if let Some(file) = self.files.release(id) {
+                            self.forget_interests(id, file.ino, &file.object);
                             self.fs.release(file.ino);
                         }
                         closing.push(socket);
@@ -357,8 +361,7 @@ impl Vfs {
         }
     }
 
-    /// How often something came in for a description, and how often room for writing came
-    /// about: both only grow, and wrap around.
+    /// Counters of input, and of new room for output, of a description. Both wrap around.
     pub fn edges(&self, id: FileId) -> [u32; 2] {
         let Ok(file) = self.files.get(id) else {
             return [0; 2];
@@ -379,21 +382,23 @@ impl Vfs {
         }
     }
 
-    /// Whether something has happened to files that tasks may wait for.
+    /// Whether files that tasks may wait for have changed.
     pub fn has_changes(&self) -> bool {
         let queues = [&self.changed, &self.net.changed, &self.fs.notify.changed];
         queues.iter().any(|queue| !queue.is_empty())
     }
 
-    /// What has happened to files since the last time.
+    /// Takes the files that have changed since the last call, including interest lists that watch
+    /// them.
     pub fn take_changes(&mut self) -> Vec<Ino> {
         let mut changed = core::mem::take(&mut self.changed);
         changed.append(&mut self.net.changed);
         changed.append(&mut self.fs.notify.changed);
+        self.announce_to_epolls(&mut changed);
         changed
     }
 
-    /// What a process has of files that `process` makes: the same descriptors.
+    /// The file state of a child of `process`, with copies of its descriptors.
     pub fn fork(&mut self, process: &Process, pid: u32) -> Process {
         for descriptor in process.fds.iter() {
             self.files.retain(descriptor.file);
@@ -411,14 +416,14 @@ impl Vfs {
         }
     }
 
-    /// Closes the descriptors that do not survive `execve`.
+    /// Closes the descriptors with `FD_CLOEXEC`, for `execve`.
     pub fn close_on_exec(&mut self, process: &mut Process) {
         for descriptor in process.fds.take(|descriptor| descriptor.close_on_exec) {
             self.close_descriptor(process.pid, descriptor);
         }
     }
 
-    /// Closes everything that a process has: it has ended.
+    /// Closes everything that an ended process has.
     pub fn close_all(&mut self, process: &mut Process) {
         self.locks.end_wait(process.pid);
         for descriptor in process.fds.take(|_| true) {
@@ -447,7 +452,7 @@ impl Vfs {
         self.files.get(process.fds.get(fd)?.file)
     }
 
-    /// As [`file`](Self::file), for changing.
+    /// As [`file`](Self::file), mutably.
     ///
     /// # Errors
     /// `EBADF`.
@@ -455,8 +460,7 @@ impl Vfs {
         self.files.get_mut(process.fds.get(fd)?.file)
     }
 
-    /// Lets `to` (or the lowest free descriptor that is at least `from`) refer to what
-    /// `fd` refers to.
+    /// Makes `to` (or the lowest free descriptor that is at least `from`) a copy of `fd`.
     ///
     /// # Errors
     /// `EBADF`, `EMFILE`, `EINVAL`.
@@ -484,7 +488,7 @@ impl Vfs {
         Ok(new)
     }
 
-    /// Where a path that is relative to `dirfd` starts.
+    /// The start directory of a path that is relative to `dirfd`.
     ///
     /// # Errors
     /// `EBADF`.
@@ -499,7 +503,7 @@ impl Vfs {
     /// Resolves a path that is relative to `dirfd`.
     ///
     /// # Errors
-    /// Those of [`walk::resolve`]; `EBADF`.
+    /// Errors of [`walk::resolve`]; `EBADF`.
     pub fn resolve(
         &mut self,
         process: &Process,
@@ -512,7 +516,7 @@ impl Vfs {
         walk::resolve(&mut self.fs, process, start, path, options)
     }
 
-    /// Tells what kind of file the host has behind a standard stream.
+    /// Sets the type of the file that the host has behind a standard stream.
     ///
     /// # Errors
     /// `ENOENT` if the stream is closed.
@@ -527,7 +531,7 @@ impl Vfs {
     }
 }
 
-/// Which ends of a pipe a description is.
+/// The ends of a pipe that a description refers to.
 #[derive(Debug, Clone, Copy)]
 struct PipeEnds {
     reads: bool,
@@ -544,11 +548,11 @@ impl PipeEnds {
     }
 }
 
-/// Where [`Vfs::duplicate`] puts a descriptor.
+/// The descriptor that [`Vfs::duplicate`] makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// The lowest free one that is at least this.
     AtLeast(u32),
-    /// This one; what it was is closed.
+    /// This descriptor, which is closed first if it is open.
     Exactly(u32),
 }

@@ -64,7 +64,7 @@ impl FileSystem {
         Ok(ino)
     }
 
-    /// Whether `at` may become a name.
+    /// Checks that `at` may become a name.
     fn check_new_name(&self, at: Place<'_>, who: &Credentials) -> Result<(), Errno> {
         if proc::Node::from_ino(at.directory).is_some() {
             return Err(Errno::ENOENT);
@@ -111,7 +111,7 @@ impl FileSystem {
         self.changed(at.directory, now)
     }
 
-    /// Notes a change of contents.
+    /// Updates the time stamps after a change of contents.
     pub(super) fn changed(&mut self, ino: Ino, now: Timespec) -> Result<(), Errno> {
         let inode = self.inode_mut(ino)?;
         inode.mtime = now;
@@ -154,11 +154,11 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Gives an inode another name.
+    /// Links an inode to another name.
     ///
     /// # Errors
-    /// `EPERM` for a directory or one of `/proc`, `EXDEV` across file systems,
-    /// `EMLINK`, otherwise as [`create`](Self::create).
+    /// `EPERM` for a directory or an inode of `/proc`, `EXDEV` across file systems, `EMLINK`;
+    /// otherwise as [`create`](Self::create).
     pub fn link(&mut self, at: Place<'_>, ino: Ino, who: &Credentials) -> Result<(), Errno> {
         if volume::is_volume(at.directory) {
             return self.volume_link(at, ino, who);
@@ -188,7 +188,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Whether `ino`, which `directory` names, may be taken away from it.
+    /// Checks that the entry of `ino` in `directory` may be removed.
     fn check_delete(&self, directory: Ino, ino: Ino, who: &Credentials) -> Result<(), Errno> {
         let parent = self.inode(directory)?.attributes(directory);
         parent.check(who, MAY_WRITE | MAY_EXEC)?;
@@ -203,7 +203,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Removes the name `at` of the inode `ino`, which is no directory.
+    /// Removes the name `at` of the inode `ino`, which is not a directory.
     ///
     /// # Errors
     /// `EISDIR`, `EACCES`, `EPERM`.
@@ -246,7 +246,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// One name less; a directory has none left.
+    /// Counts one name less; a directory then has none.
     fn drop_name(&mut self, ino: Ino) -> Result<(), Errno> {
         let now = self.now();
         let inode = self.inode_mut(ino)?;
@@ -259,10 +259,10 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Moves the name `from` of `ino` to `to`, which names `target` if anything.
+    /// Moves the name `from` of `ino` to `to`, which may exist with the inode `target`.
     ///
     /// # Errors
-    /// Those of rename(2).
+    /// Errors of rename(2).
     pub fn rename(
         &mut self,
         (from, ino): (Place<'_>, Ino),
@@ -310,8 +310,7 @@ impl FileSystem {
         self.moved(ino, from.directory, to, moved_directory)
     }
 
-    /// What the guest's permissions say about moving a name within a volume; the host
-    /// checks the rest.
+    /// Checks the guest's permissions for a rename within a volume; the host checks the rest.
     fn check_volume_rename(
         &self,
         (from, ino): (Place<'_>, Ino),
@@ -329,7 +328,7 @@ impl FileSystem {
         }
     }
 
-    /// Notes in `ino`, and in the link counts of directories, that its place is `to` now.
+    /// Updates `ino` and the link counts of directories after a move to `to`.
     fn moved(
         &mut self,
         ino: Ino,
@@ -397,7 +396,7 @@ impl FileSystem {
         }
     }
 
-    /// Whether `directory` is `above` or lies below it.
+    /// Whether `directory` is `above` or one of its descendants.
     fn is_below(&self, directory: Ino, above: Ino) -> bool {
         let mut at = directory;
         loop {

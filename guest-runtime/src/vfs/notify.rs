@@ -1,7 +1,7 @@
-//! inotify: who wants to know what happens to files, and what has happened.
+//! inotify: instances, their watches and their queued events.
 //!
-//! An instance is known by its anonymous inode. Watches do not keep the inodes that they
-//! look at: a watch ends with its inode.
+//! An instance is identified by its anonymous inode. Watches do not keep inodes alive: a watch ends
+//! with its inode.
 
 use super::fs::{ANONYMOUS_DEVICE, FileSystem, Place};
 use super::types::{Ino, S_IFDIR, S_IFMT};
@@ -10,7 +10,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-/// Bits of inotify(7): events, and what `inotify_add_watch` is asked for.
+/// Bits of inotify(7): events, and flags of `inotify_add_watch`.
 #[allow(missing_docs, reason = "the names are those of inotify(7)")]
 pub mod mask {
     pub const ACCESS: u32 = 1;
@@ -37,16 +37,16 @@ pub mod mask {
     pub const ONESHOT: u32 = 1 << 31;
 }
 
-/// Most events that wait in one instance (`fs.inotify.max_queued_events`).
+/// Most queued events of one instance (`fs.inotify.max_queued_events`).
 pub const MAX_EVENTS: usize = 16384;
 /// Most watches of one instance (`fs.inotify.max_user_watches`).
 pub const MAX_WATCHES: usize = 65536;
 /// Most instances (`fs.inotify.max_user_instances`).
 pub const MAX_INSTANCES: usize = 1024;
-/// Length of `struct inotify_event` before the name.
+/// Length of `struct inotify_event` before the name, bytes.
 const HEADER: usize = 16;
 
-/// An event that waits to be read.
+/// A queued event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Event {
     watch: i32,
@@ -56,7 +56,7 @@ struct Event {
 }
 
 impl Event {
-    /// Room for the name with its padding, bytes.
+    /// Length of the name with its padding, bytes.
     fn name_length(&self) -> usize {
         match self.name.len() {
             0 => 0,
@@ -91,7 +91,7 @@ struct Instance {
     events: VecDeque<Event>,
     watches: BTreeMap<i32, Watch>,
     last_watch: i32,
-    /// How often something was queued.
+    /// Counter of queued events.
     edges: u32,
 }
 
@@ -119,11 +119,11 @@ impl Instance {
 #[derive(Debug, Default)]
 pub struct Notifications {
     instances: BTreeMap<Ino, Instance>,
-    /// Watches of an inode: instance and number.
+    /// Watches of each inode: instance and watch descriptor.
     watched: BTreeMap<Ino, Vec<(Ino, i32)>>,
     last_cookie: u32,
-    /// Instances in which events were queued: who waits for them may go on. Whoever
-    /// wakes those empties it.
+    /// Instances with new events. Waiting tasks are to check them; the code that wakes the tasks
+    /// empties the list.
     pub changed: Vec<Ino>,
 }
 
@@ -140,7 +140,7 @@ impl Notifications {
         Ok(())
     }
 
-    /// Takes an instance away that is closed.
+    /// Removes a closed instance.
     pub fn remove_instance(&mut self, instance: Ino) {
         let Some(gone) = self.instances.remove(&instance) else {
             return;
@@ -159,12 +159,11 @@ impl Notifications {
         }
     }
 
-    /// Watches `ino` for what `wanted` says, or changes that; the result is the number of
-    /// the watch.
+    /// Adds or changes a watch of `ino` with the flags `wanted`; returns the watch descriptor.
     ///
     /// # Errors
-    /// `EEXIST` with `MASK_CREATE`, `ENOSPC` beyond [`MAX_WATCHES`], `EINVAL` for what is
-    /// no instance.
+    /// `EEXIST` with `MASK_CREATE`, `ENOSPC` beyond [`MAX_WATCHES`], `EINVAL` for a file that is
+    /// not an instance.
     pub fn add_watch(&mut self, instance: Ino, ino: Ino, wanted: u32) -> Result<i32, Errno> {
         const KEPT: u32 = mask::ALL_EVENTS | mask::EXCL_UNLINK | mask::ONESHOT;
         let known = self.instances.get_mut(&instance).ok_or(Errno::EINVAL)?;
@@ -195,10 +194,10 @@ impl Notifications {
         Ok(number)
     }
 
-    /// Ends a watch, which is told as an event.
+    /// Removes a watch, and queues `IN_IGNORED`.
     ///
     /// # Errors
-    /// `EINVAL` if there is none of this number.
+    /// `EINVAL` if there is no such watch.
     pub fn remove_watch(&mut self, instance: Ino, number: i32) -> Result<(), Errno> {
         let known = self.instances.get_mut(&instance).ok_or(Errno::EINVAL)?;
         let watch = known.watches.remove(&number).ok_or(Errno::EINVAL)?;
@@ -213,7 +212,7 @@ impl Notifications {
         Ok(())
     }
 
-    /// Takes events out, as many as fit.
+    /// Reads queued events, as many as fit.
     ///
     /// # Errors
     /// `EAGAIN` if there are none, `EINVAL` if the first does not fit.
@@ -235,26 +234,26 @@ impl Notifications {
         }
     }
 
-    /// Whether somebody watches an inode.
+    /// Whether a watch exists for an inode.
     #[must_use]
     pub fn is_watched(&self, ino: Ino) -> bool {
         self.watched.contains_key(&ino)
     }
 
-    /// Bytes that [`read`](Self::read) would give.
+    /// Bytes that [`read`](Self::read) would return.
     #[must_use]
     pub fn waiting(&self, instance: Ino) -> usize {
         let events = self.instances.get(&instance).map(|known| &known.events);
         events.map_or(0, |events| events.iter().map(Event::length).sum())
     }
 
-    /// How often something was queued.
+    /// Counter of queued events of an instance.
     #[must_use]
     pub fn edges(&self, instance: Ino) -> u32 {
         self.instances.get(&instance).map_or(0, |known| known.edges)
     }
 
-    /// Tells those that watch `ino` of `event`; `unlinked`: of a file without a name.
+    /// Queues `event` for the watches of `ino`; `unlinked`: the file has no name.
     fn tell(&mut self, ino: Ino, event: u32, cookie: u32, name: &[u8], unlinked: bool) {
         let Some(watches) = self.watched.get(&ino) else {
             return;
@@ -276,7 +275,7 @@ impl Notifications {
             });
             self.changed.push(instance);
             if wanted & mask::ONESHOT != 0 {
-                // It was there a moment ago.
+                // The watch existed a moment ago.
                 let _ = self.remove_watch(instance, number);
             }
         }
@@ -284,7 +283,7 @@ impl Notifications {
 }
 
 impl FileSystem {
-    /// Tells those that watch a directory of an event of the name `place`.
+    /// Queues an event about the name `place` for the watches of its directory.
     pub(super) fn tell_place(&mut self, place: Place<'_>, event: u32, is_directory: bool) {
         let directory = if is_directory { mask::ISDIR } else { 0 };
         let event = event | directory;
@@ -292,7 +291,7 @@ impl FileSystem {
             .tell(place.directory, event, 0, place.name, false);
     }
 
-    /// Tells those that watch `ino` itself, or the directory that it is in, of an event.
+    /// Queues an event for the watches of `ino` and of its directory.
     pub fn tell(&mut self, ino: Ino, event: u32) {
         if self.notify.watched.is_empty() {
             return;
@@ -311,13 +310,12 @@ impl FileSystem {
         self.notify.tell(ino, event, 0, b"", false);
     }
 
-    /// Tells those that watch `ino` itself of an event.
+    /// Queues an event for the watches of `ino` itself.
     pub(super) fn tell_self(&mut self, ino: Ino, event: u32) {
         self.notify.tell(ino, event, 0, b"", false);
     }
 
-    /// Tells that the name `from` of `ino` is `to` now, and that this took the name of
-    /// `replaced`.
+    /// Queues the events of a move of `ino` from `from` to `to`, which replaced `replaced`.
     pub(super) fn tell_moved(
         &mut self,
         ino: Ino,
@@ -349,11 +347,11 @@ impl FileSystem {
         notify.tell(ino, mask::MOVE_SELF, 0, b"", false);
     }
 
-    /// An inode is gone: watches of it end.
+    /// Removes the watches of a deleted inode.
     pub(super) fn tell_deleted(&mut self, ino: Ino) {
         self.notify.tell(ino, mask::DELETE_SELF, 0, b"", false);
         for (instance, number) in self.notify.watched.remove(&ino).unwrap_or_default() {
-            // It is there: both maps have it.
+            // The watch exists, because both maps contain it.
             let _ = self.notify.remove_watch(instance, number);
         }
     }

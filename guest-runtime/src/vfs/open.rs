@@ -16,7 +16,7 @@ use crate::errno::Errno;
 use crate::process::FIRST;
 use alloc::vec::Vec;
 
-/// What `openat` and its like are asked for.
+/// The arguments of `openat` and similar calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// Directory descriptor, or [`super::AT_FDCWD`].
@@ -34,9 +34,9 @@ pub struct Request<'a> {
 /// State of one end of a FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OtherEnd {
-    /// Somebody has it open.
+    /// The end is open.
     pub open: bool,
-    /// How often it was opened.
+    /// Counter of opens.
     pub opens: u32,
 }
 
@@ -47,7 +47,7 @@ impl Vfs {
     /// Opens a file; the result is its descriptor.
     ///
     /// # Errors
-    /// Those of openat(2). A FIFO is opened at once: see [`Vfs::other_end`].
+    /// Errors of openat(2). Opening a FIFO does not wait: see [`Vfs::other_end`].
     pub fn open(&mut self, process: &mut Process, request: Request<'_>) -> Result<u32, Errno> {
         let mut flags = request.flags & o::VALID;
         if flags & o::PATH != 0 {
@@ -86,7 +86,7 @@ impl Vfs {
         Ok(fd)
     }
 
-    /// The other end of a FIFO for which opening it as `fd` waits; none if it does not.
+    /// The other end of a FIFO that opening `fd` must wait for; none if it need not wait.
     pub fn other_end(&self, process: &Process, fd: u32) -> Option<OtherEnd> {
         let file = self.file(process, fd).ok()?;
         let Object::Pipe = file.object else {
@@ -96,7 +96,7 @@ impl Vfs {
         let Kind::Fifo(pipe) = &inode.kind else {
             return None;
         };
-        // A pipe that is opened again through `/proc/self/fd` has been opened before.
+        // A pipe that is opened again through `/proc/self/fd` was already open.
         if inode.device == PIPE_DEVICE {
             return None;
         }
@@ -197,7 +197,7 @@ impl Vfs {
             return Err(Errno::EPERM);
         }
         let object = self.object(process, ino, flags)?;
-        // Who waits for a terminal does so under one inode, however it was opened.
+        // All descriptions of a terminal share one inode, under which tasks wait for it.
         let ino = self.pty_inode(&object).unwrap_or(ino);
         if flags & o::TRUNC != 0 && matches!(object, Object::File) {
             self.fs.truncate(ino, 0)?;
@@ -205,7 +205,7 @@ impl Vfs {
         Ok(OpenFile::new(ino, flags & KEPT | o::LARGEFILE, object))
     }
 
-    /// What opening an inode gives.
+    /// The object behind an opened inode.
     fn object(&mut self, process: &Process, ino: Ino, flags: u32) -> Result<Object, Errno> {
         if let Some(node) = proc::Node::from_ino(ino) {
             let is_text = node.text().is_some() || node.described().is_some();
@@ -261,7 +261,7 @@ impl Vfs {
     fn open_terminal(&mut self, process: &Process, flags: u32) -> Result<Object, Errno> {
         match self.ptys.of_session(process.session) {
             Some(id) => self.open_slave(process, id, flags | o::NOCTTY),
-            // The VM's own terminal is that of its first process's session.
+            // The first process's session controls the VM's own terminal.
             None if process.session == FIRST && self.terminals != 0 => {
                 Ok(Object::Device(Device::Terminal))
             }

@@ -1,4 +1,4 @@
-//! Inodes of the root image, which come into memory when they are first looked up.
+//! Inodes of the root image, which are loaded when they are first looked up.
 
 use super::data::FileData;
 use super::directory::Directory;
@@ -13,7 +13,7 @@ use hartline_abi::call::COPY_INODES;
 use hartline_abi::tree::TreeInode;
 
 impl FileSystem {
-    /// Brings an inode of the image into memory.
+    /// Loads an inode of the image into memory.
     pub(super) fn load(&mut self, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Errno> {
         if self.inodes.contains_key(&ino) {
             return Ok(());
@@ -22,7 +22,7 @@ impl FileSystem {
         let index = u32::try_from(ino.0 - 1).map_err(|_| Errno::EIO)?;
         let raw = tree.inode(index)?;
         let is_directory = raw.mode & S_IFMT == S_IFDIR;
-        // A directory is found in its one parent only: so directories form a tree.
+        // A directory is valid in its one parent only, so directories form a tree.
         if is_directory && self.inode(parent)?.origin != Some(raw.parent) {
             return Err(Errno::EIO);
         }
@@ -33,8 +33,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// The inode of the tree that the regular file `ino` came from, if its contents are
-    /// still the same; or the copy that is executed instead of a file of a volume.
+    /// The inode of the tree that the regular file `ino` was loaded from, if its contents are
+    /// unchanged; or the copy that is executed instead of a file of a volume.
     #[must_use]
     pub fn unchanged_origin(&self, ino: Ino) -> Option<u32> {
         let inode = self.inode(ino).ok()?;
@@ -49,7 +49,7 @@ impl FileSystem {
         core::ptr::eq(contents, original).then_some(origin)
     }
 
-    /// Contents of a regular file of the tree as they are there, or of a copy.
+    /// The contents of a regular file in the tree, or of a copy.
     #[must_use]
     pub fn origin_bytes(&self, origin: u32) -> Option<&'static [u8]> {
         if origin >= COPY_INODES {

@@ -1,4 +1,4 @@
-//! Pages of a file in memory: on the heap, or in memory that programs have mapped.
+//! Pages of a file in memory: on the heap, or in memory that programs can map.
 
 use super::data::PAGE;
 use crate::errno::Errno;
@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 pub enum Pages {
     /// On the heap.
     Heap(BTreeMap<u64, Box<[u8]>>),
-    /// Programs have mapped the file, or had.
+    /// In mappable memory: programs have mapped the file at some time.
     Shared(Rc<SharedMemory>),
 }
 
@@ -32,7 +32,7 @@ fn new_page() -> Result<Box<[u8]>, Errno> {
 }
 
 impl Pages {
-    /// Whether page `index` is there.
+    /// Whether page `index` exists.
     pub fn contains(&self, index: u64) -> bool {
         match self {
             Self::Heap(pages) => pages.contains_key(&index),
@@ -40,7 +40,7 @@ impl Pages {
         }
     }
 
-    /// The first page that is there, at or after `index`.
+    /// The first existing page at or after `index`.
     pub fn next(&self, index: u64) -> Option<u64> {
         match self {
             Self::Heap(pages) => pages.range(index..).next().map(|(&index, _)| index),
@@ -48,7 +48,7 @@ impl Pages {
         }
     }
 
-    /// Number of pages that are there.
+    /// Number of existing pages.
     pub fn count(&self) -> u64 {
         match self {
             Self::Heap(pages) => pages.len() as u64,
@@ -56,7 +56,7 @@ impl Pages {
         }
     }
 
-    /// Number of pages below `index`.
+    /// Number of existing pages below `index`.
     pub fn count_below(&self, index: u64) -> u64 {
         let (mut at, mut count) = (0, 0);
         while let Some(found) = self.next(at).filter(|&found| found < index) {
@@ -65,7 +65,7 @@ impl Pages {
         count
     }
 
-    /// Makes page `index`, which is not there: zeros.
+    /// Creates page `index`, which must not exist, with zeros.
     ///
     /// # Errors
     /// `ENOSPC`.
@@ -79,7 +79,7 @@ impl Pages {
         }
     }
 
-    /// Takes pages from `first` up to `end` away. Result: how many there were.
+    /// Removes pages from `first` up to `end`. Returns the number of removed pages.
     pub fn remove(&mut self, first: u64, end: u64) -> u64 {
         match self {
             Self::Heap(pages) => pages.extract_if(first..end, |_, _| true).count() as u64,
@@ -89,7 +89,7 @@ impl Pages {
         }
     }
 
-    /// Copies out of page `index`. Whether it is there.
+    /// Copies from page `index`. Returns whether it exists.
     pub fn copy_out(&self, index: u64, within: usize, to: &mut [u8]) -> bool {
         match self {
             Self::Heap(pages) => match pages.get(&index) {
@@ -103,7 +103,7 @@ impl Pages {
         }
     }
 
-    /// Copies into page `index`, which is there.
+    /// Copies into page `index`, which must exist.
     pub fn copy_in(&mut self, index: u64, within: usize, from: &[u8]) {
         match self {
             Self::Heap(pages) => {
@@ -117,7 +117,7 @@ impl Pages {
         }
     }
 
-    /// Makes bytes `from` up to `to` of page `index` zero, if it is there.
+    /// Zeroes bytes `from` up to `to` of page `index`, if it exists.
     pub fn clear(&mut self, index: u64, from: usize, to: usize) {
         const ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
         self.copy_in(index, from, &ZEROS[..to - from]);
@@ -145,14 +145,14 @@ impl Pages {
         Ok(memory)
     }
 
-    /// Tells programs that have the file mapped its length.
+    /// Sets the file length that mappings of the file see.
     pub fn set_size(&self, size: u64) {
         if let Self::Shared(memory) = self {
             memory.set_size(size);
         }
     }
 
-    /// The memory that programs have mapped, or had.
+    /// The memory that programs have mapped at some time.
     pub fn memory(&self) -> Option<&Rc<SharedMemory>> {
         match self {
             Self::Heap(_) => None,

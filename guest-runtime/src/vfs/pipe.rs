@@ -5,9 +5,9 @@ use alloc::collections::VecDeque;
 
 /// Default capacity, bytes.
 pub const CAPACITY: usize = 64 << 10;
-/// Writes up to this are not torn (`PIPE_BUF`), bytes.
+/// Writes up to this size are atomic (`PIPE_BUF`), bytes.
 pub const PIPE_BUF: usize = 4096;
-/// Largest capacity that `F_SETPIPE_SZ` gives (`pipe-max-size`), bytes.
+/// Largest capacity that `F_SETPIPE_SZ` sets (`pipe-max-size`), bytes.
 pub const MAX_CAPACITY: usize = 1 << 20;
 
 /// A pipe.
@@ -15,19 +15,19 @@ pub const MAX_CAPACITY: usize = 1 << 20;
 pub struct Pipe {
     bytes: VecDeque<u8>,
     capacity: usize,
-    /// Bytes that were ever taken out.
+    /// Number of bytes that were ever read.
     taken: u64,
-    /// Where packets (`O_DIRECT`) that are in it start and end, counted as `taken` is.
+    /// Start and end of each packet (`O_DIRECT`) in the pipe, on the scale of `taken`.
     packets: VecDeque<[u64; 2]>,
-    /// What packets take besides their bytes: each has a page.
+    /// Unused bytes of packets, each of which occupies whole pages.
     padding: usize,
-    /// Open descriptions that read.
+    /// Number of open descriptions for reading.
     pub readers: u32,
-    /// Open descriptions that write.
+    /// Number of open descriptions for writing.
     pub writers: u32,
-    /// How often something was written, and read from it when it was full.
+    /// Counters of writes, and of reads from the full pipe.
     pub edges: [u32; 2],
-    /// How often it was opened for reading and for writing.
+    /// Counters of opens for reading and for writing.
     pub opens: [u32; 2],
 }
 
@@ -48,12 +48,12 @@ impl Default for Pipe {
 }
 
 impl Pipe {
-    /// Bytes waiting.
+    /// Number of bytes in the pipe.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether none are waiting.
+    /// Whether the pipe is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -63,19 +63,19 @@ impl Pipe {
         self.capacity
     }
 
-    /// Whether a write of up to [`PIPE_BUF`] bytes would go through.
+    /// Whether a write of up to [`PIPE_BUF`] bytes would succeed.
     pub fn is_writable(&self) -> bool {
         self.room() >= PIPE_BUF
     }
 
-    /// Bytes that fit in.
+    /// Number of bytes that fit.
     pub fn room(&self) -> usize {
         self.capacity
             .saturating_sub(self.bytes.len() + self.padding)
     }
 
-    /// An end was opened or closed: if that leaves nobody on one side, those on the other are
-    /// told.
+    /// Handles the open or close of an end: if one side has no description left, the tasks that
+    /// wait on the other side are woken.
     pub fn note_last_end(&mut self) {
         if (self.readers == 0) != (self.writers == 0) {
             for count in &mut self.edges {
@@ -84,7 +84,7 @@ impl Pipe {
         }
     }
 
-    /// Copies the first bytes, which stay; there are at least as many as `to` has room for.
+    /// Copies the first bytes without removing them; the pipe must have enough bytes to fill `to`.
     pub fn peek(&self, to: &mut [u8]) {
         let (front, back) = self.bytes.as_slices();
         let first = to.len().min(front.len());
@@ -93,7 +93,7 @@ impl Pipe {
         to[first..].copy_from_slice(&back[..rest]);
     }
 
-    /// Takes the first `count` bytes away, which are there.
+    /// Removes the first `count` bytes, which must exist.
     pub fn consume(&mut self, count: usize) {
         if !self.is_writable() {
             self.edges[1] = self.edges[1].wrapping_add(1);
@@ -111,7 +111,7 @@ impl Pipe {
         }
     }
 
-    /// Puts bytes in for which there is [room](Self::room), however many.
+    /// Appends bytes for which there is [room](Self::room), however many.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -124,10 +124,10 @@ impl Pipe {
         Ok(from.len())
     }
 
-    /// Takes bytes out: no more than the rest of a packet, of which what has no room is lost.
+    /// Reads bytes: at most the rest of a packet. The bytes of a packet that do not fit are lost.
     ///
     /// # Errors
-    /// `EAGAIN` if there are none but somebody may still write some.
+    /// `EAGAIN` if the pipe is empty but has a writer.
     pub fn read(&mut self, to: &mut [u8]) -> Result<usize, Errno> {
         if to.is_empty() {
             return Ok(0);
@@ -152,12 +152,12 @@ impl Pipe {
         Ok(n)
     }
 
-    /// Puts bytes in as packets of up to [`PIPE_BUF`] bytes, as many as fit.
+    /// Appends bytes as packets of up to [`PIPE_BUF`] bytes, as many as fit.
     ///
     /// # Errors
     /// As [`write`](Self::write).
     pub fn write_packets(&mut self, from: &[u8]) -> Result<usize, Errno> {
-        // As Linux: what goes before them is added to, if it is no packet.
+        // As on Linux, the first bytes are appended to the last page if that is not a packet.
         let tail = self.taken + self.bytes.len() as u64;
         let is_plain = self.packets.back().is_none_or(|[_, end]| *end < tail);
         let mut done = from.len() % PIPE_BUF;
@@ -188,7 +188,7 @@ impl Pipe {
         }
     }
 
-    /// Puts bytes in, as many as fit; up to [`PIPE_BUF`] all or none.
+    /// Appends bytes, as many as fit; up to [`PIPE_BUF`] bytes all or none.
     ///
     /// # Errors
     /// `EPIPE` without a reader, `EAGAIN` if full, `ENOMEM`.
@@ -206,11 +206,11 @@ impl Pipe {
         self.fill(&from[..n])
     }
 
-    /// Changes the capacity to at least `bytes`, rounded up to a power of two of
-    /// pages; the result is the new capacity.
+    /// Changes the capacity to at least `bytes`, rounded up to a power-of-two number of pages;
+    /// returns the new capacity.
     ///
     /// # Errors
-    /// `EPERM` above [`MAX_CAPACITY`], `EBUSY` if more bytes are waiting.
+    /// `EPERM` above [`MAX_CAPACITY`], `EBUSY` if the pipe contains more bytes.
     pub fn set_capacity(&mut self, bytes: usize) -> Result<usize, Errno> {
         if bytes > MAX_CAPACITY {
             return Err(Errno::EPERM);
@@ -224,7 +224,7 @@ impl Pipe {
     }
 }
 
-/// What a packet takes besides its bytes.
+/// Unused bytes of the pages of a packet.
 fn padding(start: u64, end: u64) -> usize {
     PIPE_BUF - (end - start) as usize
 }
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(pipe.write_packets(b" too"), Ok(4));
         let mut to = [0; 2 * PIPE_BUF];
         let mut read = |length: usize| pipe.read(&mut to[..length]);
-        // What a packet has more than is asked for is lost.
+        // The rest of a packet is lost.
         assert_eq!(read(3), Ok(3));
         assert_eq!(read(2 * PIPE_BUF), Ok(PIPE_BUF));
         assert_eq!((read(99), read(7), read(99)), (Ok(1), Ok(7), Ok(2)));

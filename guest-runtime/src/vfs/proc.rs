@@ -1,8 +1,8 @@
-//! The names of `/proc`. Their contents are made by [`super::proc_text`].
+//! The names of `/proc`. [`super::proc_text`] generates the contents.
 //!
-//! An inode of `/proc` is a place in `NODES`, or the number of a descriptor for what lies
-//! in a directory `fd` or `fdinfo`; and the number of the process or thread that it is
-//! about. The few files of `/sys` that programs look for are made in the same way.
+//! An inode number of `/proc` encodes an index in `NODES`, or a descriptor for the entries of `fd`
+//! and `fdinfo`; and the process or thread. The files of `/sys` that programs read are made the
+//! same way.
 
 use super::fs::{PROC_DEVICE, SYSFS_DEVICE};
 use super::inode::Attributes;
@@ -18,8 +18,8 @@ pub const ROOT: Ino = Ino(1 << 48);
 pub const SYSFS_ROOT: Ino = Ino(ROOT.0 + SYSFS as u64);
 const END: u64 = ROOT.0 << 1;
 
-/// Parts of an inode number below [`ROOT`]: a row or descriptor, what of both it is, the
-/// number of a task, and whether the node is in a directory `task`.
+/// Parts of an inode number below [`ROOT`]: a row or descriptor, the kind of the two, the number of
+/// a task, and whether the node is in a directory `task`.
 const LOW: u64 = (1 << PART_SHIFT) - 1;
 const PART_SHIFT: u32 = 20;
 const ID_SHIFT: u32 = 22;
@@ -87,27 +87,27 @@ pub enum Text {
     NetUnix,
 }
 
-/// What a node of the table is.
+/// The kind of a node in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Directory,
-    /// Named by the process number.
+    /// The directory of a process, whose name is the process number.
     PidDirectory,
     FdDirectory,
     FdInfoDirectory,
     /// The threads of a process.
     TaskDirectory,
     Text(Text),
-    /// To the process directory.
+    /// A link to the directory of the calling process.
     SelfLink,
-    /// To a path in the same directory tree.
+    /// A link to a path in the same directory tree.
     Link(&'static [u8]),
     Executable,
     WorkingDirectory,
     RootDirectory,
 }
 
-/// Parent's place in `NODES`, name, kind.
+/// Index of the parent in `NODES`, name, kind.
 type Row = (u16, &'static [u8], Kind);
 
 const TOP: u16 = 0;
@@ -126,9 +126,9 @@ const SYSFS_DEVICES: u16 = 12;
 const SYSFS_SYSTEM: u16 = 13;
 const SYSFS_CPU: u16 = 14;
 const NET: u16 = 15;
-/// Roots and the process directory, before it, are not named by their rows.
+/// Roots and the process directory come first; their rows do not give their names.
 const FIRST_NAMED: u16 = 2;
-/// A row of no directory: it is a root.
+/// The parent of a root.
 const NOWHERE: u16 = u16::MAX;
 
 const NODES: &[Row] = &[
@@ -233,7 +233,7 @@ const NODES: &[Row] = &[
     (SYSFS_CPU, b"present", Kind::Text(Text::CpuSet)),
 ];
 
-/// Whom a node is about.
+/// The subject of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     /// The VM.
@@ -244,10 +244,10 @@ enum Owner {
     Thread(u32),
 }
 
-/// What of it a node is.
+/// The part of the subject that a node shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// In `NODES`.
+    /// An index in `NODES`.
     Row(u16),
     /// `fd/N`.
     FdLink(u32),
@@ -309,7 +309,7 @@ impl Node {
         Some(Self { owner, part })
     }
 
-    /// Its inode number.
+    /// The inode number.
     pub fn ino(self) -> Ino {
         let owner = match self.owner {
             Owner::System => 0,
@@ -331,7 +331,7 @@ impl Node {
         }
     }
 
-    /// The task that it is about: of a process the first.
+    /// The task that the node is about; for a process, its first task.
     pub fn task(self) -> Option<u32> {
         match self.owner {
             Owner::System => None,
@@ -347,8 +347,8 @@ impl Node {
         }
     }
 
-    /// What the process that it is about has of files; of the VM's nodes, what `viewer`
-    /// has. None if that process is gone.
+    /// The file state of the process that the node is about; for nodes about the VM, the state of
+    /// `viewer`. None if the process has ended.
     pub fn subject(self, viewer: &Process) -> Option<Process> {
         let pid = match self.owner {
             Owner::System => viewer.pid,
@@ -358,7 +358,7 @@ impl Node {
         viewer.registry.process(pid)
     }
 
-    /// The directory above; none for a root.
+    /// The parent directory; none for a root.
     pub fn parent(self, viewer: &Process) -> Option<Self> {
         let row = match self.part {
             Part::FdLink(_) => FD,
@@ -378,7 +378,7 @@ impl Node {
         Some(Self::row(self.owner, row))
     }
 
-    /// Its name; of a root, that of its mount point.
+    /// The name; for a root, the name of its mount point.
     pub fn name(self) -> Vec<u8> {
         match (self.part, self.task()) {
             (Part::Row(PID), Some(id)) => format!("{id}").into_bytes(),
@@ -422,8 +422,8 @@ impl Node {
         }
     }
 
-    /// Whether this directory has the row, which is one of its rows: threads have no
-    /// threads.
+    /// Whether the directory contains the row, one of its kind's rows: threads have no directory
+    /// `task`.
     fn has_row(self, row: u16) -> bool {
         !(row == TASK && matches!(self.owner, Owner::Thread(_)))
     }
@@ -463,15 +463,15 @@ impl Node {
         if directory != TOP {
             return None;
         }
-        // Processes follow the names of the top.
+        // In the top directory, processes follow the fixed names.
         let pid = registry.next(from.saturating_sub(u32::from(rows)))?;
         found(pid + u32::from(rows), Self::row(Owner::Process(pid), PID))
     }
 
-    /// What `stat` tells.
+    /// The attributes that `stat` returns.
     ///
     /// # Errors
-    /// `ENOENT` for a process or descriptor that is gone.
+    /// `ENOENT` for an ended process or a closed descriptor.
     pub fn attributes(self, viewer: &Process) -> Result<Attributes, Errno> {
         let subject = self.subject(viewer).ok_or(Errno::ENOENT)?;
         let (mode, nlink, size) = match (self.part, self.kind()) {
@@ -513,7 +513,7 @@ impl Node {
         })
     }
 
-    /// Whether it is one of `/sys`.
+    /// Whether the node is in `/sys`.
     fn is_sysfs(self) -> bool {
         let mut part = self.part;
         while let Part::Row(row) = part {
@@ -526,7 +526,7 @@ impl Node {
         false
     }
 
-    /// The root that it lies below.
+    /// The root of the node's tree.
     pub fn root(self) -> Ino {
         match self.is_sysfs() {
             true => SYSFS_ROOT,
@@ -534,7 +534,7 @@ impl Node {
         }
     }
 
-    /// The text that it contains; none for a directory or link.
+    /// The kind of text in the file; none for a directory or link.
     pub fn text(self) -> Option<Text> {
         match self.kind() {
             Some(Kind::Text(text)) => Some(text),
@@ -542,7 +542,7 @@ impl Node {
         }
     }
 
-    /// The inode that a link leads to without a path: descriptors, `exe`, `cwd`, `root`.
+    /// The inode that a link leads to directly, without a path: descriptors, `exe`, `cwd`, `root`.
     pub fn magic_target(self, viewer: &Process) -> Option<Ino> {
         let subject = self.subject(viewer)?;
         match (self.part, self.kind()) {
@@ -554,7 +554,7 @@ impl Node {
         }
     }
 
-    /// The path in a link of another kind; empty for what is no link.
+    /// The path in a link of another kind; empty for a node that is not a link.
     pub fn link_text(self, viewer: &Process) -> Vec<u8> {
         match self.kind() {
             Some(Kind::SelfLink) => format!("{}", viewer.pid).into_bytes(),

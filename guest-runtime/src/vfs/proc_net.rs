@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use core::fmt::{Result, Write};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Appends the contents of a file of `/proc/net`; nothing if it is none.
+/// Appends the contents of a file of `/proc/net`; nothing for another file.
 pub(super) fn write(out: &mut String, text: Text, net: &Network) {
     // Writing to a string does not fail.
     let _ = match text {
@@ -62,7 +62,7 @@ fn devices(out: &mut String, interfaces: &[Interface]) -> Result {
 }
 
 fn inet6(out: &mut String, interfaces: &[Interface]) -> Result {
-    /// Kinds of addresses: loopback, of this link, of the world.
+    /// Values for the scope of an address: loopback, link, global.
     const SCOPES: [u8; 3] = [0x10, 0x20, 0];
     /// `IFA_F_PERMANENT`
     const PERMANENT: u8 = 0x80;
@@ -87,7 +87,7 @@ fn inet6(out: &mut String, interfaces: &[Interface]) -> Result {
     Ok(())
 }
 
-/// A line, filled up with blanks to `width` characters.
+/// Writes a line, padded with blanks to `width` characters.
 fn padded(out: &mut String, line: &str, width: usize) -> Result {
     writeln!(out, "{line:<width$}")
 }
@@ -127,7 +127,7 @@ fn routes(out: &mut String, net: &Network) -> Result {
     Ok(())
 }
 
-/// An address as the kernel prints it: its words in the order of this processor's bytes.
+/// Formats an address as the kernel does: its words in the byte order of this CPU.
 fn words(address: IpAddr) -> String {
     let bytes = match address {
         IpAddr::V4(address) => address.octets().to_vec(),
@@ -138,7 +138,7 @@ fn words(address: IpAddr) -> String {
     words.map(|word| format!("{word:08X}")).collect()
 }
 
-/// An end of a connection, for a socket of `family`.
+/// Formats an endpoint of a connection, for a socket of `family`.
 fn endpoint(address: &Address, family: Family) -> String {
     let address = address.socket_addr();
     let address = address.or_else(|| Address::unbound(family).socket_addr());
@@ -146,15 +146,15 @@ fn endpoint(address: &Address, family: Family) -> String {
         return String::new();
     };
     let ip = match (family, address) {
-        // The wildcard of both families is that of the longer one.
+        // An IPv4 wildcard of an IPv6 socket is shown as the IPv6 wildcard.
         (Family::Inet6, SocketAddr::V4(address)) => address.ip().to_ipv6_mapped().into(),
         _ => address.ip(),
     };
     format!("{}:{:04X}", words(ip), address.port())
 }
 
-/// The state of a TCP or UDP socket (`TCP_ESTABLISHED` and so on); none if it is not in the
-/// list.
+/// The state of a TCP or UDP socket (`TCP_ESTABLISHED` and so on); none if the socket is not
+/// listed.
 fn inet_state(socket: &Socket) -> Option<u8> {
     match (&socket.state, socket.kind) {
         (State::Listening(_), _) => Some(10),
@@ -178,7 +178,7 @@ fn inet(out: &mut String, net: &Network, kind: Type, family: Family) -> Result {
     const REST: &str = "tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
     const OF_UDP: &str = "ref pointer drops";
     let is_udp = kind == Type::Datagram;
-    // Lines for IPv4 have this length, those for IPv6 the one that they need.
+    // Lines for IPv4 are padded to this length; lines for IPv6 are not padded.
     let (head, width) = match (is_udp, family == Family::Inet6) {
         (false, false) => (format!("  sl  {ENDS4} {REST}"), 149),
         (true, false) => (format!("   sl  {ENDS4} {REST} {OF_UDP}"), 127),
@@ -235,7 +235,7 @@ fn unix(out: &mut String, net: &Network) -> Result {
         match &socket.local {
             Address::Path(path) => write!(out, " {}", String::from_utf8_lossy(path))?,
             Address::Abstract(name) => {
-                // Bytes that are none are shown so.
+                // NUL bytes are shown as `@`.
                 let name: Vec<u8> = name
                     .iter()
                     .map(|&b| if b == 0 { b'@' } else { b })

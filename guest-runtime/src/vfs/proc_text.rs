@@ -15,7 +15,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 
-/// A task, and its process.
+/// A task and its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TaskFacts {
     /// Number of the task.
@@ -36,7 +36,7 @@ pub struct TaskFacts {
     pub nice: i8,
     /// Processor time of the process, ns.
     pub cpu_time: u64,
-    /// Processor time of its children that were waited for, ns.
+    /// Processor time of the waited-for children, ns.
     pub children_time: u64,
     /// Signals: pending, blocked, ignored, with handlers.
     pub signals: [u64; 4],
@@ -47,14 +47,14 @@ pub struct TaskFacts {
 pub struct Load {
     /// Tasks.
     pub tasks: u64,
-    /// Tasks that run or could.
+    /// Number of runnable tasks.
     pub running: u64,
     /// Number of the newest task.
     pub last: u32,
-    /// Processor time of all, ns.
+    /// Processor time of all tasks, ns.
     pub cpu_time: u64,
-    /// Averages over 1, 5 and 15 minutes of the tasks that run or could, with
-    /// [`FRACTION`] bits behind the point.
+    /// Averages of the number of runnable tasks over 1, 5 and 15 minutes, with [`FRACTION`]
+    /// fraction bits.
     pub averages: [u64; 3],
 }
 
@@ -69,11 +69,11 @@ pub struct Memory {
     pub mapped: u64,
     /// RAM of the process.
     pub resident: u64,
-    /// Its stack limit.
+    /// Stack limit of the process.
     pub stack_limit: u64,
 }
 
-/// Times, nanoseconds.
+/// Times, ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
     /// Since the VM started.
@@ -82,7 +82,7 @@ pub struct Times {
     pub boot: u64,
 }
 
-/// What the rest of the library OS knows.
+/// Information from other parts of the library OS.
 pub trait System {
     /// The program's arguments, each with its NUL.
     fn arguments(&self) -> Vec<u8>;
@@ -98,7 +98,7 @@ pub trait System {
     fn memory(&self) -> Memory;
     /// Times.
     fn times(&self) -> Times;
-    /// Release and version of the kernel, and the name of the host, as `uname` tells them.
+    /// Release and version of the kernel, and the host name, as `uname` returns them.
     fn identity(&self) -> [&str; 3];
     /// The task that the file is about.
     fn task(&self) -> TaskFacts;
@@ -106,14 +106,14 @@ pub trait System {
     fn load(&self) -> Load;
     /// Number of processors.
     fn processors(&self) -> u32;
-    /// 16 random bytes; the same ones in the whole life of the VM if `boot`.
+    /// 16 random bytes; if `boot`, the same ones until the VM ends.
     fn random(&mut self, boot: bool) -> [u8; 16];
 }
 
-/// Contents of `node`; `vfs` and the `process` that the node is about as they are now.
+/// The contents of `node`, from the current state of `vfs` and of the `process` it is about.
 ///
 /// # Errors
-/// `EINVAL` for what has no text, `EBADF` for a closed descriptor.
+/// `EINVAL` for a node without text, `EBADF` for a closed descriptor.
 pub fn contents(
     node: Node,
     vfs: &Vfs,
@@ -286,7 +286,7 @@ impl core::fmt::Display for MemInfo {
     }
 }
 
-/// Clock ticks (`USER_HZ` = 100) of a time in nanoseconds.
+/// Converts a time in ns to clock ticks (`USER_HZ` = 100).
 fn ticks(ns: u64) -> u64 {
     ns / 10_000_000
 }
@@ -296,7 +296,7 @@ fn system_stat(out: &mut String, times: Times, load: Load, processors: u32) -> c
     let user = ticks(load.cpu_time);
     let idle = (each * u64::from(processors)).saturating_sub(user);
     writeln!(out, "cpu  {user} 0 0 {idle} 0 0 0 0 0 0")?;
-    // Which of them it was is not counted.
+    // The time is not recorded per processor, so it is divided evenly.
     let share = user / u64::from(processors.max(1));
     for n in 0..processors {
         let idle = each.saturating_sub(share);
@@ -341,7 +341,7 @@ fn process_stat(process: &Process, system: &mut dyn System) -> Vec<u8> {
     line
 }
 
-/// The word that `status` has for a state.
+/// The name of a state in `status`.
 fn state_name(state: char) -> &'static str {
     match state {
         'R' => "running",
@@ -378,7 +378,7 @@ fn process_status(process: &Process, system: &mut dyn System) -> Vec<u8> {
          Gid:\t{gid}\t{gid}\t{gid}\t{gid}\nFDSize:\t{slots}\nGroups:\t{groups} \n",
         state_name(state)
     );
-    // A zombie has no memory to tell of.
+    // A zombie has no memory.
     if state != 'Z' {
         rest += &format!(
             "VmPeak:\t{mapped:>8} kB\nVmSize:\t{mapped:>8} kB\nVmHWM:\t{resident:>8} kB\n\
@@ -465,7 +465,7 @@ impl Vfs {
     /// The target of a symbolic link (`readlink`).
     ///
     /// # Errors
-    /// `EINVAL` for what is no link, `ENOENT`.
+    /// `EINVAL` if the inode is not a symbolic link, `ENOENT`.
     pub fn read_link(&self, ino: Ino, process: &Process) -> Result<Vec<u8>, Errno> {
         if let Some(node) = Node::from_ino(ino) {
             if let Some(target) = node.magic_target(process) {
@@ -482,7 +482,7 @@ impl Vfs {
         self.fs.link_target(ino)
     }
 
-    /// The path of an inode, or what Linux shows in its place.
+    /// The path of an inode, or the text that Linux shows instead.
     fn describe(&self, ino: Ino, process: &Process) -> Vec<u8> {
         use super::inode::Kind;
         if let Some(path) = self.fs.path(ino, process.root, process) {

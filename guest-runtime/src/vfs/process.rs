@@ -1,4 +1,4 @@
-//! What a process has of files: descriptors, directories, identity.
+//! The file state of a process: descriptors, directories, identity.
 
 use super::fs::FileSystem;
 use super::registry::Registry;
@@ -8,9 +8,8 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
-/// Names an open file description. A description that is opened later never has the same name,
-/// so that a name which outlives its description (an interest of epoll, a poll that waits) leads
-/// to none.
+/// The number of an open file description. Numbers are not reused, so a number that outlives its
+/// description (in an interest of epoll, or in a poll that waits) refers to none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId(pub u64);
 
@@ -19,7 +18,7 @@ pub struct FileId(pub u64);
 pub struct Descriptor {
     /// The open file description.
     pub file: FileId,
-    /// Its inode.
+    /// The inode of the file.
     pub ino: Ino,
     /// `FD_CLOEXEC`.
     pub close_on_exec: bool,
@@ -28,16 +27,16 @@ pub struct Descriptor {
 #[derive(Debug, Clone, Default)]
 struct Slots {
     slots: Vec<Option<Descriptor>>,
-    /// No slot below this is free.
+    /// All slots below this index are in use.
     lowest_free: usize,
 }
 
 /// The descriptors of a process.
 #[derive(Debug)]
 pub struct FdTable {
-    /// `/proc` shows them to other processes.
+    /// Shared, because `/proc` shows the descriptors to other processes.
     table: Rc<RefCell<Slots>>,
-    /// `RLIMIT_NOFILE`: descriptors are less than this.
+    /// `RLIMIT_NOFILE`: descriptors are below this number.
     pub limit: u32,
 }
 
@@ -54,7 +53,7 @@ impl Default for FdTable {
 }
 
 impl FdTable {
-    /// A table of its own with the same descriptors.
+    /// Returns a new table with copies of the descriptors.
     pub fn copy(&self) -> Self {
         Self {
             table: Rc::new(RefCell::new(self.table.borrow().clone())),
@@ -62,7 +61,7 @@ impl FdTable {
         }
     }
 
-    /// The same table.
+    /// Returns another handle to the same table.
     pub fn share(&self) -> Self {
         Self {
             table: Rc::clone(&self.table),
@@ -70,7 +69,7 @@ impl FdTable {
         }
     }
 
-    /// What descriptor `fd` is.
+    /// Returns descriptor `fd`.
     ///
     /// # Errors
     /// `EBADF`.
@@ -80,7 +79,7 @@ impl FdTable {
         slot.ok_or(Errno::EBADF)
     }
 
-    /// Takes the lowest free descriptor that is at least `from`.
+    /// Adds the lowest free descriptor that is at least `from`.
     ///
     /// # Errors
     /// `EMFILE`; `EINVAL` if `from` is beyond the limit.
@@ -109,7 +108,7 @@ impl FdTable {
         }
     }
 
-    /// Makes `fd` this descriptor; the result is what it was.
+    /// Sets descriptor `fd`; returns the old one.
     ///
     /// # Errors
     /// `EBADF` beyond the limit, `ENOMEM`.
@@ -131,7 +130,7 @@ impl FdTable {
         Ok(slots[index].replace(descriptor))
     }
 
-    /// Frees a descriptor; the result is what it was.
+    /// Removes a descriptor, and returns it.
     ///
     /// # Errors
     /// `EBADF`.
@@ -154,7 +153,7 @@ impl FdTable {
         Ok(())
     }
 
-    /// Slots that Linux's table would have (`max_fds`), which is how far `select` looks.
+    /// Number of slots that Linux's table would have (`max_fds`), which limits `select`.
     pub fn capacity(&self) -> u32 {
         const FIRST: usize = 64;
         const STEP: usize = 128;
@@ -164,14 +163,14 @@ impl FdTable {
         }
     }
 
-    /// What is in use.
+    /// Iterates over the descriptors in use.
     pub fn iter(&self) -> impl Iterator<Item = Descriptor> + use<> {
         let table = self.table.borrow();
         let used: Vec<Descriptor> = table.slots.iter().copied().flatten().collect();
         used.into_iter()
     }
 
-    /// Takes out what `chosen` says.
+    /// Removes the descriptors that `chosen` selects.
     pub fn take(&mut self, chosen: impl Fn(&Descriptor) -> bool) -> Vec<Descriptor> {
         let mut table = self.table.borrow_mut();
         table.lowest_free = 0;
@@ -197,17 +196,17 @@ pub struct Process {
     pub fds: FdTable,
     /// Working directory; kept by [`FileSystem::retain`].
     pub cwd: Ino,
-    /// Root directory; likewise.
+    /// Root directory; kept by [`FileSystem::retain`].
     pub root: Ino,
-    /// Permission bits that new files do not get.
+    /// Permission bits that new files do not receive.
     pub umask: u32,
     /// User and groups.
     pub who: Credentials,
     /// Process number.
     pub pid: u32,
-    /// Number of its session.
+    /// Number of the session.
     pub session: u32,
-    /// When it started; the time stamps of `/proc`.
+    /// Start time, for the time stamps in `/proc`.
     pub started: Timespec,
     /// The program's file, for `/proc/self/exe`.
     pub executable: Option<Ino>,
@@ -216,7 +215,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// The inodes that it keeps beside those of descriptors.
+    /// The inodes that the process keeps besides those of its descriptors.
     pub fn inodes(&self) -> impl Iterator<Item = Ino> + use<> {
         [Some(self.cwd), Some(self.root), self.executable]
             .into_iter()

@@ -1,4 +1,4 @@
-//! All processes of the VM as far as `/proc` shows their files.
+//! All processes of the VM, with the state that `/proc` shows of their files.
 
 use super::process::Process;
 use super::types::Ino;
@@ -9,13 +9,13 @@ use core::cell::RefCell;
 /// A process.
 #[derive(Debug)]
 struct Entry {
-    /// Shares its descriptors with the process itself.
+    /// Shares its descriptors with the running process.
     process: Process,
-    /// Numbers of its tasks.
+    /// Numbers of the process's tasks.
     threads: BTreeSet<u32>,
 }
 
-/// All processes, zombies included; everybody has the same.
+/// All processes, zombies included. Clones share one registry.
 #[derive(Debug, Clone, Default)]
 pub struct Registry(Rc<RefCell<BTreeMap<u32, Entry>>>);
 
@@ -29,40 +29,40 @@ impl Registry {
         self.0.borrow_mut().insert(process.pid, entry);
     }
 
-    /// Takes over what has changed of a process.
+    /// Updates the entry of a process.
     pub fn update(&self, process: &Process) {
         if let Some(entry) = self.0.borrow_mut().get_mut(&process.pid) {
             entry.process = process.view();
         }
     }
 
-    /// A process is gone.
+    /// Removes a process.
     pub fn remove(&self, pid: u32) {
         self.0.borrow_mut().remove(&pid);
     }
 
-    /// A process has another task.
+    /// Adds a task to a process.
     pub fn add_thread(&self, pid: u32, tid: u32) {
         if let Some(entry) = self.0.borrow_mut().get_mut(&pid) {
             entry.threads.insert(tid);
         }
     }
 
-    /// A task of a process has ended.
+    /// Removes a task of a process.
     pub fn remove_thread(&self, pid: u32, tid: u32) {
         if let Some(entry) = self.0.borrow_mut().get_mut(&pid) {
             entry.threads.remove(&tid);
         }
     }
 
-    /// Only the first task of a process is left.
+    /// Removes all tasks of a process except the first.
     pub fn end_threads(&self, pid: u32) {
         if let Some(entry) = self.0.borrow_mut().get_mut(&pid) {
             entry.threads = BTreeSet::from([pid]);
         }
     }
 
-    /// What a process has of files.
+    /// The file state of a process.
     #[must_use]
     pub fn process(&self, pid: u32) -> Option<Process> {
         let entries = self.0.borrow();
@@ -114,21 +114,21 @@ impl Process {
         }
     }
 
-    /// The inode of its working directory from now on.
+    /// Sets the inode of the working directory.
     pub fn set_cwd(&mut self, ino: Ino) -> Ino {
         let old = core::mem::replace(&mut self.cwd, ino);
         self.registry.update(self);
         old
     }
 
-    /// The inode of its root directory from now on.
+    /// Sets the inode of the root directory.
     pub fn set_root(&mut self, ino: Ino) -> Ino {
         let old = core::mem::replace(&mut self.root, ino);
         self.registry.update(self);
         old
     }
 
-    /// The inode of its program from now on.
+    /// Sets the inode of the executable.
     pub fn set_executable(&mut self, ino: Ino) -> Option<Ino> {
         let old = self.executable.replace(ino);
         self.registry.update(self);

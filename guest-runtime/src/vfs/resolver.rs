@@ -1,5 +1,5 @@
-//! `/etc/resolv.conf`, where the network has told of name servers and the root file system
-//! says nothing of them.
+//! `/etc/resolv.conf`, if the network supplies name servers and the root file system does not
+//! contain the file.
 
 use super::Vfs;
 use super::fs::{NewInode, Place, ROOT};
@@ -13,11 +13,11 @@ use core::net::Ipv4Addr;
 const NAME: &[u8] = b"resolv.conf";
 
 impl Vfs {
-    /// Writes the name servers, as resolv.conf(5) says, unless there is a file with that
-    /// name that was not made here.
+    /// Writes the name servers in the format of resolv.conf(5), unless the file exists and is not
+    /// from here.
     ///
     /// # Errors
-    /// `ENOTDIR` if `/etc` is something else, `ENOSPC`.
+    /// `ENOTDIR` if `/etc` is not a directory, `ENOSPC`.
     pub fn set_name_servers(
         &mut self,
         process: &Process,

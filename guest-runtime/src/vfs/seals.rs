@@ -5,22 +5,22 @@ use super::inode::Kind;
 use super::types::Ino;
 use crate::errno::Errno;
 
-/// No more seals.
+/// No more seals can be added.
 pub const SEAL: u32 = 1;
-/// The file does not become shorter.
+/// The file cannot become shorter.
 pub const SHRINK: u32 = 2;
-/// The file does not become longer.
+/// The file cannot become longer.
 pub const GROW: u32 = 4;
-/// The contents do not change.
+/// The contents cannot change.
 pub const WRITE: u32 = 8;
-/// The contents change through mappings only that there are already.
+/// The contents can change only through existing mappings.
 pub const FUTURE_WRITE: u32 = 0x10;
-/// Nobody's permission to execute changes.
+/// Execute permissions cannot change.
 pub const EXEC: u32 = 0x20;
-/// All of them.
+/// All seals.
 pub const ALL: u32 = 0x3f;
 
-/// Whether seals let somebody write to a file of `size` bytes, up to `end`.
+/// Checks that seals allow a write to a file of `size` bytes, up to `end`.
 ///
 /// # Errors
 /// `EPERM` if not.
@@ -36,7 +36,7 @@ impl FileSystem {
     /// The seals of a file.
     ///
     /// # Errors
-    /// `EINVAL` for what is no file in memory.
+    /// `EINVAL` if the inode is not a memory file.
     pub fn seals(&self, ino: Ino) -> Result<u32, Errno> {
         let inode = self.inode(ino)?;
         match inode.kind {
@@ -45,11 +45,11 @@ impl FileSystem {
         }
     }
 
-    /// Adds seals; `mapped`: somebody has the file mapped and may store to it.
+    /// Adds seals; `mapped`: a writable mapping of the file exists.
     ///
     /// # Errors
-    /// `EPERM` if no more may be added, `EBUSY` if [`WRITE`] cannot hold, `EINVAL` for
-    /// unknown ones or what is no file in memory.
+    /// `EPERM` if no more may be added, `EBUSY` for [`WRITE`] with such a mapping, `EINVAL` for
+    /// unknown seals, or if the inode is not a memory file.
     pub fn add_seals(&mut self, ino: Ino, added: u32, mapped: bool) -> Result<(), Errno> {
         let old = self.seals(ino)?;
         if added & !ALL != 0 {
@@ -63,7 +63,7 @@ impl FileSystem {
         }
         let inode = self.inode_mut(ino)?;
         let mut added = added;
-        // An executable file with this seal has all that keep its contents.
+        // An executable file with this seal receives all seals of its contents.
         if added & EXEC != 0 && inode.mode & 0o111 != 0 {
             added |= SHRINK | GROW | WRITE | FUTURE_WRITE;
         }
@@ -71,10 +71,10 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Whether `seals`, any of them, keep a file as it is.
+    /// Checks that none of `seals` is set on a file.
     ///
     /// # Errors
-    /// `EPERM` if so.
+    /// `EPERM` if one is.
     pub(super) fn check_seals(&self, ino: Ino, seals: u32) -> Result<(), Errno> {
         match self.inode(ino)?.seals & seals {
             0 => Ok(()),
@@ -82,7 +82,7 @@ impl FileSystem {
         }
     }
 
-    /// Whether seals let the length of a file become `size`.
+    /// Checks that seals allow the file length `size`.
     ///
     /// # Errors
     /// `EPERM` if not.

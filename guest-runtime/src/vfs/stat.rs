@@ -1,5 +1,5 @@
-//! Structures that the file system calls give to programs, as riscv64 (asm-generic)
-//! Linux lays them out.
+//! Structures that file system calls return to programs, in the layout of riscv64 (asm-generic)
+//! Linux.
 
 use super::inode::Attributes;
 use super::types::{Timespec, major, minor};

@@ -13,7 +13,7 @@ use crate::errno::Errno;
 use crate::net::queue::Ucred;
 use hartline_abi::call::CALL_DATA;
 
-/// What lies outside the file system: who calls, the VM's streams and its random numbers.
+/// The environment of the file system: the calling task, the VM's streams and its random numbers.
 pub trait Outside {
     /// The task that makes the call.
     fn task(&self) -> u32;
@@ -21,25 +21,25 @@ pub trait Outside {
     /// Reads from standard input; 0 at its end.
     ///
     /// # Errors
-    /// `EAGAIN` if that would block and `nonblocking` is set, `EINTR`, or the host's.
+    /// `EAGAIN` if reading would block and `nonblocking` is set, `EINTR`, or an error of the host.
     fn read_input(&mut self, to: &mut [u8], nonblocking: bool) -> Result<usize, Errno>;
 
     /// Writes to standard output (1) or error (2).
     ///
     /// # Errors
-    /// `EPIPE`, `EINTR`, or the host's.
+    /// `EPIPE`, `EINTR`, or an error of the host.
     fn write_output(&mut self, stream: u32, from: &[u8]) -> Result<usize, Errno>;
 
-    /// The stream on which `/dev/tty` writes; none without a terminal.
+    /// The stream that `/dev/tty` writes to; none without a terminal.
     fn terminal(&self) -> Option<u32>;
 
     /// Fills memory with random bytes.
     fn random(&mut self, to: &mut [u8]);
 
-    /// Makes the random bytes that follow depend on these.
+    /// Mixes these bytes into the random number generator.
     fn mix(&mut self, from: &[u8]);
 
-    /// Fills the start of memory with bytes of the entropy device.
+    /// Fills the start of a buffer with bytes of the entropy device; returns their number.
     ///
     /// # Errors
     /// `ENODEV` if there is none, `EIO`.
@@ -56,11 +56,10 @@ mod whence {
 }
 
 impl Vfs {
-    /// Reads at `offset`, or at the file's position, which then moves.
+    /// Reads at `offset`, or at the file position, which then moves.
     ///
     /// # Errors
-    /// Those of read(2) and pread(2); `EAGAIN` whenever it would block, but for
-    /// standard input.
+    /// Errors of read(2) and pread(2); `EAGAIN` if reading would block, except from standard input.
     pub fn read(
         &mut self,
         id: FileId,
@@ -96,7 +95,7 @@ impl Vfs {
                 to[..done].copy_from_slice(&rest[..done]);
                 self.advance(id, offset, done)
             }
-            // Input comes from the terminal only if standard input is one.
+            // The terminal has input only if standard input is one.
             Object::Device(Device::Terminal) if self.terminals & 1 == 0 => Err(Errno::EIO),
             Object::Device(Device::Disk(number)) => {
                 let done = self.disks.read(*number, outside.task(), at, to)?;
@@ -121,7 +120,7 @@ impl Vfs {
                 let id = *id;
                 self.read_slave(id, to, false)
             }
-            // Sockets have calls of their own; this is for copying between files.
+            // Sockets have their own calls; this branch is for copies between files.
             Object::Socket(socket) => {
                 let received = self.net.receive(*socket, to.len(), false)?;
                 let done = received.bytes.len();
@@ -154,8 +153,8 @@ impl Vfs {
         }
     }
 
-    /// Reads a file of a volume for task `who`: fewer bytes than there is room for at its end, or
-    /// if that is more than one request takes.
+    /// Reads a file of a volume for task `who`. Returns fewer bytes than `to` has room for at the
+    /// end of the file, or if one request cannot transfer them.
     fn read_volume(&mut self, ino: Ino, who: u32, at: u64, to: &mut [u8]) -> Result<usize, Errno> {
         let node = self.fs.node(ino)?;
         let done = self.disks.volumes()?.read(who, node, at, to)?;
@@ -168,7 +167,7 @@ impl Vfs {
     /// Makes a file or directory of a volume durable for task `who`, or only its data.
     ///
     /// # Errors
-    /// `EAGAIN` if that is not done yet; the host's.
+    /// `EAGAIN` if the request is not complete; an error of the host.
     pub fn sync_volume(&mut self, ino: Ino, who: u32, only_data: bool) -> Result<(), Errno> {
         let memory = self.fs.mapped_volume(ino);
         if !memory.is_none_or(|memory| memory.write_back(0..u64::MAX)) {
@@ -178,8 +177,8 @@ impl Vfs {
         self.disks.volumes()?.sync(who, node, only_data)
     }
 
-    /// How many of `count` bytes [`read`](Self::read) may give at most: so that a
-    /// program's buffer is touched only as far as it is needed.
+    /// The most bytes that [`read`](Self::read) of `count` bytes may return, so that only the
+    /// needed part of the program's buffer is touched.
     ///
     /// # Errors
     /// `EBADF`, `EISDIR`.
@@ -189,7 +188,7 @@ impl Vfs {
         let at = offset.unwrap_or(file.offset);
         let limit = match &file.object {
             Object::Directory => return Err(Errno::EISDIR),
-            // Others may have written to a file of the host since it was looked at.
+            // Other processes of the host may have extended the file.
             Object::File if volume::is_volume(file.ino) => u64::MAX,
             Object::File => self.fs.size(file.ino)?.saturating_sub(at),
             Object::Proc(text) => (text.len() as u64).saturating_sub(at),
@@ -198,18 +197,18 @@ impl Vfs {
                 _ => 0,
             },
             Object::Console(_) | Object::Device(Device::Terminal) => CALL_DATA as u64,
-            // And a byte before them in packet mode.
+            // In packet mode, one byte precedes them.
             Object::Master(id) => self.ptys.get(*id)?.line.screen_length() as u64 + 1,
             _ => u64::MAX,
         };
         Ok(limit.min(count).min(MAX_RW_COUNT as u64))
     }
 
-    /// Writes at `offset`, or at the file's position, which then moves.
+    /// Writes at `offset`, or at the file position, which then moves.
     ///
     /// # Errors
-    /// Those of write(2) and pwrite(2); `EAGAIN` whenever it would block, but for
-    /// standard output and error.
+    /// Errors of write(2) and pwrite(2); `EAGAIN` if writing would block, except to standard output
+    /// and error.
     pub fn write(
         &mut self,
         id: FileId,
@@ -331,7 +330,7 @@ impl Vfs {
         Ok(by)
     }
 
-    /// Moves the position (`lseek`); the result is the new one.
+    /// Moves the file position (`lseek`); returns the new position.
     ///
     /// # Errors
     /// `ESPIPE`, `EINVAL`, `EOVERFLOW`, `ENXIO`, `EBADF`.
@@ -407,7 +406,7 @@ fn read_device(
         Device::HardwareRandom => return outside.entropy(to),
         Device::Vsock => return Err(Errno::EINVAL),
         Device::Terminal => return outside.read_input(to, nonblocking),
-        // It has a position.
+        // Disks have a position.
         Device::Disk(_) => return Err(Errno::ENXIO),
     }
     Ok(to.len())

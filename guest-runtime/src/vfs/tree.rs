@@ -1,8 +1,7 @@
 //! Checked reader of the root file system image ([`hartline_abi::tree`]).
 //!
-//! Nothing is copied: file data, names and link targets are slices of the image,
-//! which stays mapped as long as the VM lives. Every field is checked when it is
-//! used, so a damaged image costs an `EIO` and nothing else.
+//! Nothing is copied: file data, names and link targets are slices of the image, which stays mapped
+//! until the VM ends. Every field is checked when it is used, so a damaged image only causes `EIO`.
 
 use super::types::{NAME_MAX, S_IFDIR, S_IFMT};
 use crate::errno::Errno;
@@ -12,15 +11,15 @@ use hartline_abi::tree::{MAGIC, TreeEntry, TreeHeader, TreeInode};
 /// Why an image was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TreeError {
-    /// The image is shorter than its header or than the length that this names.
+    /// The image is shorter than its header, or than the length in the header.
     Truncated,
-    /// It does not start with [`MAGIC`].
+    /// The image does not start with [`MAGIC`].
     Magic,
-    /// It was made for another [`hartline_abi::ABI_VERSION`].
+    /// The image was made for another [`hartline_abi::ABI_VERSION`].
     Version,
-    /// The inode array does not lie in the image, or is empty.
+    /// The inode array is empty or not within the image.
     Inodes,
-    /// Inode 0 is no directory.
+    /// Inode 0 is not a directory.
     Root,
 }
 
@@ -102,7 +101,7 @@ impl Tree {
     /// Inode `index`.
     ///
     /// # Errors
-    /// `EIO` if there is none.
+    /// `EIO` if there is no such inode.
     pub fn inode(&self, index: u32) -> Result<TreeInode, Errno> {
         use core::mem::offset_of;
         if index >= self.count {
@@ -129,16 +128,16 @@ impl Tree {
     /// The bytes of a regular file or symbolic link.
     ///
     /// # Errors
-    /// `EIO` if they do not lie in the image.
+    /// `EIO` if they are not within the image.
     pub fn data(&self, inode: &TreeInode) -> Result<&'static [u8], Errno> {
         self.slice(inode.offset, inode.size)
     }
 
-    /// Entry `index` of a directory: the inode it names and the name.
+    /// Entry `index` of a directory: its inode and its name.
     ///
     /// # Errors
-    /// `EIO` if there is none, or it is damaged: an inode that does not exist or is
-    /// the root, a name outside the image or one that no file can have.
+    /// `EIO` if there is no such entry, or it is damaged: an inode that does not exist or is the
+    /// root, a name outside the image or an invalid name.
     pub fn entry(&self, directory: &TreeInode, index: u64) -> Result<(u32, &'static [u8]), Errno> {
         if index >= directory.size {
             return Err(Errno::EIO);
@@ -160,7 +159,7 @@ impl Tree {
     /// Looks `name` up in a directory by binary search.
     ///
     /// # Errors
-    /// `EIO` for a damaged entry on the way.
+    /// `EIO` if a visited entry is damaged.
     pub fn find(&self, directory: &TreeInode, name: &[u8]) -> Result<Option<u32>, Errno> {
         let (mut low, mut high) = (0, directory.size);
         while low < high {

@@ -11,11 +11,11 @@ use alloc::vec::Vec;
 /// How to resolve a path.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Follow a symbolic link in the last place.
+    /// Follow a symbolic link in the last component.
     pub follow: bool,
     /// Follow no symbolic link at all (`RESOLVE_NO_SYMLINKS`).
     pub no_symlinks: bool,
-    /// Follow no link of `/proc` that leads to an open file (`RESOLVE_NO_MAGICLINKS`).
+    /// Do not follow links of `/proc` to open files (`RESOLVE_NO_MAGICLINKS`).
     pub no_magic_links: bool,
     /// Do not leave the file system (`RESOLVE_NO_XDEV`).
     pub one_device: bool,
@@ -26,7 +26,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Following, or not, a symbolic link in the last place.
+    /// Options that follow, or do not follow, a symbolic link in the last component.
     pub fn following(follow: bool) -> Self {
         Self {
             follow,
@@ -55,25 +55,25 @@ pub struct Resolved {
     pub parent: Ino,
     /// The last component.
     pub last: Last,
-    /// What the path leads to, if it exists.
+    /// The inode that the path leads to, if it exists.
     pub target: Option<Ino>,
     /// A `/` follows the last component.
     pub trailing_slash: bool,
 }
 
 impl Resolved {
-    /// What the path leads to.
+    /// The inode that the path leads to.
     ///
     /// # Errors
-    /// `ENOENT`.
+    /// `ENOENT` if it does not exist.
     pub fn existing(&self) -> Result<Ino, Errno> {
         self.target.ok_or(Errno::ENOENT)
     }
 
-    /// The place of the last component; `error` if that is no name.
+    /// The place of the last component.
     ///
     /// # Errors
-    /// `error`.
+    /// `error` if the last component is not a name.
     pub fn place(&self, error: Errno) -> Result<Place<'_>, Errno> {
         match &self.last {
             Last::Name(name) => Ok(Place {
@@ -85,7 +85,7 @@ impl Resolved {
     }
 }
 
-/// A resolution on its way.
+/// The state of a path resolution.
 struct Walk<'a> {
     fs: &'a mut FileSystem,
     process: &'a Process,
@@ -98,7 +98,7 @@ struct Walk<'a> {
     links: u32,
 }
 
-/// What a step found.
+/// The result of a step.
 enum Step {
     Done(Resolved),
     On,
@@ -107,7 +107,7 @@ enum Step {
 /// Resolves `path` from the directory `start`.
 ///
 /// # Errors
-/// Those of path_resolution(7); for `options`, those of openat2(2).
+/// Errors of path_resolution(7); for `options`, errors of openat2(2).
 pub fn resolve(
     fs: &mut FileSystem,
     process: &Process,
@@ -142,7 +142,7 @@ pub fn resolve(
 }
 
 impl Walk<'_> {
-    /// Goes to the root if what is left is an absolute path.
+    /// Continues at the root if the rest of the path is absolute.
     fn enter_root(&mut self) -> Result<(), Errno> {
         if self.rest.first() != Some(&b'/') {
             return Ok(());
@@ -153,7 +153,7 @@ impl Walk<'_> {
         self.go(self.root)
     }
 
-    /// Goes to an inode, which may be on another file system.
+    /// Continues at an inode, which may be on another file system.
     fn go(&mut self, to: Ino) -> Result<(), Errno> {
         if self.options.one_device {
             let from = self.fs.attributes(self.start, self.process)?;
@@ -165,7 +165,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The next component, and whether a slash and whether anything follows it.
+    /// The next component, whether a slash follows it, and whether another component follows it.
     fn component(&mut self) -> Option<(Vec<u8>, bool, bool)> {
         let rest = &self.rest[self.position..];
         let start = rest.iter().position(|&byte| byte != b'/')?;

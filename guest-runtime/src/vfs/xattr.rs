@@ -1,4 +1,4 @@
-//! Extended attributes (xattr(7)). Those of files in memory are here.
+//! Extended attributes (xattr(7)), and their storage for files in memory.
 
 use super::budget::ENTRY_COST;
 use super::fs::FileSystem;
@@ -21,7 +21,7 @@ pub const MAX_VALUE: usize = 65536;
 pub struct Attributes(BTreeMap<Box<[u8]>, Box<[u8]>>);
 
 impl Attributes {
-    /// Memory that they take, bytes.
+    /// Memory in use, bytes.
     #[must_use]
     pub fn cost(&self) -> u64 {
         self.0.iter().map(|(name, value)| cost(name, value)).sum()
@@ -32,16 +32,16 @@ fn cost(name: &[u8], value: &[u8]) -> u64 {
     ENTRY_COST + (name.len() + value.len()) as u64
 }
 
-/// When [`FileSystem::set_extended`] sets an attribute.
+/// The condition for [`FileSystem::set_extended`] to set an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// Whether there is one or not.
+    /// No condition.
     Always,
-    /// If there is none (`XATTR_CREATE`).
+    /// The attribute does not exist (`XATTR_CREATE`).
     Missing,
-    /// If there is one (`XATTR_REPLACE`).
+    /// The attribute exists (`XATTR_REPLACE`).
     Present,
-    /// Both of these, which cannot be.
+    /// Both conditions, which exclude each other.
     Never,
 }
 
@@ -71,7 +71,7 @@ fn space(name: &[u8]) -> Result<Space, Errno> {
 }
 
 impl Inode {
-    /// Whether `who` may read or write, as `access` says, an attribute of this namespace.
+    /// Checks that `who` may read or write an attribute of this namespace; `access` selects which.
     fn check_space(
         &self,
         ino: Ino,
@@ -94,7 +94,8 @@ impl Inode {
     }
 }
 
-/// Whether files of this kind have attributes; those of volumes only have `user.`.
+/// Checks that files of this kind have attributes of the namespace; files of volumes only have
+/// `user.`.
 fn check_kind(ino: Ino, space: Space) -> Result<(), Errno> {
     let foreign = volume::is_volume(ino) && space != Space::User;
     match foreign || proc::Node::from_ino(ino).is_some() {
@@ -104,7 +105,7 @@ fn check_kind(ino: Ino, space: Space) -> Result<(), Errno> {
 }
 
 impl FileSystem {
-    /// Checks that `who` may read or write, as `access` says, an attribute.
+    /// Checks that `who` may read or write an attribute; `access` selects which.
     fn check_extended(
         &self,
         ino: Ino,
@@ -117,7 +118,7 @@ impl FileSystem {
         self.inode(ino)?.check_space(ino, space, who, access)
     }
 
-    /// Notes that attributes of an inode changed.
+    /// Updates the change time of an inode after a change of its attributes.
     fn extended_changed(&mut self, ino: Ino) -> Result<(), Errno> {
         let now = self.now();
         self.inode_mut(ino)?.ctime = now;
@@ -128,8 +129,9 @@ impl FileSystem {
     /// Sets an extended attribute.
     ///
     /// # Errors
-    /// As setxattr(2): `EOPNOTSUPP` for an unknown namespace, or another than `user.` of a
-    /// file of a volume, `EPERM`, `EACCES`, `EEXIST`, `ENODATA`, `ENOSPC`, or the host's.
+    /// Errors of setxattr(2): `EOPNOTSUPP` for an unknown namespace, or for one other than `user.`
+    /// on a file of a volume, `EPERM`, `EACCES`, `EEXIST`, `ENODATA`, `ENOSPC`, or an error of the
+    /// host.
     pub fn set_extended(
         &mut self,
         ino: Ino,
@@ -160,7 +162,8 @@ impl FileSystem {
     /// An extended attribute.
     ///
     /// # Errors
-    /// As getxattr(2): `ENODATA` if there is none, `EOPNOTSUPP`, `EACCES`, or the host's.
+    /// Errors of getxattr(2): `ENODATA` if there is none, `EOPNOTSUPP`, `EACCES`, or an error of
+    /// the host.
     pub fn extended(&self, ino: Ino, name: &[u8], who: &Credentials) -> Result<Vec<u8>, Errno> {
         self.check_extended(ino, name, who, MAY_READ)?;
         if volume::is_volume(ino) {
@@ -173,8 +176,8 @@ impl FileSystem {
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// As removexattr(2): `ENODATA` if there is none, `EOPNOTSUPP`, `EPERM`, `EACCES`, or
-    /// the host's.
+    /// Errors of removexattr(2): `ENODATA` if there is none, `EOPNOTSUPP`, `EPERM`, `EACCES`, or an
+    /// error of the host.
     pub fn remove_extended(
         &mut self,
         ino: Ino,
@@ -195,7 +198,7 @@ impl FileSystem {
     /// Names of the extended attributes that `who` may see, each with its NUL.
     ///
     /// # Errors
-    /// `ENOENT` for an inode that is gone, or the host's.
+    /// `ENOENT` for a removed inode, or an error of the host.
     pub fn extended_names(&self, ino: Ino, who: &Credentials) -> Result<Vec<u8>, Errno> {
         if volume::is_volume(ino) {
             return self.volume_extended_names(ino);

@@ -1,10 +1,10 @@
-//! Why a file is refused.
+//! The reasons to refuse an ELF file.
 
 use super::{MAX_PROGRAM_HEADERS, PROGRAM_HEADER_SIZE};
 use core::fmt;
 
-/// Why a file is not a program that can run. Numbers are those of the file;
-/// `segment` is an index into the program headers.
+/// The reason why a file is not a program that can run. Values are from the file; `segment` is an
+/// index into the program headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ElfError {
     /// No ELF magic number.
@@ -23,18 +23,18 @@ pub enum ElfError {
     Abi(u32),
     /// The file ends too early.
     Truncated {
-        /// What is cut off.
+        /// The truncated part.
         what: &'static str,
-        /// Length the file would need, bytes.
+        /// Length that the file needs, bytes.
         needed: u64,
-        /// Its length, bytes.
+        /// Length of the file, bytes.
         have: u64,
     },
     /// `e_phentsize` is not [`PROGRAM_HEADER_SIZE`].
     ProgramHeaderSize(u16),
     /// More program headers than [`MAX_PROGRAM_HEADERS`].
     ProgramHeaderCount(u16),
-    /// Nothing to load.
+    /// There is no `PT_LOAD` segment.
     NoSegments,
     /// `p_filesz` exceeds `p_memsz`.
     FileSize {
@@ -49,7 +49,7 @@ pub enum ElfError {
     Wraps {
         /// Segment.
         segment: u16,
-        /// `p_vaddr`, or `p_offset` if that is what wraps.
+        /// `p_vaddr`, or `p_offset` if the file offsets wrap.
         start: u64,
         /// `p_memsz` or `p_filesz`.
         size: u64,
@@ -92,7 +92,7 @@ pub enum ElfError {
     EntryMisaligned(u64),
     /// The interpreter's path is empty, too long or not NUL-terminated.
     Interpreter {
-        /// Its length in the file, bytes.
+        /// Length of the path in the file, bytes.
         length: u64,
     },
 }
@@ -205,7 +205,7 @@ impl ElfError {
 
 impl core::error::Error for ElfError {}
 
-/// `e_machine` in words.
+/// The name of an `e_machine` value.
 struct MachineName(u16);
 
 impl fmt::Display for MachineName {
@@ -226,7 +226,7 @@ impl fmt::Display for MachineName {
     }
 }
 
-/// `e_type` in words.
+/// The name of an `e_type` value.
 struct TypeName(u16);
 
 impl fmt::Display for TypeName {

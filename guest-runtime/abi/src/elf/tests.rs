@@ -1,4 +1,4 @@
-//! Tests of the ELF reader on files made here.
+//! Tests of the ELF reader on generated files.
 
 extern crate std;
 
@@ -100,7 +100,7 @@ fn tells_what_is_constant() {
     assert_eq!(constant(&data_flags(5)), [0x10000, 0x13000]);
     assert_eq!(constant(&data_flags(7)), [0x10000]);
     assert_eq!(constant(&data_flags(0)), [0x10000]);
-    // The constants of a library without its code.
+    // In a library, constants without execute permission do not count.
     assert_eq!(constant(&library), [0x10000]);
     assert_eq!(
         constant(&|bytes| {
@@ -109,7 +109,7 @@ fn tells_what_is_constant() {
         }),
         [0x10000]
     );
-    // The data's pages begin where the text ends, in the middle of a page.
+    // The data starts in the page in which the text ends.
     let meets = |bytes: &mut Vec<u8>| {
         put(bytes, TEXT + 32, &0x1800u64.to_le_bytes());
         put(bytes, TEXT + 40, &0x1800u64.to_le_bytes());

@@ -1,5 +1,4 @@
-//! The queues of received packets. A packet fills as many buffers as it needs (virtio 1.3, section
-//! 5.1.6.4).
+//! The RX queues. A packet occupies as many buffers as it needs (virtio 1.3, section 5.1.6.4).
 
 use crate::drivers::interrupt::Interrupt;
 use crate::drivers::mmio::Registers;
@@ -9,19 +8,19 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_abi::virtio::{MAX_FRAME, NetHeader, net_receive};
 
-/// Buffers of all queues together, unless each had fewer than [`LEAST`] then.
+/// Number of RX buffers, shared by all queues, unless each queue would have fewer than [`LEAST`].
 const BUFFERS: u16 = 256;
-/// Least buffers of a queue: some of the largest packets.
+/// Fewest buffers of a queue: enough for some of the largest packets.
 const LEAST: u16 = 64;
-/// Length of a buffer, bytes, of which a small packet touches a page. As many of 2, 4 or 8 KiB each
-/// received large segments at 0.9 of the rate.
+/// Length of a buffer, bytes; a small packet touches one page of it. The same number of buffers of
+/// 2, 4 or 8 KiB received large segments at 0.9 of the rate.
 const BUFFER: usize = 16 << 10;
 /// Most buffers of a packet.
 const MOST: u16 = (NetHeader::LENGTH + MAX_FRAME).div_ceil(BUFFER) as u16;
 
 const _: () = assert!(LEAST > 4 * MOST);
 
-/// Queues for so many pairs, whose buffers the device has.
+/// Creates the queues of the pairs, with all buffers available to the device.
 pub(super) fn queues(pairs: u16) -> Vec<Queue> {
     let size = (BUFFERS / pairs.next_power_of_two()).max(LEAST);
     let queue = |_| {
@@ -33,12 +32,12 @@ pub(super) fn queues(pairs: u16) -> Vec<Queue> {
     (0..pairs).map(queue).collect()
 }
 
-/// All queues. They end here, whichever vCPU looks: the stack is one.
+/// All RX queues. Every vCPU processes all of them, because there is one network stack.
 #[derive(Debug)]
 pub struct Receiver {
-    /// By pair.
+    /// The RX queues by pair.
     rings: Vec<Ring>,
-    /// The one that packets are taken from, until it has none.
+    /// Index of the queue that packets are taken from until it is empty.
     current: usize,
     registers: Rc<Registers>,
     interrupt: Interrupt,
@@ -58,7 +57,7 @@ impl Receiver {
         }
     }
 
-    /// Lets the device have the buffers that were given to a queue.
+    /// Makes the released buffers of a queue available to the device.
     fn publish(&mut self, pair: usize) {
         if self.rings[pair].queue.publish() {
             self.registers.ring(net_receive(pair as u16));
@@ -94,7 +93,7 @@ impl Receive for Receiver {
     fn release(&mut self, _: Packet) {
         let ring = &mut self.rings[self.current];
         ring.release();
-        // More may come before all that has come was looked at.
+        // The device may need buffers before all received packets are processed.
         if ring.queue.unpublished() >= ring.queue.size() / 4 {
             self.publish(self.current);
         }
@@ -110,16 +109,16 @@ impl Receive for Receiver {
     }
 }
 
-/// A queue, and the packet that was taken from it.
+/// An RX queue and the packet that was taken from it.
 #[derive(Debug)]
 struct Ring {
     queue: Queue,
-    /// What precedes the packet.
+    /// The header of the packet.
     header: NetHeader,
-    /// Its buffers that have come, in order, and their lengths.
+    /// Its used buffers, in order, with their lengths.
     taken: Vec<(u16, usize)>,
-    /// The packet, if its buffers do not follow one another in memory: those of a device that uses
-    /// them in order do, but where the ring starts again.
+    /// The packet, if its buffers are not adjacent in memory. With a device that uses buffers in
+    /// order, they are adjacent except at the end of the ring.
     copy: Vec<u8>,
 }
 
@@ -133,7 +132,7 @@ impl Ring {
         }
     }
 
-    /// How many buffers the packet has, of which the first one has come. What cannot be is one.
+    /// Number of buffers of the packet, from its first buffer. An invalid number counts as 1.
     fn wanted(&self) -> usize {
         match self.header.buffers {
             count @ 1..=MOST => count.into(),
@@ -141,7 +140,7 @@ impl Ring {
         }
     }
 
-    /// The next packet, once all of it has come.
+    /// Takes the next packet, once all of its buffers are used.
     fn next(&mut self) -> Option<Packet> {
         while self.taken.is_empty() || self.taken.len() < self.wanted() {
             let (number, length) = self.queue.take()?;
@@ -164,7 +163,7 @@ impl Ring {
         Some(Packet::new(self.header, if is_right { length } else { 0 }))
     }
 
-    /// Whether the packet is one piece of memory.
+    /// Whether the buffers of the packet are adjacent in memory.
     fn is_together(&self) -> bool {
         let follows = |pair: &[(u16, usize)]| pair[0].0 + 1 == pair[1].0 && pair[0].1 == BUFFER;
         self.taken.windows(2).all(follows)
@@ -179,7 +178,7 @@ impl Ring {
         bytes.get(NetHeader::LENGTH..length).unwrap_or_default()
     }
 
-    /// Gives the buffers of the packet back.
+    /// Releases the buffers of the packet.
     fn release(&mut self) {
         for (number, _) in self.taken.drain(..) {
             self.queue.give(number);
@@ -194,7 +193,7 @@ mod tests {
 
     const LENGTH: u32 = BUFFER as u32;
 
-    /// A queue whose device has put a packet with this header into buffers, and has used them.
+    /// A queue in which the device has used these buffers for a packet with this header.
     fn ring(buffers: &[(u32, u32)], header: NetHeader) -> Ring {
         let mut queue = queues(1).remove(0);
         for (at, &(number, _)) in (1u8..).zip(buffers) {
@@ -213,7 +212,7 @@ mod tests {
         }
     }
 
-    /// What [`ring`] has put into so many bytes of each buffer.
+    /// The bytes that [`ring`] has written to buffers with these lengths.
     fn expected(lengths: &[usize]) -> Vec<u8> {
         let pieces = (1u8..).zip(lengths);
         let all: Vec<u8> = pieces.flat_map(|(at, &length)| vec![at; length]).collect();
@@ -244,7 +243,7 @@ mod tests {
     fn a_packet_waits_for_its_last_buffer() {
         let mut ring = ring(&[(0, LENGTH), (1, LENGTH)], of(3));
         assert!(ring.next().is_none());
-        // It is no reason to look again.
+        // The incomplete packet is not reported again.
         assert!(!ring.queue.has_used() && !ring.queue.want_interrupt());
         ring.queue.use_all(&[(2, 50)]);
         let packet = ring.next().unwrap();
@@ -254,7 +253,7 @@ mod tests {
 
     #[test]
     fn devices_that_lie() {
-        // Buffers that are not full, that there are not, that come twice, and lengths that are none.
+        // Partly filled buffers, nonexistent buffers, repeated buffers, and invalid lengths.
         let mut odd = ring(&[(3, 20), (4, u32::MAX)], of(2));
         odd.queue.use_all(&[(256 + 7, 30), (7, 0)]);
         let packet = odd.next().unwrap();
@@ -264,7 +263,7 @@ mod tests {
             assert_eq!(odd.bytes(&packet).len(), packet.length);
             odd.release();
         }
-        // Numbers of buffers that cannot be, and a packet without room for the header.
+        // Invalid numbers of buffers, and a packet without room for the header.
         for (header, length) in [
             (of(0), 100),
             (of(MOST + 1), 100),

@@ -25,7 +25,7 @@ pub(super) fn output_pointer() -> XReg {
     x(7)
 }
 
-/// Registers that random operations write: all but `x0` and the pointers.
+/// Registers that random operations write: all except `x0` and the pointers.
 pub(super) fn general() -> impl Iterator<Item = XReg> {
     XReg::all().filter(|r| !matches!(r.number(), 0 | 5..=7))
 }
@@ -78,7 +78,7 @@ impl Generator {
         });
     }
 
-    /// Appends one, or a few that belong together.
+    /// Appends a random operation, or a short sequence.
     pub(super) fn random_operation(&mut self) {
         let operation = match self.random.below(12) {
             0 => self.register(),
@@ -184,7 +184,7 @@ impl Generator {
         }
     }
 
-    /// An AMO, or a pair of LR and SC, on an aligned address.
+    /// Appends an AMO, or a pair of LR and SC, on an aligned address.
     fn atomic(&mut self) {
         use AmoOp::*;
         let width = self.pick(&[Width::Word, Width::Double]);
@@ -194,7 +194,7 @@ impl Generator {
         };
         let (rs1, immediate) = (x(3), (self.below(510) - 256) * 8);
         let op = ImmediateOp::Addi;
-        // A branch before it may skip the first of these two.
+        // A preceding branch may skip the first of the next two operations.
         self.no_operation();
         self.code.push(Operation::Immediate {
             op,
@@ -232,7 +232,7 @@ impl Generator {
         });
     }
 
-    /// Control flow that stays in the block, and what depends on the pc.
+    /// Control flow within the block, and operations that depend on the pc.
     fn control(&mut self) -> Operation {
         let (rd, immediate) = (self.destination(), (self.random.next() as i32) & !0xfff);
         let fence = Fence {
@@ -373,7 +373,7 @@ impl Generator {
         }
     }
 
-    /// Reads of all three, writes that leave no reserved value in `frm`.
+    /// Reads of all three CSRs, and writes that leave no reserved value in `frm`.
     fn csr(&mut self) -> Operation {
         let (rd, op) = (
             self.destination(),

@@ -57,7 +57,7 @@ impl Generator {
         for _ in 0..OPERATIONS {
             self.random_operation();
         }
-        // The last one may be a branch over the next instruction.
+        // The last operation may be a branch over the next instruction.
         self.no_operation();
         let rs1 = output_pointer();
         for rs2 in FReg::all() {
@@ -135,7 +135,7 @@ impl Generator {
             rd: x(12),
             immediate: length,
         });
-        // The output pointer has reached the buffer by now.
+        // The output pointer has reached the end of the output blocks here.
         let back = (BLOCKS * BLOCK_BYTES) as i32;
         assert_eq!(back % 4096, 0);
         self.code.push(Operation::Lui {

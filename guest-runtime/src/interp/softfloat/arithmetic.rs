@@ -4,10 +4,9 @@ use hartline_isa::{FBinOp, Fma, Format, fflags};
 
 use super::{Environment, Number, Value, infinity, shift_right_jam, with_sign};
 
-/// Where the leading one of a summand is placed: a carry still fits, and a
-/// product of two significands (106 bits) keeps all of its bits when it is
-/// shifted by one for a neighbouring exponent. At larger distances at most one
-/// leading bit cancels, so that a jammed last bit rounds correctly.
+/// Bit position of a summand's leading one. A carry still fits, and a product of two significands
+/// (106 bits) keeps all of its bits when a neighbouring exponent shifts it by one. At larger
+/// distances at most one leading bit cancels, so a jammed last bit rounds correctly.
 const SUM_LEADING: u32 = 126;
 
 impl Environment {

@@ -36,8 +36,7 @@ impl Environment {
         )
     }
 
-    /// Float to integer, saturating, as it stands in an X register: 32-bit
-    /// results are sign-extended.
+    /// Float to integer, saturating, as a register image: 32-bit results are sign-extended.
     pub fn float_to_int(&mut self, to: IntFormat, format: Format, bits: u64) -> u64 {
         let (lowest, highest) = match to {
             IntFormat::I32 => (i128::from(i32::MIN), i128::from(i32::MAX)),
@@ -63,8 +62,8 @@ impl Environment {
         }
     }
 
-    /// Rounds to an integer; what exceeds every integer format is returned as
-    /// some other integer that does. The flag says whether that was exact.
+    /// Rounds to an integer. A value beyond every integer format returns another integer beyond all
+    /// of them. The flag says whether the result is exact.
     fn integer(&self, number: &Number) -> (i128, bool) {
         if number.exponent + number.leading() > 64 {
             return (

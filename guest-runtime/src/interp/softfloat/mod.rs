@@ -2,8 +2,8 @@
 //! rounding modes of RISC-V and in its flags: tininess is detected after
 //! rounding, and every NaN result is the canonical one.
 //!
-//! Values are bit patterns in the low 32 or 64 bits of a `u64`. It does not touch
-//! the processor's floating-point state, which belongs to translated code.
+//! Values are bit patterns in the low 32 or 64 bits of a `u64`. This code does not touch the CPU's
+//! floating-point state, which belongs to translated code.
 
 mod arithmetic;
 mod compare;
@@ -150,8 +150,8 @@ impl Number {
         127 - self.significand.leading_zeros() as i32
     }
 
-    /// The same value with the leading one at bit `position`, which leaves all
-    /// bits of the significand in place.
+    /// The same value with the leading one at bit `position`, which must leave room for all bits of
+    /// the significand.
     fn normalized(self, position: u32) -> Self {
         let shift = position as i32 - self.leading();
         debug_assert!(shift >= 0);
@@ -163,7 +163,7 @@ impl Number {
     }
 }
 
-/// `value` / 2^`shift` as an integer, and what was cut off.
+/// Returns `value` / 2^`shift` as an integer, and the remainder.
 fn shift_right(value: u128, shift: u32) -> (u128, Remainder) {
     if shift == 0 {
         return (value, Remainder::Zero);
@@ -190,8 +190,8 @@ fn shift_right(value: u128, shift: u32) -> (u128, Remainder) {
     (quotient, remainder)
 }
 
-/// `value` / 2^`shift`, with the lowest bit set if anything was cut off: rounds
-/// like the exact value as long as two more bits are cut off later.
+/// Returns `value` / 2^`shift`, with the lowest bit set if the remainder is not 0. It rounds like
+/// the exact value if at least two more bits are cut off later.
 fn shift_right_jam(value: u128, shift: u32) -> u128 {
     let (quotient, remainder) = shift_right(value, shift);
     quotient | u128::from(remainder != Remainder::Zero)
@@ -224,7 +224,7 @@ impl Environment {
         canonical_nan(format)
     }
 
-    /// The result of an invalid operation.
+    /// The result of an invalid operation, which raises NV.
     fn invalid(&mut self, format: Format) -> u64 {
         self.flags |= fflags::NV;
         canonical_nan(format)
@@ -305,7 +305,7 @@ impl Environment {
         if to_infinity { infinity } else { infinity - 1 }
     }
 
-    /// The sign of an exact zero that is the sum of values of opposite signs.
+    /// The sign of an exact zero sum of values with opposite signs.
     fn zero_sum(&self, format: Format) -> u64 {
         with_sign(format, self.rounding == Rounding::Rdn, 0)
     }

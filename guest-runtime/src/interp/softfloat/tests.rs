@@ -1,6 +1,6 @@
-//! Agreement with the processor's SSE and FMA instructions, in its four rounding
-//! modes and in all flags, on operands that favour the corner cases; and the fifth
-//! mode, round to nearest with ties away from zero, against a definition of its own.
+//! Agreement with the CPU's SSE and FMA instructions in its four rounding modes and in all flags,
+//! on operands that favour corner cases. The fifth mode, round to nearest with ties away from zero,
+//! is checked against its definition.
 
 use core::arch::asm;
 
@@ -64,7 +64,7 @@ fn flags_of(mxcsr: u32) -> u32 {
         .fold(0, |all, (_, flag)| all | flag)
 }
 
-/// What an instruction left in xmm0 and rax, and the flags it raised.
+/// The contents of xmm0 and rax after an instruction, and the flags that it raised.
 struct Native {
     float: u64,
     integer: u64,
@@ -104,7 +104,7 @@ macro_rules! native {
     }};
 }
 
-/// The instruction of the format.
+/// Selects the instruction of a format.
 macro_rules! by_format {
     ($format:expr, $single:literal, $double:literal, $($operands:expr),*) => {
         match $format {
@@ -114,7 +114,7 @@ macro_rules! by_format {
     };
 }
 
-/// A result of the processor as RISC-V has it: NaNs canonical.
+/// A result of the CPU in RISC-V's form, with canonical NaNs.
 fn canonical(format: Format, bits: u64) -> u64 {
     let bits = bits & (sign_bit(format) | (sign_bit(format) - 1));
     match Value::unpack(format, bits) {
@@ -127,7 +127,7 @@ fn is_nan(format: Format, bits: u64) -> bool {
     matches!(Value::unpack(format, bits), Value::Nan { .. })
 }
 
-/// Infinity times zero.
+/// Whether a product is infinity times zero.
 fn is_invalid_product(format: Format, a: u64, b: u64) -> bool {
     let values = [a, b].map(|bits| Value::unpack(format, bits));
     values
@@ -418,7 +418,7 @@ fn integers_to_float_agree_with_sse() {
             native,
         );
 
-        // The narrower and the unsigned formats by way of the exact value.
+        // Check narrower and unsigned formats against the exact value.
         let narrow = Environment::new(rounding).int_to_float(format, IntFormat::U32, a);
         let wide = Environment::new(rounding).int_to_float(format, IntFormat::I64, a & 0xffff_ffff);
         assert_eq!(narrow, wide);
@@ -448,7 +448,7 @@ fn floats_to_integers_agree_with_sse() {
         );
         let mut env = Environment::new(rounding);
         let result = env.float_to_int(IntFormat::I64, format, a);
-        // x86 gives the most negative integer for everything out of range.
+        // x86 returns the most negative integer for every value out of range.
         let positive = is_nan(format, a) || a & sign_bit(format) == 0;
         let expected = match native.flags & fflags::NV {
             0 => native.integer,
@@ -519,9 +519,8 @@ fn narrow_and_unsigned_conversions_saturate() {
     assert_eq!((result, env.flags), (0x7fff_ffff, fflags::NV));
 }
 
-/// In RMM an inexact result is the one of the two neighbours that is nearer, and
-/// that of larger magnitude on a tie. Products of singles are exact as doubles,
-/// where distances to the neighbours can be computed exactly.
+/// In RMM an inexact result is the nearer of its two neighbours, and the one of larger magnitude on
+/// a tie. Products of singles are exact as doubles, so distances to the neighbours are exact.
 #[test]
 fn ties_to_max_magnitude() {
     let single = |bits: u64| f64::from(f32::from_bits(bits as u32));
@@ -545,8 +544,8 @@ fn ties_to_max_magnitude() {
     assert!(ties > 1000, "{ties} ties");
 }
 
-/// A value that rounds up to the least normal number is tiny only if it is so
-/// with an unbounded exponent.
+/// A value that rounds up to the least normal number is tiny only if it is also tiny with an
+/// unbounded exponent.
 #[test]
 fn tininess_is_detected_after_rounding() {
     let least_normal = 0x0080_0000_u64;

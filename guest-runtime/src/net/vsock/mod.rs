@@ -1,9 +1,9 @@
-//! Stream sockets between this VM and its host (virtio 1.3, section 5.10), and those of the same
-//! family within the VM, as vsock(7) has them.
+//! Stream sockets between this VM and its host (virtio 1.3, section 5.10), and `AF_VSOCK` sockets
+//! within the VM, as in vsock(7).
 //!
-//! What a connection receives goes into the queue of its socket at once, and counts as
-//! forwarded when the program has read it. What is sent is copied into the device's buffers, as
-//! far as the other end has room: nothing is kept here.
+//! Received bytes go into the queue of the socket at once, and count as forwarded when the program
+//! has read them. Sent bytes are copied into the device's buffers as far as the peer has room; this
+//! module buffers none.
 
 mod sockets;
 #[cfg(test)]
@@ -18,58 +18,57 @@ use alloc::vec::Vec;
 use core::fmt::Debug;
 use hartline_abi::vsock::{Credit, STREAM, VsockHeader, op, shutdown};
 
-/// Packets that are looked at before programs have their turn.
+/// Most packets that one poll processes before programs run.
 const BATCH: usize = 256;
 
-/// The device: packets to the host, and from it.
+/// The device: sends packets to the host and receives packets from it.
 pub trait Channel: Debug {
-    /// Whether something has come, or there is room for which somebody waits.
+    /// Whether packets were received, or room that a sender waits for is available.
     fn is_pending(&self) -> bool;
 
-    /// Packets are about to be taken: later ones may interrupt.
+    /// Begins a batch of received packets: the device need not interrupt for later ones.
     fn begin(&mut self);
 
     /// Whether the device has lost all connections since the last call.
     fn was_reset(&mut self) -> bool;
 
-    /// Takes the next packet, and its bytes.
+    /// Takes the next packet and its bytes.
     fn next(&mut self) -> Option<(VsockHeader, Vec<u8>)>;
 
-    /// No packet was left: the next one is to interrupt. Result: whether one has come
-    /// meanwhile.
+    /// Ends a batch: the next packet is to interrupt. Returns whether one has arrived meanwhile.
     fn rest(&mut self) -> bool;
 
-    /// Whether there is room for a packet. If not, room that comes about is told of.
+    /// Whether there is room for a packet. If not, the device interrupts when there is room.
     fn has_room(&mut self) -> bool;
 
-    /// Most bytes of a packet.
+    /// Returns the largest number of bytes in a packet.
     fn most(&self) -> usize;
 
-    /// Sends a packet with no more bytes than that. Result: whether there was room.
+    /// Sends a packet of at most [`most`](Self::most) bytes. Returns whether there was room.
     fn send(&mut self, header: &VsockHeader, bytes: &[u8]) -> bool;
 }
 
-/// The ends of a connection; this VM has one CID only.
+/// The endpoints of a connection; this VM has one CID only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ends {
-    /// Port of this end.
+    /// Local port.
     pub port: u32,
-    /// CID and port of the other one.
+    /// CID and port of the peer.
     pub peer: (u32, u32),
 }
 
-/// What a connection is that the device knows of.
+/// A connection over the device.
 #[derive(Debug)]
 struct Connection {
-    /// None once it is closed: the other end is to agree.
+    /// None once the socket is closed: the connection waits for the peer's reset.
     socket: Option<SocketId>,
-    /// Whether the other end has agreed to it.
+    /// Whether the connection is established.
     is_open: bool,
     credit: Credit,
-    /// What this end will not do any more ([`shutdown`]), and the other one.
+    /// Directions that this end has shut down ([`shutdown`]), and that the peer has.
     ended: u32,
     peer_ended: u32,
-    /// When it is given up, if the other end does not answer: ns of `CLOCK_MONOTONIC`.
+    /// When the connection is given up if the peer does not answer, ns of `CLOCK_MONOTONIC`.
     deadline: Option<u64>,
 }
 
@@ -77,19 +76,19 @@ struct Connection {
 #[derive(Debug)]
 pub struct Vsock {
     channel: Box<dyn Channel>,
-    /// Of this VM.
+    /// CID of this VM.
     cid: u32,
     connections: BTreeMap<Ends, Connection>,
     deadlines: BTreeSet<(u64, Ends)>,
-    /// Packets without bytes for which there was no room. They are few: while packets cannot be
-    /// sent, the host soon has no room for what it would answer either.
+    /// Packets without bytes that wait for room. They are few: while packets cannot be sent, the
+    /// host soon has no room for its own packets.
     waiting: VecDeque<VsockHeader>,
-    /// Connections that had bytes to send and found no room in the device.
+    /// Connections with bytes to send that found no room in the device.
     blocked: BTreeSet<Ends>,
 }
 
 impl Vsock {
-    /// The device of a VM with this CID.
+    /// Returns the device of a VM with this CID.
     #[must_use]
     pub fn new(channel: Box<dyn Channel>, cid: u32) -> Self {
         Self {
@@ -102,25 +101,24 @@ impl Vsock {
         }
     }
 
-    /// The CID of this VM.
+    /// Returns the CID of this VM.
     #[must_use]
     pub fn cid(&self) -> u32 {
         self.cid
     }
 
-    /// Whether something has come.
+    /// Whether the device has something to process.
     #[inline]
     pub(super) fn is_pending(&self) -> bool {
         self.channel.is_pending()
     }
 
-    /// When a connection is given up that the other end does not answer, ns of
-    /// `CLOCK_MONOTONIC`.
+    /// Returns when the next connection without an answer is given up, ns of `CLOCK_MONOTONIC`.
     pub(super) fn next_time(&self) -> Option<u64> {
         self.deadlines.first().map(|&(at, _)| at)
     }
 
-    /// Looks at packets that have come, and does what time (`now`) asks for.
+    /// Processes received packets and expired deadlines; `now` is in ns of `CLOCK_MONOTONIC`.
     pub(super) fn poll(&mut self, now: u64, net: &mut Network) {
         self.channel.begin();
         let mut left = BATCH;
@@ -163,7 +161,7 @@ impl Vsock {
         }
     }
 
-    /// Sends a packet without bytes of a connection.
+    /// Sends a packet without bytes to the peer of a connection.
     fn tell_peer(&mut self, ends: Ends, op: u16, flags: u32) {
         let mut header = self.header(ends, op);
         header.flags = flags;
@@ -185,7 +183,7 @@ impl Vsock {
         }
     }
 
-    /// Looks at a packet.
+    /// Processes a received packet.
     fn take(&mut self, header: &VsockHeader, bytes: Vec<u8>, net: &mut Network) {
         let is_ours = header.kind == STREAM && header.dst_cid == self.cid.into();
         let peer = u32::try_from(header.src_cid).ok().filter(|_| is_ours);
@@ -204,7 +202,7 @@ impl Vsock {
                 self.take_known(ends, header, bytes, net);
             }
             None => match (ends, header.op) {
-                // A packet that is too short is none.
+                // A packet that is too short has operation 0 and is ignored.
                 (_, op::RESET | 0) => {}
                 (Some(ends), op::REQUEST) if self.agree(ends, header, net) => {
                     self.tell_peer(ends, op::RESPONSE, 0);
@@ -214,7 +212,7 @@ impl Vsock {
         }
     }
 
-    /// Looks at a packet of a connection.
+    /// Processes a received packet of a connection.
     fn take_known(&mut self, ends: Ends, header: &VsockHeader, bytes: Vec<u8>, net: &mut Network) {
         let Some(connection) = self.connections.get_mut(&ends) else {
             return;
@@ -235,7 +233,7 @@ impl Vsock {
                 let socket = connection.socket;
                 match socket.filter(|_| connection.ended & shutdown::RECEIVE == 0) {
                     Some(id) => net.vsock_received(id, bytes),
-                    // Nobody will read it.
+                    // The socket is closed, so the bytes are dropped.
                     None => connection.credit.forward(bytes.len()),
                 }
             }
@@ -243,19 +241,19 @@ impl Vsock {
                 connection.peer_ended |= header.flags & shutdown::BOTH;
                 let (ended, socket) = (connection.peer_ended, connection.socket);
                 match ended {
-                    // What came before is in the socket's queue.
+                    // Earlier bytes are already in the socket's queue.
                     shutdown::BOTH => self.reset(ends, None, net),
                     ended => socket.into_iter().for_each(|id| net.vsock_ended(id, ended)),
                 }
             }
             (op::CREDIT_UPDATE, true) => {}
             (op::CREDIT_REQUEST, true) => self.tell_peer(ends, op::CREDIT_UPDATE, 0),
-            // More than there was room for, or nothing known.
+            // More bytes than the buffer has room for, or an unknown operation.
             _ => self.reset(ends, None, net),
         }
     }
 
-    /// Agrees to a connection, if somebody listens who has room for it.
+    /// Accepts a connection request if a socket listens on the port and has room.
     fn agree(&mut self, ends: Ends, request: &VsockHeader, net: &mut Network) -> bool {
         let Some((id, buffer)) = net.vsock_accepted(ends, self.cid) else {
             return false;
@@ -270,7 +268,7 @@ impl Vsock {
     /// Begins to connect a socket, with a buffer of this length, until `deadline`.
     ///
     /// # Errors
-    /// `EADDRINUSE`: there is such a connection.
+    /// `EADDRINUSE` if a connection with these endpoints exists.
     fn connect(
         &mut self,
         id: SocketId,
@@ -289,7 +287,7 @@ impl Vsock {
         Ok(())
     }
 
-    /// Sends bytes. Result: how many were sent.
+    /// Sends bytes. Returns how many were sent.
     ///
     /// # Errors
     /// `EAGAIN` if there is no room, `EPIPE` if the connection is gone.
@@ -303,7 +301,7 @@ impl Vsock {
             if count == 0 {
                 break;
             }
-            // Packets without bytes that wait were first.
+            // Waiting packets without bytes go first.
             if !self.waiting.is_empty() || !self.channel.has_room() {
                 self.blocked.insert(ends);
                 break;
@@ -328,7 +326,7 @@ impl Vsock {
             && (self.connections.get(&ends)).is_some_and(|connection| connection.credit.room() > 0)
     }
 
-    /// The program has read so many bytes.
+    /// Records that the program has read this many bytes.
     fn forward(&mut self, ends: Ends, bytes: usize) {
         if let Some(connection) = self.connections.get_mut(&ends) {
             connection.credit.forward(bytes);
@@ -338,7 +336,7 @@ impl Vsock {
         }
     }
 
-    /// The buffer of a connection has another length from now on.
+    /// Changes the length of a connection's buffer.
     fn resize(&mut self, ends: Ends, buffer: u32) {
         if let Some(connection) = self.connections.get_mut(&ends) {
             connection.credit.resize(buffer);
@@ -346,7 +344,7 @@ impl Vsock {
         }
     }
 
-    /// This end will not receive, or not send any more.
+    /// Shuts down receiving or sending of a connection.
     fn finish(&mut self, ends: Ends, flags: u32) {
         if let Some(connection) = self.connections.get_mut(&ends)
             && connection.ended | flags != connection.ended
@@ -357,8 +355,8 @@ impl Vsock {
         }
     }
 
-    /// The socket of a connection is closed. The other end forgets the connection when it has
-    /// all that was sent.
+    /// Closes the socket of a connection. The peer drops the connection when it has received all
+    /// bytes.
     fn close(&mut self, ends: Ends, net: &mut Network) {
         let Some(connection) = self.connections.get_mut(&ends) else {
             return;
@@ -370,13 +368,13 @@ impl Vsock {
         }
     }
 
-    /// Ends a connection and tells the other end.
+    /// Resets a connection.
     fn reset(&mut self, ends: Ends, error: Option<Errno>, net: &mut Network) {
         self.tell_peer(ends, op::RESET, 0);
         self.forget(ends, error, net);
     }
 
-    /// A connection is over.
+    /// Removes a connection and tells its socket.
     fn forget(&mut self, ends: Ends, error: Option<Errno>, net: &mut Network) {
         let Some(connection) = self.connections.remove(&ends) else {
             return;

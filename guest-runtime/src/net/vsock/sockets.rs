@@ -1,4 +1,4 @@
-//! Sockets of the family `AF_VSOCK`: their ports, and what the device's connections tell them.
+//! `AF_VSOCK` sockets: their ports, and the events of the device's connections.
 
 use super::{Ends, Vsock};
 use crate::errno::Errno;
@@ -20,18 +20,18 @@ enum Route {
 }
 
 impl Network {
-    /// There is a socket device from now on.
+    /// Adds the socket device.
     pub fn set_vsock(&mut self, vsock: Vsock) {
         self.vsock = Some(Box::new(vsock));
     }
 
-    /// The CID of this VM: that of the device, or the one for sockets within the VM.
+    /// Returns the CID of this VM: the device's, or `VMADDR_CID_LOCAL` without a device.
     #[must_use]
     pub fn cid(&self) -> u32 {
         self.vsock.as_ref().map_or(CID_LOCAL, |vsock| vsock.cid())
     }
 
-    /// Does something with the device and with the sockets; nothing without a device.
+    /// Calls `act` with the device and the sockets; without a device it does nothing.
     pub(in crate::net) fn with_vsock<T>(
         &mut self,
         act: impl FnOnce(&mut Vsock, &mut Self) -> T,
@@ -81,7 +81,7 @@ impl Network {
         Ok(())
     }
 
-    /// Sockets bound to a port, and the CIDs that they have.
+    /// Returns the sockets bound to a port, and their CIDs.
     fn at_vsock_port(&self, port: u32) -> impl Iterator<Item = (SocketId, u32)> {
         let ids = self.vsock_ports.get(&port).map_or(&[][..], Vec::as_slice);
         ids.iter().filter_map(|&id| match self.get(id).ok()?.local {
@@ -95,7 +95,7 @@ impl Network {
         self.at_vsock_port(port).any(|(_, other)| is_same(other))
     }
 
-    /// There are more ports than sockets.
+    /// Returns a free port, which exists because there are more ports than sockets.
     fn free_vsock_port(&mut self) -> u32 {
         loop {
             self.last_vsock_port = match self.last_vsock_port.wrapping_add(1) {
@@ -108,7 +108,7 @@ impl Network {
         }
     }
 
-    /// A socket that was bound to a port is closed.
+    /// Removes a closed socket from its port.
     pub(in crate::net) fn unbind_vsock(&mut self, id: SocketId, port: u32) {
         if let Some(list) = self.vsock_ports.get_mut(&port) {
             list.retain(|other| *other != id);
@@ -118,7 +118,7 @@ impl Network {
         }
     }
 
-    /// The listener for connections to an address, if it has room for one more.
+    /// Returns the listener for connections to an address, if it has room for one more.
     fn vsock_listener(&self, cid: u32, port: u32) -> Option<SocketId> {
         let mut at_port = self.at_vsock_port(port);
         let (id, _) = at_port.find(|&(id, own)| {
@@ -130,11 +130,11 @@ impl Network {
         }
     }
 
-    /// Connects a socket, which has until `now` and its time limit for that, ns of
-    /// `CLOCK_MONOTONIC`.
+    /// Connects a socket. The time limit of `connect` starts at `now`, ns of `CLOCK_MONOTONIC`.
     ///
     /// # Errors
-    /// `ECONNRESET` if nobody listens there or has room, `ENODEV`, `EISCONN`, `EALREADY`,
+    /// `ECONNRESET` if no socket listens there or its backlog is full, `ENODEV`, `EISCONN`,
+    /// `EALREADY`,
     /// `EINVAL`.
     pub fn connect_vsock(
         &mut self,
@@ -187,12 +187,12 @@ impl Network {
         (self.vsock.as_ref()).is_some_and(|vsock| vsock.can_send(ends))
     }
 
-    /// The program has read so many bytes of the host's.
+    /// Records that the program has read this many bytes from the host.
     pub(in crate::net) fn forward_vsock(&mut self, ends: Ends, bytes: usize) {
         self.with_vsock(|vsock, _| vsock.forward(ends, bytes));
     }
 
-    /// The program has changed the length of a socket's buffer.
+    /// Tells the device that the program has changed the size of a socket's buffer.
     pub fn resize_vsock(&mut self, id: SocketId) {
         if let Ok(socket) = self.get(id)
             && let Some(ends) = socket.channel
@@ -202,20 +202,20 @@ impl Network {
         }
     }
 
-    /// The program will not receive, or not send any more.
+    /// Shuts down receiving or sending of a connection to the host.
     pub(in crate::net) fn finish_vsock(&mut self, ends: Ends, flags: u32) {
         self.with_vsock(|vsock, _| vsock.finish(ends, flags));
     }
 
-    /// A socket is closed.
+    /// Closes the device's connection of a closed socket.
     pub(in crate::net) fn leave_vsock(&mut self, socket: &Socket) {
         if let Some(ends) = socket.channel {
             self.with_vsock(|vsock, net| vsock.close(ends, net));
         }
     }
 
-    /// The host wants to connect. Result: the socket for it, and the length of its buffer; none
-    /// if nobody listens there who has room.
+    /// Accepts a connection from the host. Returns the new socket and the length of its buffer;
+    /// none if no socket listens on the port or its backlog is full.
     pub(super) fn vsock_accepted(&mut self, ends: Ends, cid: u32) -> Option<(SocketId, u32)> {
         let id = self.vsock_listener(cid, ends.port)?;
         let server = self.get(id).ok()?;
@@ -234,7 +234,7 @@ impl Network {
         Some((accepted, buffer))
     }
 
-    /// The host has agreed.
+    /// Connects a socket whose request the host has accepted.
     pub(super) fn vsock_connected(&mut self, id: SocketId) {
         if let Ok(socket) = self.get_mut(id) {
             socket.state = State::Connected;
@@ -242,7 +242,7 @@ impl Network {
         }
     }
 
-    /// Bytes came from the host.
+    /// Puts bytes from the host into the queue of a socket.
     pub(super) fn vsock_received(&mut self, id: SocketId, bytes: Vec<u8>) {
         let Ok(socket) = self.get_mut(id) else {
             return;
@@ -258,7 +258,7 @@ impl Network {
         self.touch_input(id);
     }
 
-    /// The host will not send, or not receive any more.
+    /// Records that the host will not send, or not receive any more.
     pub(super) fn vsock_ended(&mut self, id: SocketId, flags: u32) {
         if let Ok(socket) = self.get_mut(id) {
             socket.read_closed |= flags & shutdown::SEND != 0;
@@ -267,7 +267,7 @@ impl Network {
         }
     }
 
-    /// The connection is gone: it was not made because of an error, or it is over.
+    /// Disconnects a socket whose connection failed or has ended.
     pub(super) fn vsock_closed(&mut self, id: SocketId, error: Option<Errno>) {
         let Ok(socket) = self.get_mut(id) else {
             return;

@@ -1,4 +1,4 @@
-//! Connections with a host that is written here, as a driver would have it.
+//! Connections with a simulated host.
 
 use super::*;
 use crate::net::address::{Address, Family, PORT_ANY};
@@ -15,19 +15,19 @@ const WHO: Ucred = Ucred {
     uid: 1000,
     gid: 1000,
 };
-/// Of this VM.
+/// CID of this VM.
 const CID: u32 = 7;
-/// The host's buffer, bytes.
+/// Length of the host's buffer, bytes.
 const BUFFER: u32 = 1000;
 const SECOND: u64 = 1_000_000_000;
 
-/// What the device has, and the host sees.
+/// The packets between the guest's device and the host.
 #[derive(Debug, Default)]
 struct Wires {
-    /// For the guest, and from it.
+    /// Packets to the guest, and packets from it.
     to_guest: VecDeque<(VsockHeader, Vec<u8>)>,
     to_host: VecDeque<(VsockHeader, Vec<u8>)>,
-    /// Packets that fit.
+    /// Most packets that wait for the host.
     room: usize,
     reset: bool,
 }
@@ -111,7 +111,7 @@ impl World {
         (id, result)
     }
 
-    /// The host sends a packet from its port 5 to one of the guest.
+    /// Sends a packet from the host's port 5 to a port of the guest.
     fn say(&mut self, port: u32, op: u16, flags: u32, bytes: &[u8]) {
         let header = VsockHeader {
             src_cid: CID_HOST.into(),
@@ -134,7 +134,7 @@ impl World {
         self.net.poll_devices(self.now);
     }
 
-    /// What the host hears next, which is of this kind.
+    /// Returns the next packet to the host, which must have this operation.
     fn hear(&mut self, op: u16) -> (VsockHeader, Vec<u8>) {
         let packet = self.wires.borrow_mut().to_host.pop_front();
         let packet = packet.unwrap_or_else(|| panic!("no packet, and not {op}"));
@@ -147,7 +147,7 @@ impl World {
         self.wires.borrow().to_host.is_empty()
     }
 
-    /// A connection from the guest's port to the host's port 5.
+    /// Makes a connection from a port of the guest to the host's port 5.
     fn connected(&mut self) -> (SocketId, u32) {
         let (id, result) = self.connect((CID_HOST, 5));
         assert_eq!(result, Ok(Connecting::Waits));
@@ -204,7 +204,7 @@ fn a_full_device_is_waited_for_in_order() {
     world.wires.borrow_mut().room = 1;
     assert_eq!(world.net.send(id, &[1; 900], &[], WHO), Ok(400));
     assert_eq!(world.net.send(id, &[2; 10], &[], WHO), Err(Errno::EAGAIN));
-    // Its end waits too.
+    // The shutdown waits too.
     world.net.shutdown(id, 2).unwrap();
     assert_eq!(world.hear(op::DATA).1.len(), 400);
     assert!(world.is_quiet());
@@ -234,10 +234,10 @@ fn the_host_is_told_when_there_is_room_again() {
         (update.forwarded as usize, update.buffer as usize),
         (buffer / 4, buffer)
     );
-    // Looking is not taking.
+    // Peeking does not free the buffer.
     world.net.receive(id, buffer, true).unwrap();
     assert!(world.is_quiet());
-    // Who sends more than there is room for is cut off.
+    // A host that sends more than there is room for is disconnected.
     world.say(port, op::CREDIT_REQUEST, 0, b"");
     world.hear(op::CREDIT_UPDATE);
     for _ in 0..buffer / 400 {
@@ -251,7 +251,7 @@ fn the_host_is_told_when_there_is_room_again() {
 #[test]
 fn connections_that_are_not_made() {
     let mut world = World::new();
-    // Refused.
+    // The host refuses.
     let (id, _) = world.connect((CID_HOST, 5));
     let port = world.hear(op::REQUEST).0.src_port;
     assert_eq!(
@@ -260,7 +260,7 @@ fn connections_that_are_not_made() {
     );
     world.say(port, op::RESET, 0, b"");
     assert_eq!(world.net.get(id).unwrap().error, Some(Errno::ECONNRESET));
-    // Not answered.
+    // The host does not answer.
     let (id, _) = world.connect((CID_HOST, 5));
     world.hear(op::REQUEST);
     assert_eq!(world.net.next_time(), Some(2 * SECOND));
@@ -270,18 +270,18 @@ fn connections_that_are_not_made() {
     world.hear(op::RESET);
     assert_eq!(world.net.get(id).unwrap().error, Some(Errno::ETIMEDOUT));
     assert_eq!(world.net.next_time(), None);
-    // Answered by something else.
+    // The host answers with another operation.
     let (id, _) = world.connect((CID_HOST, 5));
     let port = world.hear(op::REQUEST).0.src_port;
     world.say(port, op::DATA, 0, b"x");
     world.hear(op::RESET);
     assert_eq!(world.net.get(id).unwrap().error, Some(Errno::EPROTO));
-    // Given up.
+    // The program closes the socket before an answer.
     let (id, _) = world.connect((CID_HOST, 5));
     world.hear(op::REQUEST);
     world.net.close(id);
     world.hear(op::RESET);
-    // Lost by the device.
+    // The device loses the connection.
     let (id, _) = world.connected();
     world.wires.borrow_mut().reset = true;
     world.net.poll_devices(0);
@@ -309,7 +309,7 @@ fn hosts_are_accepted_while_there_is_room() {
     assert_eq!(socket.local, Address::Vsock(CID, 1080));
     assert_eq!(world.read(accepted, 100).unwrap(), b"early");
     assert_eq!(world.read(accepted, 100), Err(Errno::EAGAIN));
-    // One end, then the other.
+    // The host shuts down sending, then the guest does.
     world.say(1080, op::SHUTDOWN, shutdown::SEND, b"");
     assert_eq!(world.read(accepted, 100).unwrap(), b"");
     assert_eq!(world.net.send(accepted, b"late", &[], WHO), Ok(4));
@@ -406,7 +406,7 @@ fn ports_and_cids() {
     world.net.close(id);
     let again = world.socket();
     assert_eq!(world.net.bind_vsock(again, (CID, port), 1000), Ok(()));
-    // Without a device the host's CID is this VM's.
+    // Without a device, the host's CID leads to this VM.
     let mut alone = Network::default();
     let mut socket = || {
         alone

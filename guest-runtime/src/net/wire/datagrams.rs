@@ -1,5 +1,5 @@
-//! UDP datagrams: sending them through smoltcp, which finds the neighbour and cuts long ones
-//! into fragments, and putting fragments together.
+//! UDP datagrams over smoltcp, which resolves the neighbour, fragments long datagrams and
+//! reassembles fragments.
 
 use super::Stack;
 use super::frame::{self, Ends};
@@ -11,22 +11,22 @@ use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::raw::{self, PacketBuffer, PacketMetadata};
 use smoltcp::wire::{IpProtocol, IpVersion};
 
-/// Datagrams, and bytes of datagrams, that wait to be sent.
+/// Most datagrams, and most bytes of datagrams, that wait to be sent.
 const QUEUE: (usize, usize) = (64, 256 << 10);
-/// Longest IP packet.
+/// Longest IP packet, bytes.
 const LONGEST_PACKET: usize = 65_535;
-/// Room for a datagram that is put together, bytes.
+/// Buffer size for a reassembled datagram, bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Sockets that see IP packets.
+/// The raw sockets for datagrams.
 pub(super) struct Datagrams {
-    /// Datagrams to send over IPv4 and IPv6, from the first one on.
+    /// Sockets that send datagrams over IPv4 and IPv6; each is created by the first datagram.
     outgoing: [Option<Set>; 2],
-    /// Datagrams that came in fragments.
+    /// Socket that receives datagrams reassembled from fragments.
     incoming: Set,
 }
 
-/// A socket, and the set that it is in.
+/// A socket and the set that contains it.
 type Set = (SocketSet<'static>, SocketHandle);
 
 const VERSIONS: [IpVersion; 2] = [IpVersion::Ipv4, IpVersion::Ipv6];
@@ -57,7 +57,7 @@ impl Datagrams {
         }
     }
 
-    /// The socket for datagrams between these ends.
+    /// Returns the socket for datagrams between these endpoints.
     fn socket(&mut self, ends: Ends) -> &mut raw::Socket<'static> {
         let version = frame::version(ends.remote.ip());
         let place = usize::from(version == IpVersion::Ipv6);
@@ -66,10 +66,10 @@ impl Datagrams {
         sockets.get_mut(*handle)
     }
 
-    /// Sends a datagram. One for which there is no room is lost.
+    /// Sends a datagram, or drops it if there is no room.
     pub fn send(&mut self, stack: &mut Stack, ends: Ends, payload: &[u8]) {
         let length = frame::udp_packet_length(ends.remote.ip(), payload.len());
-        // Fragments are no use to a device that computes checksums.
+        // The device cannot compute the checksum of a fragmented datagram.
         let with_checksum = length > stack.capabilities.mtu;
         if let Ok(packet) = self.socket(ends).send(length) {
             frame::udp_packet(packet, ends, payload, with_checksum);
@@ -77,8 +77,8 @@ impl Datagrams {
         self.egress(stack);
     }
 
-    /// Sends several datagrams, each of `size` bytes, but for the last: in one packet, if the device
-    /// cuts it. Those for which there is no room are lost.
+    /// Sends datagrams of `size` bytes each; the last may be shorter. If the device supports UDP
+    /// segmentation, they go in one packet. Datagrams without room are dropped.
     pub fn send_several(&mut self, stack: &mut Stack, ends: Ends, payload: &[u8], size: u16) {
         let length = frame::udp_packet_length(ends.remote.ip(), payload.len());
         if !stack.capabilities.datagrams || length > LONGEST_PACKET {
@@ -102,7 +102,7 @@ impl Datagrams {
         self.egress(stack);
     }
 
-    /// Sends what waits.
+    /// Sends waiting datagrams.
     pub fn egress(&mut self, stack: &mut Stack) {
         for (version, set) in VERSIONS.into_iter().zip(&mut self.outgoing) {
             if let Some((sockets, handle)) = set
@@ -113,7 +113,7 @@ impl Datagrams {
         }
     }
 
-    /// Takes a fragment. Result: the datagram that it completes.
+    /// Processes a fragment. Returns the datagram that it completes.
     pub fn fragment(&mut self, stack: &mut Stack, frame: &[u8]) -> Option<(Ends, Vec<u8>)> {
         let (sockets, handle) = &mut self.incoming;
         stack.ingress(frame, sockets);

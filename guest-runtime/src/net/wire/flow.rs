@@ -1,5 +1,5 @@
-//! TCP connections beyond this VM: a smoltcp socket each, what it belongs to, and how its
-//! life shows at the socket of the program.
+//! TCP connections to other hosts: each has a smoltcp socket, an owner, and the rules by which its
+//! state changes the program's socket.
 
 use super::frame::{self, Ends, Segment, acknowledgement, as_acknowledgement};
 use super::patience::{Patience, Step, Vigil};
@@ -15,45 +15,45 @@ use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
 use smoltcp::time::Duration;
 use smoltcp::wire::IpVersion;
 
-/// Number of a connection. Numbers are not used again.
+/// A connection number. Numbers are not reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowId(pub u64);
 
-/// Whose a connection is.
+/// The owner of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// This socket's.
+    /// This socket owns the connection.
     Socket(SocketId),
-    /// It came to this listening socket and is not established yet.
+    /// The connection is being established for this listening socket.
     Listener(SocketId),
-    /// The program has closed it; what is left to send is sent.
+    /// The program has closed the socket; the remaining data is still sent.
     Nobody,
 }
 
-/// Smallest and largest buffer, bytes.
+/// Smallest and largest size of a buffer, bytes.
 const BUFFER: (usize, usize) = (16 << 10, 256 << 10);
-/// Most connections: each has two of the smallest buffers.
+/// Most connections. Each has at least two buffers of the smallest size.
 const MOST: usize = 1 << 16;
-/// How long connecting is tried: as Linux with `tcp_syn_retries`.
+/// Time limit of connecting: Linux's, with the default of `tcp_syn_retries`.
 const CONNECT_TIME: Duration = Duration::from_secs(127);
-/// How long a connection that the program has closed may take to end (`tcp_fin_timeout`).
+/// Time limit for the end of a connection that the program has closed (`tcp_fin_timeout`).
 const CLOSE_TIME: Duration = Duration::from_secs(60);
 
-/// A connection.
+/// A TCP connection.
 pub(super) struct Flow {
     sockets: SocketSet<'static>,
     handle: SocketHandle,
     owner: Owner,
     pub ends: Ends,
-    /// When to look at it.
+    /// When to process the connection next, microseconds since boot.
     pub timer: Option<i64>,
-    /// The state in which it was seen last.
+    /// The TCP state that the program was last informed of.
     state: State,
-    /// The program could not send all it wanted.
+    /// The send buffer was full when the program last sent.
     full: bool,
     window: Window,
     vigil: Vigil,
-    /// Over IPv6: the largest segment for the peer, bytes of data and of options.
+    /// Largest segment for the peer over IPv6: bytes of data and of options.
     most: u16,
 }
 
@@ -68,11 +68,11 @@ impl fmt::Debug for Flow {
 }
 
 impl Flow {
-    /// Lets the socket see a segment that is for it.
+    /// Passes a segment to the socket.
     pub fn ingress(&mut self, stack: &mut Stack, frame: &[u8], segment: &Segment) {
         let state = self.socket().state();
-        // Its SYN waits for the peer's address, so this is no answer. smoltcp counts on having
-        // told a window, and panics.
+        // Without a sent SYN (the neighbour is unresolved) this is no answer to it. smoltcp assumes
+        // that a window was advertised, and would panic.
         if state == State::SynSent && !self.window.is_told() {
             return;
         }
@@ -101,10 +101,10 @@ impl Flow {
         self.note_window(stack);
     }
 
-    /// Does what has to be done about a peer that is silent.
+    /// Probes a silent peer, or gives the connection up.
     fn watch_peer(&mut self) {
         let time = now().total_micros();
-        // Before that, and without a program, there are other limits.
+        // Connecting, and a connection that its program has closed, have other time limits.
         let is_open = matches!(self.owner, Owner::Socket(_)) && self.state != State::SynSent;
         let owes = is_open && self.has_unsent();
         self.vigil.see(owes, time);
@@ -118,7 +118,7 @@ impl Flow {
         }
     }
 
-    /// Sends what there is to send. Result: packets sent.
+    /// Sends pending data. Returns the number of packets sent.
     fn egress(&mut self, stack: &mut Stack) -> u64 {
         stack.sent.told = None;
         let sent = stack.egress_to(self.version(), self.most, &mut self.sockets);
@@ -130,7 +130,7 @@ impl Flow {
         frame::version(self.ends.local.ip())
     }
 
-    /// What was sent just now was this connection's.
+    /// Records the window that this connection just advertised.
     fn note_window(&mut self, stack: &mut Stack) {
         if let Some(told) = stack.sent.told.take() {
             self.window.tell(told);
@@ -141,30 +141,30 @@ impl Flow {
         self.sockets.get_mut(self.handle)
     }
 
-    /// The state that it is in, also if nobody was told yet.
+    /// Returns the current TCP state, which the program may not know yet.
     fn present_state(&self) -> State {
         self.sockets.get::<Socket<'_>>(self.handle).state()
     }
 
-    /// Whether it only waits for late packets: a new connection may take its place.
+    /// Whether the connection is in TIME-WAIT, so that a new connection may replace it.
     pub fn is_over(&self) -> bool {
         self.present_state() == State::TimeWait
     }
 
-    /// What is to be done about a segment that asks for a connection between the same ends.
+    /// Classifies a SYN between the endpoints of this connection.
     fn asked_again(&self, segment: &Segment) -> Again {
         match self.present_state() {
             State::Listen | State::SynSent | State::SynReceived => Again::Same,
             State::Closed => Again::Late,
-            // As Linux, which has no time stamps to go by either.
+            // Linux does the same for a connection without time stamps.
             State::TimeWait if self.window.is_new(segment.sequence) => Again::Other,
             _ => Again::Doubtful,
         }
     }
 
-    /// Tells the peer which segments are expected. If it does not know of this connection, it
-    /// resets it, and may ask again (RFC 5961, section 4.2). smoltcp does that when what was
-    /// never sent is acknowledged, and drops what acknowledges nothing.
+    /// Sends a challenge ACK (RFC 5961, section 4.2). A peer that does not know the connection
+    /// resets it, and may connect again. smoltcp sends a challenge ACK for an acknowledgement of
+    /// bytes never sent, and drops a segment without an acknowledgement.
     fn challenge(&mut self, stack: &mut Stack, frame: &[u8]) {
         let never = self.window.never_sent();
         if let Some(frame) = never.and_then(|number| as_acknowledgement(frame, number)) {
@@ -172,7 +172,7 @@ impl Flow {
         }
     }
 
-    /// Whether it has something to send, or is about to.
+    /// Whether the connection has something to send, or is about to.
     fn has_unsent(&mut self) -> bool {
         let socket = self.socket();
         socket.send_queue() > 0
@@ -187,27 +187,27 @@ impl Flow {
     }
 }
 
-/// What a segment is that asks for a connection where there is one.
+/// The meaning of a SYN for an existing connection.
 enum Again {
-    /// It is about that one.
+    /// The SYN belongs to the existing connection.
     Same,
-    /// That one has ended, and the program was not told yet.
+    /// The connection has ended, and the program was not informed yet.
     Late,
-    /// It is about another one, since that one is over.
+    /// The SYN is for a new connection, because the existing one is over.
     Other,
-    /// It is late, or the peer has forgotten that one.
+    /// The SYN is late, or the peer has forgotten the connection.
     Doubtful,
 }
 
-/// Size of each of two buffers of a connection beside `others`, which may take `budget` bytes
-/// together, and of which the program wants so many.
+/// Returns the size of each of the two buffers of a connection, bytes. All connections share
+/// `budget` bytes; there are `others` besides this one. The program asks for `wanted` bytes.
 fn buffer_size(budget: usize, others: usize, wanted: Option<usize>) -> usize {
     let share = budget / 2 / (others + 1);
     let most = share.clamp(BUFFER.0, BUFFER.1);
     wanted.map_or(most, |wanted| wanted.clamp(BUFFER.0, most))
 }
 
-/// How a connection ended.
+/// Returns the error of a connection that ended in state `before`.
 fn failure(before: State, by_peer: bool) -> Option<Errno> {
     match before {
         State::LastAck | State::TimeWait | State::Closing | State::Closed | State::Listen => None,
@@ -240,8 +240,8 @@ impl Wire {
         id
     }
 
-    /// A TCP socket of smoltcp, with buffers as large as `wanted` (receive and send), if there
-    /// is room.
+    /// Creates a smoltcp socket with buffers of the sizes `wanted` (receive and send), as far as
+    /// the budget allows.
     fn new_socket(&self, wanted: [Option<usize>; 2]) -> Socket<'static> {
         let [receive, send] =
             wanted.map(|wanted| buffer_size(self.budget, self.flows.len(), wanted));
@@ -249,15 +249,15 @@ impl Wire {
             SocketBuffer::new(vec![0; receive]),
             SocketBuffer::new(vec![0; send]),
         );
-        // smoltcp has CUBIC only with the standard library.
+        // smoltcp has CUBIC only with `std`.
         socket.set_congestion_control(CongestionControl::Reno);
         socket
     }
 
-    /// Begins to connect.
+    /// Starts to connect.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL` if there is a connection with these ends, `ENOBUFS`.
+    /// `EADDRNOTAVAIL` if a connection with these endpoints exists, `ENOBUFS`.
     pub(in crate::net) fn connect(
         &mut self,
         id: SocketId,
@@ -293,7 +293,7 @@ impl Wire {
         Ok(flow)
     }
 
-    /// A packet asks for a connection to `ends.local`.
+    /// Handles a SYN to `ends.local`.
     pub(super) fn arrival(&mut self, ends: Ends, net: &mut Network) -> Arrival {
         let Ok(listener) = net.listener(ends.local) else {
             return Arrival::Nobody;
@@ -311,8 +311,9 @@ impl Wire {
         Arrival::Flow(self.add(socket, owner, ends))
     }
 
-    /// A packet asks for a connection where there is one. Result: whether that is for the one
-    /// that is there, or that has been made room for another one; otherwise it was answered.
+    /// Handles a SYN for an existing connection. Returns whether the caller passes the SYN on: to
+    /// the existing connection, or to a new one if the old one was removed. Otherwise it is
+    /// answered.
     pub(super) fn asked_again(
         &mut self,
         id: FlowId,
@@ -335,7 +336,7 @@ impl Wire {
         true
     }
 
-    /// A connection that is over makes room for another one.
+    /// Removes a connection in TIME-WAIT, so that a new one can replace it.
     fn replace(&mut self, id: FlowId, net: &mut Network) {
         if let Some(Owner::Socket(socket)) = self.flows.get(&id).map(|flow| flow.owner) {
             net.wire_closed(socket, None);
@@ -343,8 +344,8 @@ impl Wire {
         self.forget(id);
     }
 
-    /// Moves what came to the socket of the program, sends what is to be sent, and tells the
-    /// program what has changed.
+    /// Moves received data to the program's socket, sends pending data, and reports state changes
+    /// to the program.
     pub(super) fn settle(&mut self, id: FlowId, net: &mut Network) {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
@@ -372,7 +373,7 @@ impl Wire {
         self.set_timer(id);
     }
 
-    /// Moves what came into the queue of the program's socket.
+    /// Moves received data into the queue of the program's socket.
     fn take_in(&mut self, id: FlowId, net: &mut Network) {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
@@ -385,7 +386,7 @@ impl Wire {
         let queued = socket.recv_queue();
         match owner {
             Owner::Socket(id) => net.take_in(id, socket),
-            // Data for a program that has closed: it is told.
+            // The program has closed the socket, so received data resets the connection.
             Owner::Nobody => socket.abort(),
             Owner::Listener(_) => {}
         }
@@ -393,7 +394,7 @@ impl Wire {
         flow.window.take(taken);
     }
 
-    /// Tells the program what a change of state means.
+    /// Reports a state change to the program.
     fn changed(&mut self, id: FlowId, before: State, by_peer: bool, net: &mut Network) {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
@@ -426,7 +427,7 @@ impl Wire {
                     Some(socket) => {
                         flow.owner = Owner::Socket(socket);
                         flow.vigil.patience = net.patience(socket);
-                        // Data may have come with the last step.
+                        // The last segment may have carried data too.
                         flow.state = State::Established;
                         return self.settle(id, net);
                     }
@@ -439,7 +440,7 @@ impl Wire {
             }
             Owner::Listener(_) | Owner::Nobody => {}
         }
-        // A connection that was being made to a listener, and was not, listens again.
+        // smoltcp returns to LISTEN if a connection to a listener fails.
         if matches!(state, State::Closed | State::Listen) {
             match owner {
                 Owner::Socket(socket) => net.wire_closed(socket, failure(before, by_peer)),
@@ -455,7 +456,7 @@ impl Wire {
         remove(&mut self.flows, &mut self.ends, &mut self.timers, id);
     }
 
-    /// Tells the program that it can send again.
+    /// Reports new room in the send buffer to the program.
     fn tell_room(&mut self, id: FlowId, net: &mut Network) {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
@@ -491,11 +492,10 @@ impl Wire {
         }
     }
 
-    /// Takes over bytes to send; the result is how many. `quick`: small segments do not wait
-    /// for one another.
+    /// Buffers bytes to send; returns how many. `quick` disables Nagle's algorithm.
     ///
     /// # Errors
-    /// `EAGAIN` if there is no room, `EPIPE`.
+    /// `EAGAIN` if the buffer is full, `EPIPE`.
     pub(in crate::net) fn send(
         &mut self,
         id: FlowId,
@@ -518,14 +518,14 @@ impl Wire {
         }
     }
 
-    /// Whether a program that polls is told that it can send.
+    /// Whether poll reports that the program can send.
     #[must_use]
     pub(in crate::net) fn can_send(&self, id: FlowId) -> bool {
         let flow = self.flows.get(&id);
         flow.is_some_and(|flow| has_room(flow.sockets.get::<Socket<'_>>(flow.handle)))
     }
 
-    /// The program has taken bytes out of the queue of its socket.
+    /// Refills the queue of a socket after the program has read from it.
     pub(in crate::net) fn refill(&mut self, id: FlowId, net: &mut Network) {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
@@ -536,7 +536,7 @@ impl Wire {
         }
     }
 
-    /// The program has other patience with the peer.
+    /// Sets the limits for a silent peer.
     pub(in crate::net) fn set_patience(&mut self, id: FlowId, patience: Patience) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.vigil.patience = patience;
@@ -547,7 +547,7 @@ impl Wire {
         }
     }
 
-    /// Nothing more will be sent.
+    /// Closes the sending side.
     pub(in crate::net) fn finish(&mut self, id: FlowId, net: &mut Network) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.socket().close();
@@ -556,7 +556,7 @@ impl Wire {
         }
     }
 
-    /// The program has closed the socket; with `reset` what is under way is dropped.
+    /// Handles the close of the program's socket; `reset` drops unsent data.
     pub(in crate::net) fn close(&mut self, id: FlowId, reset: bool, net: &mut Network) {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
@@ -574,7 +574,7 @@ impl Wire {
         self.flush();
     }
 
-    /// A listening socket is closed: connections that are being made to it are refused.
+    /// Handles the close of a listening socket: connections that are being established are reset.
     pub(in crate::net) fn close_listener(&mut self, id: SocketId, net: &mut Network) {
         let arriving = self.flows.iter();
         let arriving: alloc::vec::Vec<FlowId> = arriving
@@ -587,7 +587,7 @@ impl Wire {
     }
 }
 
-/// A third of the send buffer is free, as Linux wants it.
+/// Whether a third of the send buffer is free, the limit that Linux uses.
 fn has_room(socket: &Socket<'_>) -> bool {
     let capacity = socket.send_capacity();
     (capacity - socket.send_queue()) * 3 >= capacity

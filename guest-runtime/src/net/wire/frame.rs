@@ -1,4 +1,4 @@
-//! Looking into packets: what came, and what the device is to do with those that go.
+//! Parsing of received frames, and checksum and segmentation offload of sent frames.
 
 use super::link::ETHERNET;
 use alloc::vec::Vec;
@@ -10,19 +10,19 @@ use smoltcp::wire::{
     Ipv6Packet, TCP_HEADER_LEN, TcpOption, TcpPacket, TcpSeqNumber, UdpPacket,
 };
 
-/// Both ends of a packet of TCP or UDP: who sent it, and to whom.
+/// The endpoints of a TCP or UDP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ends {
-    /// The one at this VM.
+    /// The endpoint at this VM.
     pub local: SocketAddr,
-    /// The other one.
+    /// The endpoint at the peer.
     pub remote: SocketAddr,
 }
 
-/// What a packet is.
+/// The kind of a received packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kind<'a> {
-    /// TCP; whether it asks for a connection.
+    /// A TCP segment.
     Tcp {
         ends: Ends,
         is_first: bool,
@@ -32,16 +32,16 @@ pub(super) enum Kind<'a> {
     Udp { ends: Ends, payload: &'a [u8] },
     /// A fragment of an IPv4 packet.
     Fragment,
-    /// About neighbours: addresses of theirs may be known now.
+    /// ARP or neighbour discovery: an address of a neighbour may be resolved now.
     Neighbour,
-    /// Something else.
+    /// Another packet.
     Other,
-    /// Damaged.
+    /// A damaged packet.
     Bad,
 }
 
 impl Kind<'_> {
-    /// Whether it can be several datagrams of this length, if there is one.
+    /// Whether the packet can consist of datagrams of the length `segment`, if that is set.
     pub fn can_be(&self, segment: Option<u16>) -> bool {
         match (self, segment) {
             (_, None) => true,
@@ -53,18 +53,18 @@ impl Kind<'_> {
     }
 }
 
-/// What of a TCP segment that came concerns the receive window.
+/// The fields of a received TCP segment that matter to the receive window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Segment {
     /// The sequence number.
     pub sequence: u32,
-    /// Bytes of data.
+    /// Number of data bytes.
     pub length: usize,
-    /// It begins the peer's numbers.
+    /// The segment has SYN.
     pub is_syn: bool,
-    /// With [`is_syn`](Self::is_syn): the peer scales windows.
+    /// With [`is_syn`](Self::is_syn): the segment has the window scale option.
     pub scales: bool,
-    /// It acknowledges, and neither begins nor resets.
+    /// The segment has ACK, and neither SYN nor RST.
     pub is_plain_ack: bool,
 }
 
@@ -80,28 +80,28 @@ impl Segment {
     }
 }
 
-/// What a TCP segment told the peer about the receive window.
+/// The receive window that a sent TCP segment advertises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Told {
-    /// Its own sequence number.
+    /// Sequence number of the segment.
     pub sequence: u32,
-    /// The number that it acknowledged.
+    /// Acknowledgement number of the segment.
     pub acknowledged: u32,
-    /// The window, not scaled.
+    /// The window field, unscaled.
     pub window: u16,
-    /// It began this side's numbers: the window is in bytes.
+    /// The segment has SYN: its window is in bytes.
     pub is_syn: bool,
-    /// With [`is_syn`](Self::is_syn): the window scale.
+    /// With [`is_syn`](Self::is_syn): the window scale option.
     pub scale: Option<u8>,
 }
 
-/// What goes to the device with a packet, and what is to be known about it.
+/// The header for the device and the properties of a packet to send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Outgo {
     pub header: NetHeader,
-    /// What it tells about a receive window.
+    /// The receive window that the packet advertises.
     pub told: Option<Told>,
-    /// The same for all packets of a connection, others for others.
+    /// A hash that all packets of a connection share.
     pub flow: u32,
 }
 
@@ -121,7 +121,7 @@ fn scale_of(packet: &TcpPacket<&[u8]>) -> Option<u8> {
     }
 }
 
-/// The version of IP that has an address.
+/// Returns the version of IP of an address.
 pub(super) fn version(ip: IpAddr) -> IpVersion {
     match ip {
         IpAddr::V4(_) => IpVersion::Ipv4,
@@ -129,7 +129,7 @@ pub(super) fn version(ip: IpAddr) -> IpVersion {
     }
 }
 
-/// The version of IP that a frame belongs to. ARP is IPv4's.
+/// Returns the version of IP of a frame; ARP counts as IPv4.
 pub(super) fn version_of(frame: &[u8]) -> IpVersion {
     let ethernet = EthernetFrame::new_checked(frame);
     match ethernet.map(|frame| frame.ethertype()) {
@@ -138,7 +138,7 @@ pub(super) fn version_of(frame: &[u8]) -> IpVersion {
     }
 }
 
-/// An IP packet: addresses, protocol, payload, and where that starts in the frame.
+/// An IP packet: addresses, protocol, payload, and the offset of the payload in the frame.
 struct Ip<'a> {
     source: IpAddr,
     destination: IpAddr,
@@ -182,7 +182,7 @@ fn parse_ip(frame: &[u8]) -> Result<Ip<'_>, Kind<'static>> {
     }
 }
 
-/// What a frame is. Checksums of TCP and UDP are verified unless `is_verified`.
+/// Classifies a frame. Verifies TCP and UDP checksums unless `is_verified`.
 pub(super) fn classify(frame: &[u8], is_verified: bool) -> Kind<'_> {
     let ip = match parse_ip(frame) {
         Ok(ip) => ip,
@@ -209,7 +209,7 @@ pub(super) fn classify(frame: &[u8], is_verified: bool) -> Kind<'_> {
                 let length = usize::from(packet.len());
                 Kind::Udp {
                     ends: ends(packet.src_port(), packet.dst_port()),
-                    // `new_checked` has compared the length with that of the packet.
+                    // `new_checked` has checked that the length is within the packet.
                     payload: ip.payload.get(UDP..length).unwrap_or_default(),
                 }
             }
@@ -220,17 +220,16 @@ pub(super) fn classify(frame: &[u8], is_verified: bool) -> Kind<'_> {
     }
 }
 
-/// Whether a packet is about addresses of neighbours.
+/// Whether a packet counts as traffic about neighbours: ARP, ICMPv6, or hop-by-hop options.
 pub(super) fn is_about_neighbours(frame: &[u8]) -> bool {
     match parse_ip(frame) {
-        // Reports of groups come behind a header of options.
+        // Multicast listener reports have a hop-by-hop options header.
         Ok(ip) => matches!(ip.protocol, IpProtocol::Icmpv6 | IpProtocol::HopByHop),
         Err(kind) => kind == Kind::Neighbour,
     }
 }
 
-/// The datagram in an IPv4 packet without Ethernet header that was put together from
-/// fragments.
+/// Returns the datagram in a reassembled IPv4 packet without an Ethernet header.
 pub(super) fn datagram(packet: &[u8]) -> Option<(Ends, &[u8])> {
     let ip = Ipv4Packet::new_checked(packet).ok()?;
     let (source, destination) = (ip.src_addr(), ip.dst_addr());
@@ -247,16 +246,16 @@ pub(super) fn datagram(packet: &[u8]) -> Option<(Ends, &[u8])> {
 
 /// Length of a UDP header, bytes.
 pub(super) const UDP: usize = 8;
-/// Where the checksum is in TCP and UDP headers.
+/// Offset of the checksum in TCP and in UDP headers.
 const TCP_CHECKSUM: usize = 16;
 const UDP_CHECKSUM: usize = 6;
 
-/// Leaves the checksum of a TCP or UDP packet to the device, and its cutting into segments or
-/// datagrams with `segment` bytes of payload each; for TCP over IPv6 that follows from `limits`.
+/// Leaves the checksum of a TCP or UDP packet to the device, and the segmentation into `segment`
+/// bytes of payload each. For TCP over IPv6, `limits` gives the segment size.
 pub(super) fn offload(frame: &mut [u8], mut segment: Option<u16>, limits: Limits) -> Outgo {
     let mut out = Outgo::default();
     let Ok(ip) = parse_ip(frame) else {
-        // Fragments too: all of a datagram go the same way.
+        // Fragments stay as they are, so all fragments of a datagram have one `flow`.
         return out;
     };
     let (start, length, is_ipv6) = (ip.start, ip.payload.len(), ip.source.is_ipv6());
@@ -303,37 +302,37 @@ pub(super) fn offload(frame: &mut [u8], mut segment: Option<u16>, limits: Limits
     out
 }
 
-/// Largest TCP segments over IPv6, as the option tells them: bytes of data and of options
-/// (RFC 6691). Where the device cuts them, smoltcp does not know what the link takes.
+/// Largest TCP segments over IPv6 as in the MSS option: bytes of data and of options (RFC 6691). If
+/// the device segments, smoltcp does not know the MTU of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Those that the link lets through.
+    /// Largest segment that the link allows.
     pub own: u16,
-    /// Those that the peer takes and the link lets through.
+    /// Largest segment that both the peer and the link allow.
     pub peer: u16,
 }
 
 impl Limits {
-    /// Where the peer has told nothing.
+    /// Returns the limits of a peer that sent no MSS option.
     pub fn of(own: u16) -> Self {
         Self { own, peer: own }
     }
 
-    /// Most data behind a TCP header of so many bytes.
+    /// Returns the most data behind a TCP header of this length.
     fn payload(self, headers: usize) -> u16 {
         let options = headers.saturating_sub(TCP_HEADER_LEN) as u16;
         self.peer.saturating_sub(options).max(1)
     }
 }
 
-/// The options of a TCP header of so many bytes, which begins at `start`.
+/// Returns the options of a TCP header of `headers` bytes at offset `start`.
 fn options(frame: &mut [u8], start: usize, headers: usize) -> &mut [u8] {
     let options = frame.get_mut(start + TCP_HEADER_LEN..start + headers);
     options.unwrap_or_default()
 }
 
-/// Makes the largest segment that a packet asks for at most `most`, if it is TCP with SYN. Result:
-/// what smoltcp takes from it then, but no more than `most`.
+/// Limits the MSS option of a TCP SYN to `most`. Returns the segment size that smoltcp then uses,
+/// at most `most`.
 pub(super) fn limit_segments(frame: &mut [u8], most: u16) -> Option<u16> {
     let ip = parse_ip(frame).ok()?;
     let tcp = TcpPacket::new_checked(ip.payload).ok()?;
@@ -342,12 +341,12 @@ pub(super) fn limit_segments(frame: &mut [u8], most: u16) -> Option<u16> {
     Some(told.unwrap_or(DEFAULT_MSS).max(SMALLEST_MSS).min(most))
 }
 
-/// What smoltcp takes for the largest segment if it is told none, and the least that it takes.
+/// Segment size that smoltcp uses without an MSS option, and the smallest that it uses.
 const DEFAULT_MSS: u16 = 536;
 const SMALLEST_MSS: u16 = 48;
 
-/// Makes the largest segment in options of TCP (RFC 9293, section 3.2) at most `most`. Result: what
-/// it is then, if there is one. Of several the last counts.
+/// Limits the MSS option (RFC 9293, section 3.2) to `most`. Returns the value of the last such
+/// option, if there is one.
 fn limit_option(options: &mut [u8], most: u16) -> Option<u16> {
     let (mut at, mut told) = (0, None);
     while let Some(rest @ [_, ..]) = options.get(at..)
@@ -370,9 +369,9 @@ fn limit_option(options: &mut [u8], most: u16) -> Option<u16> {
     told
 }
 
-/// A number that both addresses and both ports of a TCP or UDP packet make.
+/// Returns a hash of the addresses and ports of a TCP or UDP packet.
 fn flow(ip: &Ip<'_>) -> u32 {
-    /// 2^64 over the golden ratio: close numbers give distant products.
+    /// 2^64 divided by the golden ratio: it maps close numbers to distant products.
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     let bits = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => u64::from(ip.to_bits()),
@@ -389,14 +388,14 @@ fn flow(ip: &Ip<'_>) -> u32 {
     (mixed >> 32) as u32
 }
 
-/// The acknowledgement in a TCP segment, alone and with this sequence number.
+/// Returns the acknowledgement of a TCP segment without its data, with this sequence number.
 pub(super) fn acknowledgement(frame: &[u8], sequence: u32) -> Option<Vec<u8>> {
     let ip = parse_ip(frame).ok()?;
     let tcp = TcpPacket::new_checked(ip.payload).ok()?;
     let (start, header) = (ip.start, usize::from(tcp.header_len()));
     let mut alone = frame.get(..start + header)?.to_vec();
     set_length(&mut alone, start, ip.destination.is_ipv4(), header)?;
-    // Its checksum was verified.
+    // The caller has verified the checksum.
     let mut tcp = TcpPacket::new_unchecked(alone.get_mut(start..)?);
     tcp.set_seq_number(TcpSeqNumber(sequence.cast_signed()));
     tcp.set_psh(false);
@@ -405,7 +404,7 @@ pub(super) fn acknowledgement(frame: &[u8], sequence: u32) -> Option<Vec<u8>> {
     Some(alone)
 }
 
-/// Tells the IP header of a frame how long its payload is, which begins at `start`.
+/// Sets the payload length in the IP header of a frame; the payload begins at `start`.
 fn set_length(frame: &mut [u8], start: usize, is_ipv4: bool, length: usize) -> Option<()> {
     let packet = frame.get_mut(ETHERNET..)?;
     if is_ipv4 {
@@ -418,8 +417,8 @@ fn set_length(frame: &mut [u8], start: usize, is_ipv4: bool, length: usize) -> O
     Some(())
 }
 
-/// Makes headers that [`udp_head`] has made, the first `length` bytes of a frame, those of all of
-/// it. Result: whether they are that; otherwise nothing has changed.
+/// Completes a frame whose first `length` bytes are headers by [`udp_head`], so that they cover the
+/// whole frame. Returns whether they are such headers; if not, the frame is unchanged.
 pub(super) fn join(frame: &mut [u8], length: usize) -> bool {
     let rest = frame.len().saturating_sub(length);
     let Ok(ip) = parse_ip(frame.get(..length).unwrap_or_default()) else {
@@ -432,12 +431,11 @@ pub(super) fn join(frame: &mut [u8], length: usize) -> bool {
     is_head && rest > 0 && set_length(frame, start, is_ipv4, UDP + rest).is_some()
 }
 
-/// The headers of a TCP segment that asks for a connection, as those of one that acknowledges
-/// `acknowledged` instead.
+/// Turns a TCP SYN into a segment that acknowledges `acknowledged`.
 pub(super) fn as_acknowledgement(frame: &[u8], acknowledged: u32) -> Option<Vec<u8>> {
     let mut alone = frame.to_vec();
     let start = parse_ip(frame).ok()?.start;
-    // Its checksum was verified.
+    // The caller has verified the checksum.
     let mut tcp = TcpPacket::new_unchecked(alone.get_mut(start..)?);
     tcp.set_syn(false);
     tcp.set_ack(true);
@@ -445,7 +443,8 @@ pub(super) fn as_acknowledgement(frame: &[u8], acknowledged: u32) -> Option<Vec<
     Some(alone)
 }
 
-/// Sum of the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1), not inverted.
+/// Returns the checksum of the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1), not
+/// inverted.
 fn pseudo_header(from: IpAddr, to: IpAddr, protocol: IpProtocol, length: u32) -> u16 {
     let words = |bytes: &[u8]| -> u32 {
         let pairs = bytes.chunks_exact(2);
@@ -465,8 +464,8 @@ fn pseudo_header(from: IpAddr, to: IpAddr, protocol: IpProtocol, length: u32) ->
     sum as u16
 }
 
-/// The IP packet, without Ethernet header, of a UDP datagram. Its checksum is computed if
-/// `with_checksum`: otherwise the device does that.
+/// Writes the IP packet of a UDP datagram, without an Ethernet header. Without `with_checksum`, the
+/// device computes the checksum.
 pub(super) fn udp_packet(
     to: &mut [u8],
     ends: Ends,
@@ -481,17 +480,17 @@ pub(super) fn udp_packet(
     Some(())
 }
 
-/// Longest frame of headers that [`udp_head`] makes, bytes.
+/// Longest frame of headers by [`udp_head`], bytes.
 pub(super) const LONGEST_HEAD: usize = ETHERNET + smoltcp::wire::IPV6_HEADER_LEN + UDP;
 
-/// Headers of a UDP datagram of `payload` bytes that follow elsewhere. Only those who
-/// [`join`] both send it.
+/// Writes the headers of a UDP datagram whose `payload` bytes follow elsewhere. The frame must be
+/// completed by [`join`].
 pub(super) fn udp_head(to: &mut [u8], ends: Ends, payload: usize) -> Option<()> {
     udp_headers(to, ends, 0, payload).map(drop)
 }
 
-/// The headers of an IP packet with so many bytes of a UDP datagram of `all` bytes, both without
-/// headers.
+/// Writes the headers of an IP packet with `payload` bytes of a UDP datagram of `all` bytes, both
+/// without headers.
 fn udp_headers(
     to: &mut [u8],
     ends: Ends,
@@ -516,7 +515,7 @@ fn udp_headers(
     Some(udp)
 }
 
-/// Length of the packet that [`udp_packet`] makes, bytes.
+/// Returns the length of the packet that [`udp_packet`] writes, bytes.
 pub(in crate::net) fn udp_packet_length(to: IpAddr, payload: usize) -> usize {
     let header = match to {
         IpAddr::V4(_) => smoltcp::wire::IPV4_HEADER_LEN,
@@ -525,7 +524,7 @@ pub(in crate::net) fn udp_packet_length(to: IpAddr, payload: usize) -> usize {
     header + UDP + payload
 }
 
-/// Whether a datagram to this address is for several or unknown receivers.
+/// Whether the address is multicast, IPv4 broadcast, or the unspecified address of IPv6.
 pub(super) fn is_group(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_multicast() || ip == Ipv4Addr::BROADCAST,

@@ -1,4 +1,4 @@
-//! Where packets come from and go to, and how smoltcp sees that.
+//! The link: the traits for received and sent packets, and their adapter for smoltcp.
 
 use super::frame::{self, Limits, Outgo, Told};
 use crate::net::interfaces::Traffic;
@@ -15,20 +15,20 @@ use smoltcp::wire::{IPV6_HEADER_LEN, IpVersion, TCP_HEADER_LEN};
 /// Length of an Ethernet header, bytes.
 pub(super) const ETHERNET: usize = 14;
 
-/// A packet that came.
+/// A received packet.
 #[derive(Debug)]
 pub struct Packet {
-    /// Its length with the Ethernet header, bytes.
+    /// Length with the Ethernet header, bytes.
     pub length: usize,
-    /// Its TCP or UDP checksum needs no look: it was verified, or never left this machine.
+    /// The TCP or UDP checksum was verified, or the packet never left this machine.
     pub is_verified: bool,
-    /// It is several UDP datagrams, each of so many bytes, but for the last.
+    /// The packet is several UDP datagrams of this length, bytes; the last may be shorter.
     pub segment: Option<u16>,
 }
 
 impl Packet {
-    /// A packet of `length` bytes that came with this header. One whose header says what cannot be
-    /// has no bytes.
+    /// Returns a packet of `length` bytes with this header. A packet with an invalid header has
+    /// length 0.
     #[must_use]
     pub fn new(header: NetHeader, length: usize) -> Packet {
         const VERIFIED: u8 = NetHeader::NEEDS_CHECKSUM | NetHeader::DATA_VALID;
@@ -46,107 +46,105 @@ impl Packet {
     }
 }
 
-/// Packets that come.
+/// The source of received packets.
 pub trait Receive: Debug {
-    /// Whether one is there.
+    /// Whether a packet was received.
     fn is_pending(&self) -> bool;
 
-    /// Packets are about to be taken: later ones may interrupt.
+    /// Begins a batch: the device need not interrupt for later packets.
     fn begin(&mut self);
 
-    /// Takes the next one. The one before was [released](Self::release).
+    /// Takes the next packet. The previous one must be [released](Self::release).
     fn next(&mut self) -> Option<Packet>;
 
-    /// Its bytes, from the Ethernet header.
+    /// Returns the bytes of a packet, from the Ethernet header.
     fn bytes(&self, packet: &Packet) -> &[u8];
 
-    /// Its buffers are not needed any more.
+    /// Returns the buffers of a packet to the device.
     fn release(&mut self, packet: Packet);
 
-    /// No packet was left: the next one is to interrupt. Result: whether one has come
-    /// meanwhile.
+    /// Ends a batch: the next packet is to interrupt. Returns whether one has arrived meanwhile.
     fn rest(&mut self) -> bool;
 }
 
-/// Packets that go.
+/// The sink of sent packets.
 pub trait Transmit: Debug {
-    /// Whether there is a buffer for one.
+    /// Whether there is a free TX buffer.
     fn has_room(&mut self) -> bool;
 
-    /// A buffer for a packet of `length` bytes; none if there is none, or the packet is
+    /// Returns a buffer for a packet of `length` bytes; none if no buffer is free or the packet is
     /// too long.
     fn buffer(&mut self, length: usize) -> Option<&mut [u8]>;
 
-    /// Sends what is in the buffer that was asked for last. Packets with the same `flow` do not
-    /// overtake each other.
+    /// Sends the buffer that was requested last. Packets with the same `flow` keep their order.
     fn commit(&mut self, length: usize, header: NetHeader, flow: u32);
 
-    /// Lets the device see what was sent.
+    /// Notifies the device of sent packets.
     fn flush(&mut self);
 
-    /// There was no buffer: the next one that comes free is to interrupt. Result: whether
-    /// one has come meanwhile.
+    /// Asks for an interrupt when a buffer is free. Returns whether one is free meanwhile.
     fn want_room(&mut self) -> bool;
 }
 
-/// What is known about an interface.
+/// The capabilities of an interface.
 #[derive(Debug, Clone, Copy)]
 pub struct Capabilities {
-    /// Its address.
+    /// Hardware address.
     pub mac: [u8; 6],
     /// Largest IP packet, bytes.
     pub mtu: usize,
-    /// Large TCP segments over IPv4 are cut by the device.
+    /// The device segments TCP over IPv4.
     pub segments: bool,
-    /// Large TCP segments over IPv6 are cut by the device.
+    /// The device segments TCP over IPv6.
     pub segments6: bool,
-    /// Several UDP datagrams in one packet are cut by the device.
+    /// The device segments UDP.
     pub datagrams: bool,
 }
 
 impl Capabilities {
-    /// Largest TCP segment over IPv6 that the link lets through: bytes of data and of options.
+    /// Returns the largest TCP segment over IPv6 that the link allows: bytes of data and of
+    /// options.
     pub(super) fn segment6(&self) -> u16 {
         const HEADERS: usize = IPV6_HEADER_LEN + TCP_HEADER_LEN;
         u16::try_from(self.mtu.saturating_sub(HEADERS)).unwrap_or(u16::MAX)
     }
 }
 
-/// What was sent.
+/// Statistics of sent packets.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sent {
-    /// Packets, but for those about neighbours.
+    /// Number of packets, without those about neighbours.
     pub counted: u64,
-    /// Everything.
+    /// All packets.
     pub traffic: Traffic,
-    /// What the last TCP segment told.
+    /// The window that the last TCP segment advertised.
     pub told: Option<Told>,
 }
 
-/// Payload of UDP datagrams that are sent in one packet, of which smoltcp sends the headers: it
-/// would make fragments of the packet, or drop it.
+/// Payload of UDP datagrams in one packet whose headers smoltcp sends. smoltcp would fragment the
+/// whole packet, or drop it.
 #[derive(Debug)]
 pub(super) struct Tail {
     pub payload: Vec<u8>,
-    /// Length of each, but for the last, bytes.
+    /// Length of each datagram, bytes; the last may be shorter.
     pub segment: u16,
 }
 
-/// A smoltcp device that has received at most one packet.
+/// A smoltcp device with at most one received packet.
 pub(super) struct Port<'a> {
-    /// That one.
+    /// The received packet.
     pub frame: Option<&'a [u8]>,
-    /// Where packets go.
+    /// The sink of sent packets.
     pub transmit: &'a mut dyn Transmit,
-    /// What was sent.
+    /// Statistics of sent packets.
     pub sent: &'a mut Sent,
-    /// What follows headers, in their order.
+    /// Payloads for headers that smoltcp sends, in their order.
     pub tails: &'a mut VecDeque<Tail>,
-    /// What the interface can.
+    /// Capabilities of the interface.
     pub capabilities: Capabilities,
-    /// The version of IP that its packets have.
+    /// The version of IP of the packets.
     pub version: IpVersion,
-    /// The largest segments over IPv6.
+    /// The largest TCP segments over IPv6.
     pub limits: Limits,
 }
 
@@ -186,7 +184,7 @@ impl Device for Port<'_> {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ethernet;
         capabilities.max_transmission_unit = self.capabilities.mtu + ETHERNET;
-        // The driver has looked at them, or the device computes them.
+        // The driver verifies received checksums, and the device computes those of sent packets.
         capabilities.checksum.tcp = Checksum::None;
         capabilities.checksum.udp = Checksum::None;
         let segmentation = &mut capabilities.segmentation;
@@ -196,8 +194,8 @@ impl Device for Port<'_> {
             }
             IpVersion::Ipv6 if self.capabilities.segments6 => {
                 segmentation.tcpv6 = NonZeroUsize::new(MAX_FRAME);
-                // It drops what is longer than this, also what the device would cut. See
-                // `Outgoing` for what the link takes.
+                // smoltcp drops packets longer than this, also packets that the device would
+                // segment. `Outgoing` applies the MTU of the link.
                 capabilities.max_transmission_unit = MAX_FRAME;
             }
             _ => {}
@@ -206,7 +204,7 @@ impl Device for Port<'_> {
     }
 }
 
-/// The packet that was received.
+/// The received packet, for smoltcp.
 pub(super) struct Incoming<'a>(&'a [u8]);
 
 impl RxToken for Incoming<'_> {
@@ -215,14 +213,14 @@ impl RxToken for Incoming<'_> {
     }
 }
 
-/// A packet to send.
+/// A packet to send, for smoltcp.
 pub(super) struct Outgoing<'a> {
     transmit: &'a mut dyn Transmit,
     sent: &'a mut Sent,
     tails: &'a mut VecDeque<Tail>,
-    /// Payload of each packet that the device is to cut it into.
+    /// Payload bytes of each segment that the device is to make.
     segment: Option<u16>,
-    /// Length of the longest that it does not cut, with the Ethernet header.
+    /// Longest frame without segmentation, with the Ethernet header, bytes.
     longest: usize,
     limits: Limits,
 }
@@ -233,7 +231,7 @@ impl TxToken for Outgoing<'_> {
         let tail = tail.filter(|_| length <= frame::LONGEST_HEAD);
         let all = length + tail.map_or(0, |tail| tail.payload.len());
         let Some(buffer) = self.transmit.buffer(all) else {
-            // An answer for which there is no room is lost.
+            // A packet without a buffer is dropped.
             return f(&mut vec![0; length]);
         };
         let result = f(&mut buffer[..length]);
@@ -248,11 +246,11 @@ impl TxToken for Outgoing<'_> {
         let is_joined = tail.is_some();
         let buffer = &mut buffer[..length];
         let Outgo { header, told, flow } = frame::offload(buffer, segment, self.limits);
-        // The answer to a ping may be, if the ping was.
+        // The answer to a reassembled ping can be longer than the MTU.
         if length > self.longest && header.gso_type == NetHeader::GSO_NONE {
             return result;
         }
-        // Asking for an address is not yet sending.
+        // A request for a neighbour's address does not count as progress.
         let counts = !frame::is_about_neighbours(buffer);
         self.transmit.commit(length, header, flow);
         self.sent.counted += u64::from(counts);

@@ -1,10 +1,10 @@
-//! The network beyond this VM: packets, the TCP/IP stack (smoltcp), and what of it belongs to
-//! which socket.
+//! The network outside this VM: packets, the TCP/IP stack (smoltcp), and the mapping from packets
+//! to sockets.
 //!
-//! smoltcp looks at all its sockets for each packet and at each turn. So that this does not
-//! grow with the number of connections, each connection has a socket set of its own
-//! (`Flow`): packets are matched to connections here, and smoltcp sees a packet and the one
-//! socket that it is for. UDP datagrams go straight to the sockets of [`Network`].
+//! smoltcp visits all sockets of a set for each packet and in each poll. To keep that cost
+//! independent of the number of connections, each connection has its own socket set (`Flow`). This
+//! module matches packets to connections and passes a packet to one socket only. UDP datagrams go
+//! directly to the sockets of [`Network`].
 
 mod datagrams;
 mod flow;
@@ -39,7 +39,7 @@ use smoltcp::time::Instant;
 use smoltcp::wire::{IpCidr, IpVersion, Ipv4Address};
 use stack::Stack;
 
-/// Packets that are looked at before programs have their turn.
+/// Most packets that one poll processes before programs run.
 const BATCH: usize = 256;
 
 /// The network interface and the connections over it.
@@ -47,23 +47,22 @@ const BATCH: usize = 256;
 pub struct Wire {
     stack: Stack,
     receive: Box<dyn Receive>,
-    /// Connections, and those by their ends.
+    /// Connections by number, and their numbers by endpoints.
     flows: BTreeMap<FlowId, Flow>,
     ends: BTreeMap<Ends, FlowId>,
     last_flow: u64,
-    /// When to look at connections though nothing comes: microseconds since boot.
+    /// When to process connections without a packet, microseconds since boot.
     timers: BTreeSet<(i64, FlowId)>,
-    /// Connections that have something to send and could not: the address of a neighbour, or
-    /// a buffer, may be missing.
+    /// Connections with unsent data: the neighbour may be unresolved, or no buffer may be free.
     unsent: BTreeSet<FlowId>,
     datagrams: Datagrams,
-    /// Packets that came.
+    /// Received packets.
     received: Traffic,
-    /// The DHCP client's set, and it.
+    /// The DHCP client and its socket set.
     dhcp: Option<(SocketSet<'static>, SocketHandle)>,
-    /// Name servers that it was told and nobody has taken.
+    /// Name servers from DHCP that nothing has taken yet.
     name_servers: Option<Vec<Ipv4Address>>,
-    /// When to look at the DHCP client.
+    /// When to process the DHCP client next, microseconds since boot.
     next_control: Option<i64>,
     /// Memory for the buffers of all connections, bytes.
     budget: usize,
@@ -78,11 +77,12 @@ fn now() -> Instant {
 }
 
 impl Wire {
-    /// The interface over these queues, with addresses as `settings` says. `seeds` are random;
-    /// the buffers of connections may take `budget` bytes, more if there are many.
+    /// Creates the interface over these queues, with the addresses in `settings`. `seeds` are
+    /// random. The buffers of connections may take `budget` bytes, more if there are many
+    /// connections.
     ///
     /// # Panics
-    /// If the hardware address is that of a group.
+    /// If the hardware address is a multicast address.
     #[must_use]
     pub fn new(
         receive: Box<dyn Receive>,
@@ -114,25 +114,25 @@ impl Wire {
         }
     }
 
-    /// Whether an address is this interface's own.
+    /// Whether the interface has this address.
     #[must_use]
     pub fn has_address(&self, ip: IpAddr) -> bool {
         self.stack.has_address(ip)
     }
 
-    /// The address that packets to `to` come from; none if none can be sent there.
+    /// Returns the source address of packets to `to`; none if there is no route.
     #[must_use]
     pub fn source(&self, to: IpAddr) -> Option<IpAddr> {
         self.stack.source(to)
     }
 
-    /// Largest IP packet, bytes.
+    /// Returns the largest IP packet, bytes.
     #[must_use]
     pub fn mtu(&self) -> usize {
         self.stack.capabilities.mtu
     }
 
-    /// The interface, as programs are told of it.
+    /// Returns the interface as programs see it.
     #[must_use]
     pub fn interface(&self) -> interfaces::Interface {
         use interfaces::flag::{BROADCAST, LOWER_UP, RUNNING, UP};
@@ -147,25 +147,25 @@ impl Wire {
         }
     }
 
-    /// The name servers that the network has told of since the last call.
+    /// Takes the name servers that DHCP has supplied since the last call.
     pub fn take_name_servers(&mut self) -> Option<Vec<Ipv4Address>> {
         self.name_servers.take()
     }
 
-    /// The default gateways, of IPv4 and IPv6.
+    /// Returns the default gateways of IPv4 and IPv6.
     #[must_use]
     pub fn gateways(&self) -> Vec<IpAddr> {
         self.stack.gateways().collect()
     }
 
-    /// Whether there are packets to look at.
+    /// Whether packets were received.
     #[inline]
     #[must_use]
     pub fn is_pending(&self) -> bool {
         self.receive.is_pending()
     }
 
-    /// When to look though nothing comes, ns of `CLOCK_MONOTONIC`.
+    /// Returns when to poll without an interrupt, ns of `CLOCK_MONOTONIC`.
     #[must_use]
     pub fn next_time(&self) -> Option<u64> {
         let flows = self.timers.first().map(|&(at, _)| at);
@@ -173,7 +173,7 @@ impl Wire {
         Some(u64::try_from(first).unwrap_or(0).saturating_mul(1000))
     }
 
-    /// Looks at what has come and whose time has come, and sends what is to be sent.
+    /// Processes received packets and expired timers, and sends pending packets.
     pub(super) fn poll(&mut self, net: &mut Network) {
         self.receive.begin();
         let mut touched = Vec::new();
@@ -213,10 +213,10 @@ impl Wire {
         self.flush();
     }
 
-    /// Sends a datagram, or several, each of so many bytes, but for the last.
+    /// Sends a datagram, or several of `segment` bytes each; the last may be shorter.
     ///
     /// # Errors
-    /// `EINVAL` if it cannot come from `from`, `EMSGSIZE`.
+    /// `EINVAL` if the interface cannot send from `from`, `EMSGSIZE`.
     pub(super) fn send_datagram(
         &mut self,
         from: SocketAddr,
@@ -227,7 +227,7 @@ impl Wire {
         if from.is_ipv4() != to.is_ipv4() || !self.has_address(from.ip()) {
             return Err(Errno::EINVAL);
         }
-        // smoltcp makes no fragments of IPv6 packets.
+        // smoltcp does not fragment IPv6 packets.
         let length = segment.map_or(payload.len(), usize::from);
         let length = frame::udp_packet_length(to.ip(), length);
         if to.is_ipv6() && length > self.stack.capabilities.mtu {
@@ -247,7 +247,7 @@ impl Wire {
         Ok(payload.len())
     }
 
-    /// Lets the device see what was sent.
+    /// Notifies the device of sent packets.
     fn flush(&mut self) {
         self.stack.transmit.flush();
         if !self.unsent.is_empty() && !self.stack.transmit.has_room() {
@@ -255,12 +255,12 @@ impl Wire {
         }
     }
 
-    /// Looks at one packet.
+    /// Processes a received packet.
     fn take_packet(&mut self, packet: &Packet, net: &mut Network, touched: &mut Vec<FlowId>) {
         let frame = self.receive.bytes(packet);
         match frame::classify(frame, packet.is_verified) {
             Kind::Bad => self.received.errors += 1,
-            // Datagrams are as long as that, or there is only one.
+            // A packet with a segment length must be UDP and longer than one datagram.
             kind if !kind.can_be(packet.segment) => self.received.errors += 1,
             Kind::Tcp {
                 ends,
@@ -279,7 +279,7 @@ impl Wire {
                         match self.arrival(ends, net) {
                             Arrival::Flow(id) => Some(id),
                             Arrival::Nobody => None,
-                            // As Linux: it is asked again.
+                            // As on Linux, the peer retransmits its SYN.
                             Arrival::NoRoom => return,
                         }
                     }
@@ -304,7 +304,7 @@ impl Wire {
                         self.stack.ingress(frame, sockets);
                         self.serve_dhcp();
                     }
-                    // It is answered that nobody is there.
+                    // smoltcp answers that the port is unreachable.
                     _ => self.stack.ingress(frame, &mut SocketSet::new(vec![])),
                 }
             }
@@ -316,7 +316,8 @@ impl Wire {
             Kind::Neighbour => {
                 let mut nobody = SocketSet::new(vec![]);
                 self.stack.ingress(frame, &mut nobody);
-                // It may have asked for groups, which smoltcp tells of later.
+                // The packet may be a query for multicast groups, which smoltcp answers in a later
+                // poll.
                 self.stack.egress(frame::version_of(frame), &mut nobody);
                 touched.extend(self.unsent.iter());
             }
@@ -324,7 +325,7 @@ impl Wire {
         }
     }
 
-    /// Looks at the DHCP client, and takes over what it was told.
+    /// Processes the DHCP client, and applies its new configuration.
     fn serve_dhcp(&mut self) {
         let Some((sockets, handle)) = &mut self.dhcp else {
             return;
@@ -337,12 +338,12 @@ impl Wire {
                 self.name_servers = Some(config.dns_servers.iter().copied().collect());
                 interface.update_ip_addrs(|addresses| {
                     addresses.clear();
-                    // There is room for four.
+                    // The list has room for four addresses.
                     let _ = addresses.push(IpCidr::Ipv4(config.address));
                 });
                 interface.routes_mut().remove_default_ipv4_route();
                 if let Some(router) = config.router {
-                    // The one that was there has just been removed.
+                    // The previous route has just been removed.
                     let _ = interface.routes_mut().add_default_ipv4_route(router);
                 }
             }
@@ -356,20 +357,20 @@ impl Wire {
     }
 }
 
-/// Port of DHCP clients.
+/// UDP port of DHCP clients.
 const DHCP_CLIENT: u16 = 68;
 
-/// What becomes of a packet that asks for a connection.
+/// The result of a SYN for a new connection.
 enum Arrival {
-    /// A connection is being made.
+    /// The connection is being established.
     Flow(FlowId),
-    /// Nobody listens.
+    /// No socket listens.
     Nobody,
-    /// The one who listens has enough of them.
+    /// The backlog of the listener is full.
     NoRoom,
 }
 
-/// Forgets a connection.
+/// Removes a connection from all tables.
 fn remove(
     flows: &mut BTreeMap<FlowId, Flow>,
     ends: &mut BTreeMap<Ends, FlowId>,

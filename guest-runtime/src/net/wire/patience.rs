@@ -1,80 +1,80 @@
-//! When a connection is given up whose peer says nothing: `SO_KEEPALIVE` and its settings, and
-//! `TCP_USER_TIMEOUT` (tcp(7)). smoltcp sends the probes, at one interval; here is when they
-//! begin, and when it is enough.
+//! Time limits for a silent peer: `SO_KEEPALIVE` and its settings, and `TCP_USER_TIMEOUT` (tcp(7)).
+//! smoltcp sends probes at one interval; this module decides when they start and when the
+//! connection is given up.
 
-/// What a program has patience for. Times are microseconds.
+/// The limits that a program has set for a silent peer. Times are in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Patience {
-    /// Whether and how a peer that is silent is asked whether it is there.
+    /// Keep-alive probes; none if they are off.
     pub probes: Option<Probes>,
-    /// How long what was sent may stay unacknowledged; none: as long as Linux without settings.
+    /// How long sent data may stay unacknowledged; none: as long as Linux's default.
     pub limit: Option<i64>,
 }
 
-/// How a silent peer is asked.
+/// The settings of keep-alive probes. Times are in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probes {
-    /// Silence before the first probe.
+    /// Silence before the first probe (`TCP_KEEPIDLE`).
     pub idle: i64,
-    /// Time between two.
+    /// Time between two probes (`TCP_KEEPINTVL`).
     pub interval: i64,
-    /// How many without an answer are enough.
+    /// Number of unanswered probes before the connection is given up (`TCP_KEEPCNT`).
     pub count: i64,
 }
 
-/// `tcp_retries2`: the sum of the times after which Linux sends again, 15 of them.
+/// `tcp_retries2`: the sum of Linux's 15 retransmission timeouts, microseconds.
 const RETRIES: i64 = 924_600_000;
-/// Times of probes are multiples of this: they follow every packet of the peer, and shall not
-/// be noted each time.
+/// Granularity of probe times, microseconds. Each packet of the peer moves them, and a timer should
+/// not be set each time.
 const UNIT: i64 = 250_000;
 
-/// What there is to do about a connection.
+/// The next step for a connection with a silent peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Let smoltcp probe, at this interval (µs).
+    /// Let smoltcp send probes at this interval, microseconds.
     Probe(i64),
-    /// End it.
+    /// Give the connection up.
     GiveUp,
 }
 
-/// What is known about a peer. Times are those of the caller's clock.
+/// The state of a peer. Times are in microseconds of the caller's clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Vigil {
     pub patience: Patience,
-    /// When it was heard last.
+    /// When the peer's last segment was received.
     heard: i64,
-    /// Since when it has acknowledged nothing though there is something.
+    /// Since when the peer has acknowledged none of the unacknowledged data.
     owes: Option<i64>,
     /// Probes are being sent.
     probing: bool,
 }
 
 impl Vigil {
-    /// A segment of the peer came. Result: whether probing ends with that.
+    /// Records a segment of the peer. Returns whether that ends probing.
     pub fn hear(&mut self, now: i64) -> bool {
         self.heard = now;
         self.stop()
     }
 
-    /// Ends probing. Result: whether there was any.
+    /// Ends probing. Returns whether probes were being sent.
     pub fn stop(&mut self) -> bool {
         core::mem::take(&mut self.probing)
     }
 
-    /// It acknowledged some of what it owes.
+    /// Records that the peer acknowledged data.
     pub fn acknowledged(&mut self, now: i64) {
         self.owes = self.owes.map(|_| now);
     }
 
-    /// Whether there is anything that it has to acknowledge.
+    /// Records whether the peer has data to acknowledge.
     pub fn see(&mut self, owes: bool, now: i64) {
         self.owes = owes.then(|| self.owes.unwrap_or(now));
     }
 
-    /// The next thing to do, and when.
+    /// Returns the next step, and when it is due.
     pub fn next(&self) -> Option<(i64, Step)> {
         if let Some(owes) = self.owes {
-            // With a closed window it may owe for ever, as long as it says so.
+            // A peer with a closed window may leave data unacknowledged for ever, while it answers.
             let at = match self.patience.limit {
                 Some(limit) => owes.saturating_add(limit),
                 None => owes.max(self.heard) + RETRIES,
@@ -96,7 +96,7 @@ impl Vigil {
         Some((div_ceil(at, UNIT) * UNIT, step))
     }
 
-    /// What there is to do now.
+    /// Returns the step that is due now.
     pub fn due(&mut self, now: i64) -> Option<Step> {
         let (_, step) = self.next().filter(|(at, _)| *at <= now)?;
         self.probing |= matches!(step, Step::Probe(_));
@@ -104,7 +104,7 @@ impl Vigil {
     }
 }
 
-/// The smallest number of units, at least 0, that are not less than `value`.
+/// Divides and rounds up; negative results become 0.
 fn div_ceil(value: i64, unit: i64) -> i64 {
     let value = value.max(0).cast_unsigned();
     value.div_ceil(unit.cast_unsigned()).cast_signed()
@@ -130,12 +130,12 @@ mod tests {
         assert_eq!(vigil.due(15 * SECOND - 1), None);
         assert_eq!(vigil.due(15 * SECOND), Some(Step::Probe(2 * SECOND)));
         assert_eq!(vigil.next(), Some((21 * SECOND, Step::GiveUp)));
-        // As long as it answers it stays.
+        // The connection stays open while the peer answers.
         assert!(vigil.hear(16 * SECOND));
         assert_eq!(vigil.next(), Some((26 * SECOND, Step::Probe(2 * SECOND))));
         assert!(!vigil.hear(16 * SECOND));
         vigil.due(26 * SECOND);
-        // The other limit is in place of the number of probes, of which there is one at least.
+        // The user timeout replaces the number of probes, but at least one probe is sent.
         for (limit, seconds) in [(20, 36), (13, 30), (1, 28)] {
             vigil.patience.limit = Some(limit * SECOND);
             assert_eq!(vigil.next(), Some((seconds * SECOND, Step::GiveUp)));
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(vigil.next(), Some((SECOND + RETRIES, Step::GiveUp)));
         vigil.hear(50 * SECOND);
         assert_eq!(vigil.next(), Some((50 * SECOND + RETRIES, Step::GiveUp)));
-        // This one counts though the peer is heard.
+        // The user timeout applies although the peer sends segments.
         vigil.patience.limit = Some(5 * SECOND);
         assert_eq!(vigil.due(6 * SECOND), Some(Step::GiveUp));
         vigil.acknowledged(4 * SECOND);

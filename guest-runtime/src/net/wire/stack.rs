@@ -1,4 +1,4 @@
-//! smoltcp's interfaces, their addresses and routes, and the way out.
+//! smoltcp's interfaces, their addresses and routes, and their access to the link.
 
 use super::frame::{self, Limits};
 use super::link::{Capabilities, Port, Sent, Tail, Transmit};
@@ -14,10 +14,9 @@ use smoltcp::wire::{
     EthernetAddress, HardwareAddress, IpAddress, IpCidr, IpVersion, Ipv4Address, Ipv6Address,
 };
 
-/// An interface for each version of IP: they share the link and nothing else. Packets come to that
-/// of their version. smoltcp drops IPv6 packets that are longer than the interface's largest, even
-/// if the device cuts them, and makes fragments of such IPv4 packets: so IPv6 has an interface
-/// whose largest packet is the largest there is.
+/// The interfaces for IPv4 and IPv6, which share the link only. Each processes the packets of its
+/// version. smoltcp drops IPv6 packets above the interface's MTU, even if the device segments them,
+/// but fragments such IPv4 packets. So the IPv6 interface has the largest possible MTU.
 pub(super) struct Stack {
     ipv4: Half,
     ipv6: Half,
@@ -26,11 +25,11 @@ pub(super) struct Stack {
     pub capabilities: Capabilities,
 }
 
-/// What is there for a version of IP.
+/// The interface of one version of IP.
 struct Half {
-    /// It has a buffer for fragments, and is too large for the stack.
+    /// Boxed: the interface contains a fragment buffer, which is too large for the stack.
     interface: Box<Interface>,
-    /// What follows headers that it sends, in their order.
+    /// Payloads for headers that the interface sends, in their order.
     tails: VecDeque<Tail>,
 }
 
@@ -43,10 +42,10 @@ impl core::fmt::Debug for Stack {
 }
 
 impl Stack {
-    /// Interfaces over `transmit`, with addresses as `settings` says. `seeds` are random.
+    /// Creates interfaces over `transmit`, with the addresses in `settings`. `seeds` are random.
     ///
     /// # Panics
-    /// If the hardware address is that of a group.
+    /// If the hardware address is a multicast address.
     pub fn new(
         mut transmit: Box<dyn Transmit>,
         capabilities: Capabilities,
@@ -76,13 +75,13 @@ impl Stack {
             capabilities,
         };
         stack.configure(settings);
-        // Switches are told of the groups of its addresses.
+        // Announce the multicast groups of the addresses to switches.
         stack.egress(IpVersion::Ipv6, &mut SocketSet::new(vec![]));
         stack.transmit.flush();
         stack
     }
 
-    /// Gives the interfaces their addresses and routes.
+    /// Sets the addresses and routes of the interfaces.
     fn configure(&mut self, settings: &NetSettings) {
         let [length4, length6] = settings.prefixes.map(|length| length.min(128) as u8);
         let identifier = u128::from(interface_identifier(self.capabilities.mac));
@@ -97,13 +96,13 @@ impl Stack {
         for (address, length) in wanted {
             if address.is_unicast() {
                 let interface = self.interface_mut(address.version());
-                // There is room for four.
+                // The list has room for four addresses.
                 interface.update_ip_addrs(|addresses| {
                     let _ = addresses.push(IpCidr::new(address, length));
                 });
             }
         }
-        // Room for two routes; one fails only if there is no room.
+        // The table has room for two routes; adding fails only if it is full.
         let gateway4 = Ipv4Address::from(settings.gateway4);
         if !gateway4.is_unspecified() {
             let routes = self.ipv4.interface.routes_mut();
@@ -123,7 +122,7 @@ impl Stack {
         }
     }
 
-    /// The interface of a version.
+    /// Returns the interface of a version of IP.
     pub fn interface_mut(&mut self, version: IpVersion) -> &mut Interface {
         match version {
             IpVersion::Ipv4 => &mut self.ipv4.interface,
@@ -131,12 +130,12 @@ impl Stack {
         }
     }
 
-    /// What sockets that send to `to` are made with.
+    /// Returns the smoltcp context for sockets that send to `to`.
     pub fn context(&mut self, to: IpAddr) -> &mut Context {
         self.interface_mut(frame::version(to)).context()
     }
 
-    /// What follows headers that are sent, in their order.
+    /// Returns the payloads for headers that are sent, in their order.
     pub fn tails(&mut self, version: IpVersion) -> &mut VecDeque<Tail> {
         match version {
             IpVersion::Ipv4 => &mut self.ipv4.tails,
@@ -144,19 +143,19 @@ impl Stack {
         }
     }
 
-    /// Whether an address is an interface's own.
+    /// Whether an interface has this address.
     pub fn has_address(&self, ip: IpAddr) -> bool {
         self.interface(frame::version(ip)).has_ip_addr(ip)
     }
 
-    /// The addresses, and the lengths of their networks' prefixes.
+    /// Iterates over the addresses and their prefix lengths.
     pub fn addresses(&self) -> impl Iterator<Item = (IpAddr, u8)> {
         let both = [&self.ipv4, &self.ipv6];
         let addresses = both.into_iter().flat_map(|half| half.interface.ip_addrs());
         addresses.map(|cidr| (cidr.address().into(), cidr.prefix_len()))
     }
 
-    /// The default gateways, of IPv4 and IPv6.
+    /// Iterates over the default gateways of IPv4 and IPv6.
     pub fn gateways(&self) -> impl Iterator<Item = IpAddr> {
         let defaults = [
             self.ipv4.interface.routes().get_default_ipv4_route(),
@@ -166,7 +165,7 @@ impl Stack {
         defaults.map(|route| route.via_router.into())
     }
 
-    /// The address that packets to `to` come from; none if none can be sent there.
+    /// Returns the source address of packets to `to`; none if there is no route.
     pub fn source(&self, to: IpAddr) -> Option<IpAddr> {
         let interface = self.interface(frame::version(to));
         let is_near = |cidr: &IpCidr| cidr.contains_addr(&to.into());
@@ -179,7 +178,7 @@ impl Stack {
         (!source.is_unspecified()).then_some(source)
     }
 
-    /// A version's interface, and its device, to which a packet may have come.
+    /// Returns the interface of a version, and its device with the received `frame`, if any.
     fn parts<'a>(
         &'a mut self,
         version: IpVersion,
@@ -202,14 +201,14 @@ impl Stack {
         (&mut half.interface, port)
     }
 
-    /// Lets the sockets of a set see a packet.
+    /// Passes a packet to the sockets of a set.
     pub fn ingress(&mut self, frame: &[u8], sockets: &mut SocketSet<'static>) {
         let (interface, mut port) = self.parts(frame::version_of(frame), Some(frame));
         interface.poll_ingress_single(now(), &mut port, sockets);
     }
 
-    /// The same for a segment over IPv6 that tells what the peer takes: smoltcp, which does not know
-    /// what the link takes, sees no more than that. Result: the largest segment for the peer.
+    /// Passes the peer's TCP SYN over IPv6 to the sockets of a set. Its MSS option is limited to
+    /// the link, which smoltcp does not know. Returns the largest segment for the peer.
     pub fn ingress_first(&mut self, frame: &[u8], sockets: &mut SocketSet<'static>) -> u16 {
         let most = self.capabilities.segment6();
         let mut frame = frame.to_vec();
@@ -218,20 +217,22 @@ impl Stack {
         told.unwrap_or(most)
     }
 
-    /// Sends what the sockets of a set, all of one version, have to send. Result: packets sent.
+    /// Sends pending data of a set, whose sockets have one version. Returns the number of packets
+    /// sent.
     pub fn egress(&mut self, version: IpVersion, sockets: &mut SocketSet<'static>) -> u64 {
         let most = self.capabilities.segment6();
         self.egress_to(version, most, sockets)
     }
 
-    /// The same for connections to a peer to whom segments over IPv6 have at most `most` bytes.
+    /// As `egress`, for connections to a peer that takes segments of at most `most` bytes over
+    /// IPv6.
     pub fn egress_to(
         &mut self,
         version: IpVersion,
         most: u16,
         sockets: &mut SocketSet<'static>,
     ) -> u64 {
-        /// More than fill the largest window.
+        /// More packets than the largest window holds.
         const MOST: usize = 4096;
         let before = self.sent.counted;
         for _ in 0..MOST {
@@ -246,19 +247,19 @@ impl Stack {
         self.sent.counted - before
     }
 
-    /// When a set is to be looked at again; microseconds since boot.
+    /// Returns when to process a set again, microseconds since boot.
     pub fn next(&mut self, version: IpVersion, sockets: &SocketSet<'static>) -> Option<i64> {
         let at = self.interface_mut(version).poll_at(now(), sockets);
         at.map(|at| at.total_micros())
     }
 
-    /// What was sent.
+    /// Returns the statistics of sent packets.
     pub fn traffic(&self) -> Traffic {
         self.sent.traffic
     }
 }
 
-/// An interface, made where it is not moved again: the stack has no room for several.
+/// Creates an interface on the heap, because the stack has no room for several.
 #[inline(never)]
 fn new_interface(port: &mut Port<'_>, seed: u64) -> Box<Interface> {
     let mac = EthernetAddress(port.capabilities.mac);
@@ -267,7 +268,7 @@ fn new_interface(port: &mut Port<'_>, seed: u64) -> Box<Interface> {
     Box::new(Interface::new(config, port, now()))
 }
 
-/// The modified EUI-64 of a hardware address (RFC 4291, appendix A).
+/// Returns the modified EUI-64 of a hardware address (RFC 4291, appendix A).
 fn interface_identifier(mac: [u8; 6]) -> u64 {
     let [a, b, c, d, e, f] = mac;
     u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])

@@ -1,4 +1,4 @@
-//! Two hosts on one wire, and a time of their own.
+//! Two hosts on one wire with a simulated clock.
 
 mod datagrams;
 mod pipe;
@@ -24,12 +24,12 @@ const WHO: Ucred = Ucred {
     gid: 1000,
 };
 
-/// Host `number` of the network.
+/// Creates host `number` of the network.
 fn host(number: u8, receive: &Pipe, transmit: &Pipe) -> Network {
     host_that(CUTS_ALL, number, receive, transmit)
 }
 
-/// An interface whose device cuts segments and datagrams.
+/// An interface whose device segments TCP and UDP.
 const CUTS_ALL: Capabilities = Capabilities {
     mac: [0; 6],
     mtu: 1500,
@@ -38,7 +38,7 @@ const CUTS_ALL: Capabilities = Capabilities {
     datagrams: true,
 };
 
-/// The same with another interface, but for the address.
+/// Creates host `number` with the capabilities `can` and its own addresses.
 fn host_that(can: Capabilities, number: u8, receive: &Pipe, transmit: &Pipe) -> Network {
     let mut ipv6 = [0; 16];
     (ipv6[0], ipv6[15]) = (0xfd, number);
@@ -83,7 +83,7 @@ impl Hosts {
         Hosts::that([CUTS_ALL; 2])
     }
 
-    /// Those with these interfaces.
+    /// Creates hosts with these capabilities.
     fn that([first, second]: [Capabilities; 2]) -> Hosts {
         let (there, back) = (Pipe::default(), Pipe::default());
         let hosts = [
@@ -93,13 +93,13 @@ impl Hosts {
         Hosts(hosts, [there, back])
     }
 
-    /// What is under way to the second, and to the first.
+    /// Returns the packets to the second host, and those to the first.
     fn pipes(&self) -> (Pipe, Pipe) {
         let [there, back] = &self.1;
         (Rc::clone(there), Rc::clone(back))
     }
 
-    /// Lets packets go to and fro until there are none, delayed acknowledgements included.
+    /// Delivers packets until there are none, including delayed acknowledgements.
     fn run(&mut self) {
         let mut quiet = 0;
         for _ in 0..10_000 {
@@ -133,7 +133,7 @@ fn listen(net: &mut Network, at: SocketAddr, backlog: i32) -> SocketId {
     id
 }
 
-/// A connection from host 1 to a port of host 2.
+/// Connects host 1 to a port of host 2.
 fn connect(hosts: &mut Hosts, port: u16) -> (SocketId, SocketId) {
     let listener = listen(&mut hosts.0[1], address(2, port), 5);
     let client = tcp(&mut hosts.0[0]);
@@ -164,7 +164,7 @@ fn bytes_go_both_ways() {
     }
 }
 
-/// The flags of TCP segments that are under way, with their sequence and acknowledgement numbers.
+/// Returns flags, sequence number and acknowledgement number of the TCP segments in a pipe.
 fn segments(pipe: &Pipe) -> Vec<(bool, bool, u32, u32)> {
     let pipe = pipe.borrow();
     let tcp = pipe
@@ -182,7 +182,7 @@ fn segments(pipe: &Pipe) -> Vec<(bool, bool, u32, u32)> {
     .collect()
 }
 
-/// The frame with another sequence number.
+/// Returns the frame with another sequence number.
 fn with_sequence(frame: &[u8], sequence: u32) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let mut tcp = TcpPacket::new_unchecked(&mut frame[34..]);
@@ -192,11 +192,11 @@ fn with_sequence(frame: &[u8], sequence: u32) -> Vec<u8> {
     frame
 }
 
-/// A connection whose server has closed first, and the packet with which its client asked.
+/// Makes a connection whose server closes first; returns its SYN.
 fn in_time_wait(hosts: &mut Hosts) -> Vec<u8> {
     let (there, _) = hosts.pipes();
     let listener = listen(&mut hosts.0[1], address(2, 80), 5);
-    // The neighbour is known then, and the packet is the only one.
+    // The first connection resolves the neighbour, so that the SYN is the only packet.
     let first = tcp(&mut hosts.0[0]);
     hosts.0[0].connect_inet(first, address(2, 80), WHO).unwrap();
     hosts.run();
@@ -222,7 +222,7 @@ fn a_connection_takes_the_place_of_one_in_time_wait() {
         let (there, back) = hosts.pipes();
         let asked = in_time_wait(&mut hosts);
         let first = TcpPacket::new_unchecked(&asked[34..]).seq_number().0;
-        // Its SYN and its FIN.
+        // The sequence number after SYN and FIN.
         let next = first.wrapping_add(2);
         let again = with_sequence(&asked, next.wrapping_add(distance).cast_unsigned());
         there.borrow_mut().push_back(again.into());
@@ -261,7 +261,7 @@ fn a_peer_that_began_anew_is_answered() {
         connect(&mut hosts);
         let server = hosts.0[1].accept(listener).unwrap();
         hosts.0[0] = host(1, &back, &there);
-        // Random numbers begin anew too, and must not be the same.
+        // The random numbers restart too, and must differ.
         let other = tcp(&mut hosts.0[0]);
         hosts.0[0].connect_inet(other, address(2, 81), WHO).unwrap();
         hosts.run();
@@ -269,7 +269,7 @@ fn a_peer_that_began_anew_is_answered() {
             hosts.0[1].shutdown(server, 2).unwrap();
         }
         let client = connect(&mut hosts);
-        // It asks again after the old connection was reset.
+        // The host sends the SYN again after the reset of the old connection.
         advance(3000);
         hosts.run();
         assert!(hosts.0[0].get(client).unwrap().is_connected());
@@ -314,7 +314,7 @@ fn large_transfers_arrive_whole() {
     assert!(received.iter().all(|got| *got == data));
 }
 
-/// Sets options of a connection.
+/// Sets options of a socket.
 fn set_options(net: &mut Network, id: SocketId, options: &[(i32, i32, i32)]) {
     for &(level, name, value) in options {
         let socket = net.get_mut(id).unwrap();
@@ -327,7 +327,7 @@ fn set_options(net: &mut Network, id: SocketId, options: &[(i32, i32, i32)]) {
     net.options_changed(id);
 }
 
-/// Milliseconds until host 1, of which the other one hears nothing more, gives a connection up.
+/// Returns the milliseconds until host 1 gives up a connection to the silent host 2.
 fn time_until_given_up(hosts: &mut Hosts, id: SocketId) -> u64 {
     for time in (0..2_000_000).step_by(50) {
         hosts.0[0].poll_wire();
@@ -351,7 +351,7 @@ fn a_peer_that_answers_probes_is_kept() {
     let mut hosts = Hosts::new();
     let (client, server) = connect(&mut hosts, 80);
     set_options(&mut hosts.0[0], client, &KEEP_ALIVE);
-    // Longer than it takes to give a silent one up.
+    // Longer than the time limit for a silent peer.
     for _ in 0..100 {
         hosts.run();
         advance(1000);
@@ -360,7 +360,7 @@ fn a_peer_that_answers_probes_is_kept() {
     hosts.run();
     let received = hosts.0[1].receive(server, 9, false).unwrap();
     assert_eq!(received.bytes, b"there");
-    // Now it is silent.
+    // The peer becomes silent.
     let time = time_until_given_up(&mut hosts, client);
     assert!((15_900..16_400).contains(&time), "{time}");
 }
@@ -381,7 +381,7 @@ fn without_keep_alive_a_silent_peer_is_kept() {
 fn unacknowledged_bytes_have_a_time_limit() {
     for (options, expected) in [
         (vec![USER_TIMEOUT], 5000..5200),
-        // As many times as Linux tries without it.
+        // As long as Linux retransmits without the option.
         (vec![], 924_000..925_000),
         (KEEP_ALIVE.to_vec(), 924_000..925_000),
     ] {
@@ -392,7 +392,7 @@ fn unacknowledged_bytes_have_a_time_limit() {
         let time = time_until_given_up(&mut hosts, client);
         assert!(expected.contains(&time), "{time} {expected:?}");
     }
-    // Asking nobody.
+    // A SYN to an address without a host.
     let mut hosts = Hosts::new();
     let client = tcp(&mut hosts.0[0]);
     set_options(&mut hosts.0[0], client, &[USER_TIMEOUT]);
@@ -427,7 +427,7 @@ fn ends_are_told() {
     assert_eq!(hosts.0[0].send(client, b"x", &[], WHO), Err(Errno::EPIPE));
     assert_eq!(hosts.0[1].receive(server, 9, false).unwrap().bytes, b"last");
     assert_eq!(hosts.0[1].receive(server, 9, false).unwrap().length, 0);
-    // The other direction is open.
+    // The other direction stays open.
     hosts.0[1].send(server, b"more", &[], WHO).unwrap();
     hosts.0[1].close(server);
     hosts.run();
@@ -467,7 +467,7 @@ fn a_full_backlog_takes_no_more() {
     assert_eq!(connected, [true, false, false]);
     assert!(hosts.0[1].accept(listener).is_ok());
     assert_eq!(hosts.0[1].accept(listener).unwrap_err(), Errno::EAGAIN);
-    // Those who were not accepted are refused.
+    // Connections that were not accepted are refused.
     let (first, second) = (
         listen(&mut hosts.0[1], address(2, 82), 1),
         tcp(&mut hosts.0[0]),
@@ -495,7 +495,7 @@ fn lost_packets_are_sent_again() {
     there.borrow_mut().clear();
     hosts.run();
     assert!(hosts.0[1].receive(server, 1, false).is_err());
-    // Retransmission waits a second at most for connections as young as this.
+    // The retransmission timeout of a new connection is at most one second.
     let next = hosts.0[0].next_time().unwrap();
     assert!(next <= time() + 1_100_000_000);
     let mut received = Vec::new();
@@ -523,7 +523,7 @@ fn acknowledgements_behind_the_window_count() {
     hosts.0[0].poll_wire();
     let mut packet = there.borrow_mut().pop_back().unwrap().bytes;
     assert!(there.borrow().is_empty() && back.borrow().is_empty());
-    // As if it came with data that there is no room for.
+    // Simulate a segment with data that does not fit.
     let (from, to) = (address(1, 0).ip().into(), address(2, 0).ip().into());
     let mut segment = TcpPacket::new_unchecked(&mut packet[ETHERNET_AND_IP..]);
     segment.set_seq_number(segment.seq_number() + 300_000);

@@ -1,46 +1,46 @@
-//! Acknowledgements in segments behind the receive window.
+//! Acknowledgements in segments beyond the receive window.
 //!
-//! A window is told in units of the window scale (RFC 7323, section 2.2), so its end moves back
-//! by some bytes when less than a unit came: an honest peer may have sent up to where it was.
-//! Segments behind the end are not accepted, but their acknowledgements count (RFC 9293,
-//! section 3.10.7.4). smoltcp drops both. If the program reads nothing before what it has
-//! written is acknowledged, nothing goes on then, ever. So smoltcp is given the acknowledgement
-//! once more, in a segment that it accepts; for that the window is followed here.
+//! A window is advertised in units of the window scale (RFC 7323, section 2.2). If less than a unit
+//! arrives, its right edge moves back by some bytes, but the peer may have sent up to the old edge.
+//! Segments beyond the edge are not accepted, but their acknowledgements are (RFC 9293, section
+//! 3.10.7.4). smoltcp drops both. A program that reads nothing until its own data is acknowledged
+//! then waits for ever. So this module tracks the window, and smoltcp receives the acknowledgement
+//! again in an acceptable segment.
 
 use super::frame::{Segment, Told};
 
-/// Where the receive window of a connection is, in sequence numbers of the peer.
+/// The receive window of a connection, in sequence numbers of the peer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Window {
-    /// The first byte that the program has not taken; none before the peer's SYN.
+    /// The first byte that the program has not read; none before the peer's SYN.
     start: Option<u32>,
-    /// Behind the last byte that the peer was told it may send; none if it was told nothing.
+    /// The right edge of the advertised window; none before the first advertisement.
     end: Option<u32>,
-    /// What the peer was told last: this side's sequence number, and what it acknowledged.
+    /// Sequence number and acknowledgement number of the last advertisement.
     last: Option<(u32, u32)>,
-    /// Windows are told in units of two to this power.
+    /// The window scale: windows are advertised in units of 2 to this power.
     shift: u8,
 }
 
 impl Window {
-    /// A segment came.
+    /// Records a received segment.
     pub fn see(&mut self, segment: &Segment) {
         if segment.is_syn {
             self.start = Some(segment.sequence.wrapping_add(1));
             if !segment.scales {
-                // Neither side scales then.
+                // Without the option from both sides, neither side scales.
                 self.shift = 0;
             }
         }
     }
 
-    /// The program took bytes.
+    /// Records that the program read bytes.
     pub fn take(&mut self, bytes: usize) {
-        // Buffers are far shorter than the numbers go.
+        // Buffers are far shorter than the range of sequence numbers.
         self.start = self.start.map(|start| start.wrapping_add(bytes as u32));
     }
 
-    /// The peer was told.
+    /// Records an advertised window.
     pub fn tell(&mut self, told: Told) {
         if let Some(scale) = told.scale {
             self.shift = scale;
@@ -51,25 +51,25 @@ impl Window {
         self.last = Some((told.sequence, told.acknowledged));
     }
 
-    /// Whether a sequence number is behind all that was acknowledged, so that a segment with it
-    /// belongs to no earlier one.
+    /// Whether a sequence number is beyond everything that was acknowledged, so that its segment
+    /// belongs to no earlier connection.
     pub fn is_new(&self, sequence: u32) -> bool {
         let is_behind = |(_, last): (u32, u32)| sequence.wrapping_sub(last).cast_signed() > 0;
         self.last.is_some_and(is_behind)
     }
 
-    /// A number that the peer cannot acknowledge, since nothing near it was sent.
+    /// Returns a number that the peer cannot acknowledge, because no byte near it was sent.
     pub fn never_sent(&self) -> Option<u32> {
         Some(self.last?.0.wrapping_add(1 << 30))
     }
 
-    /// Whether the peer was told anything.
+    /// Whether a window was advertised.
     pub fn is_told(&self) -> bool {
         self.end.is_some()
     }
 
-    /// The sequence number with which smoltcp accepts the acknowledgement of a segment that
-    /// is behind the window, if it is. `queued` bytes wait for the program.
+    /// Returns the sequence number with which smoltcp accepts the acknowledgement of a segment
+    /// beyond the window; none if the segment is within it. `queued` bytes wait for the program.
     pub fn accepts_at(&self, segment: &Segment, queued: usize) -> Option<u32> {
         let next = self.start?.wrapping_add(queued as u32);
         // Sequence numbers are compared modulo 2^32.
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// A window of which the SYN had this sequence number, and both sides scale, or not.
+    /// Creates a window after a SYN with this sequence number, with or without scaling.
     fn window(first: u32, scales: bool) -> Window {
         let mut window = Window::default();
         let syn = Segment {
@@ -128,13 +128,13 @@ mod tests {
             let mut window = window(first, true);
             assert_eq!(window.accepts_at(&segment(at(999), 4), 0), None);
             assert_eq!(window.accepts_at(&segment(at(1000), 4), 0), Some(at(0)));
-            // 500 bytes came, of which the program has taken 100; 3 units are left.
+            // 500 bytes arrived and the program read 100 of them; 3 units remain.
             window.tell(told(at(500), 3));
             window.take(100);
             assert_eq!(window.accepts_at(&segment(at(523), 0), 400), None);
             assert_eq!(window.accepts_at(&segment(at(524), 0), 400), Some(at(500)));
             assert_eq!(window.accepts_at(&segment(at(100), 50), 400), None);
-            // The end moved back, and all that was asked for came.
+            // The edge moved back, and all bytes up to the old edge arrived.
             window.tell(told(at(524), 0));
             assert_eq!(window.accepts_at(&segment(at(524), 0), 424), None);
             assert_eq!(window.accepts_at(&segment(at(524), 4), 424), Some(at(524)));

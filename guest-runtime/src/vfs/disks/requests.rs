@@ -1,4 +1,4 @@
-//! The requests of one disk: who asked for them, which the device has, and what came of them.
+//! The requests of one disk: their owners, states and results.
 
 use super::{Disk, SECTOR};
 use crate::errno::Errno;
@@ -6,36 +6,36 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// What a disk is asked for. Places and counts are sectors.
+/// A request to a disk. Positions and counts are in sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// Contents.
+    /// Read contents.
     Read {
-        /// The first.
+        /// First sector.
         sector: u64,
-        /// How many.
+        /// Number of sectors.
         count: usize,
     },
-    /// New contents.
+    /// Write contents.
     Write {
-        /// The first.
+        /// First sector.
         sector: u64,
-        /// How many.
+        /// Number of sectors.
         count: usize,
     },
-    /// What was written to be durable.
+    /// Make earlier writes durable.
     Flush,
-    /// To forget contents.
+    /// Discard contents.
     Discard {
-        /// The first.
+        /// First sector.
         sector: u64,
-        /// How many.
+        /// Number of sectors.
         count: usize,
     },
 }
 
 impl Request {
-    /// The sectors whose contents it changes.
+    /// The sectors that the request changes.
     fn changes(self) -> Range<u64> {
         match self {
             Self::Write { sector, count } | Self::Discard { sector, count } => {
@@ -46,24 +46,24 @@ impl Request {
     }
 }
 
-/// How far a request has come.
+/// The state of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// The device has it.
+    /// In flight.
     Runs,
-    /// The device reads a sector, of which these bytes are replaced then: the first, and how
-    /// many. They are in the buffer, a sector further on.
+    /// A sector is being read, of which these bytes are replaced: the first, and the count. The new
+    /// bytes are one sector further on in the buffer.
     Fills(usize, usize),
-    /// The device has given it back.
+    /// Completed.
     Done(Result<(), Errno>),
 }
 
 #[derive(Debug)]
 struct Job {
-    /// The task that asks for it; none: it does not any more.
+    /// The task that waits for the request; none if it no longer does.
     owner: Option<u32>,
     request: Request,
-    /// Where its data is, while there is some.
+    /// The slot of its data, while there is one.
     slot: Option<u16>,
     state: State,
 }
@@ -85,11 +85,11 @@ pub(super) struct Requests {
     jobs: Vec<Job>,
     /// Slots without a request.
     free: Vec<u16>,
-    /// Requests that the device has.
+    /// Number of requests in flight.
     running: usize,
-    /// Tasks that could not make a request.
+    /// Tasks that could not submit a request.
     waiting: Vec<u32>,
-    /// Tasks for which something was done.
+    /// Tasks whose requests have made progress.
     woken: Vec<u32>,
 }
 
@@ -109,10 +109,9 @@ impl Requests {
         &*self.disk
     }
 
-    /// Makes a request for `owner`, unless there is one. `fill` puts data into the buffer; its
-    /// result is how the request starts, and what the device is asked for first. Result: false
-    /// if it has to wait for others, since all slots are in use, or they change the same
-    /// sectors.
+    /// Submits a request for `owner`, unless the same one exists. `fill` puts data into the buffer,
+    /// and returns the first state and the first request to the device. Returns false if the task
+    /// must wait: all slots are in use, or another request changes the same sectors.
     pub fn begin(
         &mut self,
         owner: u32,
@@ -147,8 +146,8 @@ impl Requests {
 
     fn take_slot(&mut self, owner: u32) -> Option<u16> {
         if self.free.is_empty() && self.running == 0 {
-            // All have data for tasks that do not come for it: they may be stopped. One that
-            // does will ask again.
+            // All slots hold completions for tasks that do not fetch them, perhaps because they are
+            // stopped. Drop one: its task will submit the request again.
             let is_kept = |job: &Job| job.slot.is_some() && job.owner != Some(owner);
             let job = self.jobs.iter().position(is_kept)?;
             return self.jobs.swap_remove(job).slot;
@@ -161,21 +160,21 @@ impl Requests {
         self.woken.append(&mut self.waiting);
     }
 
-    /// Lets the device see requests.
+    /// Makes submitted requests visible to the device.
     pub fn publish(&mut self) {
         self.disk.publish();
     }
 
-    /// Whether a request of `owner` is done.
+    /// Whether a request of `owner` is complete.
     pub fn is_done(&self, owner: u32, request: Request) -> bool {
         let mut jobs = self.jobs.iter();
         jobs.any(|job| job.is(owner, request) && job.is_done())
     }
 
-    /// Ends a request of `owner` that is done; `copy` gets what was read.
+    /// Ends a completed request of `owner`; `copy` receives the data that was read.
     ///
     /// # Errors
-    /// `EAGAIN` if it is not; the device's.
+    /// `EAGAIN` if the request is not complete; the error of the device.
     pub fn finish(
         &mut self,
         owner: u32,
@@ -195,18 +194,18 @@ impl Requests {
         }
     }
 
-    /// Whether the device has requests.
+    /// Whether requests are in flight.
     pub fn is_busy(&self) -> bool {
         self.running > 0
     }
 
-    /// Whether it has given one back that was not looked at.
+    /// Whether there are completions that were not processed.
     #[inline]
     pub fn is_pending(&self) -> bool {
         self.running > 0 && self.disk.has_done()
     }
 
-    /// Looks at requests that the device has given back.
+    /// Processes completions.
     pub fn poll(&mut self) {
         self.disk.begin();
         let mut more = false;
@@ -248,17 +247,17 @@ impl Requests {
         }
     }
 
-    /// Asks for an interrupt when the next one is given back. Result: whether one is already.
+    /// Asks for an interrupt at the next completion. Returns whether there is one already.
     pub fn want_interrupt(&mut self) -> bool {
         self.disk.want_interrupt()
     }
 
-    /// Moves the tasks for which something was done since the last time.
+    /// Moves the tasks whose requests have made progress since the last call to `to`.
     pub fn take_woken(&mut self, to: &mut Vec<u32>) {
         to.append(&mut self.woken);
     }
 
-    /// `owner` does not ask for its requests any more. The device still does them.
+    /// Drops the requests of `owner`. The device still completes those in flight.
     #[inline]
     pub fn forget(&mut self, owner: u32) {
         if !self.jobs.is_empty() || !self.waiting.is_empty() {

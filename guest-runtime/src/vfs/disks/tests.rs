@@ -1,4 +1,4 @@
-//! Disks whose device does requests when it is told to, in any order.
+//! Disks with a simulated device that completes requests in any order.
 
 use super::*;
 use std::cell::RefCell;
@@ -12,7 +12,7 @@ const SLOTS: u16 = 4;
 struct Device {
     contents: Vec<u8>,
     buffers: Vec<Vec<u8>>,
-    /// What it has to do, and has done.
+    /// Submitted requests, and results of completed ones.
     given: Vec<(u16, Request)>,
     done: Vec<(u16, Result<(), Errno>)>,
     flushes: usize,
@@ -29,7 +29,7 @@ impl Device {
         }))
     }
 
-    /// Does one of its requests.
+    /// Completes one request.
     fn work(&mut self, which: usize) {
         let (slot, request) = self.given.remove(which);
         let buffer = &mut self.buffers[usize::from(slot)];
@@ -49,7 +49,7 @@ impl Device {
     }
 }
 
-/// The guest's end of it, with the buffer that was asked for last.
+/// The driver's side of the device, with the buffer that was requested last.
 #[derive(Debug)]
 struct Driver(Rc<RefCell<Device>>, Vec<u8>);
 
@@ -114,7 +114,7 @@ fn disk() -> (Disks, Rc<RefCell<Device>>) {
 const ONE: u32 = 1;
 const TWO: u32 = 2;
 
-/// Makes a call again and again, as its task would, until it is done.
+/// Repeats a call, as its task would, until it returns a result other than `EAGAIN`.
 fn until_done<T>(
     disks: &mut Disks,
     device: &Rc<RefCell<Device>>,
@@ -123,7 +123,7 @@ fn until_done<T>(
     loop {
         match call(disks) {
             Err(Errno::EAGAIN) => {
-                // The last one first.
+                // Complete the last request first.
                 let last = device.borrow().given.len() - 1;
                 device.borrow_mut().work(last);
                 disks.poll();
@@ -157,7 +157,7 @@ fn long_transfers_are_several_requests() {
     let mut bytes = vec![0; 4 * MAX_LENGTH];
     assert_eq!(disks.read(0, ONE, 0, &mut bytes), Err(Errno::EAGAIN));
     assert_eq!(device.borrow().given.len(), usize::from(SLOTS));
-    // The first part counts: nothing can be given out before it.
+    // No data can be returned before the first part is complete.
     device.borrow_mut().work(1);
     disks.poll();
     assert_eq!(disks.take_woken(), [ONE]);
@@ -195,7 +195,7 @@ fn two_tasks_change_one_sector() {
     let (mut disks, device) = disk();
     assert_eq!(disks.write(0, ONE, 10, b"one"), Err(Errno::EAGAIN));
     assert_eq!(disks.write(0, TWO, 20, b"two"), Err(Errno::EAGAIN));
-    // The second one waits for the first, which reads the sector, then writes it.
+    // The second write waits for the first, which reads the sector and then writes it.
     assert_eq!(device.borrow().given.len(), 1);
     device.borrow_mut().work(0);
     disks.poll();
@@ -217,7 +217,7 @@ fn two_tasks_change_one_sector() {
 fn who_does_not_come_back_takes_nothing_from_others() {
     let (mut disks, device) = disk();
     let mut bytes = vec![0; 4 * MAX_LENGTH];
-    // One that is stopped when its data has come.
+    // A task that is stopped when its data arrives.
     assert_eq!(disks.read(0, ONE, 0, &mut bytes), Err(Errno::EAGAIN));
     assert_eq!(disks.read(0, TWO, 0, &mut bytes[..1]), Err(Errno::EAGAIN));
     for _ in 0..SLOTS {
@@ -227,7 +227,7 @@ fn who_does_not_come_back_takes_nothing_from_others() {
     assert!(disks.take_woken().contains(&TWO));
     let read = |disks: &mut Disks| disks.read(0, TWO, 0, &mut bytes[..1]);
     assert_eq!(until_done(&mut disks, &device, read), Ok(1));
-    // One that ends while the device works for it.
+    // A task that ends while its request is in flight.
     assert_eq!(disks.flush(0, TWO), Err(Errno::EAGAIN));
     disks.forget(TWO);
     assert!(disks.are_busy());

@@ -1,5 +1,5 @@
-//! The line discipline (`N_TTY`): what becomes of typed bytes on their way to the program,
-//! and of the program's on their way to the screen.
+//! The line discipline (`N_TTY`): processing of typed bytes for the program, and of the program's
+//! output for the screen.
 
 mod edit;
 mod screen;
@@ -12,65 +12,64 @@ use crate::signals::number::{SIGINT, SIGQUIT, SIGTSTP};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Longest line that can be edited, bytes, its end not counted (`MAX_CANON`).
+/// Longest line that can be edited, without its end, bytes (`MAX_CANON`).
 const MAX_LINE: usize = 4095;
-/// Bytes that wait in either direction before who writes them has to.
+/// Capacity of each direction, bytes; a writer to a full one must wait.
 const CAPACITY: usize = 64 << 10;
-/// Room that makes a side writable for `poll`, bytes.
+/// Free space at which `poll` reports a side as writable, bytes.
 const ROOM: usize = 256;
 /// Distance of tabulator stops, columns.
 const TAB: usize = 8;
 
-/// What a master in packet mode is told (`TIOCPKT_*`).
+/// Status bytes for a master in packet mode (`TIOCPKT_*`).
 pub mod packet {
-    /// What was typed was flushed.
+    /// The input queue was flushed.
     pub const FLUSH_READ: u8 = 1;
-    /// What was written was flushed.
+    /// The output queue was flushed.
     pub const FLUSH_WRITE: u8 = 2;
     /// Output was stopped.
     pub const STOP: u8 = 4;
-    /// Output goes on.
+    /// Output was restarted.
     pub const START: u8 = 8;
-    /// The characters that stop output are not the usual ones any more.
+    /// The characters that stop and start output are not ^S and ^Q any more.
     pub const NO_STOP: u8 = 0x10;
-    /// They are again.
+    /// The characters that stop and start output are ^S and ^Q again.
     pub const DO_STOP: u8 = 0x20;
 }
 
 const ALERT: u8 = 0x07;
 const DELETE: u8 = 0x7f;
 
-/// The bytes between the two sides of a terminal.
+/// The queues and settings between the two sides of a terminal.
 #[derive(Debug, Default)]
 pub struct Line {
     /// Settings.
     pub termios: Termios,
-    /// Typed, and for the program to read.
+    /// Typed bytes that the program can read.
     ready: VecDeque<u8>,
-    /// Bytes that were ever taken out of `ready`.
+    /// Number of bytes that were ever removed from `ready`.
     taken: u64,
-    /// Where lines end, counted as `taken` is: in canonical mode a read gives no more than
-    /// one.
+    /// Ends of lines, on the scale of `taken`: in canonical mode a read returns at most one line.
     ends: VecDeque<u64>,
-    /// The line that is being typed.
+    /// The line that is being edited.
     edited: Vec<u8>,
     /// Column where `edited` starts on the screen.
     start: usize,
-    /// The next byte has no meaning (`VLNEXT`).
+    /// The next byte is literal (`VLNEXT`).
     literal: bool,
-    /// For the screen.
+    /// Bytes for the screen.
     screen: VecDeque<u8>,
     /// Column of the cursor.
     column: usize,
-    /// Output waits (`VSTOP`, `tcflow`).
+    /// Output is stopped (`VSTOP`, `tcflow`).
     stopped: bool,
-    /// What has happened that a master in packet mode was not told: a set of [`packet`].
+    /// Status bits for a master in packet mode that it has not read: a set of [`packet`].
     news: u8,
 }
 
 impl Line {
-    /// Takes typed bytes, as many as there is room for; the result is how many, and the
-    /// signals that they mean for the foreground process group.
+    /// Processes typed bytes, as many as there is room for. Returns their number, and the signals
+    /// for the foreground process group.
     ///
     /// # Errors
     /// `EAGAIN` if there is no room, `ENOMEM`.
@@ -78,7 +77,7 @@ impl Line {
         let mut signals = Vec::new();
         let mut done = 0;
         while done < bytes.len() && self.ready.len() + self.edited.len() < CAPACITY {
-            // One byte gives at most a line.
+            // One byte adds at most one line.
             self.ready
                 .try_reserve(MAX_LINE + 1)
                 .and_then(|()| self.screen.try_reserve(4 * (MAX_LINE + 1)))
@@ -92,7 +91,7 @@ impl Line {
         }
     }
 
-    /// Whether bytes can be typed.
+    /// Whether there is room for typed bytes.
     pub fn takes_input(&self) -> bool {
         self.ready.len() + self.edited.len() + ROOM <= CAPACITY
     }
@@ -161,8 +160,8 @@ impl Line {
         self.termios.has_local(local::ISIG).then_some(found.1)
     }
 
-    /// Bytes that a read of `wanted` bytes gives now; none if it has to wait. What is
-    /// there counts even if it is less than the settings ask for if `at_once`.
+    /// The number of bytes that a read of `wanted` bytes returns now; none if the read must wait.
+    /// With `at_once`, fewer bytes than `VMIN` are enough.
     pub fn available(&self, wanted: usize, at_once: bool) -> Option<usize> {
         if self.termios.has_local(local::ICANON) {
             let end = self.ends.front()?;
@@ -179,7 +178,7 @@ impl Line {
         }
     }
 
-    /// Whether the program can read without waiting, as `poll` sees it.
+    /// Whether `poll` reports that the program can read.
     pub fn is_readable(&self) -> bool {
         match self.termios.raw_read() {
             _ if self.termios.has_local(local::ICANON) => !self.ends.is_empty(),
@@ -188,7 +187,7 @@ impl Line {
         }
     }
 
-    /// Bytes that wait for the program.
+    /// Number of bytes that the program can read.
     pub fn input_length(&self) -> usize {
         match self.termios.has_local(local::ICANON) {
             true => self
@@ -199,7 +198,7 @@ impl Line {
         }
     }
 
-    /// Takes bytes off for the program, after [`available`](Self::available) said how many.
+    /// Removes bytes for the program; [`available`](Self::available) has returned their number.
     pub fn take_input(&mut self, to: &mut [u8]) -> usize {
         let count = take(&mut self.ready, to);
         self.taken += count as u64;
@@ -215,7 +214,7 @@ impl Line {
         let (before, after) = (canonical(&self.termios), canonical(&termios));
         let stops = stops_as_usual(&termios);
         if stops != stops_as_usual(&self.termios) {
-            // The one takes the place of the other.
+            // The two bits exclude each other.
             self.news &= !(packet::NO_STOP | packet::DO_STOP);
             self.tell(if stops {
                 packet::DO_STOP
@@ -232,12 +231,12 @@ impl Line {
             self.ends.clear();
             self.literal = false;
         } else if !before && after && !self.ready.is_empty() {
-            // What was typed before is a line.
+            // The bytes that were typed before become a line.
             self.end_line();
         }
     }
 
-    /// Forgets what was typed and not read.
+    /// Discards typed bytes that were not read.
     pub fn flush_input(&mut self) {
         self.taken += self.ready.len() as u64;
         self.ready.clear();
@@ -246,12 +245,12 @@ impl Line {
         self.literal = false;
     }
 
-    /// Forgets what was written and not shown.
+    /// Discards output that was not shown.
     pub fn flush_output(&mut self) {
         self.screen.clear();
     }
 
-    /// Stops output, or lets it go on.
+    /// Stops or restarts output.
     pub fn stop(&mut self, stopped: bool) {
         if core::mem::replace(&mut self.stopped, stopped) != stopped {
             self.news &= !(packet::STOP | packet::START);
@@ -259,22 +258,22 @@ impl Line {
         }
     }
 
-    /// Notes something for a master in packet mode.
+    /// Records status bits for a master in packet mode.
     pub fn tell(&mut self, news: u8) {
         self.news |= news;
     }
 
-    /// Whether there is something to tell.
+    /// Whether there are unread status bits.
     pub fn has_news(&self) -> bool {
         self.news != 0
     }
 
-    /// Takes what there is to tell.
+    /// Takes the status bits.
     pub fn take_news(&mut self) -> u8 {
         core::mem::take(&mut self.news)
     }
 
-    /// Types the character with this meaning on the other side (`tcflow`).
+    /// Sends the character with this meaning to the other side (`tcflow`).
     pub fn send(&mut self, meaning: usize) {
         let byte = self.termios.characters[meaning];
         if byte != 0 {
@@ -291,7 +290,7 @@ fn take(from: &mut VecDeque<u8>, to: &mut [u8]) -> usize {
     count
 }
 
-/// Whether ^S and ^Q stop output and let it go on.
+/// Whether ^S and ^Q stop and start output.
 fn stops_as_usual(settings: &Termios) -> bool {
     const STOP: u8 = 0x13;
     const START: u8 = 0x11;

@@ -1,8 +1,8 @@
 //! Pseudo-terminals: `/dev/ptmx` and `/dev/pts`.
 //!
-//! A pair has a number, which is the name of its slave's node in `/dev/pts`. It exists as
-//! long as one of its sides is open; the node goes with the master. What happens to a
-//! pair may mean signals: they are collected, since only the kernel knows processes.
+//! The number of a pair is the name of its slave's node in `/dev/pts`. A pair exists while one of
+//! its sides is open; the node is removed when the master is closed. Events on a pair may send
+//! signals. They are collected here, because only the kernel knows the processes.
 
 pub mod line;
 pub mod termios;
@@ -31,10 +31,10 @@ const GROUP: u32 = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PtyId(pub u32);
 
-/// What a device node is, if it has to do with pseudo-terminals.
+/// Kinds of device nodes for pseudo-terminals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Node {
-    /// `/dev/ptmx`: opening it makes a pair and gives its master.
+    /// `/dev/ptmx`: opening it creates a pair and opens its master.
     Multiplexer,
     /// A slave.
     Slave(PtyId),
@@ -54,7 +54,7 @@ impl Node {
     }
 }
 
-/// A signal that something on a terminal means.
+/// A signal that a terminal sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TerminalSignal {
     /// For a process group.
@@ -63,44 +63,43 @@ pub enum TerminalSignal {
     Process(u32, u8),
 }
 
-/// A pair.
+/// A pseudo-terminal pair.
 #[derive(Debug)]
 pub struct Pty {
-    /// What lies between its sides.
+    /// The line discipline.
     pub line: Line,
     /// Size of the window.
     pub window: WindowSize,
-    /// Number of the session that it controls; 0: none.
+    /// Number of the session that the terminal controls; 0: none.
     pub session: u32,
     /// Foreground process group.
     pub foreground: u32,
-    /// The slave may not be opened yet (`TIOCSPTLCK`).
+    /// The slave is locked (`TIOCSPTLCK`).
     pub locked: bool,
-    /// The master is told what happens besides output (`TIOCPKT`).
+    /// Packet mode is on (`TIOCPKT`).
     packets: bool,
-    /// How often there was something new to read and to write, on the master's and the
-    /// slave's side.
+    /// Counters of new input and of new room for output, for the master and for the slave.
     edges: [[u32; 2]; 2],
-    /// The slave's node.
+    /// The inode of the slave's node.
     ino: Ino,
     /// The master is open.
     master: bool,
-    /// Open descriptions of the slave.
+    /// Number of open descriptions of the slave.
     slaves: u32,
-    /// The slave was opened since the pair was made.
+    /// The slave was opened at least once.
     was_opened: bool,
 }
 
-/// What one side of a pair can do, for `poll`.
+/// Readiness of one side of a pair, for `poll`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Readiness {
-    /// Reading does not wait.
+    /// Reading does not block.
     pub readable: bool,
-    /// Writing does not wait.
+    /// Writing does not block.
     pub writable: bool,
-    /// The other side is gone.
+    /// The other side is closed.
     pub hung_up: bool,
-    /// Something else than output is there to read.
+    /// There is a status byte to read (packet mode).
     pub urgent: bool,
 }
 
@@ -108,9 +107,9 @@ pub struct Readiness {
 #[derive(Debug, Default)]
 pub struct Ptys {
     pairs: Vec<Option<Box<Pty>>>,
-    /// Signals that nobody has sent yet. There is an entry in [`Vfs::changed`] for each.
+    /// Signals to send. There is an entry in [`Vfs::changed`] for each.
     pub signals: Vec<TerminalSignal>,
-    /// `/dev/pts` and `/dev/ptmx`.
+    /// The inodes of `/dev/pts` and `/dev/ptmx`.
     places: Option<[Ino; 2]>,
 }
 
@@ -118,7 +117,7 @@ const MASTER: usize = 0;
 const SLAVE: usize = 1;
 
 impl Ptys {
-    /// Where `/dev/pts` and `/dev/ptmx` are.
+    /// Sets the inodes of `/dev/pts` and `/dev/ptmx`.
     pub fn set_places(&mut self, directory: Ino, multiplexer: Ino) {
         self.places = Some([directory, multiplexer]);
     }
@@ -126,16 +125,16 @@ impl Ptys {
     /// A pair.
     ///
     /// # Errors
-    /// `EIO` if there is none of this number.
+    /// `EIO` if there is no pair with this number.
     pub fn get(&self, id: PtyId) -> Result<&Pty, Errno> {
         let pair = self.pairs.get(id.0 as usize).and_then(Option::as_deref);
         pair.ok_or(Errno::EIO)
     }
 
-    /// A pair, for changing.
+    /// A pair, mutably.
     ///
     /// # Errors
-    /// `EIO` if there is none of this number.
+    /// `EIO` if there is no pair with this number.
     pub fn get_mut(&mut self, id: PtyId) -> Result<&mut Pty, Errno> {
         let pair = self.pairs.get_mut(id.0 as usize);
         pair.and_then(Option::as_deref_mut).ok_or(Errno::EIO)
@@ -151,7 +150,7 @@ impl Ptys {
         Some(PtyId(index as u32))
     }
 
-    /// A number that is free: nobody has either side open.
+    /// A free number: neither side of such a pair is open.
     fn free_number(&self) -> Result<PtyId, Errno> {
         let is_free = |pair: &Option<Box<Pty>>| {
             pair.as_deref()
@@ -165,7 +164,7 @@ impl Ptys {
         }
     }
 
-    /// A description is open: of a side of a pair, or of something else.
+    /// Counts an open description, if it is of a side of a pair.
     pub(super) fn opened(&mut self, object: &Object) {
         match *object {
             Object::Master(id) => {
@@ -185,7 +184,7 @@ impl Ptys {
 }
 
 impl Pty {
-    /// What a side can do; `is_master` says which.
+    /// The readiness of a side, selected by `is_master`.
     #[must_use]
     pub fn readiness(&self, is_master: bool) -> Readiness {
         if is_master {
@@ -206,7 +205,7 @@ impl Pty {
         }
     }
 
-    /// How often there was something new to read and to write on a side.
+    /// Counters of new input and of new room for output, of a side.
     #[must_use]
     pub fn edges(&self, is_master: bool) -> [u32; 2] {
         self.edges[if is_master { MASTER } else { SLAVE }]
@@ -218,7 +217,7 @@ impl Pty {
         self.packets
     }
 
-    /// Puts the master into packet mode or out of it.
+    /// Turns packet mode on or off.
     pub fn set_packets(&mut self, on: bool) {
         if on && !self.packets {
             self.line.take_news();
@@ -226,7 +225,7 @@ impl Pty {
         self.packets = on;
     }
 
-    /// The master's side is closed: the slave reads the end and cannot write.
+    /// Whether the master is closed: the slave then reads end of file, and cannot write.
     #[must_use]
     pub fn is_hung_up(&self) -> bool {
         !self.master
@@ -234,7 +233,7 @@ impl Pty {
 }
 
 impl Vfs {
-    /// Makes a pair: its master, not open yet.
+    /// Creates a pair; returns its master, which is not open yet.
     ///
     /// # Errors
     /// `ENOSPC` if there are too many (4096), or without memory for the node.
@@ -248,12 +247,12 @@ impl Vfs {
         };
         let root = &Credentials::root();
         if let Some(old) = self.fs.lookup(directory, place.name, process)? {
-            // Of a master that could not be opened.
+            // The node is of a master that could not be opened.
             self.fs.unlink(place, old, root)?;
         }
         let rdev = device_number(SLAVE_MAJOR, u64::from(id.0));
         let node = NewInode::node(S_IFCHR | 0o620, rdev);
-        // Nobody but root may write in the directory.
+        // Only root may write in the directory.
         let node = self.fs.create(place, node, root)?;
         let inode = self.fs.inode_mut(node)?;
         (inode.uid, inode.gid) = (process.who.uid, GROUP);
@@ -277,8 +276,8 @@ impl Vfs {
         Ok(Object::Master(id))
     }
 
-    /// Opens a slave. It becomes the controlling terminal of a session's leader that has
-    /// none, unless `O_NOCTTY` is in `flags`.
+    /// Opens a slave. It becomes the controlling terminal of a session leader without one, unless
+    /// `flags` contains `O_NOCTTY`.
     ///
     /// # Errors
     /// `EIO` if there is no such pair, its master is closed, or it is locked.
@@ -301,7 +300,7 @@ impl Vfs {
         Ok(Object::Slave(id))
     }
 
-    /// A description of the slave of a pair (`TIOCGPTPEER`).
+    /// Opens the slave of a pair (`TIOCGPTPEER`).
     ///
     /// # Errors
     /// As `open_slave`.
@@ -311,7 +310,7 @@ impl Vfs {
         Ok(OpenFile::new(self.ptys.get(id)?.ino, kept, object))
     }
 
-    /// The inode under which tasks wait for a side of a pair; none for other objects.
+    /// The inode that tasks wait on for a side of a pair; none for other objects.
     pub(super) fn pty_inode(&self, object: &Object) -> Option<Ino> {
         match *object {
             Object::Master(_) => self.ptys.places.map(|[_, ptmx]| ptmx),
@@ -320,8 +319,8 @@ impl Vfs {
         }
     }
 
-    /// Something happened on a pair that both sides may wait for; `reads` and `writes`
-    /// are the sides that have something new to read and to write.
+    /// Reports a change that both sides may wait for. `reads` and `writes` are the sides with new
+    /// input and with new room for output.
     fn pty_changed(&mut self, id: PtyId, reads: Option<usize>, writes: Option<usize>) {
         let multiplexer = self.ptys.places.map(|[_, ptmx]| ptmx);
         let Ok(pair) = self.ptys.get_mut(id) else {
@@ -336,8 +335,8 @@ impl Vfs {
         self.changed.extend(multiplexer);
     }
 
-    /// Reads what the program has written, on the master's side; in packet mode behind a byte
-    /// that is 0, or else such a byte that tells what has happened.
+    /// Reads the program's output on the master's side. In packet mode the first byte is 0 before
+    /// output, or a status byte alone.
     ///
     /// # Errors
     /// `EAGAIN` if that would block, `EIO` if the slave was closed.
@@ -363,7 +362,7 @@ impl Vfs {
         Ok(done)
     }
 
-    /// Types on the master's side.
+    /// Types bytes on the master's side.
     ///
     /// # Errors
     /// `EAGAIN` if that would block, `ENOMEM`.
@@ -374,14 +373,14 @@ impl Vfs {
         let signals = signals.into_iter().filter(|_| foreground != 0);
         let signals = signals.map(|signal| TerminalSignal::Group(foreground, signal));
         self.ptys.signals.extend(signals);
-        // It may have been echoed, or have let output go on.
+        // The bytes may have been echoed, or may have restarted output.
         self.pty_changed(id, Some(SLAVE), Some(SLAVE));
         self.pty_changed(id, Some(MASTER), None);
         Ok(done)
     }
 
-    /// Reads what was typed, on the slave's side; what is there at once, however little it
-    /// is, if `at_once`. 0 if the master is closed.
+    /// Reads typed bytes on the slave's side; with `at_once`, any number of bytes is enough.
+    /// Returns 0 if the master is closed.
     ///
     /// # Errors
     /// `EAGAIN` if that would block.
@@ -417,10 +416,10 @@ impl Vfs {
         Ok(done)
     }
 
-    /// Changes what lies between the sides of a pair: who waits looks again.
+    /// Changes the line discipline of a pair, and wakes the waiting tasks.
     ///
     /// # Errors
-    /// `EIO` if there is none of this number.
+    /// `EIO` if there is no pair with this number.
     pub fn change_line<T>(
         &mut self,
         id: PtyId,
@@ -432,10 +431,10 @@ impl Vfs {
         Ok(result)
     }
 
-    /// Changes the size of a window, which its foreground process group is told.
+    /// Changes the window size, and sends `SIGWINCH` to the foreground process group.
     ///
     /// # Errors
-    /// `EIO` if there is none of this number.
+    /// `EIO` if there is no pair with this number.
     pub fn set_window(&mut self, id: PtyId, window: WindowSize) -> Result<(), Errno> {
         let pair = self.ptys.get_mut(id)?;
         let foreground = pair.foreground;
@@ -447,7 +446,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// A description of a side is closed.
+    /// Counts a closed description of a side.
     pub(super) fn close_pty(&mut self, object: &Object) {
         match *object {
             Object::Master(id) => self.close_master(id),
@@ -461,7 +460,7 @@ impl Vfs {
         }
     }
 
-    /// The terminal is gone: the leader of its session is told, and its node removed.
+    /// Closes the master: sends signals to the session leader, and removes the node.
     fn close_master(&mut self, id: PtyId) {
         let Ok(pair) = self.ptys.get_mut(id) else {
             return;
@@ -482,7 +481,7 @@ impl Vfs {
                 directory,
                 name: name.as_bytes(),
             };
-            // Gone already, if somebody has removed it.
+            // The removal fails if the node was already removed.
             let _ = self.fs.unlink(place, ino, &Credentials::root());
         }
     }

@@ -2,21 +2,21 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Settings of a terminal.
+/// The settings of a terminal.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Termios {
-    /// What is done to input ([`input`]).
+    /// Input flags ([`input`]).
     pub input: u32,
-    /// What is done to output ([`output`]).
+    /// Output flags ([`output`]).
     pub output: u32,
-    /// Speed and framing, which nothing here has.
+    /// Speed and framing, which have no effect.
     pub control: u32,
     /// Editing, echo and signals ([`local`]).
     pub local: u32,
     /// Line discipline: 0, the only one.
     pub line: u8,
-    /// Characters with a meaning ([`character`]).
+    /// Special characters ([`character`]).
     pub characters: [u8; 19],
 }
 
@@ -88,7 +88,7 @@ pub mod character {
 }
 
 impl Default for Termios {
-    /// Those of a new pseudo-terminal: `tty_std_termios` of Linux.
+    /// The settings of a new pseudo-terminal: `tty_std_termios` of Linux.
     fn default() -> Self {
         use input::{ICRNL, IXON};
         use local::{ECHO, ECHOCTL, ECHOE, ECHOK, ECHOKE, ICANON, IEXTEN, ISIG};
@@ -113,7 +113,7 @@ impl Termios {
         self.input & bit != 0
     }
 
-    /// Whether a bit of `c_oflag` is set, and output is processed at all.
+    /// Whether a bit of `c_oflag` is set, and `OPOST` too.
     #[must_use]
     pub fn has_output(&self, bit: u32) -> bool {
         self.output & output::OPOST != 0 && self.output & bit != 0
@@ -125,20 +125,20 @@ impl Termios {
         self.local & bit != 0
     }
 
-    /// Whether `byte` is the character with this meaning; 0 stands for none.
+    /// Whether `byte` is the special character with this meaning; 0 means that none is set.
     #[must_use]
     pub fn is(&self, byte: u8, meaning: usize) -> bool {
         byte != 0 && self.characters[meaning] == byte
     }
 
-    /// As [`is`](Self::is), for the meanings that `IEXTEN` adds.
+    /// As [`is`](Self::is), for the characters that need `IEXTEN`.
     #[must_use]
     pub fn is_extended(&self, byte: u8, meaning: usize) -> bool {
         self.has_local(local::IEXTEN) && self.is(byte, meaning)
     }
 
-    /// Bytes that a raw read waits for (`VMIN`), and the tenths of a second that it waits
-    /// at most for the next one (`VTIME`; 0: for ever).
+    /// Bytes that a raw read waits for (`VMIN`), and the longest time that it waits for the next
+    /// byte (`VTIME`), tenths of a second; 0: no limit.
     #[must_use]
     pub fn raw_read(&self) -> (usize, u64) {
         let [least, time] = [character::VMIN, character::VTIME].map(|c| self.characters[c]);

@@ -51,8 +51,7 @@ fn duplicates_share_their_description() {
     assert_eq!(m.read(21, 2).unwrap(), b"o\n");
 }
 
-/// What keeps the name of a description that was closed does not meet a later one in its place:
-/// an interest of epoll did, and reported the events of another file.
+/// A number that outlives its description does not refer to a later description in the same slot.
 #[test]
 fn a_closed_description_is_no_later_one() {
     let mut m = Machine::sample();
@@ -81,7 +80,7 @@ fn pipes() {
         m.read(read, 11).unwrap(),
         [[1; 10].as_slice(), &[2]].concat()
     );
-    // Less than PIPE_BUF is free: a small write is all or nothing.
+    // Less than `PIPE_BUF` bytes are free: a small write writes all or nothing.
     assert_eq!(m.write(write, &[3; PIPE_BUF]), Err(Errno::EAGAIN));
     assert_eq!(m.read(read, 2 * CAPACITY).unwrap().len(), CAPACITY - 11);
     assert_eq!(m.write(read, b"x"), Err(Errno::EBADF));

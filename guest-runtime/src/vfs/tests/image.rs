@@ -113,7 +113,7 @@ fn a_damaged_inode_costs_an_error_only() {
 fn a_directory_has_one_parent() {
     let node = Node::Dir(vec![("d", Node::Dir(vec![("e", Node::Dir(vec![]))]))]);
     let mut bytes = image(&node);
-    // `e` says that the root is its parent: as a cycle would have to.
+    // `e` names the root as its parent, as in a cycle of directories.
     let parent = field(2, 36);
     bytes[parent..parent + 4].fill(0);
     let mut m = Machine::new(Some(tree(bytes)), LIMIT);

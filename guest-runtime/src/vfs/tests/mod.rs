@@ -1,7 +1,8 @@
-//! Tests of the VFS: a writer of small images, and a short form of the calls.
+//! Tests of the VFS: a writer of small images, and short forms of the calls.
 
 mod data;
 mod descriptors;
+mod epoll;
 mod image;
 mod model;
 mod names;
@@ -32,7 +33,7 @@ pub enum Node {
     Dir(Vec<(&'static str, Node)>),
     File(Vec<u8>),
     Link(&'static str),
-    /// Another name of the file that was written with this name before.
+    /// Another name of the file that was written under this name.
     Hard(&'static str),
 }
 
@@ -53,7 +54,7 @@ struct Writer {
     named: Vec<(&'static str, u32)>,
 }
 
-/// Where inode data starts in an image that [`image`] makes.
+/// Start of inode data in an image of [`image`].
 const DATA: u64 = 1 << 20;
 
 impl Writer {
@@ -105,7 +106,7 @@ impl Writer {
     }
 }
 
-/// The bytes of an image.
+/// Returns the bytes of an image.
 pub fn image(root: &Node) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.add(root, 0);
@@ -154,13 +155,13 @@ pub fn tree(bytes: Vec<u8>) -> Tree {
     Tree::new(Vec::leak(bytes)).expect("a good image")
 }
 
-/// A clock that never stands still.
+/// A clock that advances with each reading.
 pub fn clock() -> u64 {
     static NOW: AtomicU64 = AtomicU64::new(2_000_000_000_000_000_000);
     NOW.fetch_add(1000, Ordering::Relaxed)
 }
 
-/// Outside world of a test: input that ends, output that is kept.
+/// The environment of a test: input that ends, output that is kept.
 #[derive(Default)]
 pub struct World {
     pub input: Vec<u8>,
@@ -235,7 +236,7 @@ impl Machine {
             .resolve(&self.process, AT_FDCWD, path.as_bytes(), options)
     }
 
-    /// The inode at `path`, a link in the last place not followed.
+    /// The inode at `path`; a symbolic link in the last component is not followed.
     pub fn at(&mut self, path: &str) -> Result<Ino, Errno> {
         self.resolve(path, false)?.existing()
     }
@@ -321,7 +322,7 @@ impl Machine {
         self.vfs.write(id, None, bytes, &mut self.world)
     }
 
-    /// Everything in a file.
+    /// Returns the contents of a file.
     pub fn contents(&mut self, path: &str) -> Result<Vec<u8>, Errno> {
         let ino = self.resolve(path, true)?.existing()?;
         let data = self.vfs.fs.inode(ino)?.data()?;

@@ -129,7 +129,7 @@ fn step(m: &mut Machine, model: &mut Model, random: &mut Random) {
     }
 }
 
-/// Checks everything below `path`; the result is the number of names.
+/// Checks everything below `path`; returns the number of names.
 fn compare(m: &mut Machine, model: &Model, path: &str) -> usize {
     let listed = m.list(if path.is_empty() { "/" } else { path }).unwrap();
     let mut count = 0;

@@ -119,7 +119,7 @@ fn renaming() {
     m.rename("/etc", "/empty", replace).unwrap();
     assert_eq!(m.stat("/").unwrap().nlink, nlink - 1);
     assert_eq!(m.contents("/empty/motd").unwrap(), b"hello\n");
-    // Two names of one file: nothing happens.
+    // Both names refer to one file: nothing happens.
     m.rename("/empty/motd", "/empty/zmotd", replace).unwrap();
     assert_eq!(m.stat("/empty/motd").unwrap().nlink, 2);
 }
@@ -295,7 +295,7 @@ fn new_files_take_the_group_of_a_setgid_directory() {
     assert_eq!((below.gid, below.mode & S_ISGID), (77, S_ISGID));
 }
 
-/// As Linux's `inode_init_owner`: who is not in the group makes no program that runs as it.
+/// As `inode_init_owner` in Linux: a user outside the group cannot create a set-group-ID program.
 #[test]
 fn a_set_group_id_program_is_made_by_members_of_the_group() {
     let mut m = Machine::empty();

@@ -132,7 +132,7 @@ fn fifos() {
     assert_eq!(m.stat("/tmp/f").unwrap().mode & S_IFMT, S_IFIFO);
     let nonblocking = o::WRONLY | o::NONBLOCK;
     assert_eq!(m.open("/tmp/f", nonblocking, 0), Err(Errno::ENXIO));
-    // One that waits for its other end is there, so that the other side sees it.
+    // An open that waits for its other end already counts for the other side.
     let waiting = m.open("/tmp/f", o::RDONLY, 0).unwrap();
     let end = m.vfs.other_end(&m.process, waiting).unwrap();
     assert_eq!((end.open, end.opens), (false, 0));
@@ -162,7 +162,7 @@ fn the_terminal() {
         let link = m.at(&format!("/proc/self/fd/{stream}")).unwrap();
         let path = m.vfs.read_link(link, &m.process).unwrap();
         assert_eq!(path, b"/dev/console");
-        // What `ttyname` compares.
+        // `ttyname` compares these.
         let ino = m.process.fds.get(stream).unwrap().ino;
         assert_eq!(ino, m.at("/dev/console").unwrap());
     }

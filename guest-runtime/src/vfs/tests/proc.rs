@@ -185,7 +185,7 @@ fn directories() {
         cookie = at + 1;
     }
     assert_eq!(names, [b"0", b"1", b"2"]);
-    // Every name that is listed can be looked up.
+    // Every listed name can be looked up.
     for directory in ["/proc", "/proc/self", "/proc/sys", "/proc/sys/kernel"] {
         let ino = m.resolve(directory, true).unwrap().existing().unwrap();
         let node = Node::from_ino(ino).unwrap();

@@ -1,4 +1,4 @@
-//! Contents of files of volumes, also as memory that programs map.
+//! Contents of files of volumes, also as memory that programs can map.
 
 use super::super::fs::FileSystem;
 use super::super::inode::Kind;
@@ -43,7 +43,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// `fallocate`, with Linux's mode bits.
+    /// Reserves or frees space (`fallocate`) with Linux's mode bits.
     pub(in crate::vfs) fn volume_allocate(
         &mut self,
         ino: Ino,
@@ -56,7 +56,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Whether a file of a volume can be read, and written.
+    /// Checks that a file of a volume can be read, or written if `writes`.
     pub(in crate::vfs) fn volume_open(&mut self, ino: Ino, writes: bool) -> Result<(), Errno> {
         let flags = if writes { OPEN_WRITE } else { 0 };
         let args = [self.node(ino)?, flags, 0, 0, 0, 0];
@@ -94,7 +94,7 @@ impl FileSystem {
     /// The contents of a file of a volume as memory that programs can map.
     ///
     /// # Errors
-    /// The host's.
+    /// An error of the host.
     pub(in crate::vfs) fn volume_memory(
         &mut self,
         ino: Ino,
@@ -118,25 +118,25 @@ impl FileSystem {
         Ok(memory)
     }
 
-    /// The memory that programs have mapped of a file of a volume.
+    /// The memory of a file of a volume that programs have mapped.
     pub(in crate::vfs) fn mapped_volume(&self, ino: Ino) -> Option<Rc<SharedMemory>> {
         self.volume_inode(ino).ok()?.memory.upgrade()
     }
 
-    /// Writes what programs have stored to mapped files of volumes back to them.
+    /// Writes the stores of programs to mapped files of volumes back to the host.
     pub fn write_back_volumes(&self) {
         for (_, inode) in self.inodes_from(Ino(FIRST)) {
             if let Kind::Volume(inode) = &inode.kind
                 && let Some(memory) = inode.memory.upgrade()
             {
-                // Nobody is left to be told that it failed.
+                // No program is left to report an error to.
                 let _ = memory.write_back(0..u64::MAX);
             }
         }
     }
 
-    /// Writes a file of a volume at `offset`, or at its end. Result: bytes written, and
-    /// the position behind them.
+    /// Writes a file of a volume at `offset`, or at its end. Returns the number of bytes written,
+    /// and the position after them.
     pub(in crate::vfs) fn volume_write(
         &mut self,
         ino: Ino,
@@ -175,7 +175,7 @@ impl FileSystem {
         Ok((done, at))
     }
 
-    /// Next data or hole of a file of a volume.
+    /// The next data or hole of a file of a volume.
     pub(in crate::vfs) fn volume_seek(
         &self,
         ino: Ino,

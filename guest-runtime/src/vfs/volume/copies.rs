@@ -1,5 +1,5 @@
-//! Copies of files of volumes that programs execute: their contents stay as they are,
-//! whatever becomes of the files, and the host makes translations of them.
+//! Copies of files of volumes that programs execute. Their contents do not change when the files
+//! do, and the host translates them.
 
 use super::super::fs::FileSystem;
 use super::super::inode::Kind;
@@ -9,11 +9,11 @@ use hartline_abi::call::COPY_INODES;
 use hartline_abi::volume::Operation;
 
 impl FileSystem {
-    /// Has the host copy a file of a volume as it is. Result: what the copy is called in
+    /// Makes the host copy a file of a volume. Returns the number of the copy for
     /// [`origin_bytes`](Self::origin_bytes).
     ///
     /// # Errors
-    /// The host's.
+    /// An error of the host.
     pub fn volume_copy(&mut self, ino: Ino) -> Result<u32, Errno> {
         let args = [self.node(ino)?, 0, 0, 0, 0, 0];
         let answer = self.ask(Operation::Copy, args, &[], &mut [])?;
@@ -21,14 +21,14 @@ impl FileSystem {
         number.checked_add(COPY_INODES).ok_or(Errno::EIO)
     }
 
-    /// Makes the contents of a copy known.
+    /// Adds the contents of a copy.
     pub fn add_copy(&mut self, origin: u32, bytes: &'static [u8]) {
         if let Some(volumes) = &mut self.volumes {
             volumes.copies.insert(origin, bytes);
         }
     }
 
-    /// Says which copy is executed instead of a file of a volume.
+    /// Sets the copy that is executed instead of a file of a volume.
     pub fn set_copy(&mut self, ino: Ino, origin: Option<u32>) {
         if let Ok(inode) = self.inode_mut(ino)
             && let Kind::Volume(inode) = &mut inode.kind

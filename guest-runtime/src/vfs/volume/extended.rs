@@ -1,4 +1,4 @@
-//! Extended attributes of files of volumes: those of the host's files.
+//! Extended attributes of files of volumes, which are stored with the host's files.
 
 use super::super::fs::FileSystem;
 use super::super::types::Ino;
@@ -42,7 +42,7 @@ impl FileSystem {
             .map(|_| ())
     }
 
-    /// Names, each with its NUL.
+    /// The names, each with its NUL.
     pub(in crate::vfs) fn volume_extended_names(&self, ino: Ino) -> Result<Vec<u8>, Errno> {
         self.extended_data(Operation::ListExtended, ino, b"")
     }

@@ -1,8 +1,8 @@
-//! Files of the host: inodes that are nodes of a volume ([`hartline_abi::volume`]). Here
-//! is the table of those that are known, and their attributes.
+//! Files of the host: inodes that are nodes of a volume ([`hartline_abi::volume`]). This module
+//! contains the table of loaded inodes, and their attributes.
 //!
-//! Nothing of their contents is kept here but what is mapped. Attributes are those of the
-//! last answer. Inodes that nobody uses are forgotten when there are many.
+//! Contents are kept only if they are mapped. Attributes are from the host's last answer. When
+//! there are many inodes without users, they are forgotten.
 
 mod contents;
 mod copies;
@@ -28,22 +28,22 @@ use hartline_abi::volume::{
     Answer, NodeAttributes, OWNER_KEEP, Operation, ROOT_READ_ONLY, TIME_KEEP, TIME_NOW,
 };
 
-/// Inodes of volumes are from here; the rest is the node's number.
+/// First inode number of volumes; the difference is the node's number.
 const FIRST: u64 = 1 << 56;
 /// Major number of the devices of volumes; the minor number is the volume's.
 const MAJOR: u64 = 259;
-/// Inodes without users that are kept for the next path through them.
+/// Most inodes without users that are kept for later lookups.
 const MAX_UNUSED: usize = 1024;
-/// Inodes that a path resolution may just have found.
+/// Lookups for which an unused inode is kept, because a path resolution may just have found it.
 const RECENT: u64 = 512;
 
-/// The way to the host.
+/// The connection to the host.
 pub trait Transport: core::fmt::Debug {
-    /// Makes a request with the parts of `data` one after the other; as many bytes as the
-    /// result says are copied to `into`, if they fit.
+    /// Makes a request with the concatenated parts of `data`. Copies as many bytes as the result
+    /// says to `into`, if they fit.
     ///
     /// # Errors
-    /// What the host answered.
+    /// The error that the host returned.
     fn call(
         &self,
         operation: Operation,
@@ -52,54 +52,55 @@ pub trait Transport: core::fmt::Debug {
         into: &mut [u8],
     ) -> Result<Answer, Errno>;
 
-    /// How many requests there may be besides, for which tasks wait.
+    /// Number of slots for asynchronous requests, which tasks wait for.
     fn places(&self) -> usize;
 
-    /// Makes a request in one of these places, which is free.
+    /// Submits a request in a free slot.
     fn give(&self, place: usize, operation: Operation, args: [u64; 6]);
 
-    /// Whether a request is answered.
+    /// Whether the request in a slot is complete.
     fn has_answer(&self, place: usize) -> bool;
 
-    /// Ends a request that is answered, as [`call`](Self::call) ends.
+    /// Ends a complete request, as [`call`](Self::call) does.
     ///
     /// # Errors
-    /// What the host answered.
+    /// The error that the host returned.
     fn take(&self, place: usize, into: &mut [u8]) -> Result<Answer, Errno>;
 
-    /// Answers are about to be looked at: later ones may interrupt.
+    /// Begins a batch of completions: the host need not interrupt for later ones.
     fn begin(&self);
 
-    /// The next answer is to interrupt. To be asked for before answers are looked at once more.
+    /// Asks for an interrupt at the next completion. The caller must check for completions
+    /// afterwards.
     fn want_interrupt(&self);
 }
 
-/// What an inode of a volume has beside the attributes that all have.
+/// The part of an inode that only inodes of volumes have.
 #[derive(Debug)]
 pub struct VolumeInode {
     /// Number of the volume.
     volume: u32,
     node: u64,
-    /// Nothing in its volume can be changed.
+    /// The volume is read-only.
     pub read_only: bool,
-    /// The copy that is executed instead of it.
+    /// The copy that is executed instead of the file.
     pub copy: Option<u32>,
     /// Inode number on the host, which programs see.
     pub host_ino: u64,
     /// Length, bytes.
     pub size: u64,
-    /// Units of 512 bytes.
+    /// Space in use, in units of 512 bytes.
     pub blocks: u64,
     /// Preferred I/O size, bytes.
     pub block_size: u32,
-    /// When it was looked up last, in lookups.
+    /// Time of the last lookup, counted in lookups.
     touched: u64,
-    /// What programs have mapped of it.
+    /// The memory of the file that programs have mapped.
     memory: Weak<SharedMemory>,
 }
 
 impl VolumeInode {
-    /// Tells programs that have the file mapped its length.
+    /// Sets the file length that mappings of the file see.
     fn show_size(&self) {
         if let Some(memory) = self.memory.upgrade() {
             memory.set_size(self.size);
@@ -111,31 +112,31 @@ impl VolumeInode {
 #[derive(Debug)]
 pub struct Volumes {
     transport: Rc<dyn Transport>,
-    /// Roots and their paths in the guest.
+    /// The roots of the volumes, and their paths in the guest.
     roots: Vec<(Ino, Vec<u8>)>,
-    /// Those in which nothing can be changed.
+    /// Numbers of read-only volumes.
     read_only: BTreeSet<u32>,
     /// Contents of copies of files.
     copies: BTreeMap<u32, &'static [u8]>,
     lookups: u64,
-    /// Inodes in the table.
+    /// Number of inodes in the table.
     known: usize,
 }
 
 impl Volumes {
-    /// Number and path of each volume, and whether nothing in it can be changed.
+    /// Number and path of each volume, and whether it is read-only.
     pub fn paths(&self) -> impl Iterator<Item = (u32, &[u8], bool)> {
         let paths = (0..).zip(self.roots.iter().map(|(_, path)| path.as_slice()));
         paths.map(|(number, path)| (number, path, self.read_only.contains(&number)))
     }
 }
 
-/// Whether an inode is one of a volume.
+/// Whether an inode belongs to a volume.
 pub fn is_volume(ino: Ino) -> bool {
     ino.0 >= FIRST
 }
 
-/// Whether a device number is that of a volume.
+/// Whether a device number belongs to a volume.
 pub fn is_volume_device(device: u64) -> bool {
     super::types::major(device) == MAJOR
 }
@@ -148,7 +149,7 @@ fn times(attributes: &NodeAttributes) -> [Timespec; 4] {
 }
 
 impl Inode {
-    /// Whether somebody has the file open or mapped.
+    /// Whether the file is open or mapped.
     fn is_in_use(&self) -> bool {
         let mapped = match &self.kind {
             Kind::Volume(inode) => inode.memory.strong_count() > 0,
@@ -176,10 +177,10 @@ impl Inode {
 }
 
 impl FileSystem {
-    /// Finds the volumes; the result is root and path of each, to be mounted there.
+    /// Opens the volumes; returns the root and the mount point of each.
     ///
     /// # Errors
-    /// The host's.
+    /// An error of the host.
     pub fn open_volumes(
         &mut self,
         transport: Rc<dyn Transport>,
@@ -230,7 +231,7 @@ impl FileSystem {
         volumes.transport.call(operation, args, data, into)
     }
 
-    /// The node of an inode.
+    /// The volume part of an inode.
     fn volume_inode(&self, ino: Ino) -> Result<&VolumeInode, Errno> {
         match &self.inode(ino)?.kind {
             Kind::Volume(inode) => Ok(inode),
@@ -248,7 +249,7 @@ impl FileSystem {
         Ok(self.volume_inode(ino)?.node)
     }
 
-    /// Makes a request about an inode that answers with its attributes.
+    /// Makes a request about an inode; the host answers with the inode's attributes.
     fn ask_node(
         &mut self,
         ino: Ino,
@@ -262,7 +263,7 @@ impl FileSystem {
         Ok(answer)
     }
 
-    /// Puts a node into the table, or renews its attributes.
+    /// Adds a node to the table, or updates its attributes.
     fn add_node(
         &mut self,
         volume: u32,
@@ -316,18 +317,18 @@ impl FileSystem {
         Ok(ino)
     }
 
-    /// Forgets an inode of a volume.
+    /// Removes an inode of a volume from the table.
     fn forget(&mut self, ino: Ino) {
         if let Some(Kind::Volume(inode)) = self.take(ino).map(|inode| inode.kind) {
             if let Some(volumes) = &mut self.volumes {
                 volumes.known -= 1;
             }
-            // Only fails for a node that the host does not know.
+            // This fails only for a node that the host does not know.
             let _ = self.ask(Operation::Forget, [inode.node, 0, 0, 0, 0, 0], &[], &mut []);
         }
     }
 
-    /// Forgets an inode that has lost its last user, unless it may be needed soon.
+    /// Removes an inode that has lost its last user, unless it may be needed soon.
     pub(in crate::vfs) fn drop_unused_node(&mut self, ino: Ino) {
         let gone = |inode: &Inode| inode.nlink == 0 && !inode.is_in_use();
         if self.inode(ino).is_ok_and(gone) {
@@ -336,7 +337,7 @@ impl FileSystem {
         }
     }
 
-    /// Before a path is resolved: forgets inodes that nobody uses, if there are many.
+    /// Removes inodes without users if there are many; called before a path is resolved.
     pub(in crate::vfs) fn trim_volumes(&mut self) {
         let Some(volumes) = &self.volumes else { return };
         if volumes.known <= MAX_UNUSED {
@@ -356,11 +357,11 @@ impl FileSystem {
         }
     }
 
-    /// Asks for the attributes of an inode, if it is one of a volume: others may have
-    /// changed it.
+    /// Updates the attributes of an inode if it belongs to a volume, because other processes of the
+    /// host may have changed it.
     ///
     /// # Errors
-    /// The host's.
+    /// An error of the host.
     pub fn refresh_volume(&mut self, ino: Ino) -> Result<(), Errno> {
         match is_volume(ino) {
             true => self
@@ -404,11 +405,11 @@ impl FileSystem {
         Ok(())
     }
 
-    /// The host's file system under a volume: block size, blocks, free blocks, free blocks
-    /// for users, inodes, free inodes.
+    /// Statistics of the host's file system under a volume: block size, blocks, free blocks, blocks
+    /// available to users, inodes, free inodes.
     ///
     /// # Errors
-    /// The host's.
+    /// An error of the host.
     pub fn volume_file_system(&self, ino: Ino) -> Result<[u64; 6], Errno> {
         let args = [self.node(ino)?, 0, 0, 0, 0, 0];
         Ok(self.ask(Operation::FileSystem, args, &[], &mut [])?.args)

@@ -1,4 +1,4 @@
-//! Names in volumes: looking up, making, removing and moving them.
+//! Names in volumes: lookup, creation, removal and rename.
 
 use super::super::fs::{FileSystem, NewInode, Place};
 use super::super::inode::{Kind, MAY_EXEC, MAY_WRITE};
@@ -28,7 +28,7 @@ impl FileSystem {
         }
     }
 
-    /// Makes a file, directory or symbolic link in a volume.
+    /// Creates a file, directory or symbolic link in a volume.
     pub(in crate::vfs) fn volume_create(
         &mut self,
         at: Place<'_>,
@@ -60,7 +60,7 @@ impl FileSystem {
                 args[2] = path.len() as u64;
                 Operation::SymbolicLink
             }
-            // Devices, FIFOs and sockets of a guest are not those of the host.
+            // The guest's devices, FIFOs and sockets have no counterpart on the host.
             _ => return Err(Errno::EPERM),
         };
         let answer = self.ask(operation, args, &[at.name, target], &mut [])?;
@@ -69,7 +69,7 @@ impl FileSystem {
         Ok(ino)
     }
 
-    /// Makes a file without a name in a directory of a volume.
+    /// Creates a file without a name in a directory of a volume.
     pub(in crate::vfs) fn volume_create_unnamed(
         &mut self,
         directory: Ino,
@@ -82,7 +82,7 @@ impl FileSystem {
         self.add_node(volume, &answer.attributes, directory, b"")
     }
 
-    /// Whether names may be added to, or taken from, a directory of a volume.
+    /// Checks that the entries of a directory of a volume may be changed.
     fn check_parent(&self, directory: Ino, who: &Credentials) -> Result<(), Errno> {
         let parent = self.inode(directory)?;
         if parent.nlink == 0 {
@@ -95,7 +95,7 @@ impl FileSystem {
         attributes.check(who, MAY_WRITE | MAY_EXEC)
     }
 
-    /// Gives a file of a volume another name.
+    /// Links a file of a volume to another name.
     pub(in crate::vfs) fn volume_link(
         &mut self,
         at: Place<'_>,
@@ -151,14 +151,14 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Renews attributes after a change, and forgets what is gone.
+    /// Updates the attributes after a change, and removes an inode that no longer exists.
     fn renew(&mut self, ino: Ino) {
-        // An inode whose attributes cannot be had keeps those that it had.
+        // If the host does not return attributes, the old ones stay.
         let _ = self.refresh_volume(ino);
         self.drop_unused_node(ino);
     }
 
-    /// Moves a name within a volume.
+    /// Renames within a volume.
     pub(in crate::vfs) fn volume_rename(
         &mut self,
         (from, ino): (Place<'_>, Ino),
@@ -192,7 +192,7 @@ impl FileSystem {
         if let Some(target) = exchanged {
             place(target, from);
         }
-        // Two names of one file: nothing happened.
+        // Two names of one file: nothing happens.
         if target != Some(ino) {
             let replaced = target.filter(|_| exchanged.is_none());
             self.tell_moved(ino, (from, to), replaced);
@@ -209,11 +209,11 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Entries of a directory of a volume from a cookie on, as `struct linux_dirent64`;
-    /// empty at the end.
+    /// The entries of a directory of a volume from a cookie on, as `struct linux_dirent64`; empty
+    /// at the end.
     ///
     /// # Errors
-    /// The host's.
+    /// An error of the host.
     pub fn volume_entries(&self, directory: Ino, cookie: u64) -> Result<Vec<u8>, Errno> {
         let mut entries = vec![0; VOLUME_DATA];
         let args = [self.node(directory)?, cookie, 0, 0, 0, 0];

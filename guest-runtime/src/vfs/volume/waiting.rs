@@ -1,6 +1,6 @@
-//! Requests about files of volumes for which tasks wait while others run. As for
-//! [disks](super::super::disks) nothing here waits: a call whose request is not answered is told
-//! [`Errno::EAGAIN`], its task waits, and makes the same call again, which finds the answer.
+//! Asynchronous requests about files of volumes. As for [disks](super::super::disks), nothing here
+//! blocks: a call whose request is not complete returns [`Errno::EAGAIN`]. Its task waits, and
+//! repeats the call, which then finds the answer.
 
 use super::Transport;
 use crate::errno::Errno;
@@ -8,15 +8,15 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_abi::volume::{Answer, Operation, VOLUME_DATA};
 
-/// A request that the host has, or has answered.
+/// A request that is in flight or complete.
 #[derive(Debug)]
 struct Job {
-    /// The task that asks for it; none: it does not any more.
+    /// The task that waits for the request; none if it no longer does.
     owner: Option<u32>,
     operation: Operation,
     args: [u64; 6],
     place: usize,
-    /// Its task was told that it is answered.
+    /// The task was woken for the answer.
     is_told: bool,
 }
 
@@ -25,16 +25,16 @@ struct Job {
 pub struct Waiting {
     transport: Rc<dyn Transport>,
     jobs: Vec<Job>,
-    /// Places without a request.
+    /// Free slots.
     free: Vec<usize>,
-    /// Tasks that could not make a request.
+    /// Tasks that could not submit a request.
     late: Vec<u32>,
-    /// Tasks for which something was done.
+    /// Tasks whose requests have made progress.
     woken: Vec<u32>,
 }
 
 impl Waiting {
-    /// No requests. They go to the host by `transport`.
+    /// Returns an empty set of requests, which go to the host by `transport`.
     pub fn new(transport: Rc<dyn Transport>) -> Self {
         Self {
             free: (0..transport.places()).collect(),
@@ -45,11 +45,11 @@ impl Waiting {
         }
     }
 
-    /// Reads a file for task `who`, at most [`VOLUME_DATA`] bytes: fewer than there is room for
-    /// only at its end.
+    /// Reads a file for task `who`, at most [`VOLUME_DATA`] bytes. Returns fewer bytes than `to`
+    /// has room for only at the end of the file.
     ///
     /// # Errors
-    /// `EAGAIN` if they are not there yet; the host's.
+    /// `EAGAIN` if the request is not complete; an error of the host.
     pub fn read(&mut self, who: u32, node: u64, at: u64, to: &mut [u8]) -> Result<usize, Errno> {
         let length = to.len().min(VOLUME_DATA);
         let args = [node, at, length as u64, 0, 0, 0];
@@ -57,10 +57,10 @@ impl Waiting {
         Ok(usize::try_from(answer.result).map_or(0, |count| count.min(length)))
     }
 
-    /// Makes a file or directory durable for task `who`, or only its data.
+    /// Flushes a file or directory, or only its data, for task `who`.
     ///
     /// # Errors
-    /// `EAGAIN` if that is not done yet; the host's.
+    /// `EAGAIN` if the request is not complete; an error of the host.
     pub fn sync(&mut self, who: u32, node: u64, only_data: bool) -> Result<(), Errno> {
         let args = [node, only_data.into(), 0, 0, 0, 0];
         self.ask(who, Operation::Sync, args, &mut []).map(drop)
@@ -89,15 +89,15 @@ impl Waiting {
         answer
     }
 
-    /// Makes a request. Result: where it is.
+    /// Submits a request. Returns its index.
     fn give(&mut self, who: u32, operation: Operation, args: [u64; 6]) -> Result<usize, Errno> {
         let is_others = |job: &Job| job.owner != Some(who);
         if self.free.is_empty()
             && !self.is_busy()
             && let Some(at) = self.jobs.iter().position(is_others)
         {
-            // All are answered for tasks that do not come for it: they may be stopped. One that
-            // does will ask again.
+            // All slots hold answers for tasks that do not fetch them, perhaps because they are
+            // stopped. Drop one: its task will submit the request again.
             self.drop_job(at);
         }
         let Some(place) = self.free.pop() else {
@@ -122,18 +122,18 @@ impl Waiting {
         self.woken.append(&mut self.late);
     }
 
-    /// Whether the host has a request, as far as is known.
+    /// Whether requests are in flight.
     pub fn is_busy(&self) -> bool {
         self.jobs.iter().any(|job| !job.is_told)
     }
 
-    /// Whether one is answered that nobody was told of.
+    /// Whether there are answers that were not processed.
     pub fn is_pending(&self) -> bool {
         let is_new = |job: &Job| !job.is_told && self.transport.has_answer(job.place);
         self.jobs.iter().any(is_new)
     }
 
-    /// Looks at requests that are answered.
+    /// Processes answers.
     pub fn poll(&mut self) {
         self.transport.begin();
         let mut at = 0;
@@ -157,18 +157,18 @@ impl Waiting {
         }
     }
 
-    /// Asks for an interrupt at the next answer. Result: whether one is there already.
+    /// Asks for an interrupt at the next answer. Returns whether there is one already.
     pub fn want_interrupt(&self) -> bool {
         self.transport.want_interrupt();
         self.is_pending()
     }
 
-    /// Moves the tasks for which something was done since the last time.
+    /// Moves the tasks whose requests have made progress since the last call to `to`.
     pub fn take_woken(&mut self, to: &mut Vec<u32>) {
         to.append(&mut self.woken);
     }
 
-    /// `owner` does not ask for its requests any more. The host still does them.
+    /// Drops the requests of `owner`. The host still completes those in flight.
     pub fn forget(&mut self, owner: u32) {
         if self.jobs.is_empty() && self.late.is_empty() {
             return;
@@ -187,10 +187,10 @@ impl Waiting {
         }
     }
 
-    /// Forgets a request that is answered.
+    /// Drops a complete request.
     fn drop_job(&mut self, at: usize) {
         let place = self.jobs.swap_remove(at).place;
-        // Nobody is left to be told that it failed.
+        // No task is left to report an error to.
         let _ = self.transport.take(place, &mut []);
         self.release(place);
     }

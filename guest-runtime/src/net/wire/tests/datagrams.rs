@@ -1,4 +1,4 @@
-//! Datagrams, alone and several in one packet.
+//! Single datagrams, and several datagrams in one packet.
 
 use super::*;
 use crate::net::options::{IPPROTO_UDP, udp};
@@ -35,7 +35,7 @@ fn datagrams_of_all_sizes() {
     let result = hosts.0[0].send_udp(client, b"x", far, 0, WHO);
     assert_eq!(result, Err(Errno::ENETUNREACH));
     let there = SocketAddr::new("fd00::2".parse().unwrap(), 53);
-    // At most one question for a neighbour in a second.
+    // smoltcp sends at most one neighbour solicitation a second.
     advance(1000);
     let server = socket(&mut hosts.0[1], Family::Inet6);
     hosts.0[1].bind_inet(server, there, 0).unwrap();
@@ -49,7 +49,7 @@ fn datagrams_of_all_sizes() {
     assert_eq!(result, Err(Errno::EMSGSIZE));
 }
 
-/// A host's address and port, and the family of its sockets.
+/// Returns the address and port of a host for each family.
 fn places(number: u8) -> [(Family, SocketAddr); 2] {
     let ipv6 = format!("[fd00::{number}]:53");
     [
@@ -58,7 +58,7 @@ fn places(number: u8) -> [(Family, SocketAddr); 2] {
     ]
 }
 
-/// The lengths of the messages that a socket has received, and those of the datagrams in them.
+/// Returns the lengths of the messages in a socket's queue, and the lengths of their datagrams.
 fn received(net: &mut Network, id: SocketId) -> Vec<(usize, Option<u16>)> {
     let mut all = Vec::new();
     while let Ok(message) = net.receive(id, 65_536, false) {
@@ -79,7 +79,7 @@ fn several_datagrams_go_in_one_packet() {
         let mut hosts = Hosts::that([first, CUTS_ALL]);
         let (there, _) = hosts.pipes();
         for (family, to) in places(2) {
-            // At most one question for a neighbour in a second.
+            // smoltcp sends at most one neighbour solicitation a second.
             advance(1000);
             let server = socket(&mut hosts.0[1], family);
             hosts.0[1].bind_inet(server, to, 0).unwrap();
@@ -88,7 +88,7 @@ fn several_datagrams_go_in_one_packet() {
                 let sent = hosts.0[0].send_udp(client, bytes, Some(to), size, WHO);
                 assert_eq!(sent, Ok(bytes.len()));
             };
-            // The neighbour is not known yet. What is no head of several goes by itself.
+            // The neighbour is unresolved. A packet without a tail is sent by itself.
             send(&mut hosts, &data, SIZE);
             send(&mut hosts, b"alone", 0);
             send(&mut hosts, &data[..3000], 1000);
@@ -104,7 +104,7 @@ fn several_datagrams_go_in_one_packet() {
                 all.extend(message.bytes);
             }
             assert_eq!(all, data);
-            // Who takes several as one message is told how long they are.
+            // A receiver with `UDP_GRO` receives the length of the datagrams.
             let options = &mut hosts.0[1].get_mut(server).unwrap().options;
             let option = (IPPROTO_UDP, udp::GRO);
             options
@@ -174,7 +174,7 @@ fn headers_that_lie_are_counted() {
         hosts.run();
         assert_eq!(errors(&hosts), before + 1);
     }
-    // Those that are something else.
+    // Packets that are not UDP.
     let listener = tcp(&mut hosts.0[0]);
     hosts.0[0]
         .connect_inet(listener, address(2, 9), WHO)

@@ -1,4 +1,4 @@
-//! Packets on their way, and a time of their own.
+//! The wire between the hosts, and the simulated clock.
 
 use crate::net::wire::*;
 use alloc::collections::VecDeque;
@@ -20,7 +20,7 @@ pub(super) fn advance(milliseconds: u64) {
     TIME.set(TIME.get() + milliseconds * 1_000_000);
 }
 
-/// A packet, and what goes with it.
+/// A packet and its metadata.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Frame {
     pub(super) bytes: Vec<u8>,
@@ -44,7 +44,7 @@ impl From<Vec<u8>> for Frame {
     }
 }
 
-/// Packets under way in one direction.
+/// The packets in one direction.
 pub(super) type Pipe = Rc<RefCell<VecDeque<Frame>>>;
 
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Receive for In {
     fn next(&mut self) -> Option<Packet> {
         self.current = self.pipe.borrow_mut().pop_front()?;
         let packet = Packet::new(self.current.header, self.current.len());
-        // Nothing of it was verified, though the checksum is there.
+        // The checksum is present but not verified.
         Some(Packet {
             is_verified: false,
             ..packet
@@ -81,13 +81,13 @@ impl Receive for In {
     }
 }
 
-/// Packets that fit before the other side looks.
+/// Most packets in the TX queue.
 const ROOM: usize = 20;
 
 #[derive(Debug)]
 pub(super) struct Out {
     pub(super) pipe: Pipe,
-    /// Largest IP packet.
+    /// Largest IP packet, bytes.
     pub(super) mtu: usize,
     pub(super) buffer: Vec<u8>,
 }
@@ -105,7 +105,7 @@ impl Transmit for Out {
     fn commit(&mut self, length: usize, header: NetHeader, _: u32) {
         self.buffer.truncate(length);
         if header.flags & NetHeader::NEEDS_CHECKSUM != 0 {
-            // What the device does.
+            // Simulate the checksum offload of the device.
             let start = usize::from(header.checksum_start);
             let place = start + usize::from(header.checksum_offset);
             let sum = internet_checksum(&self.buffer[start..]);

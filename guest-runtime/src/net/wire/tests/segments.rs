@@ -1,15 +1,15 @@
-//! Large TCP segments, which the device cuts.
+//! Large TCP segments, which the device segments.
 
 use super::*;
 use crate::net::wire::frame::{Limits, limit_segments, offload};
 use smoltcp::wire::{Icmpv6Packet, Ipv6Packet};
 
-/// Where the TCP header is, and how long it is without options.
+/// Offset of the TCP header, and its length without options, bytes.
 const V4: usize = 34;
 const V6: usize = 54;
 const TCP: usize = 20;
 
-/// A port of host 2 that is listened at, and where TCP headers are then.
+/// Returns a port of host 2, and the offset of TCP headers, for each family.
 fn places() -> [(Family, SocketAddr, usize); 2] {
     let there = SocketAddr::new("fd00::2".parse().unwrap(), 80);
     [
@@ -18,7 +18,7 @@ fn places() -> [(Family, SocketAddr, usize); 2] {
     ]
 }
 
-/// Host 1 asks for a connection to host 2, whose neighbour it knows: the SYN is under way.
+/// Starts to connect host 1 to host 2, whose neighbour entry is resolved: only the SYN is sent.
 fn ask(hosts: &mut Hosts, (family, to, _): (Family, SocketAddr, usize)) -> [SocketId; 2] {
     let (there, _) = hosts.pipes();
     let new = |net: &mut Network| net.add(Socket::new(family, Type::Stream, WHO)).unwrap();
@@ -38,8 +38,8 @@ fn ask(hosts: &mut Hosts, (family, to, _): (Family, SocketAddr, usize)) -> [Sock
     unreachable!()
 }
 
-/// Bytes from one host to the other, which arrive. Result: what the device was told of each packet
-/// with more than a header.
+/// Transfers bytes from one host to the other. Returns the segmentation type and size of each
+/// packet with data.
 fn transfer(hosts: &mut Hosts, from: usize, ids: [SocketId; 2], at: usize) -> Vec<(u8, u16)> {
     let data: Vec<u8> = (0..200_000u32).map(|n| (n * 7 % 251) as u8).collect();
     let (there, back) = hosts.pipes();
@@ -50,7 +50,7 @@ fn transfer(hosts: &mut Hosts, from: usize, ids: [SocketId; 2], at: usize) -> Ve
             sent += count;
         }
         hosts.0[from].poll_wire();
-        // The other one takes all of them.
+        // The receiver takes all of these frames.
         for frame in pipe.borrow().iter() {
             if frame.len() > at + TCP + 40 {
                 seen.push((frame.header.gso_type, frame.header.gso_size));
@@ -97,7 +97,7 @@ fn segments_are_cut_to_what_both_links_take() {
                 let small = seen.iter().filter(|told| told.0 == NetHeader::GSO_NONE);
                 assert!(count > 3, "{mtus:?} {from} {seen:?}");
                 assert_eq!(count + small.count(), seen.len(), "{mtus:?} {seen:?}");
-                // The stack had one turn for each of them: 200,000 bytes.
+                // The stack sends 200,000 bytes in few packets.
                 assert!(seen.len() < 50, "{mtus:?} {from} {seen:?}");
             }
         }
@@ -117,14 +117,14 @@ fn a_device_that_does_not_cut_gets_small_packets() {
         let [client, listener] = ask(&mut hosts, place);
         hosts.run();
         let ids = [client, hosts.0[1].accept(listener).unwrap()];
-        // That none is too long is looked at where they go.
+        // The receiving side checks that no packet is too long.
         let seen = transfer(&mut hosts, 0, ids, place.2);
         assert!(seen.iter().all(|told| *told == (NetHeader::GSO_NONE, 0)));
         assert!(seen.len() > 50, "{seen:?}");
     }
 }
 
-/// Puts another largest segment into the SYN that is under way, or none.
+/// Replaces or removes the MSS option of the SYN in the pipe.
 fn change_option(pipe: &Pipe, at: usize, size: Option<u16>) {
     const LARGEST: u8 = 2;
     const NO_OPERATION: u8 = 1;
@@ -210,7 +210,7 @@ fn options_that_are_damaged_change_nothing() {
 fn an_answer_that_the_link_does_not_take_is_not_sent() {
     let mut hosts = Hosts::that([with_mtu(1500), with_mtu(1400)]);
     let (there, back) = hosts.pipes();
-    // Neighbours are known then.
+    // This resolves the neighbours.
     ask(&mut hosts, places()[1]);
     let syn = there.borrow_mut().pop_back().unwrap().bytes;
     for (length, is_answered) in [(1352, true), (1353, false), (1452, false), (30_000, false)] {

@@ -4,14 +4,14 @@ use super::super::termios::{character, input, local};
 use super::{ALERT, DELETE, Line, MAX_LINE, TAB};
 
 impl Line {
-    /// A byte in canonical mode.
+    /// Processes a typed byte in canonical mode.
     pub(super) fn edit(&mut self, byte: u8) {
         let settings = self.termios;
         if settings.is(byte, character::VERASE) {
             return self.erase(byte, |_| false);
         }
         if settings.is_extended(byte, character::VWERASE) {
-            // What is not part of a word, then the word.
+            // Erase the characters before the cursor that are not part of a word, then the word.
             let mut in_word = false;
             return self.erase(byte, |before| {
                 let is_part = before.is_ascii_alphanumeric() || before == b'_' || before >= 0x80;
@@ -55,7 +55,7 @@ impl Line {
         self.end_line();
     }
 
-    /// A byte without a meaning.
+    /// Inserts a byte without a special meaning.
     pub(super) fn insert(&mut self, byte: u8) {
         if !self.termios.has_local(local::ICANON) {
             self.echo(byte);
@@ -71,21 +71,20 @@ impl Line {
         }
     }
 
-    /// What was typed becomes a line, which may be empty.
+    /// Ends the edited line, which may be empty.
     pub(super) fn end_line(&mut self) {
         self.ready.extend(self.edited.drain(..));
         self.ends.push_back(self.taken + self.ready.len() as u64);
     }
 
-    /// Takes the last character away, and those before it as long as `more` says so of
-    /// each.
+    /// Erases the last character, and the ones before it while `more` returns true for each.
     fn erase(&mut self, typed: u8, mut more: impl FnMut(u8) -> bool) {
         let echoes = self.termios.has_local(local::ECHO);
         let shows = echoes && self.termios.has_local(local::ECHOE);
         let mut first = true;
         while let Some(&last) = self.edited.last() {
             if core::mem::take(&mut first) {
-                // The first is taken whatever it is; `more` has to see it.
+                // The first character is always erased, but `more` must see it.
                 more(last);
             } else if !more(last) {
                 break;
@@ -97,7 +96,7 @@ impl Line {
         }
     }
 
-    /// Takes away all that was typed of the line.
+    /// Erases the whole line.
     fn kill(&mut self, typed: u8) {
         let echoes = |bit| self.termios.has_local(local::ECHO) && self.termios.has_local(bit);
         let shows = echoes(local::ECHOE) && echoes(local::ECHOK) && echoes(local::ECHOKE);
@@ -117,7 +116,7 @@ impl Line {
         }
     }
 
-    /// Takes the last character of the line away, from the screen too if `shows`.
+    /// Removes the last character of the line; if `shows`, also from the screen.
     fn drop_character(&mut self, shows: bool) {
         let end = self.column_of(self.edited.len());
         if self.termios.has_input(input::IUTF8) {
@@ -140,7 +139,7 @@ impl Line {
         }
     }
 
-    /// Column behind the first `length` bytes of the line as they were echoed.
+    /// The column after the first `length` bytes of the line as they were echoed.
     fn column_of(&self, length: usize) -> usize {
         let utf8 = self.termios.has_input(input::IUTF8);
         let bytes = self.edited[..length].iter();
@@ -153,7 +152,7 @@ impl Line {
         })
     }
 
-    /// Shows a typed byte, if it is to be.
+    /// Echoes a typed byte, if the settings require it.
     pub(super) fn echo(&mut self, byte: u8) {
         if !self.termios.has_local(local::ECHO) {
             return;

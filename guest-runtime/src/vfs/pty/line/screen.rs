@@ -1,4 +1,4 @@
-//! What the program writes, and what is echoed, on its way to the screen.
+//! Output for the screen: what the program writes, and the echo.
 
 use super::super::termios::{input, output};
 use super::{CAPACITY, DELETE, Line, ROOM, TAB, take};
@@ -11,10 +11,10 @@ impl Line {
         }
     }
 
-    /// Takes bytes of the program for the screen, as many as there is room for.
+    /// Processes output of the program, as many bytes as there is room for.
     ///
     /// # Errors
-    /// `EAGAIN` if there is no room, or output was stopped; `ENOMEM`.
+    /// `EAGAIN` if there is no room or output is stopped; `ENOMEM`.
     pub fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         if bytes.is_empty() {
             return Ok(0);
@@ -23,7 +23,7 @@ impl Line {
             return Err(Errno::EAGAIN);
         }
         let room = CAPACITY - self.screen.len();
-        // The last byte may become several.
+        // The last byte may become several bytes.
         self.screen
             .try_reserve(room + TAB)
             .map_err(|_| Errno::ENOMEM)?;
@@ -45,7 +45,7 @@ impl Line {
         !self.stopped && self.screen.len() + ROOM <= CAPACITY
     }
 
-    /// Puts a byte on the screen as `c_oflag` says, and follows the cursor.
+    /// Adds a byte to the screen's queue as `c_oflag` requires, and updates the cursor's column.
     pub(super) fn show(&mut self, byte: u8) {
         let settings = self.termios;
         match byte {
@@ -100,12 +100,12 @@ impl Line {
         }
     }
 
-    /// Takes bytes off for the screen: as many as there are.
+    /// Removes bytes for the screen, as many as there are.
     pub fn take_screen(&mut self, to: &mut [u8]) -> usize {
         take(&mut self.screen, to)
     }
 
-    /// Bytes for the screen.
+    /// Number of bytes for the screen.
     pub fn screen_length(&self) -> usize {
         self.screen.len()
     }

@@ -1,4 +1,4 @@
-//! What becomes of typed and written bytes.
+//! Processing of typed and written bytes.
 
 use super::*;
 use crate::vfs::pty::termios::output;
@@ -35,7 +35,7 @@ fn lines_are_edited_and_read_one_at_a_time() {
     assert_eq!(read(&mut line, 2).unwrap(), b"ac");
     assert_eq!(read(&mut line, 100).unwrap(), b"\n");
     assert_eq!(read(&mut line, 100).unwrap(), b"second\n");
-    // The end of the input, once after text and once for good.
+    // End of file: first after text, then alone.
     typed(&mut line, b"x\x04\x04");
     assert_eq!(read(&mut line, 100).unwrap(), b"x");
     assert_eq!(read(&mut line, 100).unwrap(), b"");
@@ -95,7 +95,7 @@ fn raw_reads_wait_for_as_much_as_they_should() {
     line.termios.characters[character::VMIN] = 0;
     assert_eq!(read(&mut line, 50).unwrap(), b"b");
     assert_eq!(read(&mut line, 50).unwrap(), b"");
-    // Back again: what is there is a line.
+    // Back to canonical mode: the bytes that are there become a line.
     typed(&mut line, b"xy");
     settings.local |= local::ICANON;
     line.set(settings);

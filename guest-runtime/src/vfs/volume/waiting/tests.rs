@@ -1,13 +1,13 @@
-//! A host that answers when it is told to.
+//! A simulated host that answers on demand.
 
 use super::*;
 use alloc::vec;
 use core::cell::{Cell, RefCell};
 
-/// What was asked for.
+/// A request.
 type Asked = (Operation, [u64; 6]);
 
-/// Requests in two places, and what is answered.
+/// The requests in two slots, and the answers.
 #[derive(Debug, Default)]
 struct Host {
     requests: RefCell<[Option<Asked>; 2]>,
@@ -16,7 +16,7 @@ struct Host {
 }
 
 impl Host {
-    /// The place of the request about a node.
+    /// The slot of the request about a node.
     fn place(&self, node: u64) -> usize {
         let requests = self.requests.borrow();
         let is_it = |request: &Option<Asked>| request.is_some_and(|(_, args)| args[0] == node);
@@ -85,7 +85,7 @@ fn requests_are_answered_in_any_order() {
     let mut to = vec![0; 10];
     assert_eq!(waiting.read(1, 5, 100, &mut to), Err(Errno::EAGAIN));
     assert_eq!(waiting.sync(2, 6, true), WAITS);
-    // The same calls again make no more of them.
+    // Repeated calls do not submit new requests.
     assert_eq!(waiting.read(1, 5, 100, &mut to), Err(Errno::EAGAIN));
     assert_eq!(waiting.sync(2, 6, true), WAITS);
     assert!(waiting.is_busy() && !waiting.want_interrupt());
@@ -135,7 +135,7 @@ fn answers_that_nobody_comes_for_make_room() {
     assert_eq!(waiting.sync(3, 3, false), WAITS);
     host.answer(3, 0);
     assert_eq!(waiting.sync(3, 3, false), Ok(()));
-    // Its answer may have been the one that went.
+    // The dropped answer may be the one of this task.
     for task in 1..3 {
         let result = waiting.sync(task, task.into(), false);
         if result == WAITS {
@@ -157,7 +157,7 @@ fn requests_of_tasks_that_have_gone_are_ended() {
     waiting.forget(2);
     assert_eq!(woken(&mut waiting), [3], "of the place of the first");
     assert_eq!(waiting.sync(3, 3, false), WAITS);
-    // The host has this one still.
+    // The host has not completed this request.
     assert_eq!(waiting.sync(2, 2, false), WAITS);
     host.answer(2, 0);
     assert_eq!(woken(&mut waiting), [2], "its place came free");
