@@ -31,6 +31,7 @@ use hartline_abi::chaos::Kind;
 use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE, Hart};
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_isa::Trap;
+use hartline_linux::syscall::{Restart, find, nr};
 
 /// Length of `ecall`, bytes.
 const ECALL_LENGTH: u64 = 4;
@@ -515,7 +516,8 @@ impl Kernel {
         }
         match core::mem::replace(&mut self.control, Control::Continue) {
             Control::Continue | Control::Replaced => {}
-            Control::Restart if number == syscall::RT_SIGRETURN => {
+            // It leaves no result in `a0`.
+            Control::Restart if number == nr::rt_sigreturn => {
                 self.ask_attention();
                 return Control::Restart;
             }
@@ -545,7 +547,8 @@ impl Kernel {
     /// Whether the interrupted call is made again, with the time limit that it had, when the
     /// process goes on after the signal that stops it now.
     fn goes_on_after_stop(&mut self, number: u64) -> bool {
-        let goes_on = self.signals.next_stops() && syscall::survives_stop(number);
+        let restart = find(number).map(|call| call.restart);
+        let goes_on = self.signals.next_stops() && restart.is_some_and(Restart::after_stop);
         if goes_on && self.task.retry.is_none() {
             // It starts anew, and sets its mask again.
             self.signals.restore_mask();
@@ -555,8 +558,9 @@ impl Kernel {
 
     /// Lets an interrupted call be made again after the handler, if Linux would.
     fn maybe_repeat(&mut self, number: u64, arguments: &[u64; 6]) {
-        let repeats = syscall::is_repeated(number) && self.signals.next_restarts();
-        if repeats || syscall::always_restarts(number, arguments) {
+        let sa_restart = self.signals.next_restarts();
+        let restart = find(number).map(|call| call.restart);
+        if restart.is_some_and(|restart| restart.after_handler(arguments, sa_restart)) {
             let hart = self.hart();
             hart.pc = hart.pc.wrapping_sub(ECALL_LENGTH);
             hart.x[A0] = arguments[0];

@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 use hartline_abi::boot::{BootInfo, FileEntry};
 use hartline_abi::elf::{ElfError, PROGRAM_HEADER_SIZE, Program, ProgramType, Segment};
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
+use hartline_linux::syscall::nr;
 
 /// Where position-independent programs go: two thirds of the user space, as on Linux.
 const DYNAMIC_BASE: u64 = USER_END / 3 * 2;
@@ -26,8 +27,13 @@ const MAP_GAP: u64 = 128 << 20;
 /// Unmapped below the stack at least (`stack_guard_gap`).
 const STACK_GUARD: u64 = 1 << 20;
 
-/// `li a7, 139; ecall`: what signal handlers return to.
-static TRAMPOLINE: [u8; 8] = [0x93, 0x08, 0xb0, 0x08, 0x73, 0, 0, 0];
+/// `li a7, __NR_rt_sigreturn; ecall`: what signal handlers return to.
+static TRAMPOLINE: [u8; 8] = {
+    /// `li a7, 0`, whose number is the upper 12 bits.
+    const LI_A7: u32 = 0x893;
+    let [a, b, c, d] = (LI_A7 | (nr::rt_sigreturn as u32) << 20).to_le_bytes();
+    [a, b, c, d, 0x73, 0, 0, 0]
+};
 
 /// Why the program cannot be started.
 #[derive(Debug, Clone, thiserror::Error)]

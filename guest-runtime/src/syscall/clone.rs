@@ -11,13 +11,11 @@ use crate::task::{Registers, Task};
 use crate::user;
 use crate::vfs::file::Object;
 use crate::vfs::types::o;
+use hartline_linux::syscall::nr;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The calls of this area.
-pub const CALLS: &[Entry] = &[
-    Entry::new(220, "clone", clone),
-    Entry::new(435, "clone3", clone3),
-];
+pub const CALLS: &[Entry] = &[(nr::clone, clone), (nr::clone3, clone3)];
 
 /// Flags of `clone(2)`.
 #[allow(missing_docs, reason = "the names are those of clone(2)")]

@@ -12,14 +12,15 @@ use crate::vfs::file::Object;
 use crate::vfs::process::FileId;
 use crate::vfs::types::o;
 use alloc::vec::Vec;
+use hartline_linux::syscall::nr;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(20, "epoll_create1", epoll_create1),
-    Entry::new(21, "epoll_ctl", epoll_ctl),
-    Entry::new(22, "epoll_pwait", epoll_pwait),
-    Entry::new(441, "epoll_pwait2", epoll_pwait2),
+    (nr::epoll_create1, epoll_create1),
+    (nr::epoll_ctl, epoll_ctl),
+    (nr::epoll_pwait, epoll_pwait),
+    (nr::epoll_pwait2, epoll_pwait2),
 ];
 
 /// `struct epoll_event`, which is packed on x86-64 only.

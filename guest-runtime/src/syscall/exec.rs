@@ -16,12 +16,10 @@ use crate::vfs::AT_FDCWD;
 use crate::vfs::types::Ino;
 use alloc::vec::Vec;
 use hartline_abi::hart::NO_RESERVATION;
+use hartline_linux::syscall::nr;
 
 /// The calls of this area.
-pub const CALLS: &[Entry] = &[
-    Entry::new(221, "execve", execve),
-    Entry::new(281, "execveat", execveat),
-];
+pub const CALLS: &[Entry] = &[(nr::execve, execve), (nr::execveat, execveat)];
 
 /// Longest argument or environment string, with its NUL (`MAX_ARG_STRLEN`).
 const MAX_STRING: usize = 128 << 10;

@@ -16,9 +16,10 @@ use crate::vfs::types::{Ino, S_IFDIR};
 use crate::vfs::volume::is_volume;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
-pub const CALLS: &[Entry] = &[Entry::new(61, "getdents64", getdents64)];
+pub const CALLS: &[Entry] = &[(nr::getdents64, getdents64)];
 
 /// Length of `struct linux_dirent64` before the name.
 const HEADER: usize = 19;

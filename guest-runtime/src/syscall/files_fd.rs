@@ -13,18 +13,19 @@ use crate::vfs::inode::Kind;
 use crate::vfs::pipe::Pipe;
 use crate::vfs::seals;
 use crate::vfs::types::{NAME_MAX, o};
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(19, "eventfd2", eventfd2),
-    Entry::new(23, "dup", dup),
-    Entry::new(24, "dup3", dup3),
-    Entry::new(25, "fcntl", fcntl),
-    Entry::new(57, "close", close),
-    Entry::new(59, "pipe2", pipe2),
-    Entry::new(166, "umask", umask),
-    Entry::new(279, "memfd_create", memfd_create),
-    Entry::new(436, "close_range", close_range),
+    (nr::eventfd2, eventfd2),
+    (nr::dup, dup),
+    (nr::dup3, dup3),
+    (nr::fcntl, fcntl),
+    (nr::close, close),
+    (nr::pipe2, pipe2),
+    (nr::umask, umask),
+    (nr::memfd_create, memfd_create),
+    (nr::close_range, close_range),
 ];
 
 const FD_CLOEXEC: u64 = 1;

@@ -16,29 +16,30 @@ use crate::vfs::volume::is_volume;
 use alloc::vec;
 use alloc::vec::Vec;
 use hartline_abi::volume::VOLUME_DATA;
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(62, "lseek", lseek),
-    Entry::new(63, "read", read),
-    Entry::new(64, "write", write),
-    Entry::new(65, "readv", readv),
-    Entry::new(66, "writev", writev),
-    Entry::new(67, "pread64", pread64),
-    Entry::new(68, "pwrite64", pwrite64),
-    Entry::new(69, "preadv", preadv),
-    Entry::new(70, "pwritev", pwritev),
-    Entry::new(71, "sendfile", sendfile),
-    Entry::new(81, "sync", sync),
-    Entry::new(82, "fsync", fsync),
-    Entry::new(83, "fdatasync", fdatasync),
-    Entry::new(84, "sync_file_range", sync_file_range),
-    Entry::new(213, "readahead", readahead),
-    Entry::new(223, "fadvise64", fadvise64),
-    Entry::new(267, "syncfs", fsync),
-    Entry::new(285, "copy_file_range", copy_file_range),
-    Entry::new(286, "preadv2", preadv2),
-    Entry::new(287, "pwritev2", pwritev2),
+    (nr::lseek, lseek),
+    (nr::read, read),
+    (nr::write, write),
+    (nr::readv, readv),
+    (nr::writev, writev),
+    (nr::pread64, pread64),
+    (nr::pwrite64, pwrite64),
+    (nr::preadv, preadv),
+    (nr::pwritev, pwritev),
+    (nr::sendfile, sendfile),
+    (nr::sync, sync),
+    (nr::fsync, fsync),
+    (nr::fdatasync, fdatasync),
+    (nr::sync_file_range, sync_file_range),
+    (nr::readahead, readahead),
+    (nr::fadvise64, fadvise64),
+    (nr::syncfs, fsync),
+    (nr::copy_file_range, copy_file_range),
+    (nr::preadv2, preadv2),
+    (nr::pwritev2, pwritev2),
 ];
 
 /// Vectors up to this many bytes are gathered and written in one piece.

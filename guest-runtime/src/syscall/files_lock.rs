@@ -7,10 +7,11 @@ use crate::task::{Event, Wait};
 use crate::user;
 use crate::vfs::locks::{Owner, RangeLock};
 use core::ops::Range;
+use hartline_linux::syscall::nr;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The calls of this file.
-pub const CALLS: &[Entry] = &[Entry::new(32, "flock", flock)];
+pub const CALLS: &[Entry] = &[(nr::flock, flock)];
 
 /// `struct flock`
 #[repr(C)]

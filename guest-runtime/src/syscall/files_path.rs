@@ -15,23 +15,24 @@ use crate::vfs::open::{OtherEnd, Request};
 use crate::vfs::types::{Ino, PATH_MAX, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG};
 use crate::vfs::types::{S_IFSOCK, S_ISVTX, o};
 use crate::vfs::walk::{Last, Options, Resolved};
+use hartline_linux::syscall::nr;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(17, "getcwd", getcwd),
-    Entry::new(33, "mknodat", mknodat),
-    Entry::new(34, "mkdirat", mkdirat),
-    Entry::new(35, "unlinkat", unlinkat),
-    Entry::new(36, "symlinkat", symlinkat),
-    Entry::new(37, "linkat", linkat),
-    Entry::new(49, "chdir", chdir),
-    Entry::new(50, "fchdir", fchdir),
-    Entry::new(51, "chroot", chroot),
-    Entry::new(56, "openat", openat),
-    Entry::new(78, "readlinkat", readlinkat),
-    Entry::new(276, "renameat2", renameat2),
-    Entry::new(437, "openat2", openat2),
+    (nr::getcwd, getcwd),
+    (nr::mknodat, mknodat),
+    (nr::mkdirat, mkdirat),
+    (nr::unlinkat, unlinkat),
+    (nr::symlinkat, symlinkat),
+    (nr::linkat, linkat),
+    (nr::chdir, chdir),
+    (nr::fchdir, fchdir),
+    (nr::chroot, chroot),
+    (nr::openat, openat),
+    (nr::readlinkat, readlinkat),
+    (nr::renameat2, renameat2),
+    (nr::openat2, openat2),
 ];
 
 /// `struct open_how`

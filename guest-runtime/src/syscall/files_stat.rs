@@ -16,25 +16,26 @@ use crate::vfs::inode::{Attributes, Kind, MAY_WRITE};
 use crate::vfs::stat::{RawTimespec, Stat, Statfs, Statx};
 use crate::vfs::types::{Ino, NAME_MAX, Timespec, o};
 use crate::vfs::volume::is_volume_device;
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(43, "statfs", statfs),
-    Entry::new(44, "fstatfs", fstatfs),
-    Entry::new(45, "truncate", truncate),
-    Entry::new(46, "ftruncate", ftruncate),
-    Entry::new(47, "fallocate", fallocate),
-    Entry::new(48, "faccessat", faccessat),
-    Entry::new(52, "fchmod", fchmod),
-    Entry::new(53, "fchmodat", fchmodat),
-    Entry::new(54, "fchownat", fchownat),
-    Entry::new(55, "fchown", fchown),
-    Entry::new(79, "newfstatat", newfstatat),
-    Entry::new(80, "fstat", fstat),
-    Entry::new(88, "utimensat", utimensat),
-    Entry::new(291, "statx", statx),
-    Entry::new(439, "faccessat2", faccessat2),
-    Entry::new(452, "fchmodat2", fchmodat2),
+    (nr::statfs, statfs),
+    (nr::fstatfs, fstatfs),
+    (nr::truncate, truncate),
+    (nr::ftruncate, ftruncate),
+    (nr::fallocate, fallocate),
+    (nr::faccessat, faccessat),
+    (nr::fchmod, fchmod),
+    (nr::fchmodat, fchmodat),
+    (nr::fchownat, fchownat),
+    (nr::fchown, fchown),
+    (nr::newfstatat, newfstatat),
+    (nr::fstat, fstat),
+    (nr::utimensat, utimensat),
+    (nr::statx, statx),
+    (nr::faccessat2, faccessat2),
+    (nr::fchmodat2, fchmodat2),
 ];
 
 /// `f_type` of tmpfs, proc and pipefs.

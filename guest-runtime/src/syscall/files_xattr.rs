@@ -9,31 +9,30 @@ use crate::vfs::AT_FDCWD;
 use crate::vfs::types::Ino;
 use crate::vfs::xattr::{MAX_NAME, MAX_VALUE, When};
 use alloc::vec::Vec;
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(5, "setxattr", |kernel, a| set(kernel, a, Target::Path)),
-    Entry::new(6, "lsetxattr", |kernel, a| set(kernel, a, Target::Link)),
-    Entry::new(7, "fsetxattr", |kernel, a| {
+    (nr::setxattr, |kernel, a| set(kernel, a, Target::Path)),
+    (nr::lsetxattr, |kernel, a| set(kernel, a, Target::Link)),
+    (nr::fsetxattr, |kernel, a| {
         set(kernel, a, Target::Descriptor)
     }),
-    Entry::new(8, "getxattr", |kernel, a| get(kernel, a, Target::Path)),
-    Entry::new(9, "lgetxattr", |kernel, a| get(kernel, a, Target::Link)),
-    Entry::new(10, "fgetxattr", |kernel, a| {
+    (nr::getxattr, |kernel, a| get(kernel, a, Target::Path)),
+    (nr::lgetxattr, |kernel, a| get(kernel, a, Target::Link)),
+    (nr::fgetxattr, |kernel, a| {
         get(kernel, a, Target::Descriptor)
     }),
-    Entry::new(11, "listxattr", |kernel, a| list(kernel, a, Target::Path)),
-    Entry::new(12, "llistxattr", |kernel, a| list(kernel, a, Target::Link)),
-    Entry::new(13, "flistxattr", |kernel, a| {
+    (nr::listxattr, |kernel, a| list(kernel, a, Target::Path)),
+    (nr::llistxattr, |kernel, a| list(kernel, a, Target::Link)),
+    (nr::flistxattr, |kernel, a| {
         list(kernel, a, Target::Descriptor)
     }),
-    Entry::new(14, "removexattr", |kernel, a| {
-        remove(kernel, a, Target::Path)
-    }),
-    Entry::new(15, "lremovexattr", |kernel, a| {
+    (nr::removexattr, |kernel, a| remove(kernel, a, Target::Path)),
+    (nr::lremovexattr, |kernel, a| {
         remove(kernel, a, Target::Link)
     }),
-    Entry::new(16, "fremovexattr", |kernel, a| {
+    (nr::fremovexattr, |kernel, a| {
         remove(kernel, a, Target::Descriptor)
     }),
 ];

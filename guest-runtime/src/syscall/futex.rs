@@ -8,12 +8,13 @@ use crate::errno::Errno;
 use crate::futex::{self, ANY, owned};
 use crate::kernel::Kernel;
 use crate::user;
+use hartline_linux::syscall::nr;
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
-    Entry::new(98, "futex", futex),
-    Entry::new(99, "set_robust_list", set_robust_list),
-    Entry::new(100, "get_robust_list", get_robust_list),
+    (nr::futex, futex),
+    (nr::set_robust_list, set_robust_list),
+    (nr::get_robust_list, get_robust_list),
 ];
 
 const LOCK_PI: u64 = 6;
@@ -81,12 +82,6 @@ fn futex(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {
         UNLOCK_PI => owned::unlock_owned(kernel, address),
         _ => Err(Errno::ENOSYS),
     }
-}
-
-/// Whether a `futex` call is made again after any handler: the C library does not expect
-/// that taking a lock is interrupted.
-pub(super) fn locks(arguments: &[u64; 6]) -> bool {
-    matches!(arguments[1] & 127, LOCK_PI | LOCK_PI2 | WAIT_REQUEUE_PI)
 }
 
 /// What a time limit means.

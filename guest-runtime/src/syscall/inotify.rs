@@ -9,12 +9,13 @@ use crate::vfs::file::Object;
 use crate::vfs::inode::MAY_READ;
 use crate::vfs::notify::mask;
 use crate::vfs::types::{Ino, o};
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(26, "inotify_init1", inotify_init1),
-    Entry::new(27, "inotify_add_watch", inotify_add_watch),
-    Entry::new(28, "inotify_rm_watch", inotify_rm_watch),
+    (nr::inotify_init1, inotify_init1),
+    (nr::inotify_add_watch, inotify_add_watch),
+    (nr::inotify_rm_watch, inotify_rm_watch),
 ];
 
 fn inotify_init1(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {

@@ -11,23 +11,24 @@ use crate::user;
 use crate::vfs::seals;
 use core::ops::Range;
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
+use hartline_linux::syscall::nr;
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
-    Entry::new(214, "brk", brk),
-    Entry::new(215, "munmap", munmap),
-    Entry::new(216, "mremap", mremap),
-    Entry::new(222, "mmap", mmap),
-    Entry::new(226, "mprotect", mprotect),
-    Entry::new(227, "msync", msync),
-    Entry::new(228, "mlock", mlock),
-    Entry::new(229, "munlock", mlock),
-    Entry::new(230, "mlockall", mlockall),
-    Entry::new(231, "munlockall", |_, _| Ok(0)),
-    Entry::new(232, "mincore", mincore),
-    Entry::new(233, "madvise", madvise),
-    Entry::new(259, "riscv_flush_icache", riscv_flush_icache),
-    Entry::new(284, "mlock2", mlock2),
+    (nr::brk, brk),
+    (nr::munmap, munmap),
+    (nr::mremap, mremap),
+    (nr::mmap, mmap),
+    (nr::mprotect, mprotect),
+    (nr::msync, msync),
+    (nr::mlock, mlock),
+    (nr::munlock, mlock),
+    (nr::mlockall, mlockall),
+    (nr::munlockall, |_, _| Ok(0)),
+    (nr::mincore, mincore),
+    (nr::madvise, madvise),
+    (nr::riscv_flush_icache, riscv_flush_icache),
+    (nr::mlock2, mlock2),
 ];
 
 const MAP_SHARED: u64 = 1;

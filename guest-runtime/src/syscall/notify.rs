@@ -8,12 +8,13 @@ use crate::task::{Event, Wait};
 use crate::user::{self, IoVec};
 use crate::vfs::file::Object;
 use crate::vfs::types::o;
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(74, "signalfd4", signalfd4),
-    Entry::new(424, "pidfd_send_signal", pidfd_send_signal),
-    Entry::new(434, "pidfd_open", pidfd_open),
+    (nr::signalfd4, signalfd4),
+    (nr::pidfd_send_signal, pidfd_send_signal),
+    (nr::pidfd_open, pidfd_open),
 ];
 
 /// Size of a `struct signalfd_siginfo`, bytes.

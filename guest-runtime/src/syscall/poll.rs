@@ -17,13 +17,11 @@ use crate::vfs::stat::RawTimespec;
 use crate::vfs::types::Ino;
 use alloc::vec;
 use alloc::vec::Vec;
+use hartline_linux::syscall::nr;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The calls of this file.
-pub const CALLS: &[Entry] = &[
-    Entry::new(72, "pselect6", pselect6),
-    Entry::new(73, "ppoll", ppoll),
-];
+pub const CALLS: &[Entry] = &[(nr::pselect6, pselect6), (nr::ppoll, ppoll)];
 
 /// Something can be read.
 pub const POLLIN: u32 = 1;

@@ -4,9 +4,10 @@ use super::Entry;
 use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::user;
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
-pub const CALLS: &[Entry] = &[Entry::new(278, "getrandom", getrandom)];
+pub const CALLS: &[Entry] = &[(nr::getrandom, getrandom)];
 
 /// Requests (linux/random.h).
 mod request {

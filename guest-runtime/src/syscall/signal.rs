@@ -12,21 +12,22 @@ use crate::signals::{Action, AltStack, SI_TKILL, SI_USER, SigInfo, check_number}
 use crate::task::{Event, Wait};
 use crate::user;
 use alloc::vec::Vec;
+use hartline_linux::syscall::nr;
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
-    Entry::new(129, "kill", kill),
-    Entry::new(130, "tkill", tkill),
-    Entry::new(131, "tgkill", tgkill),
-    Entry::new(132, "sigaltstack", sigaltstack),
-    Entry::new(133, "rt_sigsuspend", rt_sigsuspend),
-    Entry::new(134, "rt_sigaction", rt_sigaction),
-    Entry::new(135, "rt_sigprocmask", rt_sigprocmask),
-    Entry::new(136, "rt_sigpending", rt_sigpending),
-    Entry::new(137, "rt_sigtimedwait", rt_sigtimedwait),
-    Entry::new(138, "rt_sigqueueinfo", rt_sigqueueinfo),
-    Entry::new(139, "rt_sigreturn", rt_sigreturn),
-    Entry::new(240, "rt_tgsigqueueinfo", rt_tgsigqueueinfo),
+    (nr::kill, kill),
+    (nr::tkill, tkill),
+    (nr::tgkill, tgkill),
+    (nr::sigaltstack, sigaltstack),
+    (nr::rt_sigsuspend, rt_sigsuspend),
+    (nr::rt_sigaction, rt_sigaction),
+    (nr::rt_sigprocmask, rt_sigprocmask),
+    (nr::rt_sigpending, rt_sigpending),
+    (nr::rt_sigtimedwait, rt_sigtimedwait),
+    (nr::rt_sigqueueinfo, rt_sigqueueinfo),
+    (nr::rt_sigreturn, rt_sigreturn),
+    (nr::rt_tgsigqueueinfo, rt_tgsigqueueinfo),
 ];
 
 /// Checks the size of a signal set.

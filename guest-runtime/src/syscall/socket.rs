@@ -21,19 +21,20 @@ use crate::vfs::inode::{MAY_EXEC, MAY_WRITE};
 use crate::vfs::types::{S_IFMT, S_IFSOCK, o};
 use crate::vfs::walk::Options;
 use alloc::vec::Vec;
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(198, "socket", socket),
-    Entry::new(199, "socketpair", socketpair),
-    Entry::new(200, "bind", bind),
-    Entry::new(201, "listen", listen),
-    Entry::new(202, "accept", |kernel, a| accept(kernel, a, 0)),
-    Entry::new(203, "connect", connect),
-    Entry::new(204, "getsockname", getsockname),
-    Entry::new(205, "getpeername", getpeername),
-    Entry::new(210, "shutdown", shutdown),
-    Entry::new(242, "accept4", |kernel, a| accept(kernel, a, a[3] as u32)),
+    (nr::socket, socket),
+    (nr::socketpair, socketpair),
+    (nr::bind, bind),
+    (nr::listen, listen),
+    (nr::accept, |kernel, a| accept(kernel, a, 0)),
+    (nr::connect, connect),
+    (nr::getsockname, getsockname),
+    (nr::getpeername, getpeername),
+    (nr::shutdown, shutdown),
+    (nr::accept4, |kernel, a| accept(kernel, a, a[3] as u32)),
 ];
 
 /// `SOCK_CLOEXEC | SOCK_NONBLOCK`

@@ -16,15 +16,16 @@ use crate::task::NEVER;
 use crate::user::{self, IoVec};
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(206, "sendto", sendto),
-    Entry::new(207, "recvfrom", recvfrom),
-    Entry::new(211, "sendmsg", sendmsg),
-    Entry::new(212, "recvmsg", recvmsg),
-    Entry::new(243, "recvmmsg", recvmmsg),
-    Entry::new(269, "sendmmsg", sendmmsg),
+    (nr::sendto, sendto),
+    (nr::recvfrom, recvfrom),
+    (nr::sendmsg, sendmsg),
+    (nr::recvmsg, recvmsg),
+    (nr::recvmmsg, recvmmsg),
+    (nr::sendmmsg, sendmmsg),
 ];
 
 /// Flags of messages.

@@ -9,13 +9,11 @@ use crate::net::options::{IPPROTO_TCP, SOL_SOCKET, so, vm};
 use crate::net::socket::{Socket, SocketId};
 use crate::user;
 use alloc::vec::Vec;
+use hartline_linux::syscall::nr;
 use zerocopy::IntoBytes;
 
 /// The calls of this file.
-pub const CALLS: &[Entry] = &[
-    Entry::new(208, "setsockopt", setsockopt),
-    Entry::new(209, "getsockopt", getsockopt),
-];
+pub const CALLS: &[Entry] = &[(nr::setsockopt, setsockopt), (nr::getsockopt, getsockopt)];
 
 /// `TCP_CONGESTION`, and the algorithm that Linux has without settings.
 const TCP_CONGESTION: i32 = 13;

@@ -12,12 +12,13 @@ use crate::vfs::pipe::Pipe;
 use crate::vfs::process::FileId;
 use crate::vfs::types::{Ino, MAX_RW_COUNT, o};
 use alloc::vec;
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(75, "vmsplice", vmsplice),
-    Entry::new(76, "splice", splice),
-    Entry::new(77, "tee", tee),
+    (nr::vmsplice, vmsplice),
+    (nr::splice, splice),
+    (nr::tee, tee),
 ];
 
 /// `SPLICE_F_*`

@@ -7,15 +7,16 @@ use crate::kernel::Kernel;
 use crate::scheduler::load::FRACTION;
 use crate::user;
 use hartline_abi::layout::USER_END;
+use hartline_linux::syscall::nr;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
-    Entry::new(160, "uname", uname),
-    Entry::new(161, "sethostname", not_permitted),
-    Entry::new(162, "setdomainname", not_permitted),
-    Entry::new(179, "sysinfo", sysinfo),
-    Entry::new(258, "riscv_hwprobe", riscv_hwprobe),
+    (nr::uname, uname),
+    (nr::sethostname, not_permitted),
+    (nr::setdomainname, not_permitted),
+    (nr::sysinfo, sysinfo),
+    (nr::riscv_hwprobe, riscv_hwprobe),
 ];
 
 /// `uname -s`, `-n`, `-r`, `-v`, `-m` and the NIS domain.

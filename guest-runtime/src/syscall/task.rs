@@ -11,62 +11,54 @@ use crate::scheduler::FIRST_IDLE;
 use crate::timers::CpuClock;
 use crate::user;
 use alloc::vec::Vec;
+use hartline_linux::syscall::nr;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
-    Entry::new(90, "capget", capget),
-    Entry::new(92, "personality", personality),
-    Entry::new(93, "exit", exit),
-    Entry::new(94, "exit_group", exit_group),
-    Entry::new(96, "set_tid_address", set_tid_address),
-    Entry::new(118, "sched_setparam", sched_setparam),
-    Entry::new(119, "sched_setscheduler", sched_setscheduler),
-    Entry::new(120, "sched_getscheduler", sched_getscheduler),
-    Entry::new(121, "sched_getparam", sched_getparam),
-    Entry::new(122, "sched_setaffinity", sched_setaffinity),
-    Entry::new(123, "sched_getaffinity", sched_getaffinity),
-    Entry::new(124, "sched_yield", sched_yield),
-    Entry::new(125, "sched_get_priority_max", |_, a| {
-        sched_priority(a[0], 99)
-    }),
-    Entry::new(126, "sched_get_priority_min", |_, a| {
-        sched_priority(a[0], 1)
-    }),
-    Entry::new(140, "setpriority", setpriority),
-    Entry::new(141, "getpriority", getpriority),
-    Entry::new(143, "setregid", setregid),
-    Entry::new(144, "setgid", setgid),
-    Entry::new(145, "setreuid", setreuid),
-    Entry::new(146, "setuid", setuid),
-    Entry::new(147, "setresuid", setresuid),
-    Entry::new(148, "getresuid", getresuid),
-    Entry::new(149, "setresgid", setresgid),
-    Entry::new(150, "getresgid", getresgid),
-    Entry::new(153, "times", times),
-    Entry::new(158, "getgroups", getgroups),
-    Entry::new(159, "setgroups", setgroups),
-    Entry::new(163, "getrlimit", getrlimit),
-    Entry::new(164, "setrlimit", setrlimit),
-    Entry::new(165, "getrusage", getrusage),
-    Entry::new(167, "prctl", prctl),
-    Entry::new(168, "getcpu", getcpu),
-    Entry::new(172, "getpid", |kernel, _| Ok(u64::from(kernel.process.pid))),
-    Entry::new(173, "getppid", |kernel, _| {
+    (nr::capget, capget),
+    (nr::personality, personality),
+    (nr::exit, exit),
+    (nr::exit_group, exit_group),
+    (nr::set_tid_address, set_tid_address),
+    (nr::sched_setparam, sched_setparam),
+    (nr::sched_setscheduler, sched_setscheduler),
+    (nr::sched_getscheduler, sched_getscheduler),
+    (nr::sched_getparam, sched_getparam),
+    (nr::sched_setaffinity, sched_setaffinity),
+    (nr::sched_getaffinity, sched_getaffinity),
+    (nr::sched_yield, sched_yield),
+    (nr::sched_get_priority_max, |_, a| sched_priority(a[0], 99)),
+    (nr::sched_get_priority_min, |_, a| sched_priority(a[0], 1)),
+    (nr::setpriority, setpriority),
+    (nr::getpriority, getpriority),
+    (nr::setregid, setregid),
+    (nr::setgid, setgid),
+    (nr::setreuid, setreuid),
+    (nr::setuid, setuid),
+    (nr::setresuid, setresuid),
+    (nr::getresuid, getresuid),
+    (nr::setresgid, setresgid),
+    (nr::getresgid, getresgid),
+    (nr::times, times),
+    (nr::getgroups, getgroups),
+    (nr::setgroups, setgroups),
+    (nr::getrlimit, getrlimit),
+    (nr::setrlimit, setrlimit),
+    (nr::getrusage, getrusage),
+    (nr::prctl, prctl),
+    (nr::getcpu, getcpu),
+    (nr::getpid, |kernel, _| Ok(u64::from(kernel.process.pid))),
+    (nr::getppid, |kernel, _| {
         Ok(u64::from(kernel.process.parent))
     }),
-    Entry::new(174, "getuid", |kernel, _| Ok(u64::from(kernel.process.uid))),
-    Entry::new(175, "geteuid", |kernel, _| {
-        Ok(u64::from(kernel.process.uid))
-    }),
-    Entry::new(176, "getgid", |kernel, _| Ok(u64::from(kernel.process.gid))),
-    Entry::new(177, "getegid", |kernel, _| {
-        Ok(u64::from(kernel.process.gid))
-    }),
-    Entry::new(178, "gettid", |kernel, _| Ok(u64::from(kernel.task.tid))),
-    Entry::new(261, "prlimit64", prlimit64),
-    Entry::new(283, "membarrier", membarrier),
-    Entry::new(293, "rseq", rseq),
+    (nr::getuid, |kernel, _| Ok(u64::from(kernel.process.uid))),
+    (nr::geteuid, |kernel, _| Ok(u64::from(kernel.process.uid))),
+    (nr::getgid, |kernel, _| Ok(u64::from(kernel.process.gid))),
+    (nr::getegid, |kernel, _| Ok(u64::from(kernel.process.gid))),
+    (nr::gettid, |kernel, _| Ok(u64::from(kernel.task.tid))),
+    (nr::prlimit64, prlimit64),
+    (nr::membarrier, membarrier),
 ];
 
 /// Ends the thread; the last one's end is the end of the process.
@@ -443,12 +435,6 @@ impl ResourceUsage {
             rest: [0; 13],
         }
     }
-}
-
-/// The answer of a kernel built without restartable sequences. C libraries ask at their
-/// start and do without, so it does not count as a call that is missing.
-fn rseq(_: &mut Kernel, _: &[u64; 6]) -> Result<u64, Errno> {
-    Err(Errno::ENOSYS)
 }
 
 fn getrusage(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, Errno> {

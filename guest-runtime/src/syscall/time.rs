@@ -7,14 +7,15 @@ use crate::kernel::Kernel;
 use crate::task::Wait;
 use crate::timers::CpuClock;
 use crate::user;
+use hartline_linux::syscall::nr;
 
 /// The calls of this area.
 pub const CALLS: &[Entry] = &[
-    Entry::new(101, "nanosleep", nanosleep),
-    Entry::new(113, "clock_gettime", clock_gettime),
-    Entry::new(114, "clock_getres", clock_getres),
-    Entry::new(115, "clock_nanosleep", clock_nanosleep),
-    Entry::new(169, "gettimeofday", gettimeofday),
+    (nr::nanosleep, nanosleep),
+    (nr::clock_gettime, clock_gettime),
+    (nr::clock_getres, clock_getres),
+    (nr::clock_nanosleep, clock_nanosleep),
+    (nr::gettimeofday, gettimeofday),
 ];
 
 /// `TIMER_ABSTIME`.

@@ -12,20 +12,21 @@ use crate::user;
 use crate::vfs::file::Object;
 use crate::vfs::process::FileId;
 use crate::vfs::types::o;
+use hartline_linux::syscall::nr;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The calls of this file.
 pub const CALLS: &[Entry] = &[
-    Entry::new(85, "timerfd_create", timerfd_create),
-    Entry::new(86, "timerfd_settime", timerfd_settime),
-    Entry::new(87, "timerfd_gettime", timerfd_gettime),
-    Entry::new(102, "getitimer", getitimer),
-    Entry::new(103, "setitimer", setitimer),
-    Entry::new(107, "timer_create", timer_create),
-    Entry::new(108, "timer_gettime", timer_gettime),
-    Entry::new(109, "timer_getoverrun", timer_getoverrun),
-    Entry::new(110, "timer_settime", timer_settime),
-    Entry::new(111, "timer_delete", timer_delete),
+    (nr::timerfd_create, timerfd_create),
+    (nr::timerfd_settime, timerfd_settime),
+    (nr::timerfd_gettime, timerfd_gettime),
+    (nr::getitimer, getitimer),
+    (nr::setitimer, setitimer),
+    (nr::timer_create, timer_create),
+    (nr::timer_gettime, timer_gettime),
+    (nr::timer_getoverrun, timer_getoverrun),
+    (nr::timer_settime, timer_settime),
+    (nr::timer_delete, timer_delete),
 ];
 
 /// `CLOCK_REALTIME`, `CLOCK_MONOTONIC`, `CLOCK_BOOTTIME` and those that wake a machine.

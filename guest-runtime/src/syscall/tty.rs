@@ -17,9 +17,10 @@ use crate::vfs::file::Object;
 use crate::vfs::inode::Kind;
 use crate::vfs::process::FileId;
 use crate::vfs::types::o;
+use hartline_linux::syscall::nr;
 
 /// The calls of this file.
-pub const CALLS: &[Entry] = &[Entry::new(29, "ioctl", ioctl)];
+pub const CALLS: &[Entry] = &[(nr::ioctl, ioctl)];
 
 /// Requests (asm-generic).
 mod request {

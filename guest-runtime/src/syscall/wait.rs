@@ -7,12 +7,10 @@ use crate::kernel::Kernel;
 use crate::process::{Process, State, Status};
 use crate::task::{Event, Wait};
 use crate::user;
+use hartline_linux::syscall::nr;
 
 /// The calls of this area.
-pub const CALLS: &[Entry] = &[
-    Entry::new(95, "waitid", waitid),
-    Entry::new(260, "wait4", wait4),
-];
+pub const CALLS: &[Entry] = &[(nr::waitid, waitid), (nr::wait4, wait4)];
 
 const WNOHANG: u64 = 1;
 const WSTOPPED: u64 = 2;
