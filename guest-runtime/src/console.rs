@@ -6,7 +6,6 @@
 //! buffer for the device would take two, its doorbell and the sleep until it comes back.
 
 use crate::drivers;
-use crate::errno::Errno;
 use crate::host::Host;
 use alloc::boxed::Box;
 use core::cell::RefCell;
@@ -14,6 +13,7 @@ use core::fmt::Debug;
 use core::hint;
 use hartline_abi::call::{CALL_DATA, Operation};
 use hartline_abi::console::STREAMS;
+use hartline_linux::errno::Errno;
 
 /// How often a full port is looked at before the host is asked to let this vCPU wait, which
 /// takes longer than the host's thread needs to make room if it runs.

@@ -2,12 +2,15 @@
 
 pub mod owned;
 
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::task::{Event, Wait};
 use crate::user;
 use alloc::collections::{BTreeMap, VecDeque};
 use core::sync::atomic::{AtomicU32, Ordering};
+use hartline_linux::errno::Errno;
+use hartline_linux::futex::{
+    FUTEX_BITSET_MATCH_ANY, FUTEX_OWNER_DIED, FUTEX_TID_MASK, FUTEX_WAITERS, ROBUST_LIST_LIMIT,
+};
 
 /// What identifies a futex: a word of an address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,15 +54,6 @@ impl Futexes {
         waiters.any(|waiter| waiter.tid == tid)
     }
 }
-
-/// Any bit (`FUTEX_BITSET_MATCH_ANY`).
-pub const ANY: u32 = u32::MAX;
-/// Most entries of a robust list that are looked at (`ROBUST_LIST_LIMIT`).
-const ROBUST_LIMIT: usize = 2048;
-/// Bits of a robust futex: waiters, the owner has died, owner.
-const WAITERS: u32 = 1 << 31;
-const OWNER_DIED: u32 = 1 << 30;
-const OWNER: u32 = (1 << 30) - 1;
 
 /// The word at `address`.
 fn key(kernel: &mut Kernel, address: u64) -> Result<Key, Errno> {
@@ -174,7 +168,7 @@ fn wake_waiter(kernel: &mut Kernel, tid: u32) {
 /// Wakes up to `count` waiters if that is possible.
 pub(crate) fn wake_address(kernel: &mut Kernel, address: u64, count: u32) {
     // Nobody waits at an address that is none.
-    let _ = wake(kernel, address, count, ANY);
+    let _ = wake(kernel, address, count, FUTEX_BITSET_MATCH_ANY);
 }
 
 /// `FUTEX_REQUEUE`: wakes up to `wakes` tasks and lets up to `moves` others wait for the
@@ -190,7 +184,7 @@ pub fn requeue(
     to: u64,
 ) -> Result<u64, Errno> {
     let (from, to) = (key(kernel, address)?, key(kernel, to)?);
-    let woken = wake(kernel, address, wakes, ANY)?;
+    let woken = wake(kernel, address, wakes, FUTEX_BITSET_MATCH_ANY)?;
     if from == to {
         return Ok(woken);
     }
@@ -227,7 +221,7 @@ pub(crate) fn leave_robust_list(kernel: &mut Kernel) {
         return;
     };
     let mut entry = first;
-    for _ in 0..ROBUST_LIMIT {
+    for _ in 0..ROBUST_LIST_LIMIT {
         if entry & !1 == head {
             break;
         }
@@ -250,10 +244,12 @@ fn leave_lock(kernel: &mut Kernel, address: u64) {
         return;
     }
     let tid = kernel.task.tid;
-    let leave = |word: u32| (word & OWNER == tid).then_some(word & WAITERS | OWNER_DIED);
+    let leave = |word: u32| {
+        (word & FUTEX_TID_MASK == tid).then_some(word & FUTEX_WAITERS | FUTEX_OWNER_DIED)
+    };
     // An address that is none has no lock.
     if let Ok(Ok(word)) = update(kernel, address, leave)
-        && word & WAITERS != 0
+        && word & FUTEX_WAITERS != 0
     {
         wake_address(kernel, address, 1);
     }

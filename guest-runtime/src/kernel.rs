@@ -2,7 +2,6 @@
 
 use crate::chaos::Chaos;
 use crate::dispatch;
-use crate::errno::Errno;
 use crate::exit::{Cause, End, Fault};
 use crate::futex::Futexes;
 use crate::host::Host;
@@ -15,7 +14,7 @@ use crate::process::{FIRST, Process, State};
 use crate::random::Random;
 use crate::scheduler::Scheduler;
 use crate::shadow::Shadow;
-use crate::signals::{self, Delivery, SigInfo, Signals, number};
+use crate::signals::{Delivery, SigInfo, Signals};
 use crate::syscall;
 use crate::syscall::files::Files;
 use crate::task::Task;
@@ -31,6 +30,11 @@ use hartline_abi::chaos::Kind;
 use hartline_abi::hart::{FAULT_PLACE_LONG, FAULT_PLACE_STORE, Hart};
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_isa::Trap;
+use hartline_linux::errno::Errno;
+use hartline_linux::siginfo::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SI_USER};
+use hartline_linux::signal::{
+    SIGBUS, SIGILL, SIGINT, SIGQUIT, SIGSEGV, SIGTRAP, SIGTSTP, SIGWINCH,
+};
 use hartline_linux::syscall::{Restart, find, nr};
 
 /// Length of `ecall`, bytes.
@@ -337,7 +341,6 @@ impl Kernel {
     /// Takes over the signals that the host has sent: those of the terminal are for its
     /// foreground process group, the others for the first process.
     pub(crate) fn absorb_signals(&mut self) {
-        use number::{SIGINT, SIGQUIT, SIGTSTP, SIGWINCH};
         let shared = self.host.shared().as_ptr();
         // SAFETY: the shared pages stay mapped; the word is only accessed atomically.
         let word = unsafe { AtomicU64::from_ptr(&raw mut (*shared).signals as *mut u64) };
@@ -345,7 +348,7 @@ impl Kernel {
         while set != 0 {
             let signal = set.trailing_zeros() as u8 + 1;
             set &= set - 1;
-            let info = SigInfo::sent(signal, signals::SI_USER, 0, 0);
+            let info = SigInfo::sent(signal, SI_USER, 0, 0);
             match signal {
                 SIGINT | SIGQUIT | SIGTSTP | SIGWINCH => {
                     self.signal_group(self.foreground, info);
@@ -445,10 +448,10 @@ impl Kernel {
         let pc = self.hart().pc;
         let (signal, cause, address) = match trap {
             Trap::EnvironmentCall => return self.system_call(),
-            Trap::Breakpoint => (number::SIGTRAP, Cause::Breakpoint, pc),
-            Trap::IllegalInstruction => (number::SIGILL, Cause::IllegalInstruction, pc),
-            Trap::LoadMisaligned(address) => (number::SIGBUS, Cause::LoadMisaligned, address),
-            Trap::StoreMisaligned(address) => (number::SIGBUS, Cause::StoreMisaligned, address),
+            Trap::Breakpoint => (SIGTRAP, Cause::Breakpoint, pc),
+            Trap::IllegalInstruction => (SIGILL, Cause::IllegalInstruction, pc),
+            Trap::LoadMisaligned(address) => (SIGBUS, Cause::LoadMisaligned, address),
+            Trap::StoreMisaligned(address) => (SIGBUS, Cause::StoreMisaligned, address),
         };
         self.fault(Fault {
             signal,
@@ -570,13 +573,10 @@ impl Kernel {
 
 /// The signal of a memory access that cannot be made, and its `si_code`.
 pub(crate) fn fault_signal(fault: memory::Fault) -> (u8, i32) {
-    const SEGV_MAPERR: i32 = 1;
-    const SEGV_ACCERR: i32 = 2;
-    const BUS_ADRERR: i32 = 2;
     match fault {
-        memory::Fault::NotPermitted => (number::SIGSEGV, SEGV_ACCERR),
-        memory::Fault::BeyondEnd => (number::SIGBUS, BUS_ADRERR),
-        memory::Fault::NotMapped | memory::Fault::Exhausted => (number::SIGSEGV, SEGV_MAPERR),
+        memory::Fault::NotPermitted => (SIGSEGV, SEGV_ACCERR),
+        memory::Fault::BeyondEnd => (SIGBUS, BUS_ADRERR),
+        memory::Fault::NotMapped | memory::Fault::Exhausted => (SIGSEGV, SEGV_MAPERR),
     }
 }
 

@@ -1,12 +1,9 @@
 //! Loads the program: segments of it and of its program interpreter, initial stack.
 
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::memory::{Backing, Label, MapPlace, MapRequest, MappedFile, Protection};
-use crate::process::limit;
-use crate::stack::{Auxiliary, InitialStack, auxiliary};
+use crate::stack::{Auxiliary, InitialStack};
 use crate::user;
-use crate::vfs::AT_FDCWD;
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::rc::Rc;
@@ -14,6 +11,12 @@ use alloc::vec::Vec;
 use hartline_abi::boot::{BootInfo, FileEntry};
 use hartline_abi::elf::{ElfError, PROGRAM_HEADER_SIZE, Program, ProgramType, Segment};
 use hartline_abi::layout::{PAGE_SIZE, USER_END};
+use hartline_linux::auxvec::{
+    AT_BASE, AT_EGID, AT_ENTRY, AT_EUID, AT_GID, AT_PHDR, AT_PHENT, AT_PHNUM, AT_UID,
+};
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::AT_FDCWD;
+use hartline_linux::resource::RLIMIT_STACK;
 use hartline_linux::syscall::nr;
 
 /// Where position-independent programs go: two thirds of the user space, as on Linux.
@@ -363,7 +366,7 @@ fn segment_protection(segment: &Segment) -> Protection {
 
 /// Maps the stack and fixes the layout. Gives the stack's range.
 fn map_stack(kernel: &mut Kernel, brk: u64) -> Result<core::ops::Range<u64>, LoadError> {
-    let limit = kernel.process.limits[limit::STACK].soft;
+    let limit = kernel.process.limits[RLIMIT_STACK].rlim_cur;
     let size = limit.clamp(STACK_SIZES.0, STACK_SIZES.1);
     let size = size & !(PAGE_SIZE - 1);
     kernel.memory.map(MapRequest {
@@ -446,15 +449,15 @@ fn fill_stack(
     let entry = program.entry().map_or(0, |vaddr| vaddr + at.bias);
     let process = &kernel.process;
     let vector = [
-        Auxiliary(auxiliary::PHDR, headers),
-        Auxiliary(auxiliary::PHENT, PROGRAM_HEADER_SIZE as u64),
-        Auxiliary(auxiliary::PHNUM, u64::from(program.header_count())),
-        Auxiliary(auxiliary::BASE, at.interpreter),
-        Auxiliary(auxiliary::ENTRY, entry),
-        Auxiliary(auxiliary::UID, u64::from(process.uid)),
-        Auxiliary(auxiliary::EUID, u64::from(process.uid)),
-        Auxiliary(auxiliary::GID, u64::from(process.gid)),
-        Auxiliary(auxiliary::EGID, u64::from(process.gid)),
+        Auxiliary(AT_PHDR, headers),
+        Auxiliary(AT_PHENT, PROGRAM_HEADER_SIZE as u64),
+        Auxiliary(AT_PHNUM, u64::from(program.header_count())),
+        Auxiliary(AT_BASE, at.interpreter),
+        Auxiliary(AT_ENTRY, entry),
+        Auxiliary(AT_UID, u64::from(process.uid)),
+        Auxiliary(AT_EUID, u64::from(process.uid)),
+        Auxiliary(AT_GID, u64::from(process.gid)),
+        Auxiliary(AT_EGID, u64::from(process.gid)),
     ];
     let built = InitialStack::build(
         stack.end,

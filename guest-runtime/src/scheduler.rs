@@ -10,7 +10,6 @@ mod switching;
 mod waiting;
 
 use crate::clock;
-use crate::errno::Errno;
 use crate::images::Images;
 use crate::interp::CodeId;
 use crate::kernel::Kernel;
@@ -21,6 +20,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::mem;
+use hartline_linux::errno::Errno;
 
 /// Most tasks of a VM; small enough that the owners of a page can be counted.
 pub const MAX_TASKS: usize = 1 << 14;

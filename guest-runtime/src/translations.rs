@@ -2,7 +2,6 @@
 //! system is mapped, the host is asked for its image; the image is mapped into a window
 //! of its own and used as long as the file's code and constants stay mapped as they are.
 
-use crate::errno::Errno;
 use crate::images::{self, Image, Origin};
 use crate::kernel::{Control, Kernel};
 use crate::memory::{AddressSpace, Exhausted, Label, Vma};
@@ -14,6 +13,7 @@ use hartline_abi::call::Operation;
 use hartline_abi::elf::{Program, ProgramType, Segment};
 use hartline_abi::image::{HEADER_SIZE, ImageData, variant};
 use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE, PAGE_SIZE, USER_END};
+use hartline_linux::errno::Errno;
 
 /// What the host answered about a file.
 #[derive(Debug, Clone, Copy)]

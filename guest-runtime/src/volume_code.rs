@@ -3,7 +3,6 @@
 //! What changes later is seen when that happens again: as on Linux, where a file that is
 //! executed cannot be written, nobody executes a mixture of old and new.
 
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::loader::ElfFile;
 use crate::vfs::types::Ino;
@@ -11,6 +10,7 @@ use crate::vfs::volume::is_volume;
 use crate::vfs::walk::Options;
 use hartline_abi::call::{COPY_INODES, Operation};
 use hartline_abi::layout::{COPY_BASE, FILE_GPA, FILE_GPA_END, PAGE_SIZE};
+use hartline_linux::errno::Errno;
 
 /// First bytes of an ELF file.
 const ELF: &[u8; 4] = b"\x7fELF";

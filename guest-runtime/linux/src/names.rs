@@ -1,233 +1,253 @@
 //! Names of flags and of other constants, as strace(1) prints them.
 
+use crate::eventpoll::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
+use crate::fcntl::{
+    __O_TMPFILE, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_REMOVEDIR, AT_SYMLINK_FOLLOW,
+    AT_SYMLINK_NOFOLLOW, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_GETLK, F_GETOWN,
+    F_GETOWN_EX, F_GETPIPE_SZ, F_GETSIG, F_OK, F_SETFD, F_SETFL, F_SETLK, F_SETLKW, F_SETOWN,
+    F_SETOWN_EX, F_SETPIPE_SZ, F_SETSIG, FASYNC, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT,
+    O_DIRECTORY, O_DSYNC, O_EXCL, O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH,
+    O_RDONLY, O_RDWR, O_SYNC, O_TMPFILE, O_TRUNC, O_WRONLY, R_OK, W_OK, X_OK,
+};
+use crate::fs::{SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE, SEEK_SET};
+use crate::futex::{
+    FUTEX_CLOCK_REALTIME, FUTEX_CMP_REQUEUE, FUTEX_CMP_REQUEUE_PRIVATE, FUTEX_REQUEUE,
+    FUTEX_REQUEUE_PRIVATE, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAIT_BITSET_PRIVATE,
+    FUTEX_WAIT_PRIVATE, FUTEX_WAKE, FUTEX_WAKE_PRIVATE,
+};
+use crate::ioctls::{
+    FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD, TCGETS, TCSETS, TCSETSF, TCSETSW, TIOCGPGRP,
+    TIOCGWINSZ, TIOCSPGRP,
+};
+use crate::mman::{
+    MAP_ANONYMOUS, MAP_DENYWRITE, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_NORESERVE,
+    MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_STACK, PROT_EXEC, PROT_NONE,
+    PROT_READ, PROT_WRITE,
+};
+use crate::random::{GRND_INSECURE, GRND_NONBLOCK, GRND_RANDOM};
+use crate::sched::{
+    CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_FILES, CLONE_FS, CLONE_PARENT_SETTID,
+    CLONE_PIDFD, CLONE_SETTLS, CLONE_SIGHAND, CLONE_SYSVSEM, CLONE_THREAD, CLONE_VFORK, CLONE_VM,
+};
+use crate::signal::{
+    SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGABRT, SIGALRM, SIGBUS, SIGCHLD, SIGCONT, SIGFPE,
+    SIGHUP, SIGILL, SIGINT, SIGIO, SIGKILL, SIGPIPE, SIGPROF, SIGPWR, SIGQUIT, SIGSEGV, SIGSTKFLT,
+    SIGSTOP, SIGSYS, SIGTERM, SIGTRAP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGUSR1, SIGUSR2,
+    SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
+};
+use crate::socket::{
+    AF_INET, AF_INET6, AF_UNIX, AF_UNSPEC, AF_VSOCK, MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_NOSIGNAL,
+    MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, SHUT_RD, SHUT_RDWR, SHUT_WR, SOCK_CLOEXEC,
+    SOCK_DGRAM, SOCK_NONBLOCK, SOCK_SEQPACKET, SOCK_STREAM, SOL_IP, SOL_IPV6, SOL_SOCKET, SOL_TCP,
+    SOL_UDP,
+};
+use crate::time::{
+    CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_MONOTONIC_COARSE, CLOCK_MONOTONIC_RAW,
+    CLOCK_PROCESS_CPUTIME_ID, CLOCK_REALTIME, CLOCK_REALTIME_COARSE, CLOCK_THREAD_CPUTIME_ID,
+    TIMER_ABSTIME,
+};
+use crate::wait::{WCONTINUED, WEXITED, WNOHANG, WNOWAIT, WSTOPPED};
+
 /// Values and their names. Among flags, combinations of several bits come first.
 pub type Names = &'static [(u64, &'static str)];
 
-/// Flags of `open` that come with a mode: `O_CREAT` and `O_TMPFILE`.
-pub const CREATES: u64 = 0o100 | 0o20_000_000;
+/// Constants with their names.
+macro_rules! names {
+    ($($name:ident),* $(,)?) => {
+        &[$(($name as u64, stringify!($name))),*]
+    };
+}
+
+/// Flags of `open` that come with a mode.
+pub const CREATES: u64 = (O_CREAT | __O_TMPFILE) as u64;
 
 /// Flags of `open`.
-pub const OPEN: Names = &[
-    (0, "O_RDONLY"),
-    (1, "O_WRONLY"),
-    (2, "O_RDWR"),
-    (0o20_200_000, "O_TMPFILE"),
-    (0o4_010_000, "O_SYNC"),
-    (0o100, "O_CREAT"),
-    (0o200, "O_EXCL"),
-    (0o400, "O_NOCTTY"),
-    (0o1000, "O_TRUNC"),
-    (0o2000, "O_APPEND"),
-    (0o4000, "O_NONBLOCK"),
-    (0o10_000, "O_DSYNC"),
-    (0o20_000, "FASYNC"),
-    (0o40_000, "O_DIRECT"),
-    (0o100_000, "O_LARGEFILE"),
-    (0o200_000, "O_DIRECTORY"),
-    (0o400_000, "O_NOFOLLOW"),
-    (0o1_000_000, "O_NOATIME"),
-    (0o2_000_000, "O_CLOEXEC"),
-    (0o10_000_000, "O_PATH"),
+pub const OPEN: Names = names![
+    O_RDONLY,
+    O_WRONLY,
+    O_RDWR,
+    O_TMPFILE,
+    O_SYNC,
+    O_CREAT,
+    O_EXCL,
+    O_NOCTTY,
+    O_TRUNC,
+    O_APPEND,
+    O_NONBLOCK,
+    O_DSYNC,
+    FASYNC,
+    O_DIRECT,
+    O_LARGEFILE,
+    O_DIRECTORY,
+    O_NOFOLLOW,
+    O_NOATIME,
+    O_CLOEXEC,
+    O_PATH
 ];
 
 /// Flags of calls that make descriptors.
-pub const STATUS: Names = &[
-    (0o4000, "O_NONBLOCK"),
-    (0o40_000, "O_DIRECT"),
-    (0o2_000_000, "O_CLOEXEC"),
-];
+pub const STATUS: Names = names![O_NONBLOCK, O_DIRECT, O_CLOEXEC];
 
 /// Protection of `mmap`.
-pub const PROTECTION: Names = &[
-    (0, "PROT_NONE"),
-    (1, "PROT_READ"),
-    (2, "PROT_WRITE"),
-    (4, "PROT_EXEC"),
-];
+pub const PROTECTION: Names = names![PROT_NONE, PROT_READ, PROT_WRITE, PROT_EXEC];
 
 /// Flags of `mmap`.
-pub const MAPPING: Names = &[
-    (3, "MAP_SHARED_VALIDATE"),
-    (1, "MAP_SHARED"),
-    (2, "MAP_PRIVATE"),
-    (0x10, "MAP_FIXED"),
-    (0x20, "MAP_ANONYMOUS"),
-    (0x100, "MAP_GROWSDOWN"),
-    (0x800, "MAP_DENYWRITE"),
-    (0x4000, "MAP_NORESERVE"),
-    (0x8000, "MAP_POPULATE"),
-    (0x2_0000, "MAP_STACK"),
-    (0x10_0000, "MAP_FIXED_NOREPLACE"),
+pub const MAPPING: Names = names![
+    MAP_SHARED_VALIDATE,
+    MAP_SHARED,
+    MAP_PRIVATE,
+    MAP_FIXED,
+    MAP_ANONYMOUS,
+    MAP_GROWSDOWN,
+    MAP_DENYWRITE,
+    MAP_NORESERVE,
+    MAP_POPULATE,
+    MAP_STACK,
+    MAP_FIXED_NOREPLACE
 ];
 
 /// Flags of calls that take a directory and a path.
-pub const AT: Names = &[
-    (0x100, "AT_SYMLINK_NOFOLLOW"),
-    (0x200, "AT_REMOVEDIR"),
-    (0x400, "AT_SYMLINK_FOLLOW"),
-    (0x800, "AT_NO_AUTOMOUNT"),
-    (0x1000, "AT_EMPTY_PATH"),
+pub const AT: Names = names![
+    AT_SYMLINK_NOFOLLOW,
+    AT_REMOVEDIR,
+    AT_SYMLINK_FOLLOW,
+    AT_NO_AUTOMOUNT,
+    AT_EMPTY_PATH
 ];
 
 /// Modes of `access`.
-pub const ACCESS: Names = &[(0, "F_OK"), (1, "X_OK"), (2, "W_OK"), (4, "R_OK")];
+pub const ACCESS: Names = names![F_OK, X_OK, W_OK, R_OK];
 
 /// Values of `whence`.
-pub const SEEK: Names = &[
-    (0, "SEEK_SET"),
-    (1, "SEEK_CUR"),
-    (2, "SEEK_END"),
-    (3, "SEEK_DATA"),
-    (4, "SEEK_HOLE"),
-];
+pub const SEEK: Names = names![SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA, SEEK_HOLE];
 
 /// Flags of `clone`.
-pub const CLONE: Names = &[
-    (0x100, "CLONE_VM"),
-    (0x200, "CLONE_FS"),
-    (0x400, "CLONE_FILES"),
-    (0x800, "CLONE_SIGHAND"),
-    (0x1000, "CLONE_PIDFD"),
-    (0x4000, "CLONE_VFORK"),
-    (0x1_0000, "CLONE_THREAD"),
-    (0x4_0000, "CLONE_SYSVSEM"),
-    (0x8_0000, "CLONE_SETTLS"),
-    (0x10_0000, "CLONE_PARENT_SETTID"),
-    (0x20_0000, "CLONE_CHILD_CLEARTID"),
-    (0x100_0000, "CLONE_CHILD_SETTID"),
-    (17, "SIGCHLD"),
+pub const CLONE: Names = names![
+    CLONE_VM,
+    CLONE_FS,
+    CLONE_FILES,
+    CLONE_SIGHAND,
+    CLONE_PIDFD,
+    CLONE_VFORK,
+    CLONE_THREAD,
+    CLONE_SYSVSEM,
+    CLONE_SETTLS,
+    CLONE_PARENT_SETTID,
+    CLONE_CHILD_CLEARTID,
+    CLONE_CHILD_SETTID,
+    SIGCHLD
 ];
 
 /// Options of `wait4` and `waitid`.
-pub const WAIT: Names = &[
-    (1, "WNOHANG"),
-    (2, "WSTOPPED"),
-    (4, "WEXITED"),
-    (8, "WCONTINUED"),
-    (0x100_0000, "WNOWAIT"),
-];
+pub const WAIT: Names = names![WNOHANG, WSTOPPED, WEXITED, WCONTINUED, WNOWAIT];
 
 /// Commands of `fcntl`.
-pub const FCNTL: Names = &[
-    (0, "F_DUPFD"),
-    (1, "F_GETFD"),
-    (2, "F_SETFD"),
-    (3, "F_GETFL"),
-    (4, "F_SETFL"),
-    (5, "F_GETLK"),
-    (6, "F_SETLK"),
-    (7, "F_SETLKW"),
-    (8, "F_SETOWN"),
-    (9, "F_GETOWN"),
-    (10, "F_SETSIG"),
-    (11, "F_GETSIG"),
-    (15, "F_SETOWN_EX"),
-    (16, "F_GETOWN_EX"),
-    (1030, "F_DUPFD_CLOEXEC"),
-    (1031, "F_SETPIPE_SZ"),
-    (1032, "F_GETPIPE_SZ"),
+pub const FCNTL: Names = names![
+    F_DUPFD,
+    F_GETFD,
+    F_SETFD,
+    F_GETFL,
+    F_SETFL,
+    F_GETLK,
+    F_SETLK,
+    F_SETLKW,
+    F_SETOWN,
+    F_GETOWN,
+    F_SETSIG,
+    F_GETSIG,
+    F_SETOWN_EX,
+    F_GETOWN_EX,
+    F_DUPFD_CLOEXEC,
+    F_SETPIPE_SZ,
+    F_GETPIPE_SZ
 ];
 
 /// Address families.
-pub const FAMILY: Names = &[
-    (0, "AF_UNSPEC"),
-    (1, "AF_UNIX"),
-    (2, "AF_INET"),
-    (10, "AF_INET6"),
-    (40, "AF_VSOCK"),
-];
+pub const FAMILY: Names = names![AF_UNSPEC, AF_UNIX, AF_INET, AF_INET6, AF_VSOCK];
 
 /// Types of sockets, and their flags.
-pub const SOCKET: Names = &[
-    (5, "SOCK_SEQPACKET"),
-    (1, "SOCK_STREAM"),
-    (2, "SOCK_DGRAM"),
-    (0o4000, "SOCK_NONBLOCK"),
-    (0o2_000_000, "SOCK_CLOEXEC"),
+pub const SOCKET: Names = names![
+    SOCK_SEQPACKET,
+    SOCK_STREAM,
+    SOCK_DGRAM,
+    SOCK_NONBLOCK,
+    SOCK_CLOEXEC
 ];
 
 /// Flags of messages.
-pub const MESSAGE: Names = &[
-    (1, "MSG_OOB"),
-    (2, "MSG_PEEK"),
-    (0x20, "MSG_TRUNC"),
-    (0x40, "MSG_DONTWAIT"),
-    (0x100, "MSG_WAITALL"),
-    (0x4000, "MSG_NOSIGNAL"),
-    (0x4000_0000, "MSG_CMSG_CLOEXEC"),
+pub const MESSAGE: Names = names![
+    MSG_OOB,
+    MSG_PEEK,
+    MSG_TRUNC,
+    MSG_DONTWAIT,
+    MSG_WAITALL,
+    MSG_NOSIGNAL,
+    MSG_CMSG_CLOEXEC
 ];
 
 /// Values of `shutdown`.
-pub const SHUTDOWN: Names = &[(0, "SHUT_RD"), (1, "SHUT_WR"), (2, "SHUT_RDWR")];
+pub const SHUTDOWN: Names = names![SHUT_RD, SHUT_WR, SHUT_RDWR];
 
 /// Levels of socket options.
-pub const LEVEL: Names = &[
-    (0, "SOL_IP"),
-    (1, "SOL_SOCKET"),
-    (6, "SOL_TCP"),
-    (17, "SOL_UDP"),
-    (41, "SOL_IPV6"),
-];
+pub const LEVEL: Names = names![SOL_IP, SOL_SOCKET, SOL_TCP, SOL_UDP, SOL_IPV6];
 
 /// Operations of `epoll_ctl`.
-pub const EPOLL: Names = &[
-    (1, "EPOLL_CTL_ADD"),
-    (2, "EPOLL_CTL_DEL"),
-    (3, "EPOLL_CTL_MOD"),
-];
+pub const EPOLL: Names = names![EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD];
 
 /// Clocks.
-pub const CLOCK: Names = &[
-    (0, "CLOCK_REALTIME"),
-    (1, "CLOCK_MONOTONIC"),
-    (2, "CLOCK_PROCESS_CPUTIME_ID"),
-    (3, "CLOCK_THREAD_CPUTIME_ID"),
-    (4, "CLOCK_MONOTONIC_RAW"),
-    (5, "CLOCK_REALTIME_COARSE"),
-    (6, "CLOCK_MONOTONIC_COARSE"),
-    (7, "CLOCK_BOOTTIME"),
+pub const CLOCK: Names = names![
+    CLOCK_REALTIME,
+    CLOCK_MONOTONIC,
+    CLOCK_PROCESS_CPUTIME_ID,
+    CLOCK_THREAD_CPUTIME_ID,
+    CLOCK_MONOTONIC_RAW,
+    CLOCK_REALTIME_COARSE,
+    CLOCK_MONOTONIC_COARSE,
+    CLOCK_BOOTTIME
 ];
 
 /// Flags of timers.
-pub const TIMER: Names = &[(1, "TIMER_ABSTIME")];
+pub const TIMER: Names = names![TIMER_ABSTIME];
 
 /// Values of `how` of `rt_sigprocmask`.
-pub const MASK: Names = &[(0, "SIG_BLOCK"), (1, "SIG_UNBLOCK"), (2, "SIG_SETMASK")];
+pub const MASK: Names = names![SIG_BLOCK, SIG_UNBLOCK, SIG_SETMASK];
 
 /// Operations of `futex`.
 pub const FUTEX: Names = &[
-    (0, "FUTEX_WAIT"),
-    (1, "FUTEX_WAKE"),
-    (3, "FUTEX_REQUEUE"),
-    (4, "FUTEX_CMP_REQUEUE"),
-    (9, "FUTEX_WAIT_BITSET"),
-    (128, "FUTEX_WAIT_PRIVATE"),
-    (129, "FUTEX_WAKE_PRIVATE"),
-    (131, "FUTEX_REQUEUE_PRIVATE"),
-    (132, "FUTEX_CMP_REQUEUE_PRIVATE"),
-    (137, "FUTEX_WAIT_BITSET_PRIVATE"),
-    (0x189, "FUTEX_WAIT_BITSET_PRIVATE|FUTEX_CLOCK_REALTIME"),
+    (FUTEX_WAIT as u64, "FUTEX_WAIT"),
+    (FUTEX_WAKE as u64, "FUTEX_WAKE"),
+    (FUTEX_REQUEUE as u64, "FUTEX_REQUEUE"),
+    (FUTEX_CMP_REQUEUE as u64, "FUTEX_CMP_REQUEUE"),
+    (FUTEX_WAIT_BITSET as u64, "FUTEX_WAIT_BITSET"),
+    (FUTEX_WAIT_PRIVATE as u64, "FUTEX_WAIT_PRIVATE"),
+    (FUTEX_WAKE_PRIVATE as u64, "FUTEX_WAKE_PRIVATE"),
+    (FUTEX_REQUEUE_PRIVATE as u64, "FUTEX_REQUEUE_PRIVATE"),
+    (
+        FUTEX_CMP_REQUEUE_PRIVATE as u64,
+        "FUTEX_CMP_REQUEUE_PRIVATE",
+    ),
+    (
+        FUTEX_WAIT_BITSET_PRIVATE as u64,
+        "FUTEX_WAIT_BITSET_PRIVATE",
+    ),
+    (
+        (FUTEX_WAIT_BITSET_PRIVATE | FUTEX_CLOCK_REALTIME) as u64,
+        "FUTEX_WAIT_BITSET_PRIVATE|FUTEX_CLOCK_REALTIME",
+    ),
 ];
 
 /// Flags of `getrandom`.
-pub const RANDOM: Names = &[
-    (1, "GRND_NONBLOCK"),
-    (2, "GRND_RANDOM"),
-    (4, "GRND_INSECURE"),
-];
+pub const RANDOM: Names = names![GRND_NONBLOCK, GRND_RANDOM, GRND_INSECURE];
 
 /// Requests of `ioctl`.
-pub const IOCTL: Names = &[
-    (0x5401, "TCGETS"),
-    (0x5402, "TCSETS"),
-    (0x5403, "TCSETSW"),
-    (0x5404, "TCSETSF"),
-    (0x540f, "TIOCGPGRP"),
-    (0x5410, "TIOCSPGRP"),
-    (0x5413, "TIOCGWINSZ"),
-    (0x541b, "FIONREAD"),
-    (0x5421, "FIONBIO"),
-    (0x5450, "FIONCLEX"),
-    (0x5451, "FIOCLEX"),
-    (0x5452, "FIOASYNC"),
+pub const IOCTL: Names = names![
+    TCGETS, TCSETS, TCSETSW, TCSETSF, TIOCGPGRP, TIOCSPGRP, TIOCGWINSZ, FIONREAD, FIONBIO,
+    FIONCLEX, FIOCLEX, FIOASYNC
+];
+
+/// The standard signals.
+pub const SIGNAL: Names = names![
+    SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGUSR1, SIGSEGV,
+    SIGUSR2, SIGPIPE, SIGALRM, SIGTERM, SIGSTKFLT, SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN,
+    SIGTTOU, SIGURG, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF, SIGWINCH, SIGIO, SIGPWR, SIGSYS
 ];

@@ -1,11 +1,11 @@
 //! Interrupts of devices by the processor's vectors, where the VM was made for that.
 
-use crate::errno::Errno;
 use crate::host::Host;
 use alloc::boxed::Box;
 use hartline_abi::call::Operation;
 use hartline_abi::interrupt::Table;
 use hartline_abi::layout::{PHYSMAP_BASE, RAM_GPA};
+use hartline_linux::errno::Errno;
 
 /// Asks for the vectors of all devices that have one. The VMM copies what it gives, so the
 /// table is not needed afterwards.

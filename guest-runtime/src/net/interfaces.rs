@@ -4,20 +4,7 @@ use super::Network;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-/// Flags of an interface (netdevice(7)).
-pub mod flag {
-    /// It is running.
-    pub const UP: u32 = 1;
-    /// It has a broadcast address.
-    pub const BROADCAST: u32 = 2;
-    /// It leads back to this machine.
-    pub const LOOPBACK: u32 = 8;
-    /// Its resources are there.
-    pub const RUNNING: u32 = 0x40;
-    /// Its cable is plugged in.
-    pub const LOWER_UP: u32 = 0x1_0000;
-}
+use hartline_linux::if_::{IFF_BROADCAST, IFF_LOOPBACK, IFF_LOWER_UP, IFF_RUNNING, IFF_UP};
 
 /// Number of the loopback interface and of the one that leads out of the VM.
 pub const LOOPBACK: u32 = 1;
@@ -53,7 +40,7 @@ pub struct Interface {
     pub index: u32,
     /// Its name.
     pub name: &'static str,
-    /// Set of [`flag`]s.
+    /// Set of `IFF_` flags.
     pub flags: u32,
     /// Hardware address.
     pub mac: [u8; 6],
@@ -84,7 +71,7 @@ impl Interface {
         Interface {
             index: LOOPBACK,
             name: "lo",
-            flags: flag::UP | flag::LOOPBACK | flag::RUNNING | flag::LOWER_UP,
+            flags: IFF_UP | IFF_LOOPBACK | IFF_RUNNING | IFF_LOWER_UP,
             mac: [0; 6],
             mtu: LOOPBACK_MTU as u32,
             addresses: vec![
@@ -98,7 +85,7 @@ impl Interface {
     /// Whether it is the loopback interface.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
-        self.flags & flag::LOOPBACK != 0
+        self.flags & IFF_LOOPBACK != 0
     }
 
     /// Its IPv4 address and the length of its prefix.
@@ -115,7 +102,7 @@ impl Interface {
     #[must_use]
     pub fn broadcast(&self) -> Option<Ipv4Addr> {
         let (address, length) = self.ipv4()?;
-        let has = self.flags & flag::BROADCAST != 0 && length < 31;
+        let has = self.flags & IFF_BROADCAST != 0 && length < 31;
         has.then(|| Ipv4Addr::from_bits(address.to_bits() | !netmask(length).to_bits()))
     }
 }
@@ -199,7 +186,7 @@ mod tests {
         assert_eq!(network("fd00:1:2:3:4::1", 48), "fd00:1:2::");
         assert_eq!(network("fd00::1", 0), "::");
         let mut interface = Interface {
-            flags: flag::BROADCAST,
+            flags: IFF_BROADCAST,
             addresses: vec![("192.0.2.77".parse().unwrap(), 26)],
             ..Interface::loopback()
         };

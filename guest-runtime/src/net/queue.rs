@@ -4,33 +4,19 @@ use super::address::Address;
 use crate::vfs::process::FileId;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use hartline_linux::socket::Ucred;
 
 /// What a message costs besides its bytes, so that empty ones do not come for free.
 const OVERHEAD: usize = 512;
 /// Bytes up to which what a stream sends is added to the message before.
 const MERGED: usize = 64 << 10;
 
-/// `struct ucred`: who sent something.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-pub struct Ucred {
-    /// Process.
-    pub pid: u32,
-    /// User.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-}
-
-impl Ucred {
-    /// Nobody known.
-    pub const NOBODY: Ucred = Ucred {
-        pid: 0,
-        uid: u32::MAX,
-        gid: u32::MAX,
-    };
-}
+/// Nobody known, as the sender of something.
+pub const NOBODY: Ucred = Ucred {
+    pid: 0,
+    uid: u32::MAX,
+    gid: u32::MAX,
+};
 
 /// A message, or a piece of a stream.
 #[derive(Debug)]
@@ -192,7 +178,7 @@ mod tests {
             bytes: bytes.to_vec(),
             read: 0,
             from: Address::Unnamed,
-            who: Ucred::NOBODY,
+            who: NOBODY,
             rights,
             segment: None,
         }

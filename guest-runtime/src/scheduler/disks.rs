@@ -4,9 +4,9 @@
 use super::SPIN;
 use crate::clock;
 use crate::cpus;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::task::{Event, Wait};
+use hartline_linux::errno::Errno;
 
 /// How long a disk is watched before the VM is left, ns. One that takes longer than that has
 /// slow storage behind it.

@@ -3,19 +3,12 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use hartline_linux::names::Names;
-
-/// Names of the standard signals, from 1.
-const SIGNALS: [&str; 31] = [
-    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
-    "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
-    "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
-];
+use hartline_linux::names::{Names, SIGNAL};
 
 /// The name of a signal.
 pub(super) fn signal(number: u64) -> String {
     match number {
-        1..=31 => format!("SIG{}", SIGNALS[number as usize - 1]),
+        1..=31 => choose(SIGNAL, number),
         32 => "SIGRTMIN".into(),
         33..=64 => format!("SIGRT_{}", number - 32),
         _ => format!("{}", number as i32),

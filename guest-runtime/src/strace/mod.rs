@@ -5,18 +5,21 @@
 
 mod flags;
 
-use crate::errno::Errno;
 use crate::kernel::Kernel;
-use crate::net::address::{AF_INET, AF_INET6, AF_UNIX, AF_VSOCK, Address, Family};
+use crate::net::address::{Address, Family};
 use crate::process::Status;
-use crate::signals::{self, SigInfo};
+use crate::signals::SigInfo;
 use crate::user;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::AT_FDCWD;
 use hartline_linux::names;
+use hartline_linux::signal::_NSIG;
+use hartline_linux::socket::{AF_INET, AF_INET6, AF_UNIX, AF_VSOCK};
 use hartline_linux::syscall::{Argument, Outcome, find};
 
 /// The stream on which the trace leaves the VM.
@@ -157,7 +160,7 @@ impl Kernel {
             Argument::Pointer => pointer(value),
             Argument::Hex => format!("{value:#x}"),
             Argument::DirFd => match value as i32 {
-                crate::vfs::AT_FDCWD => "AT_FDCWD".into(),
+                AT_FDCWD => "AT_FDCWD".into(),
                 fd => format!("{fd}"),
             },
             Argument::Path => self.show_path(value),
@@ -297,7 +300,7 @@ impl Kernel {
             true => ("~", !set),
             false => ("", set),
         };
-        let names: Vec<String> = (1..=u64::from(signals::COUNT))
+        let names: Vec<String> = (1..=u64::from(_NSIG))
             .filter(|signal| set & 1 << (signal - 1) != 0)
             .map(|signal| flags::signal(signal).replace("SIG", ""))
             .collect();

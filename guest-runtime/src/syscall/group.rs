@@ -2,8 +2,8 @@
 
 use super::Entry;
 use super::task::find_process;
-use crate::errno::Errno;
 use crate::kernel::Kernel;
+use hartline_linux::errno::Errno;
 use hartline_linux::syscall::nr;
 
 /// The calls of this area.

@@ -37,8 +37,8 @@ mod timer;
 mod tty;
 mod wait;
 
-use crate::errno::Errno;
 use crate::kernel::Kernel;
+use hartline_linux::errno::Errno;
 use hartline_linux::syscall::{LIMIT, nr};
 
 /// Serves one system call: `arguments` are `a0`–`a5`, the result goes to `a0`.

@@ -1,7 +1,7 @@
 //! How much memory the file system may use: like the `size=` limit of tmpfs, it
 //! turns into `ENOSPC` long before the VM's memory is gone.
 
-use crate::errno::Errno;
+use hartline_linux::errno::Errno;
 
 /// What an inode costs.
 pub const INODE_COST: u64 = 512;

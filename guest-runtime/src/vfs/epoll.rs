@@ -1,13 +1,10 @@
 //! Interest lists of epoll.
 
 use super::process::FileId;
-use crate::errno::Errno;
 use alloc::collections::BTreeMap;
+use hartline_linux::errno::Errno;
+use hartline_linux::eventpoll::{EPOLLET, EPOLLONESHOT};
 
-/// `EPOLLONESHOT`
-pub const ONESHOT: u32 = 1 << 30;
-/// `EPOLLET`
-pub const EDGE: u32 = 1 << 31;
 /// Most descriptors of one list.
 const MAX_INTERESTS: usize = 1 << 16;
 
@@ -20,7 +17,7 @@ pub struct Interest {
     pub events: u32,
     /// What the program wants to see with them.
     pub data: u64,
-    /// For [`EDGE`]: events of the last report, and how often something had come in and
+    /// For [`EPOLLET`]: events of the last report, and how often something had come in and
     /// room had come about by then.
     pub reported: u32,
     /// See [`reported`](Self::reported).
@@ -96,8 +93,8 @@ impl Epoll {
             }
             interest.reported = ready;
             interest.seen = seen;
-            if interest.events & ONESHOT != 0 && ready != 0 {
-                interest.events &= ONESHOT | EDGE;
+            if interest.events & EPOLLONESHOT != 0 && ready != 0 {
+                interest.events &= EPOLLONESHOT | EPOLLET;
             }
         }
     }

@@ -1,12 +1,11 @@
 //! Pipes and FIFOs.
 
-use crate::errno::Errno;
 use alloc::collections::VecDeque;
+use hartline_linux::errno::Errno;
+use hartline_linux::limits::PIPE_BUF;
 
 /// Default capacity, bytes.
 pub const CAPACITY: usize = 64 << 10;
-/// Writes up to this are not torn (`PIPE_BUF`), bytes.
-pub const PIPE_BUF: usize = 4096;
 /// Largest capacity that `F_SETPIPE_SZ` gives (`pipe-max-size`), bytes.
 pub const MAX_CAPACITY: usize = 1 << 20;
 

@@ -2,11 +2,11 @@
 
 use super::fs::FileSystem;
 use super::registry::Registry;
-use super::types::{Credentials, Ino, Timespec};
-use crate::errno::Errno;
+use super::types::{Credentials, Ino, Timestamp};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
+use hartline_linux::errno::Errno;
 
 /// Names an open file description. A description that is opened later never has the same name,
 /// so that a name which outlives its description (an interest of epoll, a poll that waits) leads
@@ -208,7 +208,7 @@ pub struct Process {
     /// Number of its session.
     pub session: u32,
     /// When it started; the time stamps of `/proc`.
-    pub started: Timespec,
+    pub started: Timestamp,
     /// The program's file, for `/proc/self/exe`.
     pub executable: Option<Ino>,
     /// All processes.

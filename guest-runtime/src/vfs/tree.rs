@@ -4,10 +4,11 @@
 //! which stays mapped as long as the VM lives. Every field is checked when it is
 //! used, so a damaged image costs an `EIO` and nothing else.
 
-use super::types::{NAME_MAX, S_IFDIR, S_IFMT};
-use crate::errno::Errno;
 use core::fmt;
 use hartline_abi::tree::{MAGIC, TreeEntry, TreeHeader, TreeInode};
+use hartline_linux::errno::Errno;
+use hartline_linux::limits::NAME_MAX;
+use hartline_linux::stat::{S_IFDIR, S_IFMT};
 
 /// Why an image was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

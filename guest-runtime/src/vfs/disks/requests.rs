@@ -1,10 +1,10 @@
 //! The requests of one disk: who asked for them, which the device has, and what came of them.
 
 use super::{Disk, SECTOR};
-use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
+use hartline_linux::errno::Errno;
 
 /// What a disk is asked for. Places and counts are sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

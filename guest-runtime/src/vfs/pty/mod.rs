@@ -5,20 +5,21 @@
 //! pair may mean signals: they are collected, since only the kernel knows processes.
 
 pub mod line;
-pub mod termios;
 
 use super::Vfs;
 use super::file::{Object, OpenFile};
 use super::fs::{NewInode, Place};
 use super::process::Process;
-use super::types::{Credentials, Ino, S_IFCHR, S_IFMT, device_number, major, minor, o};
-use crate::errno::Errno;
-use crate::signals::number::{SIGCONT, SIGHUP, SIGWINCH};
+use super::types::{Credentials, Ino, device_number, major, minor};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
+use hartline_linux::errno::Errno;
+use hartline_linux::fcntl::{O_ACCMODE, O_NOCTTY, O_NONBLOCK};
+use hartline_linux::signal::{SIGCONT, SIGHUP, SIGWINCH};
+use hartline_linux::stat::{S_IFCHR, S_IFMT};
+use hartline_linux::termbits::Winsize;
 use line::Line;
-use termios::WindowSize;
 
 /// Most pairs (`kernel.pty.max`).
 const MAX_PAIRS: usize = 4096;
@@ -69,7 +70,7 @@ pub struct Pty {
     /// What lies between its sides.
     pub line: Line,
     /// Size of the window.
-    pub window: WindowSize,
+    pub window: Winsize,
     /// Number of the session that it controls; 0: none.
     pub session: u32,
     /// Foreground process group.
@@ -259,7 +260,7 @@ impl Vfs {
         (inode.uid, inode.gid) = (process.who.uid, GROUP);
         let pair = Box::new(Pty {
             line: Line::default(),
-            window: [0; 4],
+            window: Winsize::default(),
             session: 0,
             foreground: 0,
             locked: true,
@@ -294,7 +295,7 @@ impl Vfs {
             return Err(Errno::EIO);
         }
         let is_leader = process.session == process.pid;
-        if flags & o::NOCTTY == 0 && is_leader && !controls && pair.session == 0 {
+        if flags & O_NOCTTY == 0 && is_leader && !controls && pair.session == 0 {
             pair.session = process.session;
             pair.foreground = process.session;
         }
@@ -307,7 +308,7 @@ impl Vfs {
     /// As `open_slave`.
     pub fn peer(&mut self, process: &Process, id: PtyId, flags: u32) -> Result<OpenFile, Errno> {
         let object = self.open_slave(process, id, flags)?;
-        let kept = flags & (o::ACCMODE | o::NONBLOCK);
+        let kept = flags & (O_ACCMODE | O_NONBLOCK);
         Ok(OpenFile::new(self.ptys.get(id)?.ino, kept, object))
     }
 
@@ -436,7 +437,7 @@ impl Vfs {
     ///
     /// # Errors
     /// `EIO` if there is none of this number.
-    pub fn set_window(&mut self, id: PtyId, window: WindowSize) -> Result<(), Errno> {
+    pub fn set_window(&mut self, id: PtyId, window: Winsize) -> Result<(), Errno> {
         let pair = self.ptys.get_mut(id)?;
         let foreground = pair.foreground;
         if core::mem::replace(&mut pair.window, window) != window && foreground != 0 {

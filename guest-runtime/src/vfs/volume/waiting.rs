@@ -3,10 +3,10 @@
 //! [`Errno::EAGAIN`], its task waits, and makes the same call again, which finds the answer.
 
 use super::Transport;
-use crate::errno::Errno;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_abi::volume::{Answer, Operation, VOLUME_DATA};
+use hartline_linux::errno::Errno;
 
 /// A request that the host has, or has answered.
 #[derive(Debug)]
